@@ -78,7 +78,7 @@ pub(crate) fn normal_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -
     Tensor::randn_dtype(join(shape, parameter.shape()), parameter.dtype(), &rng.on(&parameter.device()))
 }
 
-/// Uniform numbers of [0, 1), so many for each element of a parameter, of the dtype that it is computed in:
+/// Uniform numbers of [0, 1), several for each element of a parameter, of the dtype that it is computed in:
 /// what is made of them is rounded to a half type, not they.
 #[track_caller]
 pub(crate) fn uniform_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {

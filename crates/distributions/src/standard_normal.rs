@@ -83,7 +83,7 @@ fn polynomial(x: &Tensor, coefficients: &[f64; 8]) -> Result<Tensor> {
     first.iter().rev().try_fold(start, |sum, &c| Ok(sum.mul(x)?.add_scalar(c)))
 }
 
-/// Of the rational functions of M. J. Wichura (Applied Statistics algorithm 241, 1988) those of the tails, by
+/// The rational functions of M. J. Wichura (Applied Statistics algorithm 241, 1988) for the tails, by
 /// √(−ln q) less 1.6 and less 5.
 const NEAR: [[f64; 8]; 2] = [
     [
@@ -144,7 +144,7 @@ impl Function for Quantile {
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let q = inputs[0];
         let below = q.lt_scalar(0.5);
-        // Of the nearer tail, exactly.
+        // The nearer tail, exactly.
         let share = below.where_cond(q, &q.neg().add_scalar(1.0))?;
         let depth = share.log().neg().sqrt();
         let ratio =

@@ -166,7 +166,7 @@ impl Oracle {
             if is_transform(action) && !inputs.iter().all(|k| finite(k)) {
                 return Err(Unfit::Unstable("a transform of what is not finite"));
             }
-            // What rounds to the greatest number or to infinity.
+            // Results may round to the greatest number or to infinity.
             let overflows = || floats().any(|v| !v.is_finite()) && inputs.iter().all(|k| finite(k));
             if dtype != dtype.compute() && rounds != Rounds::Never && overflows() {
                 return Err(Unfit::Unstable("a number beyond a half type"));

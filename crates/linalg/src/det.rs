@@ -101,7 +101,7 @@ impl Function for Cofactor {
         if c.numel() == 0 {
             return Ok(vec![Some(c.zeros_like())]);
         }
-        // Of the matrix times k: its cofactors are C·kⁿ⁻¹, and the result is in proportion to kⁿ⁻².
+        // The matrix times k is computed: its cofactors are C·kⁿ⁻¹, and the result is in proportion to kⁿ⁻².
         let k = balance_matrix(&inputs[0])?;
         let near = inputs[0].mul(&k)?;
         let (it, c) = (mt(&inv(&near)?)?, apply(Cofactor, &[&near])?);

@@ -77,7 +77,7 @@ pub(crate) fn times_power_of_two(x: &Tensor, n: &Tensor) -> Result<Tensor> {
     x.mul(&half.exp2())?.mul(&n.sub(&half)?.exp2())
 }
 
-/// What a gradient has for pairs of vectors: X/E, and 1 in place of E's diagonal, where X is 0.
+/// The part of a gradient for pairs of vectors: X/E, and 1 in place of E's diagonal, where X is 0.
 ///
 /// X is known up to the rounding of numbers of magnitude `size` `[…, 1, 1]`, and E up to that of numbers near
 /// one. Where both are 0 within that, a function that does not tell the vectors of the pair apart has 0, which

@@ -143,7 +143,7 @@ impl Function for Pinv {
         if p.numel() == 0 {
             return Ok(vec![Some(inputs[0].zeros_like())]);
         }
-        // Of the matrix times k, whose pseudo-inverse is A⁺/k: what is multiplied below stays within the
+        // The matrix times k is used, whose pseudo-inverse is A⁺/k: what is multiplied below stays within the
         // range of numbers.
         let k = balance_matrix(&inputs[0])?;
         let (a, p) = (&inputs[0].mul(&k)?, &p.div(&k)?);

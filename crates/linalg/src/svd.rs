@@ -41,7 +41,7 @@ pub fn svdvals(a: &Tensor) -> Result<Tensor> {
 
 /// U and P with A = U·P, or A = P·U if `left`, for A `[…, m, n]`: U `[…, m, n]` has orthonormal columns, or
 /// rows if it is wide, and P `[…, n, n]` (`[…, m, m]` if `left`) is symmetric without a negative eigenvalue.
-/// Of square matrices U is the nearest rotation or reflection. `scipy.linalg.polar`.
+/// For square matrices, U is the nearest rotation or reflection. `scipy.linalg.polar`.
 ///
 /// The gradient is right where singular values are equal as well; it has infinities where two of them, or one
 /// of a matrix that is not square, are 0.
@@ -102,7 +102,7 @@ impl Function for Svd {
         if k == 0 {
             return Ok(vec![Some(inputs[0].zeros_like())]);
         }
-        // Of singular values near 1, so that their products with each other stay within the range of numbers.
+        // Singular values are near 1 here, so that their products with each other stay within the range of numbers.
         let scale = balance(&s.amax(-1, true)?)?;
         let near = s.mul(&scale)?;
         let across = s.unsqueeze(-2)?;

@@ -265,7 +265,7 @@ pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: us
 /// input's device. `torch.nn.functional.dropout`.
 ///
 /// # Errors
-/// A `p` outside [0, 1], or a device that cannot draw so many numbers.
+/// A `p` outside [0, 1], or a device that cannot draw that many numbers.
 #[track_caller]
 pub fn dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
     dropout_by("dropout", input, input.shape().clone(), p, training, rng)
@@ -307,7 +307,7 @@ fn dropout_by(
 /// bounds are 1/8 and 1/3. `torch.nn.functional.rrelu`.
 ///
 /// # Errors
-/// Bounds that are not finite or out of order, or a device that cannot draw so many numbers.
+/// Bounds that are not finite or out of order, or a device that cannot draw that many numbers.
 #[track_caller]
 pub fn rrelu(input: &Tensor, lower: f64, upper: f64, training: bool, rng: &Generator) -> Result<Tensor> {
     check_rrelu(lower, upper)?;
@@ -357,7 +357,7 @@ macro_rules! channel_dropouts {
         /// While `training`, whole channels are set to 0 with probability `p` and the others are scaled by 1 / (1 − p).
         ///
         /// # Errors
-        /// A `p` outside [0, 1], another number of axes, or a device that cannot draw so many numbers.
+        /// A `p` outside [0, 1], another number of axes, or a device that cannot draw that many numbers.
         #[track_caller]
         pub fn $name(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
             channel_dropout::<$d>(input, p, training, rng)
@@ -381,7 +381,7 @@ channel_dropouts! {
 /// Klambauer, Unterthiner, Mayr, Hochreiter: Self-normalizing neural networks (2017).
 ///
 /// # Errors
-/// A `p` outside [0, 1], a dtype that is not floating-point, or a device that cannot draw so many numbers.
+/// A `p` outside [0, 1], a dtype that is not floating-point, or a device that cannot draw that many numbers.
 #[track_caller]
 pub fn alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
     alpha_dropout_by("alpha_dropout", input, input.shape().clone(), p, training, rng)
@@ -441,7 +441,7 @@ fn alpha_dropout_by(
 /// Jang, Gu, Poole: Categorical reparameterization with Gumbel-softmax (2017).
 ///
 /// # Errors
-/// No such axis, a τ that is not finite and above 0, a dtype that is not floating-point, or a device that cannot draw so many numbers.
+/// No such axis, a τ that is not finite and above 0, a dtype that is not floating-point, or a device that cannot draw that many numbers.
 #[track_caller]
 pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, axis: isize, rng: &Generator) -> Result<Tensor> {
     const OP: &str = "gumbel_softmax";

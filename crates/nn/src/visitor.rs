@@ -20,7 +20,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The role of a tensor that nobody described: a cell that wants gradients, or wanted them before it was
+    /// The role of a tensor that was not described: a cell that wants gradients, or wanted them before it was
     /// frozen, is a parameter, another cell is a buffer, and what is no cell is a constant.
     pub fn of(tensor: &Tensor) -> Role {
         match (tensor.is_cell(), tensor.is_parameter()) {
@@ -42,7 +42,7 @@ pub struct Entry {
     pub role: Role,
     /// Whether it lies behind a pointer that others may hold as well, so that only a cell can be changed.
     pub shared: bool,
-    /// Whether its module says what it is. A tensor that is no cell, and that nobody called a constant, is
+    /// Whether its module says what it is. A tensor that is no cell, and that was not called a constant, is
     /// probably a mistake.
     pub declared: bool,
 }

@@ -21,7 +21,7 @@ pub trait Optimizer: Stateful {
     /// anything. [`Optimizer::checked`] asks when the optimizer is made.
     ///
     /// # Errors
-    /// What does not, and what to give.
+    /// The misfit, and the mend.
     #[track_caller]
     fn check(&self) -> Result<()> {
         Ok(())
@@ -31,7 +31,7 @@ pub trait Optimizer: Stateful {
     /// config).checked()?` fails where the optimizer is made, as PyTorch's does, and not at its first step.
     ///
     /// # Errors
-    /// Those of [`Optimizer::check`].
+    /// The errors of [`Optimizer::check`].
     #[track_caller]
     fn checked(self) -> Result<Self>
     where

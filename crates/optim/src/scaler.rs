@@ -15,9 +15,9 @@ const MIN_SCALE: f32 = 1.0 / (1 << 24) as f32;
 pub struct GradScalerConfig {
     /// The first scale. 65,536 by default.
     pub init_scale: f64,
-    /// What the scale is multiplied by after `growth_interval` steps in a row whose gradients were finite. 2 by default.
+    /// The factor of the scale after `growth_interval` steps in a row whose gradients were finite. 2 by default.
     pub growth_factor: f64,
-    /// What the scale is multiplied by after a step whose gradients were not, down to 2⁻²⁴. ½ by default.
+    /// The factor of the scale after a step whose gradients were not, down to 2⁻²⁴. ½ by default.
     pub backoff_factor: f64,
     /// 2,000 by default.
     pub growth_interval: u64,

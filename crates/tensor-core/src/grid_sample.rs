@@ -56,7 +56,7 @@ pub struct GridSample {
 }
 
 impl GridSample {
-    /// The greatest magnitude of a number of the grid that is told from greater ones, and of a place that is
+    /// The greatest magnitude of a number of the grid that is distinguished from greater ones, and of a place that is
     /// reflected without an exact remainder. Pictures end at 3 or nearer.
     pub const FARTHEST: f64 = (1 << 20) as f64;
 }

@@ -404,7 +404,7 @@ pub enum Op {
     Gather {
         /// The axis indexed.
         axis: usize,
-        /// What an index outside the axis means, where it is no index of a user's.
+        /// The meaning of an index outside the axis, where it is not a user's index.
         refusal: Option<Refusal>,
     },
     /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1 of 3): inputs base, index, src.

@@ -86,7 +86,7 @@ mod tests {
     use super::{is_ours, is_standard, outside};
 
     #[test]
-    fn a_line_of_the_standard_library_is_nobodys() {
+    fn a_line_of_the_standard_library_is_no_users_line() {
         // A function that is handed on is called from there.
         let unit = [()].first().copied();
         let handed_on = unit.map(tracked).unwrap_or(std::panic::Location::caller());

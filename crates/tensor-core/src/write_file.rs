@@ -20,7 +20,7 @@ const SUFFIX: &str = ".tmp";
 /// killed processes left in the folder is removed.
 ///
 /// # Errors
-/// What `content` or the file system reports. The file is as it was then.
+/// The error of `content` or of the file system. The file is as it was then.
 pub fn write_whole<E>(
     path: &Path,
     failed: impl Fn(io::Error) -> E,
@@ -123,7 +123,7 @@ fn create(target: &Path, private: bool) -> io::Result<(File, PathBuf)> {
 }
 
 /// Removes the files that killed processes left half written in a folder: those that no process has locked.
-/// What cannot be removed stays.
+/// Files that cannot be removed stay.
 pub fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -71,7 +71,7 @@ impl Goal {
 ///
 /// One training at a time writes to a folder, which is locked until the value is dropped or the process ends,
 /// however it ends: [`Checkpoints::create`] and [`Checkpoints::resume`] do so before the training, so that a
-/// folder that will not do is told then. Others may read, by [`Checkpoints::new`].
+/// folder that cannot be used is an error then. Others may read, by [`Checkpoints::new`].
 ///
 /// No save fails for what is in the folder. A training that did not ask for [`Checkpoints::latest`] and comes
 /// to a step that is there already is another training: the first save moves what is there to a folder

@@ -354,7 +354,7 @@ pub(crate) fn factors(
     g: &Tensor,
 ) -> (Tensor, Tensor, Subscripts) {
     let Subscripts { lhs, rhs, out } = subscripts.clone();
-    // That of sums that were not rounded is f32.
+    // The gradient of sums that were not rounded is f32.
     let g = g.to_dtype(operands[0].dtype()).unwrap_or_else(|_| g.clone());
     match k {
         0 => (g, operands[1].clone(), Subscripts { lhs: out, rhs, out: lhs }),

@@ -272,7 +272,7 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
         return None;
     }
     let is_output = |i: usize| program.outputs.contains(&(i as Reg));
-    // What is read from memory is written there as it is.
+    // Values that were read from memory are written as they are.
     let is_given = |r: Reg| matches!(program.instrs[r as usize], Instr::Load(_) | Instr::Scalar(_));
     // Readers that see a register's rounding.
     let mut seen = vec![false; program.instrs.len()];

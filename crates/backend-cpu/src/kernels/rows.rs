@@ -366,7 +366,7 @@ impl Compiler<'_> {
         draft.program.scalars = self.code.program.scalars.clone();
         draft.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
-        // What stays in the tile is seen by other passes.
+        // Other passes see the values that stay in the tile.
         let is_stored = |o: usize| matches!(outputs.get(o), Some(Destination::Output(_)));
         let mut program = lower(&draft.program, shape, &draft.layouts, is_stored)?;
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {

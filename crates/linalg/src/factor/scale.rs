@@ -81,7 +81,7 @@ impl<'a, T: Real> Scaled<'a, T> {
         ArrayView2::from_shape(self.size, &self.elements).unwrap_or_else(|_| ArrayView2::from(&[[]; 0]))
     }
 
-    /// What the matrix was multiplied by.
+    /// The factor of the matrix.
     pub(super) fn factor(&self) -> T {
         T::of(2f64.powi(self.exponent))
     }

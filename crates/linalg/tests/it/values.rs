@@ -98,7 +98,7 @@ fn packed_reflections_are_those_of_qr() -> Result<()> {
 #[test]
 fn symmetric_systems_by_their_factors() -> Result<()> {
     each_square(|a| {
-        // Of numbers, and with zeros on the diagonal, so that pivots are blocks of two.
+        // Random matrices, and some with zeros on the diagonal, so that pivots are blocks of two.
         let whole = symmetric(a)?;
         let n = a.dims()[a.rank() - 1];
         let hollow = whole.sub(&whole.mul(&eye_like(a, n))?)?;

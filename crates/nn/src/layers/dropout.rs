@@ -90,7 +90,7 @@ impl<const D: usize> ChannelDropout<D> {
     /// The input with channels dropped, if the layer trains.
     ///
     /// # Errors
-    /// Another number of axes, or a device that cannot draw so many numbers.
+    /// Another number of axes, or a device that cannot draw that many numbers.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Dropout { p, rng, training } = &self.0;
@@ -143,7 +143,7 @@ macro_rules! alpha_dropouts {
             /// The input with elements dropped, if the layer trains.
             ///
             /// # Errors
-            /// A dtype that is not floating-point, too few axes, or a device that cannot draw so many numbers.
+            /// A dtype that is not floating-point, too few axes, or a device that cannot draw that many numbers.
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 let Dropout { p, rng, training } = &self.0;

@@ -224,7 +224,7 @@ fn momenta_are_found_by_their_names() {
     assert_eq!(momenta(&Adadelta::new([parameter()], AdadeltaConfig::default())), None);
 }
 
-/// An optimizer or a scheduler that makes no sense is told where it is made.
+/// An optimizer or a scheduler that makes no sense is an error where it is made.
 #[test]
 fn what_is_known_when_an_object_is_made_is_told_then() {
     let bad = SgdConfig { lr: -1.0, ..Default::default() };

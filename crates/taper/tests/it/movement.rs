@@ -333,7 +333,7 @@ fn distances_of_many_points_are_those_of_their_formula() -> Result<()> {
             y.index_put((.., .., 3), &x.i((0, 0, 0, 3))?, false)?.index_put((0, 5, 7), f64::NAN, false)?;
         let (x, y) = (x.detach().requires_grad(), y.detach().requires_grad());
         for p in [0.0, 1.0, 2.0, 3.0, f64::INFINITY] {
-            // Of half types in f32.
+            // Half types are computed in f32.
             let plain = |x: &Tensor, y: &Tensor| -> Result<Tensor> {
                 let wide = |t: &Tensor| t.to_dtype(dtype.compute());
                 wide(&x.unsqueeze(-2)?)?

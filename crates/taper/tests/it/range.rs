@@ -146,7 +146,7 @@ fn slopes_of_saturated_functions() -> Result<()> {
     );
     let (a, l) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
     close(&slope(&points, |x| Ok(x.selu()))?, &of(&|x| if x > 0.0 { l } else { l * a * x.exp() }), "selu'");
-    // Of a gate, and second derivatives.
+    // A gate, and second derivatives.
     close(&slope(&[1.0, 20.0], |x| x.glu(0))?, &[s(20.0), s(20.0) * s(-20.0)], "glu'");
     let x = Tensor::from_slice(&[20.0f32], [1], &device())?.requires_grad();
     let first = &taper::grad(&[x.sigmoid()], &[&x], true)?[0].clone().unwrap();

@@ -221,7 +221,7 @@ impl Collector {
         let n = self.items.len();
         let (edges, let_go, asked, constant) =
             (&mut self.edges, &mut self.let_go, &mut self.asked, &mut self.constant);
-        // Numbers that wait, and views of them: what somebody holds of them takes no memory until it is asked
+        // Numbers that wait, and views of them: handles on them take no memory until their value is asked
         // for.
         constant.clear();
         for item in &self.items {

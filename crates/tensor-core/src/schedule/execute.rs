@@ -65,7 +65,7 @@ pub(super) fn blame(node: &Node, error: Error) -> Error {
     error.computing(refusal(node).map_or(node.op.name(), |refusal| refusal.op), node.location)
 }
 
-/// What an index that is out of range means, where it is no user's.
+/// The meaning of an index that is out of range, where it is not a user's.
 fn refusal(node: &Node) -> Option<Refusal> {
     if let Op::Gather { refusal, .. } = &node.op { *refusal } else { None }
 }

@@ -277,7 +277,7 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             match analysis.class[j] {
                 Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
                 Class::Constant if (is_part || analysis.class[i] == Class::Opaque) && !takes_expressions => {
-                    // What only copies or picks elements reads one as often as it needs; other kernels want
+                    // Operations that copy or pick elements read one as often as they need; other kernels want
                     // them side by side.
                     let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
                     analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);

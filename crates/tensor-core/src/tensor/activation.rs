@@ -23,7 +23,7 @@ impl Tensor {
         Tensor::build(Op::Where, self.shape().clone(), a.dtype(), &[self, a, b])
     }
 
-    /// What `f` makes of this tensor by several operations: of integers and bools in the default dtype, of
+    /// The result of `f`, which is made of several operations: of integers and bools in the default dtype, of
     /// half types in f32, rounded once. Autocast is off in it.
     #[track_caller]
     pub(super) fn composed(&self, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {

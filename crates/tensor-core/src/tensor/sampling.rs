@@ -10,7 +10,7 @@ impl Tensor {
     /// device.
     ///
     /// # Errors
-    /// A dtype that is not floating-point, or a device that cannot draw so many numbers. When the result is
+    /// A dtype that is not floating-point, or a device that cannot draw that many numbers. When the result is
     /// computed, and on a GPU when what depends on it is read: a probability outside [0, 1], or NaN.
     #[track_caller]
     #[doc(alias = "bernoulli_")]

@@ -350,7 +350,7 @@ mod tests {
         }
     }
 
-    /// What is compiled for each instruction set gives results by their definition.
+    /// The code for each instruction set gives results by their definition.
     fn check<T: HasMicroKernels>(number: impl Fn(f64) -> T + Copy, epsilon: f64) {
         for sizes in [
             [4, 33, 35, 5, 13],
