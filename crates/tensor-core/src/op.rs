@@ -405,7 +405,7 @@ pub enum Op {
         /// The axis indexed.
         axis: usize,
         /// The meaning of an index outside the axis, where it is not a user's index.
-        refusal: Option<Refusal>,
+        refusal: Option<&'static Refusal>,
     },
     /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1 of 3): inputs base, index, src.
     /// Repeated indices go in ascending order of j, so that results repeat bit by bit.

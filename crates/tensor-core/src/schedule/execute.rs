@@ -67,7 +67,7 @@ pub(super) fn blame(node: &Node, error: Error) -> Error {
 
 /// The meaning of an index that is out of range, where it is not a user's.
 fn refusal(node: &Node) -> Option<Refusal> {
-    if let Op::Gather { refusal, .. } = &node.op { *refusal } else { None }
+    if let Op::Gather { refusal, .. } = &node.op { refusal.copied() } else { None }
 }
 
 /// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs.

@@ -83,8 +83,8 @@ impl Tensor {
     /// # use tensor_core::{Bins, HistogramOptions, Tensor};
     /// # fn f(x: &Tensor, edges: &Tensor) -> tensor_core::Result<()> {
     /// let options = HistogramOptions { density: true, ..Default::default() };
-    /// let (density, edges) = x.histogram_with(Bins::Edges(edges), options)?; // of [1, 2, 4], [0, 2, 6]:
-    /// [0.1667, 0.1667]
+    /// // The elements [1, 2, 4] between [0, 2, 6]: [0.1667, 0.1667].
+    /// let (density, edges) = x.histogram_with(Bins::Edges(edges), options)?;
     /// # Ok(())
     /// # }
     /// ```

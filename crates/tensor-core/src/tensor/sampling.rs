@@ -16,12 +16,12 @@ impl Tensor {
     #[doc(alias = "bernoulli_")]
     pub fn bernoulli(&self, rng: &Generator) -> Result<Tensor> {
         const OP: &str = "bernoulli";
+        const REFUSAL: &Refusal = &Refusal { op: OP, message: "a probability is outside [0, 1] or NaN" };
         self.require_float(OP)?;
         let dtype = self.dtype().compute();
         let probs = self.detach().to_dtype(dtype)?;
         let fair = probs.ge_scalar(0.0).bitwise_and(&probs.le_scalar(1.0))?;
-        let message = "a probability is outside [0, 1] or NaN";
-        let zero = fair.zero_if_all(self.dtype(), Refusal { op: OP, message })?;
+        let zero = fair.zero_if_all(self.dtype(), REFUSAL)?;
         let draws = Tensor::rand_dtype(self.shape().clone(), dtype, &rng.on(&self.device()))?;
         draws.lt(&probs)?.to_dtype(self.dtype())?.add(&zero)
     }
@@ -29,7 +29,7 @@ impl Tensor {
     /// 0 of a dtype `[]` if all elements of a bool tensor hold, and otherwise, when it is computed, an error:
     /// on a GPU of all that depends on it.
     #[track_caller]
-    fn zero_if_all(&self, dtype: DType, refusal: Refusal) -> Result<Tensor> {
+    fn zero_if_all(&self, dtype: DType, refusal: &'static Refusal) -> Result<Tensor> {
         let is_bad = self.all().logical_not().to_dtype(DType::I32)?.reshape([1])?;
         let zero = Tensor::zeros([1], (dtype, &self.device()))?;
         let op = Op::Gather { axis: 0, refusal: Some(refusal) };
