@@ -358,8 +358,20 @@ impl Parts {
     }
 }
 
-/// Materialises inputs of expressions that would pass the device's limits.
+/// Materialises inputs of expressions that would pass the device's limits. An input that is materialised for one
+/// reader is loaded by the others too, beside what it was made of, so that they are looked at again.
 fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
+    loop {
+        let before = analysis.materialised.iter().filter(|&&is| is).count();
+        let parts = parts_within(analysis, limits);
+        if analysis.materialised.iter().filter(|&&is| is).count() == before {
+            return parts;
+        }
+    }
+}
+
+/// The parts of each item, where each input that makes an expression pass the limits is materialised.
+fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
     let mut parts: Vec<Parts> = vec![Parts::default(); analysis.items.len()];
     for i in 0..analysis.items.len() {
         if analysis.class[i] == Class::Part {
