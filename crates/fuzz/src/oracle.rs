@@ -136,6 +136,12 @@ impl Oracle {
         let copy = self.leaf(&values, &shape, dtype)?;
         let rounds = rounding(action, &inputs, dtype, &values);
         let floats = || values.iter().map(|v| v.as_f64());
+        // A sum that cancels may be 0 on a device, and a truth value or an integer tells.
+        let vanishes =
+            |k: &&Known| k.values.iter().zip(&k.within).any(|(v, within)| v.as_f64().abs() <= *within);
+        if (singular_at_zero(action) || !dtype.is_float()) && inputs.iter().any(vanishes) {
+            return Err(Unfit::Unstable("a number that may be 0"));
+        }
         if dtype.is_float() {
             let tiny = smallest_normal(dtype);
             let below = floats().any(|v| v != 0.0 && v.abs() < tiny);
@@ -147,11 +153,6 @@ impl Oracle {
                 if inputs.iter().any(zero) {
                     return Err(Unfit::Unstable("the sign of a zero"));
                 }
-            }
-            let vanishes =
-                |k: &&Known| k.values.iter().zip(&k.within).any(|(v, within)| v.as_f64().abs() <= *within);
-            if singular_at_zero(action) && inputs.iter().any(vanishes) {
-                return Err(Unfit::Unstable("a number that may be 0"));
             }
             let negative = |k: &Known| k.values.iter().any(|v| v.as_f64() < 0.0);
             if is_power(action) && inputs.len() > 1 && negative(inputs[0]) && !inputs[1].is_exact() {
