@@ -46,19 +46,22 @@ impl Step<'_> {
 
 /// The gradients with respect to each input. Those of broadcast inputs may still have the output's shape.
 pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
-    if is_computed_wide(step.node) { in_f32(step) } else { rule(step.node.op(), step) }
+    if is_computed_wide(step) { in_f32(step) } else { rule(step.node.op(), step) }
 }
 
-/// Whether the rule of an operation of a half type takes several steps, which are computed in f32 and rounded
-/// once.
-fn is_computed_wide(node: &Tensor) -> bool {
+/// Whether the rule of an operation of a half type takes several steps, or gives gradients of several dtypes:
+/// such a rule is computed in f32, and each gradient is rounded once, to the dtype of its input.
+fn is_computed_wide(step: &Step<'_>) -> bool {
     use BinaryOp as B;
+    let node = step.node;
+    // A number beside a half tensor is f32.
+    let is_mixed = || step.inputs.iter().any(|input| input.dtype() != node.dtype());
     let is_half = node.dtype() != node.dtype().compute();
     is_half
         && match node.op() {
             Op::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Relu | UnaryOp::Abs),
             Op::Powi(_) | Op::Formula(_) | Op::Cumulative { .. } => true,
-            Op::Binary(op) => !matches!(op, B::Add | B::Sub | B::Maximum | B::Minimum),
+            Op::Binary(op) => !matches!(op, B::Add | B::Sub | B::Maximum | B::Minimum) || is_mixed(),
             Op::Reduce { op, .. } => *op != ReduceOp::Sum,
             Op::Leaf
             | Op::Full(_)

@@ -310,6 +310,37 @@ fn halves_are_computed_in_f32() -> Result<()> {
 }
 
 /// Whether a value is read on the way changes nothing, whatever kernel it would have been a part of.
+/// A number beside a half tensor stays f32, and so does its gradient: its sum is not rounded to the half type.
+#[test]
+fn numbers_beside_halves_have_gradients_of_f32() -> Result<()> {
+    let device = device();
+    for dtype in [DType::F16, DType::BF16].into_iter().filter(|&dtype| has(&device, dtype)) {
+        let x = Tensor::ones([4097], (dtype, &device))?;
+        // Functions of x and a number, 2, and the slope by the number at each element.
+        type Of2 = fn(&Tensor, &Tensor) -> Result<Tensor>;
+        let functions: [(&str, f64, Of2); 8] = [
+            ("x + s", 1.0, |x, s| x.add(s)),
+            ("s + x", 1.0, |x, s| s.add(x)),
+            ("x - s", -1.0, |x, s| x.sub(s)),
+            ("s - x", 1.0, |x, s| s.sub(x)),
+            ("x · s", 1.0, |x, s| x.mul(s)),
+            ("x / s", -0.25, |x, s| x.div(s)),
+            ("maximum(x, s)", 1.0, |x, s| x.maximum(s)),
+            ("minimum(s, x)", 0.0, |x, s| s.minimum(x)),
+        ];
+        for (name, slope, function) in functions {
+            let s = Tensor::full([], 2.0f32, &device)?.requires_grad();
+            let x = x.clone().requires_grad();
+            function(&x, &s)?.to_dtype(DType::F32)?.sum().backward()?;
+            let found = s.grad().unwrap();
+            assert_eq!(found.dtype(), DType::F32, "{name} of {dtype}");
+            assert_eq!(found.to_f64_vec()?, [4097.0 * slope], "{name} of {dtype}");
+            assert_eq!(x.grad().unwrap().dtype(), dtype, "{name} of {dtype}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn reading_halves_changes_nothing() -> Result<()> {
     let d = device();
