@@ -73,7 +73,6 @@ mod multivariate_normal;
 mod normal;
 mod parameters;
 mod poisson;
-mod standard_normal;
 mod uniform;
 
 pub use bernoulli::Bernoulli;

@@ -10,7 +10,6 @@ use crate::{
         above_zero_in, beside, hold_finite, hold_positive, normal_noise, over_draws, over_one, settle,
         where_else, wide,
     },
-    standard_normal,
 };
 
 /// Normal numbers: the density e^(−(x − μ)²/2σ²) / √(2πσ²), for a mean μ (`loc`) and a deviation σ (`scale`) above 0.
@@ -60,14 +59,14 @@ impl Normal {
         let [x, loc, scale] = over_one(op, [value.clone(), self.loc.clone(), self.scale.clone()])?;
         let dtype = x.dtype().promote(loc.dtype());
         let z = (wide(&x)? - wide(&loc)?) / wide(&scale)?;
-        standard_normal::share_below(&z)?.to_dtype(dtype)
+        z.ndtr().to_dtype(dtype)
     }
 
     #[track_caller]
     fn quantile(&self, op: &'static str, share: &Tensor) -> Result<Tensor> {
         let [q, loc, scale] = over_one(op, [share.clone(), self.loc.clone(), self.scale.clone()])?;
         let dtype = q.dtype().promote(loc.dtype());
-        (standard_normal::quantile(&wide(&q)?)? * wide(&scale)? + wide(&loc)?).to_dtype(dtype)
+        (wide(&q)?.ndtri() * wide(&scale)? + wide(&loc)?).to_dtype(dtype)
     }
 }
 
