@@ -23,7 +23,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "std")]
     pub fn std_axis(&self, axes: impl Into<Axes>, correction: f64, keepdim: bool) -> Result<Tensor> {
-        self.deviation("std", axes.into(), correction, keepdim)
+        Ok(self.deviation("std", axes.into(), correction, keepdim)?.0)
     }
 
     /// The variance and the mean along `axes` (`..` for all): [`Tensor::var_axis`] and [`Tensor::mean_axis`]. `torch.var_mean`.
@@ -58,20 +58,26 @@ impl Tensor {
         correction: f64,
         keepdim: bool,
     ) -> Result<(Tensor, Tensor)> {
-        let axes = axes.into();
-        let std = self.deviation("std_mean", axes.clone(), correction, keepdim)?;
-        Ok((std, self.mean_axis(axes, keepdim)?))
+        self.deviation("std_mean", axes.into(), correction, keepdim)
     }
 
     #[track_caller]
-    fn deviation(&self, op: &'static str, axes: Axes, correction: f64, keepdim: bool) -> Result<Tensor> {
+    fn deviation(
+        &self,
+        op: &'static str,
+        axes: Axes,
+        correction: f64,
+        keepdim: bool,
+    ) -> Result<(Tensor, Tensor)> {
         let resolved = self.shape().axes(&axes, op)?;
         let n: usize = resolved.iter().map(|&a| self.dims()[a]).product();
         let floating = self.floating_dtype();
         let wide = self.cast_unchecked(floating.compute());
-        let centred = wide.sub(&wide.mean_axis(axes.clone(), true)?)?;
+        let mean = wide.mean_axis(axes.clone(), true)?;
         let divisor = (n as f64 - correction).max(0.0);
-        Ok(centred.root_of_squares(axes, keepdim, divisor)?.cast_unchecked(floating))
+        let std = wide.sub(&mean)?.root_of_squares(axes, keepdim, divisor)?.cast_unchecked(floating);
+        let mean = mean.reshape_unchecked(std.shape().clone()).cast_unchecked(floating);
+        Ok((std, mean))
     }
 
     #[track_caller]
