@@ -169,7 +169,7 @@ impl Oracle {
             }
             // Results may round to the greatest number or to infinity.
             let overflows = || floats().any(|v| !v.is_finite()) && inputs.iter().all(|k| finite(k));
-            if dtype != dtype.compute() && rounds != Rounds::Never && overflows() {
+            if dtype.is_half() && rounds != Rounds::Never && overflows() {
                 return Err(Unfit::Unstable("a number beyond a half type"));
             }
             if intermediates_overflow(action, &inputs) {

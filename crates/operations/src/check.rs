@@ -81,7 +81,7 @@ impl Bench {
         let found = found.map_err(in_words(&what))?;
         let same = given(&self.reference, dtype, dtype).and_then(|given| row.run(&given));
         let same = same.map_err(in_words(&format!("{what}, on the reference")))?;
-        let half = matches!(dtype, DType::F16 | DType::BF16);
+        let half = dtype.is_half();
         let expected = match dtype.is_float() && !(half && row.stepwise) {
             true => given(self.oracle(row), dtype, DType::F64).and_then(|given| numbers(&row.run(&given)?)),
             false => numbers(&same),

@@ -80,6 +80,11 @@ impl DType {
         matches!(self, DType::U8 | DType::U32 | DType::I32 | DType::I64)
     }
 
+    /// Whether this is `f16` or `bf16`, whose arithmetic is carried out in `f32`.
+    pub const fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::BF16)
+    }
+
     /// The type in which arithmetic on this one is carried out: `f32` for the two half types, else itself.
     pub const fn compute(self) -> DType {
         match self {

@@ -56,7 +56,7 @@ fn is_computed_wide(step: &Step<'_>) -> bool {
     let node = step.node;
     // A number beside a half tensor is f32.
     let is_mixed = || step.inputs.iter().any(|input| input.dtype() != node.dtype());
-    let is_half = node.dtype() != node.dtype().compute();
+    let is_half = node.dtype().is_half();
     is_half
         && match node.op() {
             Op::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Relu | UnaryOp::Abs),
@@ -222,7 +222,7 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
     let axes: Vec<usize> = (0..gradient.rank())
         .filter(|&axis| axis < lead || (shape[axis - lead] == 1 && gradient.dims()[axis] != 1))
         .collect();
-    if gradient.numel() < MANY || gradient.dtype() != gradient.dtype().compute() {
+    if gradient.numel() < MANY || gradient.dtype().is_half() {
         return gradient.sum_axis(axes, true)?.reshape(shape);
     }
     sum_over(gradient, &axes)?.reshape(shape)

@@ -329,7 +329,7 @@ impl<'a> Evaluator<'a> {
         if access.single {
             return register;
         }
-        let plain = access.dtype == access.dtype.compute();
+        let plain = !access.dtype.is_half();
         if access.contiguous && plain {
             return memory.at::<u8>(0).wrapping_add((access.offset + pos) * access.dtype.size());
         }

@@ -120,7 +120,7 @@ impl Lowered {
 
     /// Whether blocks read an input where its rows lie, each at a place of its own.
     pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
-        let plain = access.dtype == access.dtype.compute();
+        let plain = !access.dtype.is_half();
         let Some((1, outer)) = access.strides.split_last() else { return false };
         plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
     }
@@ -228,7 +228,7 @@ pub(crate) fn lower(
     let as_it_lies = |src: &Src| match src {
         Src::Input(k) => {
             let access: &Access = &inputs[*k as usize];
-            access.contiguous && access.dtype == access.dtype.compute()
+            access.contiguous && !access.dtype.is_half()
         }
         Src::Reg(_) => false,
     };
@@ -267,8 +267,7 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
 /// to a half type where the result is only stored. None where there are none. An unread scalar stands in
 /// their places.
 fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> Option<Program> {
-    let is_half = |dtype: DType| dtype != dtype.compute();
-    if !program.dtypes.iter().copied().any(is_half) {
+    if !program.dtypes.iter().any(|dtype| dtype.is_half()) {
         return None;
     }
     let is_output = |i: usize| program.outputs.contains(&(i as Reg));
@@ -286,8 +285,8 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
         let mut instr = program.instrs[i];
         if let Instr::Cast(a) = instr {
             let (from, to) = (program.dtypes[a as usize], program.dtypes[i]);
-            let is_same = is_half(from) && to == from.compute();
-            let is_rounded_where_stored = is_half(to) && from.compute() == to.compute() && !seen[i];
+            let is_same = from.is_half() && to == from.compute();
+            let is_rounded_where_stored = to.is_half() && from.compute() == to.compute() && !seen[i];
             let is_copy = is_output(i) && is_given(root[a as usize]);
             if (is_same || is_rounded_where_stored) && !is_copy {
                 root[i] = root[a as usize];

@@ -179,7 +179,7 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
             )
         };
     }
-    let halves = matches!(dtype, DType::F16 | DType::BF16);
+    let halves = dtype.is_half();
     // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
     match (op, work) {
         (CumulativeOp::Sum, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),

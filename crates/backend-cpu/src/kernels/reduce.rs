@@ -248,7 +248,7 @@ impl Reducer<'_> {
         let program = &self.reduction.program;
         let k = self.input()?;
         let access = &program.inputs[k as usize];
-        (access.contiguous && access.dtype == access.dtype.compute())
+        (access.contiguous && !access.dtype.is_half())
             .then(|| self.inputs[k as usize].at::<u8>(access.offset).cast_const())
     }
 

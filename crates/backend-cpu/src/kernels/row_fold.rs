@@ -52,7 +52,7 @@ impl Term {
         let lies = |src: Src| match src {
             Src::Input(k) => {
                 let access = &program.inputs[k as usize];
-                (in_order(access) && access.dtype == dtype && dtype == dtype.compute()).then_some(k)
+                (in_order(access) && access.dtype == dtype && !dtype.is_half()).then_some(k)
             }
             Src::Reg(_) => None,
         };

@@ -373,9 +373,9 @@ impl Weighting {
     fn scores(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>, start: usize) -> Result<Tensor> {
         let keys = key.transpose(-2, -1)?;
         let dtype = query.dtype();
-        let mut scores = match dtype == dtype.compute() {
-            true => query.mul_scalar(self.scale).matmul(&keys)?,
-            false => query.matmul_wide(&keys)?.mul_scalar(self.scale),
+        let mut scores = match dtype.is_half() {
+            true => query.matmul_wide(&keys)?.mul_scalar(self.scale),
+            false => query.mul_scalar(self.scale).matmul(&keys)?,
         };
         if let Some(first) = self.causal {
             let (rows, keys) = (query.dims()[query.rank() - 2], key.dims()[key.rank() - 2]);

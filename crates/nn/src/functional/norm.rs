@@ -308,9 +308,8 @@ fn of_one_dtype(
     input: &Tensor,
     weights: [Option<&Tensor>; 2],
 ) -> Result<Option<(Tensor, [Option<Tensor>; 2])>> {
-    let is_half = |dtype: DType| matches!(dtype, DType::F16 | DType::BF16);
     let wide = |weight: &&Tensor| weight.dtype() == DType::F32;
-    if !autocast::is_within() || !is_half(input.dtype()) || !weights.iter().flatten().all(wide) {
+    if !autocast::is_within() || !input.dtype().is_half() || !weights.iter().flatten().all(wide) {
         return Ok(None);
     }
     Ok(Some((input.to_dtype(DType::F32)?, weights.map(Option::<&Tensor>::cloned))))

@@ -179,7 +179,7 @@ fn classify(items: &[Item]) -> Analysis<'_> {
 /// At least as many instructions as an elementwise item takes, its operands apart.
 fn instrs(item: &Item) -> usize {
     // Two operands as f32, and the result rounded.
-    let around = if item.node.dtype == item.node.dtype.compute() { 0 } else { 3 };
+    let around = if item.node.dtype.is_half() { 3 } else { 0 };
     let own = if let Op::Formula(formula) = &item.node.op { formula.instrs() } else { 1 };
     own + around
 }

@@ -195,7 +195,7 @@ impl<'a> Builder<'a> {
     fn rounds(&self, item: &Item) -> bool {
         let dtype = item.node.dtype;
         let mixed = || item.inputs.iter().any(|&j| self.analysis.items[j as usize].node.dtype != dtype);
-        dtype != dtype.compute()
+        dtype.is_half()
             && match &item.node.op {
                 Op::Unary(op) => op.rounds(),
                 Op::Powi(_) | Op::Arange(_) | Op::Random { .. } => true,
@@ -235,7 +235,7 @@ impl<'a> Builder<'a> {
     fn operand(&mut self, i: u32, over: &Shape, rounds: bool) -> Reg {
         let reg = self.value(i, over);
         let dtype = self.program.dtypes[reg as usize];
-        if rounds && dtype != dtype.compute() { self.emit(Instr::Cast(reg), dtype.compute()) } else { reg }
+        if rounds && dtype.is_half() { self.emit(Instr::Cast(reg), dtype.compute()) } else { reg }
     }
 
     /// The one of two operands that a choice comes down to, as that of [`Tensor::clamp`](crate::Tensor::clamp): x where x > y, and the greater of x
@@ -274,7 +274,7 @@ impl<'a> Builder<'a> {
             self.sources.len() - 1
         });
         let loaded = self.emit(Instr::Load(slot as u16), held);
-        if !is_sum || held == held.compute() {
+        if !is_sum || !held.is_half() {
             return loaded;
         }
         let wide = self.emit(Instr::Cast(loaded), held.compute());

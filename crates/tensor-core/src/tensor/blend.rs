@@ -94,7 +94,7 @@ impl Tensor {
     /// The sum with a tensor that was computed in f32 for a half dtype, rounded once.
     #[track_caller]
     fn plus_wide(&self, op: &'static str, rhs: &Tensor, dtype: DType) -> Result<Tensor> {
-        if !matches!(dtype, DType::F16 | DType::BF16) {
+        if !dtype.is_half() {
             return self.pair(op, rhs.into()).and_then(|(a, b)| a.add(&b));
         }
         let dtype = promoted(self, &rhs.cast_unchecked(dtype));
