@@ -259,7 +259,8 @@ fn gaussian_f32(x: f32) -> f32 {
     return select(times_two_to_f32(parts.x, parts.y), x, is_nan_f32(x));
 }
 
-// The normal distribution function: below 0 e^(-x²/2) / (|x| + 0.797) times a polynomial that varies little, above one minus that.
+// The normal distribution function. Below 0 it is e^(-x²/2) / (|x| + 0.797) times a polynomial that varies
+// little; above, it is one minus that.
 fn ndtr_f32(x: f32) -> f32 {
     let a = min(abs(x), 14.43);
     let parts = gaussian_parts_f32(a);

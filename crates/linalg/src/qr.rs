@@ -32,7 +32,7 @@ pub fn qr(a: &Tensor, mode: QrMode) -> Result<(Tensor, Tensor)> {
     apply(Qr { complete: mode == QrMode::Complete }, &[a])
 }
 
-/// The first n columns of H₁·H₂·…·Hₖ with Hᵢ = I − τᵢ·vᵢ·vᵢᵀ, of the reflections that lie in the columns of A `[…, m, n]`, m ≥ n, and τ
+/// The first n columns of H₁·H₂·…·Hₖ with Hᵢ = I − τᵢ·vᵢ·vᵢᵀ, of the reflections held by the columns of A `[…, m, n]`, m ≥ n, and τ
 /// `[…, k]`, k ≤ n: vᵢ has zeros above place i, 1 there and A's elements below. `torch.linalg.householder_product`.
 ///
 /// One product a reflection, on every device.
@@ -79,7 +79,7 @@ pub fn geqrf(a: &Tensor) -> Result<(Tensor, Tensor)> {
 }
 
 /// Q·C, or C·Q if not `left`, with Qᵀ in Q's place if `transpose`, for the whole Q `[…, m, m]` = H₁·H₂·…·Hₖ
-/// of the reflections that lie in the columns of A `[…, m, k′]` and their factors τ `[…, k]`, k ≤ k′ and m,
+/// of the reflections held by the columns of A `[…, m, k′]` and their factors τ `[…, k]`, k ≤ k′ and m,
 /// as [`geqrf`] gives them. C is `[…, m, r]` (`[…, r, m]` if not `left`). `torch.ormqr`.
 ///
 /// One product a reflection, on every device.

@@ -102,7 +102,7 @@ impl Function for Svd {
         if k == 0 {
             return Ok(vec![Some(inputs[0].zeros_like())]);
         }
-        // Singular values are near 1 here, so that their products with each other stay within the range of numbers.
+        // Singular values are near 1 here, so that their products with each other stay within range.
         let scale = balance(&s.amax(-1, true)?)?;
         let near = s.mul(&scale)?;
         let across = s.unsqueeze(-2)?;

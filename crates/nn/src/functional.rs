@@ -441,7 +441,8 @@ fn alpha_dropout_by(
 /// Jang, Gu, Poole: Categorical reparameterization with Gumbel-softmax (2017).
 ///
 /// # Errors
-/// No such axis, a τ that is not finite and above 0, a dtype that is not floating-point, or a device that cannot draw that many numbers.
+/// No such axis, a τ that is not finite and above 0, a dtype that is not floating-point, or a device that
+/// cannot draw that many numbers.
 #[track_caller]
 pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, axis: isize, rng: &Generator) -> Result<Tensor> {
     const OP: &str = "gumbel_softmax";

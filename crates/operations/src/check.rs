@@ -105,7 +105,7 @@ impl Bench {
     /// In every dtype that the row claims and the device has.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn forward(&self, row: &Row) -> Verdict {
         for dtype in row.dtypes_on(&self.device) {
             self.agree(row, dtype, "contiguous", |d, rounded, held| {
@@ -118,7 +118,7 @@ impl Bench {
     /// In one dtype, reading by what is awaited alone: for a page of a browser. Gives whether the row has kernels there.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub async fn awaited(&self, row: &Row) -> std::result::Result<bool, String> {
         let Some(dtype) = row.dtypes_on(&self.device).into_iter().next() else {
             return Ok(false);
@@ -149,7 +149,7 @@ impl Bench {
     /// With inputs that lie in memory in every way, and of every kind of shape where the row takes any.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn layouts(&self, row: &Row) -> Verdict {
         let Some(dtype) = row.dtypes_on(&self.device).into_iter().next() else {
             return Ok(());
@@ -177,7 +177,7 @@ impl Bench {
     /// Whatever the row says must be refused.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn bad_input(&self, row: &Row) -> Verdict {
         let Some(bad) = &row.bad else { return Ok(()) };
         let given = row
@@ -193,7 +193,7 @@ impl Bench {
     /// Gradients of the device in f32 and half types against those of the reference in f64.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn gradients(&self, row: &Row) -> Verdict {
         if row.order == 0 {
             return Ok(());
@@ -225,7 +225,7 @@ impl Bench {
     /// First and second derivatives against differences, in f64, as often as the row can be differentiated. The device needs f64.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn derivatives(&self, row: &Row) -> Verdict {
         if row.order == 0 || !row.smooth {
             return Ok(());
@@ -245,7 +245,7 @@ impl Bench {
     /// operation that looks at values must say so.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn mapped(&self, row: &Row) -> Verdict {
         let (false, Some(dtype)) = (row.inputs.is_empty(), row.dtypes_on(&self.device).into_iter().next())
         else {
@@ -292,7 +292,7 @@ impl Bench {
     /// in f64.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn jacobians(&self, row: &Row) -> Verdict {
         if row.order == 0 {
             return Ok(());
@@ -323,7 +323,7 @@ impl Bench {
     /// What PyTorch computes of the same inputs, and its gradients.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn torch(&self, row: &Row, answer: Option<&Answer>) -> Verdict {
         const AGAIN: &str = "write the answers with scripts/torch_fixtures.py operations";
         if row.torch.is_empty() {
@@ -378,7 +378,7 @@ impl Bench {
     /// refuses may be anything.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn integers(&self, row: &Row, answers: &HashMap<String, Vec<Array>>) -> Verdict {
         let mut wrong = Vec::new();
         for dtype in INTEGERS.into_iter().filter(|&dtype| self.device.supports(dtype)) {
@@ -395,7 +395,7 @@ impl Bench {
     /// [`Bench::integers`] in one dtype, also where a difference is [listed](crate::different).
     ///
     /// # Errors
-    /// What is wrong.
+    /// The row fails this check: the message says where.
     pub fn integers_of(&self, row: &Row, dtype: DType, answers: &HashMap<String, Vec<Array>>) -> Verdict {
         match integer_key(row, dtype).and_then(|key| answers.get(&key)) {
             Some(answer) => self.integers_in(row, dtype, answer),

@@ -56,8 +56,8 @@ pub struct GridSample {
 }
 
 impl GridSample {
-    /// The greatest magnitude of a number of the grid that is distinguished from greater ones, and of a place that is
-    /// reflected without an exact remainder. Pictures end at 3 or nearer.
+    /// Numbers of the grid beyond this magnitude are taken for it, and places up to it are reflected without an
+    /// exact remainder. Pictures end at 3 or nearer.
     pub const FARTHEST: f64 = (1 << 20) as f64;
 }
 

@@ -35,7 +35,7 @@ pub(crate) fn here() -> &'static Location<'static> {
     }
 }
 
-/// The line, unless it lies in one of the library's own crates or in the standard library, which called a
+/// The line, unless it is in one of the library's own crates or in the standard library, which called a
 /// function that it was handed: a user can do nothing with such a line.
 pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
     let file = location.file();

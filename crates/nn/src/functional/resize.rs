@@ -107,8 +107,8 @@ pub(crate) fn adaptive_avg_pool<const D: usize>(
 /// Bins up to which each is a slice of its own; more are laid side by side.
 const BINS_AS_SLICES: usize = 8;
 
-/// The mean of each bin of an axis, made of its own elements alone: what is not finite stays in the bins that
-/// it lies in.
+/// The mean of each bin of an axis, made of its own elements alone: what is not finite stays in the bins
+/// that hold it.
 #[track_caller]
 fn means_of_bins(x: &Tensor, axis: usize, bins: &[(usize, usize)]) -> Result<Tensor> {
     if bins.len() <= BINS_AS_SLICES {

@@ -310,7 +310,8 @@ fn halves_are_computed_in_f32() -> Result<()> {
 }
 
 /// Whether a value is read on the way changes nothing, whatever kernel it would have been a part of.
-/// A number beside a half tensor stays f32, and so does its gradient: its sum is not rounded to the half type.
+/// A number beside a half tensor stays f32, and so does its gradient: its sum is not rounded to the half
+/// type.
 #[test]
 fn numbers_beside_halves_have_gradients_of_f32() -> Result<()> {
     let device = device();

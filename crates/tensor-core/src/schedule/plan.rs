@@ -358,8 +358,8 @@ impl Parts {
     }
 }
 
-/// Materialises inputs of expressions that would pass the device's limits. An input that is materialised for one
-/// reader is loaded by the others too, beside what it was made of, so that they are looked at again.
+/// Materialises inputs of expressions that would pass the device's limits. An input that is materialised for
+/// one reader is loaded by the others too, beside the inputs it was made of, so all are checked again.
 fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
     loop {
         let before = analysis.materialised.iter().filter(|&&is| is).count();

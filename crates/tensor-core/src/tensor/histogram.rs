@@ -1,4 +1,4 @@
-//! Histograms: how many elements lie in each of several intervals, along one line or along several.
+//! Histograms count the elements in each of several intervals, along one axis or along several.
 
 use super::Tensor;
 use crate::{DType, Error, Result, Scalar, Shape};

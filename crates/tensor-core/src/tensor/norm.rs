@@ -72,7 +72,8 @@ impl Tensor {
             x.root_of_squares(axes, keepdim, 1.0)?
         } else {
             let (scaled, scale) = x.near_one(axes.clone())?;
-            // A zero adds nothing, and its derivative is 0 although |x|ᵖ has none there for p < 1. Below 0, one zero makes the norm 0.
+            // A zero adds nothing, and its derivative is 0 although |x|ᵖ has none there for p < 1. With p below 0,
+            // one zero makes the norm 0.
             let zero = scaled.eq_scalar(0.0);
             let powers = scaled.masked_fill(&zero, 1.0)?.abs().powf(p);
             let (powers, vanishes) = match p < 0.0 {

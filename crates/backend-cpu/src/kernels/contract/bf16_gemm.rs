@@ -563,7 +563,7 @@ mod tests {
                     let (mut sums, mut cut) = (vec![f32::NAN; m * n], vec![f32::NAN; m * n]);
                     let (whole, pieces) =
                         (of(Target::Sums(sums.as_mut_ptr())), of(Target::Sums(cut.as_mut_ptr())));
-                    // SAFETY: all elements lie in the vectors.
+                    // SAFETY: every index is below the vectors' lengths.
                     unsafe { whole.run(isa, pairs, 0..m, 0..n, None) }.unwrap();
                     for rows in [0..m / 3, m / 3..m] {
                         for columns in [0..n / 2, n / 2..n] {

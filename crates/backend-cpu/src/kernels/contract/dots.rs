@@ -307,7 +307,7 @@ mod tests {
                     };
                     let (mut whole, mut cut) = (numbers(m * n, 3, number), numbers(m * n, 4, number));
                     let product_to = |to: &mut [T]| product(k, n, [a, b], to);
-                    // SAFETY: all places lie in the vectors.
+                    // SAFETY: every index is below the vectors' lengths.
                     unsafe { run(isa, &product_to(&mut whole), &terms, 0..m, 0..n, None) }.unwrap();
                     let pieces = product_to(&mut cut);
                     for rows in [0..m / 3, m / 3..m] {

@@ -741,7 +741,7 @@ pub(super) mod tests {
                     let operands =
                         [operand(&a[a0.min(a.len())..], ar, ac), operand(&b[b0.min(b.len())..], br, bc)];
                     let product = product(k, n, operands, &mut c);
-                    // SAFETY: all elements lie in the vectors.
+                    // SAFETY: every index is below the vectors' lengths.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
                     // SAFETY: as above.
                     let again = unsafe { with_prepared(isa, product, m, n, number) };

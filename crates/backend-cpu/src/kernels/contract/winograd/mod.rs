@@ -314,7 +314,7 @@ mod tests {
             let Tiles { images, rows, height, width, .. } = self.of.tiles;
             assert_eq!([weight.len(), image.len()], [self.weight, self.image]);
             let mut out = vec![T::ZERO; images * rows * height * width];
-            // SAFETY: all elements lie in the vectors.
+            // SAFETY: every index is below the vectors' lengths.
             let transformed = unsafe { self.of.transformed(weight.as_ptr()) };
             let mut good = vec![false; self.of.blocks()];
             let Some(transformed) = transformed else { return (out, good) };
