@@ -41,8 +41,8 @@ trait Norm: Sync {
     fn join(a: f64, b: f64) -> f64 {
         a + b
     }
-    /// The distance, of the sum of all.
-    fn finish(sum: f64) -> f64 {
+    /// The distance, of the sum of all, and of the differences again where the sum alone does not tell.
+    fn finish<T: Float>(sum: f64, _differences: impl Iterator<Item = T> + Clone) -> f64 {
         sum
     }
 }
@@ -73,9 +73,22 @@ impl Norm for Euclidean {
     }
 
     #[inline(always)]
-    fn finish(sum: f64) -> f64 {
-        sum.sqrt()
+    fn finish<T: Float>(sum: f64, differences: impl Iterator<Item = T> + Clone) -> f64 {
+        // Squares that are too small to add are below the rounding of such a sum.
+        let least = if size_of::<T>() == size_of::<f32>() { 2f64.powi(-90) } else { 2f64.powi(-900) };
+        if sum.is_nan() || sum >= least && sum < f64::INFINITY { sum.sqrt() } else { scaled(differences) }
     }
+}
+
+/// √Σd² where squares leave the range of the dtype: they are taken of quotients by the greatest difference.
+#[cold]
+fn scaled<T: Float>(differences: impl Iterator<Item = T> + Clone) -> f64 {
+    let differences = differences.map(Into::<f64>::into);
+    let greatest = differences.clone().fold(0.0, |greatest: f64, d| greatest.max(d.abs()));
+    if greatest == 0.0 || greatest == f64::INFINITY {
+        return greatest;
+    }
+    greatest * differences.map(|d| (d / greatest).powi(2)).sum::<f64>().sqrt()
 }
 
 impl Norm for Greatest {
@@ -228,5 +241,10 @@ fn distances<T: Float, N: Norm>(points: [&[T]; ROWS], panel: &[[T; COLUMNS]]) ->
             totals.iter_mut().zip(sums).for_each(|(total, sum)| *total = N::join(*total, sum.into()));
         }
     }
-    totals.map(|totals| totals.map(|total| T::rounded(N::finish(total))))
+    std::array::from_fn(|i| {
+        std::array::from_fn(|lane| {
+            let differences = points[i].iter().zip(panel).map(move |(&x, lanes)| x - lanes[lane]);
+            T::rounded(N::finish(totals[i][lane], differences))
+        })
+    })
 }

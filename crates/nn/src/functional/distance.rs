@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply};
-use tensor_core::{Distances, Error, Measure, Result, Shape, Tensor, autocast, is_grad_enabled};
+use tensor_core::{DType, Distances, Error, Measure, Result, Shape, Tensor, autocast, is_grad_enabled};
 
 /// (Σ|x|ᵖ)^(1/p) along an axis that stays with size 1. Its gradient at 0 is 0.
 #[track_caller]
@@ -136,24 +136,8 @@ pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
         let [x1, x2] = wide;
         return cdist(&x1?, &x2?, p)?.to_dtype(dtype);
     }
-    if p > 1.0 && p.is_finite() && rows > 0 && columns > 0 {
-        let scale = x1.detach().abs().max()?.maximum(&x2.detach().abs().max()?)?.scale_of_squares();
-        return distances(&x1.mul(&scale)?, &x2.mul(&scale)?, p)?.div(&scale);
-    }
-    distances(x1, x2, p)
-}
-
-/// [`cdist`] of points that fit each other, whose powers are in range.
-#[track_caller]
-fn distances(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
-    const OP: &str = "cdist";
-    let (rows, columns) = (x1.dims()[x1.rank() - 2], x2.dims()[x2.rank() - 2]);
     if p == 2.0 && rows.max(columns) > BY_PRODUCTS {
-        let squares = |x: &Tensor| x.powi(2).sum_axis(-1, true);
-        let products = x1.matmul(&x2.transpose(-1, -2)?)?.mul_scalar(-2.0);
-        let sum = products.add(&squares(x1)?)?.add(&squares(x2)?.transpose(-1, -2)?)?;
-        let zero = sum.le_scalar(0.0);
-        return sum.masked_fill(&zero, 1.0)?.sqrt().masked_fill(&zero, 0.0);
+        return by_products(x1, x2);
     }
     let lead =
         Shape::from(&x1.dims()[..x1.rank() - 2]).broadcast(&Shape::from(&x2.dims()[..x2.rank() - 2]), OP)?;
@@ -166,6 +150,35 @@ fn distances(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
         Some(found) => Ok(found),
         None => length(OP, &points[0].unsqueeze(-2)?.sub(&points[1].unsqueeze(-3)?)?, p),
     }
+}
+
+/// Euclidean distances as √(‖x‖² + ‖y‖² − 2x·y).
+///
+/// Each point has a power of two that keeps its squares in range. A pair of points is computed with the lesser
+/// of their two powers, in which the greater point is in range and the other may vanish beside it.
+#[track_caller]
+fn by_products(x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
+    let scale_of = |x: &Tensor| -> Result<Tensor> {
+        let greatest = x.detach().abs().amax(-1, true)?;
+        // Points at 0 are in range in any scale: they have that of the least numbers.
+        let least = if x.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
+        Ok(greatest.masked_fill(&greatest.eq_scalar(0.0), least)?.scale_of_squares())
+    };
+    let (first, second) = (scale_of(x1)?, scale_of(x2)?);
+    let (x1, x2) = (x1.mul(&first)?, x2.mul(&second)?.transpose(-1, -2)?);
+    let second = second.transpose(-1, -2)?;
+    // Reciprocals of powers of two are exact, and products cost less than quotients.
+    let (back_first, back_second) = (first.reciprocal(), second.reciprocal());
+    let scale = first.minimum(&second)?;
+    // At most 1. They are multiplied one after the other, as their squares may be out of range.
+    let (to_first, to_second) = (scale.mul(&back_first)?, scale.mul(&back_second)?);
+    let products = x1.mul_scalar(-2.0).matmul(&x2)?.mul(&to_first)?.mul(&to_second)?;
+    let first = x1.powi(2).sum_axis(-1, true)?.mul(&to_first)?.mul(&to_first)?;
+    let second = x2.powi(2).sum_axis(-2, true)?.mul(&to_second)?.mul(&to_second)?;
+    let sum = products.add(&first)?.add(&second)?;
+    let zero = sum.le_scalar(0.0);
+    let distances = sum.masked_fill(&zero, 1.0)?.sqrt().masked_fill(&zero, 0.0)?;
+    distances.mul(&back_first.maximum(&back_second)?)
 }
 
 /// The distances of rows where the device has a kernel for them, with the gradient of p-norms.
@@ -215,8 +228,9 @@ impl Function for DistancesOf {
                 Measure::Sum => difference.sign().mul(&gradient),
                 Measure::Euclidean => {
                     let zero = norms.eq_scalar(0.0);
-                    let scale = gradient.div(&norms.masked_fill(&zero, 1.0)?)?.masked_fill(&zero, 0.0)?;
-                    difference.mul(&scale)
+                    // The quotient is in range where 1 / ‖d‖ is not.
+                    let direction = difference.div(&norms.masked_fill(&zero, 1.0)?)?;
+                    direction.mul(&gradient.masked_fill(&zero, 0.0)?)
                 }
                 Measure::Greatest => {
                     let greatest = difference.abs().eq(&norms)?.to_dtype(difference.dtype())?;
@@ -261,25 +275,13 @@ pub fn pdist(input: &Tensor, p: f64) -> Result<Tensor> {
     let ([input], []) = cast.tensors();
     check_float(OP, &[input])?;
     check_power(OP, p)?;
-    let &[n, m] = input.dims() else {
+    let &[_, m] = input.dims() else {
         return Err(Error::invalid(OP, format!("shape {}: points are rows of a matrix", input.shape())));
     };
     let dtype = input.dtype();
     if dtype.is_half() {
         return pdist(&input.to_dtype(dtype.compute())?, p)?.to_dtype(dtype);
     }
-    if p > 1.0 && p.is_finite() && n * m > 0 {
-        let scale = input.detach().abs().max()?.scale_of_squares();
-        return of_all_pairs(&input.mul(&scale)?, p)?.div(&scale);
-    }
-    of_all_pairs(input, p)
-}
-
-/// [`pdist`] of points whose powers are in range.
-#[track_caller]
-fn of_all_pairs(input: &Tensor, p: f64) -> Result<Tensor> {
-    const OP: &str = "pdist";
-    let m = input.dims()[1];
     if m > 0
         && let Some(found) = by_kernel(p, std::slice::from_ref(input))?
     {

@@ -93,6 +93,38 @@ fn norms_of_what_has_no_squares() -> Result<()> {
     Ok(())
 }
 
+/// Each pair of points has its distance, however far off other points are.
+#[test]
+fn one_far_point_changes_no_other_distance() -> Result<()> {
+    let d = device();
+    for (dtype, tiny, far) in [
+        (DType::F32, 1e-30, 1e16),
+        (DType::F32, 1e-30, 1e30),
+        (DType::F64, 1e-200, 1e130),
+        (DType::F64, 1e-200, 1e200),
+    ] {
+        if !has(&d, dtype) {
+            continue;
+        }
+        let rows = [0.0, 0.0, 3.0, 4.0, 3.0 * tiny, 4.0 * tiny, 3.0 * far, 4.0 * far];
+        let points = Tensor::new(rows, (dtype, &d))?.reshape([4, 2])?.requires_grad();
+        let zero = points.detach().narrow(0, 0, 1)?;
+        let many = Tensor::concat(&[zero.expand([30, 2])?, points.detach()], 0)?;
+        for (name, distances) in [
+            ("pdist", f::pdist(&points, 2.0)?.narrow(0, 0, 3)?),
+            ("cdist", f::cdist(&zero, &points, 2.0)?.i((0, 1..))?),
+            ("cdist by products", f::cdist(&points, &many, 2.0)?.i((1.., 3))?),
+        ] {
+            close(&distances, &[5.0, 5.0 * tiny, 5.0 * far], &format!("{name} beside {far:e}"));
+            distances.sum().backward()?;
+            let slopes = points.grad().unwrap().narrow(0, 1, 3)?.reshape([-1])?;
+            close(&slopes, &[0.6, 0.8, 0.6, 0.8, 0.6, 0.8], &format!("gradient of {name} beside {far:e}"));
+            points.zero_grad();
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn deviations_of_what_has_no_squares() -> Result<()> {
     let d = device();
