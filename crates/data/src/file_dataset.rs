@@ -167,18 +167,11 @@ fn npy_header(file: &mut File) -> Result<Header, String> {
         let after = text.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
         after.ok_or_else(|| format!("has no '{key}' in its header {:?}", text.trim_end()))
     };
-    let dtype = match value("descr")?.split(',').next().unwrap_or_default().trim() {
-        "'|b1'" => DType::Bool,
-        "'|u1'" => DType::U8,
-        "'<u4'" => DType::U32,
-        "'<i4'" => DType::I32,
-        "'<i8'" => DType::I64,
-        "'<f2'" => DType::F16,
-        "'<f4'" => DType::F32,
-        "'<f8'" => DType::F64,
-        other => {
-            return Err(format!("holds {other}, expected bool, u1, u4, i4, i8, f2, f4 or f8, little-endian"));
-        }
+    let descr = value("descr")?.split(',').next().unwrap_or_default().trim();
+    let named = |dtype: &DType| dtype.info().numpy.is_some_and(|name| descr.trim_matches('\'') == name);
+    let Some(dtype) = DType::ALL.into_iter().find(named) else {
+        let known: Vec<&str> = DType::ALL.into_iter().filter_map(|dtype| dtype.info().numpy).collect();
+        return Err(format!("holds {descr}, expected one of {}", known.join(", ")));
     };
     let inside =
         value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(inside, _)| inside);

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use tensor_core::{DType, Device, Element, Error, ErrorKind, Result, Shape, Tensor, bf16, f16};
+use tensor_core::{Device, Element, Error, ErrorKind, Result, Shape, Tensor, with_element};
 
 use crate::{Collate, Dataset, dataset::out_of_range};
 
@@ -49,17 +49,7 @@ fn host_rows(tensor: &Tensor) -> Result<Arc<dyn Rows>> {
         let row_shape = tensor.dims().iter().skip(1).copied().collect();
         Ok(Arc::new(HostRows { data: tensor.detach().to_vec::<T>()?, row_shape }))
     }
-    match tensor.dtype() {
-        DType::Bool => read::<bool>(tensor),
-        DType::U8 => read::<u8>(tensor),
-        DType::U32 => read::<u32>(tensor),
-        DType::I32 => read::<i32>(tensor),
-        DType::I64 => read::<i64>(tensor),
-        DType::F16 => read::<f16>(tensor),
-        DType::BF16 => read::<bf16>(tensor),
-        DType::F32 => read::<f32>(tensor),
-        DType::F64 => read::<f64>(tensor),
-    }
+    with_element!(tensor.dtype(), T => read::<T>(tensor))
 }
 
 /// Tensors whose rows go together: a tensor, or a tuple of up to six.

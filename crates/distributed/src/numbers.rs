@@ -1,7 +1,7 @@
 //! Elements of several ranks made one, in the order of the ranks: so that a world size gives one set of bits.
 
 use half::{bf16, f16};
-use tensor_core::DType;
+use tensor_core::{DType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ};
 
 use crate::wire::ReduceOp;
 
@@ -15,7 +15,15 @@ pub(crate) fn reduce(op: ReduceOp, dtype: DType, parts: &[&[u8]], out: &mut [u8]
         DType::I64 => combine::<i64, i64>(op, parts, out),
         DType::I32 => combine::<i32, i32>(op, parts, out),
         DType::U32 => combine::<u32, u32>(op, parts, out),
+        DType::U64 => combine::<u64, u64>(op, parts, out),
+        DType::U16 => combine::<u16, u16>(op, parts, out),
+        DType::I16 => combine::<i16, i16>(op, parts, out),
         DType::U8 => combine::<u8, u8>(op, parts, out),
+        DType::I8 => combine::<i8, i8>(op, parts, out),
+        DType::F8E4M3FN => combine::<F8E4M3FN, f32>(op, parts, out),
+        DType::F8E5M2 => combine::<F8E5M2, f32>(op, parts, out),
+        DType::F8E4M3FNUZ => combine::<F8E4M3FNUZ, f32>(op, parts, out),
+        DType::F8E5M2FNUZ => combine::<F8E5M2FNUZ, f32>(op, parts, out),
         // 0 and 1: the least is their conjunction, the greatest their disjunction.
         DType::Bool => combine::<u8, u8>(op, parts, out),
     }
@@ -67,7 +75,7 @@ macro_rules! integers {
         }
     )*};
 }
-integers!(i64, i32, u32, u8);
+integers!(i64, u64, i32, u32, i16, u16, i8, u8);
 
 /// An element as it is stored, and the numbers it is computed with.
 trait Stored<N>: bytemuck::Pod {
@@ -83,7 +91,7 @@ macro_rules! as_it_is {
         }
     )*};
 }
-as_it_is!(f32, f64, i64, i32, u32, u8);
+as_it_is!(f32, f64, i64, u64, i32, u32, i16, u16, i8, u8);
 
 macro_rules! halves {
     ($($t:ty),*) => {$(
@@ -93,7 +101,7 @@ macro_rules! halves {
         }
     )*};
 }
-halves!(f16, bf16);
+halves!(f16, bf16, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
 
 /// Elements that are computed before they are stored: what is added stays in cache, and half types are rounded once.
 const BLOCK: usize = 2048;

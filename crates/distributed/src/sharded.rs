@@ -243,6 +243,7 @@ fn words(state: &State) -> Vec<u8> {
     let line = |(name, value): (&str, &StateValue)| match value {
         StateValue::Number(Scalar::Float(number)) => format!("{name} Float {}\n", number.to_bits()),
         StateValue::Number(Scalar::Int(number)) => format!("{name} Int {}\n", *number as u64),
+        StateValue::Number(Scalar::Unsigned(number)) => format!("{name} Unsigned {number}\n"),
         StateValue::Number(Scalar::Bool(bit)) => format!("{name} Bool {}\n", u64::from(*bit)),
         StateValue::Tensor(tensor) => {
             let sizes: String = tensor.dims().iter().map(|size| format!(" {size}")).collect();

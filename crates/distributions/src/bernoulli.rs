@@ -4,7 +4,7 @@ use tensor_core::{Generator, Result, Shape, Tensor, at_caller};
 
 use crate::{
     Distribution,
-    parameters::{epsilon, hold, hold_finite, over_draws, over_one, require_float},
+    parameters::{hold, hold_finite, over_draws, over_one, require_float},
 };
 
 /// 1 with probability p, and 0 otherwise. `torch.distributions.Bernoulli`.
@@ -23,7 +23,7 @@ impl Bernoulli {
     #[track_caller]
     pub fn from_probs(probs: &Tensor) -> Result<Bernoulli> {
         require_float("Bernoulli", "probs", probs)?;
-        let logits = probs.logit(epsilon(probs.dtype()));
+        let logits = probs.logit(probs.dtype().epsilon());
         Ok(Bernoulli { probs: probs.clone(), logits, by_logits: false })
     }
 

@@ -5,7 +5,7 @@ use tensor_core::{Error, Generator, Operand, Result, Shape, Tensor, at_caller};
 use crate::{
     Distribution,
     bernoulli::softplus,
-    parameters::{beside, epsilon, hold, hold_finite, over_draws, over_one, settle, where_else},
+    parameters::{beside, hold, hold_finite, over_draws, over_one, settle, where_else},
 };
 
 /// How many of n trials (`total_count`) succeed, each with probability p: k with probability n!/(k!·(n − k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ. Draws are of
@@ -28,7 +28,7 @@ impl Binomial {
     pub fn from_probs(total_count: impl Into<Operand>, probs: &Tensor) -> Result<Binomial> {
         let count = beside(probs, total_count.into())?;
         let [total_count, probs] = settle("Binomial", ["total_count", "probs"], [count, probs.clone()])?;
-        let logits = probs.logit(epsilon(probs.dtype()));
+        let logits = probs.logit(probs.dtype().epsilon());
         Ok(Binomial { total_count, probs, logits, by_logits: false })
     }
 

@@ -4,7 +4,7 @@ use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, at_
 
 use crate::{
     Distribution,
-    parameters::{epsilon, greatest, hold, join, one_device, require_float},
+    parameters::{hold, join, one_device, require_float},
 };
 
 const OP: &str = "Categorical";
@@ -45,7 +45,7 @@ impl Categorical {
         at_caller(|| {
             check("probs", probs)?;
             let shares = probs.div(&probs.sum_axis(-1, true)?)?;
-            let least = epsilon(shares.dtype());
+            let least = shares.dtype().epsilon();
             let logits = shares.clamp(least, 1.0 - least).log();
             Ok(Categorical { probs: shares, logits, given: probs.clone(), by_logits: false })
         })
@@ -120,7 +120,7 @@ impl Distribution for Categorical {
     fn entropy(&self) -> Result<Tensor> {
         at_caller(|| {
             // 0 times a finite number, where a probability is 0.
-            let logs = self.logits.maximum_scalar(-greatest(self.logits.dtype()));
+            let logs = self.logits.maximum_scalar(self.logits.dtype().least());
             (&self.probs * logs).sum_axis(-1, false).map(|sum| sum.neg())
         })
     }

@@ -4,7 +4,7 @@ use tensor_core::{Generator, Result, Shape, Tensor, at_caller, set_grad_enabled}
 
 use crate::{
     Cumulative, Distribution, Reparameterized,
-    parameters::{greatest, hold_positive, over_draws, over_one, settle, uniform_noise, where_else, wide},
+    parameters::{hold_positive, over_draws, over_one, settle, uniform_noise, where_else, wide},
 };
 
 /// Waiting times: the density λ·e^(−λx) from 0 on, for a `rate` λ above 0. `torch.distributions.Exponential`.
@@ -80,7 +80,7 @@ impl Reparameterized for Exponential {
         at_caller(|| {
             let wait = uniform_noise(&self.rate, &shape, rng)?.neg().log1p().neg();
             let wait = wait.div(&wide(&over_draws(&self.rate, &shape)?)?)?;
-            wait.minimum_scalar(greatest(self.rate.dtype())).to_dtype(self.rate.dtype())
+            wait.minimum_scalar(self.rate.dtype().greatest()).to_dtype(self.rate.dtype())
         })
     }
 }

@@ -6,8 +6,7 @@ use crate::{
     Distribution, Reparameterized,
     gamma_gradient::log_draws,
     parameters::{
-        above_zero_in, beside, epsilon, hold_positive, least_normal, over_draws, over_one, require_float,
-        settle, where_else, wide,
+        above_zero_in, beside, hold_positive, over_draws, over_one, require_float, settle, where_else, wide,
     },
 };
 
@@ -209,7 +208,7 @@ impl Reparameterized for Beta {
             let ones = logs(&self.concentration1, &shape, rng)?;
             let odds = ones.sub(&logs(&self.concentration0, &shape, rng)?)?;
             let dtype = self.concentration1.dtype();
-            odds.sigmoid().clamp(least_normal(dtype), 1.0 - epsilon(dtype) * 0.5).to_dtype(dtype)
+            odds.sigmoid().clamp(dtype.smallest_normal(), 1.0 - dtype.epsilon() * 0.5).to_dtype(dtype)
         })
     }
 }
@@ -306,7 +305,7 @@ impl Reparameterized for Dirichlet {
         at_caller(|| {
             let dtype = self.concentration.dtype();
             let shares = logs(&self.concentration, &shape, rng)?.softmax(-1)?;
-            shares.maximum_scalar(least_normal(dtype)).to_dtype(dtype)
+            shares.maximum_scalar(dtype.smallest_normal()).to_dtype(dtype)
         })
     }
 }

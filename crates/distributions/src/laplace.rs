@@ -5,8 +5,7 @@ use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad
 use crate::{
     Cumulative, Distribution, Reparameterized,
     parameters::{
-        beside, epsilon, hold_finite, hold_positive, over_draws, over_one, settle, uniform_noise, where_else,
-        wide,
+        beside, hold_finite, hold_positive, over_draws, over_one, settle, uniform_noise, where_else, wide,
     },
 };
 
@@ -90,7 +89,7 @@ impl Reparameterized for Laplace {
         at_caller(|| {
             // Between −1 and 1, and neither.
             let noise = uniform_noise(&self.loc, &shape, rng)? * 2.0 - 1.0;
-            let noise = noise.maximum_scalar(epsilon(noise.dtype()) - 1.0);
+            let noise = noise.maximum_scalar(noise.dtype().epsilon() - 1.0);
             let step = noise.sign() * noise.abs().neg().log1p();
             let (loc, scale) = (over_draws(&self.loc, &shape)?, over_draws(&self.scale, &shape)?);
             wide(&loc)?.sub(&step.mul(&wide(&scale)?)?)?.to_dtype(self.loc.dtype())

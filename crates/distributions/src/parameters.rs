@@ -92,43 +92,10 @@ pub(crate) fn wide(t: &Tensor) -> Result<Tensor> {
     t.to_dtype(t.dtype().compute())
 }
 
-/// The least normal number of a floating-point dtype.
-pub(crate) fn least_normal(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::MIN_POSITIVE,
-        DType::F16 => 2f64.powi(-14),
-        DType::BF16 | DType::F32 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => {
-            f64::from(f32::MIN_POSITIVE)
-        }
-    }
-}
-
-/// The greatest finite number of a floating-point dtype.
-pub(crate) fn greatest(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::MAX,
-        DType::F16 => 65504.0,
-        DType::BF16 => 3.389_531_389_251_535_5e38,
-        DType::F32 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => f64::from(f32::MAX),
-    }
-}
-
 /// Draws above 0 in a dtype that they are rounded to: none becomes 0 or infinite.
 #[track_caller]
 pub(crate) fn above_zero_in(draws: &Tensor, dtype: DType) -> Result<Tensor> {
-    draws.clamp(least_normal(dtype), greatest(dtype)).to_dtype(dtype)
-}
-
-/// The distance from 1 to the next number of the dtype.
-pub(crate) fn epsilon(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::EPSILON,
-        DType::F16 => 2f64.powi(-10),
-        DType::BF16 => 2f64.powi(-7),
-        DType::F32 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => {
-            f64::from(f32::EPSILON)
-        }
-    }
+    draws.clamp(dtype.smallest_normal(), dtype.greatest()).to_dtype(dtype)
 }
 
 /// `values` where this holds, and a number where it does not.

@@ -4,10 +4,7 @@ use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad
 
 use crate::{
     Cumulative, Distribution, Reparameterized,
-    parameters::{
-        beside, epsilon, hold, hold_finite, least_normal, over_draws, over_one, settle, uniform_noise,
-        where_else, wide,
-    },
+    parameters::{beside, hold, hold_finite, over_draws, over_one, settle, uniform_noise, where_else, wide},
 };
 
 /// Uniform numbers of [low, high). `torch.distributions.Uniform`.
@@ -103,9 +100,9 @@ impl Reparameterized for Uniform {
             let drawn = width.isfinite().where_cond(&(&noise * &width + &low), &twice)?;
             // Sums are rounded, also to what is no longer within the bounds. A little more than half a step
             // below `high` is the number below it.
-            let half_step = epsilon(dtype) * 0.5;
-            let step = (high.detach().abs() * (half_step * (1.0 + epsilon(dtype))))
-                .maximum_scalar(least_normal(dtype));
+            let half_step = dtype.epsilon() * 0.5;
+            let step = (high.detach().abs() * (half_step * (1.0 + dtype.epsilon())))
+                .maximum_scalar(dtype.smallest_normal());
             let held = drawn.detach().minimum(&(high.detach() - step))?.maximum(&low.detach())?;
             let moved = held.sub(&drawn.detach())?.detach();
             drawn.add(&moved)?.to_dtype(dtype)

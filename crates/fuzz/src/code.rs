@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use taper::{DType, Scalar, tensor_core::BinaryOp};
+use taper::{DType, Kind, Scalar, tensor_core::BinaryOp};
 
 use crate::{
     modes::Plan,
@@ -180,6 +180,7 @@ fn scalar(s: Scalar) -> String {
     match s {
         Scalar::Float(v) => float(v, "f64"),
         Scalar::Int(v) => format!("{v}i64"),
+        Scalar::Unsigned(v) => format!("{v}u64"),
         Scalar::Bool(v) => v.to_string(),
     }
 }
@@ -198,13 +199,17 @@ fn float(v: f64, of: &str) -> String {
 
 /// An element as a literal of its type.
 fn element(v: Scalar, dtype: DType) -> String {
-    match dtype {
-        DType::F16 | DType::BF16 => format!("{dtype}::from_f64({})", float(v.as_f64(), "f64")),
-        DType::F32 | DType::F64 => {
+    match (dtype.info().kind, v) {
+        (Kind::Float, _) if dtype.info().bits == 8 => {
+            format!("{}::from_f32({})", dtype.name().to_uppercase(), float(v.as_f64(), "f32"))
+        }
+        (Kind::Float, _) if dtype.is_narrow() => format!("{dtype}::from_f64({})", float(v.as_f64(), "f64")),
+        (Kind::Float, _) => {
             let text = float(v.as_f64(), dtype.name());
             if text.contains("::") { text } else { format!("{text}{dtype}") }
         }
-        DType::Bool => v.as_bool().to_string(),
-        DType::U8 | DType::U32 | DType::I32 | DType::I64 => format!("{}{dtype}", v.as_i64()),
+        (Kind::Bool, _) => v.as_bool().to_string(),
+        (Kind::Signed | Kind::Unsigned, Scalar::Unsigned(v)) => format!("{v}{dtype}"),
+        (Kind::Signed | Kind::Unsigned, v) => format!("{}{dtype}", v.as_i64()),
     }
 }

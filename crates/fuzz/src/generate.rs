@@ -268,9 +268,7 @@ impl Writer<'_> {
     /// An index for an axis of a size: a leaf, of any dtype that reaches.
     fn index(&mut self, shape: Vec<usize>, size: usize) -> Option<usize> {
         let mut dtypes = self.dtypes(|d| d.is_int());
-        if size > 256 {
-            dtypes.retain(|&d| d != DType::U8);
-        }
+        dtypes.retain(|d| size as u64 <= d.greatest().as_i64() as u64);
         let dtype = *self.rng.pick(&dtypes);
         let n = shape.iter().product();
         if size == 0 && n > 0 {

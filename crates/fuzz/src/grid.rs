@@ -45,14 +45,12 @@ impl Grid {
 
     /// Whether every number of the grid is one of the dtype. Far from the ends of its range, where devices differ.
     pub(crate) fn fits(self, dtype: DType) -> bool {
-        let (bits, least, greatest) = match dtype {
-            DType::F16 => (11, -14, 15),
-            DType::BF16 => (8, -100, 100),
-            DType::F32 => (24, -100, 100),
-            // The oracle computes in f64 itself.
-            DType::F64 => (50, -900, 900),
-            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => return true,
-        };
+        let Some(format) = dtype.float_format() else { return true };
+        // The oracle computes in f64 itself.
+        let (most_bits, far) = if dtype == DType::F64 { (50, 900) } else { (24, 100) };
+        let bits = (format.digits as i32).min(most_bits);
+        let least = format.min_exponent.max(-far);
+        let greatest = (format.greatest.log2().floor() as i32).min(far);
         self.lowest >= least
             && self.max < 2f64.powi(greatest)
             && self.max <= 2f64.powi((self.lowest + bits).min(greatest))

@@ -143,7 +143,7 @@ impl Oracle {
             return Err(Unfit::Unstable("a number that may be 0"));
         }
         if dtype.is_float() {
-            let tiny = smallest_normal(dtype);
+            let tiny = dtype.smallest_normal();
             let below = floats().any(|v| v != 0.0 && v.abs() < tiny);
             if below && (!self.subnormals || rounds != Rounds::Never) {
                 return Err(Unfit::Unstable("a number below the normal ones"));
@@ -169,7 +169,7 @@ impl Oracle {
             }
             // Results may round to the greatest number or to infinity.
             let overflows = || floats().any(|v| !v.is_finite()) && inputs.iter().all(|k| finite(k));
-            if dtype.is_half() && rounds != Rounds::Never && overflows() {
+            if dtype.is_reduced_float() && rounds != Rounds::Never && overflows() {
                 return Err(Unfit::Unstable("a number beyond a half type"));
             }
             if intermediates_overflow(action, &inputs) {
@@ -229,7 +229,7 @@ impl Oracle {
             known.samples.push(self.leaf(&found, &known.shape, known.dtype)?);
         }
         if known.dtype.is_float() {
-            let (unit, tiny) = (unit(known.dtype), smallest_normal(known.dtype));
+            let (unit, tiny) = (unit(known.dtype), known.dtype.smallest_normal());
             let slack = off.iter().zip(&known.values);
             known.within = slack
                 .map(|(off, v)| {
@@ -262,10 +262,7 @@ impl Oracle {
         if !dtype.is_float() {
             return Ok(t.clone());
         }
-        let units = match dtype {
-            DType::F16 | DType::BF16 => 2.0,
-            _ => 16.0,
-        } * unit(dtype);
+        let units = if dtype.is_reduced_float() { 2.0 } else { 16.0 } * unit(dtype);
         let values = to_scalars(t).map_err(|e| Unfit::Refused(e.to_string()))?;
         let values: Vec<Scalar> = values
             .iter()
@@ -291,22 +288,7 @@ impl Oracle {
 
 /// Half the distance of 1 to its neighbour.
 pub(crate) fn unit(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 2f64.powi(-11),
-        DType::BF16 => 2f64.powi(-8),
-        DType::F32 => 2f64.powi(-24),
-        DType::F64 => 2f64.powi(-53),
-        DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => 0.0,
-    }
-}
-
-fn smallest_normal(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 2f64.powi(-14),
-        DType::BF16 | DType::F32 => 2f64.powi(-126),
-        DType::F64 => f64::MIN_POSITIVE,
-        DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => 0.0,
-    }
+    if dtype.is_float() { 0.5 * dtype.epsilon() } else { 0.0 }
 }
 
 /// Whether a zero's sign can be read off the result.
@@ -373,9 +355,10 @@ fn intermediates_overflow(action: &Action, inputs: &[&Known]) -> bool {
             | A::Powf(_)
             | A::Row { .. }
     );
+    // Squares, and sums of a few of them, are in range.
     let limit = match inputs.first().map(|k| k.dtype) {
-        Some(DType::F16) => 200.0,
         Some(DType::F64) => 1e30,
+        Some(dtype) if dtype.is_float() => (0.8 * dtype.greatest().as_f64().sqrt()).min(1e9),
         _ => 1e9,
     };
     let product = matches!(action, A::Reduce { op: ReduceOp::Prod, .. })
@@ -482,8 +465,9 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
             match (inputs[0].dtype, *to) {
                 (_, to) if !to.is_float() => Never,
                 _ if same() => Never,
-                (DType::F64, DType::F16 | DType::BF16) => Relative,
-                (DType::F32 | DType::F16 | DType::BF16, _) | (DType::F64, DType::F32) => Never,
+                (DType::F64, to) if to.is_reduced_float() => Relative,
+                (DType::F64, DType::F32) => Never,
+                (from, _) if from.compute() == DType::F32 => Never,
                 _ => Relative,
             }
         }

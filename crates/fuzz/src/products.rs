@@ -121,8 +121,8 @@ impl Operand {
     fn numbers(&self, dtype: DType) -> Vec<Scalar> {
         let mut rng = Rng::new(self.seed, 0);
         let (low, high) = match dtype {
-            DType::BF16 => (-1, 1),
-            DType::U8 | DType::U32 => (0, 8),
+            _ if dtype.is_reduced_float() && dtype != DType::F16 => (-1, 1),
+            _ if !dtype.is_signed() => (0, 8),
             _ => (-4, 4),
         };
         (0..self.base().iter().product()).map(|_| Scalar::Int(rng.between(low, high))).collect()

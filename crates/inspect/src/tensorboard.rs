@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tensor_core::{DType, Result};
+use tensor_core::Result;
 
 use crate::{
     EventWriter, Graph, GraphNode, NodeKind,
@@ -119,28 +119,13 @@ fn node_def<'a>(node: &GraphNode, name: &str, inputs: impl Iterator<Item = &'a s
     });
     // AttrValue.list.shape, by which TensorBoard labels the arrows, and AttrValue.type.
     let shapes = Message::default().message(1, Message::default().message(7, sizes));
-    let dtype = Message::default().int(6, data_type(node.dtype));
+    let dtype = Message::default().int(6, node.dtype.info().tensorflow.into());
     message.message(5, attribute("_output_shapes", shapes)).message(5, attribute("dtype", dtype))
 }
 
 /// An entry of a node's map of attributes.
 fn attribute(key: &str, value: Message) -> Message {
     Message::default().string(1, key).message(2, value)
-}
-
-/// TensorFlow's number of a dtype.
-fn data_type(dtype: DType) -> i64 {
-    match dtype {
-        DType::F32 => 1,
-        DType::F64 => 2,
-        DType::I32 => 3,
-        DType::U8 => 4,
-        DType::I64 => 9,
-        DType::Bool => 10,
-        DType::BF16 => 14,
-        DType::F16 => 19,
-        DType::U32 => 22,
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use ::safetensors::{
     tensor::{Metadata, TensorInfo},
 };
 use tensor_core::{
-    DType, Device, Element, Error, Result, Scalar, Shape, Tensor, eval_all,
+    DType, Device, Error, Result, Scalar, Shape, Tensor, eval_all,
     file::{OpenFile, file_error, write_whole},
 };
 
@@ -208,49 +208,14 @@ impl SafetensorsFile {
     /// The tensor that is stored, or `None` for a dtype without a like.
     #[track_caller]
     fn make(&self, stored: &Stored, device: &Device) -> Result<Option<Tensor>> {
-        /// Numbers of N bytes, each made one that Taper has.
-        #[track_caller]
-        fn widen<T: Element, const N: usize>(
-            bytes: &[u8],
-            shape: &[usize],
-            device: &Device,
-            value: impl Fn([u8; N]) -> T,
-        ) -> Result<Tensor> {
-            let (words, _) = bytes.as_chunks::<N>();
-            Tensor::from_vec(words.iter().map(|word| value(*word)).collect(), shape, device)
-        }
         let shape = stored.shape.as_slice();
         let read =
             |at: usize, out: &mut [u8]| self.content.read_at(&self.path, out, stored.start + at as u64);
-        let all = || -> Result<Vec<u8>> {
-            let mut bytes = vec![0; stored.bytes];
-            read(0, &mut bytes)?;
-            Ok(bytes)
+        let Some(dtype) = DType::ALL.into_iter().find(|&dtype| file_dtype(dtype) == Some(stored.dtype))
+        else {
+            return Ok(None);
         };
-        let of = |dtype| Tensor::from_bytes_with(dtype, shape, device, &read);
-        let made = match stored.dtype {
-            Dtype::BOOL => of(DType::Bool),
-            Dtype::U8 => of(DType::U8),
-            Dtype::U32 => of(DType::U32),
-            Dtype::I32 => of(DType::I32),
-            Dtype::I64 => of(DType::I64),
-            Dtype::F16 => of(DType::F16),
-            Dtype::BF16 => of(DType::BF16),
-            Dtype::F32 => of(DType::F32),
-            Dtype::F64 => of(DType::F64),
-            Dtype::I8 => widen(&all()?, shape, device, |word| i32::from(i8::from_le_bytes(word))),
-            Dtype::I16 => widen(&all()?, shape, device, |word| i32::from(i16::from_le_bytes(word))),
-            Dtype::U16 => widen(&all()?, shape, device, |word| i32::from(u16::from_le_bytes(word))),
-            Dtype::U64 => {
-                let bytes = all()?;
-                // Only where all of them fit.
-                if bytes.as_chunks::<8>().0.iter().any(|word| word[7] >= 0x80) {
-                    return Ok(None);
-                }
-                Tensor::from_bytes_of(DType::I64, &bytes, shape, device)
-            }
-            _ => return Ok(None),
-        };
+        let made = Tensor::from_bytes_with(dtype, shape, device, &read);
         Error::here_in(made).map(Some)
     }
 
@@ -286,6 +251,9 @@ impl SafetensorsFile {
             }
             (Dtype::I64, &[a, b, c, d, e, f, g, h]) => {
                 Ok(Scalar::Int(i64::from_le_bytes([a, b, c, d, e, f, g, h])))
+            }
+            (Dtype::U64, &[a, b, c, d, e, f, g, h]) => {
+                Ok(Scalar::from_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h])))
             }
             (Dtype::BOOL, &[byte]) => Ok(Scalar::Bool(byte != 0)),
             _ => Err(self.no_number(name)),
@@ -427,6 +395,7 @@ impl<'a> Part<'a> {
         let (dtype, bytes) = match value {
             Scalar::Float(v) => (DType::F64, v.to_le_bytes().to_vec()),
             Scalar::Int(v) => (DType::I64, v.to_le_bytes().to_vec()),
+            Scalar::Unsigned(v) => (DType::U64, v.to_le_bytes().to_vec()),
             Scalar::Bool(v) => (DType::Bool, vec![u8::from(v)]),
         };
         Part { name, dtype, shape: &[], elements: Elements::Number(bytes) }
@@ -485,7 +454,9 @@ pub(crate) fn write(
         }
         let data_offsets = (end, end + part.size());
         end = data_offsets.1;
-        let info = TensorInfo { dtype: file_dtype(part.dtype), shape: part.shape.to_vec(), data_offsets };
+        let dtype = file_dtype(part.dtype)
+            .ok_or_else(|| file_error(path, format!("the format has no tensors of {}", part.dtype)))?;
+        let info = TensorInfo { dtype, shape: part.shape.to_vec(), data_offsets };
         infos.push((part.name.to_string(), info));
     }
     // What other libraries look for to know whose names and layout these are.
@@ -513,16 +484,7 @@ pub(crate) fn write(
     Error::here_in(written)
 }
 
-fn file_dtype(dtype: DType) -> Dtype {
-    match dtype {
-        DType::Bool => Dtype::BOOL,
-        DType::U8 => Dtype::U8,
-        DType::U32 => Dtype::U32,
-        DType::I32 => Dtype::I32,
-        DType::I64 => Dtype::I64,
-        DType::F16 => Dtype::F16,
-        DType::BF16 => Dtype::BF16,
-        DType::F32 => Dtype::F32,
-        DType::F64 => Dtype::F64,
-    }
+/// The format's own dtype, by its name.
+fn file_dtype(dtype: DType) -> Option<Dtype> {
+    serde_json::from_value(dtype.info().safetensors.into()).ok()
 }

@@ -15,7 +15,7 @@ use taper_testing::{LAYOUTS, Layout, difference, reference_with, tolerance};
 
 use crate::{
     different::differs,
-    fixtures::{Answer, Array, INTEGERS, integer_key, torch_name},
+    fixtures::{Answer, Array, INTEGERS, integer_key},
     row::{Given, Input, Placement, Row, Values},
 };
 
@@ -81,7 +81,7 @@ impl Bench {
         let found = found.map_err(in_words(&what))?;
         let same = given(&self.reference, dtype, dtype).and_then(|given| row.run(&given));
         let same = same.map_err(in_words(&format!("{what}, on the reference")))?;
-        let half = dtype.is_half();
+        let half = dtype.is_reduced_float();
         let expected = match dtype.is_float() && !(half && row.stepwise) {
             true => given(self.oracle(row), dtype, DType::F64).and_then(|given| numbers(&row.run(&given)?)),
             false => numbers(&same),
@@ -335,7 +335,7 @@ impl Bench {
         // In f64 on the CPU. A GPU has the kernels in f32 from the other checks, and its f64 is compared with the reference.
         let floats =
             if self.device.name() == "cpu" { [DType::F64, DType::F32] } else { [DType::F32, DType::F64] };
-        let integers = [DType::I64, DType::I32, DType::U32, DType::U8, DType::Bool];
+        let integers = DType::ALL.into_iter().rev();
         let claimed = row.dtypes_on(&self.device);
         let Some(dtype) = floats.into_iter().chain(integers).find(|dtype| claimed.contains(dtype)) else {
             return Ok(());
@@ -411,7 +411,7 @@ impl Bench {
         }
         for (k, (output, expected)) in outputs.iter().zip(answer).enumerate() {
             // Devices without 64 bits have the dtype beside it.
-            let named = DType::ALL.into_iter().find(|&dtype| torch_name(dtype) == expected.dtype);
+            let named = DType::ALL.into_iter().find(|&dtype| dtype.info().torch == expected.dtype);
             let here = match named {
                 Some(DType::I64) if !self.device.supports(DType::I64) => Some(DType::I32),
                 Some(DType::F64) if !self.device.supports(DType::F64) => Some(DType::F32),

@@ -1,10 +1,10 @@
 //! Where results of integers and bools differ from PyTorch's on purpose. docs/guide/from-pytorch.md says
 //! the same to users.
 
-use taper::DType::{self, Bool, I32, I64, U8};
+use taper::DType::{self, Bool, I8, I16, I32, I64, U8};
 
-const INTEGERS: &[DType] = &[I64, I32, U8];
-const ALL: &[DType] = &[I64, I32, U8, Bool];
+const INTEGERS: &[DType] = &[I64, I32, I16, I8, U8];
+const ALL: &[DType] = &[I64, I32, I16, I8, U8, Bool];
 
 /// A reason, and the rows it holds for: names, and the dtypes that differ.
 pub type Difference = (&'static str, &'static [(&'static str, &'static [DType])]);
@@ -16,6 +16,7 @@ pub const DIFFERENT: &[Difference] = &[
         &[("any", &[U8]), ("all", &[U8]), ("any_axis", &[U8]), ("all_axis", &[U8])],
     ),
     ("of equal elements the first is named, on every device", &[("kthvalue", &[U8])]),
+    ("the expression wraps in the dtype where the sums are asked for", &[("matmul_wide", &[I16, I8, U8])]),
     (
         "points of unsigned integers are subtracted as floats, and do not wrap",
         &[("trapezoid_at", &[U8]), ("cumulative_trapezoid_at", &[U8])],

@@ -122,11 +122,9 @@ fn inputs_in(row: &Row, dtype: DType) -> Vec<Value> {
     let inputs = row.inputs.iter().zip(row.elements(dtype));
     let inputs = inputs.map(|(input, data)| {
         let kind = match input.dtype(dtype) {
-            DType::Bool => "bool",
             t if t.is_float() => "float64",
-            DType::I32 if dtype == DType::I32 && input.is_number() => "int32",
-            DType::U8 => "uint8",
-            _ => "int64",
+            t if t.is_int() && !input.is_number() => "int64",
+            t => t.info().torch,
         };
         let data: Vec<Value> = data.into_iter().map(word).collect();
         json!({"shape": input.shape, "data": data, "dtype": kind})
@@ -134,23 +132,8 @@ fn inputs_in(row: &Row, dtype: DType) -> Vec<Value> {
     inputs.collect()
 }
 
-/// PyTorch's name of a dtype.
-pub fn torch_name(dtype: DType) -> &'static str {
-    match dtype {
-        DType::Bool => "bool",
-        DType::U8 => "uint8",
-        DType::U32 => "uint32",
-        DType::I32 => "int32",
-        DType::I64 => "int64",
-        DType::F16 => "float16",
-        DType::BF16 => "bfloat16",
-        DType::F32 => "float32",
-        DType::F64 => "float64",
-    }
-}
-
 /// The dtypes other than floats that PyTorch is asked about for every row with inputs.
-pub const INTEGERS: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::Bool];
+pub const INTEGERS: [DType; 6] = [DType::I64, DType::I32, DType::I16, DType::I8, DType::U8, DType::Bool];
 
 /// The name of the answer to a row in one of [`INTEGERS`]; nothing where the row has no inputs of numbers,
 /// or one of them does not fit the dtype.
@@ -158,7 +141,7 @@ pub fn integer_key(row: &Row, dtype: DType) -> Option<String> {
     if row.torch.is_empty() || !row.inputs.iter().any(crate::row::Input::is_number) {
         return None;
     }
-    let limit = if dtype == DType::U8 { 255.0 } else { 2f64.powi(31) - 1.0 };
+    let limit = dtype.greatest().as_f64().min(2f64.powi(31) - 1.0);
     let numbers = row.inputs.iter().zip(row.elements(dtype)).filter(|(input, _)| input.is_number());
     let fit = numbers.flat_map(|(_, elements)| elements).all(|v| v.abs() <= limit);
     fit.then(|| format!("{} {} {} {dtype}", row.name, row.torch, digest_in(row, dtype)))

@@ -1,6 +1,6 @@
 //! A row of the table: an operation as data. How to write one: [`crate::table`].
 
-use taper::{DType, Device, Result, Tensor, bf16, f16};
+use taper::{DType, Device, Kind, Result, Scalar, Tensor};
 use taper_testing::{LAYOUTS, laid_out, numbers, of};
 
 /// The dtypes that an operation is for.
@@ -14,7 +14,7 @@ pub enum DTypes {
     Numbers,
     /// Floats, integers and bool.
     All,
-    /// i64, i32, u32, u8.
+    /// Integers of 8 to 64 bits, signed and unsigned.
     Ints,
     /// Integers and bool.
     IntsBool,
@@ -23,7 +23,8 @@ pub enum DTypes {
 }
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
-const INTS: [DType; 4] = [DType::I64, DType::I32, DType::U32, DType::U8];
+const INTS: [DType; 8] =
+    [DType::I64, DType::I32, DType::U32, DType::U8, DType::I8, DType::I16, DType::U16, DType::U64];
 
 impl DTypes {
     /// Each of them, the one that PyTorch is asked about first.
@@ -118,13 +119,14 @@ impl Input {
 
 /// A number as a dtype holds it. What f64 holds here is rounded to f32, so that both have the same inputs.
 fn rounded(v: f64, dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 | DType::F32 => f64::from(v as f32),
-        DType::F16 => f16::from_f64(v).to_f64(),
-        DType::BF16 => bf16::from_f64(v).to_f64(),
-        DType::I64 | DType::I32 => v.trunc(),
-        DType::U32 | DType::U8 => v.abs().trunc(),
-        DType::Bool => f64::from(u8::from(v > 0.0)),
+    match dtype.info().kind {
+        Kind::Float => {
+            let held = if dtype == DType::F64 { DType::F32 } else { dtype };
+            Scalar::Float(v).cast(held).as_f64()
+        }
+        Kind::Signed => v.trunc(),
+        Kind::Unsigned => v.abs().trunc(),
+        Kind::Bool => f64::from(u8::from(v > 0.0)),
     }
 }
 

@@ -129,7 +129,7 @@ pub fn autocast_dtype() -> Option<DType> {
 /// operation.
 #[track_caller]
 pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
-    if !dtype.is_half() {
+    if !matches!(dtype, DType::F16 | DType::BF16) {
         let message = format!(
             "{dtype} is no half type: give DType::BF16 or DType::F16; to compute in f32 within a region, use no_autocast"
         );
@@ -267,8 +267,8 @@ fn by(tensor: &Tensor, to: DType) -> Tensor {
 #[track_caller]
 pub(crate) fn widened(op: &'static str, tensor: &Tensor) -> Option<Tensor> {
     DTYPE.get()?;
-    let is_half = tensor.dtype().is_half();
-    (is_half && rule(op) == Some(Rule::Wide)).then(|| tensor.cast_unchecked(DType::F32))
+    let is_reduced = tensor.dtype().is_reduced_float();
+    (is_reduced && rule(op) == Some(Rule::Wide)).then(|| tensor.cast_unchecked(DType::F32))
 }
 
 /// Turns autocast off on this thread, while the result lives: for what is made of listed operations and is not listed itself.

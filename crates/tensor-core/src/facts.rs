@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::{Backend, DType, Error, ErrorKind, Result, Ticket};
+use crate::{Backend, DType, Element, Error, ErrorKind, Result, Scalar, Ticket, with_element};
 
 /// The range in which all integers of a buffer lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,43 +17,28 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// All that a dtype can hold, of integers and bool.
+    /// All that a dtype can hold, of bool and the integers that `i64` holds.
     pub(crate) fn of(dtype: DType) -> Option<Bounds> {
-        let (low, high) = match dtype {
-            DType::Bool => (0, 1),
-            DType::U8 => (0, i64::from(u8::MAX)),
-            DType::U32 => (0, i64::from(u32::MAX)),
-            DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-            DType::I64 => (i64::MIN, i64::MAX),
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => return None,
+        let (Scalar::Int(low), Scalar::Int(high)) = (dtype.least(), dtype.greatest()) else {
+            return dtype.is_bool().then_some(Bounds { low: 0, high: 1, attained: false, above: None });
         };
         Some(Bounds { low, high, attained: false, above: None })
     }
 
     /// The least and greatest of the elements in `bytes`, of an integer dtype.
     pub(crate) fn of_bytes(dtype: DType, bytes: &[u8]) -> Option<Bounds> {
-        fn range<const N: usize, T: Copy + Ord + Into<i64>>(
-            bytes: &[u8],
-            read: impl Fn([u8; N]) -> T,
-        ) -> Option<Bounds> {
-            let (words, _) = bytes.as_chunks::<N>();
-            let first = read(*words.first()?);
-            let (low, high) = words.iter().fold((first, first), |(low, high), &word| {
-                let value = read(word);
-                (low.min(value), high.max(value))
-            });
-            let (least, high) = (low.into(), high.into());
-            let others = || words.iter().map(|&word| read(word)).filter(|&value| value > low);
-            let above = (least < 0).then(|| others().min().map(Into::into)).flatten();
-            Some(Bounds { low: least, high, attained: true, above })
+        fn range<T: Element>(bytes: &[u8]) -> Option<Bounds> {
+            let elements = T::from_bytes(bytes);
+            let values = || elements.iter().map(|element| element.to_scalar().as_i64());
+            let first = values().next()?;
+            let (low, high) =
+                values().fold((first, first), |(low, high), value| (low.min(value), high.max(value)));
+            let above = if low < 0 { values().filter(|&value| value > low).min() } else { None };
+            Some(Bounds { low, high, attained: true, above })
         }
-        match dtype {
-            DType::U8 => range(bytes, |[byte]: [u8; 1]| byte),
-            DType::U32 => range(bytes, u32::from_ne_bytes),
-            DType::I32 => range(bytes, i32::from_ne_bytes),
-            DType::I64 => range(bytes, i64::from_ne_bytes),
-            DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => None,
-        }
+        // u64 is beyond what bounds hold.
+        let has_bounds = dtype.is_int() && Bounds::of(dtype).is_some();
+        if has_bounds { with_element!(dtype, T => range::<T>(bytes)) } else { None }
     }
 
     /// Whether both ends are within 0..`size`.

@@ -281,7 +281,7 @@ impl Check<'_> {
         self.that(operands.len() == wanted, || format!("{} operands for {wanted}", operands.len()))?;
         self.that(axis < space.rank(), || format!("axis {axis} of shape {space}"))?;
         let dtype = operands[1].dtype;
-        let is_index = matches!(dtype, DType::I32 | DType::I64 | DType::U32 | DType::U8);
+        let is_index = dtype.is_int();
         self.that(is_index, || format!("an index of {dtype}"))
     }
 

@@ -643,18 +643,17 @@ impl Op {
 }
 
 impl UnaryOp {
-    /// Whether the result of a half type may be a number that this type does not have.
-    pub(crate) const fn rounds(self) -> bool {
+    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not have.
+    pub(crate) const fn leaves(self, dtype: DType) -> bool {
         match self {
-            UnaryOp::Neg
-            | UnaryOp::Abs
-            | UnaryOp::Sign
+            // The least integer has no opposite, and unsigned ones have none at all.
+            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not => !dtype.is_float(),
+            UnaryOp::Sign
             | UnaryOp::Relu
             | UnaryOp::Floor
             | UnaryOp::Ceil
             | UnaryOp::Round
             | UnaryOp::Trunc
-            | UnaryOp::Not
             | UnaryOp::IsNan
             | UnaryOp::IsInf => false,
             UnaryOp::Sqrt
@@ -707,25 +706,26 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
-    /// Whether the result of a half type may be a number that this type does not have.
-    pub(crate) const fn rounds(self) -> bool {
+    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not have.
+    pub(crate) const fn leaves(self, dtype: DType) -> bool {
         match self {
             BinaryOp::Maximum
             | BinaryOp::Minimum
             | BinaryOp::And
             | BinaryOp::Or
             | BinaryOp::Xor
-            | BinaryOp::LeftShift
-            | BinaryOp::RightShift
-            | BinaryOp::Gcd => false,
+            | BinaryOp::RightShift => false,
+            BinaryOp::Remainder => dtype.is_float(),
             BinaryOp::Add
             | BinaryOp::Sub
             | BinaryOp::Mul
             | BinaryOp::Div
             | BinaryOp::FloorDiv
-            | BinaryOp::Remainder
             | BinaryOp::Pow
-            | BinaryOp::Atan2 => true,
+            | BinaryOp::Atan2
+            | BinaryOp::LeftShift
+            // −128 and 0 of i8 have the greatest common divisor 128.
+            | BinaryOp::Gcd => true,
         }
     }
 
@@ -749,10 +749,18 @@ impl BinaryOp {
                 (!dtype.is_float(), "bool or integers are needed; compare first, or cast")
             }
             BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => (
-                !matches!(dtype, DType::Bool),
+                !dtype.is_bool(),
                 "bool has no such operation; cast with .to_dtype(DType::I32), or use logical ones",
             ),
-            _ => (true, ""),
+            BinaryOp::Add
+            | BinaryOp::Mul
+            | BinaryOp::Div
+            | BinaryOp::Maximum
+            | BinaryOp::Minimum
+            | BinaryOp::Atan2
+            | BinaryOp::LeftShift
+            | BinaryOp::RightShift
+            | BinaryOp::Gcd => (true, ""),
         }
     }
 
@@ -776,7 +784,7 @@ impl BinaryOp {
 }
 
 impl ReduceOp {
-    /// Whether the result of a half type may be a number that this type does not have.
+    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not have.
     pub(crate) const fn rounds(self) -> bool {
         match self {
             ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod => true,

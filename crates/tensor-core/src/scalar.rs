@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{DType, Device, Element, default_dtype, round_to_odd};
+use crate::{DType, Device, Element, default_dtype, with_element};
 
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
@@ -14,6 +14,8 @@ pub enum Scalar {
     Float(f64),
     /// An integer.
     Int(i64),
+    /// An integer above [`i64::MAX`]; smaller ones are [`Scalar::Int`], as [`Scalar::from_u64`] makes them.
+    Unsigned(u64),
     /// A truth value.
     Bool(bool),
 }
@@ -25,8 +27,19 @@ impl Scalar {
         match self {
             Scalar::Float(_) => default_dtype(),
             Scalar::Int(_) => device.int_dtype(),
+            Scalar::Unsigned(_) => DType::U64,
             Scalar::Bool(_) => DType::Bool,
         }
+    }
+
+    /// An integer without a sign.
+    pub const fn from_u64(value: u64) -> Scalar {
+        if value > i64::MAX as u64 { Scalar::Unsigned(value) } else { Scalar::Int(value as i64) }
+    }
+
+    /// Whether this is an integer.
+    pub const fn is_int(self) -> bool {
+        matches!(self, Scalar::Int(_) | Scalar::Unsigned(_))
     }
 
     /// The value as `f64` (an integer above 2^53 is rounded; true is 1).
@@ -34,15 +47,17 @@ impl Scalar {
         match self {
             Scalar::Float(v) => v,
             Scalar::Int(v) => v as f64,
+            Scalar::Unsigned(v) => v as f64,
             Scalar::Bool(v) => f64::from(u8::from(v)),
         }
     }
 
-    /// The value as `i64`: a float is cut toward zero, and saturates; NaN is 0.
+    /// The value as `i64`: a float is cut toward zero, and saturates; NaN is 0. An integer above `i64::MAX` wraps.
     pub fn as_i64(self) -> i64 {
         match self {
             Scalar::Float(v) => v as i64,
             Scalar::Int(v) => v,
+            Scalar::Unsigned(v) => v as i64,
             Scalar::Bool(v) => i64::from(v),
         }
     }
@@ -52,6 +67,7 @@ impl Scalar {
         match self {
             Scalar::Float(v) => v != 0.0,
             Scalar::Int(v) => v != 0,
+            Scalar::Unsigned(v) => v != 0,
             Scalar::Bool(v) => v,
         }
     }
@@ -68,84 +84,48 @@ impl Scalar {
     pub fn promote_with(self, tensor: DType, device: &Device) -> DType {
         match self {
             Scalar::Float(_) if !tensor.is_float() => device.float_dtype(),
-            Scalar::Int(_) if tensor == DType::Bool => device.int_dtype(),
-            _ => tensor,
+            Scalar::Int(_) if tensor.is_bool() => device.int_dtype(),
+            Scalar::Unsigned(_) if tensor.is_bool() => DType::U64,
+            Scalar::Float(_) | Scalar::Int(_) | Scalar::Unsigned(_) | Scalar::Bool(_) => tensor,
         }
     }
 
     /// The scalar held to the least and the greatest number of an integer dtype; as it is for any other.
     pub(crate) fn saturate(self, dtype: DType) -> Scalar {
-        let held = |low: i64, high: i64| match self {
-            Scalar::Int(v) => Scalar::Int(v.clamp(low, high)),
-            Scalar::Float(_) | Scalar::Bool(_) => self,
-        };
-        match dtype {
-            DType::U8 => held(0, i64::from(u8::MAX)),
-            DType::U32 => held(0, i64::from(u32::MAX)),
-            DType::I32 => held(i64::from(i32::MIN), i64::from(i32::MAX)),
-            DType::I64 | DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => self,
+        let (Some(own), true) = (self.as_i128(), dtype.is_int()) else { return self };
+        let bounds = dtype.least().as_i128().zip(dtype.greatest().as_i128());
+        let Some((least, greatest)) = bounds else { return self };
+        match own.clamp(least, greatest) {
+            held if held < 0 => Scalar::Int(held as i64),
+            held => Scalar::from_u64(held as u64),
+        }
+    }
+
+    /// An integer, exactly.
+    const fn as_i128(self) -> Option<i128> {
+        match self {
+            Scalar::Int(v) => Some(v as i128),
+            Scalar::Unsigned(v) => Some(v as i128),
+            Scalar::Float(_) | Scalar::Bool(_) => None,
         }
     }
 
     /// The scalar as an element of `dtype` would hold it: converted in category and rounded or wrapped to width.
     pub fn cast(self, dtype: DType) -> Scalar {
-        match dtype {
-            DType::Bool => Scalar::Bool(self.as_bool()),
-            DType::U8 => Scalar::Int(match self {
-                Scalar::Float(v) => i64::from(v as u8),
-                other => i64::from(other.as_i64() as u8),
-            }),
-            DType::U32 => Scalar::Int(match self {
-                Scalar::Float(v) => i64::from(v as u32),
-                other => i64::from(other.as_i64() as u32),
-            }),
-            DType::I32 => Scalar::Int(match self {
-                Scalar::Float(v) => i64::from(v as i32),
-                other => i64::from(other.as_i64() as i32),
-            }),
-            DType::I64 => Scalar::Int(self.as_i64()),
-            DType::F16 => Scalar::Float(half::f16::from_f32(round_to_odd(self.as_f64())).to_f64()),
-            DType::BF16 => Scalar::Float(half::bf16::from_f32(round_to_odd(self.as_f64())).to_f64()),
-            DType::F32 => Scalar::Float(f64::from(self.as_f64() as f32)),
-            DType::F64 => Scalar::Float(self.as_f64()),
-        }
+        with_element!(dtype, T => T::from_scalar(self).to_scalar())
     }
 
     /// The numbers that `bytes` hold, elements of a dtype in host byte order.
     pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
-        fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
-            T::from_bytes(bytes).into_iter().map(T::to_scalar).collect()
-        }
-        match dtype {
-            DType::Bool => of::<bool>(bytes),
-            DType::U8 => of::<u8>(bytes),
-            DType::U32 => of::<u32>(bytes),
-            DType::I32 => of::<i32>(bytes),
-            DType::I64 => of::<i64>(bytes),
-            DType::F16 => of::<half::f16>(bytes),
-            DType::BF16 => of::<half::bf16>(bytes),
-            DType::F32 => of::<f32>(bytes),
-            DType::F64 => of::<f64>(bytes),
-        }
+        with_element!(dtype, T => T::from_bytes(bytes).into_iter().map(T::to_scalar).collect())
     }
 
     /// Numbers as elements of a dtype in host byte order, each cast to it as [`Scalar::cast`] does.
     pub fn to_bytes(dtype: DType, numbers: &[Scalar]) -> Vec<u8> {
-        fn of<T: Element>(numbers: &[Scalar], make: impl Fn(Scalar) -> T) -> Vec<u8> {
-            let list: Vec<T> = numbers.iter().map(|n| make(n.cast(T::DTYPE))).collect();
+        with_element!(dtype, T => {
+            let list: Vec<T> = numbers.iter().map(|&n| T::from_scalar(n)).collect();
             T::as_bytes(&list).to_vec()
-        }
-        match dtype {
-            DType::Bool => of(numbers, Scalar::as_bool),
-            DType::U8 => of(numbers, |n| n.as_i64() as u8),
-            DType::U32 => of(numbers, |n| n.as_i64() as u32),
-            DType::I32 => of(numbers, |n| n.as_i64() as i32),
-            DType::I64 => of(numbers, Scalar::as_i64),
-            DType::F16 => of(numbers, |n| half::f16::from_f32(n.as_f64() as f32)),
-            DType::BF16 => of(numbers, |n| half::bf16::from_f32(n.as_f64() as f32)),
-            DType::F32 => of(numbers, |n| n.as_f64() as f32),
-            DType::F64 => of(numbers, Scalar::as_f64),
-        }
+        })
     }
 }
 
@@ -154,6 +134,7 @@ impl fmt::Display for Scalar {
         match self {
             Scalar::Float(v) => v.fmt(f),
             Scalar::Int(v) => v.fmt(f),
+            Scalar::Unsigned(v) => v.fmt(f),
             Scalar::Bool(v) => v.fmt(f),
         }
     }
@@ -173,7 +154,11 @@ from! {
     i64 => v => Scalar::Int(v);
     i32 => v => Scalar::Int(i64::from(v));
     u32 => v => Scalar::Int(i64::from(v));
+    u16 => v => Scalar::Int(i64::from(v));
+    i16 => v => Scalar::Int(i64::from(v));
     u8 => v => Scalar::Int(i64::from(v));
-    usize => v => Scalar::Int(v as i64);
+    i8 => v => Scalar::Int(i64::from(v));
+    u64 => v => Scalar::from_u64(v);
+    usize => v => Scalar::from_u64(v as u64);
     bool => v => Scalar::Bool(v);
 }

@@ -60,6 +60,7 @@ impl fmt::Display for StateValue {
             StateValue::Tensor(tensor) => write!(f, "a tensor {} {}", tensor.dtype(), tensor.shape()),
             StateValue::Number(Scalar::Float(v)) => write!(f, "the number {v:?}"),
             StateValue::Number(Scalar::Int(v)) => write!(f, "the integer {v}"),
+            StateValue::Number(Scalar::Unsigned(v)) => write!(f, "the integer {v}"),
             StateValue::Number(Scalar::Bool(v)) => write!(f, "{v}"),
         }
     }

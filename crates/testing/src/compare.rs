@@ -12,7 +12,9 @@ pub fn tolerance(dtype: DType) -> (f64, f64) {
         DType::F32 => (2e-5, 1e-6),
         DType::F16 => (2e-3, 1e-3),
         DType::BF16 => (1.6e-2, 1e-2),
-        DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => (0.0, 0.0),
+        // Two roundings, and those of numbers below the normal ones.
+        _ if dtype.is_float() => (2.0 * dtype.epsilon(), 2.0 * dtype.epsilon() * dtype.smallest_normal()),
+        _ => (0.0, 0.0),
     }
 }
 

@@ -39,13 +39,27 @@ fn case(
     layouts: &[(DType, Layout)],
 ) -> EpilogueCase {
     let dtype = kernel.operands[0].dtype;
-    let program = Program {
-        instrs: instrs.iter().map(|&(instr, _)| instr).collect(),
-        dtypes: instrs.iter().map(|&(_, dtype)| dtype).collect(),
+    let mut program = Program {
         inputs: std::iter::once(dtype).chain(layouts.iter().map(|&(dtype, _)| dtype)).collect(),
         scalars: scalars.iter().map(|_| dtype).collect(),
-        outputs: outputs.to_vec(),
+        ..Program::default()
     };
+    let mut places = Vec::new();
+    for &(instr, dtype) in instrs {
+        let mut push = |instr, dtype| {
+            program.instrs.push(instr);
+            program.dtypes.push(dtype);
+            (program.instrs.len() - 1) as u16
+        };
+        let mut place = push(instr.map_operands(|r| places[usize::from(r)]), dtype);
+        // Numbers of small integers are wrapped before they are used, as the planner has it.
+        let computed = matches!(instr, Instr::Load(0) | Instr::Unary(..) | Instr::Binary(..));
+        if computed && dtype.is_int() && dtype.is_narrow() {
+            place = push(Instr::Cast(place), dtype);
+        }
+        places.push(place);
+    }
+    program.outputs = outputs.iter().map(|&o| places[usize::from(o)]).collect();
     let inputs = layouts.iter().zip(91..).map(|((dtype, layout), seed)| {
         let numel = if layout.numel() == 0 { 1 } else { layout.span().1 };
         (*dtype, elements(*dtype, numel, seed))

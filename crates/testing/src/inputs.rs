@@ -1,6 +1,6 @@
 //! What operations are tried with: numbers without a pattern, tensors of them, and every way a tensor may lie in memory.
 
-use tensor_core::{DType, Device, Result, Scalar, Tensor, bf16, f16, philox};
+use tensor_core::{DType, Device, Kind, Result, Scalar, Tensor, philox};
 
 /// Numbers between −2 and 2 without a pattern, the same on every device.
 pub fn numbers(n: usize, seed: u64) -> Vec<f64> {
@@ -31,17 +31,13 @@ pub fn tensor(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Resu
 /// # Errors
 /// Whatever the device reports.
 pub fn of(values: &[f64], shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
-    match dtype {
-        DType::F64 => Tensor::from_slice(values, shape, device),
-        DType::F32 => Tensor::from_vec(values.iter().map(|&v| v as f32).collect(), shape, device),
-        DType::F16 => Tensor::from_vec(values.iter().map(|&v| f16::from_f64(v)).collect(), shape, device),
-        DType::BF16 => Tensor::from_vec(values.iter().map(|&v| bf16::from_f64(v)).collect(), shape, device),
-        DType::I64 => Tensor::from_vec(values.iter().map(|&v| v as i64).collect(), shape, device),
-        DType::I32 => Tensor::from_vec(values.iter().map(|&v| v as i32).collect(), shape, device),
-        DType::U32 => Tensor::from_vec(values.iter().map(|&v| v.abs() as u32).collect(), shape, device),
-        DType::U8 => Tensor::from_vec(values.iter().map(|&v| v.abs() as u8).collect(), shape, device),
-        DType::Bool => Tensor::from_vec(values.iter().map(|&v| v > 0.0).collect(), shape, device),
-    }
+    let number = |&v: &f64| match dtype.info().kind {
+        Kind::Bool => Scalar::Bool(v > 0.0),
+        Kind::Unsigned => Scalar::Float(v.abs()),
+        Kind::Signed | Kind::Float => Scalar::Float(v),
+    };
+    let numbers: Vec<Scalar> = values.iter().map(number).collect();
+    Tensor::from_bytes_of(dtype, &Scalar::to_bytes(dtype, &numbers), shape, device)
 }
 
 /// The same logical kind of tensor in every way it may lie in memory: name, and how to make it of a base tensor.

@@ -245,7 +245,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                     Instr::Fold(op, a) => {
                         let rows = regs[*a as usize].chunks(length);
                         rows.flat_map(|row| vec![reduce(*op, row, program.dtypes[i]); length])
-                            .map(|v| v.cast(program.dtypes[i].compute()))
+                            .map(|v| v.cast(program.dtypes[i].register()))
                             .collect()
                     }
                     _ => indices(space)
@@ -276,13 +276,17 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                         let value = |i: usize| {
                             let mut full = index.clone();
                             full.insert(*axis, i);
-                            at(0, layout(0), &full).as_f64()
+                            at(0, layout(0), &full)
                         };
-                        let better = |a: f64, b: f64| match op {
-                            _ if b.is_nan() => false,
-                            _ if a.is_nan() => true,
-                            ArgReduceOp::ArgMax => a > b,
-                            ArgReduceOp::ArgMin => a < b,
+                        let order = |a: Scalar, b: Scalar| match (a, b) {
+                            (Scalar::Float(a), Scalar::Float(b)) => a.partial_cmp(&b),
+                            _ => Some(whole(a).cmp(&whole(b))),
+                        };
+                        let better = |a: Scalar, b: Scalar| match op {
+                            _ if b.as_f64().is_nan() => false,
+                            _ if a.as_f64().is_nan() => true,
+                            ArgReduceOp::ArgMax => order(a, b).is_some_and(|order| order.is_gt()),
+                            ArgReduceOp::ArgMin => order(a, b).is_some_and(|order| order.is_lt()),
                         };
                         Scalar::Int(
                             (1..n).fold(0, |best, i| if better(value(i), value(best)) { i } else { best })
@@ -319,7 +323,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                         (Scalar::Float(a), Scalar::Float(b)) => {
                             a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
                         }
-                        _ => a.as_i64().cmp(&b.as_i64()),
+                        _ => whole(a).cmp(&whole(b)),
                     }
                 });
                 places.iter().zip(order).for_each(|(&to, i)| out[to] = Scalar::Int(i as i64));
@@ -341,7 +345,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                     Scalar::Float(total(terms.iter().map(|(l, r)| l.as_f64() * r.as_f64())))
                 } else {
                     let products = terms.iter().map(|(l, r)| l.as_i64().wrapping_mul(r.as_i64()));
-                    Scalar::Int(products.fold(0, i64::wrapping_add))
+                    integer(products.fold(0, i64::wrapping_add).into(), operands[0].dtype)
                 }
             };
             let sums: Vec<Scalar> = terms.into_iter().map(sum).collect();
@@ -352,7 +356,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                 .iter()
                 .zip(sums)
                 .map(|(index, sum)| {
-                    let wide = sum.cast(operands[0].dtype.compute());
+                    let wide = sum.cast(operands[0].dtype.register());
                     let others = map.operands.iter().enumerate().skip(1);
                     let others = others.map(|(k, operand)| at(k + 1, &operand.layout, index));
                     let inputs: Vec<Scalar> = std::iter::once(wide).chain(others).collect();
@@ -379,7 +383,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                 let cell = &mut out[to(0, &place)];
                 let src = at(2, layout(2), &index);
                 let one = op.binary().map_or(src, |f| binary(f, *cell, src, dtype));
-                *cell = one.cast(dtype.compute());
+                *cell = one.cast(dtype.register());
             }
             vec![out.into_iter().map(|v| v.cast(dtype)).collect()]
         }
@@ -430,9 +434,9 @@ fn cumulate(
     let (a, b) = (so_far.as_f64(), x.as_f64());
     match op {
         CumulativeOp::Sum if dtype.is_float() => Scalar::Float(a + b),
-        CumulativeOp::Sum => Scalar::Int(so_far.as_i64().wrapping_add(x.as_i64())),
+        CumulativeOp::Sum => integer(whole(so_far) + whole(x), dtype),
         CumulativeOp::Prod if dtype.is_float() => Scalar::Float(a * b),
-        CumulativeOp::Prod => Scalar::Int(so_far.as_i64().wrapping_mul(x.as_i64())),
+        CumulativeOp::Prod => integer(whole(so_far).wrapping_mul(whole(x)), dtype),
         CumulativeOp::LogSumExp => Scalar::Float(match a.max(b) {
             _ if a.is_nan() || b.is_nan() => f64::NAN,
             greater if greater.is_infinite() => greater,
@@ -450,8 +454,8 @@ fn cumulate(
                         x <= best
                     }
                 }
-                _ if op == CumulativeOp::ArgMax => x.as_i64() >= best.as_i64(),
-                _ => x.as_i64() <= best.as_i64(),
+                _ if op == CumulativeOp::ArgMax => whole(x) >= whole(best),
+                _ => whole(x) <= whole(best),
             };
             if better { Scalar::Int(i as i64) } else { so_far }
         }
@@ -479,10 +483,13 @@ fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
     };
     match op {
         ReduceOp::Sum if dtype.is_float() => Scalar::Float(total(floats())),
-        ReduceOp::Sum => Scalar::Int(group.iter().fold(0, |s, v| s.wrapping_add(v.as_i64()))),
+        ReduceOp::Sum => integer(group.iter().map(|&v| whole(v)).sum(), dtype),
         ReduceOp::Mean => Scalar::Float(total(floats()) / group.len() as f64),
         ReduceOp::Prod if dtype.is_float() => Scalar::Float(floats().product()),
-        ReduceOp::Prod => Scalar::Int(group.iter().fold(1, |s, v| s.wrapping_mul(v.as_i64()))),
+        ReduceOp::Prod => {
+            let low_bits = group.iter().fold(1i64, |product, v| product.wrapping_mul(v.as_i64()));
+            integer(low_bits.into(), dtype)
+        }
         ReduceOp::Max => extreme(BinaryOp::Maximum),
         ReduceOp::Min => extreme(BinaryOp::Minimum),
         ReduceOp::Any => Scalar::Bool(group.iter().any(|v| v.as_bool())),
@@ -515,10 +522,11 @@ fn instruction(
         Instr::Arange { start, step } => {
             let (start, step) = (scalars[start as usize], scalars[step as usize]);
             if dtype.is_float() {
-                let product = Scalar::Float(flat as f64).cast(dtype.compute()).as_f64() * step.as_f64();
-                Scalar::Float(Scalar::Float(product).cast(dtype.compute()).as_f64() + start.as_f64())
+                let product = Scalar::Float(flat as f64).cast(dtype.register()).as_f64() * step.as_f64();
+                Scalar::Float(Scalar::Float(product).cast(dtype.register()).as_f64() + start.as_f64())
             } else {
-                Scalar::Int(start.as_i64().wrapping_add(step.as_i64().wrapping_mul(flat as i64)))
+                let low_bits = start.as_i64().wrapping_add(step.as_i64().wrapping_mul(flat as i64));
+                integer(low_bits.into(), dtype)
             }
         }
         Instr::Random { kind, seed, offset } => {
@@ -543,7 +551,7 @@ fn instruction(
         Instr::Compare(op, a, b) => {
             let (a, b, float) = (r(a), r(b), of(a).is_float());
             let order =
-                if float { a.as_f64().partial_cmp(&b.as_f64()) } else { Some(a.as_i64().cmp(&b.as_i64())) };
+                if float { a.as_f64().partial_cmp(&b.as_f64()) } else { Some(whole(a).cmp(&whole(b))) };
             Scalar::Bool(match op {
                 CompareOp::Eq => order.is_some_and(|o| o.is_eq()),
                 CompareOp::Ne => order.is_none_or(|o| o.is_ne()),
@@ -564,7 +572,7 @@ fn instruction(
         Instr::Cast(a) => r(a).cast(dtype),
         other => panic!("an instruction this backend does not know: {other:?}"),
     };
-    value.cast(dtype.compute())
+    value.cast(dtype.register())
 }
 
 fn random(kind: RandomKind, w: [u32; 4], dtype: DType) -> Scalar {
@@ -585,17 +593,36 @@ fn random(kind: RandomKind, w: [u32; 4], dtype: DType) -> Scalar {
     })
 }
 
+/// An integer or truth value, exactly.
+fn whole(value: Scalar) -> i128 {
+    match value {
+        Scalar::Unsigned(v) => v.into(),
+        Scalar::Int(_) | Scalar::Bool(_) | Scalar::Float(_) => value.as_i64().into(),
+    }
+}
+
+/// The low bits of a whole number as a 64-bit integer of a dtype's sign.
+fn integer(value: i128, dtype: DType) -> Scalar {
+    if dtype.is_signed() { Scalar::Int(value as i64) } else { Scalar::from_u64(value as u64) }
+}
+
+/// The remainder of the sign of y.
+fn modulo(x: i128, y: i128) -> i128 {
+    let r = x % y;
+    if r != 0 && (r < 0) != (y < 0) { r + y } else { r }
+}
+
 fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
     use UnaryOp as U;
     if !dtype.is_float() {
-        let v = value.as_i64();
+        let v = whole(value);
         return match op {
-            U::Neg => Scalar::Int(v.wrapping_neg()),
-            U::Abs => Scalar::Int(v.wrapping_abs()),
-            U::Sign => Scalar::Int(v.signum()),
-            U::Relu => Scalar::Int(v.max(0)),
+            U::Neg => integer(-v, dtype),
+            U::Abs => integer(v.abs(), dtype),
+            U::Sign => integer(v.signum(), dtype),
+            U::Relu => integer(v.max(0), dtype),
             U::Not if dtype == DType::Bool => Scalar::Bool(!value.as_bool()),
-            U::Not => Scalar::Int(!v),
+            U::Not => integer(!v, dtype),
             other => panic!("{other:?} of {dtype}"),
         };
     }
@@ -714,45 +741,25 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
     use BinaryOp as B;
     if !dtype.is_float() {
         let bits = dtype == DType::Bool;
-        let (x, y) = (a.as_i64(), b.as_i64());
-        let floor = |x: i64, y: i64| {
-            let q = x.wrapping_div(y);
-            if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
-        };
+        let (x, y) = (whole(a), whole(b));
         let v = match op {
             B::Add if bits => x | y,
             B::Mul if bits => x & y,
-            B::Add => x.wrapping_add(y),
-            B::Sub => x.wrapping_sub(y),
+            B::Add => x + y,
+            B::Sub => x - y,
             B::Mul => x.wrapping_mul(y),
-            B::FloorDiv => {
-                if y == 0 {
-                    0
-                } else {
-                    floor(x, y)
-                }
-            }
-            B::Remainder => {
-                if y == 0 {
-                    0
-                } else {
-                    x.wrapping_sub(floor(x, y).wrapping_mul(y))
-                }
-            }
+            B::FloorDiv if y == 0 => 0,
+            B::FloorDiv => (x - modulo(x, y)) / y,
+            B::Remainder if y == 0 => 0,
+            B::Remainder => modulo(x, y),
             B::Pow if y < 0 => match x {
                 1 => 1,
-                -1 => {
-                    if y % 2 == 0 {
-                        1
-                    } else {
-                        -1
-                    }
-                }
+                -1 => 1 - 2 * (y & 1),
                 _ => 0,
             },
             B::Pow => {
                 // By squaring: the exponent may pass what `wrapping_pow` takes.
-                let (mut power, mut base, mut left) = (1i64, x, y);
+                let (mut power, mut base, mut left) = (1i128, x, y);
                 while left > 0 {
                     if left & 1 == 1 {
                         power = power.wrapping_mul(base);
@@ -767,19 +774,25 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
             B::And => x & y,
             B::Or => x | y,
             B::Xor => x ^ y,
-            // Shifted out of 64 bits is shifted out of fewer.
-            B::LeftShift => u32::try_from(y).ok().and_then(|y| x.checked_shl(y)).unwrap_or(0),
-            B::RightShift => u32::try_from(y).ok().and_then(|y| x.checked_shr(y)).unwrap_or(x >> 63),
+            // A number that is shifted out of 64 bits is shifted out of fewer.
+            B::LeftShift => {
+                if (0..64).contains(&y) {
+                    x << y
+                } else {
+                    0
+                }
+            }
+            B::RightShift => x >> if (0..64).contains(&y) { y } else { 64 },
             B::Gcd => {
-                let (mut x, mut y) = (x.unsigned_abs(), y.unsigned_abs());
+                let (mut x, mut y) = (x.abs(), y.abs());
                 while y != 0 {
                     (x, y) = (y, x % y);
                 }
-                x as i64
+                x
             }
             B::Div | B::Atan2 => panic!("{op:?} of {dtype}"),
         };
-        return if bits { Scalar::Bool(v != 0) } else { Scalar::Int(v) };
+        return if bits { Scalar::Bool(v != 0) } else { integer(v, dtype) };
     }
     let (x, y) = (a.as_f64(), b.as_f64());
     Scalar::Float(match op {

@@ -49,15 +49,14 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
     if is_computed_wide(step) { in_f32(step) } else { rule(step.node.op(), step) }
 }
 
-/// Whether the rule of an operation of a half type takes several steps, or gives gradients of several dtypes:
+/// Whether the rule of an operation of a reduced float takes several steps, or gives gradients of several dtypes:
 /// such a rule is computed in f32, and each gradient is rounded once, to the dtype of its input.
 fn is_computed_wide(step: &Step<'_>) -> bool {
     use BinaryOp as B;
     let node = step.node;
     // A number beside a half tensor is f32.
     let is_mixed = || step.inputs.iter().any(|input| input.dtype() != node.dtype());
-    let is_half = node.dtype().is_half();
-    is_half
+    node.dtype().is_reduced_float()
         && match node.op() {
             Op::Unary(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Relu | UnaryOp::Abs),
             Op::Powi(_) | Op::Formula(_) | Op::Cumulative { .. } => true,
@@ -222,7 +221,7 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
     let axes: Vec<usize> = (0..gradient.rank())
         .filter(|&axis| axis < lead || (shape[axis - lead] == 1 && gradient.dims()[axis] != 1))
         .collect();
-    if gradient.numel() < MANY || gradient.dtype().is_half() {
+    if gradient.numel() < MANY || gradient.dtype().is_reduced_float() {
         return gradient.sum_axis(axes, true)?.reshape(shape);
     }
     sum_over(gradient, &axes)?.reshape(shape)
@@ -329,13 +328,7 @@ fn replaced(axis: usize, step: &Step<'_>) -> Gradients {
 
 /// Whether a dtype has the integers 0..n.
 fn counts_to(dtype: DType, n: usize) -> bool {
-    match dtype {
-        DType::U8 => n <= 1 << 8,
-        DType::I32 => n as u64 <= 1 << 31,
-        DType::U32 => n as u64 <= 1 << 32,
-        DType::I64 => true,
-        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => false,
-    }
+    dtype.is_int() && n as u64 <= (dtype.greatest().as_i64() as u64).saturating_add(1)
 }
 
 /// Of each operand, the gradient contracted with the other one: for matrices dA = dC·Bᵀ, dB = Aᵀ·dC.

@@ -1,7 +1,7 @@
 //! Comparisons, selections, and both in one.
 #![allow(unsafe_code)]
 
-use tensor_core::{CompareOp, DType};
+use tensor_core::{Arithmetic, CompareOp, DType};
 
 use super::table::as_i64;
 use crate::simd::{
@@ -41,19 +41,20 @@ pub(crate) unsafe fn compare(
             }
         };
     }
-    match dtype.compute() {
-        DType::F64 => all!(isa.narrow(), f64),
-        DType::I64 => all!(isa.narrow(), i64),
-        DType::I32 => all!(isa.narrow(), i32),
+    match dtype.arithmetic() {
+        Arithmetic::F64 => all!(isa.narrow(), f64),
+        Arithmetic::I64 => all!(isa.narrow(), i64),
+        Arithmetic::U64 => all!(isa.narrow(), u64),
+        Arithmetic::I32 => all!(isa.narrow(), i32),
         // SAFETY: the caller's promise.
-        DType::U32 | DType::U8 | DType::Bool => unsafe {
+        Arithmetic::U32 | Arithmetic::Bool => unsafe {
             let compared = as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
                 compare(isa, op, DType::I64, x, y, out.wrapping_add(start), n);
                 Ok(())
             });
             debug_assert!(compared.is_ok());
         },
-        DType::F32 | DType::F16 | DType::BF16 => all!(Short(isa), f32),
+        Arithmetic::F32 => all!(Short(isa), f32),
     }
 }
 
@@ -88,10 +89,10 @@ pub(crate) unsafe fn select(
             }
         };
     }
-    match dtype.compute() {
-        DType::Bool | DType::U8 => all!(isa.narrow(), u8),
-        DType::I32 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 => all!(isa, u32),
-        DType::I64 | DType::F64 => all!(isa.narrow(), u64),
+    match dtype.arithmetic() {
+        Arithmetic::Bool => all!(isa.narrow(), u8),
+        Arithmetic::I32 | Arithmetic::U32 | Arithmetic::F32 => all!(isa, u32),
+        Arithmetic::I64 | Arithmetic::U64 | Arithmetic::F64 => all!(isa.narrow(), u64),
     }
 }
 

@@ -6,7 +6,8 @@ use std::{cell::RefCell, ops::Range};
 use half::slice::HalfFloatSliceExt;
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox, philox_words,
+    Arithmetic, BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox,
+    philox_words,
 };
 
 use crate::{
@@ -16,7 +17,10 @@ use crate::{
         pair,
         table::{self, Uniform, takes_number},
     },
-    memory::buffer::Memory,
+    memory::{
+        buffer::Memory,
+        narrow::{Narrow, by_narrow},
+    },
     simd::{
         isa::{Isa, Job, Plain, Sets},
         loops::map1,
@@ -294,14 +298,14 @@ impl<'a> Evaluator<'a> {
                     (0..n).for_each(|i| unsafe { out.cast::<$t>().add(i).write(v) });
                 }};
             }
-            match dtype.compute() {
-                DType::F64 => fill!(f64, value.as_f64()),
-                DType::I64 => fill!(i64, value.as_i64()),
-                DType::I32 => fill!(i32, value.as_i64() as i32),
-                DType::U32 => fill!(u32, value.as_i64() as u32),
-                DType::U8 => fill!(u8, value.as_i64() as u8),
-                DType::Bool => fill!(bool, value.as_bool()),
-                DType::F32 | DType::F16 | DType::BF16 => fill!(f32, value.as_f64() as f32),
+            match dtype.arithmetic() {
+                Arithmetic::F64 => fill!(f64, value.as_f64()),
+                Arithmetic::F32 => fill!(f32, value.as_f64() as f32),
+                Arithmetic::I64 => fill!(i64, value.as_i64()),
+                Arithmetic::U64 => fill!(u64, value.as_i64() as u64),
+                Arithmetic::I32 => fill!(i32, value.as_i64() as i32),
+                Arithmetic::U32 => fill!(u32, value.as_i64() as u32),
+                Arithmetic::Bool => fill!(bool, value.as_bool()),
             }
         }
         for (k, access) in self.program.inputs.iter().enumerate() {
@@ -329,7 +333,7 @@ impl<'a> Evaluator<'a> {
         if access.single {
             return register;
         }
-        let plain = !access.dtype.is_half();
+        let plain = !access.dtype.is_narrow();
         if access.contiguous && plain {
             return memory.at::<u8>(0).wrapping_add((access.offset + pos) * access.dtype.size());
         }
@@ -365,9 +369,9 @@ impl<'a> Evaluator<'a> {
     fn run(&self, step: &Step, out: *mut u8, pos: usize, part: Range<usize>) -> Result<()> {
         let isa = self.isa;
         let (pos, n) = (pos + part.start, part.len());
-        let out = out.wrapping_add(part.start * step.to.compute().size());
+        let out = out.wrapping_add(part.start * step.to.register().size());
         let find_as = |src: Src, dtype: DType| {
-            let skip = if self.is_number(src) { 0 } else { part.start * dtype.compute().size() };
+            let skip = if self.is_number(src) { 0 } else { part.start * dtype.register().size() };
             self.place(src).wrapping_add(skip)
         };
         let find = |src: Src| find_as(src, step.from);
@@ -432,14 +436,14 @@ impl<'a> Evaluator<'a> {
                 (0..n).for_each(|i| unsafe { out.cast::<$t>().add(i).write(at(i)) });
             }};
         }
-        match dtype.compute() {
-            DType::F64 => float!(f64),
-            DType::F32 => float!(f32),
-            DType::I64 => int!(i64),
-            DType::I32 => int!(i32),
-            DType::U32 => int!(u32),
-            DType::U8 => int!(u8),
-            DType::Bool | DType::F16 | DType::BF16 => {
+        match dtype.arithmetic() {
+            Arithmetic::F64 => float!(f64),
+            Arithmetic::F32 => float!(f32),
+            Arithmetic::I64 => int!(i64),
+            Arithmetic::U64 => int!(u64),
+            Arithmetic::I32 => int!(i32),
+            Arithmetic::U32 => int!(u32),
+            Arithmetic::Bool => {
                 return Err(Error::invalid("arange", format!("{dtype} has no ranges")));
             }
         }
@@ -595,12 +599,22 @@ unsafe fn gather(
         }};
     }
     let few = isa.narrow();
+    macro_rules! widen {
+        ($t:ty) => {
+            go!(few, $t, <$t as Narrow>::Wide, |v: $t| v.widen())
+        };
+    }
     match access.dtype {
-        DType::F16 => go!(few, f16, f32, |v: f16| v.to_f32()),
         DType::BF16 => go!(isa, bf16, f32, |v: bf16| f32::from_bits(u32::from(v.to_bits()) << 16)),
-        DType::Bool | DType::U8 => go!(few, u8, u8, |v| v),
-        DType::I32 | DType::U32 | DType::F32 => go!(isa, u32, u32, |v| v),
-        DType::I64 | DType::F64 => go!(few, u64, u64, |v| v),
+        dtype => by_narrow!(
+            dtype,
+            widen,
+            match dtype.arithmetic() {
+                Arithmetic::Bool => go!(few, u8, u8, |v| v),
+                Arithmetic::I32 | Arithmetic::U32 | Arithmetic::F32 => go!(isa, u32, u32, |v| v),
+                Arithmetic::I64 | Arithmetic::U64 | Arithmetic::F64 => go!(few, u64, u64, |v| v),
+            }
+        ),
     }
 }
 
@@ -766,8 +780,13 @@ pub(crate) unsafe fn store(isa: Isa, dtype: DType, from: *const u8, to: *mut u8,
                     .convert_from_f32_slice(std::slice::from_raw_parts(from, n));
             }
             DType::BF16 => map1(isa, from.cast(), to.cast(), n, bf16_bits),
-            DType::Bool | DType::U8 | DType::I32 | DType::U32 | DType::I64 | DType::F32 | DType::F64 => {
-                std::ptr::copy_nonoverlapping(from, to, n * dtype.size())
+            dtype => {
+                macro_rules! narrow {
+                    ($t:ty) => {
+                        map1(isa.narrow(), from.cast(), to.cast::<$t>(), n, |v| <$t as Narrow>::narrow(v))
+                    };
+                }
+                by_narrow!(dtype, narrow, std::ptr::copy_nonoverlapping(from, to, n * dtype.size()))
             }
         }
     }

@@ -120,14 +120,14 @@ impl Lowered {
 
     /// Whether blocks read an input where its rows lie, each at a place of its own.
     pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
-        let plain = !access.dtype.is_half();
+        let plain = !access.dtype.is_narrow();
         let Some((1, outer)) = access.strides.split_last() else { return false };
         plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
     }
 }
 
 /// Steps of a program over an index space. `is_stored` says of which results nothing but the memory of their
-/// dtype sees: storing rounds, so that a cast to a half type need not.
+/// dtype sees: storing rounds, so that a cast to a narrow type need not.
 pub(crate) fn lower(
     program: &Program,
     shape: &[usize],
@@ -228,7 +228,7 @@ pub(crate) fn lower(
     let as_it_lies = |src: &Src| match src {
         Src::Input(k) => {
             let access: &Access = &inputs[*k as usize];
-            access.contiguous && !access.dtype.is_half()
+            access.contiguous && !access.dtype.is_narrow()
         }
         Src::Reg(_) => false,
     };
@@ -263,11 +263,11 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     }
 }
 
-/// The program without casts that change nothing here: from a half type to f32, in which it is computed, and
-/// to a half type where the result is only stored. None where there are none. An unread scalar stands in
+/// The program without casts that change nothing here: from a narrow type to the one that computes it, and
+/// to a narrow type where the result is only stored. None where there are none. An unread scalar stands in
 /// their places.
 fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> Option<Program> {
-    if !program.dtypes.iter().any(|dtype| dtype.is_half()) {
+    if !program.dtypes.iter().any(|dtype| dtype.is_narrow()) {
         return None;
     }
     let is_output = |i: usize| program.outputs.contains(&(i as Reg));
@@ -285,8 +285,8 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
         let mut instr = program.instrs[i];
         if let Instr::Cast(a) = instr {
             let (from, to) = (program.dtypes[a as usize], program.dtypes[i]);
-            let is_same = from.is_half() && to == from.compute();
-            let is_rounded_where_stored = to.is_half() && from.compute() == to.compute() && !seen[i];
+            let is_same = from.is_narrow() && to == from.register();
+            let is_rounded_where_stored = to.is_narrow() && from.register() == to.register() && !seen[i];
             let is_copy = is_output(i) && is_given(root[a as usize]);
             if (is_same || is_rounded_where_stored) && !is_copy {
                 root[i] = root[a as usize];
@@ -316,7 +316,7 @@ fn test_of(program: &Program, i: usize) -> Option<Part> {
         Instr::Unary(UnaryOp::IsNan, x) => (CompareOp::Ne, x, x),
         _ => return None,
     };
-    (program.dtypes[x as usize].compute() == DType::F32).then_some(Part::Test(op, x, y))
+    (program.dtypes[x as usize].register() == DType::F32).then_some(Part::Test(op, x, y))
 }
 
 /// Which instructions are a part of another's step.
@@ -327,7 +327,7 @@ fn parts(program: &Program) -> Vec<Option<Part>> {
     for (instr, dtype) in program.instrs.iter().zip(&program.dtypes) {
         instr.operands().iter().for_each(|&r| uses[r as usize] += 1);
         if let Instr::Select(c, ..) = *instr
-            && dtype.compute() == DType::F32
+            && dtype.register() == DType::F32
         {
             conditions[c as usize] += 1;
         }
@@ -459,7 +459,7 @@ impl Lowering<'_> {
             .outputs
             .iter()
             .zip(self.output_dtypes)
-            .position(|(&o, &stored)| o as usize == i && stored == to && to.compute() == to)
+            .position(|(&o, &stored)| o as usize == i && stored == to && to.register() == to)
             .map(|o| o as u16);
         self.place[i] = Src::Reg(dst);
         self.costs.push(program.instrs[i].cost());

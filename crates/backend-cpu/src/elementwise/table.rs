@@ -3,7 +3,10 @@
 // Closures are inlined into the loops; a function's pointer need not be.
 #![allow(clippy::redundant_closure)]
 
-use tensor_core::{BinaryOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, f16, round_to_odd};
+use tensor_core::{
+    Arithmetic, BinaryOp, DType, Error, ErrorKind, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, Kind, Result,
+    UnaryOp, bf16, f16, round_to_odd,
+};
 
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector;
@@ -47,7 +50,7 @@ unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> 
 /// Elements of smaller integers that are worked on at once as i64.
 const WIDENED: usize = 256;
 
-/// Calls `f(start, operands, n)` for pieces of operands of a smaller integer dtype, as i64. Operations on these give the results in
+/// Calls `f(start, operands, n)` for pieces of operands of bool or a 32-bit integer, as i64. Operations on these give the results in
 /// their low bits, so that smaller integers need no loops of their own.
 ///
 /// # Safety
@@ -142,8 +145,8 @@ pub(crate) unsafe fn unary(
             }
         };
     }
-    match dtype.compute() {
-        DType::F32 => {
+    match dtype.arithmetic() {
+        Arithmetic::F32 => {
             float!(f32, isa);
             match op {
                 #[cfg(target_arch = "x86_64")]
@@ -175,7 +178,7 @@ pub(crate) unsafe fn unary(
                 _ => {}
             }
         }
-        DType::F64 => {
+        Arithmetic::F64 => {
             float!(f64, narrow);
             match op {
                 U::Exp => go!(Plain, f64, f64, |v| v.exp()),
@@ -197,7 +200,7 @@ pub(crate) unsafe fn unary(
                 _ => {}
             }
         }
-        DType::I64 => match op {
+        Arithmetic::I64 => match op {
             U::Neg => go!(narrow, i64, i64, |v| v.wrapping_neg()),
             U::Abs => go!(narrow, i64, i64, |v| v.wrapping_abs()),
             U::Sign => go!(narrow, i64, i64, |v| v.signum()),
@@ -205,18 +208,26 @@ pub(crate) unsafe fn unary(
             U::Not => go!(narrow, i64, i64, |v| !v),
             _ => {}
         },
-        DType::I32 | DType::U32 | DType::U8 if matches!(op, U::Neg | U::Abs | U::Sign | U::Relu | U::Not) => {
+        Arithmetic::U64 => match op {
+            U::Neg => go!(narrow, u64, u64, |v| v.wrapping_neg()),
+            U::Abs | U::Relu => go!(narrow, u64, u64, |v| v),
+            U::Sign => go!(narrow, u64, u64, |v| u64::from(v != 0)),
+            U::Not => go!(narrow, u64, u64, |v| !v),
+            _ => {}
+        },
+        Arithmetic::I32 | Arithmetic::U32 if matches!(op, U::Neg | U::Abs | U::Sign | U::Relu | U::Not) => {
+            let own = dtype.register();
             // SAFETY: the caller's promise.
             return unsafe {
-                as_i64(isa, dtype, [x], n, &mut |start, [wide], n| {
+                as_i64(isa, own, [x], n, &mut |start, [wide], n| {
                     unary(isa, op, DType::I64, wide, wide, n)?;
-                    cast(isa, DType::I64, dtype, wide, out.wrapping_add(start * dtype.size()), n);
+                    cast(isa, DType::I64, own, wide, out.wrapping_add(start * own.size()), n);
                     Ok(())
                 })
             };
         }
-        DType::Bool if op == U::Not => go!(narrow, bool, bool, |v| !v),
-        _ => {}
+        Arithmetic::Bool if op == U::Not => go!(narrow, bool, bool, |v| !v),
+        Arithmetic::I32 | Arithmetic::U32 | Arithmetic::Bool => {}
     }
     Err(lacking(op.name(), dtype))
 }
@@ -260,19 +271,25 @@ pub(crate) unsafe fn powi(
             Ok(())
         }};
     }
-    match dtype.compute() {
-        DType::F32 => go!(isa, f32, 1.0f32, |a: f32, b: f32| a * b, |v: f32| 1.0 / v),
-        DType::F64 => go!(narrow, f64, 1.0f64, |a: f64, b: f64| a * b, |v: f64| 1.0 / v),
-        DType::I64 => go!(narrow, i64, 1, |a: i64, b: i64| a.wrapping_mul(b), |v: i64| v),
-        // SAFETY: the caller's promise.
-        DType::I32 | DType::U32 | DType::U8 => unsafe {
-            as_i64(isa, dtype, [x], n, &mut |start, [wide], n| {
-                powi(isa, p, DType::I64, wide, wide, n)?;
-                cast(isa, DType::I64, dtype, wide, out.wrapping_add(start * dtype.size()), n);
-                Ok(())
-            })
-        },
-        _ => Err(lacking("powi", dtype)),
+    match dtype.arithmetic() {
+        Arithmetic::F32 => go!(isa, f32, 1.0f32, |a: f32, b: f32| a * b, |v: f32| 1.0 / v),
+        Arithmetic::F64 => go!(narrow, f64, 1.0f64, |a: f64, b: f64| a * b, |v: f64| 1.0 / v),
+        // The low bits of products are the same for signed and unsigned ones.
+        Arithmetic::I64 | Arithmetic::U64 => {
+            go!(narrow, i64, 1, |a: i64, b: i64| a.wrapping_mul(b), |v: i64| v)
+        }
+        Arithmetic::I32 | Arithmetic::U32 => {
+            let own = dtype.register();
+            // SAFETY: the caller's promise.
+            unsafe {
+                as_i64(isa, own, [x], n, &mut |start, [wide], n| {
+                    powi(isa, p, DType::I64, wide, wide, n)?;
+                    cast(isa, DType::I64, own, wide, out.wrapping_add(start * own.size()), n);
+                    Ok(())
+                })
+            }
+        }
+        Arithmetic::Bool => Err(lacking("powi", dtype)),
     }
 }
 
@@ -353,8 +370,8 @@ pub(crate) unsafe fn binary(
             }
         };
     }
-    match dtype.compute() {
-        DType::F32 => {
+    match dtype.arithmetic() {
+        Arithmetic::F32 => {
             float!(f32, isa);
             // What holds for most pairs, how to tell, and what holds for all.
             macro_rules! checked {
@@ -401,7 +418,7 @@ pub(crate) unsafe fn binary(
                 })
             }
         }
-        DType::F64 => {
+        Arithmetic::F64 => {
             float!(f64, narrow);
             match op {
                 B::FloorDiv => go!(narrow, f64, |x, y| math::FloorDivide::floor_divide(x, y)),
@@ -411,7 +428,7 @@ pub(crate) unsafe fn binary(
                 _ => {}
             }
         }
-        DType::I64 => match op {
+        Arithmetic::I64 => match op {
             B::Add => go!(narrow, i64, |x, y| x.wrapping_add(y)),
             B::Sub => go!(narrow, i64, |x, y| x.wrapping_sub(y)),
             B::Mul => go!(narrow, i64, |x, y| x.wrapping_mul(y)),
@@ -435,71 +452,82 @@ pub(crate) unsafe fn binary(
             B::Gcd => go!(Plain, i64, |x, y| gcd(x.unsigned_abs(), y.unsigned_abs()) as i64),
             B::Div | B::Atan2 => {}
         },
-        DType::I32 | DType::U32 | DType::U8 => match op {
+        Arithmetic::U64 => match op {
+            B::Add => go!(narrow, u64, |x, y| x.wrapping_add(y)),
+            B::Sub => go!(narrow, u64, |x, y| x.wrapping_sub(y)),
+            B::Mul => go!(narrow, u64, |x, y| x.wrapping_mul(y)),
+            B::FloorDiv => go!(Plain, u64, |x, y| x.checked_div(y).unwrap_or(0)),
+            B::Remainder => go!(Plain, u64, |x, y| x.checked_rem(y).unwrap_or(0)),
+            B::Pow => go!(Plain, u64, |x, y| unsigned_power(x, y)),
+            B::Maximum => go!(narrow, u64, |x, y| x.max(y)),
+            B::Minimum => go!(narrow, u64, |x, y| x.min(y)),
+            B::And => go!(narrow, u64, |x, y| x & y),
+            B::Or => go!(narrow, u64, |x, y| x | y),
+            B::Xor => go!(narrow, u64, |x, y| x ^ y),
+            B::LeftShift => go!(isa, u64, |x, y| if y < 64 { x << (y & 63) } else { 0 }),
+            B::RightShift => go!(isa, u64, |x, y| if y < 64 { x >> (y & 63) } else { 0 }),
+            B::Gcd => go!(Plain, u64, |x, y| gcd(x, y)),
+            B::Div | B::Atan2 => {}
+        },
+        own @ (Arithmetic::I32 | Arithmetic::U32) => match op {
             // These are the same for signed and unsigned ones.
-            B::Add if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_add(y)),
-            B::Sub if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_sub(y)),
-            B::Mul if dtype.size() == 4 => go!(narrow, u32, |x, y| x.wrapping_mul(y)),
+            B::Add => go!(narrow, u32, |x, y| x.wrapping_add(y)),
+            B::Sub => go!(narrow, u32, |x, y| x.wrapping_sub(y)),
+            B::Mul => go!(narrow, u32, |x, y| x.wrapping_mul(y)),
+            B::And => go!(narrow, u32, |x, y| x & y),
+            B::Or => go!(narrow, u32, |x, y| x | y),
+            B::Xor => go!(narrow, u32, |x, y| x ^ y),
+            B::LeftShift => go!(isa, u32, |x, y| if y < 32 { x << (y & 31) } else { 0 }),
+            B::Maximum if own == Arithmetic::I32 => go!(narrow, i32, |x, y| x.max(y)),
+            B::Maximum => go!(narrow, u32, |x, y| x.max(y)),
+            B::Minimum if own == Arithmetic::I32 => go!(narrow, i32, |x, y| x.min(y)),
+            B::Minimum => go!(narrow, u32, |x, y| x.min(y)),
             // f64 tells every quotient of two of them from a whole number that it is not.
-            B::FloorDiv if dtype == DType::I32 => {
+            B::FloorDiv if own == Arithmetic::I32 => {
                 go!(isa, i32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as i32)
             }
-            B::FloorDiv if dtype == DType::U32 => {
-                go!(isa, u32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as u32)
-            }
-            B::Remainder if dtype == DType::I32 => go!(isa, i32, |x, y| {
+            B::FloorDiv => go!(isa, u32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as u32),
+            B::Remainder if own == Arithmetic::I32 => go!(isa, i32, |x, y| {
                 let (a, b) = (f64::from(x), f64::from(y));
                 (a - math::quotient(a, b) * b) as i32 * i32::from(y != 0)
             }),
-            B::Remainder if dtype == DType::U32 => go!(isa, u32, |x, y| {
+            B::Remainder => go!(isa, u32, |x, y| {
                 let (a, b) = (f64::from(x), f64::from(y));
                 (a - math::quotient(a, b) * b) as i64 as u32 * u32::from(y != 0)
             }),
-            B::LeftShift if dtype.size() == 4 => {
-                go!(isa, u32, |x, y| if y < 32 { x << (y & 31) } else { 0 })
-            }
-            B::RightShift if dtype == DType::I32 => go!(isa, i32, |x, y| x >> (y as u32).min(31)),
-            B::RightShift if dtype == DType::U32 => {
-                go!(isa, u32, |x, y| if y < 32 { x >> (y & 31) } else { 0 })
-            }
-            B::Gcd if dtype == DType::I32 => go!(Plain, i32, |x, y| {
+            B::RightShift if own == Arithmetic::I32 => go!(isa, i32, |x, y| x >> (y as u32).min(31)),
+            B::RightShift => go!(isa, u32, |x, y| if y < 32 { x >> (y & 31) } else { 0 }),
+            B::Gcd if own == Arithmetic::I32 => go!(Plain, i32, |x, y| {
                 gcd(u64::from(x.unsigned_abs()), u64::from(y.unsigned_abs())) as i32
             }),
-            B::Gcd if dtype == DType::U32 => {
-                go!(Plain, u32, |x, y| gcd(u64::from(x), u64::from(y)) as u32)
-            }
-            B::Add
-            | B::Sub
-            | B::Mul
-            | B::FloorDiv
-            | B::Remainder
-            | B::Pow
-            | B::Maximum
-            | B::Minimum
-            | B::And
-            | B::Or
-            | B::Xor
-            | B::LeftShift
-            | B::RightShift
-            | B::Gcd => {
+            B::Gcd => go!(Plain, u32, |x, y| gcd(u64::from(x), u64::from(y)) as u32),
+            B::Pow => {
+                let own = own.dtype();
                 // SAFETY: the caller's promise; operands are read before results are written to their place.
                 return unsafe {
-                    as_i64(isa, dtype, [a, b], n, &mut |start, [x, y], n| {
+                    as_i64(isa, own, [a, b], n, &mut |start, [x, y], n| {
                         binary(isa, op, DType::I64, x, y, Uniform::Neither, x, n)?;
-                        cast(isa, DType::I64, dtype, x, out.wrapping_add(start * dtype.size()), n);
+                        cast(isa, DType::I64, own, x, out.wrapping_add(start * own.size()), n);
                         Ok(())
                     })
                 };
             }
             B::Div | B::Atan2 => {}
         },
-        DType::Bool => match op {
+        Arithmetic::Bool => match op {
             B::Add | B::Or | B::Maximum => go!(narrow, bool, |x, y| x | y),
             B::Mul | B::And | B::Minimum => go!(narrow, bool, |x, y| x & y),
             B::Xor => go!(narrow, bool, |x, y| x ^ y),
-            _ => {}
+            B::Sub
+            | B::Div
+            | B::FloorDiv
+            | B::Remainder
+            | B::Pow
+            | B::Atan2
+            | B::LeftShift
+            | B::RightShift
+            | B::Gcd => {}
         },
-        _ => {}
     }
     Err(lacking(op.name(), dtype))
 }
@@ -533,34 +561,48 @@ fn floor_divide(x: i64, y: i64) -> i64 {
 fn power(x: i64, y: i64) -> i64 {
     match y {
         // What shifts are made of.
-        0.. if x == 2 => i64::from(y < 64) << (y & 63),
-        0.. => {
-            let (mut base, mut power, mut left) = (x, 1i64, y);
-            while left > 0 {
-                if left & 1 == 1 {
-                    power = power.wrapping_mul(base);
-                }
-                base = base.wrapping_mul(base);
-                left >>= 1;
-            }
-            power
-        }
+        0.. => unsigned_power(x as u64, y as u64) as i64,
         _ if x == 1 => 1,
         _ if x == -1 => 1 - 2 * (y & 1),
         _ => 0,
     }
 }
 
-/// `out = x as to` over `n` elements of `from`, both in their compute dtypes; f16 and bf16 targets are rounded on the way.
+/// The low bits of x^y.
+fn unsigned_power(x: u64, y: u64) -> u64 {
+    // Shifts are powers of 2.
+    if x == 2 {
+        return u64::from(y < 64) << (y & 63);
+    }
+    let (mut base, mut power, mut left) = (x, 1u64, y);
+    while left > 0 {
+        if left & 1 == 1 {
+            power = power.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        left >>= 1;
+    }
+    power
+}
+
+/// `out = x as to` over `n` elements of `from`, both in the types that compute them; numbers of narrow types are
+/// rounded or wrapped to them on the way.
 ///
 /// # Safety
-/// `x` is good for `n` elements of `from`'s compute dtype, `out` for `n` of `to`'s; they lie apart.
+/// `x` is good for `n` elements of `from`'s compute type, `out` for `n` of `to`'s; they lie apart.
 pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
+    use Arithmetic as A;
     let narrow = isa.narrow();
     macro_rules! go {
         ($f:ty, $t:ty, $e:expr) => {
             // SAFETY: the caller's promise.
             unsafe { map1::<$f, $t>(narrow, x.cast(), out.cast(), n, $e) }
+        };
+    }
+    // A number that is rounded once more gets an f32 that rounds as the number itself does.
+    macro_rules! to_f32 {
+        ($f:ty) => {
+            if to.is_narrow() { go!($f, f32, |v| round_to_odd(v as f64)) } else { go!($f, f32, |v| v as f32) }
         };
     }
     // By way of a dtype that has all values of both.
@@ -569,7 +611,7 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
         let wide = wide.as_mut_ptr().cast::<u8>();
         for start in (0..n).step_by(WIDENED) {
             let n = WIDENED.min(n - start);
-            let (size, to_size) = (from.compute().size(), to.compute().size());
+            let (size, to_size) = (from.register().size(), to.register().size());
             // SAFETY: the caller's promise; the piece has room for so many.
             unsafe {
                 cast(isa, from, way, x.wrapping_add(start * size), wide, n);
@@ -577,46 +619,87 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
             }
         }
     };
-    use DType as D;
-    // Half types get an f32 that rounds to them as the number itself does.
-    match (from.compute(), to) {
-        (D::Bool, D::Bool) => go!(u8, u8, |v| v),
-        (D::Bool | D::U8, D::I64) => go!(u8, i64, |v| i64::from(v)),
-        (D::Bool | D::U8, D::F32) => go!(u8, f32, |v| f32::from(v)),
-        (D::Bool | D::U8, D::U8) => go!(u8, u8, |v| v),
-        (D::U32, D::I64) => go!(u32, i64, |v| i64::from(v)),
-        (D::I32, D::I64) => go!(i32, i64, |v| i64::from(v)),
-        (D::I32, D::F32) => go!(i32, f32, |v| v as f32),
-        (D::Bool | D::U8 | D::U32 | D::I32, _) => by_way_of(D::I64),
-        (D::I64, D::Bool) => go!(i64, bool, |v| v != 0),
-        (D::I64, D::U8) => go!(i64, u8, |v| v as u8),
-        (D::I64, D::U32 | D::I32) => go!(i64, u32, |v| v as u32),
-        (D::I64, D::I64) => go!(i64, i64, |v| v),
-        (D::I64, D::F64) => go!(i64, f64, |v| v as f64),
-        (D::I64, D::F32) => go!(i64, f32, |v| v as f32),
-        (D::I64, D::F16) => go!(i64, f32, |v| f16::from_f32(round_to_odd(v as f64)).to_f32()),
-        (D::I64, D::BF16) => go!(i64, f32, |v| bf16::from_f32(round_to_odd(v as f64)).to_f32()),
-        (D::F64, D::Bool) => go!(f64, bool, |v| v != 0.0),
-        (D::F64, D::U8) => go!(f64, u8, |v| v as u8),
-        (D::F64, D::U32) => go!(f64, u32, |v| v as u32),
-        (D::F64, D::I32) => go!(f64, i32, |v| v as i32),
-        (D::F64, D::I64) => go!(f64, i64, |v| v as i64),
-        (D::F64, D::F64) => go!(f64, f64, |v| v),
-        (D::F64, D::F32) => go!(f64, f32, |v| v as f32),
-        (D::F64, D::F16) => go!(f64, f32, |v| f16::from_f32(round_to_odd(v)).to_f32()),
-        (D::F64, D::BF16) => go!(f64, f32, |v| bf16::from_f32(round_to_odd(v)).to_f32()),
-        (D::F32 | D::F16 | D::BF16, D::Bool) => go!(f32, bool, |v| v != 0.0),
-        (D::F32 | D::F16 | D::BF16, D::I32) => go!(f32, i32, |v| v as i32),
-        (D::F32 | D::F16 | D::BF16, D::I64) => go!(f32, i64, |v| v as i64),
-        (D::F32 | D::F16 | D::BF16, D::F64) => go!(f32, f64, |v| f64::from(v)),
-        (D::F32 | D::F16 | D::BF16, D::F32) => go!(f32, f32, |v| v),
-        (D::F32 | D::F16 | D::BF16, D::F16) => go!(f32, f32, |v| f16::from_f32(v).to_f32()),
-        // What every result of a program in BF16 goes through.
+    if from.arithmetic() == to.arithmetic() {
         // SAFETY: the caller's promise.
-        (D::F32 | D::F16 | D::BF16, D::BF16) => unsafe {
-            map1::<f32, f32>(isa, x.cast(), out.cast(), n, |v| bf16::from_f32(v).to_f32())
-        },
-        (D::F32 | D::F16 | D::BF16, D::U8 | D::U32) => by_way_of(D::F64),
+        return unsafe { held_to(isa, from, to, x, out, n) };
+    }
+    match (from.arithmetic(), to.arithmetic()) {
+        (A::Bool, A::U32 | A::I32) => go!(u8, u32, |v| u32::from(v)),
+        (A::Bool, A::U64 | A::I64) => go!(u8, u64, |v| u64::from(v)),
+        (A::Bool, A::F32) => go!(u8, f32, |v| f32::from(v)),
+        (A::Bool, _) => return by_way_of(DType::I64),
+        (A::U32, A::U64 | A::I64) => go!(u32, u64, |v| u64::from(v)),
+        (A::I32, A::U64 | A::I64) => go!(i32, i64, |v| i64::from(v)),
+        (A::I32, A::F32) => to_f32!(i32),
+        (A::U32 | A::I32, _) => return by_way_of(DType::I64),
+        (A::I64 | A::U64, A::Bool) => go!(i64, bool, |v| v != 0),
+        (A::I64 | A::U64, A::U32 | A::I32) => go!(i64, u32, |v| v as u32),
+        (A::I64 | A::U64, A::I64 | A::U64) | (A::F64, A::F64) => go!(u64, u64, |v| v),
+        (A::I64, A::F64) => go!(i64, f64, |v| v as f64),
+        (A::U64, A::F64) => go!(u64, f64, |v| v as f64),
+        (A::I64, A::F32) => to_f32!(i64),
+        (A::U64, A::F32) => to_f32!(u64),
+        (A::F64, A::Bool) => go!(f64, bool, |v| v != 0.0),
+        (A::F64, A::U32) => go!(f64, u32, |v| v as u32),
+        (A::F64, A::I32) => go!(f64, i32, |v| v as i32),
+        (A::F64, A::I64) => go!(f64, i64, |v| v as i64),
+        (A::F64, A::U64) => go!(f64, u64, |v| v as u64),
+        (A::F64, A::F32) => to_f32!(f64),
+        (A::F32, A::Bool) => go!(f32, bool, |v| v != 0.0),
+        (A::F32, A::I32) => go!(f32, i32, |v| v as i32),
+        (A::F32, A::I64) => go!(f32, i64, |v| v as i64),
+        (A::F32, A::U64) => go!(f32, u64, |v| v as u64),
+        (A::F32, A::F64) => go!(f32, f64, |v| f64::from(v)),
+        (A::F32, A::U32) => return by_way_of(DType::F64),
+        (A::F32, A::F32) => go!(u32, u32, |v| v),
+    }
+    if to.is_narrow() {
+        // SAFETY: the caller's promise, and an element is read before it is written.
+        unsafe { held_to(isa, from, to, out, out, n) };
+    }
+}
+
+/// Numbers of `to`'s compute type as numbers of `to`: floats rounded, integers wrapped, or held to its range where
+/// they were floats of `from`.
+///
+/// # Safety
+/// Both are good for `n` elements of `to`'s compute type; they lie apart or are the same.
+unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
+    let few = isa.narrow();
+    macro_rules! rounded {
+        ($sets:expr, $t:ty) => {
+            // SAFETY: the caller's promise.
+            unsafe { map1::<f32, f32>($sets, x.cast(), out.cast(), n, |v| <$t>::from_f32(v).to_f32()) }
+        };
+    }
+    macro_rules! integers {
+        ($f:expr) => {
+            // SAFETY: the caller's promise.
+            unsafe { map1::<i32, i32>(few, x.cast(), out.cast(), n, $f) }
+        };
+    }
+    if !to.is_narrow() {
+        if !std::ptr::eq(x, out) {
+            // SAFETY: the caller's promise.
+            unsafe { std::ptr::copy_nonoverlapping(x, out, n * to.register().size()) };
+        }
+        return;
+    }
+    let (kind, bits) = (to.info().kind, to.info().bits);
+    match to {
+        // Every result of a program in BF16 goes through this.
+        DType::BF16 => rounded!(isa, bf16),
+        DType::F16 => rounded!(few, f16),
+        DType::F8E4M3FN => rounded!(Plain, F8E4M3FN),
+        DType::F8E5M2 => rounded!(Plain, F8E5M2),
+        DType::F8E4M3FNUZ => rounded!(Plain, F8E4M3FNUZ),
+        DType::F8E5M2FNUZ => rounded!(Plain, F8E5M2FNUZ),
+        _ if from.is_float() => {
+            let (least, greatest) = (to.least().as_i64() as i32, to.greatest().as_i64() as i32);
+            integers!(|v: i32| v.clamp(least, greatest))
+        }
+        _ if kind == Kind::Signed => integers!(|v: i32| v << (32 - bits) >> (32 - bits)),
+        _ => integers!(|v: i32| v & ((1 << bits) - 1)),
     }
 }
 
@@ -627,10 +710,9 @@ mod tests {
     use super::*;
     use crate::elementwise::compare::compare;
 
-    /// Smaller integers, which are computed as i64, wrap and saturate as their own arithmetic does; in place too, over several
-    /// pieces.
+    /// Integers of several widths wrap and saturate as their own arithmetic does; in place too, over several pieces.
     #[test]
-    fn smaller_integers_by_way_of_i64() -> Result<()> {
+    fn integers_wrap_and_saturate() -> Result<()> {
         macro_rules! check {
             ($t:ty, $dtype:expr) => {{
                 let n = 2 * WIDENED + 7;
@@ -674,13 +756,59 @@ mod tests {
                     let to = out.as_mut_ptr().cast::<u8>();
                     // SAFETY: as above.
                     unsafe { cast(isa, $dtype, DType::F64, bytes(&x), to, n) };
-                    assert!(out.iter().zip(&x).all(|(&o, &x)| o == f64::from(x)));
+                    assert!(out.iter().zip(&x).all(|(&o, &x)| o == x as f64));
                 }
             }};
         }
         check!(i32, DType::I32);
         check!(u32, DType::U32);
-        check!(u8, DType::U8);
+        check!(i64, DType::I64);
+        check!(u64, DType::U64);
         Ok(())
+    }
+
+    /// Every dtype as every other: the numbers at the ends of both, and numbers between them.
+    #[test]
+    fn casts_are_those_of_scalars() {
+        use tensor_core::Scalar;
+        for (from, to) in DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| (from, to))) {
+            let ends = [from, to].into_iter().flat_map(|dtype| [dtype.least(), dtype.greatest()]);
+            let others = [
+                0.0,
+                -0.0,
+                1.0,
+                -1.0,
+                2.5,
+                3.5,
+                -127.5,
+                200.7,
+                300.0,
+                1e5,
+                -4e9,
+                1e19,
+                f64::NAN,
+                f64::INFINITY,
+            ];
+            let numbers: Vec<Scalar> = ends
+                .chain(others.map(Scalar::Float))
+                .chain((-300..300).map(Scalar::Int))
+                .map(|number| number.cast(from))
+                .collect();
+            let (n, held) = (numbers.len(), [from, to].map(DType::register));
+            let x = Scalar::to_bytes(held[0], &numbers);
+            let expected: Vec<Scalar> = numbers.iter().map(|number| number.cast(to)).collect();
+            for isa in Isa::available() {
+                let mut out = vec![0u8; n * held[1].size()];
+                // SAFETY: both hold n elements of the types that compute these.
+                unsafe { cast(isa, from, to, x.as_ptr(), out.as_mut_ptr(), n) };
+                for ((number, found), expected) in
+                    numbers.iter().zip(Scalar::from_bytes(held[1], &out)).zip(&expected)
+                {
+                    let same = found.as_f64() == expected.as_f64()
+                        || found.as_f64().is_nan() && expected.as_f64().is_nan();
+                    assert!(same, "{number} of {from} as {to}: {found:?}, not {expected:?}, with {isa:?}");
+                }
+            }
+        }
     }
 }

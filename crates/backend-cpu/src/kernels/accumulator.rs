@@ -1,7 +1,7 @@
 //! What [`reduce`](super::reduce) and [`rows`](super::rows) keep of a reduction under way: f64 for floats, i64 for the rest.
 #![allow(unsafe_code)]
 
-use tensor_core::{DType, ReduceOp, bf16, f16};
+use tensor_core::{Arithmetic, DType, Element, ReduceOp, Scalar, with_element};
 
 use crate::{
     elementwise::table,
@@ -206,22 +206,25 @@ impl Accumulator for f64 {
 
     unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[f64], out: Memory) {
         let last = |v: f64| if op == ReduceOp::Mean { v / count as f64 } else { v };
-        for (i, &v) in all.iter().enumerate() {
-            let v = last(v);
+        debug_assert!(dtype.is_float(), "{dtype} is accumulated as i64");
+        // Narrow types are rounded from f32, as by a cast of a result that is kept in it.
+        let held = |v: f64| if dtype.is_narrow() { f64::from(v as f32) } else { v };
+        with_element!(dtype, T => for (i, &v) in all.iter().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe {
-                match dtype {
-                    DType::F64 => out.at::<f64>(i).write(v),
-                    DType::F16 => out.at::<f16>(i).write(f16::from_f32(v as f32)),
-                    DType::BF16 => out.at::<bf16>(i).write(bf16::from_f32(v as f32)),
-                    DType::F32 => out.at::<f32>(i).write(v as f32),
-                    DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => {
-                        debug_assert!(false, "{dtype} is accumulated as i64")
-                    }
-                }
-            }
-        }
+            unsafe { out.at::<T>(i).write(T::from_scalar(Scalar::Float(held(last(v))))) };
+        });
     }
+}
+
+/// Whether extremes of a dtype are accumulated as i64 of the same order, by [`in_order`].
+fn is_ordered(op: ReduceOp, dtype: DType) -> bool {
+    dtype == DType::U64 && matches!(op, ReduceOp::Max | ReduceOp::Min)
+}
+
+/// An i64 in the order of u64.
+#[inline(always)]
+fn in_order(v: u64) -> i64 {
+    v as i64 ^ i64::MIN
 }
 
 impl Accumulator for i64 {
@@ -254,20 +257,36 @@ impl Accumulator for i64 {
             }};
         }
         let (or, and) = (|a: i64, b: i64| a | b, |a: i64, b: i64| a & b);
-        match (dtype, op) {
-            (DType::I64, ReduceOp::Prod) => go!(i64, 1, i64::wrapping_mul),
-            (DType::I64, ReduceOp::Max) => go!(i64, i64::MIN, i64::max),
-            (DType::I64, ReduceOp::Min) => go!(i64, i64::MAX, i64::min),
-            (DType::I64, ReduceOp::Any) => go!(i64, 0, or),
-            (DType::I64, ReduceOp::All) => go!(i64, 1, and),
-            (DType::I64, ReduceOp::Sum | ReduceOp::Mean) => go!(i64, 0, i64::wrapping_add),
-            // What masks are asked.
-            (DType::Bool | DType::U8, ReduceOp::Sum) => go!(u8, 0, i64::wrapping_add),
-            (DType::Bool | DType::U8, ReduceOp::Any) => go!(u8, 0, or),
-            (DType::Bool | DType::U8, ReduceOp::All) => go!(u8, 1, and),
-            (DType::Bool | DType::U8, ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min)
+        match (dtype.arithmetic(), op) {
+            (Arithmetic::U64, ReduceOp::Max | ReduceOp::Min) => {
+                let data = data.cast::<u64>();
+                // SAFETY: the caller's promise.
+                unsafe {
+                    fold_any_order(
+                        isa,
+                        data,
+                        n,
+                        i64::identity(op),
+                        |a, v| i64::join(op, a, in_order(v)),
+                        |a, b| i64::join(op, a, b),
+                    )
+                }
+            }
+            (Arithmetic::I64 | Arithmetic::U64, ReduceOp::Prod) => go!(i64, 1, i64::wrapping_mul),
+            (Arithmetic::I64, ReduceOp::Max) => go!(i64, i64::MIN, i64::max),
+            (Arithmetic::I64, ReduceOp::Min) => go!(i64, i64::MAX, i64::min),
+            (Arithmetic::I64 | Arithmetic::U64, ReduceOp::Any) => go!(i64, 0, or),
+            (Arithmetic::I64 | Arithmetic::U64, ReduceOp::All) => go!(i64, 1, and),
+            (Arithmetic::I64 | Arithmetic::U64, ReduceOp::Sum | ReduceOp::Mean) => {
+                go!(i64, 0, i64::wrapping_add)
+            }
+            // Questions about masks.
+            (Arithmetic::Bool, ReduceOp::Sum) => go!(u8, 0, i64::wrapping_add),
+            (Arithmetic::Bool, ReduceOp::Any) => go!(u8, 0, or),
+            (Arithmetic::Bool, ReduceOp::All) => go!(u8, 1, and),
+            (Arithmetic::Bool, ReduceOp::Mean | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min)
             | (
-                DType::I32 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 | DType::F64,
+                Arithmetic::I32 | Arithmetic::U32 | Arithmetic::F32 | Arithmetic::F64,
                 ReduceOp::Sum
                 | ReduceOp::Mean
                 | ReduceOp::Prod
@@ -279,7 +298,7 @@ impl Accumulator for i64 {
                 let mut all = i64::identity(op);
                 // SAFETY: the caller's promise.
                 let folded = unsafe {
-                    table::as_i64(isa, dtype, [data], n, &mut |_, [wide], n| {
+                    table::as_i64(isa, dtype.register(), [data], n, &mut |_, [wide], n| {
                         all = i64::join(op, all, i64::fold(isa, op, DType::I64, wide, n));
                         Ok(())
                     })
@@ -299,24 +318,26 @@ impl Accumulator for i64 {
         rows: RowBlock,
     ) {
         macro_rules! go {
-            ($t:ty) => {{
+            ($t:ty) => {
+                go!($t, |v| v as i64)
+            };
+            ($t:ty, $f:expr) => {{
                 let data = rows.data.cast::<$t>();
                 // SAFETY: the caller's promise.
                 unsafe {
                     accumulate(isa.narrow(), sums, data, rows.stride, rows.count, |a, v| {
-                        i64::join(op, a, v as i64)
+                        i64::join(op, a, $f(v))
                     })
                 }
             }};
         }
-        match dtype {
-            DType::I64 => go!(i64),
-            DType::I32 => go!(i32),
-            DType::U32 => go!(u32),
-            DType::U8 | DType::Bool => go!(u8),
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                debug_assert!(false, "{dtype} is accumulated as f64")
-            }
+        match dtype.arithmetic() {
+            Arithmetic::U64 if is_ordered(op, dtype) => go!(u64, in_order),
+            Arithmetic::I64 | Arithmetic::U64 => go!(i64),
+            Arithmetic::I32 => go!(i32),
+            Arithmetic::U32 => go!(u32),
+            Arithmetic::Bool => go!(u8),
+            Arithmetic::F32 | Arithmetic::F64 => debug_assert!(false, "{dtype} is accumulated as f64"),
         }
     }
 
@@ -324,21 +345,12 @@ impl Accumulator for i64 {
 
     fn close(_: Isa, _: ReduceOp, _: DType, _: &mut [i64], _: &[f32]) {}
 
-    unsafe fn finish(_: ReduceOp, dtype: DType, _: usize, all: &[i64], out: Memory) {
-        for (i, &v) in all.iter().enumerate() {
+    unsafe fn finish(op: ReduceOp, dtype: DType, _: usize, all: &[i64], out: Memory) {
+        debug_assert!(!dtype.is_float(), "{dtype} is accumulated as f64");
+        let flip = if is_ordered(op, dtype) { i64::MIN } else { 0 };
+        with_element!(dtype, T => for (i, &v) in all.iter().enumerate() {
             // SAFETY: the caller's promise.
-            unsafe {
-                match dtype {
-                    DType::I64 => out.at::<i64>(i).write(v),
-                    DType::I32 => out.at::<i32>(i).write(v as i32),
-                    DType::U32 => out.at::<u32>(i).write(v as u32),
-                    DType::U8 => out.at::<u8>(i).write(v as u8),
-                    DType::Bool => out.at::<bool>(i).write(v != 0),
-                    DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                        debug_assert!(false, "{dtype} is accumulated as f64")
-                    }
-                }
-            }
-        }
+            unsafe { out.at::<T>(i).write(T::from_scalar(Scalar::Int(v ^ flip))) };
+        });
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tensor_core::{ArgReduceOp, DType, Launch, Layout, Result, bf16, f16};
+use tensor_core::{ArgReduceOp, Launch, Layout, Result, with_element};
 
 use crate::{
     memory::{
@@ -42,17 +42,7 @@ pub(crate) fn run(
             }
         };
     }
-    match operand.dtype {
-        DType::F64 => go!(f64),
-        DType::F32 => go!(f32),
-        DType::F16 => go!(f16),
-        DType::BF16 => go!(bf16),
-        DType::I64 => go!(i64),
-        DType::I32 => go!(i32),
-        DType::U32 => go!(u32),
-        DType::U8 => go!(u8),
-        DType::Bool => go!(bool),
-    }
+    with_element!(operand.dtype, T => go!(T));
     Ok(())
 }
 

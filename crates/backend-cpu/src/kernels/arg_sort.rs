@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tensor_core::{DType, Launch, Layout, Result, bf16, f16};
+use tensor_core::{Launch, Layout, Result, with_element};
 
 use crate::{
     memory::{
@@ -59,6 +59,27 @@ macro_rules! item {
 item!(u64, 4);
 item!(u128, 8);
 
+/// A key with room for an index beside it.
+trait Keyed {
+    type Item: Item;
+}
+
+macro_rules! keyed {
+    ($($key:ty => $item:ty;)*) => {$(
+        impl Keyed for $key {
+            type Item = $item;
+        }
+    )*};
+}
+keyed! {
+    u8 => u64;
+    u16 => u64;
+    u32 => u64;
+    u64 => u128;
+}
+
+type ItemOf<T> = <<T as Ordered>::Key as Keyed>::Item;
+
 pub(crate) fn run(
     isa: Isa,
     pool: &Arc<Pool>,
@@ -73,22 +94,9 @@ pub(crate) fn run(
         return Ok(());
     }
     let output = Layout::contiguous(shape);
-    macro_rules! go {
-        ($t:ty, $item:ty) => {
-            sort::<$t, $item>(isa, (axis, descending), &operand.layout, &output, input, out)
-        };
-    }
-    match operand.dtype {
-        DType::F64 => go!(f64, u128),
-        DType::F32 => go!(f32, u64),
-        DType::F16 => go!(f16, u64),
-        DType::BF16 => go!(bf16, u64),
-        DType::I64 => go!(i64, u128),
-        DType::I32 => go!(i32, u64),
-        DType::U32 => go!(u32, u64),
-        DType::U8 => go!(u8, u64),
-        DType::Bool => go!(bool, u64),
-    }
+    with_element!(operand.dtype, T => {
+        sort::<T, ItemOf<T>>(isa, (axis, descending), &operand.layout, &output, input, out);
+    });
     Ok(())
 }
 

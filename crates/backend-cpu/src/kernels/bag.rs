@@ -13,6 +13,7 @@ use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Launch, Result
 use super::{
     contract::micro_kernel::prefetch,
     custom::{Native, for_float},
+    index::by_index,
 };
 use crate::{
     CpuBackend,
@@ -49,14 +50,12 @@ fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
             Ok((0..numel).map(|i| unsafe { memory.at::<$t>(i).read() } as i64).collect())
         };
     }
-    match memory.dtype {
+    if memory.dtype == DType::I64 {
         // SAFETY: as above, and the launch holds the memory for longer than what is made of it.
-        DType::I64 => Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(memory.at::<i64>(0), numel) })),
-        DType::I32 => go!(i32),
-        DType::U32 => go!(u32),
-        DType::U8 => go!(u8),
-        other => Err(Error::invalid("embedding_bag", format!("an index cannot be {other}; cast it to I32"))),
+        return Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(memory.at::<i64>(0), numel) }));
     }
+    let no_index = format!("an index cannot be {}; cast it to I32", memory.dtype);
+    by_index!(memory.dtype, go, Err(Error::invalid("embedding_bag", no_index)))
 }
 
 /// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.

@@ -4,7 +4,7 @@
 use std::{ops::Range, sync::Arc};
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Launch, Layout, Result, Scalar, Shape, Strides, bf16, collapse, f16, round_to_odd};
+use tensor_core::{Element, Launch, Layout, Result, Scalar, Shape, Strides, collapse, with_element};
 
 use super::interleave::interleaved;
 use crate::{
@@ -161,21 +161,9 @@ impl Region {
 /// # Safety
 /// The buffer holds them, and nobody else reads or writes them.
 unsafe fn fill_range(out: Memory, range: Range<usize>, value: Scalar) {
-    macro_rules! fill {
-        ($t:ty, $v:expr) => {
-            // SAFETY: the caller's promise.
-            unsafe { std::slice::from_raw_parts_mut(out.at::<$t>(range.start), range.len()) }.fill($v)
-        };
-    }
-    match out.dtype {
-        DType::F64 => fill!(f64, value.as_f64()),
-        DType::F32 => fill!(f32, value.as_f64() as f32),
-        DType::F16 => fill!(f16, f16::from_f32(round_to_odd(value.as_f64()))),
-        DType::BF16 => fill!(bf16, bf16::from_f32(round_to_odd(value.as_f64()))),
-        DType::I64 => fill!(i64, value.as_i64()),
-        DType::I32 => fill!(i32, value.as_i64() as i32),
-        DType::U32 => fill!(u32, value.as_i64() as u32),
-        DType::U8 => fill!(u8, value.as_i64() as u8),
-        DType::Bool => fill!(bool, value.as_bool()),
-    }
+    with_element!(out.dtype, T => {
+        // SAFETY: the caller's promise.
+        let elements = unsafe { std::slice::from_raw_parts_mut(out.at::<T>(range.start), range.len()) };
+        elements.fill(T::from_scalar(value));
+    });
 }

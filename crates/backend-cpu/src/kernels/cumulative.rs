@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use half::slice::HalfFloatSliceExt;
 use tensor_core::{
-    CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, bf16, f16, kernel::Operand,
+    Arithmetic, CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, kernel::Operand,
 };
 
 use super::running::{Extreme, Integers, LONG, Line, Running, Sum};
@@ -19,6 +18,7 @@ use crate::{
     memory::{
         buffer::{Bound, Memory, by_size},
         lines::{Band, Lines, pieces},
+        narrow::{Narrow, by_narrow},
         pool::Pool,
         strided::{self, Shared},
     },
@@ -42,6 +42,8 @@ enum Work {
     F64,
     F32,
     I64,
+    /// Where the order of u64 counts; otherwise it is computed as i64.
+    U64,
 }
 
 impl Work {
@@ -50,6 +52,7 @@ impl Work {
             Work::F64 => DType::F64,
             Work::F32 => DType::F32,
             Work::I64 => DType::I64,
+            Work::U64 => DType::U64,
         }
     }
 }
@@ -67,13 +70,15 @@ pub(crate) fn run(
     if shape.numel() == 0 {
         return Ok(());
     }
-    let work = match (dtype, op) {
-        (DType::F64, _) | (DType::F16 | DType::BF16, CumulativeOp::LogSumExp) => Work::F64,
-        (DType::F32 | DType::F16 | DType::BF16, _) => Work::F32,
-        (DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool, _) => Work::I64,
+    let work = match dtype.arithmetic() {
+        Arithmetic::F64 => Work::F64,
+        Arithmetic::F32 if dtype.is_narrow() && op == CumulativeOp::LogSumExp => Work::F64,
+        Arithmetic::F32 => Work::F32,
+        Arithmetic::U64 if op.is_arg() => Work::U64,
+        Arithmetic::I64 | Arithmetic::U64 | Arithmetic::I32 | Arithmetic::U32 | Arithmetic::Bool => Work::I64,
     };
     let lacks = match op {
-        CumulativeOp::Sum | CumulativeOp::Prod => dtype == DType::Bool,
+        CumulativeOp::Sum | CumulativeOp::Prod => dtype.is_bool(),
         CumulativeOp::LogSumExp => !dtype.is_float(),
         CumulativeOp::ArgMax | CumulativeOp::ArgMin => false,
     };
@@ -134,31 +139,20 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
         }};
     }
     by_size!(dtype, go);
-    macro_rules! halves {
-        ($t:ty, $at:expr, $n:expr, $block:expr) => {
-            // SAFETY: the copy has so many halves there, and a block room for as many f32.
-            unsafe {
-                std::slice::from_raw_parts(copy.at::<$t>($at), $n)
-                    .convert_to_f32_slice(std::slice::from_raw_parts_mut($block.cast::<f32>(), $n));
-            }
-        };
-    }
     by_blocks(numel, &|at, n, block| {
-        let (from, from_dtype) = match dtype {
-            DType::F16 => {
-                halves!(f16, at, n, block);
-                (block, DType::F32)
-            }
-            DType::BF16 => {
-                halves!(bf16, at, n, block);
-                (block, DType::F32)
-            }
-            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {
-                (copy.at::<u8>(at), dtype)
-            }
-        };
+        macro_rules! held {
+            ($t:ty) => {{
+                // SAFETY: the copy has so many elements there, and a block room for as many wide ones.
+                unsafe {
+                    let narrow = std::slice::from_raw_parts(copy.at::<$t>(at).cast_const(), n);
+                    <$t>::widen_all(narrow, std::slice::from_raw_parts_mut(block.cast(), n));
+                }
+                block.cast_const()
+            }};
+        }
+        let from = by_narrow!(dtype, held, copy.at::<u8>(at).cast_const());
         // SAFETY: both hold so many elements, and each piece writes blocks of its own.
-        unsafe { table::cast(isa, from_dtype, wide.dtype, from, wide.at::<u8>(at), n) };
+        unsafe { table::cast(isa, dtype.register(), wide.dtype, from, wide.at::<u8>(at), n) };
     });
 }
 
@@ -179,11 +173,11 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
             )
         };
     }
-    let halves = dtype.is_half();
-    // Sums and products keep a wider state than they store: f64 for f32, f32 for half types.
+    let narrow_float = dtype.is_reduced_float();
+    // Sums and products keep a wider state than they store: f64 for f32, f32 for narrow floats.
     match (op, work) {
         (CumulativeOp::Sum, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
-        (CumulativeOp::Sum, Work::F32) if halves => {
+        (CumulativeOp::Sum, Work::F32) if narrow_float => {
             scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s + x, |s: f32| s)
         }
         (CumulativeOp::Sum, Work::F32) if scan.in_vectors::<Sum, _>() => {}
@@ -195,7 +189,7 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
             scan.go(narrow, |x: i64, _| x, |s, x: i64, _| i64::wrapping_add(s, x), |s: i64| s)
         }
         (CumulativeOp::Prod, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s * x, |s: f64| s),
-        (CumulativeOp::Prod, Work::F32) if halves => {
+        (CumulativeOp::Prod, Work::F32) if narrow_float => {
             scan.go(narrow, |x: f32, _| x, |s, x: f32, _| s * x, |s: f32| s)
         }
         (CumulativeOp::Prod, Work::F32) => {
@@ -207,8 +201,9 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         (CumulativeOp::LogSumExp, Work::F64) => {
             scan.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
         }
-        // Refused above for integers.
-        (CumulativeOp::LogSumExp, Work::I64) => {}
+        // Refused above for integers, and u64 has its own loops for places alone.
+        (CumulativeOp::LogSumExp, Work::I64 | Work::U64)
+        | (CumulativeOp::Sum | CumulativeOp::Prod, Work::U64) => {}
         (CumulativeOp::LogSumExp, Work::F32) => scan.go(
             Plain,
             |x: f32, _| f64::from(x),
@@ -219,10 +214,12 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         (CumulativeOp::ArgMax, Work::F32) if scan.in_vectors::<Extreme<false>, _>() => {}
         (CumulativeOp::ArgMax, Work::F32) => last_greatest!(f32, Ordered::key),
         (CumulativeOp::ArgMax, Work::I64) => last_greatest!(i64, Ordered::key),
+        (CumulativeOp::ArgMax, Work::U64) => last_greatest!(u64, Ordered::key),
         (CumulativeOp::ArgMin, Work::F64) => last_greatest!(f64, opposite),
         (CumulativeOp::ArgMin, Work::F32) if scan.in_vectors::<Extreme<true>, _>() => {}
         (CumulativeOp::ArgMin, Work::F32) => last_greatest!(f32, opposite),
         (CumulativeOp::ArgMin, Work::I64) => last_greatest!(i64, opposite),
+        (CumulativeOp::ArgMin, Work::U64) => last_greatest!(u64, opposite),
     }
 }
 

@@ -22,6 +22,32 @@ pub(crate) fn varies(index: &Layout) -> bool {
     axes.into_iter().find(|(n, _)| **n != 1).is_none_or(|(_, &stride)| stride != 0)
 }
 
+/// Calls a macro with the Rust type of an integer dtype; evaluates an expression for any other.
+macro_rules! by_index {
+    ($dtype:expr, $go:ident, $otherwise:expr) => {
+        match $dtype {
+            DType::I64 => $go!(i64),
+            DType::I32 => $go!(i32),
+            DType::U32 => $go!(u32),
+            DType::U8 => $go!(u8),
+            DType::I8 => $go!(i8),
+            DType::U16 => $go!(u16),
+            DType::I16 => $go!(i16),
+            DType::U64 => $go!(u64),
+            DType::Bool
+            | DType::F8E4M3FN
+            | DType::F8E5M2
+            | DType::F8E4M3FNUZ
+            | DType::F8E5M2FNUZ
+            | DType::F16
+            | DType::BF16
+            | DType::F32
+            | DType::F64 => $otherwise,
+        }
+    };
+}
+pub(crate) use by_index;
+
 /// Lines that are worked on together.
 const WIDE: usize = 1024;
 /// Indices that are read at once.
@@ -63,7 +89,7 @@ impl ByLines<'_> {
             }
         };
         match self.index.dtype {
-            DType::I64 | DType::I32 | DType::U32 | DType::U8 => self.run(before, &f, &bad),
+            dtype if dtype.is_int() => self.run(before, &f, &bad),
             other => return Err(no_index(self.op, other)),
         }
         match first_bad.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -83,7 +109,7 @@ impl ByLines<'_> {
         const { assert!(NUMBERS.is_multiple_of(N), "elements that are read at once begin with number 0") };
         let (op, axis, size, dtype) = (self.op, self.axis, self.size, self.index.dtype);
         self.index.require(op, dtype, self.index_layout.span().1)?;
-        if !matches!(dtype, DType::I64 | DType::I32 | DType::U32 | DType::U8) {
+        if !dtype.is_int() {
             return Err(no_index(op, dtype));
         }
         let Lines { length, along, .. } = self.lines;
@@ -290,14 +316,8 @@ impl ByLines<'_> {
                 if stride == 1 { read!(1) } else { read!(stride) }
             }};
         }
-        match self.index.dtype {
-            DType::I64 => go!(i64),
-            DType::I32 => go!(i32),
-            DType::U32 => go!(u32),
-            DType::U8 => go!(u8),
-            // `go` refuses these; what is no index lies beyond every axis.
-            DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => numbers.fill(-1),
-        }
+        // `go` refuses other types; a number that is no index is beyond every axis.
+        by_index!(self.index.dtype, go, numbers.fill(-1));
     }
 }
 
@@ -360,13 +380,7 @@ impl Picks {
                 }
             };
         }
-        match dtype {
-            DType::I64 => go!(i64),
-            DType::I32 => go!(i32),
-            DType::U32 => go!(u32),
-            DType::U8 => go!(u8),
-            other => return Err(no_index(op, other)),
-        }
+        by_index!(dtype, go, return Err(no_index(op, dtype)));
         Ok(Picks { lead: lead.into(), numbers, block: block.into() })
     }
 

@@ -3,12 +3,13 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{DType, Error, Launch, Places, Result, bf16, f16};
+use tensor_core::{DType, Error, Launch, Places, Result, with_element};
 
 use super::custom::Native;
 use crate::{
     CpuBackend,
     memory::{buffer::Bound, pool::Pool},
+    simd::order::Ordered,
     threads,
 };
 
@@ -23,29 +24,13 @@ impl Native for Places {
     }
 
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
-        // What is below comes first; NaN is the greatest.
-        macro_rules! float {
-            ($t:ty) => {
-                typed::<$t>(&backend.pool, *self, launch, |a, b| a < b || (b.is_nan() && !a.is_nan()))
-            };
-        }
-        macro_rules! other {
-            ($t:ty) => {
-                typed::<$t>(&backend.pool, *self, launch, |a, b| a < b)
-            };
-        }
-        match launch.kernel.operands.first().map(|operand| operand.dtype) {
-            Some(DType::F64) => float!(f64),
-            Some(DType::F32) => float!(f32),
-            Some(DType::F16) => float!(f16),
-            Some(DType::BF16) => float!(bf16),
-            Some(DType::I64) => other!(i64),
-            Some(DType::I32) => other!(i32),
-            Some(DType::U32) => other!(u32),
-            Some(DType::U8) => other!(u8),
-            Some(DType::Bool) => other!(bool),
-            None => Err(Error::invalid(launch.kernel.name(), "the kernel has no operands")),
-        }
+        let Some(operand) = launch.kernel.operands.first() else {
+            return Err(Error::invalid(launch.kernel.name(), "the kernel has no operands"));
+        };
+        // In the order of keys, in which NaN is the greatest.
+        with_element!(operand.dtype, T => {
+            typed::<T>(&backend.pool, *self, launch, |a: T, b: T| a.key() < b.key())
+        })
     }
 }
 

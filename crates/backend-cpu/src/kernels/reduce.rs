@@ -248,7 +248,7 @@ impl Reducer<'_> {
         let program = &self.reduction.program;
         let k = self.input()?;
         let access = &program.inputs[k as usize];
-        (access.contiguous && !access.dtype.is_half())
+        (access.contiguous && !access.dtype.is_narrow())
             .then(|| self.inputs[k as usize].at::<u8>(access.offset).cast_const())
     }
 
@@ -288,7 +288,7 @@ impl Reducer<'_> {
                         let (pos, n) = ((first + i * rows) * count, results.len() * count);
                         let data = blocks.block(pos, n, pos + n)?;
                         for (j, result) in results.iter_mut().enumerate() {
-                            let row = data.wrapping_add(j * count * self.dtype.compute().size());
+                            let row = data.wrapping_add(j * count * self.dtype.register().size());
                             *result = fold(row, count);
                         }
                     }

@@ -52,7 +52,7 @@ impl Term {
         let lies = |src: Src| match src {
             Src::Input(k) => {
                 let access = &program.inputs[k as usize];
-                (in_order(access) && access.dtype == dtype && !dtype.is_half()).then_some(k)
+                (in_order(access) && access.dtype == dtype && !dtype.is_narrow()).then_some(k)
             }
             Src::Reg(_) => None,
         };
@@ -216,7 +216,7 @@ impl Total {
     pub(super) unsafe fn add_terms(&mut self, isa: Isa, of: &RowFold, lie: &Lie, start: usize, n: usize) {
         if let Lie::Elements(data) = lie {
             // SAFETY: the caller's promise.
-            return unsafe { self.add(isa, of, data.wrapping_add(start * of.dtype.compute().size()), n) };
+            return unsafe { self.add(isa, of, data.wrapping_add(start * of.dtype.register().size()), n) };
         }
         if let Total::Float(total) = self {
             // SAFETY: the caller's promise.

@@ -230,7 +230,7 @@ impl Compiler<'_> {
         let mut cost = vec![0u32; n];
         for i in 0..n {
             let r = i as Reg;
-            let dtype = program.dtypes[i].compute();
+            let dtype = program.dtypes[i].register();
             if self.is_fold(r) || (self.code.uniform[i] && !self.is_given(r) && read[i]) {
                 self.row.insert(r, self.row_types.len() as u16);
                 self.row_types.push(dtype);
@@ -285,7 +285,7 @@ impl Compiler<'_> {
             _ if let Some(&row) =
                 self.row.get(&r).filter(|_| self.is_fold(r) || self.code.phase[r as usize] < phase) =>
             {
-                draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.compute(), dtype)
+                draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
             }
             instr => {
                 let instr = instr.map_operands(|a| self.emit_row(draft, a, phase));
@@ -341,10 +341,10 @@ impl Compiler<'_> {
             _ if let Some(&row) = self.row.get(&r) => {
                 let mut strides = self.rows.contiguous_strides();
                 strides.resize(shape.rank(), 0);
-                draft.load(Source::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.compute(), dtype)
+                draft.load(Source::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.register(), dtype)
             }
             _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) => {
-                draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.compute(), dtype)
+                draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
             }
             instr => {
                 let instr = instr.map_operands(|a| self.emit_full(draft, a, phase));
@@ -372,7 +372,7 @@ impl Compiler<'_> {
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
             // What stays in the tile keeps the width it was computed in.
             if !matches!(to, Destination::Output(_)) {
-                out.1 = out.1.compute();
+                out.1 = out.1.register();
             }
         }
         let is_row_value = |k: u16| matches!(draft.inputs[k as usize], Source::Row(_));
@@ -599,7 +599,7 @@ impl RowRunner<'_> {
                 look_ahead(evaluator, row * length, n * length);
                 evaluator.block(row * length, n * length, targets, row * length)?;
                 for (f, fold) in pass.folds.iter().enumerate() {
-                    let size = fold.dtype.compute().size();
+                    let size = fold.dtype.register().size();
                     for i in 0..n {
                         let mut total = Total::start(fold);
                         // SAFETY: the block holds these rows.

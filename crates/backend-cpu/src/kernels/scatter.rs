@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use tensor_core::{DType, Launch, Layout, Result, ScatterOp, bf16, f16, kernel::Operand};
+use tensor_core::{Arithmetic, Launch, Layout, Result, ScatterOp, kernel::Operand};
 
 use super::{
     accumulator::{greater, lesser},
@@ -13,27 +13,23 @@ use super::{
 use crate::{
     memory::{
         buffer::{Bound, Memory, by_size},
-        halves::{narrow, widened},
         lines::{Lines, Walk, pieces},
+        narrow::{Widened, narrow_into},
         pool::Pool,
         strided::{self, Shared},
     },
     simd::isa::Isa,
 };
 
-/// Calls a macro with the element type of a dtype, the type that sums are kept in, and how an element is added to one.
+/// Calls a macro with the element type of a dtype that computes itself, and how an element is added to another.
 macro_rules! by_sum {
     ($dtype:expr, $go:ident) => {
-        match $dtype {
-            DType::F64 => $go!(f64, f64, |a: f64, b: f64| a + b),
-            DType::F32 => $go!(f32, f32, |a: f32, b: f32| a + b),
-            DType::F16 => $go!(f16, f32, |a: f32, b: f16| a + b.to_f32()),
-            DType::BF16 => $go!(bf16, f32, |a: f32, b: bf16| a + b.to_f32()),
-            DType::I64 => $go!(i64, i64, i64::wrapping_add),
-            DType::I32 => $go!(i32, i32, i32::wrapping_add),
-            DType::U32 => $go!(u32, u32, u32::wrapping_add),
-            DType::U8 => $go!(u8, u8, u8::wrapping_add),
-            DType::Bool => $go!(bool, bool, |a: bool, b: bool| a | b),
+        match $dtype.arithmetic() {
+            Arithmetic::F64 => $go!(f64, |a: f64, b: f64| a + b),
+            Arithmetic::F32 => $go!(f32, |a: f32, b: f32| a + b),
+            Arithmetic::I64 | Arithmetic::U64 => $go!(i64, i64::wrapping_add),
+            Arithmetic::I32 | Arithmetic::U32 => $go!(i32, i32::wrapping_add),
+            Arithmetic::Bool => $go!(bool, |a: bool, b: bool| a | b),
         }
     };
 }
@@ -41,22 +37,14 @@ macro_rules! by_sum {
 /// Calls a macro as `by_sum` does, with the function that keeps one of two: `$float` of floats, `$int` of the rest.
 macro_rules! by_extreme {
     ($dtype:expr, $go:ident, $float:ident, $int:ident) => {
-        match $dtype {
-            DType::F64 => $go!(f64, f64, |a: f64, b: f64| $float!(a, b)),
-            DType::F32 => $go!(f32, f32, |a: f32, b: f32| $float!(a, b)),
-            DType::F16 => $go!(f16, f32, |a: f32, b: f16| {
-                let b = b.to_f32();
-                $float!(a, b)
-            }),
-            DType::BF16 => $go!(bf16, f32, |a: f32, b: bf16| {
-                let b = b.to_f32();
-                $float!(a, b)
-            }),
-            DType::I64 => $go!(i64, i64, i64::$int),
-            DType::I32 => $go!(i32, i32, i32::$int),
-            DType::U32 => $go!(u32, u32, u32::$int),
-            DType::U8 => $go!(u8, u8, u8::$int),
-            DType::Bool => $go!(bool, bool, bool::$int),
+        match $dtype.arithmetic() {
+            Arithmetic::F64 => $go!(f64, |a: f64, b: f64| $float!(a, b)),
+            Arithmetic::F32 => $go!(f32, |a: f32, b: f32| $float!(a, b)),
+            Arithmetic::I64 => $go!(i64, i64::$int),
+            Arithmetic::U64 => $go!(u64, u64::$int),
+            Arithmetic::I32 => $go!(i32, i32::$int),
+            Arithmetic::U32 => $go!(u32, u32::$int),
+            Arithmetic::Bool => $go!(bool, bool::$int),
         }
     };
 }
@@ -66,7 +54,7 @@ macro_rules! by_word {
     ($dtype:expr, $go:ident) => {{
         macro_rules! replace {
             ($t:ty) => {
-                $go!($t, $t, |_: $t, b: $t| b)
+                $go!($t, |_: $t, b: $t| b)
             };
         }
         by_size!($dtype, replace)
@@ -85,47 +73,6 @@ macro_rules! by_op {
     };
 }
 
-/// Where the results of a scatter are kept: in the output, or beside it where they are wider than what is stored.
-struct Sums {
-    memory: Memory,
-    /// What `memory` points to, of a half type.
-    wide: Vec<f32>,
-}
-
-impl Sums {
-    /// Sums that begin with what the output of `numel` elements holds.
-    fn open(op: ScatterOp, out: Memory, numel: usize) -> Sums {
-        if op == ScatterOp::Replace {
-            return Sums { memory: out, wide: Vec::new() };
-        }
-        let mut wide = match out.dtype {
-            // SAFETY: the launch checked that the output holds so many, and `copy_base` wrote them.
-            DType::F16 => unsafe { widened::<f16>(out, numel) },
-            // SAFETY: as above.
-            DType::BF16 => unsafe { widened::<bf16>(out, numel) },
-            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {
-                return Sums { memory: out, wide: Vec::new() };
-            }
-        };
-        Sums { memory: Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: DType::F32 }, wide }
-    }
-
-    /// Rounds wider sums, once, into the output.
-    fn close(self, out: Memory) {
-        if self.memory.dtype == out.dtype {
-            return;
-        }
-        match out.dtype {
-            // SAFETY: the launch checked that the output holds so many, and that it lies apart.
-            DType::F16 => unsafe { narrow::<f16>(&self.wide, out) },
-            // SAFETY: as above.
-            DType::BF16 => unsafe { narrow::<bf16>(&self.wide, out) },
-            // Nothing is wider.
-            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 | DType::F32 | DType::F64 => {}
-        }
-    }
-}
-
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch: &Launch<'_>) -> Result<()> {
     let name = op.name();
     let bound = Bound::of_launch(pool, launch)?;
@@ -137,6 +84,31 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
         unsafe { copy_base(isa, base_operand, base, out) };
         return Ok(());
     }
+    // Narrow types are computed in wider ones, in copies of the source and of the output, and rounded once.
+    let is_wide = op != ScatterOp::Replace && dtype.is_narrow();
+    // SAFETY: the source's span was checked; the launch checked that the output holds so many, which `copy_base` writes.
+    let (mut wide_source, mut wide_sums) = unsafe {
+        if is_wide {
+            copy_base(isa, base_operand, base, out);
+        }
+        let widened = |memory: Memory, numel: usize| if is_wide { Widened::of(memory, numel) } else { None };
+        (widened(src, source.layout.span().1), widened(out, shape.numel()))
+    };
+    let src = wide_source.as_mut().map_or(src, Widened::memory);
+    let sums = wide_sums.as_mut().map_or(out, Widened::memory);
+    let begin = || {
+        if !is_wide {
+            // SAFETY: both layouts were checked, and the output lies apart.
+            unsafe { copy_base(isa, base_operand, base, out) };
+        }
+    };
+    let end = || {
+        if is_wide {
+            // SAFETY: both hold so many, and lie apart.
+            unsafe { narrow_into(sums, out, shape.numel()) };
+        }
+    };
+    let dtype = sums.dtype;
     let plain = shape.contiguous_strides();
     if varies(&index.layout) {
         let output = Layout::contiguous(shape.clone());
@@ -155,51 +127,45 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
         if fits && parts > 0 {
             macro_rules! sums {
                 ($t:ty, $nothing:expr, $add:expr) => {{
-                    // SAFETY: both layouts were checked, and the output lies apart.
-                    unsafe { copy_base(isa, base_operand, base, out) };
+                    begin();
                     let src = Shared(src.at::<$t>(source.layout.offset()));
-                    return add_by_parts(&pass, parts, src, (out, plain[axis]), $nothing, $add);
+                    let done = add_by_parts(&pass, parts, src, (sums, plain[axis]), $nothing, $add);
+                    end();
+                    return done;
                 }};
             }
-            match dtype {
-                DType::F64 => sums!(f64, -0.0, |a: f64, b: f64| a + b),
-                DType::F32 => sums!(f32, -0.0, |a: f32, b: f32| a + b),
-                DType::I64 => sums!(i64, 0, i64::wrapping_add),
-                DType::I32 => sums!(i32, 0, i32::wrapping_add),
-                DType::U32 => sums!(u32, 0, u32::wrapping_add),
-                DType::U8 => sums!(u8, 0, u8::wrapping_add),
-                // Halves are summed wider, and nobody asks for bools.
-                DType::Bool | DType::F16 | DType::BF16 => {}
+            match dtype.arithmetic() {
+                Arithmetic::F64 => sums!(f64, -0.0, |a: f64, b: f64| a + b),
+                Arithmetic::F32 => sums!(f32, -0.0, |a: f32, b: f32| a + b),
+                Arithmetic::I64 | Arithmetic::U64 => sums!(i64, 0, i64::wrapping_add),
+                Arithmetic::I32 | Arithmetic::U32 => sums!(i32, 0, i32::wrapping_add),
+                Arithmetic::Bool => {}
             }
         }
         // One number that all lines begin with is written where a line's elements come next.
         let off_axis = |a: usize| a == axis || index.layout.shape()[a] == shape[a];
         let begins_so = plain[axis] == 1 && (0..shape.rank()).all(off_axis) && is_one(&base_operand.layout);
-        let line_by_line = begins_so && !pass.is_shared();
+        let line_by_line = begins_so && !pass.is_shared() && !is_wide;
         macro_rules! lines {
-            ($t:ty, $sum:ty, $add:expr) => {{
-                // Halves are summed wider, in what begins as a copy of the whole output.
-                let line_by_line = line_by_line && size_of::<$t>() == size_of::<$sum>();
+            ($t:ty, $add:expr) => {{
                 if !line_by_line {
-                    // SAFETY: both layouts were checked, and the output lies apart.
-                    unsafe { copy_base(isa, base_operand, base, out) };
+                    begin();
                 }
-                let sums = Sums::open(op, out, shape.numel());
-                let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.memory.at::<$sum>(0)));
+                let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.at::<$t>(0)));
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
                 // output is one thread's.
                 let add = move |from: isize, to: isize| unsafe {
                     let to = all.at(to);
                     to.write($add(to.read(), src.at(from).read()));
                 };
-                let begin = |line: isize| {
-                    let number = base.at::<$sum>(base_operand.layout.offset()).cast_const();
+                let begin_line = |line: isize| {
+                    let number = base.at::<$t>(base_operand.layout.offset()).cast_const();
                     // SAFETY: the base holds its number; the line is one of the output's, and one thread's, which alone writes it.
                     unsafe { std::slice::from_raw_parts_mut(all.at(line), pass.size).fill(number.read()) };
                 };
-                let before: Option<&(dyn Fn(isize) + Sync)> = if line_by_line { Some(&begin) } else { None };
+                let before: Option<&(dyn Fn(isize) + Sync)> = if line_by_line { Some(&begin_line) } else { None };
                 let done = pass.go_after(before, add);
-                sums.close(out);
+                end();
                 done
             }};
         }
@@ -212,11 +178,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     let length: usize = picks.block.iter().product();
     let runs = is_run(&picks.block, src_within) && is_run(&picks.block, &plain[lead..]);
     macro_rules! go {
-        ($t:ty, $sum:ty, $add:expr) => {{
-            // SAFETY: both layouts were checked, and the output lies apart.
-            unsafe { copy_base(isa, base_operand, base, out) };
-            let sums = Sums::open(op, out, shape.numel());
-            let to_sums = sums.memory;
+        ($t:ty, $add:expr) => {{
+            begin();
             // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
             // elements of each block.
             let some = |start: usize, end: usize| {
@@ -225,7 +188,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 for &number in &picks.numbers {
                     // SAFETY: as in `gather`, for the output and the source.
                     unsafe {
-                        let to = to_sums.at::<$sum>(0).offset(to.offset + number as isize * along);
+                        let to = sums.at::<$t>(0).offset(to.offset + number as isize * along);
                         let from = src.at::<$t>(source.layout.offset()).offset(from.offset).cast_const();
                         if runs {
                             for j in start..end {
@@ -249,7 +212,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
             // Narrow blocks are not worth dividing.
             let work = if length >= 64 { picks.numbers.len() * length } else { 0 };
             pieces(length, work, &some);
-            sums.close(out);
+            end();
         }};
     }
     by_op!(op, dtype, go);

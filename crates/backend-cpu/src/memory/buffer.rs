@@ -186,11 +186,11 @@ impl Drop for CpuBuffer {
 /// Calls a macro with the unsigned integer as large as an element of a dtype.
 macro_rules! by_size {
     ($dtype:expr, $go:ident) => {
-        match $dtype {
-            tensor_core::DType::Bool | tensor_core::DType::U8 => $go!(u8),
-            tensor_core::DType::F16 | tensor_core::DType::BF16 => $go!(u16),
-            tensor_core::DType::I32 | tensor_core::DType::U32 | tensor_core::DType::F32 => $go!(u32),
-            tensor_core::DType::I64 | tensor_core::DType::F64 => $go!(u64),
+        match $dtype.width() {
+            tensor_core::Width::W8 => $go!(u8),
+            tensor_core::Width::W16 => $go!(u16),
+            tensor_core::Width::W32 => $go!(u32),
+            tensor_core::Width::W64 => $go!(u64),
         }
     };
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape};
-use tensor_core::{DType, Layout};
+use tensor_core::{Layout, Width};
 
 use super::{buffer::Memory, strided};
 use crate::{simd::isa::Isa, threads};
@@ -27,12 +27,12 @@ pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst):
             }
         };
     }
-    match out.dtype {
+    match out.dtype.width() {
         // SAFETY: as above.
-        DType::Bool | DType::U8 => unsafe { copy_bytes((input, src), (out, dst)) },
-        DType::F16 | DType::BF16 => go!(u16),
-        DType::I32 | DType::U32 | DType::F32 => go!(u32),
-        DType::I64 | DType::F64 => go!(u64),
+        Width::W8 => unsafe { copy_bytes((input, src), (out, dst)) },
+        Width::W16 => go!(u16),
+        Width::W32 => go!(u32),
+        Width::W64 => go!(u64),
     }
 }
 

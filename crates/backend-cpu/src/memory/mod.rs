@@ -1,9 +1,9 @@
-//! Buffers and the pool that they come from, walks along strides, strided copies, conversions of half types. Uses `simd` and
+//! Buffers and the pool that they come from, walks along strides, strided copies, conversions of narrow types. Uses `simd` and
 //! `threads`.
 
 pub(crate) mod buffer;
-pub(crate) mod halves;
 pub(crate) mod layouts;
 pub(crate) mod lines;
+pub(crate) mod narrow;
 pub(crate) mod pool;
 pub(crate) mod strided;

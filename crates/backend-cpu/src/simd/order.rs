@@ -3,7 +3,7 @@
 
 use std::ops::Not;
 
-use tensor_core::{bf16, f16};
+use tensor_core::{F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, bf16, f16};
 
 /// An element with an order over all its values.
 pub(crate) trait Ordered: Copy {
@@ -44,6 +44,20 @@ floats! {
     bf16 => u16;
 }
 
+macro_rules! by_f32 {
+    ($($t:ty),*) => {$(
+        impl Ordered for $t {
+            type Key = u32;
+            const NAN: Option<u32> = <f32 as Ordered>::NAN;
+            #[inline(always)]
+            fn key(self) -> u32 {
+                self.to_f32().key()
+            }
+        }
+    )*};
+}
+by_f32!(F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
+
 macro_rules! integers {
     ($($t:ty => $key:ty, $x:ident => $value:expr;)*) => {$(
         impl Ordered for $t {
@@ -59,8 +73,12 @@ macro_rules! integers {
 }
 integers! {
     i64 => u64, x => x as u64 ^ 1 << 63;
+    u64 => u64, x => x;
     i32 => u32, x => x as u32 ^ 1 << 31;
     u32 => u32, x => x;
+    i16 => u16, x => x as u16 ^ 1 << 15;
+    u16 => u16, x => x;
+    i8 => u8, x => x as u8 ^ 1 << 7;
     u8 => u8, x => x;
     bool => u8, x => x.into();
 }

@@ -9,10 +9,17 @@ use tensor_core::{DType, Scalar};
 /// The WGSL type of an element of a storage buffer.
 pub(crate) fn storage_type(dtype: DType) -> &'static str {
     match dtype {
-        DType::Bool | DType::U8 | DType::U32 => "u32",
-        DType::I32 => "i32",
+        DType::Bool | DType::U8 | DType::U16 | DType::U32 => "u32",
+        DType::I8 | DType::I16 | DType::I32 => "i32",
+        DType::U64 => "u64",
         DType::I64 => "i64",
-        DType::F16 | DType::BF16 | DType::F32 => "f32",
+        DType::F8E4M3FN
+        | DType::F8E5M2
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2FNUZ
+        | DType::F16
+        | DType::BF16
+        | DType::F32 => "f32",
         DType::F64 => "f64",
     }
 }
@@ -76,9 +83,17 @@ pub(crate) fn scalar_words(scalar: Scalar, dtype: DType) -> [u32; 2] {
     let wide = |bits: u64| [bits as u32, (bits >> 32) as u32];
     match dtype {
         DType::Bool => [u32::from(scalar.as_bool()), 0],
-        DType::U8 | DType::U32 | DType::I32 => [scalar.as_i64() as u32, 0],
-        DType::I64 => wide(scalar.as_i64() as u64),
-        DType::F16 | DType::BF16 | DType::F32 => [(scalar.as_f64() as f32).to_bits(), 0],
+        DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 => {
+            [scalar.as_i64() as u32, 0]
+        }
+        DType::U64 | DType::I64 => wide(scalar.as_i64() as u64),
+        DType::F8E4M3FN
+        | DType::F8E5M2
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2FNUZ
+        | DType::F16
+        | DType::BF16
+        | DType::F32 => [(scalar.as_f64() as f32).to_bits(), 0],
         DType::F64 => wide(scalar.as_f64().to_bits()),
     }
 }

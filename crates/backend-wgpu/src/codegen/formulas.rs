@@ -167,8 +167,8 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
         DType::Bool if from.is_float() => format!("!(eq_{source}({x}, {}))", literal(from, 0)),
         DType::Bool => format!("({x} != {})", literal(from, 0)),
         DType::F64 => format!("f64({x})"),
-        DType::F16 | DType::BF16 | DType::F32 if source == "f32" => rounded(x.into()),
-        DType::F16 | DType::BF16 | DType::F32 => rounded(format!("f32({x})")),
+        _ if to.compute() == DType::F32 && source == "f32" => rounded(x.into()),
+        _ if to.compute() == DType::F32 => rounded(format!("f32({x})")),
         _ if from.is_float() => format!("{}_from_{source}({x})", to.name()),
         DType::I64 => format!("i64_from_{source}({x})"),
         DType::U8 => format!("({} & 255u)", cast(from, DType::U32, x)),
@@ -181,6 +181,18 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
             "i64" => format!("bitcast<i32>(u32_from_i64({x}))"),
             _ => format!("bitcast<i32>({x})"),
         },
+        // No adapter has these yet.
+        DType::I8
+        | DType::U16
+        | DType::I16
+        | DType::U64
+        | DType::F8E4M3FN
+        | DType::F8E5M2
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2FNUZ
+        | DType::F16
+        | DType::BF16
+        | DType::F32 => x.into(),
     }
 }
 
@@ -235,9 +247,16 @@ fn scalar(program: &Program, slot: u16) -> String {
     let s = format!("params.s{slot}");
     match program.scalars[slot as usize] {
         DType::Bool => format!("({s} != 0u)"),
-        DType::U8 | DType::U32 => s,
-        DType::I32 => format!("bitcast<i32>({s})"),
-        DType::F16 | DType::BF16 | DType::F32 => format!("bitcast<f32>({s})"),
+        DType::U8 | DType::U16 | DType::U32 => s,
+        DType::I8 | DType::I16 | DType::I32 => format!("bitcast<i32>({s})"),
+        DType::F8E4M3FN
+        | DType::F8E5M2
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2FNUZ
+        | DType::F16
+        | DType::BF16
+        | DType::F32 => format!("bitcast<f32>({s})"),
+        DType::U64 => format!("u64_from_words({s}, {s}h)"),
         DType::I64 => format!("i64_from_words({s}, {s}h)"),
         DType::F64 => format!("f64_from_words({s}, {s}h)"),
     }

@@ -10,7 +10,7 @@ use tensor_core::{
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::storage_size,
+    dtypes::{storage_size, storage_type},
     index::Lines,
     wgsl::Code,
 };
@@ -124,13 +124,7 @@ impl Sort<'_> {
         d.params.stride("stride", self.lines.stride());
         d.params.word("flip", if self.descending { u32::MAX } else { 0 });
         d.bind("input", self.key(), false, Resource::Input(0));
-        let order = match self.operand.dtype {
-            DType::F16 | DType::BF16 | DType::F32 => "f32",
-            DType::F64 => "f64",
-            DType::I64 => "i64",
-            DType::I32 => "i32",
-            DType::Bool | DType::U8 | DType::U32 => "u32",
-        };
+        let order = storage_type(self.operand.dtype);
         self.keys(&mut d.code);
         d.code.append(&self.lines.input_at(0, &mut d.params));
         let key = format!("order_{order}(input[base + r * params.stride]) ^ Key(params.flip)");

@@ -17,8 +17,7 @@ fn agree(on: &[(&'static str, Device)], kernel: &Kernel) {
             DType::F32 => 4e-3_f64.max(1e-6 * terms as f64),
             DType::F16 => 1e-2,
             DType::BF16 => 6e-2,
-            DType::F64 => 1e-6,
-            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => 1e-6,
+            _ => 1e-6,
         };
         let what = format!("{} after {dtype} over {}", case.what, kernel.space);
         agree_on(on, &what, &case.kernel, &case.scalars, &inputs, within);

@@ -368,12 +368,12 @@ struct Draws {
 
 impl Weighting {
     /// Scores `[…, L, S]` of queries from `start` on with the keys from the first on, those that are not seen
-    /// −∞; of half types in f32.
+    /// −∞; of reduced floats in f32.
     #[track_caller]
     fn scores(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>, start: usize) -> Result<Tensor> {
         let keys = key.transpose(-2, -1)?;
         let dtype = query.dtype();
-        let mut scores = match dtype.is_half() {
+        let mut scores = match dtype.is_reduced_float() {
             true => query.matmul_wide(&keys)?.mul_scalar(self.scale),
             false => query.mul_scalar(self.scale).matmul(&keys)?,
         };

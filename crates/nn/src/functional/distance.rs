@@ -131,7 +131,7 @@ pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
         return x1.unsqueeze(-2)?.sub(&x2.unsqueeze(-3)?)?.sum_axis(-1, false);
     }
     let dtype = x1.dtype();
-    if dtype.is_half() && dtype == x2.dtype() {
+    if dtype.is_reduced_float() && dtype == x2.dtype() {
         let wide = [x1, x2].map(|x| x.to_dtype(dtype.compute()));
         let [x1, x2] = wide;
         return cdist(&x1?, &x2?, p)?.to_dtype(dtype);
@@ -279,7 +279,7 @@ pub fn pdist(input: &Tensor, p: f64) -> Result<Tensor> {
         return Err(Error::invalid(OP, format!("shape {}: points are rows of a matrix", input.shape())));
     };
     let dtype = input.dtype();
-    if dtype.is_half() {
+    if dtype.is_reduced_float() {
         return pdist(&input.to_dtype(dtype.compute())?, p)?.to_dtype(dtype);
     }
     if m > 0

@@ -309,7 +309,7 @@ fn of_one_dtype(
     weights: [Option<&Tensor>; 2],
 ) -> Result<Option<(Tensor, [Option<Tensor>; 2])>> {
     let wide = |weight: &&Tensor| weight.dtype() == DType::F32;
-    if !autocast::is_within() || !input.dtype().is_half() || !weights.iter().flatten().all(wide) {
+    if !autocast::is_within() || !input.dtype().is_reduced_float() || !weights.iter().flatten().all(wide) {
         return Ok(None);
     }
     Ok(Some((input.to_dtype(DType::F32)?, weights.map(Option::<&Tensor>::cloned))))

@@ -12,6 +12,8 @@ pub(super) fn rows() -> Vec<Row> {
     vec![
         two("matmul", "torch.matmul(x, y)", |x, y| x.matmul(y)).shapes([&[3, 4], &[4, 2]]).of(Numbers)
             .bad(|x| x[0].matmul(&x[1].t()?)),
+        two("matmul_wide", "torch.matmul(x, y)", |x, y| x.matmul_wide(y)).shapes([&[3, 4], &[4, 2]]).of(Numbers)
+            .bad(|x| x[0].matmul_wide(&x[1].t()?)),
         two("matmul", "torch.matmul(x, y)", |x, y| x.matmul(y)).of(Numbers),
         two("matmul", "torch.matmul(x, y)", |x, y| x.matmul(y)).shapes([&[4], &[4]]).of(Numbers),
         two("matmul", "torch.matmul(x, y)", |x, y| x.matmul(y)).shapes([&[2, 1, 2, 3], &[2, 3, 2]]).of(Numbers),

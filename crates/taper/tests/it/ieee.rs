@@ -326,12 +326,10 @@ fn whole_numbers(dtype: DType) -> Vec<f64> {
         4611686018427387904.0,
     ];
     let (low, high) = match dtype {
-        DType::Bool => (0.0, 1.0),
-        DType::U8 => (0.0, 255.0),
-        DType::U32 => (0.0, 4294967295.0),
-        DType::I32 => (-2147483648.0, 2147483647.0),
-        DType::F16 | DType::BF16 => (-256.0, 256.0),
+        _ if dtype.is_reduced_float() => (-256.0, 256.0),
+        DType::U64 => (0.0, f64::MAX),
         DType::I64 | DType::F32 | DType::F64 => (f64::MIN, f64::MAX),
+        _ => (dtype.least().as_f64(), dtype.greatest().as_f64()),
     };
     all.into_iter().filter(|v| (low..=high).contains(v)).collect()
 }

@@ -13,6 +13,7 @@ mod cumulative;
 mod devices;
 mod distributions;
 mod einsum;
+mod element_types;
 mod elementwise;
 mod endurance;
 mod epilogues;

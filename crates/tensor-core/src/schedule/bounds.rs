@@ -141,7 +141,7 @@ pub(super) fn of_output(
 
 fn of_scalar(scalar: Scalar) -> Option<Range> {
     match scalar {
-        Scalar::Float(_) => None,
+        Scalar::Float(_) | Scalar::Unsigned(_) => None,
         Scalar::Int(_) | Scalar::Bool(_) => {
             let value = i128::from(scalar.as_i64());
             Some(Range { low: value, high: value, attained: true, above: None })

@@ -300,10 +300,10 @@ impl Collector {
                 | u64::from(item.dies) << 1
                 | u64::from(item.value.is_some()) << 2
                 | u64::from(view.is_some()) << 3;
-            let counts = (item.inputs.len() as u64) << 24 | (node.shape.rank() as u64) << 48;
+            let counts = (item.inputs.len() as u64) << 28 | (node.shape.rank() as u64) << 48;
             // How something that has its value was computed is all the same.
             let op = if item.value.is_some() { &Op::Leaf } else { &node.op };
-            write_op(key, op, (node.dtype as u64) << 16 | flags << 20 | counts);
+            write_op(key, op, (node.dtype as u64) << 16 | flags << 24 | counts);
             key.extend(node.shape.iter().map(|&d| d as u64));
             let pairs = item.inputs.chunks(2);
             key.extend(pairs.map(|p| u64::from(p[0]) | p.get(1).map_or(0, |&i| u64::from(i) << 32)));

@@ -123,7 +123,7 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     if keeps && let Some(at) = program.instrs.iter().position(|instr| *instr == Instr::Load(0)) {
         // Sums of a half type are cast to f32 after their load, and where they are not wanted so, rounded
         // after that.
-        let is_half = program.dtypes[at] != program.dtypes[at].compute();
+        let is_half = program.dtypes[at].is_narrow();
         let casts = if !is_half {
             0
         } else if kernel.body.program().is_some() {

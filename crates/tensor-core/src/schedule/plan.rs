@@ -178,8 +178,8 @@ fn classify(items: &[Item]) -> Analysis<'_> {
 
 /// At least as many instructions as an elementwise item takes, its operands apart.
 fn instrs(item: &Item) -> usize {
-    // Two operands as f32, and the result rounded.
-    let around = if item.node.dtype.is_half() { 3 } else { 0 };
+    // Two operands in a wider type, and the result cast back.
+    let around = if item.node.dtype.is_narrow() { 3 } else { 0 };
     let own = if let Op::Formula(formula) = &item.node.op { formula.instrs() } else { 1 };
     own + around
 }

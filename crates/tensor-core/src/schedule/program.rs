@@ -130,10 +130,10 @@ impl<'a> Builder<'a> {
         let dtype = item.node.dtype;
         let input = |k: usize| item.inputs[k];
         let over = &item.node.shape;
-        // Half types are computed in f32 and rounded at once, so that it makes no difference whether a result
-        // is stored.
+        // Narrow types are computed in a wider one and cast back at once, so that it makes no difference whether
+        // a result is stored.
         let rounds = self.rounds(item);
-        let wide = if rounds { dtype.compute() } else { dtype };
+        let wide = if rounds { dtype.register() } else { dtype };
         let instr = match &item.node.op {
             // A copy into row-major order.
             Op::Reshape | Op::Contiguous => return self.load(input(0), analysis.shape(input(0))),
@@ -191,16 +191,16 @@ impl<'a> Builder<'a> {
         if rounds { self.emit(Instr::Cast(reg), dtype) } else { reg }
     }
 
-    /// Whether an item is of a half type, and its instruction makes numbers that have to be rounded to it.
+    /// Whether an item is of a narrow type, and its instruction makes numbers that have to be cast back to it.
     fn rounds(&self, item: &Item) -> bool {
         let dtype = item.node.dtype;
         let mixed = || item.inputs.iter().any(|&j| self.analysis.items[j as usize].node.dtype != dtype);
-        dtype.is_half()
+        dtype.is_narrow()
             && match &item.node.op {
-                Op::Unary(op) => op.rounds(),
+                Op::Unary(op) => op.leaves(dtype),
                 Op::Powi(_) | Op::Arange(_) | Op::Random { .. } => true,
                 // A number beside a half tensor is f32.
-                Op::Binary(op) => op.rounds() || mixed(),
+                Op::Binary(op) => op.leaves(dtype) || mixed(),
                 Op::Reduce { op, .. } => op.rounds(),
                 // They round by themselves, take elements as they are, or are no expressions.
                 Op::Formula(_)
@@ -230,12 +230,12 @@ impl<'a> Builder<'a> {
             }
     }
 
-    /// The register of an item's value as an operand of an instruction, of one that computes half types in
-    /// f32 if it `rounds`.
+    /// The register of an item's value as an operand of an instruction, of one that computes narrow types in a
+    /// wider one if it `rounds`.
     fn operand(&mut self, i: u32, over: &Shape, rounds: bool) -> Reg {
         let reg = self.value(i, over);
         let dtype = self.program.dtypes[reg as usize];
-        if rounds && dtype.is_half() { self.emit(Instr::Cast(reg), dtype.compute()) } else { reg }
+        if rounds && dtype.is_narrow() { self.emit(Instr::Cast(reg), dtype.register()) } else { reg }
     }
 
     /// The one of two operands that a choice comes down to, as that of [`Tensor::clamp`](crate::Tensor::clamp): x where x > y, and the greater of x
@@ -274,11 +274,11 @@ impl<'a> Builder<'a> {
             self.sources.len() - 1
         });
         let loaded = self.emit(Instr::Load(slot as u16), held);
-        if !is_sum || !held.is_half() {
+        if !is_sum || !held.is_narrow() {
             return loaded;
         }
-        let wide = self.emit(Instr::Cast(loaded), held.compute());
-        if dtype == held.compute() { wide } else { self.emit(Instr::Cast(wide), dtype) }
+        let wide = self.emit(Instr::Cast(loaded), held.register());
+        if dtype == held.register() { wide } else { self.emit(Instr::Cast(wide), dtype) }
     }
 
     fn scalar(&mut self, item: u32, part: Part, dtype: DType) -> Reg {

@@ -91,10 +91,10 @@ impl Tensor {
         self.plus_wide("addcdiv", &a.div(&b)?.mul_scalar(value), dtype)
     }
 
-    /// The sum with a tensor that was computed in f32 for a half dtype, rounded once.
+    /// The sum with a tensor that was computed in f32 for a reduced float, rounded once.
     #[track_caller]
     fn plus_wide(&self, op: &'static str, rhs: &Tensor, dtype: DType) -> Result<Tensor> {
-        if !dtype.is_half() {
+        if !dtype.is_reduced_float() {
             return self.pair(op, rhs.into()).and_then(|(a, b)| a.add(&b));
         }
         let dtype = promoted(self, &rhs.cast_unchecked(dtype));

@@ -8,8 +8,8 @@ use crate::{
     facts::Bounds,
     node::{Inputs, Node, Value},
     origin::here,
-    round_to_odd,
     schedule::pending,
+    with_element,
 };
 
 /// Where a new tensor goes, and its dtype: `&device` (the dtype that [`default_dtype`] says) or `(DType::F64, &device)`.
@@ -80,17 +80,10 @@ impl Tensor {
         shape: impl Into<Shape>,
         device: &Device,
     ) -> Result<Tensor> {
-        match dtype {
-            DType::Bool => Tensor::from_slice(&bool::from_bytes(bytes), shape, device),
-            DType::U8
-            | DType::U32
-            | DType::I32
-            | DType::I64
-            | DType::F16
-            | DType::BF16
-            | DType::F32
-            | DType::F64 => Tensor::from_bytes("from_slice", dtype, bytes, shape.into(), device),
+        if dtype.is_bool() {
+            return Tensor::from_slice(&bool::from_bytes(bytes), shape, device);
         }
+        Tensor::from_bytes("from_slice", dtype, bytes, shape.into(), device)
     }
 
     /// As [`Tensor::from_bytes_of`], of bytes that `fill` brings straight to where the tensor keeps them: pieces of them, each with
@@ -109,17 +102,13 @@ impl Tensor {
         let shape = shape.into().checked("from_bytes")?;
         check("from_bytes", &shape, dtype, device)?;
         let numel = shape.numel();
-        match dtype {
-            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
-                Tensor::filled(dtype, shape, device, None, fill)
-            }
-            // The range of integers is noted, for which all of them are looked at.
-            DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => {
-                let mut bytes = vec![0; numel * dtype.size()];
-                Error::here_in(fill(0, &mut bytes))?;
-                Tensor::from_bytes_of(dtype, &bytes, shape, device)
-            }
+        if dtype.is_float() {
+            return Tensor::filled(dtype, shape, device, None, fill);
         }
+        // The range of integers is noted, for which all of them are looked at.
+        let mut bytes = vec![0; numel * dtype.size()];
+        Error::here_in(fill(0, &mut bytes))?;
+        Tensor::from_bytes_of(dtype, &bytes, shape, device)
     }
 
     /// As [`Tensor::from_bytes_with`], of what was checked, with the bounds that integers are known to have.
@@ -280,7 +269,7 @@ impl Tensor {
 
     #[track_caller]
     fn arange_by(start: Scalar, end: Scalar, step: Scalar, options: TensorOptions) -> Result<Tensor> {
-        let all_int = [start, end, step].iter().all(|s| matches!(s, Scalar::Int(_)));
+        let all_int = [start, end, step].iter().all(|s| s.is_int());
         let dtype =
             options.dtype.unwrap_or(if all_int { options.device.int_dtype() } else { default_dtype() });
         let bad = |why: &str| Error::invalid("arange", format!("from {start} to {end} by {step}: {why}"));
@@ -294,7 +283,7 @@ impl Tensor {
         if (b - a) / s < 0.0 {
             return Err(bad("the step leads away from the end; change its sign").here());
         }
-        if dtype == DType::Bool {
+        if dtype.is_bool() {
             return Err(bad("bool has no ranges").here());
         }
         let n = match (all_int, start, end, step) {
@@ -368,16 +357,7 @@ impl Tensor {
         let device = &options.device;
         check(op, &Shape::from([n]), dtype, device)?;
         Tensor::from_bytes_with(dtype, [n], device, &|begin, piece| {
-            match dtype {
-                DType::F64 => write_blocks(begin, piece, &fill, f64::to_ne_bytes),
-                DType::F32 => write_blocks(begin, piece, &fill, |x| (x as f32).to_ne_bytes()),
-                DType::F16 => {
-                    write_blocks(begin, piece, &fill, |x| half::f16::from_f32(round_to_odd(x)).to_ne_bytes());
-                }
-                _ => {
-                    write_blocks(begin, piece, &fill, |x| half::bf16::from_f32(round_to_odd(x)).to_ne_bytes())
-                }
-            }
+            with_element!(dtype, T => write_blocks::<T>(begin, piece, &fill));
             Ok(())
         })
     }
@@ -401,18 +381,16 @@ impl Tensor {
 const BLOCK: usize = 256;
 
 /// The bytes of the numbers that `fill` gives for the elements of a piece that begins at byte `begin`.
-fn write_blocks<const N: usize>(
-    begin: usize,
-    piece: &mut [u8],
-    fill: &impl Fn(usize, &mut [f64]),
-    bytes: impl Fn(f64) -> [u8; N],
-) {
-    let (elements, _) = piece.as_chunks_mut::<N>();
+fn write_blocks<T: Element>(begin: usize, piece: &mut [u8], fill: &impl Fn(usize, &mut [f64])) {
+    let size = size_of::<T>();
     let mut block = [0.0; BLOCK];
-    for (k, elements) in elements.chunks_mut(BLOCK).enumerate() {
-        let values = &mut block[..elements.len()];
-        fill(begin / N + k * BLOCK, values);
-        elements.iter_mut().zip(values).for_each(|(element, value)| *element = bytes(*value));
+    for (k, elements) in piece.chunks_mut(BLOCK * size).enumerate() {
+        let values = &mut block[..elements.len() / size];
+        fill(begin / size + k * BLOCK, values);
+        let elements = elements.chunks_exact_mut(size).zip(values);
+        elements.for_each(|(element, value)| {
+            element.copy_from_slice(T::as_bytes(&[T::from_scalar(Scalar::Float(*value))]));
+        });
     }
 }
 

@@ -115,6 +115,7 @@ impl<'a> Page<'a> {
                 page.words = tensor.to_vec::<bool>()?.iter().map(word).collect();
             }
             DType::I64 => page.words = tensor.to_vec::<i64>()?.iter().map(i64::to_string).collect(),
+            DType::U64 => page.words = tensor.to_vec::<u64>()?.iter().map(u64::to_string).collect(),
             d if !d.is_float() => {
                 page.words = tensor.to_f64_vec()?.iter().map(|v| format!("{v:.0}")).collect();
             }

@@ -32,31 +32,16 @@ fn above_zero(op: &'static str, name: &str, number: f64) -> Result<()> {
     Err(Error::invalid(op, format!("{name} {number}: give a finite number above 0")))
 }
 
-/// The least normal number of a floating-point dtype. PyTorch's `finfo.tiny`.
-fn least_normal(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 => f64::MIN_POSITIVE,
-        DType::F16 => half::f16::MIN_POSITIVE.to_f64(),
-        _ => f64::from(f32::MIN_POSITIVE),
-    }
-}
-
 /// The number below 1 of a floating-point dtype.
 fn below_one(dtype: DType) -> f64 {
-    let digits = match dtype {
-        DType::F64 => 53,
-        DType::F16 => 11,
-        DType::BF16 => 8,
-        _ => 24,
-    };
-    1.0 - 2f64.powi(-digits)
+    1.0 - 0.5 * dtype.epsilon()
 }
 
 /// Draws above 0 in a dtype that they are rounded to: none becomes 0 or infinite.
 #[track_caller]
 fn above_zero_in(draws: &Tensor, dtype: DType) -> Result<Tensor> {
     let most = greatest(dtype).unwrap_or(f64::MAX);
-    draws.clamp(least_normal(dtype), most).to_dtype(dtype)
+    draws.clamp(dtype.smallest_normal(), most).to_dtype(dtype)
 }
 
 /// Uniform on (0, 1), of f32 or f64.
@@ -315,7 +300,7 @@ impl Tensor {
         let dtype = self.dtype().promote(b.dtype());
         let log = |t: &Tensor| log_gamma(&t.to_dtype(dtype)?, rng);
         let share = log(&both[0])?.sub(&log(&both[1])?)?.sigmoid();
-        share.clamp(least_normal(dtype), below_one(dtype)).to_dtype(dtype)
+        share.clamp(dtype.smallest_normal(), below_one(dtype)).to_dtype(dtype)
     }
 
     /// Dirichlet numbers for concentrations `[…, k]`, of their dtype: k numbers above 0 that add up to 1, with a density in proportion to
@@ -334,7 +319,7 @@ impl Tensor {
             return Err(Error::invalid(OP, "a scalar has no axis of concentrations; use .unsqueeze(0)?"));
         }
         let shares = log_gamma(self, rng)?.softmax(-1)?;
-        shares.maximum_scalar(least_normal(self.dtype())).to_dtype(self.dtype())
+        shares.maximum_scalar(self.dtype().smallest_normal()).to_dtype(self.dtype())
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::Tensor;
 use crate::{
-    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Op, Result, Scalar, UnaryOp, autocast,
+    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Kind, Op, Result, Scalar, UnaryOp, autocast,
     grad_mode::set_grad_enabled,
     node::Node,
     op::unary_dtype,
@@ -37,7 +37,7 @@ impl Tensor {
         if !keeps {
             return self.cast_unchecked(self.device().float_dtype()).unary(op);
         }
-        if let (U::Abs | U::Sign | U::Relu, DType::U8 | DType::U32) = (op, dtype) {
+        if matches!(op, U::Abs | U::Sign | U::Relu) && dtype.info().kind == Kind::Unsigned {
             return match op {
                 U::Sign => self.compare_scalar(CompareOp::Ne, 0).cast_unchecked(dtype),
                 _ => self.clone(),

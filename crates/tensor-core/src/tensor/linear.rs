@@ -18,12 +18,12 @@ impl Tensor {
         self.product(rhs, false)
     }
 
-    /// [`Tensor::matmul`] for what computes with the product before it rounds: of half types, the sums in
-    /// f32. Under autocast too, the result is f32.
+    /// [`Tensor::matmul`] whose result is of the type that adds it up, [`DType::register`], and not rounded or wrapped to the operands': the
+    /// sums of f16, bf16 and 8-bit floats in f32, those of 8-bit and 16-bit integers in i32, which wrap there. What follows, a scale and a zero
+    /// point say, is computed with these. Of f16 or bf16 made by autocast too, the result is f32. ONNX's `MatMulInteger`, `torch._int_mm`.
     ///
     /// # Errors
     /// As [`Tensor::matmul`].
-    #[doc(hidden)]
     #[track_caller]
     pub fn matmul_wide(&self, rhs: &Tensor) -> Result<Tensor> {
         self.product(rhs, true)
@@ -189,7 +189,7 @@ impl Tensor {
 #[track_caller]
 fn contraction(lhs: &Tensor, rhs: &Tensor, subscripts: Subscripts, shape: Shape, wide: bool) -> Tensor {
     let dtype = lhs.dtype();
-    let result = if wide { dtype.compute() } else { dtype };
+    let result = if wide { dtype.register() } else { dtype };
     let op = Op::Contract(Box::new(subscripts));
     if result != dtype && lhs.device().info().limits.max_epilogue == 0 {
         return Tensor::build(op, shape, result, &[&lhs.cast_unchecked(result), &rhs.cast_unchecked(result)]);

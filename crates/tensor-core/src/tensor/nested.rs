@@ -29,7 +29,8 @@ macro_rules! number {
         }
     )*};
 }
-number!(f32, f64, half::f16, half::bf16, i64, i32, u32, u8, bool);
+number!(f32, f64, half::f16, half::bf16, i64, i32, i16, i8, u64, u32, u16, u8, bool);
+number!(crate::F8E4M3FN, crate::F8E5M2, crate::F8E4M3FNUZ, crate::F8E5M2FNUZ);
 
 /// Sizes and positions: read as i64, which holds all that a machine can count.
 macro_rules! word {
@@ -125,11 +126,10 @@ impl Tensor {
     #[track_caller]
     fn from_literal(given: DType, bytes: &[u8], shape: Shape, options: TensorOptions) -> Result<Tensor> {
         let device = &options.device;
-        let dtype = options.dtype.unwrap_or_else(|| match given {
-            DType::F64 => default_dtype(),
-            DType::I32 | DType::I64 => device.int_dtype(),
-            DType::Bool | DType::U8 | DType::U32 | DType::F16 | DType::BF16 | DType::F32 => given,
-        });
+        // Rust's types of plain literals follow the defaults; a type that was named stays.
+        let is_literal = matches!(given, DType::F64 | DType::I32 | DType::I64);
+        let own = || if given.is_float() { default_dtype() } else { device.int_dtype() };
+        let dtype = options.dtype.unwrap_or_else(|| if is_literal { own() } else { given });
         if dtype == given {
             return Tensor::from_bytes("tensor", dtype, bytes, shape, device);
         }

@@ -67,7 +67,7 @@ impl Tensor {
             return Err(shape_misfit(OP, self.shape(), rhs.shape(), hint));
         }
         let dtype = promoted(self, rhs);
-        let half = dtype.is_half();
+        let half = dtype.is_reduced_float();
         let wide = |t: &Tensor| if half { t.cast_unchecked(dtype.compute()) } else { t.clone() };
         let (a, b) = (wide(self).expand_unchecked(shape.clone()), wide(rhs).expand_unchecked(shape));
         let mut parts = Vec::with_capacity(3);

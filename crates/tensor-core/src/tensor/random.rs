@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use super::Tensor;
 use crate::{
-    BinaryOp, DType, Device, Error, Op, RandomKind, Result, Shape, State, Stateful, default_dtype, node::lock,
+    BinaryOp, DType, Device, Error, Op, RandomKind, Result, Scalar, Shape, State, Stateful, default_dtype,
+    node::lock,
 };
 
 /// A stream of random numbers for tensors of one device, as `torch.Generator`. Clones share the stream.
@@ -123,25 +124,17 @@ fn below(bound: u64, mut next: impl FnMut() -> u64) -> u64 {
 
 /// The least number of a floating-point dtype that is at least `low`, and the greatest below `high`.
 fn within(low: f64, high: f64, dtype: DType) -> (f64, f64) {
-    let cast = |x: f64| match dtype {
-        DType::F16 => half::f16::from_f64(x).to_f64(),
-        DType::BF16 => half::bf16::from_f64(x).to_f64(),
-        DType::F64 => x,
-        _ => f64::from(x as f32),
-    };
-    // Halves go by the bits, which count up from 0 on both sides of it.
-    let next = |bits: u16, is_up: bool| match bits & 0x7fff {
-        0 => 1 | u16::from(!is_up) << 15,
-        _ if (bits >> 15 == 0) == is_up => bits + 1,
-        _ => bits - 1,
-    };
-    let step = |x: f64, is_up: bool| match (dtype, is_up) {
-        (DType::F16, _) => half::f16::from_bits(next(half::f16::from_f64(x).to_bits(), is_up)).to_f64(),
-        (DType::BF16, _) => half::bf16::from_bits(next(half::bf16::from_f64(x).to_bits(), is_up)).to_f64(),
-        (DType::F64, true) => x.next_up(),
-        (DType::F64, false) => x.next_down(),
-        (_, true) => f64::from((x as f32).next_up()),
-        (_, false) => f64::from((x as f32).next_down()),
+    let cast = |x: f64| Scalar::Float(x).cast(dtype).as_f64();
+    let step = |x: f64, is_up: bool| match (dtype == DType::F64, is_up) {
+        (true, true) => x.next_up(),
+        (true, false) => x.next_down(),
+        (false, _) => {
+            // The distance to the neighbour that is farther from 0; below a power of two it is half of that.
+            let far = (dtype.epsilon() * x.abs()).max(dtype.epsilon() * dtype.smallest_normal());
+            let far = 2f64.powi(far.log2().floor() as i32) * if is_up { 1.0 } else { -1.0 };
+            let near = cast(x + 0.5 * far);
+            if near == x { cast(x + far) } else { near }
+        }
     };
     let least = if cast(low) < low { step(cast(low), true) } else { cast(low) };
     let most = if cast(high) >= high { step(cast(high), false) } else { cast(high) };
@@ -176,24 +169,23 @@ impl Tensor {
 
     #[track_caller]
     fn draw_float(kind: RandomKind, shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
-        match dtype {
-            DType::F32 | DType::F64 => Tensor::draw(kind, shape, dtype, rng),
-            DType::F16 | DType::BF16 => {
-                let drawn = Tensor::draw(kind, shape, DType::F32, rng)?;
-                let drawn = match kind {
-                    // Rounded, a number below 1 would become 1.
-                    RandomKind::Uniform => {
-                        let steps = if dtype == DType::F16 { 2f64.powi(11) } else { 2f64.powi(8) };
-                        drawn.mul_scalar(steps).floor().mul_scalar(1.0 / steps)
-                    }
-                    RandomKind::Normal | RandomKind::Bits => drawn,
-                };
-                drawn.to_dtype(dtype)
-            }
-            other => {
-                Err(Error::invalid(kind.name(), format!("a floating-point dtype is needed, not {other}")))
-            }
+        if !dtype.is_float() {
+            let message = format!("a floating-point dtype is needed, not {dtype}");
+            return Err(Error::invalid(kind.name(), message));
         }
+        let drawn = Tensor::draw(kind, shape, dtype.compute(), rng)?;
+        if !dtype.is_narrow() {
+            return Ok(drawn);
+        }
+        let drawn = match kind {
+            // Rounded, a number below 1 would become 1.
+            RandomKind::Uniform => {
+                let steps = 2.0 / dtype.epsilon();
+                drawn.mul_scalar(steps).floor().mul_scalar(1.0 / steps)
+            }
+            RandomKind::Normal | RandomKind::Bits => drawn,
+        };
+        drawn.to_dtype(dtype)
     }
 
     /// Uniform numbers on [0, 1), of the default dtype (f32).

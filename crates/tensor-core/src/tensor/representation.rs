@@ -53,12 +53,8 @@ impl Tensor {
         x.require_float(OP)?;
         let dtype = x.dtype();
         // Half the distance from 1 to the next number, and the least number above 0: as exponents.
-        let (half, least) = match dtype {
-            DType::F16 => (-11, -24),
-            DType::BF16 => (-8, -133),
-            DType::F64 => (-53, -1074),
-            _ => (-24, -149),
-        };
+        let half = dtype.epsilon().log2() as i32 - 1;
+        let least = dtype.smallest_normal().log2() as i32 + 1 + half;
         let (x, toward) = (x.cast_unchecked(dtype.compute()), toward.cast_unchecked(dtype.compute()));
         let zero = x.eq_scalar(0.0);
         // Small numbers are lifted, so that no step is a denormal number, which a device may take for 0.

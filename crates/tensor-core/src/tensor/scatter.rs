@@ -451,15 +451,17 @@ fn extremes(
     // Bools as numbers, which every device has scatters of.
     let number = |t: Tensor| if dtype == DType::Bool { t.cast_unchecked(DType::I32) } else { t };
     let (values, old) = (number(src.detach()), number(base.detach()));
-    let (op, neutral) = match (greatest, dtype.is_float()) {
+    let held = values.dtype();
+    let has_infinity = held.float_format().is_some_and(|format| format.has_infinity);
+    let (op, neutral) = match (greatest, has_infinity) {
         (true, true) => (ScatterOp::Max, Scalar::Float(f64::NEG_INFINITY)),
-        (true, false) => (ScatterOp::Max, Scalar::Int(i64::MIN)),
+        (true, false) => (ScatterOp::Max, held.least()),
         (false, true) => (ScatterOp::Min, Scalar::Float(f64::INFINITY)),
-        (false, false) => (ScatterOp::Min, Scalar::Int(i64::MAX)),
+        (false, false) => (ScatterOp::Min, held.greatest()),
     };
     let named = if include_self { None } else { Some(hits(axis, index, base.shape())?.gt_scalar(0)) };
     let start = match &named {
-        Some(named) => old.masked_fill(named, neutral.saturate(values.dtype()))?,
+        Some(named) => old.masked_fill(named, neutral)?,
         None => old.clone(),
     };
     let out = start.scatter_with(op, axis, index, &values)?;

@@ -253,11 +253,5 @@ impl Tensor {
 
 /// The greatest finite number of a floating-point dtype.
 pub(super) fn greatest(dtype: DType) -> Option<f64> {
-    match dtype {
-        DType::F64 => Some(f64::MAX),
-        DType::F32 => Some(f64::from(f32::MAX)),
-        DType::F16 => Some(half::f16::MAX.to_f64()),
-        DType::BF16 => Some(half::bf16::MAX.to_f64()),
-        DType::Bool | DType::U8 | DType::U32 | DType::I32 | DType::I64 => None,
-    }
+    dtype.float_format().map(|format| format.greatest)
 }

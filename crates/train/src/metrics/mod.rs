@@ -13,16 +13,12 @@ pub use confusion::{Average, ConfusionMatrix};
 pub use mean::Mean;
 pub use throughput::Throughput;
 
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor};
 
 /// Class numbers `[N]`, whatever integers they are.
 #[track_caller]
 fn classes(op: &'static str, name: &str, tensor: &Tensor) -> Result<Vec<i64>> {
-    let integer = match tensor.dtype() {
-        DType::U8 | DType::U32 | DType::I32 | DType::I64 => true,
-        DType::Bool | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => false,
-    };
-    if tensor.rank() != 1 || !integer {
+    if tensor.rank() != 1 || !tensor.dtype().is_int() {
         let message = format!(
             "{name}: {} {}; give class numbers, integers of shape [N]",
             tensor.dtype(),

@@ -20,8 +20,8 @@ pub(super) fn image(image: &Tensor) -> Result<Message> {
     };
     let most = match image.dtype() {
         DType::U8 => 1.0,
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => 255.0,
-        DType::Bool | DType::U32 | DType::I32 | DType::I64 => return Err(wrong()),
+        dtype if dtype.is_float() => 255.0,
+        _ => return Err(wrong()),
     };
     let (Ok(wide), Ok(high)) = (u32::try_from(width), u32::try_from(height)) else { return Err(wrong()) };
     if wide == 0 || high == 0 {

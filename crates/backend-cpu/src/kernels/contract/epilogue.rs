@@ -42,7 +42,7 @@ impl LoweredEpilogue {
         let layouts = map.layouts();
         let Body::Map(mut program) = map.body else { return Ok(None) };
         // Sums of half types are f32.
-        let sums = program.inputs[0].compute();
+        let sums = program.inputs[0].register();
         program.inputs[0] = sums;
         // Where the sums themselves are an output, they stay as they are; any other is written over them.
         let is_plain = |&o: &usize| program.instrs[program.outputs[o] as usize] == Instr::Load(0);

@@ -20,11 +20,9 @@ mod winograd;
 
 use std::{ops::Range, sync::Arc};
 
-use half::slice::HalfFloatSliceExt;
 use tensor_core::{
-    DType, Error, ErrorKind, Launch, Layout, Result, bf16,
+    Arithmetic, DType, Error, ErrorKind, Launch, Layout, Result, bf16,
     contraction::{Contraction, Loop, Loops, count},
-    f16,
 };
 
 #[cfg(target_arch = "x86_64")]
@@ -39,7 +37,7 @@ use self::{
 use crate::{
     memory::{
         buffer::{Bound, CpuBuffer, Memory, compiled},
-        halves::{narrow, widened},
+        narrow::{Widened, narrow_into},
         pool::Pool,
     },
     simd::{
@@ -193,20 +191,20 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
     }
     let Contract { matrices, epilogue } = compiled(launch, || {
         let contraction = Contraction::of(kernel).ok_or_else(malformed)?;
-        let matrices = Matrices::of(contraction, width(isa, dtype.compute()));
+        let matrices = Matrices::of(contraction, width(isa, dtype.register()));
         Ok(Contract { matrices, epilogue: LoweredEpilogue::of(kernel)? })
     })?;
-    let is_half = dtype.compute() != dtype;
+    let is_narrow = dtype.is_narrow();
     let pairs = Some(bf16).filter(|_| dtype == DType::BF16 && matrices.are_large()).and_then(Bf16::pairs);
     // Pairs are rounded as they are stored, unless something is still to be done with their sums.
     let is_rounded = pairs.is_some() && epilogue.is_none() && matrices.k <= LONGEST;
-    let own = epilogue.as_ref().map_or(Some(0), |epilogue| epilogue.own).filter(|_| !is_half);
+    let own = epilogue.as_ref().map_or(Some(0), |epilogue| epilogue.own).filter(|_| !is_narrow);
     let apart;
     let sums = match own {
         Some(o) => bound.outputs[o],
         None if is_rounded => bound.outputs[0],
         None => {
-            apart = CpuBuffer::new(pool, dtype.compute(), numel)?;
+            apart = CpuBuffer::new(pool, dtype.register(), numel)?;
             apart.memory()
         }
     };
@@ -229,47 +227,56 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
             true => (operand(1), operand(0)),
         };
         let of = Parts { isa, of: matrices, lhs, rhs, sums, epilogue };
-        match dtype {
-            DType::F32 => float::<f32>(&of)?,
-            DType::F64 => float::<f64>(&of)?,
-            DType::F16 => half::<f16>(&of)?,
-            DType::BF16 => match pairs {
-                Some(pairs) => in_pairs(&of, pairs)?,
-                None => half::<bf16>(&of)?,
-            },
-            DType::I64 => integer::<i64>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
-            DType::I32 => integer::<i32>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
-            DType::U32 => integer::<u32>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
-            DType::U8 => integer::<u8>(&of, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))?,
-            DType::Bool => {
-                return Err(Error::new(ErrorKind::Unsupported {
-                    op: "matmul",
-                    device: "cpu".into(),
-                    dtype,
-                    hint: "cast with .to_dtype(DType::F32)".into(),
-                }));
-            }
+        if let Some(pairs) = pairs {
+            in_pairs(&of, pairs)?;
+        } else {
+            product_of(dtype, &of)?;
         }
     }
-    if is_half && epilogue.is_none() && !is_rounded {
+    if is_narrow && epilogue.is_none() && !is_rounded {
         // SAFETY: the sums are so many, and initialised; the launch checked the output's size, and that it lies apart.
-        unsafe {
-            let wide = std::slice::from_raw_parts(sums.at::<f32>(0), numel);
-            match dtype {
-                DType::BF16 => narrow::<bf16>(wide, bound.outputs[0]),
-                _ => narrow::<f16>(wide, bound.outputs[0]),
-            }
-        }
+        unsafe { narrow_into(sums, bound.outputs[0], numel) };
     }
     Ok(())
 }
 
+/// A product of operands of a dtype, in the type that computes it.
+fn product_of(dtype: DType, parts: &Parts<'_>) -> Result<()> {
+    if dtype.is_narrow() {
+        // SAFETY: the launch checked the spans of both layouts.
+        let wide =
+            [parts.lhs, parts.rhs].map(|from| unsafe { Widened::of(from.memory, from.layout.span().1) });
+        if let [Some(mut a), Some(mut b)] = wide {
+            let lhs = Source { memory: a.memory(), ..parts.lhs };
+            let rhs = Source { memory: b.memory(), ..parts.rhs };
+            return product_of(dtype.register(), &Parts { lhs, rhs, ..*parts });
+        }
+    }
+    match dtype.arithmetic() {
+        Arithmetic::F32 => float::<f32>(parts),
+        Arithmetic::F64 => float::<f64>(parts),
+        // The low bits are the same for signed and unsigned ones.
+        Arithmetic::I64 | Arithmetic::U64 => {
+            integer::<i64>(parts, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))
+        }
+        Arithmetic::I32 | Arithmetic::U32 => {
+            integer::<i32>(parts, |s, a, b| s.wrapping_add(a.wrapping_mul(b)))
+        }
+        Arithmetic::Bool => Err(Error::new(ErrorKind::Unsupported {
+            op: "matmul",
+            device: "cpu".into(),
+            dtype,
+            hint: "cast with .to_dtype(DType::F32)".into(),
+        })),
+    }
+}
+
 /// Numbers in a register, 0 of those that have no micro-kernels.
 fn width(isa: Isa, dtype: DType) -> usize {
-    match dtype {
-        DType::F32 => f32::micro_kernels(isa).width,
-        DType::F64 => f64::micro_kernels(isa).width,
-        DType::F16 | DType::BF16 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => 0,
+    match dtype.arithmetic() {
+        Arithmetic::F32 => f32::micro_kernels(isa).width,
+        Arithmetic::F64 => f64::micro_kernels(isa).width,
+        Arithmetic::I64 | Arithmetic::U64 | Arithmetic::I32 | Arithmetic::U32 | Arithmetic::Bool => 0,
     }
 }
 
@@ -569,20 +576,6 @@ fn grid(
         .map(|down| (down, (threads / down).min(most(n, 2 * across_by))))
         .min_by_key(|&cut| time(cut))
         .unwrap_or((1, 1))
-}
-
-/// Half types: widened to f32, and multiplied. The sums are f32.
-fn half<H: Copy + Send + Sync>(parts: &Parts<'_>) -> Result<()>
-where
-    [H]: HalfFloatSliceExt,
-{
-    // SAFETY: the launch checked the spans of both layouts.
-    let [mut a, mut b] =
-        [parts.lhs, parts.rhs].map(|from| unsafe { widened::<H>(from.memory, from.layout.span().1) });
-    let memory = |v: &mut Vec<f32>| Memory { ptr: v.as_mut_ptr().cast(), numel: v.len(), dtype: DType::F32 };
-    let lhs = Source { memory: memory(&mut a), ..parts.lhs };
-    let rhs = Source { memory: memory(&mut b), ..parts.rhs };
-    float::<f32>(&Parts { lhs, rhs, ..*parts })
 }
 
 fn integer<T: Copy + Default + Send + Sync>(

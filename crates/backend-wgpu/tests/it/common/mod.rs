@@ -50,38 +50,14 @@ pub(crate) fn device() -> Option<&'static Device> {
 
 /// Numbers as elements of `dtype`, in bytes: floats round, integers are cut.
 pub(crate) fn to_bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(values.len() * dtype.size());
-    for &v in values {
-        match dtype {
-            DType::Bool => out.push(u8::from(v != 0.0)),
-            DType::U8 => out.push(v as i64 as u8),
-            DType::U32 => out.extend((v as i64 as u32).to_ne_bytes()),
-            DType::I32 => out.extend((v as i32).to_ne_bytes()),
-            DType::I64 => out.extend((v as i64).to_ne_bytes()),
-            DType::F16 => out.extend(f16::from_f64(v).to_ne_bytes()),
-            DType::BF16 => out.extend(bf16::from_f64(v).to_ne_bytes()),
-            DType::F32 => out.extend((v as f32).to_ne_bytes()),
-            DType::F64 => out.extend(v.to_ne_bytes()),
-        }
-    }
-    out
+    // Negative numbers wrap in unsigned types.
+    let number = |&v: &f64| if dtype.is_int() { Scalar::Int(v as i64) } else { Scalar::Float(v) };
+    Scalar::to_bytes(dtype, &values.iter().map(number).collect::<Vec<_>>())
 }
 
 /// Elements in bytes as numbers.
 pub(crate) fn to_numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
-    let chunk = |c: &[u8]| -> f64 {
-        match dtype {
-            DType::Bool | DType::U8 => f64::from(c[0]),
-            DType::U32 => f64::from(u32::from_ne_bytes(c.try_into().unwrap())),
-            DType::I32 => f64::from(i32::from_ne_bytes(c.try_into().unwrap())),
-            DType::I64 => i64::from_ne_bytes(c.try_into().unwrap()) as f64,
-            DType::F16 => f16::from_ne_bytes(c.try_into().unwrap()).to_f64(),
-            DType::BF16 => bf16::from_ne_bytes(c.try_into().unwrap()).to_f64(),
-            DType::F32 => f64::from(f32::from_ne_bytes(c.try_into().unwrap())),
-            DType::F64 => f64::from_ne_bytes(c.try_into().unwrap()),
-        }
-    };
-    bytes.chunks_exact(dtype.size()).map(chunk).collect()
+    Scalar::from_bytes(dtype, bytes).into_iter().map(Scalar::as_f64).collect()
 }
 
 /// One input: its dtype, its buffer's numbers.

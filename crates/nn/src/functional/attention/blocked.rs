@@ -68,15 +68,10 @@ impl Function for Blocked {
     }
 }
 
-/// Half types as f32.
+/// Reduced floats as f32.
 #[track_caller]
 fn widened(tensor: &Tensor) -> Result<Tensor> {
-    match tensor.dtype() {
-        DType::F16 | DType::BF16 => tensor.to_dtype(DType::F32),
-        DType::F32 | DType::F64 | DType::I64 | DType::I32 | DType::U32 | DType::U8 | DType::Bool => {
-            Ok(tensor.clone())
-        }
-    }
+    if tensor.dtype().is_reduced_float() { tensor.to_dtype(DType::F32) } else { Ok(tensor.clone()) }
 }
 
 #[track_caller]
