@@ -9,13 +9,13 @@ use tensor_core::{
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::Params,
-    dtypes::{storage_type, value},
+    dtypes::{loaded, value},
     wgsl::Code,
 };
 
-/// The suffix of library functions for a dtype's storage type.
+/// The suffix of library functions for a dtype: the type that it is loaded as.
 fn suffix(dtype: DType) -> &'static str {
-    storage_type(dtype)
+    loaded(dtype)
 }
 
 /// A WGSL literal of a small whole number.
@@ -184,19 +184,14 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// What a storage buffer holds as a value.
+/// A loaded element as a value.
 pub(crate) fn load(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("({x} != 0u)") } else { x.into() }
 }
 
-/// A value as a storage buffer holds it: bool as 0 or 1, half types rounded.
+/// A value as an element to be stored; half types are rounded as they are packed.
 pub(crate) fn store(dtype: DType, x: &str) -> String {
-    match dtype {
-        DType::Bool => format!("select(0u, 1u, {x})"),
-        DType::F16 => format!("round_f16({x})"),
-        DType::BF16 => format!("round_bf16({x})"),
-        _ => x.into(),
-    }
+    if dtype == DType::Bool { format!("select(0u, 1u, {x})") } else { x.into() }
 }
 
 /// The value that changes nothing, and how two values become one. None for what the dtype lacks.
@@ -230,10 +225,10 @@ pub(crate) fn reduction(op: ReduceOp, dtype: DType) -> Option<(String, BinaryOp)
     })
 }
 
-/// The value of scalar `slot` as an expression; adds it to the parameters unless it is there.
-fn scalar(program: &Program, slot: u16) -> String {
+/// The value of scalar `slot`, a parameter of this dtype, as an expression.
+pub(crate) fn scalar(dtype: DType, slot: u16) -> String {
     let s = format!("params.s{slot}");
-    match program.scalars[slot as usize] {
+    match dtype {
         DType::Bool => format!("({s} != 0u)"),
         DType::U8 | DType::U32 => s,
         DType::I32 => format!("bitcast<i32>({s})"),
@@ -311,19 +306,20 @@ pub(crate) fn statement(
         ));
     }
     let of = |reg: Reg| program.dtypes[reg as usize];
+    let scalar = |slot: u16| scalar(program.scalars[slot as usize], slot);
     let words = |slot: u16| format!("vec2<u32>(params.s{slot}, params.s{slot}h)");
     let expression = match instr {
         Instr::Load(input) => {
             Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
         }
-        Instr::Scalar(slot) => Some(scalar(program, slot)),
+        Instr::Scalar(slot) => Some(scalar(slot)),
         Instr::Arange { start, step } => {
             let i = match value(dtype) {
                 "u32" => "i".to_string(),
                 "bool" => "(i != 0u)".into(),
                 _ => cast(DType::U32, dtype.compute(), "i"),
             };
-            Some(wrapped(dtype, format!("({} + {} * {i})", scalar(program, start), scalar(program, step))))
+            Some(wrapped(dtype, format!("({} + {} * {i})", scalar(start), scalar(step))))
         }
         Instr::Random { kind, seed, offset } => {
             let block = format!("philox_at({}, {}, i)", words(seed), words(offset));
@@ -436,7 +432,7 @@ pub(crate) fn rounds(program: &Program) -> usize {
     (0..program.instrs.len()).map(of).sum()
 }
 
-/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is stored of its inputs there, giving
+/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is loaded of its inputs there, giving
 /// what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
 /// Adds the scalars to the parameters.
 pub(crate) fn function(
@@ -453,21 +449,14 @@ pub(crate) fn function(
         statement(program, n, capabilities, &mut body)?;
     }
     let names: Vec<String> = (0..program.inputs.len()).map(|k| format!("x{k}")).collect();
-    let inputs = names.iter().zip(&program.inputs).map(|(name, &d)| (name.as_str(), storage_type(d)));
+    let inputs = names.iter().zip(&program.inputs).map(|(name, &d)| (name.as_str(), loaded(d)));
     let parameters: Vec<(&str, &str)> = [("i", "u32")].into_iter().chain(inputs).collect();
     let results: Vec<(String, &str)> = program
         .outputs
         .iter()
         .map(|&reg| {
             let (x, dtype) = (format!("r{reg}"), program.dtypes[reg as usize]);
-            let is_rounded = dtype.is_float() && matches!(program.instrs[reg as usize], Instr::Cast(_));
-            if raw {
-                (x, value(dtype))
-            } else if is_rounded {
-                (x, storage_type(dtype))
-            } else {
-                (store(dtype, &x), storage_type(dtype))
-            }
+            if raw { (x, value(dtype)) } else { (store(dtype, &x), loaded(dtype)) }
         })
         .collect();
     let mut out = Code::default();

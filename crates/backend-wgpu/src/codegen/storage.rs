@@ -1,0 +1,370 @@
+//! How kernels read and write storage buffers: by functions of an element's place, which are written for each binding. Nothing else knows
+//! how elements lie in words, so a kernel's code is the same for dtypes of all sizes.
+//!
+//! | function of a binding `x` | |
+//! |---|---|
+//! | `load_x(i)` | element i |
+//! | `load4_x(i)` | elements i to i + 3; where the binding is in fours, i is a multiple of 4 |
+//! | `store_x(i, e)` | element i, whoever writes its neighbours |
+//! | `store_some_x(i, four, n)` | the first n of four elements from i on, whoever writes their neighbours |
+//! | `store4_x(i, four)` | elements i to i + 3, a multiple of 4 |
+//! | `store_first_x(i, four, n)` | the first n of elements i to i + 3, a multiple of 4 that no other invocation writes to |
+//!
+//! Two invocations that wrote parts of one word by loads and stores would undo each other's. The last two functions are for invocations
+//! that own whole words; the two before them change their own bits of a shared word atomically. Nothing changes an element that it is not
+//! given. [`accessors`] writes those functions that the code calls.
+
+use std::fmt::Write;
+
+use tensor_core::DType;
+
+use crate::codegen::{
+    dispatch::Binding,
+    dtypes::{FIELDS, Packing, per_word, storage_size, stored},
+    wgsl::Code,
+};
+
+/// The elements of a storage buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Elements {
+    /// Elements of this WGSL type, which the code may index itself.
+    Plain(String),
+    /// Elements of a dtype.
+    Of {
+        /// Their number in a word, or 1.
+        per_word: usize,
+        /// The WGSL type of a loaded one.
+        loaded: &'static str,
+        packing: Option<Packing>,
+        /// Whether [`Elements::fours`] holds.
+        fours: bool,
+    },
+}
+
+impl Elements {
+    /// Elements of a dtype, loaded as numbers.
+    pub(crate) fn of(dtype: DType) -> Elements {
+        let (loaded, packing) = (stored(dtype).loaded, stored(dtype).packing);
+        Elements::Of { per_word: per_word(dtype), loaded, packing, fours: false }
+    }
+
+    /// Elements of a dtype, loaded as their bits: words of u32, or `vec2<u32>` for those of 8 bytes.
+    pub(crate) fn bits(dtype: DType) -> Elements {
+        let loaded = if storage_size(dtype) == 8 { "vec2<u32>" } else { "u32" };
+        Elements::Of { per_word: per_word(dtype), loaded, packing: None, fours: false }
+    }
+
+    /// Promises, if `fours`, that elements are loaded and stored in fours from multiples of 4 on, though single ones may be, too. Not for
+    /// elements of 8 bytes.
+    pub(crate) fn in_fours(self, fours: bool) -> Elements {
+        match self {
+            Elements::Of { per_word, loaded, packing, .. } => {
+                Elements::Of { per_word, loaded, packing, fours }
+            }
+            Elements::Plain(_) => self,
+        }
+    }
+}
+
+impl From<&str> for Elements {
+    fn from(ty: &str) -> Elements {
+        Elements::Plain(ty.into())
+    }
+}
+
+/// The WGSL type of the elements of a binding's array, and the functions that `code` calls for it.
+pub(crate) fn accessors(binding: &Binding, code: &str) -> (String, String) {
+    let name = &binding.name;
+    let calls = |function: &str| {
+        let call = format!("{function}_{name}(");
+        code.contains(&call) && !code.contains(&format!("fn {call}"))
+    };
+    let (per_word, loaded, packing, fours) = match &binding.elements {
+        Elements::Plain(ty) => (1, ty.as_str(), None, false),
+        Elements::Of { per_word, loaded, packing, fours } => (*per_word, *loaded, *packing, *fours),
+    };
+    let writer =
+        Writer { name, loaded, packing, fours, per_word, shared: calls("store") || calls("store_some") };
+    let mut c = Code::default();
+    let element = if per_word == 1 { writer.whole(&calls, &mut c) } else { writer.packed(&calls, &mut c) };
+    (element, c.text().to_string())
+}
+
+struct Writer<'a> {
+    name: &'a str,
+    loaded: &'a str,
+    packing: Option<Packing>,
+    fours: bool,
+    per_word: usize,
+    /// Whether invocations write parts of words.
+    shared: bool,
+}
+
+/// The place of an element.
+const I: (&str, &str) = ("i", "u32");
+/// How many of four elements are stored.
+const N: (&str, &str) = ("n", "u32");
+
+impl Writer<'_> {
+    fn function(&self, function: &str) -> String {
+        format!("{function}_{}", self.name)
+    }
+
+    fn four(&self) -> String {
+        format!("vec4<{}>", self.loaded)
+    }
+
+    /// Elements of whole words.
+    fn whole(&self, calls: &impl Fn(&str) -> bool, c: &mut Code) -> String {
+        let (name, t, four) = (self.name, self.loaded, &self.four());
+        let (one, x) = (("x", t), ("x", four.as_str()));
+        let at = |e: usize| if e == 0 { "i".to_string() } else { format!("i + {e}u") };
+        let element = |i: &str| {
+            if self.fours { format!("{name}[({i}) >> 2u][({i}) & 3u]") } else { format!("{name}[{i}]") }
+        };
+        if calls("load") {
+            c.expression(&self.function("load"), &[I], t, element("i"));
+        }
+        if calls("load4") {
+            let all = if self.fours {
+                format!("{name}[i >> 2u]")
+            } else {
+                let list = [0, 1, 2, 3].map(|e| element(&at(e)));
+                format!("{four}({})", list.join(", "))
+            };
+            c.expression(&self.function("load4"), &[I], four, all);
+        }
+        if calls("store") {
+            c.function(&self.function("store"), &[I, one], "", |c| c.set(element("i"), "x"));
+        }
+        if calls("store4") {
+            c.function(&self.function("store4"), &[I, x], "", |c| self.whole_four(c));
+        }
+        if calls("store_first") {
+            c.function(&self.function("store_first"), &[I, x, N], "", |c| {
+                c.when("n >= 4u", |c| {
+                    self.whole_four(c);
+                    c.line("return;");
+                });
+                for (e, field) in FIELDS.iter().enumerate().take(3) {
+                    c.when(format_args!("n > {e}u"), |c| c.set(element(&at(e)), format_args!("x.{field}")));
+                }
+            });
+        }
+        if calls("store_some") {
+            c.function(&self.function("store_some"), &[I, x, N], "", |c| {
+                for (e, field) in FIELDS.iter().enumerate() {
+                    c.when(format_args!("n > {e}u"), |c| c.set(element(&at(e)), format_args!("x.{field}")));
+                }
+            });
+        }
+        if self.fours { four.clone() } else { t.into() }
+    }
+
+    /// Stores four elements of whole words, `x`, from `i` on.
+    fn whole_four(&self, c: &mut Code) {
+        let name = self.name;
+        if self.fours {
+            return c.set(format_args!("{name}[i >> 2u]"), "x");
+        }
+        for (e, field) in FIELDS.iter().enumerate() {
+            c.set(format_args!("{name}[i + {e}u]"), format_args!("x.{field}"));
+        }
+    }
+
+    /// Whether the array is of pairs of words.
+    fn pairs(&self) -> bool {
+        self.fours && self.per_word == 2 && !self.shared
+    }
+
+    /// The bits of an element in a word.
+    fn bits(&self) -> usize {
+        32 / self.per_word
+    }
+
+    /// The mask of one element in the lowest bits.
+    fn mask(&self) -> String {
+        format!("{:#x}u", (1u64 << self.bits()) - 1)
+    }
+
+    /// Word `w` of the array.
+    fn word(&self, w: &str) -> String {
+        let name = self.name;
+        match (self.shared, self.pairs()) {
+            (true, _) => format!("atomicLoad(&{name}[{w}])"),
+            (_, true) => format!("{name}[({w}) >> 1u][({w}) & 1u]"),
+            _ => format!("{name}[{w}]"),
+        }
+    }
+
+    /// Stores a whole word.
+    fn set_word(&self, w: &str, bits: &str, c: &mut Code) {
+        let name = self.name;
+        match (self.shared, self.pairs()) {
+            (true, _) => c.line(format_args!("atomicStore(&{name}[{w}], {bits});")),
+            (_, true) => c.set(format_args!("{name}[({w}) >> 1u][({w}) & 1u]"), bits),
+            _ => c.set(format_args!("{name}[{w}]"), bits),
+        }
+    }
+
+    fn unpack(&self, bits: &str) -> String {
+        self.packing.map_or_else(|| bits.to_string(), |packing| format!("{}({bits})", packing.unpack))
+    }
+
+    fn pack(&self, x: &str) -> String {
+        match self.packing {
+            Some(packing) => format!("{}({x})", packing.pack),
+            None => format!("({x} & {})", self.mask()),
+        }
+    }
+
+    /// Element `e` of a word, a name.
+    fn element_of(&self, word: &str, e: usize) -> String {
+        let (bits, mask) = (self.bits(), self.mask());
+        match e {
+            0 => self.unpack(&format!("{word} & {mask}")),
+            e if e + 1 == self.per_word => self.unpack(&format!("{word} >> {}u", e * bits)),
+            e => self.unpack(&format!("({word} >> {}u) & {mask}", e * bits)),
+        }
+    }
+
+    /// The number of words in four elements.
+    fn words(&self) -> usize {
+        4 / self.per_word
+    }
+
+    /// The bits of word `h` of four elements `x`.
+    fn packed_word(&self, h: usize) -> String {
+        let mut out = String::new();
+        for e in 0..self.per_word {
+            let bits = self.pack(&format!("x.{}", FIELDS[h * self.per_word + e]));
+            let _ = match e {
+                0 => write!(out, "{bits}"),
+                e => write!(out, " | ({bits} << {}u)", e * self.bits()),
+            };
+        }
+        out
+    }
+
+    /// Elements that share words.
+    fn packed(&self, calls: &impl Fn(&str) -> bool, c: &mut Code) -> String {
+        let (name, t, four, per_word) = (self.name, self.loaded, &self.four(), self.per_word);
+        let (one, x) = (("x", t), ("x", four.as_str()));
+        let (by, within, bits, mask) = (per_word.ilog2(), per_word - 1, self.bits(), self.mask());
+        let load = |i: &str| {
+            let word = self.word(&format!("({i}) >> {by}u"));
+            self.unpack(&format!("({word} >> ((({i}) & {within}u) * {bits}u)) & {mask}"))
+        };
+        if calls("load") {
+            c.expression(&self.function("load"), &[I], t, load("i"));
+        }
+        if calls("load4") {
+            c.function(&self.function("load4"), &[I], four, |c| {
+                let list: Vec<String> = if self.fours {
+                    if self.pairs() {
+                        c.bind("pair", format_args!("{name}[i >> 2u]"));
+                    }
+                    for h in 0..self.words() {
+                        let word = match self.pairs() {
+                            true => format!("pair.{}", FIELDS[h]),
+                            false => self.word(&format!("(i >> {by}u) + {h}u")),
+                        };
+                        c.bind(format_args!("word{h}"), word);
+                    }
+                    (0..4).map(|e| self.element_of(&format!("word{}", e / per_word), e % per_word)).collect()
+                } else {
+                    (0..4).map(|e| load(&format!("i + {e}u"))).collect()
+                };
+                c.line(format_args!("return {four}({});", list.join(", ")));
+            });
+        }
+        if calls("store4") {
+            c.function(&self.function("store4"), &[I, x], "", |c| self.packed_four(c));
+        }
+        if calls("store_first") {
+            c.function(&self.function("store_first"), &[I, x, N], "", |c| {
+                c.when("n >= 4u", |c| {
+                    self.packed_four(c);
+                    c.line("return;");
+                });
+                for h in 0..self.words() {
+                    c.when(format_args!("n > {}u", h * per_word), |c| {
+                        c.bind("w", format_args!("(i >> {by}u) + {h}u"));
+                        c.bind("mask", self.first(&format!("n - {}u", h * per_word)));
+                        let kept =
+                            format!("({} & ~mask) | (({}) & mask)", self.word("w"), self.packed_word(h));
+                        self.set_word("w", &kept, c);
+                    });
+                }
+            });
+        }
+        if self.shared {
+            // Nobody else changes the bits of the mask.
+            let parameters = [("w", "u32"), ("bits", "u32"), ("mask", "u32")];
+            c.function(&self.function("merge"), &parameters, "", |c| {
+                c.when("mask == 0xffffffffu", |c| {
+                    c.line(format_args!("atomicStore(&{name}[w], bits);"));
+                    c.line("return;");
+                });
+                c.when("mask != 0u", |c| {
+                    c.line(format_args!("atomicXor(&{name}[w], (atomicLoad(&{name}[w]) ^ bits) & mask);"));
+                });
+            });
+        }
+        let merge = |w: &str, bits: &str, mask: &str| format!("merge_{name}({w}, {bits}, {mask});");
+        if calls("store") {
+            c.function(&self.function("store"), &[I, one], "", |c| {
+                c.bind("shift", format_args!("(i & {within}u) * {bits}u"));
+                let (bits, mask) = (format!("{} << shift", self.pack("x")), format!("{mask} << shift"));
+                c.line(merge(&format!("i >> {by}u"), &bits, &mask));
+            });
+        }
+        if calls("store_some") {
+            c.function(&self.function("store_some"), &[I, x, N], "", |c| {
+                c.bind("w", format_args!("i >> {by}u"));
+                c.bind("shift", format_args!("(i & {within}u) * {bits}u"));
+                // The bits that go beyond a word are those of a shift in two steps: one of 32 is undefined.
+                c.var("bits", "0u");
+                c.var("mask", "0u");
+                for h in 0..self.words() {
+                    c.bind(format_args!("bits{h}"), self.packed_word(h));
+                    let count = format!("max(n, {0}u) - {0}u", h * per_word);
+                    c.bind(format_args!("mask{h}"), self.first(&count));
+                    c.line(merge(
+                        &format!("w + {h}u"),
+                        &format!("bits | (bits{h} << shift)"),
+                        &format!("mask | (mask{h} << shift)"),
+                    ));
+                    c.set("bits", format_args!("(bits{h} >> 1u) >> (31u - shift)"));
+                    c.set("mask", format_args!("(mask{h} >> 1u) >> (31u - shift)"));
+                }
+                c.line(merge(&format!("w + {}u", self.words()), "bits", "mask"));
+            });
+        }
+        match (self.shared, self.pairs()) {
+            (true, _) => "atomic<u32>".into(),
+            (_, true) => "vec2<u32>".into(),
+            _ => "u32".into(),
+        }
+    }
+
+    /// The mask of the first `n` elements of a word, and of all where there are more.
+    fn first(&self, n: &str) -> String {
+        let (per_word, bits) = (self.per_word, self.bits());
+        format!(
+            "select((1u << ((({n}) & {}u) * {bits}u)) - 1u, 0xffffffffu, ({n}) >= {per_word}u)",
+            per_word - 1
+        )
+    }
+
+    /// Stores four packed elements `x` from `i` on.
+    fn packed_four(&self, c: &mut Code) {
+        if self.pairs() {
+            let (low, high) = (self.packed_word(0), self.packed_word(1));
+            return c.set(format_args!("{}[i >> 2u]", self.name), format_args!("vec2<u32>({low}, {high})"));
+        }
+        for h in 0..self.words() {
+            self.set_word(&format!("(i >> {}u) + {h}u", self.per_word.ilog2()), &self.packed_word(h), c);
+        }
+    }
+}
