@@ -64,6 +64,13 @@ impl Elements {
             Elements::Plain(_) => self,
         }
     }
+
+    /// Makes them whole words of the type that they are loaded as.
+    pub(crate) fn unpack(&mut self) {
+        if let Elements::Of { per_word, packing, .. } = self {
+            (*per_word, *packing) = (1, None);
+        }
+    }
 }
 
 impl From<&str> for Elements {

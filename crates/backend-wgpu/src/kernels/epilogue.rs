@@ -157,11 +157,10 @@ fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     });
 }
 
-/// The sums of a contraction alone, half types as f32: only the rounding at the end is left out.
+/// The sums of a contraction alone, those of half types as f32: only the rounding at the end is left out.
 pub(crate) fn sums(kernel: &Kernel) -> Kernel {
     let mut sums = kernel.without_epilogue();
     let stored = kernel.operands[0].dtype.compute();
-    sums.operands.iter_mut().for_each(|operand| operand.dtype = stored);
     sums.outputs.iter_mut().for_each(|output| output.dtype = stored);
     sums
 }
@@ -171,8 +170,13 @@ pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities
     let Some(map) = kernel.epilogue_map() else { return Ok(Vec::new()) };
     let Body::Map(program) = &map.body else { return Ok(Vec::new()) };
     let aliases = Aliases::from_elem(None, map.operands.len());
+    // Those of half types are f32 until the end.
+    let is_rounded = kernel.operands[0].dtype.is_half();
     let mut made: Dispatches = map::dispatches(&map, program, &aliases, 0, capabilities)?;
     for binding in made.bindings() {
+        if binding.resource == Resource::Input(0) && is_rounded {
+            binding.elements.unpack();
+        }
         binding.resource = match binding.resource {
             Resource::Input(0) => from,
             Resource::Input(k) => Resource::Input(k + 1),

@@ -94,7 +94,7 @@ pub(crate) struct Reduce<'a> {
 
 /// The dispatches of a reduction.
 pub(crate) fn dispatches(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
-    in_dispatches(reduce, reduce.program.output_dtype(0), reduce.mean_over(), capabilities)
+    in_dispatches(reduce, reduce.kernel.outputs[0].dtype, reduce.mean_over(), capabilities)
 }
 
 /// A part of a reduction, not rounded and not divided; [`join`] brings the parts together.

@@ -83,6 +83,20 @@ fn parts(
     d
 }
 
+/// A shape with size 1 along the axes, but for the one that is indexed, along which the index does not vary.
+fn narrow(kernel: &Kernel, axis: usize, shape: &[usize]) -> Shape {
+    let strides = kernel.operands[1].layout.strides();
+    let varies = |a: usize| a == axis || strides[a] != 0;
+    shape.iter().enumerate().map(|(a, &n)| if varies(a) { n } else { 1 }).collect()
+}
+
+/// The places for which a scatter that replaces keeps a turn.
+pub(crate) fn turns(kernel: &Kernel, axis: usize) -> Shape {
+    let mut places = kernel.operands[2].layout.shape().dims().to_vec();
+    places[axis] = kernel.space[axis];
+    narrow(kernel, axis, &places)
+}
+
 /// The three passes of a scatter that replaces. The places of an index, each with the last turn along the axis that goes there, are
 /// kept over those axes alone along which the index varies.
 fn replace(kernel: &Kernel, along: Along) -> Dispatches {
@@ -94,16 +108,11 @@ fn replace(kernel: &Kernel, along: Along) -> Dispatches {
     // With no output to own, every index is out of range, and the first pass tells of it.
     let nowhere = kernel.space.numel() == 0;
     let varies = |a: usize| a == axis || index.strides()[a] != 0;
-    let narrow = |sizes: &[usize]| -> Shape {
-        sizes.iter().enumerate().map(|(a, &n)| if varies(a) { n } else { 1 }).collect()
-    };
-    let mut places = src.shape().dims().to_vec();
-    places[axis] = kernel.space[axis];
-    let places = narrow(&places);
+    let places = turns(kernel, axis);
     let steps = places.contiguous_strides();
     let turns: Strides =
         (0..places.rank()).map(|a| if varies(a) && a != axis { steps[a] } else { 0 }).collect();
-    let narrow = narrow(src.shape().dims());
+    let narrow = narrow(kernel, axis, src.shape());
     let pass = |label: &'static str, shape: &Shape| {
         let mut d = Dispatch::new(label);
         d.params.size("total", shape.numel());

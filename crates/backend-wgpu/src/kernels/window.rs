@@ -15,7 +15,7 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::storage_size,
+        dtypes::{storage_size, unpacked},
     },
     kernels::{
         arg_reduce::{self, Search},
@@ -151,6 +151,31 @@ impl Inner {
     }
 }
 
+/// The largest temporary of a kernel, where it may be larger than its output: its dtype and elements, and the axis along which a cut makes
+/// it smaller, if not the first that can be cut.
+fn temporary(kernel: &Kernel) -> Option<(DType, usize, Option<usize>)> {
+    let operand = kernel.operands.first()?;
+    match kernel.body {
+        // The keys, though the input be one element for all or the output a few.
+        Body::ArgSort { .. } => Some((unpacked(operand.dtype), kernel.space.numel(), None)),
+        Body::Scatter { op: ScatterOp::Replace, axis } => {
+            Some((DType::U32, scatter::turns(kernel, axis).numel(), Some(axis)))
+        }
+        // Sums that the epilogue takes from memory.
+        Body::Contract(Some(_)) => Some((operand.dtype.compute(), kernel.outputs[0].shape.numel(), None)),
+        Body::Map(_)
+        | Body::Reduce { .. }
+        | Body::Rows { .. }
+        | Body::ArgReduce { .. }
+        | Body::Cumulative { .. }
+        | Body::Contract(None)
+        | Body::Gather { .. }
+        | Body::Scatter { .. }
+        | Body::Copy { .. }
+        | Body::Custom(_) => None,
+    }
+}
+
 /// Whether what a kernel computes depends on the flat position.
 fn is_positional(kernel: &Kernel) -> bool {
     let depends = |instr: &Instr| matches!(instr, Instr::Arange { .. } | Instr::Random { .. });
@@ -262,11 +287,13 @@ impl Whole<'_> {
         }
         let axes = || (0..kernel.space.rank()).filter(|&axis| self.cuts(kernel, axis));
         let cut = |axis: Option<usize>| axis.map(Next::Cut).ok_or_else(|| self.refused(kernel));
-        // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
-        let keys = matches!(kernel.body, Body::ArgSort { .. })
-            && kernel.space.numel() > self.room(kernel.operands[0].dtype);
-        if keys || kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
+        if kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
             return cut(axes().next());
+        }
+        if let Some((dtype, numel, axis)) = temporary(kernel)
+            && numel > self.room(dtype)
+        {
+            return cut(axis.filter(|&axis| self.cuts(kernel, axis)).or_else(|| axes().next()));
         }
         let inner = Inner::of(kernel);
         for (k, operand) in self.wide(kernel) {
@@ -319,7 +346,8 @@ impl Whole<'_> {
     /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if that cannot be, or if
     /// the results of all parts do not fit a binding.
     fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
-        let stored = self.room(kernel.outputs[0].dtype.compute()).min(self.room(kernel.operands[0].dtype));
+        let stored =
+            self.room(kernel.outputs[0].dtype.compute()).min(self.room(kernel.operands[0].dtype.compute()));
         let most = match kernel.body {
             // These go to the output at once.
             Body::Gather { .. } | Body::Scatter { .. } => MAX_PIECES,
