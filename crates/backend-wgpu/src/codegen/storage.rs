@@ -5,8 +5,8 @@
 //! |---|---|
 //! | `load_x(i)` | element i |
 //! | `load4_x(i)` | elements i to i + 3; where the binding is in fours, i is a multiple of 4 |
-//! | `store_x(i, e)` | element i, whoever writes its neighbours |
-//! | `store_some_x(i, four, n)` | the first n of four elements from i on, whoever writes their neighbours |
+//! | `store_x(i, e)` | element i, though other invocations write its neighbours |
+//! | `store_some_x(i, four, n)` | the first n of four elements from i on, though other invocations write their neighbours |
 //! | `store4_x(i, four)` | elements i to i + 3, a multiple of 4 |
 //! | `store_first_x(i, four, n)` | the first n of elements i to i + 3, a multiple of 4 that no other invocation writes to |
 //!
@@ -306,7 +306,7 @@ impl Writer<'_> {
             });
         }
         if self.shared {
-            // Nobody else changes the bits of the mask.
+            // No other invocation changes the bits of the mask.
             let parameters = [("w", "u32"), ("bits", "u32"), ("mask", "u32")];
             c.function(&self.function("merge"), &parameters, "", |c| {
                 c.when("mask == 0xffffffffu", |c| {
@@ -373,5 +373,68 @@ impl Writer<'_> {
         for h in 0..self.words() {
             self.set_word(&format!("(i >> {}u) + {h}u", self.per_word.ilog2()), &self.packed_word(h), c);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codegen::dispatch::{Dispatch, Resource};
+
+    /// The WGSL of a dispatch with one buffer `x`, on which `code` works.
+    fn text(elements: Elements, code: &str) -> String {
+        let mut d = Dispatch::new("test");
+        d.bind("x", elements, true, Resource::Output(0));
+        d.code.entry(1, |c| c.line(code));
+        d.text(false)
+    }
+
+    #[test]
+    fn every_function_validates_for_every_dtype() {
+        let flags = naga::valid::ValidationFlags::all();
+        for dtype in DType::ALL {
+            for elements in [Elements::of(dtype), Elements::bits(dtype)] {
+                // Vectors have no elements of 8 bytes in bits.
+                let narrow = storage_size(dtype) <= 4;
+                let fours = |n: &str| {
+                    format!(
+                        "store_first_x(0u, load4_x(4u), {n}); store4_x(8u, load4_x(0u)); store_x(2u, load_x(1u));"
+                    )
+                };
+                for (in_fours, code) in [
+                    (false, "store_x(2u, load_x(1u));".to_string()),
+                    (false, format!("{} store_some_x(3u, load4_x(2u), 3u);", fours("3u"))),
+                    (true, fours("local_index")),
+                    (true, "store4_x(4u, load4_x(8u)); store_first_x(0u, load4_x(4u), 2u);".to_string()),
+                ] {
+                    if !narrow && (in_fours || elements == Elements::bits(dtype) && code.contains('4')) {
+                        continue;
+                    }
+                    let text = text(elements.clone().in_fours(in_fours), &code);
+                    let module =
+                        naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+                    let mut validator = naga::valid::Validator::new(flags, naga::valid::Capabilities::all());
+                    assert!(validator.validate(&module).is_ok(), "{dtype}\n{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_parts_of_words_are_stored_atomically() {
+        let text = |dtype, code| text(Elements::of(dtype).in_fours(true), code);
+        assert!(text(DType::F16, "store_x(1u, 2.0);").contains("array<atomic<u32>>"));
+        assert!(text(DType::F16, "store4_x(4u, load4_x(0u));").contains("array<vec2<u32>>"));
+        assert!(text(DType::U8, "store4_x(4u, load4_x(0u));").contains("array<u32>"));
+        assert!(text(DType::F32, "store_x(1u, 2.0);").contains("array<vec4<f32>>"));
+    }
+
+    #[test]
+    fn a_function_of_the_code_itself_is_not_written_again() {
+        let own = "fn load_x(i: u32) -> f32 { return x[i]; } fn kernel() { let y = load_x(0u); }";
+        let mut d = Dispatch::new("test");
+        d.bind("x", Elements::of(DType::F32), false, Resource::Input(0));
+        d.code.append(own);
+        assert_eq!(d.text(true).matches("fn load_x(").count(), 1);
     }
 }

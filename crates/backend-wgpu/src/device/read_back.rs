@@ -68,7 +68,7 @@ pub(crate) struct Reading {
     within: Range<usize>,
     /// Where the copy of the fault table begins, which follows these.
     table: usize,
-    /// What that copy tells of.
+    /// The launches that this copy decides.
     faults: Option<Snapshot>,
 }
 

@@ -19,10 +19,11 @@ use crate::codegen::{
 /// once; it may have functions, constants and workgroup variables beside it, but neither bindings nor an entry point. The backend
 /// declares a storage buffer for each input and output under its name, and numbers as `params.name`.
 ///
-/// Of a buffer `x`, `load_x(i)` is element i, and `store_x(i, value)` replaces it, whoever writes its neighbours: as f32 for f32 and the
-/// half types (rounded to nearest as they are stored), u32 for u32, u8 and bool (0 or 1), i32, i64 or f64. A kernel of these functions
-/// is one text for dtypes of all sizes. Elements of 4 and 8 bytes are also `x[i]`, an `array` of the same types. Smaller ones are packed,
-/// and to them the functions alone lead; for these, the names `merge_x`, `unpack_…` and `pack_…` are taken, too.
+/// `load_x(i)` is element i of a buffer `x`, and `store_x(i, value)` replaces it, though other invocations write its neighbours: as f32
+/// for f32 and the half types (rounded to nearest as they are stored), u32 for u32, u8 and bool (0 or 1), i32, i64 or f64. A kernel
+/// that uses these functions is one text for dtypes of all sizes. Elements of 4 and 8 bytes are also `x[i]`, an `array` of the same types.
+/// Smaller ones share words, and the functions alone read and write them; for these, `merge_x`, `unpack_…` and `pack_…` are names of the
+/// backend, too.
 ///
 /// Workgroups of one dispatch may run as several, so they must not wait for each other. Of a software adapter, which runs a
 /// kernel on the host's processor, barriers are slow.

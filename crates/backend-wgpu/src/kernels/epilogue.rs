@@ -171,10 +171,10 @@ pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities
     let Body::Map(program) = &map.body else { return Ok(Vec::new()) };
     let aliases = Aliases::from_elem(None, map.operands.len());
     // Those of half types are f32 until the end.
-    let is_rounded = kernel.operands[0].dtype.is_half();
+    let dtype = kernel.operands[0].dtype;
     let mut made: Dispatches = map::dispatches(&map, program, &aliases, 0, capabilities)?;
     for binding in made.bindings() {
-        if binding.resource == Resource::Input(0) && is_rounded {
+        if binding.resource == Resource::Input(0) && dtype.compute() != dtype {
             binding.elements.unpack();
         }
         binding.resource = match binding.resource {

@@ -30,7 +30,7 @@ struct Load {
     reach: Reach,
 }
 
-/// What an invocation of several neighbouring positions reads of an input.
+/// The elements that an invocation of several neighbouring positions reads of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reach {
     /// One element for all.

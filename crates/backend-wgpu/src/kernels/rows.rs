@@ -68,6 +68,7 @@ pub(crate) fn dispatches(
     }
     let by_row = Space::new("d", &across.shape, &mut d.params);
     let in_row = Space::new("e", &along.shape, &mut d.params);
+    let in_fours = length.is_multiple_of(4);
     let mut bases = Code::default();
     let mut steps = Vec::new();
     for (k, operand) in kernel.operands.iter().enumerate() {
@@ -78,11 +79,13 @@ pub(crate) fn dispatches(
         d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
     }
     for o in 0..program.outputs.len() {
-        d.bind(format!("out{o}"), Elements::of(program.output_dtype(o)), true, Resource::Output(o));
+        let dtype = program.output_dtype(o);
+        let elements = Elements::of(dtype).in_fours(in_fours && is_packed(dtype));
+        d.bind(format!("out{o}"), elements, true, Resource::Output(o));
     }
     let code = RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is no row kernel"))?;
     let (unravel, later) = (in_row.unravel("j"), first > 0);
-    let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later };
+    let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later, in_fours };
     let phases = writer.write(length, &mut d)?;
 
     d.code.entry(if direct { APART } else { SHARED }, |c| {
@@ -126,6 +129,8 @@ struct Writer<'a> {
     unravel: String,
     /// Whether flat positions start at a parameter.
     later: bool,
+    /// Whether rows begin at multiples of four of an output.
+    in_fours: bool,
 }
 
 impl Writer<'_> {
@@ -241,13 +246,16 @@ impl Writer<'_> {
             }
             c.count("j", ["begin", "stop", "1u"], |c| result = self.position(phase, &wanted, &due, c));
             for &(o, _) in packed() {
-                c.line(format_args!("store_some_out{o}(at + begin, four{o}, stop - begin);"));
+                c.line(match self.in_fours {
+                    true => format!("store4_out{o}(at + begin, four{o});"),
+                    false => format!("store_some_out{o}(at + begin, four{o}, stop - begin);"),
+                });
             }
         });
         result
     }
 
-    /// What is done at position `j` of the row: values for the folds, and outputs, packed ones to `four<o>`.
+    /// The work at position `j` of the row: values for the folds, and outputs, packed ones to `four<o>`.
     fn position(
         &self,
         phase: usize,

@@ -45,7 +45,7 @@ pub(crate) fn dispatches(
 /// Whether a scatter that adds is made line by line along the axis, each addition in memory, and not element by element of the output.
 pub(crate) fn goes_by_line(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> bool {
     let length = kernel.operands[2].layout.shape()[axis];
-    // What the slowest invocation does in each form. Those that keep a software adapter busy run a few at a time.
+    // The work of the slowest invocation in each form. Those that keep a software adapter busy run a few at a time.
     let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
     let each_element = kernel.space.numel().div_ceil(busy) * length;
     let each_line = lines(kernel, axis).div_ceil(busy) * length;
