@@ -107,10 +107,10 @@ struct Writer<'a> {
     shared: bool,
 }
 
-/// The place of an element.
-const I: (&str, &str) = ("i", "u32");
+/// The place of an element. Names end in an underscore, as the binding may have any other.
+const I: (&str, &str) = ("i_", "u32");
 /// How many of four elements are stored.
-const N: (&str, &str) = ("n", "u32");
+const N: (&str, &str) = ("n_", "u32");
 
 impl Writer<'_> {
     fn function(&self, function: &str) -> String {
@@ -124,17 +124,17 @@ impl Writer<'_> {
     /// Elements of whole words.
     fn whole(&self, calls: &impl Fn(&str) -> bool, c: &mut Code) -> String {
         let (name, t, four) = (self.name, self.loaded, &self.four());
-        let (one, x) = (("x", t), ("x", four.as_str()));
-        let at = |e: usize| if e == 0 { "i".to_string() } else { format!("i + {e}u") };
+        let (one, x) = (("x_", t), ("x_", four.as_str()));
+        let at = |e: usize| if e == 0 { "i_".to_string() } else { format!("i_ + {e}u") };
         let element = |i: &str| {
             if self.fours { format!("{name}[({i}) >> 2u][({i}) & 3u]") } else { format!("{name}[{i}]") }
         };
         if calls("load") {
-            c.expression(&self.function("load"), &[I], t, element("i"));
+            c.expression(&self.function("load"), &[I], t, element("i_"));
         }
         if calls("load4") {
             let all = if self.fours {
-                format!("{name}[i >> 2u]")
+                format!("{name}[i_ >> 2u]")
             } else {
                 let list = [0, 1, 2, 3].map(|e| element(&at(e)));
                 format!("{four}({})", list.join(", "))
@@ -142,40 +142,40 @@ impl Writer<'_> {
             c.expression(&self.function("load4"), &[I], four, all);
         }
         if calls("store") {
-            c.function(&self.function("store"), &[I, one], "", |c| c.set(element("i"), "x"));
+            c.function(&self.function("store"), &[I, one], "", |c| c.set(element("i_"), "x_"));
         }
         if calls("store4") {
             c.function(&self.function("store4"), &[I, x], "", |c| self.whole_four(c));
         }
         if calls("store_first") {
             c.function(&self.function("store_first"), &[I, x, N], "", |c| {
-                c.when("n >= 4u", |c| {
+                c.when("n_ >= 4u", |c| {
                     self.whole_four(c);
                     c.line("return;");
                 });
                 for (e, field) in FIELDS.iter().enumerate().take(3) {
-                    c.when(format_args!("n > {e}u"), |c| c.set(element(&at(e)), format_args!("x.{field}")));
+                    c.when(format_args!("n_ > {e}u"), |c| c.set(element(&at(e)), format_args!("x_.{field}")));
                 }
             });
         }
         if calls("store_some") {
             c.function(&self.function("store_some"), &[I, x, N], "", |c| {
                 for (e, field) in FIELDS.iter().enumerate() {
-                    c.when(format_args!("n > {e}u"), |c| c.set(element(&at(e)), format_args!("x.{field}")));
+                    c.when(format_args!("n_ > {e}u"), |c| c.set(element(&at(e)), format_args!("x_.{field}")));
                 }
             });
         }
         if self.fours { four.clone() } else { t.into() }
     }
 
-    /// Stores four elements of whole words, `x`, from `i` on.
+    /// Stores four elements of whole words, `x_`, from `i_` on.
     fn whole_four(&self, c: &mut Code) {
         let name = self.name;
         if self.fours {
-            return c.set(format_args!("{name}[i >> 2u]"), "x");
+            return c.set(format_args!("{name}[i_ >> 2u]"), "x_");
         }
         for (e, field) in FIELDS.iter().enumerate() {
-            c.set(format_args!("{name}[i + {e}u]"), format_args!("x.{field}"));
+            c.set(format_args!("{name}[i_ + {e}u]"), format_args!("x_.{field}"));
         }
     }
 
@@ -240,11 +240,11 @@ impl Writer<'_> {
         4 / self.per_word
     }
 
-    /// The bits of word `h` of four elements `x`.
+    /// The bits of word `h` of four elements `x_`.
     fn packed_word(&self, h: usize) -> String {
         let mut out = String::new();
         for e in 0..self.per_word {
-            let bits = self.pack(&format!("x.{}", FIELDS[h * self.per_word + e]));
+            let bits = self.pack(&format!("x_.{}", FIELDS[h * self.per_word + e]));
             let _ = match e {
                 0 => write!(out, "{bits}"),
                 e => write!(out, " | ({bits} << {}u)", e * self.bits()),
@@ -256,31 +256,31 @@ impl Writer<'_> {
     /// Elements that share words.
     fn packed(&self, calls: &impl Fn(&str) -> bool, c: &mut Code) -> String {
         let (name, t, four, per_word) = (self.name, self.loaded, &self.four(), self.per_word);
-        let (one, x) = (("x", t), ("x", four.as_str()));
+        let (one, x) = (("x_", t), ("x_", four.as_str()));
         let (by, within, bits, mask) = (per_word.ilog2(), per_word - 1, self.bits(), self.mask());
         let load = |i: &str| {
             let word = self.word(&format!("({i}) >> {by}u"));
             self.unpack(&format!("({word} >> ((({i}) & {within}u) * {bits}u)) & {mask}"))
         };
         if calls("load") {
-            c.expression(&self.function("load"), &[I], t, load("i"));
+            c.expression(&self.function("load"), &[I], t, load("i_"));
         }
         if calls("load4") {
             c.function(&self.function("load4"), &[I], four, |c| {
                 let list: Vec<String> = if self.fours {
                     if self.pairs() {
-                        c.bind("pair", format_args!("{name}[i >> 2u]"));
+                        c.bind("pair_", format_args!("{name}[i_ >> 2u]"));
                     }
                     for h in 0..self.words() {
                         let word = match self.pairs() {
-                            true => format!("pair.{}", FIELDS[h]),
-                            false => self.word(&format!("(i >> {by}u) + {h}u")),
+                            true => format!("pair_.{}", FIELDS[h]),
+                            false => self.word(&format!("(i_ >> {by}u) + {h}u")),
                         };
-                        c.bind(format_args!("word{h}"), word);
+                        c.bind(format_args!("word{h}_"), word);
                     }
-                    (0..4).map(|e| self.element_of(&format!("word{}", e / per_word), e % per_word)).collect()
+                    (0..4).map(|e| self.element_of(&format!("word{}_", e / per_word), e % per_word)).collect()
                 } else {
-                    (0..4).map(|e| load(&format!("i + {e}u"))).collect()
+                    (0..4).map(|e| load(&format!("i_ + {e}u"))).collect()
                 };
                 c.line(format_args!("return {four}({});", list.join(", ")));
             });
@@ -290,62 +290,64 @@ impl Writer<'_> {
         }
         if calls("store_first") {
             c.function(&self.function("store_first"), &[I, x, N], "", |c| {
-                c.when("n >= 4u", |c| {
+                c.when("n_ >= 4u", |c| {
                     self.packed_four(c);
                     c.line("return;");
                 });
                 for h in 0..self.words() {
-                    c.when(format_args!("n > {}u", h * per_word), |c| {
-                        c.bind("w", format_args!("(i >> {by}u) + {h}u"));
-                        c.bind("mask", self.first(&format!("n - {}u", h * per_word)));
+                    c.when(format_args!("n_ > {}u", h * per_word), |c| {
+                        c.bind("w_", format_args!("(i_ >> {by}u) + {h}u"));
+                        c.bind("mask_", self.first(&format!("n_ - {}u", h * per_word)));
                         let kept =
-                            format!("({} & ~mask) | (({}) & mask)", self.word("w"), self.packed_word(h));
-                        self.set_word("w", &kept, c);
+                            format!("({} & ~mask_) | (({}) & mask_)", self.word("w_"), self.packed_word(h));
+                        self.set_word("w_", &kept, c);
                     });
                 }
             });
         }
         if self.shared {
             // No other invocation changes the bits of the mask.
-            let parameters = [("w", "u32"), ("bits", "u32"), ("mask", "u32")];
+            let parameters = [("w_", "u32"), ("bits_", "u32"), ("mask_", "u32")];
             c.function(&self.function("merge"), &parameters, "", |c| {
-                c.when("mask == 0xffffffffu", |c| {
-                    c.line(format_args!("atomicStore(&{name}[w], bits);"));
+                c.when("mask_ == 0xffffffffu", |c| {
+                    c.line(format_args!("atomicStore(&{name}[w_], bits_);"));
                     c.line("return;");
                 });
-                c.when("mask != 0u", |c| {
-                    c.line(format_args!("atomicXor(&{name}[w], (atomicLoad(&{name}[w]) ^ bits) & mask);"));
+                c.when("mask_ != 0u", |c| {
+                    c.line(format_args!(
+                        "atomicXor(&{name}[w_], (atomicLoad(&{name}[w_]) ^ bits_) & mask_);"
+                    ));
                 });
             });
         }
         let merge = |w: &str, bits: &str, mask: &str| format!("merge_{name}({w}, {bits}, {mask});");
         if calls("store") {
             c.function(&self.function("store"), &[I, one], "", |c| {
-                c.bind("shift", format_args!("(i & {within}u) * {bits}u"));
-                let (bits, mask) = (format!("{} << shift", self.pack("x")), format!("{mask} << shift"));
-                c.line(merge(&format!("i >> {by}u"), &bits, &mask));
+                c.bind("shift_", format_args!("(i_ & {within}u) * {bits}u"));
+                let (bits, mask) = (format!("{} << shift_", self.pack("x_")), format!("{mask} << shift_"));
+                c.line(merge(&format!("i_ >> {by}u"), &bits, &mask));
             });
         }
         if calls("store_some") {
             c.function(&self.function("store_some"), &[I, x, N], "", |c| {
-                c.bind("w", format_args!("i >> {by}u"));
-                c.bind("shift", format_args!("(i & {within}u) * {bits}u"));
+                c.bind("w_", format_args!("i_ >> {by}u"));
+                c.bind("shift_", format_args!("(i_ & {within}u) * {bits}u"));
                 // The bits that go beyond a word are those of a shift in two steps: one of 32 is undefined.
-                c.var("bits", "0u");
-                c.var("mask", "0u");
+                c.var("bits_", "0u");
+                c.var("mask_", "0u");
                 for h in 0..self.words() {
-                    c.bind(format_args!("bits{h}"), self.packed_word(h));
-                    let count = format!("max(n, {0}u) - {0}u", h * per_word);
-                    c.bind(format_args!("mask{h}"), self.first(&count));
+                    c.bind(format_args!("bits{h}_"), self.packed_word(h));
+                    let count = format!("max(n_, {0}u) - {0}u", h * per_word);
+                    c.bind(format_args!("mask{h}_"), self.first(&count));
                     c.line(merge(
-                        &format!("w + {h}u"),
-                        &format!("bits | (bits{h} << shift)"),
-                        &format!("mask | (mask{h} << shift)"),
+                        &format!("w_ + {h}u"),
+                        &format!("bits_ | (bits{h}_ << shift_)"),
+                        &format!("mask_ | (mask{h}_ << shift_)"),
                     ));
-                    c.set("bits", format_args!("(bits{h} >> 1u) >> (31u - shift)"));
-                    c.set("mask", format_args!("(mask{h} >> 1u) >> (31u - shift)"));
+                    c.set("bits_", format_args!("(bits{h}_ >> 1u) >> (31u - shift_)"));
+                    c.set("mask_", format_args!("(mask{h}_ >> 1u) >> (31u - shift_)"));
                 }
-                c.line(merge(&format!("w + {}u", self.words()), "bits", "mask"));
+                c.line(merge(&format!("w_ + {}u", self.words()), "bits_", "mask_"));
             });
         }
         match (self.shared, self.pairs()) {
@@ -364,14 +366,14 @@ impl Writer<'_> {
         )
     }
 
-    /// Stores four packed elements `x` from `i` on.
+    /// Stores four packed elements `x_` from `i_` on.
     fn packed_four(&self, c: &mut Code) {
         if self.pairs() {
             let (low, high) = (self.packed_word(0), self.packed_word(1));
-            return c.set(format_args!("{}[i >> 2u]", self.name), format_args!("vec2<u32>({low}, {high})"));
+            return c.set(format_args!("{}[i_ >> 2u]", self.name), format_args!("vec2<u32>({low}, {high})"));
         }
         for h in 0..self.words() {
-            self.set_word(&format!("(i >> {}u) + {h}u", self.per_word.ilog2()), &self.packed_word(h), c);
+            self.set_word(&format!("(i_ >> {}u) + {h}u", self.per_word.ilog2()), &self.packed_word(h), c);
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::codegen::{
 /// for f32 and the half types (rounded to nearest as they are stored), u32 for u32, u8 and bool (0 or 1), i32, i64 or f64. A kernel
 /// that uses these functions is one text for dtypes of all sizes. Elements of 4 and 8 bytes are also `x[i]`, an `array` of the same types.
 /// Smaller ones share words, and the functions alone read and write them; for these, `merge_x`, `unpack_…` and `pack_…` are names of the
-/// backend, too.
+/// backend, too. A buffer's name does not end in an underscore.
 ///
 /// Workgroups of one dispatch may run as several, so they must not wait for each other. Of a software adapter, which runs a
 /// kernel on the host's processor, barriers are slow.
