@@ -271,9 +271,9 @@ impl Writer<'_> {
                     if self.pairs() {
                         c.bind("pair_", format_args!("{name}[i_ >> 2u]"));
                     }
-                    for h in 0..self.words() {
+                    for (h, field) in FIELDS.iter().enumerate().take(self.words()) {
                         let word = match self.pairs() {
-                            true => format!("pair_.{}", FIELDS[h]),
+                            true => format!("pair_.{field}"),
                             false => self.word(&format!("(i_ >> {by}u) + {h}u")),
                         };
                         c.bind(format_args!("word{h}_"), word);

@@ -72,7 +72,7 @@ pub(crate) fn dispatches(
         None | Some((0, _)) => Reach::One,
         Some((1, rest))
             if storage_size(program.inputs[k]) <= 4
-                && operands[k].offset() % 4 == 0
+                && operands[k].offset().is_multiple_of(4)
                 && rest.iter().all(|s| s % 4 == 0) =>
         {
             Reach::Four
