@@ -1,5 +1,5 @@
-// As gather, for elements smaller than a word that do not move in whole words: one invocation makes four neighbours of the output, which are
-// whole words of it, each from an index of its own.
+// As gather, for elements smaller than a word that do not move in whole words: one invocation makes four
+// neighbours of the output, which are whole words of it, each from an index of its own.
 // Header: as gather, with `total` and `run` in elements, and without `parts`, `step` and Word.
 
 fn element(i: u32) -> u32 {

@@ -1,5 +1,6 @@
-// Elements smaller than a word of 32 bits, from their bits and to them. The bits of an element are the lowest of a word whose others
-// are 0. WGSL's own functions may flush small numbers to zero, round otherwise and overflow to anything: these are exact.
+// Elements smaller than a word of 32 bits, from their bits and to them. The bits of an element are the
+// lowest of a word whose others are 0. WGSL's own functions may flush small numbers to zero, round otherwise
+// and overflow to anything: these are exact.
 
 fn unpack_u8(bits: u32) -> u32 {
     return bits;

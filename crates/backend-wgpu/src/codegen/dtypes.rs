@@ -1,7 +1,8 @@
 //! How each dtype lies in device memory and is computed there, and the way there and back from host bytes.
 //!
-//! A storage buffer holds what the host does: elements of 32 and 64 bits as WGSL's types, smaller ones packed into words of 32 bits, the
-//! first in the lowest bits. Kernels read and write them by the functions of `storage.rs`.
+//! A storage buffer holds what the host does: elements of 32 and 64 bits as WGSL's types, smaller ones
+//! packed into words of 32 bits, the first in the lowest bits. Kernels read and write them by the functions
+//! of `storage.rs`.
 
 use std::borrow::Cow;
 
@@ -13,8 +14,8 @@ pub(crate) struct Stored {
     pub(crate) bits: usize,
     /// The WGSL type of an element that was loaded.
     pub(crate) loaded: &'static str,
-    /// For elements smaller than a word, the functions of the shaders' libraries that make a loaded element of its bits, and bits of one
-    /// that is to be stored, rounded or wrapped to what they hold.
+    /// For elements smaller than a word, the functions of the shaders' libraries that make a loaded element
+    /// of its bits, and bits of one that is to be stored, rounded or wrapped to what they hold.
     pub(crate) packing: Option<Packing>,
 }
 

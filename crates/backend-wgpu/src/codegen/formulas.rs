@@ -432,9 +432,9 @@ pub(crate) fn rounds(program: &Program) -> usize {
     (0..program.instrs.len()).map(of).sum()
 }
 
-/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is loaded of its inputs there, giving
-/// what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
-/// Adds the scalars to the parameters.
+/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is loaded of its inputs
+/// there, giving what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result
+/// comes bare, several as `o0`, `o1`, …. Adds the scalars to the parameters.
 pub(crate) fn function(
     program: &Program,
     raw: bool,

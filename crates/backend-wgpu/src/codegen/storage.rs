@@ -1,5 +1,6 @@
-//! How kernels read and write storage buffers: by functions of an element's place, which are written for each binding. Nothing else knows
-//! how elements lie in words, so a kernel's code is the same for dtypes of all sizes.
+//! How kernels read and write storage buffers: by functions of an element's place, which are written for
+//! each binding. Nothing else knows how elements lie in words, so a kernel's code is the same for dtypes of
+//! all sizes.
 //!
 //! | function of a binding `x` | |
 //! |---|---|
@@ -10,9 +11,10 @@
 //! | `store4_x(i, four)` | elements i to i + 3, a multiple of 4 |
 //! | `store_first_x(i, four, n)` | the first n of elements i to i + 3, a multiple of 4 that no other invocation writes to |
 //!
-//! Two invocations that wrote parts of one word by loads and stores would undo each other's. The last two functions are for invocations
-//! that own whole words; the two before them change their own bits of a shared word atomically. Nothing changes an element that it is not
-//! given. [`accessors`] writes those functions that the code calls.
+//! Two invocations that wrote parts of one word by loads and stores would undo each other's. The last two
+//! functions are for invocations that own whole words; the two before them change their own bits of a shared
+//! word atomically. Nothing changes an element that it is not given. [`accessors`] writes those functions
+//! that the code calls.
 
 use std::fmt::Write;
 
@@ -54,8 +56,8 @@ impl Elements {
         Elements::Of { per_word: per_word(dtype), loaded, packing: None, fours: false }
     }
 
-    /// Promises, if `fours`, that elements are loaded and stored in fours from multiples of 4 on, though single ones may be, too. Not for
-    /// elements of 8 bytes.
+    /// Promises, if `fours`, that elements are loaded and stored in fours from multiples of 4 on, though
+    /// single ones may be, too. Not for elements of 8 bytes.
     pub(crate) fn in_fours(self, fours: bool) -> Elements {
         match self {
             Elements::Of { per_word, loaded, packing, .. } => {

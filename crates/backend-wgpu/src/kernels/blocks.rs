@@ -11,7 +11,8 @@ use crate::{
     kernels::copy,
 };
 
-/// Windows over elements of a dtype start at multiples of this number: of 256 bytes, which every adapter takes, or of more.
+/// Windows over elements of a dtype start at multiples of this number: of 256 bytes, which every adapter
+/// takes, or of more.
 pub(crate) fn align(dtype: DType) -> usize {
     256 / storage_size(dtype).min(4)
 }

@@ -1,6 +1,6 @@
-//! Strided copies and fills. Elements move as their bits, whatever their dtype: whole words of them where both sides lie so. Where one side is dense along another axis than
-//! the other, an invocation moves a 4 × 4 block and a workgroup 8 × 8 of them, so that both sides use all of the memory that they
-//! touch.
+//! Strided copies and fills. Elements move as their bits, whatever their dtype: whole words of them where
+//! both sides lie so. Where one side is dense along another axis than the other, an invocation moves a 4 × 4
+//! block and a workgroup 8 × 8 of them, so that both sides use all of the memory that they touch.
 
 use smallvec::SmallVec;
 use tensor_core::{DType, Layout, collapse};
@@ -41,7 +41,8 @@ pub(crate) fn fill(numel: usize, dtype: DType) -> Dispatch {
     d
 }
 
-/// Two layouts of packed elements as layouts of the words that these make up, where all runs of both begin and end with a word.
+/// Two layouts of packed elements as layouts of the words that these make up, where all runs of both begin
+/// and end with a word.
 fn in_words(src: &Layout, dst: &Layout, dtype: DType) -> Option<[Layout; 2]> {
     let per_word = per_word(dtype);
     let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);

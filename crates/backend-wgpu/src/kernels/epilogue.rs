@@ -60,7 +60,8 @@ impl Store {
         self.outputs.iter().all(|&dtype| storage_size(dtype) <= 4)
     }
 
-    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, as many of them as there are columns from `column` on.
+    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, as many of them as there are
+    /// columns from `column` on.
     pub(crate) fn up_to_four(&self, at: &str, column: &str, x: &str, c: &mut Code) {
         if !self.outputs.iter().any(|&dtype| is_packed(dtype)) {
             for (e, field) in FIELDS.iter().enumerate() {
@@ -95,7 +96,8 @@ impl Store {
         self.stored(at, x, c, |name, four| format!("store4_{name}({at}, {four});"));
     }
 
-    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, by a statement with the name and the elements of each output.
+    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, by a statement with the name and
+    /// the elements of each output.
     fn stored(&self, at: &str, x: &str, c: &mut Code, statement: impl Fn(&str, &str) -> String) {
         if !self.has_program {
             return c.line(statement("output", x));

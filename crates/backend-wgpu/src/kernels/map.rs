@@ -1,5 +1,5 @@
-//! Fused elementwise kernels: an invocation for each element; or for four, where every operand allows vectors, and where elements of an
-//! output share words, so that an invocation owns those that it writes.
+//! Fused elementwise kernels: an invocation for each element; or for four, where every operand allows
+//! vectors, and where elements of an output share words, so that an invocation owns those that it writes.
 
 use smallvec::SmallVec;
 use tensor_core::{

@@ -230,7 +230,8 @@ impl Writer<'_> {
             Fold::accumulate(&all, "j", from_to, c, |c| result = self.position(phase, &wanted, &due, c));
             return result;
         }
-        // Four neighbours are one invocation's, from one multiple of four of the output to the next, and are stored together.
+        // Four neighbours are one invocation's, from one multiple of four of the output to the next, and are
+        // stored together.
         let (before, limit) = (format!("before{phase}"), format!("limit{phase}"));
         c.bind(&before, "at & 3u");
         c.bind(&limit, format_args!("select(0u, end + {before}, end > 0u)"));

@@ -19,8 +19,9 @@ use crate::{
 /// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep every core busy.
 const LINES: usize = 32;
 
-/// The dispatches of a scatter to the part of the result that the kernel has, whose base is in the output already. Sums of half types are
-/// rounded once, so that the output of one that goes by lines must be of f32: see [`goes_by_line`].
+/// The dispatches of a scatter to the part of the result that the kernel has, whose base is in the output
+/// already. Sums of half types are rounded once, so that the output of one that goes by lines must be of
+/// f32: see [`goes_by_line`].
 pub(crate) fn dispatches(
     kernel: &Kernel,
     op: ScatterOp,
@@ -42,10 +43,12 @@ pub(crate) fn dispatches(
     }))
 }
 
-/// Whether a scatter that adds is made line by line along the axis, each addition in memory, and not element by element of the output.
+/// Whether a scatter that adds is made line by line along the axis, each addition in memory, and not element
+/// by element of the output.
 pub(crate) fn goes_by_line(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> bool {
     let length = kernel.operands[2].layout.shape()[axis];
-    // The work of the slowest invocation in each form. Those that keep a software adapter busy run a few at a time.
+    // The work of the slowest invocation in each form. Those that keep a software adapter busy run a few at
+    // a time.
     let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
     let each_element = kernel.space.numel().div_ceil(busy) * length;
     let each_line = lines(kernel, axis).div_ceil(busy) * length;

@@ -151,8 +151,8 @@ impl Inner {
     }
 }
 
-/// The largest temporary of a kernel, where it may be larger than its output: its dtype and elements, and the axis along which a cut makes
-/// it smaller, if not the first that can be cut.
+/// The largest temporary of a kernel, where it may be larger than its output: its dtype and elements, and
+/// the axis along which a cut makes it smaller, if not the first that can be cut.
 fn temporary(kernel: &Kernel) -> Option<(DType, usize, Option<usize>)> {
     let operand = kernel.operands.first()?;
     match kernel.body {
@@ -206,7 +206,8 @@ impl Whole<'_> {
         Ok(out)
     }
 
-    /// A scatter that adds to elements of a half type, where these are not made one by one: sums are kept in f32 and rounded at the end.
+    /// A scatter that adds to elements of a half type, where these are not made one by one: sums are kept in
+    /// f32 and rounded at the end.
     fn summed_apart(&self) -> Result<Option<Dispatches>> {
         const SUMS: Resource = Resource::Temporary(0);
         let (kernel, capabilities) = (self.kernel, self.capabilities);

@@ -221,7 +221,8 @@ fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
     Ok(())
 }
 
-/// The elements times two, and whether each is above 1, by the functions of buffers alone: one text for every dtype.
+/// The elements times two, and whether each is above 1, by the functions of buffers alone: one text for
+/// every dtype.
 #[derive(Debug)]
 struct ByFunctions;
 

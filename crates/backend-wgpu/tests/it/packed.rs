@@ -1,5 +1,5 @@
-//! Elements that share words: lengths, offsets and strides that are no multiples of a word's, neighbours of what is stored, and the
-//! rounding of half types as they are packed.
+//! Elements that share words: lengths, offsets and strides that are no multiples of a word's, neighbours of
+//! what is stored, and the rounding of half types as they are packed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, devices, numbers, run, scatter, to_bytes};
@@ -67,7 +67,8 @@ fn odd_lengths_offsets_and_strides() {
     }
 }
 
-/// Runs a kernel into buffers that are longer than its outputs by [`BEYOND`] elements; gives what these then hold.
+/// Runs a kernel into buffers that are longer than its outputs by [`BEYOND`] elements; gives what these then
+/// hold.
 fn run_in_longer(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[Input]) -> Vec<Vec<u8>> {
     let backend = device.backend();
     let inputs: Vec<Storage> =
