@@ -41,13 +41,13 @@ fn a_model_of_bf16_takes_half_of_the_memory_of_one_of_f32() -> Result<()> {
     let before = d.memory().allocated;
     let rng = Generator::seed(1, d);
     let net = SimpleNet { fc1: Linear::new(784, 513, &rng)?, fc2: Linear::new(513, 10, &rng)? };
-    taper::eval_all(&net.parameters())?;
+    taper::eval_all(&net.parameters().iter().collect::<Vec<_>>())?;
     let numbers = net.num_parameters() as u64;
     let of_f32 = taken(before);
     assert!(of_f32 >= 4 * numbers && of_f32 < 4 * numbers + 1000, "{of_f32} bytes for {numbers} numbers");
     let halves: Vec<Tensor> =
         net.parameters().iter().map(|p| p.detach().to_dtype(DType::BF16)).collect::<Result<_>>()?;
-    taper::eval_all(&halves)?;
+    taper::eval_all(&halves.iter().collect::<Vec<_>>())?;
     drop(net);
     let of_bf16 = taken(before);
     assert!(of_bf16 >= 2 * numbers && of_bf16 < 2 * numbers + 1000, "{of_bf16} bytes for {numbers} numbers");
