@@ -14,14 +14,19 @@ pub const LIBRARIES: &[(&str, &str)] = &[
     ("float32", include_str!("../wgsl/float32.wgsl")),
     ("order", include_str!("../wgsl/order.wgsl")),
     ("half", include_str!("../wgsl/half.wgsl")),
+    ("packed", include_str!("../wgsl/packed.wgsl")),
+    ("float8", include_str!("../wgsl/float8.wgsl")),
     ("philox", include_str!("../wgsl/philox.wgsl")),
     ("integer64", include_str!("../wgsl/integer64.wgsl")),
+    ("unsigned64", include_str!("../wgsl/unsigned64.wgsl")),
     ("float64", include_str!("../wgsl/float64.wgsl")),
 ];
 
 /// Reading by index along an axis.
 pub const GATHER: &str = include_str!("../wgsl/gather.wgsl");
-/// Adding by index, one invocation for each element of the output.
+/// Reading by index along an axis, elements smaller than a word.
+pub const GATHER_FOUR: &str = include_str!("../wgsl/gather_four.wgsl");
+/// Adding by index, one invocation for each element of the output, or for four.
 pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
 /// Adding by index, one invocation for each line along the axis.
 pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");

@@ -89,24 +89,41 @@ fn every_kernel_validates_in_every_element_type() {
     let binding = |n: usize, name: &str, ty: &str, access: &str| {
         format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
+    // The functions of a binding, as far as a kernel calls them.
+    let access = |name: &str, t: &str, stored: &str| {
+        let load = format!("fn load_{name}(i: u32) -> {t} {{ return {name}[i]; }}\n");
+        if stored.is_empty() {
+            return load;
+        }
+        let four = if t.starts_with("vec") {
+            ""
+        } else {
+            "\nfn store_first_output(i: u32, x: vec4<T>, n: u32) { output[i] = x.x; }"
+        };
+        let four = four.replace("vec4<T>", &format!("vec4<{stored}>"));
+        load + &format!("fn store_{name}(i: u32, x: {t}) {{ {name}[i] = x; }}{four}\n")
+    };
     for t in ["f32", "i32", "u32", "i64", "f64"] {
         let params = "first_workgroup: u32, total: u32, run: u32, parts: u32, step: u32, run_stride: u32, start: u32, count: u32, size: u32, length: u32, index_stride: u32, src_stride: u32, output_stride: u32, axis_stride: u32";
         let by_index = |element: &str, word: &str, places: usize| {
             format!(
-                "alias T = {element};\nalias Word = {word};\nconst GROUP = 8u;\nfn places(i: u32) -> vec{places}<u32> {{ return vec{places}<u32>(i); }}\nfn along(i: u32) -> u32 {{ return i; }}\nfn inside(i: u32) -> bool {{ return true; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn one_of(a: T, b: T) -> T {{ return a + b; }}",
+                "alias T = {element};\nalias Word = {word};\nconst GROUP = 8u;\nfn places(i: u32) -> vec{places}<u32> {{ return vec{places}<u32>(i); }}\nfn along(i: u32) -> u32 {{ return i; }}\nfn inside(i: u32) -> bool {{ return true; }}\nfn load_index(i: u32) -> i32 {{ return index[i]; }}\nfn index_value(w: i32) -> vec2<u32> {{ return vec2<u32>(u32(w), 0u); }}\nfn report(w: i32) {{}}\nfn one_of(a: T, b: T) -> T {{ return a + b; }}",
             )
         };
         let word = if t.ends_with("64") { "vec2<u32>" } else { "u32" };
-        for word in [word, "vec4<u32>"] {
+        let forms = [("gather", taper_shaders::GATHER, word), ("gather", taper_shaders::GATHER, "vec4<u32>")];
+        for (name, source, word) in
+            forms.into_iter().chain([("gather_four", taper_shaders::GATHER_FOUR, "u32")])
+        {
             validate(
-                "gather",
+                name,
                 &kernel(
-                    taper_shaders::GATHER,
+                    source,
                     params,
                     &(binding(0, "input", word, "read")
                         + &binding(1, "index", "i32", "read")
                         + &binding(2, "output", word, "read_write")),
-                    &by_index(t, word, 2),
+                    &(by_index(t, word, 2) + &access("input", word, "") + &access("output", word, word)),
                 ),
             );
         }
@@ -131,6 +148,7 @@ fn every_kernel_validates_in_every_element_type() {
             ),
         );
         let vector = format!("vec4<{t}>");
+        let put = "const EACH = 1u;\nfn put(first: u32) { store_output(first, element(first)); }\n";
         for (name, source, element, places) in [
             ("element", taper_shaders::SCATTER_ELEMENT, t, 2),
             ("line", taper_shaders::SCATTER_LINE, t, 3),
@@ -144,7 +162,10 @@ fn every_kernel_validates_in_every_element_type() {
                     &(binding(0, "index", "i32", "read")
                         + &binding(1, "src", element, "read")
                         + &binding(2, "output", element, "read_write")),
-                    &by_index(element, word, places),
+                    &(by_index(element, word, places)
+                        + &access("src", element, "")
+                        + &access("output", element, element)
+                        + if name == "element" { put } else { "" }),
                 ),
             );
         }

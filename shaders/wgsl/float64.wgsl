@@ -570,10 +570,6 @@ fn u32_from_f64(x: f64) -> u32 {
     return u32(x);
 }
 
-fn u8_from_f64(x: f64) -> u32 {
-    return min(u32_from_f64(x), 255u);
-}
-
 fn uniform_f64(w: vec4<u32>) -> f64 {
     return f64(((u64(w.x) << 32u) | u64(w.y)) >> 11u) * 1.1102230246251565e-16lf;
 }

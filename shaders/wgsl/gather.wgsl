@@ -1,8 +1,9 @@
-// output[p] = input[p with axis := index[p]], in runs of elements that one index is for. What an index finds outside the input,
-// which may be a part of what is indexed, from `start` on, is left to the other parts.
-// Header: alias Word, `params` with `total` (invocations), `run` (words of a run), `parts` (invocations of a run), `step` (the
-// words that one invocation moves), `run_stride`, `start`, `count`, `size`, `axis_stride`; bindings `input`, `index`, `output`,
-// `faults`; functions places(run) (in the index, and in the input with the axis at its start), index_value(word) and report(word).
+// output[p] = input[p with axis := index[p]], in runs of elements that one index is for. What an index finds
+// outside the input, which may be a part of what is indexed, from `start` on, is left to the other parts.
+// Header: alias Word, `params` with `total` (invocations), `run` (words of a run), `parts` (invocations of a
+// run), `step` (the words that one invocation moves), `run_stride`, `start`, `count`, `size`, `axis_stride`;
+// bindings `input`, `index`, `output`, `faults` with their functions; functions places(run) (in the index,
+// and in the input with the axis at its start), index_value(word) and report(word).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 256u + local_index;
@@ -14,12 +15,12 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     let end = min(begin + params.step, params.run);
     let goal = run * params.run;
     let place = places(run);
-    let word = index[place.x];
+    let word = load_index(place.x);
     let at = index_value(word);
     if (at.y != 0u || at.x >= params.size) {
         report(word);
         for (var k = begin; k < end; k += 1u) {
-            output[goal + k] = Word();
+            store_output(goal + k, Word());
         }
         return;
     }
@@ -30,6 +31,6 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     }
     let source = place.y + along * params.axis_stride;
     for (var k = begin; k < end; k += 1u) {
-        output[goal + k] = input[source + k * params.run_stride];
+        store_output(goal + k, load_input(source + k * params.run_stride));
     }
 }

@@ -97,10 +97,6 @@ fn u32_from_f32(x: f32) -> u32 {
     return u32(x);
 }
 
-fn u8_from_f32(x: f32) -> u32 {
-    return min(u32_from_f32(x), 255u);
-}
-
 fn shl_u32(a: u32, b: u32) -> u32 {
     return select(0u, a << (b & 31u), b < 32u);
 }

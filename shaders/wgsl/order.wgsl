@@ -19,6 +19,10 @@ fn order_f32(x: u32) -> u32 {
     return x | 0x80000000u;
 }
 
+fn order_u64(x: vec2<u32>) -> vec2<u32> {
+    return vec2<u32>(x.y, x.x);
+}
+
 fn order_i64(x: vec2<u32>) -> vec2<u32> {
     return vec2<u32>(x.y ^ 0x80000000u, x.x);
 }

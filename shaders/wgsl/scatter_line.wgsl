@@ -1,8 +1,10 @@
-// output[q] = one_of(output[q], src[p]) with q = p with axis := index[p], where output holds base already: one invocation owns each line along the axis, or as many
-// of them as a T has elements, and walks it in ascending order. The output may be a part of what is indexed: `count` from `start` on.
-// Header: alias T, `params` with `total`, `start`, `count`, `size`, `length`, `index_stride`,
-// `src_stride`, `output_stride`; bindings `index`, `src`, `output`, `faults`; functions places(line) (in the index, in src and in the
-// output, with the axis at 0), index_value(word), report(word) and one_of(a, b).
+// output[q] = one_of(output[q], src[p]) with q = p with axis := index[p], where output holds base already:
+// one invocation owns each line along the axis, or as many of them as a T has elements, and walks it in
+// ascending order. The output may be a part of what is indexed: `count` from `start` on.
+// Header: alias T, `params` with `total`, `start`, `count`, `size`, `length`, `index_stride`, `src_stride`,
+// `output_stride`; bindings `index`, `src`, `output`, `faults` with their functions; functions places(line)
+// (in the index, in src and in the output, with the axis at 0), index_value(word), report(word) and
+// one_of(a, b).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 32u + local_index;
@@ -11,7 +13,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     }
     let place = places(i);
     for (var j = 0u; j < params.length; j += 1u) {
-        let word = index[place.x + j * params.index_stride];
+        let word = load_index(place.x + j * params.index_stride);
         let at = index_value(word);
         if (at.y != 0u || at.x >= params.size) {
             report(word);
@@ -20,7 +22,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
             let along = at.x - params.start;
             if (along < params.count) {
                 let o = place.z + along * params.output_stride;
-                output[o] = one_of(output[o], src[place.y + j * params.src_stride]);
+                store_output(o, one_of(load_output(o), load_src(place.y + j * params.src_stride)));
             }
         }
     }

@@ -11,7 +11,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         return;
     }
     let place = places(i);
-    let word = index[place.x];
+    let word = load_index(place.x);
     let at = index_value(word);
     if (at.y != 0u || at.x >= params.size) {
         report(word);

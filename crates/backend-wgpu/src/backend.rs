@@ -12,7 +12,7 @@ use tensor_core::{
 use crate::{
     codegen::{
         dispatch::{Dispatch, Dispatches},
-        dtypes::{is_plain, to_storage},
+        dtypes::to_storage,
     },
     device::{
         faults::lock,
@@ -109,11 +109,7 @@ impl Backend for WgpuBackend {
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
         let (buffer, batch) = self.gpu.allocate(dtype, bytes.len() / dtype.size())?;
         if let Some(raw) = buffer.raw() {
-            if is_plain(dtype) {
-                self.gpu.write(raw, batch, &bytes[..buffer.numel() * dtype.size()])?;
-            } else {
-                self.gpu.write(raw, batch, &to_storage(dtype, bytes))?;
-            }
+            self.gpu.write(raw, batch, &to_storage(dtype, &bytes[..buffer.numel() * dtype.size()]))?;
         }
         Ok(Arc::new(buffer))
     }

@@ -270,7 +270,7 @@ fn products_indexing_and_copies_of_every_dtype() {
                 }
             }
         }
-        for index_dtype in [DType::I32, DType::U32, DType::U8, DType::I64] {
+        for index_dtype in [DType::I32, DType::U32, DType::U8, DType::I64, DType::U64] {
             let (input, index) = (Layout::contiguous([9, 8]), Layout::contiguous([4, 5]));
             count += validate(
                 &Kernel::gather(1, Operand::new(dtype, input), Operand::new(index_dtype, index.clone())),

@@ -23,7 +23,10 @@ pub const DIFFERENT: &[Difference] = &[
     ),
     (
         "the row casts the numbers of bits to the dtype of what is shifted, and the expression to int64",
-        &[("bitwise_left_shift", &[I32, U8, Bool]), ("bitwise_right_shift", &[I32, U8, Bool])],
+        &[
+            ("bitwise_left_shift", &[I32, I16, I8, U8, Bool]),
+            ("bitwise_right_shift", &[I32, I16, I8, U8, Bool]),
+        ],
     ),
     (
         "layers and what they are made of take floats: an integer is cast by the user",

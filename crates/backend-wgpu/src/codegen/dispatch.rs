@@ -7,6 +7,7 @@ use tensor_core::DType;
 
 use crate::codegen::{
     dtypes::{scalar_words, storage_size},
+    storage::{Elements, accessors},
     wgsl::Code,
 };
 
@@ -27,8 +28,7 @@ pub(crate) enum Resource {
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
     pub(crate) name: String,
-    /// The WGSL type of an element.
-    pub(crate) element: String,
+    pub(crate) elements: Elements,
     pub(crate) write: bool,
     pub(crate) resource: Resource,
     /// The byte of the buffer where the binding starts.
@@ -136,15 +136,16 @@ impl Dispatch {
         Dispatch { label, ..Dispatch::default() }
     }
 
-    /// Adds a storage buffer `name: array<element>`.
+    /// Adds a storage buffer `name` with these elements, whose functions `storage.rs` names.
     pub(crate) fn bind(
         &mut self,
         name: impl Into<String>,
-        element: impl Into<String>,
+        elements: impl Into<Elements>,
         write: bool,
         resource: Resource,
     ) {
-        self.bindings.push(Binding { name: name.into(), element: element.into(), write, resource, start: 0 });
+        let (name, elements) = (name.into(), elements.into());
+        self.bindings.push(Binding { name, elements, write, resource, start: 0 });
     }
 
     /// The whole WGSL. Parameters are immediates, or else a uniform buffer at the binding after the last.
@@ -159,19 +160,21 @@ impl Dispatch {
         } else {
             let _ = writeln!(out, "@group(0) @binding({}) var<uniform> params: Params;", self.bindings.len());
         }
+        let mut functions = String::new();
         for (i, b) in self.bindings.iter().enumerate() {
             let access = if b.write { "read_write" } else { "read" };
-            let _ = writeln!(
-                out,
-                "@group(0) @binding({i}) var<storage, {access}> {}: array<{}>;",
-                b.name, b.element
-            );
+            let (element, own) = accessors(b, self.code.text());
+            functions.push_str(&own);
+            let _ =
+                writeln!(out, "@group(0) @binding({i}) var<storage, {access}> {}: array<{element}>;", b.name);
         }
         out.push('\n');
         if self.foreign {
+            out.push_str(&taper_shaders::link(&functions));
             out.push_str(self.code.text());
         } else {
-            out.push_str(&taper_shaders::link(self.code.text()));
+            functions.push_str(self.code.text());
+            out.push_str(&taper_shaders::link(&functions));
         }
         out
     }
@@ -194,6 +197,16 @@ impl Dispatches {
                 Some(temp) if temp.1 * storage_size(temp.0) >= numel * storage_size(dtype) => {}
                 Some(temp) => *temp = (dtype, numel),
                 None => self.temporaries.push((dtype, numel)),
+            }
+        }
+    }
+
+    /// Renumbers the temporaries from 1 on, so that the first is another's.
+    pub(crate) fn shift_temporaries(&mut self) {
+        self.temporaries.insert(0, (DType::U32, 0));
+        for binding in self.bindings() {
+            if let Resource::Temporary(t) = binding.resource {
+                binding.resource = Resource::Temporary(t + 1);
             }
         }
     }

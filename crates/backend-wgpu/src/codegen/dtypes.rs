@@ -1,100 +1,117 @@
 //! How each dtype lies in device memory and is computed there, and the way there and back from host bytes.
 //!
-//! An element of a storage buffer is f32 for the three float types up to 32 bits (half types hold values
-//! rounded to them), u32 for bool, u8 and u32, i32, and 8 bytes for i64 and f64.
+//! A storage buffer holds what the host does: elements of 32 and 64 bits as WGSL's types, smaller ones
+//! packed into words of 32 bits, the first in the lowest bits. Kernels read and write them by the functions
+//! of `storage.rs`.
 
-use half::{bf16, f16};
-use tensor_core::{DType, Scalar};
+use std::borrow::Cow;
 
-/// The WGSL type of an element of a storage buffer.
-pub(crate) fn storage_type(dtype: DType) -> &'static str {
+use tensor_core::{Arithmetic, DType, Scalar};
+
+/// A dtype in device memory.
+pub(crate) struct Stored {
+    /// Bits of an element: 8, 16, 32 or 64.
+    pub(crate) bits: usize,
+    /// The WGSL type of an element that was loaded.
+    pub(crate) loaded: &'static str,
+    /// For elements smaller than a word, the functions of the shaders' libraries that make a loaded element
+    /// of its bits, and bits of one that is to be stored, rounded or wrapped to what they hold.
+    pub(crate) packing: Option<Packing>,
+}
+
+/// The WGSL functions between elements and their bits, which are the lowest of a word whose others are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packing {
+    pub(crate) unpack: &'static str,
+    pub(crate) pack: &'static str,
+}
+
+/// The one table of dtypes in device memory.
+pub(crate) const fn stored(dtype: DType) -> Stored {
+    const fn whole(bits: usize, loaded: &'static str) -> Stored {
+        Stored { bits, loaded, packing: None }
+    }
+    const fn packed(bits: usize, loaded: &'static str, unpack: &'static str, pack: &'static str) -> Stored {
+        Stored { bits, loaded, packing: Some(Packing { unpack, pack }) }
+    }
     match dtype {
-        DType::Bool | DType::U8 | DType::U16 | DType::U32 => "u32",
-        DType::I8 | DType::I16 | DType::I32 => "i32",
-        DType::U64 => "u64",
-        DType::I64 => "i64",
-        DType::F8E4M3FN
-        | DType::F8E5M2
-        | DType::F8E4M3FNUZ
-        | DType::F8E5M2FNUZ
-        | DType::F16
-        | DType::BF16
-        | DType::F32 => "f32",
-        DType::F64 => "f64",
+        DType::Bool => packed(8, "u32", "unpack_bool", "pack_bool"),
+        DType::U8 => packed(8, "i32", "unpack_u8", "pack_u8"),
+        DType::I8 => packed(8, "i32", "unpack_i8", "pack_i8"),
+        DType::U16 => packed(16, "i32", "unpack_u16", "pack_u16"),
+        DType::I16 => packed(16, "i32", "unpack_i16", "pack_i16"),
+        DType::F8E4M3FN => packed(8, "f32", "unpack_f8e4m3fn", "pack_f8e4m3fn"),
+        DType::F8E5M2 => packed(8, "f32", "unpack_f8e5m2", "pack_f8e5m2"),
+        DType::F8E4M3FNUZ => packed(8, "f32", "unpack_f8e4m3fnuz", "pack_f8e4m3fnuz"),
+        DType::F8E5M2FNUZ => packed(8, "f32", "unpack_f8e5m2fnuz", "pack_f8e5m2fnuz"),
+        DType::F16 => packed(16, "f32", "unpack_f16", "pack_f16"),
+        DType::BF16 => packed(16, "f32", "unpack_bf16", "pack_bf16"),
+        DType::U32 => whole(32, "u32"),
+        DType::I32 => whole(32, "i32"),
+        DType::F32 => whole(32, "f32"),
+        DType::U64 => whole(64, "u64"),
+        DType::I64 => whole(64, "i64"),
+        DType::F64 => whole(64, "f64"),
     }
 }
 
-/// The WGSL type of a value in a computation: as in a storage buffer, but for bool.
+/// The WGSL type of an element that was loaded, or is to be stored.
+pub(crate) const fn loaded(dtype: DType) -> &'static str {
+    stored(dtype).loaded
+}
+
+/// The WGSL type of a value in a computation: as it is loaded, but for bool.
 pub(crate) fn value(dtype: DType) -> &'static str {
-    if dtype == DType::Bool { "bool" } else { storage_type(dtype) }
+    if matches!(dtype, DType::Bool) { "bool" } else { loaded(dtype) }
 }
 
 /// Bytes of an element of a storage buffer.
 pub(crate) const fn storage_size(dtype: DType) -> usize {
-    match dtype {
-        DType::I64 | DType::F64 => 8,
-        _ => 4,
+    stored(dtype).bits / 8
+}
+
+/// Elements in a word; 1 for those that are no smaller.
+pub(crate) const fn per_word(dtype: DType) -> usize {
+    if stored(dtype).bits < 32 { 32 / stored(dtype).bits } else { 1 }
+}
+
+/// Whether several elements share a word.
+pub(crate) const fn is_packed(dtype: DType) -> bool {
+    per_word(dtype) > 1
+}
+
+/// A dtype that holds every loaded element of this one in whole words: for temporaries.
+pub(crate) fn unpacked(dtype: DType) -> DType {
+    if !is_packed(dtype) {
+        return dtype;
+    }
+    match loaded(dtype) {
+        "f32" => DType::F32,
+        "i32" => DType::I32,
+        _ => DType::U32,
     }
 }
 
 /// The elements of a vector of four.
 pub(crate) const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
 
-/// Whether storage buffers hold the host's bytes as they are.
-pub(crate) fn is_plain(dtype: DType) -> bool {
-    storage_size(dtype) == dtype.size()
-}
-
-/// A storage buffer's bytes from elements in host byte order; a rest shorter than an element is dropped.
-pub(crate) fn to_storage(dtype: DType, bytes: &[u8]) -> Vec<u8> {
-    fn widen<const N: usize>(bytes: &[u8], f: impl Fn([u8; N]) -> [u8; 4]) -> Vec<u8> {
-        bytes.as_chunks().0.iter().flat_map(|&c| f(c)).collect()
+/// The bytes of a storage buffer from elements as the host has them: truth values as 0 and 1.
+pub(crate) fn to_storage(dtype: DType, bytes: &[u8]) -> Cow<'_, [u8]> {
+    if dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {
+        return bytes.iter().map(|&b| u8::from(b != 0)).collect::<Vec<u8>>().into();
     }
-    match dtype {
-        DType::Bool => widen(bytes, |[b]| u32::from(b != 0).to_ne_bytes()),
-        DType::U8 => widen(bytes, |[b]| u32::from(b).to_ne_bytes()),
-        DType::F16 => widen(bytes, |b| f16::from_ne_bytes(b).to_f32().to_ne_bytes()),
-        DType::BF16 => widen(bytes, |b| bf16::from_ne_bytes(b).to_f32().to_ne_bytes()),
-        _ => bytes.to_vec(),
-    }
-}
-
-/// Elements in host byte order from a storage buffer's bytes, as many as both hold.
-pub(crate) fn from_storage(dtype: DType, stored: &[u8], out: &mut [u8]) {
-    fn narrow<const N: usize>(stored: &[u8], out: &mut [u8], f: impl Fn([u8; 4]) -> [u8; N]) {
-        for (o, &l) in out.as_chunks_mut().0.iter_mut().zip(stored.as_chunks().0) {
-            *o = f(l);
-        }
-    }
-    match dtype {
-        DType::Bool => narrow(stored, out, |l| [u8::from(u32::from_ne_bytes(l) != 0)]),
-        DType::U8 => narrow(stored, out, |l| [u32::from_ne_bytes(l) as u8]),
-        DType::F16 => narrow(stored, out, |l| f16::from_f32(f32::from_ne_bytes(l)).to_ne_bytes()),
-        DType::BF16 => narrow(stored, out, |l| bf16::from_f32(f32::from_ne_bytes(l)).to_ne_bytes()),
-        _ => {
-            let n = out.len().min(stored.len());
-            out[..n].copy_from_slice(&stored[..n]);
-        }
-    }
+    bytes.into()
 }
 
 /// The words of a scalar as a parameter: one, or two (low first) for the 8-byte types.
 pub(crate) fn scalar_words(scalar: Scalar, dtype: DType) -> [u32; 2] {
     let wide = |bits: u64| [bits as u32, (bits >> 32) as u32];
-    match dtype {
-        DType::Bool => [u32::from(scalar.as_bool()), 0],
-        DType::U8 | DType::I8 | DType::U16 | DType::I16 | DType::U32 | DType::I32 => {
-            [scalar.as_i64() as u32, 0]
-        }
-        DType::U64 | DType::I64 => wide(scalar.as_i64() as u64),
-        DType::F8E4M3FN
-        | DType::F8E5M2
-        | DType::F8E4M3FNUZ
-        | DType::F8E5M2FNUZ
-        | DType::F16
-        | DType::BF16
-        | DType::F32 => [(scalar.as_f64() as f32).to_bits(), 0],
-        DType::F64 => wide(scalar.as_f64().to_bits()),
+    match dtype.arithmetic() {
+        Arithmetic::Bool => [u32::from(scalar.as_bool()), 0],
+        Arithmetic::U32 | Arithmetic::I32 => [scalar.as_i64() as u32, 0],
+        Arithmetic::U64 | Arithmetic::I64 => wide(scalar.as_i64() as u64),
+        Arithmetic::F32 => [(scalar.as_f64() as f32).to_bits(), 0],
+        Arithmetic::F64 => wide(scalar.as_f64().to_bits()),
     }
 }
 
@@ -103,19 +120,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_go_there_and_back() {
-        for (dtype, bytes) in [
-            (DType::Bool, vec![0, 1, 1]),
-            (DType::U8, vec![0, 7, 255]),
-            (DType::F16, vec![0x00, 0x3c, 0xff, 0x7b, 0x01, 0x00]),
-            (DType::BF16, vec![0x80, 0x3f, 0x7f, 0x7f]),
-            (DType::F32, 1.5f32.to_ne_bytes().to_vec()),
-        ] {
-            let stored = to_storage(dtype, &bytes);
-            assert_eq!(stored.len() / storage_size(dtype), bytes.len() / dtype.size());
-            let mut back = vec![0; bytes.len()];
-            from_storage(dtype, &stored, &mut back);
-            assert_eq!(back, bytes, "{dtype}");
+    fn elements_have_the_size_that_the_host_gives_them() {
+        for dtype in DType::ALL {
+            let Stored { bits, packing, .. } = stored(dtype);
+            assert_eq!(bits, 8 * dtype.size(), "{dtype}");
+            assert_eq!(packing.is_some(), bits < 32, "{dtype}");
+            assert_eq!(loaded(unpacked(dtype)), loaded(dtype), "{dtype}");
         }
+    }
+
+    #[test]
+    fn truth_values_are_uploaded_as_0_and_1() {
+        assert_eq!(to_storage(DType::Bool, &[0, 1, 2, 255])[..], [0, 1, 1, 1]);
+        assert_eq!(to_storage(DType::U8, &[0, 1, 2, 255])[..], [0, 1, 2, 255]);
     }
 }

@@ -9,13 +9,13 @@ use tensor_core::{
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::Params,
-    dtypes::{storage_type, value},
+    dtypes::{loaded, value},
     wgsl::Code,
 };
 
-/// The suffix of library functions for a dtype's storage type.
+/// The suffix of library functions for a dtype: the type that it is loaded as.
 fn suffix(dtype: DType) -> &'static str {
-    storage_type(dtype)
+    loaded(dtype)
 }
 
 /// A WGSL literal of a small whole number.
@@ -24,15 +24,24 @@ fn literal(dtype: DType, n: i32) -> String {
         "f32" => format!("f32({n}.0)"),
         "f64" => format!("{n}.0lf"),
         "i64" => format!("{n}li"),
+        "u64" => format!("{n}lu"),
         "u32" => format!("{n}u"),
         "bool" => (n != 0).to_string(),
         _ => format!("i32({n})"),
     }
 }
 
-/// A result of arithmetic brought back into the range of its dtype: u8 lies in 32 bits.
+/// A result of arithmetic wrapped to its dtype, where that has fewer bits than it is computed in.
 fn wrapped(dtype: DType, expression: String) -> String {
-    if dtype == DType::U8 { format!("(({expression}) & 255u)") } else { expression }
+    if dtype.is_float() || !dtype.is_narrow() {
+        return expression;
+    }
+    if dtype.is_signed() {
+        let by = 32 - dtype.info().bits;
+        format!("((({expression}) << {by}u) >> {by}u)")
+    } else {
+        format!("(({expression}) & {})", dtype.greatest().as_i64())
+    }
 }
 
 /// A function of one value.
@@ -71,7 +80,7 @@ pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
             | U::Gaussian => format!("{}_{t}({x})", op.name()),
         });
     }
-    let signed = matches!(dtype, DType::I32 | DType::I64);
+    let signed = dtype.is_signed();
     let (zero, one) = (literal(dtype, 0), literal(dtype, 1));
     Some(match op {
         U::Not if dtype == DType::Bool => format!("!({x})"),
@@ -80,7 +89,7 @@ pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
         U::Floor | U::Ceil | U::Round | U::Trunc => x.into(),
         _ if dtype == DType::Bool => return None,
         U::Neg => wrapped(dtype, format!("({zero} - {x})")),
-        U::Abs if signed => format!("select({x}, {zero} - {x}, {x} < {zero})"),
+        U::Abs if signed => wrapped(dtype, format!("select({x}, {zero} - {x}, {x} < {zero})")),
         U::Sign if signed => {
             format!("select(select({zero}, {one}, {x} > {zero}), {}, {x} < {zero})", literal(dtype, -1))
         }
@@ -110,7 +119,7 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
         B::Mul => wrapped(dtype, format!("({a} * {b})")),
         B::Div if float => format!("({a} / {b})"),
         B::Atan2 if float => format!("atan2_{t}({a}, {b})"),
-        B::FloorDiv => format!("floordiv_{t}({a}, {b})"),
+        B::FloorDiv => wrapped(dtype, format!("floordiv_{t}({a}, {b})")),
         B::Remainder => format!("remainder_{t}({a}, {b})"),
         B::Pow => wrapped(dtype, format!("pow_{t}({a}, {b})")),
         B::Maximum if float => format!("max_{t}({a}, {b})"),
@@ -122,7 +131,7 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
         B::Xor if !float => format!("({a} ^ {b})"),
         B::LeftShift if !float => wrapped(dtype, format!("shl_{t}({a}, {b})")),
         B::RightShift if !float => format!("shr_{t}({a}, {b})"),
-        B::Gcd if !float => format!("gcd_{t}({a}, {b})"),
+        B::Gcd if !float => wrapped(dtype, format!("gcd_{t}({a}, {b})")),
         _ => return None,
     })
 }
@@ -152,63 +161,61 @@ pub(crate) fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> String {
 /// A value of one dtype as another.
 pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     if from == to {
-        return x.into();
+        // A sum that was not wrapped yet is cast to its own dtype.
+        return wrapped(to, x.into());
     }
-    let rounded = |x: String| match to {
-        DType::F16 => format!("round_f16({x})"),
-        DType::BF16 => format!("round_bf16({x})"),
-        _ => x,
-    };
     if from == DType::Bool {
         return format!("select({}, {}, {x})", literal(to, 0), literal(to, 1));
     }
     let source = suffix(from);
-    match to {
-        DType::Bool if from.is_float() => format!("!(eq_{source}({x}, {}))", literal(from, 0)),
-        DType::Bool => format!("({x} != {})", literal(from, 0)),
-        DType::F64 => format!("f64({x})"),
-        _ if to.compute() == DType::F32 && source == "f32" => rounded(x.into()),
-        _ if to.compute() == DType::F32 => rounded(format!("f32({x})")),
-        _ if from.is_float() => format!("{}_from_{source}({x})", to.name()),
-        DType::I64 => format!("i64_from_{source}({x})"),
-        DType::U8 => format!("({} & 255u)", cast(from, DType::U32, x)),
-        DType::U32 => match source {
-            "i64" => format!("u32_from_i64({x})"),
-            "i32" => format!("bitcast<u32>({x})"),
-            _ => x.into(),
-        },
-        DType::I32 => match source {
-            "i64" => format!("bitcast<i32>(u32_from_i64({x}))"),
-            _ => format!("bitcast<i32>({x})"),
-        },
-        // No adapter has these yet.
-        DType::I8
-        | DType::U16
-        | DType::I16
-        | DType::U64
-        | DType::F8E4M3FN
-        | DType::F8E5M2
-        | DType::F8E4M3FNUZ
-        | DType::F8E5M2FNUZ
-        | DType::F16
-        | DType::BF16
-        | DType::F32 => x.into(),
+    if to.is_float() {
+        let number = match to.register() {
+            DType::F64 => format!("f64({x})"),
+            _ if source == "f32" => x.into(),
+            _ => format!("f32({x})"),
+        };
+        return if to.is_reduced_float() { format!("round_{}({number})", to.name()) } else { number };
     }
+    if to == DType::Bool {
+        let zero = literal(from, 0);
+        return if from.is_float() {
+            format!("!(eq_{source}({x}, {zero}))")
+        } else {
+            format!("({x} != {zero})")
+        };
+    }
+    let word = suffix(to);
+    if from.is_float() {
+        let saturated = format!("{word}_from_{source}({x})");
+        let (least, greatest) = (to.least().as_i64(), to.greatest().as_i64());
+        return if to.is_narrow() { format!("clamp({saturated}, {least}, {greatest})") } else { saturated };
+    }
+    // The low 32 bits.
+    let low = match source {
+        "i64" | "u64" => format!("u32_from_{source}({x})"),
+        "i32" => format!("bitcast<u32>({x})"),
+        _ => x.into(),
+    };
+    let whole = match (word, source) {
+        (same, source) if same == source => x.into(),
+        ("i64", "u64") => format!("bitcast<i64>({x})"),
+        ("i64", source) => format!("i64_from_{source}({x})"),
+        ("u64", "i64") => format!("bitcast<u64>({x})"),
+        ("u64", source) => format!("bitcast<u64>(i64_from_{source}({x}))"),
+        ("i32", _) => format!("bitcast<i32>({low})"),
+        _ => low,
+    };
+    wrapped(to, whole)
 }
 
-/// What a storage buffer holds as a value.
+/// A loaded element as a value.
 pub(crate) fn load(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("({x} != 0u)") } else { x.into() }
 }
 
-/// A value as a storage buffer holds it: bool as 0 or 1, half types rounded.
+/// A value as an element to be stored; half types are rounded as they are packed.
 pub(crate) fn store(dtype: DType, x: &str) -> String {
-    match dtype {
-        DType::Bool => format!("select(0u, 1u, {x})"),
-        DType::F16 => format!("round_f16({x})"),
-        DType::BF16 => format!("round_bf16({x})"),
-        _ => x.into(),
-    }
+    if dtype == DType::Bool { format!("select(0u, 1u, {x})") } else { x.into() }
 }
 
 /// The value that changes nothing, and how two values become one. None for what the dtype lacks.
@@ -224,50 +231,41 @@ pub(crate) fn reduction(op: ReduceOp, dtype: DType) -> Option<(String, BinaryOp)
         R::Any | R::All => return None,
         R::Max | R::Min => {
             let max = op == R::Max;
+            let end = if max { dtype.least() } else { dtype.greatest() }.as_i64();
             let least = match t {
                 "f32" | "f64" => format!("{}inf_{t}()", if max { "-" } else { "" }),
                 "bool" => (!max).to_string(),
-                "u32" => match (max, dtype) {
-                    (true, _) => "0u".into(),
-                    (false, DType::U8) => "255u".into(),
-                    (false, _) => "0xffffffffu".into(),
-                },
+                "u32" => format!("{}u", end as u32),
+                "u64" => format!("{}lu", end as u64),
                 "i64" if max => "(-9223372036854775807li - 1li)".into(),
-                "i64" => "9223372036854775807li".into(),
-                _ if max => "bitcast<i32>(0x80000000u)".into(),
-                _ => "2147483647".into(),
+                "i64" => format!("{end}li"),
+                _ if max && dtype == DType::I32 => "bitcast<i32>(0x80000000u)".into(),
+                _ => format!("i32({end})"),
             };
             (least, if max { BinaryOp::Maximum } else { BinaryOp::Minimum })
         }
     })
 }
 
-/// The value of scalar `slot` as an expression; adds it to the parameters unless it is there.
-fn scalar(program: &Program, slot: u16) -> String {
+/// The value of scalar `slot`, a parameter of this dtype, as an expression.
+pub(crate) fn scalar(dtype: DType, slot: u16) -> String {
     let s = format!("params.s{slot}");
-    match program.scalars[slot as usize] {
-        DType::Bool => format!("({s} != 0u)"),
-        DType::U8 | DType::U16 | DType::U32 => s,
-        DType::I8 | DType::I16 | DType::I32 => format!("bitcast<i32>({s})"),
-        DType::F8E4M3FN
-        | DType::F8E5M2
-        | DType::F8E4M3FNUZ
-        | DType::F8E5M2FNUZ
-        | DType::F16
-        | DType::BF16
-        | DType::F32 => format!("bitcast<f32>({s})"),
-        DType::U64 => format!("u64_from_words({s}, {s}h)"),
-        DType::I64 => format!("i64_from_words({s}, {s}h)"),
-        DType::F64 => format!("f64_from_words({s}, {s}h)"),
+    match value(dtype) {
+        "bool" => format!("({s} != 0u)"),
+        "u32" => s,
+        "u64" => format!("u64_from_words({s}, {s}h)"),
+        "i64" => format!("i64_from_words({s}, {s}h)"),
+        "f64" => format!("f64_from_words({s}, {s}h)"),
+        word => format!("bitcast<{word}>({s})"),
     }
 }
 
 /// Statements and the expression for x^n by repeated multiplication.
 fn powi(n: i32, dtype: DType, x: &str, register: usize, c: &mut Code) -> Option<String> {
     if n < 0 && !dtype.is_float() {
-        let n = match dtype {
-            DType::I64 => format!("{n}li"),
-            DType::I32 => format!("i32({n})"),
+        let n = match value(dtype) {
+            "i64" => format!("{n}li"),
+            "i32" => format!("i32({n})"),
             _ => return Some(format!("select({}, {}, {x} == {1})", literal(dtype, 0), literal(dtype, 1))),
         };
         return binary(BinaryOp::Pow, dtype, x, &n);
@@ -330,19 +328,20 @@ pub(crate) fn statement(
         ));
     }
     let of = |reg: Reg| program.dtypes[reg as usize];
+    let scalar = |slot: u16| scalar(program.scalars[slot as usize], slot);
     let words = |slot: u16| format!("vec2<u32>(params.s{slot}, params.s{slot}h)");
     let expression = match instr {
         Instr::Load(input) => {
             Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
         }
-        Instr::Scalar(slot) => Some(scalar(program, slot)),
+        Instr::Scalar(slot) => Some(scalar(slot)),
         Instr::Arange { start, step } => {
             let i = match value(dtype) {
                 "u32" => "i".to_string(),
                 "bool" => "(i != 0u)".into(),
-                _ => cast(DType::U32, dtype.compute(), "i"),
+                _ => cast(DType::U32, dtype.register(), "i"),
             };
-            Some(wrapped(dtype, format!("({} + {} * {i})", scalar(program, start), scalar(program, step))))
+            Some(wrapped(dtype, format!("({} + {} * {i})", scalar(start), scalar(step))))
         }
         Instr::Random { kind, seed, offset } => {
             let block = format!("philox_at({}, {}, i)", words(seed), words(offset));
@@ -397,7 +396,7 @@ fn is_opaque(program: &Program, n: usize) -> bool {
         // A half type is f32 already.
         Instr::Cast(x) => {
             let (from, to) = (program.dtypes[x as usize], program.dtypes[n]);
-            to != DType::Bool && from.compute() != to
+            to != DType::Bool && from.register() != to
         }
         _ => program.dtypes[n].is_float(),
     };
@@ -426,7 +425,7 @@ fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
 pub(crate) fn rounds(program: &Program) -> usize {
     let of = |n: usize| {
         let dtype = program.dtypes[n];
-        let wide = matches!(value(dtype), "f64" | "i64");
+        let wide = matches!(value(dtype), "f64" | "i64" | "u64");
         match program.instrs[n] {
             // Steps of a long division; of f64, and of the numbers that are made normal before it.
             Instr::Binary(BinaryOp::FloorDiv | BinaryOp::Remainder, ..) if dtype.is_float() => {
@@ -455,9 +454,9 @@ pub(crate) fn rounds(program: &Program) -> usize {
     (0..program.instrs.len()).map(of).sum()
 }
 
-/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is stored of its inputs there, giving
-/// what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, ….
-/// Adds the scalars to the parameters.
+/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is loaded of its inputs
+/// there, giving what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result
+/// comes bare, several as `o0`, `o1`, …. Adds the scalars to the parameters.
 pub(crate) fn function(
     program: &Program,
     raw: bool,
@@ -472,21 +471,14 @@ pub(crate) fn function(
         statement(program, n, capabilities, &mut body)?;
     }
     let names: Vec<String> = (0..program.inputs.len()).map(|k| format!("x{k}")).collect();
-    let inputs = names.iter().zip(&program.inputs).map(|(name, &d)| (name.as_str(), storage_type(d)));
+    let inputs = names.iter().zip(&program.inputs).map(|(name, &d)| (name.as_str(), loaded(d)));
     let parameters: Vec<(&str, &str)> = [("i", "u32")].into_iter().chain(inputs).collect();
     let results: Vec<(String, &str)> = program
         .outputs
         .iter()
         .map(|&reg| {
             let (x, dtype) = (format!("r{reg}"), program.dtypes[reg as usize]);
-            let is_rounded = dtype.is_float() && matches!(program.instrs[reg as usize], Instr::Cast(_));
-            if raw {
-                (x, value(dtype))
-            } else if is_rounded {
-                (x, storage_type(dtype))
-            } else {
-                (store(dtype, &x), storage_type(dtype))
-            }
+            if raw { (x, value(dtype)) } else { (store(dtype, &x), loaded(dtype)) }
         })
         .collect();
     let mut out = Code::default();

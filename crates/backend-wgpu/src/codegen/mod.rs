@@ -6,4 +6,5 @@ pub(crate) mod dispatch;
 pub(crate) mod dtypes;
 pub(crate) mod formulas;
 pub(crate) mod index;
+pub(crate) mod storage;
 pub(crate) mod wgsl;

@@ -1,6 +1,6 @@
 //! The adapters of this machine, in a stable order: hardware first, software adapters (lavapipe, WARP) last.
 
-use tensor_core::{DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
+use tensor_core::{Arithmetic, DType, DeviceInfo, DeviceKind, Error, ErrorKind, Limits, Result};
 
 use crate::device::instance::instance;
 
@@ -79,15 +79,15 @@ pub(crate) async fn all() -> Vec<Found> {
 fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> Found {
     let limits = adapter.limits();
     let features = adapter.features();
-    let mut dtypes =
-        vec![DType::Bool, DType::U8, DType::U32, DType::I32, DType::F16, DType::BF16, DType::F32];
-    if features.contains(wgpu::Features::SHADER_INT64) {
-        dtypes.push(DType::I64);
-        // The functions of f64 take numbers apart by 64-bit integers.
-        if features.contains(wgpu::Features::SHADER_F64) {
-            dtypes.push(DType::F64);
-        }
-    }
+    let wide = features.contains(wgpu::Features::SHADER_INT64);
+    // The functions of f64 take numbers apart by 64-bit integers.
+    let double = wide && features.contains(wgpu::Features::SHADER_F64);
+    let mut dtypes = DType::ALL.to_vec();
+    dtypes.retain(|dtype| match dtype.arithmetic() {
+        Arithmetic::Bool | Arithmetic::U32 | Arithmetic::I32 | Arithmetic::F32 => true,
+        Arithmetic::U64 | Arithmetic::I64 => wide,
+        Arithmetic::F64 => double,
+    });
     let software = info.device_type == wgpu::DeviceType::Cpu;
     let memory = if software { system_memory() } else { None };
     let driver = [format!("{:?}", info.backend), info.driver.clone(), info.driver_info.clone()];

@@ -14,7 +14,6 @@ use std::{
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
 use crate::{
-    codegen::dtypes::{from_storage, storage_size},
     device::{fault_table::Snapshot, faults::lock, gpu::Gpu, pool::WgpuBuffer, stream::Stream},
     platform::CAN_WAIT,
 };
@@ -24,19 +23,40 @@ const READ_BYTES: usize = 32 << 20;
 
 /// Ranges of `numel` elements that are read one after the other.
 fn pieces(numel: usize, dtype: DType) -> impl Iterator<Item = Range<usize>> + Send {
-    let piece = READ_BYTES / storage_size(dtype);
+    let piece = READ_BYTES / dtype.size();
     (0..numel).step_by(piece).map(move |begin| begin..(begin + piece).min(numel))
 }
 
-/// Where a piece lies in a buffer whose reading starts at element `start`: its byte, and how many.
-fn place<'a>(
+/// Bytes of a buffer that are read together.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
     raw: &'a wgpu::Buffer,
-    start: usize,
-    piece: &Range<usize>,
-    dtype: DType,
-) -> (&'a wgpu::Buffer, u64, usize) {
-    let lane = storage_size(dtype);
-    (raw, ((start + piece.start) * lane) as u64, piece.len() * lane)
+    start: u64,
+    bytes: usize,
+}
+
+impl<'a> Piece<'a> {
+    /// The piece with these elements of a buffer whose reading starts at element `start`.
+    fn new(raw: &'a wgpu::Buffer, start: usize, elements: &Range<usize>, dtype: DType) -> Piece<'a> {
+        let start = ((start + elements.start) * dtype.size()) as u64;
+        Piece { raw, start, bytes: elements.len() * dtype.size() }
+    }
+
+    /// Where the first word of it starts: copies are of whole words.
+    fn first_word(&self) -> u64 {
+        self.start / 4 * 4
+    }
+
+    /// The bytes within these words.
+    fn within(&self) -> Range<usize> {
+        let begin = (self.start % 4) as usize;
+        begin..begin + self.bytes
+    }
+
+    /// Bytes of all its words.
+    fn word_bytes(&self) -> usize {
+        self.within().end.next_multiple_of(4)
+    }
 }
 
 /// A read under way.
@@ -44,8 +64,11 @@ pub(crate) struct Reading {
     staging: wgpu::Buffer,
     mapping: Mapping,
     index: wgpu::SubmissionIndex,
-    bytes: usize,
-    /// What the copy of the fault table behind the bytes tells of.
+    /// Where the bytes asked for lie among those copied.
+    within: Range<usize>,
+    /// Where the copy of the fault table begins, which follows these.
+    table: usize,
+    /// The launches that this copy decides.
     faults: Option<Snapshot>,
 }
 
@@ -60,10 +83,11 @@ impl Gpu {
             return Err(self.must_be_awaited("a read"));
         }
         for piece in pieces(numel, dtype) {
-            let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
+            let reading =
+                self.begin_read(&mut lock(&self.stream), Some(Piece::new(raw, start, &piece, dtype)))?;
             self.wait_for(&reading)?;
             let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
-            self.end_read(reading, |lanes| from_storage(dtype, lanes, to))?;
+            self.end_read(reading, |bytes| to.copy_from_slice(bytes))?;
         }
         Ok(())
     }
@@ -82,13 +106,14 @@ impl Gpu {
             return Ok(out);
         };
         for piece in pieces(numel, dtype) {
-            let reading = self.begin_read(&mut lock(&self.stream), Some(place(raw, start, &piece, dtype)))?;
+            let reading =
+                self.begin_read(&mut lock(&self.stream), Some(Piece::new(raw, start, &piece, dtype)))?;
             if CAN_WAIT {
                 Waiting::push(&self, Job { index: reading.index.clone(), mapping: reading.mapping.clone() });
             }
             reading.mapping.clone().await;
             let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
-            self.end_read(reading, |lanes| from_storage(dtype, lanes, to))?;
+            self.end_read(reading, |bytes| to.copy_from_slice(bytes))?;
         }
         Ok(out)
     }
@@ -108,22 +133,19 @@ impl Gpu {
 
     /// Records the copy of a piece, if any, and of the fault table, where tickets are open, into a staging buffer, submits, and asks
     /// for the mapping.
-    pub(crate) fn begin_read(
-        &self,
-        stream: &mut Stream,
-        piece: Option<(&wgpu::Buffer, u64, usize)>,
-    ) -> Result<Reading> {
-        let bytes = piece.map_or(0, |(_, _, bytes)| bytes);
+    pub(crate) fn begin_read(&self, stream: &mut Stream, piece: Option<Piece<'_>>) -> Result<Reading> {
+        let after = piece.map_or(0, |piece| piece.word_bytes());
+        let within = piece.map_or(0..0, |piece| piece.within());
         let faults = stream.faults.snapshot();
-        let need = bytes as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
+        let need = after as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
         let staging = self.staging(stream, need)?;
         let table = stream.faults.raw.clone();
         let encoder = stream.encoder(&self.device);
-        if let Some((raw, from, bytes)) = piece {
-            encoder.copy_buffer_to_buffer(raw, from, &staging, 0, bytes as u64);
+        if let Some(piece) = piece {
+            encoder.copy_buffer_to_buffer(piece.raw, piece.first_word(), &staging, 0, after as u64);
         }
         if let Some(snapshot) = faults {
-            encoder.copy_buffer_to_buffer(&table, 0, &staging, bytes as u64, snapshot.bytes);
+            encoder.copy_buffer_to_buffer(&table, 0, &staging, after as u64, snapshot.bytes);
         }
         let index = self.flush(stream)?;
         let mapping = Mapping::default();
@@ -133,7 +155,7 @@ impl Gpu {
                 told.tell(result.is_ok());
             });
         })?;
-        Ok(Reading { staging, mapping, index, bytes, faults })
+        Ok(Reading { staging, mapping, index, within, table: after, faults })
     }
 
     /// Waits for a reading.
@@ -144,23 +166,23 @@ impl Gpu {
         Ok(())
     }
 
-    /// Decides the tickets that a reading tells of, which was waited for, and shows the lanes.
+    /// Decides the tickets that a reading tells of, which was waited for, and shows the bytes.
     pub(crate) fn end_read(&self, reading: Reading, show: impl FnOnce(&[u8])) -> Result<()> {
-        let Reading { staging, mapping, bytes, faults, .. } = reading;
+        let Reading { staging, mapping, within, table, faults, .. } = reading;
         self.faults.alive(self.name())?;
         if !mapping.is_mapped() {
             return Err(self.error("the memory read back could not be mapped"));
         }
         {
-            let end = bytes as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
+            let end = table as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
             let view = staging
                 .get_mapped_range(..end.next_multiple_of(8))
                 .map_err(|e| self.error(format!("the memory read back could not be mapped: {e}")))?;
             if let Some(snapshot) = faults {
-                let words: Vec<u32> = bytemuck::pod_collect_to_vec(&view[bytes..end as usize]);
+                let words: Vec<u32> = bytemuck::pod_collect_to_vec(&view[table..end as usize]);
                 lock(&self.stream).faults.decide(snapshot, &words);
             }
-            show(&view[..bytes]);
+            show(&view[within]);
         }
         staging.unmap();
         self.keep_staging(staging);

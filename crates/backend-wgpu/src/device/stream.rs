@@ -276,14 +276,23 @@ impl Gpu {
     }
 
     /// Fills a buffer that `allocate` gave (with the batch it came with) from the host.
-    pub(crate) fn write(&self, raw: &wgpu::Buffer, batch: u64, lanes: &[u8]) -> Result<()> {
+    pub(crate) fn write(&self, raw: &wgpu::Buffer, batch: u64, bytes: &[u8]) -> Result<()> {
         let mut stream = lock(&self.stream);
         // A host write overtakes recorded commands, and those may still use this memory for its former tensor.
         if stream.encoder.is_some() && batch == self.batch.load(Ordering::Acquire) {
             self.flush(&mut stream)?;
         }
-        self.scoped("upload", || self.queue.write_buffer(raw, 0, lanes))?;
-        stream.written += lanes.len() as u64;
+        // Writes are of whole words; a buffer has whole words, too.
+        let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
+        self.scoped("upload", || {
+            self.queue.write_buffer(raw, 0, words);
+            if !rest.is_empty() {
+                let mut last = [0; 4];
+                last[..rest.len()].copy_from_slice(rest);
+                self.queue.write_buffer(raw, words.len() as u64, &last);
+            }
+        })?;
+        stream.written += bytes.len() as u64;
         if stream.written >= MAX_WRITTEN {
             self.flush(&mut stream)?;
         }

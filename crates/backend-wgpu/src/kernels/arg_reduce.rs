@@ -9,8 +9,9 @@ use tensor_core::{
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::storage_type,
+    dtypes::{loaded, unpacked},
     index::{Space, without},
+    storage::Elements,
     wgsl::Code,
 };
 
@@ -41,7 +42,7 @@ impl<'a> Search<'a> {
     fn better(&self) -> String {
         let sign = if self.op == ArgReduceOp::ArgMax { ">" } else { "<" };
         if self.operand.dtype.is_float() {
-            let t = storage_type(self.operand.dtype);
+            let t = loaded(self.operand.dtype);
             format!("!is_nan_{t}(best) && (is_nan_{t}(x) || x {sign} best)")
         } else {
             format!("x {sign} best")
@@ -105,11 +106,10 @@ pub(crate) fn search(of: Search<'_>, first: usize, splits: usize, winners: Optio
     d.params.stride("axis_stride", layout.strides()[axis]);
     let space = Space::new("d", &merged.shape, &mut d.params);
     let base = space.offset("t", &merged.strides[0], &mut d.params);
-    let t = storage_type(of.operand.dtype);
-    d.bind("input", t, false, Resource::Input(0));
+    d.bind("input", Elements::of(of.operand.dtype), false, Resource::Input(0));
     if winners.is_some() {
         d.bind("positions", "i32", true, WINNERS[0]);
-        d.bind("values", t, true, WINNERS[1]);
+        d.bind("values", loaded(of.operand.dtype), true, WINNERS[1]);
     } else {
         d.bind("output", "i32", true, Resource::Output(0));
     }
@@ -123,9 +123,9 @@ pub(crate) fn search(of: Search<'_>, first: usize, splits: usize, winners: Optio
         c.append(&space.unravel("result"));
         c.bind("base", format_args!("params.offset{base}"));
         c.var("at", "min(begin, params.length - 1u)");
-        c.var("best", "input[base + at * params.axis_stride]");
+        c.var("best", "load_input(base + at * params.axis_stride)");
         c.count("r", ["begin + 1u", "end", "1u"], |c| {
-            take(of, "input[base + r * params.axis_stride]", c);
+            take(of, "load_input(base + r * params.axis_stride)", c);
         });
         if winners.is_some() {
             c.bind("o", "(params.winners + split) * params.results + result");
@@ -148,7 +148,7 @@ pub(crate) fn compare(of: Search<'_>, winners: usize) -> Dispatches {
     d.params.size("results", results);
     d.params.size("all", all);
     d.bind("positions", "i32", false, WINNERS[0]);
-    d.bind("values", storage_type(of.operand.dtype), false, WINNERS[1]);
+    d.bind("values", loaded(of.operand.dtype), false, WINNERS[1]);
     d.bind("output", "i32", true, Resource::Output(0));
     d.code.entry(64, |c| {
         c.bind("result", "workgroup_index * 64u + local_index");
@@ -162,5 +162,5 @@ pub(crate) fn compare(of: Search<'_>, winners: usize) -> Dispatches {
     });
     d.workgroups = results.div_ceil(64);
     d.work = 64 * winners;
-    Dispatches { list: vec![d], temporaries: vec![(DType::I32, all), (of.operand.dtype, all)] }
+    Dispatches { list: vec![d], temporaries: vec![(DType::I32, all), (unpacked(of.operand.dtype), all)] }
 }

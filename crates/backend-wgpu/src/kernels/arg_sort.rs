@@ -10,8 +10,9 @@ use tensor_core::{
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::{storage_size, storage_type},
+    dtypes::{is_packed, loaded, storage_size},
     index::Lines,
+    storage::Elements,
     wgsl::Code,
 };
 
@@ -123,11 +124,15 @@ impl Sort<'_> {
     fn elements(&self, d: &mut Dispatch) {
         d.params.stride("stride", self.lines.stride());
         d.params.word("flip", if self.descending { u32::MAX } else { 0 });
-        d.bind("input", self.key(), false, Resource::Input(0));
-        let order = storage_type(self.operand.dtype);
+        let dtype = self.operand.dtype;
+        let elements = if is_packed(dtype) { Elements::of(dtype) } else { Elements::bits(dtype) };
+        d.bind("input", elements, false, Resource::Input(0));
         self.keys(&mut d.code);
         d.code.append(&self.lines.input_at(0, &mut d.params));
-        let key = format!("order_{order}(input[base + r * params.stride]) ^ Key(params.flip)");
+        // As bits of the type that it is computed in.
+        let element = "load_input(base + r * params.stride)";
+        let bits = if is_packed(dtype) { format!("bitcast<u32>({element})") } else { element.into() };
+        let key = format!("order_{}({bits}) ^ Key(params.flip)", loaded(dtype));
         d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", key);
     }
 

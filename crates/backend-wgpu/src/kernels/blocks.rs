@@ -11,8 +11,12 @@ use crate::{
     kernels::copy,
 };
 
-/// Windows start at multiples of so many elements: 256 bytes, which every adapter takes, or more.
-pub(crate) const ALIGN: usize = 64;
+/// Windows over elements of a dtype start at multiples of this number: of 256 bytes, which every adapter
+/// takes, or of more.
+pub(crate) fn align(dtype: DType) -> usize {
+    256 / storage_size(dtype).min(4)
+}
+
 /// A kernel in more pieces than this is refused.
 pub(crate) const MAX_PIECES: usize = 4096;
 
@@ -24,7 +28,9 @@ pub(crate) fn room(dtype: DType, capabilities: &Capabilities) -> usize {
 /// Where the window over a layout starts, in elements; none if it does not fit one.
 pub(crate) fn window(layout: &Layout, dtype: DType, capabilities: &Capabilities) -> Option<usize> {
     let (low, high) = layout.span();
-    [0, low / ALIGN * ALIGN].into_iter().find(|&start| high - start <= room(dtype, capabilities))
+    [0, low / align(dtype) * align(dtype)]
+        .into_iter()
+        .find(|&start| high - start <= room(dtype, capabilities))
 }
 
 /// The same elements in a buffer that starts `start` elements later.
@@ -71,7 +77,8 @@ pub(crate) fn copies(
         let axis = widest(wide, |_| true).filter(|_| out.list.len() + open.len() < MAX_PIECES)?;
         let n = from.shape()[axis];
         // Whole vectors, where there are enough.
-        let half = if n >= 2 * ALIGN { n.div_ceil(2).next_multiple_of(ALIGN) } else { n.div_ceil(2) };
+        let align = align(dtype);
+        let half = if n >= 2 * align { n.div_ceil(2).next_multiple_of(align) } else { n.div_ceil(2) };
         for (start, len) in [(half, n - half), (0, half)] {
             open.push((from.slice(axis, start, len, 1), to.slice(axis, start, len, 1)));
         }

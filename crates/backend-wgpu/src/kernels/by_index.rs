@@ -5,17 +5,18 @@ use tensor_core::{DType, Strides};
 
 use crate::codegen::{
     dispatch::{Dispatch, Resource},
-    dtypes::storage_type,
+    dtypes::loaded,
 };
 
 /// Adds functions to read an index: its value with a mark when it does not fit a word, and the report of a bad one.
 pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) {
     d.params.fault();
     d.bind("faults", "atomic<u32>", true, Resource::Faults);
-    let t = storage_type(dtype);
+    let t = loaded(dtype);
     let (low, high) = match t {
         "u32" => ("word", "0u"),
         "i32" => ("bitcast<u32>(word)", "select(0u, 0xffffffffu, word < 0)"),
+        "u64" => ("u32_from_u64(word)", "u32_from_u64(word >> 32u)"),
         _ => ("u32_from_i64(word)", "u32_from_i64(word >> 32u)"),
     };
     d.code.expression("index_value", &[("word", t)], "vec2<u32>", format_args!("vec2<u32>({low}, {high})"));
@@ -43,7 +44,12 @@ pub(crate) fn off_axis(strides: &[isize], axis: usize) -> Strides {
     strides.iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
 }
 
+/// Whether all are multiples of a number.
+pub(crate) fn multiples(of: usize, numbers: &[isize]) -> bool {
+    numbers.iter().all(|n| n % of as isize == 0)
+}
+
 /// Whether all are multiples of four.
 pub(crate) fn fours(numbers: &[isize]) -> bool {
-    numbers.iter().all(|n| n % 4 == 0)
+    multiples(4, numbers)
 }

@@ -16,8 +16,9 @@ use crate::{
     codegen::{
         capabilities::{Capabilities, Form, Way},
         dispatch::{Dispatch, Dispatches, Params, Resource},
-        dtypes::{FIELDS, storage_size, storage_type},
+        dtypes::{FIELDS, loaded, storage_size},
         formulas, index,
+        storage::Elements,
         wgsl::Code,
     },
     kernels::{
@@ -74,7 +75,7 @@ impl Side {
         let offset = kernel.operands[operand].layout.offset();
         let [batch, outer, inner] = [batch, outer, inner].map(|loops| Axes::of(loops, &stride));
         let vectors =
-            storage_size(kernel.operands[operand].dtype) == 4 && offset.is_multiple_of(4) && batch.aligned();
+            storage_size(kernel.operands[operand].dtype) <= 4 && offset.is_multiple_of(4) && batch.aligned();
         let dense = match () {
             () if vectors && inner.dense() && outer.aligned() => Dense::Inner,
             () if vectors && outer.dense() && inner.aligned() => Dense::Outer,
@@ -160,16 +161,15 @@ impl Product {
     /// A dispatch with the parameters that every form takes, its operands bound, and the functions.
     fn dispatch(&self) -> Dispatch {
         let mut d = Dispatch::new("matmul");
-        let t = storage_type(self.dtype);
         for (name, size) in [("m", self.m), ("n", self.n), ("k", self.k)] {
             d.params.size(name, size);
         }
-        d.code.line(format_args!("alias T = {t};"));
-        let element = |wide: bool| if wide { format!("vec4<{t}>") } else { t.to_string() };
+        d.code.line(format_args!("alias T = {};", loaded(self.dtype)));
         let left = usize::from(self.swapped);
         for (side, input) in [(&self.lhs, left), (&self.rhs, 1 - left)] {
             side.functions(&mut d.params, &mut d.code);
-            d.bind(side.name, element(side.dense != Dense::Neither), false, Resource::Input(input));
+            let elements = Elements::of(self.dtype).in_fours(side.dense != Dense::Neither);
+            d.bind(side.name, elements, false, Resource::Input(input));
         }
         d
     }
@@ -216,7 +216,7 @@ pub(crate) fn ways(kernel: &Kernel, form: Form, capabilities: &Capabilities) -> 
     let Some(of) = Product::of(kernel).filter(|of| of.m.min(of.n) > 1 && of.dtype != DType::Bool) else {
         return ways;
     };
-    let narrow = storage_size(of.dtype) == 4;
+    let narrow = storage_size(of.dtype) <= 4;
     if form != Form::Tiled {
         ways.push(Way::Blocks(4));
         if narrow {
@@ -348,9 +348,8 @@ fn blocked([rows, columns]: [usize; 2], [lhs, rhs]: [Dense; 2], store: &Store, c
             c.bind("lk", "lhs_inner(k)");
             c.bind("rk", "rhs_inner(k)");
             let one = |name, local, dense, i: usize, along: &str| match dense {
-                Dense::Outer => format!("{name}[({local}{} + {along}) >> 2u].{}", i / 4, FIELDS[i % 4]),
-                Dense::Inner => format!("{name}[({local}{i} + {along}) >> 2u][({local}{i} + {along}) & 3u]"),
-                Dense::Neither => format!("{name}[{local}{i} + {along}]"),
+                Dense::Outer => format!("load_{name}({local}{} + {along} + {}u)", i / 4, i % 4),
+                Dense::Inner | Dense::Neither => format!("load_{name}({local}{i} + {along})"),
             };
             (0..rows).for_each(|r| c.bind(format_args!("a{r}"), one("lhs", "lr", lhs, r, "lk")));
             for q in 0..fours {
@@ -362,11 +361,13 @@ fn blocked([rows, columns]: [usize; 2], [lhs, rhs]: [Dense; 2], store: &Store, c
         for r in 0..rows {
             c.when(format_args!("row0 + {r}u < params.m"), |c| {
                 c.bind("at", format_args!("(batch * params.m + row0 + {r}u) * params.n + col0"));
-                for q in 0..columns {
-                    c.when(format_args!("col0 + {q}u < params.n"), |c| {
-                        let x = format!("acc{r}_{}.{}", q / 4, FIELDS[q % 4]);
-                        store.one(&format!("at + {q}u"), &x, c);
-                    });
+                for q in 0..fours {
+                    store.up_to_four(
+                        &format!("at + {}u", 4 * q),
+                        &format!("col0 + {}u", 4 * q),
+                        &format!("acc{r}_{q}"),
+                        c,
+                    );
                 }
             });
         }
@@ -384,7 +385,7 @@ fn load(name: &str, local: &str, to: &str, many: usize, dense: Dense, c: &mut Co
     if dense == Dense::Inner {
         c.bind(format_args!("{name}_k"), format_args!("{name}_inner(k)"));
         for i in 0..many {
-            c.bind(format_args!("{to}{i}"), format_args!("{name}[({local}{i} + {name}_k) >> 2u]"));
+            c.bind(format_args!("{to}{i}"), format_args!("load4_{name}({local}{i} + {name}_k)"));
         }
         return;
     }
@@ -394,14 +395,14 @@ fn load(name: &str, local: &str, to: &str, many: usize, dense: Dense, c: &mut Co
     if dense == Dense::Outer {
         for q in 0..many.div_ceil(4) {
             for step in 0..4 {
-                let at = format!("({local}{q} + {name}_k{step}) >> 2u");
-                c.bind(format_args!("{to}{q}_{step}"), format_args!("{name}[{at}]"));
+                let at = format!("{local}{q} + {name}_k{step}");
+                c.bind(format_args!("{to}{q}_{step}"), format_args!("load4_{name}({at})"));
             }
         }
         return;
     }
     for i in 0..many {
-        let four = [0, 1, 2, 3].map(|step| format!("{name}[{local}{i} + {name}_k{step}]"));
+        let four = [0, 1, 2, 3].map(|step| format!("load_{name}({local}{i} + {name}_k{step})"));
         c.bind(format_args!("{to}{i}"), vector(four));
     }
 }

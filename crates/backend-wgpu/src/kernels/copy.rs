@@ -1,6 +1,6 @@
-//! Strided copies and fills. Elements move as words, whatever their dtype. Where one side is dense along another axis than
-//! the other, an invocation moves a 4 × 4 block and a workgroup 8 × 8 of them, so that both sides use all of the memory that they
-//! touch.
+//! Strided copies and fills. Elements move as their bits, whatever their dtype: whole words of them where
+//! both sides lie so. Where one side is dense along another axis than the other, an invocation moves a 4 × 4
+//! block and a workgroup 8 × 8 of them, so that both sides use all of the memory that they touch.
 
 use smallvec::SmallVec;
 use tensor_core::{DType, Layout, collapse};
@@ -8,32 +8,56 @@ use tensor_core::{DType, Layout, collapse};
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Resource},
-    dtypes::{FIELDS, storage_size},
-    index,
+    dtypes::{FIELDS, is_packed, per_word, storage_size, stored},
+    formulas, index,
+    storage::Elements,
     wgsl::Code,
 };
 
-/// Scalar 0 of the launch into `numel` elements of the output.
+/// Scalar 0 of the launch into `numel` elements of the output, in whole words.
 pub(crate) fn fill(numel: usize, dtype: DType) -> Dispatch {
-    let word = word(dtype);
+    let words = numel.div_ceil(per_word(dtype));
     let mut d = Dispatch::new("fill");
-    d.params.size("total", numel);
+    d.params.size("total", words);
     d.params.scalar(0, dtype);
+    let word = if storage_size(dtype) == 8 { "vec2<u32>" } else { "u32" };
     d.bind("output", word, true, Resource::Output(0));
-    let value = if word == "u32" { "params.s0" } else { "vec2<u32>(params.s0, params.s0h)" };
     d.code.entry(256, |c| {
         c.bind("i", "workgroup_index * 256u + local_index");
         c.return_if("i >= params.total");
-        c.set("output[i]", value);
+        match stored(dtype).packing {
+            Some(packing) => {
+                let element = formulas::store(dtype, &formulas::scalar(dtype, 0));
+                c.bind("bits", format_args!("{}({element})", packing.pack));
+                let all = (0..per_word(dtype)).map(|e| format!("(bits << {}u)", e * stored(dtype).bits));
+                c.set("output[i]", all.collect::<Vec<_>>().join(" | "));
+            }
+            None if storage_size(dtype) == 8 => c.set("output[i]", "vec2<u32>(params.s0, params.s0h)"),
+            None => c.set("output[i]", "params.s0"),
+        }
     });
-    d.workgroups = numel.div_ceil(256);
+    d.workgroups = words.div_ceil(256);
     d.work = 256;
     d
 }
 
-/// The words that elements move as.
-pub(crate) fn word(dtype: DType) -> &'static str {
-    if storage_size(dtype) == 8 { "vec2<u32>" } else { "u32" }
+/// Two layouts of packed elements as layouts of the words that these make up, where all runs of both begin
+/// and end with a word.
+fn in_words(src: &Layout, dst: &Layout, dtype: DType) -> Option<[Layout; 2]> {
+    let per_word = per_word(dtype);
+    let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
+    let mut shape = merged.shape;
+    let n = shape.last_mut().filter(|n| per_word > 1 && n.is_multiple_of(per_word))?;
+    *n /= per_word;
+    let layout = |whole: &Layout, strides: &[isize]| {
+        let words = |&s: &isize| (s % per_word as isize == 0).then_some(s / per_word as isize);
+        let (1, rest) = strides.split_last()? else { return None };
+        let mut strides: SmallVec<[isize; 8]> = rest.iter().map(words).collect::<Option<_>>()?;
+        strides.push(1);
+        let fits = whole.offset().is_multiple_of(per_word);
+        fits.then(|| Layout::new(&shape[..], &strides, whole.offset() / per_word))
+    };
+    Some([layout(src, &merged.strides[0])?, layout(dst, &merged.strides[1])?])
 }
 
 /// Input 0, through its layout, to the whole output, if that is dense along another axis.
@@ -54,6 +78,9 @@ pub(crate) fn copy(
     if src.numel() == 0 {
         return None;
     }
+    if let Some([src, dst]) = in_words(src, dst, dtype) {
+        return copy(label, &src, &dst, DType::U32, k, capabilities);
+    }
     if let Some(transpose) = Transpose::of(src, dst) {
         return Some(transpose.dispatch(label, dtype, k));
     }
@@ -65,34 +92,35 @@ pub(crate) fn copy(
         last[k] == 1 && offset.is_multiple_of(4) && strides[k].iter().rev().skip(1).all(|s| s % 4 == 0)
     };
     let vectors =
-        storage_size(dtype) == 4 && merged.shape.last().is_some_and(|n| n % 4 == 0) && fours(1, dst.offset());
-    let unit = if vectors { 4 } else { 1 };
-    // Elements of the source that a position of `places` stands for.
-    let read = if vectors && fours(0, src.offset()) { 4 } else { 1 };
-    let word = word(dtype);
-    let vector = |n: usize| if n == 4 { "vec4<u32>" } else { word };
+        storage_size(dtype) <= 4 && merged.shape.last().is_some_and(|n| n % 4 == 0) && fours(1, dst.offset());
+    let read_fours = vectors && fours(0, src.offset());
+    // Neighbours in the destination that share words, which other invocations may write to, too.
+    let neighbours = !vectors && is_packed(dtype) && last[1] == 1;
     let mut d = Dispatch::new(label);
-    d.bind("input", vector(read), false, Resource::Input(k));
-    d.bind("output", vector(unit), true, Resource::Output(0));
-    for (strides, each) in strides.iter_mut().zip([read, unit]) {
+    d.bind("input", Elements::bits(dtype).in_fours(read_fours), false, Resource::Input(k));
+    d.bind("output", Elements::bits(dtype).in_fours(vectors), true, Resource::Output(0));
+    strides.iter_mut().for_each(|strides| {
         strides.pop();
-        strides.iter_mut().for_each(|s| *s /= each as isize);
-    }
+    });
     let mut shape = merged.shape;
-    let run = shape.pop().unwrap_or(1) / unit;
+    let elements = shape.pop().unwrap_or(1);
+    let run = match () {
+        () if vectors => elements / 4,
+        // From one multiple of four to the next, wherever the run begins.
+        () if neighbours => (elements + 6) / 4,
+        () => elements,
+    };
     in_runs(shape.iter().product(), run, STEP, &mut d, capabilities);
     d.params.stride("src_step", last[0]);
     d.params.stride("dst_step", last[1]);
-    let operands = [(&strides[0][..], src.offset() / read), (&strides[1][..], dst.offset() / unit)];
+    if neighbours {
+        d.params.size("elements", elements);
+    }
+    let operands = [(&strides[0][..], src.offset()), (&strides[1][..], dst.offset())];
     d.code.append(&index::places(&shape, &operands, &mut d.params));
-    let (element, goal) = match (vectors, read, last[0]) {
-        (false, ..) => ("input[place.x + k * params.src_step]".into(), "place.y + k * params.dst_step"),
-        (true, 4, _) => ("input[place.x + k]".into(), "place.y + k"),
-        (true, _, 0) => ("vec4<u32>(input[place.x])".into(), "place.y + k"),
-        _ => {
-            let four = [0, 1, 2, 3].map(|j| format!("input[place.x + (4u * k + {j}u) * params.src_step]"));
-            (format!("vec4<u32>({})", four.join(", ")), "place.y + k")
-        }
+    let four = |at: &str| {
+        let one = |j: usize| format!("load_input(place.x + ({at} + {j}u) * params.src_step)");
+        format!("vec4<u32>({})", [0, 1, 2, 3].map(one).join(", "))
     };
     d.code.entry(256, |c| {
         c.bind("i", "workgroup_index * 256u + local_index");
@@ -101,7 +129,26 @@ pub(crate) fn copy(
         c.bind("begin", "(i - run * params.parts) * params.step");
         c.bind("end", "min(begin + params.step, params.run)");
         c.bind("place", "places(run)");
-        c.count("k", ["begin", "end", "1u"], |c| c.set(format_args!("output[{goal}]"), element));
+        c.count("k", ["begin", "end", "1u"], |c| {
+            if neighbours {
+                c.bind("before", "place.y & 3u");
+                c.bind("at", "select(4u * k - before, 0u, k == 0u)");
+                c.when("at < params.elements", |c| {
+                    c.bind("count", "min(4u - ((place.y + at) & 3u), params.elements - at)");
+                    c.line(format_args!("store_some_output(place.y + at, {}, count);", four("at")));
+                });
+            } else if !vectors {
+                let element = "load_input(place.x + k * params.src_step)";
+                c.line(format_args!("store_output(place.y + k * params.dst_step, {element});"));
+            } else {
+                let element = match (read_fours, last[0]) {
+                    (true, _) => "load4_input(place.x + 4u * k)".into(),
+                    (_, 0) => "vec4<u32>(load_input(place.x))".into(),
+                    _ => four("4u * k"),
+                };
+                c.line(format_args!("store4_output(place.y + 4u * k, {element});"));
+            }
+        });
     });
     Some(d)
 }
@@ -164,8 +211,8 @@ impl Transpose {
     }
 
     fn dispatch(&self, label: &'static str, dtype: DType, k: usize) -> Dispatch {
-        let vectors = storage_size(dtype) == 4 && self.vectors();
-        let word = if vectors { "vec4<u32>" } else { word(dtype) };
+        let vectors = storage_size(dtype) <= 4 && self.vectors();
+        let elements = || Elements::bits(dtype).in_fours(vectors);
         let tiles = [self.read.0.div_ceil(32), self.write.0.div_ceil(32)];
         let mut d = Dispatch::new(label);
         d.workgroups = tiles[0] * tiles[1] * self.batch.iter().product::<usize>();
@@ -180,8 +227,8 @@ impl Transpose {
         sizes.into_iter().for_each(|(name, size)| d.params.size(name, size));
         d.params.stride("dst_step", self.read.1);
         d.params.stride("src_step", self.write.1);
-        d.bind("input", word, false, Resource::Input(k));
-        d.bind("output", word, true, Resource::Output(0));
+        d.bind("input", elements(), false, Resource::Input(k));
+        d.bind("output", elements(), true, Resource::Output(0));
         for (i, name) in ["src_at", "dst_at"].into_iter().enumerate() {
             let at = index::function(name, &self.batch, &self.strides[i], self.offsets[i], &mut d.params);
             d.code.append(&at);
@@ -195,7 +242,11 @@ impl Transpose {
             c.return_if("r >= params.size_r || w >= params.size_w");
             c.bind("source", "src_at(batch) + r + w * params.src_step");
             c.bind("goal", "dst_at(batch) + w + r * params.dst_step");
-            if vectors { block(c) } else { elements(c) }
+            match (vectors, is_packed(dtype)) {
+                (true, _) => block(c),
+                (_, true) => lines(c),
+                _ => each(c),
+            }
         });
         d
     }
@@ -204,23 +255,34 @@ impl Transpose {
 /// Moves 4 × 4 elements in vectors.
 fn block(c: &mut Code) {
     for i in 0..4 {
-        c.bind(format_args!("v{i}"), format_args!("input[(source + {i}u * params.src_step) >> 2u]"));
+        c.bind(format_args!("v{i}"), format_args!("load4_input(source + {i}u * params.src_step)"));
     }
     for (i, field) in FIELDS.iter().enumerate() {
-        c.set(
-            format_args!("output[(goal + {i}u * params.dst_step) >> 2u]"),
-            format_args!("vec4<u32>(v0.{field}, v1.{field}, v2.{field}, v3.{field})"),
-        );
+        let four = format!("vec4<u32>(v0.{field}, v1.{field}, v2.{field}, v3.{field})");
+        c.line(format_args!("store4_output(goal + {i}u * params.dst_step, {four});"));
     }
 }
 
 /// Moves up to 4 × 4 elements one by one.
-fn elements(c: &mut Code) {
+fn each(c: &mut Code) {
     c.bind("rows", "min(params.size_r - r, 4u)");
     c.bind("columns", "min(params.size_w - w, 4u)");
     c.count("i", ["0u", "rows", "1u"], |c| {
         c.count("j", ["0u", "columns", "1u"], |c| {
-            c.set("output[goal + i * params.dst_step + j]", "input[source + i + j * params.src_step]");
+            c.line(
+                "store_output(goal + i * params.dst_step + j, load_input(source + i + j * params.src_step));",
+            );
         });
+    });
+}
+
+/// Moves up to 4 × 4 elements in up to four lines of the destination.
+fn lines(c: &mut Code) {
+    c.bind("rows", "min(params.size_r - r, 4u)");
+    c.bind("columns", "min(params.size_w - w, 4u)");
+    c.count("i", ["0u", "rows", "1u"], |c| {
+        let four =
+            [0, 1, 2, 3].map(|j| format!("load_input(source + i + {j}u * params.src_step)")).join(", ");
+        c.line(format_args!("store_some_output(goal + i * params.dst_step, vec4<u32>({four}), columns);"));
     });
 }

@@ -6,9 +6,10 @@ use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, ke
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::storage_type,
+    dtypes::{loaded, unpacked},
     formulas,
     index::Lines,
+    storage::Elements,
     wgsl::Code,
 };
 
@@ -66,7 +67,7 @@ pub(crate) fn dispatches(
     if splits == 1 {
         return Ok(scan(Role::Whole, tile)?.into());
     }
-    let kept = if op.is_arg() { DType::I32 } else { dtype.compute() };
+    let kept = if op.is_arg() { DType::I32 } else { unpacked(dtype) };
     Ok(Dispatches {
         list: vec![scan(Role::Totals, tile)?, scan(Role::Carries, false)?, scan(Role::Parts, tile)?],
         temporaries: vec![(kept, count * splits); 2],
@@ -100,7 +101,7 @@ impl Scan<'_> {
         d.params.size("length", length);
         d.params.size("splits", splits);
         d.params.size("chunk", chunk);
-        let (t, kept) = (storage_type(dtype), if op.is_arg() { "i32" } else { storage_type(dtype) });
+        let kept = if op.is_arg() { "i32" } else { loaded(dtype) };
         let first = if reverse { lines.length() - 1 } else { 0 };
         let step = if reverse { -1 } else { 1 };
         d.params.stride("stride", step * lines.stride());
@@ -109,7 +110,7 @@ impl Scan<'_> {
         d.params.stride("index_step", step);
         let reads_input = op.is_arg() || role != Role::Carries;
         if reads_input {
-            d.bind("input", t, false, Resource::Input(0));
+            d.bind("input", Elements::of(dtype), false, Resource::Input(0));
         }
         match role {
             Role::Carries => d.bind("totals", kept, false, Resource::Temporary(0)),
@@ -121,7 +122,12 @@ impl Scan<'_> {
             Role::Carries => Resource::Temporary(1),
             Role::Whole | Role::Parts => Resource::Output(0),
         };
-        d.bind("output", kept, true, output);
+        let results = if op.is_arg() { DType::I32 } else { dtype };
+        let elements = match role {
+            Role::Totals | Role::Carries => Elements::from(kept),
+            Role::Whole | Role::Parts => Elements::of(results),
+        };
+        d.bind("output", elements, true, output);
 
         let c = &mut d.code;
         state(op, dtype, capabilities, c)?;
@@ -134,11 +140,11 @@ impl Scan<'_> {
         let before = if role == Role::Parts { "restore(base, carries[g - 1u])" } else { "open(base, 0u)" };
         let (open, restore) = if op.is_arg() {
             (
-                "State(input[base + r * params.stride], bitcast<i32>(params.index_first + r * params.index_step))",
-                "State(input[base + (bitcast<u32>(at) - params.index_first) * params.index_step * params.stride], at)",
+                "State(load_input(base + r * params.stride), bitcast<i32>(params.index_first + r * params.index_step))",
+                "State(load_input(base + (bitcast<u32>(at) - params.index_first) * params.index_step * params.stride), at)",
             )
         } else if reads_input {
-            ("input[base + r * params.stride]", "at")
+            ("load_input(base + r * params.stride)", "at")
         } else {
             ("identity()", "at")
         };
@@ -153,9 +159,7 @@ impl Scan<'_> {
             Role::Totals => c.when("r == last", |c| c.set("output[g]", "stash(state)")),
             Role::Carries => c.set("output[g * params.length + r]", "stash(state)"),
             Role::Whole | Role::Parts => {
-                let dtype = if op.is_arg() { DType::I32 } else { self.dtype };
-                let stored = formulas::store(dtype, "stash(state)");
-                c.set("output[base + r * params.output_stride]", stored);
+                c.line("store_output(base + r * params.output_stride, stash(state));");
             }
         });
         match tile {
@@ -170,7 +174,7 @@ impl Scan<'_> {
 
 /// The type of what is carried along, and what becomes of two: the one table of operations.
 fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities, c: &mut Code) -> Result<()> {
-    let t = storage_type(dtype);
+    let t = loaded(dtype);
     let two = [("a", "State"), ("b", "State")];
     if op.is_arg() {
         let sign = if op == CumulativeOp::ArgMax { CompareOp::Ge } else { CompareOp::Le };

@@ -9,18 +9,27 @@ use tensor_core::{
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::{storage_size, storage_type},
+    dtypes::storage_size,
+    storage::Elements,
 };
 
-/// What a [`CustomKernel`] runs on a GPU: one dispatch of a WGSL function. [`WgslProgram`] is a list of them.
+/// What a [`CustomKernel`] runs on a GPU: one dispatch of a WGSL function. [`WgslProgram`] is a list of
+/// them.
 ///
-/// The source is WGSL that defines `fn kernel(workgroup_index: u32, local_index: u32)`, which every invocation of every workgroup calls
-/// once; it may have functions, constants and workgroup variables beside it, but neither bindings nor an entry point. The backend
-/// declares a storage buffer `array<element>` for each input and output under its name, and numbers as `params.name`. An
-/// element is f32 for f32 and the half types (whose results the kernel rounds itself), u32 for u32, u8 and bool, i32, i64 or f64.
+/// The source is WGSL that defines `fn kernel(workgroup_index: u32, local_index: u32)`, which every
+/// invocation of every workgroup calls once; it may have functions, constants and workgroup variables beside
+/// it, but neither bindings nor an entry point. The backend declares a storage buffer for each input and
+/// output under its name, and numbers as `params.name`.
 ///
-/// Workgroups of one dispatch may run as several, so they must not wait for each other. Of a software adapter, which runs a
-/// kernel on the host's processor, barriers are slow.
+/// `load_x(i)` is element i of a buffer `x`, and `store_x(i, value)` replaces it, though other invocations
+/// write its neighbours: as f32 for f32 and the half types (rounded to nearest as they are stored), u32 for
+/// u32, u8 and bool (0 or 1), i32, i64 or f64. A kernel that uses these functions is one text for dtypes of
+/// all sizes. Elements of 4 and 8 bytes are also `x[i]`, an `array` of the same types. Smaller ones share
+/// words, and the functions alone read and write them; for these, `merge_x`, `unpack_…` and `pack_…` are
+/// names of the backend, too. A buffer's name does not end in an underscore.
+///
+/// Workgroups of one dispatch may run as several, so they must not wait for each other. Of a software
+/// adapter, which runs a kernel on the host's processor, barriers are slow.
 ///
 /// ```
 /// use backend_wgpu::WgslKernel;
@@ -315,7 +324,7 @@ fn dispatch<'a>(
         if d.bindings.iter().any(|bound| bound.resource == buffer.resource) {
             return Err(Error::invalid(op, format!("a stage of its WGSL program binds {name:?} twice")));
         }
-        d.bind(own.as_str(), storage_type(buffer.dtype), write, buffer.resource);
+        d.bind(own.as_str(), Elements::of(buffer.dtype), write, buffer.resource);
     }
     d.code.kernel(stage.invocations, &stage.source);
     d.foreign = true;

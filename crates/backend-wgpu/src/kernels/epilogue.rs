@@ -12,9 +12,10 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::{FIELDS, storage_size, storage_type},
+        dtypes::{FIELDS, is_packed, loaded, storage_size},
         formulas,
         index::Space,
+        storage::Elements,
         wgsl::Code,
     },
     kernels::map::{self, Aliases},
@@ -43,44 +44,63 @@ impl Store {
                 finish(&map, sums, program, d);
                 Ok(Store { outputs, has_program: true })
             }
-            _ => {
-                let stored = if sums == DType::U8 { "x & 255u".into() } else { formulas::store(sums, "x") };
-                d.code.expression("store", &[("x", "T")], "T", stored);
-                Ok(Store { outputs, has_program: false })
-            }
+            _ => Ok(Store { outputs, has_program: false }),
         }
     }
 
     /// Binds the outputs, in vectors of four if `vectors`.
     pub(crate) fn bind(&self, vectors: bool, d: &mut Dispatch) {
         for (o, (&dtype, name)) in self.outputs.iter().zip(OUTPUTS).enumerate() {
-            d.bind(name, element(dtype, vectors), true, Resource::Output(o));
+            d.bind(name, Elements::of(dtype).in_fours(vectors), true, Resource::Output(o));
         }
     }
 
     /// Whether outputs can be written in vectors of four.
     pub(crate) fn takes_vectors(&self) -> bool {
-        self.outputs.iter().all(|&dtype| storage_size(dtype) == 4)
+        self.outputs.iter().all(|&dtype| storage_size(dtype) <= 4)
+    }
+
+    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, as many of them as there are
+    /// columns from `column` on.
+    pub(crate) fn up_to_four(&self, at: &str, column: &str, x: &str, c: &mut Code) {
+        if !self.outputs.iter().any(|&dtype| is_packed(dtype)) {
+            for (e, field) in FIELDS.iter().enumerate() {
+                c.when(format_args!("{column} + {e}u < params.n"), |c| {
+                    self.one(&format!("{at} + {e}u"), &format!("{x}.{field}"), c);
+                });
+            }
+            return;
+        }
+        c.when(format_args!("{column} < params.n"), |c| {
+            self.stored(at, x, c, |name, four| {
+                format!("store_some_{name}({at}, {four}, params.n - ({column}));")
+            });
+        });
     }
 
     /// Stores the result `x` at flat position `at`, a name or a constant expression.
-    pub(crate) fn one(&self, at: &str, x: &str, c: &mut Code) {
+    fn one(&self, at: &str, x: &str, c: &mut Code) {
         if !self.has_program {
-            return c.set(format_args!("output[{at}]"), format_args!("store({x})"));
+            return c.line(format_args!("store_output({at}, {x});"));
         }
         c.block("", |c| {
             c.bind("y", format_args!("finish({at}, {x})"));
             for (name, field) in self.fields() {
-                c.set(format_args!("{name}[{at}]"), format_args!("y{field}"));
+                c.line(format_args!("store_{name}({at}, y{field});"));
             }
         });
     }
 
     /// Stores the vector `x` of results at flat positions `at` to `at + 3`, which are whole vectors of the outputs.
     pub(crate) fn four(&self, at: &str, x: &str, c: &mut Code) {
+        self.stored(at, x, c, |name, four| format!("store4_{name}({at}, {four});"));
+    }
+
+    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, by a statement with the name and
+    /// the elements of each output.
+    fn stored(&self, at: &str, x: &str, c: &mut Code, statement: impl Fn(&str, &str) -> String) {
         if !self.has_program {
-            let four = FIELDS.map(|field| format!("store({x}.{field})"));
-            return c.set(format_args!("output[({at}) >> 2u]"), format_args!("vec4<T>({})", four.join(", ")));
+            return c.line(statement("output", x));
         }
         c.block("", |c| {
             for (e, field) in FIELDS.iter().enumerate() {
@@ -88,7 +108,7 @@ impl Store {
             }
             for ((name, field), &dtype) in self.fields().zip(&self.outputs) {
                 let four = [0, 1, 2, 3].map(|e| format!("y{e}{field}")).join(", ");
-                c.set(format_args!("{name}[({at}) >> 2u]"), format_args!("{}({four})", element(dtype, true)));
+                c.line(statement(name, &format!("vec4<{}>({four})", loaded(dtype))));
             }
         });
     }
@@ -110,10 +130,7 @@ fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     let flat = tensor_core::Shape::from(merged.shape.as_slice()).contiguous_strides();
     let mut coordinates = false;
     // Nothing of the sum's making is known to a compiler that sees what is made of it.
-    let mut list = match sums {
-        DType::U8 => String::from("x & 255u"),
-        _ => formulas::opaque(sums, "x"),
-    };
+    let mut list = formulas::opaque(sums, "x");
     for (k, (layout, strides)) in layouts.iter().zip(&merged.strides).enumerate() {
         d.params.size(format!("eo{k}"), layout.offset());
         let at = if strides.iter().all(|&s| s == 0) {
@@ -124,11 +141,11 @@ fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
             coordinates = true;
             format!("params.eo{k}{}", space.offset(&format!("t{k}"), strides, &mut d.params))
         };
-        d.bind(format!("more{k}"), element(program.inputs[k + 1], false), false, Resource::Input(k + 2));
-        list.push_str(&format!(", more{k}[{at}]"));
+        d.bind(format!("more{k}"), Elements::of(program.inputs[k + 1]), false, Resource::Input(k + 2));
+        list.push_str(&format!(", load_more{k}({at})"));
     }
     let result = match program.outputs[..] {
-        [_] => storage_type(program.output_dtype(0)),
+        [_] => loaded(program.output_dtype(0)),
         _ => "Results",
     };
     d.code.function("finish", &[("i", "u32"), ("x", "T")], result, |c| {
@@ -139,17 +156,10 @@ fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     });
 }
 
-/// The WGSL type of a buffer's elements, in vectors of four or not.
-fn element(dtype: DType, vector: bool) -> String {
-    let t = storage_type(dtype);
-    if vector { format!("vec4<{t}>") } else { t.into() }
-}
-
-/// The sums of a contraction alone, half types as f32: only the rounding at the end is left out.
+/// The sums of a contraction alone, those of half types as f32: only the rounding at the end is left out.
 pub(crate) fn sums(kernel: &Kernel) -> Kernel {
     let mut sums = kernel.without_epilogue();
-    let stored = kernel.operands[0].dtype.compute();
-    sums.operands.iter_mut().for_each(|operand| operand.dtype = stored);
+    let stored = kernel.operands[0].dtype.register();
     sums.outputs.iter_mut().for_each(|output| output.dtype = stored);
     sums
 }
@@ -159,8 +169,13 @@ pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities
     let Some(map) = kernel.epilogue_map() else { return Ok(Vec::new()) };
     let Body::Map(program) = &map.body else { return Ok(Vec::new()) };
     let aliases = Aliases::from_elem(None, map.operands.len());
+    // Those of half types are f32 until the end.
+    let dtype = kernel.operands[0].dtype;
     let mut made: Dispatches = map::dispatches(&map, program, &aliases, 0, capabilities)?;
     for binding in made.bindings() {
+        if binding.resource == Resource::Input(0) && dtype.register() != dtype {
+            binding.elements.unpack();
+        }
         binding.resource = match binding.resource {
             Resource::Input(0) => from,
             Resource::Input(k) => Resource::Input(k + 1),

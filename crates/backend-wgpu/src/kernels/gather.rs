@@ -6,11 +6,12 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Resource},
-        dtypes::{storage_size, storage_type},
+        dtypes::{per_word, storage_size},
         index,
+        storage::Elements,
     },
     kernels::{
-        by_index::{Along, fours, index_functions, off_axis},
+        by_index::{Along, index_functions, multiples, off_axis},
         copy,
     },
 };
@@ -31,34 +32,48 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
         strides[0].pop();
         (run, run_stride) = (n, strides[1].pop().unwrap_or(0));
     }
-    let vectors = storage_size(dtype) == 4
-        && run_stride == 1
-        && fours(&[run as isize, axis_stride, offset as isize])
-        && fours(&strides[1]);
+    // Runs of whole words, of several elements each or of one, and then of fours of these.
+    let per_word = per_word(dtype);
+    let mut divide = |by: usize| {
+        let whole =
+            multiples(by, &[run as isize, axis_stride, offset as isize]) && multiples(by, &strides[1]);
+        let fits = by > 1 && run_stride == 1 && whole;
+        if fits {
+            (run, offset, axis_stride) = (run / by, offset / by, axis_stride / by as isize);
+            strides[1].iter_mut().for_each(|s| *s /= by as isize);
+        }
+        fits
+    };
+    let whole_words = divide(per_word) || per_word == 1;
     let word = match storage_size(dtype) {
         8 => "vec2<u32>",
-        _ if vectors => "vec4<u32>",
+        _ if whole_words && divide(4) => "vec4<u32>",
         _ => "u32",
     };
-    if vectors {
-        (run, offset, axis_stride) = (run / 4, offset / 4, axis_stride / 4);
-        strides[1].iter_mut().for_each(|s| *s /= 4);
-    }
+    let elements = || if whole_words { Elements::from(word) } else { Elements::bits(dtype) };
     let mut d = Dispatch::new("gather");
-    copy::in_runs(shape.iter().product(), run, STEP, &mut d, capabilities);
+    let runs = shape.iter().product::<usize>();
+    if whole_words {
+        copy::in_runs(runs, run, STEP, &mut d, capabilities);
+    } else {
+        d.params.size("total", runs * run);
+        d.params.size("run", run);
+        d.workgroups = (runs * run).div_ceil(256 * 4);
+        d.work = 256 * 4;
+    }
     d.params.stride("run_stride", run_stride);
     d.params.size("start", along.start);
     d.params.size("count", input.shape()[axis]);
     d.params.size("size", along.size);
     d.params.stride("axis_stride", axis_stride);
-    d.bind("input", word, false, Resource::Input(0));
-    d.bind("index", storage_type(index_dtype), false, Resource::Input(1));
-    d.bind("output", word, true, Resource::Output(0));
+    d.bind("input", elements(), false, Resource::Input(0));
+    d.bind("index", Elements::of(index_dtype), false, Resource::Input(1));
+    d.bind("output", elements().in_fours(!whole_words), true, Resource::Output(0));
     d.code.line(format_args!("alias Word = {word};"));
     index_functions(index_dtype, &mut d);
     let operands = [(&strides[0][..], index.offset()), (&strides[1][..], offset)];
     d.code.append(&index::places(&shape, &operands, &mut d.params));
-    d.code.kernel(256, taper_shaders::GATHER);
+    d.code.kernel(256, if whole_words { taper_shaders::GATHER } else { taper_shaders::GATHER_FOUR });
     d
 }
 

@@ -1,4 +1,5 @@
-//! Fused elementwise kernels: an invocation for each element, or for four where every operand allows vectors.
+//! Fused elementwise kernels: an invocation for each element; or for four, where every operand allows
+//! vectors, and where elements of an output share words, so that an invocation owns those that it writes.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -10,9 +11,10 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Params, Resource},
-        dtypes::{FIELDS, storage_size, storage_type},
+        dtypes::{FIELDS, is_packed, loaded, storage_size},
         formulas,
         index::Space,
+        storage::Elements,
         wgsl::Code,
     },
     kernels::copy,
@@ -21,11 +23,22 @@ use crate::{
 /// For each input, the output whose buffer it shares, if any.
 pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
 
-/// How an invocation reads an input: by an expression of its place, and in vectors of four or not.
+/// How an invocation reads an input: from where, and how one of its elements is named.
 struct Load {
     buffer: String,
     at: String,
-    vector: bool,
+    reach: Reach,
+}
+
+/// The elements that an invocation of several neighbouring positions reads of an input.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Reach {
+    /// One element for all.
+    One,
+    /// Four elements at once.
+    Four,
+    /// An element for each, at equal distances.
+    Strided,
 }
 
 /// The dispatch of a map. `aliases` says which inputs live in an output's buffer; `first` is the flat index of its first
@@ -52,83 +65,129 @@ pub(crate) fn dispatches(
     let (shape, strides) = (&merged.shape, &merged.strides);
     let inner = shape.last().copied().unwrap_or(1);
     let outputs: Vec<DType> = (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
-    let vectors = numel >= 4
-        && program.inputs.iter().chain(&outputs).all(|&d| storage_size(d) == 4)
-        && (shape.len() <= 1 || inner % 4 == 0)
-        && operands.iter().zip(strides).all(|(layout, s)| match s.split_last() {
-            None | Some((0, _)) => true,
-            Some((1, rest)) => layout.offset() % 4 == 0 && rest.iter().all(|s| s % 4 == 0),
-            _ => false,
-        });
-    let unit: usize = if vectors { 4 } else { 1 };
-    // The index space in units; the innermost axis counts vectors.
+    let packs = outputs.iter().any(|&dtype| is_packed(dtype));
+    // Whether four positions from a multiple of four on are neighbours along the last axis.
+    let in_fours = shape.len() <= 1 || inner % 4 == 0;
+    let reach = |k: usize| match strides[k].split_last() {
+        None | Some((0, _)) => Reach::One,
+        Some((1, rest))
+            if storage_size(program.inputs[k]) <= 4
+                && operands[k].offset().is_multiple_of(4)
+                && rest.iter().all(|s| s % 4 == 0) =>
+        {
+            Reach::Four
+        }
+        _ => Reach::Strided,
+    };
+    let vectors = in_fours
+        && numel >= 4
+        && program.inputs.iter().chain(&outputs).all(|&d| storage_size(d) <= 4)
+        && (0..operands.len()).all(|k| reach(k) != Reach::Strided);
+    let unit: usize = if vectors || packs { 4 } else { 1 };
+    // The index space in units; where these may go from one row to the next, by positions.
     let mut space_shape = shape.clone();
-    if let Some(last) = space_shape.last_mut() {
+    if let Some(last) = space_shape.last_mut().filter(|_| in_fours) {
         *last = last.div_ceil(unit);
     }
-    let total = space_shape.iter().product::<usize>();
+    let total = numel.div_ceil(unit);
 
     let mut d = Dispatch::new("map");
     d.params.size("total", total);
+    if packs {
+        d.params.size("numel", numel);
+    }
     if first > 0 {
         d.params.size("first", first);
     }
     d.code.append(&formulas::function(program, false, &mut d.params, capabilities)?);
     let space = Space::new("d", &space_shape, &mut d.params);
     let contiguous = tensor_core::Shape::from(shape.as_slice()).contiguous_strides();
+    let across = if in_fours { unit } else { 1 };
     let mut loads = Vec::new();
     let mut coordinates = false;
     for (k, (layout, s)) in operands.iter().zip(strides).enumerate() {
-        let vector = vectors && s.last().is_some_and(|&s| s != 0);
-        let scale = if vector { 4 } else { 1 };
-        d.params.size(format!("o{k}"), layout.offset() / scale);
+        let reach = if unit == 1 { Reach::One } else { reach(k) };
+        d.params.size(format!("o{k}"), layout.offset());
         let at = if s.iter().all(|&s| s == 0) {
             format!("params.o{k}")
         } else if s[..] == contiguous[..] {
-            format!("params.o{k} + u")
+            if across == 1 { format!("params.o{k} + u") } else { format!("params.o{k} + u * 4u") }
         } else {
             coordinates = true;
-            let mut per_unit: SmallVec<[isize; 8]> =
-                s.iter().map(|&s| if vector { s / 4 } else { s }).collect();
-            if let (true, Some(last)) = (vector, per_unit.last_mut()) {
-                *last = 1;
-            }
+            let mut per_unit: SmallVec<[isize; 8]> = s.iter().copied().collect();
+            per_unit.iter_mut().rev().take(1).for_each(|last| *last *= across as isize);
             format!("params.o{k}{}", space.offset(&format!("t{k}"), &per_unit, &mut d.params))
         };
+        if reach == Reach::Strided && in_fours {
+            d.params.stride(format!("apart{k}"), s.last().copied().unwrap_or(0));
+        }
         let buffer = match aliases.get(k).copied().flatten() {
             Some(o) => format!("out{o}"),
             None => {
-                d.bind(format!("in{k}"), element(program.inputs[k], vector), false, Resource::Input(k));
+                let elements = Elements::of(program.inputs[k]).in_fours(in_fours && reach == Reach::Four);
+                d.bind(format!("in{k}"), elements, false, Resource::Input(k));
                 format!("in{k}")
             }
         };
-        loads.push(Load { buffer, at, vector });
+        loads.push(Load { buffer, at, reach });
     }
     for (o, &dtype) in outputs.iter().enumerate() {
-        d.bind(format!("out{o}"), element(dtype, vectors), true, Resource::Output(o));
+        let elements = Elements::of(dtype).in_fours(unit == 4 && storage_size(dtype) <= 4);
+        d.bind(format!("out{o}"), elements, true, Resource::Output(o));
     }
-    let squares = strided_axis(shape, strides).filter(|_| !vectors);
+    let squares = strided_axis(shape, strides).filter(|_| !vectors && (in_fours || unit == 1));
     d.workgroups = match squares {
-        Some(axis) => squares_along(shape, axis, &mut d.params),
+        Some(axis) => squares_along(&space_shape, axis, &mut d.params),
         None => total.div_ceil(256),
     };
+    let from = if first == 0 { "" } else { "params.first + " };
+    let (ordered, unravel) =
+        (in_fours || unit == 1, if coordinates { space.unravel("u") } else { String::new() });
+    if !ordered {
+        // Each of four positions by itself.
+        let result = match outputs[..] {
+            [dtype] => loaded(dtype),
+            _ => "Results",
+        };
+        d.code.function("at_position", &[("u", "u32")], result, |c| {
+            c.append(&unravel);
+            let list: String =
+                loads.iter().map(|Load { buffer, at, .. }| format!(", load_{buffer}({at})")).collect();
+            c.line(format_args!("return program({from}u{list});"));
+        });
+    }
     d.code.entry(256, |c| {
         match squares {
             Some(_) => in_squares(c),
             None => c.bind("u", "workgroup_index * 256u + local_index"),
         }
         c.return_if("u >= params.total");
-        if coordinates {
-            c.append(&space.unravel("u"));
+        if ordered {
+            c.append(&unravel);
+            for (k, Load { buffer, at, reach }) in loads.iter().enumerate() {
+                match reach {
+                    Reach::One => c.bind(format_args!("v{k}"), format_args!("load_{buffer}({at})")),
+                    Reach::Four => c.bind(format_args!("v{k}"), format_args!("load4_{buffer}({at})")),
+                    Reach::Strided => {
+                        c.bind(format_args!("at{k}"), at);
+                        for e in 0..unit {
+                            let place = format!("at{k} + {e}u * params.apart{k}");
+                            c.bind(format_args!("v{k}_{e}"), format_args!("load_{buffer}({place})"));
+                        }
+                    }
+                }
+            }
         }
-        for (k, Load { buffer, at, .. }) in loads.iter().enumerate() {
-            c.bind(format_args!("v{k}"), format_args!("{buffer}[{at}]"));
-        }
-        let from = if first == 0 { "" } else { "params.first + " };
         for (e, field) in FIELDS.iter().enumerate().take(unit) {
-            let value = |(k, load): (usize, &Load)| match load.vector {
-                true => format!(", v{k}.{field}"),
-                false => format!(", v{k}"),
+            if !ordered {
+                let place = format!("min(u * 4u + {e}u, params.numel - 1u)");
+                c.bind(format_args!("y{e}"), format_args!("at_position({place})"));
+                continue;
+            }
+            let value = |(k, load): (usize, &Load)| match load.reach {
+                Reach::One => format!(", v{k}"),
+                Reach::Four => format!(", v{k}.{field}"),
+                Reach::Strided => format!(", v{k}_{e}"),
             };
             let list: String = loads.iter().enumerate().map(value).collect();
             let i = if unit == 1 { format!("{from}u") } else { format!("{from}u * 4u + {e}u") };
@@ -136,20 +195,20 @@ pub(crate) fn dispatches(
         }
         for (o, &dtype) in outputs.iter().enumerate() {
             let field = if outputs.len() > 1 { format!(".o{o}") } else { String::new() };
-            let all: Vec<String> = (0..unit).map(|e| format!("y{e}{field}")).collect();
-            let stored =
-                if vectors { format!("{}({})", element(dtype, true), all.join(", ")) } else { all.join("") };
-            c.set(format_args!("out{o}[u]"), stored);
+            if unit == 1 {
+                c.line(format_args!("store_out{o}(u, y0{field});"));
+                continue;
+            }
+            let all = [0, 1, 2, 3].map(|e| format!("y{e}{field}")).join(", ");
+            let four = format!("vec4<{}>({all})", loaded(dtype));
+            c.line(match packs {
+                true => format!("store_first_out{o}(u * 4u, {four}, params.numel - u * 4u);"),
+                false => format!("store4_out{o}(u * 4u, {four});"),
+            });
         }
     });
     d.work = 256 * unit * program.instrs.len().max(1);
     Ok(d.into())
-}
-
-/// The WGSL type of a buffer's elements, in vectors of four or not.
-fn element(dtype: DType, vector: bool) -> String {
-    let t = storage_type(dtype);
-    if vector { format!("vec4<{t}>") } else { t.into() }
 }
 
 /// The side of the square of positions that a workgroup takes where an input lies across the output.

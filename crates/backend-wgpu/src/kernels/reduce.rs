@@ -11,9 +11,10 @@ use tensor_core::{
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Params, Resource},
-    dtypes::{FIELDS, storage_size, storage_type, value},
+    dtypes::{FIELDS, loaded, storage_size, value},
     formulas,
     index::Space,
+    storage::Elements,
     wgsl::Code,
 };
 
@@ -93,12 +94,12 @@ pub(crate) struct Reduce<'a> {
 
 /// The dispatches of a reduction.
 pub(crate) fn dispatches(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
-    in_dispatches(reduce, reduce.program.output_dtype(0), reduce.mean_over(), capabilities)
+    in_dispatches(reduce, reduce.kernel.outputs[0].dtype, reduce.mean_over(), capabilities)
 }
 
 /// A part of a reduction, not rounded and not divided; [`join`] brings the parts together.
 pub(crate) fn part(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
-    in_dispatches(reduce, reduce.program.output_dtype(0).compute(), None, capabilities)
+    in_dispatches(reduce, reduce.program.output_dtype(0).register(), None, capabilities)
 }
 
 /// What makes `results` of the dtype from `parts` of each, which lie in `from`, `pitch` elements from one to the next; divided by
@@ -111,7 +112,7 @@ pub(crate) fn join(
     from: Resource,
     capabilities: &Capabilities,
 ) -> Result<Dispatch> {
-    let identity = load(dtype.compute());
+    let identity = load(dtype.register());
     let reduction = Reduction {
         op,
         program: &identity,
@@ -186,7 +187,7 @@ fn in_dispatches(
     if splits == 1 {
         return Ok(reduction.dispatch(capabilities)?.into());
     }
-    reduction.stored = dtype.compute();
+    reduction.stored = dtype.register();
     reduction.divide = None;
     reduction.output = Resource::Temporary(0);
     let first = reduction.dispatch(capabilities)?;
@@ -216,7 +217,7 @@ pub(crate) fn loop_steps(rounds: usize) -> usize {
 impl Reduction<'_> {
     /// Vectors, where all operands have them along the same axis.
     fn vectors(&self) -> Vectors {
-        if !self.program.inputs.iter().chain([&self.stored]).all(|&d| storage_size(d) == 4) {
+        if !self.program.inputs.iter().chain([&self.stored]).all(|&d| storage_size(d) <= 4) {
             return Vectors::None;
         }
         let fours = |s: &[isize]| s.iter().all(|s| s.unsigned_abs().is_multiple_of(4));
@@ -281,21 +282,15 @@ impl Reduction<'_> {
                 Vectors::Kept => self.kept.last(k) != 0,
                 Vectors::Reduced => self.reduced.last(k) != 0,
             };
-            let t = storage_type(program.inputs[k]);
-            let (element, at) = if vector {
-                (format!("vec4<{t}>"), format!("(base{k}{sum}) / 4u"))
-            } else {
-                (t.to_string(), format!("base{k}{sum}"))
-            };
-            d.bind(format!("in{k}"), element, false, Resource::Input(k));
-            loads.bind(format_args!("x{k}"), format_args!("in{k}[{at}]"));
+            let load = if vector { "load4" } else { "load" };
+            let input = Elements::of(program.inputs[k]).in_fours(vector);
+            d.bind(format!("in{k}"), input, false, Resource::Input(k));
+            loads.bind(format_args!("x{k}"), format_args!("{load}_in{k}(base{k}{sum})"));
             for (list, field) in elements.iter_mut().zip(FIELDS) {
                 list.push_str(&if vector { format!(", x{k}.{field}") } else { format!(", x{k}") });
             }
         }
-        let t = storage_type(self.stored);
-        let element = if made > 1 { format!("vec4<{t}>") } else { t.into() };
-        d.bind("output", element.as_str(), true, self.output);
+        d.bind("output", Elements::of(self.stored).in_fours(made > 1), true, self.output);
         let finished: Vec<String> =
             names.iter().map(|name| self.finished(name, dtype, &mut d.params)).collect();
 
@@ -330,9 +325,13 @@ impl Reduction<'_> {
             if self.tree {
                 tree(c);
             }
-            let stored =
-                if made > 1 { format!("{element}({})", finished.join(", ")) } else { finished[0].clone() };
-            c.set("output[g]", stored);
+            c.line(match made {
+                1 => format!("store_output(g, {});", finished[0]),
+                _ => {
+                    let four = format!("vec4<{}>({})", loaded(self.stored), finished.join(", "));
+                    format!("store4_output(g * 4u, {four});")
+                }
+            });
         });
         d.work = chunk.max(1) * program.instrs.len() * made * if self.tree { 1 } else { 64 };
         d.workgroups = if self.tree { total } else { total.div_ceil(64) };

@@ -15,9 +15,10 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::{storage_size, storage_type, value},
+        dtypes::{is_packed, loaded, storage_size, value},
         formulas,
         index::Space,
+        storage::Elements,
         wgsl::Code,
     },
     kernels::reduce::{Fold, loop_steps, mean},
@@ -67,6 +68,7 @@ pub(crate) fn dispatches(
     }
     let by_row = Space::new("d", &across.shape, &mut d.params);
     let in_row = Space::new("e", &along.shape, &mut d.params);
+    let in_fours = length.is_multiple_of(4);
     let mut bases = Code::default();
     let mut steps = Vec::new();
     for (k, operand) in kernel.operands.iter().enumerate() {
@@ -74,14 +76,16 @@ pub(crate) fn dispatches(
         let base = by_row.offset(&format!("t{k}"), &across.strides[k], &mut d.params);
         bases.bind(format_args!("base{k}"), format_args!("params.o{k}{base}"));
         steps.push(in_row.offset(&format!("t{k}"), &along.strides[k], &mut d.params));
-        d.bind(format!("in{k}"), storage_type(program.inputs[k]), false, Resource::Input(k));
+        d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
     }
     for o in 0..program.outputs.len() {
-        d.bind(format!("out{o}"), storage_type(program.output_dtype(o)), true, Resource::Output(o));
+        let dtype = program.output_dtype(o);
+        let elements = Elements::of(dtype).in_fours(in_fours && is_packed(dtype));
+        d.bind(format!("out{o}"), elements, true, Resource::Output(o));
     }
     let code = RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is no row kernel"))?;
     let (unravel, later) = (in_row.unravel("j"), first > 0);
-    let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later };
+    let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later, in_fours };
     let phases = writer.write(length, &mut d)?;
 
     d.code.entry(if direct { APART } else { SHARED }, |c| {
@@ -125,6 +129,8 @@ struct Writer<'a> {
     unravel: String,
     /// Whether flat positions start at a parameter.
     later: bool,
+    /// Whether rows begin at multiples of four of an output.
+    in_fours: bool,
 }
 
 impl Writer<'_> {
@@ -192,17 +198,18 @@ impl Writer<'_> {
             if let Instr::Load(k) = instr
                 && !loaded.contains(&k)
             {
-                c.bind(format_args!("x{k}"), format_args!("in{k}[base{k}]"));
+                c.bind(format_args!("x{k}"), format_args!("load_in{k}(base{k})"));
                 loaded.push(k);
             }
             formulas::statement(self.program, n, self.capabilities, c)?;
         }
         for (o, r) in self.rows.due(phase, true) {
             let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
+            let stored = format!("store_out{o}(row, {stored});");
             if self.direct {
-                c.set(format_args!("out{o}[row]"), stored);
+                c.line(stored);
             } else {
-                c.when("l == 0u && own < params.rows", |c| c.set(format_args!("out{o}[row]"), stored));
+                c.when("l == 0u && own < params.rows", |c| c.line(stored));
             }
         }
         Ok(())
@@ -216,32 +223,71 @@ impl Writer<'_> {
         if wanted.is_empty() && due.is_empty() {
             return Ok(());
         }
-        let needed = self.rows.computed(phase);
-        let mut result = Ok(());
-        let from_to = if self.direct { ["0u", "end", "1u"] } else { ["l", "end", "params.lanes"] };
         let all: Vec<&Fold> = wanted.iter().map(|(fold, _)| *fold).collect();
-        Fold::accumulate(&all, "j", from_to, c, |c| {
-            c.append(&self.unravel);
-            c.bind("i", if self.later { "params.first + at + j" } else { "at + j" });
-            let mut loaded = Vec::new();
-            for n in (0..needed.len()).filter(|&n| needed[n]) {
-                if let Instr::Load(k) = self.program.instrs[n]
-                    && !loaded.contains(&k)
-                {
-                    let step = &self.steps[k as usize];
-                    c.bind(format_args!("x{k}"), format_args!("in{k}[base{k}{step}]"));
-                    loaded.push(k);
-                }
-                let written = formulas::statement(self.program, n, self.capabilities, c);
-                result = std::mem::replace(&mut result, Ok(())).and(written);
+        let mut result = Ok(());
+        if !due.iter().any(|&(o, _)| is_packed(self.program.output_dtype(o))) {
+            let from_to = if self.direct { ["0u", "end", "1u"] } else { ["l", "end", "params.lanes"] };
+            Fold::accumulate(&all, "j", from_to, c, |c| result = self.position(phase, &wanted, &due, c));
+            return result;
+        }
+        // Four neighbours are one invocation's, from one multiple of four of the output to the next, and are
+        // stored together.
+        let (before, limit) = (format!("before{phase}"), format!("limit{phase}"));
+        c.bind(&before, "at & 3u");
+        c.bind(&limit, format_args!("select(0u, end + {before}, end > 0u)"));
+        let from_to =
+            if self.direct { ["0u", &limit, "4u"] } else { ["l * 4u", &limit, "params.lanes * 4u"] };
+        Fold::accumulate(&all, "group", from_to, c, |c| {
+            c.bind("begin", format_args!("max(group, {before}) - {before}"));
+            c.bind("stop", format_args!("min(group + 4u - {before}, end)"));
+            let packed = || due.iter().filter(|&&(o, _)| is_packed(self.program.output_dtype(o)));
+            for &(o, _) in packed() {
+                let t = loaded(self.program.output_dtype(o));
+                c.var(format_args!("four{o}"), format_args!("vec4<{t}>()"));
             }
-            for &(o, r) in &due {
-                let stored = formulas::store(self.program.output_dtype(o), &format!("r{r}"));
-                c.set(format_args!("out{o}[at + j]"), stored);
+            c.count("j", ["begin", "stop", "1u"], |c| result = self.position(phase, &wanted, &due, c));
+            for &(o, _) in packed() {
+                c.line(match self.in_fours {
+                    true => format!("store4_out{o}(at + begin, four{o});"),
+                    false => format!("store_some_out{o}(at + begin, four{o}, stop - begin);"),
+                });
             }
-            wanted.iter().for_each(|(fold, a)| fold.add(&format!("r{a}"), c));
         });
         result
+    }
+
+    /// The work at position `j` of the row: values for the folds, and outputs, packed ones to `four<o>`.
+    fn position(
+        &self,
+        phase: usize,
+        wanted: &[(&Fold, Reg)],
+        due: &[(usize, Reg)],
+        c: &mut Code,
+    ) -> Result<()> {
+        let needed = self.rows.computed(phase);
+        c.append(&self.unravel);
+        c.bind("i", if self.later { "params.first + at + j" } else { "at + j" });
+        let mut loaded = Vec::new();
+        for n in (0..needed.len()).filter(|&n| needed[n]) {
+            if let Instr::Load(k) = self.program.instrs[n]
+                && !loaded.contains(&k)
+            {
+                let step = &self.steps[k as usize];
+                c.bind(format_args!("x{k}"), format_args!("load_in{k}(base{k}{step})"));
+                loaded.push(k);
+            }
+            formulas::statement(self.program, n, self.capabilities, c)?;
+        }
+        for &(o, r) in due {
+            let dtype = self.program.output_dtype(o);
+            let stored = formulas::store(dtype, &format!("r{r}"));
+            match is_packed(dtype) {
+                true => c.set(format_args!("four{o}[j - begin]"), stored),
+                false => c.line(format_args!("store_out{o}(at + j, {stored});")),
+            }
+        }
+        wanted.iter().for_each(|(fold, a)| fold.add(&format!("r{a}"), c));
+        Ok(())
     }
 }
 

@@ -9,8 +9,9 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::storage_type,
+        dtypes::{is_packed, loaded},
         formulas, index,
+        storage::Elements,
     },
     kernels::by_index::{Along, fours, index_functions, off_axis},
 };
@@ -18,74 +19,57 @@ use crate::{
 /// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep every core busy.
 const LINES: usize = 32;
 
-/// The dispatches of a scatter to the part of the result that the kernel has, whose base is in the output already.
+/// The dispatches of a scatter to the part of the result that the kernel has, whose base is in the output
+/// already. Sums of half types are rounded once, so that the output of one that goes by lines must be of
+/// f32: see [`goes_by_line`].
 pub(crate) fn dispatches(
     kernel: &Kernel,
     op: ScatterOp,
     along: Along,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    let mut made = more(kernel, op, along, capabilities)?;
-    made.list.extend(round(kernel, op));
-    Ok(made)
-}
-
-/// The steps of a scatter that change the output; sums are not rounded.
-pub(crate) fn more(
-    kernel: &Kernel,
-    op: ScatterOp,
-    along: Along,
-    capabilities: &Capabilities,
-) -> Result<Dispatches> {
-    let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
+    let dtype = kernel.outputs[0].dtype;
     let Some(binary) = op.binary() else { return Ok(replace(kernel, along)) };
-    let (out_shape, src_shape) = (&kernel.space, kernel.operands[2].layout.shape());
-    let length = src_shape[axis];
-    let lines = src_shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).product::<usize>();
     let Some(one) = formulas::binary(binary, dtype, "a", "b").filter(|_| dtype != DType::Bool) else {
         return Err(capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));
     };
-    if lines * length == 0 {
+    if kernel.operands[2].layout.numel() == 0 {
         return Ok(Dispatches::default());
     }
-    // What the slowest invocation does in each form. Those that keep a software adapter busy run a few at a time.
-    let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
-    let each_element = out_shape.numel().div_ceil(busy) * length;
-    let each_line = lines.div_ceil(busy) * length;
-    // With no output to own, only the lines still look at every index, and tell of it: each is out of range.
-    let nowhere = out_shape.numel() == 0;
-    Ok(Dispatches::from(if nowhere || each_line.saturating_mul(2) < each_element {
-        by_line(kernel, op, along, lines, &one)
+    Ok(Dispatches::from(if goes_by_line(kernel, along.axis, capabilities) {
+        by_line(kernel, op, along, &one)
     } else {
         by_element(kernel, op, along, &one)
     }))
 }
 
-/// The last step of a scatter of a half type: sums are rounded when all is added, and not after every addition.
-pub(crate) fn round(kernel: &Kernel, op: ScatterOp) -> Option<Dispatch> {
-    let (dtype, total) = (kernel.outputs[0].dtype, kernel.space.numel());
-    if op == ScatterOp::Replace
-        || dtype.compute() == dtype
-        || total == 0
-        || kernel.operands[2].layout.numel() == 0
-    {
-        return None;
-    }
-    let mut d = Dispatch::new("scatter_round");
-    d.params.size("total", total);
-    d.bind("output", storage_type(dtype), true, Resource::Output(0));
-    d.code.entry(256, |c| {
-        c.bind("i", "workgroup_index * 256u + local_index");
-        c.return_if("i >= params.total");
-        c.set("output[i]", formulas::store(dtype, "output[i]"));
-    });
-    d.workgroups = total.div_ceil(256);
-    d.work = 256;
-    Some(d)
+/// Whether a scatter that adds is made line by line along the axis, each addition in memory, and not element
+/// by element of the output.
+pub(crate) fn goes_by_line(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> bool {
+    let length = kernel.operands[2].layout.shape()[axis];
+    // The work of the slowest invocation in each form. Those that keep a software adapter busy run a few at
+    // a time.
+    let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
+    let each_element = kernel.space.numel().div_ceil(busy) * length;
+    let each_line = lines(kernel, axis).div_ceil(busy) * length;
+    // If the output is empty, the lines still look at every index, and report it: each is out of range.
+    kernel.space.numel() == 0 || each_line.saturating_mul(2) < each_element
+}
+
+/// How many lines along the axis the source has.
+fn lines(kernel: &Kernel, axis: usize) -> usize {
+    let shape = kernel.operands[2].layout.shape();
+    shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).product()
 }
 
 /// What both forms of a scatter begin with: the dispatch, with functions to read an index and to make one of two.
-fn parts(kernel: &Kernel, op: ScatterOp, along: Along, element: &str, one: &str) -> Dispatch {
+fn parts(
+    kernel: &Kernel,
+    op: ScatterOp,
+    along: Along,
+    [src_elements, output_elements]: [Elements; 2],
+    [element, one]: [&str; 2],
+) -> Dispatch {
     let (axis, index_dtype) = (along.axis, kernel.operands[1].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     let mut d = Dispatch::new(op.name());
@@ -93,13 +77,27 @@ fn parts(kernel: &Kernel, op: ScatterOp, along: Along, element: &str, one: &str)
     d.params.size("size", along.size);
     d.params.size("length", src.shape()[axis]);
     d.params.stride("index_stride", index.strides()[axis]);
-    d.bind("index", storage_type(index_dtype), false, Resource::Input(1));
-    d.bind("src", element, false, Resource::Input(2));
-    d.bind("output", element, true, Resource::Output(0));
+    d.bind("index", Elements::of(index_dtype), false, Resource::Input(1));
+    d.bind("src", src_elements, false, Resource::Input(2));
+    d.bind("output", output_elements, true, Resource::Output(0));
     d.code.line(format_args!("alias T = {element};"));
     d.code.expression("one_of", &[("a", "T"), ("b", "T")], "T", one);
     index_functions(index_dtype, &mut d);
     d
+}
+
+/// A shape with size 1 along the axes, but for the one that is indexed, along which the index does not vary.
+fn narrow(kernel: &Kernel, axis: usize, shape: &[usize]) -> Shape {
+    let strides = kernel.operands[1].layout.strides();
+    let varies = |a: usize| a == axis || strides[a] != 0;
+    shape.iter().enumerate().map(|(a, &n)| if varies(a) { n } else { 1 }).collect()
+}
+
+/// The places for which a scatter that replaces keeps a turn.
+pub(crate) fn turns(kernel: &Kernel, axis: usize) -> Shape {
+    let mut places = kernel.operands[2].layout.shape().dims().to_vec();
+    places[axis] = kernel.space[axis];
+    narrow(kernel, axis, &places)
 }
 
 /// The three passes of a scatter that replaces. The places of an index, each with the last turn along the axis that goes there, are
@@ -113,16 +111,11 @@ fn replace(kernel: &Kernel, along: Along) -> Dispatches {
     // With no output to own, every index is out of range, and the first pass tells of it.
     let nowhere = kernel.space.numel() == 0;
     let varies = |a: usize| a == axis || index.strides()[a] != 0;
-    let narrow = |sizes: &[usize]| -> Shape {
-        sizes.iter().enumerate().map(|(a, &n)| if varies(a) { n } else { 1 }).collect()
-    };
-    let mut places = src.shape().dims().to_vec();
-    places[axis] = kernel.space[axis];
-    let places = narrow(&places);
+    let places = turns(kernel, axis);
     let steps = places.contiguous_strides();
     let turns: Strides =
         (0..places.rank()).map(|a| if varies(a) && a != axis { steps[a] } else { 0 }).collect();
-    let narrow = narrow(src.shape().dims());
+    let narrow = narrow(kernel, axis, src.shape());
     let pass = |label: &'static str, shape: &Shape| {
         let mut d = Dispatch::new(label);
         d.params.size("total", shape.numel());
@@ -132,7 +125,7 @@ fn replace(kernel: &Kernel, along: Along) -> Dispatches {
         d.params.size("length", shape[axis]);
         d.params.stride("axis_step", shape.contiguous_strides()[axis]);
         d.params.stride("turn_stride", steps[axis]);
-        d.bind("index", storage_type(kernel.operands[1].dtype), false, Resource::Input(1));
+        d.bind("index", Elements::of(kernel.operands[1].dtype), false, Resource::Input(1));
         index_functions(kernel.operands[1].dtype, &mut d);
         let operands = [(index.strides(), index.offset()), (&turns[..], 0)];
         d.code.append(&index::places(shape, &operands, &mut d.params));
@@ -153,9 +146,9 @@ fn replace(kernel: &Kernel, along: Along) -> Dispatches {
     let last = turn("scatter_last", "atomicMax(&turns[place], turn);");
     let mut d = pass("scatter", src.shape());
     d.bind("turns", "u32", false, Resource::Temporary(0));
-    let element = storage_type(kernel.outputs[0].dtype);
-    d.bind("src", element, false, Resource::Input(2));
-    d.bind("output", element, true, Resource::Output(0));
+    let elements = || Elements::bits(kernel.outputs[0].dtype);
+    d.bind("src", elements(), false, Resource::Input(2));
+    d.bind("output", elements(), true, Resource::Output(0));
     let output = kernel.space.contiguous_strides();
     d.params.stride("output_stride", output[axis]);
     let (off, source) = (off_axis(&output, axis), src.strides());
@@ -163,7 +156,7 @@ fn replace(kernel: &Kernel, along: Along) -> Dispatches {
     d.code.append(&index::function("goal", src.shape(), &off, 0, &mut d.params));
     visit(
         &mut d,
-        "if (turns[place] == turn) { output[goal(i) + along * params.output_stride] = src[source(i)]; }",
+        "if (turns[place] == turn) { store_output(goal(i) + along * params.output_stride, load_src(source(i))); }",
     );
     Dispatches { list: vec![clear, last, d], temporaries: vec![(DType::U32, places.numel())] }
 }
@@ -176,7 +169,8 @@ fn visit(d: &mut Dispatch, what: &str) {
 }
 
 /// An invocation for each line along the axis, or for four that lie side by side.
-fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, lines: usize, one: &str) -> Dispatch {
+fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch {
+    let lines = lines(kernel, along.axis);
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     let mut shape: SmallVec<[usize; 8]> = src.shape().iter().copied().collect();
@@ -192,6 +186,7 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, lines: usize, one: &str
     };
     // The greater and lesser of floats are functions of single numbers.
     let vectors = matches!((dtype, op), (DType::F32, ScatterOp::Add) | (DType::I32 | DType::U32, _))
+        && kernel.operands[2].dtype == dtype
         && shape.last().is_some_and(|n| n % 4 == 0)
         && fours(&[steps[0], steps[1], offset as isize])
         && side_by_side(&strides);
@@ -205,9 +200,11 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, lines: usize, one: &str
         steps.iter_mut().for_each(|s| *s /= 4);
         offset /= 4;
     }
-    let t = storage_type(dtype);
+    let t = loaded(dtype);
     let element = if vectors { format!("vec4<{t}>") } else { t.into() };
-    let mut d = parts(kernel, op, along, &element, one);
+    let elements = |dtype| if vectors { Elements::from(element.as_str()) } else { Elements::of(dtype) };
+    let both = [elements(kernel.operands[2].dtype), elements(dtype)];
+    let mut d = parts(kernel, op, along, both, [&element, one]);
     d.params.size("total", lines / unit);
     d.params.size("count", kernel.space[axis]);
     d.params.stride("src_stride", steps[0]);
@@ -222,14 +219,25 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, lines: usize, one: &str
     d
 }
 
-/// An invocation for each element of the output.
+/// An invocation for each element of the output, or for four that share words.
 fn by_element(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     let (shape, src_shape) = (&kernel.space, src.shape());
-    let t = storage_type(dtype);
-    let mut d = parts(kernel, op, along, t, one);
+    let t = loaded(dtype);
+    let each = if is_packed(dtype) { 4 } else { 1 };
+    let both = [Elements::of(kernel.operands[2].dtype), Elements::of(dtype).in_fours(each == 4)];
+    let mut d = parts(kernel, op, along, both, [t, one]);
     d.params.size("total", shape.numel());
+    d.code.line(format_args!("const EACH = {each}u;"));
+    d.code.function("put", &[("first", "u32")], "", |c| {
+        if each == 1 {
+            return c.line("store_output(first, element(first));");
+        }
+        c.bind("last", "params.total - 1u");
+        let all = [0, 1, 2, 3].map(|e| format!("element(min(first + {e}u, last))")).join(", ");
+        c.line(format_args!("store_first_output(first, vec4<T>({all}), params.total - first);"));
+    });
     d.params.stride("src_stride", src.strides()[axis]);
     let operands = [
         (&off_axis(index.strides(), axis)[..], index.offset()),
@@ -250,7 +258,7 @@ fn by_element(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispat
     }
     d.code.expression("inside", &[("i", "u32")], "bool", inside);
     d.code.kernel(256, taper_shaders::SCATTER_ELEMENT);
-    d.workgroups = shape.numel().div_ceil(256);
-    d.work = 256 * src_shape[axis];
+    d.workgroups = shape.numel().div_ceil(256 * each);
+    d.work = 256 * each * src_shape[axis];
     d
 }

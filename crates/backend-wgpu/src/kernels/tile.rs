@@ -160,8 +160,8 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
             Dense::Outer => {
                 for i in 0..4 {
                     c.when(format_args!("o < {size} && k + {i}u < params.k"), |c| {
-                        let place = format!("({name}_at0 + {name}_inner(k + {i}u)) >> 2u");
-                        c.set(format_args!("v{i}"), format_args!("{name}[{place}]"));
+                        let place = format!("{name}_at0 + {name}_inner(k + {i}u)");
+                        c.set(format_args!("v{i}"), format_args!("load4_{name}({place})"));
                     });
                 }
             }
@@ -170,7 +170,7 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
                 c.bind("along", format_args!("{name}_inner(k)"));
                 for i in 0..4 {
                     c.when(format_args!("o + {i}u < {size}"), |c| {
-                        c.set(format_args!("v{i}"), format_args!("{name}[({name}_at{i} + along) >> 2u]"));
+                        c.set(format_args!("v{i}"), format_args!("load4_{name}({name}_at{i} + along)"));
                     });
                 }
             }),
@@ -180,7 +180,10 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
                         c.bind("along", format_args!("{name}_inner(k + {i}u)"));
                         for (j, x) in FIELDS.iter().enumerate() {
                             c.when(format_args!("o + {j}u < {size}"), |c| {
-                                c.set(format_args!("v{i}.{x}"), format_args!("{name}[{name}_at{j} + along]"));
+                                c.set(
+                                    format_args!("v{i}.{x}"),
+                                    format_args!("load_{name}({name}_at{j} + along)"),
+                                );
                             });
                         }
                     });
@@ -212,11 +215,8 @@ fn write_out(tile: Tile, store: &Store, vectors: bool, c: &mut Code) {
                         store.four(&format!("line + col_{q}"), &format!("acc{r}_{q}"), c);
                     });
                 } else {
-                    for (i, x) in FIELDS.iter().enumerate() {
-                        c.when(format_args!("col_{q} + {i}u < params.n"), |c| {
-                            store.one(&format!("line + col_{q} + {i}u"), &format!("acc{r}_{q}.{x}"), c);
-                        });
-                    }
+                    let (at, column) = (format!("line + col_{q}"), format!("col_{q}"));
+                    store.up_to_four(&at, &column, &format!("acc{r}_{q}"), c);
                 }
             }
         });

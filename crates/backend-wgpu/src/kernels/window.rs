@@ -7,19 +7,19 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Layout, ReduceOp, Result, Shape, collapse,
-    kernel::{Body, Instr, Operand},
+    DType, Error, Kernel, Layout, ReduceOp, Result, ScatterOp, Shape, collapse,
+    kernel::{Body, Instr, Operand, Output, Program},
 };
 
 use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::storage_size,
+        dtypes::{storage_size, unpacked},
     },
     kernels::{
         arg_reduce::{self, Search},
-        blocks::{ALIGN, MAX_PIECES, copies, room, shifted, widest, window},
+        blocks::{MAX_PIECES, align, copies, room, shifted, widest, window},
         body,
         by_index::Along,
         contract, copy, custom, epilogue, gather,
@@ -46,30 +46,16 @@ pub(crate) fn dispatches(
     }
     let mut out = Dispatches::default();
     if let Body::Scatter { .. } = kernel.body {
+        if let Some(made) = whole.summed_apart()? {
+            return Ok(made);
+        }
         // The base goes into the output, and what is added is added to it there.
         let goal = Layout::contiguous(kernel.space.clone());
         out.append(whole.copied(0, &kernel.operands[0].layout, &goal)?);
     }
-    let mut open =
-        vec![Piece { kernel: kernel.clone(), origin: SmallVec::from_elem(0, kernel.space.rank()) }];
-    let mut done = 0;
-    while let Some(piece) = open.pop() {
-        let next = whole.next(&piece.kernel)?;
-        done += usize::from(!matches!(next, Next::Cut(_)));
-        match next {
-            Next::Whole => out.append(whole.piece(piece)?),
-            Next::Parts(parts) => out.append(whole.parts(piece, parts)?),
-            // The earlier half comes off the stack first.
-            Next::Cut(axis) if done + open.len() < MAX_PIECES => {
-                let halves = whole.halves(&piece, axis).ok_or_else(|| whole.refused(&piece.kernel))?;
-                open.extend(halves.into_iter().rev());
-            }
-            Next::Cut(_) => return Err(whole.refused(&piece.kernel)),
-        }
-    }
+    out.append(whole.pieces()?);
     Ok(out)
 }
-
 /// A map with its axes merged: fewer and longer axes need fewer pieces.
 fn merged(kernel: &Kernel) -> Option<Kernel> {
     let Body::Map(program) = &kernel.body else { return None };
@@ -165,6 +151,31 @@ impl Inner {
     }
 }
 
+/// The largest temporary of a kernel, where it may be larger than its output: its dtype and elements, and
+/// the axis along which a cut makes it smaller, if not the first that can be cut.
+fn temporary(kernel: &Kernel) -> Option<(DType, usize, Option<usize>)> {
+    let operand = kernel.operands.first()?;
+    match kernel.body {
+        // The keys, though the input be one element for all or the output a few.
+        Body::ArgSort { .. } => Some((unpacked(operand.dtype), kernel.space.numel(), None)),
+        Body::Scatter { op: ScatterOp::Replace, axis } => {
+            Some((DType::U32, scatter::turns(kernel, axis).numel(), Some(axis)))
+        }
+        // Sums that the epilogue takes from memory.
+        Body::Contract(Some(_)) => Some((operand.dtype.register(), kernel.outputs[0].shape.numel(), None)),
+        Body::Map(_)
+        | Body::Reduce { .. }
+        | Body::Rows { .. }
+        | Body::ArgReduce { .. }
+        | Body::Cumulative { .. }
+        | Body::Contract(None)
+        | Body::Gather { .. }
+        | Body::Scatter { .. }
+        | Body::Copy { .. }
+        | Body::Custom(_) => None,
+    }
+}
+
 /// Whether what a kernel computes depends on the flat position.
 fn is_positional(kernel: &Kernel) -> bool {
     let depends = |instr: &Instr| matches!(instr, Instr::Arange { .. } | Instr::Random { .. });
@@ -172,6 +183,72 @@ fn is_positional(kernel: &Kernel) -> bool {
 }
 
 impl Whole<'_> {
+    /// The dispatches of the whole kernel, in pieces.
+    fn pieces(&self) -> Result<Dispatches> {
+        let mut out = Dispatches::default();
+        let origin = SmallVec::from_elem(0, self.kernel.space.rank());
+        let mut open = vec![Piece { kernel: self.kernel.clone(), origin }];
+        let mut done = 0;
+        while let Some(piece) = open.pop() {
+            let next = self.next(&piece.kernel)?;
+            done += usize::from(!matches!(next, Next::Cut(_)));
+            match next {
+                Next::Whole => out.append(self.piece(piece)?),
+                Next::Parts(parts) => out.append(self.parts(piece, parts)?),
+                // The earlier half comes off the stack first.
+                Next::Cut(axis) if done + open.len() < MAX_PIECES => {
+                    let halves = self.halves(&piece, axis).ok_or_else(|| self.refused(&piece.kernel))?;
+                    open.extend(halves.into_iter().rev());
+                }
+                Next::Cut(_) => return Err(self.refused(&piece.kernel)),
+            }
+        }
+        Ok(out)
+    }
+
+    /// A scatter that adds to elements of a half type, where these are not made one by one: sums are kept in
+    /// f32 and rounded at the end.
+    fn summed_apart(&self) -> Result<Option<Dispatches>> {
+        const SUMS: Resource = Resource::Temporary(0);
+        let (kernel, capabilities) = (self.kernel, self.capabilities);
+        let (dtype, numel) = (kernel.outputs[0].dtype, kernel.space.numel());
+        let Body::Scatter { op: ScatterOp::Add, axis } = kernel.body else { return Ok(None) };
+        if dtype.register() == dtype || numel == 0 || kernel.operands[2].layout.numel() == 0 {
+            return Ok(None);
+        }
+        if matches!(self.next(kernel)?, Next::Whole) && !scatter::goes_by_line(kernel, axis, capabilities) {
+            return Ok(None);
+        }
+        let apart = Aliases::from_elem(None, 1);
+        let cast = |layout: &Layout, from: DType, to: DType| {
+            let program = Program {
+                instrs: vec![Instr::Load(0), Instr::Cast(0)],
+                dtypes: vec![from, to],
+                inputs: vec![from],
+                scalars: Vec::new(),
+                outputs: vec![1],
+            };
+            dispatches(&Kernel::map(kernel.space.clone(), [layout.clone()], program), &apart, capabilities)
+        };
+        let mut sums = kernel.clone();
+        sums.operands[0] = Operand::new(dtype.register(), Layout::contiguous(kernel.space.clone()));
+        sums.outputs[0].dtype = dtype.register();
+        let unrounded = cast(&kernel.operands[0].layout, dtype, dtype.register())?;
+        let added = Whole { kernel: &sums, ..*self }.pieces()?;
+        let rounded = cast(&sums.operands[0].layout, dtype.register(), dtype)?;
+        let mut out = Dispatches { list: Vec::new(), temporaries: vec![(dtype.register(), numel)] };
+        for (mut made, from, to) in [
+            (unrounded, Resource::Output(0), SUMS),
+            (added, Resource::Output(0), SUMS),
+            (rounded, Resource::Input(0), SUMS),
+        ] {
+            made.shift_temporaries();
+            made.redirect(from, to);
+            out.append(made);
+        }
+        Ok(Some(out))
+    }
+
     /// Elements of a dtype in one binding.
     fn room(&self, dtype: DType) -> usize {
         room(dtype, self.capabilities)
@@ -211,11 +288,13 @@ impl Whole<'_> {
         }
         let axes = || (0..kernel.space.rank()).filter(|&axis| self.cuts(kernel, axis));
         let cut = |axis: Option<usize>| axis.map(Next::Cut).ok_or_else(|| self.refused(kernel));
-        // A sort has temporaries of so many keys, though its input be one element for all or its output a few.
-        let keys = matches!(kernel.body, Body::ArgSort { .. })
-            && kernel.space.numel() > self.room(kernel.operands[0].dtype);
-        if keys || kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
+        if kernel.outputs.iter().any(|output| output.shape.numel() > self.room(output.dtype)) {
             return cut(axes().next());
+        }
+        if let Some((dtype, numel, axis)) = temporary(kernel)
+            && numel > self.room(dtype)
+        {
+            return cut(axis.filter(|&axis| self.cuts(kernel, axis)).or_else(|| axes().next()));
         }
         let inner = Inner::of(kernel);
         for (k, operand) in self.wide(kernel) {
@@ -248,7 +327,8 @@ impl Whole<'_> {
     fn halves(&self, piece: &Piece, axis: usize) -> Option<[Piece; 2]> {
         let n = piece.kernel.space[axis];
         let stride = self.kernel.outputs[0].strides_over(self.kernel.space.rank())[axis].unsigned_abs();
-        let unit = ALIGN >> stride.trailing_zeros().min(ALIGN.trailing_zeros());
+        let align = self.kernel.outputs.iter().map(|output| align(output.dtype)).max().unwrap_or(1);
+        let unit = align >> stride.trailing_zeros().min(align.trailing_zeros());
         let half =
             Some(n.div_ceil(2).next_multiple_of(unit)).filter(|&half| half < n).unwrap_or(n.div_ceil(2));
         let part = |start: usize, len: usize| {
@@ -261,13 +341,14 @@ impl Whole<'_> {
 
     /// Elements from the results of one part to those of the next.
     fn pitch(kernel: &Kernel) -> usize {
-        kernel.outputs[0].shape.numel().next_multiple_of(ALIGN)
+        kernel.outputs[0].shape.numel().next_multiple_of(align(kernel.outputs[0].dtype))
     }
 
     /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if that cannot be, or if
     /// the results of all parts do not fit a binding.
     fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
-        let stored = self.room(kernel.outputs[0].dtype.compute()).min(self.room(kernel.operands[0].dtype));
+        let stored =
+            self.room(kernel.outputs[0].dtype.register()).min(self.room(kernel.operands[0].dtype.register()));
         let most = match kernel.body {
             // These go to the output at once.
             Body::Gather { .. } | Body::Scatter { .. } => MAX_PIECES,
@@ -358,7 +439,7 @@ impl Whole<'_> {
             (0..piece.kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
         // Where a binding cannot start, the output is made elsewhere, and is not an input's own buffer.
         let apart = Aliases::from_elem(None, self.aliases.len());
-        let aliases = if starts(&goals) { self.aliases } else { &apart };
+        let aliases = if starts(&piece.kernel, &goals) { self.aliases } else { &apart };
         let along = self.along(&piece);
         let steps = self.kernel.space.contiguous_strides();
         let first = piece.origin.iter().zip(&steps).map(|(&at, step)| at * step.unsigned_abs()).sum();
@@ -380,7 +461,7 @@ impl Whole<'_> {
     /// Puts outputs where they lie in those of the whole: by where their bindings start, or by way of temporaries that are copied
     /// there.
     fn land(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
-        if starts(goals) {
+        if starts(kernel, goals) {
             for binding in made.bindings() {
                 if let Resource::Output(o) = binding.resource {
                     binding.start = (goals[o].offset() * storage_size(kernel.outputs[o].dtype)) as u64;
@@ -417,7 +498,7 @@ impl Whole<'_> {
         let output = &kernel.outputs[0];
         let summed =
             if matches!(kernel.body, Body::Contract(_)) { kernel.operands[0].dtype } else { output.dtype };
-        let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), summed.compute());
+        let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), summed.register());
         // Positions of the axis, and winners, of the parts so far.
         let (mut first, mut winners) = (0, 0);
         let along = self.along(&piece);
@@ -430,13 +511,7 @@ impl Whole<'_> {
                     first += part.operands[0].layout.shape()[*axis];
                     gather::dispatch(&part, along, self.capabilities).into()
                 }
-                Body::Scatter { op, .. } => {
-                    let mut more = scatter::more(&part, *op, along, self.capabilities)?;
-                    if p + 1 == count {
-                        more.list.extend(scatter::round(&part, *op));
-                    }
-                    more
-                }
+                Body::Scatter { op, .. } => scatter::dispatches(&part, *op, along, self.capabilities)?,
                 Body::ArgReduce { op, axis } => {
                     let search = Search::new(&part, *op, *axis);
                     let most =
@@ -510,15 +585,10 @@ impl Whole<'_> {
 
     /// The dispatches of one part, its own temporaries after the one in which all parts have their results, `start` bytes on.
     fn one_of(&self, mut made: Dispatches, start: usize) -> Dispatches {
-        made.temporaries.insert(0, (DType::U32, 0));
+        made.shift_temporaries();
         for binding in made.bindings() {
-            match binding.resource {
-                Resource::Temporary(t) => binding.resource = Resource::Temporary(t + 1),
-                Resource::Output(_) => {
-                    binding.resource = Resource::Temporary(0);
-                    binding.start = start as u64;
-                }
-                Resource::Input(_) | Resource::Faults => {}
+            if let Resource::Output(_) = binding.resource {
+                (binding.resource, binding.start) = (Resource::Temporary(0), start as u64);
             }
         }
         made
@@ -528,7 +598,7 @@ impl Whole<'_> {
     fn copy(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
         let output = &self.kernel.outputs[0];
         let (dtype, numel) = (output.dtype, output.shape.numel());
-        let room = (self.room(dtype) / ALIGN * ALIGN).max(ALIGN);
+        let room = (self.room(dtype) / align(dtype) * align(dtype)).max(align(dtype));
         let mut out = Dispatches::default();
         for first in (0..if fill { numel } else { 0 }).step_by(room) {
             let mut one = copy::fill(room.min(numel - first), dtype);
@@ -570,9 +640,12 @@ impl Whole<'_> {
     }
 }
 
-/// Whether bindings can start at all of these.
-fn starts(goals: &[Layout]) -> bool {
-    goals.iter().all(|goal| is_run(goal) && goal.offset().is_multiple_of(ALIGN))
+/// Whether bindings of a kernel's outputs can start at all of these.
+fn starts(kernel: &Kernel, goals: &[Layout]) -> bool {
+    let fits = |(goal, output): (&Layout, &Output)| {
+        is_run(goal) && goal.offset().is_multiple_of(align(output.dtype))
+    };
+    goals.iter().zip(&kernel.outputs).all(fits)
 }
 
 /// Puts the operands of dispatches where they are bound.

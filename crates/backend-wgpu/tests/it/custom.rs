@@ -220,3 +220,57 @@ fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
     }
     Ok(())
 }
+
+/// The elements times two, and whether each is above 1, by the functions of buffers alone: one text for
+/// every dtype.
+#[derive(Debug)]
+struct ByFunctions;
+
+const BY_FUNCTIONS: &str = "
+fn kernel(workgroup_index: u32, local_index: u32) {
+    let i = workgroup_index * 32u + local_index;
+    if (i < params.n) {
+        let x = load_x(i);
+        store_y(i, x + x);
+        store_above(i, select(0u, 1u, f32(x) > 1.0));
+    }
+}";
+
+impl CustomKernel for ByFunctions {
+    fn name(&self) -> &'static str {
+        "by_functions"
+    }
+    fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>> {
+        Ok(vec![inputs[0].clone(), (inputs[0].0.clone(), DType::Bool)])
+    }
+    fn key(&self) -> Vec<u64> {
+        Vec::new()
+    }
+    fn implement(&self, request: &mut Request<'_>) {
+        request.provide(|kernel| {
+            let n = kernel.operands[0].layout.numel();
+            let made = WgslKernel::new(BY_FUNCTIONS).inputs(&["x"]).outputs(&["y", "above"]);
+            made.param("n", n as u32).workgroups(32, n.div_ceil(32))
+        });
+    }
+}
+
+#[test]
+fn elements_that_share_words_are_read_and_written_by_functions() -> Result<()> {
+    for (form, device) in devices() {
+        for dtype in [DType::U8, DType::F16, DType::BF16, DType::U32, DType::I32, DType::F32] {
+            for n in [1usize, 3, 33, 1001] {
+                let x = Tensor::arange(0.0, n as f64, 1.0, device)?.remainder_scalar(7).to_dtype(dtype)?;
+                let [y, above] = &Tensor::custom_kernel(Arc::new(ByFunctions), &[&x])?[..] else {
+                    panic!("two results")
+                };
+                let expected = |i: usize| (i % 7 * 2) as f32;
+                let found = y.to_dtype(DType::F32)?.to_vec::<f32>()?;
+                assert_eq!(found, (0..n).map(expected).collect::<Vec<_>>(), "{n} of {dtype}, {form}");
+                let expected: Vec<bool> = (0..n).map(|i| i % 7 > 1).collect();
+                assert_eq!(above.to_vec::<bool>()?, expected, "{n} of {dtype}, {form}");
+            }
+        }
+    }
+    Ok(())
+}

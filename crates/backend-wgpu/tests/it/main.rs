@@ -19,6 +19,7 @@ mod maps;
 mod matmul;
 mod memory;
 mod new_sizes;
+mod packed;
 mod pipeline_cache;
 mod profile;
 mod random;

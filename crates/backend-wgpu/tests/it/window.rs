@@ -12,17 +12,22 @@ use tensor_core::{
     kernel::{Compiled, Instr, Operand, Program},
 };
 
-/// Elements of four bytes in one binding.
+/// Elements of four bytes in one binding, and of smaller ones in the tests of these.
 const BINDING: usize = 4096;
 
 fn devices() -> &'static [(&'static str, Device)] {
-    static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
-    DEVICES.get_or_init(|| {
+    devices_for(4)
+}
+
+/// Devices whose bindings show [`BINDING`] elements of this size.
+fn devices_for(size: usize) -> &'static [(&'static str, Device)] {
+    static DEVICES: [OnceLock<Vec<(&'static str, Device)>>; 3] = [const { OnceLock::new() }; 3];
+    DEVICES[size.ilog2() as usize].get_or_init(|| {
         if device().is_none() {
             return Vec::new();
         }
         let open = |no_immediates, form| {
-            let binding_bytes = Some(4 * BINDING as u64);
+            let binding_bytes = Some((size * BINDING) as u64);
             let forced = Forced { no_immediates, form, binding_bytes, ..Forced::default() };
             backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
         };
@@ -31,7 +36,10 @@ fn devices() -> &'static [(&'static str, Device)] {
 }
 
 fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[crate::common::Input], tolerance: f64) {
-    agree_on(devices(), what, kernel, scalars, inputs, tolerance);
+    // Where there are smaller elements, bindings of as many of them.
+    let outputs = kernel.outputs.iter().map(|output| output.dtype);
+    let size = kernel.operands.iter().map(|operand| operand.dtype).chain(outputs).map(DType::size).min();
+    agree_on(devices_for(size.unwrap_or(4).min(4)), what, kernel, scalars, inputs, tolerance);
 }
 
 /// What adds or multiplies all inputs.
@@ -67,10 +75,12 @@ fn maps() {
             ("transposed and backwards", Layout::contiguous([columns, rows]).permute(&[1, 0]).flip(0)),
         ];
         for (what, other) in operands {
-            for dtype in [DType::F32, DType::F64, DType::F16] {
+            for dtype in [DType::F32, DType::F64, DType::F16, DType::U8] {
                 let kernel =
                     map(&shape, vec![whole.clone(), other.clone()], program(dtype, 2, BinaryOp::Add));
-                let inputs = [(dtype, numbers(n, 1)), (dtype, numbers(n + 8, 2))];
+                let held = |x: f64| if dtype.is_float() { x } else { x.abs() * 50.0 };
+                let inputs = [(n, 1), (n + 8, 2)]
+                    .map(|(n, seed)| (dtype, numbers(n, seed).into_iter().map(held).collect()));
                 agree(&format!("{what} {dtype} of {shape:?}"), &kernel, &[], &inputs, 4e-3);
             }
         }
@@ -185,7 +195,12 @@ fn rows() {
         scalars: vec![DType::F32; 2],
         outputs: vec![6, 5],
     };
-    let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)].map(|scalar| scalar.cast(DType::F32));
+    let halves = Program {
+        dtypes: vec![DType::F16; 7],
+        inputs: vec![DType::F16; 2],
+        scalars: vec![DType::F16; 2],
+        ..p.clone()
+    };
     for (shape, row_axes) in [
         (vec![200, 60], 1),
         (vec![9000, 1], 1),
@@ -208,15 +223,20 @@ fn rows() {
             (&across, &whole.flip(0)),
             (&whole, &Layout::new(shape.as_slice(), &strides, 3)),
         ] {
-            let kernel = Kernel::rows(
-                shape.as_slice().into(),
-                row_axes,
-                [x.clone(), y.clone()],
-                p.clone(),
-                &[false, true],
-            );
-            let inputs = [(DType::F32, numbers(n, 1)), (DType::F32, numbers(n + 3, 2))];
-            agree(&format!("{row_axes} axes of {shape:?}, {x:?}"), &kernel, &scalars, &inputs, 2e-5);
+            // The reference rounds a half after each instruction.
+            for (dtype, p, tolerance) in [(DType::F32, &p, 2e-5), (DType::F16, &halves, 2e-2)] {
+                let kernel = Kernel::rows(
+                    shape.as_slice().into(),
+                    row_axes,
+                    [x.clone(), y.clone()],
+                    p.clone(),
+                    &[false, true],
+                );
+                let inputs = [(dtype, numbers(n, 1)), (dtype, numbers(n + 3, 2))];
+                let scalars = [Scalar::Float(1.0), Scalar::Float(1e-4)].map(|scalar| scalar.cast(dtype));
+                let what = format!("{row_axes} axes of {shape:?} of {dtype}, {x:?}");
+                agree(&what, &kernel, &scalars, &inputs, tolerance);
+            }
         }
     }
 }
@@ -257,22 +277,33 @@ fn indices_of_extremes() {
 
 #[test]
 fn lines() {
-    let dtype = DType::F32;
-    for (shape, axis) in [([640, 20], 1), ([7, 1500], 1), ([3, 3000], 1), ([40, 300], 1)] {
-        let whole = Layout::contiguous(shape);
-        let turned = Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0]);
-        for input in [whole, turned, Layout::new(shape, &[0, 1], 3), Layout::new(shape, &[1, 0], 3)] {
-            let values = numbers(shape[0] * shape[1] + 3, 4).iter().map(|x| (x * 3.0).round()).collect();
-            let inputs = [(dtype, values)];
-            let what = format!("{input:?} along {axis}");
-            for op in [CumulativeOp::Sum, CumulativeOp::ArgMax] {
-                let kernel = Kernel::cumulative(op, axis, true, Operand::new(dtype, input.clone()));
-                agree(&what, &kernel, &[], &inputs, 0.0);
-            }
-            for k in [2, 100, shape[axis]] {
-                let k = k.min(shape[axis]);
-                let kernel = Kernel::arg_sort(axis, k == 2, k, Operand::new(dtype, input.clone()));
-                agree(&format!("{k} of {what}"), &kernel, &[], &inputs, 0.0);
+    for dtype in [DType::F32, DType::F16, DType::U8] {
+        // Indices are four bytes each, whatever they are of.
+        let shapes = match dtype {
+            DType::F32 => [[640, 20], [7, 1500], [3, 3000], [40, 300]],
+            _ => [[1900, 20], [7, 4000], [3, 3001], [140, 301]],
+        };
+        for (shape, axis) in shapes.map(|shape| (shape, 1)) {
+            let whole = Layout::contiguous(shape);
+            let turned = Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0]);
+            for input in [whole, turned, Layout::new(shape, &[0, 1], 3), Layout::new(shape, &[1, 0], 3)] {
+                // Sums of an f16 are exact where they are small.
+                let held = |x: &f64| if dtype == DType::U8 { x.abs() * 3.0 } else { *x * 3.0 }.round();
+                let mut values: Vec<f64> = numbers(shape[0] * shape[1] + 3, 4).iter().map(held).collect();
+                if dtype == DType::F16 {
+                    (1..values.len()).for_each(|i| values[i] = -values[i - 1].signum() * values[i].abs());
+                }
+                let inputs = [(dtype, values)];
+                let what = format!("{input:?} of {dtype} along {axis}");
+                for op in [CumulativeOp::Sum, CumulativeOp::ArgMax] {
+                    let kernel = Kernel::cumulative(op, axis, true, Operand::new(dtype, input.clone()));
+                    agree_on(devices(), &what, &kernel, &[], &inputs, 0.0);
+                }
+                for k in [2, 100, shape[axis]] {
+                    let k = k.min(shape[axis]);
+                    let kernel = Kernel::arg_sort(axis, k == 2, k, Operand::new(dtype, input.clone()));
+                    agree_on(devices(), &format!("{k} of {what}"), &kernel, &[], &inputs, 0.0);
+                }
             }
         }
     }
@@ -454,7 +485,7 @@ fn an_index_outside_all_parts_is_told() {
 
 #[test]
 fn copies() {
-    for dtype in [DType::F32, DType::U8, DType::F64] {
+    for dtype in [DType::F32, DType::U8, DType::BF16, DType::F64] {
         let out = Layout::contiguous([100, 130]);
         let kernel = Kernel::copy(
             dtype,

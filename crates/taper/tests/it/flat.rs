@@ -2,7 +2,7 @@
 //! tests' tensors would blur both.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{device, tensor};
+use crate::common::{device, logical_device, needs, tensor};
 use taper::prelude::*;
 
 /// Bytes that this process has resident, where the system says.
@@ -28,6 +28,34 @@ fn taken(d: &Device) -> Result<Taken> {
 struct SimpleNet {
     fc1: Linear,
     fc2: Linear,
+}
+
+/// A device's count, and the bytes that it is of: two an element of bf16, and one of a mask.
+#[test]
+fn a_model_of_bf16_takes_half_of_the_memory_of_one_of_f32() -> Result<()> {
+    let d = &logical_device(13);
+    if !needs(d, DType::BF16) {
+        return Ok(());
+    }
+    let taken = |before: u64| d.memory().allocated - before;
+    let before = d.memory().allocated;
+    let rng = Generator::seed(1, d);
+    let net = SimpleNet { fc1: Linear::new(784, 513, &rng)?, fc2: Linear::new(513, 10, &rng)? };
+    taper::eval_all(&net.parameters().iter().collect::<Vec<_>>())?;
+    let numbers = net.num_parameters() as u64;
+    let of_f32 = taken(before);
+    assert!(of_f32 >= 4 * numbers && of_f32 < 4 * numbers + 1000, "{of_f32} bytes for {numbers} numbers");
+    let halves: Vec<Tensor> =
+        net.parameters().iter().map(|p| p.detach().to_dtype(DType::BF16)).collect::<Result<_>>()?;
+    taper::eval_all(&halves.iter().collect::<Vec<_>>())?;
+    drop(net);
+    let of_bf16 = taken(before);
+    assert!(of_bf16 >= 2 * numbers && of_bf16 < 2 * numbers + 1000, "{of_bf16} bytes for {numbers} numbers");
+    let before = d.memory().allocated;
+    let mask = tensor(&[1001, 33], 1, DType::F32, d)?.gt(&Tensor::full((), 0.0, d)?)?;
+    mask.eval()?;
+    assert_eq!(taken(before), 1001 * 33);
+    Ok(())
 }
 
 /// One test for both, in turn.

@@ -162,7 +162,8 @@ pub(crate) fn tolerance(dtype: DType) -> f64 {
 }
 
 /// Every dtype that an index may have.
-pub(crate) const INDEX_DTYPES: [DType; 4] = [DType::I32, DType::U32, DType::U8, DType::I64];
+pub(crate) const INDEX_DTYPES: [DType; 6] =
+    [DType::I32, DType::U32, DType::U8, DType::I16, DType::I64, DType::U64];
 
 /// A scatter by its parts.
 pub(crate) fn scatter(

@@ -1,0 +1,85 @@
+// Elements smaller than a word of 32 bits, from their bits and to them. The bits of an element are the
+// lowest of a word whose others are 0. WGSL's own functions may flush small numbers to zero, round otherwise
+// and overflow to anything: these are exact.
+
+fn unpack_bool(bits: u32) -> u32 {
+    return bits;
+}
+
+fn pack_bool(x: u32) -> u32 {
+    return x & 255u;
+}
+
+fn unpack_u8(bits: u32) -> i32 {
+    return bitcast<i32>(bits);
+}
+
+fn pack_u8(x: i32) -> u32 {
+    return bitcast<u32>(x) & 255u;
+}
+
+fn unpack_i8(bits: u32) -> i32 {
+    return bitcast<i32>(bits << 24u) >> 24u;
+}
+
+fn pack_i8(x: i32) -> u32 {
+    return bitcast<u32>(x) & 255u;
+}
+
+fn unpack_u16(bits: u32) -> i32 {
+    return bitcast<i32>(bits);
+}
+
+fn pack_u16(x: i32) -> u32 {
+    return bitcast<u32>(x) & 65535u;
+}
+
+fn unpack_i16(bits: u32) -> i32 {
+    return bitcast<i32>(bits << 16u) >> 16u;
+}
+
+fn pack_i16(x: i32) -> u32 {
+    return bitcast<u32>(x) & 65535u;
+}
+
+fn unpack_bf16(bits: u32) -> f32 {
+    return bitcast<f32>(bits << 16u);
+}
+
+// The nearest, ties to even; what is too large becomes an infinity.
+fn pack_bf16(x: f32) -> u32 {
+    let bits = bitcast<u32>(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+        return (bits >> 16u) | 64u;
+    }
+    return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+}
+
+fn unpack_f16(bits: u32) -> f32 {
+    let size = bits & 0x7fffu;
+    // The exponent is 112 more in an f32, that of an infinity and of a NaN twice as much.
+    var wide = (size << 13u) + select(0x38000000u, 0x70000000u, size >= 0x7c00u);
+    if (size < 0x400u) {
+        // A multiple of 2^-24, the least of which is a normal f32.
+        wide = bitcast<u32>(f32(size) * 5.9604644775390625e-8);
+    }
+    return bitcast<f32>(((bits & 0x8000u) << 16u) | wide);
+}
+
+// As pack_bf16.
+fn pack_f16(x: f32) -> u32 {
+    let bits = bitcast<u32>(x);
+    let sign = (bits >> 16u) & 0x8000u;
+    let size = bits & 0x7fffffffu;
+    if (size > 0x7f800000u) {
+        return sign | 0x7e00u;
+    }
+    if (size >= 0x477ff000u) {
+        return sign | 0x7c00u;
+    }
+    if (size < 0x38800000u) {
+        // Below the least normal half the spacing is 2^-24.
+        return sign | u32(round(bitcast<f32>(size) * 16777216.0));
+    }
+    return sign | ((size + 0xfffu + ((size >> 13u) & 1u) - 0x38000000u) >> 13u);
+}
