@@ -10,6 +10,30 @@ fn pack_u8(x: u32) -> u32 {
     return x & 255u;
 }
 
+fn unpack_i8(bits: u32) -> i32 {
+    return bitcast<i32>(bits << 24u) >> 24u;
+}
+
+fn pack_i8(x: i32) -> u32 {
+    return bitcast<u32>(x) & 0xffu;
+}
+
+fn unpack_u16(bits: u32) -> u32 {
+    return bits;
+}
+
+fn pack_u16(x: u32) -> u32 {
+    return x & 0xffffu;
+}
+
+fn unpack_i16(bits: u32) -> i32 {
+    return bitcast<i32>(bits << 16u) >> 16u;
+}
+
+fn pack_i16(x: i32) -> u32 {
+    return bitcast<u32>(x) & 0xffffu;
+}
+
 fn unpack_bf16(bits: u32) -> f32 {
     return bitcast<f32>(bits << 16u);
 }
