@@ -401,3 +401,54 @@ fn row_kernels_of_other_shapes_are_one_text() {
         assert!(shapes.into_iter().all(|shape| text(shape) == text(shapes[0])));
     }
 }
+
+/// Sums of a scatter alone are rounded apart from what makes them.
+#[test]
+fn packed_elements_take_no_more_dispatches() {
+    let count = |kernel: &Kernel, direct: bool| {
+        let aliases = Aliases::from_elem(None, kernel.operands.len());
+        let made = crate::kernels::window::dispatches(kernel, &aliases, &capabilities(direct));
+        made.map(|made| made.list.iter().filter(|d| d.workgroups > 0).count()).ok()
+    };
+    let kernels = |dtype: DType| {
+        let whole = Layout::contiguous([33, 700]);
+        let operand = || Operand::new(dtype, whole.clone());
+        let index = |shape: [usize; 2]| Operand::new(DType::I32, Layout::contiguous(shape));
+        let source = || Operand::new(dtype, Layout::contiguous([4, 700]));
+        let both = [whole.clone(), whole.clone()];
+        let program = map(&[dtype; 2], &[(Instr::Binary(BinaryOp::Maximum, 0, 1), dtype)], &[], &both);
+        let Some(program) = program.body.program().cloned() else { panic!("a map has a program") };
+        let regions = vec![(whole.slice(1, 0, 350, 1), Layout::contiguous([33, 350]))];
+        vec![
+            Kernel::map(whole.shape().clone(), both.clone(), program.clone()),
+            softmax(&[33, 7, 100], 1, &Layout::contiguous([33, 7, 100]), dtype),
+            Kernel::reduce(ReduceOp::Max, whole.shape().clone(), &[1], both.to_vec(), program.clone()),
+            Kernel::reduce(ReduceOp::Max, whole.shape().clone(), &[0, 1], both.to_vec(), program),
+            Kernel::arg_reduce(ArgReduceOp::ArgMax, 1, operand()),
+            Kernel::cumulative(CumulativeOp::ArgMax, 1, false, operand()),
+            Kernel::arg_sort(1, false, 700, operand()),
+            Kernel::gather(0, operand(), index([5, 700])),
+            Kernel::scatter(ScatterOp::Replace, 0, operand(), index([4, 700]), source()),
+            Kernel::scatter(ScatterOp::Max, 0, operand(), index([4, 700]), source()),
+            Kernel::scatter(ScatterOp::Add, 0, operand(), index([4, 700]), source()),
+            Kernel::copy(dtype, whole.shape().clone(), true, regions),
+            Kernel::matmul(dtype, &whole, &Layout::contiguous([700, 9])),
+        ]
+    };
+    let mut counted = 0;
+    for dtype in [DType::Bool, DType::U8, DType::F16, DType::BF16] {
+        for (packed, plain) in kernels(dtype).iter().zip(&kernels(DType::F32)) {
+            for direct in [true, false] {
+                let (Some(found), Some(most)) = (count(packed, direct), count(plain, direct)) else {
+                    continue;
+                };
+                let adds =
+                    matches!(packed.body, tensor_core::kernel::Body::Scatter { op: ScatterOp::Add, .. });
+                let most = most + usize::from(adds && dtype.is_half());
+                assert!(found <= most, "{found} dispatches, {most} of f32: {packed:?}");
+                counted += 1;
+            }
+        }
+    }
+    assert!(counted > 80, "{counted}");
+}

@@ -163,7 +163,7 @@ impl Dispatch {
         let mut functions = String::new();
         for (i, b) in self.bindings.iter().enumerate() {
             let access = if b.write { "read_write" } else { "read" };
-            let (element, own) = accessors(b, self.code.text());
+            let (element, own) = accessors(b, self.code.text(), self.foreign);
             functions.push_str(&own);
             let _ =
                 writeln!(out, "@group(0) @binding({i}) var<storage, {access}> {}: array<{element}>;", b.name);

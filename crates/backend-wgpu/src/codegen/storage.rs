@@ -81,12 +81,14 @@ impl From<&str> for Elements {
     }
 }
 
-/// The WGSL type of the elements of a binding's array, and the functions that `code` calls for it.
-pub(crate) fn accessors(binding: &Binding, code: &str) -> (String, String) {
+/// The WGSL type of the elements of a binding's array, and the functions that `code` calls for it. Code from
+/// elsewhere, whose bindings have any names, is given `load` and `store` alone: `store_first_x` is of `first_x`.
+pub(crate) fn accessors(binding: &Binding, code: &str, foreign: bool) -> (String, String) {
     let name = &binding.name;
     let calls = |function: &str| {
         let call = format!("{function}_{name}(");
-        code.contains(&call) && !code.contains(&format!("fn {call}"))
+        let offered = !foreign || matches!(function, "load" | "store");
+        offered && code.contains(&call) && !code.contains(&format!("fn {call}"))
     };
     let (per_word, loaded, packing, fours) = match &binding.elements {
         Elements::Plain(ty) => (1, ty.as_str(), None, false),
@@ -440,5 +442,22 @@ mod tests {
         d.bind("x", Elements::of(DType::F32), false, Resource::Input(0));
         d.code.append(own);
         assert_eq!(d.text(true).matches("fn load_x(").count(), 1);
+    }
+
+    #[test]
+    fn bindings_from_elsewhere_may_have_any_names() {
+        let mut d = Dispatch::new("test");
+        d.foreign = true;
+        for (k, name) in ["x", "first_x", "some_x", "i", "w", "bits"].into_iter().enumerate() {
+            d.bind(name, Elements::of(DType::F16), true, Resource::Output(k));
+            d.code.function(&format!("set_{name}"), &[], "", |c| {
+                c.line(format_args!("store_{name}(1u, load_{name}(0u));"));
+            });
+        }
+        let text = d.text(false);
+        let module = naga::front::wgsl::parse_str(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let flags = naga::valid::ValidationFlags::all();
+        let mut validator = naga::valid::Validator::new(flags, naga::valid::Capabilities::all());
+        assert!(validator.validate(&module).is_ok(), "{text}");
     }
 }
