@@ -49,6 +49,7 @@ mod pytorch;
 mod range;
 mod recurrent;
 mod reduce;
+mod registered;
 mod resume;
 mod scalars;
 mod settings;
