@@ -64,7 +64,7 @@ run() {
     fi
     # Of its own, so that the first step is a first one.
     TAPER_CACHE_DIR=$(mktemp -d)
-    export TAPER_CACHE_DIR TAPER_REQUIRE_WGPU=1 TAPER_TEST_DEVICE=wgpu:0 CARGO_MANIFEST_DIR="$here/taper"
+    export TAPER_CACHE_DIR TAPER_TEST_REQUIRE_WGPU=1 TAPER_TEST_DEVICE=wgpu:0 CARGO_MANIFEST_DIR="$here/taper"
     cp "$here/commit" "$out/commit.txt"
     {
         uname -srm

@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// Print what PyTorch is asked of integers and bools instead, as JSON
     #[arg(long, conflicts_with = "questions")]
     integer_questions: bool,
+    /// Print the rows of a part of the table instead, and what each is tried in: `1/4`, as test-all-backends names it
+    #[arg(long, value_name = "PART/PARTS", conflicts_with = "questions")]
+    drawn: Option<String>,
     /// Hold the rows whose name contains this to everything instead, and say what is wrong
     #[arg(long, value_name = "NAME", conflicts_with = "questions")]
     check: Option<String>,
@@ -33,6 +36,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.integer_questions {
         print!("{}", output(Command::new(program).arg("integer-questions"))?);
+        return Ok(());
+    }
+    if let Some(part) = &args.drawn {
+        print!("{}", output(Command::new(program).args(["drawn", part]))?);
         return Ok(());
     }
     if let Some(name) = &args.check {

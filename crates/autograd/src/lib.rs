@@ -22,6 +22,10 @@ pub use gradcheck::{gradcheck, gradgradcheck};
 pub use tape::{TensorGrad, grad, grad_of};
 pub use tensor_core::{is_grad_enabled, set_grad_enabled};
 
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();
+
 /// Runs `f` without recording: what it computes has no history. `torch.no_grad`.
 ///
 /// Recording is a property of the thread; it is restored when `f` returns or panics.

@@ -25,8 +25,8 @@
 //! | `TAPER_THREADS` | how many threads share large kernels, the caller's among them: see [`set_num_threads`] |
 //! | `RAYON_NUM_THREADS` | the same where `TAPER_THREADS` is not set; 0 for as many as there are processors |
 //!
-//! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device. An unknown variable that begins
-//! with `TAPER_` is said once on standard error.
+//! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device. `taper` reports variables that begin with
+//! `TAPER_` and that no backend reads.
 
 pub mod dense;
 mod elementwise;
@@ -44,8 +44,8 @@ use std::{
 };
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, DeviceKind, Error, ErrorKind, FreeBuffers, Kernel, Launch, Limits,
-    MemoryStats, Result, Storage, backend::Fill, kernel::Body,
+    Backend, DType, Device, DeviceInfo, DeviceKind, DeviceProvider, Error, ErrorKind, FreeBuffers, Kernel,
+    Launch, Limits, MemoryStats, Result, Storage, backend::Fill, kernel::Body,
 };
 
 pub use crate::kernels::custom::{CpuInput, CpuKernel, CpuOutput};
@@ -58,6 +58,10 @@ use crate::{
     settings::Settings,
     simd::{bf16::Bf16, isa::Isa},
 };
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();
 
 /// The host's processor as a place for tensors.
 #[derive(Debug)]
@@ -166,6 +170,36 @@ pub fn logical(number: usize) -> Result<Device> {
 
 /// How many devices there are at most on one processor.
 pub const MOST_LOGICAL: usize = 64;
+
+/// This backend's devices by name: `cpu`, and `cpu#1` on the same processor.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuDevices;
+
+impl DeviceProvider for CpuDevices {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn devices(&self) -> Vec<DeviceInfo> {
+        vec![cpu().info().clone()]
+    }
+
+    fn logical_devices(&self) -> usize {
+        MOST_LOGICAL
+    }
+
+    fn open(&self, index: usize, logical: usize) -> Result<Device> {
+        if index > 0 {
+            let hint = "a machine has one cpu; cpu#1 is a further device on it".into();
+            return Err(Error::new(ErrorKind::UnknownDevice { asked: format!("cpu:{index}"), hint }));
+        }
+        crate::logical(logical)
+    }
+
+    fn variables(&self) -> &[&'static str] {
+        settings::VARIABLES
+    }
+}
 
 fn shared() -> &'static (Device, Arc<CpuBackend>) {
     static CPU: OnceLock<(Device, Arc<CpuBackend>)> = OnceLock::new();

@@ -11,6 +11,10 @@ use crate::{
     threads,
 };
 
+/// The variables of this backend.
+pub(crate) const VARIABLES: &[&str] =
+    &["TAPER_CPU_BF16", "TAPER_CPU_ISA", "TAPER_CPU_MEMORY_LIMIT", "TAPER_THREADS"];
+
 /// How the device is to be.
 pub(crate) struct Settings {
     pub(crate) isa: Isa,
@@ -21,7 +25,6 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn from_env() -> Result<Settings, Misread> {
-        tensor_core::environment::note_unknown();
         Settings::read(|name| std::env::var_os(name))
     }
 

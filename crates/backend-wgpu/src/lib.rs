@@ -42,6 +42,10 @@ pub use device::{options::Options, profiler::KernelTime};
 pub use kernels::custom::{WgslKernel, WgslProgram};
 pub use profile::profile;
 pub use registry::{
-    MOST_LOGICAL, adapters, adapters_async, destroy, logical, logical_async, open, open_async, wgpu,
-    wgpu_async,
+    MOST_LOGICAL, WgpuDevices, adapters, adapters_async, destroy, logical, logical_async, open, open_async,
+    wgpu, wgpu_async,
 };
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
+use tensor_core::{Awaited, Device, DeviceInfo, DeviceProvider, Error, ErrorKind, Result};
 
 use crate::{
     Options, WgpuBackend,
-    device::{adapter, faults::lock, gpu::Gpu},
+    device::{adapter, faults::lock, gpu::Gpu, options::VARIABLES},
     platform::{CAN_WAIT, wait},
     tuning::Tuning,
 };
@@ -99,6 +99,44 @@ pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
     let devices = devices.get_or_insert_default();
     // Another task may have been faster.
     Ok(at_hand(devices, place).unwrap_or_else(|| keep(devices, place, opened)))
+}
+
+/// This backend's devices by name: `wgpu:0` on the first adapter, and `wgpu:0#1` beside it. `gpu` is another word for `wgpu`.
+#[derive(Clone, Copy, Debug)]
+pub struct WgpuDevices;
+
+impl DeviceProvider for WgpuDevices {
+    fn name(&self) -> &str {
+        "wgpu"
+    }
+
+    fn aliases(&self) -> &[&str] {
+        &["gpu"]
+    }
+
+    fn devices(&self) -> Vec<DeviceInfo> {
+        adapters()
+    }
+
+    fn devices_async(&self) -> Awaited<'_, Vec<DeviceInfo>> {
+        Box::pin(adapters_async())
+    }
+
+    fn logical_devices(&self) -> usize {
+        MOST_LOGICAL
+    }
+
+    fn open(&self, index: usize, logical: usize) -> Result<Device> {
+        crate::logical(index, logical)
+    }
+
+    fn open_async(&self, index: usize, logical: usize) -> Awaited<'_, Result<Device>> {
+        Box::pin(logical_async(index, logical))
+    }
+
+    fn variables(&self) -> &[&'static str] {
+        VARIABLES
+    }
 }
 
 /// The numbers of an adapter and of a device on it.

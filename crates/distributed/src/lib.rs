@@ -36,3 +36,7 @@ pub use work::Work;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/distributed.md")]
 mod guide {}
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

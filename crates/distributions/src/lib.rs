@@ -91,6 +91,10 @@ pub use uniform::Uniform;
 
 use tensor_core::{Generator, Result, Shape, Tensor};
 
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();
+
 /// A batch of probability distributions. `torch.distributions.Distribution`.
 pub trait Distribution {
     /// How many distributions there are, each with parameters of its own.

@@ -37,3 +37,7 @@ pub use memory::{
 pub use profile::{Profile, profile};
 pub use protobuf::Message;
 pub use tensor_core::{KernelRun, detect_anomaly, record_memory};
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

@@ -57,3 +57,7 @@ pub use pinv::{Lstsq, Tolerance, lstsq, matrix_rank, pinv};
 pub use qr::{QrMode, geqrf, householder_product, ormqr, qr};
 pub use solve::{inv, matrix_power, solve, solve_triangular, tensorinv, tensorsolve};
 pub use svd::{polar, svd, svdvals};
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

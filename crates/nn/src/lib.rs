@@ -69,3 +69,7 @@ pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

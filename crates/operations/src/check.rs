@@ -11,12 +11,13 @@ use taper::{
     },
     enable_grad, grad,
 };
-use taper_testing::{LAYOUTS, Layout, difference, reference_with, tolerance};
+use taper_testing::{LAYOUTS, difference, reference_with, tolerance};
 
 use crate::{
     different::differs,
+    draw::{Check, Draw},
     fixtures::{Answer, Array, INTEGERS, integer_key},
-    row::{Given, Input, Placement, Row, Values},
+    row::{ANY_SHAPES, Given, Input, Placement, Row, Values},
 };
 
 /// What is wrong with a row, or nothing.
@@ -32,6 +33,8 @@ pub struct Bench {
     /// The plain reference with every dtype.
     exact: Device,
     cpu: OnceCell<Device>,
+    /// The cells of the table that are tried.
+    draw: Draw,
 }
 
 fn in_words(what: &str) -> impl Fn(Error) -> String {
@@ -43,11 +46,16 @@ fn numbers(tensors: &[Tensor]) -> Result<Vec<Vec<f64>>> {
 }
 
 impl Bench {
-    /// For a device.
+    /// For a device, and the whole table.
     pub fn new(device: Device) -> Bench {
+        Bench::drawn(device, Draw::ALL)
+    }
+
+    /// For a device, and a part of the table: a check passes over the cells that are not in it.
+    pub fn drawn(device: Device, draw: Draw) -> Bench {
         let (reference, _) = reference_with(&device.info().dtypes);
         let (exact, _) = reference_with(&DType::ALL);
-        Bench { device, reference, exact, cpu: OnceCell::new() }
+        Bench { device, reference, exact, cpu: OnceCell::new(), draw }
     }
 
     /// Where the right answer comes from, in f64: the plain reference, or the CPU for what that lacks.
@@ -107,7 +115,8 @@ impl Bench {
     /// # Errors
     /// The row fails this check: the message says where.
     pub fn forward(&self, row: &Row) -> Verdict {
-        for dtype in row.dtypes_on(&self.device) {
+        let drawn = |dtype: &DType| self.draw.takes(row, Check::Forward, dtype);
+        for dtype in row.dtypes_on(&self.device).into_iter().filter(drawn) {
             self.agree(row, dtype, "contiguous", |d, rounded, held| {
                 row.given(d, rounded, held, Placement::Contiguous)
             })?;
@@ -155,17 +164,19 @@ impl Bench {
             return Ok(());
         };
         for (n, layout) in LAYOUTS.iter().enumerate() {
-            if !row.ties && *layout == Layout::Expanded {
+            let way = format!("{layout:?}");
+            if !row.has_layout(*layout) || !self.draw.takes(row, Check::Layouts, &way) {
                 continue;
             }
-            self.agree(row, dtype, &format!("{layout:?}"), |d, rounded, held| {
+            self.agree(row, dtype, &way, |d, rounded, held| {
                 row.given(d, rounded, held, Placement::Layout(n))
             })?;
         }
         if row.pointwise {
-            const SHAPES: [&[&[usize]]; 5] =
-                [&[&[]], &[&[3, 0, 5]], &[&[1, 1]], &[&[7, 13]], &[&[2, 1, 3], &[5, 1], &[3]]];
-            for shapes in SHAPES {
+            for shapes in ANY_SHAPES {
+                if !self.draw.takes(row, Check::Layouts, format!("{shapes:?}")) {
+                    continue;
+                }
                 self.agree(row, dtype, &format!("shapes {shapes:?}"), |d, rounded, held| {
                     row.given_shapes(d, rounded, held, shapes)
                 })?;
@@ -179,7 +190,9 @@ impl Bench {
     /// # Errors
     /// The row fails this check: the message says where.
     pub fn bad_input(&self, row: &Row) -> Verdict {
-        let Some(bad) = &row.bad else { return Ok(()) };
+        let (Some(bad), true) = (&row.bad, self.draw.takes(row, Check::BadInput, "")) else {
+            return Ok(());
+        };
         let given = row
             .given(&self.device, DType::F32, DType::F32, Placement::Contiguous)
             .map_err(in_words("inputs"))?;
@@ -195,13 +208,8 @@ impl Bench {
     /// # Errors
     /// The row fails this check: the message says where.
     pub fn gradients(&self, row: &Row) -> Verdict {
-        if row.order == 0 {
-            return Ok(());
-        }
-        let claimed = row.dtypes_on(&self.device);
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
-            let is_half = dtype != DType::F32;
-            if is_half && (row.stepwise || !claimed.contains(&dtype)) {
+        for dtype in row.gradient_dtypes() {
+            if !self.device.supports(dtype) || !self.draw.takes(row, Check::Gradients, dtype) {
                 continue;
             }
             let gradients = |device: &Device, held| {
@@ -211,7 +219,7 @@ impl Bench {
             let found = gradients(&self.device, dtype).map_err(in_words(&what("")))?;
             let expected = gradients(self.oracle(row), DType::F64);
             let expected = expected.map_err(in_words(&what(" of the reference")))?;
-            let (rtol, atol) = if is_half { tolerance(dtype) } else { (1e-4, 1e-5) };
+            let (rtol, atol) = if dtype.is_half() { tolerance(dtype) } else { (1e-4, 1e-5) };
             let within = (rtol * row.loose, atol * row.loose);
             for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 if let Some(difference) = difference(found, expected, within) {
@@ -227,7 +235,7 @@ impl Bench {
     /// # Errors
     /// The row fails this check: the message says where.
     pub fn derivatives(&self, row: &Row) -> Verdict {
-        if row.order == 0 || !row.smooth {
+        if row.order == 0 || !row.smooth || !self.draw.takes(row, Check::Derivatives, "") {
             return Ok(());
         }
         let given = row
@@ -247,8 +255,8 @@ impl Bench {
     /// # Errors
     /// The row fails this check: the message says where.
     pub fn mapped(&self, row: &Row) -> Verdict {
-        let (false, Some(dtype)) = (row.inputs.is_empty(), row.dtypes_on(&self.device).into_iter().next())
-        else {
+        let tried = !row.inputs.is_empty() && self.draw.takes(row, Check::Mapped, "");
+        let (true, Some(dtype)) = (tried, row.dtypes_on(&self.device).into_iter().next()) else {
             return Ok(());
         };
         let run = |device: &Device, tensors: &[Tensor]| {
@@ -294,7 +302,7 @@ impl Bench {
     /// # Errors
     /// The row fails this check: the message says where.
     pub fn jacobians(&self, row: &Row) -> Verdict {
-        if row.order == 0 {
+        if row.order == 0 || !self.draw.takes(row, Check::Jacobians, "") {
             return Ok(());
         }
         let words = in_words("jacobian");
@@ -326,7 +334,7 @@ impl Bench {
     /// The row fails this check: the message says where.
     pub fn torch(&self, row: &Row, answer: Option<&Answer>) -> Verdict {
         const AGAIN: &str = "write the answers with scripts/torch_fixtures.py operations";
-        if row.torch.is_empty() {
+        if row.torch.is_empty() || !self.draw.takes(row, Check::Torch, "") {
             return Ok(());
         }
         let Some(answer) = answer else {
@@ -382,7 +390,7 @@ impl Bench {
     pub fn integers(&self, row: &Row, answers: &HashMap<String, Vec<Array>>) -> Verdict {
         let mut wrong = Vec::new();
         for dtype in INTEGERS.into_iter().filter(|&dtype| self.device.supports(dtype)) {
-            if differs(row.name, dtype) {
+            if differs(row.name, dtype) || !self.draw.takes(row, Check::Integers, dtype) {
                 continue;
             }
             if let Err(message) = self.integers_of(row, dtype, answers) {

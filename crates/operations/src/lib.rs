@@ -6,6 +6,7 @@
 //! | [`table`] | the rows: open this to add an operation |
 //! | [`row`] | what a row can say |
 //! | [`check`] | what a row is held to |
+//! | [`draw`] | a part of the table, for runs that repeat it |
 //! | [`different`] | where integers differ from PyTorch's on purpose |
 //! | [`fixtures`] | what PyTorch is asked, and its answers |
 //! | [`public`] | the library's public functions, read from its sources: each has a row |
@@ -14,6 +15,7 @@
 
 pub mod check;
 pub mod different;
+pub mod draw;
 pub mod fixtures;
 pub mod page;
 pub mod public;
@@ -23,6 +25,7 @@ pub mod table;
 use taper::{Error, Result, Tensor};
 
 pub use check::Bench;
+pub use draw::{Check, Draw};
 pub use fixtures::questions;
 pub use page::page;
 pub use row::Row;

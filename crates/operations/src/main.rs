@@ -1,11 +1,11 @@
 //! The program that `cargo xtask operations` runs: `questions` and `integer-questions` for the script of
-//! fixtures, `page` for docs/operations.md, `check NAME [DEVICE]` for the rows whose name contains NAME, or one
-//! of several names with commas between.
+//! fixtures, `page` for docs/operations.md, `drawn PART/PARTS` for what a part of the table has, `check NAME [DEVICE]` for the rows whose
+//! name contains NAME, or one of several names with commas between.
 
 use std::process::ExitCode;
 
 use taper_operations::{
-    Bench, Row,
+    Bench, Draw, Row,
     check::Verdict,
     fixtures::{Answers, IntegerFile, integer_questions, key},
     page, questions, rows,
@@ -17,10 +17,16 @@ fn main() -> ExitCode {
         ["questions"] => println!("{}", questions(&rows())),
         ["integer-questions"] => println!("{}", integer_questions(&rows())),
         ["page"] => print!("{}", page()),
+        ["drawn", part] => match part.parse::<Draw>() {
+            Ok(draw) => print!("{}", draw.list()),
+            Err(message) => return said(&message),
+        },
         ["check", name] => return check(name, "cpu"),
         ["check", name, device] => return check(name, device),
         _ => {
-            eprintln!("error: say questions, integer-questions, page, or check NAME [DEVICE]");
+            eprintln!(
+                "error: say questions, integer-questions, page, drawn PART/PARTS, or check NAME [DEVICE]"
+            );
             return ExitCode::FAILURE;
         }
     }

@@ -1,7 +1,7 @@
 //! A row of the table: an operation as data. How to write one: [`crate::table`].
 
 use taper::{DType, Device, Kind, Result, Scalar, Tensor};
-use taper_testing::{LAYOUTS, laid_out, numbers, of};
+use taper_testing::{LAYOUTS, Layout, laid_out, numbers, of};
 
 /// The dtypes that an operation is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +221,10 @@ pub struct Row {
     run: Run,
 }
 
+/// What a row that is pointwise is tried with, beside its own shapes: the inputs take these in turn.
+pub(crate) const ANY_SHAPES: [&[&[usize]]; 5] =
+    [&[&[]], &[&[3, 0, 5]], &[&[1, 1]], &[&[7, 13]], &[&[2, 1, 3], &[5, 1], &[3]]];
+
 /// What a row begins with: a shape for each input.
 const SHAPES: [&[usize]; 4] = [&[3, 4], &[4], &[3, 1], &[3, 4]];
 
@@ -411,6 +415,20 @@ impl Row {
     /// The dtypes that it is tried in on a device.
     pub fn dtypes_on(&self, device: &Device) -> Vec<DType> {
         self.dtypes.list().into_iter().filter(|&dtype| device.supports(dtype)).collect()
+    }
+
+    /// The dtypes that its gradients are tried in, where it has them: f32, and half types unless a step hangs on how they are rounded.
+    pub fn gradient_dtypes(&self) -> Vec<DType> {
+        let halves = self.dtypes.list().into_iter().filter(|dtype| dtype.is_half() && !self.stepwise);
+        match self.order {
+            0 => Vec::new(),
+            _ => [DType::F32].into_iter().chain(halves).collect(),
+        }
+    }
+
+    /// Whether its inputs may lie in memory in this way.
+    pub fn has_layout(&self, layout: Layout) -> bool {
+        self.ties || layout != Layout::Expanded
     }
 
     /// The elements of each input in `dtype`, as they are laid out.

@@ -66,3 +66,7 @@ pub use schedule::{
     SequentialLr, StepLr, SwaLr, ThresholdMode,
 };
 pub use sgd::{Sgd, SgdConfig};
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

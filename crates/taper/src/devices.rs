@@ -2,10 +2,14 @@
 
 #[cfg(feature = "cpu")]
 use tensor_core::Tensor;
-use tensor_core::{Device, DeviceInfo, Error, ErrorKind, Result};
+use tensor_core::{Device, DeviceInfo, DeviceKind, Error, ErrorKind, Result};
 
 #[cfg(feature = "cpu")]
 use std::sync::{PoisonError, RwLock};
+
+#[cfg(any(feature = "cpu", feature = "gpu"))]
+use crate::registry::prepare;
+use crate::registry::{AUTO, Provider, provider, providers};
 
 /// The host's processor.
 ///
@@ -13,6 +17,7 @@ use std::sync::{PoisonError, RwLock};
 /// [`device`]`("cpu")` tells at once.
 #[cfg(feature = "cpu")]
 pub fn cpu() -> Device {
+    prepare();
     backend_cpu::cpu()
 }
 
@@ -23,6 +28,7 @@ pub fn cpu() -> Device {
 #[cfg(feature = "gpu")]
 #[track_caller]
 pub fn wgpu(index: usize) -> Result<Device> {
+    prepare();
     opened(backend_wgpu::wgpu(index))
 }
 
@@ -32,11 +38,11 @@ pub fn wgpu(index: usize) -> Result<Device> {
 /// As [`wgpu()`].
 #[cfg(feature = "gpu")]
 pub async fn wgpu_async(index: usize) -> Result<Device> {
+    prepare();
     backend_wgpu::wgpu_async(index).await
 }
 
 /// What a backend gave, a failure with the line of the caller.
-#[cfg(any(feature = "cpu", feature = "gpu"))]
 #[track_caller]
 fn opened(device: Result<Device>) -> Result<Device> {
     match device {
@@ -45,7 +51,8 @@ fn opened(device: Result<Device>) -> Result<Device> {
     }
 }
 
-/// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, or `auto`.
+/// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, `auto`, or one of a backend that was
+/// [registered](crate::register_backend).
 ///
 /// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU. GPUs of every maker
 /// are called `wgpu`: there is no `cuda` and no `mps`.
@@ -68,11 +75,11 @@ fn opened(device: Result<Device>) -> Result<Device> {
 #[track_caller]
 pub fn device(name: &str) -> Result<Device> {
     match named(name)? {
-        Named::Automatic => automatic(),
-        #[cfg(feature = "cpu")]
-        Named::Cpu(number) => opened(backend_cpu::logical(number)),
-        #[cfg(feature = "gpu")]
-        Named::Wgpu(index, number) => opened(backend_wgpu::logical(index, number)),
+        Named::Automatic => match best(providers().into_iter().map(|p| (p.devices(), p))) {
+            Some((provider, index)) => open(&provider, index, 0),
+            None => Err(without_backend()),
+        },
+        Named::At { provider, index, logical } => open(&provider, index, logical),
     }
 }
 
@@ -89,67 +96,87 @@ pub fn device(name: &str) -> Result<Device> {
 /// # Ok::<(), taper::Error>(()) }).unwrap();
 /// ```
 pub async fn device_async(name: &str) -> Result<Device> {
-    match named(name)? {
-        #[cfg(feature = "gpu")]
-        Named::Automatic => match best_adapter(&backend_wgpu::adapters_async().await) {
-            Some(index) => wgpu_async(index).await,
-            None => without_adapter(),
-        },
-        #[cfg(not(feature = "gpu"))]
-        Named::Automatic => without_adapter(),
-        #[cfg(feature = "cpu")]
-        Named::Cpu(number) => backend_cpu::logical(number),
-        #[cfg(feature = "gpu")]
-        Named::Wgpu(index, number) => backend_wgpu::logical_async(index, number).await,
-    }
+    let (provider, index, logical) = match named(name)? {
+        Named::Automatic => {
+            let mut there = Vec::new();
+            for provider in providers() {
+                there.push((provider.devices_async().await, provider));
+            }
+            let (provider, index) = best(there).ok_or_else(without_backend)?;
+            (provider, index, 0)
+        }
+        Named::At { provider, index, logical } => (provider, index, logical),
+    };
+    let device = provider.open_async(index, logical).await?;
+    expected(&provider, index, logical, device)
 }
 
 /// What the name of a device asks for.
 enum Named {
     Automatic,
-    /// Which device on the processor.
-    #[cfg(feature = "cpu")]
-    Cpu(usize),
-    /// Which adapter, and which device on it.
-    #[cfg(feature = "gpu")]
-    Wgpu(usize, usize),
+    /// A backend, which device of it, and which on the same hardware.
+    At {
+        provider: Provider,
+        index: usize,
+        logical: usize,
+    },
 }
 
 #[track_caller]
 fn named(name: &str) -> Result<Named> {
     let Name { kind, index, logical } = Name::of(name);
-    #[cfg(any(feature = "cpu", feature = "gpu"))]
-    let number = match logical.as_deref() {
-        None => 0,
-        Some(_) if kind == "auto" => {
+    if kind == AUTO && index.is_none() {
+        if logical.is_some() {
             let hint = "auto is a choice among devices; name one, as in cpu#1 or wgpu:0#1".into();
             return Err(unknown(name, hint));
         }
-        Some(number) => match number.parse() {
-            Ok(number) => number,
-            Err(_) => return Err(unknown(name, "the part after # must be a number, as in cpu#1".into())),
-        },
-    };
-    #[cfg(not(any(feature = "cpu", feature = "gpu")))]
-    let _ = logical;
-    match (kind.as_str(), index.as_deref()) {
-        ("auto", None) => {
-            match std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string()) {
-                Some(chosen) if !chosen.is_empty() && !chosen.eq_ignore_ascii_case("auto") => named(&chosen),
-                _ => Ok(Named::Automatic),
-            }
-        }
-        #[cfg(feature = "cpu")]
-        ("cpu", None | Some("0")) => Ok(Named::Cpu(number)),
-        #[cfg(feature = "gpu")]
-        ("wgpu" | "gpu", None) => Ok(Named::Wgpu(0, number)),
-        #[cfg(feature = "gpu")]
-        ("wgpu" | "gpu", Some(index)) => match index.parse() {
-            Ok(index) => Ok(Named::Wgpu(index, number)),
-            Err(_) => Err(unknown(name, format!("the part after {kind}: must be a number, as in {kind}:0"))),
-        },
-        (kind, _) => Err(unknown(name, hint(kind))),
+        let chosen = std::env::var_os("TAPER_DEVICE").map(|name| name.to_string_lossy().trim().to_string());
+        return match chosen {
+            Some(chosen) if !chosen.is_empty() && !chosen.eq_ignore_ascii_case(AUTO) => named(&chosen),
+            _ => Ok(Named::Automatic),
+        };
     }
+    let Some(provider) = provider(&kind) else { return Err(unknown(name, hint(&kind))) };
+    let number = |part: Option<String>| part.map_or(Ok(0), |text| text.parse::<usize>().map_err(|_| ()));
+    let hint = match (number(index), number(logical)) {
+        (Ok(index), Ok(logical)) => return at(name, provider, index, logical),
+        (Err(()), _) => format!("the part after {kind}: must be a number, as in {kind}:0"),
+        (Ok(_), Err(())) => format!("the part after # must be a number, as in {kind}#1"),
+    };
+    Err(unknown(name, hint))
+}
+
+/// Which device a name asks for, where the numbers in it are these.
+#[track_caller]
+fn at(name: &str, provider: Provider, index: usize, logical: usize) -> Result<Named> {
+    let most = provider.logical_devices();
+    if logical >= most {
+        return Err(unknown(name, format!("the number after # is below {most}")));
+    }
+    Ok(Named::At { provider, index, logical })
+}
+
+#[track_caller]
+fn open(provider: &Provider, index: usize, logical: usize) -> Result<Device> {
+    opened(provider.open(index, logical).and_then(|device| expected(provider, index, logical, device)))
+}
+
+/// The device, if its own name asks for it again: a backend of another crate may have overlooked that.
+fn expected(provider: &Provider, index: usize, logical: usize, device: Device) -> Result<Device> {
+    let name = Name::of(device.name());
+    let number = |part: &Option<String>| part.as_ref().map_or(Some(0), |text| text.parse::<usize>().ok());
+    if (name.kind.as_str(), number(&name.index), number(&name.logical))
+        == (provider.name(), Some(index), Some(logical))
+    {
+        return Ok(device);
+    }
+    let kind = provider.name();
+    let after = if logical > 0 { format!("#{logical}") } else { String::new() };
+    let message = format!(
+        "the backend {kind:?} opened a device called {:?}; its DeviceInfo must have the name {kind}:{index}{after}",
+        device.name()
+    );
+    Err(Error::new(ErrorKind::Backend { device: format!("{kind}:{index}{after}"), message }))
 }
 
 /// A device's name taken apart, in small letters: `wgpu:0#1`.
@@ -195,7 +222,9 @@ fn hint(kind: &str) -> String {
         kind if GPUS.contains(&kind) => format!(
             "GPUs are called wgpu here, and this program was built without them; turn on the feature wgpu of taper; {there_are}"
         ),
-        _ => format!("{there_are}; a backend that is missing may be a feature of taper that is turned off"),
+        _ => format!(
+            "{there_are}; a backend that is missing may be a feature of taper that is turned off, or not be registered (taper::register_backend)"
+        ),
     }
 }
 
@@ -210,26 +239,18 @@ fn hint(kind: &str) -> String {
 #[doc(alias("torch.cuda.is_available", "torch.backends.mps.is_available"))]
 pub fn is_available(name: &str) -> bool {
     let Name { kind, index, logical } = Name::of(name);
+    if kind == AUTO {
+        return index.is_none() && logical.is_none() && !devices().is_empty();
+    }
     let number = |text: Option<String>| text.map_or(Some(0), |text| text.parse::<usize>().ok());
-    if kind == "auto" {
-        return index.is_none() && logical.is_none() && device_count("cpu") + device_count("wgpu") > 0;
-    }
-    number(index).is_some_and(|index| index < device_count(&kind))
-        && number(logical).is_some_and(|logical| logical < most_logical(&kind))
+    provider(&kind).is_some_and(|provider| {
+        number(index).is_some_and(|index| index < provider.devices().len())
+            && number(logical).is_some_and(|logical| logical < provider.logical_devices())
+    })
 }
 
-/// How many devices there can be on one processor or adapter.
-fn most_logical(kind: &str) -> usize {
-    match kind {
-        #[cfg(feature = "cpu")]
-        "cpu" => backend_cpu::MOST_LOGICAL,
-        #[cfg(feature = "gpu")]
-        "wgpu" | "gpu" => backend_wgpu::MOST_LOGICAL,
-        _ => 0,
-    }
-}
-
-/// How many devices of a kind there are: `cpu`, or `wgpu` (adapters, software adapters among them; also `gpu`). 0 of any other.
+/// How many devices of a kind there are: `cpu`, `wgpu` (adapters, software adapters among them; also `gpu`), or the name of a backend that was
+/// [registered](crate::register_backend). 0 of any other.
 /// `torch.cuda.device_count`.
 ///
 /// ```
@@ -241,12 +262,7 @@ fn most_logical(kind: &str) -> usize {
 /// ```
 #[doc(alias = "torch.cuda.device_count")]
 pub fn device_count(kind: &str) -> usize {
-    match kind.trim().to_ascii_lowercase().as_str() {
-        "cpu" => usize::from(cfg!(feature = "cpu")),
-        #[cfg(feature = "gpu")]
-        "wgpu" | "gpu" => backend_wgpu::adapters().len(),
-        _ => 0,
-    }
+    provider(&kind.trim().to_ascii_lowercase()).map_or(0, |provider| provider.devices().len())
 }
 
 /// What [`set_default_device`] gave.
@@ -307,14 +323,10 @@ impl TensorExt for Tensor {
     }
 }
 
-/// Every device there is, the CPU first: names (as [`device`] takes them), makers' names, memory.
+/// Every device there is, the CPU first and those of [registered](crate::register_backend) backends last: names (as [`device`] takes
+/// them), makers' names, memory.
 pub fn devices() -> Vec<DeviceInfo> {
-    let all = std::iter::empty();
-    #[cfg(feature = "cpu")]
-    let all = all.chain([cpu().info().clone()]);
-    #[cfg(feature = "gpu")]
-    let all = all.chain(backend_wgpu::adapters());
-    all.collect()
+    providers().iter().flat_map(|provider| provider.devices()).collect()
 }
 
 /// The best device: what `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.
@@ -328,33 +340,28 @@ pub fn best_device() -> Device {
     })
 }
 
-#[track_caller]
-fn automatic() -> Result<Device> {
-    #[cfg(feature = "gpu")]
-    if let Some(index) = best_adapter(&backend_wgpu::adapters()) {
-        return wgpu(index);
-    }
-    without_adapter()
+/// The device that `auto` takes, of the devices of all backends: the first GPU of hardware, as a software one is slower than the CPU's backend
+/// on the same processor; or else the CPU; or else the first device. A browser does not say of what kind its GPU is.
+fn best(backends: impl IntoIterator<Item = (Vec<DeviceInfo>, Provider)>) -> Option<(Provider, usize)> {
+    let is_hardware = |kind: DeviceKind| {
+        kind.is_hardware_gpu() || (cfg!(target_arch = "wasm32") && kind != DeviceKind::Cpu)
+    };
+    let rank = |info: &DeviceInfo| match info.kind {
+        kind if is_hardware(kind) => 0,
+        DeviceKind::Cpu => 1,
+        _ => 2,
+    };
+    let devices = backends.into_iter().flat_map(|(devices, provider)| {
+        let ranks: Vec<(usize, i32)> = devices.iter().map(rank).enumerate().collect();
+        ranks.into_iter().map(move |(index, rank)| (rank, provider.clone(), index))
+    });
+    devices.min_by_key(|&(rank, ..)| rank).map(|(_, provider, index)| (provider, index))
 }
 
-/// The adapter that `auto` takes: of hardware, as a software one is slower than the CPU's backend on the same processor. A browser does not
-/// say of what kind its own is.
-#[cfg(feature = "gpu")]
-fn best_adapter(adapters: &[DeviceInfo]) -> Option<usize> {
-    let of_hardware = |adapter: &DeviceInfo| adapter.kind.is_hardware_gpu() || cfg!(target_arch = "wasm32");
-    let chosen = adapters.iter().position(of_hardware);
-    if cfg!(feature = "cpu") { chosen } else { chosen.or(Some(0)) }
-}
-
-/// What `auto` is without a GPU.
-#[track_caller]
-fn without_adapter() -> Result<Device> {
-    #[cfg(feature = "cpu")]
-    return backend_cpu::open();
-    #[cfg(not(feature = "cpu"))]
-    Err(Error::new(ErrorKind::UnknownDevice {
-        asked: "auto".into(),
+fn without_backend() -> Error {
+    Error::new(ErrorKind::UnknownDevice {
+        asked: AUTO.into(),
         hint: "taper was built without a backend; turn on one of its features cpu, wgpu, vulkan, metal, dx12"
             .into(),
-    }))
+    })
 }

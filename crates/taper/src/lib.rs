@@ -18,7 +18,7 @@
 //! | module | what lives there |
 //! |---|---|
 //! | [`prelude`] | what nearly every program needs |
-//! | [`device`], [`devices`], [`best_device`], [`is_available`] | where tensors live |
+//! | [`device`], [`devices`], [`best_device`], [`is_available`], [`register_backend`] | where tensors live |
 //! | [`nn`] | modules, layers, losses, state dicts, checkpoints |
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
@@ -34,6 +34,8 @@
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
 
 mod devices;
+mod environment;
+mod registry;
 
 pub use autograd;
 pub use data;
@@ -64,6 +66,7 @@ pub use devices::{wgpu, wgpu_async};
 pub use inspect::{
     detect_anomaly, dot, dot_named, explain, memory_snapshot, memory_summary, profile, record_memory,
 };
+pub use registry::register_backend;
 pub use tensor_core::{
     Axes, Axis, Bins, DType, Device, DeviceInfo, DeviceKind, Element, ElementType, Ellipsis, Error,
     ErrorKind, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatFormat, Generator, HistogramOptions, Index,

@@ -7,7 +7,7 @@
 //! | [`Op`] | operations as data |
 //! | [`kernel`] | what the scheduler hands to a backend |
 //! | [`custom`] | operations with kernels of their own, from other crates |
-//! | [`backend`] | the contract of a backend; [`Device`] is the handle on one |
+//! | [`backend`] | the contract of a backend; [`Device`] is the handle on one, [`DeviceProvider`] has them by name |
 //! | [`Error`] | everything that can go wrong |
 
 mod attention;
@@ -21,7 +21,6 @@ mod defaults;
 mod device;
 mod distances;
 mod dtype;
-pub mod environment;
 mod error;
 mod facts;
 pub mod fft;
@@ -43,8 +42,8 @@ mod op;
 mod origin;
 mod philox;
 mod places;
-mod platform;
 mod program_text;
+mod provider;
 mod recording;
 mod recurrence;
 mod rounding;
@@ -85,9 +84,10 @@ pub use op::{
     ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomOp, Op, OpAxes, Padding, Progression, RandomKind,
     ReduceOp, Refusal, Saved, ScatterOp, Subscripts, UnaryOp,
 };
-pub use origin::{at_caller, with_location};
+pub use origin::{at_caller, hide_lines_of, with_location};
 pub use philox::{philox, philox_words};
 pub use places::Places;
+pub use provider::{Awaited, DeviceProvider};
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};
 pub use recurrence::{Recurrence, RecurrencePass, RecurrentCell};

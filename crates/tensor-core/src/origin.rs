@@ -1,6 +1,10 @@
 //! Whose source line an operation is built for: the caller's, unless someone (a gradient rule) builds it for another.
 
-use std::{cell::Cell, panic::Location};
+use std::{
+    cell::Cell,
+    panic::Location,
+    sync::{PoisonError, RwLock},
+};
 
 thread_local! {
     static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
@@ -35,11 +39,41 @@ pub(crate) fn here() -> &'static Location<'static> {
     }
 }
 
-/// The line, unless it is in one of the library's own crates or in the standard library, which called a
+/// The folders with the sources of libraries, which each said of itself.
+static LIBRARIES: RwLock<Vec<&'static str>> = RwLock::new(Vec::new());
+
+/// From now on errors name no line of a library, but at most the line of the code that called it. `root` is what `file!()` gives in the root of
+/// the library's sources. Taper says so of its own crates; a library of layers on top of it may do the same.
+///
+/// ```
+/// tensor_core::hide_lines_of(file!());
+/// ```
+pub fn hide_lines_of(root: &'static str) {
+    let folder = folder(root);
+    let mut libraries = LIBRARIES.write().unwrap_or_else(PoisonError::into_inner);
+    // A root without a folder would hide every file.
+    if !folder.is_empty() && !libraries.contains(&folder) {
+        libraries.push(folder);
+    }
+}
+
+/// The folder of a file, with the separator at its end.
+const fn folder(file: &str) -> &str {
+    let mut end = file.len();
+    while end > 0 && !matches!(file.as_bytes()[end - 1], b'/' | b'\\') {
+        end -= 1;
+    }
+    file.split_at(end).0
+}
+
+/// The line, unless it is in a library that [hides its lines](hide_lines_of), in this crate, or in the standard library, which called a
 /// function that it was handed: a user can do nothing with such a line.
 pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
+    const OWN: &str = folder(file!());
     let file = location.file();
-    (!is_ours(file, file!()) && !is_standard(file)).then_some(location)
+    let libraries = LIBRARIES.read().unwrap_or_else(PoisonError::into_inner);
+    let hidden = libraries.iter().chain([&OWN]).any(|folder| file.starts_with(folder));
+    (!hidden && !is_standard(file)).then_some(location)
 }
 
 /// Whether `file` is a source of the standard library.
@@ -49,41 +83,9 @@ fn is_standard(file: &str) -> bool {
         || ["core", "alloc", "std"].iter().any(|name| file.contains(&format!("/library/{name}/src/")))
 }
 
-/// Whether `file` is a source of the library, `this` being the path of this file: the crates lie beside each other, in a
-/// registry with their versions.
-fn is_ours(file: &str, this: &str) -> bool {
-    const CRATES: [&str; 12] = [
-        "taper",
-        "tensor-core",
-        "backend-cpu",
-        "backend-wgpu",
-        "autograd",
-        "inspect",
-        "linalg",
-        "nn",
-        "optim",
-        "data",
-        "distributed",
-        "distributions",
-    ];
-    let slashes = |path: &str| path.replace('\\', "/");
-    let (file, this) = (slashes(file), slashes(this));
-    let Some(at) = this.rfind("tensor-core") else { return false };
-    let Some((name, inside)) = file.strip_prefix(&this[..at]).and_then(|rest| rest.split_once('/')) else {
-        return false;
-    };
-    let is = |known: &str| {
-        name.strip_prefix(known).is_some_and(|rest| {
-            rest.is_empty()
-                || rest.strip_prefix('-').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()))
-        })
-    };
-    inside.starts_with("src/") && CRATES.iter().any(|known| is(known))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{is_ours, is_standard, outside};
+    use super::{folder, is_standard, outside};
 
     #[test]
     fn a_line_of_the_standard_library_is_no_users_line() {
@@ -101,16 +103,10 @@ mod tests {
     }
 
     #[test]
-    fn the_library_s_own_lines_are_known() {
-        let here = "crates/tensor-core/src/origin.rs";
-        assert!(is_ours("crates/nn/src/init.rs", here));
-        assert!(is_ours("crates\\nn\\src\\init.rs", "crates\\tensor-core\\src\\origin.rs"));
-        assert!(!is_ours("crates/taper/tests/errors.rs", here));
-        assert!(!is_ours("crates/nn/tests/layers.rs", here));
-        assert!(!is_ours("src/main.rs", here));
-        let registry = "/home/u/.cargo/registry/src/index-1/tensor-core-0.1.0/src/origin.rs";
-        assert!(is_ours("/home/u/.cargo/registry/src/index-1/nn-0.1.0/src/init.rs", registry));
-        assert!(!is_ours("/home/u/.cargo/registry/src/index-1/nn-extra-0.1.0/src/init.rs", registry));
-        assert!(!is_ours("src/main.rs", registry));
+    fn lines_of_this_crate_are_hidden_and_folders_end_with_their_separator() {
+        assert!(outside(std::panic::Location::caller()).is_none());
+        assert_eq!(folder("crates/nn/src/lib.rs"), "crates/nn/src/");
+        assert_eq!(folder("crates\\nn\\src\\lib.rs"), "crates\\nn\\src\\");
+        assert_eq!(folder("main.rs"), "");
     }
 }

@@ -197,6 +197,29 @@ fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
         .collect()
 }
 
+/// Visits every multi-index of a shape in row-major order, as its number, with the places in memory where the layouts have it.
+fn walk(shape: &[usize], layouts: &[&Layout], mut visit: impl FnMut(usize, &[usize])) {
+    let n = shape.iter().product();
+    let mut index = vec![0; shape.len()];
+    let mut places: Vec<usize> = layouts.iter().map(|layout| layout.offset()).collect();
+    for flat in 0..n {
+        visit(flat, &places);
+        // The last axis with a further position takes it, and the axes behind it begin again.
+        for axis in (0..shape.len()).rev() {
+            let goes_on = index[axis] + 1 < shape[axis];
+            let step = if goes_on { 1 } else { -(index[axis] as isize) };
+            for (place, layout) in places.iter_mut().zip(layouts) {
+                // Only what follows the last position may be outside of memory, which nobody visits.
+                *place = place.wrapping_add_signed(layout.strides()[axis] * step);
+            }
+            index[axis] = index[axis].wrapping_add_signed(step);
+            if goes_on {
+                break;
+            }
+        }
+    }
+}
+
 fn offset(layout: &Layout, index: &[usize]) -> usize {
     let delta: isize = index.iter().zip(layout.strides()).map(|(&i, &s)| i as isize * s).sum();
     (layout.offset() as isize + delta) as usize
@@ -213,26 +236,29 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
     let layout = |k: usize| &operands[k].layout;
     let read =
         |index: &[usize]| -> Vec<Scalar> { (0..operands.len()).map(|k| at(k, layout(k), index)).collect() };
+    // Each output of a program at every position of the space.
     let elementwise = |program: &Program| -> Vec<Vec<Scalar>> {
-        let positions = indices(space);
-        let results = positions.iter().enumerate();
-        results.map(|(flat, index)| evaluate(program, &read(index), launch.scalars, flat as u64)).collect()
+        let layouts: Vec<&Layout> = operands.iter().map(|operand| &operand.layout).collect();
+        let mut results: Vec<Vec<Scalar>> = vec![Vec::with_capacity(space.numel()); program.outputs.len()];
+        let (mut loads, mut regs) = (Vec::new(), Vec::new());
+        walk(space, &layouts, |flat, places| {
+            loads.clear();
+            loads.extend(places.iter().enumerate().map(|(k, &place)| inputs[k][place]));
+            evaluate(program, &loads, launch.scalars, flat as u64, &mut regs);
+            results.iter_mut().zip(&program.outputs).for_each(|(r, &reg)| r.push(regs[reg as usize]));
+        });
+        results
     };
     // Where output `o` has the value of a position of the space.
     let over_space = |output: &Output| Layout::new(space.clone(), &output.strides_over(space.rank()), 0);
     let destinations: Vec<Layout> = kernel.outputs.iter().map(over_space).collect();
     let to = |o: usize, index: &[usize]| offset(&destinations[o], index);
     Ok(match &kernel.body {
-        Body::Map(program) => {
-            let rows = elementwise(program);
-            (0..program.outputs.len()).map(|o| rows.iter().map(|r| r[o]).collect()).collect()
-        }
+        Body::Map(program) => elementwise(program),
         Body::Reduce { op, program } => {
-            let rows = elementwise(program);
+            let values = elementwise(program).swap_remove(0);
             let mut groups: Vec<Vec<Scalar>> = vec![Vec::new(); kernel.outputs[0].shape.numel()];
-            for (index, row) in indices(space).iter().zip(rows) {
-                groups[to(0, index)].push(row[0]);
-            }
+            walk(space, &[&destinations[0]], |flat, places| groups[places[0]].push(values[flat]));
             vec![groups.iter().map(|g| reduce(*op, g, program.output_dtype(0))).collect()]
         }
         Body::Rows { row_axes, program } => {
@@ -332,23 +358,24 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
         }
         Body::Contract(epilogue) => {
             let sums = kernel.without_epilogue();
-            let to = |index: &[usize]| {
-                let output = &sums.outputs[0];
-                offset(&Layout::new(space.clone(), &output.strides_over(space.rank()), 0), index)
-            };
-            let mut terms: Vec<Vec<(Scalar, Scalar)>> = vec![Vec::new(); sums.outputs[0].shape.numel()];
-            for index in indices(space) {
-                terms[to(&index)].push((at(0, layout(0), &index), at(1, layout(1), &index)));
-            }
-            let sum = |terms: Vec<(Scalar, Scalar)>| {
-                if operands[0].dtype.is_float() {
-                    Scalar::Float(total(terms.iter().map(|(l, r)| l.as_f64() * r.as_f64())))
+            let output = &sums.outputs[0];
+            let destination = Layout::new(space.clone(), &output.strides_over(space.rank()), 0);
+            let layouts = [layout(0), layout(1), &destination];
+            let is_float = operands[0].dtype.is_float();
+            let mut sums = vec![(0.0, 0i64); output.shape.numel()];
+            walk(space, &layouts, |_, places| {
+                let (lhs, rhs, sum) = (inputs[0][places[0]], inputs[1][places[1]], &mut sums[places[2]]);
+                if is_float {
+                    sum.0 += lhs.as_f64() * rhs.as_f64();
                 } else {
-                    let products = terms.iter().map(|(l, r)| l.as_i64().wrapping_mul(r.as_i64()));
-                    integer(products.fold(0, i64::wrapping_add).into(), operands[0].dtype)
+                    sum.1 = sum.1.wrapping_add(lhs.as_i64().wrapping_mul(rhs.as_i64()));
                 }
+            });
+            let dtype = operands[0].dtype;
+            let scalar = |(float, int): (f64, i64)| {
+                if is_float { Scalar::Float(float) } else { integer(int.into(), dtype) }
             };
-            let sums: Vec<Scalar> = terms.into_iter().map(sum).collect();
+            let sums: Vec<Scalar> = sums.into_iter().map(scalar).collect();
             let (Some(program), Some(map)) = (epilogue, kernel.epilogue_map()) else {
                 return Ok(vec![sums]);
             };
@@ -360,7 +387,9 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                     let others = map.operands.iter().enumerate().skip(1);
                     let others = others.map(|(k, operand)| at(k + 1, &operand.layout, index));
                     let inputs: Vec<Scalar> = std::iter::once(wide).chain(others).collect();
-                    evaluate(program, &inputs, launch.scalars, 0)
+                    let mut regs = Vec::new();
+                    evaluate(program, &inputs, launch.scalars, 0, &mut regs);
+                    program.outputs.iter().map(|&o| regs[o as usize]).collect()
                 })
                 .collect();
             (0..program.outputs.len()).map(|o| results.iter().map(|r| r[o]).collect()).collect()
@@ -497,12 +526,12 @@ fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
     }
 }
 
-fn evaluate(program: &Program, loads: &[Scalar], scalars: &[Scalar], flat: u64) -> Vec<Scalar> {
-    let mut regs: Vec<Scalar> = Vec::with_capacity(program.instrs.len());
+/// Computes the registers of a program at one position.
+fn evaluate(program: &Program, loads: &[Scalar], scalars: &[Scalar], flat: u64, regs: &mut Vec<Scalar>) {
+    regs.clear();
     for i in 0..program.instrs.len() {
         regs.push(instruction(program, i, |reg| regs[reg as usize], loads, scalars, flat));
     }
-    program.outputs.iter().map(|&o| regs[o as usize]).collect()
 }
 
 /// The value of instruction `i` at one position, given those of earlier ones.

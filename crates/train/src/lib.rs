@@ -31,3 +31,7 @@ pub use nn::Checkpoint;
 pub use progress::Progress;
 pub use run_log::RunLog;
 pub use summary_writer::{HyperParameter, SummaryWriter};
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

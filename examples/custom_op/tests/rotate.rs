@@ -29,8 +29,8 @@ fn devices() -> Vec<Device> {
         Ok(device) => all.push(device),
         Err(error) => {
             assert!(
-                std::env::var_os("TAPER_REQUIRE_WGPU").is_none_or(|v| v != "1"),
-                "TAPER_REQUIRE_WGPU=1, but {error}"
+                std::env::var_os("TAPER_TEST_REQUIRE_WGPU").is_none_or(|v| v != "1"),
+                "TAPER_TEST_REQUIRE_WGPU=1, but {error}"
             );
             eprintln!("SKIPPED on wgpu: {error}");
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// How the tests of one executable, or of several, came out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
@@ -14,6 +14,10 @@ pub(crate) struct Tally {
     pub(crate) failures: Vec<String>,
     /// How many lines of result were seen: an executable that breaks off prints none.
     pub(crate) results: usize,
+    /// How long they took in all, beside each other.
+    pub(crate) seconds: f64,
+    /// Seconds and names of tests, where the harness tells.
+    pub(crate) times: Vec<(f64, String)>,
 }
 
 impl Tally {
@@ -38,6 +42,11 @@ impl Tally {
         } else if let Some((name, outcome)) =
             line.strip_prefix("test ").and_then(|test| test.split_once(" ... "))
         {
+            // With `--report-time`: ok <1.234s>
+            let (outcome, time) = outcome.split_once(" <").unwrap_or((outcome, ""));
+            if let Some(seconds) = time.strip_suffix("s>").and_then(|seconds| seconds.parse().ok()) {
+                self.times.push((seconds, name.to_string()));
+            }
             if outcome == "FAILED" {
                 self.failures.push(name.to_string());
             } else if let Some(reason) = outcome.strip_prefix("ignored") {
@@ -75,6 +84,16 @@ impl Tally {
         }
         self.failures.extend(other.failures);
         self.results += other.results;
+        self.seconds += other.seconds;
+        self.times.extend(other.times);
+    }
+
+    /// The slowest tests, a line for each.
+    pub(crate) fn slowest(&self, count: usize) -> String {
+        let mut times: Vec<&(f64, String)> = self.times.iter().collect();
+        times.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let lines = times.iter().take(count).map(|(seconds, name)| format!("{seconds:9.2} s  {name}"));
+        lines.collect::<Vec<_>>().join("\n")
     }
 
     pub(crate) fn total(&self) -> usize {
@@ -134,6 +153,16 @@ test result: FAILED. 2 passed; 1 failed; 3 ignored; 0 measured; 4 filtered out; 
         assert_eq!(tally.reasons, BTreeMap::from([("needs f64".to_string(), 2), (String::new(), 1)]));
         assert_eq!(tally.failures, ["ops::exp"]);
         assert_eq!(tally.total(), 6);
+    }
+
+    #[test]
+    fn times_are_read_and_the_slowest_named() {
+        let tally = tally(
+            "test a ... ok <0.250s>\ntest b ... FAILED <12.000s>\ntest c ... ok <1.000s>\ntest d ... ignored, why\n",
+        );
+        assert_eq!(tally.failures, ["b"]);
+        assert_eq!(tally.slowest(2), "    12.00 s  b\n     1.00 s  c");
+        assert_eq!(tally.slowest(9).lines().count(), 3);
     }
 
     #[test]

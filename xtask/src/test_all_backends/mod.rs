@@ -4,7 +4,7 @@
 //! crates' tests need no device or bring their own, and run once, as do the doctests. The suite runs again with what a device
 //! would not choose by itself (`reruns.rs`). Tests of a GPU run in several processes at once, a few in each: a device makes its
 //! kernels one after the other, which is most of their time. A test that finds at run time that
-//! its device lacks something appends a line `name<TAB>reason` to the file named by `TAPER_SKIP_LOG` and returns; it then
+//! its device lacks something appends a line `name<TAB>reason` to the file named by `TAPER_TEST_SKIP_LOG` and returns; it then
 //! counts as skipped.
 
 mod build;
@@ -22,13 +22,14 @@ use std::{
     process::{Command, Stdio},
     sync::{Mutex, PoisonError},
     thread,
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use self::{
     build::{Built, Executable, build},
     devices::{list, no_adapter},
     libtest::Tally,
-    reruns::Part,
+    reruns::{DRAW, Part},
     table::Table,
 };
 use crate::{
@@ -53,6 +54,18 @@ pub(crate) struct Args {
     /// Run only the tests whose names contain this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
+    /// Which parts of the table of operations the repeated runs on GPUs take: the next number takes the next parts [default: the day]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Name this many of the slowest tests of each run, with their seconds
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    slowest: usize,
+}
+
+/// The number of the day since 1970.
+fn day() -> u64 {
+    const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / SECONDS_PER_DAY)
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -127,9 +140,20 @@ fn run_suite(
             None => {}
         }
     }
+    let mut draws = reruns::draws(runner.seed);
     for (device, rerun) in reruns {
-        println!("\n==== {device} with {}", rerun.label);
-        let runner = runner.with(rerun.variables);
+        let mut runner = runner.with(rerun.variables);
+        let part = if rerun.draws { draws.next() } else { None };
+        match part {
+            Some(part) => {
+                println!(
+                    "\n==== {device} with {}, and {DRAW}={part} of the table (--seed {})",
+                    rerun.label, runner.seed
+                );
+                runner = runner.with(&[(DRAW, &part)]);
+            }
+            None => println!("\n==== {device} with {}", rerun.label),
+        }
         let mut tally = Tally::default();
         for test in &built.tests {
             tally.add(runner.test(test, Some(device), rerun.part_of(test)));
@@ -196,6 +220,10 @@ struct Runner {
     filter: Option<String>,
     skip_log: PathBuf,
     directories: BTreeMap<String, PathBuf>,
+    /// What decides the parts of the table of operations that repeated runs take.
+    seed: u64,
+    /// How many of the slowest tests of a run are named.
+    slowest: usize,
     /// Whether what the programs print is passed on.
     echo: bool,
 }
@@ -215,11 +243,24 @@ impl Runner {
             environment.push(("GALLIVM_PERF", "nopt".into()));
         }
         if args.require.iter().any(|asked| asked.starts_with("wgpu")) {
-            environment.push(("TAPER_REQUIRE_WGPU", "1".into()));
+            environment.push(("TAPER_TEST_REQUIRE_WGPU", "1".into()));
         }
         let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
         let skip_log = target.join("taper-skips.log");
-        Ok(Self { environment, filter: args.filter.clone(), skip_log, directories, echo: true })
+        if args.slowest > 0 {
+            // Only the nightly harness tells times, unless it is told that it may.
+            environment.push(("RUSTC_BOOTSTRAP", "1".into()));
+        }
+        let (seed, slowest) = (args.seed.unwrap_or_else(day), args.slowest);
+        Ok(Self {
+            environment,
+            filter: args.filter.clone(),
+            skip_log,
+            directories,
+            seed,
+            slowest,
+            echo: true,
+        })
     }
 
     /// The same with more variables in the tests' environment.
@@ -231,7 +272,7 @@ impl Runner {
 
     fn prepare(&self, command: &mut Command) {
         command.envs(self.environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
-        command.env("TAPER_SKIP_LOG", &self.skip_log).env_remove("TAPER_TEST_DEVICE");
+        command.env("TAPER_TEST_SKIP_LOG", &self.skip_log).env_remove("TAPER_TEST_DEVICE");
     }
 
     /// Runs one test program or a part of it, on a device if it is of the suite.
@@ -264,12 +305,13 @@ impl Runner {
             true => (TESTS_OF_A_PROCESS, thread::available_parallelism().map_or(1, usize::from)),
             false => (names.len(), 1),
         };
-        let command = |names: &[String]| {
+        let command = |names: Vec<&String>| {
             let mut command = self.program(test, device);
             command.arg("--exact").args(names);
             command
         };
-        self.run(names.chunks(of_each).map(command).collect(), at_once.min(MOST_PROCESSES), &test.target)
+        let commands = dealt(&names, of_each).into_iter().map(command).collect();
+        self.run(commands, at_once.min(MOST_PROCESSES), &test.target)
     }
 
     /// A test program as cargo would start it.
@@ -281,6 +323,9 @@ impl Runner {
         }
         if let Some(directory) = self.directories.get(&test.package) {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
+        }
+        if self.slowest > 0 {
+            command.args(["-Z", "unstable-options", "--report-time"]);
         }
         command
     }
@@ -310,7 +355,7 @@ impl Runner {
     /// Runs commands whose output, streamed to the terminal, is that of test harnesses, so many at once.
     fn run(&self, commands: Vec<Command>, at_once: usize, name: &str) -> Tally {
         let _ = fs::remove_file(&self.skip_log);
-        let parts = commands.len();
+        let (parts, began) = (commands.len(), Instant::now());
         let left = Mutex::new(commands.into_iter());
         let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
         let work = || {
@@ -329,6 +374,10 @@ impl Runner {
         });
         if let Ok(log) = fs::read_to_string(&self.skip_log) {
             tally.skip(&log);
+        }
+        tally.seconds = began.elapsed().as_secs_f64();
+        if self.slowest > 0 {
+            println!("{}", tally.slowest(self.slowest));
         }
         tally
     }
@@ -359,6 +408,13 @@ impl Runner {
         }
         tally
     }
+}
+
+/// Tests dealt out to processes, of which each takes at most `of_each`. Neighbours, which are of one topic, go to different ones: where a
+/// topic takes long, its tests run at the same time.
+fn dealt(names: &[String], of_each: usize) -> Vec<Vec<&String>> {
+    let processes = names.len().div_ceil(of_each);
+    (0..processes).map(|first| names.iter().skip(first).step_by(processes).collect()).collect()
 }
 
 /// Whether the tests of a program run in several processes at once: those of a GPU.
@@ -425,6 +481,8 @@ mod tests {
             filter: filter.map(str::to_string),
             skip_log: std::env::temp_dir().join(format!("taper-skips-{}", std::process::id())),
             directories: BTreeMap::new(),
+            seed: 0,
+            slowest: 0,
             echo: false,
         }
     }
@@ -468,6 +526,14 @@ mod tests {
         let mut table = Table::default();
         table.add("-", "nn", Tally { passed: 1, ..Default::default() });
         assert_eq!(report(&table), Ok(()));
+    }
+
+    #[test]
+    fn every_test_is_dealt_out_once_and_neighbours_apart() {
+        let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+        assert_eq!(dealt(&names, 4), [vec!["0", "3", "6", "9"], vec!["1", "4", "7"], vec!["2", "5", "8"]]);
+        assert_eq!(dealt(&names, 10), [names.iter().collect::<Vec<_>>()]);
+        assert!(dealt(&[], 4).is_empty());
     }
 
     #[test]

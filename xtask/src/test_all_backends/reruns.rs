@@ -13,6 +13,8 @@ pub(crate) struct Rerun {
     pub(crate) crates: &'static str,
     /// A crate beside the suite, and what of it runs.
     own: Option<(&'static str, Part)>,
+    /// Whether it takes a part of the table of operations. On a CPU the whole table takes seconds, once it has run on GPUs minutes.
+    pub(crate) draws: bool,
     /// How the names of tests begin that come out the same whatever is forced. They have run without it.
     apart: Names,
 }
@@ -43,6 +45,18 @@ impl Part {
     }
 }
 
+/// The variable that draws a part of the table of operations (`crates/operations/src/draw.rs`).
+pub(crate) const DRAW: &str = "TAPER_TEST_DRAW";
+
+/// How many parts the table is cut into: as many as there are repeated runs on one GPU, a second adapter among them. So each of its cells is
+/// in one of them every day, and in each of them within as many days.
+const TABLE_PARTS: u64 = FORMS.len() as u64 + 1;
+
+/// The parts that the repeated runs take, in their order.
+pub(crate) fn draws(seed: u64) -> impl Iterator<Item = String> {
+    (0..).map(move |run: u64| format!("{}/{TABLE_PARTS}", seed.wrapping_add(run) % TABLE_PARTS))
+}
+
 /// The test target that holds a crate's integration tests.
 const INTEGRATION_TESTS: &str = "it";
 
@@ -68,6 +82,7 @@ const GRAPH: &[&str] = &[
     "operations::jacobians",
     "operations::vmap",
     "parallel::",
+    "registered::",
     "settings::",
     "shared_leaves::",
 ];
@@ -104,6 +119,7 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
         variables,
         crates: "taper, backend-cpu",
         own: Some(("backend-cpu", Part::Whole)),
+        draws: false,
         apart: &[GRAPH, MEMORY, PROCESS_ON_CPU],
     }
 }
@@ -131,7 +147,7 @@ const fn form(
     apart: Names,
 ) -> Rerun {
     let own = Some(("backend-wgpu", Part::Module("agree")));
-    Rerun { label, variables, crates: "taper, backend-wgpu", own, apart }
+    Rerun { label, variables, crates: "taper, backend-wgpu", own, draws: true, apart }
 }
 
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller workgroups, subgroups and
@@ -209,6 +225,14 @@ mod tests {
         assert_eq!(labels("cpu", "AMD EPYC (baseline)"), Vec::<&str>::new());
         assert_eq!(labels("wgpu:1", "llvmpipe"), FORMS.map(|form| form.label));
         assert_eq!(labels("mine", "of another backend"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn each_run_takes_another_part_of_the_table_and_the_next_day_the_next() {
+        let parts = |seed| draws(seed).take(5).collect::<Vec<_>>();
+        assert_eq!(parts(20_000), ["0/4", "1/4", "2/4", "3/4", "0/4"]);
+        assert_eq!(parts(20_001), ["1/4", "2/4", "3/4", "0/4", "1/4"]);
+        assert!(FORMS.iter().chain(&SECOND).all(|rerun| rerun.draws) && SETS.iter().all(|set| !set.draws));
     }
 
     #[test]

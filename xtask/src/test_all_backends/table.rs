@@ -51,25 +51,28 @@ impl Table {
 
 impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let header = ["backend", "crate", "passed", "failed", "skipped", "why"].map(str::to_string);
-        let rows: Vec<[String; 6]> = std::iter::once(header).chain(self.rows.iter().map(cells)).collect();
+        let header =
+            ["backend", "crate", "passed", "failed", "skipped", "seconds", "why"].map(str::to_string);
+        let rows: Vec<[String; 7]> = std::iter::once(header).chain(self.rows.iter().map(cells)).collect();
         let width =
             |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
-        let widths: [usize; 5] = std::array::from_fn(width);
+        let widths: [usize; 6] = std::array::from_fn(width);
         for (index, row) in rows.iter().enumerate() {
-            let [backend, name, passed, failed, skipped, why] = row;
-            let [b, n, p, x, s] = widths;
-            let line = format!("{backend:b$}  {name:n$}  {passed:>p$}  {failed:>x$}  {skipped:>s$}  {why}");
+            let [backend, name, passed, failed, skipped, seconds, why] = row;
+            let [b, n, p, x, s, t] = widths;
+            let line = format!(
+                "{backend:b$}  {name:n$}  {passed:>p$}  {failed:>x$}  {skipped:>s$}  {seconds:>t$}  {why}"
+            );
             writeln!(f, "{}", line.trim_end())?;
             if index == 0 {
-                writeln!(f, "{}", "-".repeat(widths.iter().sum::<usize>() + 2 * 5 + 3))?;
+                writeln!(f, "{}", "-".repeat(widths.iter().sum::<usize>() + 2 * 6 + 3))?;
             }
         }
         Ok(())
     }
 }
 
-fn cells(Row { backend, name, tally }: &Row) -> [String; 6] {
+fn cells(Row { backend, name, tally }: &Row) -> [String; 7] {
     let number = |n: usize| n.to_string();
     [
         backend.clone(),
@@ -77,6 +80,7 @@ fn cells(Row { backend, name, tally }: &Row) -> [String; 6] {
         number(tally.passed),
         number(tally.failed),
         number(tally.skipped),
+        format!("{:.0}", tally.seconds),
         why(tally),
     ]
 }
@@ -122,6 +126,8 @@ mod tests {
             reasons: BTreeMap::from_iter(reasons.iter().map(|(reason, count)| (reason.to_string(), *count))),
             failures: failures.iter().map(|name| name.to_string()).collect(),
             results: 1,
+            seconds: 12.6,
+            times: Vec::new(),
         }
     }
 
@@ -138,12 +144,12 @@ mod tests {
     #[test]
     fn the_table_lines_up() {
         let expected = "\
-backend  crate        passed  failed  skipped  why
---------------------------------------------------
--        tensor-core     120       0        0
-cpu      taper          1200       3        1  failed: a, b and 1 more; skipped: no reason given
-wgpu:0   taper          1100       0      104  skipped: no f64 (100), no i64 (4)
-wgpu     taper             0       0     1204  skipped: no adapter: install one
+backend  crate        passed  failed  skipped  seconds  why
+-----------------------------------------------------------
+-        tensor-core     120       0        0       25
+cpu      taper          1200       3        1       13  failed: a, b and 1 more; skipped: no reason given
+wgpu:0   taper          1100       0      104       13  skipped: no f64 (100), no i64 (4)
+wgpu     taper             0       0     1204       13  skipped: no adapter: install one
 ";
         assert_eq!(sample().to_string(), expected);
     }

@@ -1,4 +1,4 @@
-//! The number of threads, and variables that nobody reads. The environment is read once in a process, so each case is one of its own.
+//! The number of threads. The environment is read once in a process, so each case is one of its own.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Output;
@@ -36,17 +36,4 @@ fn the_environment_says_how_many_threads() {
         let told = with(variables, expected);
         assert!(told.status.success(), "{variables:?}: {}", String::from_utf8_lossy(&told.stderr));
     }
-}
-
-#[test]
-fn a_variable_that_nobody_reads_is_said_once() {
-    let told = with(&[("TAPER_THREADS", "2"), ("TAPER_CPU_THREADS", "4")], 2);
-    let stderr = String::from_utf8_lossy(&told.stderr);
-    assert!(told.status.success(), "{stderr}");
-    assert_eq!(
-        stderr.matches("nothing reads the environment variable TAPER_CPU_THREADS").count(),
-        1,
-        "{stderr}"
-    );
-    assert!(stderr.contains("did you mean TAPER_THREADS?"), "{stderr}");
 }

@@ -2,9 +2,13 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use tensor_core::{DType, Error, Result, environment};
+use tensor_core::{DType, Error, Result};
 
 use crate::{Form, device::disk_cache};
+
+/// The variables of this backend.
+pub(crate) const VARIABLES: &[&str] =
+    &["TAPER_ADAPTER", "TAPER_CACHE_DIR", "TAPER_WGPU_AUTOTUNE", "TAPER_WGPU_MEMORY_LIMIT"];
 
 /// How to open a device, where the defaults will not do.
 #[derive(Clone, Debug)]
@@ -70,7 +74,6 @@ impl Options {
     /// # Errors
     /// `Invalid` for a value that cannot be read, with those that can.
     pub fn from_env() -> Result<Options> {
-        environment::note_unknown();
         Options::read(|name| std::env::var_os(name))
     }
 

@@ -167,8 +167,8 @@ mod tests {
         let found = match pollster::block_on(crate::device::adapter::find(0)) {
             Ok(found) => found,
             Err(error) => {
-                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
-                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                let required = std::env::var_os("TAPER_TEST_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_TEST_REQUIRE_WGPU=1, but {error}");
                 eprintln!("skipped: {error}");
                 return;
             }

@@ -26,7 +26,7 @@ fn several_adapters_and_devices_in_one_process() -> Result<()> {
     }
     let found = backend_wgpu::adapters().len();
     if found == 0 {
-        assert!(std::env::var("TAPER_REQUIRE_WGPU").is_err(), "an adapter is required");
+        assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "an adapter is required");
         eprintln!("skipped: no adapter; apt-get install libvulkan1 mesa-vulkan-drivers");
         return Ok(());
     }
@@ -50,7 +50,7 @@ fn several_adapters_and_devices_in_one_process() -> Result<()> {
 /// Counted as skipped, with the reason, by `cargo xtask test-all-backends`.
 fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
-    if let Ok(log) = std::env::var("TAPER_SKIP_LOG") {
+    if let Ok(log) = std::env::var("TAPER_TEST_SKIP_LOG") {
         use std::io::Write;
         let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
         writeln!(log, "adapters::several_adapters_and_devices_in_one_process\t{reason}").unwrap();

@@ -9,9 +9,9 @@ fn device() -> Option<Device> {
     match backend_wgpu::wgpu(0) {
         Ok(device) => Some(device),
         Err(error) => {
-            assert!(std::env::var("TAPER_REQUIRE_WGPU").is_err(), "{error}");
+            assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "{error}");
             eprintln!("skipped: {error}");
-            if let Ok(log) = std::env::var("TAPER_SKIP_LOG") {
+            if let Ok(log) = std::env::var("TAPER_TEST_SKIP_LOG") {
                 use std::io::Write;
                 let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
                 let name = std::thread::current().name().unwrap_or("wgpu").to_string();

@@ -1,5 +1,5 @@
 //! Every kernel over layouts drawn at random: permuted, sliced, stepped, flipped, broadcast, empty, 0-d, alone and
-//! together. The draw is fixed; `TAPER_SEED=n` takes another, `TAPER_ROUNDS=n` more of it.
+//! together. The draw is fixed; `TAPER_TEST_SEED=n` takes another, `TAPER_TEST_ROUNDS=n` more of it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, numbers};
@@ -81,8 +81,8 @@ impl Draw {
 
 #[test]
 fn layouts_drawn_at_random() {
-    let mut draw = Draw { seed: setting("TAPER_SEED", 1), next: 0 };
-    for round in 0..setting("TAPER_ROUNDS", 6) {
+    let mut draw = Draw { seed: setting("TAPER_TEST_SEED", 1), next: 0 };
+    for round in 0..setting("TAPER_TEST_ROUNDS", 3) {
         DType::ALL.into_iter().for_each(|dtype| one_round(&mut draw, round, dtype));
     }
 }

@@ -9,7 +9,7 @@ fn a_lost_device_is_an_error_and_can_be_opened_again() -> Result<()> {
         return Ok(());
     }
     let Ok(device) = backend_wgpu::wgpu(0) else {
-        assert!(std::env::var("TAPER_REQUIRE_WGPU").is_err(), "an adapter is required");
+        assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "an adapter is required");
         eprintln!("skipped: no adapter; apt-get install libvulkan1 mesa-vulkan-drivers");
         return Ok(());
     };

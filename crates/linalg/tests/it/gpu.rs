@@ -8,14 +8,14 @@ use tensor_core::{DType, Device, ErrorKind, Result, Tensor};
 
 use crate::numbers;
 
-/// The GPU, if there is one; `TAPER_REQUIRE_WGPU=1` makes its absence a failure.
+/// The GPU, if there is one; `TAPER_TEST_REQUIRE_WGPU=1` makes its absence a failure.
 pub(crate) fn gpu() -> Option<&'static Device> {
     static GPU: OnceLock<Option<Device>> = OnceLock::new();
     let open = || match backend_wgpu::wgpu(0) {
         Ok(device) => Some(device),
         Err(error) => {
-            let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
-            assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+            let required = std::env::var_os("TAPER_TEST_REQUIRE_WGPU").is_some_and(|v| v == "1");
+            assert!(!required, "TAPER_TEST_REQUIRE_WGPU=1, but {error}");
             eprintln!("SKIPPED: linear algebra on GPUs: {error}");
             None
         }

@@ -11,7 +11,7 @@ use taper::nn::{
 };
 use taper::{DType, Generator, Result, Tensor};
 
-use crate::common::{agree_within, device, needs, tensor};
+use crate::common::{agree_within, device, drawn, needs, tensor};
 
 /// Numbers without a pattern, in f64.
 fn made(shape: &[usize], seed: u64) -> Tensor {
@@ -547,9 +547,13 @@ fn convolutions_are_right_relative_to_their_own_terms() {
         for (nth, (image, by)) in images.into_iter().enumerate() {
             let image_values = made(by);
             for (weight, by) in weights {
+                let case = format!("{weight} of {image}, {h}");
+                if !drawn(&case) {
+                    continue;
+                }
                 let values: Vec<f32> =
                     size(32 * 32 * 9).enumerate().map(|(i, x)| by(i % 9, i % 9, i / 9, x)).collect();
-                of.check(&format!("{weight} of {image}, {h}"), &image_values, &values, &ahead[nth % 3]);
+                of.check(&case, &image_values, &values, &ahead[nth % 3]);
             }
         }
     }

@@ -5,7 +5,7 @@
 //! step.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
 
-use crate::common::{device, has};
+use crate::common::{device, drawn, every_case, has};
 use taper::prelude::*;
 use taper::tensor_core::{BinaryOp, CompareOp, Scalar, UnaryOp, eval_pending};
 
@@ -196,7 +196,7 @@ fn fused_expressions_compute_what_is_written() -> Result<()> {
     assert!(all.len() > 500, "{}", all.len());
     let mut wrong = Vec::new();
     // Some at a time become kernels of several outputs.
-    for some in all.chunks(4) {
+    for some in all.chunks(4).filter(|some| drawn(format!("{:?}", some[0]))) {
         let tensors: Vec<Tensor> = some.iter().map(|e| e.tensor(&x, &y)).collect::<Result<_>>()?;
         eval_pending()?;
         for (expr, tensor) in some.iter().zip(tensors) {
@@ -404,7 +404,7 @@ fn integers_and_conversions_compute_what_is_written() -> Result<()> {
                 expressions.push(vec![Step::Second(op), Step::Unary(U::Sign), Step::Second(B::Mul)]);
             }
         }
-        for some in expressions.chunks(8) {
+        for some in expressions.chunks(8).filter(|some| drawn(format!("{from} {:?}", some[0]))) {
             let mut tensors = Vec::new();
             for steps in some {
                 let fused = steps.iter().try_fold(operands.0.clone(), |x, step| step.apply(&x, &operands.1));
@@ -434,7 +434,7 @@ fn integers_and_conversions_compute_what_is_written() -> Result<()> {
             }
         }
     }
-    assert!(count > 600, "{count}");
+    assert!(count > 600 || !every_case(), "{count}");
     assert!(wrong.is_empty(), "{} of {count} differ on {d}:\n{}", wrong.len(), wrong.join("\n"));
     Ok(())
 }

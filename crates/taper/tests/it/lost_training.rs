@@ -39,7 +39,7 @@ fn a_training_on_a_lost_device_fails_and_another_can_begin() -> Result<()> {
     let device = match taper::wgpu(0) {
         Ok(device) => device,
         Err(error) => {
-            assert!(std::env::var("TAPER_REQUIRE_WGPU").is_err(), "{error}");
+            assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "{error}");
             eprintln!("skipped: {error}");
             return Ok(());
         }

@@ -50,6 +50,7 @@ mod pytorch;
 mod range;
 mod recurrent;
 mod reduce;
+mod registered;
 mod resume;
 mod scalars;
 mod settings;

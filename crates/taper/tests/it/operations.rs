@@ -1,11 +1,12 @@
 //! The table of operations (`crates/operations`) on the device under test: a test for each thing that every row is held to. With
-//! `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that are tried.
+//! `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that are tried; with `TAPER_TEST_DRAW=1/4` a quarter of what they are
+//! tried in, as in the repeated runs of `cargo xtask test-all-backends`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, needs};
 use taper::DType;
 use taper_operations::{
-    Bench, Row,
+    Bench, Draw, Row,
     check::Verdict,
     different::DIFFERENT,
     fixtures::{Answers, IntegerFile, key},
@@ -15,14 +16,16 @@ use taper_operations::{
 /// Holds every row to a check, and says of all that fail what is wrong.
 fn hold(check: impl Fn(&Bench, &Row) -> Verdict) {
     let wanted = std::env::var("TAPER_TEST_OPERATION").unwrap_or_default();
-    let bench = Bench::new(device());
+    let draw = Draw::from_env();
+    let bench = Bench::drawn(device(), draw);
     let rows: Vec<Row> = rows().into_iter().filter(|row| row.name.contains(&wanted)).collect();
     assert!(!rows.is_empty(), "no row has a name with {wanted}");
     let wrong: Vec<String> = rows
         .iter()
         .filter_map(|row| check(&bench, row).err().map(|wrong| format!("{}: {wrong}", row.label())))
         .collect();
-    assert!(wrong.is_empty(), "{} of {} rows:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
+    let part = if draw == Draw::ALL { String::new() } else { format!(", with TAPER_TEST_DRAW={draw}") };
+    assert!(wrong.is_empty(), "{} of {} rows{part}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 
 #[test]

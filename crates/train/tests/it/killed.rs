@@ -1,6 +1,6 @@
 //! A process that trains is killed at random moments and started again, and ends with the bits of one that nobody killed.
 //!
-//! `TAPER_ROUNDS=100 cargo test -p train --test it killed` kills a hundred times.
+//! `TAPER_TEST_ROUNDS=100 cargo test -p train --test it killed` kills a hundred times.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -54,7 +54,7 @@ fn start(folder: &Path) -> Command {
 
 #[test]
 fn killed_again_and_again_a_training_ends_with_the_same_bits() {
-    let kills = env::var("TAPER_ROUNDS").map_or(8, |kills| kills.parse().unwrap());
+    let kills = env::var("TAPER_TEST_ROUNDS").map_or(8, |kills| kills.parse().unwrap());
     let expected = {
         let folder = tempfile::tempdir().unwrap();
         let mut whole = Training::new(1, 4, 50).unwrap();

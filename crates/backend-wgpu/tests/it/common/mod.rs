@@ -11,15 +11,15 @@ use tensor_core::{
 
 /// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
 /// fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared memory, split into short
-/// dispatches. Empty, and said on stderr, when there is no adapter; `TAPER_REQUIRE_WGPU=1` makes that a failure.
+/// dispatches. Empty, and said on stderr, when there is no adapter; `TAPER_TEST_REQUIRE_WGPU=1` makes that a failure.
 pub(crate) fn devices() -> &'static [(&'static str, Device)] {
     static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     DEVICES.get_or_init(|| {
         let plain = match backend_wgpu::wgpu(0) {
             Ok(device) => device,
             Err(error) => {
-                let required = std::env::var_os("TAPER_REQUIRE_WGPU").is_some_and(|v| v == "1");
-                assert!(!required, "TAPER_REQUIRE_WGPU=1, but {error}");
+                let required = std::env::var_os("TAPER_TEST_REQUIRE_WGPU").is_some_and(|v| v == "1");
+                assert!(!required, "TAPER_TEST_REQUIRE_WGPU=1, but {error}");
                 // Past the test harness's capture, so that it shows in an ordinary run.
                 let text = format!("SKIPPED: the tests of backend-wgpu did not run: {error}\n");
                 let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());

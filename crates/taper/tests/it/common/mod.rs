@@ -2,6 +2,7 @@
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use taper::{DType, Device, ErrorKind, Result, Tensor};
+use taper_operations::Draw;
 pub(crate) use taper_testing::{VIEWS, assert_close, numbers, of, reference_device, tensor};
 
 /// The device under test: `TAPER_TEST_DEVICE`, or the CPU. `cargo xtask test-all-backends` runs the suite on each.
@@ -42,13 +43,24 @@ pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
     if has(device, dtype) {
         return true;
     }
-    if let Ok(log) = std::env::var("TAPER_SKIP_LOG") {
+    if let Ok(log) = std::env::var("TAPER_TEST_SKIP_LOG") {
         use std::io::Write;
         let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
         let name = std::thread::current().name().unwrap_or("a test").to_string();
         writeln!(log, "{name}\t{device} has no {dtype}").unwrap();
     }
     false
+}
+
+/// Whether this run takes a case of a test with many, by the case's name. Each run does, but those that repeat the suite with other kernels of a
+/// GPU: they take a part, `TAPER_TEST_DRAW`.
+pub(crate) fn drawn(case: impl std::fmt::Display) -> bool {
+    Draw::from_env().takes_case(case)
+}
+
+/// Whether this run takes every case.
+pub(crate) fn every_case() -> bool {
+    Draw::from_env() == Draw::ALL
 }
 
 /// Whether a line over so many bytes is longer than the bindings that `TAPER_TEST_WGPU` forces. An operation that takes
