@@ -106,6 +106,7 @@ impl CpuBackend {
                 dtypes: DType::ALL.to_vec(),
                 limits: Limits {
                     max_buffer_bytes: isize::MAX as u64,
+                    max_indexed_bytes: isize::MAX as u64,
                     max_inputs: 64,
                     max_outputs: 32,
                     max_instrs: 256,

@@ -26,6 +26,7 @@ fn capabilities(direct: bool) -> Capabilities {
         dtypes: DType::ALL.to_vec(),
         limits: Limits {
             max_buffer_bytes: 1 << 30,
+            max_indexed_bytes: 1 << 30,
             max_inputs: 10,
             max_outputs: 4,
             max_instrs: 64,

@@ -231,6 +231,9 @@ impl fmt::Display for DeviceKind {
 pub struct Limits {
     /// Bytes of one buffer.
     pub max_buffer_bytes: u64,
+    /// Bytes of a buffer that a program may read at indices ([`crate::kernel::Instr::LoadAt`]), as the device holds its elements; a larger
+    /// one is read by a gather.
+    pub max_indexed_bytes: u64,
     /// Inputs of one map or reduction.
     pub max_inputs: usize,
     /// Outputs of one map or row kernel.

@@ -139,10 +139,12 @@ impl Tickets {
     /// Those of the inputs of a launch and its own that are not known to be good; only one, once one has failed.
     pub(crate) fn of_launch<'a>(
         inputs: impl IntoIterator<Item = &'a Facts>,
-        own: Option<Arc<Ticket>>,
+        own: impl IntoIterator<Item = Arc<Ticket>>,
     ) -> Tickets {
-        let own = own.filter(|ticket| ticket.is_open() || ticket.is_failed());
-        let mut all = Tickets(own.map(|ticket| Arc::from([ticket])));
+        // In the order in which they were made.
+        let own: Vec<Arc<Ticket>> =
+            own.into_iter().filter(|ticket| ticket.is_open() || ticket.is_failed()).collect();
+        let mut all = Tickets((!own.is_empty()).then(|| Arc::from(own)));
         for tickets in inputs.into_iter().filter_map(Facts::tickets).filter(|tickets| !tickets.is_empty()) {
             if let Some(failed) = tickets.list().iter().find(|ticket| ticket.is_failed()) {
                 return Tickets(Some(Arc::from([Arc::clone(failed)])));

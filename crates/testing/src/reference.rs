@@ -14,7 +14,7 @@ use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
     Error, ErrorKind, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar, Storage,
     UnaryOp,
-    kernel::{Body, Instr, Output, Program},
+    kernel::{Body, IndexedAxis, Instr, Output, Program},
     philox,
 };
 
@@ -78,6 +78,7 @@ fn made(dtypes: &[DType], change: impl FnOnce(&mut Limits)) -> (Device, Arc<Refe
             dtypes: dtypes.to_vec(),
             limits: Limits {
                 max_buffer_bytes: 1 << 30,
+                max_indexed_bytes: 1 << 30,
                 max_inputs: 8,
                 max_outputs: 4,
                 max_instrs: 32,
@@ -211,12 +212,23 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
     }
     let (space, operands) = (&kernel.space, &kernel.operands);
     let layout = |k: usize| &operands[k].layout;
-    let read =
-        |index: &[usize]| -> Vec<Scalar> { (0..operands.len()).map(|k| at(k, layout(k), index)).collect() };
-    let elementwise = |program: &Program| -> Vec<Vec<Scalar>> {
+    // The element of operand `k` at a position of the space, and at an index along its own axis.
+    let element = |index: &[usize], k: usize, along: Option<i64>| -> Result<Scalar> {
+        let (Some(along), Some(IndexedAxis { size, stride, .. })) = (along, operands[k].indexed) else {
+            return Ok(at(k, layout(k), index));
+        };
+        if !(0..size as i64).contains(&along) {
+            return Err(launch.index_error(k, along));
+        }
+        Ok(inputs[k][(offset(layout(k), index) as isize + along as isize * stride) as usize])
+    };
+    let elementwise = |program: &Program| -> Result<Vec<Vec<Scalar>>> {
         let positions = indices(space);
         let results = positions.iter().enumerate();
-        results.map(|(flat, index)| evaluate(program, &read(index), launch.scalars, flat as u64)).collect()
+        let at = |(flat, index): (usize, &Vec<usize>)| {
+            evaluate(program, &|k, along| element(index, k, along), launch.scalars, flat as u64)
+        };
+        results.map(at).collect()
     };
     // Where output `o` has the value of a position of the space.
     let over_space = |output: &Output| Layout::new(space.clone(), &output.strides_over(space.rank()), 0);
@@ -224,11 +236,11 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
     let to = |o: usize, index: &[usize]| offset(&destinations[o], index);
     Ok(match &kernel.body {
         Body::Map(program) => {
-            let rows = elementwise(program);
+            let rows = elementwise(program)?;
             (0..program.outputs.len()).map(|o| rows.iter().map(|r| r[o]).collect()).collect()
         }
         Body::Reduce { op, program } => {
-            let rows = elementwise(program);
+            let rows = elementwise(program)?;
             let mut groups: Vec<Vec<Scalar>> = vec![Vec::new(); kernel.outputs[0].shape.numel()];
             for (index, row) in indices(space).iter().zip(rows) {
                 groups[to(0, index)].push(row[0]);
@@ -253,9 +265,10 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                         .enumerate()
                         .map(|(flat, index)| {
                             let r = |reg: u16| regs[reg as usize][flat];
-                            instruction(program, i, r, &read(index), launch.scalars, flat as u64)
+                            let load = |k, along| element(index, k, along);
+                            instruction(program, i, r, &load, launch.scalars, flat as u64)
                         })
-                        .collect(),
+                        .collect::<Result<_>>()?,
                 };
                 regs.push(values);
             }
@@ -348,7 +361,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
             let (Some(program), Some(map)) = (epilogue, kernel.epilogue_map()) else {
                 return Ok(vec![sums]);
             };
-            let results: Vec<Vec<Scalar>> = indices(&map.space)
+            let results = indices(&map.space)
                 .iter()
                 .zip(sums)
                 .map(|(index, sum)| {
@@ -356,9 +369,9 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                     let others = map.operands.iter().enumerate().skip(1);
                     let others = others.map(|(k, operand)| at(k + 1, &operand.layout, index));
                     let inputs: Vec<Scalar> = std::iter::once(wide).chain(others).collect();
-                    evaluate(program, &inputs, launch.scalars, 0)
+                    evaluate(program, &|k, _| Ok(inputs[k]), launch.scalars, 0)
                 })
-                .collect();
+                .collect::<Result<Vec<Vec<Scalar>>>>()?;
             (0..program.outputs.len()).map(|o| results.iter().map(|r| r[o]).collect()).collect()
         }
         Body::Gather { axis } => {
@@ -490,12 +503,15 @@ fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
     }
 }
 
-fn evaluate(program: &Program, loads: &[Scalar], scalars: &[Scalar], flat: u64) -> Vec<Scalar> {
+/// What an input holds at a position, or at an index along its own axis.
+type Load<'a> = &'a dyn Fn(usize, Option<i64>) -> Result<Scalar>;
+
+fn evaluate(program: &Program, load: Load<'_>, scalars: &[Scalar], flat: u64) -> Result<Vec<Scalar>> {
     let mut regs: Vec<Scalar> = Vec::with_capacity(program.instrs.len());
     for i in 0..program.instrs.len() {
-        regs.push(instruction(program, i, |reg| regs[reg as usize], loads, scalars, flat));
+        regs.push(instruction(program, i, |reg| regs[reg as usize], load, scalars, flat)?);
     }
-    program.outputs.iter().map(|&o| regs[o as usize]).collect()
+    Ok(program.outputs.iter().map(|&o| regs[o as usize]).collect())
 }
 
 /// The value of instruction `i` at one position, given those of earlier ones.
@@ -503,14 +519,15 @@ fn instruction(
     program: &Program,
     i: usize,
     r: impl Fn(u16) -> Scalar,
-    loads: &[Scalar],
+    load: Load<'_>,
     scalars: &[Scalar],
     flat: u64,
-) -> Scalar {
+) -> Result<Scalar> {
     let dtype = program.dtypes[i];
     let of = |reg: u16| program.dtypes[reg as usize];
     let value = match program.instrs[i] {
-        Instr::Load(n) => loads[n as usize],
+        Instr::Load(n) => load(n as usize, None)?,
+        Instr::LoadAt { input, index } => load(input as usize, Some(r(index).as_i64()))?,
         Instr::Scalar(n) => scalars[n as usize],
         Instr::Arange { start, step } => {
             let (start, step) = (scalars[start as usize], scalars[step as usize]);
@@ -562,9 +579,9 @@ fn instruction(
         }
         // To a half type it rounds.
         Instr::Cast(a) => r(a).cast(dtype),
-        other => panic!("an instruction this backend does not know: {other:?}"),
+        Instr::Fold(..) => panic!("a fold in a program that is not of rows"),
     };
-    value.cast(dtype.compute())
+    Ok(value.cast(dtype.compute()))
 }
 
 fn random(kind: RandomKind, w: [u32; 4], dtype: DType) -> Scalar {

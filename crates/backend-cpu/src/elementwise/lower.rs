@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, CompareOp, DType, Error, Layout, RandomKind, Result, UnaryOp, collapse,
-    kernel::{Instr, Program, Reg},
+    BinaryOp, CompareOp, DType, Error, RandomKind, Result, UnaryOp, collapse,
+    kernel::{IndexedAxis, Instr, Operand, Program, Reg},
 };
 
 use crate::elementwise::{
@@ -42,6 +42,15 @@ pub(crate) enum Code {
     /// An operation of the first two, and another of what it gives and the third that alone asked for it.
     Pair(BinaryOp, Second, [Src; 3]),
     Cast(Src),
+    LoadAt(LoadAt),
+}
+
+/// Elements of an input that indices name, which are one number along the innermost axis if `by_run`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadAt {
+    pub(crate) input: u16,
+    pub(crate) index: Src,
+    pub(crate) by_run: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +82,10 @@ pub(crate) struct Access {
     pub(crate) last_use: usize,
     /// One past the greatest element touched.
     pub(crate) end: usize,
+    /// The axis along which steps read it at indices; blocks do not load such an input.
+    pub(crate) indexed: Option<IndexedAxis>,
+    /// The kernel's operand that it is, of one that is read at indices.
+    pub(crate) operand: usize,
 }
 
 /// A program ready to run on blocks.
@@ -120,7 +133,7 @@ impl Lowered {
 
     /// Whether blocks read an input where its rows lie, each at a place of its own.
     pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
-        let plain = !access.dtype.is_half();
+        let plain = !access.dtype.is_half() && access.indexed.is_none();
         let Some((1, outer)) = access.strides.split_last() else { return false };
         plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
     }
@@ -131,14 +144,14 @@ impl Lowered {
 pub(crate) fn lower(
     program: &Program,
     shape: &[usize],
-    layouts: &[Layout],
+    sources: &[Operand],
     is_stored: impl Fn(usize) -> bool,
 ) -> Result<Lowered> {
     let output_dtypes: SmallVec<[DType; 4]> =
         (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
     let without = without_idle_casts(program, is_stored);
     let program = without.as_ref().unwrap_or(program);
-    let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(Layout::strides).collect();
+    let strides: SmallVec<[&[isize]; 4]> = sources.iter().map(|operand| operand.layout.strides()).collect();
     // The flat position itself takes part, so that merging never reorders the space.
     let collapsed = collapse(shape, &strides);
     let numel = shape.iter().product();
@@ -146,19 +159,25 @@ pub(crate) fn lower(
     for axis in (1..plain.len()).rev() {
         plain[axis - 1] = plain[axis] * collapsed.shape[axis] as isize;
     }
-    let mut inputs: Vec<Access> = layouts
+    let mut inputs: Vec<Access> = sources
         .iter()
+        .enumerate()
         .zip(&collapsed.strides)
         .zip(&program.inputs)
-        .map(|((layout, strides), &dtype)| Access {
-            dtype,
-            offset: layout.offset(),
-            contiguous: strides.as_slice() == plain.as_slice(),
-            single: strides.iter().all(|&s| s == 0),
-            number: strides.last() == Some(&0) && dtype == DType::F32,
-            strides: strides.clone(),
-            last_use: 0,
-            end: layout.span().1,
+        .map(|(((k, operand), strides), &dtype)| {
+            let as_it_lies = operand.indexed.is_none();
+            Access {
+                dtype,
+                offset: operand.layout.offset(),
+                contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
+                single: as_it_lies && strides.iter().all(|&s| s == 0),
+                number: as_it_lies && strides.last() == Some(&0) && dtype == DType::F32,
+                strides: strides.clone(),
+                last_use: 0,
+                end: operand.reach().span().1,
+                indexed: operand.indexed,
+                operand: k,
+            }
         })
         .collect();
     let scalars = program.scalars.len();
@@ -167,6 +186,7 @@ pub(crate) fn lower(
         output_dtypes: &output_dtypes,
         place: vec![Src::Reg(0); program.instrs.len()],
         part: parts(program),
+        by_run: along_runs(program, &inputs),
         last_use: Vec::new(),
         free: Vec::new(),
         registers: scalars + inputs.len(),
@@ -212,6 +232,7 @@ pub(crate) fn lower(
             | Code::Compare(..)
             | Code::Select(..)
             | Code::Choose(..)
+            | Code::LoadAt(_)
             | Code::Cast(_) => None,
         };
         for src in operands(&step.code) {
@@ -255,12 +276,37 @@ pub(crate) fn lower(
 pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     match *code {
         Code::Arange { .. } | Code::Random { .. } => SmallVec::new(),
-        Code::Unary(_, a) | Code::Powi(_, a) | Code::Cast(a) => SmallVec::from_slice(&[a]),
+        Code::Unary(_, a) | Code::Powi(_, a) | Code::Cast(a) | Code::LoadAt(LoadAt { index: a, .. }) => {
+            SmallVec::from_slice(&[a])
+        }
         Code::Binary(_, a, b) | Code::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
         Code::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
         Code::Choose(_, operands) => SmallVec::from_slice(&operands),
         Code::Pair(_, _, operands) => SmallVec::from_slice(&operands),
     }
+}
+
+/// Which registers hold one number along the innermost axis of the collapsed space.
+fn along_runs(program: &Program, inputs: &[Access]) -> Vec<bool> {
+    // Of a space of one element there is no such axis.
+    let is_steady = |k: u16| inputs[k as usize].strides.last().is_none_or(|&stride| stride == 0);
+    let mut steady: Vec<bool> = Vec::with_capacity(program.instrs.len());
+    for instr in &program.instrs {
+        let all = instr.operands().iter().all(|&r| steady[r as usize]);
+        steady.push(match *instr {
+            Instr::Load(k) => is_steady(k),
+            Instr::LoadAt { input, .. } => all && is_steady(input),
+            Instr::Arange { .. } | Instr::Random { .. } | Instr::Fold(..) => false,
+            Instr::Scalar(_)
+            | Instr::Unary(..)
+            | Instr::Powi(..)
+            | Instr::Binary(..)
+            | Instr::Compare(..)
+            | Instr::Select(..)
+            | Instr::Cast(_) => all,
+        });
+    }
+    steady
 }
 
 /// The program without casts that change nothing here: from a half type to f32, in which it is computed, and
@@ -272,7 +318,10 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
     }
     let is_output = |i: usize| program.outputs.contains(&(i as Reg));
     // Values that were read from memory are written as they are.
-    let is_given = |r: Reg| matches!(program.instrs[r as usize], Instr::Load(_) | Instr::Scalar(_));
+    let is_given = |r: Reg| {
+        let instr = program.instrs[r as usize];
+        instr.input().is_some() || matches!(instr, Instr::Scalar(_))
+    };
     // Readers that see a register's rounding.
     let mut seen = vec![false; program.instrs.len()];
     program.instrs.iter().flat_map(Instr::operands).for_each(|r| seen[r as usize] = true);
@@ -360,6 +409,8 @@ struct Lowering<'a> {
     place: Vec<Src>,
     /// See [`parts`].
     part: Vec<Option<Part>>,
+    /// See [`along_runs`].
+    by_run: Vec<bool>,
     last_use: Vec<usize>,
     /// What each step costs a position, in additions; a pair takes no longer than one of its two.
     costs: Vec<u32>,
@@ -437,6 +488,10 @@ impl Lowering<'_> {
                 _ => (Code::Select(at(c), at(a), at(b)), to),
             },
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
+            Instr::LoadAt { input, index } => {
+                let by_run = self.by_run[index as usize];
+                (Code::LoadAt(LoadAt { input, index: at(index), by_run }), dtype_of(index))
+            }
             Instr::Fold(..) => {
                 return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
             }
@@ -470,6 +525,8 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tensor_core::Layout;
+
     use super::*;
 
     /// The steps of a program of six inputs of f32, which are registers 0 to 5, and of operations on registers.
@@ -479,8 +536,8 @@ mod tests {
         program.instrs.extend((0..6).map(Instr::Load));
         program.instrs.extend_from_slice(operations);
         program.dtypes = vec![DType::F32; program.instrs.len()];
-        let layouts = vec![Layout::contiguous([8]); 6];
-        lower(&program, &[8], &layouts, |_| true).unwrap().steps.iter().map(|step| step.code).collect()
+        let operands = vec![Operand::new(DType::F32, Layout::contiguous([8])); 6];
+        lower(&program, &[8], &operands, |_| true).unwrap().steps.iter().map(|step| step.code).collect()
     }
 
     #[test]

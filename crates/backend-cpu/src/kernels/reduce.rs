@@ -14,7 +14,10 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, kernel::Program};
+use tensor_core::{
+    DType, Kernel, Launch, ReduceOp, Result,
+    kernel::{Operand, Program},
+};
 
 use super::{
     accumulator::{Accumulator, RowBlock},
@@ -79,10 +82,11 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
         kept.chain((0..shape.rank()).filter(reduced)).collect()
     };
     let ordered: SmallVec<[usize; 5]> = order.iter().map(|&a| shape[a]).collect();
-    let layouts: Vec<Layout> = kernel.operands.iter().map(|operand| operand.layout.permute(&order)).collect();
+    let permuted = |operand: &Operand| Operand { layout: operand.layout.permute(&order), ..operand.clone() };
+    let operands: Vec<Operand> = kernel.operands.iter().map(permuted).collect();
     let results: usize = (0..shape.rank()).filter(|a| !reduced(a)).map(|a| shape[a]).product();
     let columns = if by_columns { columns } else { 1 };
-    let lowered = lower(program, &ordered, &layouts, |_| false)?;
+    let lowered = lower(program, &ordered, &operands, |_| false)?;
     let fold = RowFold { op, dtype: program.output_dtype(0), row: 0 };
     let in_order = |access: &Access| access.contiguous || lowered.lies_in_rows(access);
     let term = Term::of(&lowered, 0, &fold, in_order, |_| false);
@@ -267,7 +271,7 @@ impl Reducer<'_> {
         }
         // Beside a single step, reading rows in order, there is nothing to hide the looks behind.
         let far = program.is_far() && program.steps.len() > 1;
-        with_evaluator(self.isa, program, self.inputs, self.launch.scalars, &[], |evaluator| {
+        with_evaluator(self.isa, program, self.inputs, self.launch, &[], |evaluator| {
             f(&mut Blocks::Computed(evaluator, far))
         })
     }

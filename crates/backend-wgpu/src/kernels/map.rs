@@ -15,17 +15,18 @@ use crate::{
         index::Space,
         wgsl::Code,
     },
-    kernels::copy,
+    kernels::{by_index, copy},
 };
 
 /// For each input, the output whose buffer it shares, if any.
 pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
 
-/// How an invocation reads an input: by an expression of its place, and in vectors of four or not.
-struct Load {
-    buffer: String,
-    at: String,
-    vector: bool,
+/// How an invocation reads an input.
+enum Load {
+    /// By an expression of its place, in vectors of four or not.
+    Element { buffer: String, at: String, vector: bool },
+    /// At indices, from this place on, and so far apart for neighbouring positions.
+    AtIndex { from: String, apart: String },
 }
 
 /// The dispatch of a map. `aliases` says which inputs live in an output's buffer; `first` is the flat index of its first
@@ -54,8 +55,10 @@ pub(crate) fn dispatches(
     let outputs: Vec<DType> = (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
     let vectors = numel >= 4
         && program.inputs.iter().chain(&outputs).all(|&d| storage_size(d) == 4)
-        && (shape.len() <= 1 || inner % 4 == 0)
-        && operands.iter().zip(strides).all(|(layout, s)| match s.split_last() {
+        // Past the end of a run that is no whole number of vectors there are no indices.
+        && (inner % 4 == 0 || shape.len() <= 1 && !kernel.operands.iter().any(|operand| operand.indexed.is_some()))
+        && operands.iter().zip(strides).enumerate().all(|(k, (layout, s))| match s.split_last() {
+            _ if program.is_indexed(k as u16) => true,
             None | Some((0, _)) => true,
             Some((1, rest)) => layout.offset() % 4 == 0 && rest.iter().all(|s| s % 4 == 0),
             _ => false,
@@ -73,28 +76,38 @@ pub(crate) fn dispatches(
     if first > 0 {
         d.params.size("first", first);
     }
+    by_index::load_functions(&kernel.operands, program, &mut d);
     d.code.append(&formulas::function(program, false, &mut d.params, capabilities)?);
     let space = Space::new("d", &space_shape, &mut d.params);
     let contiguous = tensor_core::Shape::from(shape.as_slice()).contiguous_strides();
     let mut loads = Vec::new();
     let mut coordinates = false;
     for (k, (layout, s)) in operands.iter().zip(strides).enumerate() {
-        let vector = vectors && s.last().is_some_and(|&s| s != 0);
+        let indexed = program.is_indexed(k as u16);
+        let vector = vectors && !indexed && s.last().is_some_and(|&s| s != 0);
         let scale = if vector { 4 } else { 1 };
         d.params.size(format!("o{k}"), layout.offset() / scale);
         let at = if s.iter().all(|&s| s == 0) {
             format!("params.o{k}")
-        } else if s[..] == contiguous[..] {
+        } else if s[..] == contiguous[..] && !indexed {
             format!("params.o{k} + u")
         } else {
             coordinates = true;
             let mut per_unit: SmallVec<[isize; 8]> =
                 s.iter().map(|&s| if vector { s / 4 } else { s }).collect();
-            if let (true, Some(last)) = (vector, per_unit.last_mut()) {
-                *last = 1;
+            if let Some(last) = per_unit.last_mut() {
+                // The innermost axis counts vectors.
+                *last = if vector { 1 } else { *last * unit as isize };
             }
             format!("params.o{k}{}", space.offset(&format!("t{k}"), &per_unit, &mut d.params))
         };
+        if indexed {
+            d.bind(format!("in{k}"), element(program.inputs[k], false), false, Resource::Input(k));
+            let word = format!("apart{k}");
+            d.params.stride(&word, s.last().copied().unwrap_or(0));
+            loads.push(Load::AtIndex { from: at, apart: format!("params.{word}") });
+            continue;
+        }
         let buffer = match aliases.get(k).copied().flatten() {
             Some(o) => format!("out{o}"),
             None => {
@@ -102,7 +115,7 @@ pub(crate) fn dispatches(
                 format!("in{k}")
             }
         };
-        loads.push(Load { buffer, at, vector });
+        loads.push(Load::Element { buffer, at, vector });
     }
     for (o, &dtype) in outputs.iter().enumerate() {
         d.bind(format!("out{o}"), element(dtype, vectors), true, Resource::Output(o));
@@ -121,14 +134,20 @@ pub(crate) fn dispatches(
         if coordinates {
             c.append(&space.unravel("u"));
         }
-        for (k, Load { buffer, at, .. }) in loads.iter().enumerate() {
-            c.bind(format_args!("v{k}"), format_args!("{buffer}[{at}]"));
+        for (k, load) in loads.iter().enumerate() {
+            match load {
+                Load::Element { buffer, at, .. } => {
+                    c.bind(format_args!("v{k}"), format_args!("{buffer}[{at}]"));
+                }
+                Load::AtIndex { from, .. } => c.bind(format_args!("v{k}"), from),
+            }
         }
         let from = if first == 0 { "" } else { "params.first + " };
         for (e, field) in FIELDS.iter().enumerate().take(unit) {
-            let value = |(k, load): (usize, &Load)| match load.vector {
-                true => format!(", v{k}.{field}"),
-                false => format!(", v{k}"),
+            let value = |(k, load): (usize, &Load)| match load {
+                Load::Element { vector: true, .. } => format!(", v{k}.{field}"),
+                Load::AtIndex { apart, .. } if e > 0 => format!(", v{k} + {e}u * {apart}"),
+                Load::Element { .. } | Load::AtIndex { .. } => format!(", v{k}"),
             };
             let list: String = loads.iter().enumerate().map(value).collect();
             let i = if unit == 1 { format!("{from}u") } else { format!("{from}u * 4u + {e}u") };
