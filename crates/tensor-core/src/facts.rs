@@ -194,7 +194,8 @@ mod tests {
     fn ticket() -> Arc<Ticket> {
         let operand = |dtype, numel: usize| Operand::new(dtype, Layout::contiguous([numel]));
         let kernel = Kernel::gather(0, operand(DType::F32, 4), operand(DType::I32, 2));
-        let ticket = Arc::new(Ticket::new(&kernel, "gather", Location::caller()).unwrap());
+        let indexed = kernel.indexed_operands()[0];
+        let ticket = Arc::new(Ticket::of_indices(&kernel, indexed, "gather", Location::caller()));
         ticket.defer();
         ticket
     }

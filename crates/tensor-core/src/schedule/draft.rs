@@ -87,7 +87,8 @@ pub(super) fn write_kernels(
                 drafts.push(with_epilogue(product, builder.finish(outputs), results, keeps));
                 continue;
             }
-            let Fused { program, sources, layouts: inputs, scalars } = builder.finish(outputs);
+            let Fused { program, sources, layouts: inputs, indexed, scalars, gathers } =
+                builder.finish(outputs);
             let shape = group.shape.clone();
             let per_row = |&i: &u32| analysis.is_per_row_in(i, &shape);
             let kernel = match group.row_axes {
@@ -98,10 +99,10 @@ pub(super) fn write_kernels(
                 None => Kernel::map(shape, inputs, program),
             };
             drafts.push(Draft {
-                kernel: Box::new(kernel),
+                kernel: Box::new(kernel.with_indexed(indexed)),
                 sources,
                 scalars,
-                gathers: SmallVec::new(),
+                gathers,
                 origin: results.first().copied().unwrap_or(group.roots[0]),
                 results,
             });
@@ -113,7 +114,7 @@ pub(super) fn write_kernels(
 /// A contraction with a map as its epilogue; `keeps` says whether the sums themselves are stored too.
 fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, keeps: bool) -> Draft {
     let Draft { kernel, mut sources, mut scalars, origin, .. } = product;
-    let Fused { mut program, sources: read, layouts, scalars: more } = map;
+    let Fused { mut program, sources: read, layouts, scalars: more, .. } = map;
     // The sums are input 0 of the program. All that reads them does so by one layout.
     let own = read.iter().position(|&source| source == origin).unwrap_or(0);
     let place = |k: usize| if k == own { 0 } else { k + usize::from(k < own) };
@@ -195,6 +196,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
     let dtype = item.node.dtype;
     let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
     let mut scalars: SmallVec<[ScalarRef; 4]> = SmallVec::new();
+    let mut gathers: SmallVec<[(u16, u32); 1]> = SmallVec::new();
     let mut read = |k: usize| {
         let (source, layout) = analysis.place(item.inputs[k]);
         sources.push(source);
@@ -208,7 +210,8 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             let fused = builder.finish(vec![reg]);
             sources = fused.sources;
             scalars = fused.scalars;
-            Kernel::reduce(*op, shape, axes, fused.layouts, fused.program)
+            gathers = fused.gathers;
+            Kernel::reduce(*op, shape, axes, fused.layouts, fused.program).with_indexed(fused.indexed)
         }
         Op::ArgReduce { op, axis, .. } => Kernel::arg_reduce(*op, *axis, read(0)),
         Op::Cumulative { op, axis, reverse } => Kernel::cumulative(*op, *axis, *reverse, read(0)),
@@ -228,7 +231,6 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
                 .map(|&r| (analysis.shape(r).clone(), analysis.items[r as usize].node.dtype))
                 .collect();
             let kernel = Box::new(Kernel::custom(custom.clone(), operands, &specs));
-            let gathers = SmallVec::new();
             return Ok(SmallVec::from_iter([Draft {
                 kernel,
                 sources,
@@ -284,7 +286,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
         kernel: Box::new(kernel),
         sources,
         scalars,
-        gathers: SmallVec::new(),
+        gathers,
         results: SmallVec::from_elem(i, 1),
         origin: i,
     };
