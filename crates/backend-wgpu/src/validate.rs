@@ -27,6 +27,7 @@ fn capabilities(direct: bool) -> Capabilities {
         limits: Limits {
             max_buffer_bytes: 1 << 30,
             max_indexed_bytes: 1 << 30,
+            gathers_in_maps: true,
             max_inputs: 10,
             max_outputs: 4,
             max_instrs: 64,

@@ -141,6 +141,35 @@ fn what_memory_is_wanted_for_is_a_gather() {
 }
 
 #[test]
+fn a_device_whose_gathers_are_fast_keeps_them_before_maps() {
+    let count = |f: &dyn Fn(&Device) -> Result<Tensor>| {
+        let (device, backend) = reference_limited(|limits| limits.gathers_in_maps = false);
+        let result = f(&device).unwrap();
+        backend.kernels.lock().unwrap().clear();
+        result.eval().unwrap();
+        backend.kernels.lock().unwrap().get("gather").copied().unwrap_or(0)
+    };
+    let rows = |d: &Device| {
+        let [table, index, _] = operands(d)?;
+        table.index_select(0, &index)
+    };
+    assert_eq!(count(&|d| Ok(rows(d)?.relu())), 1);
+    assert_eq!(count(&|d| Ok(rows(d)?.reshape([2, 12])?.neg())), 1);
+    // Reductions, and indices that are computed.
+    assert_eq!(count(&|d| rows(d)?.sum_axis(0, false)), 0);
+    assert_eq!(count(&|d| rows(d)?.exp().sum_axis(1, false)), 0);
+    assert_eq!(
+        count(&|d| {
+            let [table, _, b] = operands(d)?;
+            let index = of(&[-1.0, 3.0, 0.0, -5.0], &[1, 4], DType::I32, d)?;
+            index.eval()?;
+            table.take_along_dim(&index, 0)?.mul(&b)
+        }),
+        0
+    );
+}
+
+#[test]
 fn few_inputs_are_enough() {
     // Each gather takes two.
     for max_inputs in [3, 4, 5, 8] {

@@ -79,6 +79,7 @@ fn made(dtypes: &[DType], change: impl FnOnce(&mut Limits)) -> (Device, Arc<Refe
             limits: Limits {
                 max_buffer_bytes: 1 << 30,
                 max_indexed_bytes: 1 << 30,
+                gathers_in_maps: true,
                 max_inputs: 8,
                 max_outputs: 4,
                 max_instrs: 32,

@@ -12,7 +12,7 @@ use tensor_core::{
 use crate::{
     elementwise::{
         compare,
-        indexed::Indexed,
+        indexed::{Indexed, index_of_row},
         lower::{Access, Code, LoadAt, Lowered, Src, Step, operands},
         pair,
         table::{self, Uniform, takes_number},
@@ -201,7 +201,10 @@ impl<'a> Evaluator<'a> {
     /// The length of the next block from `pos` on, at most to `end`.
     pub(crate) fn block_len(&self, pos: usize, end: usize) -> usize {
         let inner = self.program.inner();
-        let run = if inner >= SHORT_RUN { inner - pos % inner } else { BLOCK };
+        let run = match inner >= SHORT_RUN && self.program.stops_at_rows {
+            true => inner - pos % inner,
+            false => BLOCK,
+        };
         run.min(BLOCK).min(end - pos)
     }
 
@@ -244,7 +247,8 @@ impl<'a> Evaluator<'a> {
         let inner = program.inner();
         let spot = if program.dims.len() > 1 { (pos / inner, pos % inner) } else { (0, pos) };
         self.numbers = 0;
-        for (k, access) in program.inputs.iter().enumerate().filter(|(_, access)| access.indexed.is_none()) {
+        let in_blocks = |access: &Access| access.indexed.is_none() && !access.names_runs;
+        for (k, access) in program.inputs.iter().enumerate().filter(|(_, access)| in_blocks(access)) {
             let at = self.load(k as u16, access, pos, spot, n);
             self.places[program.registers + k] = at;
         }
@@ -425,8 +429,15 @@ impl<'a> Evaluator<'a> {
     fn indexed(&self, load: LoadAt, index_dtype: DType, index: *const u8) -> Option<Indexed<'_>> {
         let access = &self.program.inputs[load.input as usize];
         let axis = access.indexed?;
-        let (dims, memory) = (&self.program.dims[..], self.inputs[load.input as usize]);
-        Some(Indexed { access, axis, dims, memory, index, index_dtype, by_run: load.by_run })
+        let (dims, numel) = (&self.program.dims[..], self.program.numel);
+        let memory = self.inputs[load.input as usize];
+        let runs = match load.index {
+            Src::Input(k) if self.program.inputs[k as usize].names_runs => {
+                Some((&self.program.inputs[k as usize], self.inputs[k as usize]))
+            }
+            Src::Input(_) | Src::Reg(_) => None,
+        };
+        Some(Indexed { access, axis, dims, numel, memory, index, index_dtype, by_run: load.by_run, runs })
     }
 
     /// The error of an index into an input.
@@ -440,11 +451,20 @@ impl<'a> Evaluator<'a> {
         let Code::LoadAt(load) = step.code else { return Ok(None) };
         let indexed = self.indexed(load, step.from, self.place(load.index));
         match indexed.filter(|indexed| column + n <= self.program.inner() && indexed.is_run()) {
-            // SAFETY: the block has an index, and the launch checked how far the input reaches.
-            Some(indexed) => match unsafe { indexed.run(row, column) } {
-                Ok(run) => Ok(Some(run)),
-                Err(index) => Err(self.bad_index(load, index)),
-            },
+            Some(indexed) => {
+                let (mut indexed, inner) = (indexed, self.program.inner());
+                if let Some((access, memory)) = indexed.runs {
+                    let index = |row| index_of_row(access, memory, &self.program.dims, row);
+                    indexed.index = index(row);
+                    if (row + 1) * inner < self.program.numel {
+                        // SAFETY: as below.
+                        unsafe { indexed.look_ahead(index(row + 1), row + 1, 0, inner) };
+                    }
+                }
+                // SAFETY: the block has an index, and the launch checked how far the inputs reach.
+                let run = unsafe { indexed.run(row, column) };
+                run.map(Some).map_err(|index| self.bad_index(load, index))
+            }
             None => Ok(None),
         }
     }

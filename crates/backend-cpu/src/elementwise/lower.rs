@@ -78,6 +78,8 @@ pub(crate) struct Access {
     pub(crate) single: bool,
     /// One element along the innermost axis, and every reader takes it as one number.
     pub(crate) number: bool,
+    /// Indices that are one along the innermost axis, for steps that read them where they lie: blocks do not load such an input.
+    pub(crate) names_runs: bool,
     /// The last step that reads it; `usize::MAX` when it is an output itself.
     pub(crate) last_use: usize,
     /// One past the greatest element touched.
@@ -106,6 +108,8 @@ pub(crate) struct Lowered {
     /// The collapsed index space, innermost last; empty for one element.
     pub(crate) dims: SmallVec<[usize; 5]>,
     pub(crate) numel: usize,
+    /// Whether blocks end with long runs along the innermost axis, so that inputs are read where they lie.
+    pub(crate) stops_at_rows: bool,
 }
 
 impl Lowered {
@@ -117,6 +121,22 @@ impl Lowered {
     pub(crate) fn is_strided_copy(&self) -> bool {
         let apart = |access: &Access| !matches!(access.strides.last(), None | Some(0 | 1));
         matches!((&self.outputs[..], &self.inputs[..]), ([(Src::Input(0), _)], [access]) if apart(access))
+    }
+
+    /// Whether something is read where it lies if blocks end with rows. What is read at an index for each position is not.
+    fn gains_by_rows(&self) -> bool {
+        let of = |step: &Step| match step.code {
+            Code::LoadAt(load) => Some(load),
+            _ => None,
+        };
+        let is_run = |load: LoadAt| {
+            let access = &self.inputs[load.input as usize];
+            load.by_run && !access.dtype.is_half() && access.strides.last() == Some(&1)
+        };
+        let mut at_indices = self.steps.iter().filter_map(of).peekable();
+        at_indices.peek().is_none()
+            || at_indices.any(is_run)
+            || self.inputs.iter().any(|access| access.number || self.lies_in_rows(access))
     }
 
     /// The length of runs along the innermost axis.
@@ -171,8 +191,10 @@ pub(crate) fn lower(
                 offset: operand.layout.offset(),
                 contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
                 single: as_it_lies && strides.iter().all(|&s| s == 0),
-                number: as_it_lies && strides.last() == Some(&0) && dtype == DType::F32,
+                // Of integers, an index of runs.
+                number: as_it_lies && strides.last() == Some(&0) && (dtype == DType::F32 || dtype.is_int()),
                 strides: strides.clone(),
+                names_runs: false,
                 last_use: 0,
                 end: operand.reach().span().1,
                 indexed: operand.indexed,
@@ -223,6 +245,7 @@ pub(crate) fn lower(
             {
                 Some(k)
             }
+            Code::LoadAt(LoadAt { index: Src::Input(k), by_run: true, .. }) => Some(k),
             Code::Pair(..) => continue,
             Code::Binary(..)
             | Code::Arange { .. }
@@ -243,6 +266,10 @@ pub(crate) fn lower(
             }
         }
     }
+    for access in &mut inputs {
+        access.names_runs = access.number && access.dtype != DType::F32;
+        access.number &= !access.names_runs;
+    }
     // The first among equals.
     let costs = &lowering.costs;
     let costliest = (0..costs.len()).rev().max_by_key(|&i| costs[i]).unwrap_or(0);
@@ -259,7 +286,7 @@ pub(crate) fn lower(
                 && step.output.is_some()
                 && operands(&step.code).iter().all(as_it_lies)
         });
-    Ok(Lowered {
+    let mut lowered = Lowered {
         direct,
         cost: costs.iter().sum(),
         steps: lowering.steps,
@@ -270,7 +297,10 @@ pub(crate) fn lower(
         outputs,
         dims: collapsed.shape,
         numel,
-    })
+        stops_at_rows: true,
+    };
+    lowered.stops_at_rows = lowered.gains_by_rows();
+    Ok(lowered)
 }
 
 pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {

@@ -10,14 +10,12 @@ use std::{
 
 use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Launch, Result};
 
-use super::{
-    contract::micro_kernel::prefetch,
-    custom::{Native, for_float},
-};
+use super::custom::{Native, for_float};
 use crate::{
     CpuBackend,
     memory::buffer::{Bound, Memory},
     simd::{
+        cache::prefetch,
         isa::{Isa, Job},
         vector::Float,
     },

@@ -27,6 +27,7 @@ use super::{
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, offset_of, with_evaluator},
+        indexed::NamedRows,
         lower::{Access, Lowered, Src, lower},
         map::{PARALLEL, check_inputs},
     },
@@ -153,6 +154,8 @@ enum Blocks<'a, 'b> {
     InPlace(*const u8, usize),
     /// Rows that lie apart, each in order.
     InRows(&'a Lowered, &'a Access, Memory),
+    /// Rows that indices name.
+    Named(NamedRows<'a>, &'a Launch<'a>),
     /// By the engine, and whether it looks ahead.
     Computed(&'a mut Evaluator<'b>, bool),
 }
@@ -166,6 +169,8 @@ impl Blocks<'_, '_> {
                 let inner = program.inner();
                 (inner - pos % inner).min(2 * BLOCK).min(end - pos)
             }
+            // Whole strips of columns, as they are asked for.
+            Blocks::Named(..) => end - pos,
             Blocks::Computed(evaluator, _) => evaluator.block_len(pos, end),
         }
     }
@@ -178,6 +183,10 @@ impl Blocks<'_, '_> {
                 let inner = program.inner();
                 let at = offset_of(access, &program.dims, pos / inner, pos % inner);
                 Ok(memory.at::<u8>(0).wrapping_add(at * access.dtype.size()).cast_const())
+            }
+            Blocks::Named(rows, launch) => {
+                // SAFETY: the launch checked how far its inputs reach.
+                unsafe { rows.at(pos, n) }.map_err(|index| launch.index_error(rows.operand(), index))
             }
             Blocks::Computed(evaluator, far) => {
                 if *far {
@@ -268,6 +277,13 @@ impl Reducer<'_> {
             && program.lies_in_rows(access)
         {
             return f(&mut Blocks::InRows(program, access, self.inputs[k as usize]));
+        }
+        // Sums of columns are of whole rows.
+        if self.reduction.by_columns
+            && program.inner() == self.reduction.columns
+            && let Some(rows) = NamedRows::of(program, self.inputs)
+        {
+            return f(&mut Blocks::Named(rows, self.launch));
         }
         // Beside a single step, reading rows in order, there is nothing to hide the looks behind.
         let far = program.is_far() && program.steps.len() > 1;

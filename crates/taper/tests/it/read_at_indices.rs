@@ -60,7 +60,8 @@ fn rows_of_a_table() {
         });
         agree(&what("two tables"), |d, step| {
             let first = step(table(d)?.index_select(0, &index(d)?)?)?;
-            let second = step(float(&[5, features], 7, d)?.index_select(0, &indices(&[rows], 5, 8, DType::I32, d)?)?)?;
+            let second =
+                step(float(&[5, features], 7, d)?.index_select(0, &indices(&[rows], 5, 8, DType::I32, d)?)?)?;
             first.mul(&second)
         });
         agree(&what("one table twice"), |d, step| {
@@ -68,8 +69,12 @@ fn rows_of_a_table() {
             let first = step(table.index_select(0, &index(d)?)?)?;
             first.sub(&step(table.index_select(0, &indices(&[rows], 11, 9, DType::I32, d)?)?)?)
         });
-        agree(&what("sums"), |d, step| step(table(d)?.index_select(0, &index(d)?)?)?.exp().sum_axis(0, false));
-        agree(&what("a sum of each"), |d, step| step(table(d)?.index_select(0, &index(d)?)?)?.sum_axis(1, false));
+        agree(&what("sums"), |d, step| {
+            step(table(d)?.index_select(0, &index(d)?)?)?.exp().sum_axis(0, false)
+        });
+        agree(&what("a sum of each"), |d, step| {
+            step(table(d)?.index_select(0, &index(d)?)?)?.sum_axis(1, false)
+        });
         agree(&what("their sum"), |d, step| Ok(step(table(d)?.index_select(0, &index(d)?)?)?.sum()));
     }
 }
@@ -79,7 +84,9 @@ fn bags() {
     for (bags, count, features) in [(4, 3, 5), (9, 10, 64), (3, 70, 130), (1, 1, 1), (2, 0, 3)] {
         let found = |d: &Device| -> Result<Tensor> {
             let index = indices(&[bags, count], 20, 4, DType::I32, d)?;
-            float(&[20, features], 5, d)?.index_select(0, &index.flatten_all())?.reshape([bags, count, features])
+            float(&[20, features], 5, d)?
+                .index_select(0, &index.flatten_all())?
+                .reshape([bags, count, features])
         };
         let what = |what: &str| format!("{what} of {bags} bags of {count} rows of {features}");
         agree(&what("sums"), |d, step| step(found(d)?)?.sum_axis(1, false));
@@ -211,7 +218,8 @@ fn an_image_between_its_pixels() {
             let column = left.to_dtype(DType::I32)?.add_scalar(dx).minimum_scalar(width as i64 - 1);
             let place = step(row.mul_scalar(width as i64).add(&column)?)?;
             let pixel = step(image.gather(1, &place.unsqueeze(0)?.expand([channels, points])?)?)?;
-            let weight = |one: i64, t: &Tensor| if one == 1 { t.clone() } else { t.mul_scalar(-1.0).add_scalar(1.0) };
+            let weight =
+                |one: i64, t: &Tensor| if one == 1 { t.clone() } else { t.mul_scalar(-1.0).add_scalar(1.0) };
             let weight = step(weight(dy, &below).mul(&weight(dx, &right))?)?;
             let term = step(pixel.mul(&weight)?)?;
             sum = Some(match sum {
@@ -241,7 +249,8 @@ fn a_bad_index_is_of_what_depends_on_it() -> Result<()> {
     for sum in sums {
         for _ in 0..2 {
             let error = sum.to_f64_vec().unwrap_err();
-            let ErrorKind::IndexOutOfRange { op: "gather", index: 5 | -1, axis: 0, size: 5 } = *error.kind() else {
+            let ErrorKind::IndexOutOfRange { op: "gather", index: 5 | -1, axis: 0, size: 5 } = *error.kind()
+            else {
                 panic!("{error}")
             };
             assert!(error.to_string().contains(&format!("read_at_indices.rs:{line}:")), "{error}");

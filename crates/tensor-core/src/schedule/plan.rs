@@ -403,11 +403,13 @@ fn is_gathered(analysis: &Analysis<'_>, i: usize, uses: &Uses, cost: u32, limits
     // An index that is read through a view lies in memory.
     let cost = if uses.viewed { GATHER_COST } else { cost };
     let again = uses.reader == SEVERAL && cost > limit;
+    let pays = limits.gathers_in_maps || uses.beyond || cost > GATHER_COST;
     gather::may_be_read(analysis.items, i, limits.max_indexed_bytes)
         && !analysis.items[i].store
         && uses.reader != NONE
         && !uses.in_memory
         && !again
+        && pays
         // Of an index that is one number, a copy of what it names is less.
         && analysis.class[analysis.items[i].inputs[1] as usize] != Class::Constant
 }
