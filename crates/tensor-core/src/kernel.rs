@@ -21,7 +21,8 @@ pub type Reg = u16;
 pub enum Instr {
     /// The element of input `n` at this position.
     Load(u16),
-    /// The element of an input that a register names: the operand has an axis of its own beside those of the space (see [`IndexedAxis`]), and
+    /// The element of an input that a register names: the operand has an axis of its own beside those of the
+    /// space (see [`IndexedAxis`]), and
     /// `index` is the position along it, of an integer dtype. One outside the axis is as in [`Body::Gather`].
     LoadAt {
         /// The input.
@@ -138,7 +139,7 @@ impl Instr {
 
 /// What a random number costs, in additions.
 pub(crate) const RANDOM_COST: u32 = 16;
-/// What reading an element at an index costs: the address and the check of the index.
+/// The cost of reading an element at an index: its address, and the check of the index.
 pub(crate) const LOAD_AT_COST: u32 = 4;
 /// What a power with a small whole exponent costs.
 pub(crate) const POWI_COST: u32 = 2;
@@ -221,14 +222,16 @@ pub struct Operand {
     /// How it is read. It has the axes of the index space, and along each the size of the space, with stride 0 where it does not
     /// depend on the axis; [`Body::Gather`], [`Body::Scatter`], [`Body::Copy`] and [`Body::Custom`] say where theirs differ.
     pub layout: Layout,
-    /// The axis that [`Instr::LoadAt`] reads it along, if that is how a program reads it; [`Instr::Load`] reads any other.
+    /// The axis that [`Instr::LoadAt`] reads it along, if that is how a program reads it; [`Instr::Load`]
+    /// reads any other.
     pub indexed: Option<IndexedAxis>,
 }
 
-/// An axis of an operand that is none of the index space's: positions along it are what [`Instr::LoadAt`] computes.
+/// An axis of an operand that is none of the index space's: positions along it are what [`Instr::LoadAt`]
+/// computes.
 ///
-/// At a position p of the space, index i names the element at `layout` of p, plus i times `stride`. Indices of several axes are
-/// written as one, of an axis that is made of them.
+/// At a position p of the space, index i names the element at `layout` of p, plus i times `stride`. Indices
+/// of several axes are written as one, of an axis that is made of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexedAxis {
     /// The number of the axis in what a user indexed: errors name it.
@@ -250,7 +253,8 @@ impl Operand {
         Operand { dtype, layout, indexed: Some(axis) }
     }
 
-    /// All that may be read of it: its layout, and after the axes of the space the one that is indexed, if there is one.
+    /// All that may be read of it: its layout, and after the axes of the space the one that is indexed, if
+    /// there is one.
     pub fn reach(&self) -> Layout {
         let Some(IndexedAxis { size, stride, .. }) = self.indexed else { return self.layout.clone() };
         let shape: Shape = self.layout.shape().iter().copied().chain([size]).collect();
@@ -648,14 +652,15 @@ impl Kernel {
         (0..self.space.rank()).filter(|axis| !kept.contains(axis)).collect()
     }
 
-    /// The kernel with operands of a program read along axes of their own: for each operand, the axis if it has one.
+    /// The kernel with operands of a program read along axes of their own: for each operand, the axis if it
+    /// has one.
     pub fn with_indexed(mut self, axes: impl IntoIterator<Item = Option<IndexedAxis>>) -> Kernel {
         self.operands.iter_mut().zip(axes).for_each(|(operand, axis)| operand.indexed = axis);
         self
     }
 
-    /// The operands that are read at indices, or written there by a scatter. The indices are operand 1 of a gather or a scatter, and
-    /// registers of a program.
+    /// The operands that are read at indices, or written there by a scatter. The indices are operand 1 of a
+    /// gather or a scatter, and registers of a program.
     pub fn indexed_operands(&self) -> SmallVec<[IndexedOperand; 1]> {
         match &self.body {
             Body::Gather { axis } => {
@@ -787,8 +792,8 @@ pub struct Launch<'a> {
     /// The output buffers, in the kernel's order, each at least as large as the output.
     pub outputs: &'a [Storage],
     /// Where a backend says that it will only know later whether all indices are in range, or whether a custom kernel that may fail
-    /// did: for each of [`Kernel::indexed_operands`] whose indices are not known to be in range, its number and its ticket, and for a
-    /// custom kernel one of operand 0. Memory must be safe where there is none.
+    /// did: for each of [`Kernel::indexed_operands`] whose indices are not known to be in range, its number
+    /// and its ticket, and for a custom kernel one of operand 0. Memory must be safe where there is none.
     pub tickets: &'a [(usize, Arc<Ticket>)],
 }
 
@@ -798,7 +803,8 @@ impl Launch<'_> {
         self.tickets.iter().find(|(of, _)| *of == operand).map(|(_, ticket)| ticket)
     }
 
-    /// The error of an index into an operand, for a backend whose [`crate::Backend::run`] fails at once: the ticket's, where there is one.
+    /// The error of an index into an operand, for a backend whose [`crate::Backend::run`] fails at once: the
+    /// ticket's, where there is one.
     pub fn index_error(&self, operand: usize, index: i64) -> Error {
         let op = self.kernel.name();
         match (self.ticket(operand), self.kernel.indexed_operands().iter().find(|of| of.operand == operand)) {

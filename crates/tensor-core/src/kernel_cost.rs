@@ -30,8 +30,8 @@ impl Kernel {
         })
     }
 
-    /// The bytes of the elements that it reads, each counted once however often it is read. What is read at indices counts as if each index
-    /// were another, as far as there are elements.
+    /// The bytes of the elements that it reads, each counted once however often it is read. What is read at
+    /// indices counts as if each index were another, as far as there are elements.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         let bytes = |(k, operand): (usize, &Operand)| {

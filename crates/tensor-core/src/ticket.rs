@@ -50,14 +50,15 @@ const OPEN: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Ticket {
-    /// A ticket for the indices into one of the operands of a launch of `kernel`, which `op` at `location` asked for.
+    /// A ticket for the indices into one of the operands of a launch of `kernel`, which `op` at `location`
+    /// asked for.
     pub fn of_indices(
         kernel: &Kernel,
         IndexedOperand { axis, size, .. }: IndexedOperand,
         op: &'static str,
         location: &'static Location<'static>,
     ) -> Ticket {
-        // What a program reads at indices is what gathers would.
+        // A program reads at indices in place of a gather.
         let kernel = if kernel.body.program().is_some() { "gather" } else { kernel.name() };
         Ticket::new(Check::Indices { kernel, axis, size }, op, location)
     }
@@ -77,7 +78,8 @@ impl Ticket {
         }
     }
 
-    /// All tickets of a launch of `kernel` of whose indices nothing is known, as [`crate::Launch::tickets`] takes them.
+    /// All tickets of a launch of `kernel` of whose indices nothing is known, as [`crate::Launch::tickets`]
+    /// takes them.
     pub fn all(
         kernel: &Kernel,
         op: &'static str,

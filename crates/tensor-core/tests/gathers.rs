@@ -1,4 +1,5 @@
-//! Which gathers are read where they are needed: counts of kernels, and of the bytes that they touch, on the reference.
+//! Which gathers are read where they are needed: counts of kernels, and of the bytes that they touch, on the
+//! reference.
 #![allow(clippy::unwrap_used)]
 
 use taper_testing::{Reference, of, reference_limited, tensor};
@@ -8,7 +9,8 @@ use tensor_core::{
     plan_of,
 };
 
-/// The kernels that computing some tensors takes, by name, on a device whose programs may read so many bytes at indices.
+/// The kernels that computing some tensors takes, by name, on a device whose programs read buffers of at most
+/// this size at indices.
 fn kernels_within(
     max_indexed_bytes: u64,
     f: impl Fn(&Device) -> Result<Vec<Tensor>>,
@@ -206,7 +208,8 @@ fn the_plan_says_what_is_read() {
     assert!(program.to_string().contains(" at r"), "{program}");
     let names: Vec<&str> = only.operations.iter().map(|operation| operation.name.as_str()).collect();
     assert!(names.contains(&"Gather"), "{names:?}");
-    // Six rows of four, no more than the table has; six indices; four elements. With a gather the rows were written and read as well.
+    // Six rows of four, no more than the table has; six indices; four elements. With a gather the rows were
+    // written and read as well.
     assert_eq!(only.kernel.bytes_read(), 4 * (20 + 6 + 4));
     assert_eq!(only.kernel.bytes_written(), 4 * 24);
 }
@@ -234,9 +237,9 @@ fn a_bad_index_names_the_gather_and_its_line() {
         };
         assert!(error.to_string().contains(&format!("gathers.rs:{line}:")), "{error}");
     }
-    // What does not depend on it is good.
+    // A value that does not depend on it is good.
     good.mul(&b).unwrap().eval().unwrap();
-    // What is known to be bad is an error before anything runs.
+    // An index that is known to be bad is an error before anything runs.
     let error = table.index_select(0, &of(&[0.0, 9.0, 1.0], &[3], DType::I32, &device).unwrap());
     let error = error.unwrap().neg().eval().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { index: 9, .. }), "{error}");

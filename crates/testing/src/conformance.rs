@@ -172,7 +172,7 @@ fn moves(c: &mut Conformance<'_>, dtype: DType) {
     }
 }
 
-/// What programs read at indices: maps, reductions and rows of what is gathered, and of views of it.
+/// Programs that read at indices: maps, reductions and rows of gathered elements, and of views of them.
 fn at_indices(c: &mut Conformance<'_>, dtype: DType) {
     let what = |what: &str| format!("{what} of what is gathered of {dtype}");
     let loose = dtype.is_float().then(|| if dtype.size() == 2 { (3e-2, 3e-2) } else { (1e-4, 1e-4) });

@@ -10,9 +10,10 @@ use crate::numbers;
 /// A kernel whose program reads at indices, and what it takes to run it.
 #[derive(Clone, Debug)]
 pub struct LoadAtCase {
-    /// What the kernel does.
+    /// The kernel in words.
     pub what: String,
-    /// The kernel. Its operands are the indices, a table that is read at them, and a tensor of the table's dtype.
+    /// The kernel. Its operands are the indices, a table that is read at them, and a tensor of the table's
+    /// dtype.
     pub kernel: Kernel,
     /// The scalars of its launch.
     pub scalars: Vec<Scalar>,
@@ -62,7 +63,7 @@ impl Read {
     }
 }
 
-/// What a kernel makes of the elements.
+/// The work that a kernel does with the elements.
 #[derive(Clone, Copy, Debug)]
 enum Made {
     /// The elements beside others, and they themselves.
@@ -171,14 +172,14 @@ fn case(read: Read, made: Made, space: [usize; 2], table: DType, index: DType) -
     LoadAtCase { what, kernel, scalars, inputs }
 }
 
-/// Kernels of every kind that read a table of one dtype at indices of another: maps, reductions and row kernels, of tables and indices that lie
-/// in every way, over spaces of short and long rows, of one element and of none. Rows are no longer than the reference takes.
+/// Kernels of every kind that read a table of one dtype at indices of another: maps, reductions and row
+/// kernels, of tables and indices that lie in every way, over spaces of short and long rows, of one element
+/// and of none. Rows are no longer than the reference takes.
 pub fn load_at_cases(table: DType, index: DType) -> Vec<LoadAtCase> {
     let mut cases = Vec::new();
     for space in [[5, 7], [6, 64], [33, 4], [1, 1], [0, 4], [40, 37]] {
         for read in READS {
             for made in MADE {
-                // Of an empty row there is no greatest element.
                 cases.push(case(read, made, space, table, index));
             }
         }

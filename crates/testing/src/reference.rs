@@ -504,7 +504,7 @@ fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
     }
 }
 
-/// What an input holds at a position, or at an index along its own axis.
+/// The element of an input at a position, or at an index along its own axis.
 type Load<'a> = &'a dyn Fn(usize, Option<i64>) -> Result<Scalar>;
 
 fn evaluate(program: &Program, load: Load<'_>, scalars: &[Scalar], flat: u64) -> Result<Vec<Scalar>> {

@@ -445,8 +445,8 @@ impl<'a> Evaluator<'a> {
         self.launch.index_error(self.program.inputs[load.input as usize].operand, index)
     }
 
-    /// Where the elements of a block of `n` from `column` of row `row` on lie, if a step reads them at one index and they are as the steps
-    /// after it want them.
+    /// Where the elements of a block of `n` from `column` of row `row` on lie, if a step reads them at one
+    /// index and they are as the steps after it want them.
     fn one_run(&self, step: &Step, (row, column): (usize, usize), n: usize) -> Result<Option<*const u8>> {
         let Code::LoadAt(load) = step.code else { return Ok(None) };
         let indexed = self.indexed(load, step.from, self.place(load.index));

@@ -1,5 +1,5 @@
-//! Elements of an input that indices name: see [`tensor_core::kernel::Instr::LoadAt`]. They are read run by run of the innermost axis; all
-//! indices of a run are checked before one of them is used.
+//! Elements of an input that indices name: see [`tensor_core::kernel::Instr::LoadAt`]. They are read run by
+//! run of the innermost axis; all indices of a run are checked before one of them is used.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, bf16, f16, kernel::IndexedAxis};
@@ -71,7 +71,7 @@ pub(crate) struct NamedRows<'a> {
 }
 
 impl<'a> NamedRows<'a> {
-    /// Those of a program, if it is such a one.
+    /// The rows of a program, if reading them is all that it does.
     pub(crate) fn of(program: &'a Lowered, inputs: &[Memory]) -> Option<NamedRows<'a>> {
         let [Step { code: Code::LoadAt(load), from, dst, .. }] = program.steps[..] else { return None };
         let [(Src::Reg(result), _)] = program.outputs[..] else { return None };
@@ -145,7 +145,8 @@ impl Indexed<'_> {
         self.by_run && !self.access.dtype.is_half() && matches!(self.access.strides.last(), None | Some(1))
     }
 
-    /// Asks for what the next index names, which lies at `index`, of `n` elements from `column` of row `row` on.
+    /// Asks for what the next index names, which lies at `index`, of `n` elements from `column` of row `row`
+    /// on.
     ///
     /// # Safety
     /// As [`Indexed::run`].
@@ -158,7 +159,8 @@ impl Indexed<'_> {
         }
     }
 
-    /// Where the elements lie that the first index names, from `column` of row `row` of the innermost axis on.
+    /// Where the elements lie that the first index names, from `column` of row `row` of the innermost axis
+    /// on.
     ///
     /// # Errors
     /// The index, if it is outside the axis.
@@ -180,13 +182,15 @@ impl Indexed<'_> {
         Ok(self.memory.at::<u8>(0).wrapping_offset(at * self.access.dtype.size() as isize))
     }
 
-    /// Copies the elements that the indices of positions `pos..pos + n` name to `out`, in their compute dtype.
+    /// Copies the elements that the indices of positions `pos..pos + n` name to `out`, in their compute
+    /// dtype.
     ///
     /// # Errors
     /// The first index that is outside the axis.
     ///
     /// # Safety
-    /// There are `n` indices, the input reaches as far as its access says, and `out` has room for `n` elements of its compute dtype.
+    /// There are `n` indices, the input reaches as far as its access says, and `out` has room for `n`
+    /// elements of its compute dtype.
     pub(crate) unsafe fn load(&self, pos: usize, n: usize, out: *mut u8) -> Result<(), i64> {
         macro_rules! go {
             ($t:ty, $o:ty, $f:expr) => {{
@@ -268,7 +272,8 @@ impl Indexed<'_> {
             }
             Ok(())
         };
-        // Of a row that is short beside what is read of it, the next is asked for while this one's elements are computed with.
+        // The next row is prefetched while this one's elements are computed with, if most of its cache lines
+        // will be read.
         let bytes = size * size_of::<T>();
         let dense = !self.by_run && along == 1 && bytes <= NEAR && n * LINE >= bytes;
         if dense && (pos + n).is_multiple_of(inner) && pos + n < self.numel {

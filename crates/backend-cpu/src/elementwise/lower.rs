@@ -78,7 +78,8 @@ pub(crate) struct Access {
     pub(crate) single: bool,
     /// One element along the innermost axis, and every reader takes it as one number.
     pub(crate) number: bool,
-    /// Indices that are one along the innermost axis, for steps that read them where they lie: blocks do not load such an input.
+    /// Indices that are one along the innermost axis, for steps that read them where they lie: blocks do not
+    /// load such an input.
     pub(crate) names_runs: bool,
     /// The last step that reads it; `usize::MAX` when it is an output itself.
     pub(crate) last_use: usize,
@@ -123,7 +124,7 @@ impl Lowered {
         matches!((&self.outputs[..], &self.inputs[..]), ([(Src::Input(0), _)], [access]) if apart(access))
     }
 
-    /// Whether something is read where it lies if blocks end with rows. What is read at an index for each position is not.
+    /// Whether something is read where it lies if blocks end with rows.
     fn gains_by_rows(&self) -> bool {
         let of = |step: &Step| match step.code {
             Code::LoadAt(load) => Some(load),
@@ -191,7 +192,7 @@ pub(crate) fn lower(
                 offset: operand.layout.offset(),
                 contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
                 single: as_it_lies && strides.iter().all(|&s| s == 0),
-                // Of integers, an index of runs.
+                // An integer may be the index of runs.
                 number: as_it_lies && strides.last() == Some(&0) && (dtype == DType::F32 || dtype.is_int()),
                 strides: strides.clone(),
                 names_runs: false,
@@ -318,7 +319,7 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
 
 /// Which registers hold one number along the innermost axis of the collapsed space.
 fn along_runs(program: &Program, inputs: &[Access]) -> Vec<bool> {
-    // Of a space of one element there is no such axis.
+    // A space of one element has no such axis.
     let is_steady = |k: u16| inputs[k as usize].strides.last().is_none_or(|&stride| stride == 0);
     let mut steady: Vec<bool> = Vec::with_capacity(program.instrs.len());
     for instr in &program.instrs {

@@ -294,8 +294,9 @@ fn instr_name(instr: Instr) -> &'static str {
     }
 }
 
-/// Writes `let r<n> = …;`: instruction `n` from the registers before it, what is stored of the inputs as `x<k>`, where those that are read
-/// at indices have theirs from as `b<k>`, and the flat position `i`. The scalars are parameters.
+/// Writes `let r<n> = …;`: instruction `n` from the registers before it, what is stored of the inputs as
+/// `x<k>`, where those that are read at indices have theirs from as `b<k>`, and the flat position `i`. The
+/// scalars are parameters.
 pub(crate) fn statement(
     program: &Program,
     n: usize,
@@ -400,7 +401,7 @@ fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     match (program.instrs[a as usize], program.instrs[b as usize]) {
         _ if a == b => true,
         (Instr::Binary(one, ..), Instr::Binary(other, ..)) => one == other,
-        // What is at equal indices.
+        // Elements at equal indices.
         (Instr::LoadAt { .. }, Instr::LoadAt { .. }) => true,
         // x^2 and x * x.
         (Instr::Powi(..), Instr::Binary(BinaryOp::Mul, ..) | Instr::Powi(..))

@@ -19,7 +19,8 @@ pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) {
     read_and_report(dtype, "", d);
 }
 
-/// The functions `index_value<name>` and `report<name>` for indices of a dtype; the slot is `params.fault<name>`.
+/// The functions `index_value<name>` and `report<name>` for indices of a dtype; the slot is
+/// `params.fault<name>`.
 fn read_and_report(dtype: DType, name: &str, d: &mut Dispatch) {
     let t = storage_type(dtype);
     let (low, high) = match t {
@@ -37,8 +38,8 @@ fn read_and_report(dtype: DType, name: &str, d: &mut Dispatch) {
     });
 }
 
-/// Adds the functions `load_at<k>(base, word)`, for each input `in<k>` that a program reads at indices: what is stored at the index `word`
-/// along the axis of its own that the operand has, from element `base` on.
+/// Adds the functions `load_at<k>(base, word)`, for each input `in<k>` that a program reads at indices: what
+/// is stored at the index `word` along the axis of its own that the operand has, from element `base` on.
 pub(crate) fn load_functions(operands: &[Operand], program: &Program, d: &mut Dispatch) {
     let mut bound = false;
     for (k, operand) in operands.iter().enumerate() {

@@ -60,7 +60,8 @@ fn a_bad_index_is_told_by_its_ticket() {
     }
 }
 
-/// Two tables that one kernel reads each at its own indices: which of the two is bad shows, and a bad index reads nothing.
+/// Two tables that one kernel reads each at its own indices: which of the two is bad shows, and a bad index
+/// reads nothing.
 #[test]
 fn each_table_has_a_ticket_of_its_own() {
     let axis = |size| IndexedAxis { axis: 0, size, stride: 1 };

@@ -559,7 +559,8 @@ fn a_tensor_over_the_adapters_own_binding() {
     }
 }
 
-/// What a program reads at indices: indices and results larger than a binding, of a table that fits one, wherever it lies in a larger buffer.
+/// Programs read at indices: indices and results are larger than a binding, and the table fits one, wherever
+/// it lies in a larger buffer.
 #[test]
 fn programs_that_read_at_indices() {
     let program = |op| Program {

@@ -1,14 +1,15 @@
-//! What functions that read at computed places cost where they are compositions: fewer kernels and fewer bytes than with gathers that
-//! are stored.
+//! Functions that read at computed places, where they are compositions, take fewer kernels and fewer bytes
+//! than with gathers that are stored.
 #![allow(clippy::unwrap_used)]
 
+use nn::cross_entropy;
 use nn::functional::{
     BagMode, BagOptions, GridMode, GridSampleOptions, embedding, embedding_bag, grid_sample,
 };
 use taper_testing::{assert_close, floats, of, reference_limited};
 use tensor_core::{DType, Device, Result, Tensor, plan_of};
 
-/// A device with the limits of a GPU, whose programs may read so many bytes at indices.
+/// A device with the limits of a GPU, whose programs read buffers of at most this size at indices.
 fn gpu_like(max_indexed_bytes: u64) -> Device {
     reference_limited(|limits| {
         limits.max_indexed_bytes = max_indexed_bytes;

@@ -1,4 +1,4 @@
-//! What is made of gathered elements, all at once and step by step.
+//! Operations on gathered elements, all at once and step by step.
 #![allow(clippy::unwrap_used)]
 
 use taper::{DType, Device, ErrorKind, Result, Tensor};
@@ -7,7 +7,7 @@ use taper_testing::{LAYOUTS, assert_close, laid_out, numbers, of, tensor, tolera
 use crate::common::device;
 use tensor_core::ReduceOp;
 
-/// What keeps an intermediate value as it is, or computes it first.
+/// Keeps an intermediate value as it is, or computes it first.
 type Step<'a> = &'a dyn Fn(Tensor) -> Result<Tensor>;
 
 /// Holds a composition that is computed at once to the same one, each of whose steps is stored.

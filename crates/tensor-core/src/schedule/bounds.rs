@@ -71,7 +71,7 @@ fn covers(layout: &Layout, numel: usize) -> bool {
     dense == Some(numel) && layout.span() == (0, numel)
 }
 
-/// What is known of the inputs of a launch.
+/// Facts about the inputs of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
     pub(super) facts: &'a [Facts],

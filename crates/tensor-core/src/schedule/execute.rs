@@ -95,7 +95,8 @@ fn tickets<'a>(
     Ok(tickets)
 }
 
-/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs; `gather` is as in [`tickets`].
+/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs;
+/// `gather` is as in [`tickets`].
 pub(super) fn launch<'a>(
     step: &Step,
     inputs: &[Storage],

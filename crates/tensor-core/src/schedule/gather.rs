@@ -1,8 +1,9 @@
-//! Gathers that whoever reads them makes for itself, by loads at indices, rather than a kernel that stores them.
+//! Gathers that no kernel stores: their readers load the elements at indices for themselves.
 //!
-//! A gather is such if nothing wants it in memory: all that reads it, itself or through views, are maps, reductions and indices of other such
-//! gathers, all of one kernel or elementwise. What it reads from lies in memory. Its index is computed in the same kernel where it is an
-//! expression over the gather's own shape, and lies in memory otherwise: then a view of the gather is a view of its table and of its index.
+//! A gather is such if nothing wants it in memory: all that reads it, itself or through views, are maps,
+//! reductions and indices of other such gathers, all of one kernel or elementwise. What it reads from lies in
+//! memory. Its index is computed in the same kernel where it is an expression over the gather's own shape,
+//! and lies in memory otherwise: then a view of the gather is a view of its table and of its index.
 
 use smallvec::SmallVec;
 
@@ -15,7 +16,8 @@ use crate::{
     kernel::{IndexedAxis, LOAD_AT_COST},
 };
 
-/// What reading a gather again costs, in additions, its index apart: no more than reading its elements where they were stored.
+/// The cost of reading a gather again, in additions, its index apart: no more than reading its elements where
+/// they were stored.
 pub(super) const GATHER_COST: u32 = LOAD_AT_COST;
 
 /// How a gather, or a view of one, is read at indices.
@@ -42,7 +44,7 @@ pub(super) enum Index {
 }
 
 impl Gathered {
-    /// That of a gather whose inputs lie in these places; the index's is none where it is an expression.
+    /// A gather whose inputs lie in these places; `index` is `None` where it is an expression.
     pub(super) fn of(
         analysis: &Analysis<'_>,
         gather: u32,
@@ -67,7 +69,7 @@ impl Gathered {
         Some(Gathered { gather, table: source, layout, axis: along, index })
     }
 
-    /// That of a view operation over it, where strides can express it.
+    /// A view operation over it, where strides can express that.
     pub(super) fn viewed(&self, op: &Op, shape: &Shape) -> Option<Gathered> {
         let over = |base: &Layout| match op {
             Op::Contiguous => Some(base.clone()),

@@ -102,7 +102,21 @@ impl Analysis<'_> {
         matches!(self.items[i as usize].node.op, Op::Reduce { .. }) && self.class[i as usize] == Class::Opaque
     }
 
-    /// Whether errors of two gathers are the same: both of one line, and an index out of range no other error.
+    /// Whether two gathers of one shape may read their table as one input.
+    fn share_a_table(&self, a: u32, b: u32) -> bool {
+        let [of_a, of_b] = [a, b].map(|i| &self.items[i as usize]);
+        let axis = |item: &Item| match item.node.op {
+            Op::Gather { axis, .. } => Some(axis),
+            _ => None,
+        };
+        of_a.inputs[0] == of_b.inputs[0]
+            && of_a.node.shape == of_b.node.shape
+            && axis(of_a) == axis(of_b)
+            && self.are_of_one_line(a, b)
+    }
+
+    /// Whether errors of two gathers are the same: both of one line, and an index out of range no other
+    /// error.
     pub(super) fn are_of_one_line(&self, a: u32, b: u32) -> bool {
         let [a, b] = [a, b].map(|i| &self.items[i as usize].node);
         let is_plain = |op: &Op| matches!(op, Op::Gather { refusal: None, .. });
@@ -266,7 +280,8 @@ struct Uses {
     beyond: bool,
 }
 
-/// What computing each item again costs, of elementwise ones and gathers, with what is inlined of its inputs.
+/// The cost of computing each item again, for elementwise ones and gathers, with what is inlined of its
+/// inputs.
 fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
     let items = analysis.items;
     let mut costs = vec![0u32; items.len()];
@@ -278,7 +293,8 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
             }
             _ => continue,
         };
-        // What is of another shape is read from memory, or is one value for each row; what is no expression costs nothing.
+        // An input of another shape is read from memory, or is one value for each row; one that is no
+        // expression costs nothing.
         let inlined = item
             .inputs
             .iter()
@@ -410,7 +426,7 @@ fn is_gathered(analysis: &Analysis<'_>, i: usize, uses: &Uses, cost: u32, limits
         && !uses.in_memory
         && !again
         && pays
-        // Of an index that is one number, a copy of what it names is less.
+        // With one number for an index, a copy of the elements that it names is less.
         && analysis.class[analysis.items[i].inputs[1] as usize] != Class::Constant
 }
 
@@ -475,26 +491,28 @@ impl Parts {
         self.loads.iter().any(|&j| analysis.gather_of[j as usize] != NONE)
     }
 
-    /// The number of inputs: of what is read at indices its table, and its index where that is none of the others.
+    /// The number of inputs, at most: of what is read at indices its table, which gathers of one line share,
+    /// and its index where that is none of the others.
     fn inputs(&self, analysis: &Analysis<'_>) -> usize {
-        let mut read: SmallVec<[(u32, u32); 8]> = SmallVec::new();
+        let (mut tables, mut indices): (SmallVec<[(u32, u32); 8]>, SmallVec<[(u32, u32); 8]>) =
+            Default::default();
         let mut plain = 0;
         for &j in &self.loads {
-            match analysis.gather_of[j as usize] {
-                NONE => plain += 1,
-                gather => {
-                    let inputs = &analysis.items[gather as usize].inputs;
-                    let is_computed = analysis.inlines(inputs[1]);
-                    // Each view has a layout of its own.
-                    let view = if j == gather { NONE } else { j };
-                    read.push((inputs[0], view));
-                    read.extend((!is_computed).then_some((inputs[1], view)));
-                }
+            let gather = analysis.gather_of[j as usize];
+            if gather == NONE {
+                plain += 1;
+                continue;
             }
+            // Each view has a layout of its own.
+            let view = if j == gather { NONE } else { j };
+            let is_known =
+                tables.iter().any(|&(other, of)| view == of && analysis.share_a_table(other, gather));
+            tables.extend((!is_known).then_some((gather, view)));
+            let index = (analysis.items[gather as usize].inputs[1], view);
+            let is_new = !analysis.inlines(index.0) && !indices.contains(&index);
+            indices.extend(is_new.then_some(index));
         }
-        read.sort_unstable();
-        read.dedup();
-        plain + read.len()
+        plain + tables.len() + indices.len()
     }
 
     fn fits(&self, analysis: &Analysis<'_>, limits: &Limits) -> bool {
@@ -662,7 +680,7 @@ fn find_places(analysis: &mut Analysis<'_>) {
             }
         };
     }
-    // What views a copy of a gather reads that.
+    // A view of a gather's copy reads the copy.
     for (of, gathered) in analysis.gather_of.iter_mut().zip(&analysis.gathered) {
         *of = gathered.as_ref().map_or(NONE, |gathered| gathered.gather);
     }

@@ -299,7 +299,7 @@ impl<'a> Builder<'a> {
             }
         };
         let layout = over_space(&gathered.layout, over, &self.shape, self.row_axes);
-        // A bad index is told of the line that asked for it.
+        // The error of a bad index names the line that asked for it.
         let known = self.gathers.iter().find(|&&(slot, gather)| {
             let slot = usize::from(slot);
             self.sources[slot] == gathered.table
