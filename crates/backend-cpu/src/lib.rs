@@ -110,6 +110,10 @@ impl CpuBackend {
                 dtypes: DType::ALL.to_vec(),
                 limits: Limits {
                     max_buffer_bytes: isize::MAX as u64,
+                    max_indexed_bytes: isize::MAX as u64,
+                    // A gather copies runs, and what comes of it is at hand for a map that works in place:
+                    // see decision 47.
+                    gathers_in_maps: false,
                     max_inputs: 64,
                     max_outputs: 32,
                     max_instrs: 256,

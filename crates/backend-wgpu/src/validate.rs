@@ -26,6 +26,8 @@ fn capabilities(direct: bool) -> Capabilities {
         dtypes: DType::ALL.to_vec(),
         limits: Limits {
             max_buffer_bytes: 1 << 30,
+            max_indexed_bytes: 1 << 30,
+            gathers_in_maps: true,
             max_inputs: 10,
             max_outputs: 4,
             max_instrs: 64,
@@ -444,7 +446,7 @@ fn packed_elements_take_no_more_dispatches() {
                 };
                 let adds =
                     matches!(packed.body, tensor_core::kernel::Body::Scatter { op: ScatterOp::Add, .. });
-                let most = most + usize::from(adds && dtype.is_half());
+                let most = most + usize::from(adds && dtype.is_reduced_float());
                 assert!(found <= most, "{found} dispatches, {most} of f32: {packed:?}");
                 counted += 1;
             }

@@ -231,6 +231,13 @@ impl fmt::Display for DeviceKind {
 pub struct Limits {
     /// Bytes of one buffer.
     pub max_buffer_bytes: u64,
+    /// Bytes of a buffer that a program may read at indices ([`crate::kernel::Instr::LoadAt`]), as the device
+    /// holds its elements; a larger one is read by a gather.
+    pub max_indexed_bytes: u64,
+    /// Whether a map reads at indices what a gather would store and another map read, at no more cost.
+    /// Reductions and row kernels, and programs that compute the indices, read for themselves on every
+    /// device.
+    pub gathers_in_maps: bool,
     /// Inputs of one map or reduction.
     pub max_inputs: usize,
     /// Outputs of one map or row kernel.

@@ -124,10 +124,12 @@ impl Tickets {
     /// Those of the inputs of a launch and its own that are not known to be good; only one, once one has failed.
     pub(crate) fn of_launch<'a>(
         inputs: impl IntoIterator<Item = &'a Facts>,
-        own: Option<Arc<Ticket>>,
+        own: impl IntoIterator<Item = Arc<Ticket>>,
     ) -> Tickets {
-        let own = own.filter(|ticket| ticket.is_open() || ticket.is_failed());
-        let mut all = Tickets(own.map(|ticket| Arc::from([ticket])));
+        // In the order in which they were made.
+        let own: Vec<Arc<Ticket>> =
+            own.into_iter().filter(|ticket| ticket.is_open() || ticket.is_failed()).collect();
+        let mut all = Tickets((!own.is_empty()).then(|| Arc::from(own)));
         for tickets in inputs.into_iter().filter_map(Facts::tickets).filter(|tickets| !tickets.is_empty()) {
             if let Some(failed) = tickets.list().iter().find(|ticket| ticket.is_failed()) {
                 return Tickets(Some(Arc::from([Arc::clone(failed)])));
@@ -177,7 +179,8 @@ mod tests {
     fn ticket() -> Arc<Ticket> {
         let operand = |dtype, numel: usize| Operand::new(dtype, Layout::contiguous([numel]));
         let kernel = Kernel::gather(0, operand(DType::F32, 4), operand(DType::I32, 2));
-        let ticket = Arc::new(Ticket::new(&kernel, "gather", Location::caller()).unwrap());
+        let indexed = kernel.indexed_operands()[0];
+        let ticket = Arc::new(Ticket::of_indices(&kernel, indexed, "gather", Location::caller()));
         ticket.defer();
         ticket
     }

@@ -9,8 +9,8 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomKernel, DType, Layout, RandomKind, ReduceOp,
-    Result, Scalar, ScatterOp, Shape, Strides, Ticket, UnaryOp, backend::Storage,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomKernel, DType, Error, ErrorKind, Layout,
+    RandomKind, ReduceOp, Result, Scalar, ScatterOp, Shape, Strides, Ticket, UnaryOp, backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.
@@ -21,6 +21,15 @@ pub type Reg = u16;
 pub enum Instr {
     /// The element of input `n` at this position.
     Load(u16),
+    /// The element of an input that a register names: the operand has an axis of its own beside those of the
+    /// space (see [`IndexedAxis`]), and
+    /// `index` is the position along it, of an integer dtype. One outside the axis is as in [`Body::Gather`].
+    LoadAt {
+        /// The input.
+        input: u16,
+        /// The register of the index.
+        index: Reg,
+    },
     /// The `n`-th scalar of the launch, already cast to this instruction's dtype.
     Scalar(u16),
     /// `start + step·i`, of two scalars of the launch, at flat row-major index `i` of the index space.
@@ -67,6 +76,7 @@ impl Instr {
             | Instr::Select(..)
             | Instr::Cast(_)
             | Instr::Fold(..) => 1,
+            Instr::LoadAt { .. } => LOAD_AT_COST,
             Instr::Random { .. } => RANDOM_COST,
             Instr::Unary(op, _) => op.cost(),
             Instr::Powi(..) => POWI_COST,
@@ -84,6 +94,7 @@ impl Instr {
             Instr::Binary(op, a, b) => Instr::Binary(op, f(a), f(b)),
             Instr::Compare(op, a, b) => Instr::Compare(op, f(a), f(b)),
             Instr::Select(c, a, b) => Instr::Select(f(c), f(a), f(b)),
+            Instr::LoadAt { input, index } => Instr::LoadAt { input, index: f(index) },
             Instr::Load(_)
             | Instr::Scalar(_)
             | Instr::Arange { .. }
@@ -92,12 +103,31 @@ impl Instr {
         }
     }
 
+    /// The input that the instruction reads.
+    pub fn input(&self) -> Option<u16> {
+        match *self {
+            Instr::Load(k) | Instr::LoadAt { input: k, .. } => Some(k),
+            Instr::Scalar(_)
+            | Instr::Arange { .. }
+            | Instr::Random { .. }
+            | Instr::Unary(..)
+            | Instr::Powi(..)
+            | Instr::Binary(..)
+            | Instr::Compare(..)
+            | Instr::Select(..)
+            | Instr::Cast(_)
+            | Instr::Fold(..) => None,
+        }
+    }
+
     /// The registers that the instruction reads.
     pub fn operands(&self) -> SmallVec<[Reg; 3]> {
         match *self {
-            Instr::Unary(_, a) | Instr::Powi(_, a) | Instr::Cast(a) | Instr::Fold(_, a) => {
-                SmallVec::from_slice(&[a])
-            }
+            Instr::Unary(_, a)
+            | Instr::Powi(_, a)
+            | Instr::Cast(a)
+            | Instr::Fold(_, a)
+            | Instr::LoadAt { input: _, index: a } => SmallVec::from_slice(&[a]),
             Instr::Binary(_, a, b) | Instr::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
             Instr::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
             Instr::Load(_) | Instr::Scalar(_) | Instr::Arange { .. } | Instr::Random { .. } => {
@@ -109,6 +139,8 @@ impl Instr {
 
 /// What a random number costs, in additions.
 pub(crate) const RANDOM_COST: u32 = 16;
+/// The cost of reading an element at an index: its address, and the check of the index.
+pub(crate) const LOAD_AT_COST: u32 = 4;
 /// What a power with a small whole exponent costs.
 pub(crate) const POWI_COST: u32 = 2;
 
@@ -139,6 +171,11 @@ impl Program {
         self.dtypes[self.outputs[n] as usize]
     }
 
+    /// Whether an instruction reads input `k` at indices.
+    pub fn is_indexed(&self, k: u16) -> bool {
+        self.instrs.iter().any(|instr| matches!(instr, Instr::LoadAt { input, .. } if *input == k))
+    }
+
     /// For each input, whether output `n` depends on it.
     pub(crate) fn inputs_of(&self, n: usize) -> Vec<bool> {
         let mut wanted = vec![false; self.instrs.len()];
@@ -149,7 +186,7 @@ impl Program {
             if !wanted[r] {
                 continue;
             }
-            if let Instr::Load(k) = *instr {
+            if let Some(k) = instr.input() {
                 read[k as usize] = true;
             }
             instr.operands().iter().for_each(|&operand| wanted[operand as usize] = true);
@@ -185,12 +222,44 @@ pub struct Operand {
     /// How it is read. It has the axes of the index space, and along each the size of the space, with stride 0 where it does not
     /// depend on the axis; [`Body::Gather`], [`Body::Scatter`], [`Body::Copy`] and [`Body::Custom`] say where theirs differ.
     pub layout: Layout,
+    /// The axis that [`Instr::LoadAt`] reads it along, if that is how a program reads it; [`Instr::Load`]
+    /// reads any other.
+    pub indexed: Option<IndexedAxis>,
+}
+
+/// An axis of an operand that is none of the index space's: positions along it are what [`Instr::LoadAt`]
+/// computes.
+///
+/// At a position p of the space, index i names the element at `layout` of p, plus i times `stride`. Indices
+/// of several axes are written as one, of an axis that is made of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct IndexedAxis {
+    /// The number of the axis in what a user indexed: errors name it.
+    pub axis: usize,
+    /// Its size.
+    pub size: usize,
+    /// The distance between neighbours along it, in elements.
+    pub stride: isize,
 }
 
 impl Operand {
     /// An operand of `dtype` that is read by `layout`.
     pub fn new(dtype: DType, layout: Layout) -> Operand {
-        Operand { dtype, layout }
+        Operand { dtype, layout, indexed: None }
+    }
+
+    /// An operand of `dtype` that is read along an axis of its own, from what `layout` shows on.
+    pub fn indexed(dtype: DType, layout: Layout, axis: IndexedAxis) -> Operand {
+        Operand { dtype, layout, indexed: Some(axis) }
+    }
+
+    /// All that may be read of it: its layout, and after the axes of the space the one that is indexed, if
+    /// there is one.
+    pub fn reach(&self) -> Layout {
+        let Some(IndexedAxis { size, stride, .. }) = self.indexed else { return self.layout.clone() };
+        let shape: Shape = self.layout.shape().iter().copied().chain([size]).collect();
+        let strides: Strides = self.layout.strides().iter().copied().chain([stride]).collect();
+        Layout::new(shape, &strides, self.layout.offset())
     }
 }
 
@@ -345,22 +414,20 @@ impl Body {
     }
 }
 
-/// What a kernel's indices run over, and how they are read.
-#[derive(Clone, Copy, Debug)]
-pub struct IndexOperand<'a> {
+/// An operand whose elements a kernel's indices name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexedOperand {
+    /// Which operand.
+    pub operand: usize,
     /// The axis that they name positions of.
     pub axis: usize,
     /// Its size.
     pub size: usize,
-    /// How they lie in their buffer.
-    pub layout: &'a Layout,
-    /// Their dtype.
-    pub dtype: DType,
 }
 
 /// The operands of a program over one space.
 fn read(program: &Program, layouts: impl IntoIterator<Item = Layout>) -> SmallVec<[Operand; 4]> {
-    program.inputs.iter().zip(layouts).map(|(&dtype, layout)| Operand { dtype, layout }).collect()
+    program.inputs.iter().zip(layouts).map(|(&dtype, layout)| Operand::new(dtype, layout)).collect()
 }
 
 /// Kernels by their parts.
@@ -498,7 +565,7 @@ impl Kernel {
         let within = (0..space.rank()).filter(|&a| a != axis);
         let layout = within.fold(input.layout, |layout, a| layout.slice(a, 0, space[a], 1));
         let outputs = SmallVec::from_iter([Output::whole(input.dtype, &space)]);
-        let operands = SmallVec::from_iter([Operand { layout, ..input }, index]);
+        let operands = SmallVec::from_iter([Operand::new(input.dtype, layout), index]);
         Kernel { space, operands, outputs, body: Body::Gather { axis } }
     }
 
@@ -518,7 +585,7 @@ impl Kernel {
         regions: impl IntoIterator<Item = (Layout, Layout)>,
     ) -> Kernel {
         let (regions, sources): (SmallVec<[Layout; 4]>, SmallVec<[Layout; 4]>) = regions.into_iter().unzip();
-        let operands = sources.into_iter().map(|layout| Operand { dtype, layout }).collect();
+        let operands = sources.into_iter().map(|layout| Operand::new(dtype, layout)).collect();
         let outputs = SmallVec::from_iter([Output::whole(dtype, &shape)]);
         Kernel { space: shape, operands, outputs, body: Body::Copy { fill, regions } }
     }
@@ -585,11 +652,24 @@ impl Kernel {
         (0..self.space.rank()).filter(|axis| !kept.contains(axis)).collect()
     }
 
-    /// The indices of a kernel that goes by some: its input 1.
-    pub fn index_operand(&self) -> Option<IndexOperand<'_>> {
-        let (axis, size) = match &self.body {
-            Body::Gather { axis } => (*axis, self.operands.first()?.layout.shape()[*axis]),
-            Body::Scatter { axis, .. } => (*axis, self.space[*axis]),
+    /// The kernel with operands of a program read along axes of their own: for each operand, the axis if it
+    /// has one.
+    pub fn with_indexed(mut self, axes: impl IntoIterator<Item = Option<IndexedAxis>>) -> Kernel {
+        self.operands.iter_mut().zip(axes).for_each(|(operand, axis)| operand.indexed = axis);
+        self
+    }
+
+    /// The operands that are read at indices, or written there by a scatter. The indices are operand 1 of a
+    /// gather or a scatter, and registers of a program.
+    pub fn indexed_operands(&self) -> SmallVec<[IndexedOperand; 1]> {
+        match &self.body {
+            Body::Gather { axis } => {
+                let table = self.operands.first().map(|table| table.layout.shape()[*axis]);
+                table.map(|size| IndexedOperand { operand: 0, axis: *axis, size }).into_iter().collect()
+            }
+            Body::Scatter { axis, .. } => {
+                SmallVec::from_iter([IndexedOperand { operand: 0, axis: *axis, size: self.space[*axis] }])
+            }
             Body::Map(_)
             | Body::Reduce { .. }
             | Body::Rows { .. }
@@ -598,10 +678,13 @@ impl Kernel {
             | Body::ArgSort { .. }
             | Body::Contract(_)
             | Body::Copy { .. }
-            | Body::Custom(_) => return None,
-        };
-        let Operand { dtype, layout } = self.operands.get(1)?;
-        Some(IndexOperand { axis, size, layout, dtype: *dtype })
+            | Body::Custom(_) => {
+                let of = |(operand, read): (usize, &Operand)| {
+                    read.indexed.map(|IndexedAxis { axis, size, .. }| IndexedOperand { operand, axis, size })
+                };
+                self.operands.iter().enumerate().filter_map(of).collect()
+            }
+        }
     }
 
     /// The part of the kernel over positions `start..start + len` of an axis of the space. Its outputs are the parts of the outputs that
@@ -670,6 +753,9 @@ impl Kernel {
                 | Instr::Compare(..)
                 | Instr::Select(..)
                 | Instr::Cast(_) => instr.operands().iter().all(|&r| uniform[r as usize]),
+                Instr::LoadAt { input, index } => {
+                    uniform[*index as usize] && steady(&self.operands[*input as usize].layout)
+                }
             });
         }
         uniform
@@ -706,6 +792,29 @@ pub struct Launch<'a> {
     /// The output buffers, in the kernel's order, each at least as large as the output.
     pub outputs: &'a [Storage],
     /// Where a backend says that it will only know later whether all indices are in range, or whether a custom kernel that may fail
-    /// did. `None` for other kernels, and where it is known that all is well; memory must be safe even then.
-    pub ticket: Option<&'a Arc<Ticket>>,
+    /// did: for each of [`Kernel::indexed_operands`] whose indices are not known to be in range, its number
+    /// and its ticket, and for a custom kernel one of operand 0. Memory must be safe where there is none.
+    pub tickets: &'a [(usize, Arc<Ticket>)],
+}
+
+impl Launch<'_> {
+    /// The ticket of an operand that is read at indices.
+    pub fn ticket(&self, operand: usize) -> Option<&Arc<Ticket>> {
+        self.tickets.iter().find(|(of, _)| *of == operand).map(|(_, ticket)| ticket)
+    }
+
+    /// The error of an index into an operand, for a backend whose [`crate::Backend::run`] fails at once: the
+    /// ticket's, where there is one.
+    pub fn index_error(&self, operand: usize, index: i64) -> Error {
+        let op = self.kernel.name();
+        match (self.ticket(operand), self.kernel.indexed_operands().iter().find(|of| of.operand == operand)) {
+            (Some(ticket), _) => ticket.error(index),
+            (None, Some(&IndexedOperand { axis, size, .. })) => {
+                Error::new(ErrorKind::IndexOutOfRange { op, index, axis, size })
+            }
+            (None, None) => {
+                Error::invalid(op, format!("index {index} into operand {operand}, which has none"))
+            }
+        }
+    }
 }

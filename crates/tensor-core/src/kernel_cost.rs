@@ -2,7 +2,7 @@
 
 use crate::{
     Kernel, Layout,
-    kernel::{Body, Program},
+    kernel::{Body, Instr, Operand, Program},
 };
 
 impl Kernel {
@@ -30,12 +30,29 @@ impl Kernel {
         })
     }
 
-    /// The bytes of the elements that it reads, each counted once however often it is read.
+    /// The bytes of the elements that it reads, each counted once however often it is read. What is read at
+    /// indices counts as if each index were another, as far as there are elements.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
-        let bytes =
-            |operand: &crate::kernel::Operand| distinct(&operand.layout) * operand.dtype.size() as u64;
-        self.operands.iter().map(bytes).sum()
+        let bytes = |(k, operand): (usize, &Operand)| {
+            let all = distinct(&operand.reach());
+            let read = self.reads_at_indices(k).map_or(all, |reads| all.min(reads));
+            read * operand.dtype.size() as u64
+        };
+        self.operands.iter().enumerate().map(bytes).sum()
+    }
+
+    /// How many elements of an operand are read at indices; none of one that is read as it lies.
+    fn reads_at_indices(&self, operand: usize) -> Option<u64> {
+        let space = self.space.numel() as u64;
+        if let Body::Gather { .. } = self.body {
+            return (operand == 0).then_some(space);
+        }
+        self.operands[operand].indexed?;
+        let program = self.body.program()?;
+        let reads =
+            |instr: &&Instr| matches!(instr, Instr::LoadAt { input, .. } if usize::from(*input) == operand);
+        Some(space.saturating_mul(program.instrs.iter().filter(reads).count() as u64))
     }
 
     /// The bytes of its outputs.
@@ -62,7 +79,7 @@ fn distinct(layout: &Layout) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DType, Shape, kernel::Operand};
+    use crate::{DType, Shape};
 
     #[test]
     fn a_product_reads_its_matrices_once_and_adds_as_often_as_it_multiplies() {

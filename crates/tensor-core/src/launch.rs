@@ -93,8 +93,22 @@ impl Check<'_> {
         for (k, (storage, operand)) in launch.inputs.iter().zip(&kernel.operands).enumerate() {
             let (found, dtype) = (storage.dtype(), operand.dtype);
             self.that(found == dtype, || format!("input {k} is read as {dtype} and holds {found}"))?;
-            self.within(&operand.layout, storage.numel(), || format!("input {k}"))?;
+            self.within(&operand.reach(), storage.numel(), || format!("input {k}"))?;
             self.over_space(k, &operand.layout)?;
+            let takes = match &kernel.body {
+                Body::Map(_) | Body::Reduce { .. } | Body::Rows { .. } => true,
+                Body::ArgReduce { .. }
+                | Body::Cumulative { .. }
+                | Body::ArgSort { .. }
+                | Body::Contract(_)
+                | Body::Gather { .. }
+                | Body::Scatter { .. }
+                | Body::Copy { .. }
+                | Body::Custom(_) => false,
+            };
+            self.that(takes || operand.indexed.is_none(), || {
+                format!("input {k} has an axis of its own, and the kernel no program that reads along it")
+            })?;
         }
         let (given, wanted) = (launch.outputs.len(), kernel.outputs.len());
         self.that(given == wanted, || format!("{given} output buffers were given for {wanted}"))?;
@@ -167,8 +181,8 @@ impl Check<'_> {
         for (o, output) in self.launch.outputs.iter().enumerate() {
             let shared =
                 self.launch.inputs.iter().zip(&kernel.operands).filter(|(input, _)| same(input, output));
-            for (_, Operand { layout, .. }) in shared {
-                let plain = layout.is_contiguous() && layout.offset() == 0;
+            for (_, Operand { layout, indexed, .. }) in shared {
+                let plain = layout.is_contiguous() && layout.offset() == 0 && indexed.is_none();
                 self.that(plain || kernel.space.contains(&0), || {
                     format!(
                         "output {o} overwrites an input that is read by {layout:?}, not in row-major order"
@@ -281,8 +295,7 @@ impl Check<'_> {
         self.that(operands.len() == wanted, || format!("{} operands for {wanted}", operands.len()))?;
         self.that(axis < space.rank(), || format!("axis {axis} of shape {space}"))?;
         let dtype = operands[1].dtype;
-        let is_index = dtype.is_int();
-        self.that(is_index, || format!("an index of {dtype}"))
+        self.that(is_index(dtype), || format!("an index of {dtype}"))
     }
 
     fn copy(&self, fill: bool, regions: &[Layout]) -> Result<()> {
@@ -368,8 +381,14 @@ impl Check<'_> {
         }
         let of = |r: Reg| program.dtypes[r as usize];
         let slot = |n: u16| program.scalars.get(n as usize).copied();
+        // The programs of contractions number their inputs otherwise, and have none that is indexed.
+        let operands = &self.launch.kernel.operands;
+        let is_indexed = |k: u16| operands.get(k as usize).is_some_and(|operand| operand.indexed.is_some());
         let fits = match *instr {
-            Instr::Load(k) => program.inputs.get(k as usize) == Some(&to),
+            Instr::Load(k) => program.inputs.get(k as usize) == Some(&to) && !is_indexed(k),
+            Instr::LoadAt { input, index } => {
+                program.inputs.get(input as usize) == Some(&to) && is_indexed(input) && is_index(of(index))
+            }
             Instr::Scalar(n) => slot(n) == Some(to),
             Instr::Arange { start, step } => {
                 scope != Scope::Reduction && slot(start) == Some(to) && slot(step) == Some(to)
@@ -441,6 +460,11 @@ impl Check<'_> {
             format!("{} reaches from element {low} to {high} of a buffer of {numel}", what())
         })
     }
+}
+
+/// Whether indices may be of a dtype.
+fn is_index(dtype: DType) -> bool {
+    dtype.is_int()
 }
 
 /// Whether two handles are of one buffer.

@@ -35,6 +35,7 @@ impl Program {
             write!(f, "r{r}: {dtype} = ")?;
             match *instr {
                 Instr::Load(n) => write!(f, "input {n}")?,
+                Instr::LoadAt { input, index } => write!(f, "input {input} at r{index}")?,
                 Instr::Scalar(n) => f.write_str(&scalar(n))?,
                 Instr::Arange { start, step } => {
                     write!(f, "{} + {} · position", scalar(start), scalar(step))?

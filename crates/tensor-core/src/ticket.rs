@@ -11,7 +11,7 @@ use std::{
 use crate::{
     CustomKernel, DType, Error, ErrorKind, Kernel, Refusal, Result, Shape,
     custom::specs,
-    kernel::{Body, IndexOperand},
+    kernel::{Body, IndexedOperand},
 };
 
 /// The check of one launch's inputs, where it was not certain beforehand that they are good: indices in range, or what a
@@ -50,26 +50,59 @@ const OPEN: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Ticket {
-    /// A ticket for a launch of `kernel` that `op` at `location` asked for; none for a kernel that goes by no indices and finds
-    /// nothing else wrong.
-    pub fn new(kernel: &Kernel, op: &'static str, location: &'static Location<'static>) -> Option<Ticket> {
+    /// A ticket for the indices into one of the operands of a launch of `kernel`, which `op` at `location`
+    /// asked for.
+    pub fn of_indices(
+        kernel: &Kernel,
+        IndexedOperand { axis, size, .. }: IndexedOperand,
+        op: &'static str,
+        location: &'static Location<'static>,
+    ) -> Ticket {
+        // A program reads at indices in place of a gather.
+        let kernel = if kernel.body.program().is_some() { "gather" } else { kernel.name() };
+        Ticket::new(Check::Indices { kernel, axis, size }, op, location)
+    }
+
+    /// A ticket for a launch of a kernel that may find that its inputs have no answer; none for any other.
+    pub fn of_custom(
+        kernel: &Kernel,
+        op: &'static str,
+        location: &'static Location<'static>,
+    ) -> Option<Ticket> {
+        match &kernel.body {
+            Body::Custom(custom) if custom.may_fail() => {
+                let check = Check::Custom(Arc::clone(custom), specs(&kernel.operands));
+                Some(Ticket::new(check, op, location))
+            }
+            _ => None,
+        }
+    }
+
+    /// All tickets of a launch of `kernel` of whose indices nothing is known, as [`crate::Launch::tickets`]
+    /// takes them.
+    pub fn all(
+        kernel: &Kernel,
+        op: &'static str,
+        location: &'static Location<'static>,
+    ) -> Vec<(usize, Arc<Ticket>)> {
+        let indexed = kernel
+            .indexed_operands()
+            .into_iter()
+            .map(|indexed| (indexed.operand, Arc::new(Ticket::of_indices(kernel, indexed, op, location))));
+        let custom = Ticket::of_custom(kernel, op, location).map(|ticket| (0, Arc::new(ticket)));
+        indexed.chain(custom).collect()
+    }
+
+    fn new(check: Check, op: &'static str, location: &'static Location<'static>) -> Ticket {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let check = if let Body::Custom(custom) = &kernel.body
-            && custom.may_fail()
-        {
-            Check::Custom(Arc::clone(custom), specs(&kernel.operands))
-        } else {
-            let IndexOperand { axis, size, .. } = kernel.index_operand()?;
-            Check::Indices { kernel: kernel.name(), axis, size }
-        };
-        Some(Ticket {
+        Ticket {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             op,
             location,
             check,
             state: AtomicU8::new(PASSED),
             found: AtomicI64::new(0),
-        })
+        }
     }
 
     /// With this for an error in place of one about an index.

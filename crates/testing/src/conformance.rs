@@ -157,6 +157,7 @@ fn moves(c: &mut Conformance<'_>, dtype: DType) {
     c.holds(&what("pad"), None, |d| tensor(&[2, 3], 4, dtype, d)?.pad(&[(1, 0), (2, 3)], 1));
     c.holds(&what("windows"), None, |d| tensor(&[2, 9], 5, dtype, d)?.windows(1, 3, 2, 2)?.contiguous());
     c.holds(&what("gather"), None, |d| tensor(&[2, 3], 6, dtype, d)?.gather(1, &index(d)?));
+    at_indices(c, dtype);
     if dtype != DType::Bool {
         for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min, ScatterOp::Replace] {
             c.holds(&what(op.name()), None, |d| {
@@ -168,6 +169,32 @@ fn moves(c: &mut Conformance<'_>, dtype: DType) {
     if dtype == DType::F32 {
         c.holds(&what("rand"), None, |d| Tensor::rand([50], &Generator::seed(3, d)));
         c.holds(&what("randn"), Some((1e-4, 1e-5)), |d| Tensor::randn([50], &Generator::seed(4, d)));
+    }
+}
+
+/// Programs that read at indices: maps, reductions and rows of gathered elements, and of views of them.
+fn at_indices(c: &mut Conformance<'_>, dtype: DType) {
+    let what = |what: &str| format!("{what} of what is gathered of {dtype}");
+    let loose = dtype.is_float().then(|| if dtype.size() == 2 { (3e-2, 3e-2) } else { (1e-4, 1e-4) });
+    let rows = |d: &Device| {
+        let index = of(&[2.0, 0.0, 6.0, 6.0, 1.0], &[5], DType::I32, d)?;
+        tensor(&[7, 4], 31, dtype, d)?.index_select(0, &index)
+    };
+    let elements = |d: &Device| {
+        let index = of(&[3.0, 0.0, 1.0, 1.0, 2.0, 2.0], &[3, 2], DType::I64, d)?;
+        tensor(&[3, 4], 32, dtype, d)?.gather(1, &index)
+    };
+    c.holds(&what("a comparison"), None, |d| rows(d)?.ne(&tensor(&[5, 4], 33, dtype, d)?));
+    c.holds(&what("a comparison by elements"), None, |d| elements(d)?.ne(&tensor(&[3, 2], 34, dtype, d)?));
+    if dtype == DType::Bool {
+        return;
+    }
+    c.holds(&what("a sum beside others"), loose, |d| rows(d)?.add(&tensor(&[4], 35, dtype, d)?));
+    c.holds(&what("a view"), loose, |d| Ok(rows(d)?.t()?.slice(1, 1..)?.flip(0)?.mul_scalar(2)));
+    c.holds(&what("sums of rows"), loose, |d| rows(d)?.sum_axis(0, false));
+    c.holds(&what("sums of elements"), loose, |d| elements(d)?.sum_axis(-1, true));
+    if dtype.is_float() {
+        c.holds(&what("the softmax"), loose, |d| rows(d)?.softmax(-1));
     }
 }
 

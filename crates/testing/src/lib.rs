@@ -8,6 +8,7 @@
 //! | [`mod@conformance`] | [`conformance()`]: what every backend must compute, in one call |
 //! | [`epilogues`] | contractions with epilogues, as kernels |
 //! | [`mod@hooked`] | a device whose kernels a test sees, holds up or breaks |
+//! | [`load_at`] | programs that read at indices, as kernels |
 //! | [`inputs`] | numbers, tensors of them, and [`VIEWS`] |
 //! | [`process`] | tests that need a process of their own: [`run_alone`], [`test_process`] |
 #![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
@@ -17,6 +18,7 @@ pub mod conformance;
 pub mod epilogues;
 pub mod hooked;
 pub mod inputs;
+pub mod load_at;
 pub mod process;
 pub mod reference;
 

@@ -14,7 +14,7 @@ use tensor_core::{
     ArgReduceOp, Backend, BinaryOp, Buffer, CompareOp, CumulativeOp, DType, Device, DeviceInfo, DeviceKind,
     Error, ErrorKind, Launch, Layout, Limits, MemoryStats, RandomKind, ReduceOp, Result, Scalar, Storage,
     UnaryOp,
-    kernel::{Body, Instr, Output, Program},
+    kernel::{Body, IndexedAxis, Instr, Output, Program},
     philox,
 };
 
@@ -78,6 +78,8 @@ fn made(dtypes: &[DType], change: impl FnOnce(&mut Limits)) -> (Device, Arc<Refe
             dtypes: dtypes.to_vec(),
             limits: Limits {
                 max_buffer_bytes: 1 << 30,
+                max_indexed_bytes: 1 << 30,
+                gathers_in_maps: true,
                 max_inputs: 8,
                 max_outputs: 4,
                 max_instrs: 32,
@@ -234,29 +236,41 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
     }
     let (space, operands) = (&kernel.space, &kernel.operands);
     let layout = |k: usize| &operands[k].layout;
-    let read =
-        |index: &[usize]| -> Vec<Scalar> { (0..operands.len()).map(|k| at(k, layout(k), index)).collect() };
+    // The element of operand `k` at its place for a position of the space, or at an index along its own axis.
+    let element = |place: usize, k: usize, along: Option<i64>| -> Result<Scalar> {
+        let (Some(along), Some(IndexedAxis { size, stride, .. })) = (along, operands[k].indexed) else {
+            return Ok(inputs[k][place]);
+        };
+        if !(0..size as i64).contains(&along) {
+            return Err(launch.index_error(k, along));
+        }
+        Ok(inputs[k][(place as isize + along as isize * stride) as usize])
+    };
     // Each output of a program at every position of the space.
-    let elementwise = |program: &Program| -> Vec<Vec<Scalar>> {
+    let elementwise = |program: &Program| -> Result<Vec<Vec<Scalar>>> {
         let layouts: Vec<&Layout> = operands.iter().map(|operand| &operand.layout).collect();
         let mut results: Vec<Vec<Scalar>> = vec![Vec::with_capacity(space.numel()); program.outputs.len()];
-        let (mut loads, mut regs) = (Vec::new(), Vec::new());
+        let (mut regs, mut done) = (Vec::new(), Ok(()));
         walk(space, &layouts, |flat, places| {
-            loads.clear();
-            loads.extend(places.iter().enumerate().map(|(k, &place)| inputs[k][place]));
-            evaluate(program, &loads, launch.scalars, flat as u64, &mut regs);
-            results.iter_mut().zip(&program.outputs).for_each(|(r, &reg)| r.push(regs[reg as usize]));
+            if done.is_err() {
+                return;
+            }
+            let load = |k: usize, along| element(places[k], k, along);
+            done = evaluate(program, &load, launch.scalars, flat as u64, &mut regs);
+            if done.is_ok() {
+                results.iter_mut().zip(&program.outputs).for_each(|(r, &reg)| r.push(regs[reg as usize]));
+            }
         });
-        results
+        done.map(|()| results)
     };
     // Where output `o` has the value of a position of the space.
     let over_space = |output: &Output| Layout::new(space.clone(), &output.strides_over(space.rank()), 0);
     let destinations: Vec<Layout> = kernel.outputs.iter().map(over_space).collect();
     let to = |o: usize, index: &[usize]| offset(&destinations[o], index);
     Ok(match &kernel.body {
-        Body::Map(program) => elementwise(program),
+        Body::Map(program) => elementwise(program)?,
         Body::Reduce { op, program } => {
-            let values = elementwise(program).swap_remove(0);
+            let values = elementwise(program)?.swap_remove(0);
             let mut groups: Vec<Vec<Scalar>> = vec![Vec::new(); kernel.outputs[0].shape.numel()];
             walk(space, &[&destinations[0]], |flat, places| groups[places[0]].push(values[flat]));
             vec![groups.iter().map(|g| reduce(*op, g, program.output_dtype(0))).collect()]
@@ -279,9 +293,10 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                         .enumerate()
                         .map(|(flat, index)| {
                             let r = |reg: u16| regs[reg as usize][flat];
-                            instruction(program, i, r, &read(index), launch.scalars, flat as u64)
+                            let load = |k, along| element(offset(layout(k), index), k, along);
+                            instruction(program, i, r, &load, launch.scalars, flat as u64)
                         })
-                        .collect(),
+                        .collect::<Result<_>>()?,
                 };
                 regs.push(values);
             }
@@ -379,7 +394,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
             let (Some(program), Some(map)) = (epilogue, kernel.epilogue_map()) else {
                 return Ok(vec![sums]);
             };
-            let results: Vec<Vec<Scalar>> = indices(&map.space)
+            let results = indices(&map.space)
                 .iter()
                 .zip(sums)
                 .map(|(index, sum)| {
@@ -388,10 +403,10 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
                     let others = others.map(|(k, operand)| at(k + 1, &operand.layout, index));
                     let inputs: Vec<Scalar> = std::iter::once(wide).chain(others).collect();
                     let mut regs = Vec::new();
-                    evaluate(program, &inputs, launch.scalars, 0, &mut regs);
-                    program.outputs.iter().map(|&o| regs[o as usize]).collect()
+                    evaluate(program, &|k, _| Ok(inputs[k]), launch.scalars, 0, &mut regs)?;
+                    Ok(program.outputs.iter().map(|&o| regs[o as usize]).collect())
                 })
-                .collect();
+                .collect::<Result<Vec<Vec<Scalar>>>>()?;
             (0..program.outputs.len()).map(|o| results.iter().map(|r| r[o]).collect()).collect()
         }
         Body::Gather { axis } => {
@@ -526,12 +541,22 @@ fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
     }
 }
 
+/// The element of an input at a position, or at an index along its own axis.
+type Load<'a> = &'a dyn Fn(usize, Option<i64>) -> Result<Scalar>;
+
 /// Computes the registers of a program at one position.
-fn evaluate(program: &Program, loads: &[Scalar], scalars: &[Scalar], flat: u64, regs: &mut Vec<Scalar>) {
+fn evaluate(
+    program: &Program,
+    load: Load<'_>,
+    scalars: &[Scalar],
+    flat: u64,
+    regs: &mut Vec<Scalar>,
+) -> Result<()> {
     regs.clear();
     for i in 0..program.instrs.len() {
-        regs.push(instruction(program, i, |reg| regs[reg as usize], loads, scalars, flat));
+        regs.push(instruction(program, i, |reg| regs[reg as usize], load, scalars, flat)?);
     }
+    Ok(())
 }
 
 /// The value of instruction `i` at one position, given those of earlier ones.
@@ -539,14 +564,15 @@ fn instruction(
     program: &Program,
     i: usize,
     r: impl Fn(u16) -> Scalar,
-    loads: &[Scalar],
+    load: Load<'_>,
     scalars: &[Scalar],
     flat: u64,
-) -> Scalar {
+) -> Result<Scalar> {
     let dtype = program.dtypes[i];
     let of = |reg: u16| program.dtypes[reg as usize];
     let value = match program.instrs[i] {
-        Instr::Load(n) => loads[n as usize],
+        Instr::Load(n) => load(n as usize, None)?,
+        Instr::LoadAt { input, index } => load(input as usize, Some(r(index).as_i64()))?,
         Instr::Scalar(n) => scalars[n as usize],
         Instr::Arange { start, step } => {
             let (start, step) = (scalars[start as usize], scalars[step as usize]);
@@ -599,9 +625,9 @@ fn instruction(
         }
         // To a half type it rounds.
         Instr::Cast(a) => r(a).cast(dtype),
-        other => panic!("an instruction this backend does not know: {other:?}"),
+        Instr::Fold(..) => panic!("a fold in a program that is not of rows"),
     };
-    value.cast(dtype.register())
+    Ok(value.cast(dtype.register()))
 }
 
 fn random(kind: RandomKind, w: [u32; 4], dtype: DType) -> Scalar {

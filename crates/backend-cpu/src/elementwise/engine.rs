@@ -6,14 +6,15 @@ use std::{cell::RefCell, ops::Range};
 use half::slice::HalfFloatSliceExt;
 use smallvec::SmallVec;
 use tensor_core::{
-    Arithmetic, BinaryOp, DType, Error, ErrorKind, RandomKind, Result, Scalar, UnaryOp, bf16, f16, philox,
+    Arithmetic, BinaryOp, DType, Error, ErrorKind, Launch, RandomKind, Result, UnaryOp, bf16, f16, philox,
     philox_words,
 };
 
 use crate::{
     elementwise::{
         compare,
-        lower::{Access, Code, Lowered, Src, Step, operands},
+        indexed::{Indexed, index_of_row},
+        lower::{Access, Code, LoadAt, Lowered, Src, Step, operands},
         pair,
         table::{self, Uniform, takes_number},
     },
@@ -65,12 +66,12 @@ pub(crate) fn with_evaluator<R>(
     isa: Isa,
     program: &Lowered,
     inputs: &[Memory],
-    scalars: &[Scalar],
+    launch: &Launch<'_>,
     outputs: &[Memory],
     f: impl FnOnce(&mut Evaluator<'_>) -> Result<R>,
 ) -> Result<R> {
     with_scratch(words(program), |registers| {
-        f(&mut Evaluator::new(isa, program, inputs.into(), scalars, outputs, registers))
+        f(&mut Evaluator::new(isa, program, inputs.into(), launch, outputs, registers))
     })
 }
 
@@ -122,6 +123,7 @@ fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> S
                     | Code::Cast(_)
                     | Code::Compare(..)
                     | Code::Choose(..)
+                    | Code::LoadAt(_)
             ) && operands(&step.code).iter().any(|s| matches!(s, Src::Input(k) if shares(*k as usize)));
         !later && !twice
     };
@@ -137,7 +139,7 @@ pub(crate) struct Evaluator<'a> {
     isa: Isa,
     program: &'a Lowered,
     pub(crate) inputs: SmallVec<[Memory; 4]>,
-    scalars: &'a [Scalar],
+    launch: &'a Launch<'a>,
     registers: *mut u64,
     /// Where each register's block lies just now (its own memory, or an output's), and after them each input's.
     places: SmallVec<[*const u8; 24]>,
@@ -157,7 +159,7 @@ impl<'a> Evaluator<'a> {
         isa: Isa,
         program: &'a Lowered,
         inputs: SmallVec<[Memory; 4]>,
-        scalars: &'a [Scalar],
+        launch: &'a Launch<'a>,
         outputs: &[Memory],
         registers: *mut u64,
     ) -> Evaluator<'a> {
@@ -168,7 +170,7 @@ impl<'a> Evaluator<'a> {
         Evaluator {
             isa,
             program,
-            scalars,
+            launch,
             registers,
             places,
             numbers: 0,
@@ -203,7 +205,10 @@ impl<'a> Evaluator<'a> {
     /// The length of the next block from `pos` on, at most to `end`.
     pub(crate) fn block_len(&self, pos: usize, end: usize) -> usize {
         let inner = self.program.inner();
-        let run = if inner >= SHORT_RUN { inner - pos % inner } else { BLOCK };
+        let run = match inner >= SHORT_RUN && self.program.stops_at_rows {
+            true => inner - pos % inner,
+            false => BLOCK,
+        };
         run.min(BLOCK).min(end - pos)
     }
 
@@ -246,7 +251,8 @@ impl<'a> Evaluator<'a> {
         let inner = program.inner();
         let spot = if program.dims.len() > 1 { (pos / inner, pos % inner) } else { (0, pos) };
         self.numbers = 0;
-        for (k, access) in program.inputs.iter().enumerate() {
+        let in_blocks = |access: &Access| access.indexed.is_none() && !access.names_runs;
+        for (k, access) in program.inputs.iter().enumerate().filter(|(_, access)| in_blocks(access)) {
             let at = self.load(k as u16, access, pos, spot, n);
             self.places[program.registers + k] = at;
         }
@@ -258,6 +264,15 @@ impl<'a> Evaluator<'a> {
                 _ => None,
             };
             let out = target.unwrap_or_else(|| self.register(step.dst));
+            if target.is_none()
+                && let Some(run) = self.one_run(step, spot, n)?
+            {
+                self.places[step.dst as usize] = run;
+                if index == program.costliest {
+                    self.ahead.drain(..).for_each(|stream| stream.fetch(0, 1));
+                }
+                continue;
+            }
             if index == program.costliest && !self.ahead.is_empty() {
                 let parts = n.div_ceil(PART);
                 for part in 0..parts {
@@ -289,7 +304,7 @@ impl<'a> Evaluator<'a> {
     /// Scalars, and inputs that are one element everywhere, are the same for every block.
     fn fill_constants(&self) {
         let n = self.block;
-        for (slot, (&dtype, value)) in self.program.scalars.iter().zip(self.scalars).enumerate() {
+        for (slot, (&dtype, value)) in self.program.scalars.iter().zip(self.launch.scalars).enumerate() {
             let out = self.register(slot as u16);
             macro_rules! fill {
                 ($t:ty, $v:expr) => {{
@@ -400,6 +415,11 @@ impl<'a> Evaluator<'a> {
                     pair::pair(isa, (first, second), operands.map(find), numbers, out, n);
                 }
                 Code::Cast(a) => table::cast(isa, step.from, step.to, find(a), out, n),
+                Code::LoadAt(load) => {
+                    if let Some(indexed) = self.indexed(load, step.from, find(load.index)) {
+                        indexed.load(pos, n, out).map_err(|index| self.bad_index(load, index))?;
+                    }
+                }
                 Code::Arange { start, step: by } => self.arange(step.to, start, by, out, pos, n)?,
                 Code::Random { kind, seed, offset } => {
                     self.random(kind, step.to, seed, offset, out, pos, n)?
@@ -407,6 +427,50 @@ impl<'a> Evaluator<'a> {
             }
         }
         Ok(())
+    }
+
+    /// An input that a step reads at indices, which lie at `index`.
+    fn indexed(&self, load: LoadAt, index_dtype: DType, index: *const u8) -> Option<Indexed<'_>> {
+        let access = &self.program.inputs[load.input as usize];
+        let axis = access.indexed?;
+        let (dims, numel) = (&self.program.dims[..], self.program.numel);
+        let memory = self.inputs[load.input as usize];
+        let runs = match load.index {
+            Src::Input(k) if self.program.inputs[k as usize].names_runs => {
+                Some((&self.program.inputs[k as usize], self.inputs[k as usize]))
+            }
+            Src::Input(_) | Src::Reg(_) => None,
+        };
+        Some(Indexed { access, axis, dims, numel, memory, index, index_dtype, by_run: load.by_run, runs })
+    }
+
+    /// The error of an index into an input.
+    fn bad_index(&self, load: LoadAt, index: i64) -> Error {
+        self.launch.index_error(self.program.inputs[load.input as usize].operand, index)
+    }
+
+    /// Where the elements of a block of `n` from `column` of row `row` on lie, if a step reads them at one
+    /// index and they are as the steps after it want them.
+    fn one_run(&self, step: &Step, (row, column): (usize, usize), n: usize) -> Result<Option<*const u8>> {
+        let Code::LoadAt(load) = step.code else { return Ok(None) };
+        let indexed = self.indexed(load, step.from, self.place(load.index));
+        match indexed.filter(|indexed| column + n <= self.program.inner() && indexed.is_run()) {
+            Some(indexed) => {
+                let (mut indexed, inner) = (indexed, self.program.inner());
+                if let Some((access, memory)) = indexed.runs {
+                    let index = |row| index_of_row(access, memory, &self.program.dims, row);
+                    indexed.index = index(row);
+                    if (row + 1) * inner < self.program.numel {
+                        // SAFETY: as below.
+                        unsafe { indexed.look_ahead(index(row + 1), row + 1, 0, inner) };
+                    }
+                }
+                // SAFETY: the block has an index, and the launch checked how far the inputs reach.
+                let run = unsafe { indexed.run(row, column) };
+                run.map(Some).map_err(|index| self.bad_index(load, index))
+            }
+            None => Ok(None),
+        }
     }
 
     /// # Safety
@@ -420,7 +484,7 @@ impl<'a> Evaluator<'a> {
         pos: usize,
         n: usize,
     ) -> Result<()> {
-        let (start, by) = (self.scalars[start as usize], self.scalars[by as usize]);
+        let (start, by) = (self.launch.scalars[start as usize], self.launch.scalars[by as usize]);
         macro_rules! float {
             ($t:ty) => {{
                 let (start, by) = (start.as_f64() as $t, by.as_f64() as $t);
@@ -463,8 +527,8 @@ impl<'a> Evaluator<'a> {
         pos: usize,
         n: usize,
     ) -> Result<()> {
-        let seed = self.scalars[seed as usize].as_i64() as u64;
-        let first = (self.scalars[offset as usize].as_i64() as u64).wrapping_add(pos as u64);
+        let seed = self.launch.scalars[seed as usize].as_i64() as u64;
+        let first = (self.launch.scalars[offset as usize].as_i64() as u64).wrapping_add(pos as u64);
         let wide = |a: u32, b: u32| ((u64::from(a) << 32 | u64::from(b)) >> 11) as f64;
         let draw = Draw { seed, first, n };
         match (kind, dtype) {
@@ -712,7 +776,7 @@ impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Gather<'_, T, O, F> {
 
 /// Calls `f(done, at, stride, len)` for each run along the innermost axis within positions `pos..pos + n`.
 #[inline(always)]
-unsafe fn runs(
+pub(crate) unsafe fn runs(
     offset: usize,
     strides: &[isize],
     dims: &[usize],

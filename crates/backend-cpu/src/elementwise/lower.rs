@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    BinaryOp, CompareOp, DType, Error, Layout, RandomKind, Result, UnaryOp, collapse,
-    kernel::{Instr, Program, Reg},
+    BinaryOp, CompareOp, DType, Error, RandomKind, Result, UnaryOp, collapse,
+    kernel::{IndexedAxis, Instr, Operand, Program, Reg},
 };
 
 use crate::elementwise::{
@@ -42,6 +42,15 @@ pub(crate) enum Code {
     /// An operation of the first two, and another of what it gives and the third that alone asked for it.
     Pair(BinaryOp, Second, [Src; 3]),
     Cast(Src),
+    LoadAt(LoadAt),
+}
+
+/// Elements of an input that indices name, which are one number along the innermost axis if `by_run`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoadAt {
+    pub(crate) input: u16,
+    pub(crate) index: Src,
+    pub(crate) by_run: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,10 +78,17 @@ pub(crate) struct Access {
     pub(crate) single: bool,
     /// One element along the innermost axis, and every reader takes it as one number.
     pub(crate) number: bool,
+    /// Indices that are one along the innermost axis, for steps that read them where they lie: blocks do not
+    /// load such an input.
+    pub(crate) names_runs: bool,
     /// The last step that reads it; `usize::MAX` when it is an output itself.
     pub(crate) last_use: usize,
     /// One past the greatest element touched.
     pub(crate) end: usize,
+    /// The axis along which steps read it at indices; blocks do not load such an input.
+    pub(crate) indexed: Option<IndexedAxis>,
+    /// The kernel's operand that it is, of one that is read at indices.
+    pub(crate) operand: usize,
 }
 
 /// A program ready to run on blocks.
@@ -93,6 +109,8 @@ pub(crate) struct Lowered {
     /// The collapsed index space, innermost last; empty for one element.
     pub(crate) dims: SmallVec<[usize; 5]>,
     pub(crate) numel: usize,
+    /// Whether blocks end with long runs along the innermost axis, so that inputs are read where they lie.
+    pub(crate) stops_at_rows: bool,
 }
 
 impl Lowered {
@@ -104,6 +122,22 @@ impl Lowered {
     pub(crate) fn is_strided_copy(&self) -> bool {
         let apart = |access: &Access| !matches!(access.strides.last(), None | Some(0 | 1));
         matches!((&self.outputs[..], &self.inputs[..]), ([(Src::Input(0), _)], [access]) if apart(access))
+    }
+
+    /// Whether something is read where it lies if blocks end with rows.
+    fn gains_by_rows(&self) -> bool {
+        let of = |step: &Step| match step.code {
+            Code::LoadAt(load) => Some(load),
+            _ => None,
+        };
+        let is_run = |load: LoadAt| {
+            let access = &self.inputs[load.input as usize];
+            load.by_run && !access.dtype.is_narrow() && access.strides.last() == Some(&1)
+        };
+        let mut at_indices = self.steps.iter().filter_map(of).peekable();
+        at_indices.peek().is_none()
+            || at_indices.any(is_run)
+            || self.inputs.iter().any(|access| access.number || self.lies_in_rows(access))
     }
 
     /// The length of runs along the innermost axis.
@@ -120,7 +154,7 @@ impl Lowered {
 
     /// Whether blocks read an input where its rows lie, each at a place of its own.
     pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
-        let plain = !access.dtype.is_narrow();
+        let plain = !access.dtype.is_narrow() && access.indexed.is_none();
         let Some((1, outer)) = access.strides.split_last() else { return false };
         plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
     }
@@ -131,14 +165,14 @@ impl Lowered {
 pub(crate) fn lower(
     program: &Program,
     shape: &[usize],
-    layouts: &[Layout],
+    sources: &[Operand],
     is_stored: impl Fn(usize) -> bool,
 ) -> Result<Lowered> {
     let output_dtypes: SmallVec<[DType; 4]> =
         (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
     let without = without_idle_casts(program, is_stored);
     let program = without.as_ref().unwrap_or(program);
-    let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(Layout::strides).collect();
+    let strides: SmallVec<[&[isize]; 4]> = sources.iter().map(|operand| operand.layout.strides()).collect();
     // The flat position itself takes part, so that merging never reorders the space.
     let collapsed = collapse(shape, &strides);
     let numel = shape.iter().product();
@@ -146,19 +180,27 @@ pub(crate) fn lower(
     for axis in (1..plain.len()).rev() {
         plain[axis - 1] = plain[axis] * collapsed.shape[axis] as isize;
     }
-    let mut inputs: Vec<Access> = layouts
+    let mut inputs: Vec<Access> = sources
         .iter()
+        .enumerate()
         .zip(&collapsed.strides)
         .zip(&program.inputs)
-        .map(|((layout, strides), &dtype)| Access {
-            dtype,
-            offset: layout.offset(),
-            contiguous: strides.as_slice() == plain.as_slice(),
-            single: strides.iter().all(|&s| s == 0),
-            number: strides.last() == Some(&0) && dtype == DType::F32,
-            strides: strides.clone(),
-            last_use: 0,
-            end: layout.span().1,
+        .map(|(((k, operand), strides), &dtype)| {
+            let as_it_lies = operand.indexed.is_none();
+            Access {
+                dtype,
+                offset: operand.layout.offset(),
+                contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
+                single: as_it_lies && strides.iter().all(|&s| s == 0),
+                // An integer may be the index of runs.
+                number: as_it_lies && strides.last() == Some(&0) && (dtype == DType::F32 || dtype.is_int()),
+                strides: strides.clone(),
+                names_runs: false,
+                last_use: 0,
+                end: operand.reach().span().1,
+                indexed: operand.indexed,
+                operand: k,
+            }
         })
         .collect();
     let scalars = program.scalars.len();
@@ -167,6 +209,7 @@ pub(crate) fn lower(
         output_dtypes: &output_dtypes,
         place: vec![Src::Reg(0); program.instrs.len()],
         part: parts(program),
+        by_run: along_runs(program, &inputs),
         last_use: Vec::new(),
         free: Vec::new(),
         registers: scalars + inputs.len(),
@@ -203,6 +246,7 @@ pub(crate) fn lower(
             {
                 Some(k)
             }
+            Code::LoadAt(LoadAt { index: Src::Input(k), by_run: true, .. }) => Some(k),
             Code::Pair(..) => continue,
             Code::Binary(..)
             | Code::Arange { .. }
@@ -212,6 +256,7 @@ pub(crate) fn lower(
             | Code::Compare(..)
             | Code::Select(..)
             | Code::Choose(..)
+            | Code::LoadAt(_)
             | Code::Cast(_) => None,
         };
         for src in operands(&step.code) {
@@ -221,6 +266,10 @@ pub(crate) fn lower(
                 inputs[k as usize].number = false;
             }
         }
+    }
+    for access in &mut inputs {
+        access.names_runs = access.number && access.dtype != DType::F32;
+        access.number &= !access.names_runs;
     }
     // The first among equals.
     let costs = &lowering.costs;
@@ -238,7 +287,7 @@ pub(crate) fn lower(
                 && step.output.is_some()
                 && operands(&step.code).iter().all(as_it_lies)
         });
-    Ok(Lowered {
+    let mut lowered = Lowered {
         direct,
         cost: costs.iter().sum(),
         steps: lowering.steps,
@@ -249,18 +298,46 @@ pub(crate) fn lower(
         outputs,
         dims: collapsed.shape,
         numel,
-    })
+        stops_at_rows: true,
+    };
+    lowered.stops_at_rows = lowered.gains_by_rows();
+    Ok(lowered)
 }
 
 pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     match *code {
         Code::Arange { .. } | Code::Random { .. } => SmallVec::new(),
-        Code::Unary(_, a) | Code::Powi(_, a) | Code::Cast(a) => SmallVec::from_slice(&[a]),
+        Code::Unary(_, a) | Code::Powi(_, a) | Code::Cast(a) | Code::LoadAt(LoadAt { index: a, .. }) => {
+            SmallVec::from_slice(&[a])
+        }
         Code::Binary(_, a, b) | Code::Compare(_, a, b) => SmallVec::from_slice(&[a, b]),
         Code::Select(c, a, b) => SmallVec::from_slice(&[c, a, b]),
         Code::Choose(_, operands) => SmallVec::from_slice(&operands),
         Code::Pair(_, _, operands) => SmallVec::from_slice(&operands),
     }
+}
+
+/// Which registers hold one number along the innermost axis of the collapsed space.
+fn along_runs(program: &Program, inputs: &[Access]) -> Vec<bool> {
+    // A space of one element has no such axis.
+    let is_steady = |k: u16| inputs[k as usize].strides.last().is_none_or(|&stride| stride == 0);
+    let mut steady: Vec<bool> = Vec::with_capacity(program.instrs.len());
+    for instr in &program.instrs {
+        let all = instr.operands().iter().all(|&r| steady[r as usize]);
+        steady.push(match *instr {
+            Instr::Load(k) => is_steady(k),
+            Instr::LoadAt { input, .. } => all && is_steady(input),
+            Instr::Arange { .. } | Instr::Random { .. } | Instr::Fold(..) => false,
+            Instr::Scalar(_)
+            | Instr::Unary(..)
+            | Instr::Powi(..)
+            | Instr::Binary(..)
+            | Instr::Compare(..)
+            | Instr::Select(..)
+            | Instr::Cast(_) => all,
+        });
+    }
+    steady
 }
 
 /// The program without casts that change nothing here: from a narrow type to the one that computes it, and
@@ -272,7 +349,10 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
     }
     let is_output = |i: usize| program.outputs.contains(&(i as Reg));
     // Values that were read from memory are written as they are.
-    let is_given = |r: Reg| matches!(program.instrs[r as usize], Instr::Load(_) | Instr::Scalar(_));
+    let is_given = |r: Reg| {
+        let instr = program.instrs[r as usize];
+        instr.input().is_some() || matches!(instr, Instr::Scalar(_))
+    };
     // Readers that see a register's rounding.
     let mut seen = vec![false; program.instrs.len()];
     program.instrs.iter().flat_map(Instr::operands).for_each(|r| seen[r as usize] = true);
@@ -360,6 +440,8 @@ struct Lowering<'a> {
     place: Vec<Src>,
     /// See [`parts`].
     part: Vec<Option<Part>>,
+    /// See [`along_runs`].
+    by_run: Vec<bool>,
     last_use: Vec<usize>,
     /// What each step costs a position, in additions; a pair takes no longer than one of its two.
     costs: Vec<u32>,
@@ -437,6 +519,10 @@ impl Lowering<'_> {
                 _ => (Code::Select(at(c), at(a), at(b)), to),
             },
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
+            Instr::LoadAt { input, index } => {
+                let by_run = self.by_run[index as usize];
+                (Code::LoadAt(LoadAt { input, index: at(index), by_run }), dtype_of(index))
+            }
             Instr::Fold(..) => {
                 return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
             }
@@ -470,6 +556,8 @@ impl Lowering<'_> {
 
 #[cfg(test)]
 mod tests {
+    use tensor_core::Layout;
+
     use super::*;
 
     /// The steps of a program of six inputs of f32, which are registers 0 to 5, and of operations on registers.
@@ -479,8 +567,8 @@ mod tests {
         program.instrs.extend((0..6).map(Instr::Load));
         program.instrs.extend_from_slice(operations);
         program.dtypes = vec![DType::F32; program.instrs.len()];
-        let layouts = vec![Layout::contiguous([8]); 6];
-        lower(&program, &[8], &layouts, |_| true).unwrap().steps.iter().map(|step| step.code).collect()
+        let operands = vec![Operand::new(DType::F32, Layout::contiguous([8])); 6];
+        lower(&program, &[8], &operands, |_| true).unwrap().steps.iter().map(|step| step.code).collect()
     }
 
     #[test]

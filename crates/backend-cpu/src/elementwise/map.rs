@@ -45,7 +45,7 @@ pub(crate) fn check_inputs(
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     let kernel = launch.kernel;
-    let program = compiled(launch, || lower(program, &kernel.space, &kernel.layouts(), |_| true))?;
+    let program = compiled(launch, || lower(program, &kernel.space, &kernel.operands, |_| true))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
     bound.require("map", program.inputs.len(), program.outputs.len())?;
@@ -65,7 +65,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
     let far = program.is_far();
     let some = |range: Range<usize>| {
-        with_evaluator(isa, program, inputs, launch.scalars, outputs, |evaluator| {
+        with_evaluator(isa, program, inputs, launch, outputs, |evaluator| {
             let mut pos = range.start;
             while pos < range.end {
                 let n = evaluator.block_len(pos, range.end);
@@ -115,6 +115,7 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
                 | Code::Select(..)
                 | Code::Choose(..)
                 | Code::Pair(..)
+                | Code::LoadAt(_)
                 | Code::Cast(_) => {}
             }
         }

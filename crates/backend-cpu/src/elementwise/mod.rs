@@ -4,6 +4,7 @@
 
 pub(crate) mod compare;
 pub(crate) mod engine;
+pub(crate) mod indexed;
 pub(crate) mod lower;
 pub(crate) mod map;
 pub(crate) mod pair;

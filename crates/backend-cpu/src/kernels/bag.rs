@@ -1,5 +1,8 @@
 //! Bags of a table's rows: each row is added where it lies. A few rows are summed in the table's dtype, and these sums in f64, so that long
 //! bags are as exact as other sums; a bag is one thread's, so that its bits do not depend on how many there are.
+//!
+//! Means of 8192 bags of 20 rows of 64 take 1.6 ms; a reduction that reads the rows at indices takes 7.0
+//! (decision 47).
 #![allow(unsafe_code)]
 
 use std::{
@@ -11,7 +14,6 @@ use std::{
 use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Launch, Result};
 
 use super::{
-    contract::micro_kernel::prefetch,
     custom::{Native, for_float},
     index::by_index,
 };
@@ -19,6 +21,7 @@ use crate::{
     CpuBackend,
     memory::buffer::{Bound, Memory},
     simd::{
+        cache::prefetch,
         isa::{Isa, Job},
         vector::Float,
     },

@@ -126,7 +126,7 @@ fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
 
 /// Brings the input's elements into `wide`, in row-major order and its dtype.
 fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
-    let Operand { dtype, layout } = operand;
+    let Operand { dtype, layout, .. } = operand;
     let (shape, dtype, numel) = (layout.shape(), *dtype, wide.numel);
     let mut copy = vec![0u64; (numel * dtype.size()).div_ceil(size_of::<u64>())];
     let copy = Memory { ptr: copy.as_mut_ptr().cast(), numel, dtype };

@@ -8,15 +8,15 @@ use std::sync::{
 
 use tensor_core::{DType, Launch, Layout, Result};
 
-use super::{
-    contract::micro_kernel::prefetch,
-    index::{ByLines, Picks, is_run, malformed, varies},
-};
-use crate::memory::{
-    buffer::{Bound, by_size},
-    lines::{Band, Lines, Walk, pieces},
-    pool::Pool,
-    strided::Shared,
+use super::index::{ByLines, Picks, is_run, malformed, varies};
+use crate::{
+    memory::{
+        buffer::{Bound, by_size},
+        lines::{Band, Lines, Walk, pieces},
+        pool::Pool,
+        strided::Shared,
+    },
+    simd::cache::prefetch,
 };
 
 pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {

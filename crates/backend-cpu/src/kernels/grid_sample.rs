@@ -1,5 +1,8 @@
 //! Pictures read at the places of a grid. The corners around some places, and their weights, are found side by side; then a few channels
 //! at a time are read at them. The steps and their order are those of the composition in `nn`, so that both give the same bits.
+//!
+//! It takes 0.75 ms (bilinear) and 0.38 ms (nearest) for 8 x 16 images of 64 x 64; maps that read at indices
+//! take 1.7 ms and 0.46 ms (decision 47).
 #![allow(unsafe_code)]
 
 use std::{

@@ -14,7 +14,10 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Kernel, Launch, Layout, ReduceOp, Result, kernel::Program};
+use tensor_core::{
+    DType, Kernel, Launch, ReduceOp, Result,
+    kernel::{Operand, Program},
+};
 
 use super::{
     accumulator::{Accumulator, RowBlock},
@@ -24,6 +27,7 @@ use super::{
 use crate::{
     elementwise::{
         engine::{BLOCK, Evaluator, offset_of, with_evaluator},
+        indexed::NamedRows,
         lower::{Access, Lowered, Src, lower},
         map::{PARALLEL, check_inputs},
     },
@@ -79,10 +83,11 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
         kept.chain((0..shape.rank()).filter(reduced)).collect()
     };
     let ordered: SmallVec<[usize; 5]> = order.iter().map(|&a| shape[a]).collect();
-    let layouts: Vec<Layout> = kernel.operands.iter().map(|operand| operand.layout.permute(&order)).collect();
+    let permuted = |operand: &Operand| Operand { layout: operand.layout.permute(&order), ..operand.clone() };
+    let operands: Vec<Operand> = kernel.operands.iter().map(permuted).collect();
     let results: usize = (0..shape.rank()).filter(|a| !reduced(a)).map(|a| shape[a]).product();
     let columns = if by_columns { columns } else { 1 };
-    let lowered = lower(program, &ordered, &layouts, |_| false)?;
+    let lowered = lower(program, &ordered, &operands, |_| false)?;
     let fold = RowFold { op, dtype: program.output_dtype(0), row: 0 };
     let in_order = |access: &Access| access.contiguous || lowered.lies_in_rows(access);
     let term = Term::of(&lowered, 0, &fold, in_order, |_| false);
@@ -149,6 +154,8 @@ enum Blocks<'a, 'b> {
     InPlace(*const u8, usize),
     /// Rows that lie apart, each in order.
     InRows(&'a Lowered, &'a Access, Memory),
+    /// Rows that indices name.
+    Named(NamedRows<'a>, &'a Launch<'a>),
     /// By the engine, and whether it looks ahead.
     Computed(&'a mut Evaluator<'b>, bool),
 }
@@ -162,6 +169,8 @@ impl Blocks<'_, '_> {
                 let inner = program.inner();
                 (inner - pos % inner).min(2 * BLOCK).min(end - pos)
             }
+            // Whole strips of columns, as they are asked for.
+            Blocks::Named(..) => end - pos,
             Blocks::Computed(evaluator, _) => evaluator.block_len(pos, end),
         }
     }
@@ -174,6 +183,10 @@ impl Blocks<'_, '_> {
                 let inner = program.inner();
                 let at = offset_of(access, &program.dims, pos / inner, pos % inner);
                 Ok(memory.at::<u8>(0).wrapping_add(at * access.dtype.size()).cast_const())
+            }
+            Blocks::Named(rows, launch) => {
+                // SAFETY: the launch checked how far its inputs reach.
+                unsafe { rows.at(pos, n) }.map_err(|index| launch.index_error(rows.operand(), index))
             }
             Blocks::Computed(evaluator, far) => {
                 if *far {
@@ -265,9 +278,16 @@ impl Reducer<'_> {
         {
             return f(&mut Blocks::InRows(program, access, self.inputs[k as usize]));
         }
+        // Sums of columns are of whole rows.
+        if self.reduction.by_columns
+            && program.inner() == self.reduction.columns
+            && let Some(rows) = NamedRows::of(program, self.inputs)
+        {
+            return f(&mut Blocks::Named(rows, self.launch));
+        }
         // Beside a single step, reading rows in order, there is nothing to hide the looks behind.
         let far = program.is_far() && program.steps.len() > 1;
-        with_evaluator(self.isa, program, self.inputs, self.launch.scalars, &[], |evaluator| {
+        with_evaluator(self.isa, program, self.inputs, self.launch, &[], |evaluator| {
             f(&mut Blocks::Computed(evaluator, far))
         })
     }

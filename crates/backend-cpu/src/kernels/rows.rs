@@ -10,8 +10,8 @@ use std::{ops::Range, sync::Arc};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use tensor_core::{
-    DType, Error, Kernel, Launch, Layout, Result, Scalar, Shape,
-    kernel::{Body, Instr, Program, Reg},
+    DType, Error, Kernel, Launch, Layout, Result, Shape,
+    kernel::{Body, Instr, Operand, Program, Reg},
     rows::RowProgram,
 };
 
@@ -155,7 +155,7 @@ struct Compiler<'a> {
 struct Draft {
     program: Program,
     inputs: SmallVec<[Source; 4]>,
-    layouts: Vec<Layout>,
+    operands: Vec<Operand>,
     regs: FxHashMap<Reg, Reg>,
 }
 
@@ -187,7 +187,7 @@ fn compile(kernel: &Kernel) -> Result<RowKernel> {
         tile,
         saved: compiler.saved_types,
         row_values: compiler.row_types,
-        ends: kernel.operands.iter().map(|operand| operand.layout.span().1).collect(),
+        ends: kernel.operands.iter().map(|operand| operand.reach().span().1).collect(),
         steps: passes.iter().map(|p| p.program.steps.len() + 1).sum(),
         passes,
     })
@@ -275,6 +275,9 @@ impl Compiler<'_> {
             return known;
         }
         let dtype = self.code.program.dtypes[r as usize];
+        // Found by an earlier pass.
+        let known_row =
+            |r: Reg| self.row.contains_key(&r) && (self.is_fold(r) || self.code.phase[r as usize] < phase);
         let reg = match self.instr(r) {
             Instr::Load(k) => {
                 let layout = &self.kernel.operands[k as usize].layout;
@@ -282,9 +285,14 @@ impl Compiler<'_> {
                 let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
                 draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
             }
-            _ if let Some(&row) =
-                self.row.get(&r).filter(|_| self.is_fold(r) || self.code.phase[r as usize] < phase) =>
-            {
+            Instr::LoadAt { input: k, index } if !known_row(r) => {
+                let index = self.emit_row(draft, index, phase);
+                let operand = &self.kernel.operands[k as usize];
+                let (layout, lead) = (&operand.layout, self.rows.rank());
+                let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
+                draft.load_at(k, operand, layout, index, dtype)
+            }
+            _ if let Some(&row) = self.row.get(&r).filter(|_| known_row(r)) => {
                 draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
             }
             instr => {
@@ -346,6 +354,11 @@ impl Compiler<'_> {
             _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) => {
                 draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
             }
+            Instr::LoadAt { input: k, index } => {
+                let index = self.emit_full(draft, index, phase);
+                let operand = &self.kernel.operands[k as usize];
+                draft.load_at(k, operand, operand.layout.clone(), index, dtype)
+            }
             instr => {
                 let instr = instr.map_operands(|a| self.emit_full(draft, a, phase));
                 draft.push(instr, dtype)
@@ -368,7 +381,12 @@ impl Compiler<'_> {
         let shape = if by_row { &self.rows } else { &self.kernel.space };
         // Other passes see the values that stay in the tile.
         let is_stored = |o: usize| matches!(outputs.get(o), Some(Destination::Output(_)));
-        let mut program = lower(&draft.program, shape, &draft.layouts, is_stored)?;
+        let mut program = lower(&draft.program, shape, &draft.operands, is_stored)?;
+        for (access, from) in program.inputs.iter_mut().zip(&draft.inputs) {
+            if let Source::Input(k) = *from {
+                access.operand = k as usize;
+            }
+        }
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
             // What stays in the tile keeps the width it was computed in.
             if !matches!(to, Destination::Output(_)) {
@@ -393,7 +411,7 @@ impl Draft {
         Draft {
             program: Program::default(),
             inputs: SmallVec::new(),
-            layouts: Vec::new(),
+            operands: Vec::new(),
             regs: FxHashMap::default(),
         }
     }
@@ -406,11 +424,26 @@ impl Draft {
 
     /// `stored` is the dtype in memory, `dtype` the register's.
     fn load(&mut self, from: Source, layout: Layout, stored: DType, dtype: DType) -> Reg {
-        self.inputs.push(from);
-        self.layouts.push(layout);
-        self.program.inputs.push(stored);
-        let slot = (self.inputs.len() - 1) as u16;
+        let slot = self.input(from, Operand::new(stored, layout));
         self.push(Instr::Load(slot), dtype)
+    }
+
+    /// One more input.
+    fn input(&mut self, from: Source, operand: Operand) -> u16 {
+        self.inputs.push(from);
+        self.program.inputs.push(operand.dtype);
+        self.operands.push(operand);
+        (self.inputs.len() - 1) as u16
+    }
+
+    /// The elements of the kernel's operand `k`, read by `layout`, that the indices in a register name.
+    fn load_at(&mut self, k: u16, operand: &Operand, layout: Layout, index: Reg, dtype: DType) -> Reg {
+        let known = self.inputs.iter().zip(&self.operands).position(|(from, read)| {
+            *from == Source::Input(k) && read.indexed.is_some() && read.layout == layout
+        });
+        let read = Operand { layout, ..operand.clone() };
+        let input = known.map_or_else(|| self.input(Source::Input(k), read), |slot| slot as u16);
+        self.push(Instr::LoadAt { input, index }, dtype)
     }
 }
 
@@ -433,8 +466,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         return Ok(());
     }
     let far = rows.rows * rows.length >= FAR;
-    let task =
-        RowRunner { isa, rows, scalars: launch.scalars, inputs: &bound.inputs, outputs: &bound.outputs, far };
+    let task = RowRunner { isa, rows, launch, inputs: &bound.inputs, outputs: &bound.outputs, far };
     let tile = rows.tile;
     let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
     if !large {
@@ -446,7 +478,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
 struct RowRunner<'a> {
     isa: Isa,
     rows: &'a RowKernel,
-    scalars: &'a [Scalar],
+    launch: &'a Launch<'a>,
     inputs: &'a [Memory],
     outputs: &'a [Memory],
     /// Whether looking ahead is worth it.
@@ -498,7 +530,7 @@ impl RowRunner<'_> {
                 let own = scratch.wrapping_add(used);
                 used += words(&pass.program);
                 let (inputs, targets) = (inputs(pass, first), outputs(pass, first));
-                let evaluator = Evaluator::new(self.isa, &pass.program, inputs, self.scalars, &targets, own);
+                let evaluator = Evaluator::new(self.isa, &pass.program, inputs, self.launch, &targets, own);
                 evaluators.push((evaluator, targets));
             }
             // What lies in the tile stays where it is while the rows move on.
@@ -577,8 +609,9 @@ impl RowRunner<'_> {
         }
         if let Some(terms) = &pass.terms {
             for row in from..to {
-                let at =
-                    |term: &Term| term.at(&pass.program, &evaluator.inputs, self.scalars, row, row * length);
+                let at = |term: &Term| {
+                    term.at(&pass.program, &evaluator.inputs, self.launch.scalars, row, row * length)
+                };
                 let terms = terms.iter().map(at);
                 for (fold, lie) in pass.folds.iter().zip(terms) {
                     let mut total = Total::start(fold);

@@ -271,7 +271,7 @@ fn is_one(layout: &Layout) -> bool {
 /// # Safety
 /// Both lie in the memory given, and the output apart.
 unsafe fn copy_base(isa: Isa, operand: &Operand, base: Memory, out: Memory) {
-    let Operand { dtype, layout } = operand;
+    let Operand { dtype, layout, .. } = operand;
     let (shape, strides) = (layout.shape(), layout.strides());
     let plain = shape.contiguous_strides();
     macro_rules! go {

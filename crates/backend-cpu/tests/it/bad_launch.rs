@@ -32,7 +32,7 @@ impl Try {
             scalars: &self.scalars,
             inputs: &self.inputs,
             outputs: &self.outputs,
-            ticket: None,
+            tickets: &[],
         })
     }
 

@@ -188,5 +188,5 @@ fn a_custom_kernel_is_whole() {
     let results = [(Shape::from([2, 3]), DType::F32), (Shape::scalar(), DType::I64)];
     let kernel = Kernel::custom(Arc::new(Test(What::Scale(1))), [operand], &results);
     assert_eq!((kernel.name(), kernel.outputs.len()), ("test_op", 2));
-    assert!(kernel.narrow(0, 0, 1).is_none() && kernel.index_operand().is_none());
+    assert!(kernel.narrow(0, 0, 1).is_none() && kernel.indexed_operands().is_empty());
 }

@@ -22,7 +22,7 @@ fn launch(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[Storag
     };
     let outputs: Vec<Storage> = kernel.outputs.iter().map(fresh).collect();
     let compiled = Compiled::default();
-    let launch = Launch { kernel, compiled: &compiled, scalars, inputs, outputs: &outputs, ticket: None };
+    let launch = Launch { kernel, compiled: &compiled, scalars, inputs, outputs: &outputs, tickets: &[] };
     launch.check().unwrap();
     device.backend().run(&launch).unwrap();
     outputs
@@ -133,7 +133,7 @@ fn a_bad_launch_is_refused() {
             scalars,
             inputs: &inputs,
             outputs: &outputs,
-            ticket: None,
+            tickets: &[],
         };
         launch.check().unwrap_err().to_string()
     };

@@ -6,5 +6,6 @@ mod bad_launch;
 mod custom;
 mod environment;
 mod epilogue;
+mod load_at;
 mod rounding;
 mod strided_products;

@@ -42,8 +42,8 @@ pub(crate) struct Params {
     names: Vec<String>,
     words: Vec<u32>,
     scalars: Vec<(usize, usize, DType)>,
-    /// Where the launch's place in the fault table goes.
-    fault: Option<usize>,
+    /// Where the launch's places in the fault table go, and which operand's indices each is for.
+    faults: Vec<(usize, usize)>,
     /// Where the number of the round goes.
     round: Option<usize>,
 }
@@ -74,10 +74,10 @@ impl Params {
         }
     }
 
-    /// Adds the first word of the launch's slot in the fault table, `params.fault`.
-    pub(crate) fn fault(&mut self) {
-        self.fault = Some(self.words.len());
-        self.word("fault", 0);
+    /// Adds the first word of the slot in the fault table that the launch has for indices into an operand.
+    pub(crate) fn fault(&mut self, name: impl Into<String>, operand: usize) {
+        self.faults.push((self.words.len(), operand));
+        self.word(name, 0);
     }
 
     /// Adds the number of the round, `params.round`.
@@ -86,15 +86,22 @@ impl Params {
         self.word("round", 0);
     }
 
-    /// The words for one round of a launch.
-    pub(crate) fn fill(&self, scalars: &[tensor_core::Scalar], [fault, round]: [u32; 2], out: &mut Vec<u32>) {
+    /// The words for one round of a launch; `fault` gives the first word of an operand's slot.
+    pub(crate) fn fill(
+        &self,
+        scalars: &[tensor_core::Scalar],
+        fault: impl Fn(usize) -> u32,
+        round: u32,
+        out: &mut Vec<u32>,
+    ) {
         out.clear();
         out.push(0);
         out.extend_from_slice(&self.words);
-        for (at, word) in [(self.fault, fault), (self.round, round)] {
-            if let Some(at) = at {
-                out[at + 1] = word;
-            }
+        if let Some(at) = self.round {
+            out[at + 1] = round;
+        }
+        for &(at, operand) in &self.faults {
+            out[at + 1] = fault(operand);
         }
         for &(at, slot, dtype) in &self.scalars {
             if let Some(&scalar) = scalars.get(slot) {

@@ -306,12 +306,14 @@ fn instr_name(instr: Instr) -> &'static str {
         Instr::Powi(..) => "powi",
         Instr::Random { kind, .. } => kind.name(),
         Instr::Arange { .. } => "arange",
+        Instr::LoadAt { .. } => "gather",
         _ => "map",
     }
 }
 
-/// Writes `let r<n> = …;`: instruction `n` from the registers before it, what is stored of the inputs as `x<k>` and the flat
-/// position `i`. The scalars are parameters.
+/// Writes `let r<n> = …;`: instruction `n` from the registers before it, what is stored of the inputs as
+/// `x<k>`, where those that are read at indices have theirs from as `b<k>`, and the flat position `i`. The
+/// scalars are parameters.
 pub(crate) fn statement(
     program: &Program,
     n: usize,
@@ -333,6 +335,10 @@ pub(crate) fn statement(
     let expression = match instr {
         Instr::Load(input) => {
             Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
+        }
+        Instr::LoadAt { input, index } => {
+            let element = format!("load_at{input}_{}(b{input}, {})", loaded(of(index)), r(index));
+            Some(cast(program.inputs[input as usize], dtype, &load(dtype, &element)))
         }
         Instr::Scalar(slot) => Some(scalar(slot)),
         Instr::Arange { start, step } => {
@@ -392,7 +398,7 @@ pub(crate) fn opaque(dtype: DType, x: &str) -> String {
 /// opaque, as no compiler knows what is in a sum.
 fn is_opaque(program: &Program, n: usize) -> bool {
     let computed = match program.instrs[n] {
-        Instr::Load(_) | Instr::Scalar(_) => false,
+        Instr::Load(_) | Instr::LoadAt { .. } | Instr::Scalar(_) => false,
         // A half type is f32 already.
         Instr::Cast(x) => {
             let (from, to) = (program.dtypes[x as usize], program.dtypes[n]);
@@ -413,6 +419,8 @@ fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     match (program.instrs[a as usize], program.instrs[b as usize]) {
         _ if a == b => true,
         (Instr::Binary(one, ..), Instr::Binary(other, ..)) => one == other,
+        // Elements at equal indices.
+        (Instr::LoadAt { .. }, Instr::LoadAt { .. }) => true,
         // x^2 and x * x.
         (Instr::Powi(..), Instr::Binary(BinaryOp::Mul, ..) | Instr::Powi(..))
         | (Instr::Binary(BinaryOp::Mul, ..), Instr::Powi(..)) => true,
@@ -455,8 +463,9 @@ pub(crate) fn rounds(program: &Program) -> usize {
 }
 
 /// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is loaded of its inputs
-/// there, giving what is to be stored (or, for a reduction's prologue, a value, when `raw`). One result
-/// comes bare, several as `o0`, `o1`, …. Adds the scalars to the parameters.
+/// there (`b<k>`: where an input that is read at indices begins), giving what is to be stored (or, for a
+/// reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, …. Adds the
+/// scalars to the parameters.
 pub(crate) fn function(
     program: &Program,
     raw: bool,
@@ -470,8 +479,12 @@ pub(crate) fn function(
     for n in 0..program.instrs.len() {
         statement(program, n, capabilities, &mut body)?;
     }
-    let names: Vec<String> = (0..program.inputs.len()).map(|k| format!("x{k}")).collect();
-    let inputs = names.iter().zip(&program.inputs).map(|(name, &d)| (name.as_str(), loaded(d)));
+    let input = |k: usize| match program.is_indexed(k as u16) {
+        true => (format!("b{k}"), "u32"),
+        false => (format!("x{k}"), loaded(program.inputs[k])),
+    };
+    let names: Vec<(String, &str)> = (0..program.inputs.len()).map(input).collect();
+    let inputs = names.iter().map(|(name, t)| (name.as_str(), *t));
     let parameters: Vec<(&str, &str)> = [("i", "u32")].into_iter().chain(inputs).collect();
     let results: Vec<(String, &str)> = program
         .outputs

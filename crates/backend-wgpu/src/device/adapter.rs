@@ -121,6 +121,8 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         // Whole vectors of 16 bytes, and element numbers that fit 31 bits. What is larger than one binding is worked
         // through in windows. SwiftShader adds something to each buffer, and allocates no more than it says buffers have.
         max_buffer_bytes: limits.max_buffer_size.min(1 << 33).saturating_sub(BUFFER_SLACK) / 16 * 16,
+        max_indexed_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
+        gathers_in_maps: true,
         max_inputs,
         max_outputs,
         max_instrs: 64,

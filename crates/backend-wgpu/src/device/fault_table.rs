@@ -3,6 +3,7 @@
 
 use std::{ops::Range, sync::Arc};
 
+use smallvec::SmallVec;
 use tensor_core::{Result, Ticket};
 
 use crate::{
@@ -60,13 +61,17 @@ impl FaultTable {
         FaultTable { raw, open: Vec::new(), free, stale: Vec::new(), next: 0 }
     }
 
-    /// Defers a ticket; gives the first word of its slot, if there is one.
-    fn defer(&mut self, ticket: &Arc<Ticket>) -> Option<u32> {
-        let slot = self.free.pop()?;
-        ticket.defer();
-        self.open.push(Open { launch: self.next, slot, ticket: Arc::clone(ticket) });
+    /// Defers the tickets of a launch, all or none; gives their slots, if there are enough.
+    fn defer(&mut self, tickets: &[(usize, Arc<Ticket>)]) -> Option<Slots> {
+        let first = self.free.len().checked_sub(tickets.len())?;
+        let slots = tickets.iter().zip(self.free.drain(first..).rev()).map(|((operand, ticket), slot)| {
+            ticket.defer();
+            self.open.push(Open { launch: self.next, slot, ticket: Arc::clone(ticket) });
+            (*operand, slot)
+        });
+        let slots = Slots(slots.collect());
         self.next += 1;
-        Some(slot * WORDS)
+        Some(slots)
     }
 
     /// Frees the slots of tickets that nobody holds any more, and the stale ones; gives the bytes that must be cleared first.
@@ -119,18 +124,26 @@ impl FaultTable {
     }
 }
 
+/// The slots of a launch: for each operand whose indices have a ticket, its slot.
+pub(crate) struct Slots(SmallVec<[(usize, u32); 1]>);
+
+impl Slots {
+    /// The first word of the slot in which a kernel writes down a bad index into an operand.
+    pub(crate) fn of(&self, operand: usize) -> u32 {
+        self.0.iter().find(|(of, _)| *of == operand).map_or(UNREAD, |&(_, slot)| slot) * WORDS
+    }
+}
+
 impl Gpu {
-    /// The first word of the slot in which a launch with this ticket writes down a bad index, and the stream that it is to be
-    /// recorded in.
-    pub(crate) fn fault_slot(
+    /// The slots of a launch with these tickets, and the stream that it is to be recorded in.
+    pub(crate) fn fault_slots(
         &self,
-        ticket: Option<&Arc<Ticket>>,
-    ) -> Result<(u32, std::sync::MutexGuard<'_, Stream>)> {
+        tickets: &[(usize, Arc<Ticket>)],
+    ) -> Result<(Slots, std::sync::MutexGuard<'_, Stream>)> {
         loop {
             let mut stream = lock(&self.stream);
-            let Some(ticket) = ticket else { return Ok((UNREAD * WORDS, stream)) };
-            if let Some(slot) = stream.faults.defer(ticket) {
-                return Ok((slot, stream));
+            if let Some(slots) = stream.faults.defer(tickets) {
+                return Ok((slots, stream));
             }
             let cleared = stream.faults.sweep();
             if cleared.is_empty() {

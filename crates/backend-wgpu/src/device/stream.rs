@@ -107,13 +107,13 @@ impl Gpu {
             .iter()
             .map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0))
             .collect::<Result<_>>()?;
-        let (fault, mut stream) = self.fault_slot(launch.ticket)?;
+        let (slots, mut stream) = self.fault_slots(launch.tickets)?;
         let same_loop = |a: &Compiled, b: &Compiled| a.repeated.is_some() && a.repeated == b.repeated;
         for stages in kernel.dispatches.chunk_by(same_loop) {
             let rounds = stages[0].repeated.map_or(1, |(_, rounds)| rounds);
             for (round, one) in (0..rounds).flat_map(|round| stages.iter().map(move |one| (round, one))) {
                 let mut words = std::mem::take(&mut stream.words);
-                one.params.fill(launch.scalars, [fault, round as u32], &mut words);
+                one.params.fill(launch.scalars, |operand| slots.of(operand), round as u32, &mut words);
                 for first in (0..one.workgroups).step_by(one.most) {
                     // The first of all parameters.
                     words[0] = first as u32;

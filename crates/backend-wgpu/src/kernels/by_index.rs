@@ -1,7 +1,11 @@
 //! What goes by indices: how a kernel reads an index, and writes down a bad one in the launch's slot of the device's fault table. A bad
 //! index reads as 0, or is not added.
 
-use tensor_core::{DType, Strides};
+use smallvec::SmallVec;
+use tensor_core::{
+    DType, Strides,
+    kernel::{IndexedAxis, Instr, Operand, Program},
+};
 
 use crate::codegen::{
     dispatch::{Dispatch, Resource},
@@ -10,8 +14,14 @@ use crate::codegen::{
 
 /// Adds functions to read an index: its value with a mark when it does not fit a word, and the report of a bad one.
 pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) {
-    d.params.fault();
+    d.params.fault("fault", 0);
     d.bind("faults", "atomic<u32>", true, Resource::Faults);
+    read_and_report(dtype, "", d);
+}
+
+/// The functions `index_value<name>` and `report<name>` for indices of a dtype; the slot is
+/// `params.fault<name>`.
+fn read_and_report(dtype: DType, name: &str, d: &mut Dispatch) {
     let t = loaded(dtype);
     let (low, high) = match t {
         "u32" => ("word", "0u"),
@@ -19,13 +29,59 @@ pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) {
         "u64" => ("u32_from_u64(word)", "u32_from_u64(word >> 32u)"),
         _ => ("u32_from_i64(word)", "u32_from_i64(word >> 32u)"),
     };
-    d.code.expression("index_value", &[("word", t)], "vec2<u32>", format_args!("vec2<u32>({low}, {high})"));
-    d.code.function("report", &[("word", t)], "", |c| {
-        c.when("atomicExchange(&faults[params.fault], 1u) == 0u", |c| {
-            c.line(format_args!("atomicStore(&faults[params.fault + 1u], {low});"));
-            c.line(format_args!("atomicStore(&faults[params.fault + 2u], {high});"));
+    let value = format!("index_value{name}");
+    d.code.expression(&value, &[("word", t)], "vec2<u32>", format_args!("vec2<u32>({low}, {high})"));
+    d.code.function(&format!("report{name}"), &[("word", t)], "", |c| {
+        c.when(format_args!("atomicExchange(&faults[params.fault{name}], 1u) == 0u"), |c| {
+            c.line(format_args!("atomicStore(&faults[params.fault{name} + 1u], {low});"));
+            c.line(format_args!("atomicStore(&faults[params.fault{name} + 2u], {high});"));
         });
     });
+}
+
+/// Adds the functions `load_at<k>(base, word)`, for each input `in<k>` that a program reads at indices: what
+/// is stored at the index `word` along the axis of its own that the operand has, from element `base` on.
+pub(crate) fn load_functions(operands: &[Operand], program: &Program, d: &mut Dispatch) {
+    let mut bound = false;
+    for (k, operand) in operands.iter().enumerate() {
+        let index = |instr: &Instr| match *instr {
+            Instr::LoadAt { input, index } if usize::from(input) == k => {
+                Some(program.dtypes[usize::from(index)])
+            }
+            _ => None,
+        };
+        let mut dtypes: SmallVec<[DType; 1]> = program.instrs.iter().filter_map(index).collect();
+        dtypes.sort_unstable_by_key(|&dtype| loaded(dtype));
+        dtypes.dedup_by_key(|dtype| loaded(*dtype));
+        let (Some(IndexedAxis { size, stride, .. }), false) = (operand.indexed, dtypes.is_empty()) else {
+            continue;
+        };
+        if !std::mem::replace(&mut bound, true) {
+            d.bind("faults", "atomic<u32>", true, Resource::Faults);
+        }
+        d.params.size(format!("size{k}"), size);
+        d.params.stride(format!("along{k}"), stride);
+        for dtype in dtypes {
+            let (t, element) = (loaded(dtype), loaded(operand.dtype));
+            let name = load_at_name(k as u16, dtype);
+            let own = name.trim_start_matches("load_at");
+            d.params.fault(format!("fault{own}"), k);
+            read_and_report(dtype, own, d);
+            d.code.function(&name, &[("base", "u32"), ("word", t)], element, |c| {
+                c.bind("at", format_args!("index_value{own}(word)"));
+                c.when(format_args!("at.y != 0u || at.x >= params.size{k}"), |c| {
+                    c.line(format_args!("report{own}(word);"));
+                    c.line(format_args!("return {element}();"));
+                });
+                c.line(format_args!("return load_in{k}(base + at.x * params.along{k});"));
+            });
+        }
+    }
+}
+
+/// The name of the function that reads input `k` at indices of a dtype.
+pub(crate) fn load_at_name(k: u16, index: DType) -> String {
+    format!("load_at{k}_{}", loaded(index))
 }
 
 /// Which part of the axis that is indexed a kernel's table or result has: a kernel over more of it than one binding shows is

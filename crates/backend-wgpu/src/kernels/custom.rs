@@ -246,7 +246,7 @@ pub(crate) fn dispatches(
         return Err(misnamed("outputs", made.outputs.len(), kernel.outputs.len()));
     }
     let inputs = made.inputs.iter().zip(&kernel.operands).enumerate();
-    let inputs = inputs.map(|(k, (name, Operand { dtype, layout }))| Buffer {
+    let inputs = inputs.map(|(k, (name, Operand { dtype, layout, .. }))| Buffer {
         name,
         dtype: *dtype,
         elements: layout.span().1,
@@ -336,7 +336,7 @@ fn dispatch<'a>(
 /// Writes the first code that is not 0 down in the launch's slot of the fault table.
 fn tell(op: &'static str, codes: &Buffer<'_>) -> Dispatch {
     let mut d = Dispatch::new(op);
-    d.params.fault();
+    d.params.fault("fault", 0);
     d.params.size("parts", codes.elements);
     d.bind("codes", "u32", false, codes.resource);
     d.bind("faults", "atomic<u32>", true, Resource::Faults);

@@ -17,17 +17,18 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::copy,
+    kernels::{by_index, copy},
 };
 
 /// For each input, the output whose buffer it shares, if any.
 pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
 
-/// How an invocation reads an input: from where, and how one of its elements is named.
-struct Load {
-    buffer: String,
-    at: String,
-    reach: Reach,
+/// How an invocation reads an input.
+enum Load {
+    /// From a place, in elements that are named by the reach.
+    Element { buffer: String, at: String, reach: Reach },
+    /// At indices, from this place on, and so far apart for neighbouring positions.
+    AtIndex { from: String, apart: String },
 }
 
 /// The elements that an invocation of several neighbouring positions reads of an input.
@@ -66,8 +67,10 @@ pub(crate) fn dispatches(
     let inner = shape.last().copied().unwrap_or(1);
     let outputs: Vec<DType> = (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
     let packs = outputs.iter().any(|&dtype| is_packed(dtype));
-    // Whether four positions from a multiple of four on are neighbours along the last axis.
-    let in_fours = shape.len() <= 1 || inner % 4 == 0;
+    // Whether four positions from a multiple of four on are neighbours along the last axis. Past the end of a
+    // run that is no whole number of fours there are no indices.
+    let indexed = kernel.operands.iter().any(|operand| operand.indexed.is_some());
+    let in_fours = shape.len() <= 1 && !indexed || inner % 4 == 0;
     let reach = |k: usize| match strides[k].split_last() {
         None | Some((0, _)) => Reach::One,
         Some((1, rest))
@@ -82,7 +85,7 @@ pub(crate) fn dispatches(
     let vectors = in_fours
         && numel >= 4
         && program.inputs.iter().chain(&outputs).all(|&d| storage_size(d) <= 4)
-        && (0..operands.len()).all(|k| reach(k) != Reach::Strided);
+        && (0..operands.len()).all(|k| program.is_indexed(k as u16) || reach(k) != Reach::Strided);
     let unit: usize = if vectors || packs { 4 } else { 1 };
     // The index space in units; where these may go from one row to the next, by positions.
     let mut space_shape = shape.clone();
@@ -99,6 +102,7 @@ pub(crate) fn dispatches(
     if first > 0 {
         d.params.size("first", first);
     }
+    by_index::load_functions(&kernel.operands, program, &mut d);
     d.code.append(&formulas::function(program, false, &mut d.params, capabilities)?);
     let space = Space::new("d", &space_shape, &mut d.params);
     let contiguous = tensor_core::Shape::from(shape.as_slice()).contiguous_strides();
@@ -106,6 +110,7 @@ pub(crate) fn dispatches(
     let mut loads = Vec::new();
     let mut coordinates = false;
     for (k, (layout, s)) in operands.iter().zip(strides).enumerate() {
+        let indexed = program.is_indexed(k as u16);
         let reach = if unit == 1 { Reach::One } else { reach(k) };
         d.params.size(format!("o{k}"), layout.offset());
         let at = if s.iter().all(|&s| s == 0) {
@@ -118,6 +123,13 @@ pub(crate) fn dispatches(
             per_unit.iter_mut().rev().take(1).for_each(|last| *last *= across as isize);
             format!("params.o{k}{}", space.offset(&format!("t{k}"), &per_unit, &mut d.params))
         };
+        if indexed {
+            d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
+            let word = format!("apart{k}");
+            d.params.stride(&word, s.last().copied().unwrap_or(0));
+            loads.push(Load::AtIndex { from: at, apart: format!("params.{word}") });
+            continue;
+        }
         if reach == Reach::Strided && in_fours {
             d.params.stride(format!("apart{k}"), s.last().copied().unwrap_or(0));
         }
@@ -129,7 +141,7 @@ pub(crate) fn dispatches(
                 format!("in{k}")
             }
         };
-        loads.push(Load { buffer, at, reach });
+        loads.push(Load::Element { buffer, at, reach });
     }
     for (o, &dtype) in outputs.iter().enumerate() {
         let elements = Elements::of(dtype).in_fours(unit == 4 && storage_size(dtype) <= 4);
@@ -151,8 +163,11 @@ pub(crate) fn dispatches(
         };
         d.code.function("at_position", &[("u", "u32")], result, |c| {
             c.append(&unravel);
-            let list: String =
-                loads.iter().map(|Load { buffer, at, .. }| format!(", load_{buffer}({at})")).collect();
+            let value = |load: &Load| match load {
+                Load::Element { buffer, at, .. } => format!(", load_{buffer}({at})"),
+                Load::AtIndex { from, .. } => format!(", {from}"),
+            };
+            let list: String = loads.iter().map(value).collect();
             c.line(format_args!("return program({from}u{list});"));
         });
     }
@@ -164,11 +179,16 @@ pub(crate) fn dispatches(
         c.return_if("u >= params.total");
         if ordered {
             c.append(&unravel);
-            for (k, Load { buffer, at, reach }) in loads.iter().enumerate() {
-                match reach {
-                    Reach::One => c.bind(format_args!("v{k}"), format_args!("load_{buffer}({at})")),
-                    Reach::Four => c.bind(format_args!("v{k}"), format_args!("load4_{buffer}({at})")),
-                    Reach::Strided => {
+            for (k, load) in loads.iter().enumerate() {
+                match load {
+                    Load::AtIndex { from, .. } => c.bind(format_args!("v{k}"), from),
+                    Load::Element { buffer, at, reach: Reach::One } => {
+                        c.bind(format_args!("v{k}"), format_args!("load_{buffer}({at})"));
+                    }
+                    Load::Element { buffer, at, reach: Reach::Four } => {
+                        c.bind(format_args!("v{k}"), format_args!("load4_{buffer}({at})"));
+                    }
+                    Load::Element { buffer, at, reach: Reach::Strided } => {
                         c.bind(format_args!("at{k}"), at);
                         for e in 0..unit {
                             let place = format!("at{k} + {e}u * params.apart{k}");
@@ -184,10 +204,11 @@ pub(crate) fn dispatches(
                 c.bind(format_args!("y{e}"), format_args!("at_position({place})"));
                 continue;
             }
-            let value = |(k, load): (usize, &Load)| match load.reach {
-                Reach::One => format!(", v{k}"),
-                Reach::Four => format!(", v{k}.{field}"),
-                Reach::Strided => format!(", v{k}_{e}"),
+            let value = |(k, load): (usize, &Load)| match load {
+                Load::AtIndex { apart, .. } if e > 0 => format!(", v{k} + {e}u * {apart}"),
+                Load::Element { reach: Reach::Four, .. } => format!(", v{k}.{field}"),
+                Load::Element { reach: Reach::Strided, .. } => format!(", v{k}_{e}"),
+                Load::Element { reach: Reach::One, .. } | Load::AtIndex { .. } => format!(", v{k}"),
             };
             let list: String = loads.iter().enumerate().map(value).collect();
             let i = if unit == 1 { format!("{from}u") } else { format!("{from}u * 4u + {e}u") };

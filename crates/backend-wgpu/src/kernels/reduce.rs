@@ -5,17 +5,20 @@
 use smallvec::SmallVec;
 use tensor_core::{
     DType, Error, ReduceOp, Result, collapse,
-    kernel::{Instr, Kernel, Program},
+    kernel::{Instr, Kernel, Operand, Program},
 };
 
-use crate::codegen::{
-    capabilities::Capabilities,
-    dispatch::{Dispatch, Dispatches, Params, Resource},
-    dtypes::{FIELDS, loaded, storage_size, value},
-    formulas,
-    index::Space,
-    storage::Elements,
-    wgsl::Code,
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Params, Resource},
+        dtypes::{FIELDS, loaded, storage_size, value},
+        formulas,
+        index::Space,
+        storage::Elements,
+        wgsl::Code,
+    },
+    kernels::by_index,
 };
 
 /// Merged axes, and the strides of each input over them.
@@ -60,6 +63,7 @@ impl Axes {
 struct Reduction<'a> {
     op: ReduceOp,
     program: &'a Program,
+    operands: &'a [Operand],
     offsets: SmallVec<[usize; 8]>,
     kept: Axes,
     reduced: Axes,
@@ -116,6 +120,7 @@ pub(crate) fn join(
     let reduction = Reduction {
         op,
         program: &identity,
+        operands: &[],
         offsets: SmallVec::from_slice(&[0]),
         kept: Axes::one(results, 1),
         reduced: Axes::one(parts, pitch),
@@ -181,9 +186,10 @@ fn in_dispatches(
     let rounds = loop_steps(capabilities.rounds) / (1 + formulas::rounds(program));
     let splits = splits.max(length.div_ceil(rounds.max(1)));
 
-    let offsets = kernel.operands.iter().map(|o| o.layout.offset()).collect();
+    let operands = &kernel.operands[..];
+    let offsets = operands.iter().map(|o| o.layout.offset()).collect();
     let mut reduction =
-        Reduction { op, program, offsets, kept, reduced, splits, stored, divide, tree, output };
+        Reduction { op, program, operands, offsets, kept, reduced, splits, stored, divide, tree, output };
     if splits == 1 {
         return Ok(reduction.dispatch(capabilities)?.into());
     }
@@ -195,6 +201,7 @@ fn in_dispatches(
     let second = Reduction {
         op,
         program: &identity,
+        operands: &[],
         offsets: SmallVec::from_slice(&[0]),
         kept: Axes::one(results, splits),
         reduced: Axes::one(splits, 1),
@@ -221,6 +228,7 @@ impl Reduction<'_> {
             return Vectors::None;
         }
         let fours = |s: &[isize]| s.iter().all(|s| s.unsigned_abs().is_multiple_of(4));
+        let as_it_lies = |k: &usize| !self.program.is_indexed(*k as u16);
         let dense = |axes: &Axes, others: &Axes| {
             let fits = |k: usize| match axes.strides[k].split_last() {
                 Some((0, _)) => true,
@@ -230,8 +238,8 @@ impl Reduction<'_> {
                 _ => false,
             };
             axes.sizes.last().is_some_and(|&n| n >= 4 && n % 4 == 0)
-                && (0..self.offsets.len()).all(fits)
-                && (0..self.offsets.len()).any(|k| axes.last(k) == 1)
+                && (0..self.offsets.len()).filter(as_it_lies).all(fits)
+                && (0..self.offsets.len()).filter(as_it_lies).any(|k| axes.last(k) == 1)
         };
         if dense(&self.reduced, &self.kept) {
             Vectors::Reduced
@@ -265,6 +273,7 @@ impl Reduction<'_> {
         let mut d = Dispatch::new("reduce");
         let sizes = [("total", total), ("length", length), ("splits", self.splits), ("chunk", chunk)];
         sizes.into_iter().for_each(|(name, size)| d.params.size(name, size));
+        by_index::load_functions(self.operands, program, &mut d);
         d.code.append(&formulas::function(program, true, &mut d.params, capabilities)?);
         let kept = Space::new("d", &self.kept.sizes, &mut d.params);
         let reduced = Space::new("e", &self.reduced.sizes, &mut d.params);
@@ -277,11 +286,24 @@ impl Reduction<'_> {
             let base = kept.offset(&format!("t{k}"), &self.kept.strides[k], &mut d.params);
             bases.bind(format_args!("base{k}"), format_args!("params.o{k}{base}"));
             let sum = reduced.offset(&format!("t{k}"), &self.reduced.strides[k], &mut d.params);
-            let vector = match vectors {
-                Vectors::None => false,
-                Vectors::Kept => self.kept.last(k) != 0,
-                Vectors::Reduced => self.reduced.last(k) != 0,
+            let apart = match vectors {
+                Vectors::None => 0,
+                Vectors::Kept => self.kept.last(k),
+                Vectors::Reduced => self.reduced.last(k),
             };
+            if program.is_indexed(k as u16) {
+                d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
+                d.params.stride(format!("apart{k}"), apart);
+                loads.bind(format_args!("b{k}"), format_args!("base{k}{sum}"));
+                for (e, list) in elements.iter_mut().enumerate() {
+                    list.push_str(&match e {
+                        0 => format!(", b{k}"),
+                        _ => format!(", b{k} + {e}u * params.apart{k}"),
+                    });
+                }
+                continue;
+            }
+            let vector = apart != 0;
             let load = if vector { "load4" } else { "load" };
             let input = Elements::of(program.inputs[k]).in_fours(vector);
             d.bind(format!("in{k}"), input, false, Resource::Input(k));

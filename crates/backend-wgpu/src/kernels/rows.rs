@@ -21,7 +21,10 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::reduce::{Fold, loop_steps, mean},
+    kernels::{
+        by_index,
+        reduce::{Fold, loop_steps, mean},
+    },
 };
 
 /// Invocations of a workgroup that share rows.
@@ -75,9 +78,13 @@ pub(crate) fn dispatches(
         d.params.size(format!("o{k}"), operand.layout.offset());
         let base = by_row.offset(&format!("t{k}"), &across.strides[k], &mut d.params);
         bases.bind(format_args!("base{k}"), format_args!("params.o{k}{base}"));
+        if program.is_indexed(k as u16) {
+            bases.bind(format_args!("b{k}"), format_args!("base{k}"));
+        }
         steps.push(in_row.offset(&format!("t{k}"), &along.strides[k], &mut d.params));
         d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
     }
+    by_index::load_functions(&kernel.operands, program, &mut d);
     for o in 0..program.outputs.len() {
         let dtype = program.output_dtype(o);
         let elements = Elements::of(dtype).in_fours(in_fours && is_packed(dtype));
@@ -269,11 +276,14 @@ impl Writer<'_> {
         c.bind("i", if self.later { "params.first + at + j" } else { "at + j" });
         let mut loaded = Vec::new();
         for n in (0..needed.len()).filter(|&n| needed[n]) {
-            if let Instr::Load(k) = self.program.instrs[n]
+            if let Some(k) = self.program.instrs[n].input()
                 && !loaded.contains(&k)
             {
                 let step = &self.steps[k as usize];
-                c.bind(format_args!("x{k}"), format_args!("load_in{k}(base{k}{step})"));
+                match self.program.is_indexed(k) {
+                    true => c.bind(format_args!("b{k}"), format_args!("base{k}{step}")),
+                    false => c.bind(format_args!("x{k}"), format_args!("load_in{k}(base{k}{step})")),
+                }
                 loaded.push(k);
             }
             formulas::statement(self.program, n, self.capabilities, c)?;

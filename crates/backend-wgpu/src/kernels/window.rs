@@ -65,7 +65,8 @@ fn merged(kernel: &Kernel) -> Option<Kernel> {
     let space = Shape::from(&merged.shape[..]);
     let over = layouts.iter().zip(&merged.strides);
     let layouts = over.map(|(layout, s)| Layout::new(space.clone(), s, layout.offset())).collect::<Vec<_>>();
-    Some(Kernel::map(space, layouts, program.clone()))
+    let indexed = kernel.operands.iter().map(|operand| operand.indexed);
+    Some(Kernel::map(space, layouts, program.clone()).with_indexed(indexed))
 }
 
 struct Whole<'a> {
@@ -255,8 +256,8 @@ impl Whole<'_> {
     }
 
     /// Where the window over an operand starts, in elements; none if it does not fit one.
-    fn window(&self, Operand { dtype, layout }: &Operand) -> Option<usize> {
-        window(layout, *dtype, self.capabilities)
+    fn window(&self, operand: &Operand) -> Option<usize> {
+        window(&operand.reach(), operand.dtype, self.capabilities)
     }
 
     /// Copies of operand `k` through `from` to the output through `to`.
@@ -302,6 +303,13 @@ impl Whole<'_> {
             let own = |axis| {
                 inner.axes.contains(&axis) && inner.operands.as_ref().is_some_and(|of| of.contains(&k))
             };
+            // Along the axis at whose positions a program reads there is nothing to cut.
+            if operand.indexed.is_some_and(|axis| {
+                axis.size.saturating_sub(1).saturating_mul(axis.stride.unsigned_abs())
+                    >= self.room(operand.dtype)
+            }) {
+                return Err(self.refused(kernel));
+            }
             let axis = widest(&operand.layout, |_| true);
             if let Some(axis) = axis.filter(|&axis| !own(axis) && self.cuts(kernel, axis)) {
                 return Ok(Next::Cut(axis));
@@ -314,7 +322,9 @@ impl Whole<'_> {
             return self.in_parts(kernel).map(Next::Parts).ok_or_else(|| self.refused(kernel));
         }
         // What is left to be copied together must be small enough for that.
-        let apart = |operand: &Operand| operand.layout.numel() > self.room(operand.dtype);
+        let apart = |operand: &Operand| {
+            operand.indexed.is_some() || operand.layout.numel() > self.room(operand.dtype)
+        };
         match self.wide(kernel).find(|(_, operand)| apart(operand)) {
             None => Ok(Next::Whole),
             Some((_, operand)) => {
@@ -616,7 +626,10 @@ impl Whole<'_> {
         let output = &kernel.outputs[0];
         let (rounds, most) = (Inner::of(kernel).rounds, self.capabilities.rounds);
         let (dtype, elements) = match self.wide(kernel).next() {
-            Some((_, operand)) => (operand.dtype, operand.layout.span().1 - operand.layout.span().0),
+            Some((_, operand)) => {
+                let (low, high) = operand.reach().span();
+                (operand.dtype, high - low)
+            }
             None if rounds > most => {
                 let hint = format!(
                     "an invocation of this kernel would go round its loop {rounds} times, where one of a software adapter may go \

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::common::{INDEX_DTYPES, devices, numbers, run, scatter, ticket};
+use crate::common::{INDEX_DTYPES, devices, numbers, run, scatter, tickets};
 use tensor_core::{
     DType, Device, ErrorKind, Kernel, Launch, Layout, ScatterOp, Storage, Ticket,
     kernel::{Compiled, Operand},
@@ -119,19 +119,20 @@ fn gathered(device: &Device, index: &[i32], read: bool) -> (Storage, Arc<Ticket>
         backend.upload(DType::I32, &bytes).unwrap(),
     ];
     let output = backend.allocate(DType::F32, index.len()).unwrap();
-    let ticket = ticket(&kernel).unwrap();
+    let tickets = tickets(&kernel);
     let launch = Launch {
         kernel: &kernel,
         compiled: &Compiled::default(),
         scalars: &[],
         inputs: &inputs,
         outputs: std::slice::from_ref(&output),
-        ticket: Some(&ticket),
+        tickets: &tickets,
     };
     backend.run(&launch).unwrap();
     if read {
         backend.download(&output, 0, &mut vec![0; 4 * index.len()]).unwrap();
     }
+    let (_, ticket) = tickets.into_iter().next().unwrap();
     (output, ticket)
 }
 

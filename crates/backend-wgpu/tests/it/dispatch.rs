@@ -26,7 +26,7 @@ fn run(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[(DType, V
         scalars,
         inputs: &inputs,
         outputs: std::slice::from_ref(&output),
-        ticket: None,
+        tickets: &[],
     };
     backend.run(&launch).unwrap();
     let mut found = Vec::new();

@@ -14,6 +14,7 @@ mod faults;
 mod floor_division;
 mod indexing;
 mod layouts;
+mod load_at;
 mod lost;
 mod maps;
 mod matmul;

@@ -586,7 +586,7 @@ fn an_output_may_be_an_inputs_own_buffer() {
                         scalars: &[],
                         inputs: &[r.clone(), b.clone(), r.clone()],
                         outputs: &outputs,
-                        ticket: None,
+                        tickets: &[],
                     })
                     .unwrap();
                 for (i, found) in read(device, &outputs[0]).unwrap().into_iter().enumerate() {

@@ -98,7 +98,7 @@ fn ten_thousand_launches_hold_memory_flat() {
                 scalars: &[Scalar::Float(1.0)],
                 inputs: &[x],
                 outputs: std::slice::from_ref(&out),
-                ticket: None,
+                tickets: &[],
             })
             .unwrap();
         x = out;
@@ -146,7 +146,7 @@ fn an_upload_does_not_overtake_recorded_commands() {
                 scalars: &[Scalar::Float(0.5)],
                 inputs: std::slice::from_ref(&one),
                 outputs: std::slice::from_ref(&out),
-                ticket: None,
+                tickets: &[],
             })
             .unwrap();
         drop(one);

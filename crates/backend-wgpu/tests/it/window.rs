@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tensor_core::{
     ArgReduceOp, BinaryOp, CumulativeOp, DType, Device, ErrorKind, Kernel, Launch, Layout, RandomKind,
     ReduceOp, Scalar, ScatterOp, Shape,
-    kernel::{Compiled, Instr, Operand, Program},
+    kernel::{Compiled, IndexedAxis, Instr, Operand, Program},
 };
 
 /// Elements of four bytes in one binding, and of smaller ones in the tests of these.
@@ -123,7 +123,7 @@ fn an_output_in_an_inputs_buffer() {
                 scalars: &[],
                 inputs: &[x.clone(), one.clone()],
                 outputs: std::slice::from_ref(&x),
-                ticket: None,
+                tickets: &[],
             };
             backend.run(&launch).unwrap();
         }
@@ -562,7 +562,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &scalars,
         inputs: &[],
         outputs: std::slice::from_ref(&out),
-        ticket: None,
+        tickets: &[],
     };
     backend.run(&launch).unwrap();
     let sum = Kernel::reduce(
@@ -579,7 +579,7 @@ fn a_tensor_over_the_adapters_own_binding() {
         scalars: &[],
         inputs: std::slice::from_ref(&out),
         outputs: std::slice::from_ref(&most),
-        ticket: None,
+        tickets: &[],
     };
     backend.run(&launch).unwrap();
     assert_eq!(read(device, &most).unwrap(), [n as f64]);
@@ -587,5 +587,76 @@ fn a_tensor_over_the_adapters_own_binding() {
         let mut bytes = [0; 4];
         backend.download(&out, at, &mut bytes).unwrap();
         assert_eq!(i32::from_ne_bytes(bytes), at as i32 + 1);
+    }
+}
+
+/// Programs read at indices: indices and results are larger than a binding, and the table fits one, wherever
+/// it lies in a larger buffer.
+#[test]
+fn programs_that_read_at_indices() {
+    let program = |op| Program {
+        instrs: vec![
+            Instr::Load(0),
+            Instr::LoadAt { input: 1, index: 0 },
+            Instr::Load(2),
+            Instr::Binary(op, 1, 2),
+        ],
+        dtypes: vec![DType::I32, DType::F32, DType::F32, DType::F32],
+        inputs: vec![DType::I32, DType::F32, DType::F32],
+        scalars: vec![],
+        outputs: vec![3],
+    };
+    for (rows, columns) in [(100, 100), (3, 5001), (5000, 3)] {
+        let n = rows * columns;
+        let whole = Layout::contiguous([rows, columns]);
+        let tables = [
+            (
+                "rows",
+                Layout::new([rows, columns], &[0, 1], 9000),
+                Layout::new([rows, columns], &[1, 0], 0),
+                columns,
+            ),
+            ("elements", Layout::new([rows, columns], &[0, 0], 9001), whole.clone(), 1),
+            ("columns", Layout::new([rows, columns], &[7, 0], 1), whole.clone(), 1),
+        ];
+        for (what, table, index, stride) in tables {
+            let size = (4000 / stride).clamp(1, 7);
+            let axis = IndexedAxis { axis: 0, size, stride: stride as isize };
+            let layouts = || vec![index.clone(), table.clone(), whole.clone()];
+            let map = map(&[rows, columns], layouts(), program(BinaryOp::Add));
+            let sum = Kernel::reduce(
+                ReduceOp::Sum,
+                [rows, columns].into(),
+                &[1],
+                layouts(),
+                program(BinaryOp::Mul),
+            );
+            for kernel in [map, sum] {
+                let kernel = kernel.with_indexed([None, Some(axis), None]);
+                let reach = kernel.operands[1].reach().span().1;
+                let indices: Vec<f64> =
+                    numbers(n, 5).iter().map(|x| ((x + 2.0) * 0.2499 * size as f64).floor()).collect();
+                let inputs =
+                    [(DType::I32, indices), (DType::F32, numbers(reach, 6)), (DType::F32, numbers(n, 7))];
+                agree(
+                    &format!("{what} by {:?} of {rows} x {columns}", kernel.name()),
+                    &kernel,
+                    &[],
+                    &inputs,
+                    1e-4,
+                );
+            }
+        }
+    }
+    // A table that no binding shows is left to a gather, which the scheduler asks for.
+    for (name, device) in devices() {
+        assert!(device.info().limits.max_indexed_bytes <= 4 * BINDING as u64);
+        let axis = IndexedAxis { axis: 0, size: BINDING + 1, stride: 1 };
+        let layouts = vec![Layout::contiguous([3]), Layout::new([3], &[0], 0), Layout::contiguous([3])];
+        let kernel = map(&[3], layouts, program(BinaryOp::Add)).with_indexed([None, Some(axis), None]);
+        let inputs =
+            [(DType::I32, vec![0.0; 3]), (DType::F32, vec![0.0; BINDING + 1]), (DType::F32, vec![0.0; 3])];
+        let error = crate::common::run(device, &kernel, &[], &inputs).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{name}: {error}");
     }
 }

@@ -1,6 +1,6 @@
 //! The negative log-likelihood of class labels, on which cross-entropy stands.
 
-use tensor_core::{DType, Error, ErrorKind, Result, Shape, Tensor, autocast};
+use tensor_core::{DType, Error, ErrorKind, Result, Scalar, Shape, Tensor, autocast};
 
 use super::Reduction;
 
@@ -254,12 +254,7 @@ pub(super) fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dt
 
 /// Whether an integer dtype has this value: −100 as a u8 would be 156, a label like any other.
 fn holds(dtype: DType, label: i64) -> bool {
-    match dtype {
-        DType::U8 => u8::try_from(label).is_ok(),
-        DType::U32 => u32::try_from(label).is_ok(),
-        DType::I32 => i32::try_from(label).is_ok(),
-        _ => true,
-    }
+    Scalar::Int(label).cast(dtype) == Scalar::Int(label)
 }
 
 #[cfg(test)]

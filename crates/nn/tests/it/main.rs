@@ -3,6 +3,7 @@
 
 mod common;
 mod derive;
+mod gathers;
 mod layers;
 mod losses;
 mod modules;

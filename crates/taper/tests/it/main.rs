@@ -48,6 +48,7 @@ mod pointwise;
 mod probability;
 mod pytorch;
 mod range;
+mod read_at_indices;
 mod recurrent;
 mod reduce;
 mod registered;

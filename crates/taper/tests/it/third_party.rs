@@ -40,9 +40,9 @@ impl Backend for Counting {
     }
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         *self.counts.lock().unwrap().entry(launch.kernel.name()).or_default() += 1;
-        self.unproven.fetch_add(usize::from(launch.ticket.is_some()), Ordering::Relaxed);
+        self.unproven.fetch_add(launch.tickets.len(), Ordering::Relaxed);
         let result = self.inner.run(launch);
-        let (Some(late), Some(ticket)) = (&self.late, launch.ticket) else { return result };
+        let (Some(late), Some((_, ticket))) = (&self.late, launch.tickets.first()) else { return result };
         let bad = match result.as_ref().map_err(Error::kind) {
             Ok(()) => None,
             Err(ErrorKind::IndexOutOfRange { index, .. }) => Some(*index),

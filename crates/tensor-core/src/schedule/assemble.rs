@@ -68,6 +68,8 @@ pub(crate) struct Step {
     pub(crate) last_uses: SmallVec<[u32; 4]>,
     /// Slots written here that no later kernel reads.
     pub(crate) unread: SmallVec<[u32; 2]>,
+    /// For each operand that a program reads at indices, the gather that asked for it.
+    pub(crate) gathers: SmallVec<[(u16, u32); 1]>,
     /// The node that a failure is blamed on.
     pub(crate) origin: u32,
     /// Whether there is nothing to compute.
@@ -185,6 +187,7 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
             made,
             last_uses,
             unread,
+            gathers: draft.gathers,
             origin: draft.origin,
         });
     }
@@ -201,6 +204,10 @@ fn reusable_input(
     dtype: DType,
     ends: &impl Fn(u32) -> bool,
 ) -> Option<usize> {
+    // A bad index may show while the kernel runs: then what it was to overwrite must still be there.
+    if map.operands.iter().any(|operand| operand.indexed.is_some()) {
+        return None;
+    }
     let plain = |layout: &Layout| layout.is_plain() && *layout.shape() == map.space;
     (0..sources.len()).find(|&k| {
         let source = sources[k];

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::{
     BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
     facts::{Bounds, Facts},
-    kernel::{Body, IndexOperand, Instr, Operand, Program, Reg},
+    kernel::{Body, IndexedOperand, Instr, Operand, Program, Reg},
 };
 
 /// A range of integers; the ends may be past those of i64 on the way.
@@ -30,6 +30,12 @@ impl Range {
 
     fn joined(self, other: Range) -> Range {
         Range::new(self.low.min(other.low), self.high.max(other.high))
+    }
+
+    /// The bounds of elements of a dtype, which are within i64.
+    fn bounds(self) -> Bounds {
+        let Range { low, high, attained, above } = self;
+        Bounds { low: low as i64, high: high as i64, attained, above: above.map(|n| n as i64) }
     }
 
     /// This range as elements of `dtype`: all of them where the numbers would wrap.
@@ -65,37 +71,60 @@ fn covers(layout: &Layout, numel: usize) -> bool {
     dense == Some(numel) && layout.span() == (0, numel)
 }
 
-/// Looks at the indices of a launch: whether they are known to be in range.
+/// Facts about the inputs of a launch.
+#[derive(Clone, Copy)]
+pub(super) struct Given<'a> {
+    pub(super) facts: &'a [Facts],
+    /// How many elements the buffers have.
+    pub(super) numels: &'a [usize],
+    pub(super) scalars: &'a [Scalar],
+}
+
+/// Looks at the indices into one operand of a launch: whether they are known to be in range.
 ///
 /// # Errors
 /// An index that is known not to be, for `error` to tell.
 pub(super) fn are_in_range(
     kernel: &Kernel,
-    index_facts: &Facts,
-    index_numel: usize,
-    error: impl FnOnce(i64) -> Error,
+    indexed: IndexedOperand,
+    given: Given<'_>,
+    error: impl Fn(i64) -> Error,
 ) -> Result<bool> {
-    let Some(IndexOperand { layout, dtype, size, .. }) = kernel.index_operand() else { return Ok(true) };
-    let Some(bounds) = of_buffer(index_facts, dtype) else { return Ok(false) };
-    if layout.numel() == 0 || bounds.are_within(size) {
+    let check = |range: Option<Range>| match range.map(Range::bounds) {
+        Some(bounds) if bounds.are_within(indexed.size) => Ok(true),
+        Some(bounds) if bounds.low == bounds.high || bounds.attained => {
+            Err(error(if bounds.low < 0 { bounds.low } else { bounds.high }))
+        }
+        Some(_) | None => Ok(false),
+    };
+    if let Some(program) = kernel.body.program() {
+        if kernel.space.numel() == 0 {
+            return Ok(true);
+        }
+        let ranges = of_registers(program, &kernel.operands, given, kernel.space.numel());
+        let mut certain = true;
+        for instr in &program.instrs {
+            if let Instr::LoadAt { input, index } = *instr
+                && usize::from(input) == indexed.operand
+            {
+                certain &= check(ranges[usize::from(index)])?;
+            }
+        }
+        return Ok(certain);
+    }
+    let Some(index) = kernel.operands.get(1) else { return Ok(true) };
+    if index.layout.numel() == 0 {
         return Ok(true);
     }
     // A view may leave out the elements that are bad.
-    if bounds.low == bounds.high || bounds.attained && covers(layout, index_numel) {
-        return Err(error(if bounds.low < 0 { bounds.low } else { bounds.high }));
-    }
-    Ok(false)
+    let attained = |bounds: Bounds| bounds.attained && covers(&index.layout, given.numels[1]);
+    let range = of_buffer(&given.facts[1], index.dtype);
+    check(range.map(|bounds| Range { attained: attained(bounds), ..Range::from(bounds) }))
 }
 
 /// The bounds of output `o` of a launch, where they say more than its dtype does.
-pub(super) fn of_output(
-    kernel: &Kernel,
-    o: usize,
-    dtype: DType,
-    inputs: &[Facts],
-    numels: impl Fn(usize) -> usize,
-    scalars: &[Scalar],
-) -> Option<Bounds> {
+pub(super) fn of_output(kernel: &Kernel, o: usize, dtype: DType, given: Given<'_>) -> Option<Bounds> {
+    let Given { facts: inputs, numels, scalars } = given;
     if !dtype.is_int() {
         return None;
     }
@@ -104,14 +133,17 @@ pub(super) fn of_output(
     let positions = kernel.space.numel();
     let range = match &kernel.body {
         Body::Map(program) | Body::Rows { program, .. } => {
-            of_program(program, &kernel.operands, inputs, numels, scalars, positions, o)
+            let register = *program.outputs.get(o)?;
+            of_registers(program, &kernel.operands, given, positions)[usize::from(register)]
         }
         Body::Contract(Some(program)) => {
             // Of the sums nothing is known.
             let inputs: SmallVec<[Facts; 4]> =
                 std::iter::once(Facts::default()).chain(inputs.iter().skip(2).cloned()).collect();
             let operands = kernel.operands.get(1..).unwrap_or_default();
-            of_program(program, operands, &inputs, |k| numels(k + 1), scalars, positions, o)
+            let given = Given { facts: &inputs, numels: numels.get(1..).unwrap_or_default(), scalars };
+            let register = *program.outputs.get(o)?;
+            of_registers(program, operands, given, positions)[usize::from(register)]
         }
         Body::ArgReduce { axis, .. } | Body::ArgSort { axis, .. } => below(kernel.space[*axis]),
         Body::Cumulative { op, axis, .. } if op.is_arg() => below(kernel.space[*axis]),
@@ -132,9 +164,7 @@ pub(super) fn of_output(
         | Body::Custom(_) => None,
     }?
     .within(dtype)?;
-    // Within the dtype's, and so within i64.
-    let Range { low, high, attained, above } = range;
-    let bounds = Bounds { low: low as i64, high: high as i64, attained, above: above.map(|n| n as i64) };
+    let bounds = range.bounds();
     let all = Bounds::of(dtype)?;
     (bounds.attained || bounds.low > all.low || bounds.high < all.high).then_some(bounds)
 }
@@ -149,26 +179,26 @@ fn of_scalar(scalar: Scalar) -> Option<Range> {
     }
 }
 
-/// The range of a program's output; none of one that is no integer.
-fn of_program(
+/// The ranges of a program's registers; none of one that is no integer.
+fn of_registers(
     program: &Program,
     operands: &[Operand],
-    inputs: &[Facts],
-    numels: impl Fn(usize) -> usize,
-    scalars: &[Scalar],
+    Given { facts: inputs, numels, scalars }: Given<'_>,
     positions: usize,
-    o: usize,
-) -> Option<Range> {
+) -> SmallVec<[Option<Range>; 16]> {
     let mut ranges: SmallVec<[Option<Range>; 16]> = SmallVec::with_capacity(program.instrs.len());
     for (instr, &dtype) in program.instrs.iter().zip(&program.dtypes) {
         let range = match *instr {
             Instr::Load(k) => {
                 let k = usize::from(k);
-                let whole = |bounds: Bounds| bounds.attained && covers(&operands[k].layout, numels(k));
+                let whole = |bounds: Bounds| bounds.attained && covers(&operands[k].layout, numels[k]);
                 // The least element may not be in a view: then `above` only says less.
                 of_buffer(&inputs[k], dtype)
                     .map(|bounds| Range { attained: whole(bounds), ..Range::from(bounds) })
             }
+            // Elements of the input, if the indices are good.
+            Instr::LoadAt { input, .. } => of_buffer(&inputs[usize::from(input)], dtype)
+                .map(|bounds| Range { attained: false, ..Range::from(bounds) }),
             Instr::Scalar(slot) => scalars.get(usize::from(slot)).and_then(|&scalar| of_scalar(scalar)),
             Instr::Arange { start, step } => {
                 let of = |slot: u16| scalars.get(usize::from(slot)).and_then(|&scalar| of_scalar(scalar));
@@ -196,7 +226,7 @@ fn of_program(
         let all = Bounds::of(dtype).map(Range::from);
         ranges.push(range.and_then(|range| range.within(dtype)).or(all));
     }
-    ranges[usize::from(*program.outputs.get(o)?)]
+    ranges
 }
 
 /// The range of `b` where condition `c` does not hold: narrower, if the condition compares it with one number.

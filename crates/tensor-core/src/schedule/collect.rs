@@ -2,6 +2,7 @@
 
 use std::{
     cell::RefCell,
+    panic::Location,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering, fence},
@@ -293,6 +294,8 @@ impl Collector {
     fn write_key(&mut self) {
         let key = &mut self.key;
         key.clear();
+        // Where gathers come from, in the order of their first: loads at indices of one line share an input.
+        let mut lines: SmallVec<[&'static Location<'static>; 4]> = SmallVec::new();
         for item in &self.items {
             let node = &item.node;
             let view = item.value.as_ref().and_then(|value| value.view.as_deref());
@@ -309,6 +312,13 @@ impl Collector {
             key.extend(pairs.map(|p| u64::from(p[0]) | p.get(1).map_or(0, |&i| u64::from(i) << 32)));
             if let Some(layout) = view {
                 write_layout(key, layout);
+            }
+            if let (Op::Gather { refusal, .. }, None) = (&node.op, &item.value) {
+                let line = lines.iter().position(|&line| line == node.location).unwrap_or_else(|| {
+                    lines.push(node.location);
+                    lines.len() - 1
+                });
+                key.push((line as u64) << 1 | u64::from(refusal.is_some()));
             }
         }
     }

@@ -18,6 +18,8 @@ pub(super) struct Draft {
     pub(super) kernel: Box<Kernel>,
     pub(super) sources: SmallVec<[u32; 4]>,
     pub(super) scalars: SmallVec<[ScalarRef; 4]>,
+    /// For each source that the program reads at indices, the gather that asked for it.
+    pub(super) gathers: SmallVec<[(u16, u32); 1]>,
     /// The items whose values the outputs are.
     pub(super) results: SmallVec<[u32; 2]>,
     pub(super) origin: u32,
@@ -85,7 +87,8 @@ pub(super) fn write_kernels(
                 drafts.push(with_epilogue(product, builder.finish(outputs), results, keeps));
                 continue;
             }
-            let Fused { program, sources, layouts: inputs, scalars } = builder.finish(outputs);
+            let Fused { program, sources, layouts: inputs, indexed, scalars, gathers } =
+                builder.finish(outputs);
             let shape = group.shape.clone();
             let per_row = |&i: &u32| analysis.is_per_row_in(i, &shape);
             let kernel = match group.row_axes {
@@ -96,9 +99,10 @@ pub(super) fn write_kernels(
                 None => Kernel::map(shape, inputs, program),
             };
             drafts.push(Draft {
-                kernel: Box::new(kernel),
+                kernel: Box::new(kernel.with_indexed(indexed)),
                 sources,
                 scalars,
+                gathers,
                 origin: results.first().copied().unwrap_or(group.roots[0]),
                 results,
             });
@@ -110,12 +114,12 @@ pub(super) fn write_kernels(
 /// A contraction with a map as its epilogue; `keeps` says whether the sums themselves are stored too.
 fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, keeps: bool) -> Draft {
     let Draft { kernel, mut sources, mut scalars, origin, .. } = product;
-    let Fused { mut program, sources: read, layouts, scalars: more } = map;
+    let Fused { mut program, sources: read, layouts, scalars: more, .. } = map;
     // The sums are input 0 of the program. All that reads them does so by one layout.
     let own = read.iter().position(|&source| source == origin).unwrap_or(0);
     let place = |k: usize| if k == own { 0 } else { k + usize::from(k < own) };
     for instr in &mut program.instrs {
-        if let Instr::Load(k) = instr {
+        if let Instr::Load(k) | Instr::LoadAt { input: k, .. } = instr {
             *k = place(*k as usize) as u16;
         }
     }
@@ -142,7 +146,7 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     sources.extend(others);
     scalars.extend(more);
     let kernel = Box::new(kernel.without_epilogue().with_epilogue(program, layouts));
-    Draft { kernel, sources, scalars, results, origin }
+    Draft { kernel, sources, scalars, gathers: SmallVec::new(), results, origin }
 }
 
 /// Drops those kernels of a tuple whose results nobody needs.
@@ -192,6 +196,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
     let dtype = item.node.dtype;
     let mut sources: SmallVec<[u32; 4]> = SmallVec::new();
     let mut scalars: SmallVec<[ScalarRef; 4]> = SmallVec::new();
+    let mut gathers: SmallVec<[(u16, u32); 1]> = SmallVec::new();
     let mut read = |k: usize| {
         let (source, layout) = analysis.place(item.inputs[k]);
         sources.push(source);
@@ -205,7 +210,8 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             let fused = builder.finish(vec![reg]);
             sources = fused.sources;
             scalars = fused.scalars;
-            Kernel::reduce(*op, shape, axes, fused.layouts, fused.program)
+            gathers = fused.gathers;
+            Kernel::reduce(*op, shape, axes, fused.layouts, fused.program).with_indexed(fused.indexed)
         }
         Op::ArgReduce { op, axis, .. } => Kernel::arg_reduce(*op, *axis, read(0)),
         Op::Cumulative { op, axis, reverse } => Kernel::cumulative(*op, *axis, *reverse, read(0)),
@@ -225,7 +231,14 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
                 .map(|&r| (analysis.shape(r).clone(), analysis.items[r as usize].node.dtype))
                 .collect();
             let kernel = Box::new(Kernel::custom(custom.clone(), operands, &specs));
-            return Ok(SmallVec::from_iter([Draft { kernel, sources, scalars, results, origin: i }]));
+            return Ok(SmallVec::from_iter([Draft {
+                kernel,
+                sources,
+                scalars,
+                gathers,
+                results,
+                origin: i,
+            }]));
         }
         Op::Gather { axis, .. } => Kernel::gather(*axis, read(0), read(1)),
         Op::Scatter { op, axis } => Kernel::scatter(*op, *axis, read(0), read(1), read(2)),
@@ -269,8 +282,14 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             return Err(Error::invalid(item.node.op.name(), "it has no kernel of its own"));
         }
     };
-    let draft =
-        Draft { kernel: Box::new(kernel), sources, scalars, results: SmallVec::from_elem(i, 1), origin: i };
+    let draft = Draft {
+        kernel: Box::new(kernel),
+        sources,
+        scalars,
+        gathers,
+        results: SmallVec::from_elem(i, 1),
+        origin: i,
+    };
     Ok(SmallVec::from_iter([draft]))
 }
 
@@ -304,13 +323,14 @@ fn sort(analysis: &Analysis<'_>, i: u32, axis: usize, descending: bool) -> Small
     let (values, indices) = (i + 1, i + 2);
     let read = analysis.items[i as usize].inputs[0];
     let (source, layout) = analysis.place(read);
-    let input = Operand { dtype: analysis.items[read as usize].node.dtype, layout };
-    let index = Operand { dtype: DType::I32, layout: Layout::contiguous(analysis.shape(indices).clone()) };
+    let input = Operand::new(analysis.items[read as usize].node.dtype, layout);
+    let index = Operand::new(DType::I32, Layout::contiguous(analysis.shape(indices).clone()));
     let order = Kernel::arg_sort(axis, descending, index.layout.shape()[axis], input.clone());
     let draft = |kernel, sources: &[u32], result| Draft {
         kernel: Box::new(kernel),
         sources: SmallVec::from_slice(sources),
         scalars: SmallVec::new(),
+        gathers: SmallVec::new(),
         results: SmallVec::from_elem(result, 1),
         origin: i,
     };

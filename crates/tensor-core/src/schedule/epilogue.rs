@@ -62,24 +62,24 @@ impl Readers {
             Readers { last: vec![NONE; n], of_products: vec![SmallVec::new(); n], kept: vec![false; n] };
         for (g, group) in groups.iter().enumerate() {
             let mut read = |j: u32| {
-                let Some((source, _)) = &analysis.places[j as usize] else { return };
-                let source = *source as usize;
-                if analysis.kernel[source] == g as u32 {
-                    return;
-                }
-                readers.last[source] = g as u32;
-                let known = &mut readers.of_products[source];
-                if subscripts(analysis, source as u32).is_some() && known.last() != Some(&(g as u32)) {
-                    known.push(g as u32);
+                for source in analysis.sources(j).into_iter().map(|source| source as usize) {
+                    if analysis.kernel[source] == g as u32 {
+                        continue;
+                    }
+                    readers.last[source] = g as u32;
+                    let known = &mut readers.of_products[source];
+                    if subscripts(analysis, source as u32).is_some() && known.last() != Some(&(g as u32)) {
+                        known.push(g as u32);
+                    }
                 }
             };
             match &group.parts {
                 Some(parts) => parts.loads.iter().copied().for_each(read),
                 None => {
                     for &j in &analysis.items[group.roots[0] as usize].inputs {
-                        match analysis.places[j as usize] {
-                            Some(_) => read(j),
-                            None => parts[j as usize].loads.iter().copied().for_each(&mut read),
+                        match analysis.sources(j).is_empty() {
+                            false => read(j),
+                            true => parts[j as usize].loads.iter().copied().for_each(&mut read),
                         }
                     }
                 }
@@ -147,7 +147,9 @@ impl<'a> Map<'a> {
     fn of(analysis: &'a Analysis<'a>, groups: &'a [Group], g: usize, limits: &'a Limits) -> Option<Map<'a>> {
         let group = &groups[g];
         let parts = group.parts.as_ref().filter(|_| group.row_axes.is_none())?;
-        let fits = parts.size(analysis) <= limits.max_epilogue && !parts.is_positional(analysis);
+        let fits = parts.size(analysis) <= limits.max_epilogue
+            && !parts.is_positional(analysis)
+            && !parts.has_gathers(analysis);
         fits.then_some(Map { analysis, group, parts, g: g as u32, limits })
     }
 

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::{
     Progress,
     assemble::{Output, Plan, Step, Store, Target},
-    bounds,
+    bounds::{self, Given},
     collect::Item,
     program::{Part, ScalarRef},
 };
@@ -70,26 +70,45 @@ fn refusal(node: &Node) -> Option<Refusal> {
     if let Op::Gather { refusal, .. } = &node.op { refusal.copied() } else { None }
 }
 
-/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs.
-pub(super) fn launch(
+/// The tickets of a launch. `gather` gives the node that asked for what is read at indices of an operand.
+fn tickets<'a>(
+    step: &Step,
+    given: Given<'_>,
+    node: &'a Node,
+    gather: impl Fn(usize) -> &'a Node,
+) -> Result<SmallVec<[(usize, Arc<Ticket>); 1]>> {
+    let kernel = &step.shared.kernel;
+    let mut tickets = SmallVec::new();
+    if step.empty {
+        return Ok(tickets);
+    }
+    for indexed in kernel.indexed_operands() {
+        let node = gather(indexed.operand);
+        let ticket = Ticket::of_indices(kernel, indexed, node.op.name(), node.location);
+        let ticket = ticket.refusing(refusal(node));
+        if !bounds::are_in_range(kernel, indexed, given, |index| ticket.error(index))? {
+            tickets.push((indexed.operand, Arc::new(ticket)));
+        }
+    }
+    let custom = Ticket::of_custom(kernel, node.op.name(), node.location);
+    tickets.extend(custom.map(|ticket| (0, Arc::new(ticket))));
+    Ok(tickets)
+}
+
+/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs;
+/// `gather` is as in [`tickets`].
+pub(super) fn launch<'a>(
     step: &Step,
     inputs: &[Storage],
     facts: &[Facts],
     scalars: &[Scalar],
-    node: &Node,
+    (node, gather): (&'a Node, impl Fn(usize) -> &'a Node),
     backend: &dyn Backend,
 ) -> Result<SmallVec<[Content; 2]>> {
     let kernel = &step.shared.kernel;
-    let ticket = Ticket::new(kernel, node.op.name(), node.location);
-    let ticket = match ticket.map(|ticket| ticket.refusing(refusal(node))) {
-        Some(ticket) if !step.empty => {
-            let bad = |index| ticket.error(index);
-            let certain = kernel.index_operand().is_some()
-                && bounds::are_in_range(kernel, &facts[1], inputs[1].numel(), bad)?;
-            (!certain).then(|| Arc::new(ticket))
-        }
-        _ => None,
-    };
+    let numels: SmallVec<[usize; 4]> = inputs.iter().map(|input| input.numel()).collect();
+    let given = Given { facts, numels: &numels, scalars };
+    let own = tickets(step, given, node, gather)?;
     let mut outputs: SmallVec<[Storage; 2]> = SmallVec::with_capacity(step.outputs.len());
     for output in &step.outputs {
         outputs.push(match *output {
@@ -98,16 +117,16 @@ pub(super) fn launch(
         });
     }
     if !step.empty {
-        let (compiled, ticket) = (&step.shared.compiled, ticket.as_ref());
-        let launch = Launch { kernel, compiled, scalars, inputs, outputs: &outputs, ticket };
+        let compiled = &step.shared.compiled;
+        let launch = Launch { kernel, compiled, scalars, inputs, outputs: &outputs, tickets: &own };
         if cfg!(debug_assertions) {
             launch.check()?;
         }
         watch::run(&launch, node, backend)?;
     }
-    let known = ticket.is_some() || facts.iter().any(|facts| !facts.is_nothing());
-    let tickets = if known { Tickets::of_launch(facts, ticket) } else { Tickets::default() };
-    let numel = |k: usize| inputs[k].numel();
+    let known = !own.is_empty() || facts.iter().any(|facts| !facts.is_nothing());
+    let all = || own.iter().map(|(_, ticket)| Arc::clone(ticket));
+    let tickets = if known { Tickets::of_launch(facts, all()) } else { Tickets::default() };
     let mut made: SmallVec<[Content; 2]> = SmallVec::with_capacity(outputs.len());
     for (o, storage) in outputs.into_iter().enumerate() {
         if tickets.is_empty() && !storage.dtype().is_int() {
@@ -115,14 +134,18 @@ pub(super) fn launch(
             made.push((storage, Facts::default()));
             continue;
         }
-        let bounds = bounds::of_output(kernel, o, storage.dtype(), facts, numel, scalars);
+        let bounds = bounds::of_output(kernel, o, storage.dtype(), given);
         // Of several results that are computed together, each answers for what it depends on.
         let tickets = match &kernel.body {
             Body::Map(_) | Body::Rows { .. } | Body::Contract(Some(_))
                 if !tickets.is_empty() && kernel.outputs.len() > 1 =>
             {
                 let read = kernel.operands_of(o);
-                Tickets::of_launch(facts.iter().zip(read).filter(|(_, read)| *read).map(|(f, _)| f), None)
+                let own = own.iter().filter(|(operand, _)| read[*operand]);
+                Tickets::of_launch(
+                    facts.iter().zip(&read).filter(|(_, read)| **read).map(|(f, _)| f),
+                    own.map(|(_, ticket)| Arc::clone(ticket)),
+                )
             }
             _ => tickets.clone(),
         };
@@ -144,7 +167,11 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn
     let scalars: SmallVec<[Scalar; 4]> =
         step.scalars.iter().map(|s| scalar(s, &items[s.item as usize].node.op)).collect();
     let node = &items[step.origin as usize].node;
-    let outputs = launch(step, &inputs, &facts, &scalars, node, backend)?;
+    let gather = |operand: usize| {
+        let found = step.gathers.iter().find(|(of, _)| usize::from(*of) == operand);
+        found.map_or(&**node, |&(_, item)| &*items[item as usize].node)
+    };
+    let outputs = launch(step, &inputs, &facts, &scalars, (node, gather), backend)?;
     drop(inputs);
     for &slot in &step.last_uses {
         slots[slot as usize] = None;

@@ -1,7 +1,9 @@
 //! From the waiting part of the graph to kernels that ran.
 //!
 //! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan` decides
-//! what fuses, `epilogue` which maps contractions take in, `draft` and `program` write the kernels, `kernels` keeps one of each, `assemble` gives them buffers), and runs it (`execute`). `pending` bounds what waits.
+//! what fuses, `epilogue` which maps contractions take in, `gather` which gathers are read where they are
+//! needed, `draft` and `program` write the kernels, `kernels` keeps one of each, `assemble` gives them
+//! buffers), and runs it (`execute`). `pending` bounds what waits.
 //! `transfer` brings what comes from other devices. `explain` tells what would run.
 
 mod assemble;
@@ -12,6 +14,7 @@ mod draft;
 mod epilogue;
 mod execute;
 pub(crate) mod explain;
+mod gather;
 mod kernels;
 pub(crate) mod pending;
 mod plan;

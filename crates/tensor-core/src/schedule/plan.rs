@@ -13,6 +13,7 @@ use super::{
     collect::Item,
     draft::write_kernels,
     epilogue,
+    gather::{self, GATHER_COST, Gathered},
     kernels::Kernels,
 };
 use crate::{
@@ -31,6 +32,8 @@ enum Class {
     Elementwise,
     /// Another view of its input.
     View,
+    /// A gather that its readers make for themselves, by loads at indices.
+    Gathered,
     /// A kernel of its own, or more.
     Opaque,
     /// A buffer of its own, that the kernel of a tuple makes.
@@ -63,6 +66,10 @@ pub(crate) struct Analysis<'a> {
     pub(super) kernel: Vec<u32>,
     /// Where the value of a ready, materialised or view item lies: an item with a buffer, and a layout over it.
     pub(super) places: Vec<Option<(u32, Layout)>>,
+    /// For each item, the gather that it is or is a view of, if that is read at indices by its readers.
+    gather_of: Vec<u32>,
+    /// How such an item is read.
+    pub(super) gathered: Vec<Option<Gathered>>,
 }
 
 impl Analysis<'_> {
@@ -93,6 +100,41 @@ impl Analysis<'_> {
 
     pub(super) fn is_reduction(&self, i: u32) -> bool {
         matches!(self.items[i as usize].node.op, Op::Reduce { .. }) && self.class[i as usize] == Class::Opaque
+    }
+
+    /// Whether two gathers of one shape may read their table as one input.
+    fn share_a_table(&self, a: u32, b: u32) -> bool {
+        let [of_a, of_b] = [a, b].map(|i| &self.items[i as usize]);
+        let axis = |item: &Item| match item.node.op {
+            Op::Gather { axis, .. } => Some(axis),
+            _ => None,
+        };
+        of_a.inputs[0] == of_b.inputs[0]
+            && of_a.node.shape == of_b.node.shape
+            && axis(of_a) == axis(of_b)
+            && self.are_of_one_line(a, b)
+    }
+
+    /// Whether errors of two gathers are the same: both of one line, and an index out of range no other
+    /// error.
+    pub(super) fn are_of_one_line(&self, a: u32, b: u32) -> bool {
+        let [a, b] = [a, b].map(|i| &self.items[i as usize].node);
+        let is_plain = |op: &Op| matches!(op, Op::Gather { refusal: None, .. });
+        std::ptr::eq(a, b) || a.location == b.location && is_plain(&a.op) && is_plain(&b.op)
+    }
+
+    /// Whether readers compute the item themselves.
+    fn inlines(&self, i: u32) -> bool {
+        self.class[i as usize] == Class::Elementwise && !self.materialised[i as usize]
+    }
+
+    /// The buffers that reading an item's value takes, where that is not inlined.
+    pub(super) fn sources(&self, i: u32) -> SmallVec<[u32; 2]> {
+        match (&self.places[i as usize], &self.gathered[i as usize]) {
+            (Some((source, _)), _) => SmallVec::from_slice(&[*source]),
+            (None, Some(gathered)) => gathered.sources(),
+            (None, None) => SmallVec::new(),
+        }
     }
 
     /// Where the value of an item that is not inlined lies.
@@ -128,7 +170,7 @@ impl Analysis<'_> {
 /// The plan for what the items wait for. Its kernels are among `kernels`.
 pub(super) fn plan(items: &[Item], limits: &Limits, kernels: &mut Kernels) -> Result<Plan> {
     let mut analysis = classify(items);
-    choose_materialised(&mut analysis);
+    choose_materialised(&mut analysis, limits);
     let parts = fit_limits(&mut analysis, limits);
     find_places(&mut analysis);
     let groups = group(&mut analysis, &parts, limits);
@@ -173,6 +215,8 @@ fn classify(items: &[Item]) -> Analysis<'_> {
         single: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],
+        gather_of: vec![NONE; n],
+        gathered: vec![None; n],
     }
 }
 
@@ -223,28 +267,57 @@ const RECOMPUTE_LIMIT: u32 = 5;
 /// The same for readers that are all elementwise over one shape, which mostly end up in one kernel.
 const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
 
-fn choose_materialised(analysis: &mut Analysis<'_>) {
+/// Who reads an item that may be made where it is read.
+#[derive(Clone, Copy)]
+struct Uses {
+    /// The kernel that reads it, itself or through views.
+    reader: u32,
+    /// Whether something wants it in memory.
+    in_memory: bool,
+    /// Whether it is read through a view, or broadcast.
+    viewed: bool,
+    /// Whether a kernel that reads it passes over other elements than the item's own.
+    beyond: bool,
+}
+
+/// The cost of computing each item again, for elementwise ones and gathers, with what is inlined of its
+/// inputs.
+fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
+    let items = analysis.items;
+    let mut costs = vec![0u32; items.len()];
+    for (i, item) in items.iter().enumerate() {
+        let own = match analysis.class[i] {
+            Class::Elementwise => cost(&item.node.op),
+            Class::Opaque if !item.store && gather::may_be_read(items, i, limits.max_indexed_bytes) => {
+                GATHER_COST
+            }
+            _ => continue,
+        };
+        // An input of another shape is read from memory, or is one value for each row; one that is no
+        // expression costs nothing.
+        let inlined = item
+            .inputs
+            .iter()
+            .filter(|&&j| items[j as usize].node.shape == item.node.shape)
+            .fold(0u32, |sum, &j| sum.saturating_add(costs[j as usize]));
+        costs[i] = inlined.saturating_add(own);
+    }
+    costs
+}
+
+fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
     let items = analysis.items;
     let n = items.len();
-    let mut costs = vec![0u32; n];
-    for (i, item) in items.iter().enumerate() {
-        if analysis.class[i] == Class::Elementwise {
-            let inlined = item
-                .inputs
-                .iter()
-                .filter(|&&j| analysis.class[j as usize] == Class::Elementwise)
-                // What is of another shape is read from memory, or is one value for each row.
-                .filter(|&&j| items[j as usize].node.shape == item.node.shape)
-                .fold(0u32, |sum, &j| sum.saturating_add(costs[j as usize]));
-            costs[i] = inlined.saturating_add(cost(&item.node.op));
-        }
-    }
+    let costs = costs(analysis, limits);
+    let has_gathers = items.iter().any(|item| matches!(item.node.op, Op::Gather { .. }));
     // For each item, the kernel that reads it, named by the item that roots it; and whether such a kernel passes over
     // something other than the item's own elements, so that it will never be merged with the rest.
     let mut reader = vec![NONE; n];
     let mut beyond = vec![false; n];
     // Of a part, in how many concatenations it lies.
     let mut nested = vec![0u8; n];
+    let unused = Uses { reader: NONE, in_memory: false, viewed: false, beyond: false };
+    let mut uses = vec![unused; if has_gathers { n } else { 0 }];
     for i in (0..n).rev() {
         let item = &analysis.items[i];
         let op = &item.node.op;
@@ -253,9 +326,11 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             Class::Opaque if nested[i] <= NESTED && is_part(analysis, i, reader[i]) => {
                 analysis.class[i] = Class::Part;
             }
+            Class::Opaque if has_gathers && is_gathered(analysis, i, &uses[i], costs[i], limits) => {
+                analysis.class[i] = Class::Gathered;
+            }
             Class::Opaque | Class::Element => analysis.materialised[i] = true,
-            Class::Part => {}
-            Class::View => {}
+            Class::Part | Class::Gathered | Class::View => {}
             Class::Constant => {
                 analysis.materialised[i] |= item.store;
                 analysis.single[i] &= !item.store;
@@ -265,18 +340,49 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
                 analysis.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
             }
         }
-        let inlined = analysis.class[i] == Class::Elementwise && !analysis.materialised[i];
+        let inlined = match analysis.class[i] {
+            Class::Elementwise => !analysis.materialised[i],
+            class => class == Class::Gathered,
+        };
         let is_part = analysis.class[i] == Class::Part;
-        let root = if inlined || is_part { reader[i] } else { i as u32 };
-        for &j in &item.inputs {
+        let root = match () {
+            () if analysis.class[i] == Class::Gathered => uses[i].reader,
+            () if inlined || is_part => reader[i],
+            () => i as u32,
+        };
+        let uses_of_reader = if has_gathers { uses[i] } else { unused };
+        for (k, &j) in item.inputs.iter().enumerate() {
             let j = j as usize;
+            let same_shape = analysis.items[j].node.shape == item.node.shape;
             let takes_expressions = match analysis.class[i] {
-                Class::Elementwise => analysis.items[j].node.shape == item.node.shape,
+                Class::Elementwise => same_shape,
+                // An index, if it is read as the gather is.
+                Class::Gathered => k == 1 && same_shape && !uses[i].viewed && !analysis.positional[j],
                 _ => matches!(op, Op::Reduce { .. }) && !analysis.positional[j],
             };
+            if has_gathers {
+                let through = analysis.class[i] == Class::View;
+                let used = &mut uses[j];
+                let (reader, beyond) = match through || analysis.class[i] == Class::Gathered {
+                    true => (uses_of_reader.reader, uses_of_reader.beyond),
+                    false => (root, analysis.class[i] != Class::Elementwise || inlined && beyond[i]),
+                };
+                used.reader = if used.reader == NONE || used.reader == reader { reader } else { SEVERAL };
+                used.beyond |= beyond;
+                used.viewed |= through || analysis.class[i] == Class::Elementwise && !same_shape;
+                used.in_memory |= match analysis.class[i] {
+                    Class::Elementwise => false,
+                    Class::View => item.store || uses_of_reader.in_memory,
+                    Class::Gathered => !takes_expressions || analysis.class[j] == Class::View,
+                    _ => !takes_expressions,
+                };
+            }
             match analysis.class[j] {
                 Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
-                Class::Constant if (is_part || analysis.class[i] == Class::Opaque) && !takes_expressions => {
+                Class::Constant
+                    if (is_part || matches!(analysis.class[i], Class::Opaque | Class::Gathered))
+                        && !takes_expressions =>
+                {
                     // Operations that copy or pick elements read one as often as they need; other kernels want
                     // them side by side.
                     let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
@@ -287,8 +393,15 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             }
             nested[j] = nested[j].max(if is_part { nested[i] + 1 } else { 1 });
             reader[j] = if reader[j] == NONE || reader[j] == root { root } else { SEVERAL };
-            beyond[j] |= analysis.class[i] != Class::Elementwise || (inlined && beyond[i]);
+            beyond[j] |= match analysis.class[i] {
+                Class::Elementwise => inlined && beyond[i],
+                Class::Gathered => uses[i].beyond,
+                _ => true,
+            };
         }
+    }
+    if has_gathers {
+        analysis.gather_of = gather::bases(items, |i| analysis.class[i] == Class::Gathered);
     }
     // All that repeat one number share its buffer.
     for i in (0..n).filter(|&i| analysis.single[i]).collect::<SmallVec<[usize; 8]>>() {
@@ -298,6 +411,23 @@ fn choose_materialised(analysis: &mut Analysis<'_>) {
             analysis.materialised[full] = true;
         }
     }
+}
+
+/// Whether item `i`, which is read as `uses` says and costs so much to make again, is a [`Class::Gathered`].
+fn is_gathered(analysis: &Analysis<'_>, i: usize, uses: &Uses, cost: u32, limits: &Limits) -> bool {
+    let limit = if uses.beyond { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
+    // An index that is read through a view lies in memory.
+    let cost = if uses.viewed { GATHER_COST } else { cost };
+    let again = uses.reader == SEVERAL && cost > limit;
+    let pays = limits.gathers_in_maps || uses.beyond || cost > GATHER_COST;
+    gather::may_be_read(analysis.items, i, limits.max_indexed_bytes)
+        && !analysis.items[i].store
+        && uses.reader != NONE
+        && !uses.in_memory
+        && !again
+        && pays
+        // With one number for an index, a copy of the elements that it names is less.
+        && analysis.class[analysis.items[i].inputs[1] as usize] != Class::Constant
 }
 
 /// How deep concatenations of concatenations are copied as one: one that grew by steps may be of any depth.
@@ -341,11 +471,14 @@ impl Parts {
     /// The number of instructions.
     pub(super) fn size(&self, analysis: &Analysis<'_>) -> usize {
         // Two for an arange or random draw's scalars would be exact; they are rare.
-        let plain = self.members.len() + self.loads.len();
+        let gathered = self.loads.iter().filter(|&&j| analysis.gather_of[j as usize] != NONE).count();
+        let plain = self.members.len() + self.loads.len() + gathered;
         if !analysis.has_several {
             return plain;
         }
-        self.loads.len() + self.members.iter().map(|&i| instrs(&analysis.items[i as usize])).sum::<usize>()
+        self.loads.len()
+            + gathered
+            + self.members.iter().map(|&i| instrs(&analysis.items[i as usize])).sum::<usize>()
     }
 
     /// Whether a value in it depends on its flat position: such an expression means something else over another space.
@@ -353,8 +486,37 @@ impl Parts {
         self.members.iter().any(|&i| analysis.items[i as usize].node.op.is_positional())
     }
 
+    /// Whether something in it is read at indices.
+    pub(super) fn has_gathers(&self, analysis: &Analysis<'_>) -> bool {
+        self.loads.iter().any(|&j| analysis.gather_of[j as usize] != NONE)
+    }
+
+    /// The number of inputs, at most: of what is read at indices its table, which gathers of one line share,
+    /// and its index where that is none of the others.
+    fn inputs(&self, analysis: &Analysis<'_>) -> usize {
+        let (mut tables, mut indices): (SmallVec<[(u32, u32); 8]>, SmallVec<[(u32, u32); 8]>) =
+            Default::default();
+        let mut plain = 0;
+        for &j in &self.loads {
+            let gather = analysis.gather_of[j as usize];
+            if gather == NONE {
+                plain += 1;
+                continue;
+            }
+            // Each view has a layout of its own.
+            let view = if j == gather { NONE } else { j };
+            let is_known =
+                tables.iter().any(|&(other, of)| view == of && analysis.share_a_table(other, gather));
+            tables.extend((!is_known).then_some((gather, view)));
+            let index = (analysis.items[gather as usize].inputs[1], view);
+            let is_new = !analysis.inlines(index.0) && !indices.contains(&index);
+            indices.extend(is_new.then_some(index));
+        }
+        plain + tables.len() + indices.len()
+    }
+
     fn fits(&self, analysis: &Analysis<'_>, limits: &Limits) -> bool {
-        self.size(analysis) <= limits.max_instrs && self.loads.len() <= limits.max_inputs
+        self.size(analysis) <= limits.max_instrs && self.inputs(analysis) <= limits.max_inputs
     }
 }
 
@@ -366,6 +528,21 @@ fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
         let parts = parts_within(analysis, limits);
         if analysis.materialised.iter().filter(|&&is| is).count() == before {
             return parts;
+        }
+    }
+}
+
+/// Gives an expression a buffer, or a gather that was to be read at indices; then its index too.
+fn store(analysis: &mut Analysis<'_>, i: u32) {
+    let mut next = Some(i);
+    while let Some(i) = next.take() {
+        analysis.materialised[i as usize] = true;
+        if analysis.class[i as usize] == Class::Gathered {
+            analysis.class[i as usize] = Class::Opaque;
+            analysis.gather_of.iter_mut().filter(|of| **of == i).for_each(|of| *of = NONE);
+            let index = analysis.items[i as usize].inputs[1];
+            let is_made = matches!(analysis.class[index as usize], Class::Elementwise | Class::Gathered);
+            next = Some(index).filter(|_| is_made);
         }
     }
 }
@@ -384,6 +561,20 @@ fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
             }
             parts[i] = mine;
         }
+        if analysis.class[i] == Class::Gathered {
+            let mut mine = Parts { members: SmallVec::new(), loads: SmallVec::from_elem(i as u32, 1) };
+            let index = analysis.items[i].inputs[1];
+            if analysis.inlines(index) || analysis.class[index as usize] == Class::Gathered {
+                let mut both = mine.clone();
+                Parts::add(&mut both.members, &parts[index as usize].members);
+                Parts::add(&mut both.loads, &parts[index as usize].loads);
+                match both.fits(analysis, limits) {
+                    true => mine = both,
+                    false => store(analysis, index),
+                }
+            }
+            parts[i] = mine;
+        }
         if analysis.class[i] != Class::Elementwise {
             continue;
         }
@@ -392,6 +583,10 @@ fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
             mine.members.push(i as u32);
             for &j in &analysis.items[i].inputs {
                 match (analysis.class[j as usize], analysis.materialised[j as usize]) {
+                    (Class::Gathered, _) => {
+                        Parts::add(&mut mine.members, &parts[j as usize].members);
+                        Parts::add(&mut mine.loads, &parts[j as usize].loads);
+                    }
                     (Class::Constant, _) => Parts::add(&mut mine.members, &[j]),
                     (Class::Elementwise, false) => {
                         let inlined = &parts[j as usize];
@@ -415,10 +610,16 @@ fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
                 .max_by_key(|&j| parts[j as usize].size(analysis));
             match largest {
                 Some(j) => analysis.materialised[j as usize] = true,
-                // Three loads and an operation: every backend takes that much.
                 None => {
-                    parts[i] = mine;
-                    break;
+                    let read = |&j: &u32| analysis.gather_of[j as usize] != NONE;
+                    match analysis.items[i].inputs.iter().copied().find(read) {
+                        Some(j) => store(analysis, analysis.gather_of[j as usize]),
+                        // Three loads and an operation: every backend takes that much.
+                        None => {
+                            parts[i] = mine;
+                            break;
+                        }
+                    }
                 }
             }
         }
@@ -447,6 +648,26 @@ fn find_places(analysis: &mut Analysis<'_>) {
                 .map(|full| (full, Layout::contiguous(Shape::scalar()).expand(&item.node.shape))),
             Class::Constant | Class::Elementwise if analysis.materialised[i] => own(&item.node.shape),
             Class::Constant | Class::Elementwise | Class::Part => None,
+            Class::Gathered => {
+                let [table, index] = [0, 1].map(|k| item.inputs[k] as usize);
+                let is_made = analysis.inlines(index as u32) || analysis.class[index] == Class::Gathered;
+                let index = if is_made { None } else { analysis.places[index].clone() };
+                let table = analysis.places[table].clone();
+                analysis.gathered[i] = table.and_then(|table| Gathered::of(analysis, i as u32, table, index));
+                None
+            }
+            Class::View if let Some(base) = &analysis.gathered[item.inputs[0] as usize] => {
+                match base.viewed(&item.node.op, &item.node.shape) {
+                    Some(view) => {
+                        analysis.gathered[i] = Some(view);
+                        None
+                    }
+                    None => {
+                        analysis.materialised[i] = true;
+                        own(&item.node.shape)
+                    }
+                }
+            }
             Class::View => {
                 let Some((source, base)) = analysis.places[item.inputs[0] as usize].clone() else { continue };
                 match view(&item.node.op, &base, &item.node.shape) {
@@ -458,6 +679,10 @@ fn find_places(analysis: &mut Analysis<'_>) {
                 }
             }
         };
+    }
+    // A view of a gather's copy reads the copy.
+    for (of, gathered) in analysis.gather_of.iter_mut().zip(&analysis.gathered) {
+        *of = gathered.as_ref().map_or(NONE, |gathered| gathered.gather);
     }
 }
 
@@ -494,7 +719,7 @@ fn stored_orders(analysis: &Analysis<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
 }
 
 /// The layout of a view operation over `base`, where strides can express it.
-fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
+pub(super) fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
     match op {
         Op::Permute(axes) => Some(base.permute(axes)),
         Op::Expand => Some(base.expand(shape)),
@@ -686,8 +911,7 @@ fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) 
             if axes.iter().enumerate().any(|(k, &a)| a != lead + k) || row == 0 || row > limits.max_row {
                 return None;
             }
-            let inlined = analysis.class[source as usize] == Class::Elementwise
-                && !analysis.materialised[source as usize];
+            let inlined = analysis.inlines(source) || analysis.class[source as usize] == Class::Gathered;
             let mut parts = if inlined { parts[source as usize].clone() } else { only(source) };
             Parts::add(&mut parts.members, &[i]);
             Some(Candidate { root: i, shape, row_axes: Some(axes.len()), parts })
@@ -715,6 +939,11 @@ fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) 
 
 /// The first kernel in which the candidate can read item `j`.
 fn readable_from(analysis: &Analysis<'_>, groups: &[Group], new: &Candidate, j: u32) -> usize {
+    if let Some(gathered) = &analysis.gathered[j as usize] {
+        // Memory, at places that are known there alone.
+        let made_in = gathered.sources().into_iter().map(|source| analysis.kernel[source as usize]);
+        return made_in.filter(|&kernel| kernel != NONE).map(|kernel| kernel as usize + 1).max().unwrap_or(0);
+    }
     let Some((source, layout)) = &analysis.places[j as usize] else { return 0 };
     let made_in = analysis.kernel[*source as usize];
     if made_in == NONE {

@@ -5,12 +5,13 @@ use smallvec::SmallVec;
 
 use super::{
     collect::Item,
+    gather::{Gathered, Index},
     plan::{Analysis, over_space},
 };
 use crate::{
     BinaryOp, CompareOp, DType, Layout, Op, Shape,
     formula::Emit,
-    kernel::{Instr, Program, Reg},
+    kernel::{IndexedAxis, Instr, Program, Reg},
 };
 
 /// A scalar of a launch: read from a node each time, so that the plan serves any value.
@@ -46,7 +47,11 @@ pub(crate) struct Fused {
     /// The item whose buffer each input reads.
     pub(crate) sources: SmallVec<[u32; 4]>,
     pub(crate) layouts: SmallVec<[Layout; 4]>,
+    /// For each input, the axis that it is read along at indices, if that is how.
+    pub(crate) indexed: SmallVec<[Option<IndexedAxis>; 4]>,
     pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
+    /// For each input that is read at indices, the gather that asked for it.
+    pub(crate) gathers: SmallVec<[(u16, u32); 1]>,
 }
 
 /// A fused kernel in the making.
@@ -63,7 +68,9 @@ pub(crate) struct Builder<'a> {
     /// The item whose buffer each input reads.
     pub(crate) sources: SmallVec<[u32; 4]>,
     layouts: SmallVec<[Layout; 4]>,
+    indexed: SmallVec<[Option<IndexedAxis>; 4]>,
     scalars: SmallVec<[ScalarRef; 4]>,
+    gathers: SmallVec<[(u16, u32); 1]>,
     regs: FxHashMap<u32, Reg>,
     seen: FxHashMap<(Instr, DType), Reg>,
 }
@@ -91,7 +98,9 @@ impl<'a> Builder<'a> {
             program,
             sources: SmallVec::new(),
             layouts: SmallVec::new(),
+            indexed: SmallVec::new(),
             scalars: SmallVec::new(),
+            gathers: SmallVec::new(),
             regs: FxHashMap::with_capacity_and_hasher(size, FxBuildHasher),
             seen: FxHashMap::with_capacity_and_hasher(size, FxBuildHasher),
         }
@@ -99,7 +108,8 @@ impl<'a> Builder<'a> {
 
     pub(crate) fn finish(mut self, outputs: Vec<Reg>) -> Fused {
         self.program.outputs = outputs;
-        Fused { program: self.program, sources: self.sources, layouts: self.layouts, scalars: self.scalars }
+        let Builder { program, sources, layouts, indexed, scalars, gathers, .. } = self;
+        Fused { program, sources, layouts, indexed, scalars, gathers }
     }
 
     /// The register of an item's value at each position of this kernel, as a reader of shape `over` sees it.
@@ -260,20 +270,68 @@ impl<'a> Builder<'a> {
     }
 
     fn load(&mut self, i: u32, over: &Shape) -> Reg {
-        let (source, layout) = self.analysis.place(i);
-        let layout = over_space(&layout, over, &self.shape, self.row_axes);
         let dtype = self.analysis.items[i as usize].node.dtype;
+        if let Some(gathered) = &self.analysis.gathered[i as usize] {
+            return self.load_at(gathered, over, dtype);
+        }
+        let (source, layout) = self.analysis.place(i);
+        self.load_from(source, &layout, over, dtype)
+    }
+
+    /// The slot of an input: of one that is read like this already, or a new one.
+    fn input(&mut self, source: u32, layout: Layout, indexed: Option<IndexedAxis>, dtype: DType) -> u16 {
+        self.sources.push(source);
+        self.layouts.push(layout);
+        self.indexed.push(indexed);
+        self.program.inputs.push(dtype);
+        (self.sources.len() - 1) as u16
+    }
+
+    /// The elements that a gather, or a view of one, picks.
+    fn load_at(&mut self, gathered: &Gathered, over: &Shape, dtype: DType) -> Reg {
+        let analysis = self.analysis;
+        let index = match &gathered.index {
+            Index::Expression(item) => self.value(*item, over),
+            Index::Memory(source, layout) => {
+                let dtype =
+                    analysis.items[analysis.items[gathered.gather as usize].inputs[1] as usize].node.dtype;
+                self.load_from(*source, layout, over, dtype)
+            }
+        };
+        let layout = over_space(&gathered.layout, over, &self.shape, self.row_axes);
+        // The error of a bad index names the line that asked for it.
+        let known = self.gathers.iter().find(|&&(slot, gather)| {
+            let slot = usize::from(slot);
+            self.sources[slot] == gathered.table
+                && self.layouts[slot] == layout
+                && self.indexed[slot] == Some(gathered.axis)
+                && analysis.are_of_one_line(gather, gathered.gather)
+        });
+        let input = match known {
+            Some(&(slot, _)) => slot,
+            None => {
+                let slot = self.input(gathered.table, layout, Some(gathered.axis), dtype);
+                self.gathers.push((slot, gathered.gather));
+                slot
+            }
+        };
+        self.emit(Instr::LoadAt { input, index }, dtype)
+    }
+
+    /// The elements of a buffer at each position, as a reader of shape `over` sees them.
+    fn load_from(&mut self, source: u32, layout: &Layout, over: &Shape, dtype: DType) -> Reg {
+        let layout = over_space(layout, over, &self.shape, self.row_axes);
         let is_sum = self.sums == Some(source);
         // A contraction's sums are of its factors' dtype, and not rounded yet.
         let held = if is_sum { self.analysis.factors_dtype(source) } else { dtype };
-        let known = self.sources.iter().zip(&self.layouts).position(|(s, l)| *s == source && *l == layout);
-        let slot = known.unwrap_or_else(|| {
-            self.sources.push(source);
-            self.layouts.push(layout);
-            self.program.inputs.push(held);
-            self.sources.len() - 1
+        let known = (0..self.sources.len()).find(|&slot| {
+            self.sources[slot] == source && self.layouts[slot] == layout && self.indexed[slot].is_none()
         });
-        let loaded = self.emit(Instr::Load(slot as u16), held);
+        let slot = match known {
+            Some(slot) => slot as u16,
+            None => self.input(source, layout, None, held),
+        };
+        let loaded = self.emit(Instr::Load(slot), held);
         if !is_sum || !held.is_narrow() {
             return loaded;
         }

@@ -134,7 +134,7 @@ impl Singles {
                 None => scalar(wanted, &node.op),
             })
             .collect();
-        Outcome::Done(match launch(step, &inputs, &facts, &scalars, node, backend) {
+        Outcome::Done(match launch(step, &inputs, &facts, &scalars, (node, |_| &**node), backend) {
             Ok(mut outputs) => {
                 if let Some((storage, facts)) = outputs.pop() {
                     node.attach(Value { storage, facts, view: single.view.clone() });

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Error, Kernel, Launch, Result, Scalar,
+    Error, Kernel, Launch, Result,
     kernel::{Body, Instr},
 };
 
@@ -39,17 +39,18 @@ impl LoweredEpilogue {
     /// Of a kernel that has one.
     pub(super) fn of(kernel: &Kernel) -> Result<Option<LoweredEpilogue>> {
         let Some(map) = kernel.epilogue_map() else { return Ok(None) };
-        let layouts = map.layouts();
+        let mut operands = map.operands;
         let Body::Map(mut program) = map.body else { return Ok(None) };
         // Sums of half types are f32.
         let sums = program.inputs[0].register();
         program.inputs[0] = sums;
+        operands[0].dtype = sums;
         // Where the sums themselves are an output, they stay as they are; any other is written over them.
         let is_plain = |&o: &usize| program.instrs[program.outputs[o] as usize] == Instr::Load(0);
         let fits = |&o: &usize| program.output_dtype(o) == sums;
         let mut outputs = (0..program.outputs.len()).filter(fits);
         let own = outputs.clone().find(is_plain).or_else(|| outputs.next());
-        Ok(Some(LoweredEpilogue { program: lower(&program, &map.space, &layouts, |_| true)?, own }))
+        Ok(Some(LoweredEpilogue { program: lower(&program, &map.space, &operands, |_| true)?, own }))
     }
 }
 
@@ -59,7 +60,7 @@ pub(super) struct Epilogue<'a> {
     program: &'a Lowered,
     inputs: SmallVec<[Memory; 4]>,
     outputs: &'a [Memory],
-    scalars: &'a [Scalar],
+    launch: &'a Launch<'a>,
 }
 
 impl<'a> Epilogue<'a> {
@@ -67,7 +68,7 @@ impl<'a> Epilogue<'a> {
     pub(super) fn new(
         isa: Isa,
         lowered: &'a LoweredEpilogue,
-        launch: &Launch<'a>,
+        launch: &'a Launch<'a>,
         bound: &'a Bound<'_>,
         sums: Memory,
     ) -> Result<Epilogue<'a>> {
@@ -78,12 +79,12 @@ impl<'a> Epilogue<'a> {
         if bound.outputs.len() != program.outputs.len() {
             return Err(Error::invalid("matmul", "the launch has other outputs than the kernel's epilogue"));
         }
-        Ok(Epilogue { isa, program, inputs, outputs: &bound.outputs, scalars: launch.scalars })
+        Ok(Epilogue { isa, program, inputs, outputs: &bound.outputs, launch })
     }
 
     /// Runs `f` with an evaluator on this thread.
     pub(super) fn with<R>(&self, f: impl FnOnce(&mut Evaluator<'_>) -> Result<R>) -> Result<R> {
-        with_evaluator(self.isa, self.program, &self.inputs, self.scalars, self.outputs, f)
+        with_evaluator(self.isa, self.program, &self.inputs, self.launch, self.outputs, f)
     }
 
     fn span(&self, evaluator: &mut Evaluator<'_>, range: Range<usize>) -> Result<()> {

@@ -16,11 +16,16 @@ use tensor_core::Result;
 use super::{
     epilogue::{AT_HAND, Finish},
     gemv::Matrix,
-    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update, prefetch},
+    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update},
     tables,
     windows::Windows,
 };
-use crate::{elementwise::engine::Evaluator, memory::strided, simd::isa::Isa, threads};
+use crate::{
+    elementwise::engine::Evaluator,
+    memory::strided,
+    simd::{cache::prefetch, isa::Isa},
+    threads,
+};
 
 /// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a first-level cache.
 const KC_BYTES: usize = 1536;

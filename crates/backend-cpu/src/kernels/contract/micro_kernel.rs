@@ -15,6 +15,7 @@ use super::{
     winograd::Transforms,
 };
 use crate::simd::{
+    cache::prefetch,
     isa::{Isa, Job},
     vector::{self, Float, Vector},
 };
@@ -343,21 +344,6 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
             store_rows!(0 1 2 3 4 5 6 7 8 9 10 11);
         }
     }
-}
-
-/// Asks for a cache line before it is needed, into the first level (`NEAREST`) or the second.
-#[inline(always)]
-pub(crate) fn prefetch<const NEAREST: bool, T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address does nothing but fill the cache, and SSE is part of x86-64.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
-        match NEAREST {
-            true => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
-            false => _mm_prefetch::<_MM_HINT_T1>(at.cast()),
-        }
-    }
-    let _ = at;
 }
 
 /// Rows of some registers, from one place to another where they lie side by side.

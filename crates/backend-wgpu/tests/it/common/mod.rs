@@ -75,25 +75,25 @@ pub(crate) fn run(
         inputs.iter().map(|(d, v)| backend.upload(*d, &to_bytes(*d, v))).collect::<Result<_>>()?;
     let outputs: Vec<Storage> =
         kernel.outputs.iter().map(|o| backend.allocate(o.dtype, o.shape.numel())).collect::<Result<_>>()?;
-    let ticket = ticket(kernel);
+    let tickets = tickets(kernel);
     backend.run(&Launch {
         kernel,
         compiled: &Compiled::default(),
         scalars,
         inputs: &inputs,
         outputs: &outputs,
-        ticket: ticket.as_ref(),
+        tickets: &tickets,
     })?;
     let found = outputs.iter().map(|o| read(device, o)).collect();
     backend.settle()?;
-    ticket.map_or(Ok(()), |ticket| ticket.result())?;
+    tickets.iter().try_for_each(|(_, ticket)| ticket.result())?;
     found
 }
 
-/// A ticket for a launch, if it goes by indices.
+/// Tickets for a launch that goes by indices.
 #[track_caller]
-pub(crate) fn ticket(kernel: &Kernel) -> Option<Arc<Ticket>> {
-    Ticket::new(kernel, kernel.name(), std::panic::Location::caller()).map(Arc::new)
+pub(crate) fn tickets(kernel: &Kernel) -> Vec<(usize, Arc<Ticket>)> {
+    Ticket::all(kernel, kernel.name(), std::panic::Location::caller())
 }
 
 /// All elements of a buffer.

@@ -1,0 +1,17 @@
+//! Hints about what memory will be wanted.
+#![allow(unsafe_code)]
+
+/// Asks for a cache line before it is needed, into the first level (`NEAREST`) or the second.
+#[inline(always)]
+pub(crate) fn prefetch<const NEAREST: bool, T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address does nothing but fill the cache, and SSE is part of x86-64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        match NEAREST {
+            true => _mm_prefetch::<_MM_HINT_T0>(at.cast()),
+            false => _mm_prefetch::<_MM_HINT_T1>(at.cast()),
+        }
+    }
+    let _ = at;
+}
