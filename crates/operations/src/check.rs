@@ -219,7 +219,7 @@ impl Bench {
             let found = gradients(&self.device, dtype).map_err(in_words(&what("")))?;
             let expected = gradients(self.oracle(row), DType::F64);
             let expected = expected.map_err(in_words(&what(" of the reference")))?;
-            let (rtol, atol) = if dtype.is_half() { tolerance(dtype) } else { (1e-4, 1e-5) };
+            let (rtol, atol) = if dtype.is_reduced_float() { tolerance(dtype) } else { (1e-4, 1e-5) };
             let within = (rtol * row.loose, atol * row.loose);
             for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
                 if let Some(difference) = difference(found, expected, within) {

@@ -419,7 +419,8 @@ impl Row {
 
     /// The dtypes that its gradients are tried in, where it has them: f32, and half types unless a step hangs on how they are rounded.
     pub fn gradient_dtypes(&self) -> Vec<DType> {
-        let halves = self.dtypes.list().into_iter().filter(|dtype| dtype.is_half() && !self.stepwise);
+        let halves =
+            self.dtypes.list().into_iter().filter(|dtype| dtype.is_reduced_float() && !self.stepwise);
         match self.order {
             0 => Vec::new(),
             _ => [DType::F32].into_iter().chain(halves).collect(),

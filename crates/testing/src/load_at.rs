@@ -102,7 +102,7 @@ fn case(read: Read, made: Made, space: [usize; 2], table: DType, index: DType) -
     let mut steps = vec![(Instr::Load(0), index), (load_at(0), table), (Instr::Load(2), table)];
     let mut scalars = Vec::new();
     let wide = table.compute();
-    let (a, b) = match table.is_half() {
+    let (a, b) = match table.is_reduced_float() {
         true => {
             steps.extend([(Instr::Cast(1), wide), (Instr::Cast(2), wide)]);
             (3, 4)

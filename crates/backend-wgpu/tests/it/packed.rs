@@ -79,14 +79,14 @@ fn run_in_longer(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &
         .iter()
         .map(|o| backend.upload(o.dtype, &vec![1; (o.shape.numel() + BEYOND) * o.dtype.size()]).unwrap())
         .collect();
-    let ticket = crate::common::ticket(kernel);
+    let tickets = crate::common::tickets(kernel);
     let launch = Launch {
         kernel,
         compiled: &Compiled::default(),
         scalars,
         inputs: &inputs,
         outputs: &outputs,
-        ticket: ticket.as_ref(),
+        tickets: &tickets,
     };
     backend.run(&launch).unwrap();
     let read = |storage: &Storage| {
@@ -299,7 +299,7 @@ fn half_types_are_unpacked_and_rounded_exactly() {
                     scalars: &[],
                     inputs: &inputs,
                     outputs: std::slice::from_ref(&output),
-                    ticket: None,
+                    tickets: &[],
                 };
                 backend.run(&launch).unwrap();
                 let mut found = vec![0; output.numel() * output.dtype().size()];
