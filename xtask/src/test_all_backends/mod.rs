@@ -248,10 +248,6 @@ impl Runner {
         }
         let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
         let skip_log = target.join("taper-skips.log");
-        if args.slowest > 0 {
-            // Only the nightly harness tells times, unless it is told that it may.
-            environment.push(("RUSTC_BOOTSTRAP", "1".into()));
-        }
         let (seed, slowest) = (args.seed.unwrap_or_else(day), args.slowest);
         Ok(Self {
             environment,
@@ -326,7 +322,9 @@ impl Runner {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
         if self.slowest > 0 {
-            command.args(["-Z", "unstable-options", "--report-time"]);
+            // Only the nightly harness tells times, unless this permits it. Cargo must not see it: it would build
+            // what has build scripts that read it once more.
+            command.args(["-Z", "unstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
         }
         command
     }
