@@ -403,3 +403,17 @@ fn row_kernels_of_other_shapes_are_one_text() {
         assert!(shapes.into_iter().all(|shape| text(shape) == text(shapes[0])));
     }
 }
+
+#[test]
+fn programs_that_read_at_indices() {
+    let none = Aliases::from_elem(None, 3);
+    let mut count = 0;
+    for table in DType::ALL {
+        for index in [DType::I32, DType::I64, DType::U32, DType::U8] {
+            for case in taper_testing::load_at::load_at_cases(table, index).iter().step_by(11) {
+                count += validate(&case.kernel, &none);
+            }
+        }
+    }
+    assert!(count > 1000, "{count}");
+}
