@@ -333,12 +333,11 @@ pub(crate) fn statement(
     let scalar = |slot: u16| scalar(program.scalars[slot as usize], slot);
     let words = |slot: u16| format!("vec2<u32>(params.s{slot}, params.s{slot}h)");
     let expression = match instr {
-        Instr::Load(input) => {
-            Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
-        }
+        // An input is loaded in its own dtype. A sum of small integers is not wrapped to it yet.
+        Instr::Load(input) => Some(load(dtype, &format!("x{input}"))),
         Instr::LoadAt { input, index } => {
             let element = format!("load_at{input}_{}(b{input}, {})", loaded(of(index)), r(index));
-            Some(cast(program.inputs[input as usize], dtype, &load(dtype, &element)))
+            Some(load(dtype, &element))
         }
         Instr::Scalar(slot) => Some(scalar(slot)),
         Instr::Arange { start, step } => {

@@ -70,13 +70,16 @@ fn refusal(node: &Node) -> Option<Refusal> {
     if let Op::Gather { refusal, .. } = &node.op { refusal.copied() } else { None }
 }
 
+/// The tickets of a launch's own operands, each with the operand's number.
+type OwnTickets = SmallVec<[(usize, Arc<Ticket>); 1]>;
+
 /// The tickets of a launch. `gather` gives the node that asked for what is read at indices of an operand.
 fn tickets<'a>(
     step: &Step,
     given: Given<'_>,
     node: &'a Node,
     gather: impl Fn(usize) -> &'a Node,
-) -> Result<SmallVec<[(usize, Arc<Ticket>); 1]>> {
+) -> Result<OwnTickets> {
     let kernel = &step.shared.kernel;
     let mut tickets = SmallVec::new();
     if step.empty {
