@@ -54,7 +54,7 @@ CHANGES = [
         "convolutions, their transposes and pooling, with gradients, on every backend",
         ["nn: convolutions and pooling over windows", "taper: convolutions and pooling held to loops and differences on every device"],
     ),
-    ("a dtype", "none yet: all came with the first commit of the contract", []),
+    ("a dtype", "none yet by itself: eight came with the table of element types (docs/design.md counts a row's files)", []),
     (
         "a backend in the tree",
         "wgpu, and what it needed elsewhere",
