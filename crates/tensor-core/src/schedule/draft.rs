@@ -125,10 +125,10 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     }
     program.inputs[..=own].rotate_right(1);
     if keeps && let Some(at) = program.instrs.iter().position(|instr| *instr == Instr::Load(0)) {
-        // Sums of a half type are cast to f32 after their load, and where they are not wanted so, rounded
+        // Sums of a narrow type are cast to the wider one after their load, and where they are not wanted so, cast back
         // after that.
-        let is_half = program.dtypes[at].is_narrow();
-        let casts = if !is_half {
+        let is_narrow = program.dtypes[at].is_narrow();
+        let casts = if !is_narrow {
             0
         } else if kernel.body.program().is_some() {
             1
