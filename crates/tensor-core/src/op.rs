@@ -504,18 +504,19 @@ impl Op {
 
     /// The name as it is printed after `grad_fn=`: the operation's, in capitals, as in `Mean` or `MatMul`.
     pub fn grad_name(&self) -> String {
-        match self {
-            Op::Contract(subscripts) if subscripts.is_matmul() => "MatMul".into(),
-            Op::Powi(_) => "Pow".into(),
-            other => other
-                .name()
-                .split('_')
-                .flat_map(|word| {
-                    let mut chars = word.chars();
-                    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<Vec<_>>()
-                })
-                .collect(),
+        if let Op::Contract(subscripts) = self
+            && subscripts.is_matmul()
+        {
+            return "MatMul".into();
         }
+        if let Op::Powi(_) = self {
+            return "Pow".into();
+        }
+        let capital = |word: &str| {
+            let mut chars = word.chars();
+            chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<Vec<_>>()
+        };
+        self.name().split('_').flat_map(capital).collect()
     }
 
     /// Whether there are several results: the node's own value is never read, but those of its elements.
@@ -795,10 +796,7 @@ impl ReduceOp {
 
 /// The dtype of `op` applied to a tensor of dtype `dtype`.
 pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
-    match op {
-        UnaryOp::IsNan | UnaryOp::IsInf => DType::Bool,
-        _ => dtype,
-    }
+    if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) { DType::Bool } else { dtype }
 }
 
 /// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes that pass `usize` are held at its end, where no
