@@ -17,7 +17,8 @@ pub(crate) struct Args {
     /// Print what PyTorch is asked of integers and bools instead, as JSON
     #[arg(long, conflicts_with = "questions")]
     integer_questions: bool,
-    /// Print the rows of a part of the table instead, and what each is tried in: `1/4`, as test-all-backends names it
+    /// Print the rows of a part of the table instead, and what each is tried in: `1/4`, as test-all-backends
+    /// names it
     #[arg(long, value_name = "PART/PARTS", conflicts_with = "questions")]
     drawn: Option<String>,
     /// Hold the rows whose name contains this to everything instead, and say what is wrong

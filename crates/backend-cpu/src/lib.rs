@@ -25,8 +25,8 @@
 //! | `TAPER_THREADS` | how many threads share large kernels, the caller's among them: see [`set_num_threads`] |
 //! | `RAYON_NUM_THREADS` | the same where `TAPER_THREADS` is not set; 0 for as many as there are processors |
 //!
-//! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device. `taper` reports variables that begin with
-//! `TAPER_` and that no backend reads.
+//! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device.
+//! `taper` reports variables that begin with `TAPER_` and that no backend reads.
 
 #![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
 

@@ -101,7 +101,8 @@ pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
     Ok(at_hand(devices, place).unwrap_or_else(|| keep(devices, place, opened)))
 }
 
-/// This backend's devices by name: `wgpu:0` on the first adapter, and `wgpu:0#1` beside it. `gpu` is another word for `wgpu`.
+/// This backend's devices by name: `wgpu:0` on the first adapter, and `wgpu:0#1` beside it. `gpu` is another
+/// word for `wgpu`.
 #[derive(Clone, Copy, Debug)]
 pub struct WgpuDevices;
 

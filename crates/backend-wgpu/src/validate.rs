@@ -458,3 +458,17 @@ fn packed_elements_take_no_more_dispatches() {
     }
     assert!(counted > 80, "{counted}");
 }
+
+#[test]
+fn programs_that_read_at_indices() {
+    let none = Aliases::from_elem(None, 3);
+    let mut count = 0;
+    for table in DType::ALL {
+        for index in [DType::I32, DType::I64, DType::U32, DType::U8] {
+            for case in taper_testing::load_at::load_at_cases(table, index).iter().step_by(11) {
+                count += validate(&case.kernel, &none);
+            }
+        }
+    }
+    assert!(count > 1000, "{count}");
+}

@@ -1,4 +1,5 @@
-//! A part of the table, and of tests with many cases. A run that repeats them with other kernels takes one part, and another the next day.
+//! A part of the table, and of tests with many cases. A run that repeats them with other kernels takes one
+//! part, and another the next day.
 
 use std::{
     fmt::{self, Write as _},
@@ -54,7 +55,8 @@ impl Check {
         Check::Derivatives,
     ];
 
-    /// The ways in which this check tries a row on a device that has every dtype: dtypes, layouts and shapes, or one way without a name.
+    /// The ways in which this check tries a row on a device that has every dtype: dtypes, layouts and shapes,
+    /// or one way without a name.
     pub fn ways(self, row: &Row) -> Vec<String> {
         match self {
             Check::Forward => row.dtypes.list().iter().map(DType::to_string).collect(),
@@ -73,8 +75,9 @@ impl Check {
     }
 }
 
-/// One part of the table's cells, which are cut into parts of about equal size. A cell is a row as one of a check's [ways](Check::ways) tries
-/// it; in which part it is follows from their names alone. So all parts together have every cell once, and a row that is added moves no other.
+/// One part of the table's cells, which are cut into parts of about equal size. A cell is a row as one of a
+/// check's [ways](Check::ways) tries it; in which part it is follows from their names alone. So all parts
+/// together have every cell once, and a row that is added moves no other.
 ///
 /// ```
 /// use taper_operations::{Check, Draw, rows};
@@ -147,8 +150,8 @@ impl fmt::Display for Draw {
     }
 }
 
-/// The 64-bit FNV-1a hash of a text, which is the same on every machine and in every version. Its halves are mixed, as a remainder of a
-/// small number depends on few of the low bits.
+/// The 64-bit FNV-1a hash of a text, which is the same on every machine and in every version. Its halves are
+/// mixed, as a remainder of a small number depends on few of the low bits.
 fn fnv(text: &str) -> u64 {
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,6 +1,6 @@
 //! The program that `cargo xtask operations` runs: `questions` and `integer-questions` for the script of
-//! fixtures, `page` for docs/operations.md, `drawn PART/PARTS` for what a part of the table has, `check NAME [DEVICE]` for the rows whose
-//! name contains NAME, or one of several names with commas between.
+//! fixtures, `page` for docs/operations.md, `drawn PART/PARTS` for what a part of the table has, `check NAME
+//! [DEVICE]` for the rows whose name contains NAME, or one of several names with commas between.
 
 use std::process::ExitCode;
 

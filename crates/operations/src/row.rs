@@ -417,7 +417,8 @@ impl Row {
         self.dtypes.list().into_iter().filter(|&dtype| device.supports(dtype)).collect()
     }
 
-    /// The dtypes that its gradients are tried in, where it has them: f32, and half types unless a step hangs on how they are rounded.
+    /// The dtypes that its gradients are tried in, where it has them: f32, and half types unless a step hangs
+    /// on how they are rounded.
     pub fn gradient_dtypes(&self) -> Vec<DType> {
         let halves =
             self.dtypes.list().into_iter().filter(|dtype| dtype.is_reduced_float() && !self.stepwise);

@@ -51,8 +51,8 @@ fn opened(device: Result<Device>) -> Result<Device> {
     }
 }
 
-/// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, `auto`, or one of a backend that was
-/// [registered](crate::register_backend).
+/// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, `auto`, or one
+/// of a backend that was [registered](crate::register_backend).
 ///
 /// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU. GPUs of every maker
 /// are called `wgpu`: there is no `cuda` and no `mps`.
@@ -249,8 +249,8 @@ pub fn is_available(name: &str) -> bool {
     })
 }
 
-/// How many devices of a kind there are: `cpu`, `wgpu` (adapters, software adapters among them; also `gpu`), or the name of a backend that was
-/// [registered](crate::register_backend). 0 of any other.
+/// How many devices of a kind there are: `cpu`, `wgpu` (adapters, software adapters among them; also `gpu`),
+/// or the name of a backend that was [registered](crate::register_backend). 0 of any other.
 /// `torch.cuda.device_count`.
 ///
 /// ```
@@ -323,8 +323,8 @@ impl TensorExt for Tensor {
     }
 }
 
-/// Every device there is, the CPU first and those of [registered](crate::register_backend) backends last: names (as [`device`] takes
-/// them), makers' names, memory.
+/// Every device there is, the CPU first and those of [registered](crate::register_backend) backends last:
+/// names (as [`device`] takes them), makers' names, memory.
 pub fn devices() -> Vec<DeviceInfo> {
     providers().iter().flat_map(|provider| provider.devices()).collect()
 }
@@ -340,8 +340,9 @@ pub fn best_device() -> Device {
     })
 }
 
-/// The device that `auto` takes, of the devices of all backends: the first GPU of hardware, as a software one is slower than the CPU's backend
-/// on the same processor; or else the CPU; or else the first device. A browser does not say of what kind its GPU is.
+/// The device that `auto` takes, of the devices of all backends: the first GPU of hardware, as a software one
+/// is slower than the CPU's backend on the same processor; or else the CPU; or else the first device. A
+/// browser does not say of what kind its GPU is.
 fn best(backends: impl IntoIterator<Item = (Vec<DeviceInfo>, Provider)>) -> Option<(Provider, usize)> {
     let is_hardware = |kind: DeviceKind| {
         kind.is_hardware_gpu() || (cfg!(target_arch = "wasm32") && kind != DeviceKind::Cpu)

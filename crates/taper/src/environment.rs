@@ -1,4 +1,5 @@
-//! Variables of the environment that nothing reads. A name that is nearly one that Taper reads would otherwise be passed over in silence.
+//! Variables of the environment that nothing reads. A name that is nearly one that Taper reads would
+//! otherwise be passed over in silence.
 
 use std::io::Write;
 
@@ -8,8 +9,8 @@ use strsim::levenshtein;
 const PREFIX: &str = "TAPER_";
 const TESTS: &str = "TAPER_TEST_";
 
-/// Writes a line on standard error for each variable that begins with `TAPER_` and is none of `known` (nor a test's own, `TAPER_TEST_…`), with
-/// the nearest name.
+/// Writes a line on standard error for each variable that begins with `TAPER_` and is none of `known` (nor a
+/// test's own, `TAPER_TEST_…`), with the nearest name.
 pub(crate) fn note_unknown(known: &[&str]) {
     // A browser has no environment, and asking for it fails there.
     if cfg!(all(target_family = "wasm", target_os = "unknown")) {

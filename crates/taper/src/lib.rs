@@ -67,12 +67,13 @@ pub use inspect::{
     detect_anomaly, dot, dot_named, explain, memory_snapshot, memory_summary, profile, record_memory,
 };
 pub use registry::register_backend;
+pub use tensor_core::float8::*;
 pub use tensor_core::{
     Axes, Axis, Bins, DType, Device, DeviceInfo, DeviceKind, Element, ElementType, Ellipsis, Error,
-    ErrorKind, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatFormat, Generator, HistogramOptions, Index,
-    Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce,
-    Shape, State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, autocast, autocast_dtype,
-    bf16, default_dtype, eval_all, eval_pending, f16, no_autocast, set_default_dtype,
+    ErrorKind, FloatFormat, Generator, HistogramOptions, Index, Interpolation, Kind, Layout, MemoryStats,
+    MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue,
+    Stateful, Step, Tensor, TensorOptions, autocast, autocast_dtype, bf16, default_dtype, eval_all,
+    eval_pending, f16, no_autocast, set_default_dtype,
 };
 
 /// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a

@@ -36,10 +36,11 @@ const ROOTS: &[&str] = &[
 /// The variables that this crate reads itself.
 const VARIABLES: &[&str] = &["TAPER_DEVICE"];
 
-/// Makes the devices of a backend known by name: to [`device()`](crate::device()) and the variable `TAPER_DEVICE`, to
-/// [`devices`](crate::devices()), [`is_available`](crate::is_available) and [`device_count`](crate::device_count), and to the errors of these. A
-/// program calls it once, before it asks for a device; `auto` takes a hardware GPU of such a backend where there is no other. The
-/// page on extending in `docs/guide` has a whole one.
+/// Makes the devices of a backend known by name: to [`device()`](crate::device()) and the variable
+/// `TAPER_DEVICE`, to [`devices`](crate::devices()), [`is_available`](crate::is_available) and
+/// [`device_count`](crate::device_count), and to the errors of these. A program calls it once, before it asks
+/// for a device; `auto` takes a hardware GPU of such a backend where there is no other. The page on extending
+/// in `docs/guide` has a whole one.
 ///
 /// # Errors
 /// `Invalid` for a name that is taken, or that no device could be asked for by.
@@ -111,13 +112,15 @@ pub(crate) fn provider(name: &str) -> Option<Provider> {
     providers().into_iter().find(|provider| is_called(provider, name))
 }
 
-/// Each backend, Taper's own first. Their functions are called without the lock, so that they may ask for devices themselves.
+/// Each backend, Taper's own first. Their functions are called without the lock, so that they may ask for
+/// devices themselves.
 pub(crate) fn providers() -> Vec<Provider> {
     prepare();
     registered().read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// What is done before the first device is used: errors hide the lines of Taper's crates, and variables that nothing reads are reported.
+/// What is done before the first device is used: errors hide the lines of Taper's crates, and variables that
+/// nothing reads are reported.
 pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();
     PREPARED.call_once(|| {

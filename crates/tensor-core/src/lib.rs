@@ -68,11 +68,10 @@ pub use custom::CustomKernel;
 pub use defaults::{default_dtype, set_default_dtype};
 pub use device::Device;
 pub use distances::{Distances, Measure};
-pub use dtype::{
-    Arithmetic, DType, Element, ElementType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, FloatFormat, Kind,
-    Width, element_types,
-};
+pub use dtype::{Arithmetic, DType, Element, ElementType, FloatFormat, Kind, Width, element_types, float8};
 pub use error::{Error, ErrorKind, Result};
+#[doc(inline)]
+pub use float8::*;
 pub use formula::Formula;
 pub use fourier::{Fourier, FourierKind};
 pub use grad_mode::{is_grad_enabled, set_grad_enabled};

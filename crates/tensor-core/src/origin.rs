@@ -42,8 +42,9 @@ pub(crate) fn here() -> &'static Location<'static> {
 /// The folders with the sources of libraries, which each said of itself.
 static LIBRARIES: RwLock<Vec<&'static str>> = RwLock::new(Vec::new());
 
-/// From now on errors name no line of a library, but at most the line of the code that called it. `root` is what `file!()` gives in the root of
-/// the library's sources. Taper says so of its own crates; a library of layers on top of it may do the same.
+/// From now on errors name no line of a library, but at most the line of the code that called it. `root` is
+/// what `file!()` gives in the root of the library's sources. Taper says so of its own crates; a library of
+/// layers on top of it may do the same.
 ///
 /// ```
 /// tensor_core::hide_lines_of(file!());
@@ -66,8 +67,8 @@ const fn folder(file: &str) -> &str {
     file.split_at(end).0
 }
 
-/// The line, unless it is in a library that [hides its lines](hide_lines_of), in this crate, or in the standard library, which called a
-/// function that it was handed: a user can do nothing with such a line.
+/// The line, unless it is in a library that [hides its lines](hide_lines_of), in this crate, or in the
+/// standard library, which called a function that it was handed: a user can do nothing with such a line.
 pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
     const OWN: &str = folder(file!());
     let file = location.file();

@@ -1,4 +1,5 @@
-//! Devices by name: what a backend says of the devices that it can open, so that a program can list them and choose one at run time.
+//! Devices by name: what a backend says of the devices that it can open, so that a program can list them and
+//! choose one at run time.
 
 use std::{
     future::{Future, ready},
@@ -10,13 +11,15 @@ use crate::{Device, DeviceInfo, Result};
 /// A result that is awaited.
 pub type Awaited<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// The devices of a backend by name. `mine:1#2` is device number 1 of the provider that is called `mine`, and on the same hardware the device
-/// number 2 beside the first.
+/// The devices of a backend by name. `mine:1#2` is device number 1 of the provider that is called `mine`, and
+/// on the same hardware the device number 2 beside the first.
 ///
-/// `taper::register_backend` takes one; from then on `taper::device`, the variable `TAPER_DEVICE`, `taper::devices` and the errors of these know
-/// its names. The backends of Taper itself are found in the same way.
+/// `taper::register_backend` takes one; from then on `taper::device`, the variable `TAPER_DEVICE`,
+/// `taper::devices` and the errors of these know its names. The backends of Taper itself are found in the
+/// same way.
 pub trait DeviceProvider: Send + Sync {
-    /// What the names of its devices begin with: a small letter, then small letters, digits, `-` or `_`. Not `auto`.
+    /// What the names of its devices begin with: a small letter, then small letters, digits, `-` or `_`. Not
+    /// `auto`.
     fn name(&self) -> &str;
 
     /// Other names that mean the same, with the same letters.
@@ -24,8 +27,8 @@ pub trait DeviceProvider: Send + Sync {
         &[]
     }
 
-    /// The devices there are, in the order of their numbers. None is opened. Each is named as [`Device::name`] will be, `mine:0`; the first may
-    /// be `mine`.
+    /// The devices there are, in the order of their numbers. None is opened. Each is named as
+    /// [`Device::name`] will be, `mine:0`; the first may be `mine`.
     fn devices(&self) -> Vec<DeviceInfo>;
 
     /// As [`DeviceProvider::devices`], awaited: for a page of a browser, where no thread can wait.
@@ -38,8 +41,9 @@ pub trait DeviceProvider: Send + Sync {
         1
     }
 
-    /// The device of two numbers, the second below [`DeviceProvider::logical_devices`]. It is the same device at every call, unless it was lost
-    /// in between: tensors of two devices do not mix, whatever these are called.
+    /// The device of two numbers, the second below [`DeviceProvider::logical_devices`]. It is the same device
+    /// at every call, unless it was lost in between: tensors of two devices do not mix, whatever these are
+    /// called.
     ///
     /// # Errors
     /// `UnknownDevice` where there is no such device, and what keeps it from being opened.
@@ -50,8 +54,8 @@ pub trait DeviceProvider: Send + Sync {
         Box::pin(ready(self.open(index, logical)))
     }
 
-    /// The variables of the environment that it reads and whose names begin with `TAPER_`. Any other of that kind is reported to the user as one
-    /// that nothing reads.
+    /// The variables of the environment that it reads and whose names begin with `TAPER_`. Any other of that
+    /// kind is reported to the user as one that nothing reads.
     fn variables(&self) -> &[&'static str] {
         &[]
     }

@@ -1,6 +1,6 @@
 //! Which gathers are read where they are needed: counts of kernels, and of the bytes that they touch, on the
 //! reference.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper_testing::{Reference, of, reference_limited, tensor};
 use tensor_core::{

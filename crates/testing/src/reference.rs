@@ -199,7 +199,8 @@ fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// Visits every multi-index of a shape in row-major order, as its number, with the places in memory where the layouts have it.
+/// Visits every multi-index of a shape in row-major order, as its number, with the places in memory where the
+/// layouts have it.
 fn walk(shape: &[usize], layouts: &[&Layout], mut visit: impl FnMut(usize, &[usize])) {
     let n = shape.iter().product();
     let mut index = vec![0; shape.len()];

@@ -1,11 +1,11 @@
 //! `cargo xtask test-all-backends`: every test of the workspace, and the behaviour suite once per device.
 //!
-//! The suite is `crates/taper/tests/it`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All other
-//! crates' tests need no device or bring their own, and run once, as do the doctests. The suite runs again with what a device
-//! would not choose by itself (`reruns.rs`). Tests of a GPU run in several processes at once, a few in each: a device makes its
-//! kernels one after the other, which is most of their time. A test that finds at run time that
-//! its device lacks something appends a line `name<TAB>reason` to the file named by `TAPER_TEST_SKIP_LOG` and returns; it then
-//! counts as skipped.
+//! The suite is `crates/taper/tests/it`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All
+//! other crates' tests need no device or bring their own, and run once, as do the doctests. The suite runs
+//! again with what a device would not choose by itself (`reruns.rs`). Tests of a GPU run in several processes
+//! at once, a few in each: a device makes its kernels one after the other, which is most of their time. A
+//! test that finds at run time that its device lacks something appends a line `name<TAB>reason` to the file
+//! named by `TAPER_TEST_SKIP_LOG` and returns; it then counts as skipped.
 
 mod build;
 mod devices;
@@ -54,7 +54,8 @@ pub(crate) struct Args {
     /// Run only the tests whose names contain this
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Which parts of the table of operations the repeated runs on GPUs take: the next number takes the next parts [default: the day]
+    /// Which parts of the table of operations the repeated runs on GPUs take: the next number takes the next
+    /// parts [default: the day]
     #[arg(long)]
     seed: Option<u64>,
     /// Name this many of the slowest tests of each run, with their seconds
@@ -247,10 +248,6 @@ impl Runner {
         }
         let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
         let skip_log = target.join("taper-skips.log");
-        if args.slowest > 0 {
-            // Only the nightly harness tells times, unless it is told that it may.
-            environment.push(("RUSTC_BOOTSTRAP", "1".into()));
-        }
         let (seed, slowest) = (args.seed.unwrap_or_else(day), args.slowest);
         Ok(Self {
             environment,
@@ -325,7 +322,9 @@ impl Runner {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
         if self.slowest > 0 {
-            command.args(["-Z", "unstable-options", "--report-time"]);
+            // Only the nightly harness tells times, unless this permits it. Cargo must not see it: it would build
+            // what has build scripts that read it once more.
+            command.args(["-Z", "unstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
         }
         command
     }
@@ -410,8 +409,8 @@ impl Runner {
     }
 }
 
-/// Tests dealt out to processes, of which each takes at most `of_each`. Neighbours, which are of one topic, go to different ones: where a
-/// topic takes long, its tests run at the same time.
+/// Tests dealt out to processes, of which each takes at most `of_each`. Neighbours, which are of one topic,
+/// go to different ones: where a topic takes long, its tests run at the same time.
 fn dealt(names: &[String], of_each: usize) -> Vec<Vec<&String>> {
     let processes = names.len().div_ceil(of_each);
     (0..processes).map(|first| names.iter().skip(first).step_by(processes).collect()).collect()

@@ -13,7 +13,8 @@ pub(crate) struct Rerun {
     pub(crate) crates: &'static str,
     /// A crate beside the suite, and what of it runs.
     own: Option<(&'static str, Part)>,
-    /// Whether it takes a part of the table of operations. On a CPU the whole table takes seconds, once it has run on GPUs minutes.
+    /// Whether it takes a part of the table of operations. On a CPU the whole table takes seconds, once it
+    /// has run on GPUs minutes.
     pub(crate) draws: bool,
     /// How the names of tests begin that come out the same whatever is forced. They have run without it.
     apart: Names,
@@ -48,8 +49,8 @@ impl Part {
 /// The variable that draws a part of the table of operations (`crates/operations/src/draw.rs`).
 pub(crate) const DRAW: &str = "TAPER_TEST_DRAW";
 
-/// How many parts the table is cut into: as many as there are repeated runs on one GPU, a second adapter among them. So each of its cells is
-/// in one of them every day, and in each of them within as many days.
+/// How many parts the table is cut into: as many as there are repeated runs on one GPU, a second adapter
+/// among them. So each of its cells is in one of them every day, and in each of them within as many days.
 const TABLE_PARTS: u64 = FORMS.len() as u64 + 1;
 
 /// The parts that the repeated runs take, in their order.

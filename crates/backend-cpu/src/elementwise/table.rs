@@ -3,11 +3,9 @@
 // Closures are inlined into the loops; a function's pointer need not be.
 #![allow(clippy::redundant_closure)]
 
-use tensor_core::{
-    Arithmetic, BinaryOp, DType, Error, ErrorKind, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, Kind, Result,
-    UnaryOp, bf16, f16, round_to_odd,
-};
+use tensor_core::{Arithmetic, BinaryOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, round_to_odd};
 
+use crate::memory::narrow::{Narrow, by_narrow};
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector;
 use crate::simd::{
@@ -789,17 +787,10 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
 /// # Safety
 /// Both are good for `n` elements of `to`'s compute type; they lie apart or are the same.
 unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
-    let few = isa.narrow();
-    macro_rules! rounded {
-        ($sets:expr, $t:ty) => {
+    macro_rules! held {
+        ($sets:expr, $w:ty, $f:expr) => {
             // SAFETY: the caller's promise.
-            unsafe { map1::<f32, f32>($sets, x.cast(), out.cast(), n, |v| <$t>::from_f32(v).to_f32()) }
-        };
-    }
-    macro_rules! integers {
-        ($f:expr) => {
-            // SAFETY: the caller's promise.
-            unsafe { map1::<i32, i32>(few, x.cast(), out.cast(), n, $f) }
+            unsafe { map1::<$w, $w>($sets, x.cast(), out.cast(), n, $f) }
         };
     }
     if !to.is_narrow() {
@@ -809,36 +800,21 @@ unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, 
         }
         return;
     }
-    let (kind, bits) = (to.info().kind, to.info().bits);
-    match to {
+    let few = isa.narrow();
+    if from.is_float() && to.is_int() {
+        let (least, greatest) = (to.least().as_i64() as i32, to.greatest().as_i64() as i32);
+        return held!(few, i32, |v| v.clamp(least, greatest));
+    }
+    macro_rules! narrowed {
+        ($t:ty) => {
+            held!(few, <$t as Narrow>::Wide, |v| <$t as Narrow>::narrow(v).widen())
+        };
+    }
+    if to == DType::BF16 {
         // Every result of a program in BF16 goes through this.
-        DType::BF16 => rounded!(isa, bf16),
-        DType::F16 => rounded!(few, f16),
-        DType::F8E4M3FN => rounded!(Plain, F8E4M3FN),
-        DType::F8E5M2 => rounded!(Plain, F8E5M2),
-        DType::F8E4M3FNUZ => rounded!(Plain, F8E4M3FNUZ),
-        DType::F8E5M2FNUZ => rounded!(Plain, F8E5M2FNUZ),
-        // Of these, the narrow ones are the integers.
-        DType::Bool
-        | DType::U8
-        | DType::I8
-        | DType::U16
-        | DType::I16
-        | DType::U32
-        | DType::I32
-        | DType::U64
-        | DType::I64
-        | DType::F32
-        | DType::F64 => {
-            if from.is_float() {
-                let (least, greatest) = (to.least().as_i64() as i32, to.greatest().as_i64() as i32);
-                integers!(|v: i32| v.clamp(least, greatest))
-            } else if kind == Kind::Signed {
-                integers!(|v: i32| v << (32 - bits) >> (32 - bits))
-            } else {
-                integers!(|v: i32| v & ((1 << bits) - 1))
-            }
-        }
+        held!(isa, f32, |v| bf16::narrow(v).widen())
+    } else {
+        by_narrow!(to, narrowed, {})
     }
 }
 

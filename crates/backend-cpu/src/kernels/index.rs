@@ -25,24 +25,16 @@ pub(crate) fn varies(index: &Layout) -> bool {
 /// Calls a macro with the Rust type of an integer dtype; evaluates an expression for any other.
 macro_rules! by_index {
     ($dtype:expr, $go:ident, $otherwise:expr) => {
-        match $dtype {
-            DType::I64 => $go!(i64),
-            DType::I32 => $go!(i32),
-            DType::U32 => $go!(u32),
-            DType::U8 => $go!(u8),
-            DType::I8 => $go!(i8),
-            DType::U16 => $go!(u16),
-            DType::I16 => $go!(i16),
-            DType::U64 => $go!(u64),
-            DType::Bool
-            | DType::F8E4M3FN
-            | DType::F8E5M2
-            | DType::F8E4M3FNUZ
-            | DType::F8E5M2FNUZ
-            | DType::F16
-            | DType::BF16
-            | DType::F32
-            | DType::F64 => $otherwise,
+        match ($dtype.is_int(), $dtype.width(), $dtype.is_signed()) {
+            (true, tensor_core::Width::W8, true) => $go!(i8),
+            (true, tensor_core::Width::W8, false) => $go!(u8),
+            (true, tensor_core::Width::W16, true) => $go!(i16),
+            (true, tensor_core::Width::W16, false) => $go!(u16),
+            (true, tensor_core::Width::W32, true) => $go!(i32),
+            (true, tensor_core::Width::W32, false) => $go!(u32),
+            (true, tensor_core::Width::W64, true) => $go!(i64),
+            (true, tensor_core::Width::W64, false) => $go!(u64),
+            (false, ..) => $otherwise,
         }
     };
 }

@@ -1,5 +1,5 @@
 //! Programs that read at indices, against the plain reference.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper_testing::{
     assert_close,

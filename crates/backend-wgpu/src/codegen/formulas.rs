@@ -359,14 +359,17 @@ pub(crate) fn statement(
     }
     let of = |reg: Reg| program.dtypes[reg as usize];
     let scalar = |slot: u16| scalar(program.scalars[slot as usize], slot);
+    // A sum of small integers is not wrapped to their dtype yet, and stays so.
+    let as_loaded = |input: u16, x: &str| match program.inputs[input as usize] {
+        own if own == dtype => load(own, x),
+        own => cast(own, dtype, &load(own, x)),
+    };
     let words = |slot: u16| format!("vec2<u32>(params.s{slot}, params.s{slot}h)");
     let expression = match instr {
-        Instr::Load(input) => {
-            Some(cast(program.inputs[input as usize], dtype, &load(dtype, &format!("x{input}"))))
-        }
+        Instr::Load(input) => Some(as_loaded(input, &format!("x{input}"))),
         Instr::LoadAt { input, index } => {
             let element = format!("load_at{input}_{}(b{input}, {})", loaded(of(index)), r(index));
-            Some(cast(program.inputs[input as usize], dtype, &load(dtype, &element)))
+            Some(as_loaded(input, &element))
         }
         Instr::Scalar(slot) => Some(scalar(slot)),
         Instr::Arange { start, step } => {

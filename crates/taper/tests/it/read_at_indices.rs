@@ -1,5 +1,5 @@
 //! Operations on gathered elements, all at once and step by step.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::{DType, Device, ErrorKind, Result, Tensor};
 use taper_testing::{LAYOUTS, assert_close, laid_out, numbers, of, tensor, tolerance};

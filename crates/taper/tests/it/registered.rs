@@ -1,4 +1,5 @@
-//! A backend of another crate that is registered by name. Each test has a process of its own, as what is registered stays.
+//! A backend of another crate that is registered by name. Each test has a process of its own, as what is
+//! registered stays.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{

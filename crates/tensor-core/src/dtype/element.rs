@@ -4,8 +4,8 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use super::{DType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ};
-use crate::{Scalar, round_to_odd};
+use super::{DType, float8::*};
+use crate::{Scalar, round_to_odd, tensor::nested::nested_number};
 
 mod sealed {
     pub trait Sealed {}
@@ -33,6 +33,7 @@ pub trait Element: sealed::Sealed + Copy + Default + PartialEq + fmt::Debug + Se
 
 macro_rules! elements {
     ($($t:ident: $dtype:ident, $v:ident => $to_scalar:expr, $s:ident => $from_scalar:expr;)*) => {$(
+        nested_number!($t);
         impl sealed::Sealed for $t {}
         impl Element for $t {
             const DTYPE: DType = DType::$dtype;
@@ -83,6 +84,7 @@ elements! {
     f64: F64, v => Scalar::Float(v), s => s.as_f64();
 }
 
+nested_number!(bool);
 impl sealed::Sealed for bool {}
 impl Element for bool {
     const DTYPE: DType = DType::Bool;

@@ -2,13 +2,12 @@
 //! ([`Element`]). Scalars are in `scalar.rs`.
 
 mod element;
-mod float8;
+pub mod float8;
 mod table;
 
 use std::fmt;
 
 pub use element::Element;
-pub use float8::{F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ};
 pub use table::{Arithmetic, DType, ElementType, FloatFormat, Kind, Width, element_types};
 
 use crate::Scalar;

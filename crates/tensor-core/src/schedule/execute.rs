@@ -70,7 +70,7 @@ fn refusal(node: &Node) -> Option<Refusal> {
     if let Op::Gather { refusal, .. } = &node.op { refusal.copied() } else { None }
 }
 
-/// The tickets of a launch, each with the operand that it is of.
+/// The tickets of a launch's own operands, each with the operand's number.
 type OwnTickets = SmallVec<[(usize, Arc<Ticket>); 1]>;
 
 /// The tickets of a launch. `gather` gives the node that asked for what is read at indices of an operand.

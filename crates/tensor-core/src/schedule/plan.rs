@@ -515,6 +515,7 @@ impl Parts {
     /// The number of inputs, at most: of what is read at indices its table, which gathers of one line share,
     /// and its index where that is none of the others.
     fn inputs(&self, analysis: &Analysis<'_>) -> usize {
+        // Gathers and items, each with the view that it is read through.
         let mut tables: SmallVec<[(u32, u32); 8]> = SmallVec::new();
         let mut indices: SmallVec<[(u32, u32); 8]> = SmallVec::new();
         let mut plain = 0;

@@ -25,7 +25,7 @@ mod moments;
 mod movement;
 #[cfg(feature = "ndarray")]
 mod ndarray;
-mod nested;
+pub(crate) mod nested;
 mod norm;
 mod operators;
 mod products;

@@ -19,18 +19,22 @@ pub trait Nested {
     fn flatten(&self, out: &mut Vec<Self::Elem>);
 }
 
-macro_rules! number {
-    ($($t:ty),*) => {$(
-        impl Nested for $t {
+/// Makes a Rust type of elements a number.
+macro_rules! nested_number {
+    ($t:ty) => {
+        impl $crate::tensor::nested::Nested for $t {
             type Elem = $t;
             #[track_caller]
-            fn shape(&self) -> Result<Vec<usize>> { Ok(Vec::new()) }
-            fn flatten(&self, out: &mut Vec<$t>) { out.push(*self); }
+            fn shape(&self) -> $crate::Result<Vec<usize>> {
+                Ok(Vec::new())
+            }
+            fn flatten(&self, out: &mut Vec<$t>) {
+                out.push(*self);
+            }
         }
-    )*};
+    };
 }
-number!(f32, f64, half::f16, half::bf16, i64, i32, i16, i8, u64, u32, u16, u8, bool);
-number!(crate::F8E4M3FN, crate::F8E5M2, crate::F8E4M3FNUZ, crate::F8E5M2FNUZ);
+pub(crate) use nested_number;
 
 /// Sizes and positions: read as i64, which holds all that a machine can count.
 macro_rules! word {

@@ -9,9 +9,10 @@ use tensor_core::{
     DType, Device, Kernel, Launch, Result, Scalar, ScatterOp, Storage, Ticket, bf16, f16, kernel::Compiled,
 };
 
-/// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free kernels, the
-/// fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared memory, split into short
-/// dispatches. Empty, and said on stderr, when there is no adapter; `TAPER_TEST_REQUIRE_WGPU=1` makes that a failure.
+/// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free
+/// kernels, the fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared
+/// memory, split into short dispatches. Empty, and said on stderr, when there is no adapter;
+/// `TAPER_TEST_REQUIRE_WGPU=1` makes that a failure.
 pub(crate) fn devices() -> &'static [(&'static str, Device)] {
     static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     DEVICES.get_or_init(|| {

@@ -52,8 +52,8 @@ pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
     false
 }
 
-/// Whether this run takes a case of a test with many, by the case's name. Each run does, but those that repeat the suite with other kernels of a
-/// GPU: they take a part, `TAPER_TEST_DRAW`.
+/// Whether this run takes a case of a test with many, by the case's name. Each run does, but those that
+/// repeat the suite with other kernels of a GPU: they take a part, `TAPER_TEST_DRAW`.
 pub(crate) fn drawn(case: impl std::fmt::Display) -> bool {
     Draw::from_env().takes_case(case)
 }
