@@ -184,13 +184,14 @@ pub(crate) fn lower(
         .zip(&program.inputs)
         .map(|(((k, operand), strides), &dtype)| {
             let as_it_lies = operand.indexed.is_none();
+            // An integer may be the index of runs, which is read where it lies, and a narrow one has to be widened first.
+            let may_be_number = dtype == DType::F32 || dtype.is_int() && !dtype.is_narrow();
             Access {
                 dtype,
                 offset: operand.layout.offset(),
                 contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
                 single: as_it_lies && strides.iter().all(|&s| s == 0),
-                // An integer may be the index of runs.
-                number: as_it_lies && strides.last() == Some(&0) && (dtype == DType::F32 || dtype.is_int()),
+                number: as_it_lies && strides.last() == Some(&0) && may_be_number,
                 strides: strides.clone(),
                 names_runs: false,
                 last_use: 0,
