@@ -6,6 +6,8 @@
 //! it; [`func`] has Jacobians, Hessians and `vmap`. One rule per operation:
 //! `rules/`.
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+
 mod apart;
 mod checkpoint;
 pub mod func;

@@ -268,10 +268,8 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
 /// share it, as those of one autocast region do.
 fn is_used_up(node: &Tensor) -> bool {
     let of_leaf = || node.recorded_inputs().iter().all(Tensor::is_leaf_value);
-    match node.op() {
-        Op::Cast if of_leaf() => false,
-        _ => !node.is_leaf_value(),
-    }
+    let casts_leaf = matches!(node.op(), Op::Cast) && of_leaf();
+    !casts_leaf && !node.is_leaf_value()
 }
 
 #[track_caller]

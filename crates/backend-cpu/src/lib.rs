@@ -28,6 +28,8 @@
 //! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device.
 //! `taper` reports variables that begin with `TAPER_` and that no backend reads.
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+
 pub mod dense;
 mod elementwise;
 mod environment;

@@ -22,6 +22,8 @@
 //!
 //! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+
 mod backend;
 mod codegen;
 mod device;

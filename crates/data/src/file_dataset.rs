@@ -171,7 +171,7 @@ fn npy_header(file: &mut File) -> Result<Header, String> {
     let named = |dtype: &DType| dtype.info().numpy.is_some_and(|name| descr.trim_matches('\'') == name);
     let Some(dtype) = DType::ALL.into_iter().find(named) else {
         let known: Vec<&str> = DType::ALL.into_iter().filter_map(|dtype| dtype.info().numpy).collect();
-        return Err(format!("holds {descr}, expected one of {}", known.join(", ")));
+        return Err(format!("holds {descr}, expected one of {}, little-endian", known.join(", ")));
     };
     let inside =
         value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(inside, _)| inside);

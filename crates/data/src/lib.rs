@@ -13,6 +13,8 @@
 //! | [`Digits`], [`Mnist`] | images with labels |
 //! | [`read_csv`], [`read_idx`] | what reads files into numbers |
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+
 /// What the derive macro writes names.
 #[doc(hidden)]
 pub mod __private {

@@ -4,6 +4,8 @@
 //! `attributes` reads `#[module(..)]`, and `home` finds the path by which the caller knows the crate `nn`.
 //! `#[derive(ToDevice)]`, which users meet as `taper::data::ToDevice`, is in `to_device`.
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+
 mod attributes;
 mod expand;
 mod home;

@@ -457,12 +457,10 @@ impl Undo<'_> {
 #[track_caller]
 fn under(prefix: &str, error: Error) -> Error {
     let all = |names: &[String]| names.iter().map(|name| format!("{prefix}.{name}")).collect();
-    match error.kind() {
-        ErrorKind::StateDict { missing, unexpected, mismatched } => Error::new(ErrorKind::StateDict {
-            missing: all(missing),
-            unexpected: all(unexpected),
-            mismatched: all(mismatched),
-        }),
-        _ => error,
-    }
+    let ErrorKind::StateDict { missing, unexpected, mismatched } = error.kind() else { return error };
+    Error::new(ErrorKind::StateDict {
+        missing: all(missing),
+        unexpected: all(unexpected),
+        mismatched: all(mismatched),
+    })
 }

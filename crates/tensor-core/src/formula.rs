@@ -361,10 +361,7 @@ fn tanhshrink(x: Value<'_>) -> Value<'_> {
         9.49612830978649617e-9,
         3.1622138893727926e-12,
     ];
-    let (p, q): (&[f64], &[f64]) = match x.writer.dtype {
-        DType::F64 => (&P_WIDE, &Q_WIDE),
-        _ => (&P, &Q),
-    };
+    let (p, q): (&[f64], &[f64]) = if x.writer.dtype == DType::F64 { (&P_WIDE, &Q_WIDE) } else { (&P, &Q) };
     let square = x * x;
     let near = x * (square * (square.polynomial(p) / square.polynomial(q)));
     x.abs().lt(2.0).choose(near, x - x.tanh())

@@ -718,7 +718,16 @@ impl Kernel {
                     let reach = operand.layout.shape()[axis];
                     (start.min(reach), (start + len).min(reach))
                 }
-                _ => (start, start + len),
+                Body::Map(_)
+                | Body::Reduce { .. }
+                | Body::Rows { .. }
+                | Body::ArgReduce { .. }
+                | Body::Cumulative { .. }
+                | Body::ArgSort { .. }
+                | Body::Contract(_)
+                | Body::Gather { .. }
+                | Body::Copy { .. }
+                | Body::Custom(_) => (start, start + len),
             };
             operand.layout = operand.layout.slice(axis, from, to - from, 1);
         }

@@ -10,6 +10,8 @@
 //! | [`backend`] | the contract of a backend; [`Device`] is the handle on one, [`DeviceProvider`] has them by name |
 //! | [`Error`] | everything that can go wrong |
 
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+
 mod attention;
 #[doc(hidden)]
 pub mod autocast;

@@ -382,15 +382,14 @@ impl Node {
 
     /// Gives the node its value, unless another thread was first, and forgets the inputs where no tape needs them.
     pub(crate) fn attach(&self, value: Value) {
-        let tuple = match self.op {
-            Op::TupleElement { index, .. } => {
-                let tuple = lock(&self.state).inputs.first().cloned();
-                if let Some(tuple) = &tuple {
-                    tuple.keep(index, &value);
-                }
-                tuple
+        let tuple = if let Op::TupleElement { index, .. } = self.op {
+            let tuple = lock(&self.state).inputs.first().cloned();
+            if let Some(tuple) = &tuple {
+                tuple.keep(index, &value);
             }
-            _ => None,
+            tuple
+        } else {
+            None
         };
         let gone = {
             let mut state = lock(&self.state);
@@ -447,12 +446,12 @@ impl Node {
     fn dismantle(&mut self, inputs: &mut Inputs) -> bool {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         inputs.append(&mut state.inputs);
-        let function = match &self.op {
-            Op::Custom(_) => match std::mem::replace(&mut self.op, Op::Leaf) {
-                Op::Custom(function) => Some(Deferred::Function(function)),
-                _ => None,
-            },
-            _ => None,
+        let function = if matches!(self.op, Op::Custom(_))
+            && let Op::Custom(function) = std::mem::replace(&mut self.op, Op::Leaf)
+        {
+            Some(Deferred::Function(function))
+        } else {
+            None
         };
         let found = self.extra.take().map(Deferred::Extra).into_iter().chain(function);
         // Where the thread is at its end the list is gone already, and they are dropped here.

@@ -464,6 +464,23 @@ pub struct Saved {
     pub results: u32,
 }
 
+/// How an operation comes by its results.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// A tensor in memory: its value is there from the start.
+    Leaf,
+    /// Each element is a function of its position alone: there are no inputs.
+    Generator,
+    /// Each element is a function of the inputs' elements at its position.
+    Elementwise,
+    /// The last input's buffer, seen another way.
+    View,
+    /// Several results.
+    Tuple,
+    /// One result, which is reduced, contracted, read by indices, put together or copied to another device.
+    Other,
+}
+
 impl Op {
     /// The name in error messages, in PyTorch's words.
     pub fn name(&self) -> &'static str {
@@ -504,40 +521,29 @@ impl Op {
 
     /// The name as it is printed after `grad_fn=`: the operation's, in capitals, as in `Mean` or `MatMul`.
     pub fn grad_name(&self) -> String {
-        match self {
-            Op::Contract(subscripts) if subscripts.is_matmul() => "MatMul".into(),
-            Op::Powi(_) => "Pow".into(),
-            other => other
-                .name()
-                .split('_')
-                .flat_map(|word| {
-                    let mut chars = word.chars();
-                    chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<Vec<_>>()
-                })
-                .collect(),
+        if let Op::Contract(subscripts) = self
+            && subscripts.is_matmul()
+        {
+            return "MatMul".into();
         }
+        if let Op::Powi(_) = self {
+            return "Pow".into();
+        }
+        let capital = |word: &str| {
+            let mut chars = word.chars();
+            chars.next().into_iter().flat_map(char::to_uppercase).chain(chars).collect::<Vec<_>>()
+        };
+        self.name().split('_').flat_map(capital).collect()
     }
 
     /// Whether there are several results: the node's own value is never read, but those of its elements.
     pub fn is_tuple(&self) -> bool {
-        matches!(self, Op::Sort { .. } | Op::Custom(_) | Op::CustomKernel(_))
+        self.class() == Class::Tuple
     }
 
     /// Whether the output is computed element by element over one index space, and so can fuse.
     pub fn is_elementwise(&self) -> bool {
-        matches!(
-            self,
-            Op::Full(_)
-                | Op::Arange(_)
-                | Op::Random { .. }
-                | Op::Unary(_)
-                | Op::Powi(_)
-                | Op::Formula(_)
-                | Op::Binary(_)
-                | Op::Compare(_)
-                | Op::Where
-                | Op::Cast
-        )
+        matches!(self.class(), Class::Generator | Class::Elementwise)
     }
 
     /// Whether an element depends on its flat position, and so means nothing in a kernel over another space.
@@ -547,21 +553,44 @@ impl Op {
 
     /// Whether there are no inputs.
     pub(crate) fn is_source(&self) -> bool {
-        matches!(self, Op::Leaf | Op::Full(_) | Op::Arange(_) | Op::Random { .. })
+        matches!(self.class(), Class::Leaf | Class::Generator)
     }
 
     /// Whether the output is another view of the last input's buffer, where strides can express it.
     pub fn is_view(&self) -> bool {
-        matches!(
-            self,
+        self.class() == Class::View
+    }
+
+    /// A new operation gets its class here, and with it the answers above.
+    const fn class(&self) -> Class {
+        match self {
+            Op::Leaf => Class::Leaf,
+            Op::Full(_) | Op::Arange(_) | Op::Random { .. } => Class::Generator,
+            Op::Unary(_)
+            | Op::Powi(_)
+            | Op::Formula(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Where
+            | Op::Cast => Class::Elementwise,
             Op::Reshape
-                | Op::Permute(_)
-                | Op::Expand
-                | Op::Slice { .. }
-                | Op::Unfold { .. }
-                | Op::Contiguous
-                | Op::TupleElement { .. }
-        )
+            | Op::Permute(_)
+            | Op::Expand
+            | Op::Slice { .. }
+            | Op::Unfold { .. }
+            | Op::Contiguous
+            | Op::TupleElement { .. } => Class::View,
+            Op::Sort { .. } | Op::Custom(_) | Op::CustomKernel(_) => Class::Tuple,
+            Op::Concat { .. }
+            | Op::Pad(_)
+            | Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Cumulative { .. }
+            | Op::Contract(_)
+            | Op::Gather { .. }
+            | Op::Scatter { .. }
+            | Op::ToDevice => Class::Other,
+        }
     }
 
     /// What this operation's gradient rule reads when the inputs in `wanted` (a bit each) want gradients. A rule that reads
@@ -795,10 +824,7 @@ impl ReduceOp {
 
 /// The dtype of `op` applied to a tensor of dtype `dtype`.
 pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
-    match op {
-        UnaryOp::IsNan | UnaryOp::IsInf => DType::Bool,
-        _ => dtype,
-    }
+    if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) { DType::Bool } else { dtype }
 }
 
 /// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes that pass `usize` are held at its end, where no

@@ -46,9 +46,9 @@ impl<'a> RowProgram<'a> {
 
     /// The folds whose results belong to a phase: register, reduction, and the register that is folded.
     pub fn folds(&self, phase: usize) -> impl Iterator<Item = (Reg, ReduceOp, Reg)> {
-        self.program.instrs.iter().enumerate().filter_map(move |(r, instr)| match *instr {
-            Instr::Fold(op, a) if self.phase[r] == phase => Some((r as Reg, op, a)),
-            _ => None,
+        self.program.instrs.iter().enumerate().filter_map(move |(r, instr)| {
+            let Instr::Fold(op, a) = *instr else { return None };
+            (self.phase[r] == phase).then_some((r as Reg, op, a))
         })
     }
 

@@ -69,13 +69,11 @@ impl Ticket {
         op: &'static str,
         location: &'static Location<'static>,
     ) -> Option<Ticket> {
-        match &kernel.body {
-            Body::Custom(custom) if custom.may_fail() => {
-                let check = Check::Custom(Arc::clone(custom), specs(&kernel.operands));
-                Some(Ticket::new(check, op, location))
-            }
-            _ => None,
-        }
+        let Body::Custom(custom) = &kernel.body else { return None };
+        custom.may_fail().then(|| {
+            let check = Check::Custom(Arc::clone(custom), specs(&kernel.operands));
+            Ticket::new(check, op, location)
+        })
     }
 
     /// All tickets of a launch of `kernel` of whose indices nothing is known, as [`crate::Launch::tickets`]

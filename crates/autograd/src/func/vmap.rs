@@ -201,31 +201,25 @@ impl Replay {
             .collect();
         let recorded = is_grad_enabled() && node.is_tracked();
         set_grad_enabled(recorded, || {
-            with_location(node.location(), || match node.op() {
-                Op::Sort { .. } | Op::CustomKernel(_) => {
-                    let results = rules::several(node, &operands, self.n)?;
-                    self.tuples.insert(node.id(), results);
-                    Ok(())
-                }
-                // Its elements have their results as inputs of their own.
-                Op::Custom(_) => {
-                    let results = rules::custom(node, &operands, self.n, recorded)?;
-                    self.tuples.insert(node.id(), results);
-                    Ok(())
-                }
-                Op::TupleElement { index, .. } => {
+            with_location(node.location(), || {
+                if let Op::TupleElement { index, .. } = node.op() {
                     let results = inputs.first().and_then(|tuple| self.tuples.get(&tuple.id()));
                     if let Some(result) = results.and_then(|results| results.get(*index)) {
                         self.values.insert(node.id(), result.clone());
                     }
-                    Ok(())
-                }
-                _ => {
+                } else if let Op::Custom(_) = node.op() {
+                    // Its elements have their results as inputs of their own.
+                    let results = rules::custom(node, &operands, self.n, recorded)?;
+                    self.tuples.insert(node.id(), results);
+                } else if node.op().is_tuple() {
+                    let results = rules::several(node, &operands, self.n)?;
+                    self.tuples.insert(node.id(), results);
+                } else {
                     let value = rules::one(node, &operands, self.n)?;
                     // Some operations that change nothing give the input itself, with its history.
                     self.values.insert(node.id(), if recorded { value } else { value.detach() });
-                    Ok(())
                 }
+                Ok(())
             })
         })
     }

@@ -465,10 +465,7 @@ mod tests {
 
     /// The node that has the rule: of one of several results, the operation's.
     fn operation(y: &Tensor) -> Tensor {
-        match y.op() {
-            Op::TupleElement { .. } => y.recorded_inputs()[0].clone(),
-            _ => y.clone(),
-        }
+        if let Op::TupleElement { .. } = y.op() { y.recorded_inputs()[0].clone() } else { y.clone() }
     }
 
     /// A kernel that no backend has.

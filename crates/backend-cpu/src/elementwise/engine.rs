@@ -668,9 +668,11 @@ unsafe fn gather(
             go!(few, $t, <$t as Narrow>::Wide, |v: $t| v.widen())
         };
     }
-    match access.dtype {
-        DType::BF16 => go!(isa, bf16, f32, |v: bf16| f32::from_bits(u32::from(v.to_bits()) << 16)),
-        dtype => by_narrow!(
+    let dtype = access.dtype;
+    if dtype == DType::BF16 {
+        go!(isa, bf16, f32, |v: bf16| f32::from_bits(u32::from(v.to_bits()) << 16))
+    } else {
+        by_narrow!(
             dtype,
             widen,
             match dtype.arithmetic() {
@@ -678,7 +680,7 @@ unsafe fn gather(
                 Arithmetic::I32 | Arithmetic::U32 | Arithmetic::F32 => go!(isa, u32, u32, |v| v),
                 Arithmetic::I64 | Arithmetic::U64 | Arithmetic::F64 => go!(few, u64, u64, |v| v),
             }
-        ),
+        )
     }
 }
 
@@ -837,21 +839,18 @@ fn bf16_bits(v: f32) -> u16 {
 pub(crate) unsafe fn store(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        match dtype {
-            DType::F16 => {
-                let (from, to) = (from.cast::<f32>(), to.cast::<f16>());
-                std::slice::from_raw_parts_mut(to, n)
-                    .convert_from_f32_slice(std::slice::from_raw_parts(from, n));
+        if dtype == DType::F16 {
+            let (from, to) = (from.cast::<f32>(), to.cast::<f16>());
+            std::slice::from_raw_parts_mut(to, n).convert_from_f32_slice(std::slice::from_raw_parts(from, n));
+        } else if dtype == DType::BF16 {
+            map1(isa, from.cast(), to.cast(), n, bf16_bits);
+        } else {
+            macro_rules! narrow {
+                ($t:ty) => {
+                    map1(isa.narrow(), from.cast(), to.cast::<$t>(), n, |v| <$t as Narrow>::narrow(v))
+                };
             }
-            DType::BF16 => map1(isa, from.cast(), to.cast(), n, bf16_bits),
-            dtype => {
-                macro_rules! narrow {
-                    ($t:ty) => {
-                        map1(isa.narrow(), from.cast(), to.cast::<$t>(), n, |v| <$t as Narrow>::narrow(v))
-                    };
-                }
-                by_narrow!(dtype, narrow, std::ptr::copy_nonoverlapping(from, to, n * dtype.size()))
-            }
+            by_narrow!(dtype, narrow, std::ptr::copy_nonoverlapping(from, to, n * dtype.size()))
         }
     }
 }

@@ -82,7 +82,8 @@ impl<'a> NamedRows<'a> {
         let (dims, numel) = (&program.dims[..], program.numel);
         let memory = inputs[load.input as usize];
         let (index_dtype, by_run) = (from, load.by_run);
-        let axis = access.indexed.filter(|_| result == dst)?;
+        // Indices of a narrow type are read once they are widened.
+        let axis = access.indexed.filter(|_| result == dst && !index.dtype.is_narrow())?;
         let indexed = Indexed {
             access,
             axis,

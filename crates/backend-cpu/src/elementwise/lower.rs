@@ -126,10 +126,7 @@ impl Lowered {
 
     /// Whether something is read where it lies if blocks end with rows.
     fn gains_by_rows(&self) -> bool {
-        let of = |step: &Step| match step.code {
-            Code::LoadAt(load) => Some(load),
-            _ => None,
-        };
+        let of = |step: &Step| if let Code::LoadAt(load) = step.code { Some(load) } else { None };
         let is_run = |load: LoadAt| {
             let access = &self.inputs[load.input as usize];
             load.by_run && !access.dtype.is_narrow() && access.strides.last() == Some(&1)
@@ -187,13 +184,14 @@ pub(crate) fn lower(
         .zip(&program.inputs)
         .map(|(((k, operand), strides), &dtype)| {
             let as_it_lies = operand.indexed.is_none();
+            // An integer may be the index of runs, which is read where it lies, and a narrow one has to be widened first.
+            let may_be_number = dtype == DType::F32 || dtype.is_int() && !dtype.is_narrow();
             Access {
                 dtype,
                 offset: operand.layout.offset(),
                 contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
                 single: as_it_lies && strides.iter().all(|&s| s == 0),
-                // An integer may be the index of runs.
-                number: as_it_lies && strides.last() == Some(&0) && (dtype == DType::F32 || dtype.is_int()),
+                number: as_it_lies && strides.last() == Some(&0) && may_be_number,
                 strides: strides.clone(),
                 names_runs: false,
                 last_use: 0,
@@ -390,11 +388,14 @@ enum Part {
 
 /// A test of numbers that are computed in f32.
 fn test_of(program: &Program, i: usize) -> Option<Part> {
-    let (op, x, y) = match program.instrs[i] {
-        Instr::Compare(op, x, y) => (op, x, y),
+    let instr = program.instrs[i];
+    let (op, x, y) = if let Instr::Compare(op, x, y) = instr {
+        (op, x, y)
+    } else if let Instr::Unary(UnaryOp::IsNan, x) = instr {
         // NaN alone is not itself.
-        Instr::Unary(UnaryOp::IsNan, x) => (CompareOp::Ne, x, x),
-        _ => return None,
+        (CompareOp::Ne, x, x)
+    } else {
+        return None;
     };
     (program.dtypes[x as usize].register() == DType::F32).then_some(Part::Test(op, x, y))
 }
@@ -466,13 +467,12 @@ impl Lowering<'_> {
         if let Some((_, all, _)) = self.first_of(i) {
             return SmallVec::from_slice(&all);
         }
-        match *instr {
-            Instr::Select(c, a, b) => match self.part[c as usize] {
-                Some(Part::Test(_, x, y)) => SmallVec::from_slice(&[x, y, a, b]),
-                _ => SmallVec::from_slice(&[c, a, b]),
-            },
-            _ => SmallVec::from_slice(&instr.operands()),
+        if let Instr::Select(c, a, b) = *instr
+            && let Some(Part::Test(_, x, y)) = self.part[c as usize]
+        {
+            return SmallVec::from_slice(&[x, y, a, b]);
         }
+        SmallVec::from_slice(&instr.operands())
     }
 
     /// The last instruction whose step reads each.

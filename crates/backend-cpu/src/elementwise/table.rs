@@ -139,7 +139,19 @@ pub(crate) unsafe fn unary(
                 U::Trunc => go!(narrow, $t, $t, |v| v.trunc()),
                 U::IsNan => go!(narrow, $t, bool, |v| v.is_nan()),
                 U::IsInf => go!(narrow, $t, bool, |v| v.is_infinite()),
-                _ => {}
+                U::Exp
+                | U::Expm1
+                | U::Log
+                | U::Log1p
+                | U::Sin
+                | U::Cos
+                | U::Tan
+                | U::Tanh
+                | U::Sigmoid
+                | U::Erf
+                | U::Ndtr
+                | U::Gaussian
+                | U::Not => {}
             }
         };
     }
@@ -173,7 +185,21 @@ pub(crate) unsafe fn unary(
                     }
                     return Ok(());
                 }
-                _ => {}
+                // Those that have returned, and the one that floats do not have.
+                U::Neg
+                | U::Abs
+                | U::Sign
+                | U::Sqrt
+                | U::Rsqrt
+                | U::Reciprocal
+                | U::Relu
+                | U::Floor
+                | U::Ceil
+                | U::Round
+                | U::Trunc
+                | U::IsNan
+                | U::IsInf
+                | U::Not => {}
             }
         }
         Arithmetic::F64 => {
@@ -195,7 +221,21 @@ pub(crate) unsafe fn unary(
                 U::Sin => go!(Plain, f64, f64, |v| v.sin()),
                 U::Cos => go!(Plain, f64, f64, |v| v.cos()),
                 U::Tan => go!(Plain, f64, f64, |v| v.tan()),
-                _ => {}
+                // Those that have returned, and the one that floats do not have.
+                U::Neg
+                | U::Abs
+                | U::Sign
+                | U::Sqrt
+                | U::Rsqrt
+                | U::Reciprocal
+                | U::Relu
+                | U::Floor
+                | U::Ceil
+                | U::Round
+                | U::Trunc
+                | U::IsNan
+                | U::IsInf
+                | U::Not => {}
             }
         }
         Arithmetic::I64 => match op {
@@ -204,14 +244,54 @@ pub(crate) unsafe fn unary(
             U::Sign => go!(narrow, i64, i64, |v| v.signum()),
             U::Relu => go!(narrow, i64, i64, |v| v.max(0)),
             U::Not => go!(narrow, i64, i64, |v| !v),
-            _ => {}
+            U::Exp
+            | U::Expm1
+            | U::Log
+            | U::Log1p
+            | U::Sqrt
+            | U::Rsqrt
+            | U::Reciprocal
+            | U::Sin
+            | U::Cos
+            | U::Tan
+            | U::Tanh
+            | U::Sigmoid
+            | U::Erf
+            | U::Ndtr
+            | U::Gaussian
+            | U::Floor
+            | U::Ceil
+            | U::Round
+            | U::Trunc
+            | U::IsNan
+            | U::IsInf => {}
         },
         Arithmetic::U64 => match op {
             U::Neg => go!(narrow, u64, u64, |v| v.wrapping_neg()),
             U::Abs | U::Relu => go!(narrow, u64, u64, |v| v),
             U::Sign => go!(narrow, u64, u64, |v| u64::from(v != 0)),
             U::Not => go!(narrow, u64, u64, |v| !v),
-            _ => {}
+            U::Exp
+            | U::Expm1
+            | U::Log
+            | U::Log1p
+            | U::Sqrt
+            | U::Rsqrt
+            | U::Reciprocal
+            | U::Sin
+            | U::Cos
+            | U::Tan
+            | U::Tanh
+            | U::Sigmoid
+            | U::Erf
+            | U::Ndtr
+            | U::Gaussian
+            | U::Floor
+            | U::Ceil
+            | U::Round
+            | U::Trunc
+            | U::IsNan
+            | U::IsInf => {}
         },
         Arithmetic::I32 | Arithmetic::U32 if matches!(op, U::Neg | U::Abs | U::Sign | U::Relu | U::Not) => {
             let own = dtype.register();
@@ -342,7 +422,18 @@ pub(crate) unsafe fn binary(
             B::Sub => go!(|x: f32, y: f32| x - y),
             B::Mul => go!(|x: f32, y: f32| x * y),
             B::Div => go!(|x: f32, y: f32| x / y),
-            _ => return Err(lacking(op.name(), dtype)),
+            B::FloorDiv
+            | B::Remainder
+            | B::Pow
+            | B::Maximum
+            | B::Minimum
+            | B::Atan2
+            | B::And
+            | B::Or
+            | B::Xor
+            | B::LeftShift
+            | B::RightShift
+            | B::Gcd => return Err(lacking(op.name(), dtype)),
         }
         return Ok(());
     }
@@ -364,7 +455,16 @@ pub(crate) unsafe fn binary(
                 B::Div => go!($sets, $t, |x, y| x / y),
                 B::Maximum => go!($sets, $t, |x, y| if x > y || x.is_nan() { x } else { y }),
                 B::Minimum => go!($sets, $t, |x, y| if x < y || x.is_nan() { x } else { y }),
-                _ => {}
+                B::FloorDiv
+                | B::Remainder
+                | B::Pow
+                | B::Atan2
+                | B::And
+                | B::Or
+                | B::Xor
+                | B::LeftShift
+                | B::RightShift
+                | B::Gcd => {}
             }
         };
     }
@@ -394,26 +494,38 @@ pub(crate) unsafe fn binary(
                     |x, y| math::FloorDivide::remainder(x, y)
                 ),
                 B::Atan2 => go!(isa, f32, |x, y| math::atan2(x, y)),
-                _ => {}
-            }
-            if op == B::Pow {
-                let (base, exponents) = (a.cast::<f32>(), b.cast::<f32>());
-                // SAFETY: the caller's promise, and there is a first element.
-                let first = if n == 0 { 1.0 } else { unsafe { base.read() } };
-                let other = |any: u32, x: f32| any | u32::from(x.to_bits() != first.to_bits());
-                // SAFETY: the caller's promise.
-                let one_base = unsafe { fold(isa, isa, base, n, 0u32, other, |a, b| a | b) } == 0;
-                if one_base && math::is_plain_power(first, 0.0) && first != 1.0 {
-                    let log = math::log2_wide(first);
+                B::Pow => {
+                    let (base, exponents) = (a.cast::<f32>(), b.cast::<f32>());
+                    // SAFETY: the caller's promise, and there is a first element.
+                    let first = if n == 0 { 1.0 } else { unsafe { base.read() } };
+                    let other = |any: u32, x: f32| any | u32::from(x.to_bits() != first.to_bits());
                     // SAFETY: the caller's promise.
-                    unsafe {
-                        map1::<f32, f32>(isa, exponents, out.cast(), n, |y| math::power_by_log(log, y))
-                    };
-                    return Ok(());
+                    let one_base = unsafe { fold(isa, isa, base, n, 0u32, other, |a, b| a | b) } == 0;
+                    if one_base && math::is_plain_power(first, 0.0) && first != 1.0 {
+                        let log = math::log2_wide(first);
+                        // SAFETY: the caller's promise.
+                        unsafe {
+                            map1::<f32, f32>(isa, exponents, out.cast(), n, |y| math::power_by_log(log, y))
+                        };
+                        return Ok(());
+                    }
+                    checked!(|x, y| math::pow(x, y), |x, y| math::is_plain_power(x, y), |x: f32, y: f32| {
+                        f64::from(x).powf(f64::from(y)) as f32
+                    })
                 }
-                checked!(|x, y| math::pow(x, y), |x, y| math::is_plain_power(x, y), |x: f32, y: f32| {
-                    f64::from(x).powf(f64::from(y)) as f32
-                })
+                // Those that have returned, and those that floats do not have.
+                B::Add
+                | B::Sub
+                | B::Mul
+                | B::Div
+                | B::Maximum
+                | B::Minimum
+                | B::And
+                | B::Or
+                | B::Xor
+                | B::LeftShift
+                | B::RightShift
+                | B::Gcd => {}
             }
         }
         Arithmetic::F64 => {
@@ -423,7 +535,19 @@ pub(crate) unsafe fn binary(
                 B::Remainder => go!(Plain, f64, |x, y| math::FloorDivide::remainder(x, y)),
                 B::Atan2 => go!(Plain, f64, |x, y| x.atan2(y)),
                 B::Pow => go!(Plain, f64, |x, y| x.powf(y)),
-                _ => {}
+                // Those that have returned, and those that floats do not have.
+                B::Add
+                | B::Sub
+                | B::Mul
+                | B::Div
+                | B::Maximum
+                | B::Minimum
+                | B::And
+                | B::Or
+                | B::Xor
+                | B::LeftShift
+                | B::RightShift
+                | B::Gcd => {}
             }
         }
         Arithmetic::I64 => match op {
@@ -686,10 +810,11 @@ unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, 
             held!(few, <$t as Narrow>::Wide, |v| <$t as Narrow>::narrow(v).widen())
         };
     }
-    match to {
+    if to == DType::BF16 {
         // Every result of a program in BF16 goes through this.
-        DType::BF16 => held!(isa, f32, |v| bf16::narrow(v).widen()),
-        to => by_narrow!(to, narrowed, {}),
+        held!(isa, f32, |v| bf16::narrow(v).widen())
+    } else {
+        by_narrow!(to, narrowed, {})
     }
 }
 

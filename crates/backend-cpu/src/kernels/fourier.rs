@@ -423,10 +423,8 @@ mod tests {
         for (k, view) in views.iter().enumerate() {
             let n = view.dims()[view.rank() - 2];
             for kind in [FourierKind::Forward, FourierKind::RealToHalf] {
-                let (x, n) = match kind {
-                    FourierKind::RealToHalf => (view.select(-1, 1).unwrap(), n),
-                    _ => (view.clone(), n),
-                };
+                let is_real = kind == FourierKind::RealToHalf;
+                let x = if is_real { view.select(-1, 1).unwrap() } else { view.clone() };
                 let of = Fourier::new(kind, n, 0.5);
                 let both =
                     [x.clone(), x.contiguous().unwrap()].map(|x| of.apply(&x).unwrap().to_f64_vec().unwrap());

@@ -101,10 +101,12 @@ fn in_order<T: Copy>(pass: &ByLines<'_>, from: Shared<T>, to: Shared<T>) -> Resu
         return Ok(false);
     }
     pass.index.require(pass.op, pass.index.dtype, pass.index_layout.span().1)?;
-    Ok(match pass.index.dtype {
-        DType::I64 => in_order_by::<T, i64>(pass, from, to),
-        DType::I32 => in_order_by::<T, i32>(pass, from, to),
-        _ => false,
+    Ok(if pass.index.dtype == DType::I64 {
+        in_order_by::<T, i64>(pass, from, to)
+    } else if pass.index.dtype == DType::I32 {
+        in_order_by::<T, i32>(pass, from, to)
+    } else {
+        false
     })
 }
 

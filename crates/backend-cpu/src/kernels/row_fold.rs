@@ -78,7 +78,17 @@ impl Term {
             {
                 return lies(x).map(|k| Term::Numbers(k, r));
             }
-            _ => return None,
+            Code::Arange { .. }
+            | Code::Random { .. }
+            | Code::Unary(..)
+            | Code::Powi(..)
+            | Code::Binary(..)
+            | Code::Compare(..)
+            | Code::Select(..)
+            | Code::Choose(..)
+            | Code::Pair(..)
+            | Code::Cast(_)
+            | Code::LoadAt(_) => return None,
         };
         if let Some(k) = lies(base) {
             return Some(Term::Square(k));

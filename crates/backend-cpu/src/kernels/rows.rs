@@ -295,7 +295,17 @@ impl Compiler<'_> {
             _ if let Some(&row) = self.row.get(&r).filter(|_| known_row(r)) => {
                 draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
             }
-            instr => {
+            instr @ (Instr::LoadAt { .. }
+            | Instr::Scalar(_)
+            | Instr::Arange { .. }
+            | Instr::Random { .. }
+            | Instr::Unary(..)
+            | Instr::Powi(..)
+            | Instr::Binary(..)
+            | Instr::Compare(..)
+            | Instr::Select(..)
+            | Instr::Cast(_)
+            | Instr::Fold(..)) => {
                 let instr = instr.map_operands(|a| self.emit_row(draft, a, phase));
                 draft.push(instr, dtype)
             }
@@ -359,7 +369,16 @@ impl Compiler<'_> {
                 let operand = &self.kernel.operands[k as usize];
                 draft.load_at(k, operand, operand.layout.clone(), index, dtype)
             }
-            instr => {
+            instr @ (Instr::Scalar(_)
+            | Instr::Arange { .. }
+            | Instr::Random { .. }
+            | Instr::Unary(..)
+            | Instr::Powi(..)
+            | Instr::Binary(..)
+            | Instr::Compare(..)
+            | Instr::Select(..)
+            | Instr::Cast(_)
+            | Instr::Fold(..)) => {
                 let instr = instr.map_operands(|a| self.emit_full(draft, a, phase));
                 draft.push(instr, dtype)
             }

@@ -47,6 +47,7 @@ fn run(device: &Device, case: &LoadAtCase, with_tickets: bool) -> Result<Vec<Vec
     outputs.iter().map(read).collect()
 }
 
+#[expect(clippy::panic, reason = "to fail is to panic")]
 fn agree(case: &LoadAtCase) {
     let reference = taper_testing::reference();
     let expected = run(&reference, case, false).unwrap_or_else(|error| panic!("{}: {error}", case.what));

@@ -96,7 +96,21 @@ pub(crate) fn unary(op: UnaryOp, dtype: DType, x: &str) -> Option<String> {
         U::Relu if signed => format!("select({x}, {zero}, {x} < {zero})"),
         U::Abs | U::Relu => x.into(),
         U::Sign => format!("select({zero}, {one}, {x} != {zero})"),
-        _ => return None,
+        U::Exp
+        | U::Expm1
+        | U::Log
+        | U::Log1p
+        | U::Sqrt
+        | U::Rsqrt
+        | U::Reciprocal
+        | U::Sin
+        | U::Cos
+        | U::Tan
+        | U::Tanh
+        | U::Sigmoid
+        | U::Erf
+        | U::Ndtr
+        | U::Gaussian => return None,
     })
 }
 
@@ -109,7 +123,15 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
             B::Add | B::Or | B::Maximum => format!("({a} | {b})"),
             B::Mul | B::And | B::Minimum => format!("({a} & {b})"),
             B::Xor => format!("({a} != {b})"),
-            _ => return None,
+            B::Sub
+            | B::Div
+            | B::FloorDiv
+            | B::Remainder
+            | B::Pow
+            | B::Atan2
+            | B::LeftShift
+            | B::RightShift
+            | B::Gcd => return None,
         });
     }
     let float = dtype.is_float();
@@ -132,7 +154,8 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
         B::LeftShift if !float => wrapped(dtype, format!("shl_{t}({a}, {b})")),
         B::RightShift if !float => format!("shr_{t}({a}, {b})"),
         B::Gcd if !float => wrapped(dtype, format!("gcd_{t}({a}, {b})")),
-        _ => return None,
+        B::Div | B::Atan2 => return None,
+        B::And | B::Or | B::Xor | B::LeftShift | B::RightShift | B::Gcd => return None,
     })
 }
 
@@ -140,21 +163,19 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
 pub(crate) fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> String {
     use CompareOp as C;
     let t = suffix(dtype);
+    let (float, bool) = (dtype.is_float(), dtype.is_bool());
     match op {
-        C::Gt => return compare(C::Lt, dtype, b, a),
-        C::Ge => return compare(C::Le, dtype, b, a),
-        C::Ne => return format!("!({})", compare(C::Eq, dtype, a, b)),
-        _ => {}
-    }
-    match (op, dtype) {
-        (C::Eq, d) if d.is_float() => format!("eq_{t}({a}, {b})"),
-        (C::Lt, d) if d.is_float() => format!("lt_{t}({a}, {b})"),
-        (_, d) if d.is_float() => format!("le_{t}({a}, {b})"),
-        (C::Eq, _) => format!("({a} == {b})"),
-        (C::Lt, DType::Bool) => format!("(!{a} & {b})"),
-        (_, DType::Bool) => format!("(!{a} | {b})"),
-        (C::Lt, _) => format!("({a} < {b})"),
-        _ => format!("({a} <= {b})"),
+        C::Gt => compare(C::Lt, dtype, b, a),
+        C::Ge => compare(C::Le, dtype, b, a),
+        C::Ne => format!("!({})", compare(C::Eq, dtype, a, b)),
+        C::Eq if float => format!("eq_{t}({a}, {b})"),
+        C::Eq => format!("({a} == {b})"),
+        C::Lt if float => format!("lt_{t}({a}, {b})"),
+        C::Lt if bool => format!("(!{a} & {b})"),
+        C::Lt => format!("({a} < {b})"),
+        C::Le if float => format!("le_{t}({a}, {b})"),
+        C::Le if bool => format!("(!{a} | {b})"),
+        C::Le => format!("({a} <= {b})"),
     }
 }
 
@@ -169,10 +190,12 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     }
     let source = suffix(from);
     if to.is_float() {
-        let number = match to.register() {
-            DType::F64 => format!("f64({x})"),
-            _ if source == "f32" => x.into(),
-            _ => format!("f32({x})"),
+        let number = if to == DType::F64 {
+            format!("f64({x})")
+        } else if source == "f32" {
+            x.into()
+        } else {
+            format!("f32({x})")
         };
         return if to.is_reduced_float() { format!("round_{}({number})", to.name()) } else { number };
     }
@@ -307,7 +330,12 @@ fn instr_name(instr: Instr) -> &'static str {
         Instr::Random { kind, .. } => kind.name(),
         Instr::Arange { .. } => "arange",
         Instr::LoadAt { .. } => "gather",
-        _ => "map",
+        Instr::Load(_)
+        | Instr::Scalar(_)
+        | Instr::Compare(..)
+        | Instr::Select(..)
+        | Instr::Cast(_)
+        | Instr::Fold(..) => "map",
     }
 }
 
@@ -407,11 +435,18 @@ fn is_opaque(program: &Program, n: usize) -> bool {
             let (from, to) = (program.dtypes[x as usize], program.dtypes[n]);
             to != DType::Bool && from.register() != to
         }
-        _ => program.dtypes[n].is_float(),
+        Instr::Arange { .. }
+        | Instr::Random { .. }
+        | Instr::Unary(..)
+        | Instr::Powi(..)
+        | Instr::Binary(..)
+        | Instr::Compare(..)
+        | Instr::Select(..)
+        | Instr::Fold(..) => program.dtypes[n].is_float(),
     };
-    let takes = |instr: &Instr| match instr {
-        Instr::Fold(..) | Instr::Unary(UnaryOp::IsNan | UnaryOp::IsInf, _) => false,
-        _ => instr.operands().contains(&(n as Reg)),
+    let takes = |instr: &Instr| {
+        let only_looks = matches!(instr, Instr::Fold(..) | Instr::Unary(UnaryOp::IsNan | UnaryOp::IsInf, _));
+        !only_looks && instr.operands().contains(&(n as Reg))
     };
     computed && program.instrs[n + 1..].iter().any(takes)
 }
@@ -459,7 +494,17 @@ pub(crate) fn rounds(program: &Program) -> usize {
             // Terms of a series, or the bits of a denormal number.
             Instr::Unary(..) if wide && dtype.is_float() => 128,
             Instr::Random { .. } => 10 + if wide { 128 } else { 0 },
-            _ => 0,
+            Instr::Load(_)
+            | Instr::LoadAt { .. }
+            | Instr::Scalar(_)
+            | Instr::Arange { .. }
+            | Instr::Unary(..)
+            | Instr::Powi(..)
+            | Instr::Binary(..)
+            | Instr::Compare(..)
+            | Instr::Select(..)
+            | Instr::Cast(_)
+            | Instr::Fold(..) => 0,
         }
     };
     (0..program.instrs.len()).map(of).sum()

@@ -25,7 +25,7 @@ fn api_rank(backend: wgpu::Backend) -> usize {
     match backend {
         wgpu::Backend::Vulkan | wgpu::Backend::Metal => 0,
         wgpu::Backend::Dx12 => 1,
-        _ => 2,
+        wgpu::Backend::Gl | wgpu::Backend::BrowserWebGpu | wgpu::Backend::Noop => 2,
     }
 }
 

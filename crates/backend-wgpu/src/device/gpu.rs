@@ -130,7 +130,11 @@ impl Gpu {
             max_workgroups: limits.max_compute_workgroups_per_dimension.max(1),
             dispatch_work: dispatch_work.unwrap_or(match info.kind {
                 DeviceKind::DiscreteGpu => 1 << 37,
-                _ => 1 << 33,
+                DeviceKind::Cpu
+                | DeviceKind::IntegratedGpu
+                | DeviceKind::VirtualGpu
+                | DeviceKind::SoftwareGpu
+                | DeviceKind::Other => 1 << 33,
             }),
             way: None,
             info,

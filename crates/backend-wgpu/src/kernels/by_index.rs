@@ -44,11 +44,9 @@ fn read_and_report(dtype: DType, name: &str, d: &mut Dispatch) {
 pub(crate) fn load_functions(operands: &[Operand], program: &Program, d: &mut Dispatch) {
     let mut bound = false;
     for (k, operand) in operands.iter().enumerate() {
-        let index = |instr: &Instr| match *instr {
-            Instr::LoadAt { input, index } if usize::from(input) == k => {
-                Some(program.dtypes[usize::from(index)])
-            }
-            _ => None,
+        let index = |instr: &Instr| {
+            let Instr::LoadAt { input, index } = *instr else { return None };
+            (usize::from(input) == k).then(|| program.dtypes[usize::from(index)])
         };
         let mut dtypes: SmallVec<[DType; 1]> = program.instrs.iter().filter_map(index).collect();
         dtypes.sort_unstable_by_key(|&dtype| loaded(dtype));

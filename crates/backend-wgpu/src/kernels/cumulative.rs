@@ -89,10 +89,7 @@ impl Scan<'_> {
     fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
         let Scan { op, reverse, lines, role, splits, chunk, tile, .. } = *self;
         // Indices need the elements' order alone, in which false comes before true as 0 before 1.
-        let dtype = match self.dtype {
-            DType::Bool if op.is_arg() => DType::U8,
-            dtype => dtype,
-        };
+        let dtype = if self.dtype.is_bool() && op.is_arg() { DType::U8 } else { self.dtype };
         let (length, splits, chunk) =
             if role == Role::Carries { (splits, 1, splits) } else { (lines.length(), splits, chunk) };
         let total = lines.count() * splits;
@@ -199,7 +196,9 @@ fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities, c: &mut Co
         CumulativeOp::LogSumExp => dtype.is_float().then(|| format!("log_add_exp_{t}(a, b)")),
         _ if dtype == DType::Bool => None,
         CumulativeOp::Sum => formulas::binary(BinaryOp::Add, dtype, "a", "b"),
-        _ => formulas::binary(BinaryOp::Mul, dtype, "a", "b"),
+        CumulativeOp::Prod => formulas::binary(BinaryOp::Mul, dtype, "a", "b"),
+        // These have their state written above.
+        CumulativeOp::ArgMax | CumulativeOp::ArgMin => None,
     };
     let Some((formula, (zero, _))) = formula.zip(formulas::reduction(ReduceOp::Sum, dtype)) else {
         return Err(capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)"));

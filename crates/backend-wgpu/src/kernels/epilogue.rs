@@ -179,7 +179,7 @@ pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities
         binding.resource = match binding.resource {
             Resource::Input(0) => from,
             Resource::Input(k) => Resource::Input(k + 1),
-            other => other,
+            other @ (Resource::Output(_) | Resource::Temporary(_) | Resource::Faults) => other,
         };
     }
     Ok(made.list)

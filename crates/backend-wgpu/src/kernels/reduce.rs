@@ -341,7 +341,9 @@ impl Reduction<'_> {
                 let values: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
                 match vectors {
                     Vectors::Reduced => folds[0].add(&folds[0].all(&values), c),
-                    _ => folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, c)),
+                    Vectors::None | Vectors::Kept => {
+                        folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, c))
+                    }
                 }
             });
             if self.tree {

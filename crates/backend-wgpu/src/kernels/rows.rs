@@ -157,13 +157,12 @@ impl Writer<'_> {
         let mut c = Code::default();
         let mut folds: Vec<Option<Fold>> = Vec::new();
         for (n, instr) in self.program.instrs.iter().enumerate() {
-            folds.push(match *instr {
-                Instr::Fold(op, _) => {
-                    let fold = Fold::new(op, self.program.dtypes[n], n.to_string(), self.capabilities)?;
-                    fold.function(&mut d.code);
-                    Some(fold)
-                }
-                _ => None,
+            folds.push(if let Instr::Fold(op, _) = *instr {
+                let fold = Fold::new(op, self.program.dtypes[n], n.to_string(), self.capabilities)?;
+                fold.function(&mut d.code);
+                Some(fold)
+            } else {
+                None
             });
         }
         let mut trees = Trees::new(self.together());

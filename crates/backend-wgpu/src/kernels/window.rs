@@ -362,7 +362,15 @@ impl Whole<'_> {
         let most = match kernel.body {
             // These go to the output at once.
             Body::Gather { .. } | Body::Scatter { .. } => MAX_PIECES,
-            _ => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
+            Body::Map(_)
+            | Body::Reduce { .. }
+            | Body::Rows { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Contract(_)
+            | Body::Copy { .. }
+            | Body::Custom(_) => MAX_PIECES.min(stored / Self::pitch(kernel).max(1)),
         };
         let mut parts = Vec::new();
         let mut open = vec![kernel.clone()];
@@ -402,7 +410,15 @@ impl Whole<'_> {
         let (axis, start, size) = match self.kernel.body {
             Body::Gather { axis } => (axis, 0, self.kernel.operands[0].layout.shape()[axis]),
             Body::Scatter { axis, .. } => (axis, piece.origin[axis], self.kernel.space[axis]),
-            _ => (0, 0, 0),
+            Body::Map(_)
+            | Body::Reduce { .. }
+            | Body::Rows { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Contract(_)
+            | Body::Copy { .. }
+            | Body::Custom(_) => (0, 0, 0),
         };
         Along { axis, start, size }
     }
@@ -557,7 +573,14 @@ impl Whole<'_> {
             }
             Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),
             Body::Contract(_) => Some((ReduceOp::Sum, None)),
-            _ => None,
+            Body::Map(_)
+            | Body::Rows { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Gather { .. }
+            | Body::Scatter { .. }
+            | Body::Copy { .. }
+            | Body::Custom(_) => None,
         };
         if let Some((op, divide)) = joined {
             let sizes = [output.shape.numel(), count, pitch];

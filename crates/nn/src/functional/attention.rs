@@ -218,10 +218,8 @@ impl Call {
             causal: causal.filter(|first| first.saturating_add(1) < keys),
             draws,
         };
-        let mask = mask.map(|mask| match mask.dtype() {
-            DType::Bool => Ok(mask.clone()),
-            _ => mask.to_dtype(query.dtype()),
-        });
+        let mask = mask
+            .map(|mask| if mask.dtype().is_bool() { Ok(mask.clone()) } else { mask.to_dtype(query.dtype()) });
         let (query, key, value, mask) = (query.clone(), key.clone(), value.clone(), mask.transpose()?);
         let Some((heads, group)) = heads else {
             return Ok(Call { query, key, value, mask, weighting, heads: None });

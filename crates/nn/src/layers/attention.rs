@@ -451,9 +451,10 @@ impl MultiheadAttention {
         let zero = Tensor::zeros(tensor_core::Shape::scalar(), (like.dtype(), &like.device()))?;
         let mut sum: Option<Tensor> = None;
         for part in parts {
-            let numbers = match part.dtype() {
-                DType::Bool => part.where_cond(&zero.full_like(f64::NEG_INFINITY), &zero)?,
-                _ => part.to_dtype(like.dtype())?,
+            let numbers = if part.dtype().is_bool() {
+                part.where_cond(&zero.full_like(f64::NEG_INFINITY), &zero)?
+            } else {
+                part.to_dtype(like.dtype())?
             };
             sum = Some(match sum {
                 Some(sum) => sum.add(&numbers)?,

@@ -117,9 +117,10 @@ impl CtcLoss {
             }
             Reduction::Sum | Reduction::None => losses,
         };
-        match self.reduction {
-            Reduction::None if alone => losses.squeeze(0),
-            reduction => Ok(reduction.apply(&losses)),
+        if alone && self.reduction == Reduction::None {
+            losses.squeeze(0)
+        } else {
+            Ok(self.reduction.apply(&losses))
         }
     }
 

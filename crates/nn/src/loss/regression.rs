@@ -132,10 +132,8 @@ impl HuberLoss {
 #[track_caller]
 fn bent(difference: &Tensor, knee: f64, slope: f64) -> Result<Tensor> {
     let steep = slope / knee;
-    let greatest = match difference.dtype() {
-        DType::F16 => f64::from(f16::MAX),
-        _ => f64::from(f32::MAX),
-    };
+    let is_half = difference.dtype() == DType::F16;
+    let greatest = if is_half { f64::from(f16::MAX) } else { f64::from(f32::MAX) };
     // A factor that the dtype takes for infinity would meet 0: all elements lie on the lines, or all on the parabola.
     if steep > greatest {
         return Ok(difference.abs().mul_scalar(slope));

@@ -232,10 +232,10 @@ fn of_registers(
 /// The range of `b` where condition `c` does not hold: narrower, if the condition compares it with one number.
 fn where_not(program: &Program, ranges: &[Option<Range>], c: Reg, b: Reg) -> Option<Range> {
     let range = ranges[usize::from(b)]?;
-    let (op, with) = match program.instrs[usize::from(c)] {
-        Instr::Compare(op, x, with) if x == b => (op, with),
-        _ => return Some(range),
-    };
+    let Instr::Compare(op, x, with) = program.instrs[usize::from(c)] else { return Some(range) };
+    if x != b {
+        return Some(range);
+    }
     let Some(bound) = ranges[usize::from(with)].filter(|with| with.low == with.high).map(|with| with.low)
     else {
         return Some(range);
@@ -263,7 +263,28 @@ fn of_unary(op: UnaryOp, a: Option<Range>) -> Option<Range> {
         UnaryOp::Sign => Some(Range::new(-1, 1)),
         UnaryOp::Relu => Some(Range::new(a.low.max(0), a.high.max(0))),
         // Those of floats, and what says nothing of integers' bounds.
-        _ => None,
+        UnaryOp::Exp
+        | UnaryOp::Expm1
+        | UnaryOp::Log
+        | UnaryOp::Log1p
+        | UnaryOp::Sqrt
+        | UnaryOp::Rsqrt
+        | UnaryOp::Reciprocal
+        | UnaryOp::Sin
+        | UnaryOp::Cos
+        | UnaryOp::Tan
+        | UnaryOp::Tanh
+        | UnaryOp::Sigmoid
+        | UnaryOp::Erf
+        | UnaryOp::Ndtr
+        | UnaryOp::Gaussian
+        | UnaryOp::Floor
+        | UnaryOp::Ceil
+        | UnaryOp::Round
+        | UnaryOp::Trunc
+        | UnaryOp::Not
+        | UnaryOp::IsNan
+        | UnaryOp::IsInf => None,
     }
 }
 
@@ -303,7 +324,17 @@ fn of_binary(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Option<Range> {
             };
             Some(Range::new(0, most))
         }
-        _ => None,
+        BinaryOp::Div
+        | BinaryOp::FloorDiv
+        | BinaryOp::Remainder
+        | BinaryOp::Pow
+        | BinaryOp::Atan2
+        | BinaryOp::And
+        | BinaryOp::Or
+        | BinaryOp::Xor
+        | BinaryOp::LeftShift
+        | BinaryOp::RightShift
+        | BinaryOp::Gcd => None,
     }
 }
 

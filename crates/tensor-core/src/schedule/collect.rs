@@ -171,10 +171,11 @@ impl Collector {
             self.copies.push(node.clone());
             return Entry::Placed(self.push(node, Places::new(), None));
         }
-        let inputs = match node.op {
+        let inputs = if let Op::TupleElement { .. } = node.op {
             // Where the result was computed by other operations, the tuple is the tape's business.
-            Op::TupleElement { .. } => &state.inputs[state.inputs.len().saturating_sub(1)..],
-            _ => &state.inputs[..],
+            &state.inputs[state.inputs.len().saturating_sub(1)..]
+        } else {
+            &state.inputs[..]
         };
         let mut places = Places::new();
         for (k, input) in inputs.iter().enumerate() {
@@ -263,17 +264,16 @@ impl Collector {
             }
             let keeps_inputs = item.node.keeps_inputs();
             let saved = item.node.op.saved(if keeps_inputs { wanted_inputs(&self.items, item) } else { 0 });
-            let read_later = match item.node.op {
-                Op::TupleElement { index, .. } => {
-                    let tuple = &self.items[item.inputs[0] as usize].node;
-                    if tuple.op.is_tuple() {
-                        tuple.keeps_inputs() && tuple.op.saved(u32::MAX).results >> index.min(31) & 1 == 1
-                    } else {
-                        ask_for_tuple_inputs(&item.node, self.epoch, asked);
-                        false
-                    }
+            let read_later = if let Op::TupleElement { index, .. } = item.node.op {
+                let tuple = &self.items[item.inputs[0] as usize].node;
+                if tuple.op.is_tuple() {
+                    tuple.keeps_inputs() && tuple.op.saved(u32::MAX).results >> index.min(31) & 1 == 1
+                } else {
+                    ask_for_tuple_inputs(&item.node, self.epoch, asked);
+                    false
                 }
-                _ => keeps_inputs && !dies && saved.results & 1 == 1,
+            } else {
+                keeps_inputs && !dies && saved.results & 1 == 1
             };
             let wanted = held || asked[i] || read_later;
             let stored_nowhere = constant[i] || item.node.op.is_tuple();
@@ -329,10 +329,8 @@ fn ask_for_tuple_inputs(result: &Node, epoch: u64, asked: &mut [bool]) {
     let tuple = lock(&result.state).inputs.first().cloned();
     let Some(tuple) = tuple.filter(|tuple| tuple.keeps_inputs()) else { return };
     let inputs = lock(&tuple.state).inputs.clone();
-    let read = match &tuple.op {
-        Op::Custom(op) if !op.reads_results() => inputs.len().saturating_sub(tuple.results()),
-        _ => inputs.len(),
-    };
+    let reads_results = !matches!(&tuple.op, Op::Custom(op) if !op.reads_results());
+    let read = if reads_results { inputs.len() } else { inputs.len().saturating_sub(tuple.results()) };
     for input in &inputs[..read] {
         if input.epoch.load(Ordering::Relaxed) == epoch {
             asked[input.place.load(Ordering::Relaxed) as usize] = true;

@@ -103,10 +103,8 @@ impl Readers {
 /// The axes of a contraction that waits.
 fn subscripts<'a>(analysis: &Analysis<'a>, i: u32) -> Option<&'a Subscripts> {
     let item = &analysis.items[i as usize];
-    match &item.node.op {
-        Op::Contract(subscripts) if item.value.is_none() => Some(subscripts),
-        _ => None,
-    }
+    let Op::Contract(subscripts) = &item.node.op else { return None };
+    item.value.is_none().then_some(subscripts)
 }
 
 /// Finds the epilogues among the kernels to be.

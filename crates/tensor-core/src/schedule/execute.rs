@@ -139,18 +139,16 @@ pub(super) fn launch<'a>(
         }
         let bounds = bounds::of_output(kernel, o, storage.dtype(), given);
         // Of several results that are computed together, each answers for what it depends on.
-        let tickets = match &kernel.body {
-            Body::Map(_) | Body::Rows { .. } | Body::Contract(Some(_))
-                if !tickets.is_empty() && kernel.outputs.len() > 1 =>
-            {
-                let read = kernel.operands_of(o);
-                let own = own.iter().filter(|(operand, _)| read[*operand]);
-                Tickets::of_launch(
-                    facts.iter().zip(&read).filter(|(_, read)| **read).map(|(f, _)| f),
-                    own.map(|(_, ticket)| Arc::clone(ticket)),
-                )
-            }
-            _ => tickets.clone(),
+        let has_program = matches!(kernel.body, Body::Map(_) | Body::Rows { .. } | Body::Contract(Some(_)));
+        let tickets = if has_program && !tickets.is_empty() && kernel.outputs.len() > 1 {
+            let read = kernel.operands_of(o);
+            let own = own.iter().filter(|(operand, _)| read[*operand]);
+            Tickets::of_launch(
+                facts.iter().zip(&read).filter(|(_, read)| **read).map(|(f, _)| f),
+                own.map(|(_, ticket)| Arc::clone(ticket)),
+            )
+        } else {
+            tickets.clone()
         };
         made.push((storage, Facts::new(bounds, tickets)));
     }

@@ -71,9 +71,8 @@ impl Gathered {
 
     /// A view operation over it, where strides can express that.
     pub(super) fn viewed(&self, op: &Op, shape: &Shape) -> Option<Gathered> {
-        let over = |base: &Layout| match op {
-            Op::Contiguous => Some(base.clone()),
-            _ => view(op, base, shape),
+        let over = |base: &Layout| {
+            if let Op::Contiguous = op { Some(base.clone()) } else { view(op, base, shape) }
         };
         let index = match &self.index {
             Index::Expression(_) => return None,

@@ -78,7 +78,9 @@ impl Analysis<'_> {
         let i = i as usize;
         match self.class[i] {
             Class::Elementwise | Class::Constant => !self.materialised[i] || self.kernel[i] == kernel,
-            _ => self.materialised[i] && self.kernel[i] == kernel,
+            Class::Ready | Class::View | Class::Gathered | Class::Opaque | Class::Element | Class::Part => {
+                self.materialised[i] && self.kernel[i] == kernel
+            }
         }
     }
 
@@ -105,10 +107,7 @@ impl Analysis<'_> {
     /// Whether two gathers of one shape may read their table as one input.
     fn share_a_table(&self, a: u32, b: u32) -> bool {
         let [of_a, of_b] = [a, b].map(|i| &self.items[i as usize]);
-        let axis = |item: &Item| match item.node.op {
-            Op::Gather { axis, .. } => Some(axis),
-            _ => None,
-        };
+        let axis = |item: &Item| if let Op::Gather { axis, .. } = item.node.op { Some(axis) } else { None };
         of_a.inputs[0] == of_b.inputs[0]
             && of_a.node.shape == of_b.node.shape
             && axis(of_a) == axis(of_b)
@@ -291,7 +290,13 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
             Class::Opaque if !item.store && gather::may_be_read(items, i, limits.max_indexed_bytes) => {
                 GATHER_COST
             }
-            _ => continue,
+            Class::Ready
+            | Class::Constant
+            | Class::View
+            | Class::Gathered
+            | Class::Opaque
+            | Class::Element
+            | Class::Part => continue,
         };
         // An input of another shape is read from memory, or is one value for each row; one that is no
         // expression costs nothing.
@@ -340,10 +345,8 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
                 analysis.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
             }
         }
-        let inlined = match analysis.class[i] {
-            Class::Elementwise => !analysis.materialised[i],
-            class => class == Class::Gathered,
-        };
+        let inlined = analysis.class[i] == Class::Gathered
+            || analysis.class[i] == Class::Elementwise && !analysis.materialised[i];
         let is_part = analysis.class[i] == Class::Part;
         let root = match () {
             () if analysis.class[i] == Class::Gathered => uses[i].reader,
@@ -358,7 +361,12 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
                 Class::Elementwise => same_shape,
                 // An index, if it is read as the gather is.
                 Class::Gathered => k == 1 && same_shape && !uses[i].viewed && !analysis.positional[j],
-                _ => matches!(op, Op::Reduce { .. }) && !analysis.positional[j],
+                Class::Ready
+                | Class::Constant
+                | Class::View
+                | Class::Opaque
+                | Class::Element
+                | Class::Part => matches!(op, Op::Reduce { .. }) && !analysis.positional[j],
             };
             if has_gathers {
                 let through = analysis.class[i] == Class::View;
@@ -374,7 +382,9 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
                     Class::Elementwise => false,
                     Class::View => item.store || uses_of_reader.in_memory,
                     Class::Gathered => !takes_expressions || analysis.class[j] == Class::View,
-                    _ => !takes_expressions,
+                    Class::Ready | Class::Constant | Class::Opaque | Class::Element | Class::Part => {
+                        !takes_expressions
+                    }
                 };
             }
             match analysis.class[j] {
@@ -389,14 +399,25 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
                     analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
                     analysis.materialised[j] = true;
                 }
-                _ => {}
+                Class::Ready
+                | Class::Constant
+                | Class::View
+                | Class::Gathered
+                | Class::Opaque
+                | Class::Element
+                | Class::Part => {}
             }
             nested[j] = nested[j].max(if is_part { nested[i] + 1 } else { 1 });
             reader[j] = if reader[j] == NONE || reader[j] == root { root } else { SEVERAL };
             beyond[j] |= match analysis.class[i] {
                 Class::Elementwise => inlined && beyond[i],
                 Class::Gathered => uses[i].beyond,
-                _ => true,
+                Class::Ready
+                | Class::Constant
+                | Class::View
+                | Class::Opaque
+                | Class::Element
+                | Class::Part => true,
             };
         }
     }
@@ -555,9 +576,10 @@ fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
         if analysis.class[i] == Class::Part {
             let mut mine = Parts::default();
             for &j in &analysis.items[i].inputs {
-                match analysis.class[j as usize] {
-                    Class::Part => Parts::add(&mut mine.loads, &parts[j as usize].loads),
-                    _ => Parts::add(&mut mine.loads, &[j]),
+                if analysis.class[j as usize] == Class::Part {
+                    Parts::add(&mut mine.loads, &parts[j as usize].loads);
+                } else {
+                    Parts::add(&mut mine.loads, &[j]);
                 }
             }
             parts[i] = mine;
@@ -927,7 +949,12 @@ fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) 
                 parts: only(source),
             })
         }
-        _ => {
+        Class::Ready
+        | Class::Constant
+        | Class::Elementwise
+        | Class::Gathered
+        | Class::Element
+        | Class::Part => {
             let mut parts = parts[at].clone();
             if parts.members.is_empty() {
                 parts.members.push(i);

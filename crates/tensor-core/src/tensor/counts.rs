@@ -170,10 +170,12 @@ impl Tensor {
     #[doc(alias = "bincount")]
     pub fn bincount_weighted(&self, weights: &Tensor, length: impl Into<Option<usize>>) -> Result<Tensor> {
         let device = self.device();
-        let dtype = match weights.dtype() {
-            dtype if dtype.is_float() => dtype,
-            _ if device.supports(DType::F64) => DType::F64,
-            _ => device.float_dtype(),
+        let dtype = if weights.dtype().is_float() {
+            weights.dtype()
+        } else if device.supports(DType::F64) {
+            DType::F64
+        } else {
+            device.float_dtype()
         };
         self.binned("bincount_weighted", &weights.cast_unchecked(dtype), length.into())
     }

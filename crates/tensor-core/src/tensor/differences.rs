@@ -32,10 +32,7 @@ impl Tensor {
         let mut x = self.clone();
         for _ in 0..n.min(self.dims()[axis]) {
             let (low, high) = x.neighbours(axis)?;
-            x = match x.dtype() {
-                DType::Bool => high.compare(CompareOp::Ne, &low)?,
-                _ => high.sub(&low)?,
-            };
+            x = if x.dtype().is_bool() { high.compare(CompareOp::Ne, &low)? } else { high.sub(&low)? };
         }
         Ok(x)
     }

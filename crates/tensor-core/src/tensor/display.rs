@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::Tensor;
-use crate::{DType, Result, default_dtype};
+use crate::{Arithmetic, DType, Result, default_dtype};
 
 const PRECISION: usize = 4;
 const THRESHOLD: usize = 1000;
@@ -109,17 +109,17 @@ impl<'a> Page<'a> {
             precision,
             width: 1,
         };
-        match tensor.dtype() {
-            DType::Bool => {
+        match tensor.dtype().arithmetic() {
+            Arithmetic::Bool => {
                 let word = |&v: &bool| if v { "True" } else { "False" }.to_string();
                 page.words = tensor.to_vec::<bool>()?.iter().map(word).collect();
             }
-            DType::I64 => page.words = tensor.to_vec::<i64>()?.iter().map(i64::to_string).collect(),
-            DType::U64 => page.words = tensor.to_vec::<u64>()?.iter().map(u64::to_string).collect(),
-            d if !d.is_float() => {
+            Arithmetic::I64 => page.words = tensor.to_vec::<i64>()?.iter().map(i64::to_string).collect(),
+            Arithmetic::U64 => page.words = tensor.to_vec::<u64>()?.iter().map(u64::to_string).collect(),
+            Arithmetic::I32 | Arithmetic::U32 => {
                 page.words = tensor.to_f64_vec()?.iter().map(|v| format!("{v:.0}")).collect();
             }
-            _ => {
+            Arithmetic::F32 | Arithmetic::F64 => {
                 page.values = tensor.to_f64_vec()?;
                 page.style = Style::Whole;
             }

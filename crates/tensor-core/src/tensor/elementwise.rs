@@ -32,15 +32,36 @@ impl Tensor {
                 return cast.unary(op);
             }
             U::Not => true,
-            _ => dtype.is_float(),
+            U::Exp
+            | U::Expm1
+            | U::Log
+            | U::Log1p
+            | U::Sqrt
+            | U::Rsqrt
+            | U::Reciprocal
+            | U::Sin
+            | U::Cos
+            | U::Tan
+            | U::Tanh
+            | U::Sigmoid
+            | U::Erf
+            | U::Ndtr
+            | U::Gaussian
+            | U::Floor
+            | U::Ceil
+            | U::Round
+            | U::Trunc
+            | U::IsNan
+            | U::IsInf => dtype.is_float(),
         };
         if !keeps {
             return self.cast_unchecked(self.device().float_dtype()).unary(op);
         }
         if matches!(op, U::Abs | U::Sign | U::Relu) && dtype.info().kind == Kind::Unsigned {
-            return match op {
-                U::Sign => self.compare_scalar(CompareOp::Ne, 0).cast_unchecked(dtype),
-                _ => self.clone(),
+            return if op == U::Sign {
+                self.compare_scalar(CompareOp::Ne, 0).cast_unchecked(dtype)
+            } else {
+                self.clone()
             };
         }
         Tensor::build(Op::Unary(op), self.shape().clone(), unary_dtype(op, dtype), &[self])
@@ -58,10 +79,8 @@ impl Tensor {
         let ([lhs, rhs], []) = cast.tensors();
         let dtype = promoted(lhs, rhs);
         check_binary(op, dtype)?;
-        let dtype = match op {
-            BinaryOp::Div | BinaryOp::Atan2 if !dtype.is_float() => self.device().float_dtype(),
-            _ => dtype,
-        };
+        let is_real = matches!(op, BinaryOp::Div | BinaryOp::Atan2);
+        let dtype = if is_real && !dtype.is_float() { self.device().float_dtype() } else { dtype };
         if lhs.dtype() == dtype && rhs.dtype() == dtype {
             return Ok(Tensor::build(Op::Binary(op), shape, dtype, &[lhs, rhs]));
         }
@@ -288,10 +307,12 @@ impl Tensor {
         if let Some(wide) = autocast::widened("pow", self) {
             return wide.powi(n);
         }
-        let this = match self.dtype() {
-            d if n < 0 && !d.is_float() => self.floating(),
-            DType::Bool => self.cast_unchecked(self.device().int_dtype()),
-            _ => self.clone(),
+        let this = if n < 0 && !self.dtype().is_float() {
+            self.floating()
+        } else if self.dtype().is_bool() {
+            self.cast_unchecked(self.device().int_dtype())
+        } else {
+            self.clone()
         };
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
     }
@@ -566,10 +587,7 @@ impl Tensor {
     /// Whether x is false, or 0; gives bool. NaN is not 0.
     #[track_caller]
     pub fn logical_not(&self) -> Tensor {
-        match self.dtype() {
-            DType::Bool => self.unary(UnaryOp::Not),
-            _ => self.compare_scalar(CompareOp::Eq, 0),
-        }
+        if self.dtype().is_bool() { self.unary(UnaryOp::Not) } else { self.compare_scalar(CompareOp::Eq, 0) }
     }
 
     /// Every bit of an integer changed, −x − 1 of a signed one; of a bool, whether it is false.

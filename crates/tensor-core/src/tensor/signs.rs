@@ -1,7 +1,7 @@
 //! Signs, remainders toward zero, and numbers that are not finite.
 
 use super::{Operand, Tensor, elementwise::promoted};
-use crate::{CompareOp, DType, Error, Op, Result, Scalar};
+use crate::{CompareOp, DType, Error, Kind, Op, Result, Scalar};
 
 impl Tensor {
     /// This tensor and another operand in the dtype that they promote to.
@@ -131,14 +131,14 @@ impl Tensor {
     #[track_caller]
     fn trunc_divide_by(&self, rhs: Operand) -> Result<Tensor> {
         let (a, b) = self.pair("trunc_divide", rhs)?;
-        match a.dtype() {
-            DType::Bool => {
+        match a.dtype().info().kind {
+            Kind::Bool => {
                 let message = "bools have no quotient; cast with .to_dtype(DType::I32)";
                 Err(Error::invalid("trunc_divide", message))
             }
-            dtype if dtype.is_float() => Ok(a.div(&b)?.trunc()),
+            Kind::Float => Ok(a.div(&b)?.trunc()),
             // Without the remainder it is a whole number.
-            _ => a.sub(&a.fmod(&b)?)?.floor_divide(&b),
+            Kind::Signed | Kind::Unsigned => a.sub(&a.fmod(&b)?)?.floor_divide(&b),
         }
     }
 
