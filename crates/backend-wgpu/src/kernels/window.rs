@@ -214,7 +214,7 @@ impl Whole<'_> {
         let (kernel, capabilities) = (self.kernel, self.capabilities);
         let (dtype, numel) = (kernel.outputs[0].dtype, kernel.space.numel());
         let Body::Scatter { op: ScatterOp::Add, axis } = kernel.body else { return Ok(None) };
-        if dtype.register() == dtype || numel == 0 || kernel.operands[2].layout.numel() == 0 {
+        if !dtype.is_reduced_float() || numel == 0 || kernel.operands[2].layout.numel() == 0 {
             return Ok(None);
         }
         if matches!(self.next(kernel)?, Next::Whole) && !scatter::goes_by_line(kernel, axis, capabilities) {

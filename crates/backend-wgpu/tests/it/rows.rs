@@ -192,8 +192,8 @@ fn folds_of_every_kind_and_dtype() {
         for &op in ReduceOp::ALL.iter().filter(|&&op| !lacking(op, dtype)) {
             for (shape, row_axes) in [(vec![3, 4, 5], 2), (vec![9, 50], 1), (vec![33], 1), (vec![70, 1], 1)] {
                 // The larger of the element and its row's result; and the result.
-                let rest = [Instr::Fold(op, 0), Instr::Binary(B::Maximum, 0, 1)];
-                let p = program(&[dtype], &rest.map(|i| (i, dtype)), &[2, 1]);
+                let rest = [Instr::Fold(op, 0), Instr::Cast(1), Instr::Binary(B::Maximum, 0, 2)];
+                let p = program(&[dtype], &rest.map(|i| (i, dtype)), &[3, 2]);
                 let layout = Layout::contiguous(Shape::from(&shape[..]));
                 let n = layout.numel();
                 let values: Vec<f64> = match op {
