@@ -44,7 +44,10 @@ fn products_with_epilogues_agree() {
             (&[3], 5, 6, 7),
             (&[2, 1], 1, 6, 7),
         ] {
-            if !drawn(format!("{lead:?} {m} {k} {n} {dtype}")) {
+            // Narrow types differ in loads and stores alone; half types stand for their other kernels.
+            let is_half = matches!(dtype, DType::F16 | DType::BF16);
+            let is_other = dtype.is_narrow() && !is_half && ![9, 68].contains(&n);
+            if is_other || !drawn(format!("{lead:?} {m} {k} {n} {dtype}")) {
                 continue;
             }
             let shape = |last: [usize; 2]| [lead, &last[..]].concat();
