@@ -265,7 +265,7 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
         return Ok(made);
     }
     if reduces {
-        let program = product(dtype);
+        let program = product(dtype, kernel.outputs[0].dtype);
         return reduce::dispatches(Reduce { kernel, op: ReduceOp::Sum, program: &program }, capabilities);
     }
     let way = capabilities.way.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
@@ -281,15 +281,20 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
     .into())
 }
 
-/// The product of two inputs.
-fn product(dtype: DType) -> Program {
-    Program {
-        instrs: vec![Instr::Load(0), Instr::Load(1), Instr::Binary(BinaryOp::Mul, 0, 1)],
-        dtypes: vec![dtype; 3],
-        inputs: vec![dtype; 2],
-        scalars: vec![],
-        outputs: vec![2],
+/// The product of two inputs. Products of small integers that add up to wider sums are not wrapped.
+fn product(dtype: DType, sums: DType) -> Program {
+    let inputs = vec![dtype; 2];
+    let loads = [(Instr::Load(0), dtype), (Instr::Load(1), dtype)];
+    let casts = [(Instr::Cast(0), sums), (Instr::Cast(1), sums)];
+    let mut steps = loads.to_vec();
+    if dtype.is_int() && sums != dtype {
+        steps.extend(casts);
     }
+    let last = steps.len() as u16;
+    let held = steps[steps.len() - 1].1;
+    steps.push((Instr::Binary(BinaryOp::Mul, last - 2, last - 1), held));
+    let (instrs, dtypes) = steps.into_iter().unzip();
+    Program { instrs, dtypes, inputs, scalars: Vec::new(), outputs: vec![last] }
 }
 
 /// The direct kernel with `rows` × `columns` results an invocation, unrolled. Four steps along k are taken at a time:

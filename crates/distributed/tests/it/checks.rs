@@ -7,7 +7,7 @@ use distributed::{
 };
 use nn::{BatchNorm1d, Linear, Module, cross_entropy, mse_loss};
 use optim::{Adam, AdamConfig, Optimizer, Sgd, SgdConfig, clip_grad_norm};
-use tensor_core::{DType, Device, ErrorKind, Generator, Result, Tensor, bf16};
+use tensor_core::{DType, Device, ErrorKind, Generator, Result, Scalar, Tensor, bf16};
 
 type Check = (&'static str, fn(&Communicator) -> Result<()>);
 
@@ -62,7 +62,7 @@ fn reductions(comm: &Communicator) -> Result<()> {
     let (n, rank) = (comm.size() as i64, comm.rank() as i64);
     for len in [0usize, 1, 3, 1000, 10_007] {
         for dtype in DType::ALL.into_iter().filter(|d| *d != DType::Bool) {
-            // Small integers, so that every dtype has the sums exactly.
+            // Small integers, which every dtype has exactly, and all but 8-bit floats have the sums.
             let values =
                 |rank: i64| -> Vec<f64> { (0..len as i64).map(|k| ((k + rank) % 7) as f64).collect() };
             let own = Tensor::from_slice(&values(rank), [len], &device())?.to_dtype(dtype)?;
@@ -70,6 +70,7 @@ fn reductions(comm: &Communicator) -> Result<()> {
             let expected = |combine: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
                 (0..len)
                     .map(|k| of_all[1..].iter().fold(of_all[0][k], |a, part| combine(a, part[k])))
+                    .map(|exact| Scalar::Float(exact).cast(dtype).as_f64())
                     .collect()
             };
             let sum = comm.all_reduce(&own, ReduceOp::Sum)?;
