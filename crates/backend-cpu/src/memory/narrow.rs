@@ -120,7 +120,7 @@ impl Widened {
     /// The first `numel` elements of a buffer; nothing of a type that is not narrow.
     ///
     /// # Safety
-    /// The buffer holds so many, initialised, and they are not written meanwhile.
+    /// The buffer holds that number of elements, initialised, and they are not written meanwhile.
     pub(crate) unsafe fn of(from: Memory, numel: usize) -> Option<Widened> {
         let mut words = vec![0u32; numel];
         macro_rules! go {
@@ -146,7 +146,7 @@ impl Widened {
 /// Narrows the first `numel` elements of a buffer into one of a narrow dtype that `wide`'s computes, each once.
 ///
 /// # Safety
-/// Both hold so many, those of `wide` initialised; they lie apart, and `to` is the caller's alone.
+/// Both hold that number, those of `wide` initialised; they do not overlap, and `to` is the caller's alone.
 pub(crate) unsafe fn narrow_into(wide: Memory, to: Memory, numel: usize) {
     debug_assert_eq!(wide.dtype, to.dtype.register());
     macro_rules! go {

@@ -150,7 +150,7 @@ impl DType {
     }
 }
 
-/// The narrowest type that holds a signed integer type and the unsigned one of so many bits.
+/// The narrowest type that holds a signed integer type and the unsigned one of `bits` bits.
 const fn holds_both(signed: DType, bits: u32) -> DType {
     if signed.info().bits > bits {
         return signed;
