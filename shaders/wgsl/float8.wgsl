@@ -1,5 +1,5 @@
-// 8-bit floats: bits and numbers, which are computed in f32. As `float8.rs` of tensor-core has them: with m mantissa bits and this
-// exponent bias, rounded to nearest, ties to even.
+// 8-bit floats: bits and numbers, which are computed in f32. As `float8.rs` of tensor-core has them: with m
+// mantissa bits and this exponent bias, rounded to nearest, ties to even.
 
 // The number of bits that are no special code.
 fn f32_from_bits8(bits: u32, m: u32, bias: u32) -> f32 {

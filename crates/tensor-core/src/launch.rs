@@ -295,7 +295,7 @@ impl Check<'_> {
         self.that(operands.len() == wanted, || format!("{} operands for {wanted}", operands.len()))?;
         self.that(axis < space.rank(), || format!("axis {axis} of shape {space}"))?;
         let dtype = operands[1].dtype;
-        self.that(is_index(dtype), || format!("an index of {dtype}"))
+        self.that(dtype.is_int(), || format!("an index of {dtype}"))
     }
 
     fn copy(&self, fill: bool, regions: &[Layout]) -> Result<()> {
@@ -387,7 +387,7 @@ impl Check<'_> {
         let fits = match *instr {
             Instr::Load(k) => program.inputs.get(k as usize) == Some(&to) && !is_indexed(k),
             Instr::LoadAt { input, index } => {
-                program.inputs.get(input as usize) == Some(&to) && is_indexed(input) && is_index(of(index))
+                program.inputs.get(input as usize) == Some(&to) && is_indexed(input) && of(index).is_int()
             }
             Instr::Scalar(n) => slot(n) == Some(to),
             Instr::Arange { start, step } => {
@@ -460,11 +460,6 @@ impl Check<'_> {
             format!("{} reaches from element {low} to {high} of a buffer of {numel}", what())
         })
     }
-}
-
-/// Whether indices may be of a dtype.
-fn is_index(dtype: DType) -> bool {
-    dtype.is_int()
 }
 
 /// Whether two handles are of one buffer.

@@ -672,7 +672,8 @@ impl Op {
 }
 
 impl UnaryOp {
-    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not have.
+    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not
+    /// have.
     pub(crate) const fn leaves(self, dtype: DType) -> bool {
         match self {
             // The least integer has no opposite, and unsigned ones have none at all.
@@ -735,7 +736,8 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
-    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not have.
+    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not
+    /// have.
     pub(crate) const fn leaves(self, dtype: DType) -> bool {
         match self {
             BinaryOp::Maximum
@@ -813,8 +815,9 @@ impl BinaryOp {
 }
 
 impl ReduceOp {
-    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not have.
-    pub(crate) const fn rounds(self) -> bool {
+    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not
+    /// have.
+    pub(crate) const fn leaves(self) -> bool {
         match self {
             ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod => true,
             ReduceOp::Max | ReduceOp::Min | ReduceOp::Any | ReduceOp::All => false,

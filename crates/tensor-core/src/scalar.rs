@@ -52,7 +52,8 @@ impl Scalar {
         }
     }
 
-    /// The value as `i64`: a float is cut toward zero, and saturates; NaN is 0. An integer above `i64::MAX` wraps.
+    /// The value as `i64`: a float is cut toward zero, and saturates; NaN is 0. An integer above `i64::MAX`
+    /// wraps.
     pub fn as_i64(self) -> i64 {
         match self {
             Scalar::Float(v) => v as i64,

@@ -322,8 +322,8 @@ impl Runner {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
         }
         if self.slowest > 0 {
-            // Only the nightly harness tells times, unless this permits it. Cargo must not see it: it would build
-            // what has build scripts that read it once more.
+            // Only the nightly harness tells times, unless this permits it. Cargo must not see it: it would
+            // build what has build scripts that read it once more.
             command.args(["-Z", "unstable-options", "--report-time"]).env("RUSTC_BOOTSTRAP", "1");
         }
         command

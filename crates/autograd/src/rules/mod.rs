@@ -49,8 +49,8 @@ pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
     if is_computed_wide(step) { in_f32(step) } else { rule(step.node.op(), step) }
 }
 
-/// Whether the rule of an operation of a reduced float takes several steps, or gives gradients of several dtypes:
-/// such a rule is computed in f32, and each gradient is rounded once, to the dtype of its input.
+/// Whether the rule of an operation of a reduced float takes several steps, or gives gradients of several
+/// dtypes: such a rule is computed in f32, and each gradient is rounded once, to the dtype of its input.
 fn is_computed_wide(step: &Step<'_>) -> bool {
     use BinaryOp as B;
     let node = step.node;

@@ -184,7 +184,8 @@ pub(crate) fn lower(
         .zip(&program.inputs)
         .map(|(((k, operand), strides), &dtype)| {
             let as_it_lies = operand.indexed.is_none();
-            // An integer may be the index of runs, which is read where it lies, and a narrow one has to be widened first.
+            // An integer may be the index of runs, which is read where it lies, and a narrow one has to be
+            // widened first.
             let may_be_number = dtype == DType::F32 || dtype.is_int() && !dtype.is_narrow();
             Access {
                 dtype,

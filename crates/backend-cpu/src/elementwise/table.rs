@@ -48,8 +48,8 @@ unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> 
 /// Elements of smaller integers that are worked on at once as i64.
 const WIDENED: usize = 256;
 
-/// Calls `f(start, operands, n)` for pieces of operands of bool or a 32-bit integer, as i64. Operations on these give the results in
-/// their low bits, so that smaller integers need no loops of their own.
+/// Calls `f(start, operands, n)` for pieces of operands of bool or a 32-bit integer, as i64. Operations on
+/// these give the results in their low bits, so that smaller integers need no loops of their own.
 ///
 /// # Safety
 /// Operands are good for `n` elements of `dtype`, aligned.
@@ -707,8 +707,8 @@ fn unsigned_power(x: u64, y: u64) -> u64 {
     power
 }
 
-/// `out = x as to` over `n` elements of `from`, both in the types that compute them; numbers of narrow types are
-/// rounded or wrapped to them on the way.
+/// `out = x as to` over `n` elements of `from`, both in the types that compute them; numbers of narrow types
+/// are rounded or wrapped to them on the way.
 ///
 /// # Safety
 /// `x` is good for `n` elements of `from`'s compute type, `out` for `n` of `to`'s; they lie apart.
@@ -781,8 +781,8 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
     }
 }
 
-/// Numbers of `to`'s compute type as numbers of `to`: floats rounded, integers wrapped, or held to its range where
-/// they were floats of `from`.
+/// Numbers of `to`'s compute type as numbers of `to`: floats rounded, integers wrapped, or held to its range
+/// where they were floats of `from`.
 ///
 /// # Safety
 /// Both are good for `n` elements of `to`'s compute type; they lie apart or are the same.
@@ -825,7 +825,8 @@ mod tests {
     use super::*;
     use crate::elementwise::compare::compare;
 
-    /// Integers of several widths wrap and saturate as their own arithmetic does; in place too, over several pieces.
+    /// Integers of several widths wrap and saturate as their own arithmetic does; in place too, over several
+    /// pieces.
     #[test]
     fn integers_wrap_and_saturate() -> Result<()> {
         macro_rules! check {

@@ -142,7 +142,7 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
     by_blocks(numel, &|at, n, block| {
         macro_rules! held {
             ($t:ty) => {{
-                // SAFETY: the copy has so many elements there, and a block room for as many wide ones.
+                // SAFETY: the copy holds `n` elements from there, and a block has room for `n` wide ones.
                 unsafe {
                     let narrow = std::slice::from_raw_parts(copy.at::<$t>(at).cast_const(), n);
                     <$t>::widen_all(narrow, std::slice::from_raw_parts_mut(block.cast(), n));

@@ -21,7 +21,8 @@ use crate::{
     simd::isa::Isa,
 };
 
-/// Calls a macro with the element type of a dtype that computes itself, and how an element is added to another.
+/// Calls a macro with the element type of a dtype that computes itself, and how an element is added to
+/// another.
 macro_rules! by_sum {
     ($dtype:expr, $go:ident) => {
         match $dtype.arithmetic() {
@@ -86,7 +87,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     }
     // Narrow types are computed in wider ones, in copies of the source and of the output, and rounded once.
     let is_wide = op != ScatterOp::Replace && dtype.is_narrow();
-    // SAFETY: the source's span was checked; the launch checked that the output holds so many, which `copy_base` writes.
+    // SAFETY: the source's span was checked; the launch checked that the output holds
+    // the elements that `copy_base` writes.
     let (mut wide_source, mut wide_sums) = unsafe {
         if is_wide {
             copy_base(isa, base_operand, base, out);
@@ -104,7 +106,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     };
     let end = || {
         if is_wide {
-            // SAFETY: both hold so many, and lie apart.
+            // SAFETY: both buffers hold the elements read and written, and do not overlap.
             unsafe { narrow_into(sums, out, shape.numel()) };
         }
     };

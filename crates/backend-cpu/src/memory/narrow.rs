@@ -1,4 +1,5 @@
-//! Narrow types and the types that compute them: an element at a time, and whole buffers in pieces that threads share.
+//! Narrow types and the types that compute them: an element at a time, and whole buffers in pieces that
+//! threads share.
 #![allow(unsafe_code)]
 
 use half::slice::HalfFloatSliceExt;
@@ -26,8 +27,9 @@ pub(crate) trait Narrow: Copy + Send + Sync {
     }
 }
 
-macro_rules! halves {
-    ($($t:ty),*) => {$(
+/// Implements [`Narrow`] for a float, with methods for whole slices where its crate has faster ones.
+macro_rules! float {
+    ($t:ty $(, $($slices:tt)*)?) => {
         impl Narrow for $t {
             type Wide = f32;
             #[inline(always)]
@@ -38,33 +40,29 @@ macro_rules! halves {
             fn narrow(wide: f32) -> $t {
                 <$t>::from_f32(wide)
             }
+            $($($slices)*)?
+        }
+    };
+}
+
+macro_rules! halves {
+    ($($t:ty),*) => {$(
+        float!(
+            $t,
             fn widen_all(from: &[$t], to: &mut [f32]) {
                 from.convert_to_f32_slice(to);
             }
             fn narrow_all(from: &[f32], to: &mut [$t]) {
                 to.convert_from_f32_slice(from);
             }
-        }
+        );
     )*};
 }
 halves!(f16, bf16);
-
-macro_rules! small_floats {
-    ($($t:ty),*) => {$(
-        impl Narrow for $t {
-            type Wide = f32;
-            #[inline(always)]
-            fn widen(self) -> f32 {
-                self.to_f32()
-            }
-            #[inline(always)]
-            fn narrow(wide: f32) -> $t {
-                <$t>::from_f32(wide)
-            }
-        }
-    )*};
-}
-small_floats!(F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
+float!(F8E4M3FN);
+float!(F8E5M2);
+float!(F8E4M3FNUZ);
+float!(F8E5M2FNUZ);
 
 macro_rules! small_integers {
     ($($t:ty),*) => {$(
@@ -143,7 +141,8 @@ impl Widened {
     }
 }
 
-/// Narrows the first `numel` elements of a buffer into one of a narrow dtype that `wide`'s computes, each once.
+/// Narrows the first `numel` elements of a buffer into one of a narrow dtype that `wide`'s computes, each
+/// once.
 ///
 /// # Safety
 /// Both hold that number, those of `wide` initialised; they do not overlap, and `to` is the caller's alone.

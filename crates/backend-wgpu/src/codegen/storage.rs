@@ -1,6 +1,6 @@
 //! How kernels read and write storage buffers: by functions of an element's place, which are written for
-//! each binding. Nothing else knows how elements lie in words, so a kernel's code is the same for dtypes of
-//! all sizes.
+//! each binding. Only this module knows how elements are packed into words, so a kernel's code is the same
+//! for dtypes of all sizes.
 //!
 //! | function of a binding `x` | |
 //! |---|---|
@@ -82,7 +82,8 @@ impl From<&str> for Elements {
 }
 
 /// The WGSL type of the elements of a binding's array, and the functions that `code` calls for it. Code from
-/// elsewhere, whose bindings have any names, is given `load` and `store` alone: `store_first_x` is of `first_x`.
+/// elsewhere, whose bindings have any names, is given `load` and `store` alone: `store_first_x` is of
+/// `first_x`.
 pub(crate) fn accessors(binding: &Binding, code: &str, foreign: bool) -> (String, String) {
     let name = &binding.name;
     let calls = |function: &str| {

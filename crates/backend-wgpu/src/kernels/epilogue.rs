@@ -169,7 +169,7 @@ pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities
     let Some(map) = kernel.epilogue_map() else { return Ok(Vec::new()) };
     let Body::Map(program) = &map.body else { return Ok(Vec::new()) };
     let aliases = Aliases::from_elem(None, map.operands.len());
-    // Those of half types are f32 until the end.
+    // The sums of half types are f32, one to a word.
     let dtype = kernel.operands[0].dtype;
     let mut made: Dispatches = map::dispatches(&map, program, &aliases, 0, capabilities)?;
     for binding in made.bindings() {

@@ -154,8 +154,8 @@ pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
 
 /// Euclidean distances as √(‖x‖² + ‖y‖² − 2x·y).
 ///
-/// Each point has a power of two that keeps its squares in range. A pair of points is computed with the lesser
-/// of their two powers, in which the greater point is in range and the other may vanish beside it.
+/// Each point has a power of two that keeps its squares in range. A pair of points is computed with the
+/// lesser of their two powers, in which the greater point is in range and the other may vanish beside it.
 #[track_caller]
 fn by_products(x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
     let scale_of = |x: &Tensor| -> Result<Tensor> {

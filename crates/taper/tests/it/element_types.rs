@@ -28,8 +28,8 @@ fn wrapped(value: i128, dtype: DType) -> i128 {
     if dtype.is_signed() && low >= 1 << (bits - 1) { low - (1 << bits) } else { low }
 }
 
-/// Every operation on whole numbers gives the low bits of the exact result, whether a value is read between two of
-/// them or not.
+/// Every operation on whole numbers gives the low bits of the exact result, whether a value is read between
+/// two of them or not.
 #[test]
 fn integers_wrap_at_each_operation() -> Result<()> {
     for dtype in DType::ALL.into_iter().filter(|&d| d.is_int() && has(&device(), d)) {

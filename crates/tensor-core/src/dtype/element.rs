@@ -19,7 +19,8 @@ pub trait Element: sealed::Sealed + Copy + Default + PartialEq + fmt::Debug + Se
     /// This value as a scalar.
     fn to_scalar(self) -> Scalar;
 
-    /// A scalar as this type has it: converted in category and rounded or wrapped to width, see [`Scalar::cast`].
+    /// A scalar as this type has it: converted in category and rounded or wrapped to width, see
+    /// [`Scalar::cast`].
     fn from_scalar(scalar: Scalar) -> Self;
 
     /// The bytes of a slice in host order.

@@ -1,5 +1,5 @@
-//! 8-bit floats: the formats of the Open Compute Project's OFP8 (`FN`: finite and NaN) and of Graphcore, AMD and
-//! Qualcomm (`FNUZ`: finite, NaN, unsigned zero). Their bits and their rounding are PyTorch's.
+//! 8-bit floats: the formats of the Open Compute Project's OFP8 (`FN`: finite and NaN) and of Graphcore, AMD
+//! and Qualcomm (`FNUZ`: finite, NaN, unsigned zero). Their bits and their rounding are PyTorch's.
 
 use std::fmt;
 
@@ -114,7 +114,8 @@ macro_rules! float8 {
                 self.0
             }
 
-            /// The nearest number of this type, ties to even; [`DType`](crate::DType) says what becomes of larger ones.
+            /// The nearest number of this type, ties to even; [`DType`](crate::DType) says what becomes of
+            /// larger ones.
             pub fn from_f32(value: f32) -> $name {
                 $name(Self::FORMAT.encode(value))
             }
@@ -162,9 +163,11 @@ float8! {
     F8E4M3FN => 3, 7, Nan;
     /// An 8-bit float with 5 exponent bits and 2 mantissa bits; the greatest finite number is 57344.
     F8E5M2 => 2, 15, Infinity;
-    /// An 8-bit float with 4 exponent bits, 3 mantissa bits, one zero and one NaN; the greatest number is 240.
+    /// An 8-bit float with 4 exponent bits, 3 mantissa bits, one zero and one NaN; the greatest number is
+    /// 240.
     F8E4M3FNUZ => 3, 8, NegativeZeroIsNan;
-    /// An 8-bit float with 5 exponent bits, 2 mantissa bits, one zero and one NaN; the greatest number is 57344.
+    /// An 8-bit float with 5 exponent bits, 2 mantissa bits, one zero and one NaN; the greatest number is
+    /// 57344.
     F8E5M2FNUZ => 2, 16, NegativeZeroIsNan;
 }
 

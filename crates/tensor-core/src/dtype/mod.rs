@@ -1,5 +1,5 @@
-//! Element types: the table of their facts ([`DType::info`]), promotion, and the Rust types that can be elements
-//! ([`Element`]). Scalars are in `scalar.rs`.
+//! Element types: the table of their facts ([`DType::info`]), promotion, and the Rust types that can be
+//! elements ([`Element`]). Scalars are in `scalar.rs`.
 
 mod element;
 pub mod float8;
@@ -43,8 +43,8 @@ impl DType {
         matches!(self.info().kind, Kind::Signed | Kind::Float)
     }
 
-    /// Whether this is a floating-point type whose arithmetic is carried out in `f32`: `f16`, `bf16` and the 8-bit
-    /// floats.
+    /// Whether this is a floating-point type whose arithmetic is carried out in `f32`: `f16`, `bf16` and the
+    /// 8-bit floats.
     pub const fn is_reduced_float(self) -> bool {
         self.is_float() && self.is_narrow()
     }
@@ -54,14 +54,14 @@ impl DType {
         self as u8 != self.register() as u8
     }
 
-    /// The type in which a function of several operations is computed on this one, PyTorch's `opmath_type`: `f32`
-    /// for floats of 8 and 16 bits, else itself.
+    /// The type in which a function of several operations is computed on this one, PyTorch's `opmath_type`:
+    /// `f32` for floats of 8 and 16 bits, else itself.
     pub const fn compute(self) -> DType {
         if self.is_float() { self.register() } else { self }
     }
 
-    /// The type in which a program's registers hold numbers of this one: `f32` for floats of 8 and 16 bits, `i32`
-    /// for integers of 8 and 16 bits, else itself.
+    /// The type in which a program's registers hold numbers of this one: `f32` for floats of 8 and 16 bits,
+    /// `i32` for integers of 8 and 16 bits, else itself.
     pub const fn register(self) -> DType {
         self.info().compute.dtype()
     }
@@ -113,19 +113,20 @@ impl DType {
         self.float_format().map_or(1.0, |format| 2f64.powi(format.min_exponent))
     }
 
-    /// The distance from 1 to the next number of a floating-point type, PyTorch's `finfo.eps`; 1 for the others.
+    /// The distance from 1 to the next number of a floating-point type, PyTorch's `finfo.eps`; 1 for the
+    /// others.
     pub fn epsilon(self) -> f64 {
         self.float_format().map_or(1.0, |format| 2f64.powi(1 - format.digits as i32))
     }
 
     /// The type that holds results of an elementwise operation on `self` and `other`, PyTorch's
     /// `torch.promote_types` where that has an answer: the wider of two floats or of two integers of one
-    /// signedness, the float of a float and an integer, the narrowest signed integer that holds both an unsigned and
-    /// a signed one.
+    /// signedness, the float of a float and an integer, the narrowest signed integer that holds both an
+    /// unsigned and a signed one.
     ///
-    /// Where PyTorch has none: two floats of equal width give the next wider (`f16` with `bf16` gives `f32`, as in
-    /// PyTorch, and two 8-bit floats give `f32` as well, since neither 16-bit type is the obvious one), and `u64` with
-    /// a signed integer gives `f64`, as in NumPy.
+    /// Where PyTorch has none: two floats of equal width give the next wider (`f16` with `bf16` gives `f32`,
+    /// as in PyTorch, and two 8-bit floats give `f32` as well, since neither 16-bit type is the obvious one),
+    /// and `u64` with a signed integer gives `f64`, as in NumPy.
     pub const fn promote(self, other: DType) -> DType {
         if self as u8 == other as u8 {
             return self;

@@ -1,5 +1,5 @@
-//! The table of element types: one row each. Everything that depends on an element type asks this table, or is
-//! compiled for its Rust type by [`with_element!`](crate::with_element), whose list is below the table.
+//! The table of element types: one row each. Everything that depends on an element type asks this table, or
+//! is compiled for its Rust type by [`with_element!`](crate::with_element), whose list is below the table.
 
 /// The sort of numbers that an element type has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,8 +65,8 @@ pub struct FloatFormat {
     pub min_exponent: i32,
     /// The greatest finite number.
     pub greatest: f64,
-    /// Whether the type has infinities. Where it has none, larger numbers become the greatest or NaN when they are
-    /// cast; see [`DType`].
+    /// Whether the type has infinities. Where it has none, larger numbers become the greatest or NaN when
+    /// they are cast; see [`DType`].
     pub has_infinity: bool,
 }
 
@@ -119,10 +119,10 @@ macro_rules! element_types {
     )*) => {
         /// The type of a tensor's elements.
         ///
-        /// Casts between them are Rust's `as`: floats to integers cut toward zero and saturate, with NaN → 0; integers
-        /// wrap; integers and floats to floats are rounded to nearest, ties to even. A number beyond the range of a
-        /// float type becomes infinite, or, where the type has no infinities, what PyTorch makes of it: the greatest
-        /// number of [`DType::F8E4M3FN`], and NaN of the two `FNUZ` types.
+        /// Casts between them are Rust's `as`: floats to integers cut toward zero and saturate, with NaN → 0;
+        /// integers wrap; integers and floats to floats are rounded to nearest, ties to even. A number beyond
+        /// the range of a float type becomes infinite, or, where the type has no infinities, what PyTorch
+        /// makes of it: the greatest number of [`DType::F8E4M3FN`], and NaN of the two `FNUZ` types.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum DType { $($(#[$doc])* $variant,)* }
@@ -225,7 +225,8 @@ element_types! {
         kind: Float, bits: 8, compute: F32, float: (4, -7, 240.0, false),
         name: "f8e4m3fnuz", torch: "float8_e4m3fnuz", safetensors: "F8_E4M3FNUZ", onnx: 18, tensorflow: 26,
     }
-    /// 8-bit float with 5 exponent bits, 2 mantissa bits, one zero and one NaN: up to 57344. Computed in `f32`.
+    /// 8-bit float with 5 exponent bits, 2 mantissa bits, one zero and one NaN: up to 57344. Computed in
+    /// `f32`.
     F8E5M2FNUZ(crate::F8E5M2FNUZ) {
         kind: Float, bits: 8, compute: F32, float: (3, -15, 57344.0, false),
         name: "f8e5m2fnuz", torch: "float8_e5m2fnuz", safetensors: "F8_E5M2FNUZ", onnx: 20, tensorflow: 28,
@@ -253,7 +254,8 @@ element_types! {
 }
 
 /// Evaluates an expression in which a name stands for the Rust type of a dtype's elements, for any dtype:
-/// `with_element!(dtype, T => size_of::<T>())`. A type is compiled for each dtype, so the expression should be small.
+/// `with_element!(dtype, T => size_of::<T>())`. A type is compiled for each dtype, so the expression should
+/// be small.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! with_element {

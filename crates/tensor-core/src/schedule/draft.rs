@@ -125,8 +125,8 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     }
     program.inputs[..=own].rotate_right(1);
     if keeps && let Some(at) = program.instrs.iter().position(|instr| *instr == Instr::Load(0)) {
-        // Sums of a narrow type are cast to the wider one after their load, and where they are not wanted so, cast back
-        // after that.
+        // Sums of a narrow type are cast to the wider one after their load, and where they are not wanted so,
+        // cast back after that.
         let is_narrow = program.dtypes[at].is_narrow();
         let casts = if !is_narrow {
             0

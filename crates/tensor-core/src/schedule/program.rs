@@ -140,8 +140,8 @@ impl<'a> Builder<'a> {
         let dtype = item.node.dtype;
         let input = |k: usize| item.inputs[k];
         let over = &item.node.shape;
-        // Narrow types are computed in a wider one and cast back at once, so that it makes no difference whether
-        // a result is stored.
+        // Narrow types are computed in a wider one and cast back at once, so that it makes no difference
+        // whether a result is stored.
         let rounds = self.rounds(item);
         let wide = if rounds { dtype.register() } else { dtype };
         let instr = match &item.node.op {
@@ -201,7 +201,8 @@ impl<'a> Builder<'a> {
         if rounds { self.emit(Instr::Cast(reg), dtype) } else { reg }
     }
 
-    /// Whether an item is of a narrow type, and its instruction makes numbers that have to be cast back to it.
+    /// Whether an item is of a narrow type, and its instruction makes numbers that have to be cast back to
+    /// it.
     fn rounds(&self, item: &Item) -> bool {
         let dtype = item.node.dtype;
         let mixed = || item.inputs.iter().any(|&j| self.analysis.items[j as usize].node.dtype != dtype);
@@ -211,7 +212,7 @@ impl<'a> Builder<'a> {
                 Op::Powi(_) | Op::Arange(_) | Op::Random { .. } => true,
                 // A number beside a half tensor is f32.
                 Op::Binary(op) => op.leaves(dtype) || mixed(),
-                Op::Reduce { op, .. } => op.rounds(),
+                Op::Reduce { op, .. } => op.leaves(),
                 // They round by themselves, take elements as they are, or are no expressions.
                 Op::Formula(_)
                 | Op::Compare(_)
@@ -240,8 +241,8 @@ impl<'a> Builder<'a> {
             }
     }
 
-    /// The register of an item's value as an operand of an instruction, of one that computes narrow types in a
-    /// wider one if it `rounds`.
+    /// The register of an item's value as an operand of an instruction, of one that computes narrow types in
+    /// a wider one if it `rounds`.
     fn operand(&mut self, i: u32, over: &Shape, rounds: bool) -> Reg {
         let reg = self.value(i, over);
         let dtype = self.program.dtypes[reg as usize];

@@ -18,9 +18,10 @@ impl Tensor {
         self.product(rhs, false)
     }
 
-    /// [`Tensor::matmul`] whose result is of the type that adds it up, [`DType::register`], and not rounded or wrapped to the operands': the
-    /// sums of f16, bf16 and 8-bit floats in f32, those of 8-bit and 16-bit integers in i32, which wrap there. What follows, a scale and a zero
-    /// point say, is computed with these. Of f16 or bf16 made by autocast too, the result is f32. ONNX's `MatMulInteger`, `torch._int_mm`.
+    /// [`Tensor::matmul`] whose result is of the type that adds it up, [`DType::register`], and not rounded
+    /// or wrapped to the operands': the sums of f16, bf16 and 8-bit floats in f32, those of 8-bit and 16-bit
+    /// integers in i32, which wrap there. What follows, a scale and a zero point say, is computed with these.
+    /// Of f16 or bf16 made by autocast too, the result is f32. ONNX's `MatMulInteger`, `torch._int_mm`.
     ///
     /// # Errors
     /// As [`Tensor::matmul`].
