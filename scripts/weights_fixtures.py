@@ -34,7 +34,7 @@ def described(tensors):
 
 
 def all_dtypes():
-    """Every dtype, and every way in which a tensor lies in its storage."""
+    """Every dtype, and every arrangement of a tensor in its storage."""
     base = torch.arange(24, dtype=torch.float32).reshape(4, 6) - 7.5
     tensors = OrderedDict()
     for name in ("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"):

@@ -6,11 +6,12 @@ use tensor_core::{Error, ErrorKind, Result};
 
 use crate::StateDict;
 
-/// Rules that turn the names of a state dict into those of a module, for [`Module::load_mapped`](crate::Module::load_mapped). They are
-/// applied to each name in the order in which they are given.
+/// Rules that turn the names of a state dict into those of a module, for
+/// [`Module::load_mapped`](crate::Module::load_mapped). They are applied to each name in the order in which
+/// they are given.
 ///
-/// In a pattern `*` stands for any characters but dots, and `**` for any characters; a replacement has as many of them, which
-/// take over in order what those of the pattern stood for.
+/// In a pattern `*` stands for any characters but dots, and `**` for any characters; a replacement has as
+/// many of them, which take over in order what those of the pattern stood for.
 ///
 /// ```
 /// use nn::NameMap;
@@ -20,7 +21,8 @@ use crate::StateDict;
 ///     .rename("encoder.layer.*.attention.self.query.*", "layers.*.attention.q.*")
 ///     .rename("**.LayerNorm.gamma", "**.norm.weight")
 ///     .ignore("**.position_ids");
-/// assert_eq!(names.map("bert.encoder.layer.0.attention.self.query.bias").as_deref(), Some("layers.0.attention.q.bias"));
+/// let name = names.map("bert.encoder.layer.0.attention.self.query.bias");
+/// assert_eq!(name.as_deref(), Some("layers.0.attention.q.bias"));
 /// assert_eq!(names.map("bert.embeddings.LayerNorm.gamma").as_deref(), Some("embeddings.norm.weight"));
 /// assert_eq!(names.map("bert.embeddings.position_ids"), None);
 /// ```
@@ -45,7 +47,8 @@ impl NameMap {
         NameMap::default()
     }
 
-    /// Names that begin with `prefix` lose it: `"module."`, which `torch.nn.DataParallel` puts before all, or `"bert."`.
+    /// Names that begin with `prefix` lose it: `"module."`, which `torch.nn.DataParallel` puts before all, or
+    /// `"bert."`.
     #[must_use]
     pub fn strip(mut self, prefix: &str) -> NameMap {
         self.rules.push(Rule::Strip(prefix.into()));
@@ -73,8 +76,8 @@ impl NameMap {
         self
     }
 
-    /// Where the dict has nothing of the first name, it is the tensor of the second: `.tie("lm_head.weight", "embed.weight")` for a
-    /// file that leaves the copy out. Names are the module's.
+    /// Where the dict has nothing of the first name, it is the tensor of the second: `.tie("lm_head.weight",
+    /// "embed.weight")` for a file that leaves the copy out. Names are the module's.
     ///
     /// Parameters that the module itself ties need no such rule: one of their names is enough.
     #[must_use]
@@ -174,7 +177,8 @@ fn stars(pattern: &str) -> usize {
     pattern.split(|c| c != '*').filter(|run| !run.is_empty()).count()
 }
 
-/// What the wildcards of a pattern stand for in a name that it fits as a whole. Each takes as little as it can.
+/// What the wildcards of a pattern stand for in a name that it fits as a whole. Each takes as little as it
+/// can.
 fn fit<'a>(pattern: &str, name: &'a str) -> Option<Vec<&'a str>> {
     let Some(star) = pattern.find('*') else {
         return (pattern == name).then(Vec::new);

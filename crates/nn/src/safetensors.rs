@@ -317,16 +317,20 @@ pub fn read_header(content: &Content) -> Result<SafetensorsHeader> {
     Ok(SafetensorsHeader { tensors: tensors.collect(), metadata })
 }
 
-/// The name of a type of the format that is no dtype here.
+/// The types of the format without a counterpart here, by the format's names.
+const FOREIGN: &[(Dtype, &str)] = &[
+    (Dtype::F4, "F4"),
+    (Dtype::F6_E2M3, "F6_E2M3"),
+    (Dtype::F6_E3M2, "F6_E3M2"),
+    (Dtype::F8_E8M0, "F8_E8M0"),
+    (Dtype::C64, "C64"),
+];
+
 fn foreign_name(dtype: Dtype) -> &'static str {
-    match dtype {
-        Dtype::F4 => "F4",
-        Dtype::F6_E2M3 => "F6_E2M3",
-        Dtype::F6_E3M2 => "F6_E3M2",
-        Dtype::F8_E8M0 => "F8_E8M0",
-        Dtype::C64 => "C64",
-        _ => "a type that is not known here",
-    }
+    FOREIGN
+        .iter()
+        .find(|(foreign, _)| *foreign == dtype)
+        .map_or("a type that is not known here", |(_, name)| name)
 }
 
 /// What a file is that is no safetensors file, and what to do with it.

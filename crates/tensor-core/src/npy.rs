@@ -9,7 +9,8 @@ use crate::DType;
 /// The first six bytes of every `.npy` array.
 pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// The longest header that is read, in bytes. NumPy itself stops at 10,000 characters unless it trusts the file.
+/// The longest header that is read, in bytes. NumPy itself stops at 10,000 characters unless it trusts the
+/// file.
 const HEADER_LIMIT: u32 = 1 << 20;
 
 /// What a header says of its array.

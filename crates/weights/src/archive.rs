@@ -1,7 +1,7 @@
 //! Zip archives: the table of their entries, and what compressed ones unpack to. Shared by `.pt` and `.npz`.
 //!
-//! The crate `zip` reads and writes the container. Entries that are stored as they are, which are nearly all, are then read
-//! by position, as every other file of weights.
+//! The crate `zip` reads and writes the container. Entries that are stored as they are, which are nearly all,
+//! are then read by position, as every other file of weights.
 
 use std::{
     collections::BTreeMap,
@@ -23,7 +23,8 @@ use crate::stream::Stream;
 /// How an archive begins, unless it is empty.
 pub(crate) const MAGIC: &[u8; 4] = b"PK\x03\x04";
 
-/// Deflate packs a byte into 1/1032 of one at best (RFC 1951): an entry that promises more is not what it says.
+/// Deflate packs a byte into 1/1032 of one at best (RFC 1951): an entry that promises more is not what it
+/// says.
 const DEFLATE_LIMIT: u64 = 1032;
 
 /// The buffer through which the table is read: local headers, which are far from each other.
@@ -181,8 +182,9 @@ impl Archive {
         }
     }
 
-    /// Hands an entry over as a stream, after its checksum was found right: from the file, or from memory where it is compressed. For what is
-    /// small; elements that are stored as they are have no second pass over them.
+    /// Hands an entry over as a stream, after its checksum was found right: from the file, or from memory
+    /// where it is compressed. For what is small; elements that are stored as they are have no second pass
+    /// over them.
     #[track_caller]
     pub(crate) fn with_stream<R>(
         &self,
@@ -255,10 +257,10 @@ pub(crate) struct ArchiveWriter<'a> {
     zip: ZipWriter<io::BufWriter<&'a mut File>>,
 }
 
-/// What the elements of every entry are aligned to, as PyTorch and NumPy do.
+/// The alignment of the elements of every entry in bytes, that of PyTorch and NumPy.
 const ALIGNMENT: u16 = 64;
 
-/// An entry of so many bytes needs the wide fields of zip64.
+/// An entry of this many bytes or more needs the wide fields of zip64.
 const WIDE_BYTES: u64 = u32::MAX as u64;
 
 impl ArchiveWriter<'_> {

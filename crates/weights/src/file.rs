@@ -58,7 +58,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// What the parser of a format finds in a file.
+/// The content of a file as the parser of its format finds it.
 pub(crate) struct Parsed {
     pub(crate) tensors: BTreeMap<String, Arc<TensorInfo>>,
     /// Texts that the file says of itself.
@@ -70,10 +70,12 @@ pub(crate) struct Parsed {
     pub(crate) capacity: u64,
 }
 
-/// An open file of weights: the names, shapes and dtypes of its tensors are known, their elements are read when they are asked for.
+/// An open file of weights: the names, shapes and dtypes of its tensors are known, their elements are read
+/// when they are asked for.
 ///
-/// [`open`] finds out which format it is. Elements are read by position, on a CPU straight to where the tensor keeps them; the file stays open
-/// and must not change while it is: a change is an error of the next read.
+/// [`open`] finds out which format it is. Elements are read by position, on a CPU straight to where the
+/// tensor keeps them; the file stays open and must not change while it is: a change is an error of the next
+/// read.
 ///
 /// ```
 /// use tensor_core::{DType, Tensor};
@@ -109,26 +111,26 @@ pub struct WeightFile {
     floats: Option<DType>,
 }
 
-/// How many times the bytes of a file all its tensors together may take. Tensors that share memory are more than the file, but not
-/// much more.
+/// How many times the bytes of a file all its tensors together may take. Tensors that share memory are more
+/// than the file, but not much more.
 const CAPACITY_FACTOR: u64 = 4;
 
 /// Opens a file of weights. Its content says which format it is, whatever its name:
 ///
 /// | format | what is read |
 /// |---|---|
-/// | PyTorch's `.pt`, `.pth`, `.bin` | state dicts, and lists, dicts, numbers and texts around them; both containers |
+/// | PyTorch's `.pt`, `.pth`, `.bin` | state dicts and the objects around them; both containers |
 /// | safetensors | one file, or shards with an index |
 /// | GGUF 2 and 3 | metadata, dense tensors, blocks of quantized ones |
 /// | NumPy's `.npz`, `.npy` | arrays of numbers, in both orders of axes and of bytes |
-/// | a folder | `model.safetensors`, its index, or `pytorch_model.bin` and its index, whichever is there first |
+/// | a folder | `model.safetensors` or its index, else `pytorch_model.bin` or its index |
 ///
-/// Nothing that is in a file is carried out: a pickle that refers to anything but tensors, numbers and texts is refused. What a file makes
-/// this library allocate is bounded by a multiple of its size.
+/// Nothing that is in a file is carried out: a pickle that refers to anything but tensors, numbers and texts
+/// is refused. What a file makes this library allocate is bounded by a multiple of its size.
 ///
 /// # Errors
-/// A `File` error that names the file and says what is wrong with it: it cannot be read, is cut off, damaged, or of another format, a TorchScript program
-/// for example.
+/// A `File` error that names the file and says what is wrong with it: it cannot be read, is cut off, damaged,
+/// or of another format, a TorchScript program for example.
 #[track_caller]
 pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
     let path = path.as_ref();
@@ -142,10 +144,11 @@ pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
     from_content(&content)
 }
 
-/// Opens what [`open`] opens, but for folders and shards, from bytes in memory: those of a download, or of a browser's file.
+/// Opens what [`open`] opens, but for folders and shards, from bytes in memory: those of a download, or of a
+/// browser's file.
 ///
 /// # Errors
-/// Those of [`open`].
+/// As for [`open`].
 #[track_caller]
 pub fn from_bytes(bytes: Vec<u8>) -> Result<WeightFile> {
     let content = Arc::new(Content::Memory { path: PathBuf::from("<bytes>"), bytes });
@@ -214,7 +217,7 @@ impl WeightFile {
         WeightFile { path: path.to_path_buf(), format, tensors, texts, gguf, value, capacity, floats: None }
     }
 
-    /// What a file of one format held, for those that are made of several.
+    /// The tensors of a file that is a part of several.
     pub(crate) fn into_tensors(self) -> (BTreeMap<String, Arc<TensorInfo>>, u64) {
         (self.tensors, self.capacity)
     }
@@ -229,8 +232,8 @@ impl WeightFile {
         self.format
     }
 
-    /// The names of the tensors, in alphabetical order. In a nested object the keys and places on the way are joined by dots:
-    /// `model_state.fc.weight`, `optimizer_state.state.0.exp_avg`.
+    /// The names of the tensors, in alphabetical order. In a nested object the keys and places on the way are
+    /// joined by dots: `model_state.fc.weight`, `optimizer_state.state.0.exp_avg`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
@@ -255,7 +258,8 @@ impl WeightFile {
         self.tensors.get(name).map(|info| &**info)
     }
 
-    /// The object that a PyTorch file holds, with its numbers and texts, or a GGUF file's metadata and a safetensors file's texts as a dict.
+    /// The object that a PyTorch file holds, with its numbers and texts, or a GGUF file's metadata and a
+    /// safetensors file's texts as a dict.
     ///
     /// ```
     /// # fn main() -> tensor_core::Result<()> {
@@ -277,7 +281,7 @@ impl WeightFile {
         )
     }
 
-    /// What a safetensors file says of itself: texts by name.
+    /// The texts that a safetensors file holds beside its tensors, by name.
     pub fn texts(&self) -> &BTreeMap<String, String> {
         &self.texts
     }
@@ -287,7 +291,8 @@ impl WeightFile {
         &self.gguf
     }
 
-    /// The tensors whose names begin with `prefix` and a dot, under what follows it, and the part of the object there: the model in a checkpoint.
+    /// The tensors whose names begin with `prefix` and a dot, under what follows it, and the part of the
+    /// object there: the model in a checkpoint.
     ///
     /// # Errors
     /// A `File` error if there is nothing of that name; it lists what there is.
@@ -319,8 +324,9 @@ impl WeightFile {
         all
     }
 
-    /// The same file, of which tensors of floating-point dtypes are cast to this one as they are read. Those that are cast by `device` are
-    /// so one at a time; where the device lacks the dtype of the file, the host casts them.
+    /// The same file, of which tensors of floating-point dtypes are cast to this one as they are read. Those
+    /// that are cast by `device` are so one at a time; where the device lacks the dtype of the file, the host
+    /// casts them.
     #[must_use]
     pub fn floats(mut self, dtype: DType) -> WeightFile {
         self.floats = Some(dtype);
@@ -330,8 +336,8 @@ impl WeightFile {
     /// One tensor, on `device`.
     ///
     /// # Errors
-    /// A `File` error for a name that is not there, a type that is no dtype here, or a file that has changed; a dtype that the device lacks; no
-    /// memory there.
+    /// A `File` error for a name that is not there, a type that is no dtype here, or a file that has changed;
+    /// a dtype that the device lacks; no memory there.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
         self.read(self.find(name)?, device)
@@ -340,17 +346,18 @@ impl WeightFile {
     /// A tensor of this file's object ([`WeightFile::value`]), on `device`.
     ///
     /// # Errors
-    /// Those of [`WeightFile::tensor`].
+    /// As for [`WeightFile::tensor`].
     #[track_caller]
     pub fn read(&self, info: &TensorInfo, device: &Device) -> Result<Tensor> {
         Reader::default().read(info, device, self.floats)
     }
 
-    /// The bytes of one tensor as they are in the file, as a tensor of u8 in one axis: blocks of quantized numbers, for example.
+    /// The bytes of one tensor as they are in the file, as a tensor of u8 in one axis: blocks of quantized
+    /// numbers, for example.
     ///
     /// # Errors
-    /// A `File` error for a name that is not there, a tensor with gaps between its elements or of a type whose size is not known, or a file that has
-    /// changed; no memory on the device.
+    /// A `File` error for a name that is not there, a tensor with gaps between its elements or of a type
+    /// whose size is not known, or a file that has changed; no memory on the device.
     #[track_caller]
     pub fn bytes(&self, name: &str, device: &Device) -> Result<Tensor> {
         let info = self.find(name)?;
@@ -378,13 +385,15 @@ impl WeightFile {
         }
     }
 
-    /// All tensors, on `device`. Names that are the same elements of the file, as tied weights are, get the same tensor.
+    /// All tensors, on `device`. Names that are the same elements of the file, as tied weights are, get the
+    /// same tensor.
     ///
-    /// They are read in the order of the file. A checkpoint with more than a model has the other tensors among them: see
-    /// [`WeightFile::under`].
+    /// They are read in the order of the file. A checkpoint with more than a model has the other tensors
+    /// among them: see [`WeightFile::under`].
     ///
     /// # Errors
-    /// Those of [`WeightFile::tensor`], each with the name of the tensor; tensors that overlap so much that they would take several times the file's size.
+    /// As for [`WeightFile::tensor`], each with the name of the tensor; tensors that overlap so much that
+    /// they would take several times the file's size.
     #[track_caller]
     pub fn state_dict(&self, device: &Device) -> Result<StateDict> {
         let mut order: Vec<_> =
@@ -466,8 +475,8 @@ pub(crate) fn listed(names: impl Iterator<Item = String>) -> String {
     format!("{}{}", shown.join(", "), if names.peek().is_some() { " and more" } else { "" })
 }
 
-/// How much of a tree is visited for the names of its tensors, for each byte of the pickle that it came from: lists that are in many places are
-/// visited in each.
+/// How much of a tree is visited for the names of its tensors, for each byte of the pickle that it came from:
+/// lists that are in many places are visited in each.
 const VISITS_PER_BYTE: u64 = 16;
 
 /// The name of a tensor that is the whole object.

@@ -1,5 +1,5 @@
-//! Files of weights that other libraries write and read: PyTorch, safetensors, GGUF, NumPy. Without Python, and without running anything that is in
-//! a file.
+//! Files of weights that other libraries write and read: PyTorch, safetensors, GGUF, NumPy. Without Python,
+//! and without running anything that is in a file.
 //!
 //! | look for | in |
 //! |---|---|

@@ -108,7 +108,8 @@ fn info(header: Header, place: Place, size: u64) -> std::result::Result<TensorIn
     Ok(TensorInfo { encoding: Encoding::Plain(dtype), shape: sizes, strides, place, big_endian })
 }
 
-/// Writes tensors as a `.npz` file that `numpy.load` reads, whole or not at all. Entries are not compressed, as those of `numpy.savez`.
+/// Writes tensors as a `.npz` file that `numpy.load` reads, whole or not at all. Entries are not compressed,
+/// as those of `numpy.savez`.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -116,15 +117,16 @@ fn info(header: Header, place: Place, size: u64) -> std::result::Result<TensorIn
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("arrays.npz");
 /// let device = backend_cpu::cpu();
-/// let dict = nn::StateDict::from([("x".to_string(), Tensor::arange(0.0, 6.0, 1.0, &device)?.reshape([2, 3])?)]);
+/// let x = Tensor::arange(0.0, 6.0, 1.0, &device)?.reshape([2, 3])?;
+/// let dict = nn::StateDict::from([("x".to_string(), x)]);
 /// weights::save_npz(&path, &dict)?; // numpy.load(path)["x"]
 /// assert_eq!(weights::open(&path)?.tensor("x", &device)?.to_vec::<f32>()?, [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// A `File` error for a dtype that NumPy lacks (bf16, 8-bit floats: cast them first) and for whatever the file system reports; a value that cannot be
-/// computed.
+/// A `File` error for a dtype that NumPy lacks (bf16, 8-bit floats: cast them first) and for whatever the
+/// file system reports; a value that cannot be computed.
 #[track_caller]
 pub fn save_npz(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let path = path.as_ref();

@@ -1,5 +1,5 @@
-//! From a file to a tensor: plain elements go straight to where the tensor keeps them; strided, compressed, foreign-ordered and
-//! cast ones pass through the host's memory.
+//! From a file to a tensor: plain elements go straight to where the tensor keeps them; strided, compressed,
+//! foreign-ordered and cast ones pass through the host's memory.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use crate::{
     tensor_info::{Encoding, Place, TensorInfo},
 };
 
-/// Reads tensors one after the other. The entry of an archive that was unpacked last is kept for the next tensor of it.
+/// Reads tensors one after the other. The entry of an archive that was unpacked last is kept for the next
+/// tensor of it.
 #[derive(Default)]
 pub(crate) struct Reader {
     unpacked: Option<(Arc<Packed>, Vec<u8>)>,
@@ -103,8 +104,8 @@ impl TensorInfo {
     }
 }
 
-/// How the elements of a tensor are in memory. Sizes are those of the axes that have a size other than 1 and a step other
-/// than 0; `view` has a 1 for each axis that is not among them.
+/// How the elements of a tensor are in memory. Sizes are those of the axes that have a size other than 1 and
+/// a step other than 0; `view` has a 1 for each axis that is not among them.
 enum Arrangement {
     RowMajor,
     /// Without gaps, with the axes in another order: `order` names them from the largest step on.

@@ -48,7 +48,8 @@ pub(crate) fn open(content: &Arc<Content>) -> Result<Parsed> {
     })
 }
 
-/// Whether a file is JSON, as an index is. Safetensors have a brace as well, but only after the length of their header.
+/// Whether a file is JSON, as an index is. Safetensors have a brace as well, but only after the length of
+/// their header.
 #[track_caller]
 pub(crate) fn is_index(content: &Content) -> Result<bool> {
     let mut start = [0; 8];
@@ -136,7 +137,8 @@ pub(crate) fn open_index(path: &Path, content: &Content) -> Result<WeightFile> {
 /// How [`save_sharded`] writes.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardOptions {
-    /// The bytes of elements that a file may have, unless one tensor alone has more. The default is that of Hugging Face's libraries, 5 GB.
+    /// The bytes of elements that a file may have, unless one tensor alone has more. The default is that of
+    /// Hugging Face's libraries, 5 GB.
     pub max_shard_size: u64,
     /// The dtype that floating-point tensors are cast to; `None`, the default, leaves them as they are.
     pub floats: Option<DType>,
@@ -148,12 +150,13 @@ impl Default for ShardOptions {
     }
 }
 
-/// Writes a state dict into a folder: as `model.safetensors`, or as several files `model-00001-of-00003.safetensors` and
-/// `model.safetensors.index.json` if it is larger than a file may be. [`open`](crate::open) reads the folder, and so does
-/// `transformers`.
+/// Writes a state dict into a folder: as `model.safetensors`, or as several files
+/// `model-00001-of-00003.safetensors` and `model.safetensors.index.json` if it is larger than a file may be.
+/// [`open`](crate::open) reads the folder, and so does `transformers`.
 ///
-/// The folder is made if it is missing. Each file is written whole or not at all, the index last; then files of these names that an earlier call
-/// left are removed. A tensor is computed and cast when its shard is written. Gives the paths of what was written.
+/// The folder is made if it is missing. Each file is written whole or not at all, the index last; then files
+/// of these names that an earlier call left are removed. A tensor is computed and cast when its shard is
+/// written. Gives the paths of what was written.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -166,14 +169,16 @@ impl Default for ShardOptions {
 ///     ("a".to_string(), Tensor::zeros([4, 4], &device)?),
 ///     ("b".to_string(), Tensor::ones([4, 4], &device)?),
 /// ]);
-/// let written = weights::save_sharded(folder, &dict, ShardOptions { max_shard_size: 100, ..Default::default() })?;
+/// let options = ShardOptions { max_shard_size: 100, ..Default::default() };
+/// let written = weights::save_sharded(folder, &dict, options)?;
 /// assert_eq!(written.len(), 3); // two shards and the index
 /// assert_eq!(weights::open(folder)?.tensor("b", &device)?.to_vec::<f32>()?, [1.0; 16]);
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// A value that cannot be computed or cast, a name that the format keeps for itself, or a `File` error for whatever the file system reports.
+/// A value that cannot be computed or cast, a name that the format keeps for itself, or a `File` error for
+/// whatever the file system reports.
 #[track_caller]
 pub fn save_sharded(
     folder: impl AsRef<Path>,

@@ -14,7 +14,8 @@ pub enum Encoding {
     Plain(DType),
     /// GGUF's blocks of quantized numbers.
     Blocks(BlockType),
-    /// Elements of a type without a counterpart here, by the name that the format gives it, such as `complex64`.
+    /// Elements of a type without a counterpart here, by the name that the format gives it, such as
+    /// `complex64`.
     Other(&'static str),
 }
 
@@ -29,7 +30,8 @@ impl Encoding {
     }
 }
 
-/// A tensor in a file: its shape and type, and where its elements are. [`WeightFile::read`](crate::WeightFile::read) reads it.
+/// A tensor in a file: its shape and type, and where its elements are.
+/// [`WeightFile::read`](crate::WeightFile::read) reads it.
 #[derive(Debug)]
 pub struct TensorInfo {
     pub(crate) encoding: Encoding,
@@ -61,7 +63,8 @@ impl TensorInfo {
         &self.encoding
     }
 
-    /// The dtype of the elements; `None` for blocks of quantized numbers and for types without a counterpart here.
+    /// The dtype of the elements; `None` for blocks of quantized numbers and for types without a counterpart
+    /// here.
     pub fn dtype(&self) -> Option<DType> {
         match self.encoding {
             Encoding::Plain(dtype) => Some(dtype),
@@ -91,7 +94,8 @@ impl TensorInfo {
         }
     }
 
-    /// What is equal for two tensors that are the same elements of a file: the file, the place, the strides and the type.
+    /// A key that is equal for two tensors that are the same elements of a file: file, place, sizes, strides
+    /// and type.
     pub(crate) fn identity(&self) -> Identity {
         let (source, start) = match &self.place {
             Place::File { content, start } => (Arc::as_ptr(content) as usize, *start),

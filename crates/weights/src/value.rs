@@ -32,7 +32,8 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value under a key of a dict, or at a place of a list or tuple. Keys are texts, or integers in decimal.
+    /// The value under a key of a dict, or at a place of a list or tuple. Keys are texts, or integers in
+    /// decimal.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self {
             Value::Dict(entries) => {
@@ -49,8 +50,8 @@ impl Value {
         }
     }
 
-    /// The value at a path of keys joined by dots, such as `param_groups.0.lr`. A key may have dots itself: of several that fit, the
-    /// first that leads to a value is taken.
+    /// The value at a path of keys joined by dots, such as `param_groups.0.lr`. A key may have dots itself:
+    /// of several that fit, the first that leads to a value is taken.
     pub fn at(&self, path: &str) -> Option<&Value> {
         if path.is_empty() {
             return Some(self);

@@ -1,7 +1,8 @@
-//! GGUF, the format of llama.cpp, versions 2 and 3, little-endian: metadata, then the names, shapes, types and places of tensors, then their elements.
+//! GGUF, the format of llama.cpp, versions 2 and 3, little-endian: metadata, then the names, shapes, types
+//! and places of tensors, then their elements.
 //!
-//! Dimensions are written fastest first: a tensor of the shape `[rows, columns]` has `[columns, rows]` there. The format:
-//! <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
+//! Dimensions are written fastest first: a tensor of the shape `[rows, columns]` has `[columns, rows]` there.
+//! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod types;
 mod value;

@@ -6,7 +6,8 @@ use crate::Encoding;
 
 macro_rules! block_types {
     ($($(#[$doc:meta])* $variant:ident { name: $name:literal, number: $number:literal, elements: $elements:literal, bytes: $bytes:literal })*) => {
-        /// A type of GGUF whose elements are in blocks: so many numbers in so many bytes, with their scales.
+        /// A type of GGUF whose elements are in blocks: a fixed number of them in a fixed number of bytes,
+        /// with their scales.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, non_camel_case_types)] // They are ggml's names.
         #[non_exhaustive]

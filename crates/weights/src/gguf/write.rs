@@ -85,7 +85,8 @@ impl GgufWriter {
         GgufWriter::default()
     }
 
-    /// With a value of metadata, in place of an earlier one of that name. Readers want some in certain types: counts as u32, factors as f32.
+    /// With a value of metadata, in place of an earlier one of that name. Readers want some in certain types:
+    /// counts as u32, factors as f32.
     #[must_use]
     pub fn metadata(mut self, name: &str, value: impl Into<GgufValue>) -> GgufWriter {
         self.metadata.insert(name.into(), value.into());
@@ -120,8 +121,9 @@ impl GgufWriter {
     /// Writes the file, whole or not at all.
     ///
     /// # Errors
-    /// A value that cannot be computed; a `File` error for a name that is given twice, a dtype that GGUF lacks, blocks that are not as many as the shape
-    /// takes, an alignment that is no multiple of 8, and for whatever the file system reports.
+    /// A value that cannot be computed; a `File` error for a name that is given twice, a dtype that GGUF
+    /// lacks, blocks that are not as many as the shape takes, an alignment that is no multiple of 8, and for
+    /// whatever the file system reports.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();

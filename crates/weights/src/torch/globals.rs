@@ -1,11 +1,11 @@
-//! The names that a pickle of tensors may refer to. Any other is refused, and nothing is ever called: each of these stands for
-//! something that the unpickler makes itself.
+//! The names that a pickle of tensors may refer to. Any other is refused, and nothing is ever called: each of
+//! these stands for something that the unpickler makes itself.
 
 use tensor_core::DType;
 
 use crate::Encoding;
 
-/// What a name of Python stands for.
+/// The meaning of a name of Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Global {
     /// `collections.OrderedDict`: a dict, from nothing or from pairs.
@@ -18,7 +18,8 @@ pub(super) enum Global {
     Size,
     /// `torch.device`: a text.
     Device,
-    /// `torch._utils._rebuild_tensor` and `_rebuild_tensor_v2`: storage, offset, sizes, strides, and what is ignored.
+    /// `torch._utils._rebuild_tensor` and `_rebuild_tensor_v2`: storage, offset, sizes, strides, and what is
+    /// ignored.
     Tensor,
     /// `torch._utils._rebuild_tensor_v3`: as before, with the dtype after them.
     TypedTensor,
@@ -94,7 +95,7 @@ const FOREIGN: &[(&str, usize)] = &[
     ("float4_e2m1fn_x2", 1),
 ];
 
-/// The storages of `torch`, and of what their elements are.
+/// The storages of `torch`, and the types of their elements.
 const STORAGES: &[(&str, &str)] = &[
     ("BoolStorage", "bool"),
     ("ByteStorage", "uint8"),
@@ -120,7 +121,7 @@ pub(super) fn storage_of(dtype: DType) -> Option<&'static str> {
     STORAGES.iter().find(|(_, name)| *name == dtype.info().torch).map(|(storage, _)| *storage)
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 pub(super) fn find(module: &str, name: &str) -> Option<Global> {
     let found = match (module, name) {
         ("collections", "OrderedDict") => Global::OrderedDict,

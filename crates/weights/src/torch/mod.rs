@@ -1,7 +1,8 @@
-//! PyTorch's own files, `.pt`, `.pth` and `.bin`: the zip that `torch.save` writes since version 1.6, and the row of pickles before it.
+//! PyTorch's own files, `.pt`, `.pth` and `.bin`: the zip that `torch.save` writes since version 1.6, and the
+//! row of pickles before it.
 //!
-//! Both hold a pickle of the object, in which each storage is named by a key, and the elements of the storages beside it. The formats:
-//! `torch/serialization.py`.
+//! Both hold a pickle of the object, in which each storage is named by a key, and the elements of the
+//! storages beside it. The formats: `torch/serialization.py`.
 
 mod globals;
 mod pickle;

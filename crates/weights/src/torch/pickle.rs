@@ -1,9 +1,9 @@
-//! An unpickler that calls nothing: it builds lists, dicts, numbers and texts, and tensors of a fixed list of names
-//! (`globals.rs`). Everything else is refused by name.
+//! An unpickler that calls nothing: it builds lists, dicts, numbers and texts, and tensors of a fixed list of
+//! names (`globals.rs`). Everything else is refused by name.
 //!
-//! Values are nodes of a table while the pickle is read, as later instructions change what earlier ones made. [`Pickle::value`] turns them
-//! into a tree at the end, in which what was shared stays shared. Depth and work are bounded. The instructions:
-//! <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
+//! Values are nodes of a table while the pickle is read, as later instructions change what earlier ones made.
+//! [`Pickle::value`] turns them into a tree at the end, in which what was shared stays shared. Depth and work
+//! are bounded. The instructions: <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,8 @@ use tensor_core::Error;
 use super::globals::{ElementType, Global, StorageType, find, refusal};
 use crate::{TensorInfo, Value, stream::Stream, tensor_info::AXES_LIMIT};
 
-/// How deep lists and dicts may be in each other. Python itself fails to write pickles of a few hundred levels.
+/// How deep lists and dicts may be in each other. Python itself fails to write pickles of a few hundred
+/// levels.
 const DEPTH_LIMIT: usize = 200;
 
 /// Why a pickle is not read: a message that follows the name of the file, or an error of the file itself.
@@ -454,7 +455,7 @@ impl Machine<'_, '_> {
         self.items(id)?.iter().map(|&id| self.integer(id)).collect()
     }
 
-    /// What a name makes of its arguments.
+    /// The value that a name stands for with these arguments.
     fn make(&mut self, callable: Id, arguments: Id) -> Outcome<Id> {
         let &Node::Global(global) = self.node(callable) else {
             return Err(format!("calls {}, and not a name", self.node(callable).kind()).into());
@@ -528,7 +529,8 @@ impl Machine<'_, '_> {
         self.pop()
     }
 
-    /// A tensor from storage, offset, sizes, strides, whether gradients are wanted, hooks, perhaps the dtype, and perhaps what is special.
+    /// A tensor from storage, offset, sizes, strides, whether gradients are wanted, hooks, perhaps the dtype,
+    /// and perhaps what is special.
     fn tensor(&self, arguments: &[Id], typed: bool) -> Outcome<StoredTensor> {
         let wrong = || {
             Refusal::from("is damaged: a tensor in its pickle is described by other things than it should be")
@@ -566,7 +568,8 @@ impl Machine<'_, '_> {
         })
     }
 
-    /// A storage from its persistent id: ('storage', type, key, device, count), and in old files a view of another.
+    /// A storage from its persistent id: ('storage', type, key, device, count), and in old files a view of
+    /// another.
     fn storage(&mut self, id: Id) -> Outcome<Arc<Storage>> {
         let wrong = || {
             Refusal::from(
@@ -612,7 +615,7 @@ fn pairs(items: &[Id]) -> Outcome<Vec<(Id, Id)>> {
 #[derive(Clone)]
 enum Made {
     Not,
-    /// What it holds is being made.
+    /// Its items are being made.
     Begun,
     /// Made, with the levels of lists and dicts that it is and holds.
     Done(Value, usize),
@@ -622,7 +625,7 @@ enum Made {
 type Place<'a> = dyn FnMut(&StoredTensor) -> Outcome<Arc<TensorInfo>> + 'a;
 
 impl Pickle {
-    /// What was pickled, as a tree. `place` finds each tensor in the file, once.
+    /// The pickled object as a tree. `place` finds each tensor in the file, once.
     pub(super) fn value(&self, place: &mut Place<'_>) -> Outcome<Value> {
         let mut made = vec![Made::Not; self.nodes.len()];
         Ok(self.freeze(self.root, DEPTH_LIMIT, &mut made, place)?.0)

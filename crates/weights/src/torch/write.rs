@@ -11,9 +11,11 @@ use crate::{archive::write_archive, state::computed};
 /// The folder in the archive, as PyTorch calls it where a file has no name.
 const ROOT: &str = "archive";
 
-/// Writes a state dict as `torch.save` does, whole or not at all: `torch.load(path, weights_only=True)` reads it.
+/// Writes a state dict as `torch.save` does, whole or not at all: `torch.load(path, weights_only=True)` reads
+/// it.
 ///
-/// A tensor that is there under several names, as tied weights are, is written once, and is shared when it is loaded. All dtypes are PyTorch's.
+/// A tensor that is there under several names, as tied weights are, is written once, and is shared when it is
+/// loaded. All dtypes are PyTorch's.
 ///
 /// # Errors
 /// A value that cannot be computed, or a `File` error for whatever the file system reports.

@@ -71,7 +71,7 @@ fn a_file_that_changes_while_it_is_open_is_an_error() {
 
 #[test]
 fn elements_go_straight_to_the_tensor() {
-    // A device of the test's own, whose allocations nobody else counts up.
+    // A device of the test's own, whose allocations no other test counts up.
     let device = tensor_core::Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
     let file = open("crepe_tiny.pth");
     let before = device.memory().allocations;

@@ -1,4 +1,5 @@
-//! Files that are cut off, damaged or made to harm: each is an error or a file, never a panic, in memory that its size bounds.
+//! Files that are cut off, damaged or made to harm: each is an error or a file, never a panic, in memory that
+//! its size bounds.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +64,7 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
         assert!(survive(&whole, name));
         for length in 0..whole.len() {
             let opened = survive(&whole[..length], name);
-            // GGUF ends in padding, which nobody needs.
+            // GGUF ends in padding, which no tensor needs.
             let padding = name.ends_with(".gguf") && whole[length..].iter().all(|&byte| byte == 0);
             assert!(!opened || padding, "{name} cut to {length} of {}", whole.len());
         }
@@ -117,7 +118,8 @@ impl Random {
     }
 }
 
-/// A fuzzer over bytes, of bounded time: `TAPER_TEST_WEIGHTS_SECONDS` and `TAPER_TEST_WEIGHTS_SEED` make it another run.
+/// A fuzzer over bytes, of bounded time: `TAPER_TEST_WEIGHTS_SECONDS` and `TAPER_TEST_WEIGHTS_SEED` make it
+/// another run.
 #[test]
 fn damaged_files_are_errors() {
     let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
@@ -305,7 +307,8 @@ fn archives_made_to_harm_are_refused() {
         let message = refusal(&archive(entries, content));
         assert!(message.contains(part), "{message}");
     }
-    // 400 MB of zeros in 400 KB, of an array that promises them: opened without unpacking them, and damage is found when it is read.
+    // 400 MB of zeros in 400 KB, of an array that promises them: opened without unpacking them, and damage is
+    // found when it is read.
     let header = tensor_core::npy::write_header(tensor_core::DType::U8, &[400_000_000]).unwrap();
     let packed = {
         use std::io::Write;
@@ -340,7 +343,8 @@ fn tensors_that_overlap_do_not_multiply_memory() {
     if taper_testing::run_alone(tensors_that_overlap_do_not_multiply_memory) {
         return;
     }
-    // Twenty thousand tensors, each all but one of the storage's elements: 20,000 times the file when all are read.
+    // Twenty thousand tensors, each all but one of the storage's elements: 20,000 times the file when all are
+    // read.
     let count = 100_000u32;
     let mut pickle = b"\x80\x02}(".to_vec();
     for k in 0..20_000u32 {

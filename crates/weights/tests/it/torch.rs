@@ -1,4 +1,5 @@
-//! PyTorch's files: both containers, every dtype and layout, the objects around the tensors, and what is refused.
+//! PyTorch's files: both containers, every dtype and layout, the objects around the tensors, and what is
+//! refused.
 
 use tensor_core::{DType, Tensor};
 use weights::{Encoding, Format, Value};

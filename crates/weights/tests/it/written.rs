@@ -1,4 +1,5 @@
-//! What is written is what others read: the structure of the files, and the files themselves for `scripts/weights_fixtures.py check`.
+//! What is written is what others read: the structure of the files, and the files themselves for
+//! `scripts/weights_fixtures.py check`.
 
 use std::io::Read;
 
@@ -56,7 +57,8 @@ fn entries(path: &std::path::Path) -> Vec<(String, u64, Vec<u8>)> {
         .collect()
 }
 
-/// PyTorch reads this file with `weights_only=True`: `scripts/weights_fixtures.py check` did. It is held to its bytes, so that a change is checked anew.
+/// PyTorch reads this file with `weights_only=True`: `scripts/weights_fixtures.py check` did. It is held to
+/// its bytes, so that a change is checked anew.
 #[test]
 fn a_pytorch_file_has_pytorchs_structure() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +118,8 @@ fn written_for_others() {
         .metadata("t.big", GgufValue::U64(1 << 63))
         .blocks("Q8_0", BlockType::Q8_0, &[2, 64], &q8);
     for (name, tensor) in dict() {
-        // GGUF has neither numbers without axes nor empty tensors in practice: readers of others fail on them.
+        // GGUF has neither numbers without axes nor empty tensors in practice: readers of others fail on
+        // them.
         if tensor.dtype().info().gguf.is_some()
             && tensor.rank() > 0
             && tensor.numel() > 0
