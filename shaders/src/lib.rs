@@ -90,6 +90,44 @@ pub mod linalg {
     pub const DETERMINANT: &str = include_str!("../wgsl/linalg/determinant.wgsl");
 }
 
+/// Block formats: `decode_x(i)`, the number of element i of a buffer `x`. All of them expect `byte_x`, `pair_x` and `word_x`, which read one, two
+/// and four bytes from a byte on.
+pub mod blocks {
+    /// Blocks of Q4_0 of GGUF files.
+    pub const Q4_0: &str = include_str!("../wgsl/blocks/q4_0.wgsl");
+    /// Blocks of Q4_1 of GGUF files.
+    pub const Q4_1: &str = include_str!("../wgsl/blocks/q4_1.wgsl");
+    /// Blocks of Q5_0 of GGUF files.
+    pub const Q5_0: &str = include_str!("../wgsl/blocks/q5_0.wgsl");
+    /// Blocks of Q5_1 of GGUF files.
+    pub const Q5_1: &str = include_str!("../wgsl/blocks/q5_1.wgsl");
+    /// Blocks of Q8_0 of GGUF files.
+    pub const Q8_0: &str = include_str!("../wgsl/blocks/q8_0.wgsl");
+    /// Blocks of Q2_K of GGUF files.
+    pub const Q2_K: &str = include_str!("../wgsl/blocks/q2_k.wgsl");
+    /// Blocks of Q3_K of GGUF files.
+    pub const Q3_K: &str = include_str!("../wgsl/blocks/q3_k.wgsl");
+    /// Blocks of Q4_K of GGUF files.
+    pub const Q4_K: &str = include_str!("../wgsl/blocks/q4_k.wgsl");
+    /// Blocks of Q5_K of GGUF files.
+    pub const Q5_K: &str = include_str!("../wgsl/blocks/q5_k.wgsl");
+    /// Blocks of Q6_K of GGUF files.
+    pub const Q6_K: &str = include_str!("../wgsl/blocks/q6_k.wgsl");
+    /// Groups of small integers, which one of the functions below brings.
+    pub const AFFINE: &str = include_str!("../wgsl/blocks/affine.wgsl");
+    /// An integer of 8 bits with a sign.
+    pub const AFFINE_I8: &str = include_str!("../wgsl/blocks/affine_i8.wgsl");
+    /// An integer of 8 bits.
+    pub const AFFINE_U8: &str = include_str!("../wgsl/blocks/affine_u8.wgsl");
+    /// An integer of 4 bits with a sign.
+    pub const AFFINE_I4: &str = include_str!("../wgsl/blocks/affine_i4.wgsl");
+    /// An integer of 4 bits.
+    pub const AFFINE_U4: &str = include_str!("../wgsl/blocks/affine_u4.wgsl");
+
+    /// What a backend puts in front of them for a buffer `x` of words: its bytes.
+    pub const BYTES: &str = include_str!("../wgsl/blocks/bytes.wgsl");
+}
+
 struct Function {
     text: &'static str,
     calls: Vec<&'static str>,

@@ -65,6 +65,19 @@ fn kernel(source: &str, params: &str, bindings: &str, functions: &str) -> String
 }
 
 #[test]
+fn every_block_format_validates() {
+    use taper_shaders::blocks as b;
+    let ggml = [b::Q4_0, b::Q4_1, b::Q5_0, b::Q5_1, b::Q8_0, b::Q2_K, b::Q3_K, b::Q4_K, b::Q5_K, b::Q6_K];
+    let affine = [b::AFFINE_I8, b::AFFINE_U8, b::AFFINE_I4, b::AFFINE_U4];
+    let texts =
+        ggml.map(String::from).into_iter().chain(affine.map(|integer| format!("{integer}{}", b::AFFINE)));
+    for text in texts {
+        let buffer = "@group(0) @binding(0) var<storage, read> x: array<u32>;";
+        validate("blocks", &taper_shaders::link(&format!("{buffer}\n{}{text}", b::BYTES)));
+    }
+}
+
+#[test]
 fn every_sorting_kernel_validates() {
     for (key, less) in [("u32", "a < b"), ("vec2<u32>", "a.x < b.x || (a.x == b.x && a.y < b.y)")] {
         let functions = format!(

@@ -1,9 +1,11 @@
 //! Generated shaders of every kind, validated by naga with no device.
 
+use std::sync::Arc;
+
 use naga::valid::{ValidationFlags, Validator};
 use tensor_core::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, Kernel, Layout, Limits,
-    RandomKind, ReduceOp, ScatterOp, Shape, UnaryOp,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, GgmlType, Kernel, Layout,
+    Limits, RandomKind, ReduceOp, ScatterOp, Shape, UnaryOp,
     kernel::{Instr, Operand, Program},
 };
 
@@ -457,6 +459,34 @@ fn packed_elements_take_no_more_dispatches() {
         }
     }
     assert!(counted > 80, "{counted}");
+}
+
+#[test]
+fn operands_in_blocks() {
+    let mut count = 0;
+    let none = Aliases::from_elem(None, 2);
+    let (x, weight) = (Layout::contiguous([6, 256]), Layout::contiguous([8, 256]));
+    for format in GgmlType::ALL {
+        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F8E4M3FN, DType::F64] {
+            let blocks = |operand: &mut Operand| operand.format = Some(Arc::new(format));
+            for (rhs, rows) in [(weight.permute(&[1, 0]), 6), (weight.permute(&[1, 0]), 1)] {
+                let mut product = Kernel::matmul(dtype, &x.slice(0, 0, rows, 1), &rhs);
+                blocks(&mut product.operands[1]);
+                count += validate(&product, &none);
+            }
+            let mut left = Kernel::matmul(dtype, &weight, &x.permute(&[1, 0]));
+            blocks(&mut left.operands[0]);
+            count += validate_ways(&left);
+            let index = Operand::new(DType::I32, Layout::new([3, 256], &[1, 0], 0));
+            let table = Operand::new(dtype, weight.clone()).in_blocks(Some(Arc::new(format)));
+            count += validate(&Kernel::gather(0, table, index), &none);
+            let mut copy = map(&[dtype], &[], &[], std::slice::from_ref(&weight));
+            blocks(&mut copy.operands[0]);
+            assert!(copy.is_copy());
+            count += validate(&copy, &none);
+        }
+    }
+    assert!(count > 500, "{count}");
 }
 
 #[test]

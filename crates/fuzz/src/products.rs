@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use taper::{DType, Device, Result, Scalar, Tensor};
+use taper::{AffineBits, DType, Device, Result, Scalar, Tensor};
 use taper_testing::{of_scalars, to_scalars};
 
 use crate::{Report, modes, rng::Rng};
@@ -33,6 +33,8 @@ struct Operand {
     /// One slice of so many along an axis in front.
     select: Option<(usize, usize)>,
     evaluated: bool,
+    /// The zero point of small integers that a float base tensor is stored as.
+    blocks: Option<i64>,
     seed: u64,
 }
 
@@ -105,7 +107,9 @@ fn operand(rng: &mut Rng, sizes: Vec<usize>) -> Operand {
         let of = 1 + rng.below(3);
         (of, rng.below(of))
     });
-    Operand { sizes, order, ways, select, evaluated: rng.one_in(3), seed: rng.bits() }
+    let evaluated = rng.one_in(3);
+    let blocks = rng.one_in(5).then(|| rng.between(-9, 9));
+    Operand { sizes, order, ways, select, evaluated, blocks, seed: rng.bits() }
 }
 
 impl Operand {
@@ -131,8 +135,20 @@ impl Operand {
         (0..self.base().iter().product()).map(|_| Scalar::Int(rng.between(low, high))).collect()
     }
 
+    /// The base tensor, in blocks if it is to be.
+    fn stored(&self, dtype: DType, device: &Device) -> Result<Tensor> {
+        let numbers = self.numbers(dtype);
+        let Some(zero) = self.blocks.filter(|_| dtype.is_float()) else {
+            return of_scalars(&numbers, &self.base(), dtype, device);
+        };
+        let integers: Vec<Scalar> = numbers.iter().map(|n| Scalar::Int(n.as_i64() + zero)).collect();
+        let integers = of_scalars(&integers, &self.base(), DType::I32, device)?;
+        let (scale, zero) = (Tensor::ones((), device)?, Tensor::full((), zero as f32, device)?);
+        Tensor::affine(&integers, &scale, Some(&zero), 0, AffineBits::I8)?.to_dtype(dtype)
+    }
+
     fn tensor(&self, dtype: DType, device: &Device) -> Result<Tensor> {
-        let mut t = of_scalars(&self.numbers(dtype), &self.base(), dtype, device)?;
+        let mut t = self.stored(dtype, device)?;
         if let Some((_, index)) = self.select {
             t = t.select(0, index as isize)?;
         }
@@ -173,6 +189,12 @@ impl Operand {
             numbers.join("i64, ") + if numbers.is_empty() { "0i64; 0" } else { "i64" },
             numbers.len()
         );
+        if let Some(zero) = self.blocks.filter(|_| dtype.is_float()) {
+            code = format!(
+                "{code};\nlet {name} = Tensor::affine(&{name}.to_dtype(DType::I32)?.add_scalar({zero}), &Tensor::ones((), &device)?, \
+                 Some(&Tensor::full((), {zero}f32, &device)?), 0, AffineBits::I8)?.to_dtype(DType::{dtype:?})?"
+            );
+        }
         if let Some((_, index)) = self.select {
             code += &format!(".select(0, {index})?");
         }
@@ -230,6 +252,7 @@ impl Operand {
         out.push(plain);
         out.push(Operand { select: None, ..self.clone() });
         out.push(Operand { evaluated: false, ..self.clone() });
+        out.push(Operand { blocks: None, ..self.clone() });
         for axis in 0..self.ways.len() {
             let mut plain = self.clone();
             plain.ways[axis] = Way::Plain;

@@ -71,7 +71,10 @@ pub use nn_derive::Module;
 pub use parallel::{DataParallel, Scatter};
 pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
 #[doc(hidden)] // for `weights`
-pub use safetensors::{SafetensorsHeader, SafetensorsPlace, read_header as read_safetensors_header};
+pub use safetensors::{
+    SafetensorsHeader, SafetensorsPlace, blocks_key as safetensors_blocks_key,
+    read_blocks as read_safetensors_blocks, read_header as read_safetensors_header,
+};
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};

@@ -1,6 +1,7 @@
 //! State dicts as files, in the safetensors format that PyTorch's ecosystem reads and writes.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     fs::File,
     io::{self, BufWriter, Read, Write},
@@ -12,7 +13,7 @@ use ::safetensors::{
     tensor::{Metadata, TensorInfo},
 };
 use tensor_core::{
-    DType, Device, Error, Result, Scalar, Shape, Tensor, eval_all,
+    DType, Device, Error, Result, Scalar, Shape, Tensor, block_format, eval_all,
     file::{Content, OpenFile, file_error, write_whole},
 };
 
@@ -157,7 +158,7 @@ impl SafetensorsFile {
             let message = format!("has no tensor \"{name}\"; there are {}{more}", names.join(", "));
             return Err(file_error(&self.path, message));
         };
-        let Some(tensor) = self.make(stored, device)? else {
+        let Some(tensor) = self.make(name, stored, device)? else {
             let message = format!(
                 "tensor \"{name}\" is of dtype {}, which has no like here; convert it, or read the others one by one \
                  with SafetensorsFile::open",
@@ -171,9 +172,14 @@ impl SafetensorsFile {
 
     /// The tensor that is stored, or `None` for a dtype without a like.
     #[track_caller]
-    fn make(&self, stored: &SafetensorsPlace, device: &Device) -> Result<Option<Tensor>> {
+    fn make(&self, name: &str, stored: &SafetensorsPlace, device: &Device) -> Result<Option<Tensor>> {
         let shape = stored.shape.as_slice();
         let read = |at: usize, out: &mut [u8]| self.content.read_at(out, stored.start + at as u64);
+        if let Some(blocks) = self.metadata.get(&blocks_key(name)) {
+            let mut bytes = vec![0; stored.bytes];
+            read(0, &mut bytes)?;
+            return Error::here_in(read_blocks(&self.path, name, blocks, &bytes, device)).map(Some);
+        }
         let Some(dtype) = stored.dtype else { return Ok(None) };
         let made = Tensor::from_bytes_with(dtype, shape, device, &read);
         Error::here_in(made).map(Some)
@@ -366,19 +372,69 @@ fn another_format(path: &Path, start: &[u8]) -> Option<String> {
 pub(crate) struct Part<'a> {
     pub(crate) name: &'a str,
     dtype: DType,
-    shape: &'a [usize],
+    shape: Cow<'a, [usize]>,
     elements: Elements,
+    /// The metadata of a tensor in blocks, which is written as its bytes.
+    blocks: Option<String>,
 }
 
 enum Elements {
     Tensor(Tensor),
-    Number(Vec<u8>),
+    /// A number, or a tensor in blocks.
+    Bytes(Vec<u8>),
+}
+
+/// The tensor in blocks that `bytes` are, as the metadata describes it: format, dtype, and sizes.
+#[doc(hidden)] // for `weights`
+#[track_caller]
+pub fn read_blocks(
+    path: &Path,
+    name: &str,
+    described: &str,
+    bytes: &[u8],
+    device: &Device,
+) -> Result<Tensor> {
+    let malformed = || {
+        let message = format!(
+            "its metadata say of tensor \"{name}\" in blocks: \"{described}\", which is no format, dtype and shape"
+        );
+        file_error(path, message)
+    };
+    let mut words = described.split(' ');
+    let (Some(format), Some(dtype)) = (words.next(), words.next()) else { return Err(malformed()) };
+    let dtype = DType::ALL.into_iter().find(|known| known.to_string() == dtype).ok_or_else(malformed)?;
+    let sizes: Option<Vec<usize>> = words.map(|size| size.parse().ok()).collect();
+    let shape = Shape::from(sizes.ok_or_else(malformed)?.as_slice());
+    let Some(format) = block_format(format, &shape.clone().checked("load_safetensors")?, bytes.len()) else {
+        let message = format!(
+            "tensor \"{name}\" of shape {shape} is {} bytes in blocks of {format}, which no format here is; a \
+             format of another crate is known after tensor_core::register_block_format",
+            bytes.len()
+        );
+        return Err(file_error(path, message));
+    };
+    Tensor::of_blocks("load_safetensors", format, &shape, dtype, bytes, device)
+}
+
+/// The name under which a file's metadata describe a tensor in blocks.
+#[doc(hidden)] // for `weights`
+pub fn blocks_key(name: &str) -> String {
+    format!("taper.blocks.{name}")
 }
 
 impl<'a> Part<'a> {
     pub(crate) fn of(name: &'a str, tensor: &'a Tensor) -> Part<'a> {
-        let elements = Elements::Tensor(tensor.detach());
-        Part { name, dtype: tensor.dtype(), shape: tensor.dims(), elements }
+        let (dtype, shape) = (tensor.dtype(), Cow::Borrowed(tensor.dims()));
+        // A view of blocks is written as the numbers that it shows.
+        if let Some(format) = tensor.block_format()
+            && let Ok(bytes) = tensor.block_bytes()
+        {
+            let sizes: String = shape.iter().map(|size| format!(" {size}")).collect();
+            let blocks = Some(format!("{format} {dtype}{sizes}"));
+            let shape = Cow::Owned(vec![bytes.len()]);
+            return Part { name, dtype: DType::U8, shape, elements: Elements::Bytes(bytes), blocks };
+        }
+        Part { name, dtype, shape, elements: Elements::Tensor(tensor.detach()), blocks: None }
     }
 
     /// A 0-d tensor.
@@ -389,11 +445,11 @@ impl<'a> Part<'a> {
             Scalar::Unsigned(v) => (DType::U64, v.to_le_bytes().to_vec()),
             Scalar::Bool(v) => (DType::Bool, vec![u8::from(v)]),
         };
-        Part { name, dtype, shape: &[], elements: Elements::Number(bytes) }
+        Part { name, dtype, shape: Cow::Borrowed(&[]), elements: Elements::Bytes(bytes), blocks: None }
     }
 
     pub(crate) fn shape(&self) -> &[usize] {
-        self.shape
+        &self.shape
     }
 
     /// How many bytes it has.
@@ -406,7 +462,7 @@ impl<'a> Part<'a> {
     pub(crate) fn read(&self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         match &self.elements {
             Elements::Tensor(tensor) => tensor.read_bytes_with(take),
-            Elements::Number(bytes) => take(bytes),
+            Elements::Bytes(bytes) => take(bytes),
         }
     }
 }
@@ -417,7 +473,7 @@ impl<'a> Part<'a> {
 pub(crate) fn evaluate(parts: &mut [Part<'_>]) -> Result<()> {
     let tensors = parts.iter().filter_map(|part| match &part.elements {
         Elements::Tensor(tensor) => Some(tensor),
-        Elements::Number(_) => None,
+        Elements::Bytes(_) => None,
     });
     Error::here_in(eval_all(&tensors.collect::<Vec<_>>()))?;
     for part in parts {
@@ -449,6 +505,9 @@ pub(crate) fn write(
             .ok_or_else(|| file_error(path, format!("the format has no tensors of {}", part.dtype)))?;
         let info = TensorInfo { dtype, shape: part.shape.to_vec(), data_offsets };
         infos.push((part.name.to_string(), info));
+        if let Some(blocks) = &part.blocks {
+            metadata.insert(blocks_key(part.name), blocks.clone());
+        }
     }
     // What other libraries look for to know whose names and layout these are.
     metadata.insert("format".into(), "pt".into());

@@ -10,6 +10,10 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         &["new", "from_slice", "from_vec", "from_bytes_of", "from_bytes_with", "from_ndarray"],
     ),
     (
+        "of storage in blocks: tested with every format, in taper/tests/it/blocks.rs",
+        &["from_blocks", "of_blocks", "affine", "dequantize"],
+    ),
+    (
         "random: no number to compare with; tested with distributions and streams",
         &[
             "rand",

@@ -72,11 +72,11 @@ pub use inspect::{
 pub use registry::register_backend;
 pub use tensor_core::float8::*;
 pub use tensor_core::{
-    Axes, Axis, Bins, DType, Device, DeviceInfo, DeviceKind, Element, ElementType, Ellipsis, Error,
-    ErrorKind, FloatFormat, Generator, HistogramOptions, Index, Interpolation, Kind, Layout, MemoryStats,
-    MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue,
-    Stateful, Step, Tensor, TensorOptions, autocast, autocast_dtype, bf16, default_dtype, eval_all,
-    eval_pending, f16, no_autocast, set_default_dtype,
+    Affine, AffineBits, Axes, Axis, Bins, BlockFormat, DType, Device, DeviceInfo, DeviceKind, Element,
+    ElementType, Ellipsis, Error, ErrorKind, FloatFormat, Generator, GgmlType, HistogramOptions, Index,
+    Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce,
+    Shape, State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, autocast, autocast_dtype,
+    bf16, default_dtype, eval_all, eval_pending, f16, no_autocast, set_default_dtype,
 };
 
 /// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a

@@ -148,10 +148,9 @@ fn type_of(kernel: &dyn CustomKernel) -> TypeId {
     (kernel as &dyn Any).type_id()
 }
 
-/// A number for each type of kernel met so far: part of the key of a graph's form.
-fn type_number(kernel: &dyn CustomKernel) -> u64 {
+/// A number for each type of kernel or block format met so far: part of the key of a graph's form.
+pub(crate) fn type_number(id: TypeId) -> u64 {
     static TYPES: Mutex<Vec<TypeId>> = Mutex::new(Vec::new());
-    let id = type_of(kernel);
     let mut types = lock(&TYPES);
     let place = types.iter().position(|known| *known == id).unwrap_or_else(|| {
         types.push(id);
@@ -163,7 +162,7 @@ fn type_number(kernel: &dyn CustomKernel) -> u64 {
 /// Which kernel it is, in words.
 pub(crate) fn write_key(key: &mut Vec<u64>, kernel: &dyn CustomKernel) {
     let own = kernel.key();
-    key.extend([type_number(kernel), own.len() as u64]);
+    key.extend([type_number(type_of(kernel)), own.len() as u64]);
     key.extend(own);
 }
 
@@ -230,7 +229,10 @@ impl Tensor {
     #[track_caller]
     fn row_major(&self) -> Tensor {
         let node = self.node();
-        let is_there = lock(&node.state).value.as_ref().is_some_and(|value| value.view.is_none());
+        let is_there = lock(&node.state)
+            .value
+            .as_ref()
+            .is_some_and(|value| value.view.is_none() && value.format.is_none());
         if is_there { self.clone() } else { self.contiguous_copy() }
     }
 }

@@ -9,8 +9,9 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, CustomKernel, DType, Error, ErrorKind, Layout,
-    RandomKind, ReduceOp, Result, Scalar, ScatterOp, Shape, Strides, Ticket, UnaryOp, backend::Storage,
+    ArgReduceOp, BinaryOp, BlockFormat, CompareOp, CumulativeOp, CustomKernel, DType, Error, ErrorKind,
+    Layout, RandomKind, ReduceOp, Result, Scalar, ScatterOp, Shape, Strides, Ticket, UnaryOp,
+    backend::Storage,
 };
 
 /// A value inside a [`Program`]: the index of the instruction that makes it.
@@ -225,6 +226,12 @@ pub struct Operand {
     /// The axis that [`Instr::LoadAt`] reads it along, if that is how a program reads it; [`Instr::Load`]
     /// reads any other.
     pub indexed: Option<IndexedAxis>,
+    /// How the buffer, which is of `U8`, holds the elements in blocks; none where it holds the elements of `dtype`
+    /// themselves. The layout is in elements. A decoded number that `dtype` does not have is rounded to it once.
+    ///
+    /// The factors of a [`Body::Contract`] and operand 0 of a [`Body::Gather`] may be in blocks, and the operand
+    /// of a [`Body::Map`] that does nothing but load it.
+    pub format: Option<Arc<dyn BlockFormat>>,
 }
 
 /// An axis of an operand that is none of the index space's: positions along it are what [`Instr::LoadAt`]
@@ -245,12 +252,22 @@ pub struct IndexedAxis {
 impl Operand {
     /// An operand of `dtype` that is read by `layout`.
     pub fn new(dtype: DType, layout: Layout) -> Operand {
-        Operand { dtype, layout, indexed: None }
+        Operand { dtype, layout, indexed: None, format: None }
     }
 
     /// An operand of `dtype` that is read along an axis of its own, from what `layout` shows on.
     pub fn indexed(dtype: DType, layout: Layout, axis: IndexedAxis) -> Operand {
-        Operand { dtype, layout, indexed: Some(axis) }
+        Operand { dtype, layout, indexed: Some(axis), format: None }
+    }
+
+    /// The operand, with its buffer's elements in blocks of a format if one is given.
+    pub fn in_blocks(self, format: Option<Arc<dyn BlockFormat>>) -> Operand {
+        Operand { format, ..self }
+    }
+
+    /// The dtype of the buffer's elements.
+    pub fn stored(&self) -> DType {
+        if self.format.is_some() { DType::U8 } else { self.dtype }
     }
 
     /// All that may be read of it: its layout, and after the axes of the space the one that is indexed, if
@@ -563,9 +580,9 @@ impl Kernel {
     pub fn gather(axis: usize, input: Operand, index: Operand) -> Kernel {
         let space = index.layout.shape().clone();
         let within = (0..space.rank()).filter(|&a| a != axis);
-        let layout = within.fold(input.layout, |layout, a| layout.slice(a, 0, space[a], 1));
+        let layout = within.fold(input.layout.clone(), |layout, a| layout.slice(a, 0, space[a], 1));
         let outputs = SmallVec::from_iter([Output::whole(input.dtype, &space)]);
-        let operands = SmallVec::from_iter([Operand::new(input.dtype, layout), index]);
+        let operands = SmallVec::from_iter([Operand { layout, ..input }, index]);
         Kernel { space, operands, outputs, body: Body::Gather { axis } }
     }
 
@@ -657,6 +674,27 @@ impl Kernel {
     pub fn with_indexed(mut self, axes: impl IntoIterator<Item = Option<IndexedAxis>>) -> Kernel {
         self.operands.iter_mut().zip(axes).for_each(|(operand, axis)| operand.indexed = axis);
         self
+    }
+
+    /// Whether it copies one operand, in blocks or not, into its output.
+    pub fn is_copy(&self) -> bool {
+        match &self.body {
+            Body::Map(program) => {
+                program.instrs[..] == [Instr::Load(0)]
+                    && program.outputs[..] == [0]
+                    && self.operands.len() == 1
+            }
+            Body::Reduce { .. }
+            | Body::Rows { .. }
+            | Body::ArgReduce { .. }
+            | Body::Cumulative { .. }
+            | Body::ArgSort { .. }
+            | Body::Contract(_)
+            | Body::Gather { .. }
+            | Body::Scatter { .. }
+            | Body::Copy { .. }
+            | Body::Custom(_) => false,
+        }
     }
 
     /// The operands that are read at indices, or written there by a scatter. The indices are operand 1 of a

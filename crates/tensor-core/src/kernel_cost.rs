@@ -37,7 +37,10 @@ impl Kernel {
         let bytes = |(k, operand): (usize, &Operand)| {
             let all = distinct(&operand.reach());
             let read = self.reads_at_indices(k).map_or(all, |reads| all.min(reads));
-            read * operand.dtype.size() as u64
+            match &operand.format {
+                Some(format) => (read as f64 * format.bits_per_element() / 8.0).ceil() as u64,
+                None => read * operand.dtype.size() as u64,
+            }
         };
         self.operands.iter().enumerate().map(bytes).sum()
     }

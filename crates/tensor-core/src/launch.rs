@@ -91,9 +91,26 @@ impl Check<'_> {
         let (given, wanted) = (launch.inputs.len(), kernel.operands.len());
         self.that(given == wanted, || format!("{given} input buffers were given for {wanted}"))?;
         for (k, (storage, operand)) in launch.inputs.iter().zip(&kernel.operands).enumerate() {
-            let (found, dtype) = (storage.dtype(), operand.dtype);
+            let (found, dtype) = (storage.dtype(), operand.stored());
             self.that(found == dtype, || format!("input {k} is read as {dtype} and holds {found}"))?;
-            self.within(&operand.reach(), storage.numel(), || format!("input {k}"))?;
+            let elements = operand.format.as_ref().map(|format| format.elements(storage.numel()));
+            self.within(&operand.reach(), elements.unwrap_or(storage.numel()), || format!("input {k}"))?;
+            let decodes = match &kernel.body {
+                Body::Contract(_) => k < 2,
+                Body::Gather { .. } => k == 0,
+                Body::Map(_) => kernel.is_copy(),
+                Body::Reduce { .. }
+                | Body::Rows { .. }
+                | Body::ArgReduce { .. }
+                | Body::Cumulative { .. }
+                | Body::ArgSort { .. }
+                | Body::Scatter { .. }
+                | Body::Copy { .. }
+                | Body::Custom(_) => false,
+            };
+            self.that(operand.format.is_none() || operand.dtype.is_float() && decodes, || {
+                format!("input {k} is in blocks, which this kernel does not read")
+            })?;
             self.over_space(k, &operand.layout)?;
             let takes = match &kernel.body {
                 Body::Map(_) | Body::Reduce { .. } | Body::Rows { .. } => true,

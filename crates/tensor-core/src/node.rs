@@ -13,7 +13,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor,
+    BlockFormat, CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor,
     backend::Fill,
     facts::{Bounds, Facts, Tickets},
     memory_log,
@@ -31,13 +31,15 @@ pub(crate) struct Value {
     pub(crate) storage: Storage,
     pub(crate) facts: Facts,
     pub(crate) view: View,
+    /// How the buffer's bytes hold the elements, where they are in blocks.
+    pub(crate) format: Option<Arc<dyn BlockFormat>>,
 }
 
 impl Value {
     /// The elements in `bytes`, uploaded in row-major order.
     pub(crate) fn upload(device: &Device, dtype: DType, bytes: &[u8]) -> Result<Value> {
         let storage = device.backend().upload(dtype, bytes)?;
-        Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None })
+        Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None, format: None })
     }
 
     /// Elements whose bytes `fill` brings, with the bounds that integers are known to have. See [`crate::Backend::upload_with`].
@@ -49,7 +51,7 @@ impl Value {
         fill: &Fill<'_>,
     ) -> Result<Value> {
         let storage = device.backend().upload_with(dtype, numel, fill)?;
-        Ok(Value { storage, facts: Facts::new(bounds, Tickets::default()), view: None })
+        Ok(Value { storage, facts: Facts::new(bounds, Tickets::default()), view: None, format: None })
     }
 
     /// The layout, of a node of this shape.
@@ -62,9 +64,9 @@ impl Value {
         self.view.as_ref().map_or(0, |layout| layout.offset())
     }
 
-    /// Whether elements lie in row-major order without gaps.
+    /// Whether the buffer holds the elements themselves, in row-major order without gaps.
     pub(crate) fn is_contiguous(&self) -> bool {
-        self.view.as_ref().is_none_or(|layout| layout.is_contiguous())
+        self.format.is_none() && self.view.as_ref().is_none_or(|layout| layout.is_contiguous())
     }
 }
 

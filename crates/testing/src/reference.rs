@@ -156,7 +156,14 @@ impl Backend for Reference {
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         launch.check()?;
         *self.kernels.lock().unwrap().entry(launch.kernel.name()).or_default() += 1;
-        let inputs: Vec<Vec<Scalar>> = launch.inputs.iter().map(read).collect();
+        let elements = launch.inputs.iter().zip(&launch.kernel.operands).map(|(input, operand)| {
+            let stored = read(input);
+            let Some(format) = &operand.format else { return stored };
+            let mut decoded = vec![0.0; format.elements(stored.len())];
+            format.decode(&Scalar::to_bytes(DType::U8, &stored), 0, &mut decoded);
+            decoded.into_iter().map(|x| Scalar::Float(x.into()).cast(operand.dtype)).collect()
+        });
+        let inputs: Vec<Vec<Scalar>> = elements.collect();
         let results = compute(&self.info.name, launch, &inputs)?;
         assert_eq!(results.len(), launch.outputs.len());
         for ((mut result, output), spec) in

@@ -105,7 +105,14 @@ fn info(header: Header, place: Place, size: u64) -> std::result::Result<TensorIn
         steps.collect()
     });
     let big_endian = big_endian && dtype.size() > 1;
-    Ok(TensorInfo { encoding: Encoding::Plain(dtype), shape: sizes, strides, place, big_endian })
+    Ok(TensorInfo {
+        encoding: Encoding::Plain(dtype),
+        shape: sizes,
+        strides,
+        place,
+        big_endian,
+        described: None,
+    })
 }
 
 /// Writes tensors as a `.npz` file that `numpy.load` reads, whole or not at all. Entries are not compressed,

@@ -3,10 +3,14 @@
 
 use std::sync::Arc;
 
-use tensor_core::{DType, Device, Element, Error, Result, Scalar, Tensor, file::file_error, with_element};
+use nn::read_safetensors_blocks;
+use tensor_core::{
+    DType, Device, Element, Error, GgmlType, Result, Scalar, Tensor, file::file_error, with_element,
+};
 
 use crate::{
     archive::Packed,
+    gguf::BlockType,
     tensor_info::{Encoding, Place, TensorInfo},
 };
 
@@ -26,14 +30,15 @@ impl Reader {
         device: &Device,
         floats: Option<DType>,
     ) -> Result<Tensor> {
+        if let Some((name, described)) = &info.described {
+            let count = info.bytes().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
+            let bytes = self.host(info, DType::U8, 0, count)?;
+            return Error::here_in(read_safetensors_blocks(info.path(), name, described, &bytes, device));
+        }
         let dtype = match &info.encoding {
             Encoding::Plain(dtype) => *dtype,
             Encoding::Blocks(blocks) => {
-                let message = format!(
-                    "holds a tensor in blocks of {}, which is no dtype; read its blocks with WeightFile::blocks",
-                    blocks.name()
-                );
-                return Err(file_error(info.path(), message));
+                return self.blocks(info, *blocks, floats.unwrap_or(DType::F32), device);
             }
             Encoding::Other(name) => {
                 return Err(file_error(
@@ -77,12 +82,56 @@ impl Reader {
         }
     }
 
+    /// A tensor that stays in its blocks, and is numbers of `dtype` to all that read it.
+    #[track_caller]
+    fn blocks(
+        &mut self,
+        info: &TensorInfo,
+        blocks: BlockType,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Tensor> {
+        let Some(format) = GgmlType::from_code(blocks.number()) else {
+            let message = format!(
+                "holds a tensor in blocks of {}, which are not decoded here; WeightFile::bytes reads them as they are",
+                blocks.name()
+            );
+            return Err(file_error(info.path(), message));
+        };
+        let count = info.bytes().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
+        let bytes = self.host(info, DType::U8, 0, count)?;
+        Error::here_in(Tensor::from_blocks(format, info.shape.clone(), dtype, &bytes, device))
+    }
+
     /// The bytes of a tensor as they are in the file, as a tensor of u8.
     #[track_caller]
     pub(crate) fn bytes(&mut self, info: &TensorInfo, count: u64, device: &Device) -> Result<Tensor> {
         let size = usize::try_from(count).map_err(|_| file_error(info.path(), "does not fit memory"))?;
         let mut elements = Elements { reader: self, info, dtype: DType::U8, cast: None, device };
         elements.contiguous(0, &[size])
+    }
+
+    /// Bytes of the tensor, on the host, the least significant byte of each element first.
+    #[track_caller]
+    fn host(&mut self, info: &TensorInfo, dtype: DType, skip: u64, count: usize) -> Result<Vec<u8>> {
+        let mut bytes = match &info.place {
+            Place::File { content, start } => {
+                let mut bytes = vec![0; count];
+                content.read_at(&mut bytes, start + skip)?;
+                content.check_unchanged()?;
+                bytes
+            }
+            Place::Packed { entry, start } => {
+                let all = self.unpack(entry)?;
+                let first = usize::try_from(start + skip).ok();
+                let part = first.and_then(|first| all.get(first..)?.get(..count));
+                part.ok_or_else(|| file_error(info.path(), "is cut off within an entry"))?.to_vec()
+            }
+        };
+        if info.big_endian {
+            bytes.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+        }
+        Ok(bytes)
     }
 
     fn unpack(&mut self, entry: &Arc<Packed>) -> Result<&[u8]> {
@@ -189,7 +238,7 @@ impl Elements<'_> {
             return Ok(tensor);
         }
         let count = shape.iter().product::<usize>() * self.dtype.size();
-        let bytes = self.host(skip, count)?;
+        let bytes = self.reader.host(self.info, self.dtype, skip, count)?;
         self.upload(bytes, shape)
     }
 
@@ -197,7 +246,7 @@ impl Elements<'_> {
     #[track_caller]
     fn gather(&mut self, sizes: &[usize], strides: &[u64], span: u64) -> Result<Tensor> {
         let size = self.dtype.size();
-        let all = self.host(0, span as usize * size)?;
+        let all = self.reader.host(self.info, self.dtype, 0, span as usize * size)?;
         let mut bytes = Vec::with_capacity(sizes.iter().product::<usize>() * size);
         let mut place = vec![0usize; sizes.len()];
         let mut at = 0usize;
@@ -218,29 +267,6 @@ impl Elements<'_> {
                 place[axis] = 0;
             }
         }
-    }
-
-    /// Bytes of the tensor, on the host, the least significant byte of each element first.
-    #[track_caller]
-    fn host(&mut self, skip: u64, count: usize) -> Result<Vec<u8>> {
-        let mut bytes = match &self.info.place {
-            Place::File { content, start } => {
-                let mut bytes = vec![0; count];
-                content.read_at(&mut bytes, start + skip)?;
-                content.check_unchanged()?;
-                bytes
-            }
-            Place::Packed { entry, start } => {
-                let all = self.reader.unpack(entry)?;
-                let first = usize::try_from(start + skip).ok();
-                let part = first.and_then(|first| all.get(first..)?.get(..count));
-                part.ok_or_else(|| file_error(self.info.path(), "is cut off within an entry"))?.to_vec()
-            }
-        };
-        if self.info.big_endian {
-            bytes.chunks_exact_mut(self.dtype.size()).for_each(<[u8]>::reverse);
-        }
-        Ok(bytes)
     }
 
     #[track_caller]

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use nn::{SafetensorsPlace, StateDict, read_safetensors_header, save_safetensors};
+use nn::{SafetensorsPlace, StateDict, read_safetensors_header, safetensors_blocks_key, save_safetensors};
 use serde_json::{Value as Json, json};
 use tensor_core::{
     DType, Error, Result,
@@ -31,21 +31,22 @@ const INDEX_LIMIT: u64 = 200_000_000;
 #[track_caller]
 pub(crate) fn open(content: &Arc<Content>) -> Result<Parsed> {
     let header = read_safetensors_header(content)?;
+    let metadata = header.metadata;
     let tensors = header.tensors.into_iter().map(|(name, stored)| {
         let SafetensorsPlace { dtype, type_name, shape, start, .. } = stored;
-        let encoding = dtype.map_or(Encoding::Other(type_name), Encoding::Plain);
-        let place = Place::File { content: content.clone(), start };
-        let info =
-            TensorInfo { encoding, shape: shape.as_slice().into(), strides: None, place, big_endian: false };
+        let described = metadata.get(&safetensors_blocks_key(&name)).map(|text| (name.clone(), text.clone()));
+        let info = TensorInfo {
+            encoding: dtype.map_or(Encoding::Other(type_name), Encoding::Plain),
+            shape: shape.as_slice().into(),
+            strides: None,
+            place: Place::File { content: content.clone(), start },
+            big_endian: false,
+            described,
+        };
         (name, Arc::new(info))
     });
-    Ok(Parsed {
-        tensors: tensors.collect(),
-        texts: header.metadata,
-        gguf: BTreeMap::new(),
-        value: None,
-        capacity: content.length(),
-    })
+    let tensors = tensors.collect();
+    Ok(Parsed { tensors, texts: metadata, gguf: BTreeMap::new(), value: None, capacity: content.length() })
 }
 
 /// Whether a file is JSON, as an index is. Safetensors have a brace as well, but only after the length of

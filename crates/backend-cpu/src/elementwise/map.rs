@@ -12,8 +12,10 @@ use crate::{
         table::{self, Uniform},
     },
     memory::{
-        buffer::{Bound, Memory, compiled},
+        blocks::Blocks,
+        buffer::{Bound, CpuBuffer, Memory, compiled},
         layouts,
+        lines::pieces,
         pool::Pool,
     },
     simd::isa::Isa,
@@ -45,6 +47,9 @@ pub(crate) fn check_inputs(
 
 pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch<'_>) -> Result<()> {
     let kernel = launch.kernel;
+    if kernel.operands.iter().any(|operand| operand.format.is_some()) {
+        return decode(isa, pool, launch);
+    }
     let program = compiled(launch, || lower(program, &kernel.space, &kernel.operands, |_| true))?;
     let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
     check_inputs("map", program, &bound.inputs, launch.scalars.len())?;
@@ -83,6 +88,35 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         return some(0..numel);
     }
     threads::try_share_ranges(numel, BLOCK, some)
+}
+
+/// A copy of what is in blocks.
+fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
+    let bound = Bound::of_launch(pool, launch)?;
+    let [operand] = &launch.kernel.operands[..] else {
+        return Err(Error::invalid("dequantize", "the kernel reads other operands beside the one in blocks"));
+    };
+    let Some(blocks) = Blocks::of(operand, bound.inputs[0]) else { return Ok(()) };
+    let (layout, out) = (&operand.layout, bound.outputs[0]);
+    let share = |first: usize, to: Memory, numel: usize| {
+        pieces(numel, numel, &|start, end| {
+            // SAFETY: the buffers were checked, and each piece writes elements of its own.
+            unsafe { blocks.decode_into(first + start, to, start, end - start) };
+        });
+    };
+    if layout.is_contiguous() {
+        share(layout.offset(), out, layout.numel());
+        return Ok(());
+    }
+    // Another order: what the layout spans is decoded once, and then copied.
+    let (low, high) = layout.span();
+    let whole = CpuBuffer::new(pool, operand.dtype, high - low)?;
+    share(low, whole.memory(), high - low);
+    let layout = Layout::new(layout.shape().clone(), layout.strides(), layout.offset() - low);
+    let plain = Layout::contiguous(launch.kernel.space.clone());
+    // SAFETY: both layouts are within their memory, which lies apart.
+    unsafe { layouts::copy(isa, (whole.memory(), &layout), (out, &plain)) };
+    Ok(())
 }
 
 /// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for

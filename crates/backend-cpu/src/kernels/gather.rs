@@ -11,7 +11,8 @@ use tensor_core::{DType, Launch, Layout, Result};
 use super::index::{ByLines, Picks, is_run, malformed, varies};
 use crate::{
     memory::{
-        buffer::{Bound, by_size},
+        blocks::Blocks,
+        buffer::{Bound, Memory, by_size},
         lines::{Band, Lines, Walk, pieces},
         pool::Pool,
         strided::Shared,
@@ -25,6 +26,11 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
     let [from_operand, index] = &launch.kernel.operands[..] else { return Err(malformed(OP)) };
     let (layout, dtype, size) = (&from_operand.layout, from_operand.dtype, from_operand.layout.shape()[axis]);
+    if let Some(blocks) = Blocks::of(from_operand, input) {
+        let picks = Picks::read(OP, bound.inputs[1], index.dtype, &index.layout, axis, size)?;
+        decode(blocks, layout, axis, &picks, out);
+        return Ok(());
+    }
     if varies(&index.layout) {
         let output = Layout::contiguous(index.layout.shape().clone());
         let pass = ByLines {
@@ -87,6 +93,30 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
     }
     by_size!(dtype, go);
     Ok(())
+}
+
+/// Gathers from what is in blocks: each run that an index is for is decoded where it goes.
+fn decode(blocks: Blocks<'_>, layout: &Layout, axis: usize, picks: &Picks, out: Memory) {
+    let strides = layout.strides();
+    let (off_axis, along) = (picks.off_axis(strides, axis), strides[axis]);
+    let within = &strides[picks.lead.len()..];
+    let length: usize = picks.block.iter().product();
+    let run = is_run(&picks.block, within);
+    pieces(picks.numbers.len(), picks.numbers.len() * length, &|start, end| {
+        let mut walk = Walk::new(&picks.lead, &off_axis, start);
+        for (i, &number) in (start..).zip(&picks.numbers[start..end]) {
+            let from = layout.offset() as isize + walk.offset + number as isize * along;
+            let mut inner = Walk::new(&picks.block, within, 0);
+            let (steps, each) = if run { (1, length) } else { (length, 1) };
+            for step in 0..steps {
+                // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger than the
+                // input, whose span was checked; each piece writes blocks of its own.
+                unsafe { blocks.decode_into((from + inner.offset) as usize, out, i * length + step, each) };
+                inner.next();
+            }
+            walk.next();
+        }
+    });
 }
 
 /// Elements of a line that is worth a loop of its own.

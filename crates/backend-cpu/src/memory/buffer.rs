@@ -14,7 +14,10 @@ use smallvec::SmallVec;
 use tensor_core::{Buffer, DType, Error, Launch, Result, Storage, backend::Fill};
 
 use crate::{
-    memory::pool::{Chunk, INLINE, Pool, too_large},
+    memory::{
+        blocks::Blocks,
+        pool::{Chunk, INLINE, Pool, too_large},
+    },
     threads,
 };
 
@@ -290,7 +293,7 @@ impl<'a> Bound<'a> {
         bound.require(op, kernel.operands.len(), kernel.outputs.len())?;
         bound.require_apart(op)?;
         for (input, operand) in bound.inputs.iter().zip(&kernel.operands) {
-            input.require(op, operand.dtype, operand.layout.span().1)?;
+            Blocks::require(op, operand, *input)?;
         }
         for (output, spec) in bound.outputs.iter().zip(&kernel.outputs) {
             output.require(op, spec.dtype, spec.shape.numel())?;

@@ -1,6 +1,7 @@
 //! Buffers and the pool that they come from, walks along strides, strided copies, conversions of narrow
 //! types. Uses `simd` and `threads`.
 
+pub(crate) mod blocks;
 pub(crate) mod buffer;
 pub(crate) mod layouts;
 pub(crate) mod lines;

@@ -18,9 +18,10 @@
 
 use std::fmt::Write;
 
-use tensor_core::DType;
+use tensor_core::{DType, kernel::Operand};
 
 use crate::codegen::{
+    blocks,
     dispatch::Binding,
     dtypes::{FIELDS, Packing, per_word, storage_size, stored},
     wgsl::Code,
@@ -41,6 +42,14 @@ pub(crate) enum Elements {
         /// Whether [`Elements::fours`] holds.
         fours: bool,
     },
+    /// Elements in blocks, which are only read.
+    Blocks {
+        /// The functions that decode them, for a buffer `x`.
+        text: String,
+        /// The WGSL type of a loaded one, and the functions that round it to a narrower dtype.
+        loaded: &'static str,
+        rounding: Option<Packing>,
+    },
 }
 
 impl Elements {
@@ -48,6 +57,14 @@ impl Elements {
     pub(crate) fn of(dtype: DType) -> Elements {
         let (loaded, packing) = (stored(dtype).loaded, stored(dtype).packing);
         Elements::Of { per_word: per_word(dtype), loaded, packing, fours: false }
+    }
+
+    /// Elements of an operand that is read.
+    pub(crate) fn of_operand(operand: &Operand) -> Elements {
+        let Some(format) = &operand.format else { return Elements::of(operand.dtype) };
+        let (loaded, rounding) = (stored(operand.dtype).loaded, stored(operand.dtype).packing);
+        // Kernels of formats without a text were refused before.
+        Elements::Blocks { text: blocks::text(format.as_ref()).unwrap_or_default(), loaded, rounding }
     }
 
     /// Elements of a dtype, loaded as their bits: words of u32, or `vec2<u32>` for those of 8 bytes.
@@ -63,7 +80,7 @@ impl Elements {
             Elements::Of { per_word, loaded, packing, .. } => {
                 Elements::Of { per_word, loaded, packing, fours }
             }
-            Elements::Plain(_) => self,
+            Elements::Plain(_) | Elements::Blocks { .. } => self,
         }
     }
 
@@ -93,6 +110,12 @@ pub(crate) fn accessors(binding: &Binding, code: &str, foreign: bool) -> (String
     };
     let (per_word, loaded, packing, fours) = match &binding.elements {
         Elements::Plain(ty) => (1, ty.as_str(), None, false),
+        Elements::Blocks { text, loaded, rounding } => {
+            let mut c = Code::default();
+            c.append(&blocks::named(text, name));
+            decoding(name, loaded, *rounding, &mut c);
+            return ("u32".into(), c.text().to_string());
+        }
         Elements::Of { per_word, loaded, packing, fours } => (*per_word, *loaded, *packing, *fours),
     };
     let writer =
@@ -100,6 +123,19 @@ pub(crate) fn accessors(binding: &Binding, code: &str, foreign: bool) -> (String
     let mut c = Code::default();
     let element = if per_word == 1 { writer.whole(&calls, &mut c) } else { writer.packed(&calls, &mut c) };
     (element, c.text().to_string())
+}
+
+/// The functions that load decoded elements of a binding.
+fn decoding(name: &str, loaded: &str, rounding: Option<Packing>, c: &mut Code) {
+    let decoded = format!("decode_{name}(i_)");
+    let value = match rounding {
+        Some(Packing { unpack, pack }) => format!("{unpack}({pack}({decoded}))"),
+        None => format!("{loaded}({decoded})"),
+    };
+    c.expression(&format!("load_{name}"), &[I], loaded, value);
+    let four = format!("vec4<{loaded}>");
+    let all = [0, 1, 2, 3].map(|e| format!("load_{name}(i_ + {e}u)"));
+    c.expression(&format!("load4_{name}"), &[I], &four, format!("{four}({})", all.join(", ")));
 }
 
 struct Writer<'a> {

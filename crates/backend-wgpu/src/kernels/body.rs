@@ -39,7 +39,12 @@ pub(crate) fn dispatches(
         }
         Body::ArgSort { axis, descending } => arg_sort::dispatches(kernel, *axis, *descending, capabilities),
         Body::Contract(_) => contract::dispatches(kernel, capabilities),
-        Body::Gather { .. } => Ok(gather::dispatch(kernel, along, capabilities).into()),
+        Body::Gather { .. } => match gather::decoding(kernel, along) {
+            Some((map, program)) => {
+                map::dispatches(&map, &program, &Aliases::from_elem(None, 2), first, capabilities)
+            }
+            None => Ok(gather::dispatch(kernel, along, capabilities).into()),
+        },
         Body::Scatter { op, .. } => scatter::dispatches(kernel, *op, along, capabilities),
         // `window.rs` makes these.
         Body::Copy { .. } | Body::Custom(_) => Ok(Dispatches::default()),

@@ -62,6 +62,7 @@ struct Side {
     outer: Axes,
     inner: Axes,
     dense: Dense,
+    elements: Elements,
 }
 
 impl Side {
@@ -81,7 +82,8 @@ impl Side {
             () if vectors && outer.dense() && inner.aligned() => Dense::Outer,
             () => Dense::Neither,
         };
-        Side { name, offset, batch, outer, inner, dense }
+        let elements = Elements::of_operand(&kernel.operands[operand]).in_fours(dense != Dense::Neither);
+        Side { name, offset, batch, outer, inner, dense, elements }
     }
 
     /// The functions `<name>_batch`, `<name>_outer` and `<name>_inner` from positions to places in the buffer, which add up.
@@ -168,8 +170,7 @@ impl Product {
         let left = usize::from(self.swapped);
         for (side, input) in [(&self.lhs, left), (&self.rhs, 1 - left)] {
             side.functions(&mut d.params, &mut d.code);
-            let elements = Elements::of(self.dtype).in_fours(side.dense != Dense::Neither);
-            d.bind(side.name, elements, false, Resource::Input(input));
+            d.bind(side.name, side.elements.clone(), false, Resource::Input(input));
         }
         d
     }

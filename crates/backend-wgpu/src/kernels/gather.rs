@@ -1,6 +1,9 @@
 //! Gathers: reading by index along an axis, in runs of elements that one index is for.
 
-use tensor_core::{collapse, kernel::Kernel};
+use tensor_core::{
+    Layout, collapse,
+    kernel::{IndexedAxis, Instr, Kernel, Program},
+};
 
 use crate::{
     codegen::{
@@ -75,6 +78,27 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
     d.code.append(&index::places(&shape, &operands, &mut d.params));
     d.code.kernel(256, if whole_words { taper_shaders::GATHER } else { taper_shaders::GATHER_FOUR });
     d
+}
+
+/// A gather from what is in blocks, as a map that reads at indices and decodes what it loads; none of any other.
+pub(crate) fn decoding(kernel: &Kernel, along: Along) -> Option<(Kernel, Program)> {
+    let [table, index] = &kernel.operands[..] else { return None };
+    let format = table.format.clone()?;
+    let Along { axis, size, .. } = along;
+    let program = Program {
+        instrs: vec![Instr::Load(1), Instr::LoadAt { input: 0, index: 0 }],
+        dtypes: vec![index.dtype, table.dtype],
+        inputs: vec![table.dtype, index.dtype],
+        scalars: Vec::new(),
+        outputs: vec![1],
+    };
+    let strides = off_axis(table.layout.strides(), axis);
+    let from = Layout::new(kernel.space.clone(), &strides, table.layout.offset());
+    let axis = IndexedAxis { axis, size, stride: table.layout.strides()[axis] };
+    let mut map = Kernel::map(kernel.space.clone(), [from, index.layout.clone()], program.clone())
+        .with_indexed([Some(axis), None]);
+    map.operands[0].format = Some(format);
+    Some((map, program))
 }
 
 /// The most words that one invocation of a software adapter reads from one place.

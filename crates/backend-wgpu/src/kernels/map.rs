@@ -57,6 +57,7 @@ pub(crate) fn dispatches(
     if let ([Instr::Load(0)], [0], [layout], [None]) =
         (&program.instrs[..], &program.outputs[..], &operands[..], &aliases[..])
         && program.inputs[0] == program.dtypes[0]
+        && kernel.operands[0].format.is_none()
         && let Some(copied) = copy::transposed("map", layout, program.inputs[0])
     {
         return Ok(copied.into());
@@ -124,7 +125,8 @@ pub(crate) fn dispatches(
             format!("params.o{k}{}", space.offset(&format!("t{k}"), &per_unit, &mut d.params))
         };
         if indexed {
-            d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
+            let elements = Elements::of_operand(&kernel.operands[k]);
+            d.bind(format!("in{k}"), elements, false, Resource::Input(k));
             let word = format!("apart{k}");
             d.params.stride(&word, s.last().copied().unwrap_or(0));
             loads.push(Load::AtIndex { from: at, apart: format!("params.{word}") });
@@ -136,7 +138,8 @@ pub(crate) fn dispatches(
         let buffer = match aliases.get(k).copied().flatten() {
             Some(o) => format!("out{o}"),
             None => {
-                let elements = Elements::of(program.inputs[k]).in_fours(in_fours && reach == Reach::Four);
+                let elements = Elements::of_operand(&kernel.operands[k]);
+                let elements = elements.in_fours(in_fours && reach == Reach::Four);
                 d.bind(format!("in{k}"), elements, false, Resource::Input(k));
                 format!("in{k}")
             }

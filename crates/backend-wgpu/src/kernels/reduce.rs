@@ -222,6 +222,13 @@ pub(crate) fn loop_steps(rounds: usize) -> usize {
 }
 
 impl Reduction<'_> {
+    /// The elements of input `k`.
+    fn elements(&self, k: usize) -> Elements {
+        // Parts of sums are no operands of the kernel.
+        let of = || Elements::of(self.program.inputs[k]);
+        self.operands.get(k).map_or_else(of, Elements::of_operand)
+    }
+
     /// Vectors, where all operands have them along the same axis.
     fn vectors(&self) -> Vectors {
         if !self.program.inputs.iter().chain([&self.stored]).all(|&d| storage_size(d) <= 4) {
@@ -292,7 +299,7 @@ impl Reduction<'_> {
                 Vectors::Reduced => self.reduced.last(k),
             };
             if program.is_indexed(k as u16) {
-                d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
+                d.bind(format!("in{k}"), self.elements(k), false, Resource::Input(k));
                 d.params.stride(format!("apart{k}"), apart);
                 loads.bind(format_args!("b{k}"), format_args!("base{k}{sum}"));
                 for (e, list) in elements.iter_mut().enumerate() {
@@ -305,7 +312,7 @@ impl Reduction<'_> {
             }
             let vector = apart != 0;
             let load = if vector { "load4" } else { "load" };
-            let input = Elements::of(program.inputs[k]).in_fours(vector);
+            let input = self.elements(k).in_fours(vector);
             d.bind(format!("in{k}"), input, false, Resource::Input(k));
             loads.bind(format_args!("x{k}"), format_args!("{load}_in{k}(base{k}{sum})"));
             for (list, field) in elements.iter_mut().zip(FIELDS) {

@@ -13,6 +13,7 @@ use tensor_core::{
 
 use crate::{
     codegen::{
+        blocks::text as blocks_text,
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
         dtypes::{storage_size, unpacked},
@@ -37,6 +38,16 @@ pub(crate) fn dispatches(
 ) -> Result<Dispatches> {
     let merged = merged(kernel);
     let kernel = merged.as_ref().unwrap_or(kernel);
+    for operand in &kernel.operands {
+        if let Some(format) = &operand.format
+            && blocks_text(format.as_ref()).is_none()
+        {
+            let hint = format!(
+                "blocks of {format} have no WGSL; implement BlockFormat::wgsl, or call .dequantize() on the cpu"
+            );
+            return Err(capabilities.unsupported(kernel.name(), operand.dtype, &hint));
+        }
+    }
     let whole = Whole { kernel, aliases, capabilities };
     if let Body::Copy { fill, regions } = &kernel.body {
         return whole.copy(*fill, regions);
@@ -66,7 +77,11 @@ fn merged(kernel: &Kernel) -> Option<Kernel> {
     let over = layouts.iter().zip(&merged.strides);
     let layouts = over.map(|(layout, s)| Layout::new(space.clone(), s, layout.offset())).collect::<Vec<_>>();
     let indexed = kernel.operands.iter().map(|operand| operand.indexed);
-    Some(Kernel::map(space, layouts, program.clone()).with_indexed(indexed))
+    let mut merged = Kernel::map(space, layouts, program.clone()).with_indexed(indexed);
+    for (operand, own) in merged.operands.iter_mut().zip(&kernel.operands) {
+        operand.format.clone_from(&own.format);
+    }
+    Some(merged)
 }
 
 struct Whole<'a> {
@@ -257,6 +272,10 @@ impl Whole<'_> {
 
     /// Where the window over an operand starts, in elements; none if it does not fit one.
     fn window(&self, operand: &Operand) -> Option<usize> {
+        if let Some(format) = &operand.format {
+            let bytes = operand.reach().span().1 as f64 * format.bits_per_element() / 8.0;
+            return (bytes <= self.capabilities.binding_bytes as f64).then_some(0);
+        }
         window(&operand.reach(), operand.dtype, self.capabilities)
     }
 
@@ -323,7 +342,9 @@ impl Whole<'_> {
         }
         // What is left to be copied together must be small enough for that.
         let apart = |operand: &Operand| {
-            operand.indexed.is_some() || operand.layout.numel() > self.room(operand.dtype)
+            operand.indexed.is_some()
+                || operand.format.is_some()
+                || operand.layout.numel() > self.room(operand.dtype)
         };
         match self.wide(kernel).find(|(_, operand)| apart(operand)) {
             None => Ok(Next::Whole),

@@ -12,7 +12,7 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    Layout, Op, custom,
+    Layout, Op, blocks, custom,
     node::{Inputs, Node, Value, lock},
 };
 
@@ -257,7 +257,8 @@ impl Collector {
                 let dies = dies
                     && Arc::strong_count(&value.storage) == 2
                     && value.storage.numel() == item.node.shape.numel()
-                    && value.view.is_none();
+                    && value.view.is_none()
+                    && value.format.is_none();
                 fence(Ordering::Acquire);
                 self.items[i].dies = dies;
                 continue;
@@ -308,6 +309,10 @@ impl Collector {
             let op = if item.value.is_some() { &Op::Leaf } else { &node.op };
             write_op(key, op, (node.dtype as u64) << 16 | flags << 24 | counts);
             key.extend(node.shape.iter().map(|&d| d as u64));
+            if let Some(format) = item.value.as_ref().and_then(|value| value.format.as_deref()) {
+                key.push(u64::MAX);
+                blocks::write_key(key, format);
+            }
             let pairs = item.inputs.chunks(2);
             key.extend(pairs.map(|p| u64::from(p[0]) | p.get(1).map_or(0, |&i| u64::from(i) << 32)));
             if let Some(layout) = view {

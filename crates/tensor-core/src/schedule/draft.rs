@@ -200,7 +200,8 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
     let mut read = |k: usize| {
         let (source, layout) = analysis.place(item.inputs[k]);
         sources.push(source);
-        Operand::new(analysis.items[item.inputs[k] as usize].node.dtype, layout)
+        let dtype = analysis.items[item.inputs[k] as usize].node.dtype;
+        Operand::new(dtype, layout).in_blocks(analysis.format(source).cloned())
     };
     let kernel = match &item.node.op {
         Op::Reduce { op, axes, .. } => {
@@ -219,7 +220,10 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
         Op::Contract(subscripts) => {
             let (lhs, rhs) = (read(0), read(1));
             let stored = analysis.place(i).1;
-            let kernel = contraction(subscripts, &stored, lhs.dtype, &lhs.layout, &rhs.layout);
+            let mut kernel = contraction(subscripts, &stored, lhs.dtype, &lhs.layout, &rhs.layout);
+            for (operand, read) in kernel.operands.iter_mut().zip([&lhs, &rhs]) {
+                operand.format.clone_from(&read.format);
+            }
             // Sums of half types that are wanted in f32: an epilogue casts them before they are rounded.
             if dtype == lhs.dtype { kernel } else { kernel.with_epilogue(cast_of_sums(lhs.dtype, dtype), []) }
         }
@@ -258,6 +262,20 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             concatenated(analysis, i, &whole, &mut sources, &mut regions);
             Kernel::copy(dtype, item.node.shape.clone(), false, regions)
         }
+        // A copy of what is in blocks, over the shape that it reads.
+        Op::Reshape | Op::Contiguous => {
+            let operand = read(0);
+            let program = Program {
+                instrs: vec![Instr::Load(0)],
+                dtypes: vec![dtype],
+                inputs: vec![dtype],
+                outputs: vec![0],
+                ..Program::default()
+            };
+            let mut kernel = Kernel::map(operand.layout.shape().clone(), [operand.layout.clone()], program);
+            kernel.operands = SmallVec::from_iter([operand]);
+            kernel
+        }
         // Parts of maps and views; and a leaf, which has its value.
         Op::Leaf
         | Op::Full(_)
@@ -270,12 +288,10 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
         | Op::Compare(_)
         | Op::Where
         | Op::Cast
-        | Op::Reshape
         | Op::Permute(_)
         | Op::Expand
         | Op::Slice { .. }
         | Op::Unfold { .. }
-        | Op::Contiguous
         | Op::ToDevice
         | Op::Custom(_)
         | Op::TupleElement { .. } => {

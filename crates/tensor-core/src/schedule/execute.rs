@@ -34,7 +34,15 @@ pub(crate) fn execute(
         slots[slot as usize] =
             items[item as usize].value.as_ref().map(|v| (v.storage.clone(), v.facts.clone()));
     }
-    plan.views.iter().for_each(|store| hand_over(items, &slots, store));
+    for store in &plan.views {
+        // The leaves have the first slots, in their order.
+        let leaf = plan.leaves.get(store.slot as usize).map(|&(item, _)| &items[item as usize]);
+        let format = leaf.and_then(|leaf| leaf.value.as_ref()?.format.clone());
+        if let Some((storage, facts)) = slots[store.slot as usize].clone() {
+            let value = Value { storage, facts, view: store.view.clone(), format };
+            items[store.item as usize].node.attach(value);
+        }
+    }
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
             // What is computed and still there is kept, so that another try goes on from here. A buffer that the failing kernel
@@ -181,7 +189,7 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn
         match target {
             Target::Slot(slot) => slots[*slot as usize] = Some((storage, facts)),
             Target::Node { item, view } => {
-                items[*item as usize].node.attach(Value { storage, facts, view: view.clone() });
+                items[*item as usize].node.attach(Value { storage, facts, view: view.clone(), format: None });
             }
         }
     }
@@ -194,7 +202,8 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn
 
 fn hand_over(items: &[Item], slots: &[Option<Content>], store: &Store) {
     if let Some((storage, facts)) = &slots[store.slot as usize] {
-        let value = Value { storage: storage.clone(), facts: facts.clone(), view: store.view.clone() };
+        let (storage, facts, view) = (storage.clone(), facts.clone(), store.view.clone());
+        let value = Value { storage, facts, view, format: None };
         items[store.item as usize].node.attach(value);
     }
 }

@@ -103,6 +103,9 @@ pub(super) fn may_be_read(items: &[Item], i: usize, max_bytes: u64) -> bool {
         table = items[table].inputs[0] as usize;
     }
     let Item { node, value, .. } = &items[table];
+    if value.as_ref().is_some_and(|value| value.format.is_some()) {
+        return false;
+    }
     let numel = value.as_ref().map_or(node.shape.numel(), |value| value.storage.numel());
     // A device may hold small elements in words.
     const WORD: usize = 4;

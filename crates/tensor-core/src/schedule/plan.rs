@@ -13,11 +13,12 @@ use super::{
     collect::Item,
     draft::write_kernels,
     epilogue,
+    execute::blame,
     gather::{self, GATHER_COST, Gathered},
     kernels::Kernels,
 };
 use crate::{
-    DType, Layout, Limits, Op, Result, Shape, custom,
+    BlockFormat, DType, Layout, Limits, Op, Result, Shape, blocks, custom,
     kernel::{POWI_COST, RANDOM_COST},
     node::View,
 };
@@ -156,6 +157,16 @@ impl Analysis<'_> {
         self.is_reduction(i) || (self.class[i as usize] == Class::Elementwise && self.shape(i) != space)
     }
 
+    /// How an item's buffer holds its elements, where they are in blocks.
+    pub(super) fn format(&self, source: u32) -> Option<&Arc<dyn BlockFormat>> {
+        self.items[source as usize].value.as_ref()?.format.as_ref()
+    }
+
+    /// How the buffer that an item is a view of holds the elements, where they are in blocks.
+    fn format_read(&self, i: u32) -> Option<&Arc<dyn BlockFormat>> {
+        self.places[i as usize].as_ref().and_then(|(source, _)| self.format(*source))
+    }
+
     /// The dtype of a contraction's factors.
     pub(super) fn factors_dtype(&self, i: u32) -> DType {
         self.items[self.items[i as usize].inputs[0] as usize].node.dtype
@@ -172,6 +183,7 @@ pub(super) fn plan(items: &[Item], limits: &Limits, kernels: &mut Kernels) -> Re
     choose_materialised(&mut analysis, limits);
     let parts = fit_limits(&mut analysis, limits);
     find_places(&mut analysis);
+    refuse_blocks(&analysis)?;
     let groups = group(&mut analysis, &parts, limits);
     let epilogues = epilogue::find(&analysis, &groups, &parts, limits);
     let drafts = write_kernels(&analysis, &groups, &epilogues)?;
@@ -693,7 +705,9 @@ fn find_places(analysis: &mut Analysis<'_>) {
             }
             Class::View => {
                 let Some((source, base)) = analysis.places[item.inputs[0] as usize].clone() else { continue };
-                match view(&item.node.op, &base, &item.node.shape) {
+                // A copy of what is in blocks is a tensor that is not.
+                let decodes = matches!(item.node.op, Op::Contiguous) && analysis.format(source).is_some();
+                match view(&item.node.op, &base, &item.node.shape).filter(|_| !decodes) {
                     Some(layout) => Some((source, layout)),
                     None => {
                         analysis.materialised[i] = true;
@@ -707,6 +721,23 @@ fn find_places(analysis: &mut Analysis<'_>) {
     for (of, gathered) in analysis.gather_of.iter_mut().zip(&analysis.gathered) {
         *of = gathered.as_ref().map_or(NONE, |gathered| gathered.gather);
     }
+}
+
+/// Fails where something other than a view, a contraction or a gather reads elements in blocks.
+fn refuse_blocks(analysis: &Analysis<'_>) -> Result<()> {
+    for item in analysis.items.iter().filter(|item| item.value.is_none()) {
+        for (k, &input) in item.inputs.iter().enumerate() {
+            let Some(format) = analysis.format_read(input) else { continue };
+            let op = &item.node.op;
+            let reads =
+                op.is_view() || matches!(op, Op::Contract(_)) || matches!(op, Op::Gather { .. }) && k == 0;
+            if !reads {
+                let error = blocks::refusal(op.name(), analysis.shape(input), format.as_ref());
+                return Err(blame(&item.node, error));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// For contractions that are only ever read with their axes permuted, always in the same way, that order: they are stored in it, so
@@ -942,6 +973,9 @@ fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) 
         // A copy runs over the shape it reads; all else over its own.
         Class::View => {
             let source = item.inputs[0];
+            if analysis.format_read(source).is_some() {
+                return None;
+            }
             Some(Candidate {
                 root: i,
                 shape: analysis.shape(source).clone(),

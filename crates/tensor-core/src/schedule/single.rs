@@ -87,6 +87,7 @@ impl Singles {
                 let first = inputs[..k].iter().position(same).unwrap_or(k);
                 let state = lock(&input.state);
                 let kind = match (&state.value, &input.op) {
+                    (Some(Value { format: Some(_), .. }), _) => return Outcome::Other,
                     (Some(value), _) => {
                         // What only this operation still holds may be overwritten: a longer story.
                         let holders = Arc::strong_count(input);
@@ -137,7 +138,7 @@ impl Singles {
         Outcome::Done(match launch(step, &inputs, &facts, &scalars, (node, |_| &**node), backend) {
             Ok(mut outputs) => {
                 if let Some((storage, facts)) = outputs.pop() {
-                    node.attach(Value { storage, facts, view: single.view.clone() });
+                    node.attach(Value { storage, facts, view: single.view.clone(), format: None });
                 }
                 pending::forget_last(node);
                 Ok(())

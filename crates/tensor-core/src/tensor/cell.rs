@@ -270,6 +270,9 @@ impl Tensor {
             return Ok(self.clone());
         }
         check("to", self.shape(), self.dtype(), device)?;
+        if let Some(moved) = self.blocks_to("to", device, self.dtype())? {
+            return Ok(moved);
+        }
         pending::note_bytes(self.numel() * self.dtype().size());
         let inputs = Inputs::from_iter([self.node()]);
         Ok(Tensor::build_on(Op::ToDevice, self.shape().clone(), self.dtype(), device.clone(), inputs))

@@ -339,12 +339,12 @@ impl Tensor {
         let fill = |first: usize, values: &mut [f64]| {
             (first..).zip(values).for_each(|(i, value)| *value = at(i));
         };
-        Tensor::from_blocks(op, n, fill, options)
+        Tensor::from_runs(op, n, fill, options)
     }
 
     /// As [`Tensor::from_formula`], of numbers that `fill` gives from a place on, some at a time.
     #[track_caller]
-    pub(crate) fn from_blocks(
+    pub(crate) fn from_runs(
         op: &'static str,
         n: usize,
         fill: impl Fn(usize, &mut [f64]) + Sync,

@@ -296,6 +296,10 @@ impl Tensor {
         if self.dtype() == dtype {
             return self.clone();
         }
+        // Blocks are decoded in any float dtype.
+        if let Ok(Some(blocks)) = self.blocks_to("to_dtype", &self.device(), dtype) {
+            return blocks;
+        }
         Tensor::build(Op::Cast, self.shape().clone(), dtype, &[self])
     }
 

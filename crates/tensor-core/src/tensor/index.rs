@@ -357,7 +357,7 @@ impl Tensor {
     /// The places of the elements that are not zero (or not false), in row-major order: `[n, rank]`, of the dtype of indices (i64, or
     /// i32 on a device without it). `torch.nonzero`.
     ///
-    /// How many there are decides the shape: they are counted, or the elements are read on the host where a device has no kernel for them.
+    /// How many there are decides the shape: they are counted, and that number is read on the host.
     ///
     /// # Errors
     /// Whatever the device reports.
@@ -365,36 +365,16 @@ impl Tensor {
     #[doc(alias = "argwhere")]
     pub fn nonzero(&self) -> Result<Tensor> {
         let (mask, rank) = (self.cast_unchecked(DType::Bool).detach(), self.rank());
-        if rank > 0 && Tensor::has_custom_kernel(Arc::new(Nonzero { count: 0 }), &[&mask])? {
-            // The mask is kept, which is computed once then.
-            mask.eval()?;
-            let count = mask.sum().item::<i64>()? as usize;
-            if count > 0 {
-                return Ok(Tensor::custom_kernel(Arc::new(Nonzero { count }), &[&mask])?.swap_remove(0));
-            }
-            return host_index(&[], Shape::from([0, rank]), &self.device());
+        // The mask is kept, which is computed once then.
+        mask.eval()?;
+        let count = mask.sum().item::<i64>()? as usize;
+        if count == 0 || rank == 0 {
+            return host_index(&[], Shape::from([count, rank]), &self.device());
         }
-        let truth = mask.to_vec::<bool>()?;
-        let places: Vec<usize> = truth.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect();
-        let dims = self.dims();
-        let mut coordinates = Vec::with_capacity(places.len() * rank);
-        // The line along the last axis that the places are in, and its coordinates.
-        let length = dims.last().copied().unwrap_or(1).max(1);
-        let mut lead: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank.saturating_sub(1));
-        let mut start = 0;
-        for &place in places.iter().filter(|_| rank > 0) {
-            if place - start >= length {
-                let mut line = place / length;
-                start = line * length;
-                for (coordinate, &n) in lead.iter_mut().zip(dims).rev() {
-                    *coordinate = line % n;
-                    line /= n;
-                }
-            }
-            coordinates.extend_from_slice(&lead);
-            coordinates.push(place - start);
+        match Tensor::has_custom_kernel(Arc::new(Nonzero { count }), &[&mask])? {
+            true => Ok(Tensor::custom_kernel(Arc::new(Nonzero { count }), &[&mask])?.swap_remove(0)),
+            false => mask.nonzero_static(count, 0),
         }
-        host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
     }
 
     /// The first `size` places of [`Tensor::nonzero`], and `fill` where there are fewer: `[size, rank]`,

@@ -62,7 +62,7 @@ impl Tensor {
         self.readable(op, wanted)?;
         let mut bytes = [0u8; 8];
         let out = &mut bytes[..self.dtype().size()];
-        self.download(&self.value()?, out)?;
+        self.download(&self.contiguous_value()?, out)?;
         self.in_dtype(op, out.to_vec(), wanted)
     }
 
@@ -195,7 +195,7 @@ impl Tensor {
             self.one_element("item_async")?;
             self.readable("item_async", T::DTYPE)?;
             self.compute_async().await?;
-            let bytes = self.download_async(self.value()?).await?;
+            let bytes = self.download_async(self.contiguous_value()?).await?;
             only(&self.in_dtype("item_async", bytes, T::DTYPE)?, "item_async")
         };
         async move { read.await.map_err(|error: Error| error.met_at(caller)) }
@@ -242,7 +242,8 @@ impl Tensor {
     /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself. Computes it.
     #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
-        let row_major = self.value()?.view.is_none();
+        let value = self.value()?;
+        let row_major = value.view.is_none() && value.format.is_none();
         Ok(if row_major { self.clone() } else { self.contiguous_copy() })
     }
 

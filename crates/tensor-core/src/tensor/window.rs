@@ -52,7 +52,7 @@ fn window(
         let first = first as f64;
         (0u32..).zip(values).for_each(|(i, value)| *value = at((first + f64::from(i)) / end));
     };
-    Tensor::from_blocks(op, n, fill, options)
+    Tensor::from_runs(op, n, fill, options)
 }
 
 /// Places whose angles are told by the first one's, and how far each lies from it.
@@ -118,7 +118,7 @@ fn cosine_window(
         cosines.write(first, values);
         values.iter_mut().for_each(|value| *value = at(*value));
     };
-    Tensor::from_blocks(op, n, fill, options)
+    Tensor::from_runs(op, n, fill, options)
 }
 
 macro_rules! windows {
@@ -216,7 +216,7 @@ fn window_of_places(
         let first = first as f64;
         (0u32..).zip(values).for_each(|(i, value)| *value = at(first + f64::from(i)));
     };
-    Tensor::from_blocks(op, n, fill, options)
+    Tensor::from_runs(op, n, fill, options)
 }
 
 impl Tensor {

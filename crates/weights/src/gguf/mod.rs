@@ -264,7 +264,7 @@ impl Reader<'_> {
             return Err(file_error(path, message));
         }
         let place = Place::File { content: content.clone(), start };
-        let info = TensorInfo { encoding, shape, strides: None, place, big_endian: false };
+        let info = TensorInfo { encoding, shape, strides: None, place, big_endian: false, described: None };
         let end = info.bytes().and_then(|bytes| start.checked_add(bytes));
         match end {
             Some(end) => Ok(Described { name, info, start, end }),

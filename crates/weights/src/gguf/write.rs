@@ -93,10 +93,11 @@ impl GgufWriter {
         self
     }
 
-    /// With a dense tensor, of f16, bf16, f32, f64, i8, i16, i32 or i64.
+    /// With a dense tensor, of f16, bf16, f32, f64, i8, i16, i32 or i64, or one in blocks of a format of ggml.
     #[must_use]
     pub fn tensor(mut self, name: &str, tensor: &Tensor) -> GgufWriter {
-        self.tensors.push((name.into(), Stored::Dense(tensor.detach())));
+        let stored = in_blocks(tensor).unwrap_or_else(|| Stored::Dense(tensor.detach().dequantize()));
+        self.tensors.push((name.into(), stored));
         self
     }
 
@@ -180,6 +181,16 @@ impl GgufWriter {
         });
         Error::here_in(written)
     }
+}
+
+/// A tensor that is in blocks of a format of ggml, as these blocks.
+fn in_blocks(tensor: &Tensor) -> Option<Stored> {
+    let format = tensor.block_format()?;
+    let named = |blocks: &&BlockType| blocks.name().eq_ignore_ascii_case(&format.to_string());
+    let blocks = *BlockType::ALL.iter().find(named)?;
+    let bytes = tensor.block_bytes().ok()?;
+    let bytes = Tensor::from_slice(&bytes, [bytes.len()], &tensor.device()).ok()?;
+    Some(Stored::Blocks { blocks, shape: tensor.dims().to_vec(), bytes })
 }
 
 /// The number of a tensor's type, or why it cannot be written.

@@ -229,6 +229,7 @@ fn locate(
         strides: (!row_major).then(|| strides.clone()),
         place,
         big_endian: found.big_endian && element.size() > 1,
+        described: None,
     })
 }
 

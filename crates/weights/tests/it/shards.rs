@@ -109,3 +109,18 @@ fn a_bad_index_says_what_is_wrong() {
     let message = weights::open(&folder).unwrap_err().to_string();
     assert!(message.contains("is a folder without weights: none of model.safetensors"), "{message}");
 }
+
+/// A tensor in blocks stays in its blocks in safetensors, which describe them, and is numbers in PyTorch's files.
+#[test]
+fn blocks_go_through_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let q4 = crate::common::open("small.gguf").tensor("Q4_0", &cpu()).unwrap();
+    let dict = StateDict::from([("q".to_string(), q4.clone())]);
+    save_sharded(folder.path(), &dict, ShardOptions::default()).unwrap();
+    let read = weights::open(folder.path()).unwrap().tensor("q", &cpu()).unwrap();
+    assert_eq!((read.dims(), read.block_bytes().unwrap()), (q4.dims(), q4.block_bytes().unwrap()));
+    save_torch(folder.path().join("q.pt"), &dict).unwrap();
+    let read = weights::open(folder.path().join("q.pt")).unwrap().tensor("q", &cpu()).unwrap();
+    assert!(read.block_format().is_none());
+    assert_eq!(read.to_vec::<f32>().unwrap(), q4.to_vec::<f32>().unwrap());
+}

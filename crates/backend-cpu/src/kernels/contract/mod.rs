@@ -7,6 +7,7 @@
 mod bf16_gemm;
 #[cfg(target_arch = "x86_64")]
 mod bf16_kernel;
+mod decoded;
 pub(crate) mod dense;
 mod dots;
 mod epilogue;
@@ -36,6 +37,7 @@ use self::{
 };
 use crate::{
     memory::{
+        blocks::Blocks,
         buffer::{Bound, CpuBuffer, Memory, compiled},
         narrow::{Widened, narrow_into},
         pool::Pool,
@@ -179,6 +181,8 @@ struct Contract {
 struct Source<'a> {
     memory: Memory,
     layout: &'a Layout,
+    /// How its elements are read, where they are in blocks.
+    blocks: Option<Blocks<'a>>,
 }
 
 pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
@@ -195,7 +199,10 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         Ok(Contract { matrices, epilogue: LoweredEpilogue::of(kernel)? })
     })?;
     let is_narrow = dtype.is_narrow();
-    let pairs = Some(bf16).filter(|_| dtype == DType::BF16 && matrices.are_large()).and_then(Bf16::pairs);
+    let in_blocks = kernel.operands.iter().any(|operand| operand.format.is_some());
+    let pairs = Some(bf16)
+        .filter(|_| dtype == DType::BF16 && matrices.are_large() && !in_blocks)
+        .and_then(Bf16::pairs);
     // Pairs are rounded as they are stored, unless something is still to be done with their sums.
     let is_rounded = pairs.is_some() && epilogue.is_none() && matrices.k <= LONGEST;
     let own = epilogue.as_ref().map_or(Some(0), |epilogue| epilogue.own).filter(|_| !is_narrow);
@@ -221,7 +228,10 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
             return epilogue.run(0..numel);
         }
     } else {
-        let operand = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
+        let operand = |k: usize| {
+            let (memory, operand) = (bound.inputs[k], &kernel.operands[k]);
+            Source { memory, layout: &operand.layout, blocks: Blocks::of(operand, memory) }
+        };
         let (lhs, rhs) = match matrices.swapped {
             false => (operand(0), operand(1)),
             true => (operand(1), operand(0)),
@@ -243,16 +253,24 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
 /// A product of operands of a dtype, in the type that computes it.
 fn product_of(dtype: DType, parts: &Parts<'_>) -> Result<()> {
     if dtype.is_narrow() {
-        // SAFETY: the launch checked the spans of both layouts.
-        let wide =
-            [parts.lhs, parts.rhs].map(|from| unsafe { Widened::of(from.memory, from.layout.span().1) });
-        if let [Some(mut a), Some(mut b)] = wide {
-            let lhs = Source { memory: a.memory(), ..parts.lhs };
-            let rhs = Source { memory: b.memory(), ..parts.rhs };
-            return product_of(dtype.register(), &Parts { lhs, rhs, ..*parts });
-        }
+        let mut wide = [parts.lhs, parts.rhs].map(|from| match from.blocks {
+            // Decoded numbers are wide.
+            Some(_) => None,
+            // SAFETY: the launch checked the spans of both layouts.
+            None => unsafe { Widened::of(from.memory, from.layout.span().1) },
+        });
+        let [lhs, rhs] = &mut wide;
+        let source = |wide: &mut Option<Widened>, from| match wide {
+            Some(wide) => Source { memory: wide.memory(), ..from },
+            None => from,
+        };
+        let (lhs, rhs) = (source(lhs, parts.lhs), source(rhs, parts.rhs));
+        return product_of(dtype.register(), &Parts { lhs, rhs, ..*parts });
     }
+    let in_blocks = parts.lhs.blocks.is_some() || parts.rhs.blocks.is_some();
     match dtype.arithmetic() {
+        Arithmetic::F32 if in_blocks => decoded::float::<f32>(parts),
+        Arithmetic::F64 if in_blocks => decoded::float::<f64>(parts),
         Arithmetic::F32 => float::<f32>(parts),
         Arithmetic::F64 => float::<f64>(parts),
         // The low bits are the same for signed and unsigned ones.
@@ -710,7 +728,7 @@ mod tests {
             Memory { ptr: values.as_mut_ptr().cast(), numel: values.len(), dtype }
         }
         let (mut left, mut right, mut out) = (a.clone(), b.clone(), vec![0i32; 36]);
-        let source = |memory| Source { memory, layout: &layout };
+        let source = |memory| Source { memory, layout: &layout, blocks: None };
         let (lhs, rhs) = (memory(&mut left, DType::I32), memory(&mut right, DType::I32));
         let to = memory(&mut out, DType::I32);
         let of = |isa, lhs, rhs, sums| Parts {

@@ -1,0 +1,241 @@
+//! Products with an operand in blocks: some of its rows or columns are decoded at a time, multiplied as a matrix
+//! like any other, and forgotten. No decoded copy of the operand is ever whole.
+#![allow(unsafe_code)]
+
+use std::{cell::RefCell, ops::Range};
+
+use tensor_core::{Result, contraction::Loop};
+
+use super::{
+    Form, GRAIN, Parts, Source,
+    gemm::{Product, Steps, Strided, WIDEST},
+    gemv,
+    micro_kernel::{HasMicroKernels, Update},
+    offset, product,
+};
+use crate::{
+    memory::{blocks::Blocks, buffer::Memory},
+    simd::isa::Isa,
+    threads,
+};
+
+/// Decoded numbers that a thread holds at once: about half of a second-level cache in f32.
+const DECODED_ELEMENTS: usize = 1 << 16;
+/// Rows or columns of an operand whose terms do not follow each other in its blocks, which are decoded together.
+const SIDE_BY_SIDE: usize = 512;
+
+/// A type that decoded numbers are multiplied in.
+pub(super) trait Decoded: HasMicroKernels + Send + Sync {
+    fn of(x: f32) -> Self;
+}
+
+impl Decoded for f32 {
+    fn of(x: f32) -> f32 {
+        x
+    }
+}
+
+impl Decoded for f64 {
+    fn of(x: f32) -> f64 {
+        x.into()
+    }
+}
+
+thread_local! {
+    static RUN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The operand in blocks, as a matrix of outer positions (rows of the left operand, columns of the right one) and
+/// terms.
+struct Operand<'a> {
+    blocks: Blocks<'a>,
+    /// The element at outer position 0 and term 0.
+    first: isize,
+    outer: Steps<'a>,
+    terms: Steps<'a>,
+}
+
+impl Operand<'_> {
+    fn element(&self, outer: usize, term: usize) -> isize {
+        self.first + self.outer.at(outer) + self.terms.at(term)
+    }
+
+    /// Decodes elements that follow each other from `start` on.
+    fn run<T: Decoded>(&self, start: isize, out: &mut [T]) {
+        RUN.with_borrow_mut(|run| {
+            run.resize(out.len(), 0.0);
+            self.blocks.decode(start as usize, run);
+            out.iter_mut().zip(&*run).for_each(|(to, &x)| *to = T::of(x));
+        });
+    }
+
+    /// Whether neighbours along the outer axis follow each other, and those along the terms do not.
+    fn follows_outer(&self) -> bool {
+        self.outer.even() == Some(1) && self.terms.even() != Some(1)
+    }
+
+    /// Decodes a rectangle: into rows of terms, or, where [`Operand::follows_outer`] holds, into rows of outer positions.
+    fn decode<T: Decoded>(&self, outer: &Range<usize>, terms: &Range<usize>, to: &mut Vec<T>) {
+        // A panel's last registers may reach past its last column.
+        to.resize(outer.len() * terms.len() + WIDEST, T::of(0.0));
+        if self.follows_outer() {
+            for (row, term) in to.chunks_exact_mut(outer.len()).zip(terms.clone()) {
+                self.run(self.element(outer.start, term), row);
+            }
+            return;
+        }
+        let follows = self.terms.even() == Some(1);
+        for (row, position) in to.chunks_exact_mut(terms.len()).zip(outer.clone()) {
+            if follows {
+                self.run(self.element(position, terms.start), row);
+                continue;
+            }
+            for (x, term) in row.iter_mut().zip(terms.clone()) {
+                self.run(self.element(position, term), std::slice::from_mut(x));
+            }
+        }
+    }
+}
+
+/// How many outer positions and terms are decoded at a time, of so many.
+fn rectangle(follows_outer: bool, outer: usize, terms: usize) -> [usize; 2] {
+    if follows_outer {
+        let outer = outer.min(SIDE_BY_SIDE);
+        return [outer, (DECODED_ELEMENTS / outer).max(1)];
+    }
+    // Whole rows of terms: sums are then those of one product.
+    let most = (DECODED_ELEMENTS / terms.max(1)).max(WIDEST);
+    [most / WIDEST * WIDEST, terms]
+}
+
+/// The products of a batch, one of whose operands is in blocks; or both are, of which the right one is then decoded whole.
+pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
+    let Parts { isa, of, lhs, rhs, sums, epilogue } = *parts;
+    let (m, n, k) = (of.m, of.n, of.k);
+    let mut whole;
+    let (left, blocks, rhs) = match (lhs.blocks, rhs.blocks) {
+        (Some(left), Some(right)) => {
+            let numel = rhs.layout.span().1;
+            whole = Vec::new();
+            let everything =
+                Operand { blocks: right, first: 0, outer: Steps::Even(0), terms: Steps::Even(1) };
+            everything.decode::<T>(&(0..1), &(0..numel), &mut whole);
+            let memory = Memory { ptr: whole.as_mut_ptr().cast(), numel, dtype: sums.dtype };
+            (true, left, Source { memory, blocks: None, ..rhs })
+        }
+        (Some(left), None) => (true, left, rhs),
+        (None, Some(right)) => (false, right, rhs),
+        (None, None) => return Ok(()),
+    };
+    let (source, steps, stride): (_, _, fn(&Loop) -> isize) = match left {
+        true => (lhs, &of.lhs, |axis| axis.lhs),
+        false => (rhs, &of.rhs, |axis| axis.rhs),
+    };
+    let [outer, terms] = match (left, steps) {
+        (true, [rows, terms]) => [rows, terms],
+        (false, [terms, columns]) => [columns, terms],
+    };
+    let side = if left { m } else { n };
+    let operand = |b: usize| Operand {
+        blocks,
+        first: source.layout.offset() as isize + offset(&of.batch, b, stride),
+        outer: outer.steps(),
+        terms: terms.steps(),
+    };
+    let [step, terms_step] = rectangle(operand(0).follows_outer(), side, k);
+    let across = side.div_ceil(step);
+    let task = |i: usize| -> Result<()> {
+        let (b, part) = (i / across, i % across);
+        let outer = part * step..side.min((part + 1) * step);
+        // SAFETY: `run` checked both layouts and the output against their buffers; parts of the result are apart.
+        let whole = unsafe { product::<T>(of, lhs, rhs, sums, b) };
+        let operand = operand(b);
+        let mut decoded = Vec::new();
+        for start in (0..k).step_by(terms_step) {
+            let terms = start..k.min(start + terms_step);
+            operand.decode(&outer, &terms, &mut decoded);
+            let [along_outer, along_terms] = match operand.follows_outer() {
+                true => [1, outer.len()],
+                false => [terms.len(), 1],
+            };
+            let (along_outer, along_terms) =
+                (Steps::Even(along_outer as isize), Steps::Even(along_terms as isize));
+            let update = if start == 0 { Update::Set } else { Update::Add };
+            let at = decoded.as_ptr();
+            let mut piece = Product { k: terms.len(), update, ..whole };
+            let shifted;
+            let rows = if left {
+                piece.a = Strided { at, row: along_outer, column: along_terms };
+                piece.to = whole.to.wrapping_add(outer.start * whole.to_row);
+                shifted = Shifted::of(&whole.b.row, start);
+                piece.b =
+                    Strided { at: shifted.first(whole.b.at), row: shifted.steps(), column: whole.b.column };
+                outer.len()
+            } else {
+                piece.b = Strided { at, row: along_terms, column: along_outer };
+                piece.n = outer.len();
+                piece.to = whole.to.wrapping_add(outer.start);
+                shifted = Shifted::of(&whole.a.column, start);
+                piece.a =
+                    Strided { at: shifted.first(whole.a.at), row: whole.a.row, column: shifted.steps() };
+                m
+            };
+            // SAFETY: as above; what was decoded is all that the piece reads of it.
+            unsafe { multiply(isa, &piece, rows)? };
+        }
+        Ok(())
+    };
+    let tasks = of.batches * across;
+    match threads::worth(of.batches * m * n * k, GRAIN) {
+        1 => (0..tasks).try_for_each(task)?,
+        _ => threads::try_share(tasks, task)?,
+    }
+    epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n))
+}
+
+/// The steps along terms from a term on.
+struct Shifted<'a> {
+    steps: Steps<'a>,
+    first: isize,
+}
+
+impl<'a> Shifted<'a> {
+    fn of(steps: &Steps<'a>, start: usize) -> Shifted<'a> {
+        match *steps {
+            Steps::Even(step) => Shifted { steps: Steps::Even(step), first: step * start as isize },
+            Steps::Table(table) => Shifted { steps: Steps::Table(&table[start..]), first: 0 },
+        }
+    }
+
+    fn first<T>(&self, at: *const T) -> *const T {
+        at.wrapping_offset(self.first)
+    }
+
+    fn steps(&self) -> Steps<'a> {
+        self.steps
+    }
+}
+
+/// One product of `rows` rows.
+///
+/// # Safety
+/// As [`Product::run`] asks.
+unsafe fn multiply<T: Decoded>(isa: Isa, piece: &Product<'_, T>, rows: usize) -> Result<()> {
+    let (x, step, matrix) = match Form::of(rows, piece) {
+        // A vector's results lie side by side.
+        Form::Row(step, matrix) if piece.update == Update::Set => (piece.a.at, step, matrix),
+        Form::Column(step, matrix) if piece.update == Update::Set && piece.to_row == 1 => {
+            (piece.b.at, step, matrix)
+        }
+        // SAFETY: the caller's promise.
+        Form::Row(..) | Form::Column(..) | Form::Gemm => unsafe {
+            return piece.run(isa, 0..rows, 0..piece.n, None);
+        },
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let to = std::slice::from_raw_parts_mut(piece.to, rows * piece.n);
+        gemv::run(isa, x, step, piece.k, matrix, to);
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Operands in blocks: bytes that a format decodes, a run of elements at a time.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+
+use tensor_core::{Arithmetic, BlockFormat, DType, Error, Result, kernel::Operand};
+
+use crate::memory::{
+    buffer::Memory,
+    narrow::{Narrow, by_narrow},
+};
+
+/// The elements of an operand in blocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocks<'a> {
+    memory: Memory,
+    format: &'a dyn BlockFormat,
+    /// The float type that elements are rounded to.
+    dtype: DType,
+}
+
+thread_local! {
+    /// Decoded numbers on their way to elements of another type.
+    static DECODED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl<'a> Blocks<'a> {
+    /// Those of an operand in a buffer that a launch was found to hold; none of an operand that is not in blocks.
+    pub(crate) fn of(operand: &'a Operand, memory: Memory) -> Option<Blocks<'a>> {
+        let format = operand.format.as_deref()?;
+        Some(Blocks { memory, format, dtype: operand.dtype })
+    }
+
+    /// Fails unless a buffer holds as many elements of the operand's format as its layout reaches.
+    pub(crate) fn require(op: &'static str, operand: &Operand, memory: Memory) -> Result<()> {
+        let Some(format) = &operand.format else {
+            return memory.require(op, operand.dtype, operand.layout.span().1);
+        };
+        let (wanted, held) = (operand.layout.span().1, format.elements(memory.numel));
+        if memory.dtype == DType::U8 && wanted <= held {
+            return Ok(());
+        }
+        let message =
+            format!("the kernel needs {wanted} elements in blocks of {format}, the buffer has {held}");
+        Err(Error::invalid(op, message))
+    }
+
+    /// Decodes elements `start..start + out.len()`, each rounded to the operand's dtype.
+    pub(crate) fn decode(&self, start: usize, out: &mut [f32]) {
+        // SAFETY: the launch holds the buffer, which has that many initialised bytes that nobody writes.
+        let bytes = unsafe { std::slice::from_raw_parts(self.memory.at::<u8>(0), self.memory.numel) };
+        self.format.decode(bytes, start, out);
+        if self.dtype.arithmetic() == Arithmetic::F32 && self.dtype != DType::F32 {
+            self.round(out);
+        }
+    }
+
+    fn round(&self, out: &mut [f32]) {
+        macro_rules! go {
+            ($t:ty) => {
+                for x in out {
+                    let wide = bytemuck::cast::<f32, <$t as Narrow>::Wide>(*x);
+                    *x = bytemuck::cast(<$t as Narrow>::narrow(wide).widen());
+                }
+            };
+        }
+        by_narrow!(self.dtype, go, ());
+    }
+
+    /// Decodes elements from `start` on into `numel` elements of a buffer of the operand's dtype, from `at` on.
+    ///
+    /// # Safety
+    /// The buffer has them, and they are the caller's alone.
+    pub(crate) unsafe fn decode_into(&self, start: usize, to: Memory, at: usize, numel: usize) {
+        debug_assert_eq!(to.dtype, self.dtype);
+        if self.dtype == DType::F32 {
+            // SAFETY: the caller's promise.
+            return self.decode(start, unsafe { std::slice::from_raw_parts_mut(to.at::<f32>(at), numel) });
+        }
+        DECODED.with_borrow_mut(|decoded| {
+            decoded.resize(numel, 0.0);
+            self.decode(start, decoded);
+            if self.dtype == DType::F64 {
+                // SAFETY: the caller's promise.
+                let out = unsafe { std::slice::from_raw_parts_mut(to.at::<f64>(at), numel) };
+                out.iter_mut().zip(&*decoded).for_each(|(to, &x)| *to = x.into());
+                return;
+            }
+            macro_rules! go {
+                ($t:ty) => {{
+                    // SAFETY: the caller's promise.
+                    let out = unsafe { std::slice::from_raw_parts_mut(to.at::<$t>(at), numel) };
+                    <$t as Narrow>::narrow_all(bytemuck::cast_slice(decoded), out);
+                }};
+            }
+            by_narrow!(self.dtype, go, ());
+        });
+    }
+}
+
+// SAFETY: the bytes are only read while the launch holds them, and formats are shared values.
+unsafe impl Send for Blocks<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Blocks<'_> {}

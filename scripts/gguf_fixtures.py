@@ -1,0 +1,37 @@
+"""Blocks of every format that GGUF files have here, and the numbers that gguf's own package decodes them to.
+
+    python3 -m venv .venv && .venv/bin/pip install gguf==0.19.0
+    .venv/bin/python scripts/gguf_fixtures.py > crates/taper/tests/fixtures/blocks.json
+
+Bytes are random but for the scales of f16, which are numbers. Decoded numbers are bits of f32 in hexadecimal.
+"""
+
+import json
+
+import gguf
+import numpy as np
+from gguf.quants import dequantize
+
+# The bytes of a block at which its scales of f16 begin.
+SCALES = {
+    "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
+    "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+}  # fmt: skip
+# The last two are below the least normal number of f16, and the greatest number.
+VALUES = np.array([0.0123, -1.5, 3.14, -0.00071, 1e-6, 65504.0], dtype=np.float16)
+
+rng = np.random.default_rng(7)
+fixtures = {}
+for name, places in SCALES.items():
+    kind = gguf.GGMLQuantizationType[name]
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    count = max(512 // elements, 6 if elements == 256 else 12)
+    blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
+    for k, place in enumerate(places):
+        scales = VALUES[(np.arange(count) + 2 * k) % len(VALUES)]
+        blocks[:, place : place + 2] = scales.view(np.uint8).reshape(count, 2)
+    decoded = dequantize(blocks.reshape(1, -1), kind).astype(np.float32).reshape(-1)
+    assert decoded.size == count * elements
+    bits = "".join(f"{x:08x}" for x in decoded.view(np.uint32))
+    fixtures[name.lower()] = {"bytes": blocks.tobytes().hex(), "numbers": bits}
+print(json.dumps(fixtures, indent=0))

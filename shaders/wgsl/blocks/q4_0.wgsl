@@ -1,0 +1,7 @@
+// d (q - 8): the scale, and four bits of each of 32 elements, the first 16 in the low ones.
+fn decode_x(i: u32) -> f32 {
+    let block = i / 32u * 18u;
+    let e = i % 32u;
+    let q = (byte_x(block + 2u + e % 16u) >> (e / 16u * 4u)) & 15u;
+    return unpack_f16(pair_x(block)) * (f32(q) - 8.0);
+}

@@ -1,0 +1,7 @@
+// d q + m: the scale, the minimum, and four bits of each of 32 elements, the first 16 in the low ones.
+fn decode_x(i: u32) -> f32 {
+    let block = i / 32u * 20u;
+    let e = i % 32u;
+    let q = (byte_x(block + 4u + e % 16u) >> (e / 16u * 4u)) & 15u;
+    return unpack_f16(pair_x(block)) * f32(q) + unpack_f16(pair_x(block + 2u));
+}

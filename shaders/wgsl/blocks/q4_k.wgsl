@@ -1,0 +1,22 @@
+// d s q - m t: d and m, six bits of s and t for 32 elements, and four bits of each of 256 elements.
+fn decode_x(i: u32) -> f32 {
+    let block = i / 256u * 144u;
+    let e = i % 256u;
+    let g = e / 32u;
+    let q = (byte_x(block + 16u + g / 2u * 32u + e % 32u) >> (g % 2u * 4u)) & 15u;
+    let scales = scales_x(block + 4u, g);
+    let d = unpack_f16(pair_x(block));
+    let m = unpack_f16(pair_x(block + 2u));
+    return d * scales.x * f32(q) - m * scales.y;
+}
+
+// The scale and the minimum of group g, six bits each, of the 12 bytes from `at` on that have eight of both.
+fn scales_x(at: u32, g: u32) -> vec2<f32> {
+    if (g < 4u) {
+        return vec2<f32>(f32(byte_x(at + g) & 63u), f32(byte_x(at + g + 4u) & 63u));
+    }
+    let low = byte_x(at + g + 4u);
+    let scale = (low & 15u) | ((byte_x(at + g - 4u) >> 6u) << 4u);
+    let minimum = (low >> 4u) | ((byte_x(at + g) >> 6u) << 4u);
+    return vec2<f32>(f32(scale), f32(minimum));
+}
