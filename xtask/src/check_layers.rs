@@ -19,6 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "inspect",
             "linalg",
             "train",
+            "weights",
             "optim",
             "nn",
             "autograd",
@@ -31,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("linalg", &["autograd", "tensor-core", "backend-cpu", "backend-wgpu", "taper-shaders"]),
     ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("train", &["inspect", "nn", "optim", "tensor-core"]),
+    ("weights", &["nn", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
     ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
     ("optim", &["autograd", "tensor-core"]),
@@ -54,7 +56,19 @@ const LIGHT: &[(&[&str], &[&str])] = &[
     (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
     (
         &["-p", "taper", "--no-default-features", "--features", "cpu"],
-        &["wgpu", "naga", "backend-wgpu", "faer", "train", "indicatif", "plotters", "signal-hook", "image"],
+        &[
+            "wgpu",
+            "naga",
+            "backend-wgpu",
+            "faer",
+            "train",
+            "indicatif",
+            "plotters",
+            "signal-hook",
+            "image",
+            "weights",
+            "zip",
+        ],
     ),
 ];
 

@@ -12,6 +12,7 @@ use std::{
 use tensor_core::{
     DType, Device, Error, Result, Shape, Tensor,
     file::{OpenFile, file_error},
+    npy,
 };
 
 use crate::{
@@ -145,48 +146,18 @@ struct Header {
     start: u64,
 }
 
-/// After the four bytes that tell that it is one. <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>
+/// The header of a `.npy` array whose rows are together, after the four bytes that tell that it is one.
 fn npy_header(file: &mut File) -> Result<Header, String> {
-    let cut = |_| "is cut off in its header".to_string();
-    let mut rest = [0; 4];
-    file.read_exact(&mut rest).map_err(cut)?;
-    let [b'P', b'Y', version @ 1..=3, _] = rest else {
-        return Err("is no .npy file of version 1 to 3".into());
-    };
-    let mut length = [0; 4];
-    let wide = if version == 1 { 2 } else { 4 };
-    file.read_exact(&mut length[..wide]).map_err(cut)?;
-    let length = u32::from_le_bytes(length);
-    if length > 1 << 20 {
-        return Err(format!("gives its header a length of {length}"));
+    let found = npy::read_header(&mut npy::MAGIC[..4].chain(file))?;
+    if found.big_endian {
+        return Err(npy::unknown(&found.descr));
     }
-    let mut text = vec![0; length as usize];
-    file.read_exact(&mut text).map_err(cut)?;
-    let text = String::from_utf8(text).map_err(|_| "has a header that is no text")?;
-    let value = |key: &str| {
-        let after = text.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
-        after.ok_or_else(|| format!("has no '{key}' in its header {:?}", text.trim_end()))
-    };
-    let descr = value("descr")?.split(',').next().unwrap_or_default().trim();
-    let named = |dtype: &DType| dtype.info().numpy.is_some_and(|name| descr.trim_matches('\'') == name);
-    let Some(dtype) = DType::ALL.into_iter().find(named) else {
-        let known: Vec<&str> = DType::ALL.into_iter().filter_map(|dtype| dtype.info().numpy).collect();
-        return Err(format!("holds {descr}, expected one of {}, little-endian", known.join(", ")));
-    };
-    let inside =
-        value("shape")?.strip_prefix('(').and_then(|rest| rest.split_once(')')).map(|(inside, _)| inside);
-    let sizes = inside.unwrap_or_default().split(',').map(str::trim).filter(|size| !size.is_empty());
-    let shape: Option<Vec<usize>> = sizes.map(|size| size.parse().ok()).collect();
-    let (Some(_), Some(shape)) = (inside, shape) else {
-        return Err(format!("has no shape in its header {:?}", text.trim_end()));
-    };
-    // An array of one axis is in both orders.
-    if !value("fortran_order")?.starts_with("False") && shape.len() > 1 {
+    if found.fortran_order {
         return Err(
             "is in Fortran's order, in which rows are not together; save numpy.ascontiguousarray(it)".into(),
         );
     }
-    Ok(Header { dtype, shape, start: 8 + wide as u64 + u64::from(length) })
+    Ok(Header { dtype: found.dtype, shape: found.shape, start: found.start })
 }
 
 /// After the four bytes that tell that it is one.

@@ -27,6 +27,7 @@ mod loss;
 #[cfg(doctest)]
 mod misfits;
 mod module;
+mod names;
 mod parallel;
 mod safetensors;
 mod summary;
@@ -65,9 +66,15 @@ pub use loss::{
     huber_loss, kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
 };
 pub use module::{Module, StateDict, Unmatched};
+pub use names::NameMap;
 pub use nn_derive::Module;
 pub use parallel::{DataParallel, Scatter};
 pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
+#[doc(hidden)] // for `weights`
+pub use safetensors::{
+    SafetensorsHeader, SafetensorsPlace, blocks_key as safetensors_blocks_key,
+    read_blocks as read_safetensors_blocks, read_header as read_safetensors_header,
+};
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};

@@ -10,7 +10,7 @@ use tensor_core::{
     DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, eval_all, set_grad_enabled,
 };
 
-use crate::{Entry, Role, Visitor, VisitorMut};
+use crate::{Entry, NameMap, Role, Visitor, VisitorMut, names::with_origins};
 
 /// Tensors by name: `fc1.weight`. A snapshot, which later training does not change.
 pub type StateDict = BTreeMap<String, Tensor>;
@@ -145,6 +145,9 @@ pub trait Module {
     /// to the devices of the parameters, and cast to their dtypes: any floating-point dtype or integer to a floating-point
     /// one, and integers to integers that hold them. Gradients and optimizers are not touched.
     ///
+    /// A parameter that the module uses in several places is found under any of its names. For weights under other names than the
+    /// module's, see [`Module::load_mapped`].
+    ///
     /// # Errors
     /// `StateDict` with all that is missing, unexpected, misshapen or of a dtype that is not cast; or a value that cannot be
     /// computed or moved. The module is as it was then.
@@ -162,6 +165,34 @@ pub trait Module {
     #[track_caller]
     fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
         load(&self.state(), dict, false)
+    }
+
+    /// As [`Module::load_state_dict`], of a dict whose names `names` turns into those of this module.
+    ///
+    /// ```
+    /// use nn::{Linear, Module, NameMap, StateDict};
+    /// use tensor_core::{Generator, Tensor};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let layer = Linear::new(2, 1, &Generator::seed(0, &device))?;
+    /// let dict = StateDict::from([
+    ///     ("module.fc.kernel".to_string(), Tensor::new([[1.0f32, 2.0]], &device)?),
+    ///     ("module.fc.bias".to_string(), Tensor::new([0.5f32], &device)?),
+    /// ]);
+    /// layer.load_mapped(&dict, &NameMap::new().strip("module.fc.").rename("kernel", "weight"))?;
+    /// assert_eq!(layer.weight.to_vec::<f32>()?, [1.0, 2.0]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Module::load_state_dict`], with the dict's names beside those that they became, and of [`NameMap::apply`].
+    #[track_caller]
+    fn load_mapped(&self, dict: &StateDict, names: &NameMap) -> Result<()> {
+        let (mapped, origins) = names.mapped(dict)?;
+        match load(&self.state(), &mapped, true) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(with_origins(error, &origins)),
+        }
     }
 
     /// Where the module's streams of random numbers stand (those of its dropout layers): `drop.seed`, `drop.offset`. With
@@ -377,9 +408,14 @@ fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
     let mut unmatched = Unmatched::default();
     let mut mismatched = Vec::new();
     let mut pairs = Vec::new();
+    // A tensor that is used in several places is there if one of its names is.
+    let found = |entry: &&Entry| dict.contains_key(&entry.name);
+    let present: HashSet<u64> = state.iter().filter(found).map(|entry| entry.tensor.id()).collect();
     for entry in state {
         let Some(value) = dict.get(&entry.name) else {
-            unmatched.missing.push(entry.name.clone());
+            if !present.contains(&entry.tensor.id()) {
+                unmatched.missing.push(entry.name.clone());
+            }
             continue;
         };
         if value.shape() != entry.tensor.shape() || !can_cast(value.dtype(), entry.tensor.dtype()) {

@@ -14,7 +14,7 @@ use ::safetensors::{
 };
 use tensor_core::{
     DType, Device, Error, Result, Scalar, Shape, Tensor, block_format, eval_all,
-    file::{OpenFile, file_error, write_whole},
+    file::{Content, OpenFile, file_error, write_whole},
 };
 
 use crate::StateDict;
@@ -90,56 +90,30 @@ pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<State
 pub struct SafetensorsFile {
     path: PathBuf,
     content: Content,
-    tensors: BTreeMap<String, Stored>,
+    tensors: BTreeMap<String, SafetensorsPlace>,
     metadata: BTreeMap<String, String>,
 }
 
-/// What stands in a file.
+/// Where the tensors of a file are, and what it says of itself.
+#[doc(hidden)] // for `weights`
 #[derive(Debug)]
-enum Content {
-    File(OpenFile),
-    /// What came out of a pipe, which cannot be read twice.
-    Memory(Vec<u8>),
+pub struct SafetensorsHeader {
+    pub tensors: BTreeMap<String, SafetensorsPlace>,
+    pub metadata: BTreeMap<String, String>,
 }
 
-impl Content {
-    fn length(&self) -> u64 {
-        match self {
-            Content::File(file) => file.length(),
-            Content::Memory(bytes) => bytes.len() as u64,
-        }
-    }
-
-    /// Fills `out` from a place. Without a check that the file is as it was.
-    #[track_caller]
-    fn read_at(&self, path: &Path, out: &mut [u8], at: u64) -> Result<()> {
-        match self {
-            Content::File(file) => file.read_at(out, at),
-            Content::Memory(bytes) => {
-                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..out.len()));
-                let from = from.ok_or_else(|| file_error(path, "cannot be read: it ended early"))?;
-                out.copy_from_slice(from);
-                Ok(())
-            }
-        }
-    }
-
-    #[track_caller]
-    fn check_unchanged(&self) -> Result<()> {
-        match self {
-            Content::File(file) => file.check_unchanged(),
-            Content::Memory(_) => Ok(()),
-        }
-    }
-}
-
-/// Where a tensor lies in a file.
+/// Where a tensor is in a file.
+#[doc(hidden)] // for `weights`
 #[derive(Debug)]
-struct Stored {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    start: u64,
-    bytes: usize,
+pub struct SafetensorsPlace {
+    /// `None` for a type without a counterpart here.
+    pub dtype: Option<DType>,
+    /// The format's name of the type.
+    pub type_name: &'static str,
+    pub shape: Vec<usize>,
+    /// The first byte in the file.
+    pub start: u64,
+    pub bytes: usize,
 }
 
 impl SafetensorsFile {
@@ -152,17 +126,7 @@ impl SafetensorsFile {
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
         let content = open(path)?;
-        let (data, parsed) = header(path, &content)?;
-        let tensors = parsed
-            .tensors()
-            .into_iter()
-            .map(|(name, info)| {
-                let (start, end) = info.data_offsets;
-                let shape = info.shape.clone();
-                (name, Stored { dtype: info.dtype, shape, start: data + start as u64, bytes: end - start })
-            })
-            .collect();
-        let metadata = parsed.metadata().clone().unwrap_or_default().into_iter().collect();
+        let SafetensorsHeader { tensors, metadata } = read_header(&content)?;
         Ok(SafetensorsFile { path: path.to_path_buf(), tensors, metadata, content })
     }
 
@@ -196,9 +160,9 @@ impl SafetensorsFile {
         };
         let Some(tensor) = self.make(name, stored, device)? else {
             let message = format!(
-                "tensor \"{name}\" is of dtype {:?}, which has no like here; convert it, or read the others one by one \
+                "tensor \"{name}\" is of dtype {}, which has no like here; convert it, or read the others one by one \
                  with SafetensorsFile::open",
-                stored.dtype
+                stored.type_name
             );
             return Err(file_error(&self.path, message));
         };
@@ -208,47 +172,17 @@ impl SafetensorsFile {
 
     /// The tensor that is stored, or `None` for a dtype without a like.
     #[track_caller]
-    fn make(&self, name: &str, stored: &Stored, device: &Device) -> Result<Option<Tensor>> {
+    fn make(&self, name: &str, stored: &SafetensorsPlace, device: &Device) -> Result<Option<Tensor>> {
         let shape = stored.shape.as_slice();
-        let read =
-            |at: usize, out: &mut [u8]| self.content.read_at(&self.path, out, stored.start + at as u64);
+        let read = |at: usize, out: &mut [u8]| self.content.read_at(out, stored.start + at as u64);
         if let Some(blocks) = self.metadata.get(&blocks_key(name)) {
             let mut bytes = vec![0; stored.bytes];
             read(0, &mut bytes)?;
-            return Error::here_in(self.blocks(name, blocks, &bytes, device)).map(Some);
+            return Error::here_in(read_blocks(&self.path, name, blocks, &bytes, device)).map(Some);
         }
-        let Some(dtype) = DType::ALL.into_iter().find(|&dtype| file_dtype(dtype) == Some(stored.dtype))
-        else {
-            return Ok(None);
-        };
+        let Some(dtype) = stored.dtype else { return Ok(None) };
         let made = Tensor::from_bytes_with(dtype, shape, device, &read);
         Error::here_in(made).map(Some)
-    }
-
-    /// The tensor in blocks that `bytes` are, as the metadata describes it: format, dtype, and sizes.
-    #[track_caller]
-    fn blocks(&self, name: &str, described: &str, bytes: &[u8], device: &Device) -> Result<Tensor> {
-        let malformed = || {
-            let message = format!(
-                "its metadata say of tensor \"{name}\" in blocks: \"{described}\", which is no format, dtype and shape"
-            );
-            file_error(&self.path, message)
-        };
-        let mut words = described.split(' ');
-        let (Some(format), Some(dtype)) = (words.next(), words.next()) else { return Err(malformed()) };
-        let dtype = DType::ALL.into_iter().find(|known| known.to_string() == dtype).ok_or_else(malformed)?;
-        let sizes: Option<Vec<usize>> = words.map(|size| size.parse().ok()).collect();
-        let shape = Shape::from(sizes.ok_or_else(malformed)?.as_slice());
-        let Some(format) = block_format(format, &shape.clone().checked("load_safetensors")?, bytes.len())
-        else {
-            let message = format!(
-                "tensor \"{name}\" of shape {shape} is {} bytes in blocks of {format}, which no format here is; a \
-                 format of another crate is known after tensor_core::register_block_format",
-                bytes.len()
-            );
-            return Err(file_error(&self.path, message));
-        };
-        Tensor::of_blocks("load_safetensors", format, &shape, dtype, bytes, device)
     }
 
     /// Hands over the names, shapes and sizes in bytes of all tensors, in the order of their names, each with its bytes after it, piece by
@@ -260,7 +194,7 @@ impl SafetensorsFile {
             take(Piece::Tensor { name, shape: &stored.shape, bytes: stored.bytes });
             for first in (0..stored.bytes).step_by(PIECE) {
                 let piece = &mut room[..(stored.bytes - first).min(PIECE)];
-                self.content.read_at(&self.path, piece, stored.start + first as u64)?;
+                self.content.read_at(piece, stored.start + first as u64)?;
                 take(Piece::Bytes(piece));
             }
         }
@@ -270,24 +204,24 @@ impl SafetensorsFile {
     /// A 0-d tensor of f64, i64 or bool as the number it is, wherever tensors of that dtype can be.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> Result<Scalar> {
-        let Some(stored @ Stored { dtype, bytes: 1..=8, .. }) = self.tensors.get(name) else {
+        let Some(stored @ SafetensorsPlace { dtype, bytes: 1..=8, .. }) = self.tensors.get(name) else {
             return Err(self.no_number(name));
         };
         let mut room = [0; 8];
         let word = &mut room[..stored.bytes];
-        self.content.read_at(&self.path, word, stored.start)?;
+        self.content.read_at(word, stored.start)?;
         self.content.check_unchanged()?;
         match (dtype, &*word) {
-            (Dtype::F64, &[a, b, c, d, e, f, g, h]) => {
+            (Some(DType::F64), &[a, b, c, d, e, f, g, h]) => {
                 Ok(Scalar::Float(f64::from_le_bytes([a, b, c, d, e, f, g, h])))
             }
-            (Dtype::I64, &[a, b, c, d, e, f, g, h]) => {
+            (Some(DType::I64), &[a, b, c, d, e, f, g, h]) => {
                 Ok(Scalar::Int(i64::from_le_bytes([a, b, c, d, e, f, g, h])))
             }
-            (Dtype::U64, &[a, b, c, d, e, f, g, h]) => {
+            (Some(DType::U64), &[a, b, c, d, e, f, g, h]) => {
                 Ok(Scalar::from_u64(u64::from_le_bytes([a, b, c, d, e, f, g, h])))
             }
-            (Dtype::BOOL, &[byte]) => Ok(Scalar::Bool(byte != 0)),
+            (Some(DType::Bool), &[byte]) => Ok(Scalar::Bool(byte != 0)),
             _ => Err(self.no_number(name)),
         }
     }
@@ -340,12 +274,14 @@ fn open(path: &Path) -> Result<Content> {
         return Ok(Content::File(OpenFile::new(path, file)?));
     }
     file.read_to_end(&mut bytes).map_err(failed)?;
-    Ok(Content::Memory(bytes))
+    Ok(Content::Memory { path: path.to_path_buf(), bytes })
 }
 
-/// The header, and where the data begins after it.
+/// Reads the header, and checks what it says against the file's size.
+#[doc(hidden)] // for `weights`
 #[track_caller]
-fn header(path: &Path, content: &Content) -> Result<(u64, Metadata)> {
+pub fn read_header(content: &Content) -> Result<SafetensorsHeader> {
+    let path = content.path();
     let broken = |message: &dyn std::fmt::Display| {
         file_error(path, format!("is no whole safetensors file: {message}"))
     };
@@ -353,14 +289,14 @@ fn header(path: &Path, content: &Content) -> Result<(u64, Metadata)> {
     if content.length() < 8 {
         return Err(broken(&SafeTensorError::HeaderTooSmall));
     }
-    content.read_at(path, &mut length, 0)?;
+    content.read_at(&mut length, 0)?;
     let length = u64::from_le_bytes(length);
     let data = 8 + length.min(MOST_HEADER);
-    if data > content.length() {
+    if data > content.length() || length > MOST_HEADER {
         return Err(broken(&SafeTensorError::InvalidHeaderLength));
     }
     let mut text = vec![0; (data - 8) as usize];
-    content.read_at(path, &mut text, 8)?;
+    content.read_at(&mut text, 8)?;
     // It is an error where sizes, places and dtypes do not go together.
     let parsed: Metadata = serde_json::from_slice(&text).map_err(|e| broken(&e))?;
     let promised = data + parsed.data_len() as u64;
@@ -371,7 +307,36 @@ fn header(path: &Path, content: &Content) -> Result<(u64, Metadata)> {
         );
         return Err(broken(&message));
     }
-    Ok((data, parsed))
+    let tensors = parsed.tensors().into_iter().map(|(name, info)| {
+        let (start, end) = info.data_offsets;
+        let dtype = DType::ALL.into_iter().find(|&dtype| file_dtype(dtype) == Some(info.dtype));
+        let place = SafetensorsPlace {
+            dtype,
+            type_name: dtype.map_or_else(|| foreign_name(info.dtype), |dtype| dtype.info().safetensors),
+            shape: info.shape.clone(),
+            start: data + start as u64,
+            bytes: end - start,
+        };
+        (name, place)
+    });
+    let metadata = parsed.metadata().clone().unwrap_or_default().into_iter().collect();
+    Ok(SafetensorsHeader { tensors: tensors.collect(), metadata })
+}
+
+/// The types of the format without a counterpart here, by the format's names.
+const FOREIGN: &[(Dtype, &str)] = &[
+    (Dtype::F4, "F4"),
+    (Dtype::F6_E2M3, "F6_E2M3"),
+    (Dtype::F6_E3M2, "F6_E3M2"),
+    (Dtype::F8_E8M0, "F8_E8M0"),
+    (Dtype::C64, "C64"),
+];
+
+fn foreign_name(dtype: Dtype) -> &'static str {
+    FOREIGN
+        .iter()
+        .find(|(foreign, _)| *foreign == dtype)
+        .map_or("a type that is not known here", |(_, name)| name)
 }
 
 /// What a file is that is no safetensors file, and what to do with it.
@@ -385,7 +350,7 @@ fn another_format(path: &Path, start: &[u8]) -> Option<String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
         return Some(format!(
-            "is a PyTorch file ({kind}), not safetensors; convert it once in Python:\n\
+            "is a PyTorch file ({kind}), not safetensors; open it with the crate weights (feature weights of taper), or convert it once in Python:\n\
              \x20   import torch, safetensors.torch\n\
              \x20   state = torch.load(\"{name}\", map_location=\"cpu\", weights_only=True)\n\
              \x20   state = {{k: v.clone().contiguous() for k, v in state.items()}}\n\
@@ -419,8 +384,41 @@ enum Elements {
     Bytes(Vec<u8>),
 }
 
+/// The tensor in blocks that `bytes` are, as the metadata describes it: format, dtype, and sizes.
+#[doc(hidden)] // for `weights`
+#[track_caller]
+pub fn read_blocks(
+    path: &Path,
+    name: &str,
+    described: &str,
+    bytes: &[u8],
+    device: &Device,
+) -> Result<Tensor> {
+    let malformed = || {
+        let message = format!(
+            "its metadata say of tensor \"{name}\" in blocks: \"{described}\", which is no format, dtype and shape"
+        );
+        file_error(path, message)
+    };
+    let mut words = described.split(' ');
+    let (Some(format), Some(dtype)) = (words.next(), words.next()) else { return Err(malformed()) };
+    let dtype = DType::ALL.into_iter().find(|known| known.to_string() == dtype).ok_or_else(malformed)?;
+    let sizes: Option<Vec<usize>> = words.map(|size| size.parse().ok()).collect();
+    let shape = Shape::from(sizes.ok_or_else(malformed)?.as_slice());
+    let Some(format) = block_format(format, &shape.clone().checked("load_safetensors")?, bytes.len()) else {
+        let message = format!(
+            "tensor \"{name}\" of shape {shape} is {} bytes in blocks of {format}, which no format here is; a \
+             format of another crate is known after tensor_core::register_block_format",
+            bytes.len()
+        );
+        return Err(file_error(path, message));
+    };
+    Tensor::of_blocks("load_safetensors", format, &shape, dtype, bytes, device)
+}
+
 /// The name under which a file's metadata describe a tensor in blocks.
-fn blocks_key(name: &str) -> String {
+#[doc(hidden)] // for `weights`
+pub fn blocks_key(name: &str) -> String {
     format!("taper.blocks.{name}")
 }
 

@@ -29,6 +29,7 @@
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | `train` | long runs: checkpoints in a folder, Ctrl-C, metrics, progress, TensorBoard (feature `train`) |
+//! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
 //! | [`fft`] | Fourier transforms |
 //! | [`custom`] | operations with kernels of one's own |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
@@ -52,6 +53,8 @@ pub use tensor_core;
 pub use tensor_core::fft;
 #[cfg(feature = "train")]
 pub use train;
+#[cfg(feature = "weights")]
+pub use weights;
 
 pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
@@ -119,6 +122,8 @@ mod guide {
         data = "data.md";
         devices = "devices.md";
         saving = "saving.md";
+        #[cfg(feature = "weights")]
+        loading = "loading.md";
         #[cfg(feature = "train")]
         long_runs = "long-runs.md";
         extending = "extending.md";

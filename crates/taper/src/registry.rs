@@ -31,6 +31,8 @@ const ROOTS: &[&str] = &[
     linalg::ROOT,
     #[cfg(feature = "train")]
     train::ROOT,
+    #[cfg(feature = "weights")]
+    weights::ROOT,
 ];
 
 /// The variables that this crate reads itself.

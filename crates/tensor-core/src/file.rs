@@ -66,6 +66,86 @@ impl OpenFile {
     }
 }
 
+/// The bytes of a file: on the disk, read where they are asked for, or in memory.
+#[derive(Debug)]
+pub enum Content {
+    /// A file that can be read by position.
+    File(OpenFile),
+    /// Bytes in memory, such as those of a pipe, which cannot be read twice.
+    Memory {
+        /// The name for errors.
+        path: PathBuf,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+}
+
+impl Content {
+    /// Opens a file. What is no regular file, such as a pipe, is read into memory whole.
+    ///
+    /// # Errors
+    /// `File` for a directory and for whatever the file system reports.
+    #[track_caller]
+    pub fn open(path: &Path) -> Result<Content> {
+        let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
+        let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
+        if metadata.is_dir() {
+            return Err(file_error(path, "is a directory; expected a file"));
+        }
+        if metadata.is_file() {
+            return Ok(Content::File(OpenFile::new(path, file)?));
+        }
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut file, &mut bytes).map_err(|error| unreadable(path, &error))?;
+        Ok(Content::Memory { path: path.to_path_buf(), bytes })
+    }
+
+    /// The name for errors.
+    pub fn path(&self) -> &Path {
+        match self {
+            Content::File(file) => file.path(),
+            Content::Memory { path, .. } => path,
+        }
+    }
+
+    /// The number of bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Content::File(file) => file.length(),
+            Content::Memory { bytes, .. } => bytes.len() as u64,
+        }
+    }
+
+    /// Fills `out` from byte `at` on. Callers ask [`Content::check_unchanged`] afterwards.
+    ///
+    /// # Errors
+    /// `File` for bytes beyond the end, and whatever the file system reports.
+    #[track_caller]
+    pub fn read_at(&self, out: &mut [u8], at: u64) -> Result<()> {
+        match self {
+            Content::File(file) => file.read_at(out, at),
+            Content::Memory { path, bytes } => {
+                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..out.len()));
+                let from = from.ok_or_else(|| file_error(path, "cannot be read: it ended early"))?;
+                out.copy_from_slice(from);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the file is as it was when it was opened; see [`OpenFile::check_unchanged`].
+    ///
+    /// # Errors
+    /// `File` for a file of another length or time.
+    #[track_caller]
+    pub fn check_unchanged(&self) -> Result<()> {
+        match self {
+            Content::File(file) => file.check_unchanged(),
+            Content::Memory { .. } => Ok(()),
+        }
+    }
+}
+
 /// The error of a file.
 #[track_caller]
 pub fn file_error(path: &Path, message: impl Into<String>) -> Error {

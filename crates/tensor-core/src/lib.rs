@@ -27,7 +27,7 @@ mod dtype;
 mod error;
 mod facts;
 pub mod fft;
-#[doc(hidden)] // for `data` and `nn`
+#[doc(hidden)] // for `data`, `nn` and `weights`
 pub mod file;
 mod formula;
 mod fourier;
@@ -41,6 +41,8 @@ mod max_pool;
 mod memory_log;
 mod node;
 mod nonzero;
+#[doc(hidden)] // for `data` and `weights`
+pub mod npy;
 mod op;
 mod origin;
 mod philox;

@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, sync::atomic::Ordering};
 use crate::common::{assert_close, device, reference::reference_backend};
 use autograd::TensorGrad;
 use nn::{
-    Dropout, Field, Layer, Linear, Module, Parameter, Relu, Sequential, StateDict, Training, Unmatched,
+    Dropout, Field, Layer, Linear, Module, NameMap, Parameter, Relu, Sequential, StateDict, Training,
+    Unmatched,
 };
 use tensor_core::{DType, Device, ErrorKind, Generator, Tensor};
 
@@ -283,4 +284,57 @@ fn training_reaches_every_layer() {
     model.train();
     assert_ne!(sum(&model.0), 100.0);
     assert!(model.2.training.get());
+}
+
+#[test]
+fn names_are_mapped_and_misfits_are_told_at_once() {
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    let layer = Linear::new(2, 2, &rng).unwrap();
+    let before = layer.weight.to_vec::<f32>().unwrap();
+    let dict = StateDict::from([
+        ("module.kernel".to_string(), Tensor::ones([2, 3], &device).unwrap()),
+        ("module.other".to_string(), Tensor::ones([1], &device).unwrap()),
+    ]);
+    let names = NameMap::new().strip("module.").rename("kernel", "weight");
+    let message = layer.load_mapped(&dict, &names).unwrap_err().to_string();
+    for part in [
+        "missing [\"bias\"]",
+        "unexpected [\"other (module.other in the dict)\"]",
+        "weight: f32 [2, 3] in the dict",
+        "(module.kernel)",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(layer.weight.to_vec::<f32>().unwrap(), before);
+    let both = NameMap::new().rename("module.*", "weight");
+    let message = layer.load_mapped(&dict, &both).unwrap_err().to_string();
+    assert!(message.contains("different numbers of stars"), "{message}");
+    let both = NameMap::new().rename("module.other", "module.kernel");
+    let message = layer.load_mapped(&dict, &both).unwrap_err().to_string();
+    assert!(
+        message.contains("\"module.kernel\" and \"module.other\" both become \"module.kernel\""),
+        "{message}"
+    );
+}
+
+#[test]
+fn tied_parameters_are_found_under_any_of_their_names() {
+    let device = device();
+    let rng = Generator::seed(0, &device);
+    let tied = {
+        let layer = Linear::new(2, 2, &rng).unwrap();
+        vec![layer.clone(), layer]
+    };
+    let ones = || Tensor::ones([2, 2], &device).unwrap();
+    let bias = Tensor::zeros([2], &device).unwrap();
+    let mut dict = StateDict::from([("1.weight".to_string(), ones()), ("0.bias".to_string(), bias.clone())]);
+    tied.load_state_dict(&dict).unwrap();
+    assert_eq!(tied[0].weight.to_vec::<f32>().unwrap(), [1.0; 4]);
+    // Where the module has two parameters, a rule fills in the second.
+    let apart = vec![Linear::new(2, 2, &rng).unwrap(), Linear::new(2, 2, &rng).unwrap()];
+    dict.insert("1.bias".into(), bias);
+    assert!(apart.load_state_dict(&dict).unwrap_err().to_string().contains("missing [\"0.weight\"]"));
+    apart.load_mapped(&dict, &NameMap::new().tie("0.weight", "1.weight").tie("0.bias", "none")).unwrap();
+    assert_eq!(apart[0].weight.to_vec::<f32>().unwrap(), [1.0; 4]);
 }

@@ -1,0 +1,237 @@
+//! [`NameMap`]: weights of a file under the names of a module.
+
+use std::collections::BTreeMap;
+
+use tensor_core::{Error, ErrorKind, Result};
+
+use crate::StateDict;
+
+/// Rules that turn the names of a state dict into those of a module, for
+/// [`Module::load_mapped`](crate::Module::load_mapped). They are applied to each name in the order in which
+/// they are given.
+///
+/// In a pattern `*` stands for any characters but dots, and `**` for any characters; a replacement has as
+/// many of them, which take over in order what those of the pattern stood for.
+///
+/// ```
+/// use nn::NameMap;
+///
+/// let names = NameMap::new()
+///     .strip("bert.")
+///     .rename("encoder.layer.*.attention.self.query.*", "layers.*.attention.q.*")
+///     .rename("**.LayerNorm.gamma", "**.norm.weight")
+///     .ignore("**.position_ids");
+/// let name = names.map("bert.encoder.layer.0.attention.self.query.bias");
+/// assert_eq!(name.as_deref(), Some("layers.0.attention.q.bias"));
+/// assert_eq!(names.map("bert.embeddings.LayerNorm.gamma").as_deref(), Some("embeddings.norm.weight"));
+/// assert_eq!(names.map("bert.embeddings.position_ids"), None);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct NameMap {
+    rules: Vec<Rule>,
+    /// Names after the rules: the first is the second, where it is missing.
+    ties: Vec<(String, String)>,
+}
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Strip(String),
+    Prefix(String),
+    Rename { pattern: String, replacement: String },
+    Ignore(String),
+}
+
+impl NameMap {
+    /// All names as they are.
+    pub fn new() -> NameMap {
+        NameMap::default()
+    }
+
+    /// Names that begin with `prefix` lose it: `"module."`, which `torch.nn.DataParallel` puts before all, or
+    /// `"bert."`.
+    #[must_use]
+    pub fn strip(mut self, prefix: &str) -> NameMap {
+        self.rules.push(Rule::Strip(prefix.into()));
+        self
+    }
+
+    /// All names get `prefix` before them.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> NameMap {
+        self.rules.push(Rule::Prefix(prefix.into()));
+        self
+    }
+
+    /// Names that `pattern` fits as a whole become `replacement`.
+    #[must_use]
+    pub fn rename(mut self, pattern: &str, replacement: &str) -> NameMap {
+        self.rules.push(Rule::Rename { pattern: pattern.into(), replacement: replacement.into() });
+        self
+    }
+
+    /// Names that `pattern` fits as a whole are left out: they are no longer unexpected.
+    #[must_use]
+    pub fn ignore(mut self, pattern: &str) -> NameMap {
+        self.rules.push(Rule::Ignore(pattern.into()));
+        self
+    }
+
+    /// Where the dict has nothing of the first name, it is the tensor of the second: `.tie("lm_head.weight",
+    /// "embed.weight")` for a file that leaves the copy out. Names are the module's.
+    ///
+    /// Parameters that the module itself ties need no such rule: one of their names is enough.
+    #[must_use]
+    pub fn tie(mut self, name: &str, source: &str) -> NameMap {
+        self.ties.push((name.into(), source.into()));
+        self
+    }
+
+    /// What a name becomes; `None` for one that is ignored.
+    pub fn map(&self, name: &str) -> Option<String> {
+        let mut name = name.to_string();
+        for rule in &self.rules {
+            match rule {
+                Rule::Strip(prefix) => {
+                    if let Some(rest) = name.strip_prefix(prefix.as_str()) {
+                        name = rest.to_string();
+                    }
+                }
+                Rule::Prefix(prefix) => name.insert_str(0, prefix),
+                Rule::Rename { pattern, replacement } => {
+                    if let Some(parts) = fit(pattern, &name) {
+                        name = fill(replacement, &parts);
+                    }
+                }
+                Rule::Ignore(pattern) => {
+                    fit(pattern, &name).is_none().then_some(())?;
+                }
+            }
+        }
+        Some(name)
+    }
+
+    /// The tensors of a dict under their new names.
+    ///
+    /// # Errors
+    /// A pattern with more or fewer stars than its replacement, or two names that become one.
+    #[track_caller]
+    pub fn apply(&self, dict: &StateDict) -> Result<StateDict> {
+        Ok(self.mapped(dict)?.0)
+    }
+
+    /// The dict under its new names, and the old name of each.
+    #[track_caller]
+    pub(crate) fn mapped<'a>(&self, dict: &'a StateDict) -> Result<(StateDict, BTreeMap<String, &'a str>)> {
+        for rule in &self.rules {
+            if let Rule::Rename { pattern, replacement } = rule
+                && stars(pattern) != stars(replacement)
+            {
+                let message = format!(
+                    "the pattern \"{pattern}\" and its replacement \"{replacement}\" have different numbers of stars"
+                );
+                return Err(Error::invalid("NameMap", message));
+            }
+        }
+        let mut mapped = StateDict::new();
+        let mut origins: BTreeMap<String, &str> = BTreeMap::new();
+        for (old, tensor) in dict {
+            let Some(new) = self.map(old) else { continue };
+            if let Some(other) = origins.insert(new.clone(), old) {
+                let message = format!("\"{other}\" and \"{old}\" both become \"{new}\"");
+                return Err(Error::invalid("NameMap", message));
+            }
+            mapped.insert(new, tensor.clone());
+        }
+        for (name, source) in &self.ties {
+            if let (false, Some(tensor)) = (mapped.contains_key(name), mapped.get(source)) {
+                mapped.insert(name.clone(), tensor.clone());
+            }
+        }
+        Ok((mapped, origins))
+    }
+}
+
+/// An error of loading with the names of the dict beside those that they became.
+#[track_caller]
+pub(crate) fn with_origins(error: Error, origins: &BTreeMap<String, &str>) -> Error {
+    let ErrorKind::StateDict { missing, unexpected, mismatched } = error.kind() else { return error };
+    let origin = |name: &str| origins.get(name).filter(|old| **old != name);
+    let unexpected = unexpected.iter().map(|name| match origin(name) {
+        Some(old) => format!("{name} ({old} in the dict)"),
+        None => name.clone(),
+    });
+    let mismatched =
+        mismatched.iter().map(|text| match text.split_once(": ").map(|(name, _)| origin(name)) {
+            Some(Some(old)) => format!("{text} ({old})"),
+            Some(None) | None => text.clone(),
+        });
+    Error::new(ErrorKind::StateDict {
+        missing: missing.clone(),
+        unexpected: unexpected.collect(),
+        mismatched: mismatched.collect(),
+    })
+}
+
+/// The wildcards of a pattern: runs of stars.
+fn stars(pattern: &str) -> usize {
+    pattern.split(|c| c != '*').filter(|run| !run.is_empty()).count()
+}
+
+/// What the wildcards of a pattern stand for in a name that it fits as a whole. Each takes as little as it
+/// can.
+fn fit<'a>(pattern: &str, name: &'a str) -> Option<Vec<&'a str>> {
+    let Some(star) = pattern.find('*') else {
+        return (pattern == name).then(Vec::new);
+    };
+    let (literal, rest) = pattern.split_at(star);
+    let name = name.strip_prefix(literal)?;
+    let after = rest.trim_start_matches('*');
+    let any = rest.len() - after.len() > 1;
+    for (end, c) in name.char_indices().map(|(at, c)| (at, Some(c))).chain([(name.len(), None)]) {
+        if let Some(mut parts) = fit(after, &name[end..]) {
+            parts.insert(0, &name[..end]);
+            return Some(parts);
+        }
+        if c == Some('.') && !any {
+            return None;
+        }
+    }
+    None
+}
+
+/// A replacement whose wildcards are filled in order.
+fn fill(replacement: &str, parts: &[&str]) -> String {
+    let mut out = String::new();
+    let mut parts = parts.iter();
+    let mut rest = replacement;
+    while let Some(star) = rest.find('*') {
+        out.push_str(&rest[..star]);
+        out.push_str(parts.next().copied().unwrap_or_default());
+        rest = rest[star..].trim_start_matches('*');
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (pattern, name, parts) in [
+            ("a.b", "a.b", Some(vec![])),
+            ("a.b", "a.c", None),
+            ("a.*.c", "a.bb.c", Some(vec!["bb"])),
+            ("a.*.c", "a.b.b.c", None),
+            ("a.**.c", "a.b.b.c", Some(vec!["b.b"])),
+            ("*.*", "x.y", Some(vec!["x", "y"])),
+            ("**", "any.thing", Some(vec!["any.thing"])),
+            ("layer*.w", "layer12.w", Some(vec!["12"])),
+            ("**.é.*", "ä.é.ü", Some(vec!["ä", "ü"])),
+            ("*", "", Some(vec![""])),
+        ] {
+            assert_eq!(fit(pattern, name), parts, "{pattern} on {name}");
+        }
+        assert_eq!(fill("x.*.**.y", &["1", "2.3"]), "x.1.2.3.y");
+    }
+}

@@ -1,0 +1,552 @@
+//! [`WeightFile`]: an opened file of weights, whatever its format.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use nn::StateDict;
+use tensor_core::{
+    DType, Device, Result, Tensor,
+    file::{Content, file_error},
+};
+
+use crate::{
+    Value, archive,
+    archive::Archive,
+    gguf::{self, GgufValue},
+    npz,
+    read::Reader,
+    safetensors,
+    tensor_info::{Encoding, TensorInfo},
+    torch,
+};
+
+/// The formats that are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Format {
+    /// PyTorch's zip, which `torch.save` writes since version 1.6.
+    Torch,
+    /// The pickles that `torch.save` wrote before.
+    TorchLegacy,
+    /// NumPy's zip of arrays.
+    Npz,
+    /// One array of NumPy's.
+    Npy,
+    /// Safetensors in one file.
+    Safetensors,
+    /// Several files with an index: of safetensors, or of PyTorch's own format.
+    Sharded,
+    /// GGUF, of llama.cpp.
+    Gguf,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Format::Torch => "PyTorch (zip)",
+            Format::TorchLegacy => "PyTorch (before 1.6)",
+            Format::Npz => "NumPy (.npz)",
+            Format::Npy => "NumPy (.npy)",
+            Format::Safetensors => "safetensors",
+            Format::Sharded => "shards with an index",
+            Format::Gguf => "GGUF",
+        })
+    }
+}
+
+/// The content of a file as the parser of its format finds it.
+pub(crate) struct Parsed {
+    pub(crate) tensors: BTreeMap<String, Arc<TensorInfo>>,
+    /// Texts that the file says of itself.
+    pub(crate) texts: BTreeMap<String, String>,
+    pub(crate) gguf: BTreeMap<String, GgufValue>,
+    /// The object of a pickle.
+    pub(crate) value: Option<Value>,
+    /// The bytes of all elements that the file holds, unpacked.
+    pub(crate) capacity: u64,
+}
+
+/// An open file of weights: the names, shapes and dtypes of its tensors are known, their elements are read
+/// when they are asked for.
+///
+/// [`open`] finds out which format it is. Elements are read by position, on a CPU straight to where the
+/// tensor keeps them; the file stays open and must not change while it is: a change is an error of the next
+/// read.
+///
+/// ```
+/// use tensor_core::{DType, Tensor};
+/// # fn main() -> tensor_core::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("model.pt");
+/// let device = backend_cpu::cpu();
+/// let dict = nn::StateDict::from([
+///     ("encoder.weight".to_string(), Tensor::new([[1.0f32, 2.0]], &device)?),
+///     ("head.bias".to_string(), Tensor::new([0.5f32], &device)?),
+/// ]);
+/// weights::save_torch(&path, &dict)?; // torch.load(path, weights_only=True) reads it
+///
+/// let file = weights::open(&path)?;
+/// assert_eq!(file.names().collect::<Vec<_>>(), ["encoder.weight", "head.bias"]);
+/// assert_eq!(file.info("encoder.weight").unwrap().shape().dims(), [1, 2]);
+/// assert_eq!(file.tensor("head.bias", &device)?.to_vec::<f32>()?, [0.5]);
+///
+/// // A part of it, cast as it is read.
+/// let encoder = file.under("encoder")?.floats(DType::BF16).state_dict(&device)?;
+/// assert_eq!(encoder["weight"].dtype(), DType::BF16);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct WeightFile {
+    path: PathBuf,
+    format: Format,
+    tensors: BTreeMap<String, Arc<TensorInfo>>,
+    texts: Arc<BTreeMap<String, String>>,
+    gguf: Arc<BTreeMap<String, GgufValue>>,
+    value: Option<Value>,
+    capacity: u64,
+    floats: Option<DType>,
+}
+
+/// How many times the bytes of a file all its tensors together may take. Tensors that share memory are more
+/// than the file, but not much more.
+const CAPACITY_FACTOR: u64 = 4;
+
+/// Opens a file of weights. Its content says which format it is, whatever its name:
+///
+/// | format | what is read |
+/// |---|---|
+/// | PyTorch's `.pt`, `.pth`, `.bin` | state dicts and the objects around them; both containers |
+/// | safetensors | one file, or shards with an index |
+/// | GGUF 2 and 3 | metadata, dense tensors, blocks of quantized ones |
+/// | NumPy's `.npz`, `.npy` | arrays of numbers, in both orders of axes and of bytes |
+/// | a folder | `model.safetensors` or its index, else `pytorch_model.bin` or its index |
+///
+/// Nothing that is in a file is carried out: a pickle that refers to anything but tensors, numbers and texts
+/// is refused. What a file makes this library allocate is bounded by a multiple of its size.
+///
+/// # Errors
+/// A `File` error that names the file and says what is wrong with it: it cannot be read, is cut off, damaged,
+/// or of another format, a TorchScript program for example.
+#[track_caller]
+pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
+    let path = path.as_ref();
+    if path.is_dir() {
+        return safetensors::open_folder(path);
+    }
+    let content = Arc::new(Content::open(path)?);
+    if safetensors::is_index(&content)? {
+        return safetensors::open_index(path, &content);
+    }
+    from_content(&content)
+}
+
+/// Opens what [`open`] opens, but for folders and shards, from bytes in memory: those of a download, or of a
+/// browser's file.
+///
+/// # Errors
+/// As for [`open`].
+#[track_caller]
+pub fn from_bytes(bytes: Vec<u8>) -> Result<WeightFile> {
+    let content = Arc::new(Content::Memory { path: PathBuf::from("<bytes>"), bytes });
+    if safetensors::is_index(&content)? {
+        return Err(file_error(
+            content.path(),
+            "is an index of shards, which are files; open it by its path",
+        ));
+    }
+    from_content(&content)
+}
+
+/// Opens a file that is neither a folder nor an index.
+#[track_caller]
+pub(crate) fn from_content(content: &Arc<Content>) -> Result<WeightFile> {
+    let path = content.path();
+    let mut start = [0; 32];
+    let count = content.length().min(start.len() as u64) as usize;
+    content.read_at(&mut start[..count], 0)?;
+    let start = &start[..count];
+    let (format, parsed) = if start.starts_with(archive::MAGIC) || start.starts_with(b"PK\x05\x06") {
+        let archive = Archive::open(content)?;
+        let root = archive.entries.keys().find_map(|name| {
+            let root = name.strip_suffix("/data.pkl")?;
+            (!root.contains('/')).then(|| root.to_string())
+        });
+        match root {
+            Some(root) => (Format::Torch, torch::open_zip(content, &archive, &root)?),
+            None => (Format::Npz, npz::open(content, &archive)?),
+        }
+    } else if start.starts_with(torch::LEGACY_MAGIC) {
+        (Format::TorchLegacy, torch::open_legacy(content)?)
+    } else if start.starts_with(gguf::MAGIC) {
+        (Format::Gguf, gguf::open(content)?)
+    } else if start.starts_with(tensor_core::npy::MAGIC) {
+        (Format::Npy, npz::open_npy(content)?)
+    } else if let Some(kind) = foreign(start) {
+        return Err(file_error(path, format!("is {kind}, which is no file of weights that is read")));
+    } else {
+        (Format::Safetensors, safetensors::open(content)?)
+    };
+    Ok(WeightFile::new(path, format, parsed))
+}
+
+/// The name of a format that is known and not read.
+fn foreign(start: &[u8]) -> Option<&'static str> {
+    match start {
+        [0x89, b'H', b'D', b'F', ..] => Some("an HDF5 file"),
+        [0x1f, 0x8b, ..] => Some("gzipped; unpack it first"),
+        // Protocols 2 to 5. Safetensors begins with the length of its header, which ends in zeros.
+        [0x80, 2..=5, rest @ ..] if rest.len() < 6 || rest[..6] != [0; 6] => {
+            Some("a pickle, but not one of torch.save; save the state_dict() with torch.save")
+        }
+        // The magic numbers ggml, ggmf and ggjt, little-endian.
+        [b'l' | b'f' | b't', b'm' | b'j', b'g', b'g', ..] => {
+            Some("a GGML file, which came before GGUF; convert it with llama.cpp")
+        }
+        _ => None,
+    }
+}
+
+impl WeightFile {
+    pub(crate) fn new(path: &Path, format: Format, parsed: Parsed) -> WeightFile {
+        let Parsed { tensors, texts, gguf, value, capacity } = parsed;
+        let (texts, gguf) = (Arc::new(texts), Arc::new(gguf));
+        WeightFile { path: path.to_path_buf(), format, tensors, texts, gguf, value, capacity, floats: None }
+    }
+
+    /// The tensors of a file that is a part of several.
+    pub(crate) fn into_tensors(self) -> (BTreeMap<String, Arc<TensorInfo>>, u64) {
+        (self.tensors, self.capacity)
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The names of the tensors, in alphabetical order. In a nested object the keys and places on the way are
+    /// joined by dots: `model_state.fc.weight`, `optimizer_state.state.0.exp_avg`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
+    }
+
+    /// The tensors with their names.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &TensorInfo)> {
+        self.tensors.iter().map(|(name, info)| (name.as_str(), &**info))
+    }
+
+    /// The number of tensors.
+    pub fn len(&self) -> usize {
+        self.tensors.len()
+    }
+
+    /// Whether there are no tensors.
+    pub fn is_empty(&self) -> bool {
+        self.tensors.is_empty()
+    }
+
+    /// The shape and type of the tensor of a name.
+    pub fn info(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensors.get(name).map(|info| &**info)
+    }
+
+    /// The object that a PyTorch file holds, with its numbers and texts, or a GGUF file's metadata and a
+    /// safetensors file's texts as a dict.
+    ///
+    /// ```
+    /// # fn main() -> tensor_core::Result<()> {
+    /// // torch.save({"epoch": 3, "optimizer": {"param_groups": [{"lr": 0.1}]}}, path)
+    /// # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/files/checkpoint.pt");
+    /// let checkpoint = weights::open(path)?.value();
+    /// assert_eq!(checkpoint.get("epoch").and_then(|epoch| epoch.as_i64()), Some(3));
+    /// assert_eq!(checkpoint.at("optimizer.param_groups.0.lr").and_then(|lr| lr.as_f64()), Some(0.1));
+    /// # Ok(()) }
+    /// ```
+    pub fn value(&self) -> Value {
+        if let Some(value) = &self.value {
+            return value.clone();
+        }
+        let texts = self.texts.iter().map(|(key, text)| (key, Value::Text(text.as_str().into())));
+        let metadata = self.gguf.iter().map(|(key, value)| (key, value.to_value()));
+        Value::Dict(
+            texts.chain(metadata).map(|(key, value)| (Value::Text(key.as_str().into()), value)).collect(),
+        )
+    }
+
+    /// The texts that a safetensors file holds beside its tensors, by name.
+    pub fn texts(&self) -> &BTreeMap<String, String> {
+        &self.texts
+    }
+
+    /// The metadata of a GGUF file, each value in the type that it has there.
+    pub fn gguf_metadata(&self) -> &BTreeMap<String, GgufValue> {
+        &self.gguf
+    }
+
+    /// The tensors whose names begin with `prefix` and a dot, under what follows it, and the part of the
+    /// object there: the model in a checkpoint.
+    ///
+    /// # Errors
+    /// A `File` error if there is nothing of that name; it lists what there is.
+    #[track_caller]
+    pub fn under(&self, prefix: &str) -> Result<WeightFile> {
+        let dotted = format!("{prefix}.");
+        let value = self.value.as_ref().and_then(|value| value.at(prefix));
+        let tensors: BTreeMap<_, _> = self
+            .tensors
+            .range(dotted.clone()..)
+            .map_while(|(name, info)| Some((name.strip_prefix(&dotted)?.to_string(), info.clone())))
+            .collect();
+        if tensors.is_empty() && value.is_none() {
+            let message =
+                format!("has nothing under \"{prefix}\"; there is {}", listed(self.beginnings().into_iter()));
+            return Err(file_error(&self.path, message));
+        }
+        Ok(WeightFile { tensors, value: value.cloned(), ..self.clone() })
+    }
+
+    /// The names up to their first dots, and the keys of the object.
+    fn beginnings(&self) -> Vec<String> {
+        let names = self.names().filter_map(|name| name.split('.').next()).map(str::to_string);
+        let entries = self.value.as_ref().and_then(Value::entries).unwrap_or_default();
+        let keys = entries.iter().filter_map(|(key, _)| Some(key.key()?.into_owned()));
+        let mut all: Vec<String> = names.chain(keys).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// The same file, of which tensors of floating-point dtypes are cast to this one as they are read. Those
+    /// that are cast by `device` are so one at a time; where the device lacks the dtype of the file, the host
+    /// casts them.
+    #[must_use]
+    pub fn floats(mut self, dtype: DType) -> WeightFile {
+        self.floats = Some(dtype);
+        self
+    }
+
+    /// One tensor, on `device`.
+    ///
+    /// # Errors
+    /// A `File` error for a name that is not there, a type that is no dtype here, or a file that has changed;
+    /// a dtype that the device lacks; no memory there.
+    #[track_caller]
+    pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
+        self.read(self.find(name)?, device)
+    }
+
+    /// A tensor of this file's object ([`WeightFile::value`]), on `device`.
+    ///
+    /// # Errors
+    /// As for [`WeightFile::tensor`].
+    #[track_caller]
+    pub fn read(&self, info: &TensorInfo, device: &Device) -> Result<Tensor> {
+        Reader::default().read(info, device, self.floats)
+    }
+
+    /// The bytes of one tensor as they are in the file, as a tensor of u8 in one axis: blocks of quantized
+    /// numbers, for example.
+    ///
+    /// # Errors
+    /// A `File` error for a name that is not there, a tensor with gaps between its elements or of a type
+    /// whose size is not known, or a file that has changed; no memory on the device.
+    #[track_caller]
+    pub fn bytes(&self, name: &str, device: &Device) -> Result<Tensor> {
+        let info = self.find(name)?;
+        let Some(bytes) = info.bytes().filter(|_| info.strides.is_none() && !info.big_endian) else {
+            let message = format!(
+                "has no plain bytes of tensor \"{name}\": {} with gaps or in another order",
+                info.type_name()
+            );
+            return Err(file_error(&self.path, message));
+        };
+        Reader::default().bytes(info, bytes, device)
+    }
+
+    #[track_caller]
+    pub(crate) fn find(&self, name: &str) -> Result<&TensorInfo> {
+        match self.info(name) {
+            Some(info) => Ok(info),
+            None => {
+                let message = format!(
+                    "has no tensor \"{name}\"; there is {}",
+                    listed(self.names().map(str::to_string))
+                );
+                Err(file_error(&self.path, message))
+            }
+        }
+    }
+
+    /// All tensors, on `device`. Names that are the same elements of the file, as tied weights are, get the
+    /// same tensor.
+    ///
+    /// They are read in the order of the file. A checkpoint with more than a model has the other tensors
+    /// among them: see [`WeightFile::under`].
+    ///
+    /// # Errors
+    /// As for [`WeightFile::tensor`], each with the name of the tensor; tensors that overlap so much that
+    /// they would take several times the file's size.
+    #[track_caller]
+    pub fn state_dict(&self, device: &Device) -> Result<StateDict> {
+        let mut order: Vec<_> =
+            self.tensors.iter().map(|(name, info)| (info.identity(), name, info)).collect();
+        order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(b.1)));
+        let mut total = 0u64;
+        for (k, (identity, _, info)) in order.iter().enumerate() {
+            if k == 0 || order[k - 1].0 != *identity {
+                total = total.saturating_add(info.memory_bytes());
+            }
+        }
+        if total > self.capacity.saturating_mul(CAPACITY_FACTOR) {
+            let message = format!(
+                "holds {} bytes of elements, of which overlapping tensors would make {total}; read them one by one",
+                self.capacity
+            );
+            return Err(file_error(&self.path, message));
+        }
+        let mut reader = Reader::default();
+        let mut read: HashMap<_, Tensor> = HashMap::new();
+        let mut dict = StateDict::new();
+        for (identity, name, info) in order {
+            let tensor = match read.get(&identity) {
+                Some(tensor) => tensor.clone(),
+                None => {
+                    let made = reader.read(info, device, self.floats);
+                    let tensor = tensor_core::Error::here_in(made.map_err(|error| named(name, error)))?;
+                    read.insert(identity, tensor.clone());
+                    tensor
+                }
+            };
+            dict.insert(name.clone(), tensor);
+        }
+        Ok(dict)
+    }
+}
+
+/// An error of a file with the name of the tensor that it is about.
+fn named(name: &str, error: tensor_core::Error) -> tensor_core::Error {
+    match error.kind() {
+        tensor_core::ErrorKind::File { path, message } => {
+            file_error(path, format!("{message} (tensor \"{name}\")"))
+        }
+        _ => error,
+    }
+}
+
+impl TensorInfo {
+    /// The memory of the tensor once it is read: elements that an axis of step 0 repeats are one.
+    fn memory_bytes(&self) -> u64 {
+        let Encoding::Plain(dtype) = self.encoding else { return 0 };
+        let repeated = |axis: usize| self.strides.as_ref().is_some_and(|strides| strides[axis] == 0);
+        let sizes = self.shape.dims().iter().enumerate();
+        let numel = sizes.fold(1u64, |numel, (axis, &size)| {
+            numel.saturating_mul(if repeated(axis) { size.min(1) } else { size } as u64)
+        });
+        numel.saturating_mul(dtype.size() as u64)
+    }
+}
+
+impl fmt::Debug for WeightFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeightFile")
+            .field("path", &self.path)
+            .field("format", &self.format)
+            .field("tensors", &self.tensors.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The first few of some names, for an error.
+pub(crate) fn listed(names: impl Iterator<Item = String>) -> String {
+    const SHOWN: usize = 10;
+    let mut names = names.peekable();
+    if names.peek().is_none() {
+        return "none".into();
+    }
+    let shown: Vec<String> = names.by_ref().take(SHOWN).collect();
+    format!("{}{}", shown.join(", "), if names.peek().is_some() { " and more" } else { "" })
+}
+
+/// How much of a tree is visited for the names of its tensors, for each byte of the pickle that it came from:
+/// lists that are in many places are visited in each.
+const VISITS_PER_BYTE: u64 = 16;
+
+/// The name of a tensor that is the whole object.
+const WHOLE: &str = "tensor";
+
+/// The tensors of a tree by their paths.
+pub(crate) fn names_of(
+    value: &Value,
+    bytes: u64,
+) -> std::result::Result<BTreeMap<String, Arc<TensorInfo>>, String> {
+    let budget = bytes.saturating_mul(VISITS_PER_BYTE).saturating_add(1 << 16);
+    let mut names = Names { tensors: BTreeMap::new(), budget };
+    if let Value::Tensor(info) = value {
+        names.tensors.insert(WHOLE.into(), info.clone());
+    } else {
+        names.visit("", value)?;
+    }
+    Ok(names.tensors)
+}
+
+struct Names {
+    tensors: BTreeMap<String, Arc<TensorInfo>>,
+    /// The visits and bytes of names that are left.
+    budget: u64,
+}
+
+impl Names {
+    fn visit(&mut self, path: &str, value: &Value) -> std::result::Result<(), String> {
+        let children = match value {
+            Value::Dict(entries) => entries.len(),
+            Value::List(items) | Value::Tuple(items) => items.len(),
+            _ => 0,
+        };
+        let cost = 1 + path.len() as u64 + children as u64;
+        self.budget =
+            self.budget.checked_sub(cost).ok_or("holds the same lists and dicts in too many places")?;
+        let under = |key: &str| if path.is_empty() { key.to_string() } else { format!("{path}.{key}") };
+        match value {
+            Value::Tensor(info) => {
+                if self.tensors.insert(path.to_string(), info.clone()).is_some() {
+                    return Err(format!("has two tensors at \"{path}\", by keys with dots"));
+                }
+            }
+            Value::Dict(entries) => {
+                for (key, value) in entries.iter() {
+                    // A tensor under another kind of key has no name, and is reached through the tree.
+                    if let (Some(key), true) = (key.key(), holds_more(value)) {
+                        self.visit(&under(&key), value)?;
+                    }
+                }
+            }
+            Value::List(items) | Value::Tuple(items) => {
+                for (k, value) in items.iter().enumerate() {
+                    if holds_more(value) {
+                        self.visit(&under(&k.to_string()), value)?;
+                    }
+                }
+            }
+            Value::None
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::Bytes(_) => {}
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value is a tensor or may hold some.
+fn holds_more(value: &Value) -> bool {
+    matches!(value, Value::Tensor(_) | Value::Dict(_) | Value::List(_) | Value::Tuple(_))
+}

@@ -1,0 +1,54 @@
+//! Files of weights that other libraries write and read: PyTorch, safetensors, GGUF, NumPy. Without Python,
+//! and without running anything that is in a file.
+//!
+//! | look for | in |
+//! |---|---|
+//! | [`open`], [`WeightFile`] | any of these files: names, shapes, dtypes, tensors one by one or all |
+//! | [`Value`] | the lists, dicts, numbers and texts around the tensors |
+//! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
+//! | [`GgufValue`], [`BlockType`] | what GGUF alone has |
+//! | [`nn::NameMap`] | other names for the tensors of a state dict |
+//!
+//! A model's weights under other names than the file's:
+//!
+//! ```
+//! use nn::{Linear, Module, NameMap};
+//! use tensor_core::{Generator, Tensor};
+//! # fn main() -> tensor_core::Result<()> {
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("bert.pt");
+//! let device = backend_cpu::cpu();
+//! # weights::save_torch(&path, &nn::StateDict::from([
+//! #     ("bert.pooler.dense.weight".to_string(), Tensor::ones([2, 3], &device)?),
+//! #     ("bert.pooler.dense.bias".to_string(), Tensor::zeros([2], &device)?),
+//! # ]))?;
+//! let pooler = Linear::new(3, 2, &Generator::seed(0, &device))?;
+//! let names = NameMap::new().strip("bert.pooler.dense.");
+//! pooler.load_mapped(&weights::open(&path)?.state_dict(&device)?, &names)?;
+//! assert_eq!(pooler.weight.to_vec::<f32>()?, [1.0; 6]);
+//! # Ok(()) }
+//! ```
+
+mod archive;
+mod file;
+mod gguf;
+mod npz;
+mod read;
+mod safetensors;
+mod state;
+mod stream;
+mod tensor_info;
+mod torch;
+mod value;
+
+pub use file::{Format, WeightFile, from_bytes, open};
+pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
+pub use npz::save_npz;
+pub use safetensors::{ShardOptions, save_sharded};
+pub use tensor_info::{Encoding, TensorInfo};
+pub use torch::save_torch;
+pub use value::Value;
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

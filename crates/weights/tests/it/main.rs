@@ -1,0 +1,13 @@
+//! Files of weights: what other libraries wrote is read, what is written they read, and what is broken is
+//! refused. One module a topic.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod formats;
+mod gguf;
+mod hostile;
+mod networks;
+mod packages;
+mod shards;
+mod torch;
+mod written;
