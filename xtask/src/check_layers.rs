@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// The tools: each may depend on any crate, and no crate on it.
-const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz"];
+const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz", "taper-onnx-conformance"];
 
 /// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "distributions",
             "inspect",
             "linalg",
+            "onnx",
             "train",
             "optim",
             "nn",
@@ -32,6 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("train", &["inspect", "nn", "optim", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
+    ("onnx", &["linalg", "nn", "tensor-core"]),
     ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
@@ -54,7 +56,7 @@ const LIGHT: &[(&[&str], &[&str])] = &[
     (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
     (
         &["-p", "taper", "--no-default-features", "--features", "cpu"],
-        &["wgpu", "naga", "backend-wgpu", "faer", "train", "indicatif", "plotters", "signal-hook", "image"],
+        &["wgpu", "naga", "backend-wgpu", "faer", "train", "indicatif", "plotters", "signal-hook", "image", "onnx", "prost"],
     ),
 ];
 
