@@ -33,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("distributions", &["linalg", "autograd", "tensor-core"]),
     ("train", &["inspect", "nn", "optim", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
-    ("onnx", &["linalg", "nn", "tensor-core"]),
+    ("onnx", &["linalg", "nn", "autograd", "tensor-core"]),
     ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
@@ -56,7 +56,19 @@ const LIGHT: &[(&[&str], &[&str])] = &[
     (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
     (
         &["-p", "taper", "--no-default-features", "--features", "cpu"],
-        &["wgpu", "naga", "backend-wgpu", "faer", "train", "indicatif", "plotters", "signal-hook", "image", "onnx", "prost"],
+        &[
+            "wgpu",
+            "naga",
+            "backend-wgpu",
+            "faer",
+            "train",
+            "indicatif",
+            "plotters",
+            "signal-hook",
+            "image",
+            "onnx",
+            "prost",
+        ],
     ),
 ];
 

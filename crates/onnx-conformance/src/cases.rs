@@ -19,6 +19,10 @@ use crate::compare::compare;
 /// The groups, each a folder of folders but for `light`.
 const GROUPS: &[&str] = &["node", "simple", "pytorch-operator", "pytorch-converted"];
 
+/// Numbers of `TensorProto.DataType`.
+const BFLOAT16: i32 = 16;
+const UINT16: i32 = 4;
+
 /// One case.
 pub(crate) struct Case {
     pub(crate) group: String,
@@ -61,7 +65,9 @@ pub(crate) fn find(data: &Path) -> Result<Vec<Case>, String> {
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let Ok(list) = fs::read_dir(folder) else { return Ok(Vec::new()) };
     let mut paths = list
-        .map(|entry| entry.map(|entry| entry.path()).map_err(|error| format!("{}: {error}", folder.display())))
+        .map(|entry| {
+            entry.map(|entry| entry.path()).map_err(|error| format!("{}: {error}", folder.display()))
+        })
         .collect::<Result<Vec<_>, _>>()?;
     paths.sort();
     Ok(paths)
@@ -74,7 +80,8 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
 impl Case {
     fn new(group: &str, named: &Path, model: PathBuf, data: PathBuf) -> Result<Case, String> {
         let name = named.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let proto = ModelProto::decode(read(&model)?.as_slice()).map_err(|error| format!("{name}: {error}"))?;
+        let proto =
+            ModelProto::decode(read(&model)?.as_slice()).map_err(|error| format!("{name}: {error}"))?;
         let mut operators = BTreeSet::new();
         proto.graph.iter().for_each(|graph| note_operators(graph, &mut operators));
         Ok(Case { group: group.into(), name, operators, model, data })
@@ -96,7 +103,8 @@ impl Case {
             }
             sets += 1;
             // Initializers that are listed as inputs are not given.
-            let own: BTreeSet<&str> = graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()).collect();
+            let own: BTreeSet<&str> =
+                graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()).collect();
             let mut inputs = Vec::new();
             for (at, info) in graph.input.iter().enumerate() {
                 let name = info.name.as_deref().unwrap_or("");
@@ -150,7 +158,10 @@ fn note_operators(graph: &GraphProto, operators: &mut BTreeSet<String>) {
             "" | "ai.onnx" => op_type.to_string(),
             domain => format!("{domain}::{op_type}"),
         });
-        node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()).for_each(|g| note_operators(g, operators));
+        node.attribute
+            .iter()
+            .filter_map(|attribute| attribute.g.as_ref())
+            .for_each(|g| note_operators(g, operators));
     }
 }
 
@@ -166,7 +177,15 @@ fn value(file: &Path, r#type: Option<&TypeProto>) -> Result<Value, String> {
         Some(TypeValue::OptionalType(_)) => {
             read_optional(&OptionalProto::decode(bytes.as_slice()).map_err(wrong)?).map_err(text)
         }
-        Some(TypeValue::TensorType(_) | TypeValue::MapType(_) | TypeValue::SparseTensorType(_)) | None => {
+        Some(TypeValue::TensorType(declared)) => {
+            let mut tensor = TensorProto::decode(bytes.as_slice()).map_err(wrong)?;
+            // The files of bf16 tensors say that they are u16: NumPy has no such type.
+            if (declared.elem_type, tensor.data_type) == (Some(BFLOAT16), Some(UINT16)) {
+                tensor.data_type = declared.elem_type;
+            }
+            read_tensor(&tensor).map_err(text)
+        }
+        Some(TypeValue::MapType(_) | TypeValue::SparseTensorType(_)) | None => {
             read_tensor(&TensorProto::decode(bytes.as_slice()).map_err(wrong)?).map_err(text)
         }
     }
@@ -179,7 +198,8 @@ fn on_device(value: Value, device: &Device) -> Result<Value, String> {
             Ok(host.to_tensor(device).map_err(|error| error.to_string())?.into())
         }
         Value::Sequence(list) => {
-            let list = list.iter().map(|value| on_device(value.clone(), device)).collect::<Result<Vec<_>, _>>()?;
+            let list =
+                list.iter().map(|value| on_device(value.clone(), device)).collect::<Result<Vec<_>, _>>()?;
             Ok(Value::Sequence(list.into()))
         }
         Value::Host(_) | Value::Tensor(_) | Value::Nothing => Ok(value),

@@ -40,7 +40,11 @@ fn compare_tensors(found: &HostTensor, wanted: &HostTensor, device: &Device) -> 
         return Err(format!("the type is {}, and {} is wanted", found.data_type(), wanted.data_type()));
     }
     let differs = |at: usize| {
-        Err(format!("element {at} is {}, and {} is wanted", shown(found.data(), at), shown(wanted.data(), at)))
+        Err(format!(
+            "element {at} is {}, and {} is wanted",
+            shown(found.data(), at),
+            shown(wanted.data(), at)
+        ))
     };
     let at = match (found.data(), wanted.data()) {
         (HostData::Float(found), HostData::Float(wanted)) => {
@@ -55,7 +59,9 @@ fn compare_tensors(found: &HostTensor, wanted: &HostTensor, device: &Device) -> 
 }
 
 fn close(found: f64, wanted: f64) -> bool {
-    found == wanted || found.is_nan() && wanted.is_nan() || (found - wanted).abs() <= ATOL + RTOL * wanted.abs()
+    found == wanted
+        || found.is_nan() && wanted.is_nan()
+        || (found - wanted).abs() <= ATOL + RTOL * wanted.abs()
 }
 
 fn shown(data: &HostData, at: usize) -> String {

@@ -19,10 +19,16 @@ impl Expected {
                 continue;
             }
             let mut fields = line.split('\t');
-            let (Some(name), Some(devices), Some(reason), None) =
-                (fields.next(), fields.next(), fields.next().filter(|reason| !reason.is_empty()), fields.next())
-            else {
-                return Err(format!("expected.tsv, line {}: a line is a case, devices and a reason", number + 1));
+            let (Some(name), Some(devices), Some(reason), None) = (
+                fields.next(),
+                fields.next(),
+                fields.next().filter(|reason| !reason.is_empty()),
+                fields.next(),
+            ) else {
+                return Err(format!(
+                    "expected.tsv, line {}: a line is a case, devices and a reason",
+                    number + 1
+                ));
             };
             if ["all", kind].contains(&devices) && reasons.insert(name, reason).is_some() {
                 return Err(format!("expected.tsv, line {}: {name} is there twice", number + 1));

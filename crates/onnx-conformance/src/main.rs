@@ -10,7 +10,6 @@ mod expected;
 use std::{collections::BTreeMap, panic::AssertUnwindSafe, path::PathBuf, process::ExitCode, time::Instant};
 
 use clap::Parser;
-use taper::prelude::*;
 
 use crate::{
     cases::{Case, find},
@@ -121,7 +120,8 @@ fn run(args: &Args) -> std::result::Result<bool, String> {
     for name in &passes {
         println!("passes, but is in the list of expected failures: {name}; take its line out");
     }
-    let unknown: Vec<&str> = expected.names().filter(|name| !cases.iter().any(|case| case.name == *name)).collect();
+    let unknown: Vec<&str> =
+        expected.names().filter(|name| !cases.iter().any(|case| case.name == *name)).collect();
     for name in &unknown {
         println!("is in the list of expected failures, and is no case: {name}");
     }

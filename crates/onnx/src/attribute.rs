@@ -44,9 +44,9 @@ impl Attribute {
             6 => Attribute::Floats(proto.floats.clone()),
             7 => Attribute::Ints(proto.ints.clone()),
             8 => Attribute::Texts(proto.strings.iter().map(|bytes| text(bytes)).collect()),
-            9 => Attribute::Other,
+            9 | 12 | 14 => Attribute::Other,
             10 => Attribute::Graphs(Vec::new()),
-            0 | 4 | 11 | 14 => match proto {
+            0 | 4 | 11 | 13 => match proto {
                 AttributeProto { t: Some(proto), .. } => Attribute::Tensor(tensor(proto)?),
                 AttributeProto { sparse_tensor: Some(proto), .. } => {
                     Attribute::Tensor(Arc::new(dense(proto, external, SPARSE_ELEMENTS)?))
@@ -62,7 +62,8 @@ impl Attribute {
                 _ => Attribute::Ints(proto.ints.clone()),
             },
             _ => {
-                let message = format!("its type has the number {type}, which is not known here", r#type = r#type);
+                let message =
+                    format!("its type has the number {type}, which is not known here", r#type = r#type);
                 return Err(Error::invalid("onnx", message));
             }
         })

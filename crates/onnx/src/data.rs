@@ -34,7 +34,8 @@ impl External {
     /// The file of this name in the folder, or in a folder within it: never outside, also not by a link.
     fn open(&self, location: &str) -> Result<Arc<OpenFile>> {
         let Some(folder) = &self.folder else {
-            let message = format!("its data is in the file \"{location}\", and a model from bytes has no folder");
+            let message =
+                format!("its data is in the file \"{location}\", and a model from bytes has no folder");
             return Err(invalid(message));
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
@@ -44,8 +45,9 @@ impl External {
         let relative = Path::new(location);
         let within = !location.is_empty()
             && relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        let outside =
-            || invalid(format!("its data is said to be in \"{location}\", which is outside the model's folder"));
+        let outside = || {
+            invalid(format!("its data is said to be in \"{location}\", which is outside the model's folder"))
+        };
         if !within {
             return Err(outside());
         }
@@ -57,7 +59,8 @@ impl External {
         if !real(&path)?.starts_with(&home) {
             return Err(outside());
         }
-        let file = File::open(&path).map_err(|error| file_error(&path, format!("cannot be opened: {error}")))?;
+        let file =
+            File::open(&path).map_err(|error| file_error(&path, format!("cannot be opened: {error}")))?;
         let file = Arc::new(OpenFile::new(&path, file)?);
         open.insert(location.to_string(), file.clone());
         Ok(file)
@@ -111,7 +114,9 @@ impl<'a> Stored<'a> {
     fn checked(proto: &'a TensorProto, external: &External) -> Result<Stored<'a>> {
         let number = proto.data_type.unwrap_or(0);
         let Some(data_type) = DataType::from_onnx(number) else {
-            return Err(invalid(format!("its element type has the number {number}, which is not known here")));
+            return Err(invalid(format!(
+                "its element type has the number {number}, which is not known here"
+            )));
         };
         if proto.segment.is_some() {
             return Err(invalid("it is a segment of a tensor, which is not supported".into()));
@@ -160,10 +165,9 @@ impl<'a> Stored<'a> {
             };
             let number = |key: &str| match entry(key) {
                 None => Ok(None),
-                Some(text) => text
-                    .parse::<u64>()
-                    .map(Some)
-                    .map_err(|_| invalid(format!("its {key} in another file is \"{text}\", which is no number"))),
+                Some(text) => text.parse::<u64>().map(Some).map_err(|_| {
+                    invalid(format!("its {key} in another file is \"{text}\", which is no number"))
+                }),
             };
             let location = entry("location")
                 .ok_or_else(|| invalid("it is said to be in another file, which is not named".into()))?;
@@ -356,7 +360,8 @@ pub(crate) fn dense(proto: &SparseTensorProto, external: &External, limit: usize
     let indices = Stored::new(indices, external)?;
     let places = indices.to_host()?.to_i64s()?;
     let shape = proto.dims.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
-    let count = shape.as_ref().and_then(|shape| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size)));
+    let count =
+        shape.as_ref().and_then(|shape| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size)));
     let (Some(shape), Some(count)) = (shape, count.filter(|&count| count <= limit)) else {
         return Err(wrong(&format!("its shape {:?} is no shape, or too large", proto.dims)));
     };

@@ -37,6 +37,11 @@ const SETTINGS: &[(&str, &[usize])] = &[
     ("OneHot", &[1]),
 ];
 
+/// The domain of steps of training.
+const TRAINING: &str = "ai.onnx.preview.training";
+/// The attribute under which a `Gradient` node has the graph that it differentiates.
+pub(crate) const DIFFERENTIATED: &str = "(differentiated)";
+
 /// A graph that is ready to run.
 #[derive(Debug)]
 pub(crate) struct Graph {
@@ -165,7 +170,9 @@ impl Scope {
     fn define(&mut self, name: &str, what: &str) -> Result<usize> {
         let slot = self.slot();
         if self.names.insert(name.to_string(), slot).is_some() {
-            return Err(invalid(format!("the name \"{name}\" is used twice: {what} has the name of another value")));
+            return Err(invalid(format!(
+                "the name \"{name}\" is used twice: {what} has the name of another value"
+            )));
         }
         Ok(slot)
     }
@@ -183,6 +190,8 @@ pub(crate) struct Compiler<'a> {
     /// Makes a weight, and gives its number.
     pub(crate) weight: &'a mut dyn FnMut(&str, &Stored<'_>, WeightRole) -> Result<usize>,
     scopes: Vec<Scope>,
+    /// The nodes of the graphs that are being compiled, the innermost last.
+    open: Vec<&'a [NodeProto]>,
     depth: usize,
     steps: usize,
     missing: BTreeMap<Missing, (usize, String)>,
@@ -221,8 +230,17 @@ impl<'a> Compiler<'a> {
                 return Err(invalid(format!("the function \"{name}\" is defined twice")));
             }
         }
-        let (scopes, missing) = (Vec::new(), BTreeMap::new());
-        Ok(Compiler { registry, functions: by_name, external, weight, scopes, depth: 0, steps: 0, missing })
+        Ok(Compiler {
+            registry,
+            functions: by_name,
+            external,
+            weight,
+            scopes: Vec::new(),
+            open: Vec::new(),
+            depth: 0,
+            steps: 0,
+            missing: BTreeMap::new(),
+        })
     }
 
     /// The main graph, with all operators that are missing told at once.
@@ -274,7 +292,8 @@ impl<'a> Compiler<'a> {
             inputs.push(Input { name: name.into(), slot, r#type: input.r#type.clone(), has_default: false });
         }
         // How initializers are used decides whether they are weights.
-        let uses = uses(&graph.node);
+        let nodes: Vec<&NodeProto> = graph.node.iter().collect();
+        let uses = uses(&nodes);
         let mut constants = Vec::new();
         for tensor in &graph.initializer {
             let name = tensor.name.as_deref().unwrap_or("");
@@ -295,7 +314,10 @@ impl<'a> Compiler<'a> {
             let host = dense(tensor, self.external, SPARSE_ELEMENTS)?;
             constants.push((slot, Constant::Host(Arc::new(host))));
         }
-        let (steps, more) = self.nodes(&graph.node, around, &uses)?;
+        self.open.push(&graph.node);
+        let made = self.nodes(&nodes, around, &uses);
+        self.open.pop();
+        let (steps, more) = made?;
         constants.extend(more);
         let mut outputs = Vec::with_capacity(graph.output.len());
         for output in &graph.output {
@@ -331,7 +353,8 @@ impl<'a> Compiler<'a> {
         inline: bool,
     ) -> Result<Constant> {
         let count = stored.count();
-        let float = matches!(stored.data_type, DataType::Tensor(dtype) if dtype.is_float() && dtype.size() > 1);
+        let float =
+            matches!(stored.data_type, DataType::Tensor(dtype) if dtype.is_float() && dtype.size() > 1);
         let setting = used.is_some_and(|uses| uses.all_settings);
         let host = match stored.data_type {
             DataType::Text | DataType::Int4 | DataType::Uint4 => true,
@@ -349,13 +372,15 @@ impl<'a> Compiler<'a> {
     /// The nodes of the scope on top, `Constant`s taken out.
     fn nodes(
         &mut self,
-        nodes: &'a [NodeProto],
+        nodes: &[&'a NodeProto],
         around: &Surroundings<'a>,
         uses: &HashMap<&str, Uses>,
     ) -> Result<(Vec<Node>, Vec<(usize, Constant)>)> {
         self.steps += nodes.len();
         if self.steps > MAX_STEPS {
-            return Err(invalid(format!("the model has more than {MAX_STEPS} nodes with its functions written out")));
+            return Err(invalid(format!(
+                "the model has more than {MAX_STEPS} nodes with its functions written out"
+            )));
         }
         let mut slots = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -370,7 +395,7 @@ impl<'a> Compiler<'a> {
             slots.push(own);
         }
         let (mut steps, mut constants) = (Vec::with_capacity(nodes.len()), Vec::new());
-        for (node, outputs) in nodes.iter().zip(slots) {
+        for (&node, outputs) in nodes.iter().zip(slots) {
             if let Some(constant) = self.constant_node(node, around, uses)? {
                 if let Some(&Some(slot)) = outputs.first() {
                     constants.push((slot, constant));
@@ -475,14 +500,18 @@ impl<'a> Compiler<'a> {
             )));
         };
         step.version = version;
+        if (step.domain.as_str(), step.op_type.as_str()) == (TRAINING, "Gradient") {
+            let graph =
+                self.gradient(node, around).map_err(|error| invalid(format!("{}: {error}", step.title())))?;
+            step.attributes.insert(DIFFERENTIATED.into(), Attribute::Graph(Arc::new(graph)));
+        }
         match self.registry.find(&step.domain, &step.op_type, version) {
             Some(operator) => {
                 let on_host = if step.domain.is_empty() { host::find(&step.op_type) } else { None };
                 step.action = Action::Operator(operator, on_host);
             }
             None => {
-                let missing =
-                    Missing { domain: step.domain.clone(), op_type: step.op_type.clone(), version };
+                let missing = Missing { domain: step.domain.clone(), op_type: step.op_type.clone(), version };
                 let title = step.title();
                 self.missing.entry(missing).or_insert((0, title)).0 += 1;
             }
@@ -534,7 +563,11 @@ impl<'a> Compiler<'a> {
                 let slot = compiler.top()?.define(name, "an input")?;
                 inputs.push(Input { name: name.clone(), slot, r#type: None, has_default: true });
             }
-            let (steps, constants) = compiler.nodes(&function.node, &around, &uses(&function.node))?;
+            let nodes: Vec<&NodeProto> = function.node.iter().collect();
+            compiler.open.push(&function.node);
+            let made = compiler.nodes(&nodes, &around, &uses(&nodes));
+            compiler.open.pop();
+            let (steps, constants) = made?;
             let mut outputs = Vec::with_capacity(function.output.len());
             for name in &function.output {
                 let slot = compiler
@@ -546,6 +579,53 @@ impl<'a> Compiler<'a> {
         });
         self.scopes = outer;
         result
+    }
+
+    /// The part of the graph around a `Gradient` node that makes its `y` of its `xs` and `zs`, as a graph of its own.
+    fn gradient(&mut self, node: &'a NodeProto, around: &Surroundings<'a>) -> Result<Graph> {
+        let attribute =
+            |name: &str| node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let list = |name: &str| -> Vec<String> {
+            attribute(name)
+                .map_or(Vec::new(), |attribute| attribute.strings.iter().map(|b| text(b)).collect())
+        };
+        let y = attribute("y").and_then(|attribute| attribute.s.as_deref()).map(text).unwrap_or_default();
+        let given: Vec<String> = list("xs").into_iter().chain(list("zs")).collect();
+        let nodes = self.open.last().copied().unwrap_or(&[]);
+        let made = nodes.iter().enumerate();
+        let maker: HashMap<&str, usize> =
+            made.flat_map(|(at, node)| node.output.iter().map(move |name| (name.as_str(), at))).collect();
+        let (mut wanted, mut chosen) = (vec![y.as_str()], HashSet::new());
+        while let Some(name) = wanted.pop() {
+            if given.iter().any(|given| given == name) {
+                continue;
+            }
+            if let Some(&at) = maker.get(name)
+                && chosen.insert(at)
+            {
+                wanted.extend(nodes[at].input.iter().map(String::as_str));
+            }
+        }
+        let chosen: Vec<&'a NodeProto> =
+            nodes.iter().enumerate().filter(|(at, _)| chosen.contains(at)).map(|(_, node)| node).collect();
+        self.deeper(|compiler| {
+            compiler.scopes.push(Scope::default());
+            let compile = |compiler: &mut Self| {
+                let mut inputs = Vec::with_capacity(given.len());
+                for name in &given {
+                    let slot = compiler.top()?.define(name, "an input")?;
+                    inputs.push(Input { name: name.clone(), slot, r#type: None, has_default: false });
+                }
+                let (steps, constants) = compiler.nodes(&chosen, around, &uses(&chosen))?;
+                let slot =
+                    compiler.resolve(&y).ok_or_else(|| invalid(format!("\"{y}\" is made by no node")))?;
+                compiler.finish(inputs, vec![Output { name: y.clone(), slot }], steps, constants)
+            };
+            let result = compile(compiler);
+            compiler.scopes.pop();
+            result
+        })
     }
 
     /// The slot of a name in the scope on top: its own, or one that is captured from a graph around it.
@@ -578,7 +658,7 @@ struct Uses {
     all_statistics: bool,
 }
 
-fn uses(nodes: &[NodeProto]) -> HashMap<&str, Uses> {
+fn uses<'n>(nodes: &[&'n NodeProto]) -> HashMap<&'n str, Uses> {
     let mut all: HashMap<&str, Uses> = HashMap::new();
     for node in nodes {
         let op_type = node.op_type.as_deref().unwrap_or("");

@@ -158,16 +158,13 @@ impl Model {
     ///
     /// # Errors
     /// As [`Model::from_bytes`].
-    pub fn from_bytes_with(
-        bytes: impl Into<Vec<u8>>,
-        device: &Device,
-        registry: &Registry,
-    ) -> Result<Model> {
+    pub fn from_bytes_with(bytes: impl Into<Vec<u8>>, device: &Device, registry: &Registry) -> Result<Model> {
         Model::new(bytes.into().into(), &External::default(), device, registry)
     }
 
     fn new(bytes: Bytes, external: &External, device: &Device, registry: &Registry) -> Result<Model> {
-        let proto = ModelProto::decode(bytes).map_err(|error| invalid(format!("this is no ONNX model: {error}")))?;
+        let proto =
+            ModelProto::decode(bytes).map_err(|error| invalid(format!("this is no ONNX model: {error}")))?;
         let Some(graph) = &proto.graph else {
             return Err(invalid("this is no ONNX model: it has no graph".into()));
         };
@@ -183,7 +180,8 @@ impl Model {
             weights.push(Weight { name: name.to_string(), tensor, role });
             Ok(weights.len() - 1)
         };
-        let compiled = Compiler::new(registry, &proto.functions, external, &mut make)?.model(graph, opsets.clone())?;
+        let compiled =
+            Compiler::new(registry, &proto.functions, external, &mut make)?.model(graph, opsets.clone())?;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let mut opsets: Vec<(String, i64)> = opsets.into_iter().collect();
         opsets.sort();
@@ -205,7 +203,8 @@ impl Model {
 
     /// The inputs, in order.
     pub fn inputs(&self) -> Vec<ValueInfo> {
-        let info = |input: &crate::graph::Input| describe(&input.name, input.r#type.as_ref(), input.has_default);
+        let info =
+            |input: &crate::graph::Input| describe(&input.name, input.r#type.as_ref(), input.has_default);
         self.graph.inputs.iter().map(info).collect()
     }
 
@@ -223,7 +222,10 @@ impl Model {
     /// A name that the model has no input of, an input that is not given, another dtype or shape than the file says; and
     /// whatever an operator reports, with the node's name.
     #[track_caller]
-    pub fn run<N: AsRef<str>, V: Into<Value>>(&self, inputs: impl IntoIterator<Item = (N, V)>) -> Result<Outputs> {
+    pub fn run<N: AsRef<str>, V: Into<Value>>(
+        &self,
+        inputs: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Outputs> {
         let mut given: Vec<Option<Value>> = vec![None; self.graph.inputs.len()];
         for (name, value) in inputs {
             let name = name.as_ref();
@@ -237,7 +239,11 @@ impl Model {
             match value {
                 None if input.has_default => {}
                 None => {
-                    return Err(invalid(format!("the input \"{}\" is not given; {}", input.name, self.wants())));
+                    return Err(invalid(format!(
+                        "the input \"{}\" is not given; {}",
+                        input.name,
+                        self.wants()
+                    )));
                 }
                 Some(value) => self.check(input, value, &device)?,
             }

@@ -335,7 +335,9 @@ impl Value {
             Value::Tensor(tensor) => Ok(tensor.clone()),
             Value::Host(host) => host.to_tensor(device),
             Value::Sequence(_) => Err(Error::invalid("onnx", "a tensor is wanted, and a sequence is there")),
-            Value::Nothing => Err(Error::invalid("onnx", "a tensor is wanted, and an empty optional is there")),
+            Value::Nothing => {
+                Err(Error::invalid("onnx", "a tensor is wanted, and an empty optional is there"))
+            }
         }
     }
 
@@ -347,9 +349,10 @@ impl Value {
         match self {
             Value::Tensor(tensor) => Ok(Arc::new(HostTensor::read(tensor)?)),
             Value::Host(host) => Ok(host.clone()),
-            Value::Sequence(_) | Value::Nothing => {
-                Err(Error::invalid("onnx", "a tensor is wanted, and a sequence or an empty optional is there"))
-            }
+            Value::Sequence(_) | Value::Nothing => Err(Error::invalid(
+                "onnx",
+                "a tensor is wanted, and a sequence or an empty optional is there",
+            )),
         }
     }
 

@@ -39,7 +39,8 @@ fn attention(c: &Context<'_>) -> Result<Vec<Value>> {
     if groups == 0 || heads % groups != 0 {
         return Err(c.error(format!("{heads} heads of queries for {groups} of keys")));
     }
-    let repeated = |x: &Tensor| if groups == heads { Ok(x.clone()) } else { x.repeat_interleave(heads / groups, 1) };
+    let repeated =
+        |x: &Tensor| if groups == heads { Ok(x.clone()) } else { x.repeat_interleave(heads / groups, 1) };
     let (key, value) = (repeated(&key)?, repeated(&value)?);
     let scale = c.number_or("scale", 1.0 / (size as f64).sqrt())?;
     let stage = c.int_or("qk_matmul_output_mode", 0)?;
@@ -69,15 +70,18 @@ fn attention(c: &Context<'_>) -> Result<Vec<Value>> {
     }
     if c.flag("is_causal", false)? {
         let ones = Tensor::ones([steps, total], (DType::F32, c.device()))?.triu(past as i32 + 1)?;
-        scores = scores.masked_fill(&ones.to_dtype(DType::Bool)?.expand(scores.shape())?, f64::NEG_INFINITY)?;
+        scores =
+            scores.masked_fill(&ones.to_dtype(DType::Bool)?.expand(scores.shape())?, f64::NEG_INFINITY)?;
     }
     if stage == 1 {
         shown = scores.clone();
     }
-    let wide = match c.int("softmax_precision")?.map(|n| i32::try_from(n).ok().and_then(crate::DataType::from_onnx)) {
-        Some(Some(crate::DataType::Tensor(dtype))) => dtype,
-        _ => scores.dtype(),
-    };
+    let wide =
+        match c.int("softmax_precision")?.map(|n| i32::try_from(n).ok().and_then(crate::DataType::from_onnx))
+        {
+            Some(Some(crate::DataType::Tensor(dtype))) => dtype,
+            _ => scores.dtype(),
+        };
     let probabilities = scores.to_dtype(wide)?.softmax(-1)?.to_dtype(scores.dtype())?;
     if stage == 3 {
         shown = probabilities.clone();

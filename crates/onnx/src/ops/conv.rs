@@ -1,8 +1,8 @@
 //! Convolutions, their transposes, and products of matrices.
 
 use nn::functional::{
-    ConvOptions, ConvPadding, ConvTransposeOptions, FoldOptions, GridSampleOptions, conv_transpose1d,
-    conv_transpose2d, conv_transpose3d, conv1d, conv2d, conv3d, fold, grid_sample,
+    ConvOptions, ConvPadding, ConvTransposeOptions, FoldOptions, conv_transpose1d, conv_transpose2d,
+    conv_transpose3d, conv1d, conv2d, conv3d, fold,
 };
 use tensor_core::{Result, Tensor};
 
@@ -77,7 +77,12 @@ fn array<const D: usize, T: Copy + Default>(list: &[T]) -> [T; D] {
 }
 
 /// The convolution that the node's attributes describe.
-pub(super) fn convolution(c: &Context<'_>, x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+pub(super) fn convolution(
+    c: &Context<'_>,
+    x: &Tensor,
+    weight: &Tensor,
+    bias: Option<&Tensor>,
+) -> Result<Tensor> {
     let (Some(space), Some(kernel)) = (x.dims().get(2..), weight.dims().get(2..)) else {
         return Err(c.error(format!("an input {} and a weight {}", x.shape(), weight.shape())));
     };
@@ -278,24 +283,21 @@ fn deformable(c: &Context<'_>) -> Result<Vec<Value>> {
         for element in 0..window {
             for row in 0..out_h {
                 for column in 0..out_w {
-                    let (at, inner) = if axis == 0 { (row, element / kernel_w) } else { (column, element % kernel_w) };
-                    let place = (at * w.stride[axis] + inner * w.dilation[axis]) as f64 - w.pads[axis].0 as f64;
+                    let (at, inner) =
+                        if axis == 0 { (row, element / kernel_w) } else { (column, element % kernel_w) };
+                    let place =
+                        (at * w.stride[axis] + inner * w.dilation[axis]) as f64 - w.pads[axis].0 as f64;
                     places.push(place);
                 }
             }
         }
     }
-    let places = Tensor::from_vec(places.iter().map(|&p| p as f32).collect(), [2, window, out_h, out_w], device)?;
+    let places =
+        Tensor::from_vec(places.iter().map(|&p| p as f32).collect(), [2, window, out_h, out_w], device)?;
     let offsets = offset.reshape([n * parts, window, 2, out_h, out_w])?.permute([0, 2, 1, 3, 4])?;
     let places = places.to_dtype(x.dtype())?.add(&offsets)?;
-    // The places as a grid from −1 to 1, x first.
-    let line = |axis: usize, size: usize| -> Result<Tensor> {
-        Ok(places.select(1, axis)?.mul_scalar(2.0).add_scalar(1.0).div_scalar(size as f64).sub_scalar(1.0))
-    };
-    let grid = Tensor::stack(&[line(1, width)?, line(0, height)?], -1)?;
-    let grid = grid.reshape([n * parts, window * out_h, out_w, 2])?;
-    let images = x.reshape([n * parts, channels / parts, height, width])?;
-    let read = grid_sample(&images, &grid, GridSampleOptions::default())?;
+    let images = x.reshape([n * parts, channels / parts, height * width])?;
+    let read = between(&images, &places.reshape([n * parts, 2, window * out_h * out_w])?, [height, width])?;
     let mut read = read.reshape([n, parts, channels / parts, window, out_h * out_w])?;
     if let Some(mask) = mask {
         read = read.mul(&mask.reshape([n, parts, 1, window, out_h * out_w])?)?;
@@ -308,4 +310,32 @@ fn deformable(c: &Context<'_>) -> Result<Vec<Value>> {
         y = y.add(&bias.reshape([1, out, 1, 1])?)?;
     }
     one(y)
+}
+
+/// Images `[N, C, H·W]` at places `[N, 2, K]` (y, then x), between the four pixels around each, with zeros beyond the edges: `[N, C, K]`.
+fn between(images: &Tensor, places: &Tensor, sizes: [usize; 2]) -> Result<Tensor> {
+    let &[n, channels, _] = images.dims() else { return Ok(images.clone()) };
+    let count = places.dims()[2];
+    let corners = places.detach().floor();
+    let mut sum: Option<Tensor> = None;
+    for corner in [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] {
+        let mut index = corners.select(1, 0)?.zeros_like();
+        let mut weight = index.ones_like();
+        for axis in 0..2 {
+            let pixel = corners.select(1, axis)?.add_scalar(corner[axis]);
+            let near = places.select(1, axis)?.sub(&pixel)?.abs().neg().add_scalar(1.0);
+            let last = sizes[axis] as f64 - 1.0;
+            let inside = pixel.ge_scalar(0.0).logical_and(&pixel.le_scalar(last))?;
+            weight = weight.mul(&inside.where_cond(&near, &near.zeros_like())?)?;
+            index = index.mul_scalar(sizes[axis] as f64).add(&pixel.clamp(0.0, last))?;
+        }
+        let index =
+            index.to_dtype(images.device().int_dtype())?.unsqueeze(1)?.expand([n, channels, count])?;
+        let part = images.gather(2, &index)?.mul(&weight.unsqueeze(1)?)?;
+        sum = Some(match sum {
+            Some(sum) => sum.add(&part)?,
+            None => part,
+        });
+    }
+    Ok(sum.unwrap_or_else(|| images.clone()))
 }

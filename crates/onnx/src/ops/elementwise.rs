@@ -164,7 +164,9 @@ fn cast(c: &Context<'_>) -> Result<Vec<Value>> {
         },
     };
     let Some(to) = DataType::from_onnx(number) else {
-        return Err(c.error(format!("a cast to the element type of number {number}, which is not known here")));
+        return Err(
+            c.error(format!("a cast to the element type of number {number}, which is not known here"))
+        );
     };
     Ok(vec![cast_to(c, c.value(0)?, to)?])
 }
@@ -221,7 +223,9 @@ fn parse(c: &Context<'_>, list: &[String], dtype: DType) -> Result<HostData> {
     };
     let floats = list.iter().map(float).collect::<Result<Vec<f64>>>()?;
     Ok(if dtype.is_float() {
-        HostData::Float(floats.into_iter().map(|x| tensor_core::Scalar::Float(x).cast(dtype).as_f64()).collect())
+        HostData::Float(
+            floats.into_iter().map(|x| tensor_core::Scalar::Float(x).cast(dtype).as_f64()).collect(),
+        )
     } else if dtype.is_bool() {
         HostData::Bool(floats.into_iter().map(|x| x != 0.0).collect())
     } else {
@@ -243,6 +247,7 @@ pub(super) fn to_narrow(x: &Tensor, dtype: DType, saturate: bool) -> Result<Tens
     // What rounds to the greatest number is not beyond it.
     let half = 2f64.powi(greatest.log2().floor() as i32 - format.digits as i32);
     let beyond = wide.abs().gt_scalar(greatest + half);
-    let special = if format.has_infinity { wide.sign().mul_scalar(f64::INFINITY) } else { wide.mul_scalar(f64::NAN) };
+    let special =
+        if format.has_infinity { wide.sign().mul_scalar(f64::INFINITY) } else { wide.mul_scalar(f64::NAN) };
     beyond.where_cond(&special, &wide)?.to_dtype(dtype)
 }

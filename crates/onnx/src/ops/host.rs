@@ -491,7 +491,8 @@ fn squeeze(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
     if axes.iter().any(|&axis| dims[axis] != 1) {
         return Ok(None);
     }
-    let shape: Vec<usize> = (0..dims.len()).filter(|axis| !axes.contains(axis)).map(|axis| dims[axis]).collect();
+    let shape: Vec<usize> =
+        (0..dims.len()).filter(|axis| !axes.contains(axis)).map(|axis| dims[axis]).collect();
     done(x.data_type(), shape, x.data().clone())
 }
 

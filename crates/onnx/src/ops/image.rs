@@ -123,7 +123,8 @@ fn between(y: f64, x: f64, height: usize, width: usize) -> Sample {
 fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
     let x = c.tensor(0)?;
     let (regions, images) = (c.host(1)?, c.integers(2)?.unwrap_or_default());
-    let half = c.version() >= 16 && c.text_or("coordinate_transformation_mode", "half_pixel")? == "half_pixel";
+    let half =
+        c.version() >= 16 && c.text_or("coordinate_transformation_mode", "half_pixel")? == "half_pixel";
     let maximum = match c.text_or("mode", "avg")? {
         "avg" => false,
         "max" => true,

@@ -208,7 +208,8 @@ fn reverse_sequence(c: &Context<'_>) -> Result<Vec<Value>> {
         shape
     };
     let steps = x.dims()[time];
-    let step = Tensor::arange(0, steps as i64, 1, (c.index_dtype(), c.device()))?.reshape(along(steps, time))?;
+    let step =
+        Tensor::arange(0, steps as i64, 1, (c.index_dtype(), c.device()))?.reshape(along(steps, time))?;
     let length = lengths.reshape(along(x.dims()[batch], batch))?;
     let mirrored = length.sub(&step)?.sub_scalar(1);
     let from = step.lt(&length)?.where_cond(&mirrored, &step)?;
@@ -280,9 +281,9 @@ fn unique(c: &Context<'_>) -> Result<Vec<Value>> {
 fn compare_at(data: &HostData, a: usize, b: usize) -> Ordering {
     match data {
         HostData::Int(list) => list[a].cmp(&list[b]),
-        HostData::Float(list) => list[a]
-            .partial_cmp(&list[b])
-            .unwrap_or_else(|| list[a].is_nan().cmp(&list[b].is_nan())),
+        HostData::Float(list) => {
+            list[a].partial_cmp(&list[b]).unwrap_or_else(|| list[a].is_nan().cmp(&list[b].is_nan()))
+        }
         HostData::Bool(list) => list[a].cmp(&list[b]),
         HostData::Text(list) => list[a].cmp(&list[b]),
     }

@@ -89,11 +89,14 @@ fn label_encoder(c: &Context<'_>) -> Result<Vec<Value>> {
     let default = match (c.tensor_attribute("default_tensor")?, to) {
         (Some(tensor), _) => labels(&tensor).into_iter().next(),
         (None, DataType::Text) => Some(Label::Text(c.text_or("default_string", "_Unused")?.to_string())),
-        (None, DataType::Tensor(dtype)) if dtype.is_float() => Some(Label::Float(c.number_or("default_float", 0.0)?)),
+        (None, DataType::Tensor(dtype)) if dtype.is_float() => {
+            Some(Label::Float(c.number_or("default_float", 0.0)?))
+        }
         (None, _) => Some(Label::Int(c.int_or("default_int64", -1)?)),
     };
     let default = default.ok_or_else(|| c.error("the default is empty"))?;
-    let found: Vec<&Label> = labels(&x).iter().map(|label| *table.get(&label.key()).unwrap_or(&&default)).collect();
+    let found: Vec<&Label> =
+        labels(&x).iter().map(|label| *table.get(&label.key()).unwrap_or(&&default)).collect();
     let number = |label: &&Label| match label {
         Label::Text(_) => Scalar::Int(0),
         Label::Int(number) => Scalar::Int(*number),
@@ -111,7 +114,9 @@ fn label_encoder(c: &Context<'_>) -> Result<Vec<Value>> {
                 .collect(),
         ),
         Some(Kind::Float) => HostData::Float(found.iter().map(|l| number(l).as_f64()).collect()),
-        Some(Kind::Signed | Kind::Unsigned) => HostData::Int(found.iter().map(|l| number(l).as_i64()).collect()),
+        Some(Kind::Signed | Kind::Unsigned) => {
+            HostData::Int(found.iter().map(|l| number(l).as_i64()).collect())
+        }
         Some(Kind::Bool) => HostData::Bool(found.iter().map(|l| number(l).as_bool()).collect()),
     };
     Ok(vec![HostTensor::new(to, x.dims(), data)?.into()])

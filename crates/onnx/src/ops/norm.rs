@@ -37,7 +37,10 @@ fn batch(c: &Context<'_>) -> Result<Vec<Value>> {
         // One multiplication and one addition for each element.
         let factor = scale.to_dtype(variance.dtype())?.div(&variance.add_scalar(eps).sqrt())?;
         let shift = bias.to_dtype(factor.dtype())?.sub(&mean.mul(&factor)?)?;
-        x.to_dtype(factor.dtype().promote(x.dtype()))?.mul(&line(&factor)?)?.add(&line(&shift)?)?.to_dtype(x.dtype())
+        x.to_dtype(factor.dtype().promote(x.dtype()))?
+            .mul(&line(&factor)?)?
+            .add(&line(&shift)?)?
+            .to_dtype(x.dtype())
     };
     if !c.flag("training_mode", false)? {
         return one(normalized(&mean, &variance)?);

@@ -1,8 +1,6 @@
 //! Pooling: over windows, over all of an image, and back.
 
-use nn::functional::{
-    PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d,
-};
+use nn::functional::{PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d};
 use tensor_core::{Result, Tensor};
 
 use super::{Row, all, conv::Windows, one, sizes};
@@ -79,8 +77,12 @@ fn plain<const D: usize>(w: &Windows, more: &[usize]) -> Option<([usize; D], Poo
     }
     let list = |list: &[usize]| -> [usize; D] { std::array::from_fn(|axis| list[axis]) };
     let padding = std::array::from_fn(|axis| w.pads[axis].0);
-    let options =
-        PoolOptions { stride: Some(list(&w.stride)), padding, dilation: list(&w.dilation), ..Default::default() };
+    let options = PoolOptions {
+        stride: Some(list(&w.stride)),
+        padding,
+        dilation: list(&w.dilation),
+        ..Default::default()
+    };
     Some((list(&w.kernel), options))
 }
 
@@ -104,7 +106,8 @@ fn maximum(c: &Context<'_>) -> Result<Vec<Value>> {
     let below = if float { f64::NEG_INFINITY } else { x.dtype().least().as_f64() };
     let view = viewed(&x, &w, &more, below)?;
     let shape = view.dims().to_vec();
-    let flat = view.reshape(shape[..d + 2].iter().copied().chain([w.kernel.iter().product()]).collect::<Vec<_>>())?;
+    let flat =
+        view.reshape(shape[..d + 2].iter().copied().chain([w.kernel.iter().product()]).collect::<Vec<_>>())?;
     if !c.wants(1) {
         return one(view.amax(axes, false)?);
     }
@@ -120,14 +123,15 @@ fn maximum(c: &Context<'_>) -> Result<Vec<Value>> {
     };
     let images = x.dims()[0] * x.dims()[1];
     let first = Tensor::arange(0, images as i64, 1, (c.index_dtype(), c.device()))?.mul_scalar(count as i64);
-    let first = first.reshape([x.dims()[0], x.dims()[1]].iter().copied().chain(vec![1; d]).collect::<Vec<_>>())?;
+    let first =
+        first.reshape([x.dims()[0], x.dims()[1]].iter().copied().chain(vec![1; d]).collect::<Vec<_>>())?;
     let numbers = numbers.add(&first)?;
     let numbers = viewed(&numbers, &w, &more, 0.0)?.reshape(flat.dims())?;
     let place = flat.argmax_axis(d + 2, true)?;
     all([flat.gather(d + 2, &place)?.squeeze(d + 2)?, numbers.gather(d + 2, &place)?.squeeze(d + 2)?])
 }
 
-/// How many elements each window has along an axis; padding counts if asked, what is beyond it never.
+/// How many elements each window has along an axis; padding counts if asked, and then also what `ceil_mode` adds to it.
 fn counts(c: &Context<'_>, x: &Tensor, w: &Windows, more: &[usize], padding: bool) -> Result<Tensor> {
     let d = w.kernel.len();
     let mut product: Option<Tensor> = None;
@@ -135,7 +139,7 @@ fn counts(c: &Context<'_>, x: &Tensor, w: &Windows, more: &[usize], padding: boo
         let (size, (before, after)) = (x.dims()[axis + 2], w.pads[axis]);
         let reach = (w.kernel[axis] - 1) * w.dilation[axis] + 1;
         let all = before + size + after + more[axis];
-        let counted = if padding { 0..before + size + after } else { before..before + size };
+        let counted = if padding { 0..all } else { before..before + size };
         let windows = all.saturating_sub(reach) / w.stride[axis] + 1;
         let count = |window: usize| {
             let places = (0..w.kernel[axis]).map(|k| window * w.stride[axis] + k * w.dilation[axis]);
@@ -194,11 +198,17 @@ fn unpool(c: &Context<'_>) -> Result<Vec<Value>> {
         let all = (x.dims()[axis + 2].max(1) - 1) * stride.get(axis).copied().unwrap_or(1) + kernel[axis];
         plain.push(all.saturating_sub(pads[axis].0 + pads[axis].1));
     }
-    // Numbers count the elements of the output that is asked for.
-    let shape = match c.integers(2)? {
-        Some(list) => sizes(c, &list)?,
-        None => plain,
-    };
-    let zeros = Tensor::zeros([shape.iter().product()], (x.dtype(), c.device()))?;
-    one(zeros.index_add(0, &index.flatten_all(), &x.flatten_all())?.reshape(shape)?)
+    // Numbers count the elements of the usual output, at whose end a larger one has zeros.
+    let zeros = Tensor::zeros([plain.iter().product()], (x.dtype(), c.device()))?;
+    let mut y = zeros.index_add(0, &index.flatten_all(), &x.flatten_all())?.reshape(plain.as_slice())?;
+    if let Some(list) = c.integers(2)? {
+        let wanted = sizes(c, &list)?;
+        if wanted.len() != plain.len() || wanted.iter().zip(&plain).any(|(wanted, plain)| wanted < plain) {
+            return Err(c.error(format!("an output {wanted:?} for elements of {plain:?}")));
+        }
+        let padding: Vec<(usize, usize)> =
+            wanted.iter().zip(&plain).map(|(wanted, n)| (0, wanted - n)).collect();
+        y = y.pad(&padding, 0)?;
+    }
+    one(y)
 }

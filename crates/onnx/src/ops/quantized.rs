@@ -108,7 +108,12 @@ pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
 
 /// An input with its zero point taken away, as i32. Of a matrix on the left a list of zero points is by row, on the right by
 /// column, and of a weight by output channel.
-fn centred(c: &Context<'_>, input: usize, zero: usize, axis: impl FnOnce(&Tensor) -> usize) -> Result<Tensor> {
+fn centred(
+    c: &Context<'_>,
+    input: usize,
+    zero: usize,
+    axis: impl FnOnce(&Tensor) -> usize,
+) -> Result<Tensor> {
     let x = c.tensor(input)?.to_dtype(DType::I32)?;
     let Some(zero) = c.optional_tensor(zero)? else { return Ok(x) };
     let zero = zero.to_dtype(DType::I32)?;
@@ -145,7 +150,13 @@ fn along(scale: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
 }
 
 /// Sums times scales, divided by the result's scale, with its zero point.
-fn requantized(c: &Context<'_>, sums: &Tensor, factor: &Tensor, scale: usize, zero: usize) -> Result<Vec<Value>> {
+fn requantized(
+    c: &Context<'_>,
+    sums: &Tensor,
+    factor: &Tensor,
+    scale: usize,
+    zero: usize,
+) -> Result<Vec<Value>> {
     let to = c.value(zero)?.data_type().ok_or_else(|| c.error("the zero point is no tensor"))?;
     let y = sums.to_dtype(DType::F32)?.mul(factor)?.div(&c.tensor(scale)?.to_dtype(DType::F32)?)?.round();
     let y = y.add(&c.tensor(zero)?.to_dtype(DType::F32)?)?;

@@ -150,8 +150,8 @@ pub(super) fn run(
         let name = name.ok_or_else(|| c.error("there are fewer activations than gates"))?;
         // The lists hold numbers for those functions alone that have them.
         let lower = name.to_ascii_lowercase();
-        let takes_alpha =
-            ["affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"].contains(&lower.as_str());
+        let takes_alpha = ["affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"]
+            .contains(&lower.as_str());
         let takes_beta = ["affine", "scaledtanh", "hardsigmoid"].contains(&lower.as_str());
         let next = |list: &Option<Vec<f64>>, at: &mut usize, takes: bool| {
             let number = list.as_ref().filter(|_| takes).and_then(|list| list.get(*at).copied());
@@ -206,7 +206,8 @@ fn one_direction(
     let linear_before_reset = c.flag("linear_before_reset", false)?;
     let zeros = || Tensor::zeros([batch, size], (x.dtype(), c.device()));
     let mut hidden = direction.hidden.clone().map_or_else(zeros, Ok)?;
-    let mut state = if cell == Cell::Lstm { direction.cell.clone().map_or_else(zeros, Ok)? } else { zeros()? };
+    let mut state =
+        if cell == Cell::Lstm { direction.cell.clone().map_or_else(zeros, Ok)? } else { zeros()? };
     // The share of the inputs in the gates of all steps, with both biases but where one is added within a product.
     let mut shares = x.matmul(&direction.of_input.t()?)?;
     if let Some((of_input, of_state)) = &direction.biases {

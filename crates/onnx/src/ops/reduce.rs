@@ -11,7 +11,9 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "CumProd", 26, |c| running(c, CumulativeOp::Prod)),
     ("", "CumSum", 11, |c| running(c, CumulativeOp::Sum)),
     ("", "ReduceL1", 1, |c| reduce(c, |x, axes| x.abs().sum_axis(axes, true))),
-    ("", "ReduceL2", 1, |c| reduce(c, |x, axes| x.square().sum_axis(axes, true)?.to_dtype(wide(x))?.sqrt().to_dtype(x.dtype()))),
+    ("", "ReduceL2", 1, |c| {
+        reduce(c, |x, axes| x.square().sum_axis(axes, true)?.to_dtype(wide(x))?.sqrt().to_dtype(x.dtype()))
+    }),
     ("", "ReduceLogSum", 1, |c| reduce(c, |x, axes| Ok(x.sum_axis(axes, true)?.log()))),
     ("", "ReduceLogSumExp", 1, |c| reduce(c, log_sum_exp)),
     ("", "ReduceMax", 1, |c| reduce(c, |x, axes| extreme(x, axes, true))),
@@ -80,7 +82,8 @@ fn place(c: &Context<'_>, greatest: bool) -> Result<Vec<Value>> {
     let x = c.tensor(0)?;
     let axis = c.axis_or("axis", 0, x.rank())?;
     let keepdims = c.flag("keepdims", true)?;
-    let find = |x: &Tensor| if greatest { x.argmax_axis(axis, keepdims) } else { x.argmin_axis(axis, keepdims) };
+    let find =
+        |x: &Tensor| if greatest { x.argmax_axis(axis, keepdims) } else { x.argmin_axis(axis, keepdims) };
     let found = if c.flag("select_last_index", false)? {
         let from_end = find(&x.flip(axis)?)?;
         from_end.neg().add_scalar(x.dims()[axis] as i64 - 1)

@@ -119,7 +119,9 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
     };
     let given = scales.as_ref().map(Vec::len).or(wanted.as_ref().map(Vec::len));
     if given != Some(axes.len()) || scales.is_some() && wanted.is_some() {
-        return Err(c.error(format!("{given:?} scales or sizes for {} axes; give the one or the other", axes.len())));
+        return Err(
+            c.error(format!("{given:?} scales or sizes for {} axes; give the one or the other", axes.len()))
+        );
     }
     let old = |axis: usize| x.dims()[axis] as f64;
     let (scales, outputs): (Vec<f64>, Vec<usize>) = match (scales, wanted) {
@@ -130,7 +132,8 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
         }
         (None, wanted) => {
             let wanted = sizes(c, &wanted.unwrap_or_default())?;
-            let each: Vec<f64> = axes.iter().zip(&wanted).map(|(&axis, &size)| size as f64 / old(axis)).collect();
+            let each: Vec<f64> =
+                axes.iter().zip(&wanted).map(|(&axis, &size)| size as f64 / old(axis)).collect();
             let one = match c.text_or("keep_aspect_ratio_policy", "stretch")? {
                 "stretch" => None,
                 "not_larger" => each.iter().copied().reduce(f64::min),
@@ -221,7 +224,8 @@ fn along_axis(c: &Context<'_>, x: &Tensor, axis: usize, taps: Vec<Taps>, exclude
     let wide = if x.dtype().is_float() { x.dtype().compute() } else { tensor_core::DType::F32 };
     let values = x.to_dtype(wide)?;
     let all: Vec<Vec<f64>> = taps.iter().map(weighed).collect();
-    let floats = |list: Vec<f32>, shape: Vec<usize>| Tensor::from_vec(list, shape, c.device())?.to_dtype(wide);
+    let floats =
+        |list: Vec<f32>, shape: Vec<usize>| Tensor::from_vec(list, shape, c.device())?.to_dtype(wide);
     if count <= MAX_TAPS {
         let mut shape = vec![1; x.rank()];
         shape[axis] = output;

@@ -33,7 +33,12 @@ pub(crate) const TABLE: &[Row] = &[
 ];
 
 /// A shape with 0 for "as before" and one −1 for "the rest".
-pub(super) fn resolve_shape(c: &Context<'_>, dims: &[usize], wanted: &[i64], allow_zero: bool) -> Result<Vec<usize>> {
+pub(super) fn resolve_shape(
+    c: &Context<'_>,
+    dims: &[usize],
+    wanted: &[i64],
+    allow_zero: bool,
+) -> Result<Vec<usize>> {
     let wrong = || c.error(format!("{wanted:?} for a tensor {dims:?}"));
     let mut shape = Vec::with_capacity(wanted.len());
     let mut rest = None;
@@ -122,8 +127,9 @@ pub(super) fn unsqueezed(c: &Context<'_>, dims: &[usize], list: &[i64]) -> Resul
     let rank = dims.len() + list.len();
     let axes = list.iter().map(|&axis| c.axis(axis, rank)).collect::<Result<Vec<_>>>()?;
     let mut rest = dims.iter();
-    let shape: Vec<usize> =
-        (0..rank).map_while(|axis| if axes.contains(&axis) { Some(1) } else { rest.next().copied() }).collect();
+    let shape: Vec<usize> = (0..rank)
+        .map_while(|axis| if axes.contains(&axis) { Some(1) } else { rest.next().copied() })
+        .collect();
     if shape.len() == rank { Ok(shape) } else { Err(c.error(format!("the axes {list:?} name one twice"))) }
 }
 
@@ -213,8 +219,7 @@ fn slice(c: &Context<'_>) -> Result<Vec<Value>> {
             x = x.narrow(axis, 0, 0)?;
             continue;
         }
-        let (line, first) =
-            if step < 0 { (x.flip(axis)?, n as i64 - 1 - start) } else { (x.clone(), start) };
+        let (line, first) = if step < 0 { (x.flip(axis)?, n as i64 - 1 - start) } else { (x.clone(), start) };
         let step = step.unsigned_abs() as i64;
         let reach = if count == 1 { 1 } else { (count as i64 - 1) * step + 1 };
         let step = if count == 1 { 1 } else { step };
@@ -330,28 +335,26 @@ fn size(c: &Context<'_>) -> Result<Vec<Value>> {
 /// A constant that is no tensor of the file's; those never get here.
 fn constant(c: &Context<'_>) -> Result<Vec<Value>> {
     let host = |dtype, shape: Vec<usize>, data| HostTensor::new(DataType::Tensor(dtype), shape, data);
-    Ok(vec![
-        if let Some(tensor) = c.tensor_attribute("value")? {
-            Value::Host(tensor)
-        } else if let Some(tensor) = c.tensor_attribute("sparse_value")? {
-            Value::Host(tensor)
-        } else if let Some(number) = c.number("value_float")? {
-            host(DType::F32, vec![], HostData::Float(vec![number]))?.into()
-        } else if let Some(list) = c.numbers("value_floats")? {
-            host(DType::F32, vec![list.len()], HostData::Float(list))?.into()
-        } else if let Some(number) = c.int("value_int")? {
-            HostTensor::integer(number).into()
-        } else if let Some(list) = c.ints("value_ints")? {
-            HostTensor::integers(list).into()
-        } else if let Some(list) = c.texts("value_strings")? {
-            HostTensor::new(DataType::Text, vec![list.len()], HostData::Text(list))?.into()
-        } else if c.has("value_string") {
-            let text = c.text_or("value_string", "")?.to_string();
-            HostTensor::new(DataType::Text, vec![], HostData::Text(vec![text]))?.into()
-        } else {
-            return Err(c.error("it has no value"));
-        },
-    ])
+    Ok(vec![if let Some(tensor) = c.tensor_attribute("value")? {
+        Value::Host(tensor)
+    } else if let Some(tensor) = c.tensor_attribute("sparse_value")? {
+        Value::Host(tensor)
+    } else if let Some(number) = c.number("value_float")? {
+        host(DType::F32, vec![], HostData::Float(vec![number]))?.into()
+    } else if let Some(list) = c.numbers("value_floats")? {
+        host(DType::F32, vec![list.len()], HostData::Float(list))?.into()
+    } else if let Some(number) = c.int("value_int")? {
+        HostTensor::integer(number).into()
+    } else if let Some(list) = c.ints("value_ints")? {
+        HostTensor::integers(list).into()
+    } else if let Some(list) = c.texts("value_strings")? {
+        HostTensor::new(DataType::Text, vec![list.len()], HostData::Text(list))?.into()
+    } else if c.has("value_string") {
+        let text = c.text_or("value_string", "")?.to_string();
+        HostTensor::new(DataType::Text, vec![], HostData::Text(vec![text]))?.into()
+    } else {
+        return Err(c.error("it has no value"));
+    }])
 }
 
 fn constant_of_shape(c: &Context<'_>) -> Result<Vec<Value>> {

@@ -71,7 +71,11 @@ fn dft(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 fn stft(c: &Context<'_>) -> Result<Vec<Value>> {
-    let signal = c.tensor(0)?;
+    let mut signal = c.tensor(0)?;
+    // A real signal may have no last axis.
+    if signal.rank() == 2 {
+        signal = signal.unsqueeze(-1)?;
+    }
     let step = c.integer(1)?.ok_or_else(|| c.error("the step is missing"))?;
     let window = c.optional_tensor(2)?;
     let length = match (c.integer(3)?, &window) {
@@ -79,7 +83,10 @@ fn stft(c: &Context<'_>) -> Result<Vec<Value>> {
         (None, Some(window)) => window.numel(),
         (None, None) => return Err(c.error("neither a window nor a frame length is given")),
     };
-    let step = usize::try_from(step).ok().filter(|&step| step > 0).ok_or_else(|| c.error("the step is not above 0"))?;
+    let step = usize::try_from(step)
+        .ok()
+        .filter(|&step| step > 0)
+        .ok_or_else(|| c.error("the step is not above 0"))?;
     if signal.rank() != 3 || length == 0 || length > signal.dims()[1] {
         return Err(c.error(format!("frames of {length} of a signal {}", signal.shape())));
     }

@@ -32,7 +32,8 @@ fn texts(c: &Context<'_>, input: usize) -> Result<(Vec<usize>, Vec<String>)> {
 fn concat(c: &Context<'_>) -> Result<Vec<Value>> {
     let ((left_dims, left), (right_dims, right)) = (texts(c, 0)?, texts(c, 1)?);
     let shape = tensor_core::Shape::from(&left_dims).broadcast(&(&right_dims).into(), "StringConcat")?;
-    let (i, j) = (super::host::broadcast(&left_dims, shape.dims()), super::host::broadcast(&right_dims, shape.dims()));
+    let (i, j) =
+        (super::host::broadcast(&left_dims, shape.dims()), super::host::broadcast(&right_dims, shape.dims()));
     let joined = i.into_iter().zip(j).map(|(i, j)| format!("{}{}", left[i], right[j])).collect();
     Ok(vec![HostTensor::new(DataType::Text, shape.dims(), HostData::Text(joined))?.into()])
 }
@@ -48,7 +49,8 @@ fn normalize(c: &Context<'_>) -> Result<Vec<Value>> {
     };
     let sensitive = c.flag("is_case_sensitive", false)?;
     let key = |text: &str| if sensitive { text.to_string() } else { text.to_lowercase() };
-    let stop: HashSet<String> = c.texts("stopwords")?.unwrap_or_default().iter().map(|text| key(text)).collect();
+    let stop: HashSet<String> =
+        c.texts("stopwords")?.unwrap_or_default().iter().map(|text| key(text)).collect();
     let mut kept: Vec<String> =
         list.iter().filter(|text| !stop.contains(&key(text))).map(|text| change(text)).collect();
     if kept.is_empty() {
@@ -121,7 +123,9 @@ fn tf_idf(c: &Context<'_>) -> Result<Vec<Value>> {
     };
     let words: Vec<String> = match host.data() {
         HostData::Text(texts) => texts.clone(),
-        HostData::Int(_) | HostData::Float(_) | HostData::Bool(_) => host.to_i64s()?.iter().map(word).collect(),
+        HostData::Int(_) | HostData::Float(_) | HostData::Bool(_) => {
+            host.to_i64s()?.iter().map(word).collect()
+        }
     };
     let mut grams = std::collections::HashMap::new();
     let mut number = 0;
@@ -171,7 +175,13 @@ fn tf_idf(c: &Context<'_>) -> Result<Vec<Value>> {
         let weight = by_column[at % width.max(1)];
         *count = match mode {
             "TF" => *count,
-            "IDF" => if *count > 0.0 { weight } else { 0.0 },
+            "IDF" => {
+                if *count > 0.0 {
+                    weight
+                } else {
+                    0.0
+                }
+            }
             "TFIDF" => *count * weight,
             other => return Err(c.error(format!("mode \"{other}\"; TF, IDF and TFIDF are known"))),
         };

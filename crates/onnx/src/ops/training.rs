@@ -1,14 +1,36 @@
 //! Steps of optimizers (`ai.onnx.preview.training`): for each parameter its value, gradient and states.
 
+use autograd::TensorGrad;
 use tensor_core::{Result, Tensor};
 
 use super::{Row, all};
-use crate::{context::Context, value::Value};
+use crate::{context::Context, graph::DIFFERENTIATED, value::Value};
 
 const DOMAIN: &str = "ai.onnx.preview.training";
 
-pub(crate) const TABLE: &[Row] =
-    &[(DOMAIN, "Adagrad", 1, adagrad), (DOMAIN, "Adam", 1, adam), (DOMAIN, "Momentum", 1, momentum)];
+pub(crate) const TABLE: &[Row] = &[
+    (DOMAIN, "Adagrad", 1, adagrad),
+    (DOMAIN, "Adam", 1, adam),
+    (DOMAIN, "Gradient", 1, gradient),
+    (DOMAIN, "Momentum", 1, momentum),
+];
+
+/// The derivatives of a value of the graph around the node by others, at the node's inputs.
+fn gradient(c: &Context<'_>) -> Result<Vec<Value>> {
+    let count = c.texts("xs")?.map_or(0, |list| list.len());
+    let graph = c.graph(DIFFERENTIATED)?;
+    autograd::enable_grad(|| {
+        let xs =
+            (0..count).map(|at| Ok(c.tensor(at)?.detach().requires_grad())).collect::<Result<Vec<_>>>()?;
+        let rest = (count..c.input_count()).map(|at| c.input(at).cloned());
+        let inputs = xs.iter().map(|x| Some(x.into())).chain(rest).collect();
+        let y = c.run_graph(&graph, inputs)?.into_iter().next().ok_or_else(|| c.error("there is no y"))?;
+        let y = y.to_tensor(c.device())?.sum();
+        let by: Vec<&Tensor> = xs.iter().collect();
+        let found = autograd::grad(&[&y], &by, false)?;
+        all(found.into_iter().zip(&xs).map(|(gradient, x)| gradient.unwrap_or_else(|| x.zeros_like())))
+    })
+}
 
 /// The learning rate, the step's number, and for each parameter its tensors: value, gradient, states.
 fn groups(c: &Context<'_>, kinds: usize) -> Result<(f64, i64, Vec<Vec<Tensor>>)> {
@@ -33,7 +55,7 @@ fn regularized(c: &Context<'_>, value: &Tensor, gradient: &Tensor) -> Result<Ten
 fn adagrad(c: &Context<'_>) -> Result<Vec<Value>> {
     let (rate, step, groups) = groups(c, 3)?;
     let rate = rate / (1.0 + step as f64 * c.number_or("decay_factor", 0.0)?);
-    let eps = c.number_or("epsilon", 0.0)?;
+    let eps = c.number_or("epsilon", 1e-6)?;
     let step = |group: &Vec<Tensor>| -> Result<Vec<Tensor>> {
         let gradient = regularized(c, &group[0], &group[1])?;
         let squares = group[2].add(&gradient.square())?;
@@ -46,7 +68,7 @@ fn adagrad(c: &Context<'_>) -> Result<Vec<Value>> {
 fn adam(c: &Context<'_>) -> Result<Vec<Value>> {
     let (rate, step, groups) = groups(c, 4)?;
     let (alpha, beta) = (c.number_or("alpha", 0.9)?, c.number_or("beta", 0.999)?);
-    let eps = c.number_or("epsilon", 0.0)?;
+    let eps = c.number_or("epsilon", 1e-6)?;
     let rate = match step {
         0 => rate,
         step => rate * (1.0 - beta.powf(step as f64)).sqrt() / (1.0 - alpha.powf(step as f64)),

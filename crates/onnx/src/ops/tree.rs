@@ -27,7 +27,8 @@ impl Forest {
         let ints = |name: &str| c.ints(name)?.ok_or_else(|| c.error(format!("{name} is missing")));
         let features = ints("nodes_featureids")?;
         let count = features.len();
-        let modes = c.tensor_attribute("nodes_modes")?.ok_or_else(|| c.error("nodes_modes is missing"))?.to_i64s()?;
+        let modes =
+            c.tensor_attribute("nodes_modes")?.ok_or_else(|| c.error("nodes_modes is missing"))?.to_i64s()?;
         let splits = c.tensor_attribute("nodes_splits")?.ok_or_else(|| c.error("nodes_splits is missing"))?;
         let missing = c.ints("nodes_missing_value_tracks_true")?.unwrap_or_else(|| vec![0; count]);
         let mut members = Vec::new();
@@ -39,7 +40,11 @@ impl Forest {
         let mut sets = Vec::with_capacity(count);
         let mut used = 0;
         for &mode in &modes {
-            sets.push(if mode == MEMBER { members.get(used).cloned().unwrap_or_default() } else { Vec::new() });
+            sets.push(if mode == MEMBER {
+                members.get(used).cloned().unwrap_or_default()
+            } else {
+                Vec::new()
+            });
             used += usize::from(mode == MEMBER);
         }
         let forest = Forest {
@@ -97,7 +102,8 @@ fn tree_ensemble(c: &Context<'_>) -> Result<Vec<Value>> {
     let forest = Forest::of(c)?;
     let roots = c.ints("tree_roots")?.ok_or_else(|| c.error("tree_roots is missing"))?;
     let leaves = c.ints("leaf_targetids")?.ok_or_else(|| c.error("leaf_targetids is missing"))?;
-    let weights = c.tensor_attribute("leaf_weights")?.ok_or_else(|| c.error("leaf_weights is missing"))?.to_f64s()?;
+    let weights =
+        c.tensor_attribute("leaf_weights")?.ok_or_else(|| c.error("leaf_weights is missing"))?.to_f64s()?;
     let targets = usize::try_from(c.int_or("n_targets", 1)?).ok().filter(|&n| n > 0 && n <= 1 << 20);
     let targets = targets.ok_or_else(|| c.error("n_targets is no count"))?;
     if c.int_or("post_transform", 0)? != 0 {
@@ -111,7 +117,8 @@ fn tree_ensemble(c: &Context<'_>) -> Result<Vec<Value>> {
         for &root in &roots {
             let leaf = forest.leaf(c, root, row)?;
             let target = leaves.get(leaf).and_then(|&target| usize::try_from(target).ok());
-            let (Some(slot), Some(&weight)) = (target.and_then(|t| sums.get_mut(t)), weights.get(leaf)) else {
+            let (Some(slot), Some(&weight)) = (target.and_then(|t| sums.get_mut(t)), weights.get(leaf))
+            else {
                 return Err(c.error(format!("there is no leaf {leaf}")));
             };
             *slot = Some(match (*slot, aggregate) {

@@ -57,7 +57,10 @@ fn names_and_cycles() {
         &["\"w\"", "twice"],
     );
     refused(
-        simple(vec![node("Add", &["x", "b"], &["a"]), node("Neg", &["a"], &["b"]), node("Abs", &["b"], &["y"])], vec![]),
+        simple(
+            vec![node("Add", &["x", "b"], &["a"]), node("Neg", &["a"], &["b"]), node("Abs", &["b"], &["y"])],
+            vec![],
+        ),
         &["cycle", "Add"],
     );
 }
@@ -69,8 +72,14 @@ fn missing_operators_are_told_all_at_once() {
         node_of("own", "Other", &["a"], &["b"]),
         node("Unheard", &["b"], &["y"]),
     ];
-    refused(simple(nodes, vec![]), &["ai.onnx::Unheard of version 20, 2 times", "own::Other of version 1, 1 times"]);
-    refused(simple(vec![node_of("strange", "Op", &["x"], &["y"])], vec![]), &["strange", "imports no version"]);
+    refused(
+        simple(nodes, vec![]),
+        &["ai.onnx::Unheard of version 20, 2 times", "own::Other of version 1, 1 times"],
+    );
+    refused(
+        simple(vec![node_of("strange", "Op", &["x"], &["y"])], vec![]),
+        &["strange", "imports no version"],
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Small models, written as messages.
 
 use onnx::proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, ValueInfoProto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    ValueInfoProto,
 };
 use prost::Message;
 
@@ -77,10 +78,8 @@ pub(crate) fn graph(
 
 /// A model of version 20 of ONNX's operators, with a domain of the model's own.
 pub(crate) fn model_of(graph: GraphProto, functions: Vec<FunctionProto>) -> ModelProto {
-    let import = |domain: &str, version| OperatorSetIdProto {
-        domain: Some(domain.into()),
-        version: Some(version),
-    };
+    let import =
+        |domain: &str, version| OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) };
     ModelProto {
         ir_version: Some(9),
         opset_import: vec![import("", 20), import("own", 1)],

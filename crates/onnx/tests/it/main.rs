@@ -3,6 +3,7 @@
 
 mod bad_files;
 mod build;
+mod downloaded;
 mod models;
 mod semantics;
 mod training;

@@ -20,7 +20,8 @@ fn vector(data: &[f32]) -> Tensor {
 fn initializers_are_parameters_under_their_names() {
     let nodes = vec![node("Mul", &["x", "weight"], &["h"]), node("Add", &["h", "bias"], &["y"])];
     let initializers = vec![floats("weight", &[2], &[2.0, 3.0]), floats("bias", &[2], &[1.0, 1.0])];
-    let net = Model::from_bytes(bytes(graph(nodes, &["x"], &["y"], initializers)), &backend_cpu::cpu()).unwrap();
+    let net =
+        Model::from_bytes(bytes(graph(nodes, &["x"], &["y"], initializers)), &backend_cpu::cpu()).unwrap();
     let names: Vec<String> = net.named_parameters().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["weight", "bias"]);
     let run = |x: &[f32]| net.run([("x", vector(x))]).unwrap().tensor("y").unwrap().to_vec::<f32>().unwrap();
@@ -46,7 +47,8 @@ fn shapes_are_computed_on_the_host() {
         integers("axis", &[1], &[0]),
         integers("rest", &[1], &[-1]),
     ];
-    let net = Model::from_bytes(bytes(graph(nodes, &["x"], &["y", "wanted"], initializers)), &backend_cpu::cpu());
+    let net =
+        Model::from_bytes(bytes(graph(nodes, &["x"], &["y", "wanted"], initializers)), &backend_cpu::cpu());
     let net = net.unwrap();
     assert!(net.state_dict().is_empty());
     let out = net.run([("x", Tensor::zeros((3, 4), &backend_cpu::cpu()).unwrap())]).unwrap();
@@ -72,7 +74,8 @@ fn branches_and_loops_read_values_around_them() {
         vec![],
     );
     let repeat = with_graph(node("Loop", &["count", "", "x"], &["last", "all"]), "body", body);
-    let main = graph(vec![branch, repeat], &["x", "c"], &["y", "last", "all"], vec![integers("count", &[], &[3])]);
+    let main =
+        graph(vec![branch, repeat], &["x", "c"], &["y", "last", "all"], vec![integers("count", &[], &[3])]);
     let net = Model::from_bytes(bytes(main), &backend_cpu::cpu()).unwrap();
     for (condition, y, last) in [(true, 10.0, 35.0), (false, 25.0, 80.0)] {
         let condition = Tensor::full((), condition, &backend_cpu::cpu()).unwrap();
@@ -93,7 +96,8 @@ fn functions_of_the_model_take_attributes() {
         r#type: Some(1),
         ..Default::default()
     });
-    let slope = AttributeProto { name: Some("slope".into()), r#type: Some(1), f: Some(0.5), ..Default::default() };
+    let slope =
+        AttributeProto { name: Some("slope".into()), r#type: Some(1), f: Some(0.5), ..Default::default() };
     let function = FunctionProto {
         name: Some("Own".into()),
         domain: Some("own".into()),
@@ -189,5 +193,8 @@ fn an_error_names_the_node_and_its_operator() {
     let net = Model::from_bytes(bytes(main), &backend_cpu::cpu()).unwrap();
     let x = Tensor::zeros((1, 2), (DType::F32, &backend_cpu::cpu())).unwrap();
     let error = net.run([("x", x)]).unwrap_err().to_string();
-    assert!(error.contains("head/product") && error.contains("MatMul") && error.contains("[1, 2]"), "{error}");
+    assert!(
+        error.contains("head/product") && error.contains("MatMul") && error.contains("[1, 2]"),
+        "{error}"
+    );
 }

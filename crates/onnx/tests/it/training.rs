@@ -53,14 +53,12 @@ fn gradients_agree_with_differences() {
     loss(&net, &x).unwrap().backward().unwrap();
     // The weight of the last layer, whose changes no kink of an activation hides.
     let parameters = net.named_parameters();
-    let (name, weight) = parameters
-        .iter()
-        .filter(|(_, p)| p.rank() == 2)
-        .max_by_key(|(_, p)| p.numel())
-        .expect("a matrix");
+    let (name, weight) =
+        parameters.iter().filter(|(_, p)| p.rank() == 2).max_by_key(|(_, p)| p.numel()).expect("a matrix");
     let gradient = weight.grad().unwrap().to_vec::<f32>().unwrap();
     let values = weight.to_vec::<f32>().unwrap();
-    let largest = (0..gradient.len()).max_by(|&a, &b| gradient[a].abs().total_cmp(&gradient[b].abs())).unwrap();
+    let largest =
+        (0..gradient.len()).max_by(|&a, &b| gradient[a].abs().total_cmp(&gradient[b].abs())).unwrap();
     let at = |step: f32| {
         let mut moved = values.clone();
         moved[largest] += step;
