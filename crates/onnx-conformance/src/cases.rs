@@ -29,7 +29,8 @@ pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) operators: BTreeSet<String>,
     model: PathBuf,
-    /// The folder with inputs and outputs, or the file with the output of a network whose input is arange(n) / n.
+    /// The folder with inputs and outputs, or the file with the output of a network whose input is
+    /// arange(n) / n.
     data: PathBuf,
 }
 

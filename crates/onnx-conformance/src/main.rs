@@ -1,7 +1,9 @@
-//! `cargo xtask onnx-conformance`: ONNX's own test cases on a device, held against a list of expected failures.
+//! `cargo xtask onnx-conformance`: ONNX's own test cases on a device, held against a list of expected
+//! failures.
 //!
-//! The cases are in the package `onnx` of the Python registry: `pip download --no-deps onnx==1.17.0`, and unpack the wheel, which is
-//! a zip. `cases` finds them, `compare` says whether a result is right, `expected` reads the list.
+//! The cases are in the package `onnx` of the Python registry: `pip download --no-deps onnx==1.17.0`, and
+//! unpack the wheel, which is a zip. `cases` finds them, `compare` says whether a result is right,
+//! `expected` reads the list.
 
 mod cases;
 mod compare;
@@ -73,7 +75,7 @@ fn run(args: &Args) -> std::result::Result<bool, String> {
     let cases = find(&args.data)?;
     let kind = args.device.split([':', '#']).next().unwrap_or("cpu");
     let expected = Expected::read(kind)?;
-    // A case that panics is a failure; what it prints is told with it.
+    // A case that panics is a failure; its message is printed as the reason.
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
     let (mut by_group, mut by_operator) = (BTreeMap::new(), BTreeMap::new());

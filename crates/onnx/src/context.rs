@@ -1,4 +1,5 @@
-//! [`Context`]: what the function of an operator sees of its node: inputs, settings, and the graphs within it.
+//! [`Context`]: what the function of an operator sees of its node: inputs, settings, and the graphs within
+//! it.
 
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ impl<'a> Context<'a> {
         self.node.outputs.len()
     }
 
-    /// Whether somebody may read this output.
+    /// Whether this output may be read.
     pub fn wants(&self, output: usize) -> bool {
         self.node.outputs.get(output).is_some_and(Option::is_some)
     }

@@ -8,7 +8,7 @@ use crate::{
     value::Value,
 };
 
-/// What all graphs of one run share.
+/// The device and the weights, which all graphs of one run share.
 pub(crate) struct Run<'a> {
     pub(crate) device: &'a Device,
     pub(crate) weights: &'a [Tensor],

@@ -1,5 +1,5 @@
-//! [`Graph`]: a graph of the file with its names resolved to slots, its steps in an order in which every input is there,
-//! and for each step the slots that nobody reads after it.
+//! [`Graph`]: a graph of the file with its names resolved to slots, its steps in an order in which every
+//! input is there, and for each step the slots that no later step reads.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -42,6 +42,9 @@ const TRAINING: &str = "ai.onnx.preview.training";
 /// The attribute under which a `Gradient` node has the graph that it differentiates.
 pub(crate) const DIFFERENTIATED: &str = "(differentiated)";
 
+/// Values that the file gives, each with its slot.
+type Constants = Vec<(usize, Constant)>;
+
 /// A graph that is ready to run.
 #[derive(Debug)]
 pub(crate) struct Graph {
@@ -49,7 +52,7 @@ pub(crate) struct Graph {
     pub(crate) outputs: Vec<Output>,
     pub(crate) steps: Vec<Node>,
     pub(crate) slots: usize,
-    pub(crate) constants: Vec<(usize, Constant)>,
+    pub(crate) constants: Constants,
     /// Values of the graph around this one: their slots there and here.
     pub(crate) captures: Vec<(usize, usize)>,
 }
@@ -120,7 +123,7 @@ impl Node {
     }
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone)]
 pub(crate) enum Action {
     /// An operator, and how it is computed where all inputs are known on the host.
@@ -145,7 +148,7 @@ pub(crate) enum WeightRole {
     Buffer,
 }
 
-/// An operator that a file needs and nobody registered.
+/// An operator that a file needs and the registry lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Missing {
     domain: String,
@@ -197,7 +200,7 @@ pub(crate) struct Compiler<'a> {
     missing: BTreeMap<Missing, (usize, String)>,
 }
 
-/// What nodes of a graph or function see: versions of operators, and the attributes of the function's call.
+/// The surroundings of the nodes of a graph or function: versions of operators, and the attributes of the function's call.
 struct Surroundings<'a> {
     opsets: HashMap<String, i64>,
     bound: Option<HashMap<&'a str, &'a AttributeProto>>,
@@ -336,7 +339,7 @@ impl<'a> Compiler<'a> {
         inputs: Vec<Input>,
         outputs: Vec<Output>,
         mut steps: Vec<Node>,
-        constants: Vec<(usize, Constant)>,
+        constants: Constants,
     ) -> Result<Graph> {
         let scope = std::mem::take(self.top()?);
         in_order(&mut steps, scope.slots)?;
@@ -375,7 +378,7 @@ impl<'a> Compiler<'a> {
         nodes: &[&'a NodeProto],
         around: &Surroundings<'a>,
         uses: &HashMap<&str, Uses>,
-    ) -> Result<(Vec<Node>, Vec<(usize, Constant)>)> {
+    ) -> Result<(Vec<Node>, Constants)> {
         self.steps += nodes.len();
         if self.steps > MAX_STEPS {
             return Err(invalid(format!(
@@ -581,7 +584,8 @@ impl<'a> Compiler<'a> {
         result
     }
 
-    /// The part of the graph around a `Gradient` node that makes its `y` of its `xs` and `zs`, as a graph of its own.
+    /// The part of the graph around a `Gradient` node that makes its `y` of its `xs` and `zs`, as a graph
+    /// of its own.
     fn gradient(&mut self, node: &'a NodeProto, around: &Surroundings<'a>) -> Result<Graph> {
         let attribute =
             |name: &str| node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
@@ -685,7 +689,8 @@ fn uses<'n>(nodes: &[&'n NodeProto]) -> HashMap<&'n str, Uses> {
     all
 }
 
-/// Puts the steps in an order in which each comes after those that make its inputs; the file's order where it is one.
+/// Puts the steps in an order in which each comes after those that make its inputs; the file's order where
+/// it is one.
 fn in_order(steps: &mut Vec<Node>, slots: usize) -> Result<()> {
     let mut maker = vec![usize::MAX; slots];
     for (index, step) in steps.iter().enumerate() {

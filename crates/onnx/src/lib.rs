@@ -22,7 +22,8 @@
 //! | operators of one's own | [`Registry`], [`Context`] |
 //! | the messages of a file | [`proto`] |
 //!
-//! A node's operator is a call of the tensor operation or layer of that name; `ops` has one file for each family.
+//! A node's operator is a call of the tensor operation or layer of that name; `ops` has one file for each
+//! family.
 
 mod attribute;
 mod context;

@@ -21,9 +21,9 @@ const NEWEST_OPSET: i64 = 28;
 
 /// The network of an ONNX file, which runs, trains and moves as any module does.
 ///
-/// Floating-point initializers, and constants of more than one element, are parameters under their names in the file; running
-/// means and variances, and integers of many elements, are buffers. Small integers stay on the host: they are shapes and
-/// axes, with which the model computes on the host too.
+/// Floating-point initializers, and constants of more than one element, are parameters under their names in
+/// the file; running means and variances, and integers of many elements, are buffers. Small integers stay
+/// on the host: they are shapes and axes, with which the model computes on the host too.
 ///
 /// ```no_run
 /// use nn::Module;
@@ -40,7 +40,8 @@ const NEWEST_OPSET: i64 = 28;
 /// # Ok(()) }
 /// ```
 ///
-/// Gradients flow through [`Model::run`] to inputs and parameters. A clone shares parameters, as a clone of a layer does.
+/// Gradients flow through [`Model::run`] to inputs and parameters. A clone shares parameters, as a clone of
+/// a layer does.
 #[derive(Clone)]
 pub struct Model {
     graph: std::sync::Arc<Graph>,
@@ -58,14 +59,14 @@ struct Weight {
     role: WeightRole,
 }
 
-/// What a file says of itself.
+/// A file's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelInfo {
     /// The version of the file format.
     pub ir_version: i64,
     /// The versions of operators by domain; that of ONNX's own has no name.
     pub opsets: Vec<(String, i64)>,
-    /// What wrote the file, and its version.
+    /// The program that wrote the file, and its version.
     pub producer: String,
     /// A description.
     pub description: String,
@@ -124,12 +125,13 @@ fn invalid(message: String) -> Error {
 }
 
 impl Model {
-    /// The model of a file, on `device`. Data in other files is looked for in the file's folder, and nowhere else.
+    /// The model of a file, on `device`. Data in other files is looked for in the file's folder, and
+    /// nowhere else.
     ///
     /// # Errors
-    /// `File` for what cannot be read. A file that is no ONNX model, or one with operators that are not known (all of them are
-    /// named), element types that are not known, names used twice or by nobody, nodes in a cycle, tensors whose data is
-    /// not there. No memory on the device.
+    /// `File` for what cannot be read. A file that is no ONNX model, or one with operators that are not
+    /// known (all of them are named), element types that are not known, names used twice or made by no node,
+    /// nodes in a cycle, tensors whose data is not there. No memory on the device.
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Model> {
         Model::load_with(path, device, &Registry::default())
     }
@@ -196,7 +198,7 @@ impl Model {
         Ok(Model { graph: compiled.into(), weights, device: device.clone(), info })
     }
 
-    /// What the file says of itself.
+    /// The file's description of itself.
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }
@@ -215,12 +217,12 @@ impl Model {
 
     /// Runs the model on inputs by name, and gives its outputs.
     ///
-    /// The values may be tensors (by value or by reference) or [`Value`]s: sequences, texts. All tensors are on one device with the
-    /// model's weights.
+    /// The values may be tensors (by value or by reference) or [`Value`]s: sequences, texts. All tensors
+    /// are on one device with the model's weights.
     ///
     /// # Errors
-    /// A name that the model has no input of, an input that is not given, another dtype or shape than the file says; and
-    /// whatever an operator reports, with the node's name.
+    /// A name that the model has no input of, an input that is not given, another dtype or shape than the
+    /// file says; and whatever an operator reports, with the node's name.
     #[track_caller]
     pub fn run<N: AsRef<str>, V: Into<Value>>(
         &self,
@@ -348,7 +350,7 @@ impl Module for Model {
     }
 }
 
-/// What a model gave, in the order of its outputs.
+/// The outputs of a run, in the model's order.
 #[derive(Clone, Debug)]
 pub struct Outputs {
     list: Vec<(String, Value)>,

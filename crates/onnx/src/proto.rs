@@ -1,9 +1,9 @@
-//! ONNX's messages, as `onnx.proto` of the ONNX project defines them, for prost's derive macros: no `protoc`, no generated
-//! source. Field numbers are those of `onnx.proto`. Left out is what neither runs nor names anything: the training
-//! program, quantization annotations and the properties of single nodes.
+//! ONNX's messages, as `onnx.proto` of the ONNX project defines them, for prost's derive macros: no
+//! `protoc`, no generated source. Field numbers are those of `onnx.proto`. Left out is what neither runs
+//! nor names anything: the training program, quantization annotations and the properties of single nodes.
 //!
-//! Enumerations are plain numbers here: a number that this version does not know is reported by whoever needs it, with the
-//! tensor's or the attribute's name. Prost refuses messages nested deeper than 100.
+//! Enumerations are plain numbers here: a number that this version does not know is reported where it is
+//! read, with the tensor's or the attribute's name. Prost refuses messages nested deeper than 100.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -17,7 +17,7 @@ pub struct ModelProto {
     /// The version of each domain's operators.
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
-    /// What wrote the file.
+    /// The program that wrote the file.
     #[prost(string, optional, tag = "2")]
     pub producer_name: Option<String>,
     /// Its version.
@@ -339,10 +339,10 @@ pub struct ElementTypeProto {
 /// The types of a map.
 #[derive(Clone, PartialEq, Message)]
 pub struct MapType {
-    /// That of its keys.
+    /// The type of its keys.
     #[prost(int32, optional, tag = "1")]
     pub key_type: Option<i32>,
-    /// That of its values.
+    /// The type of its values.
     #[prost(message, optional, boxed, tag = "2")]
     pub value_type: Option<Box<TypeProto>>,
 }
@@ -388,7 +388,7 @@ pub struct SequenceProto {
     /// Its name.
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
-    /// What its elements are: 1 for tensors, 3 for sequences, 5 for optionals.
+    /// The sort of its elements: 1 for tensors, 3 for sequences, 5 for optionals.
     #[prost(int32, optional, tag = "2")]
     pub elem_type: Option<i32>,
     /// Tensors.
@@ -408,7 +408,7 @@ pub struct OptionalProto {
     /// Its name.
     #[prost(string, optional, tag = "1")]
     pub name: Option<String>,
-    /// What it holds: 0 for nothing, 1 for a tensor, 3 for a sequence, 5 for an optional.
+    /// The sort of its value: 0 for nothing, 1 for a tensor, 3 for a sequence, 5 for an optional.
     #[prost(int32, optional, tag = "2")]
     pub elem_type: Option<i32>,
     /// A tensor.

@@ -30,8 +30,8 @@ impl fmt::Debug for Operator {
     }
 }
 
-/// The operators that a model may use. [`Registry::default`] has those of this crate; [`Registry::register`] adds others, or
-/// puts one in the place of ours.
+/// The operators that a model may use. [`Registry::default`] has those of this crate;
+/// [`Registry::register`] adds others, or puts one in the place of ours.
 ///
 /// ```
 /// use onnx::Registry;

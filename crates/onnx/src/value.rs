@@ -1,5 +1,5 @@
-//! [`Value`]: what goes along a graph's edges. Tensors live on a device; small integers, truth values and texts are known
-//! on the host ([`HostTensor`]), where shape arithmetic is done with no device involved.
+//! [`Value`]: what goes along a graph's edges. Tensors live on a device; small integers, truth values and
+//! texts are known on the host ([`HostTensor`]), where shape arithmetic is done with no device involved.
 
 use std::{
     fmt,
@@ -207,7 +207,8 @@ impl HostTensor {
         }
     }
 
-    /// The same as a tensor on `device`, which is kept for the next time. i64 becomes i32 on a device without it.
+    /// The same as a tensor on `device`, which is kept for the next time. i64 becomes i32 on a device
+    /// without it.
     ///
     /// # Errors
     /// Texts, a dtype that the device lacks, no memory.
@@ -234,7 +235,7 @@ impl HostTensor {
     /// The values of a tensor, read from its device.
     ///
     /// # Errors
-    /// What computing or reading them reports.
+    /// An error of computing or reading them.
     pub fn read(tensor: &Tensor) -> Result<HostTensor> {
         let dtype = tensor.dtype();
         let numbers = Scalar::from_bytes(dtype, &tensor.read_bytes()?);
@@ -294,7 +295,7 @@ impl fmt::Debug for HostTensor {
     }
 }
 
-/// What an input, an output or an edge of a graph carries.
+/// The value of an input, an output or an edge of a graph.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// A tensor on a device.

@@ -19,8 +19,8 @@ fn by_head(c: &Context<'_>, x: Tensor, heads: &str) -> Result<Tensor> {
     x.reshape([n, t, count, width / count])?.transpose(1, 2)
 }
 
-/// softmax(scale·QKᵀ + mask)·V, with keys and values of before in front, and grouped heads. Also gives keys and values of
-/// now and before, and the products at a stage that an attribute names.
+/// softmax(scale·QKᵀ + mask)·V, with keys and values of before in front, and grouped heads. Also gives keys
+/// and values of now and before, and the products at a stage that an attribute names.
 fn attention(c: &Context<'_>) -> Result<Vec<Value>> {
     let flat = c.tensor(0)?.rank() == 3;
     let query = by_head(c, c.tensor(0)?, "q_num_heads")?;
@@ -108,7 +108,7 @@ fn rotary(c: &Context<'_>) -> Result<Vec<Value>> {
     if let Some(positions) = c.optional_tensor(3)? {
         let index = positions.to_dtype(c.index_dtype())?.flatten_all();
         let rows = |cache: &Tensor| {
-            let shape = [n, steps, cache.dims()[1]];
+            let shape = [n, steps, cache.dims().get(1).copied().unwrap_or(0)];
             cache.index_select(0, &index)?.reshape(shape)
         };
         (cos, sin) = (rows(&cos)?, rows(&sin)?);

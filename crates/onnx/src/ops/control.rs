@@ -73,7 +73,7 @@ fn loop_(c: &Context<'_>) -> Result<Vec<Value>> {
     Ok(carried)
 }
 
-/// What a loop without iterations makes: no elements.
+/// The scan output of a loop without iterations: no elements.
 fn empty_scan(c: &Context<'_>) -> Result<Value> {
     Ok(Tensor::zeros([0], c.device())?.into())
 }

@@ -6,7 +6,7 @@ use nn::functional::{
 };
 use tensor_core::{Result, Tensor};
 
-use super::{Row, one, sizes};
+use super::{Row, one, sizes, window_sizes};
 use crate::{context::Context, value::Value};
 
 pub(crate) const TABLE: &[Row] = &[
@@ -34,13 +34,13 @@ impl Windows {
     pub(super) fn of(c: &Context<'_>, space: &[usize], kernel: Vec<usize>) -> Result<Windows> {
         let d = space.len();
         let list = |name: &str| -> Result<Vec<usize>> {
-            let given = c.ints(name)?.map_or(Ok(vec![1; d]), |list| sizes(c, &list))?;
+            let given = c.ints(name)?.map_or(Ok(vec![1; d]), |list| window_sizes(c, &list))?;
             if given.len() == d && given.iter().all(|&n| n > 0) {
                 return Ok(given);
             }
             Err(c.error(format!("{name} {given:?} for {d} axes")))
         };
-        if kernel.len() != d {
+        if kernel.len() != d || kernel.iter().any(|&n| n == 0 || n > i32::MAX as usize) {
             return Err(c.error(format!("a kernel {kernel:?} for {d} axes")));
         }
         let (stride, dilation) = (list("strides")?, list("dilations")?);
@@ -63,7 +63,7 @@ impl Windows {
 
 /// The attribute `pads`: all beginnings, then all ends.
 pub(super) fn pad_pairs(c: &Context<'_>, d: usize) -> Result<Vec<(usize, usize)>> {
-    let pads = c.ints("pads")?.map_or(Ok(vec![0; 2 * d]), |list| sizes(c, &list))?;
+    let pads = c.ints("pads")?.map_or(Ok(vec![0; 2 * d]), |list| window_sizes(c, &list))?;
     if pads.len() != 2 * d {
         return Err(c.error(format!("{} pads for {d} axes", pads.len())));
     }
@@ -118,17 +118,17 @@ fn transposed(c: &Context<'_>) -> Result<Vec<Value>> {
     };
     let d = space.len();
     let list = |name: &str, default: usize| -> Result<Vec<usize>> {
-        let given = c.ints(name)?.map_or(Ok(vec![default; d]), |list| sizes(c, &list))?;
+        let given = c.ints(name)?.map_or(Ok(vec![default; d]), |list| window_sizes(c, &list))?;
         if given.len() == d { Ok(given) } else { Err(c.error(format!("{name} {given:?} for {d} axes"))) }
     };
-    if kernel.len() != d || space.contains(&0) {
+    if kernel.len() != d || space.contains(&0) || kernel.contains(&0) {
         return Err(c.error(format!("an input {} and a weight {}", x.shape(), weight.shape())));
     }
     let (stride, dilation, more) = (list("strides", 1)?, list("dilations", 1)?, list("output_padding", 0)?);
     let full = |axis: usize| (space[axis] - 1) * stride[axis] + (kernel[axis] - 1) * dilation[axis] + 1;
     let auto = c.text_or("auto_pad", "NOTSET")?;
     let lower = auto == "SAME_LOWER";
-    // What the output is cut by, and how long it is.
+    // Where each axis of the output begins in the full one, and its length.
     let wanted = match c.ints("output_shape")? {
         Some(list) => Some(sizes(c, list.get(list.len().saturating_sub(d)..).unwrap_or(&[]))?),
         None if auto.starts_with("SAME") => Some((0..d).map(|axis| space[axis] * stride[axis]).collect()),
@@ -217,6 +217,9 @@ fn col2im(c: &Context<'_>) -> Result<Vec<Value>> {
         sizes(c, &c.integers(index)?.ok_or_else(|| c.error("a shape is missing"))?)
     };
     let (image, block) = (shape(1)?, shape(2)?);
+    if x.rank() != 3 || image.len() != block.len() {
+        return Err(c.error(format!("columns {} for an image {image:?} of blocks {block:?}", x.shape())));
+    }
     let w = Windows::of(c, &image, block)?;
     if let (&[height, width], true) = (image.as_slice(), w.pads.iter().all(|(a, b)| a == b)) {
         let options = FoldOptions {
@@ -228,12 +231,19 @@ fn col2im(c: &Context<'_>) -> Result<Vec<Value>> {
     }
     // Each element of a block is added where it is in the padded image.
     let padded: Vec<usize> = image.iter().zip(&w.pads).map(|(n, (a, b))| n + a + b).collect();
-    let counts: Vec<usize> = (0..image.len())
-        .map(|axis| (padded[axis] - (w.kernel[axis] - 1) * w.dilation[axis] - 1) / w.stride[axis] + 1)
-        .collect();
+    let count = |axis: usize| {
+        let reach = (w.kernel[axis] - 1) * w.dilation[axis] + 1;
+        let room =
+            padded[axis].checked_sub(reach).ok_or_else(|| c.error("a block is larger than the image"))?;
+        Ok(room / w.stride[axis] + 1)
+    };
+    let counts: Vec<usize> = (0..image.len()).map(count).collect::<Result<_>>()?;
     let (area, block): (usize, usize) = (padded.iter().product(), w.kernel.iter().product());
     let (n, channels) = (x.dims()[0], x.dims()[1] / block);
     let blocks: usize = counts.iter().product();
+    if x.dims()[1] != channels * block || x.dims()[2] != blocks {
+        return Err(c.error(format!("columns {} for {blocks} blocks of {block}", x.shape())));
+    }
     let mut places = Vec::with_capacity(block * blocks);
     for element in 0..block {
         for number in 0..blocks {
@@ -260,8 +270,8 @@ fn col2im(c: &Context<'_>) -> Result<Vec<Value>> {
     one(sum)
 }
 
-/// A convolution whose elements are read at places that are moved by offsets, between pixels, and weighed by a mask.
-/// Dai et al.: Deformable convolutional networks (2017).
+/// A convolution whose elements are read at places that are moved by offsets, between pixels, and weighed
+/// by a mask. Dai et al.: Deformable convolutional networks (2017).
 fn deformable(c: &Context<'_>) -> Result<Vec<Value>> {
     let (x, weight, offset) = (c.tensor(0)?, c.tensor(1)?, c.tensor(2)?);
     let (bias, mask) = (c.optional_tensor(3)?, c.optional_tensor(4)?);
@@ -312,7 +322,8 @@ fn deformable(c: &Context<'_>) -> Result<Vec<Value>> {
     one(y)
 }
 
-/// Images `[N, C, H·W]` at places `[N, 2, K]` (y, then x), between the four pixels around each, with zeros beyond the edges: `[N, C, K]`.
+/// Images `[N, C, H·W]` at places `[N, 2, K]` (y, then x), between the four pixels around each, with zeros
+/// beyond the edges: `[N, C, K]`.
 fn between(images: &Tensor, places: &Tensor, sizes: [usize; 2]) -> Result<Tensor> {
     let &[n, channels, _] = images.dims() else { return Ok(images.clone()) };
     let count = places.dims()[2];
@@ -325,7 +336,7 @@ fn between(images: &Tensor, places: &Tensor, sizes: [usize; 2]) -> Result<Tensor
             let pixel = corners.select(1, axis)?.add_scalar(corner[axis]);
             let near = places.select(1, axis)?.sub(&pixel)?.abs().neg().add_scalar(1.0);
             let last = sizes[axis] as f64 - 1.0;
-            let inside = pixel.ge_scalar(0.0).logical_and(&pixel.le_scalar(last))?;
+            let inside = pixel.ge_scalar(0.0).logical_and(pixel.le_scalar(last))?;
             weight = weight.mul(&inside.where_cond(&near, &near.zeros_like())?)?;
             index = index.mul_scalar(sizes[axis] as f64).add(&pixel.clamp(0.0, last))?;
         }

@@ -234,8 +234,8 @@ fn parse(c: &Context<'_>, list: &[String], dtype: DType) -> Result<HostData> {
     })
 }
 
-/// A cast; to an 8-bit float, numbers beyond its range become its greatest ones if `saturate`, and otherwise infinite, or NaN
-/// where the type has no infinities.
+/// A cast; to an 8-bit float, numbers beyond its range become its greatest ones if `saturate`, and
+/// otherwise infinite, or NaN where the type has no infinities.
 pub(super) fn to_narrow(x: &Tensor, dtype: DType, saturate: bool) -> Result<Tensor> {
     let Some(format) = dtype.float_format().filter(|_| dtype.size() == 1) else { return x.to_dtype(dtype) };
     let wide = x.to_dtype(if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 })?;
@@ -244,7 +244,7 @@ pub(super) fn to_narrow(x: &Tensor, dtype: DType, saturate: bool) -> Result<Tens
         let held = wide.clamp(-greatest, greatest);
         return wide.isnan().where_cond(&wide, &held)?.to_dtype(dtype);
     }
-    // What rounds to the greatest number is not beyond it.
+    // A number that rounds to the greatest one is not beyond it.
     let half = 2f64.powi(greatest.log2().floor() as i32 - format.digits as i32);
     let beyond = wide.abs().gt_scalar(greatest + half);
     let special =

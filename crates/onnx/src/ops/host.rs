@@ -1,4 +1,5 @@
-//! Shape arithmetic on the host: operators whose inputs are all known there, and small. Nothing of it reaches a device.
+//! Shape arithmetic on the host: operators whose inputs are all known there, and small. Nothing of it
+//! reaches a device.
 //!
 //! A function here gives `None` where it has no answer; the operator is computed on the device then.
 
@@ -194,7 +195,7 @@ fn modulo(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
     if c.flag("fmod", false)? {
         return arithmetic(c, i64::checked_rem, |a, b| a % b);
     }
-    let int = |a: i64, b: i64| Some(a.checked_rem(b)?.checked_add(b)?.checked_rem(b)?);
+    let int = |a: i64, b: i64| a.checked_rem(b)?.checked_add(b)?.checked_rem(b);
     arithmetic(c, int, |a, b| a - (a / b).floor() * b)
 }
 
@@ -514,7 +515,7 @@ fn transpose(c: &Context<'_>) -> Result<Option<Vec<Value>>> {
         Some(order) => order.iter().map(|&axis| c.axis(axis, rank)).collect::<Result<Vec<_>>>()?,
         None => (0..rank).rev().collect(),
     };
-    if order.len() != rank {
+    if order.len() != rank || (0..rank).any(|axis| !order.contains(&axis)) {
         return Ok(None);
     }
     let shape: Vec<usize> = order.iter().map(|&axis| x.dims()[axis]).collect();

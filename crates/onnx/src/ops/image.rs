@@ -57,8 +57,8 @@ fn overlap(a: [f64; 4], b: [f64; 4]) -> f64 {
     if all > 0.0 { common / all } else { 0.0 }
 }
 
-/// For each class of each image the boxes with the best scores, but none that overlaps a better one too much. Which ones are
-/// left is known only to the host.
+/// For each class of each image the boxes with the best scores, but none that overlaps a better one too
+/// much. Which ones are left is known only to the host.
 fn non_max_suppression(c: &Context<'_>) -> Result<Vec<Value>> {
     let (boxes, scores) = (c.host(0)?, c.host(1)?);
     let most = c.integer(2)?.unwrap_or(0).max(0) as usize;
@@ -118,8 +118,8 @@ fn between(y: f64, x: f64, height: usize, width: usize) -> Sample {
     ([number(y0, x0), number(y0, x1), number(y1, x0), number(y1, x1)], weights.map(|w| w as f32))
 }
 
-/// Regions of an image at one size, each cell a mean or a maximum of samples between pixels. How many samples there are
-/// depends on the regions, which are read on the host.
+/// Regions of an image at one size, each cell a mean or a maximum of samples between pixels. How many
+/// samples there are depends on the regions, which are read on the host.
 fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
     let x = c.tensor(0)?;
     let (regions, images) = (c.host(1)?, c.integers(2)?.unwrap_or_default());
@@ -131,8 +131,8 @@ fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
         other => return Err(c.error(format!("mode \"{other}\"; avg and max are known"))),
     };
     let out = |name: &str| -> Result<usize> {
-        let size = usize::try_from(c.int_or(name, 1)?).ok().filter(|&size| size > 0);
-        size.ok_or_else(|| c.error(format!("{name} is not above 0")))
+        let size = usize::try_from(c.int_or(name, 1)?).ok().filter(|&size| size > 0 && size <= 1 << 12);
+        size.ok_or_else(|| c.error(format!("{name} is not above 0, or too large")))
     };
     let (rows, columns) = (out("output_height")?, out("output_width")?);
     let ratio = c.int_or("sampling_ratio", 0)?.max(0) as usize;

@@ -50,7 +50,8 @@ fn gather_elements(c: &Context<'_>) -> Result<Vec<Value>> {
     one(x.gather(axis, &from_start(c, &c.tensor(1)?, x.dims()[axis])?)?)
 }
 
-/// The positions that tuples of indices `[…, k]` name among the first k axes of `dims`, as numbers in row-major order.
+/// The positions that tuples of indices `[…, k]` name among the first k axes of `dims`, as numbers in
+/// row-major order.
 fn positions(c: &Context<'_>, indices: &Tensor, dims: &[usize]) -> Result<Tensor> {
     let last = indices.rank() - 1;
     let mut sum: Option<Tensor> = None;
@@ -91,7 +92,7 @@ fn gather_nd(c: &Context<'_>) -> Result<Vec<Value>> {
     one(rows.index_select(0, &place.flatten_all())?.reshape(shape)?)
 }
 
-/// What becomes of elements that go to one place.
+/// The reduction of elements that go to one place; `None` if the last one stays.
 fn reduction(c: &Context<'_>) -> Result<Option<ScatterReduce>> {
     Ok(match c.text_or("reduction", "none")? {
         "none" => None,
@@ -129,8 +130,8 @@ fn scatter_nd(c: &Context<'_>) -> Result<Vec<Value>> {
     one(changed.reshape(x.dims())?)
 }
 
-/// A cache with rows replaced from a place on, which may differ by batch element; `circular` counts beyond the end from the
-/// start.
+/// A cache with rows replaced from a place on, which may differ by batch element; `circular` counts beyond
+/// the end from the start.
 fn tensor_scatter(c: &Context<'_>) -> Result<Vec<Value>> {
     let (cache, update) = (c.tensor(0)?, c.tensor(1)?);
     let axis = c.axis_or("axis", -2, cache.rank())?;
@@ -139,6 +140,9 @@ fn tensor_scatter(c: &Context<'_>) -> Result<Vec<Value>> {
         "circular" => true,
         other => return Err(c.error(format!("mode \"{other}\"; linear and circular are known"))),
     };
+    if update.rank() != cache.rank() {
+        return Err(c.error(format!("an update {} of a cache {}", update.shape(), cache.shape())));
+    }
     let steps = update.dims()[axis];
     let along = |count: usize, at: usize| {
         let mut shape = vec![1; cache.rank()];
@@ -216,8 +220,8 @@ fn reverse_sequence(c: &Context<'_>) -> Result<Vec<Value>> {
     one(x.gather(time, &from.expand(x.dims())?)?)
 }
 
-/// The different elements, or the different slices along an axis; with where each is first, which one each is, and how often.
-/// What there is to find is known only to the host.
+/// The different elements, or the different slices along an axis; with where each is first, which one each
+/// is, and how often. What there is to find is known only to the host.
 fn unique(c: &Context<'_>) -> Result<Vec<Value>> {
     let x = c.host(0)?;
     let (outer, count, inner, axis) = match c.int("axis")? {

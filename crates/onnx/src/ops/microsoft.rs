@@ -5,7 +5,7 @@ use tensor_core::{DType, Result, Tensor};
 use super::{
     Row, all, one,
     quantized::quantized,
-    recurrent::{Cell, Direction, directions, run},
+    recurrent::{Cell, Direction, check_weights, directions, run},
 };
 use crate::{context::Context, value::Value};
 
@@ -95,9 +95,10 @@ fn rms_norm(c: &Context<'_>) -> Result<Vec<Value>> {
     one(nn::functional::rms_norm(&x, weight.shape(), Some(&weight), Some(c.number_or("epsilon", 1e-5)?))?)
 }
 
-/// An LSTM whose weights are integers with scales; inputs and states are quantized to u8 before each product, which is
-/// computed here on the numbers that they stand for.
+/// An LSTM whose weights are integers with scales; inputs and states are quantized to u8 before each
+/// product, which is computed here on the numbers that they stand for.
 fn dynamic_lstm(c: &Context<'_>) -> Result<Vec<Value>> {
+    check_weights(c)?;
     let x = c.tensor(0)?;
     // Weights are [directions, input, 4·H].
     let weight = |at: usize, scale: usize, zero: usize| -> Result<Tensor> {

@@ -1,5 +1,5 @@
-//! The operators, a file for each family. Each file has a table: domain, name, the version from which on a function holds,
-//! and the function, which calls tensor operations and layers.
+//! The operators, a file for each family. Each file has a table: domain, name, the version from which on a
+//! function holds, and the function, which calls tensor operations and layers.
 
 pub(crate) mod host;
 
@@ -81,7 +81,17 @@ pub(crate) fn sizes(context: &Context<'_>, list: &[i64]) -> Result<Vec<usize>> {
     list.iter().map(size).collect()
 }
 
-/// Indices with those counted from the end of an axis of `size` counted from its start, as the device's index dtype.
+/// Sizes of windows, steps and paddings: small enough that sums and products of them are numbers.
+pub(crate) fn window_sizes(context: &Context<'_>, list: &[i64]) -> Result<Vec<usize>> {
+    let list = sizes(context, list)?;
+    if list.iter().all(|&size| size <= i32::MAX as usize) {
+        return Ok(list);
+    }
+    Err(context.error(format!("{list:?} are too large for windows")))
+}
+
+/// Indices with those counted from the end of an axis of `size` counted from its start, as the device's
+/// index dtype.
 pub(crate) fn from_start(context: &Context<'_>, index: &Tensor, size: usize) -> Result<Tensor> {
     let index = index.to_dtype(context.index_dtype())?;
     index.lt_scalar(0).where_cond(&index.add_scalar(size as i64), &index)

@@ -24,7 +24,8 @@ fn by_channel(x: &Tensor, rank: usize) -> Result<Tensor> {
     x.reshape(shape)
 }
 
-/// (x − mean)·scale/√(variance + ε) + bias; in training by the batch's own mean and variance, which go into the running ones.
+/// (x − mean)·scale/√(variance + ε) + bias; in training by the batch's own mean and variance, which go into
+/// the running ones.
 fn batch(c: &Context<'_>) -> Result<Vec<Value>> {
     let x = c.tensor(0)?;
     let (scale, bias, mean, variance) = (c.tensor(1)?, c.tensor(2)?, c.tensor(3)?, c.tensor(4)?);

@@ -3,7 +3,7 @@
 use nn::functional::{PoolOptions, avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d};
 use tensor_core::{Result, Tensor};
 
-use super::{Row, all, conv::Windows, one, sizes};
+use super::{Row, all, conv::Windows, one, sizes, window_sizes};
 use crate::{context::Context, value::Value};
 
 pub(crate) const TABLE: &[Row] = &[
@@ -24,11 +24,12 @@ fn global(c: &Context<'_>, f: impl FnOnce(&Tensor, &[usize]) -> Result<Tensor>) 
     one(f(&x, &(2..x.rank()).collect::<Vec<_>>())?)
 }
 
-/// The node's windows over the input, and how far each axis is filled up for a last window that reaches past its end.
+/// The node's windows over the input, and how far each axis is filled up for a last window that reaches
+/// past its end.
 fn windows(c: &Context<'_>, x: &Tensor) -> Result<(Windows, Vec<usize>)> {
     let space = x.dims().get(2..).unwrap_or(&[]);
     let kernel = c.ints("kernel_shape")?.ok_or_else(|| c.error("kernel_shape is missing"))?;
-    let kernel = sizes(c, &kernel)?;
+    let kernel = window_sizes(c, &kernel)?;
     if kernel.contains(&0) || space.is_empty() {
         return Err(c.error(format!("windows {kernel:?} over an input {}", x.shape())));
     }
@@ -69,7 +70,8 @@ fn last(x: &Tensor) -> Vec<usize> {
     (x.rank()..x.rank() + d).collect()
 }
 
-/// The layers' own windows, where the node's are such: equal padding on both sides, at most half a window, no part window.
+/// The layers' own windows, where the node's are such: equal padding on both sides, at most half a window,
+/// no part window.
 fn plain<const D: usize>(w: &Windows, more: &[usize]) -> Option<([usize; D], PoolOptions<D>)> {
     let fits = w.pads.iter().zip(&w.kernel).all(|((before, after), k)| before == after && 2 * before <= *k);
     if w.kernel.len() != D || !fits || more.iter().any(|&n| n > 0) {
@@ -131,7 +133,8 @@ fn maximum(c: &Context<'_>) -> Result<Vec<Value>> {
     all([flat.gather(d + 2, &place)?.squeeze(d + 2)?, numbers.gather(d + 2, &place)?.squeeze(d + 2)?])
 }
 
-/// How many elements each window has along an axis; padding counts if asked, and then also what `ceil_mode` adds to it.
+/// How many elements each window has along an axis; padding counts if asked, and then also what `ceil_mode`
+/// adds to it.
 fn counts(c: &Context<'_>, x: &Tensor, w: &Windows, more: &[usize], padding: bool) -> Result<Tensor> {
     let d = w.kernel.len();
     let mut product: Option<Tensor> = None;
@@ -186,12 +189,13 @@ fn lp(c: &Context<'_>) -> Result<Vec<Value>> {
 /// Each element at its number in an output of zeros.
 fn unpool(c: &Context<'_>) -> Result<Vec<Value>> {
     let (x, index) = (c.tensor(0)?, c.tensor(1)?.to_dtype(c.index_dtype())?);
-    let kernel = sizes(c, &c.ints("kernel_shape")?.ok_or_else(|| c.error("kernel_shape is missing"))?)?;
+    let kernel =
+        window_sizes(c, &c.ints("kernel_shape")?.ok_or_else(|| c.error("kernel_shape is missing"))?)?;
     let d = kernel.len();
     if x.rank() != d + 2 || index.shape() != x.shape() {
         return Err(c.error(format!("an input {} with indices {}", x.shape(), index.shape())));
     }
-    let stride = c.ints("strides")?.map_or(Ok(vec![1; d]), |list| sizes(c, &list))?;
+    let stride = c.ints("strides")?.map_or(Ok(vec![1; d]), |list| window_sizes(c, &list))?;
     let pads = super::conv::pad_pairs(c, d)?;
     let mut plain = x.dims()[..2].to_vec();
     for axis in 0..d {

@@ -18,7 +18,8 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "QuantizeLinear", 10, quantize),
 ];
 
-/// Scales or zero points so that they broadcast to a tensor: one, one for each slice of an axis, or one for each block of it.
+/// Scales or zero points so that they broadcast to a tensor: one, one for each slice of an axis, or one for
+/// each block of it.
 fn spread(c: &Context<'_>, x: &Tensor, factor: Tensor) -> Result<Tensor> {
     if factor.numel() == 1 && factor.rank() <= 1 {
         return factor.reshape(());
@@ -106,8 +107,8 @@ pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((y.to_dtype(DType::U8)?, scale, zero.to_dtype(DType::U8)?))
 }
 
-/// An input with its zero point taken away, as i32. Of a matrix on the left a list of zero points is by row, on the right by
-/// column, and of a weight by output channel.
+/// An input with its zero point taken away, as i32. Of a matrix on the left a list of zero points is by
+/// row, on the right by column, and of a weight by output channel.
 fn centred(
     c: &Context<'_>,
     input: usize,
@@ -125,6 +126,9 @@ fn centred(
     }
     let mut shape = vec![1; x.rank()];
     let axis = axis(&x);
+    if axis >= x.rank() {
+        return Err(c.error(format!("zero points {} for a tensor {}", zero.shape(), x.shape())));
+    }
     shape[axis] = zero.numel();
     x.sub(&zero.reshape(shape)?)
 }
@@ -132,7 +136,7 @@ fn centred(
 /// The product of two inputs less their zero points, as i32.
 fn product(c: &Context<'_>, a: usize, b: usize, zeros: [usize; 2]) -> Result<Tensor> {
     let lhs = centred(c, a, zeros[0], |x| x.rank().saturating_sub(2))?;
-    let rhs = centred(c, b, zeros[1], |x| x.rank() - 1)?;
+    let rhs = centred(c, b, zeros[1], |x| x.rank().wrapping_sub(1))?;
     lhs.matmul(&rhs)?.to_dtype(DType::I32)
 }
 
@@ -145,7 +149,9 @@ fn along(scale: &Tensor, rank: usize, axis: usize) -> Result<Tensor> {
         return Ok(scale.clone());
     }
     let mut shape = vec![1; rank];
-    shape[axis] = scale.numel();
+    if let Some(size) = shape.get_mut(axis) {
+        *size = scale.numel();
+    }
     scale.reshape(shape)
 }
 

@@ -1,4 +1,5 @@
-//! Random numbers. Those of a node with a seed are the same at each run; they are not those of other programs.
+//! Random numbers. Those of a node with a seed are the same at each run; they are not those of other
+//! programs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

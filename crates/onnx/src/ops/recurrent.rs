@@ -1,5 +1,5 @@
-//! Recurrent layers in every form of ONNX: step by step, of ordinary operations, with the inputs' share of all steps in one
-//! product.
+//! Recurrent layers in every form of ONNX: step by step, of ordinary operations, with the inputs' share of
+//! all steps in one product.
 
 use tensor_core::{Result, Tensor};
 
@@ -65,7 +65,7 @@ impl Activation {
     }
 }
 
-/// What one direction of a layer is made of.
+/// The weights and first states of one direction of a layer.
 pub(super) struct Direction {
     /// `[gates·H, input]`.
     pub(super) of_input: Tensor,
@@ -92,6 +92,7 @@ pub(super) fn directions(c: &Context<'_>) -> Result<&'static [bool]> {
 }
 
 fn layer(c: &Context<'_>, cell: Cell) -> Result<Vec<Value>> {
+    check_weights(c)?;
     let batch_first = c.flag("layout", false)?;
     let turn = |x: Tensor| if batch_first { x.transpose(0, 1) } else { Ok(x) };
     let x = turn(c.tensor(0)?)?;
@@ -127,6 +128,15 @@ fn layer(c: &Context<'_>, cell: Cell) -> Result<Vec<Value>> {
         outputs.push(turn(state)?.into());
     }
     Ok(outputs)
+}
+
+/// Weights have three axes, and a bias two.
+pub(super) fn check_weights(c: &Context<'_>) -> Result<()> {
+    let rank = |index: usize| c.input(index).and_then(Value::dims).map(<[usize]>::len);
+    if rank(1) != Some(3) || rank(2) != Some(3) || rank(3).is_some_and(|rank| rank != 2) {
+        return Err(c.error("weights are [directions, gates·H, ..], and a bias is [directions, 2·gates·H]"));
+    }
+    Ok(())
 }
 
 /// All directions: h after each step `[T, directions, N, H]`, and the last h and c `[directions, N, H]`.
@@ -208,7 +218,8 @@ fn one_direction(
     let mut hidden = direction.hidden.clone().map_or_else(zeros, Ok)?;
     let mut state =
         if cell == Cell::Lstm { direction.cell.clone().map_or_else(zeros, Ok)? } else { zeros()? };
-    // The share of the inputs in the gates of all steps, with both biases but where one is added within a product.
+    // The share of the inputs in the gates of all steps, with both biases but where one is added within a
+    // product.
     let mut shares = x.matmul(&direction.of_input.t()?)?;
     if let Some((of_input, of_state)) = &direction.biases {
         shares = shares.add(of_input)?;

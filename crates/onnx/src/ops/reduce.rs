@@ -52,7 +52,7 @@ fn reduce(c: &Context<'_>, f: impl FnOnce(&Tensor, &[usize]) -> Result<Tensor>) 
     one(if c.flag("keepdims", true)? || axes.is_empty() { reduced } else { reduced.squeeze(axes)? })
 }
 
-/// Of no elements the extreme is the dtype's own, or infinite.
+/// The extreme of no elements is the dtype's own, or infinite.
 fn extreme(x: &Tensor, axes: &[usize], greatest: bool) -> Result<Tensor> {
     if x.dtype().is_bool() {
         return if greatest { x.any_axis(axes, true) } else { x.all_axis(axes, true) };

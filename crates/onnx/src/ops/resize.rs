@@ -1,5 +1,5 @@
-//! `Resize` and `Upsample`: axis by axis, each element a weighted sum of a few neighbours, which are computed on the host from
-//! the sizes alone.
+//! `Resize` and `Upsample`: axis by axis, each element a weighted sum of a few neighbours, which are
+//! computed on the host from the sizes alone.
 
 use tensor_core::{Result, Tensor};
 
@@ -168,7 +168,7 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
         if !crop && scale == 1.0 && input == output {
             continue;
         }
-        if input == 0 || !scale.is_finite() || scale <= 0.0 {
+        if input == 0 || !scale.is_finite() || scale <= 0.0 || output > i32::MAX as usize {
             return Err(c.error(format!("a scale of {scale} for an axis of {input}")));
         }
         let region = if crop { (regions[k], regions[k + axes.len()]) } else { (0.0, 1.0) };

@@ -304,8 +304,8 @@ fn depth_to_space(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 fn block_size(c: &Context<'_>) -> Result<usize> {
-    let size = usize::try_from(c.int_or("blocksize", 0)?).ok().filter(|&size| size > 0);
-    size.ok_or_else(|| c.error("blocksize is not above 0"))
+    let size = usize::try_from(c.int_or("blocksize", 0)?).ok().filter(|&size| size > 0 && size <= 1 << 15);
+    size.ok_or_else(|| c.error("blocksize is not above 0, or too large"))
 }
 
 fn space_to_depth(c: &Context<'_>) -> Result<Vec<Value>> {

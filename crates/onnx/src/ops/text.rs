@@ -106,7 +106,8 @@ fn split(c: &Context<'_>) -> Result<Vec<Value>> {
     Ok(vec![HostTensor::new(DataType::Text, shape, filled)?.into(), counts.into()])
 }
 
-/// How often the n-grams of a pool occur in each row, also with elements left out in between, perhaps weighed.
+/// How often the n-grams of a pool occur in each row, also with elements left out in between, perhaps
+/// weighed.
 fn tf_idf(c: &Context<'_>) -> Result<Vec<Value>> {
     let host = c.host(0)?;
     let need = |name: &str| c.ints(name)?.ok_or_else(|| c.error(format!("{name} is missing")));
