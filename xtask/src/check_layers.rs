@@ -6,7 +6,7 @@ use crate::{
 };
 
 /// The tools: each may depend on any crate, and no crate on it.
-const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz"];
+const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz", "taper-onnx-conformance"];
 
 /// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -18,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "distributions",
             "inspect",
             "linalg",
+            "onnx",
             "train",
             "weights",
             "optim",
@@ -34,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("train", &["inspect", "nn", "optim", "tensor-core"]),
     ("weights", &["nn", "tensor-core"]),
     ("data", &["autograd", "tensor-core", "nn-derive"]),
+    ("onnx", &["linalg", "nn", "autograd", "tensor-core"]),
     ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
     ("optim", &["autograd", "tensor-core"]),
     ("nn", &["autograd", "tensor-core", "nn-derive"]),
@@ -68,6 +70,8 @@ const LIGHT: &[(&[&str], &[&str])] = &[
             "image",
             "weights",
             "zip",
+            "onnx",
+            "prost",
         ],
     ),
 ];

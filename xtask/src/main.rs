@@ -5,6 +5,7 @@ mod bench;
 mod browser;
 mod check_layers;
 mod fuzz;
+mod onnx_conformance;
 mod operations;
 mod test_all_backends;
 mod workspace;
@@ -30,6 +31,9 @@ enum Command {
     /// Run random programs on a device, against the plain reference: `fuzz --help` says how
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Args),
+    /// Run ONNX's test cases on a device: `onnx-conformance --help` says how
+    #[command(disable_help_flag = true)]
+    OnnxConformance(onnx_conformance::Args),
     /// Write docs/operations.md from the table of operations
     Operations(operations::Args),
     /// Run every test, the behaviour suite once on each device, and print one table
@@ -41,6 +45,7 @@ fn main() -> ExitCode {
         // These say themselves what is wrong, and end as the program that they run.
         Command::Bench(args) => return bench::run(&args),
         Command::Fuzz(args) => return fuzz::run(&args),
+        Command::OnnxConformance(args) => return onnx_conformance::run(&args),
         Command::Browser(args) => browser::run(&args),
         Command::CheckLayers => check_layers::run(),
         Command::Operations(args) => operations::run(&args),

@@ -28,6 +28,7 @@
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
+//! | `onnx` | ONNX files at run time: run them, train them (feature `onnx`) |
 //! | `train` | long runs: checkpoints in a folder, Ctrl-C, metrics, progress, TensorBoard (feature `train`) |
 //! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
 //! | [`fft`] | Fourier transforms |
@@ -48,6 +49,8 @@ pub use inspect;
 #[cfg(feature = "linalg")]
 pub use linalg;
 pub use nn;
+#[cfg(feature = "onnx")]
+pub use onnx;
 pub use optim;
 pub use tensor_core;
 pub use tensor_core::fft;
@@ -126,6 +129,8 @@ mod guide {
         loading = "loading.md";
         #[cfg(feature = "train")]
         long_runs = "long-runs.md";
+        #[cfg(feature = "onnx")]
+        onnx = "onnx.md";
         extending = "extending.md";
         performance = "performance.md";
     }

@@ -1,0 +1,748 @@
+//! [`Graph`]: a graph of the file with its names resolved to slots, its steps in an order in which every
+//! input is there, and for each step the slots that no later step reads.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
+
+use tensor_core::{Error, Result};
+
+use crate::{
+    attribute::Attribute,
+    data::{External, Stored, dense, name_of},
+    ops::host::{self, HostFn},
+    proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto},
+    registry::{Operator, Registry},
+    value::{DataType, HostTensor},
+};
+
+/// How deep graphs may be within graphs and functions.
+const MAX_DEPTH: usize = 48;
+/// How many steps a model may have with its functions written out at every call.
+const MAX_STEPS: usize = 4_000_000;
+/// Integers and truth values up to this many elements are kept on the host as well.
+pub(crate) const HOST_ELEMENTS: usize = 1024;
+/// A sparse initializer is made dense up to this many elements.
+const SPARSE_ELEMENTS: usize = 1 << 28;
+
+/// Inputs whose values an operator reads on the host: a float there is a setting, not a weight.
+const SETTINGS: &[(&str, &[usize])] = &[
+    ("Resize", &[1, 2, 3]),
+    ("Upsample", &[1]),
+    ("Range", &[0, 1, 2]),
+    ("Pad", &[2]),
+    ("Dropout", &[1, 2]),
+    ("NonMaxSuppression", &[2, 3, 4]),
+    ("OneHot", &[1]),
+];
+
+/// The domain of steps of training.
+const TRAINING: &str = "ai.onnx.preview.training";
+/// The attribute under which a `Gradient` node has the graph that it differentiates.
+pub(crate) const DIFFERENTIATED: &str = "(differentiated)";
+
+/// Values that the file gives, each with its slot.
+type Constants = Vec<(usize, Constant)>;
+
+/// A graph that is ready to run.
+#[derive(Debug)]
+pub(crate) struct Graph {
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) outputs: Vec<Output>,
+    pub(crate) steps: Vec<Node>,
+    pub(crate) slots: usize,
+    pub(crate) constants: Constants,
+    /// Values of the graph around this one: their slots there and here.
+    pub(crate) captures: Vec<(usize, usize)>,
+}
+
+/// A value that is given to a graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Input {
+    pub(crate) name: String,
+    pub(crate) slot: usize,
+    pub(crate) r#type: Option<TypeProto>,
+    /// Whether the graph has a value of its own where none is given.
+    pub(crate) has_default: bool,
+}
+
+/// A result of a graph.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) name: String,
+    pub(crate) slot: usize,
+}
+
+/// A value that the file gives.
+#[derive(Clone, Debug)]
+pub(crate) enum Constant {
+    /// The weight of this number.
+    Weight(usize),
+    /// One that is known on the host.
+    Host(Arc<HostTensor>),
+}
+
+/// One step: an operator with its slots and settings.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) op_type: String,
+    pub(crate) domain: String,
+    /// The version of the domain's operators that the graph imports.
+    pub(crate) version: i64,
+    pub(crate) inputs: Vec<Option<usize>>,
+    pub(crate) input_names: Vec<String>,
+    pub(crate) outputs: Vec<Option<usize>>,
+    pub(crate) output_names: Vec<String>,
+    pub(crate) attributes: HashMap<String, Attribute>,
+    pub(crate) action: Action,
+    /// Slots that no later step reads.
+    pub(crate) frees: Vec<usize>,
+}
+
+impl Node {
+    /// The node in a message: its name, operator and first output.
+    pub(crate) fn title(&self) -> String {
+        let operator = match self.domain.as_str() {
+            "" => self.op_type.clone(),
+            domain => format!("{domain}::{}", self.op_type),
+        };
+        match (self.name.as_str(), self.output_names.first()) {
+            ("", Some(output)) => format!("node {operator} that makes \"{output}\""),
+            ("", None) => format!("node {operator}"),
+            (name, _) => format!("node \"{name}\" ({operator})"),
+        }
+    }
+
+    /// All slots of this graph that the step reads, those that graphs within it read among them.
+    fn reads(&self) -> impl Iterator<Item = usize> {
+        let within = self.attributes.values().flat_map(Attribute::graphs);
+        let captured = within.flat_map(|graph| graph.captures.iter().map(|(outer, _)| *outer));
+        self.inputs.iter().flatten().copied().chain(captured)
+    }
+}
+
+/// The action of a step.
+#[derive(Clone)]
+pub(crate) enum Action {
+    /// An operator, and how it is computed where all inputs are known on the host.
+    Operator(Operator, Option<HostFn>),
+    /// A function of the model's own.
+    Call(Arc<Graph>),
+}
+
+impl std::fmt::Debug for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Action::Operator(..) => f.write_str("Operator"),
+            Action::Call(graph) => f.debug_tuple("Call").field(graph).finish(),
+        }
+    }
+}
+
+/// The role that a weight has in the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WeightRole {
+    Parameter,
+    Buffer,
+}
+
+/// An operator that a file needs and the registry lacks.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Missing {
+    domain: String,
+    op_type: String,
+    version: i64,
+}
+
+/// Names of one graph while it is compiled.
+#[derive(Default)]
+struct Scope {
+    names: HashMap<String, usize>,
+    slots: usize,
+    captures: Vec<(usize, usize)>,
+}
+
+impl Scope {
+    fn slot(&mut self) -> usize {
+        self.slots += 1;
+        self.slots - 1
+    }
+
+    fn define(&mut self, name: &str, what: &str) -> Result<usize> {
+        let slot = self.slot();
+        if self.names.insert(name.to_string(), slot).is_some() {
+            return Err(invalid(format!(
+                "the name \"{name}\" is used twice: {what} has the name of another value"
+            )));
+        }
+        Ok(slot)
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::invalid("onnx", message)
+}
+
+/// Compiles the graphs of one file.
+pub(crate) struct Compiler<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) functions: HashMap<(String, String, String), &'a FunctionProto>,
+    pub(crate) external: &'a External,
+    /// Makes a weight, and gives its number.
+    pub(crate) weight: &'a mut dyn FnMut(&str, &Stored<'_>, WeightRole) -> Result<usize>,
+    scopes: Vec<Scope>,
+    /// The nodes of the graphs that are being compiled, the innermost last.
+    open: Vec<&'a [NodeProto]>,
+    depth: usize,
+    steps: usize,
+    missing: BTreeMap<Missing, (usize, String)>,
+}
+
+/// The surroundings of the nodes of a graph or function: versions of operators, and the attributes of the function's call.
+struct Surroundings<'a> {
+    opsets: HashMap<String, i64>,
+    bound: Option<HashMap<&'a str, &'a AttributeProto>>,
+}
+
+/// ONNX's own domain under one name.
+pub(crate) fn domain_of(name: Option<&str>) -> &str {
+    match name.unwrap_or("") {
+        "ai.onnx" => "",
+        other => other,
+    }
+}
+
+impl<'a> Compiler<'a> {
+    pub(crate) fn new(
+        registry: &'a Registry,
+        functions: &'a [FunctionProto],
+        external: &'a External,
+        weight: &'a mut dyn FnMut(&str, &Stored<'_>, WeightRole) -> Result<usize>,
+    ) -> Result<Compiler<'a>> {
+        let mut by_name = HashMap::new();
+        for function in functions {
+            let key = (
+                domain_of(function.domain.as_deref()).to_string(),
+                function.name.clone().unwrap_or_default(),
+                function.overload.clone().unwrap_or_default(),
+            );
+            if let Some(previous) = by_name.insert(key, function) {
+                let name = previous.name.as_deref().unwrap_or("");
+                return Err(invalid(format!("the function \"{name}\" is defined twice")));
+            }
+        }
+        Ok(Compiler {
+            registry,
+            functions: by_name,
+            external,
+            weight,
+            scopes: Vec::new(),
+            open: Vec::new(),
+            depth: 0,
+            steps: 0,
+            missing: BTreeMap::new(),
+        })
+    }
+
+    /// The main graph, with all operators that are missing told at once.
+    pub(crate) fn model(&mut self, graph: &'a GraphProto, opsets: HashMap<String, i64>) -> Result<Graph> {
+        let compiled = self.graph(graph, &Surroundings { opsets, bound: None })?;
+        if self.missing.is_empty() {
+            return Ok(compiled);
+        }
+        let list = self.missing.iter().map(|(Missing { domain, op_type, version }, (count, first))| {
+            let domain = if domain.is_empty() { "ai.onnx" } else { domain };
+            format!("\n  {domain}::{op_type} of version {version}, {count} times, first in {first}")
+        });
+        Err(invalid(format!(
+            "operators that are not supported (onnx::Registry takes functions for them):{}",
+            list.collect::<String>()
+        )))
+    }
+
+    fn deeper<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        if self.depth >= MAX_DEPTH {
+            return Err(invalid(format!(
+                "graphs and functions are nested more than {MAX_DEPTH} deep, or a function calls itself"
+            )));
+        }
+        self.depth += 1;
+        let result = f(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn graph(&mut self, graph: &'a GraphProto, around: &Surroundings<'a>) -> Result<Graph> {
+        self.deeper(|compiler| {
+            compiler.scopes.push(Scope::default());
+            let result = compiler.graph_in_scope(graph, around);
+            compiler.scopes.pop();
+            result
+        })
+    }
+
+    fn top(&mut self) -> Result<&mut Scope> {
+        self.scopes.last_mut().ok_or_else(|| invalid("no graph is open".into()))
+    }
+
+    fn graph_in_scope(&mut self, graph: &'a GraphProto, around: &Surroundings<'a>) -> Result<Graph> {
+        let mut inputs = Vec::with_capacity(graph.input.len());
+        for input in &graph.input {
+            let name = input.name.as_deref().unwrap_or("");
+            let slot = self.top()?.define(name, "an input")?;
+            inputs.push(Input { name: name.into(), slot, r#type: input.r#type.clone(), has_default: false });
+        }
+        // How initializers are used decides whether they are weights.
+        let nodes: Vec<&NodeProto> = graph.node.iter().collect();
+        let uses = uses(&nodes);
+        let mut constants = Vec::new();
+        for tensor in &graph.initializer {
+            let name = tensor.name.as_deref().unwrap_or("");
+            let given = inputs.iter_mut().find(|input| input.name == name);
+            let slot = match given {
+                Some(input) if !input.has_default => {
+                    input.has_default = true;
+                    input.slot
+                }
+                _ => self.top()?.define(name, "an initializer")?,
+            };
+            let stored = Stored::new(tensor, self.external)?;
+            constants.push((slot, self.constant(name, &stored, uses.get(name), false)?));
+        }
+        for tensor in &graph.sparse_initializer {
+            let name = tensor.values.as_ref().map_or("", name_of);
+            let slot = self.top()?.define(name, "an initializer")?;
+            let host = dense(tensor, self.external, SPARSE_ELEMENTS)?;
+            constants.push((slot, Constant::Host(Arc::new(host))));
+        }
+        self.open.push(&graph.node);
+        let made = self.nodes(&nodes, around, &uses);
+        self.open.pop();
+        let (steps, more) = made?;
+        constants.extend(more);
+        let mut outputs = Vec::with_capacity(graph.output.len());
+        for output in &graph.output {
+            let name = output.name.as_deref().unwrap_or("");
+            let Some(slot) = self.resolve(name) else {
+                return Err(invalid(format!("the output \"{name}\" is made by no node")));
+            };
+            outputs.push(Output { name: name.into(), slot });
+        }
+        self.finish(inputs, outputs, steps, constants)
+    }
+
+    /// The scope on top as a graph.
+    fn finish(
+        &mut self,
+        inputs: Vec<Input>,
+        outputs: Vec<Output>,
+        mut steps: Vec<Node>,
+        constants: Constants,
+    ) -> Result<Graph> {
+        let scope = std::mem::take(self.top()?);
+        in_order(&mut steps, scope.slots)?;
+        note_last_uses(&mut steps, &outputs, scope.slots);
+        Ok(Graph { inputs, outputs, steps, slots: scope.slots, constants, captures: scope.captures })
+    }
+
+    /// A value that the file gives: a weight, or one that stays on the host.
+    fn constant(
+        &mut self,
+        name: &str,
+        stored: &Stored<'_>,
+        used: Option<&Uses>,
+        inline: bool,
+    ) -> Result<Constant> {
+        let count = stored.count();
+        let float =
+            matches!(stored.data_type, DataType::Tensor(dtype) if dtype.is_float() && dtype.size() > 1);
+        let setting = used.is_some_and(|uses| uses.all_settings);
+        let host = match stored.data_type {
+            DataType::Text | DataType::Int4 | DataType::Uint4 => true,
+            DataType::Tensor(_) if float => count == 0 || setting || (inline && count == 1),
+            DataType::Tensor(_) => count <= HOST_ELEMENTS,
+        };
+        if host {
+            return Ok(Constant::Host(Arc::new(stored.to_host()?)));
+        }
+        let buffer = !float || used.is_some_and(|uses| uses.all_statistics);
+        let role = if buffer { WeightRole::Buffer } else { WeightRole::Parameter };
+        Ok(Constant::Weight((self.weight)(name, stored, role)?))
+    }
+
+    /// The nodes of the scope on top, `Constant`s taken out.
+    fn nodes(
+        &mut self,
+        nodes: &[&'a NodeProto],
+        around: &Surroundings<'a>,
+        uses: &HashMap<&str, Uses>,
+    ) -> Result<(Vec<Node>, Constants)> {
+        self.steps += nodes.len();
+        if self.steps > MAX_STEPS {
+            return Err(invalid(format!(
+                "the model has more than {MAX_STEPS} nodes with its functions written out"
+            )));
+        }
+        let mut slots = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let what = || format!("an output of a node {}", node.op_type.as_deref().unwrap_or(""));
+            let mut own = Vec::with_capacity(node.output.len());
+            for output in &node.output {
+                own.push(match output.as_str() {
+                    "" => None,
+                    name => Some(self.top()?.define(name, &what())?),
+                });
+            }
+            slots.push(own);
+        }
+        let (mut steps, mut constants) = (Vec::with_capacity(nodes.len()), Vec::new());
+        for (&node, outputs) in nodes.iter().zip(slots) {
+            if let Some(constant) = self.constant_node(node, around, uses)? {
+                if let Some(&Some(slot)) = outputs.first() {
+                    constants.push((slot, constant));
+                }
+                continue;
+            }
+            steps.push(self.node(node, outputs, around)?);
+        }
+        Ok((steps, constants))
+    }
+
+    /// The value of a `Constant` node that holds a tensor.
+    fn constant_node(
+        &mut self,
+        node: &'a NodeProto,
+        around: &Surroundings<'a>,
+        uses: &HashMap<&str, Uses>,
+    ) -> Result<Option<Constant>> {
+        if node.op_type.as_deref() != Some("Constant") || !domain_of(node.domain.as_deref()).is_empty() {
+            return Ok(None);
+        }
+        let [attribute] = node.attribute.as_slice() else { return Ok(None) };
+        let attribute = match (&attribute.ref_attr_name, &around.bound) {
+            (Some(name), Some(bound)) if !name.is_empty() => match bound.get(name.as_str()) {
+                Some(found) => found,
+                None => return Ok(None),
+            },
+            _ => attribute,
+        };
+        let Some(tensor) = attribute.t.as_ref() else { return Ok(None) };
+        let name = node.output.first().map_or("", String::as_str);
+        let stored = Stored::new(tensor, self.external)?;
+        self.constant(name, &stored, uses.get(name), true).map(Some)
+    }
+
+    fn node(
+        &mut self,
+        node: &'a NodeProto,
+        outputs: Vec<Option<usize>>,
+        around: &Surroundings<'a>,
+    ) -> Result<Node> {
+        let op_type = node.op_type.clone().unwrap_or_default();
+        let domain = domain_of(node.domain.as_deref()).to_string();
+        let name = node.name.clone().unwrap_or_default();
+        let mut step = Node {
+            name,
+            op_type,
+            domain,
+            version: 0,
+            inputs: Vec::with_capacity(node.input.len()),
+            input_names: node.input.clone(),
+            outputs,
+            output_names: node.output.clone(),
+            attributes: HashMap::with_capacity(node.attribute.len()),
+            action: Action::Operator(Operator::missing(), None),
+            frees: Vec::new(),
+        };
+        for input in &node.input {
+            step.inputs.push(match input.as_str() {
+                "" => None,
+                name => match self.resolve(name) {
+                    Some(slot) => Some(slot),
+                    None => {
+                        let message = format!("{}: its input \"{name}\" is made by no node", step.title());
+                        return Err(invalid(message));
+                    }
+                },
+            });
+        }
+        for attribute in &node.attribute {
+            let name = attribute.name.clone().unwrap_or_default();
+            let value = match (&attribute.ref_attr_name, &around.bound) {
+                (Some(from), Some(bound)) if !from.is_empty() => match bound.get(from.as_str()) {
+                    Some(found) => *found,
+                    // An attribute that the call leaves out.
+                    None => continue,
+                },
+                _ => attribute,
+            };
+            let title = step.title();
+            let value = self
+                .attribute(value, around)
+                .map_err(|error| invalid(format!("{title}: attribute \"{name}\": {error}")))?;
+            if step.attributes.insert(name.clone(), value).is_some() {
+                return Err(invalid(format!("{title}: the attribute \"{name}\" is given twice")));
+            }
+        }
+        let overload = node.overload.clone().unwrap_or_default();
+        let key = (step.domain.clone(), step.op_type.clone(), overload);
+        if let Some(function) = self.functions.get(&key).copied() {
+            let graph = self.function(function, node, around).map_err(|error| {
+                invalid(format!("{}: in the function \"{}\": {error}", step.title(), step.op_type))
+            })?;
+            step.action = Action::Call(Arc::new(graph));
+            return Ok(step);
+        }
+        let Some(&version) = around.opsets.get(&step.domain) else {
+            let domain = if step.domain.is_empty() { "ai.onnx" } else { &step.domain };
+            return Err(invalid(format!(
+                "{}: the model imports no version of the domain \"{domain}\"",
+                step.title()
+            )));
+        };
+        step.version = version;
+        if (step.domain.as_str(), step.op_type.as_str()) == (TRAINING, "Gradient") {
+            let graph =
+                self.gradient(node, around).map_err(|error| invalid(format!("{}: {error}", step.title())))?;
+            step.attributes.insert(DIFFERENTIATED.into(), Attribute::Graph(Arc::new(graph)));
+        }
+        match self.registry.find(&step.domain, &step.op_type, version) {
+            Some(operator) => {
+                let on_host = if step.domain.is_empty() { host::find(&step.op_type) } else { None };
+                step.action = Action::Operator(operator, on_host);
+            }
+            None => {
+                let missing = Missing { domain: step.domain.clone(), op_type: step.op_type.clone(), version };
+                let title = step.title();
+                self.missing.entry(missing).or_insert((0, title)).0 += 1;
+            }
+        }
+        Ok(step)
+    }
+
+    fn attribute(&mut self, proto: &'a AttributeProto, around: &Surroundings<'a>) -> Result<Attribute> {
+        if let Some(graph) = &proto.g {
+            return Ok(Attribute::Graph(Arc::new(self.graph(graph, around)?)));
+        }
+        if !proto.graphs.is_empty() {
+            let graphs = proto.graphs.iter().map(|graph| self.graph(graph, around).map(Arc::new));
+            return Ok(Attribute::Graphs(graphs.collect::<Result<_>>()?));
+        }
+        Attribute::new(proto, self.external)
+    }
+
+    /// The body of a function, with the attributes of one call.
+    fn function(
+        &mut self,
+        function: &'a FunctionProto,
+        call: &'a NodeProto,
+        around: &Surroundings<'a>,
+    ) -> Result<Graph> {
+        let mut bound: HashMap<&'a str, &'a AttributeProto> = HashMap::new();
+        for attribute in &function.attribute_proto {
+            bound.insert(attribute.name.as_deref().unwrap_or(""), attribute);
+        }
+        for attribute in &call.attribute {
+            let value = match (&attribute.ref_attr_name, &around.bound) {
+                (Some(from), Some(outer)) if !from.is_empty() => match outer.get(from.as_str()) {
+                    Some(found) => *found,
+                    None => continue,
+                },
+                _ => attribute,
+            };
+            bound.insert(attribute.name.as_deref().unwrap_or(""), value);
+        }
+        let opsets = opsets(&function.opset_import);
+        let opsets = if opsets.is_empty() { around.opsets.clone() } else { opsets };
+        let around = Surroundings { opsets, bound: Some(bound) };
+        // A function sees no names of the graph around it.
+        let outer = std::mem::take(&mut self.scopes);
+        let result = self.deeper(|compiler| {
+            compiler.scopes.push(Scope::default());
+            let mut inputs = Vec::with_capacity(function.input.len());
+            for name in &function.input {
+                let slot = compiler.top()?.define(name, "an input")?;
+                inputs.push(Input { name: name.clone(), slot, r#type: None, has_default: true });
+            }
+            let nodes: Vec<&NodeProto> = function.node.iter().collect();
+            compiler.open.push(&function.node);
+            let made = compiler.nodes(&nodes, &around, &uses(&nodes));
+            compiler.open.pop();
+            let (steps, constants) = made?;
+            let mut outputs = Vec::with_capacity(function.output.len());
+            for name in &function.output {
+                let slot = compiler
+                    .resolve(name)
+                    .ok_or_else(|| invalid(format!("its output \"{name}\" is made by no node")))?;
+                outputs.push(Output { name: name.clone(), slot });
+            }
+            compiler.finish(inputs, outputs, steps, constants)
+        });
+        self.scopes = outer;
+        result
+    }
+
+    /// The part of the graph around a `Gradient` node that makes its `y` of its `xs` and `zs`, as a graph
+    /// of its own.
+    fn gradient(&mut self, node: &'a NodeProto, around: &Surroundings<'a>) -> Result<Graph> {
+        let attribute =
+            |name: &str| node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let list = |name: &str| -> Vec<String> {
+            attribute(name)
+                .map_or(Vec::new(), |attribute| attribute.strings.iter().map(|b| text(b)).collect())
+        };
+        let y = attribute("y").and_then(|attribute| attribute.s.as_deref()).map(text).unwrap_or_default();
+        let given: Vec<String> = list("xs").into_iter().chain(list("zs")).collect();
+        let nodes = self.open.last().copied().unwrap_or(&[]);
+        let made = nodes.iter().enumerate();
+        let maker: HashMap<&str, usize> =
+            made.flat_map(|(at, node)| node.output.iter().map(move |name| (name.as_str(), at))).collect();
+        let (mut wanted, mut chosen) = (vec![y.as_str()], HashSet::new());
+        while let Some(name) = wanted.pop() {
+            if given.iter().any(|given| given == name) {
+                continue;
+            }
+            if let Some(&at) = maker.get(name)
+                && chosen.insert(at)
+            {
+                wanted.extend(nodes[at].input.iter().map(String::as_str));
+            }
+        }
+        let chosen: Vec<&'a NodeProto> =
+            nodes.iter().enumerate().filter(|(at, _)| chosen.contains(at)).map(|(_, node)| node).collect();
+        self.deeper(|compiler| {
+            compiler.scopes.push(Scope::default());
+            let compile = |compiler: &mut Self| {
+                let mut inputs = Vec::with_capacity(given.len());
+                for name in &given {
+                    let slot = compiler.top()?.define(name, "an input")?;
+                    inputs.push(Input { name: name.clone(), slot, r#type: None, has_default: false });
+                }
+                let (steps, constants) = compiler.nodes(&chosen, around, &uses(&chosen))?;
+                let slot =
+                    compiler.resolve(&y).ok_or_else(|| invalid(format!("\"{y}\" is made by no node")))?;
+                compiler.finish(inputs, vec![Output { name: y.clone(), slot }], steps, constants)
+            };
+            let result = compile(compiler);
+            compiler.scopes.pop();
+            result
+        })
+    }
+
+    /// The slot of a name in the scope on top: its own, or one that is captured from a graph around it.
+    fn resolve(&mut self, name: &str) -> Option<usize> {
+        let found = self.scopes.iter().rposition(|scope| scope.names.contains_key(name))?;
+        let mut slot = self.scopes[found].names[name];
+        for scope in &mut self.scopes[found + 1..] {
+            let inner = scope.slot();
+            scope.captures.push((slot, inner));
+            scope.names.insert(name.to_string(), inner);
+            slot = inner;
+        }
+        Some(slot)
+    }
+}
+
+/// The versions by domain.
+pub(crate) fn opsets(imports: &[crate::proto::OperatorSetIdProto]) -> HashMap<String, i64> {
+    let entry = |import: &crate::proto::OperatorSetIdProto| {
+        (domain_of(import.domain.as_deref()).to_string(), import.version.unwrap_or(1))
+    };
+    imports.iter().map(entry).collect()
+}
+
+/// How a value is used.
+struct Uses {
+    /// By operators alone that read it on the host.
+    all_settings: bool,
+    /// As a running mean or variance alone.
+    all_statistics: bool,
+}
+
+fn uses<'n>(nodes: &[&'n NodeProto]) -> HashMap<&'n str, Uses> {
+    let mut all: HashMap<&str, Uses> = HashMap::new();
+    for node in nodes {
+        let op_type = node.op_type.as_deref().unwrap_or("");
+        let settings = SETTINGS.iter().find(|(name, _)| *name == op_type).map_or(&[][..], |(_, list)| list);
+        for (index, input) in node.input.iter().enumerate() {
+            let uses = all.entry(input).or_insert(Uses { all_settings: true, all_statistics: true });
+            uses.all_settings &= settings.contains(&index);
+            uses.all_statistics &= op_type == "BatchNormalization" && index >= 3;
+        }
+    }
+    // A graph within may read any name, and is not looked through for roles.
+    let mut within: HashSet<&str> = HashSet::new();
+    for node in nodes {
+        for graph in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
+            let reads = graph.node.iter().flat_map(|node| node.input.iter());
+            within.extend(reads.map(String::as_str));
+        }
+    }
+    for name in within {
+        if let Some(uses) = all.get_mut(name) {
+            (uses.all_settings, uses.all_statistics) = (false, false);
+        }
+    }
+    all
+}
+
+/// Puts the steps in an order in which each comes after those that make its inputs; the file's order where
+/// it is one.
+fn in_order(steps: &mut Vec<Node>, slots: usize) -> Result<()> {
+    let mut maker = vec![usize::MAX; slots];
+    for (index, step) in steps.iter().enumerate() {
+        step.outputs.iter().flatten().for_each(|&slot| maker[slot] = index);
+    }
+    let made_by = |step: &Node| -> Vec<usize> {
+        step.reads().map(|slot| maker[slot]).filter(|&index| index != usize::MAX).collect()
+    };
+    let sources: Vec<Vec<usize>> = steps.iter().map(made_by).collect();
+    if sources.iter().enumerate().all(|(index, sources)| sources.iter().all(|&source| source < index)) {
+        return Ok(());
+    }
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); steps.len()];
+    let mut waiting: Vec<usize> = sources.iter().map(Vec::len).collect();
+    for (index, sources) in sources.iter().enumerate() {
+        sources.iter().for_each(|&source| readers[source].push(index));
+    }
+    let ready = waiting.iter().enumerate().filter(|(_, count)| **count == 0);
+    let mut ready: std::collections::BTreeSet<usize> = ready.map(|(index, _)| index).collect();
+    let mut order = Vec::with_capacity(steps.len());
+    while let Some(index) = ready.pop_first() {
+        order.push(index);
+        for &reader in &readers[index] {
+            waiting[reader] -= 1;
+            if waiting[reader] == 0 {
+                ready.insert(reader);
+            }
+        }
+    }
+    if order.len() < steps.len() {
+        let names: Vec<String> =
+            (0..steps.len()).filter(|&index| waiting[index] > 0).take(4).map(|i| steps[i].title()).collect();
+        return Err(invalid(format!("nodes need each other's outputs in a cycle: {}", names.join(", "))));
+    }
+    let mut all: Vec<Option<Node>> = steps.drain(..).map(Some).collect();
+    steps.extend(order.into_iter().filter_map(|index| all[index].take()));
+    Ok(())
+}
+
+/// Notes for each step which values are read by it for the last time.
+fn note_last_uses(steps: &mut [Node], outputs: &[Output], slots: usize) {
+    let mut last = vec![usize::MAX; slots];
+    for (index, step) in steps.iter().enumerate() {
+        step.outputs.iter().flatten().for_each(|&slot| last[slot] = index);
+    }
+    for (index, step) in steps.iter().enumerate() {
+        step.reads().for_each(|slot| last[slot] = index);
+    }
+    outputs.iter().for_each(|output| last[output.slot] = usize::MAX);
+    for (slot, index) in last.into_iter().enumerate() {
+        if let Some(step) = steps.get_mut(index) {
+            step.frees.push(slot);
+        }
+    }
+}

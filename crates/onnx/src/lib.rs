@@ -1,0 +1,52 @@
+//! ONNX files at run time: any of them becomes a module that runs, trains and moves between devices.
+//!
+//! ```
+//! use onnx::Model;
+//! use tensor_core::Tensor;
+//!
+//! # fn main() -> tensor_core::Result<()> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models/ch_ppocr_mobile_v2.0_cls_infer.onnx");
+//! let device = backend_cpu::cpu();
+//! let net = Model::load(path, &device)?;
+//! let picture = Tensor::zeros((1, 3, 48, 192), &device)?;
+//! let out = net.run([("x", &picture)])?;
+//! let probabilities = out.tensors()?.remove(0); // is the text the right way up?
+//! assert_eq!(probabilities.dims(), [1, 2]);
+//! # Ok(()) }
+//! ```
+//!
+//! | look for | in |
+//! |---|---|
+//! | a file as a module | [`Model`] |
+//! | what goes in and comes out | [`Value`], [`HostTensor`], [`Outputs`] |
+//! | operators of one's own | [`Registry`], [`Context`] |
+//! | the messages of a file | [`proto`] |
+//!
+//! A node's operator is a call of the tensor operation or layer of that name; `ops` has one file for each
+//! family.
+
+mod attribute;
+mod context;
+mod data;
+mod execute;
+mod graph;
+mod model;
+mod ops;
+pub mod proto;
+mod registry;
+mod value;
+
+pub use context::Context;
+pub use model::{Model, ModelInfo, Outputs, Size, ValueInfo};
+pub use registry::Registry;
+pub use value::{DataType, HostData, HostTensor, Value};
+
+/// The root of these sources, for `taper`: errors name no line in them.
+#[doc(hidden)]
+pub const ROOT: &str = file!();
+
+/// Values of ONNX's test data, for the tool that runs it.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::data::{read_optional, read_sequence, read_tensor};
+}

@@ -1,0 +1,399 @@
+//! [`Model`]: a file of ONNX as a module.
+
+use std::{fmt, path::Path};
+
+use bytes::Bytes;
+use nn::{Module, Visitor, VisitorMut};
+use prost::Message;
+use tensor_core::{Device, Error, Result, Tensor, file::file_error};
+
+use crate::{
+    data::{External, Stored},
+    execute::{Run, run_graph},
+    graph::{Compiler, Graph, WeightRole, opsets},
+    proto::{Dimension, DimensionValue, ModelProto, TypeProto, TypeValue},
+    registry::Registry,
+    value::{DataType, Value, on_device},
+};
+
+/// The versions of ONNX's own operators that are known.
+const NEWEST_OPSET: i64 = 28;
+
+/// The network of an ONNX file, which runs, trains and moves as any module does.
+///
+/// Floating-point initializers, and constants of more than one element, are parameters under their names in
+/// the file; running means and variances, and integers of many elements, are buffers. Small integers stay
+/// on the host: they are shapes and axes, with which the model computes on the host too.
+///
+/// ```no_run
+/// use nn::Module;
+/// use onnx::Model;
+/// use tensor_core::Tensor;
+///
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let net = Model::load("digits.onnx", &device)?;
+/// println!("{net}"); // its inputs and outputs
+/// let out = net.run([("x", Tensor::zeros((1, 1, 28, 28), &device)?)])?;
+/// println!("{}", out.tensor("logits")?);
+/// println!("{} parameters", net.num_parameters());
+/// # Ok(()) }
+/// ```
+///
+/// Gradients flow through [`Model::run`] to inputs and parameters. A clone shares parameters, as a clone of
+/// a layer does.
+#[derive(Clone)]
+pub struct Model {
+    graph: std::sync::Arc<Graph>,
+    weights: Vec<Weight>,
+    /// Where the model was loaded to: where it runs if it has no weights that say where.
+    device: Device,
+    info: ModelInfo,
+}
+
+/// A tensor of the file under its name.
+#[derive(Clone)]
+struct Weight {
+    name: String,
+    tensor: Tensor,
+    role: WeightRole,
+}
+
+/// A file's description of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ModelInfo {
+    /// The version of the file format.
+    pub ir_version: i64,
+    /// The versions of operators by domain; that of ONNX's own has no name.
+    pub opsets: Vec<(String, i64)>,
+    /// The program that wrote the file, and its version.
+    pub producer: String,
+    /// A description.
+    pub description: String,
+    /// Anything else, by name.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// The name, element type and shape of an input or an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueInfo {
+    /// The name.
+    pub name: String,
+    /// The element type; `None` where the file does not say it, or for a sequence or an optional.
+    pub data_type: Option<DataType>,
+    /// The axes; `None` where the file does not say them.
+    pub shape: Option<Vec<Size>>,
+    /// Whether the model runs without it.
+    pub optional: bool,
+}
+
+/// The size of an axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// This many elements.
+    Known(usize),
+    /// As many as the user likes; sizes of one name are equal.
+    Symbolic(String),
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Known(size) => size.fmt(f),
+            Size::Symbolic(name) if name.is_empty() => f.write_str("?"),
+            Size::Symbolic(name) => f.write_str(name),
+        }
+    }
+}
+
+impl fmt::Display for ValueInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.name)?;
+        if let Some(data_type) = self.data_type {
+            write!(f, " {data_type}")?;
+        }
+        if let Some(shape) = &self.shape {
+            let sizes: Vec<String> = shape.iter().map(Size::to_string).collect();
+            write!(f, " [{}]", sizes.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+fn invalid(message: String) -> Error {
+    Error::invalid("onnx", message)
+}
+
+impl Model {
+    /// The model of a file, on `device`. Data in other files is looked for in the file's folder, and
+    /// nowhere else.
+    ///
+    /// # Errors
+    /// `File` for what cannot be read. A file that is no ONNX model, or one with operators that are not
+    /// known (all of them are named), element types that are not known, names used twice or made by no node,
+    /// nodes in a cycle, tensors whose data is not there. No memory on the device.
+    pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Model> {
+        Model::load_with(path, device, &Registry::default())
+    }
+
+    /// [`Model::load`] with operators of one's own.
+    ///
+    /// # Errors
+    /// As [`Model::load`].
+    pub fn load_with(path: impl AsRef<Path>, device: &Device, registry: &Registry) -> Result<Model> {
+        let path = path.as_ref();
+        let bytes =
+            std::fs::read(path).map_err(|error| file_error(path, format!("cannot be read: {error}")))?;
+        Model::new(bytes.into(), &External::beside(path), device, registry)
+            .map_err(|error| file_error(path, error.to_string()))
+    }
+
+    /// The model in `bytes`, on `device`.
+    ///
+    /// # Errors
+    /// As [`Model::load`], and for data in other files.
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>, device: &Device) -> Result<Model> {
+        Model::from_bytes_with(bytes, device, &Registry::default())
+    }
+
+    /// [`Model::from_bytes`] with operators of one's own.
+    ///
+    /// # Errors
+    /// As [`Model::from_bytes`].
+    pub fn from_bytes_with(bytes: impl Into<Vec<u8>>, device: &Device, registry: &Registry) -> Result<Model> {
+        Model::new(bytes.into().into(), &External::default(), device, registry)
+    }
+
+    fn new(bytes: Bytes, external: &External, device: &Device, registry: &Registry) -> Result<Model> {
+        let proto =
+            ModelProto::decode(bytes).map_err(|error| invalid(format!("this is no ONNX model: {error}")))?;
+        let Some(graph) = &proto.graph else {
+            return Err(invalid("this is no ONNX model: it has no graph".into()));
+        };
+        let opsets = opsets(&proto.opset_import);
+        if let Some(version) = opsets.get("").filter(|&&version| version > NEWEST_OPSET) {
+            return Err(invalid(format!(
+                "it needs version {version} of ONNX's operators; versions up to {NEWEST_OPSET} are known"
+            )));
+        }
+        let mut weights = Vec::new();
+        let mut make = |name: &str, stored: &Stored<'_>, role: WeightRole| {
+            let tensor = stored.to_tensor(device)?.into_cell(role == WeightRole::Parameter)?;
+            weights.push(Weight { name: name.to_string(), tensor, role });
+            Ok(weights.len() - 1)
+        };
+        let compiled =
+            Compiler::new(registry, &proto.functions, external, &mut make)?.model(graph, opsets.clone())?;
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        let mut opsets: Vec<(String, i64)> = opsets.into_iter().collect();
+        opsets.sort();
+        let producer = format!("{} {}", text(&proto.producer_name), text(&proto.producer_version));
+        let info = ModelInfo {
+            ir_version: proto.ir_version.unwrap_or(0),
+            opsets,
+            producer: producer.trim().to_string(),
+            description: text(&proto.doc_string),
+            metadata: proto.metadata_props.iter().map(|p| (text(&p.key), text(&p.value))).collect(),
+        };
+        Ok(Model { graph: compiled.into(), weights, device: device.clone(), info })
+    }
+
+    /// The file's description of itself.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// The inputs, in order.
+    pub fn inputs(&self) -> Vec<ValueInfo> {
+        let info =
+            |input: &crate::graph::Input| describe(&input.name, input.r#type.as_ref(), input.has_default);
+        self.graph.inputs.iter().map(info).collect()
+    }
+
+    /// The names of the outputs, in order.
+    pub fn output_names(&self) -> impl Iterator<Item = &str> {
+        self.graph.outputs.iter().map(|output| output.name.as_str())
+    }
+
+    /// Runs the model on inputs by name, and gives its outputs.
+    ///
+    /// The values may be tensors (by value or by reference) or [`Value`]s: sequences, texts. All tensors
+    /// are on one device with the model's weights.
+    ///
+    /// # Errors
+    /// A name that the model has no input of, an input that is not given, another dtype or shape than the
+    /// file says; and whatever an operator reports, with the node's name.
+    #[track_caller]
+    pub fn run<N: AsRef<str>, V: Into<Value>>(
+        &self,
+        inputs: impl IntoIterator<Item = (N, V)>,
+    ) -> Result<Outputs> {
+        let mut given: Vec<Option<Value>> = vec![None; self.graph.inputs.len()];
+        for (name, value) in inputs {
+            let name = name.as_ref();
+            let Some(at) = self.graph.inputs.iter().position(|input| input.name == name) else {
+                return Err(invalid(format!("there is no input \"{name}\"; {}", self.wants())));
+            };
+            given[at] = Some(value.into());
+        }
+        let device = self.device_of(&given);
+        for (input, value) in self.graph.inputs.iter().zip(&given) {
+            match value {
+                None if input.has_default => {}
+                None => {
+                    return Err(invalid(format!(
+                        "the input \"{}\" is not given; {}",
+                        input.name,
+                        self.wants()
+                    )));
+                }
+                Some(value) => self.check(input, value, &device)?,
+            }
+        }
+        let weights: Vec<Tensor> = self.weights.iter().map(|weight| weight.tensor.clone()).collect();
+        let run = Run { device: &device, weights: &weights };
+        let values = run_graph(&run, &self.graph, given, &[])?;
+        let names = self.graph.outputs.iter().map(|output| output.name.clone());
+        Ok(Outputs { list: names.zip(values).collect(), device })
+    }
+
+    /// The device of the inputs, or else of the weights.
+    fn device_of(&self, given: &[Option<Value>]) -> Device {
+        let tensor = |value: &Value| match value {
+            Value::Tensor(tensor) => Some(tensor.device()),
+            Value::Host(_) | Value::Sequence(_) | Value::Nothing => None,
+        };
+        let of_inputs = given.iter().flatten().find_map(tensor);
+        let of_weights = || self.weights.first().map(|weight| weight.tensor.device());
+        of_inputs.or_else(of_weights).unwrap_or_else(|| self.device.clone())
+    }
+
+    /// The inputs in a message.
+    fn wants(&self) -> String {
+        let list: Vec<String> = self.inputs().iter().map(ValueInfo::to_string).collect();
+        format!("the model's inputs are {}", list.join(", "))
+    }
+
+    fn check(&self, input: &crate::graph::Input, value: &Value, device: &Device) -> Result<()> {
+        let info = describe(&input.name, input.r#type.as_ref(), input.has_default);
+        let (Some(dims), Some(found)) = (value.dims(), value.data_type()) else { return Ok(()) };
+        let fits_type = info.data_type.is_none_or(|wanted| {
+            let held = wanted.dtype().map(|dtype| DataType::Tensor(on_device(dtype, device)));
+            wanted == found || held == Some(found)
+        });
+        let fits_shape = info.shape.as_ref().is_none_or(|shape| {
+            let fits = |(size, &dim): (&Size, &usize)| match size {
+                Size::Known(size) => *size == dim,
+                Size::Symbolic(_) => true,
+            };
+            shape.len() == dims.len() && shape.iter().zip(dims).all(fits)
+        });
+        if fits_type && fits_shape {
+            return Ok(());
+        }
+        Err(invalid(format!("the input \"{}\" is {}; {}", input.name, value.summary(), self.wants())))
+    }
+}
+
+/// The type of an input in short.
+fn describe(name: &str, r#type: Option<&TypeProto>, optional: bool) -> ValueInfo {
+    let tensor = match r#type.and_then(|r#type| r#type.value.as_ref()) {
+        Some(TypeValue::TensorType(tensor)) => Some(tensor),
+        _ => None,
+    };
+    let size = |dimension: &Dimension| match &dimension.value {
+        Some(DimensionValue::DimValue(size)) => {
+            usize::try_from(*size).map_or(Size::Symbolic(String::new()), Size::Known)
+        }
+        Some(DimensionValue::DimParam(name)) => Size::Symbolic(name.clone()),
+        None => Size::Symbolic(String::new()),
+    };
+    ValueInfo {
+        name: name.to_string(),
+        data_type: tensor.and_then(|tensor| DataType::from_onnx(tensor.elem_type.unwrap_or(0))),
+        shape: tensor.and_then(|t| t.shape.as_ref()).map(|shape| shape.dim.iter().map(size).collect()),
+        optional,
+    }
+}
+
+impl fmt::Display for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inputs: Vec<String> = self.inputs().iter().map(ValueInfo::to_string).collect();
+        let outputs: Vec<String> = self.output_names().map(|name| format!("\"{name}\"")).collect();
+        write!(f, "{} -> {}", inputs.join(", "), outputs.join(", "))
+    }
+}
+
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Model({self}, {} weights)", self.weights.len())
+    }
+}
+
+impl Module for Model {
+    fn visit(&self, visitor: &mut Visitor) {
+        for Weight { name, tensor, role } in &self.weights {
+            match role {
+                WeightRole::Parameter => visitor.parameter(name, tensor),
+                WeightRole::Buffer => visitor.buffer(name, tensor),
+            }
+        }
+    }
+
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        for Weight { name, tensor, role } in &mut self.weights {
+            match role {
+                WeightRole::Parameter => visitor.parameter(name, tensor),
+                WeightRole::Buffer => visitor.buffer(name, tensor),
+            }
+        }
+    }
+}
+
+/// The outputs of a run, in the model's order.
+#[derive(Clone, Debug)]
+pub struct Outputs {
+    list: Vec<(String, Value)>,
+    device: Device,
+}
+
+impl Outputs {
+    /// An output by name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.list.iter().find(|(own, _)| own == name).map(|(_, value)| value)
+    }
+
+    /// An output by name as a tensor.
+    ///
+    /// # Errors
+    /// No such output, or one that is no tensor.
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        let Some(value) = self.get(name) else {
+            let names: Vec<&str> = self.list.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(invalid(format!("there is no output \"{name}\"; the model's outputs are {names:?}")));
+        };
+        value.to_tensor(&self.device)
+    }
+
+    /// The outputs' tensors, in order.
+    ///
+    /// # Errors
+    /// One that is no tensor.
+    pub fn tensors(&self) -> Result<Vec<Tensor>> {
+        self.list.iter().map(|(_, value)| value.to_tensor(&self.device)).collect()
+    }
+
+    /// Names and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.list.iter().map(|(name, value)| (name.as_str(), value))
+    }
+}
+
+impl IntoIterator for Outputs {
+    type Item = (String, Value);
+    type IntoIter = std::vec::IntoIter<(String, Value)>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.into_iter()
+    }
+}

@@ -1,0 +1,100 @@
+//! [`Registry`]: which function computes an operator of which domain and version.
+
+use std::{collections::HashMap, fmt, sync::Arc};
+
+use tensor_core::{Error, Result};
+
+use crate::{context::Context, graph::domain_of, ops, value::Value};
+
+/// A function that computes an operator: its inputs come with the context, and it gives its outputs in order.
+type Function = dyn Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync;
+
+/// An operator that is ready to run.
+#[derive(Clone)]
+pub(crate) struct Operator(Arc<Function>);
+
+impl Operator {
+    /// Stands for an operator that is missing, in a graph that is never run.
+    pub(crate) fn missing() -> Operator {
+        Operator(Arc::new(|_| Err(Error::invalid("onnx", "this operator is not supported"))))
+    }
+
+    pub(crate) fn run(&self, context: &Context<'_>) -> Result<Vec<Value>> {
+        (self.0)(context)
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Operator")
+    }
+}
+
+/// The operators that a model may use. [`Registry::default`] has those of this crate;
+/// [`Registry::register`] adds others, or puts one in the place of ours.
+///
+/// ```
+/// use onnx::Registry;
+///
+/// let mut registry = Registry::default();
+/// registry.register("com.example", "Double", 1, |context| {
+///     Ok(vec![context.tensor(0)?.mul_scalar(2.0).into()])
+/// });
+/// ```
+#[derive(Clone, Debug)]
+pub struct Registry {
+    /// By domain and name: versions from which on a function holds, the newest last.
+    functions: HashMap<(String, String), Vec<(i64, Operator)>>,
+}
+
+impl Default for Registry {
+    fn default() -> Registry {
+        let mut registry = Registry::empty();
+        for &(domain, name, since, function) in ops::tables().iter().copied().flatten() {
+            registry.register(domain, name, since, function);
+        }
+        registry
+    }
+}
+
+impl Registry {
+    /// One without any operators.
+    pub fn empty() -> Registry {
+        Registry { functions: HashMap::new() }
+    }
+
+    /// Adds a function for an operator of a domain (empty for ONNX's own), from a version of the domain on.
+    pub fn register(
+        &mut self,
+        domain: &str,
+        name: &str,
+        since_version: i64,
+        function: impl Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync + 'static,
+    ) {
+        let versions = self.functions.entry((domain_of(Some(domain)).into(), name.into())).or_default();
+        let operator = Operator(Arc::new(function));
+        match versions.binary_search_by_key(&since_version, |(since, _)| *since) {
+            Ok(at) => versions[at].1 = operator,
+            Err(at) => versions.insert(at, (since_version, operator)),
+        }
+    }
+
+    /// The names of all operators, with their domains and the versions from which on they are known.
+    pub fn operators(&self) -> Vec<(String, String, i64)> {
+        let mut all: Vec<(String, String, i64)> = self
+            .functions
+            .iter()
+            .flat_map(|((domain, name), versions)| {
+                versions.iter().map(|(since, _)| (domain.clone(), name.clone(), *since))
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    pub(crate) fn find(&self, domain: &str, name: &str, version: i64) -> Option<Operator> {
+        let versions = self.functions.get(&(domain.to_string(), name.to_string()))?;
+        let newest = versions.iter().rev().find(|(since, _)| *since <= version);
+        newest.map(|(_, operator)| operator.clone())
+    }
+}

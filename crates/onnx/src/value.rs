@@ -1,0 +1,392 @@
+//! [`Value`]: what goes along a graph's edges. Tensors live on a device; small integers, truth values and
+//! texts are known on the host ([`HostTensor`]), where shape arithmetic is done with no device involved.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tensor_core::{DType, Device, Error, Kind, Result, Scalar, Shape, Tensor};
+
+/// The element type of a value, as ONNX counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DataType {
+    /// A type of tensors.
+    Tensor(DType),
+    /// Whole numbers from −8 to 7, held as [`DType::I8`].
+    Int4,
+    /// Whole numbers from 0 to 15, held as [`DType::U8`].
+    Uint4,
+    /// Texts, on the host alone.
+    Text,
+}
+
+impl DataType {
+    /// The type with this number in ONNX's `TensorProto.DataType`; `None` for one that is not known here.
+    pub fn from_onnx(number: i32) -> Option<DataType> {
+        match number {
+            8 => Some(DataType::Text),
+            21 => Some(DataType::Uint4),
+            22 => Some(DataType::Int4),
+            _ => {
+                let known = |dtype: &DType| u32::try_from(number) == Ok(dtype.info().onnx);
+                DType::ALL.into_iter().find(known).map(DataType::Tensor)
+            }
+        }
+    }
+
+    /// The dtype of tensors that hold such elements; `None` for texts.
+    pub fn dtype(self) -> Option<DType> {
+        match self {
+            DataType::Tensor(dtype) => Some(dtype),
+            DataType::Int4 => Some(DType::I8),
+            DataType::Uint4 => Some(DType::U8),
+            DataType::Text => None,
+        }
+    }
+}
+
+impl fmt::Display for DataType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataType::Tensor(dtype) => dtype.fmt(f),
+            DataType::Int4 => f.write_str("int4"),
+            DataType::Uint4 => f.write_str("uint4"),
+            DataType::Text => f.write_str("string"),
+        }
+    }
+}
+
+/// Elements on the host, in row-major order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostData {
+    /// Integers of any width; those of u64 by their bits.
+    Int(Vec<i64>),
+    /// Floats of any width.
+    Float(Vec<f64>),
+    /// Truth values.
+    Bool(Vec<bool>),
+    /// Texts.
+    Text(Vec<String>),
+}
+
+impl HostData {
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        match self {
+            HostData::Int(list) => list.len(),
+            HostData::Float(list) => list.len(),
+            HostData::Bool(list) => list.len(),
+            HostData::Text(list) => list.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements at these positions, in this order.
+    pub(crate) fn pick(&self, positions: impl Iterator<Item = usize>) -> HostData {
+        match self {
+            HostData::Int(list) => HostData::Int(positions.map(|at| list[at]).collect()),
+            HostData::Float(list) => HostData::Float(positions.map(|at| list[at]).collect()),
+            HostData::Bool(list) => HostData::Bool(positions.map(|at| list[at]).collect()),
+            HostData::Text(list) => HostData::Text(positions.map(|at| list[at].clone()).collect()),
+        }
+    }
+}
+
+/// A tensor whose elements are known on the host.
+pub struct HostTensor {
+    data_type: DataType,
+    shape: Vec<usize>,
+    data: HostData,
+    /// The same on the device that asked last.
+    uploaded: Mutex<Option<Tensor>>,
+}
+
+impl HostTensor {
+    /// A tensor of these elements.
+    ///
+    /// # Errors
+    /// Not as many elements as the shape has, or of another sort than the type.
+    pub fn new(data_type: DataType, shape: impl Into<Vec<usize>>, data: HostData) -> Result<HostTensor> {
+        let shape = shape.into();
+        let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+        let kind = data_type.dtype().map(|dtype| dtype.info().kind);
+        let fits = matches!(
+            (&data, kind),
+            (HostData::Int(_), Some(Kind::Signed | Kind::Unsigned))
+                | (HostData::Float(_), Some(Kind::Float))
+                | (HostData::Bool(_), Some(Kind::Bool))
+                | (HostData::Text(_), None)
+        );
+        if count != Some(data.len()) || !fits {
+            let message = format!("{} elements for a tensor {shape:?} of {data_type}", data.len());
+            return Err(Error::invalid("onnx", message));
+        }
+        Ok(HostTensor { data_type, shape, data, uploaded: Mutex::new(None) })
+    }
+
+    /// A list of i64.
+    pub fn integers(list: Vec<i64>) -> HostTensor {
+        HostTensor {
+            data_type: DataType::Tensor(DType::I64),
+            shape: vec![list.len()],
+            data: HostData::Int(list),
+            uploaded: Mutex::new(None),
+        }
+    }
+
+    /// One i64 without axes.
+    pub fn integer(number: i64) -> HostTensor {
+        HostTensor { shape: Vec::new(), ..HostTensor::integers(vec![number]) }
+    }
+
+    /// One truth value without axes.
+    pub fn truth(value: bool) -> HostTensor {
+        HostTensor {
+            data_type: DataType::Tensor(DType::Bool),
+            shape: Vec::new(),
+            data: HostData::Bool(vec![value]),
+            uploaded: Mutex::new(None),
+        }
+    }
+
+    /// The element type.
+    pub fn data_type(&self) -> DataType {
+        self.data_type
+    }
+
+    /// The shape.
+    pub fn dims(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The elements.
+    pub fn data(&self) -> &HostData {
+        &self.data
+    }
+
+    /// The elements as integers: floats are cut toward zero.
+    ///
+    /// # Errors
+    /// Texts.
+    pub fn to_i64s(&self) -> Result<Vec<i64>> {
+        match &self.data {
+            HostData::Int(list) => Ok(list.clone()),
+            HostData::Float(list) => Ok(list.iter().map(|&x| x as i64).collect()),
+            HostData::Bool(list) => Ok(list.iter().map(|&x| i64::from(x)).collect()),
+            HostData::Text(_) => Err(Error::invalid("onnx", "texts are no numbers")),
+        }
+    }
+
+    /// The elements as floats.
+    ///
+    /// # Errors
+    /// Texts.
+    pub fn to_f64s(&self) -> Result<Vec<f64>> {
+        match &self.data {
+            HostData::Int(list) => Ok(list.iter().map(|&x| x as f64).collect()),
+            HostData::Float(list) => Ok(list.clone()),
+            HostData::Bool(list) => Ok(list.iter().map(|&x| f64::from(u8::from(x))).collect()),
+            HostData::Text(_) => Err(Error::invalid("onnx", "texts are no numbers")),
+        }
+    }
+
+    /// The elements, each as a scalar; none of texts.
+    pub(crate) fn scalars(&self) -> Vec<Scalar> {
+        let unsigned = self.data_type == DataType::Tensor(DType::U64);
+        match &self.data {
+            HostData::Int(list) if unsigned => list.iter().map(|&x| Scalar::from_u64(x as u64)).collect(),
+            HostData::Int(list) => list.iter().map(|&x| Scalar::Int(x)).collect(),
+            HostData::Float(list) => list.iter().map(|&x| Scalar::Float(x)).collect(),
+            HostData::Bool(list) => list.iter().map(|&x| Scalar::Bool(x)).collect(),
+            HostData::Text(_) => Vec::new(),
+        }
+    }
+
+    /// The same as a tensor on `device`, which is kept for the next time. i64 becomes i32 on a device
+    /// without it.
+    ///
+    /// # Errors
+    /// Texts, a dtype that the device lacks, no memory.
+    pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
+        let mut kept = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tensor) = kept.as_ref().filter(|tensor| tensor.device() == *device) {
+            return Ok(tensor.clone());
+        }
+        let Some(dtype) = self.data_type.dtype() else {
+            return Err(Error::invalid("onnx", "texts cannot be a tensor on a device"));
+        };
+        let dtype = on_device(dtype, device);
+        let shape = Shape::from(self.shape.as_slice());
+        let scalars = self.scalars();
+        let tensor = match scalars.as_slice() {
+            // One number everywhere takes no memory: expressions hold it.
+            &[number] => Tensor::full(shape, number, (dtype, device))?,
+            several => Tensor::from_bytes_of(dtype, &Scalar::to_bytes(dtype, several), shape, device)?,
+        };
+        *kept = Some(tensor.clone());
+        Ok(tensor)
+    }
+
+    /// The values of a tensor, read from its device.
+    ///
+    /// # Errors
+    /// An error of computing or reading them.
+    pub fn read(tensor: &Tensor) -> Result<HostTensor> {
+        let dtype = tensor.dtype();
+        let numbers = Scalar::from_bytes(dtype, &tensor.read_bytes()?);
+        let data = match dtype.info().kind {
+            Kind::Bool => HostData::Bool(numbers.iter().map(|n| n.as_bool()).collect()),
+            Kind::Signed | Kind::Unsigned => HostData::Int(numbers.iter().map(|n| n.as_i64()).collect()),
+            Kind::Float => HostData::Float(numbers.iter().map(|n| n.as_f64()).collect()),
+        };
+        HostTensor::new(DataType::Tensor(dtype), tensor.dims(), data)
+    }
+}
+
+/// The dtype that holds these numbers on a device: integers of 64 bits become i32 where it lacks them.
+pub(crate) fn on_device(dtype: DType, device: &Device) -> DType {
+    match dtype {
+        DType::I64 if !device.supports(DType::I64) => device.int_dtype(),
+        DType::Bool
+        | DType::U8
+        | DType::I8
+        | DType::U16
+        | DType::I16
+        | DType::U32
+        | DType::I32
+        | DType::U64
+        | DType::I64
+        | DType::F8E4M3FN
+        | DType::F8E5M2
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2FNUZ
+        | DType::F16
+        | DType::BF16
+        | DType::F32
+        | DType::F64 => dtype,
+    }
+}
+
+impl Clone for HostTensor {
+    fn clone(&self) -> HostTensor {
+        HostTensor {
+            data_type: self.data_type,
+            shape: self.shape.clone(),
+            data: self.data.clone(),
+            uploaded: Mutex::new(None),
+        }
+    }
+}
+
+impl PartialEq for HostTensor {
+    fn eq(&self, other: &HostTensor) -> bool {
+        (self.data_type, &self.shape, &self.data) == (other.data_type, &other.shape, &other.data)
+    }
+}
+
+impl fmt::Debug for HostTensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {} {:?}", self.shape, self.data_type, self.data)
+    }
+}
+
+/// The value of an input, an output or an edge of a graph.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A tensor on a device.
+    Tensor(Tensor),
+    /// A tensor on the host.
+    Host(Arc<HostTensor>),
+    /// A list of values.
+    Sequence(Arc<Vec<Value>>),
+    /// An optional that holds nothing. One that holds a value is that value.
+    Nothing,
+}
+
+impl Value {
+    /// The shape of a tensor; `None` for a sequence or nothing.
+    pub fn dims(&self) -> Option<&[usize]> {
+        match self {
+            Value::Tensor(tensor) => Some(tensor.dims()),
+            Value::Host(host) => Some(host.dims()),
+            Value::Sequence(_) | Value::Nothing => None,
+        }
+    }
+
+    /// The element type of a tensor; `None` for a sequence or nothing.
+    pub fn data_type(&self) -> Option<DataType> {
+        match self {
+            Value::Tensor(tensor) => Some(DataType::Tensor(tensor.dtype())),
+            Value::Host(host) => Some(host.data_type()),
+            Value::Sequence(_) | Value::Nothing => None,
+        }
+    }
+
+    /// The value as a tensor on `device`, where it is moved from the host, but not from another device.
+    ///
+    /// # Errors
+    /// A sequence, nothing, or texts.
+    pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
+        match self {
+            Value::Tensor(tensor) => Ok(tensor.clone()),
+            Value::Host(host) => host.to_tensor(device),
+            Value::Sequence(_) => Err(Error::invalid("onnx", "a tensor is wanted, and a sequence is there")),
+            Value::Nothing => {
+                Err(Error::invalid("onnx", "a tensor is wanted, and an empty optional is there"))
+            }
+        }
+    }
+
+    /// The value on the host, where it is read from a device.
+    ///
+    /// # Errors
+    /// A sequence or nothing, and what reading reports.
+    pub fn to_host(&self) -> Result<Arc<HostTensor>> {
+        match self {
+            Value::Tensor(tensor) => Ok(Arc::new(HostTensor::read(tensor)?)),
+            Value::Host(host) => Ok(host.clone()),
+            Value::Sequence(_) | Value::Nothing => Err(Error::invalid(
+                "onnx",
+                "a tensor is wanted, and a sequence or an empty optional is there",
+            )),
+        }
+    }
+
+    /// In a few words what it is, for messages.
+    pub(crate) fn summary(&self) -> String {
+        match (self.dims(), self.data_type(), self) {
+            (Some(dims), Some(data_type), _) => format!("{data_type} {dims:?}"),
+            (_, _, Value::Sequence(list)) => format!("a sequence of {}", list.len()),
+            _ => "an empty optional".to_string(),
+        }
+    }
+}
+
+impl From<Tensor> for Value {
+    fn from(tensor: Tensor) -> Value {
+        Value::Tensor(tensor)
+    }
+}
+
+impl From<&Tensor> for Value {
+    fn from(tensor: &Tensor) -> Value {
+        Value::Tensor(tensor.clone())
+    }
+}
+
+impl From<HostTensor> for Value {
+    fn from(host: HostTensor) -> Value {
+        Value::Host(Arc::new(host))
+    }
+}
+
+impl From<&Value> for Value {
+    fn from(value: &Value) -> Value {
+        value.clone()
+    }
+}
