@@ -6,58 +6,132 @@
 #   python3 scripts/on_gpu_report.py OUT docs/benchmarks/gpu.md      back home: the table of the GPU
 #
 # FOLDER may have a folder `loader` with a libvulkan.so.1 for a machine that has a driver and no loader. Settings of --run:
-#   SECONDS_IN_ALL=540   after so many seconds nothing more is started
-#   BUDGET=0.3           seconds for each case of the bench
-#   CASES="matmul …"     parts of the names of the bench's cases
-#   PYTHON=python3       a Python; with torch on CUDA, PyTorch's times stand beside ours
+#   SECONDS_IN_ALL=540     after so many seconds nothing more is started
+#   TEST_SECONDS=330       the share of the tests; a test that has not ended then counts as one without a result
+#   ONLY='^sort::|ieee'    tests whose names match this extended regular expression, in every suite, and no benchmark
+#   BUDGET=0.1             seconds for each case of the bench
+#   CASES="matmul …"       parts of the names of the bench's cases
+#   PYTHON=python3         a Python; with torch on CUDA, PyTorch's times stand beside ours
 set -eu
 
-usage() { sed -n '2,13p' "$0" | cut -c3-; exit 2; }
+usage() { sed -n '2,15p' "$0" | cut -c3-; exit 2; }
+
+# Integration tests are a target called "it"; the unit tests of the wgpu backend open a device too.
+test_programs() {
+    cat << END
+crates/taper it taper-tests
+crates/backend-wgpu it backend-wgpu-tests
+crates/backend-wgpu backend_wgpu backend-wgpu-unit-tests
+crates/linalg it linalg-tests
+examples/custom_op rotate custom-op-tests
+END
+}
 
 build() {
     folder=$1
     mkdir -p "$folder/taper/tests" "$folder/loader"
-    cargo build --release -p taper-bench
-    cargo build --release -p taper --example digits
-    # The program of a crate's integration tests is the one whose target is called "it".
-    for crate in taper backend-wgpu; do
-        cargo test -p "$crate" --test it --no-run --message-format=json |
-            sed -n 's/.*"name":"it".*"executable":"\([^"]*\)".*/\1/p' | tail -n 1 |
-            while read -r program; do cp "$program" "$folder/$crate-tests"; done
-    done
+    cargo build --release -p taper-bench -p taper --bin taper-bench --example digits
     cp target/release/taper-bench target/release/examples/digits "$folder/"
-    strip "$folder/taper-tests" "$folder/backend-wgpu-tests" "$folder/taper-bench" "$folder/digits"
+    cargo test -p taper -p backend-wgpu -p linalg -p custom-op --lib --tests --no-run --message-format=json > "$folder/built.json"
+    test_programs | while read -r package target name; do
+        program=$(sed -n "s|.*/$package#.*\"name\":\"$target\".*\"executable\":\"\([^\"]*\)\".*|\1|p" "$folder/built.json" | tail -n 1)
+        cp "$program" "$folder/$name"
+    done
+    rm "$folder/built.json"
+    strip "$folder"/*-tests "$folder/taper-bench" "$folder/digits"
     cp -r crates/taper/tests/fixtures "$folder/taper/tests/"
     cp scripts/bench_torch.py scripts/on_gpu.sh "$folder/"
     git rev-parse --short HEAD > "$folder/commit"
     du -sh "$folder"
 }
 
+now() { date +%s; }
+
 # step NAME SECONDS COMMAND…: its output into OUT/NAME.txt, and a line about it into OUT/steps.txt.
 step() {
     name=$1 most=$2
     shift 2
-    left=$((started + SECONDS_IN_ALL - $(date +%s)))
+    left=$((started + SECONDS_IN_ALL - $(now)))
     if [ "$left" -lt 10 ]; then
         echo "$name: not started, the time is up" | tee -a "$out/steps.txt"
         return 0
     fi
     [ "$most" -lt "$left" ] || most=$left
-    begun=$(date +%s)
+    begun=$(now)
     status=0
     timeout "$most" "$@" > "$out/$name.txt" 2>&1 || status=$?
     case $status in 0) said=passed ;; 124) said="stopped after $most s" ;; *) said="failed ($status)" ;; esac
-    echo "$name: $said, $(($(date +%s) - begun)) s$(sed -n 's/^test result: [a-zA-Z]*\. \(.*failed\).*/, \1/p' "$out/$name.txt" | tail -n 1)" |
-        tee -a "$out/steps.txt"
+    echo "$name: $said, $(($(now) - begun)) s" | tee -a "$out/steps.txt"
+}
+
+# suite NAME PROGRAM APART VARIABLE=VALUE…: queues the tests of a program whose names do not match APART, in an environment. A
+# device makes its kernels one after the other, which is most of the time of a test. So each process gets six tests, and
+# neighbours, which are of one topic, go to different processes.
+suite() {
+    name=$1 program=$here/$2 apart=$3
+    shift 3
+    [ -x "$program" ] || return 0
+    suites="$suites $name"
+    "$program" --list --format terse 2> "$out/$name.txt" | sed -n 's/: test$//p' | grep -Ev "$apart" |
+        grep -E "${ONLY:-.}" > "$out/$name.names" || true
+    order=$(echo "$suites" | wc -w)
+    parts=$((($(wc -l < "$out/$name.names") + 5) / 6))
+    # Tests of the whole table of operations take the longest: each has a process of its own, and they begin first.
+    awk -v parts="$parts" -v first="$queue/0-$name" -v path="$queue/$order-$name" \
+        '{ print > ($0 ~ /^(operations|third_party|epilogue)::/ ? sprintf("%s.%04d", first, NR) : sprintf("%s.%04d", path, NR % parts)) }' \
+        "$out/$name.names"
+    echo "$program" > "$queue/$name.program"
+    for variable in "$@"; do echo "export '$variable'"; done > "$queue/$name.variables"
+}
+
+# tests FILE: runs the tests that a file of the queue names, until the time of all tests is up.
+tests() {
+    left=$((TESTS_END - $(now)))
+    [ "$left" -ge 5 ] || return 0
+    name=$(basename "$1" | sed 's/^[0-9]*-//; s/\.[0-9]*$//')
+    folder=$(dirname "$1")
+    # shellcheck disable=SC1090 # Assignments that `suite` wrote.
+    . "$folder/$name.variables"
+    status=0
+    # shellcheck disable=SC2046 # The names of tests are words.
+    RUSTC_BOOTSTRAP=1 RUST_TEST_THREADS=6 timeout "$left" "$(cat "$folder/$name.program")" \
+        -Z unstable-options --report-time --exact $(cat "$1") > "$1.out" 2>&1 || status=$?
+    [ "$status" -eq 0 ] || echo "==== status $status of $(tr '\n' ' ' < "$1")" >> "$1.out"
+}
+
+# Runs the queue, with as many processes at once as there are processors, and counts.
+run_queue() {
+    begun=$(now)
+    TESTS_END=$((begun + TEST_SECONDS))
+    export TESTS_END
+    find "$queue" -name '*-*.[0-9]*' | sort | xargs -P "$(getconf _NPROCESSORS_ONLN)" -I FILE sh "$0" --tests FILE
+    for name in $suites; do
+        find "$queue" -name "[0-9]*-$name.*.out" -exec cat {} + >> "$out/$name.txt"
+        sed -n 's/^test \([^ ]*\).* \.\.\. \([a-zA-Z]*\).*/\2 \1/p' "$out/$name.txt" | sort > "$out/$name.done"
+        passed=$(grep -c '^ok' "$out/$name.done") || true
+        failed=$(grep -c '^FAILED' "$out/$name.done") || true
+        cut -d' ' -f2 "$out/$name.done" | sort > "$queue/done"
+        sort "$out/$name.names" | comm -23 - "$queue/done" > "$queue/missing"
+        missing=$(wc -l < "$queue/missing")
+        case $failed,$missing in 0,0) said=passed ;; *) said=failed ;; esac
+        echo "$name: $said, $passed passed, $failed failed, $missing without a result" | tee -a "$out/steps.txt"
+        sed -n 's/^FAILED /    /p' "$out/$name.done" | head -n 60
+        head -n 20 "$queue/missing" | sed 's/^/    no result: /'
+        rm "$out/$name.names" "$out/$name.done"
+    done
+    echo "tests: done, $(($(now) - begun)) s" | tee -a "$out/steps.txt"
 }
 
 run() {
     mkdir -p "$1"
     out=$(cd "$1" && pwd)
     here=$(cd "$(dirname "$0")" && pwd)
-    started=$(date +%s)
-    : "${SECONDS_IN_ALL:=540}" "${BUDGET:=0.3}" "${PYTHON:=python3}"
-    : "${CASES:=matmul elementwise_chain unary sum_axis softmax layer_norm transpose_copy simplenet small_add first_step hundredth_step conv2d}"
+    started=$(now)
+    queue=$(mktemp -d)
+    suites=
+    : "${SECONDS_IN_ALL:=540}" "${TEST_SECONDS:=330}" "${BUDGET:=0.1}" "${PYTHON:=python3}"
+    : "${CASES:=matmul bmm elementwise_chain unary add_10M sum_ softmax layer_norm transpose_copy simplenet_step small_add chain1000 \
+        first_step hundredth_step conv2d attention gpt_step_8x128 gpt_generate embedding cumsum}"
     : > "$out/steps.txt"
     if [ -e "$here/loader/libvulkan.so.1" ]; then
         export LD_LIBRARY_PATH="$here/loader${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
@@ -70,10 +144,30 @@ run() {
         uname -srm
         nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2> /dev/null || true
     } > "$out/machine.txt"
+    cat "$out/machine.txt"
 
+    # One test reads the sources, which are not here. Tests that no form of kernels changes run once, as in
+    # xtask/src/test_all_backends/reruns.rs.
+    sources='^errors::no_error_is_made_by_a_function_that_is_handed_on$'
+    once="$sources|^(attention|checkpoint|devices|distributions|errors|fft|flat|func|layers|logical_devices|lost_training|memory_lines)::"
+    once="$once|^(movement|networks|optimizers|parallel|probability|pytorch|recurrent|registered|settings|shared_leaves|third_party)::"
+    once="$once|^operations::(bad_input|jacobians|vmap|every_layout_and_shape|pytorch_gives_the_same)"
+    suite suite taper-tests "$sources"
+    suite backend backend-wgpu-tests '^$'
+    suite backend-unit backend-wgpu-unit-tests '^$'
+    suite linalg linalg-tests '^$'
+    suite custom-op custom-op-tests '^$'
+    suite suite-direct taper-tests "$once" TAPER_TEST_DRAW=0/4 "TAPER_TEST_WGPU=form=direct immediates=off storage_buffers=8"
+    suite suite-tiled taper-tests "$once" TAPER_TEST_DRAW=1/4 TAPER_TEST_WGPU=form=tiled
+    suite suite-windows taper-tests "$once" TAPER_TEST_DRAW=2/4 TAPER_TEST_WGPU=binding_bytes=131072
+    run_queue
+    [ -n "${ONLY:-}" ] || benchmarks
+    rm -rf "$TAPER_CACHE_DIR" "$queue"
+}
+
+benchmarks() {
     # shellcheck disable=SC2086 # The names of cases are words.
     filters=$(for case in $CASES; do printf -- '--filter %s ' "$case"; done)
-    step ieee 60 "$here/taper-tests" ieee::
     step digits 60 "$here/digits" --device wgpu:0
     # shellcheck disable=SC2086
     step bench 150 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" $filters
@@ -86,18 +180,11 @@ run() {
     # What autotuning chooses, and what that is worth beside the fixed table's choices in bench.txt.
     step autotune 60 env TAPER_WGPU_AUTOTUNE=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter matmul --filter bmm
     find "$TAPER_CACHE_DIR" -type f -name '*tuning*' -exec cat {} + > "$out/tuned.txt" 2> /dev/null || true
-    step suite 150 "$here/taper-tests"
-    step suite-direct 100 env TAPER_TEST_WGPU="form=direct immediates=off storage_buffers=8" "$here/taper-tests"
-    step suite-windows 100 env TAPER_TEST_WGPU=binding_bytes=131072 "$here/taper-tests"
-    step suite-tiled 100 env TAPER_TEST_WGPU=form=tiled "$here/taper-tests"
-    step backend 120 "$here/backend-wgpu-tests"
-    rm -rf "$TAPER_CACHE_DIR"
-    echo "$out:"
-    cat "$out/steps.txt"
 }
 
 case ${1:-} in
 --build) [ $# -eq 2 ] || usage; build "$2" ;;
 --run) [ $# -eq 2 ] || usage; run "$2" ;;
+--tests) tests "$2" ;;
 *) usage ;;
 esac

@@ -1,10 +1,13 @@
 //! Every library function and every kernel file, parsed and validated by naga with no device.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
-mod constants;
+mod compilers;
 
-use constants::refused;
-use naga::valid::{Capabilities, ValidationFlags, Validator};
+use compilers::{parts_in_a_sum, refused, shared_bool};
+use naga::{
+    BinaryOperator, Expression,
+    valid::{Capabilities, ValidationFlags, Validator},
+};
 
 fn validate(what: &str, source: &str) {
     let module = naga::front::wgsl::parse_str(source)
@@ -15,6 +18,10 @@ fn validate(what: &str, source: &str) {
     if let Some(constant) = refused(&module) {
         panic!("{what}: {constant}\n{source}");
     }
+    if let Some(sum) = parts_in_a_sum(&module) {
+        panic!("{what}: {sum}\n{source}");
+    }
+    assert_eq!(shared_bool(&module), None, "{what}: bool in workgroup memory\n{source}");
 }
 
 /// The least that a kernel declares: functions may take what every kernel is given from it.
@@ -48,6 +55,54 @@ fn constants_that_chromium_refuses_are_found() {
         let module = naga::front::wgsl::parse_str(&f(body)).unwrap();
         assert_eq!(refused(&module), None, "{body}");
     }
+}
+
+#[test]
+fn sums_of_two_parts_of_a_constant_are_found() {
+    let found = |body: &str| {
+        let opaque = "fn opaque_f32(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x)); }";
+        let text = format!("{opaque}\nfn f(x: f32, y: f32) -> f32 {{ {body} }}");
+        parts_in_a_sum(&naga::front::wgsl::parse_str(&text).unwrap()).is_some()
+    };
+    for body in [
+        "let k = round(x); return (x - k * 1.5703125) - k * 4.8375e-4;",
+        "var k = round(x); k += 1.0; let high = 1.5703125 * k; return x + (y - (high + bitcast<f32>(0x3a000000u) * k));",
+        "return -(x * 2.0) + (y * 3.0 - x * -0.5);",
+    ] {
+        assert!(found(body), "{body}");
+    }
+    for body in [
+        "let k = round(x); return opaque_f32(x - k * 1.5703125) - k * 4.8375e-4;",
+        "return (x * 2.0 + y * 3.0) * x - y * x;",
+        "let p = x * 0.25 + 0.5; return p * x + 1.0;",
+    ] {
+        assert!(!found(body), "{body}");
+    }
+}
+
+/// A fused kernel wraps a value twice where a compiler may find two operands to be one.
+#[test]
+fn what_is_opaque_twice_is_opaque() {
+    for name in ["opaque_f32", "opaque_f64"] {
+        let text = taper_shaders::link(&format!("{PARAMS}// {name}()\n"));
+        let module = naga::front::wgsl::parse_str(&text).unwrap();
+        let (_, function) =
+            module.functions.iter().find(|(_, function)| function.name.as_deref() == Some(name)).unwrap();
+        let undoes = |e: &Expression| matches!(e, Expression::Binary { op: BinaryOperator::ExclusiveOr, .. });
+        assert!(!function.expressions.iter().any(|(_, e)| undoes(e)), "{name} twice is nothing\n{text}");
+    }
+}
+
+#[test]
+fn bools_in_workgroup_memory_are_found() {
+    let of = |ty: &str| {
+        let text = format!("struct S {{ x: u32, y: bool }}\nvar<workgroup> parts: array<{ty}, 4>;");
+        shared_bool(&naga::front::wgsl::parse_str(&text).unwrap()).map(str::to_string)
+    };
+    for ty in ["bool", "S", "vec2<bool>"] {
+        assert_eq!(of(ty).as_deref(), Some("parts"), "{ty}");
+    }
+    assert_eq!(of("u32"), None);
 }
 
 #[test]

@@ -4,9 +4,10 @@
 
 // x, of which the compiler knows nothing: it takes no sum, product or quotient apart that goes through here, and nothing
 // cancels. The number of a workgroup has no top bit, but only we know. The code of fused kernels has this around every float
-// that one operation hands to another.
+// that one operation hands to another. A sum and no exclusive or: twice the same exclusive or is none, and NVIDIA's compiler
+// knows it.
 fn opaque_f32(x: f32) -> f32 {
-    return bitcast<f32>(bitcast<u32>(x) ^ (params.first_workgroup >> 31u));
+    return bitcast<f32>(bitcast<u32>(x) + (params.first_workgroup >> 31u));
 }
 
 fn is_nan_f32(x: f32) -> bool {
@@ -73,6 +74,15 @@ fn rsqrt_f32(x: f32) -> f32 {
     return 1.0 / sqrt_f32(x);
 }
 
+// a / b. GPUs multiply a by the reciprocal of b, which WGSL lets them take for zero where b is 2^126 or more, as it is
+// denormal: so the exponent of such a b is two less, as long as b is divided by.
+fn div_f32(a: f32, b: f32) -> f32 {
+    let bits = bitcast<u32>(b);
+    let size = bits & 0x7fffffffu;
+    let is_far = size >= 0x7e800000u && size < 0x7f800000u;
+    return a / bitcast<f32>(select(bits, bits - 0x01000000u, is_far)) * select(1.0, 0.25, is_far);
+}
+
 // y·2^k for k in -300..300, in two steps so that each factor is finite.
 fn scale2_f32(y: f32, k: i32) -> f32 {
     let half = k >> 1u;
@@ -95,10 +105,11 @@ fn exponent_f32(k: f32) -> u32 {
     return bitcast<u32>(k + 12582912.0) << 23u;
 }
 
-// e^x for x in -104..89: x = k·ln 2 + r, a polynomial in r, times 2^k in two steps, so that either factor is finite.
+// e^x for x in -104..89: x = k·ln 2 + r, a polynomial in r, times 2^k in two steps, so that either factor is finite. A
+// compiler that made one constant of the two parts of ln 2 would lose the digits of r.
 fn exp_within_f32(x: f32) -> f32 {
     let k = round(x * 1.44269504);
-    let r = (x - k * 0.693359375) + k * 2.12194440e-4;
+    let r = opaque_f32(x - k * 0.693359375) + k * 2.12194440e-4;
     return times_two_to_f32(expm1_reduced_f32(r) + 1.0, k);
 }
 
@@ -151,7 +162,7 @@ fn log_f32(x: f32) -> f32 {
     let bits = scaled + (0x3f800000u - 0x3f3504f3u);
     let dk = f32(select(-127, -276, denormal) + i32(bits >> 23u));
     let f = bitcast<f32>((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0;
-    let y = (log1p_tail_f32(f) + dk * 9.0580006145e-06) + f + dk * 6.9313812256e-01;
+    let y = opaque_f32(log1p_tail_f32(f) + dk * 9.0580006145e-06) + f + dk * 6.9313812256e-01;
     let positive = select(y, nan_f32(), given > 0x80000000u);
     let finite = select(positive, -inf_f32(), (given & 0x7fffffffu) == 0u);
     return select(finite, x, given == 0x7f800000u || is_nan_f32(x));
@@ -250,7 +261,7 @@ fn gaussian_parts_f32(a: f32) -> vec2<f32> {
     let square = -0.5 * (high * high);
     let rest = -0.5 * ((a - high) * (a + high));
     let k = round((square + rest) * 1.44269504);
-    let r = ((square - k * 0.693359375) + k * 2.12194440e-4) + rest;
+    let r = (opaque_f32(square - k * 0.693359375) + k * 2.12194440e-4) + rest;
     return vec2<f32>(expm1_reduced_f32(r) + 1.0, k);
 }
 
@@ -340,7 +351,8 @@ fn cos_kernel_f32(r: f32) -> f32 {
 fn reduce_near_f32(x: f32, q: ptr<function, u32>) -> f32 {
     let k = round(abs(x) * 0.636619772);
     *q = bitcast<u32>(k + 12582912.0);
-    return ((abs(x) - k * 1.5703125) - k * 4.837512969970703125e-4) - k * 7.549789948768648e-8;
+    let high = opaque_f32(abs(x) - k * 1.5703125);
+    return opaque_f32(high - k * 4.837512969970703125e-4) - k * 7.549789948768648e-8;
 }
 
 // y, negative if bit 1 of q is set and, once more, if x is: the sine is odd, and keeps the sign of a zero.
@@ -428,7 +440,7 @@ fn atan2_f32(y: f32, x: f32) -> f32 {
     } else if (is_inf_f32(x) || is_inf_f32(y)) {
         t = 0.0;
     } else if (max(ax, ay) > 0.0) {
-        t = min(ax, ay) / max(ax, ay);
+        t = div_f32(min(ax, ay), max(ax, ay));
     }
     var base = 0.0;
     if (t > 0.41421356) {
@@ -499,7 +511,7 @@ fn pow_positive_f32(a: f32, b: f32) -> f32 {
     v = s_l * t_h + t_l * s;
     var p_h = head_f32(u + v);
     var p_l = v - (p_h - u);
-    let z_h = bitcast<f32>(0x3f764000u) * p_h;
+    let z_h = opaque_f32(bitcast<f32>(0x3f764000u) * p_h);
     let z_l = bitcast<f32>(0xb8f623c6u) * p_h + p_l * bitcast<f32>(0x3f76384fu) + dp_l;
     let t = f32(n);
     let t1 = head_f32(((z_h + z_l) + dp_h) + t);
@@ -518,7 +530,7 @@ fn pow_positive_f32(a: f32, b: f32) -> f32 {
     p_h -= e;
     let w_h = bitcast<f32>(bitcast<u32>(p_l + p_h) & 0xffff8000u);
     let w_l = (p_l - (w_h - p_h)) * 6.9314718246e-01 + w_h * bitcast<f32>(0x35bfbe8cu);
-    let x = w_h * bitcast<f32>(0x3f317200u) + w_l;
+    let x = w_h * bitcast<f32>(0x3f317200u) + opaque_f32(w_l);
     let xx = x * x;
     let c = x - xx * (1.6666667163e-01 + xx * (-2.7777778450e-03 + xx * (6.6137559770e-05
         + xx * (-1.6533901999e-06 + xx * 4.1381369442e-08))));
@@ -613,7 +625,7 @@ fn floordiv_f32(a: f32, b: f32) -> f32 {
     if (is_nan_f32(m)) {
         return m;
     }
-    var d = (a - m) / b;
+    var d = div_f32(a - m, b);
     if (opposite_f32(m, b)) {
         d -= 1.0;
     }

@@ -3,7 +3,7 @@
 
 // As opaque_f32.
 fn opaque_f64(x: f64) -> f64 {
-    return bitcast<f64>(bitcast<u64>(x) ^ u64(params.first_workgroup >> 31u));
+    return bitcast<f64>(bitcast<u64>(x) + u64(params.first_workgroup >> 31u));
 }
 
 fn is_nan_f64(x: f64) -> bool {
@@ -105,7 +105,8 @@ fn exp_f64(x: f64) -> f64 {
         return 0.0lf;
     }
     let k = round_f64(x * 1.4426950408889634lf);
-    let hi = x - k * 6.93147180369123816490e-01lf;
+    // As in exp_within_f32.
+    let hi = opaque_f64(x - k * 6.93147180369123816490e-01lf);
     let lo = k * 1.90821492927058770002e-10lf;
     let r = hi - lo;
     let t = r * r;
@@ -163,7 +164,7 @@ fn log_f64(x: f64) -> f64 {
     k += i32(u32(bits >> 52u));
     let f = bitcast<f64>((bits & 0x000ffffffffffffflu) + 0x3fe6a09e00000000lu) - 1.0lf;
     let dk = f64(k);
-    return (log1p_tail_f64(f) + dk * 1.90821492927058770002e-10lf) + f + dk * 6.93147180369123816490e-01lf;
+    return opaque_f64(log1p_tail_f64(f) + dk * 1.90821492927058770002e-10lf) + f + dk * 6.93147180369123816490e-01lf;
 }
 
 fn log1p_f64(x: f64) -> f64 {
@@ -280,10 +281,12 @@ fn ndtr_f64(x: f64) -> f64 {
     return select(tail, 1.0lf - tail, x > 0.0lf);
 }
 
-// x = q·π/2 + r; q modulo 4. Exact multiples of π/2 up to |x| of about 10^6, losing digits beyond.
+// x = q·π/2 + r; q modulo 4. Exact multiples of π/2 up to |x| of about 10^6, losing digits beyond. NVIDIA's compiler adds the
+// first two parts of π/2 where it can.
 fn reduce_f64(x: f64, r: ptr<function, f64>) -> i32 {
     let k = round_f64(x * 0.63661977236758134308lf);
-    *r = ((x - k * 1.57079632673412561417e+00lf) - k * 6.07710050630396597660e-11lf) - k * 2.02226624879595063154e-21lf;
+    let high = opaque_f64(x - k * 1.57079632673412561417e+00lf);
+    *r = opaque_f64(high - k * 6.07710050630396597660e-11lf) - k * 2.02226624879595063154e-21lf;
     return i32(k - 4.0lf * floor(k * 0.25lf));
 }
 
@@ -422,7 +425,7 @@ fn pow_positive_f64(a: f64, b: f64) -> f64 {
     v = s_l * t_h + t_l * s;
     var p_h = head_f64(u + v);
     var p_l = v - (p_h - u);
-    let z_h = 9.61796700954437255859e-01lf * p_h;
+    let z_h = opaque_f64(9.61796700954437255859e-01lf * p_h);
     let z_l = -7.02846165095275826516e-09lf * p_h + p_l * 9.61796693925975554329e-01lf + dp_l;
     let t = f64(n);
     let t1 = head_f64(((z_h + z_l) + dp_h) + t);
@@ -441,7 +444,7 @@ fn pow_positive_f64(a: f64, b: f64) -> f64 {
     p_h -= e;
     let w_h = head_f64(p_l + p_h);
     let w_l = (p_l - (w_h - p_h)) * 6.93147180559945286227e-01lf + w_h * -1.90465429995776804525e-09lf;
-    let x = w_h * 6.93147182464599609375e-01lf + w_l;
+    let x = w_h * 6.93147182464599609375e-01lf + opaque_f64(w_l);
     let xx = x * x;
     let c = x - xx * (1.66666666666666019037e-01lf + xx * (-2.77777777770155933842e-03lf
         + xx * (6.61375632143793436117e-05lf + xx * (-1.65339022054652515390e-06lf

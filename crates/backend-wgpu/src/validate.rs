@@ -14,12 +14,12 @@ use crate::{
     kernels::map::Aliases,
 };
 
-#[path = "../../../shaders/tests/constants/mod.rs"]
+#[path = "../../../shaders/tests/compilers/mod.rs"]
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "naga's enum of expressions may grow; few are of interest"
 )]
-mod constants;
+mod compilers;
 
 /// A device of every ability, with kernels of one form.
 fn capabilities(direct: bool) -> Capabilities {
@@ -74,8 +74,14 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
             if let Err(e) = validator.validate(&module) {
                 panic!("{kernel:?}: {}\n{source}", e.emit_to_string(&source));
             }
-            if let Some(constant) = constants::refused(&module) {
+            if let Some(constant) = compilers::refused(&module) {
                 panic!("{kernel:?}: {constant}\n{source}");
+            }
+            if let Some(sum) = compilers::parts_in_a_sum(&module) {
+                panic!("{kernel:?}: {sum}\n{source}");
+            }
+            if let Some(array) = compilers::shared_bool(&module) {
+                panic!("{kernel:?}: bool in workgroup memory, {array}\n{source}");
             }
             count += 1;
         }

@@ -15,6 +15,11 @@ fn is_inf(x: T) -> bool {
     return is_inf_f32(x);
 }
 
+// x / y, of numbers from all of the range.
+fn quotient(x: T, y: T) -> T {
+    return div_f32(x, y);
+}
+
 fn infinity() -> T {
     return inf_f32();
 }

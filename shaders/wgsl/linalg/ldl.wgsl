@@ -37,7 +37,7 @@ fn choose(b: u32, k: u32) -> vec2<u32> {
             beside = max(beside, abs(w[select(element(b, j, row), element(b, row, j), j < row)]));
         }
     }
-    if (own >= BUNCH_KAUFMAN * most * (most / beside)) {
+    if (own >= BUNCH_KAUFMAN * most * quotient(most, beside)) {
         return vec2<u32>(k, 1u);
     }
     if (abs(w[element(b, row, row)]) >= BUNCH_KAUFMAN * beside) {
@@ -63,9 +63,9 @@ fn turn(b: u32, k: u32, a: u32, c: u32) {
 // The two elements of L in row i of a block of two from k on.
 fn both(b: u32, i: u32, k: u32) -> vec2<T> {
     let across = w[element(b, k + 1u, k)];
-    let first = w[element(b, k, k)] / across;
-    let second = w[element(b, k + 1u, k + 1u)] / across;
-    let scale = T(1) / (first * second - T(1)) / across;
+    let first = quotient(w[element(b, k, k)], across);
+    let second = quotient(w[element(b, k + 1u, k + 1u)], across);
+    let scale = quotient(T(1) / (first * second - T(1)), across);
     let x = w[element(b, i, k)];
     let y = w[element(b, i, k + 1u)];
     return vec2<T>(scale * (second * x - y), scale * (first * y - x));
@@ -96,7 +96,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         let is_zero = width == 1u && pivot == T(0);
         for (var i = k + width + local_index; i < n && !is_zero; i += 64u) {
             if (width == 1u) {
-                let factor = w[element(b, i, k)] / pivot;
+                let factor = quotient(w[element(b, i, k)], pivot);
                 for (var j = k + 1u; j <= i; j++) {
                     w[element(b, i, j)] -= factor * w[element(b, j, k)];
                 }
@@ -112,7 +112,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         storageBarrier();
         for (var i = k + width + local_index; i < n && !is_zero; i += 64u) {
             if (width == 1u) {
-                w[element(b, i, k)] /= pivot;
+                w[element(b, i, k)] = quotient(w[element(b, i, k)], pivot);
             } else {
                 let l = both(b, i, k);
                 w[element(b, i, k)] = l.x;

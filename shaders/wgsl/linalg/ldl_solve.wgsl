@@ -29,14 +29,14 @@ fn kernel(workgroup_index: u32, local_index: u32) {
             x[base + i * right] -= sum;
         }
         if (width == 1u) {
-            x[base + k * right] = first / ld[matrix + k * n + k];
+            x[base + k * right] = quotient(first, ld[matrix + k * n + k]);
         } else {
             let across = ld[matrix + last * n + k];
-            let upper = ld[matrix + k * n + k] / across;
-            let lower = ld[matrix + last * n + last] / across;
+            let upper = quotient(ld[matrix + k * n + k], across);
+            let lower = quotient(ld[matrix + last * n + last], across);
             let rest = upper * lower - T(1);
-            x[base + k * right] = (lower * (first / across) - second / across) / rest;
-            x[base + last * right] = (upper * (second / across) - first / across) / rest;
+            x[base + k * right] = (lower * quotient(first, across) - quotient(second, across)) / rest;
+            x[base + last * right] = (upper * quotient(second, across) - quotient(first, across)) / rest;
         }
         k += width;
     }

@@ -73,7 +73,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
                 w[row + j] = T(0);
                 continue;
             }
-            let factor = w[row + j] / pivot;
+            let factor = quotient(w[row + j], pivot);
             w[row + j] = factor;
             for (var c = j + 1u; c < end; c++) {
                 w[row + c] -= factor * w[base + j * ld + c];

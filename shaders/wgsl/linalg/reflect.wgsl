@@ -41,7 +41,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         workgroupBarrier();
         var sum = T(0);
         for (var r = j + 1u + local_index; r < params.rows; r += 256u) {
-            let x = w[base + r * ld + j] / most;
+            let x = quotient(w[base + r * ld + j], most);
             sum += x * x;
         }
         shares[local_index] = sum;
@@ -63,15 +63,16 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         var tau = T(0);
         var divisor = T(0);
         if (is_nan(sum) || sum > T(0)) {
-            let length = most * sqrt(alpha / most * (alpha / most) + sum);
+            let size = quotient(alpha, most);
+            let length = most * sqrt(size * size + sum);
             beta = select(length, -length, alpha >= T(0));
-            tau = (beta - alpha) / beta;
+            tau = quotient(beta - alpha, beta);
             divisor = alpha - beta;
         }
         storageBarrier();
         workgroupBarrier();
         for (var r = j + 1u + local_index; r < params.rows; r += 256u) {
-            w[base + r * ld + j] = select(w[base + r * ld + j] / divisor, T(0), divisor == T(0));
+            w[base + r * ld + j] = select(quotient(w[base + r * ld + j], divisor), T(0), divisor == T(0));
         }
         if (local_index == 0u) {
             w[base + j * ld + j] = beta;

@@ -31,7 +31,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
             rest -= tile[i * BLOCK + j] * x[base + j * params.along];
         }
         if (!UNIT) {
-            rest /= tile[i * BLOCK + i];
+            rest = quotient(rest, tile[i * BLOCK + i]);
         }
         x[base + i * params.along] = rest;
     }

@@ -139,6 +139,7 @@ pub(crate) fn binary(op: BinaryOp, dtype: DType, a: &str, b: &str) -> Option<Str
         B::Add => wrapped(dtype, format!("({a} + {b})")),
         B::Sub => wrapped(dtype, format!("({a} - {b})")),
         B::Mul => wrapped(dtype, format!("({a} * {b})")),
+        B::Div if t == "f32" => format!("div_f32({a}, {b})"),
         B::Div if float => format!("({a} / {b})"),
         B::Atan2 if float => format!("atan2_{t}({a}, {b})"),
         B::FloorDiv => wrapped(dtype, format!("floordiv_{t}({a}, {b})")),
@@ -236,7 +237,8 @@ pub(crate) fn load(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("({x} != 0u)") } else { x.into() }
 }
 
-/// A value as an element to be stored; half types are rounded as they are packed.
+/// A value as an element to be stored, in a buffer or in workgroup memory, where a bool is a word, too: NVIDIA's driver gives
+/// wrong results for arrays of bool. Half types are rounded as they are packed.
 pub(crate) fn store(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("select(0u, 1u, {x})") } else { x.into() }
 }

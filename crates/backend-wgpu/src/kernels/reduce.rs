@@ -325,7 +325,7 @@ impl Reduction<'_> {
 
         folds.iter().for_each(|fold| fold.function(&mut d.code));
         if self.tree {
-            d.code.line(format_args!("var<workgroup> shared_parts: array<{}, 256>;", value(dtype)));
+            d.code.line(format_args!("var<workgroup> shared_parts: array<{}, 256>;", loaded(dtype)));
         }
         d.code.entry(if self.tree { 256 } else { 64 }, |c| {
             if self.tree {
@@ -354,7 +354,7 @@ impl Reduction<'_> {
                 }
             });
             if self.tree {
-                tree(c);
+                tree(dtype, c);
             }
             c.line(match made {
                 1 => format!("store_output(g, {});", finished[0]),
@@ -379,21 +379,26 @@ impl Reduction<'_> {
     }
 }
 
-/// Brings the totals of a workgroup together; its first invocation goes on.
-fn tree(c: &mut Code) {
-    c.set("shared_parts[local_index]", "total");
+/// Brings the totals of a workgroup, of this dtype, together; its first invocation goes on.
+fn tree(dtype: DType, c: &mut Code) {
+    c.set("shared_parts[local_index]", formulas::store(dtype, "total"));
     c.line("workgroupBarrier();");
     c.block("for (var half = 128u; half > 0u; half >>= 1u)", |c| {
         c.when("local_index < half", |c| {
-            c.set(
-                "shared_parts[local_index]",
-                "combine(shared_parts[local_index], shared_parts[local_index + half])",
-            );
+            c.set("shared_parts[local_index]", combined(dtype, "combine", "shared_parts", "half"));
         });
         c.line("workgroupBarrier();");
     });
-    c.set("total", "shared_parts[0]");
+    c.set("total", formulas::load(dtype, "shared_parts[0]"));
     c.return_if("local_index != 0u || workgroup_index >= params.total");
+}
+
+/// What `combine` makes of an invocation's own element of an array in workgroup memory and the one `apart` further on, as it is
+/// kept there.
+pub(crate) fn combined(dtype: DType, combine: &str, array: &str, apart: &str) -> String {
+    let [own, other] = [array.to_string() + "[local_index]", format!("{array}[local_index + {apart}]")]
+        .map(|element| formulas::load(dtype, &element));
+    formulas::store(dtype, &format!("{combine}({own}, {other})"))
 }
 
 /// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go to blocks of 16 steps,

@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 use tensor_core::{
-    Error, ReduceOp, Result, collapse,
+    DType, Error, ReduceOp, Result, collapse,
     kernel::{Instr, Kernel, Program, Reg},
     rows::RowProgram,
 };
@@ -15,7 +15,7 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::{is_packed, loaded, storage_size, value},
+        dtypes::{is_packed, loaded, storage_size, unpacked},
         formulas,
         index::Space,
         storage::Elements,
@@ -23,7 +23,7 @@ use crate::{
     },
     kernels::{
         by_index,
-        reduce::{Fold, loop_steps, mean},
+        reduce::{Fold, combined, loop_steps, mean},
     },
 };
 
@@ -170,7 +170,7 @@ impl Writer<'_> {
             self.steady(phase, &mut c)?;
             self.along(phase, &folds, &mut c)?;
             if !self.direct {
-                let made = self.folds(phase + 1).map(|(n, ..)| (n, value(self.program.dtypes[n])));
+                let made = self.folds(phase + 1).map(|(n, ..)| (n, self.program.dtypes[n]));
                 trees.write(&made.collect::<Vec<_>>(), &mut d.code, &mut c);
             }
             for (n, op, _) in self.folds(phase + 1) {
@@ -186,7 +186,7 @@ impl Writer<'_> {
 
     /// How many folds go through workgroup memory together.
     fn together(&self) -> usize {
-        let of = |n: usize| storage_size(self.program.dtypes[n]) * SHARED * TOGETHER;
+        let of = |n: usize| storage_size(unpacked(self.program.dtypes[n])) * SHARED * TOGETHER;
         // Each dtype has arrays of its own.
         let bytes: usize =
             (1..=self.rows.last).flat_map(|phase| self.folds(phase)).map(|(n, ..)| of(n)).sum();
@@ -314,34 +314,36 @@ impl Trees {
     }
 
     /// Brings `total<n>` of a row's invocations together, for each fold and its type: all have the result.
-    fn write(&mut self, folds: &[(usize, &'static str)], module: &mut Code, c: &mut Code) {
+    fn write(&mut self, folds: &[(usize, DType)], module: &mut Code, c: &mut Code) {
         for some in folds.chunks(self.together) {
             if std::mem::replace(&mut self.used, true) {
                 c.line("workgroupBarrier();");
             }
-            let names: Vec<String> =
-                some.iter().enumerate().map(|(slot, (_, t))| format!("shared_{t}_{slot}")).collect();
-            for (name, &(n, t)) in names.iter().zip(some) {
+            let names: Vec<String> = some
+                .iter()
+                .enumerate()
+                .map(|(slot, &(_, d))| format!("shared_{}_{slot}", loaded(d)))
+                .collect();
+            for (name, &(n, dtype)) in names.iter().zip(some) {
                 if !self.names.contains(name) {
-                    module.line(format_args!("var<workgroup> {name}: array<{t}, {SHARED}>;"));
+                    module.line(format_args!("var<workgroup> {name}: array<{}, {SHARED}>;", loaded(dtype)));
                     self.names.push(name.clone());
                 }
-                c.set(format_args!("{name}[local_index]"), format_args!("total{n}"));
+                c.set(format_args!("{name}[local_index]"), formulas::store(dtype, &format!("total{n}")));
             }
             c.line("workgroupBarrier();");
             c.block("for (var half = params.lanes >> 1u; half > 0u; half >>= 1u)", |c| {
                 c.when("l < half", |c| {
-                    for (name, (n, _)) in names.iter().zip(some) {
-                        c.set(
-                            format_args!("{name}[local_index]"),
-                            format_args!("combine{n}({name}[local_index], {name}[local_index + half])"),
-                        );
+                    for (name, &(n, dtype)) in names.iter().zip(some) {
+                        let combine = format!("combine{n}");
+                        c.set(format_args!("{name}[local_index]"), combined(dtype, &combine, name, "half"));
                     }
                 });
                 c.line("workgroupBarrier();");
             });
-            for (name, (n, _)) in names.iter().zip(some) {
-                c.set(format_args!("total{n}"), format_args!("{name}[local_index - l]"));
+            for (name, &(n, dtype)) in names.iter().zip(some) {
+                let total = formulas::load(dtype, &format!("{name}[local_index - l]"));
+                c.set(format_args!("total{n}"), total);
             }
         }
     }

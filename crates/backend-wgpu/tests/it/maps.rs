@@ -140,6 +140,65 @@ fn accuracy_in_units_of_the_last_place() {
     }
 }
 
+/// GPUs multiply by a reciprocal, which is denormal where a divisor is 2^126 or more.
+#[test]
+fn quotients_from_one_end_of_the_range_to_the_other() {
+    let ends = |least: i32, greatest: i32, bits: i32| -> Vec<f64> {
+        let powers = (least..=greatest).step_by(7).chain(greatest - 3..=greatest);
+        let sizes = powers
+            .flat_map(|k| [1.0, 1.1, 2.0 - f64::exp2(f64::from(-bits))].map(|m| m * f64::from(k).exp2()));
+        let special = [0.0, f64::INFINITY, f64::NAN];
+        sizes.chain(special).flat_map(|x| [x, -x]).collect()
+    };
+    for (dtype, values, bits) in
+        [(DType::F32, ends(-126, 127, 23), 23), (DType::F64, ends(-1022, 1023, 52), 52)]
+    {
+        let values: Vec<f64> =
+            values.iter().map(|&v| if dtype == DType::F32 { f64::from(v as f32) } else { v }).collect();
+        let pairs: Vec<(f64, f64)> =
+            values.iter().flat_map(|&a| values.iter().map(move |&b| (a, b))).collect();
+        let (a, b) = (pairs.iter().map(|p| p.0).collect(), pairs.iter().map(|p| p.1).collect());
+        let kernel = pointwise(&[dtype; 2], Instr::Binary(BinaryOp::Div, 0, 1), dtype, pairs.len());
+        let inputs = [(dtype, a), (dtype, b)];
+        for (name, device) in devices().iter().filter(|(_, device)| device.supports(dtype)) {
+            let found = run(device, &kernel, &[], &inputs).unwrap();
+            for (&(a, b), &found) in pairs.iter().zip(&found[0]) {
+                let e = if dtype == DType::F32 { f64::from(a as f32 / b as f32) } else { a / b };
+                let least = f64::exp2(if dtype == DType::F32 { -126.0 } else { -1022.0 });
+                // Denormal results may be flushed, and a rounding leads to the least normal number.
+                let near = if e.abs() <= least {
+                    found.abs() <= least
+                } else {
+                    (found - e).abs() <= 3.0 * f64::from(1 - bits).exp2() * e.abs()
+                };
+                let same = found == e || found.is_nan() && e.is_nan() || near;
+                assert!(same, "{dtype} on {name}: {a:e} / {b:e} is {found:e}, expected {e:e}");
+            }
+        }
+    }
+}
+
+/// π/2 is subtracted in parts, which a compiler must not add up.
+#[test]
+fn angles_of_f64_in_units_of_the_last_place() {
+    let Some(device) = device().filter(|device| device.supports(DType::F64)) else { return };
+    let n = 20_000;
+    let values: Vec<f64> = (0..n).map(|i| 1e5 * (i as f64 / (n - 1) as f64 * 2.0 - 1.0)).collect();
+    let cases: [(UnaryOp, fn(f64) -> f64); 3] =
+        [(UnaryOp::Sin, f64::sin), (UnaryOp::Cos, f64::cos), (UnaryOp::Tan, f64::tan)];
+    for (op, oracle) in cases {
+        let kernel = pointwise(&[DType::F64], Instr::Unary(op, 0), DType::F64, n);
+        let found = run(device, &kernel, &[], &[(DType::F64, values.clone())]).unwrap();
+        for (&x, &found) in values.iter().zip(&found[0]) {
+            let e = oracle(x);
+            assert!(
+                (found - e).abs() <= 2e-15 * e.abs().max(1e-4),
+                "{op:?} of {x} is {found:e}, expected {e:e}"
+            );
+        }
+    }
+}
+
 #[test]
 fn pow_in_units_of_the_last_place() {
     let Some(device) = device() else { return };

@@ -56,6 +56,15 @@ fn allowed(name: &str, x: f64, dtype: DType) -> [f64; 3] {
     }
 }
 
+/// Units beyond those that a device of WGSL may be off, whose quotients are up to 2½ off where a processor's are ½.
+fn allowed_beyond(name: &str, d: &Device) -> [f64; 3] {
+    match name {
+        // A quotient, the square of one, and the cube.
+        "softsign" if d.name().starts_with("wgpu") => [2.0, 4.0, 6.0],
+        _ => [0.0; 3],
+    }
+}
+
 /// The bits of a fraction, the least exponent of normal numbers, and the greatest number.
 fn format(dtype: DType) -> (i32, i32, f64) {
     match dtype {
@@ -105,8 +114,11 @@ fn check(dtype: DType, slack: f64) {
                 }
                 let ulp = (term.max(exact.abs()).log2().floor() as i32).max(least) - bits;
                 let off = (found - exact).abs() / f64::from(ulp).exp2();
-                let most =
-                    if dtype == DType::F16 { 0.51 } else { allowed(name, row[0], dtype)[order] * slack };
+                let beyond = allowed_beyond(name, &d)[order];
+                let most = match dtype {
+                    DType::F16 => 0.51,
+                    _ => allowed(name, row[0], dtype)[order] * slack + beyond,
+                };
                 let off = if off.is_nan() { f64::INFINITY } else { off };
                 // Factors of results next to the least normal number have fewer digits, or are flushed to 0.
                 let off = if term < near_least && found.abs() < 2.0 * near_least { 0.0 } else { off };

@@ -1,0 +1,123 @@
+//! What naga accepts and other compilers of WGSL refuse, or get wrong.
+
+use naga::{
+    AddressSpace, Arena, BinaryOperator, Expression, GlobalVariable, Handle, Literal, LocalVariable, Module,
+    ScalarKind, Type, TypeInner, UnaryOperator,
+};
+
+/// What a compiler that keeps to the letter of WGSL refuses in a module, if anything: `bitcast` of a constant to a float that is
+/// infinite or NaN. Such values go by way of a `var`, which is not a constant.
+pub(crate) fn refused(module: &Module) -> Option<String> {
+    let functions = module.functions.iter().map(|(_, f)| f);
+    let functions = functions.chain(module.entry_points.iter().map(|e| &e.function));
+    let arenas = std::iter::once(&module.global_expressions).chain(functions.map(|f| &f.expressions));
+    arenas.flat_map(|arena| arena.iter().map(move |(_, e)| (arena, e))).find_map(|(arena, expression)| {
+        match *expression {
+            Expression::As { expr, kind: ScalarKind::Float, convert: None } => {
+                let bits =
+                    bits(module, arena, expr).into_iter().find(|&bits| !f32::from_bits(bits).is_finite());
+                bits.map(|bits| format!("a constant of the bits {bits:#010x} is not a finite number"))
+            }
+            _ => None,
+        }
+    })
+}
+
+/// The words of a constant expression; empty where it is none.
+fn bits(module: &Module, arena: &Arena<Expression>, expression: Handle<Expression>) -> Vec<u32> {
+    match arena[expression] {
+        Expression::Literal(Literal::U32(bits)) => vec![bits],
+        Expression::Literal(Literal::I32(bits)) => vec![bits.cast_unsigned()],
+        Expression::Constant(constant) => {
+            bits(module, &module.global_expressions, module.constants[constant].init)
+        }
+        Expression::Splat { value, .. } => bits(module, arena, value),
+        Expression::Compose { ref components, .. } => {
+            components.iter().flat_map(|&part| bits(module, arena, part)).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// A sum in a module's functions in which one factor is multiplied by two constants, if there is one: in `x - k * A - k * B`, A
+/// and B are two parts of a number that one float is too short for. A compiler that makes `k * (A + B)` of it undoes what the
+/// parts are for, and NVIDIA's does. So one of the products, or what is made of it, goes through `opaque_f32`.
+pub(crate) fn parts_in_a_sum(module: &Module) -> Option<String> {
+    module.functions.iter().find_map(|(_, function)| {
+        function.expressions.iter().find_map(|(sum, _)| {
+            let mut factors = Vec::new();
+            terms(&function.expressions, sum, &mut factors);
+            let twice = (1..factors.len()).any(|n| factors[..n].contains(&factors[n]));
+            let name = function.name.as_deref().unwrap_or_default();
+            twice.then(|| format!("a sum in {name} has one factor twice, with two constants"))
+        })
+    })
+}
+
+/// The factors beside constants in the terms of a sum. What a function gives is a term in whole.
+fn terms(arena: &Arena<Expression>, sum: Handle<Expression>, factors: &mut Vec<Factor>) {
+    match arena[sum] {
+        Expression::Binary { op: BinaryOperator::Add | BinaryOperator::Subtract, left, right } => {
+            terms(arena, left, factors);
+            terms(arena, right, factors);
+        }
+        Expression::Unary { op: UnaryOperator::Negate, expr } => terms(arena, expr, factors),
+        Expression::Binary { op: BinaryOperator::Multiply, left, right } => {
+            match (is_number(arena, left), is_number(arena, right)) {
+                (true, false) => factors.extend(factor(arena, right)),
+                (false, true) => factors.extend(factor(arena, left)),
+                _ => {}
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A factor: a value, or a variable, of which each use is an expression of its own.
+#[derive(PartialEq)]
+enum Factor {
+    Value(Handle<Expression>),
+    Variable(Handle<LocalVariable>),
+}
+
+fn factor(arena: &Arena<Expression>, of: Handle<Expression>) -> Option<Factor> {
+    match arena[of] {
+        Expression::Load { pointer } => match arena[pointer] {
+            Expression::LocalVariable(variable) => Some(Factor::Variable(variable)),
+            _ => None,
+        },
+        _ => Some(Factor::Value(of)),
+    }
+}
+
+/// Whether an expression is a number of the source, with its bits given or not.
+fn is_number(arena: &Arena<Expression>, of: Handle<Expression>) -> bool {
+    match arena[of] {
+        Expression::Literal(_) | Expression::Constant(_) => true,
+        Expression::Unary { expr, .. } | Expression::As { expr, .. } => is_number(arena, expr),
+        _ => false,
+    }
+}
+
+/// An array or variable of bool in workgroup memory, for which NVIDIA's driver gives wrong results.
+pub(crate) fn shared_bool(module: &Module) -> Option<&str> {
+    let has_bool = |ty: Handle<Type>| {
+        let mut left = vec![ty];
+        while let Some(ty) = left.pop() {
+            match &module.types[ty].inner {
+                TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } => {
+                    if scalar.kind == ScalarKind::Bool {
+                        return true;
+                    }
+                }
+                TypeInner::Array { base, .. } => left.push(*base),
+                TypeInner::Struct { members, .. } => left.extend(members.iter().map(|member| member.ty)),
+                _ => {}
+            }
+        }
+        false
+    };
+    let mut variables = module.global_variables.iter().map(|(_, variable)| variable);
+    let shared = |v: &&GlobalVariable| v.space == AddressSpace::WorkGroup && has_bool(v.ty);
+    variables.find(shared).map(|variable| variable.name.as_deref().unwrap_or_default())
+}
