@@ -105,10 +105,10 @@ pub(crate) fn shared_bool(module: &Module) -> Option<&str> {
         let mut left = vec![ty];
         while let Some(ty) = left.pop() {
             match &module.types[ty].inner {
-                TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. } => {
-                    if scalar.kind == ScalarKind::Bool {
-                        return true;
-                    }
+                TypeInner::Scalar(scalar) | TypeInner::Vector { scalar, .. }
+                    if scalar.kind == ScalarKind::Bool =>
+                {
+                    return true;
                 }
                 TypeInner::Array { base, .. } => left.push(*base),
                 TypeInner::Struct { members, .. } => left.extend(members.iter().map(|member| member.ty)),

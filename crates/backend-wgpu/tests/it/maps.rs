@@ -184,9 +184,9 @@ fn angles_of_f64_in_units_of_the_last_place() {
     let Some(device) = device().filter(|device| device.supports(DType::F64)) else { return };
     let n = 20_000;
     let values: Vec<f64> = (0..n).map(|i| 1e5 * (i as f64 / (n - 1) as f64 * 2.0 - 1.0)).collect();
-    let cases: [(UnaryOp, fn(f64) -> f64); 3] =
-        [(UnaryOp::Sin, f64::sin), (UnaryOp::Cos, f64::cos), (UnaryOp::Tan, f64::tan)];
-    for (op, oracle) in cases {
+    for (op, oracle) in
+        [(UnaryOp::Sin, f64::sin as fn(f64) -> f64), (UnaryOp::Cos, f64::cos), (UnaryOp::Tan, f64::tan)]
+    {
         let kernel = pointwise(&[DType::F64], Instr::Unary(op, 0), DType::F64, n);
         let found = run(device, &kernel, &[], &[(DType::F64, values.clone())]).unwrap();
         for (&x, &found) in values.iter().zip(&found[0]) {
