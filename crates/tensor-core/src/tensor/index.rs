@@ -365,6 +365,8 @@ impl Tensor {
     #[doc(alias = "argwhere")]
     pub fn nonzero(&self) -> Result<Tensor> {
         let (mask, rank) = (self.cast_unchecked(DType::Bool).detach(), self.rank());
+        /// Bytes of a number in a running count.
+        const WORD: u64 = 4;
         // The mask is kept, which is computed once then.
         mask.eval()?;
         let count = mask.sum().item::<i64>()? as usize;
@@ -373,8 +375,39 @@ impl Tensor {
         }
         match Tensor::has_custom_kernel(Arc::new(Nonzero { count }), &[&mask])? {
             true => Ok(Tensor::custom_kernel(Arc::new(Nonzero { count }), &[&mask])?.swap_remove(0)),
-            false => mask.nonzero_static(count, 0),
+            // A running count is one line, which is not cut.
+            false if mask.numel() as u64 * WORD <= self.device().info().limits.max_indexed_bytes => {
+                mask.nonzero_static(count, 0)
+            }
+            false => mask.nonzero_on_host(),
         }
+    }
+
+    /// The places of what is true in a mask that is read on the host.
+    #[track_caller]
+    fn nonzero_on_host(&self) -> Result<Tensor> {
+        let rank = self.rank();
+        let truth = self.to_vec::<bool>()?;
+        let places: Vec<usize> = truth.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect();
+        let dims = self.dims();
+        let mut coordinates = Vec::with_capacity(places.len() * rank);
+        // The line along the last axis that the places are in, and its coordinates.
+        let length = dims.last().copied().unwrap_or(1).max(1);
+        let mut lead: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank.saturating_sub(1));
+        let mut start = 0;
+        for &place in places.iter().filter(|_| rank > 0) {
+            if place - start >= length {
+                let mut line = place / length;
+                start = line * length;
+                for (coordinate, &n) in lead.iter_mut().zip(dims).rev() {
+                    *coordinate = line % n;
+                    line /= n;
+                }
+            }
+            coordinates.extend_from_slice(&lead);
+            coordinates.push(place - start);
+        }
+        host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
     }
 
     /// The first `size` places of [`Tensor::nonzero`], and `fill` where there are fewer: `[size, rank]`,
