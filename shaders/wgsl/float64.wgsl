@@ -3,7 +3,12 @@
 
 // As opaque_f32.
 fn opaque_f64(x: f64) -> f64 {
-    return bitcast<f64>(bitcast<u64>(x) + u64(params.first_workgroup >> 31u));
+    return bitcast<f64>(bitcast<u64>(x) ^ u64(params.first_workgroup >> 31u));
+}
+
+// As distinct_f32.
+fn distinct_f64(x: f64) -> f64 {
+    return bitcast<f64>(bitcast<u64>(x) | u64(params.first_workgroup >> 31u));
 }
 
 fn is_nan_f64(x: f64) -> bool {

@@ -22,7 +22,7 @@ use crate::{
 mod compilers;
 
 /// A device of every ability, with kernels of one form.
-fn capabilities(direct: bool) -> Capabilities {
+pub(crate) fn capabilities(direct: bool) -> Capabilities {
     let info = DeviceInfo {
         name: "wgpu:0".into(),
         description: String::new(),

@@ -393,9 +393,11 @@ pub(crate) fn statement(
         }
         Instr::Unary(op, x) => unary(op, of(x), &r(x)),
         Instr::Powi(p, x) => powi(p, dtype, &r(x), n, c),
-        // A compiler takes x - x for 0 and x / x for 1.
-        Instr::Binary(op @ (BinaryOp::Sub | BinaryOp::Div), a, b) if may_be_one(program, a, b) => {
-            binary(op, dtype, &opaque(dtype, &r(a)), &r(b))
+        // A compiler takes x - x for 0 and x / x for 1. (It does so rightly for integers.)
+        Instr::Binary(op @ (BinaryOp::Sub | BinaryOp::Div), a, b)
+            if dtype.is_float() && may_be_one(program, a, b) =>
+        {
+            binary(op, dtype, &hidden(dtype, &r(a), !is_moved(program, a as usize)), &r(b))
         }
         Instr::Binary(op, a, b) => binary(op, dtype, &r(a), &r(b)),
         Instr::Compare(op, a, b) => Some(compare(op, of(a), &r(a), &r(b))),
@@ -412,7 +414,7 @@ pub(crate) fn statement(
     };
     if is_opaque(program, n) {
         c.bind(format_args!("plain{n}"), expression);
-        c.bind(format_args!("r{n}"), opaque(dtype, &format!("plain{n}")));
+        c.bind(format_args!("r{n}"), hidden(dtype, &format!("plain{n}"), is_moved(program, n)));
     } else {
         c.bind(format_args!("r{n}"), expression);
     }
@@ -422,6 +424,34 @@ pub(crate) fn statement(
 /// The same value, of which a compiler knows nothing: see `opaque_f32`.
 pub(crate) fn opaque(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { x.into() } else { format!("opaque_{}({x})", suffix(dtype)) }
+}
+
+/// A value in one of two ways of which neither undoes the other: `opaque_f32`, or, for what is opaque already
+/// or made of such by moving bits, `distinct_f32`.
+fn hidden(dtype: DType, x: &str, again: bool) -> String {
+    match again && dtype.is_float() {
+        true => format!("distinct_{}({x})", suffix(dtype)),
+        false => opaque(dtype, x),
+    }
+}
+
+/// Whether instruction `n` gives the bits of an operand or those but for the sign: an exclusive or of the
+/// lowest bit goes through it.
+fn is_moved(program: &Program, n: usize) -> bool {
+    match program.instrs[n] {
+        Instr::Unary(op, _) => matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu),
+        Instr::Binary(op, ..) => matches!(op, BinaryOp::Maximum | BinaryOp::Minimum),
+        Instr::Select(..) => true,
+        Instr::Load(_)
+        | Instr::LoadAt { .. }
+        | Instr::Scalar(_)
+        | Instr::Arange { .. }
+        | Instr::Random { .. }
+        | Instr::Powi(..)
+        | Instr::Compare(..)
+        | Instr::Cast(_)
+        | Instr::Fold(..) => false,
+    }
 }
 
 /// Whether instruction `n` makes a float, or converts to an integer, that another instruction computes with.
@@ -562,4 +592,42 @@ pub(crate) fn function(
         c.line(format_args!("return {returned};"));
     });
     Ok(out.text().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What hides a value must not undo what hid it before, or a product and a difference become one operation.
+    #[test]
+    fn a_value_is_hidden_in_two_ways() {
+        let float = DType::F32;
+        let program = Program {
+            instrs: vec![
+                Instr::Load(0),
+                Instr::Load(1),
+                Instr::Binary(BinaryOp::Mul, 0, 1),
+                Instr::Binary(BinaryOp::Mul, 1, 0),
+                Instr::Binary(BinaryOp::Sub, 2, 3),
+                Instr::Unary(UnaryOp::Neg, 2),
+                Instr::Binary(BinaryOp::Sub, 5, 5),
+                Instr::Binary(BinaryOp::Sub, 0, 0),
+            ],
+            dtypes: vec![float; 8],
+            inputs: vec![float; 2],
+            scalars: vec![],
+            outputs: vec![4, 6, 7],
+        };
+        let capabilities = crate::validate::capabilities(true);
+        let text = function(&program, false, &mut Params::default(), &capabilities).unwrap();
+        for line in [
+            "let r2 = opaque_f32(plain2);",
+            "let r4 = (distinct_f32(r2) - r3);",
+            "let r5 = distinct_f32(plain5);",
+            "let r6 = (opaque_f32(r5) - r5);",
+            "let r7 = (distinct_f32(r0) - r0);",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
 }

@@ -171,6 +171,11 @@ fn expressions() -> Vec<Expr> {
             all.push(binary(outer, &binary(op, &X, &Y), &binary(op, &Y, &X)));
         }
     }
+    // Products of which the sign alone is changed on the way to a sum.
+    for op in [U::Neg, U::Abs] {
+        let product = |b: &Expr| unary(op, &binary(B::Mul, &X, b));
+        all.extend([binary(B::Sub, &product(&Y), &product(&Large)), binary(B::Sub, &product(&Y), &Y)]);
+    }
     all.extend(
         [CompareOp::Eq, CompareOp::Ne, CompareOp::Le].map(|op| Expr::Compare(op, Box::new(X), Box::new(X))),
     );
