@@ -486,7 +486,14 @@ fn operands_in_blocks() {
             let index = Operand::new(DType::I32, Layout::new([3, 256], &[1, 0], 0));
             let table = Operand::new(dtype, weight.clone()).in_blocks(Some(Arc::new(format)));
             count += validate(&Kernel::gather(0, table, index), &none);
-            let mut copy = map(&[dtype], &[], &[], std::slice::from_ref(&weight));
+            let load = Program {
+                instrs: vec![Instr::Load(0)],
+                dtypes: vec![dtype],
+                inputs: vec![dtype],
+                outputs: vec![0],
+                ..Program::default()
+            };
+            let mut copy = Kernel::map(weight.shape().clone(), [weight.clone()], load);
             blocks(&mut copy.operands[0]);
             assert!(copy.is_copy());
             count += validate(&copy, &none);
