@@ -81,6 +81,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
 /// tensors.
 const SOURCES: &[(&str, &str)] = &[
     ("crates/tensor-core/src/tensor", ""),
+    ("crates/tensor-core/src/blocks", ""),
     ("crates/tensor-core/src/custom.rs", ""),
     ("crates/nn/src/functional", "functional::"),
     ("crates/nn/src/functional.rs", "functional::"),
