@@ -1,10 +1,11 @@
 //! The WGSL of Taper's wgpu backend.
 //!
-//! Two kinds of source live in `wgsl/`. *Libraries* ([`LIBRARIES`]) are collections of functions; [`link`] puts the
-//! functions that a kernel mentions in front of it, so that a kernel carries no text it does not use. *Kernels* are
-//! functions `kernel(workgroup_index, local_index)` that expect a short header of aliases, constants and bindings, listed at the top of
-//! each, and an entry point from the backend, which writes all other kernels itself.
-//! Nothing here needs a device: the tests validate every function and every specialised kernel with naga.
+//! Two kinds of source live in `wgsl/`. *Libraries* ([`LIBRARIES`]) are collections of functions; [`link`]
+//! puts the functions that a kernel mentions in front of it, so that a kernel carries no text it does not
+//! use. *Kernels* are functions `kernel(workgroup_index, local_index)` that expect a short header of aliases,
+//! constants and bindings, listed at the top of each, and an entry point from the backend, which writes all
+//! other kernels itself. Nothing here needs a device: the tests validate every function and every specialised
+//! kernel with naga.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -44,7 +45,8 @@ pub const SORT_TILE: &str = include_str!("../wgsl/sort_tile.wgsl");
 /// The later steps of a sort.
 pub const SORT_MERGE: &str = include_str!("../wgsl/sort_merge.wgsl");
 
-/// The kernels of `torch.linalg`, which the crate `linalg` puts together. All of them expect [`linalg::F32`] or [`linalg::F64`] before them.
+/// The kernels of `torch.linalg`, which the crate `linalg` puts together. All of them expect [`linalg::F32`]
+/// or [`linalg::F64`] before them.
 pub mod linalg {
     /// Numbers of f32: their type `T`, and what is done with them.
     pub const F32: &str = include_str!("../wgsl/linalg/f32.wgsl");
@@ -90,8 +92,8 @@ pub mod linalg {
     pub const DETERMINANT: &str = include_str!("../wgsl/linalg/determinant.wgsl");
 }
 
-/// Block formats: `decode_x(i)`, the number of element i of a buffer `x`. All of them expect `byte_x`, `pair_x` and `word_x`, which read one, two
-/// and four bytes from a byte on.
+/// Block formats: `decode_x(i)`, the number of element i of a buffer `x`. All of them expect `byte_x`,
+/// `pair_x` and `word_x`, which read one, two and four bytes from a byte on.
 pub mod blocks {
     /// Blocks of Q4_0 of GGUF files.
     pub const Q4_0: &str = include_str!("../wgsl/blocks/q4_0.wgsl");

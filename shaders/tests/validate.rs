@@ -80,8 +80,8 @@ fn sums_of_two_parts_of_a_constant_are_found() {
     }
 }
 
-/// A fused kernel hides a value twice where a compiler may find two operands to be one: in two ways, as `x ^ z ^ z` is x and
-/// `x | z | z` is `x | z`.
+/// A fused kernel hides a value twice where a compiler may find two operands to be one: in two ways, as `x ^
+/// z ^ z` is x and `x | z | z` is `x | z`.
 #[test]
 fn two_ways_to_hide_a_value_do_not_undo_each_other() {
     let way = |name: &str| {
@@ -259,7 +259,8 @@ fn every_kernel_of_linear_algebra_validates() {
     let element = "fn element(b: u32, r: u32, c: u32) -> T { return infinity(); }\n";
     let keep = "fn keep(b: u32, mantissa: T, exponent: i32) { log[b] = raised(mantissa, exponent) + logarithm(mantissa); }\n";
     let pairs = files::PAIRS;
-    // Its source, what is before it, its parameters, and its buffers: of numbers that are read, written, and of counts.
+    // Its source, what is before it, its parameters, and its buffers: of numbers that are read, written, and
+    // of counts.
     type Kernel<'a> = (&'a str, &'a str, &'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
     let kernels: &[Kernel<'_>] = &[
         (files::EACH, element, "total rows columns", &[], &["to"], &[]),

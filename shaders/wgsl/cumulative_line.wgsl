@@ -1,8 +1,9 @@
 // A cumulative operation, one invocation for each part of a line along the axis, which it walks in order.
-// Header: alias State, `params` with `total`, `length`, `splits`, `chunk`; functions input_at(line), output_at(line),
-// element(line, base, r), combine(a, b) (a comes first), identity(), before(g, base) (all that comes before part g, where CARRIED) and
-// keep(g, base, r, last, state), which takes what has come of element r in part g; const CARRIED, and ROUNDS where additions round:
-// then sums of 16 and of 256 elements are kept apart, so that the error grows with their number. No part is empty.
+// Header: alias State, `params` with `total`, `length`, `splits`, `chunk`; functions input_at(line),
+// output_at(line), element(line, base, r), combine(a, b) (a comes first), identity(), before(g, base) (all
+// that comes before part g, where CARRIED) and keep(g, base, r, last, state), which takes what has come of
+// element r in part g; const CARRIED, and ROUNDS where additions round: then sums of 16 and of 256 elements
+// are kept apart, so that the error grows with their number. No part is empty.
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let g = workgroup_index * 64u + local_index;

@@ -1,6 +1,6 @@
-// A cumulative operation, one workgroup for each part of a line along the axis: tiles of 1024 elements one after the other, four
-// to an invocation, whose totals become prefixes in workgroup memory.
-// Header: as cumulative_line, but for ROUNDS and identity().
+// A cumulative operation, one workgroup for each part of a line along the axis: tiles of 1024 elements one
+// after the other, four to an invocation, whose totals become prefixes in workgroup memory. Header: as
+// cumulative_line, but for ROUNDS and identity().
 
 var<workgroup> prefixes: array<State, 256>;
 

@@ -1,16 +1,16 @@
-// Real functions of f32, within a few units in the last place on every driver.
-// WGSL lets a compiler assume that NaN and infinity do not occur, and rearrange sums: so NaN is tested on the bits,
-// infinities come from bits, and no formula here needs (a + b) - a to be anything in particular.
+// Real functions of f32, within a few units in the last place on every driver. WGSL lets a compiler assume
+// that NaN and infinity do not occur, and rearrange sums: so NaN is tested on the bits, infinities come from
+// bits, and no formula here needs (a + b) - a to be anything in particular.
 
-// x, of which the compiler knows nothing: it takes no sum, product or quotient apart that goes through here, and nothing
-// cancels. The number of a workgroup has no top bit, but only we know. The code of fused kernels has this around every float
-// that one operation hands to another.
+// x, of which the compiler knows nothing: it takes no sum, product or quotient apart that goes through here,
+// and nothing cancels. The number of a workgroup has no top bit, but only we know. The code of fused kernels
+// has this around every float that one operation hands to another.
 fn opaque_f32(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) ^ (params.first_workgroup >> 31u));
 }
 
-// As opaque_f32, of what is opaque already, or is made of it by moving bits: the same exclusive or twice is none, and NVIDIA's
-// compiler finds out.
+// As opaque_f32, of what is opaque already, or is made of it by moving bits: the same exclusive or twice is
+// none, and NVIDIA's compiler finds out.
 fn distinct_f32(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) | (params.first_workgroup >> 31u));
 }
@@ -23,7 +23,8 @@ fn is_inf_f32(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u;
 }
 
-// Infinity and NaN by way of a variable: a constant expression must not give either, and Chromium's compiler refuses it.
+// Infinity and NaN by way of a variable: a constant expression must not give either, and Chromium's compiler
+// refuses it.
 fn inf_f32() -> f32 {
     var bits = 0x7f800000u;
     return bitcast<f32>(bits);
@@ -79,8 +80,8 @@ fn rsqrt_f32(x: f32) -> f32 {
     return 1.0 / sqrt_f32(x);
 }
 
-// a / b. GPUs multiply a by the reciprocal of b, which WGSL lets them take for zero where b is 2^126 or more, as it is
-// denormal: so the exponent of such a b is two less, as long as b is divided by.
+// a / b. GPUs multiply a by the reciprocal of b, which WGSL lets them take for zero where b is 2^126 or more,
+// as it is denormal: so the exponent of such a b is two less, as long as b is divided by.
 fn div_f32(a: f32, b: f32) -> f32 {
     let bits = bitcast<u32>(b);
     let size = bits & 0x7fffffffu;
@@ -105,13 +106,14 @@ fn expm1_reduced_f32(r: f32) -> f32 {
     return r * r * p + r;
 }
 
-// The bits of whole k, of at most nine bits, in the place of an exponent: those of a float that has k in its last bits.
+// The bits of whole k, of at most nine bits, in the place of an exponent: those of a float that has k in its
+// last bits.
 fn exponent_f32(k: f32) -> u32 {
     return bitcast<u32>(k + 12582912.0) << 23u;
 }
 
-// e^x for x in -104..89: x = k·ln 2 + r, a polynomial in r, times 2^k in two steps, so that either factor is finite. A
-// compiler that made one constant of the two parts of ln 2 would lose the digits of r.
+// e^x for x in -104..89: x = k·ln 2 + r, a polynomial in r, times 2^k in two steps, so that either factor is
+// finite. A compiler that made one constant of the two parts of ln 2 would lose the digits of r.
 fn exp_within_f32(x: f32) -> f32 {
     let k = round(x * 1.44269504);
     let r = opaque_f32(x - k * 0.693359375) + k * 2.12194440e-4;
@@ -158,7 +160,8 @@ fn log1p_tail_f32(f: f32) -> f32 {
     return s * (h + r) - h;
 }
 
-// ln x: the exponent apart, the mantissa between √½ and √2. What is special is selected at the end, without branches.
+// ln x: the exponent apart, the mantissa between √½ and √2. What is special is selected at the end, without
+// branches.
 fn log_f32(x: f32) -> f32 {
     let given = bitcast<u32>(x);
     // As a number, the bits of a denormal are 2^149 times as much as it is.
@@ -193,8 +196,8 @@ fn log_add_exp_f32(a: f32, b: f32) -> f32 {
     return greater + log1p_f32(exp_f32(min(a, b) - greater));
 }
 
-// By e = e^2|x| - 1, which loses nothing near 0, as e/(e + 2). Beyond 10 it is 1. The sign is put on at the end: sums would
-// lose that of a zero.
+// By e = e^2|x| - 1, which loses nothing near 0, as e/(e + 2). Beyond 10 it is 1. The sign is put on at the
+// end: sums would lose that of a zero.
 fn tanh_f32(x: f32) -> f32 {
     let a = min(abs(x), 10.0);
     let k = round(a * 2.88539008);
@@ -297,11 +300,13 @@ fn ndtr_f32(x: f32) -> f32 {
     return select(select(tail, 1.0 - tail, x > 0.0), x, is_nan_f32(x));
 }
 
-// Payne and Hanek: |x| over 2π with 96 bits of 1/2π, for arguments too large to subtract multiples of π/2 from.
+// Payne and Hanek: |x| over 2π with 96 bits of 1/2π, for arguments too large to subtract multiples of π/2
+// from.
 fn reduce_large_f32(x: f32, r: ptr<function, f32>) -> i32 {
     let bits = bitcast<u32>(x);
     let m = (bits << 8u) | 0x80000000u;
-    // The four words of 1/2π from 32·⌊e/32⌋ - 32 bits on: selected, as a table in memory is slow on a software adapter.
+    // The four words of 1/2π from 32·⌊e/32⌋ - 32 bits on: selected, as a table in memory is slow on a
+    // software adapter.
     let e = ((bits >> 23u) & 0xffu) - 126u;
     let by_four = e >= 128u;
     let a0 = select(0u, 0x7d4d3770u, by_four);
@@ -472,8 +477,8 @@ fn head_f32(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u);
 }
 
-// a^b for finite a > 0, a ≠ 1, in two-part arithmetic (fdlibm's e_powf.c): log2 a in a head and a tail, times b in the
-// same way, then 2 to that.
+// a^b for finite a > 0, a ≠ 1, in two-part arithmetic (fdlibm's e_powf.c): log2 a in a head and a tail, times
+// b in the same way, then 2 to that.
 fn pow_positive_f32(a: f32, b: f32) -> f32 {
     var n = -127;
     var ix = bitcast<u32>(a);
@@ -586,8 +591,8 @@ fn take_apart_f32(x: f32, e: ptr<function, i32>) -> u32 {
     return select(m << shift, m | 0x800000u, normal);
 }
 
-// The remainder of a by b with the sign of a (C's fmod), exact: a long division of the mantissas, eight bits at a time, which
-// is 35 rounds at most.
+// The remainder of a by b with the sign of a (C's fmod), exact: a long division of the mantissas, eight bits
+// at a time, which is 35 rounds at most.
 fn fmod_f32(a: f32, b: f32) -> f32 {
     let size_a = bitcast<u32>(a) & 0x7fffffffu;
     let size_b = bitcast<u32>(b) & 0x7fffffffu;
@@ -620,8 +625,8 @@ fn remainder_f32(a: f32, b: f32) -> f32 {
     return select(m, m + b, opposite_f32(m, b) && !is_nan_f32(m));
 }
 
-// ⌊a/b⌋ by way of the exact remainder, as PyTorch and Python have it: ⌊1/0.1⌋ is 9, as 0.1 is a little more than a tenth, where
-// the rounded quotient is 10. A quotient that underflows has its sign all the same.
+// ⌊a/b⌋ by way of the exact remainder, as PyTorch and Python have it: ⌊1/0.1⌋ is 9, as 0.1 is a little more
+// than a tenth, where the rounded quotient is 10. A quotient that underflows has its sign all the same.
 fn floordiv_f32(a: f32, b: f32) -> f32 {
     if (b == 0.0) {
         return a / b;

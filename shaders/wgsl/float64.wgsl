@@ -1,5 +1,5 @@
-// Real functions of f64 (with the adapter features SHADER_F64 and SHADER_INT64). Neither WGSL nor the drivers have
-// them; most follow fdlibm.
+// Real functions of f64 (with the adapter features SHADER_F64 and SHADER_INT64). Neither WGSL nor the drivers
+// have them; most follow fdlibm.
 
 // As opaque_f32.
 fn opaque_f64(x: f64) -> f64 {
@@ -77,12 +77,14 @@ fn rsqrt_f64(x: f64) -> f64 {
     return 1.0lf / sqrt_f64(x);
 }
 
-// The built-in one loses the sign of a zero on llvmpipe where the processor has no vectors of 512 bits: it goes by way of integers there.
+// The built-in one loses the sign of a zero on llvmpipe where the processor has no vectors of 512 bits: it
+// goes by way of integers there.
 fn trunc_f64(x: f64) -> f64 {
     return select(ceil(x), floor(x), x > 0.0lf);
 }
 
-// Adding and subtracting 2^52 rounds, but a compiler may cancel that: so rounding is by truncation and comparison.
+// Adding and subtracting 2^52 rounds, but a compiler may cancel that: so rounding is by truncation and
+// comparison.
 fn round_f64(x: f64) -> f64 {
     if (!(abs(x) < 4503599627370496.0lf) || is_nan_f64(x)) {
         return x;
@@ -286,8 +288,8 @@ fn ndtr_f64(x: f64) -> f64 {
     return select(tail, 1.0lf - tail, x > 0.0lf);
 }
 
-// x = q·π/2 + r; q modulo 4. Exact multiples of π/2 up to |x| of about 10^6, losing digits beyond. NVIDIA's compiler adds the
-// first two parts of π/2 where it can.
+// x = q·π/2 + r; q modulo 4. Exact multiples of π/2 up to |x| of about 10^6, losing digits beyond. NVIDIA's
+// compiler adds the first two parts of π/2 where it can.
 fn reduce_f64(x: f64, r: ptr<function, f64>) -> i32 {
     let k = round_f64(x * 0.63661977236758134308lf);
     let high = opaque_f64(x - k * 1.57079632673412561417e+00lf);

@@ -1,8 +1,8 @@
-// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One invocation makes 8 neighbours; where
-// its part of the two runs begins is found by bisection (merge path: Odeh, Green, Mwassi, Shmueli and Birk 2012).
-// Header: alias Key, `params` with `total`, `count` (elements of a line), `width` (of a run), `pairs`, `kept` (of a merged
-// run, at most), `parts` (invocations for each merged run); bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and
-// put(line, place, key, index).
+// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One invocation
+// makes 8 neighbours; where its part of the two runs begins is found by bisection (merge path: Odeh, Green,
+// Mwassi, Shmueli and Birk 2012). Header: alias Key, `params` with `total`, `count` (elements of a line),
+// `width` (of a run), `pairs`, `kept` (of a merged run, at most), `parts` (invocations for each merged run);
+// bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and put(line, place, key, index).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let g = workgroup_index * 64u + local_index;

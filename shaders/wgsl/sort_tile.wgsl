@@ -1,6 +1,6 @@
-// The first step of a sort, one workgroup for each block of 1024 elements along the axis, by a bitonic network (Batcher 1968) in
-// workgroup memory. Equal keys are told apart by their indices, so that they stay in order.
-// Header: as sort_block.
+// The first step of a sort, one workgroup for each block of 1024 elements along the axis, by a bitonic
+// network (Batcher 1968) in workgroup memory. Equal keys are told apart by their indices, so that they stay
+// in order. Header: as sort_block.
 
 var<workgroup> keys: array<Key, 1024>;
 var<workgroup> indices: array<u32, 1024>;

@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: the program of crates/bench, built as fast as can be. It is a crate of its own, so that the other
-//! commands do not wait for it to be built.
+//! `cargo xtask bench`: the program of crates/bench, built as fast as can be. It is a crate of its own, so
+//! that the other commands do not wait for it to be built.
 
 use std::{ffi::OsString, process::ExitCode};
 

@@ -1,5 +1,5 @@
-//! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are no member of the workspace, so that nobody
-//! else builds them.
+//! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are no member of
+//! the workspace, so that nobody else builds them.
 
 use std::{ffi::OsString, process::Command};
 
@@ -12,8 +12,8 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Open the page in Chromium without a window, and check that it learns on the processor and on the GPU alike, and that every
-    /// operation of the table is right on the GPU
+    /// Open the page in Chromium without a window, and check that it learns on the processor and on the GPU
+    /// alike, and that every operation of the table is right on the GPU
     #[arg(long)]
     check: bool,
     /// With --check: only the operations whose names begin so
@@ -22,7 +22,8 @@ pub(crate) struct Args {
     /// The port on this machine
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// A program that builds for wasm32-unknown-unknown, in place of cargo: scripts/wasm_cargo_debian.sh where rustup has no such target
+    /// A program that builds for wasm32-unknown-unknown, in place of cargo: scripts/wasm_cargo_debian.sh
+    /// where rustup has no such target
     #[arg(long)]
     cargo: Option<OsString>,
 }

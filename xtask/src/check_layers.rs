@@ -53,7 +53,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-operations", &["taper", "taper-testing"]),
 ];
 
-/// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their names.
+/// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their
+/// names.
 const LIGHT: &[(&[&str], &[&str])] = &[
     (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
     (

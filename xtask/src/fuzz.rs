@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz`: the program of crates/fuzz. Built as tests are: optimised, and with every debug assertion.
+//! `cargo xtask fuzz`: the program of crates/fuzz. Built as tests are: optimised, and with every debug
+//! assertion.
 
 use std::{
     ffi::OsString,

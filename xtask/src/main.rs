@@ -1,5 +1,5 @@
-//! The commands that look after the workspace: `cargo xtask <command>`. Each is a file of its own with a `run`; a new
-//! one is a line in [`Command`] and a line in [`main`].
+//! The commands that look after the workspace: `cargo xtask <command>`. Each is a file of its own with a
+//! `run`; a new one is a line in [`Command`] and a line in [`main`].
 
 mod bench;
 mod browser;

@@ -1,4 +1,5 @@
-//! `cargo xtask operations`: docs/operations.md, from the table in crates/operations. The suite fails while it is not current.
+//! `cargo xtask operations`: docs/operations.md, from the table in crates/operations. The suite fails while
+//! it is not current.
 
 use std::{fs, process::Command};
 

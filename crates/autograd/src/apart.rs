@@ -4,8 +4,8 @@ use tensor_core::{Result, Tensor};
 
 use crate::function::{Function, apply};
 
-/// The same numbers as a tensor to differentiate in, whatever it was made of. What is done with it is recorded back to `x` where `recorded` says
-/// so.
+/// The same numbers as a tensor to differentiate in, whatever it was made of. What is done with it is
+/// recorded back to `x` where `recorded` says so.
 #[track_caller]
 pub(crate) fn apart(x: &Tensor, recorded: bool) -> Result<Tensor> {
     if recorded && x.is_tracked() { apply(Same, &[x]) } else { x.detach().into_cell(true) }

@@ -1,7 +1,8 @@
 //! Parts of the forward pass that the backward pass computes again, instead of keeping what its rules read.
 //!
-//! Operations are data here, so the function is called once: what it recorded is built again, random numbers and all. Evaluation being
-//! lazy, memory falls only if the gradient so far is computed before the part is built again, and its own before the next one is.
+//! Operations are data here, so the function is called once: what it recorded is built again, random numbers
+//! and all. Evaluation being lazy, memory falls only if the gradient so far is computed before the part is
+//! built again, and its own before the next one is.
 
 use std::sync::Arc;
 
@@ -11,9 +12,10 @@ use crate::{Outputs, apart::apart, tape};
 
 const OP: &str = "checkpoint";
 
-/// What `f` gives for `inputs`, of which the backward pass keeps only what `f` read: `inputs`, parameters, other tensors from outside.
-/// What is computed between is computed again when its gradient is asked for. It takes the memory of a part of a network at a time, for
-/// the time of one more forward pass. `torch.utils.checkpoint.checkpoint(…, use_reentrant=False)`.
+/// What `f` gives for `inputs`, of which the backward pass keeps only what `f` read: `inputs`, parameters,
+/// other tensors from outside. What is computed between is computed again when its gradient is asked for. It
+/// takes the memory of a part of a network at a time, for the time of one more forward pass.
+/// `torch.utils.checkpoint.checkpoint(…, use_reentrant=False)`.
 ///
 /// ```
 /// use autograd::{TensorGrad, checkpoint};

@@ -8,7 +8,8 @@ use crate::no_grad;
 
 /// A function with a gradient of its own. `torch.autograd.Function`.
 ///
-/// Fields are its constants. The forward pass is not recorded; the backward pass is, where a second derivative is asked for.
+/// Fields are its constants. The forward pass is not recorded; the backward pass is, where a second
+/// derivative is asked for.
 pub trait Function: fmt::Debug + Send + Sync + 'static {
     /// What it gives: a `Tensor`, or several as a tuple, an array or a `Vec`.
     type Output: Outputs;
@@ -25,8 +26,8 @@ pub trait Function: fmt::Debug + Send + Sync + 'static {
 
     /// For each input the gradient, given that with respect to the output; `None` for an input without one.
     ///
-    /// With several outputs `gradient` has one of each, in the same order: `None` for an output that was not used. (PyTorch gives
-    /// zeros there, unless `set_materialize_grads(False)`.)
+    /// With several outputs `gradient` has one of each, in the same order: `None` for an output that was not
+    /// used. (PyTorch gives zeros there, unless `set_materialize_grads(False)`.)
     ///
     /// # Errors
     /// Whatever its operations give.
@@ -41,7 +42,8 @@ pub trait Function: fmt::Debug + Send + Sync + 'static {
 
 /// What a [`Function`] gives: a `Tensor`; a tuple of up to six, an array or a `Vec` of them.
 pub trait Outputs: Sized + sealed::Sealed {
-    /// The gradients with respect to the outputs: a `Tensor` for one alone, and an `Option<Tensor>` for each of several.
+    /// The gradients with respect to the outputs: a `Tensor` for one alone, and an `Option<Tensor>` for each
+    /// of several.
     type Gradients;
 
     #[doc(hidden)]

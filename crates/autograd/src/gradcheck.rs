@@ -8,11 +8,12 @@ const STEP: f64 = 1e-6;
 const ATOL: f64 = 1e-5;
 const RTOL: f64 = 1e-3;
 
-/// Checks the gradient of `f` at `inputs` (f64) against central differences: every entry of the Jacobian must agree to
-/// 10⁻⁵ + 10⁻³·|difference quotient|. `torch.autograd.gradcheck`.
+/// Checks the gradient of `f` at `inputs` (f64) against central differences: every entry of the Jacobian must
+/// agree to 10⁻⁵ + 10⁻³·|difference quotient|. `torch.autograd.gradcheck`.
 ///
 /// # Errors
-/// Inputs that are not f64, whatever `f` gives, and an [`ErrorKind::Autograd`] that names the first entry that disagrees.
+/// Inputs that are not f64, whatever `f` gives, and an [`ErrorKind::Autograd`] that names the first entry
+/// that disagrees.
 #[track_caller]
 pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> Result<()> {
     const OP: &str = "gradcheck";

@@ -1,10 +1,10 @@
 //! Gradients for Taper's tensors.
 //!
-//! [`TensorGrad`] marks leaves and plays the tape backwards; [`grad`] returns gradients instead of accumulating them, and can
-//! record them for higher derivatives; [`no_grad`] stops recording; [`Function`] is a differentiable function of your own;
-//! [`gradcheck`] compares any of it with finite differences; [`checkpoint`] computes a part of the forward pass again instead of keeping
-//! it; [`func`] has Jacobians, Hessians and `vmap`. One rule per operation:
-//! `rules/`.
+//! [`TensorGrad`] marks leaves and plays the tape backwards; [`grad`] returns gradients instead of
+//! accumulating them, and can record them for higher derivatives; [`no_grad`] stops recording; [`Function`]
+//! is a differentiable function of your own; [`gradcheck`] compares any of it with finite differences;
+//! [`checkpoint`] computes a part of the forward pass again instead of keeping it; [`func`] has Jacobians,
+//! Hessians and `vmap`. One rule per operation: `rules/`.
 
 #![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
 

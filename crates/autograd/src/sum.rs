@@ -1,6 +1,7 @@
-//! The gradient of one tensor from all that read it. Slices and contractions of it are kept until all readers are done, as together
-//! they often take one pass over memory where each for itself would take one: the parts of a split go side by side, and a weight that
-//! is used at every step of a sequence gets its gradient from one product over all steps.
+//! The gradient of one tensor from all that read it. Slices and contractions of it are kept until all readers
+//! are done, as together they often take one pass over memory where each for itself would take one: the parts
+//! of a split go side by side, and a weight that is used at every step of a sequence gets its gradient from
+//! one product over all steps.
 
 use smallvec::SmallVec;
 use tensor_core::{Op, Result, Subscripts, Tensor, with_location};
@@ -37,7 +38,8 @@ impl Sum {
         add(&mut self.whole, gradient)
     }
 
-    /// Takes note of a slice or a contraction that has this node as input number `input`, and of its gradient.
+    /// Takes note of a slice or a contraction that has this node as input number `input`, and of its
+    /// gradient.
     pub(crate) fn expect(
         &mut self,
         node: &Tensor,
@@ -95,8 +97,8 @@ impl Later {
 }
 
 impl Product {
-    /// Whether the sum of this product and another one of `numel` elements is better computed as one product of joined operands: these
-    /// are to be smaller than the results that need not be stored.
+    /// Whether the sum of this product and another one of `numel` elements is better computed as one product
+    /// of joined operands: these are to be smaller than the results that need not be stored.
     fn joins(&self, other: &Product, numel: usize) -> bool {
         self.subscripts == other.subscripts
             && self.left.shape() == other.left.shape()
@@ -195,7 +197,8 @@ mod tests {
 
     #[test]
     fn slices_go_side_by_side_where_they_lie_apart() {
-        // Axis, start and length of each, whether the whole is read as well, and whether one pass makes the gradient.
+        // Axis, start and length of each, whether the whole is read as well, and whether one pass makes the
+        // gradient.
         type Slices = (&'static [(isize, usize, usize)], bool, bool);
         let cases: [Slices; 8] = [
             (&[(1, 5, 2), (1, 0, 2), (1, 2, 3)], false, true),

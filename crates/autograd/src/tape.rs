@@ -20,16 +20,17 @@ pub trait TensorGrad: Sized {
     #[track_caller]
     fn requires_grad(self) -> Tensor;
 
-    /// Computes the gradient of this scalar with respect to every leaf it was made from, and adds it to the leaves'
-    /// [`Tensor::grad`]. The graph is used up; [`TensorGrad::backward_retain`] keeps it.
+    /// Computes the gradient of this scalar with respect to every leaf it was made from, and adds it to the
+    /// leaves' [`Tensor::grad`]. The graph is used up; [`TensorGrad::backward_retain`] keeps it.
     ///
     /// # Errors
-    /// More than one element (give a gradient to [`TensorGrad::backward_with`]), nothing recorded, a graph already used up,
-    /// or an operation without a gradient.
+    /// More than one element (give a gradient to [`TensorGrad::backward_with`]), nothing recorded, a graph
+    /// already used up, or an operation without a gradient.
     #[track_caller]
     fn backward(&self) -> Result<()>;
 
-    /// Like [`TensorGrad::backward`], for any shape: `gradient` is that of some scalar with respect to this tensor.
+    /// Like [`TensorGrad::backward`], for any shape: `gradient` is that of some scalar with respect to this
+    /// tensor.
     ///
     /// # Errors
     /// Also a gradient of another shape, dtype or device.
@@ -46,8 +47,9 @@ pub trait TensorGrad: Sized {
     /// Clears the gradient of this leaf.
     fn zero_grad(&self);
 
-    /// This tensor with a function that sees its gradient when it is computed, and may give another in its place: `None` leaves it as it
-    /// is. Values are never changed, so the hook is on what is returned: compute with that. `torch.Tensor.register_hook`.
+    /// This tensor with a function that sees its gradient when it is computed, and may give another in its
+    /// place: `None` leaves it as it is. Values are never changed, so the hook is on what is returned:
+    /// compute with that. `torch.Tensor.register_hook`.
     ///
     /// ```
     /// use autograd::TensorGrad;
@@ -60,8 +62,8 @@ pub trait TensorGrad: Sized {
     /// # Ok::<(), tensor_core::Error>(())
     /// ```
     ///
-    /// An error of the hook, or a gradient of another shape, dtype or device, is an error of the backward pass, which then changes nothing.
-    /// With `create_graph` what the hook computes is recorded.
+    /// An error of the hook, or a gradient of another shape, dtype or device, is an error of the backward
+    /// pass, which then changes nothing. With `create_graph` what the hook computes is recorded.
     ///
     /// # Errors
     /// A tensor that is not tracked: it gets no gradient.
@@ -121,14 +123,16 @@ impl TensorGrad for Tensor {
     }
 }
 
-/// The gradients of `Σ outputs` (each a scalar) with respect to each of `inputs`: `None` for one that no output depends on.
+/// The gradients of `Σ outputs` (each a scalar) with respect to each of `inputs`: `None` for one that no
+/// output depends on.
 ///
-/// Leaves' own gradients are not touched, and the graph stays. With `create_graph` the gradients are recorded in turn, so
-/// that they can be differentiated again. `torch.autograd.grad`. [`grad_of`] is the form for one output and one input.
+/// Leaves' own gradients are not touched, and the graph stays. With `create_graph` the gradients are recorded
+/// in turn, so that they can be differentiated again. `torch.autograd.grad`. [`grad_of`] is the form for one
+/// output and one input.
 ///
 /// # Errors
-/// An output with more than one element or nothing recorded, an input that is not tracked, a graph already used up, or an
-/// operation without a gradient.
+/// An output with more than one element or nothing recorded, an input that is not tracked, a graph already
+/// used up, or an operation without a gradient.
 #[track_caller]
 pub fn grad<Y: AsRef<Tensor>, X: AsRef<Tensor>>(
     outputs: &[Y],
@@ -182,7 +186,8 @@ fn gradients_of(outputs: &[&Tensor], inputs: &[&Tensor], create_graph: bool) -> 
     play(&seeds, inputs, create_graph)
 }
 
-/// The gradients of Σ `seed`·`output` with respect to tracked tensors, for a seed of the output's shape, dtype and device.
+/// The gradients of Σ `seed`·`output` with respect to tracked tensors, for a seed of the output's shape,
+/// dtype and device.
 #[track_caller]
 pub(crate) fn pull(
     output: &Tensor,
@@ -216,7 +221,8 @@ pub(crate) fn play(
 #[track_caller]
 fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     let tape = Tape::record(&[output])?;
-    // The leaves met, each with its whole gradient: one that took several values in the graph is met several times.
+    // The leaves met, each with its whole gradient: one that took several values in the graph is met several
+    // times.
     let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
     let mut place: FxHashMap<u64, usize> = FxHashMap::default();
     let recorded = || tape.nodes.iter().filter(|node| is_used_up(node));
@@ -264,8 +270,8 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether a backward pass uses a node up. A leaf has nothing to let go of, and the cast of a leaf nothing but the leaf: so graphs may
-/// share it, as those of one autocast region do.
+/// Whether a backward pass uses a node up. A leaf has nothing to let go of, and the cast of a leaf nothing
+/// but the leaf: so graphs may share it, as those of one autocast region do.
 fn is_used_up(node: &Tensor) -> bool {
     let of_leaf = || node.recorded_inputs().iter().all(Tensor::is_leaf_value);
     let casts_leaf = matches!(node.op(), Op::Cast) && of_leaf();
@@ -335,7 +341,8 @@ struct Tape {
     /// The inputs of each node as recorded, and their places where they are tracked.
     inputs: Vec<(Inputs, SmallVec<[Option<usize>; 2]>)>,
     place: FxHashMap<u64, usize>,
-    /// Whether a rule may evaluate: then the tape's handles must not count as a user's, for whom every value would be stored.
+    /// Whether a rule may evaluate: then the tape's handles must not count as a user's, for whom every value
+    /// would be stored.
     evaluates: bool,
 }
 
@@ -445,7 +452,8 @@ impl Tape {
         Ok(found)
     }
 
-    /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its gradient.
+    /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its
+    /// gradient.
     #[track_caller]
     fn play(
         &self,

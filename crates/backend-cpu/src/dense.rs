@@ -1,8 +1,8 @@
-//! What crates need that have algorithms of their own over matrices in memory (factorizations, say): products and copies as the backend's
-//! kernels form them, its threads, and loops compiled for its instruction set.
+//! What crates need that have algorithms of their own over matrices in memory (factorizations, say): products
+//! and copies as the backend's kernels form them, its threads, and loops compiled for its instruction set.
 //!
-//! All of it is for the inside of a [`CpuKernel`](crate::CpuKernel). Results are the same bits on any number of threads: an element of a
-//! product depends on its row, its column and the number of terms alone.
+//! All of it is for the inside of a [`CpuKernel`](crate::CpuKernel). Results are the same bits on any number
+//! of threads: an element of a product depends on its row, its column and the number of terms alone.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,7 +19,8 @@ mod sealed {
 
 /// f32 and f64.
 pub trait Scalar: Copy + Default + Send + Sync + sealed::Sealed + 'static {
-    /// C = A·B, C + A·B or C − A·B: shared by all threads where that is worth it, and on this one within [`share`].
+    /// C = A·B, C + A·B or C − A·B: shared by all threads where that is worth it, and on this one within
+    /// [`share`].
     ///
     /// # Panics
     /// Sizes that do not fit, or a C of which neither rows nor columns lie side by side.

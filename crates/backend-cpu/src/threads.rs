@@ -1,9 +1,11 @@
 //! How kernels share their work among threads.
 //!
-//! The calling thread takes part from the first moment on, and threads of a pool join when they have woken up: a kernel of some
-//! tens of microseconds would otherwise be over before its caller had been put to sleep and woken again. A thread that has joined
-//! stays awake for a moment, since one kernel mostly follows another, but only while every thread has a processor to itself: else it
-//! would take the time of those that have work. No more threads work at once than there are processors. Tasks are taken in order by whoever is free.
+//! The calling thread takes part from the first moment on, and threads of a pool join when they have woken
+//! up: a kernel of some tens of microseconds would otherwise be over before its caller had been put to sleep
+//! and woken again. A thread that has joined stays awake for a moment, since one kernel mostly follows
+//! another, but only while every thread has a processor to itself: else it would take the time of those that
+//! have work. No more threads work at once than there are processors. Tasks are taken in order by whoever is
+//! free.
 #![allow(unsafe_code)]
 
 use std::{
@@ -32,8 +34,8 @@ thread_local! {
 
 /// The threads that a kernel started here may use, this one among them.
 ///
-/// One on a thread of rayon's own, and within a task: waiting for others there would take up unrelated work of its caller's, which
-/// may want the very device that is being waited for.
+/// One on a thread of rayon's own, and within a task: waiting for others there would take up unrelated work
+/// of its caller's, which may want the very device that is being waited for.
 pub(crate) fn available() -> usize {
     if BUSY.get() || rayon::current_thread_index().is_some() { 1 } else { num_threads().min(processors()) }
 }
@@ -50,8 +52,8 @@ fn processors() -> usize {
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last, or `TAPER_THREADS`, or
-/// `RAYON_NUM_THREADS`, or else as many as there are processors. `torch.get_num_threads`.
+/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last, or
+/// `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else as many as there are processors. `torch.get_num_threads`.
 pub fn num_threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
         0 => {
@@ -66,8 +68,9 @@ pub fn num_threads() -> usize {
     }
 }
 
-/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on, on any thread.
-/// Results are the same bits on any number. No more work at once than there are processors. `torch.set_num_threads`.
+/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on, on
+/// any thread. Results are the same bits on any number. No more work at once than there are processors.
+/// `torch.set_num_threads`.
 ///
 /// # Errors
 /// `Invalid` for 0, and if the system does not start the threads.
@@ -143,8 +146,9 @@ static ALONE: AtomicUsize = AtomicUsize::new(0);
 /// The microsecond of [`clock`] at which one last did.
 static LAST_ALONE: AtomicU64 = AtomicU64::new(0);
 
-/// How many threads should share work of so many times `grain`, which is what is worth a thread that is awake: some microseconds. A helper that
-/// sleeps is woken only where the work, or all that came shortly before it and would have kept the helper awake, is worth that too.
+/// How many threads should share work of so many times `grain`, which is what is worth a thread that is
+/// awake: some microseconds. A helper that sleeps is woken only where the work, or all that came shortly
+/// before it and would have kept the helper awake, is worth that too.
 pub(crate) fn worth(work: usize, grain: usize) -> usize {
     let grains = work / grain;
     let threads = available().min(grains);
@@ -162,7 +166,8 @@ pub(crate) fn worth(work: usize, grain: usize) -> usize {
     if wakes { threads } else { 1 }
 }
 
-/// The grains done alone after so many more, so many microseconds since the last: none before those count if a helper would sleep again by now.
+/// The grains done alone after so many more, so many microseconds since the last: none before those count if
+/// a helper would sleep again by now.
 fn alone(before: usize, since: u64, grains: usize) -> usize {
     if u128::from(since) <= AWAKE.as_micros() { before.saturating_add(grains) } else { grains }
 }
@@ -172,7 +177,8 @@ pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
     share_tasks(count, &f);
 }
 
-/// [`share`], compiled once. A task is called by its address wherever it runs, so that it too is compiled once.
+/// [`share`], compiled once. A task is called by its address wherever it runs, so that it too is compiled
+/// once.
 fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     let helpers = (available() - 1).min(count.saturating_sub(1));
     if helpers == 0 {
@@ -199,7 +205,8 @@ fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     }
 }
 
-/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left out.
+/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left
+/// out.
 pub(crate) fn try_share(count: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     try_share_tasks(count, &f)
 }
@@ -224,12 +231,14 @@ pub(crate) fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<us
     begin(i)..begin(i + 1)
 }
 
-/// The size of pieces, in multiples of `unit`, of which each thread has a few: that evens out what disturbs one of them.
+/// The size of pieces, in multiples of `unit`, of which each thread has a few: that evens out what disturbs
+/// one of them.
 pub(crate) fn piece(count: usize, unit: usize) -> usize {
     count.div_ceil(available() * 8).max(1).next_multiple_of(unit)
 }
 
-/// As [`share`], with ranges that cover what lies below `count` and begin at multiples of `unit`, a few for each thread.
+/// As [`share`], with ranges that cover what lies below `count` and begin at multiples of `unit`, a few for
+/// each thread.
 pub(crate) fn share_ranges(count: usize, unit: usize, f: impl Fn(Range<usize>) + Sync) {
     let piece = piece(count, unit);
     share(count.div_ceil(piece), |i| f(i * piece..count.min((i + 1) * piece)));
@@ -285,7 +294,8 @@ fn is_crowded() -> bool {
     clock() < CROWDED_UNTIL.load(Ordering::Relaxed)
 }
 
-/// To be told of each pause between two looks: a long one means that there are more threads than processors just now.
+/// To be told of each pause between two looks: a long one means that there are more threads than processors
+/// just now.
 fn paused_for(time: Duration) {
     if time > AWAY {
         CROWDED_UNTIL.store(clock() + CROWDED.as_micros() as u64, Ordering::Relaxed);
@@ -388,7 +398,8 @@ impl Board {
 
 /// Set in [`Work::inside`] once no more threads may join.
 const CLOSED: usize = 1 << (usize::BITS - 1);
-/// How long a caller waits awake for those who are still at a task. One that takes longer has lost its processor, and gets the caller's.
+/// How long a caller waits awake for those who are still at a task. One that takes longer has lost its
+/// processor, and gets the caller's.
 const PATIENCE: Duration = Duration::from_micros(100);
 
 /// Tasks that several threads take from.
@@ -410,8 +421,8 @@ unsafe impl Send for Work {}
 unsafe impl Sync for Work {}
 
 impl Work {
-    /// Carries out tasks until there are none left, those of a part first. Only for the caller before [`Work::finish`], and for
-    /// helpers that got inside.
+    /// Carries out tasks until there are none left, those of a part first. Only for the caller before
+    /// [`Work::finish`], and for helpers that got inside.
     fn take_tasks(&self, part: usize) {
         let before = BUSY.replace(true);
         let parts = self.next.len();
@@ -512,7 +523,8 @@ mod tests {
         assert!(error.contains("the least is 1"), "{error}");
     }
 
-    /// The pieces that the caller and its helpers did, while one of either is held up in its first one until all others are done.
+    /// The pieces that the caller and its helpers did, while one of either is held up in its first one until
+    /// all others are done.
     fn done_while_one_is_held_up(is_helper: bool) -> (usize, usize) {
         const COUNT: usize = 64;
         let caller = std::thread::current().id();

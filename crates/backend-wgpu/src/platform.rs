@@ -1,5 +1,6 @@
-//! What differs between systems. In a page of a browser no thread can wait: a device answers after the page's code has given way, so
-//! whatever waits has a form that is awaited, and what wgpu reports of a call may come after it.
+//! What differs between systems. In a page of a browser no thread can wait: a device answers after the page's
+//! code has given way, so whatever waits has a form that is awaited, and what wgpu reports of a call may come
+//! after it.
 
 use std::future::Future;
 
@@ -21,7 +22,8 @@ pub(crate) fn wait<F: Future>(_future: F) -> Option<F::Output> {
     None
 }
 
-/// What a future gives: at once where wgpu knows it when it is asked, as all its native APIs do. Otherwise `late` has it later.
+/// What a future gives: at once where wgpu knows it when it is asked, as all its native APIs do. Otherwise
+/// `late` has it later.
 pub(crate) fn now_or_later<F: Future + 'static>(
     future: F,
     late: impl FnOnce(F::Output) + 'static,

@@ -12,8 +12,8 @@ use crate::{
 
 /// Runs `work`, and gives what its kernels took on `device`, the longest first.
 ///
-/// Every dispatch goes in a pass of its own while this runs, so `work` as a whole takes longer than otherwise. Kernels that
-/// other threads start on the device meanwhile are counted too.
+/// Every dispatch goes in a pass of its own while this runs, so `work` as a whole takes longer than
+/// otherwise. Kernels that other threads start on the device meanwhile are counted too.
 ///
 /// ```no_run
 /// # fn main() -> tensor_core::Result<()> {
@@ -28,7 +28,8 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// `Invalid` for a device of another backend, or one whose adapter writes no timestamps; whatever `work` fails with.
+/// `Invalid` for a device of another backend, or one whose adapter writes no timestamps; whatever `work`
+/// fails with.
 pub fn profile<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelTime>)> {
     let backend = backend_of(device, "profile")?;
     let gpu = &backend.gpu;

@@ -21,7 +21,8 @@ static DEVICES: Mutex<Option<ByPlace>> = Mutex::new(None);
 /// Every device open in this process.
 static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 
-/// The graphics adapters of this machine, best first, by the names that devices have: hardware before software.
+/// The graphics adapters of this machine, best first, by the names that devices have: hardware before
+/// software.
 ///
 /// ```
 /// for adapter in backend_wgpu::adapters() {
@@ -41,14 +42,14 @@ pub async fn adapters_async() -> Vec<DeviceInfo> {
 
 /// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
 ///
-/// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name; how it is opened, [`Options::from_env`] says.
-/// Compiled pipelines are kept in the user's cache directory where the driver hands them out. Drivers compile a kernel when it is
-/// made or first run, and most keep it themselves; where that takes a second in all, one line on stderr says so, if that is a
-/// terminal.
+/// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name; how it is opened,
+/// [`Options::from_env`] says. Compiled pipelines are kept in the user's cache directory where the driver
+/// hands them out. Drivers compile a kernel when it is made or first run, and most keep it themselves; where
+/// that takes a second in all, one line on stderr says so, if that is a terminal.
 ///
 /// # Errors
-/// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter, with those
-/// there are, or with what to install when there are none; `Backend` when the driver refuses.
+/// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter,
+/// with those there are, or with what to install when there are none; `Backend` when the driver refuses.
 ///
 /// In a page of a browser nobody can wait for a device: await [`wgpu_async`].
 pub fn wgpu(index: usize) -> Result<Device> {
@@ -58,8 +59,9 @@ pub fn wgpu(index: usize) -> Result<Device> {
 /// How many devices there are at most on one adapter.
 pub const MOST_LOGICAL: usize = 64;
 
-/// One of several devices on adapter `index`: 0 is that of [`wgpu()`], any other prints as `wgpu:0#1` and has a queue, memory, pipelines and a
-/// budget of its own, the same at every call. It is for programs that are to be tried on several devices where there is one.
+/// One of several devices on adapter `index`: 0 is that of [`wgpu()`], any other prints as `wgpu:0#1` and has
+/// a queue, memory, pipelines and a budget of its own, the same at every call. It is for programs that are to
+/// be tried on several devices where there is one.
 ///
 /// # Errors
 /// As [`wgpu()`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
@@ -211,8 +213,8 @@ pub(crate) fn backend_of(device: &Device, op: &'static str) -> Result<Arc<WgpuBa
     found.ok_or_else(|| Error::invalid(op, format!("{device} is not a device of this backend")))
 }
 
-/// Ends a device for good, as a driver reset would: from now on everything on it is `DeviceLost`. The next call of
-/// [`wgpu()`] opens a new one.
+/// Ends a device for good, as a driver reset would: from now on everything on it is `DeviceLost`. The next
+/// call of [`wgpu()`] opens a new one.
 ///
 /// # Errors
 /// `Invalid` for a device of another backend.

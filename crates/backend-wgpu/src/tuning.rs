@@ -1,7 +1,9 @@
-//! Matrix products by measurement: where it is asked for, the ways to compute a product that the device has are timed on the
-//! first product of each class (its dtype, sizes to a power of two, and layouts), and the fastest is kept, on disk too.
+//! Matrix products by measurement: where it is asked for, the ways to compute a product that the device has
+//! are timed on the first product of each class (its dtype, sizes to a power of two, and layouts), and the
+//! fastest is kept, on disk too.
 //!
-//! Every way adds up each result in the order of k; only how a device contracts multiplications and additions may differ.
+//! Every way adds up each result in the order of k; only how a device contracts multiplications and additions
+//! may differ.
 
 use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
 
@@ -85,7 +87,8 @@ fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
 }
 
 impl Tuning {
-    /// The best way to compute what `launch` computes, measured now if it was not before; none where nothing is to be chosen.
+    /// The best way to compute what `launch` computes, measured now if it was not before; none where nothing
+    /// is to be chosen.
     pub(crate) fn choose(&self, gpu: &Gpu, launch: &Launch<'_>) -> Result<Option<Way>> {
         let kernel = launch.kernel;
         let Some((class, _)) = contract::class(kernel).filter(|&(_, work)| work >= LEAST_WORK) else {
@@ -119,8 +122,8 @@ impl Tuning {
     }
 }
 
-/// How long one run takes, on the launch's own buffers: each run writes the same result. None where the device refuses the kernel,
-/// or once it has taken longer than `slowest`.
+/// How long one run takes, on the launch's own buffers: each run writes the same result. None where the
+/// device refuses the kernel, or once it has taken longer than `slowest`.
 fn time(
     gpu: &Gpu,
     launch: &Launch<'_>,

@@ -56,8 +56,8 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
     }
 }
 
-/// Validates all shaders of a kernel, in both forms and with parameters in both places; gives how many there were.
-/// A kernel that is `Unsupported` counts as none.
+/// Validates all shaders of a kernel, in both forms and with parameters in both places; gives how many there
+/// were. A kernel that is `Unsupported` counts as none.
 fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
     [true, false].map(|direct| validate_for(kernel, aliases, &capabilities(direct))).iter().sum()
 }

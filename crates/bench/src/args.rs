@@ -19,27 +19,29 @@ pub(crate) struct Args {
     /// Threads of the host's processor [default: as many as TAPER_THREADS says, or all cores]
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Only cases whose name contains this; may be given again for more. `ops` stands for the table of operations, which is measured only
-    /// where it is asked for
+    /// Only cases whose name contains this; may be given again for more. `ops` stands for the table of
+    /// operations, which is measured only where it is asked for
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// Seconds for each case; every case is run ten times at least
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) budget: f64,
-    /// Run each case so many times, by turns with the one to compare with, and tell the turn of the middle median: on a machine whose speed
-    /// comes and goes
+    /// Run each case so many times, by turns with the one to compare with, and tell the turn of the middle
+    /// median: on a machine whose speed comes and goes
     #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) turns: u8,
     /// Run PyTorch's twin of each case right after it, and compare
     #[arg(long)]
     pub(crate) vs_torch: bool,
-    /// The same with burn on Vulkan, for a GPU's times; builds scripts/bench_burn, which takes minutes the first time
+    /// The same with burn on Vulkan, for a GPU's times; builds scripts/bench_burn, which takes minutes the
+    /// first time
     #[arg(long, conflicts_with = "vs_torch")]
     pub(crate) vs_burn: bool,
     /// A Python that has torch [default: python3]
     #[arg(long, value_name = "PATH", requires = "vs_torch")]
     python: Option<PathBuf>,
-    /// Write the table into this Markdown file, between its marks, and where there is something to compare with a chart beside it
+    /// Write the table into this Markdown file, between its marks, and where there is something to compare
+    /// with a chart beside it
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// In place of times, which kernels ten calls of each case run, for which line, how long and at what rate
@@ -107,7 +109,8 @@ impl Args {
     }
 }
 
-/// Whether a filter lets a case through. The hundreds of single operations are asked for by their prefix alone.
+/// Whether a filter lets a case through. The hundreds of single operations are asked for by their prefix
+/// alone.
 fn lets_through(text: &str, name: &str) -> bool {
     name.contains(text) && (!name.starts_with(PREFIX) || text.starts_with(PREFIX.trim_end_matches('_')))
 }

@@ -1,4 +1,5 @@
-//! A process that keeps one core busy while a case is measured: what a library's threads make of a machine that is not theirs alone.
+//! A process that keeps one core busy while a case is measured: what a library's threads make of a machine
+//! that is not theirs alone.
 
 use std::{
     io::Read,
@@ -8,7 +9,8 @@ use std::{
 
 use crate::Result;
 
-/// The spinning process: this program again, with `--spin`. It ends when this is dropped, and when this process ends in any way.
+/// The spinning process: this program again, with `--spin`. It ends when this is dropped, and when this
+/// process ends in any way.
 pub(crate) struct Busy(Child);
 
 impl Busy {

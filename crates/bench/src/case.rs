@@ -1,6 +1,7 @@
 //! A case: what is built before the clock, what is timed, what is checked after it, and how the timing goes.
 //!
-//! Taper is lazy, so the rule is: a timed call ends when its results are in memory. [`Timed::run`] looks that they are.
+//! Taper is lazy, so the rule is: a timed call ends when its results are in memory. [`Timed::run`] looks that
+//! they are.
 
 use std::{
     ops::RangeInclusive,
@@ -86,7 +87,8 @@ impl Inputs {
 
 /// One timed call: gives every result, evaluated.
 pub(crate) type Call = Box<dyn FnMut() -> taper::Result<Vec<Tensor>>>;
-/// Compares the last timed call's results with a reference; may call once more, where the reference needs the state before.
+/// Compares the last timed call's results with a reference; may call once more, where the reference needs the
+/// state before.
 pub(crate) type Check = Box<dyn FnOnce(&[Tensor], &mut Call) -> Result<()>>;
 type Make = Box<dyn Fn(&Inputs) -> Result<(Call, Check)>>;
 
@@ -223,7 +225,8 @@ impl Bench {
     }
 }
 
-/// The times of calls until the budget is spent, as many as `reps` allows, after three to warm up; and the results of the last.
+/// The times of calls until the budget is spent, as many as `reps` allows, after three to warm up; and the
+/// results of the last.
 pub(crate) fn time(
     device: &Device,
     call: &mut dyn FnMut() -> taper::Result<Vec<Tensor>>,
@@ -232,7 +235,8 @@ pub(crate) fn time(
 ) -> Result<(Times, Vec<Tensor>)> {
     let mut last = Vec::new();
     let mut times = Vec::new();
-    // As PyTorch's script does: the former result is dropped within the clock, the last one is kept to be checked.
+    // As PyTorch's script does: the former result is dropped within the clock, the last one is kept to be
+    // checked.
     let mut once = |last: &mut Vec<Tensor>| -> Result<f64> {
         let start = Instant::now();
         last.clear();

@@ -20,12 +20,14 @@ pub(crate) fn positions(n: usize, samples: usize) -> impl Iterator<Item = usize>
     (0..n.min(samples)).map(move |i| (i * step + i * drift) % n).chain(n.checked_sub(1))
 }
 
-/// How far a result may lie from its reference, in parts of it. A GPU's functions are less exact than the host's.
+/// How far a result may lie from its reference, in parts of it. A GPU's functions are less exact than the
+/// host's.
 fn allowed(result: &Tensor, relative: f64) -> f64 {
     if result.device().name() == "cpu" { relative } else { relative * 100.0 }
 }
 
-/// An error unless `got` is `want`, but for a part `relative` of it or of `scale`, the size of what it was made of.
+/// An error unless `got` is `want`, but for a part `relative` of it or of `scale`, the size of what it was
+/// made of.
 fn close(got: f32, want: f64, relative: f64, scale: f64) -> bool {
     let got = f64::from(got);
     got == want || (got - want).abs() <= relative * (want.abs() + scale) || (got.is_nan() && want.is_nan())
@@ -47,7 +49,8 @@ pub(crate) fn elements(
     Ok(())
 }
 
-/// Compares lines of a result along an axis: for a tensor seen as `[outer, n, inner]`, `want(o, i)` is the whole line.
+/// Compares lines of a result along an axis: for a tensor seen as `[outer, n, inner]`, `want(o, i)` is the
+/// whole line.
 pub(crate) fn lines(
     result: &Tensor,
     [outer, n, inner]: [usize; 3],

@@ -1,7 +1,7 @@
 //! Loops of fused multiply-adds that touch nothing but registers: what the processor could do at best.
 //!
-//! Every loop carries sixteen independent accumulators, more than any processor's latency times its units needs.
-//! The instruction set is found at run time. All `unsafe` of this crate is here.
+//! Every loop carries sixteen independent accumulators, more than any processor's latency times its units
+//! needs. The instruction set is found at run time. All `unsafe` of this crate is here.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;

@@ -90,7 +90,8 @@ impl Line {
         Line { peer: peer.into(), case: case.into(), absent: Some(why.into()), ..Line::default() }
     }
 
-    /// The turn of the middle median, the lower one of two, with the least time of all; the first one that is wrong, if one is.
+    /// The turn of the middle median, the lower one of two, with the least time of all; the first one that is
+    /// wrong, if one is.
     pub(crate) fn of_turns(mut turns: Vec<Line>) -> Option<Line> {
         if let Some(at) = turns.iter().position(|line| line.wrong.is_some() || line.median_ms.is_none()) {
             return Some(turns.swap_remove(at));

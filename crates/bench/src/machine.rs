@@ -1,4 +1,5 @@
-//! The limits of the machine, measured in the same run as the cases: multiply-adds in registers, and bytes copied.
+//! The limits of the machine, measured in the same run as the cases: multiply-adds in registers, and bytes
+//! copied.
 
 use std::{hint::black_box, time::Instant};
 
@@ -23,7 +24,8 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) const CASES: [&str; 2] = ["machine_peak_fma", "machine_copy"];
 
-    /// Measures both limits, each by the best of a dozen runs: a limit that is set too high only makes our share smaller.
+    /// Measures both limits, each by the best of a dozen runs: a limit that is set too high only makes our
+    /// share smaller.
     pub(crate) fn measure(seconds: f64) -> Machine {
         let (fma, instructions, flop) = peak(seconds);
         let peak_gflops = flop / fma.min() / 1e6;

@@ -109,7 +109,8 @@ fn run(args: &Args) -> Result<()> {
         let (Some(ours), theirs) = (Line::of_turns(turns), Line::of_turns(their_turns)) else { continue };
         if args.json {
             for line in std::iter::once(&ours).chain(&theirs) {
-                // A line without times begins with a space: JSON all the same, and passed over by scripts that look for `{`.
+                // A line without times begins with a space: JSON all the same, and passed over by scripts
+                // that look for `{`.
                 let indent = if line.median_ms.is_none() { " " } else { "" };
                 println!("{indent}{}", serde_json::to_string(line)?);
             }

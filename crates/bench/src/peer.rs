@@ -1,4 +1,5 @@
-//! Another library beside us: one long-lived process that is told the name of a case and answers with its line.
+//! Another library beside us: one long-lived process that is told the name of a case and answers with its
+//! line.
 
 use std::{
     io::{BufRead, BufReader, Write},

@@ -42,13 +42,14 @@ pub(crate) struct Mlp<'a> {
     /// `[batch, widths[0]]`.
     pub(crate) x: Vec<f32>,
     pub(crate) labels: Vec<usize>,
-    /// How far beyond its kink an activation is taken to bend: where a step rounded in f32 may see a value on the other side of it,
-    /// the gradients for a small one on either side are the two that it may get.
+    /// How far beyond its kink an activation is taken to bend: where a step rounded in f32 may see a value on
+    /// the other side of it, the gradients for a small one on either side are the two that it may get.
     pub(crate) kink: f64,
 }
 
 impl Mlp<'_> {
-    /// The mean loss, and the gradient of each parameter, given as weight `[out, in]` and bias `[out]` in turn.
+    /// The mean loss, and the gradient of each parameter, given as weight `[out, in]` and bias `[out]` in
+    /// turn.
     pub(crate) fn loss_and_gradients(&self, parameters: &[Vec<f32>]) -> (f64, Vec<Vec<f64>>) {
         let batch = self.labels.len();
         let wide = |values: &[f32]| -> Vec<f64> { values.iter().copied().map(f64::from).collect() };

@@ -1,4 +1,5 @@
-//! The report in Markdown: what was measured, on what, by which command. It says nothing of who ran it or where.
+//! The report in Markdown: what was measured, on what, by which command. It says nothing of who ran it or
+//! where.
 
 use std::{
     fmt::Write,
@@ -178,7 +179,8 @@ fn table_of_operations(rows: &[&(Line, Option<Line>)], peer: Option<&str>) -> St
     text + "\n"
 }
 
-/// The command as one would type it. Where things lie on this machine is not told: of an absolute path, the last part.
+/// The command as one would type it. Where things lie on this machine is not told: of an absolute path, the
+/// last part.
 fn command(args: impl Iterator<Item = String>) -> String {
     let mut words = String::from("cargo xtask bench");
     for arg in args {

@@ -1,5 +1,6 @@
-//! A network's twin in f64: what whole training steps are compared with. Its gradients are compared with differences of its own loss,
-//! and a few rows of its output with what the plain loops of the reference backend make of them.
+//! A network's twin in f64: what whole training steps are compared with. Its gradients are compared with
+//! differences of its own loss, and a few rows of its output with what the plain loops of the reference
+//! backend make of them.
 
 use taper::{
     DType, Device, Generator, Tensor,
@@ -24,8 +25,8 @@ pub(crate) fn in_f64<M: Module>(
     Ok(twin)
 }
 
-/// An error unless `got` are the gradients of `loss` with respect to the f64 cells `parameters`, up to a part `relative` of all of them
-/// together; and unless these are the slopes of `loss`.
+/// An error unless `got` are the gradients of `loss` with respect to the f64 cells `parameters`, up to a part
+/// `relative` of all of them together; and unless these are the slopes of `loss`.
 pub(crate) fn check_gradients(
     parameters: &[Tensor],
     loss: impl Fn() -> taper::Result<Tensor>,

@@ -235,7 +235,8 @@ fn a_process_to_its_first_result() {
     assert!(line.get("wrong").is_none() && line["median_ms"].as_f64().unwrap() > 0.0, "{line}");
 }
 
-/// Waits until something holds, which must not take longer than this machine needs when it has much else to do.
+/// Waits until something holds, which must not take longer than this machine needs when it has much else to
+/// do.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let since = Instant::now();
     while !holds() {

@@ -97,7 +97,8 @@ impl<D: Dataset, T: Send, F: Fn(D::Item, &mut Draws) -> Result<T> + Send + Sync>
 /// # Ok(()) }
 /// ```
 ///
-/// Datasets of several types with the same items go in as `Box<dyn …>` of a trait of your own, or are made alike by [`Dataset::map`].
+/// Datasets of several types with the same items go in as `Box<dyn …>` of a trait of your own, or are made
+/// alike by [`Dataset::map`].
 #[derive(Clone, Debug)]
 pub struct ConcatDataset<D> {
     parts: Vec<D>,

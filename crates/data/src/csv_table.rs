@@ -41,8 +41,9 @@ pub struct CsvOptions<T> {
     pub features_in: Option<RangeInclusive<T>>,
     /// The range outside which a label is an error. None by default.
     pub labels_in: Option<RangeInclusive<i64>>,
-    /// How many bytes a gzipped file may decompress to before that is an error: 1 GiB by default. A few kilobytes can
-    /// promise no size and hold a thousand times their own. What a plain file holds is not bounded.
+    /// How many bytes a gzipped file may decompress to before that is an error: 1 GiB by default. A few
+    /// kilobytes can promise no size and hold a thousand times their own. What a plain file holds is not
+    /// bounded.
     pub max_decompressed: u64,
 }
 
@@ -99,8 +100,8 @@ pub struct CsvTable<T> {
 ///
 /// # Errors
 ///
-/// `ErrorKind::File` if the file cannot be read, a row has another number of fields than the first, or a field is not a
-/// number in its range. The message names the line and the column, both counted from 1.
+/// `ErrorKind::File` if the file cannot be read, a row has another number of fields than the first, or a
+/// field is not a number in its range. The message names the line and the column, both counted from 1.
 #[track_caller]
 pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -> Result<CsvTable<T>> {
     let path = path.as_ref();

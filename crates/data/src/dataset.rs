@@ -30,8 +30,8 @@ pub trait Dataset: Send + Sync {
         self.len() == 0
     }
 
-    /// The items at `indices` as one batch, on `device` if one is given. A dataset that holds its items side by side
-    /// gathers them faster than one at a time.
+    /// The items at `indices` as one batch, on `device` if one is given. A dataset that holds its items side
+    /// by side gathers them faster than one at a time.
     ///
     /// # Errors
     /// The first item that cannot be read, or items that do not go together.
@@ -44,7 +44,8 @@ pub trait Dataset: Send + Sync {
         Self::Item::collate(items, device)
     }
 
-    /// The item at `index` as it is in epoch `epoch`: of a dataset that is not the same in each, as with random augmentations.
+    /// The item at `index` as it is in epoch `epoch`: of a dataset that is not the same in each, as with
+    /// random augmentations.
     ///
     /// # Errors
     /// As for [`Dataset::get`].
@@ -72,7 +73,8 @@ pub trait Dataset: Send + Sync {
         self.batch(indices, device)
     }
 
-    /// The dataset of what `f` makes of each item. It is called when an item is asked for, on the loader's threads.
+    /// The dataset of what `f` makes of each item. It is called when an item is asked for, on the loader's
+    /// threads.
     ///
     /// ```
     /// use data::{DataLoader, Dataset, ItemDataset};
@@ -90,8 +92,8 @@ pub trait Dataset: Send + Sync {
         Map { dataset: self, f }
     }
 
-    /// As [`Dataset::map`], with random numbers that `f` may draw, as for augmentations: others for each item and epoch, the same for
-    /// the same seed, whatever the number of workers.
+    /// As [`Dataset::map`], with random numbers that `f` may draw, as for augmentations: others for each item
+    /// and epoch, the same for the same seed, whatever the number of workers.
     ///
     /// ```
     /// use data::{Dataset, ItemDataset};
@@ -236,7 +238,8 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Cuts a dataset into random parts of these lengths, the same ones for the same seed. `torch.utils.data.random_split`.
+/// Cuts a dataset into random parts of these lengths, the same ones for the same seed.
+/// `torch.utils.data.random_split`.
 ///
 /// # Errors
 /// Lengths that do not add up to the dataset's.
@@ -259,8 +262,8 @@ pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Res
     Ok(parts)
 }
 
-/// Cuts a dataset into random parts by fractions that add up to 1; items left over by rounding down go to the first parts,
-/// one each, as in PyTorch.
+/// Cuts a dataset into random parts by fractions that add up to 1; items left over by rounding down go to the
+/// first parts, one each, as in PyTorch.
 ///
 /// # Errors
 /// Fractions outside [0, 1], or that do not add up to 1.

@@ -1,7 +1,7 @@
 //! The 1,797 handwritten digits that come with the crate: a first dataset that needs no download.
 //!
-//! "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998,
-//! CC BY 4.0; see `assets/README.md`.
+//! "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository,
+//! 1998, CC BY 4.0; see `assets/README.md`.
 
 use std::path::Path;
 
@@ -36,7 +36,8 @@ pub fn digits_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
     Ok((pixels, labels))
 }
 
-/// Reads digits from the bytes of a CSV file, plain or gzipped: no headers, 64 pixels of 0 to 16, then the label.
+/// Reads digits from the bytes of a CSV file, plain or gzipped: no headers, 64 pixels of 0 to 16, then the
+/// label.
 #[track_caller]
 fn parse_digits(file: &[u8], name: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let options = CsvOptions {

@@ -20,7 +20,8 @@ use crate::{
     tensor_dataset::{Rows, build, check_indices},
 };
 
-/// An array in a file, whose rows are read one by one: `.npy`, as `numpy.save` writes it, or IDX. It may be larger than memory.
+/// An array in a file, whose rows are read one by one: `.npy`, as `numpy.save` writes it, or IDX. It may be
+/// larger than memory.
 ///
 /// The file must not change while it is read: a change is an error of the next read.
 #[derive(Debug)]
@@ -36,13 +37,15 @@ pub struct RowFile {
 }
 
 impl RowFile {
-    /// Opens an array, and checks what its header says against the file's size. What it is, its first bytes tell.
+    /// Opens an array, and checks what its header says against the file's size. What it is, its first bytes
+    /// tell.
     ///
-    /// `.npy` of versions 1 to 3, little-endian, in C's order, of bool, u8, u32, i32, i64, f16, f32 or f64; IDX of bytes, not gzipped.
+    /// `.npy` of versions 1 to 3, little-endian, in C's order, of bool, u8, u32, i32, i64, f16, f32 or f64;
+    /// IDX of bytes, not gzipped.
     ///
     /// # Errors
-    /// `File` for a file that cannot be read, is something else, is cut off or has bytes left over, or holds a dtype or order that is
-    /// not read, or a single number, which has no rows.
+    /// `File` for a file that cannot be read, is something else, is cut off or has bytes left over, or holds
+    /// a dtype or order that is not read, or a single number, which has no rows.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<RowFile> {
         let path = path.as_ref();
@@ -174,8 +177,8 @@ fn idx_header(file: &mut File, kind: u8, rank: u8) -> Result<Header, String> {
     Ok(Header { dtype: DType::U8, shape, start: 4 + 4 * u64::from(rank) })
 }
 
-/// Arrays in files as a dataset: item i is row i of each, as of a [`TensorDataset`](crate::TensorDataset), and they may be larger than
-/// memory.
+/// Arrays in files as a dataset: item i is row i of each, as of a [`TensorDataset`](crate::TensorDataset),
+/// and they may be larger than memory.
 ///
 /// ```
 /// use data::{DataLoader, Dataset, FileDataset};
@@ -203,11 +206,12 @@ pub struct FileDataset<T = (Tensor, Tensor)> {
 }
 
 impl<T: Columns> FileDataset<T> {
-    /// The rows of these files, one for each tensor of an item. Tensors go to `device`, unless the loader names another.
+    /// The rows of these files, one for each tensor of an item. Tensors go to `device`, unless the loader
+    /// names another.
     ///
     /// # Errors
-    /// As for [`RowFile::open`]; files of several numbers of rows, or more or fewer of them than an item has tensors; a dtype that the
-    /// device lacks.
+    /// As for [`RowFile::open`]; files of several numbers of rows, or more or fewer of them than an item has
+    /// tensors; a dtype that the device lacks.
     #[track_caller]
     pub fn open(
         paths: impl IntoIterator<Item = impl AsRef<Path>>,

@@ -10,7 +10,8 @@ use flate2::bufread::MultiGzDecoder;
 use tensor_core::Result;
 pub(crate) use tensor_core::file::file_error;
 
-/// Deflate cannot shrink data to less than about 1/1032 of its size: one byte holds at most four matches of 258.
+/// Deflate cannot shrink data to less than about 1/1032 of its size: one byte holds at most four matches of
+/// 258.
 const GREATEST_RATIO: u64 = 1032;
 
 /// The content of a file, decompressed on the way if it is gzipped.

@@ -1,5 +1,5 @@
-//! IDX, the file format of MNIST and its kin (Fashion-MNIST, EMNIST, KMNIST …): a header of big-endian sizes, then
-//! the bytes. Nothing that a header claims is believed before the file's own size has confirmed it.
+//! IDX, the file format of MNIST and its kin (Fashion-MNIST, EMNIST, KMNIST …): a header of big-endian sizes,
+//! then the bytes. Nothing that a header claims is believed before the file's own size has confirmed it.
 
 use std::{
     fmt::Write as _,
@@ -24,8 +24,9 @@ pub struct Idx {
 ///
 /// # Errors
 ///
-/// `ErrorKind::File` if the file cannot be read or is not what its header promises. The message names the byte, what stands
-/// there, and what was expected; for a gzipped file, bytes count in the decompressed content.
+/// `ErrorKind::File` if the file cannot be read or is not what its header promises. The message names the
+/// byte, what stands there, and what was expected; for a gzipped file, bytes count in the decompressed
+/// content.
 #[track_caller]
 pub fn read_idx(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
@@ -197,8 +198,8 @@ fn read_pair(images_path: &Path, labels_path: &Path) -> Result<(Idx, Idx)> {
     Ok((images, labels))
 }
 
-/// Finds the four files of MNIST in a directory: `train-images-idx3-ubyte` and the like, with `-idx` or `.idx`,
-/// gzipped (`.gz`) or not. Of a plain file and its gzipped twin, the plain one is taken.
+/// Finds the four files of MNIST in a directory: `train-images-idx3-ubyte` and the like, with `-idx` or
+/// `.idx`, gzipped (`.gz`) or not. Of a plain file and its gzipped twin, the plain one is taken.
 ///
 /// # Errors
 ///

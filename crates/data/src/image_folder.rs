@@ -1,4 +1,5 @@
-//! [`ImageFolder`]: a folder of pictures for each class; [`Image`]: what is done with a picture before it is a tensor.
+//! [`ImageFolder`]: a folder of pictures for each class; [`Image`]: what is done with a picture before it is
+//! a tensor.
 
 use std::{
     fs,
@@ -16,11 +17,12 @@ use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error};
 /// What a file's name may end in.
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
-/// Pictures in folders, one for each class: `root/cat/1.png`, `root/dog/1.jpg`. `torchvision.datasets.ImageFolder`.
+/// Pictures in folders, one for each class: `root/cat/1.png`, `root/dog/1.jpg`.
+/// `torchvision.datasets.ImageFolder`.
 ///
-/// Classes are numbered in the order of their folders' names, and pictures are in the order of their paths, also those in folders
-/// within. An item is a picture with the number of its class; [`Dataset::map`] and [`Dataset::map_random`] make tensors of them, on the
-/// loader's threads.
+/// Classes are numbered in the order of their folders' names, and pictures are in the order of their paths,
+/// also those in folders within. An item is a picture with the number of its class; [`Dataset::map`] and
+/// [`Dataset::map_random`] make tensors of them, on the loader's threads.
 ///
 /// ```
 /// use data::{DataLoader, Dataset, ImageFolder};
@@ -50,7 +52,8 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// The pictures below `root` whose names end in `.png`, `.jpg` or `.jpeg`. They are read when they are asked for.
+    /// The pictures below `root` whose names end in `.png`, `.jpg` or `.jpeg`. They are read when they are
+    /// asked for.
     ///
     /// # Errors
     /// `File` for a folder that cannot be read, or has no folder in it; a class without a picture.
@@ -186,7 +189,8 @@ impl Image {
         self.0.as_raw()
     }
 
-    /// Height and width made these, bilinearly; where it gets smaller, over all pixels that become one. `transforms.Resize((h, w))`.
+    /// Height and width made these, bilinearly; where it gets smaller, over all pixels that become one.
+    /// `transforms.Resize((h, w))`.
     ///
     /// # Errors
     /// A size of 0, or above 65,535.
@@ -207,7 +211,8 @@ impl Image {
         self.resize(if height <= width { (side, long(width, height)) } else { (long(height, width), side) })
     }
 
-    /// The part of this height and width that begins `top` pixels from the top and `left` from the left. `functional.crop`.
+    /// The part of this height and width that begins `top` pixels from the top and `left` from the left.
+    /// `functional.crop`.
     ///
     /// # Errors
     /// A part that is empty, or not all within the picture.
@@ -254,8 +259,8 @@ impl Image {
         self.crop(corner, size)
     }
 
-    /// A part somewhere, whose share of the area lies in `scale` and whose width by height in `ratio`, made this size.
-    /// `transforms.RandomResizedCrop`, whose defaults are (0.08, 1.0) and (0.75, 4/3).
+    /// A part somewhere, whose share of the area lies in `scale` and whose width by height in `ratio`, made
+    /// this size. `transforms.RandomResizedCrop`, whose defaults are (0.08, 1.0) and (0.75, 4/3).
     ///
     /// # Errors
     /// A size of 0; ranges that are empty, or not above 0; `scale` above 1.
@@ -325,7 +330,8 @@ impl Image {
         self.normalized([0.0; 3], [1.0; 3], device)
     }
 
-    /// `[3, H, W]`, f32: (x - mean) / std of each channel, where x is from 0 to 1. `ToTensor` and then `Normalize(mean, std)`.
+    /// `[3, H, W]`, f32: (x - mean) / std of each channel, where x is from 0 to 1. `ToTensor` and then
+    /// `Normalize(mean, std)`.
     ///
     /// # Errors
     /// A standard deviation of 0 or below, or a number that is not finite; no memory on the device.

@@ -39,12 +39,12 @@ impl Digits {
 pub struct Mnist;
 
 impl Mnist {
-    /// Images `[N, 784]`, f32 from 0 to 1, and labels `[N]`, i32 from 0 to 9, on `device`: the 60,000 to train with, or the
-    /// 10,000 to test with.
+    /// Images `[N, 784]`, f32 from 0 to 1, and labels `[N]`, i32 from 0 to 9, on `device`: the 60,000 to
+    /// train with, or the 10,000 to test with.
     ///
     /// # Errors
-    /// [`ErrorKind::File`] for a file that is missing or corrupt, images and labels of different number, or a label above 9; no
-    /// memory on the device.
+    /// [`ErrorKind::File`] for a file that is missing or corrupt, images and labels of different number, or a
+    /// label above 9; no memory on the device.
     #[track_caller]
     pub fn load(folder: impl AsRef<Path>, train: bool, device: &Device) -> Result<TensorDataset> {
         let files = find_mnist(folder)?;

@@ -88,8 +88,8 @@ impl<D: Dataset> DataLoader<D> {
         self
     }
 
-    /// Prepares batches ahead of time on this many threads; with 0, the default, each when it is asked for. The batches and
-    /// their order are the same.
+    /// Prepares batches ahead of time on this many threads; with 0, the default, each when it is asked for.
+    /// The batches and their order are the same.
     pub fn workers(mut self, workers: usize) -> DataLoader<D> {
         self.workers = workers;
         self
@@ -156,15 +156,17 @@ impl<D: Dataset> DataLoader<D> {
     }
 }
 
-/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed` of its sampler, if that has one;
-/// and the `batch_size` and number of `items` to which these belong. What else a sampler is made of, such as weights, is a setting, and
-/// no state.
+/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed` of
+/// its sampler, if that has one; and the `batch_size` and number of `items` to which these belong. What else
+/// a sampler is made of, such as weights, is a setting, and no state.
 ///
-/// Taken while an iterator lives, it is the place within its epoch, and the next [`DataLoader::iter`] of a loader that takes
-/// it over goes on with the batch after the last one given out. Taken otherwise, it is the beginning of the next epoch.
+/// Taken while an iterator lives, it is the place within its epoch, and the next [`DataLoader::iter`] of a
+/// loader that takes it over goes on with the batch after the last one given out. Taken otherwise, it is the
+/// beginning of the next epoch.
 ///
 /// # Errors
-/// A loader that shuffles where the other does not; within an epoch also another batch size or number of items.
+/// A loader that shuffles where the other does not; within an epoch also another batch size or number of
+/// items.
 impl<D: Dataset> Stateful for DataLoader<D> {
     fn state_dict(&self) -> State {
         let mut state = self.progress.state(self.len(), self.sizes());

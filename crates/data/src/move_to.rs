@@ -7,10 +7,11 @@ use std::{
 
 use tensor_core::{Device, Error, Result, Tensor};
 
-/// Something made of tensors that can move to a device: tuples, arrays, `Vec`, `Option`, and maps of them, and types of your own by
-/// `#[derive(ToDevice)]`. Numbers and strings beside them stay as they are.
+/// Something made of tensors that can move to a device: tuples, arrays, `Vec`, `Option`, and maps of them,
+/// and types of your own by `#[derive(ToDevice)]`. Numbers and strings beside them stay as they are.
 ///
-/// What is moved is a copy, and the original stays where it is, whatever fails. (A model, which `nn::Module::to` moves, moves in place.)
+/// What is moved is a copy, and the original stays where it is, whatever fails. (A model, which
+/// `nn::Module::to` moves, moves in place.)
 ///
 /// ```
 /// use data::ToDevice;

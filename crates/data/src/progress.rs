@@ -40,7 +40,8 @@ impl Progress {
         place.iteration += 1;
     }
 
-    /// Begins an epoch of at most so many batches: its number, the batch that comes first, and what follows how far it gets.
+    /// Begins an epoch of at most so many batches: its number, the batch that comes first, and what follows
+    /// how far it gets.
     pub(crate) fn begin(&self, batches: usize) -> (u64, usize, Iteration) {
         let mut place = self.lock();
         let (epoch, first) = (place.next_epoch, place.first_batch.min(batches));

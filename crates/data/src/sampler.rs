@@ -1,5 +1,5 @@
-//! Samplers: which items an epoch has, and in which order. An order follows from a seed and the number of the epoch alone, so that a
-//! place within an epoch is two numbers.
+//! Samplers: which items an epoch has, and in which order. An order follows from a seed and the number of the
+//! epoch alone, so that a place within an epoch is two numbers.
 
 use std::fmt::Debug;
 
@@ -92,8 +92,8 @@ impl RandomSampler {
         self
     }
 
-    /// So many indices an epoch, in place of as many as there are items. Without replacement, more of them are several orders one
-    /// after the other.
+    /// So many indices an epoch, in place of as many as there are items. Without replacement, more of them
+    /// are several orders one after the other.
     #[must_use]
     pub fn num_samples(mut self, count: usize) -> RandomSampler {
         self.num_samples = Some(count);
@@ -142,7 +142,8 @@ fn some(op: &'static str, count: usize) -> Result<()> {
     if count > 0 { Ok(()) } else { Err(Error::invalid(op, "0 samples an epoch: give at least 1")) }
 }
 
-/// Items drawn by weights, such as one over the size of their class. `torch.utils.data.WeightedRandomSampler`.
+/// Items drawn by weights, such as one over the size of their class.
+/// `torch.utils.data.WeightedRandomSampler`.
 ///
 /// ```
 /// use data::{DataLoader, ItemDataset, WeightedRandomSampler};
@@ -164,7 +165,8 @@ pub struct WeightedRandomSampler {
 }
 
 impl WeightedRandomSampler {
-    /// `num_samples` indices an epoch, each drawn from all items by their weights, which need not add up to 1.
+    /// `num_samples` indices an epoch, each drawn from all items by their weights, which need not add up to
+    /// 1.
     ///
     /// # Errors
     /// No weight, one below 0, NaN or infinite, none above 0, or no samples.
@@ -294,8 +296,8 @@ impl Sampler for SubsetRandomSampler {
     }
 }
 
-/// Items of similar lengths together, so that little of a batch is padding; batches in a random order, another one each epoch.
-/// torchtext's and fairseq's buckets.
+/// Items of similar lengths together, so that little of a batch is padding; batches in a random order,
+/// another one each epoch. torchtext's and fairseq's buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketSampler {
     lengths: Vec<usize>,
@@ -304,7 +306,8 @@ pub struct BucketSampler {
 }
 
 impl BucketSampler {
-    /// Items of these lengths, in batches of `batch_size`, which is also the loader's. A last smaller batch comes last.
+    /// Items of these lengths, in batches of `batch_size`, which is also the loader's. A last smaller batch
+    /// comes last.
     ///
     /// # Errors
     /// A batch size of 0.
@@ -354,9 +357,9 @@ impl Sampler for BucketSampler {
 
 /// The part of each epoch that one of several processes works on. `torch.utils.data.DistributedSampler`.
 ///
-/// Process `rank` of `replicas` has the indices `rank`, `rank + replicas`, … of the order, which is the same in all of them. So that
-/// each has as many, the order is filled up from its beginning, or cut with [`DistributedSampler::drop_last`]. The epoch is the loader's:
-/// `set_epoch`, or one for each `iter`.
+/// Process `rank` of `replicas` has the indices `rank`, `rank + replicas`, … of the order, which is the same
+/// in all of them. So that each has as many, the order is filled up from its beginning, or cut with
+/// [`DistributedSampler::drop_last`]. The epoch is the loader's: `set_epoch`, or one for each `iter`.
 ///
 /// ```
 /// use data::{DistributedSampler, Sampler};

@@ -27,7 +27,8 @@ fn random_orders_of_any_length() {
     assert!(RandomSampler::new(1).indices(0, 0).is_empty());
 }
 
-/// Shares within four standard deviations; without replacement, by hand: P(first is i) = wᵢ, and the second of those that are left.
+/// Shares within four standard deviations; without replacement, by hand: P(first is i) = wᵢ, and the second
+/// of those that are left.
 #[test]
 fn weights_are_shares() -> Result<()> {
     let weights = vec![1.0, 0.0, 3.0, 6.0];

@@ -18,8 +18,8 @@ pub(crate) fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
     order
 }
 
-/// Random numbers on the host, such as for what an augmentation does with an item. Another stream for each seed, epoch and item, so
-/// that they depend neither on the order of items nor on the thread.
+/// Random numbers on the host, such as for what an augmentation does with an item. Another stream for each
+/// seed, epoch and item, so that they depend neither on the order of items nor on the thread.
 ///
 /// ```
 /// use data::Draws;

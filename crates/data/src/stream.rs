@@ -23,7 +23,8 @@ const OP: &str = "StreamLoader";
 /// Batches that the reader may have ready for each worker, and each worker for the loop.
 const AHEAD: usize = 2;
 
-/// Items that come one after the other, where nobody knows how many there are. `torch.utils.data.IterableDataset`.
+/// Items that come one after the other, where nobody knows how many there are.
+/// `torch.utils.data.IterableDataset`.
 pub trait IterableDataset: Send + Sync + 'static {
     /// One item.
     type Item: Send + 'static;
@@ -41,7 +42,8 @@ impl<D: IterableDataset> IterableDataset for Arc<D> {
 
 type Transform<T, U> = Arc<dyn Fn(T, &mut Draws) -> Result<U> + Send + Sync>;
 
-/// An [`IterableDataset`] in batches: read by one thread, shuffled in a buffer, changed and put together by others.
+/// An [`IterableDataset`] in batches: read by one thread, shuffled in a buffer, changed and put together by
+/// others.
 ///
 /// ```
 /// use data::{IterableDataset, StreamLoader};
@@ -110,7 +112,8 @@ impl<D: IterableDataset> StreamLoader<D> {
 }
 
 impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
-    /// What `f` makes of each item, on the workers' threads. It may draw random numbers: others for each item and epoch.
+    /// What `f` makes of each item, on the workers' threads. It may draw random numbers: others for each item
+    /// and epoch.
     pub fn map<V: Send + 'static>(
         self,
         f: impl Fn(U, &mut Draws) -> Result<V> + Send + Sync + 'static,
@@ -130,8 +133,9 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
         StreamLoader { dataset, transform, batch_size, buffer, seed, drop_last, workers, device, progress }
     }
 
-    /// Shuffles: each item that is given out is drawn from `buffer` that wait, and the next one takes its place. The larger the
-    /// buffer, the better mixed; another order each epoch. The seed is also that of [`StreamLoader::map`]'s numbers.
+    /// Shuffles: each item that is given out is drawn from `buffer` that wait, and the next one takes its
+    /// place. The larger the buffer, the better mixed; another order each epoch. The seed is also that of
+    /// [`StreamLoader::map`]'s numbers.
     pub fn shuffle(mut self, buffer: usize, seed: u64) -> StreamLoader<D, U> {
         (self.buffer, self.seed) = (buffer.max(1), seed);
         self
@@ -143,7 +147,8 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
         self
     }
 
-    /// Makes batches on this many threads, beside the one that reads; with 0, the default, that one makes them too, one ahead.
+    /// Makes batches on this many threads, beside the one that reads; with 0, the default, that one makes
+    /// them too, one ahead.
     pub fn workers(mut self, workers: usize) -> StreamLoader<D, U> {
         self.workers = workers;
         self
@@ -160,7 +165,8 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
         self.progress.next_epoch()
     }
 
-    /// One epoch's batches, in order. An item that cannot be read or changed makes its batch an `Err`, and those after it still come.
+    /// One epoch's batches, in order. An item that cannot be read or changed makes its batch an `Err`, and
+    /// those after it still come.
     pub fn iter(&self) -> StreamBatches<U>
     where
         U: Collate,
@@ -189,8 +195,9 @@ impl<D: IterableDataset, U> StreamLoader<D, U> {
     }
 }
 
-/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed`; and the `batch_size` and
-/// `buffer` to which these belong. A loader that goes on within an epoch reads what came before once more, and drops it unchanged.
+/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed`; and
+/// the `batch_size` and `buffer` to which these belong. A loader that goes on within an epoch reads what came
+/// before once more, and drops it unchanged.
 ///
 /// # Errors
 /// Within an epoch another batch size or buffer.

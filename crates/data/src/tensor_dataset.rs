@@ -1,4 +1,5 @@
-//! Tensors as a dataset: item i is row i of each. Rows are kept on the host, so that a batch is one copy and one upload.
+//! Tensors as a dataset: item i is row i of each. Rows are kept on the host, so that a batch is one copy and
+//! one upload.
 
 use std::{fmt, sync::Arc};
 
@@ -95,8 +96,8 @@ tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4, Tensor 5);
 
 /// Tensors of one first axis as a dataset: item i is row i of each. `torch.utils.data.TensorDataset`.
 ///
-/// The rows are read to the host once. Items and batches go to the device that the first tensor came from, unless the
-/// loader names another.
+/// The rows are read to the host once. Items and batches go to the device that the first tensor came from,
+/// unless the loader names another.
 ///
 /// ```
 /// use data::{Dataset, TensorDataset};

@@ -1,6 +1,6 @@
-//! Threads that prepare batches ahead of time. Worker w of n makes the batches w, w + n, w + 2n … from the first of the epoch
-//! that is left, and hands them over in a
-//! short queue of its own: so the order is kept, and none runs far ahead.
+//! Threads that prepare batches ahead of time. Worker w of n makes the batches w, w + n, w + 2n … from the
+//! first of the epoch that is left, and hands them over in a short queue of its own: so the order is kept,
+//! and none runs far ahead.
 
 use std::{
     any::Any,

@@ -12,8 +12,9 @@ use crate::{Communicator, ReduceOp, work::Work};
 
 /// Which of some tensors go into a message together, in the order in which they are sent.
 ///
-/// The last come first, as a backward pass has their gradients first. A bucket is of one dtype, and one more tensor begins another where it
-/// would hold more than `limit` bytes. One that is larger by itself has a bucket of its own.
+/// The last come first, as a backward pass has their gradients first. A bucket is of one dtype, and one more
+/// tensor begins another where it would hold more than `limit` bytes. One that is larger by itself has a
+/// bucket of its own.
 pub(crate) fn buckets(tensors: &[(usize, DType)], limit: usize) -> Vec<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = Vec::new();
     // The bucket of each dtype that is being filled, and its bytes.
@@ -48,10 +49,11 @@ pub(crate) fn flat(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     }
 }
 
-/// Each tensor reduced over all ranks, in buckets: each travels as soon as it is computed, while the next ones are.
+/// Each tensor reduced over all ranks, in buckets: each travels as soon as it is computed, while the next
+/// ones are.
 ///
-/// Every rank makes one call for each bucket, whatever happens: for those that it cannot compute it says that it failed, so that all
-/// have an error, and can go on.
+/// Every rank makes one call for each bucket, whatever happens: for those that it cannot compute it says that
+/// it failed, so that all have an error, and can go on.
 #[track_caller]
 pub(crate) fn all_reduce_all(
     comm: &Communicator,
@@ -83,14 +85,15 @@ pub(crate) fn all_reduce_all(
     found.into_iter().map(|part| part.ok_or_else(missed)).collect()
 }
 
-/// Computes rows and reduces them over all ranks. One plan computes all of them: evaluated one after the other, each would compute again what it
-/// has in common with those before it. Its kernels come in the order of the rows, and another thread reads a row and starts its
-/// call while this one goes on.
+/// Computes rows and reduces them over all ranks. One plan computes all of them: evaluated one after the
+/// other, each would compute again what it has in common with those before it. Its kernels come in the order
+/// of the rows, and another thread reads a row and starts its call while this one goes on.
 #[track_caller]
 fn start_each(comm: &Communicator, rows: &[Tensor], op: ReduceOp) -> Result<Vec<Work>> {
     let (tell, told) = mpsc::channel();
     let evaluate = move || {
-        // Ends with it, whether it is done, fails or is unwound: then who listens knows that no more rows come.
+        // Ends with it, whether it is done, fails or is unwound: then who listens knows that no more rows
+        // come.
         let tell = tell;
         eval_each(&rows.iter().collect::<Vec<_>>(), &|row| {
             // Nobody listens where the thread that reads has panicked.

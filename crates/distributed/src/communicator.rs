@@ -41,15 +41,18 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// # Ok(()) }
 /// ```
 ///
-/// Every rank makes the same collective calls in the same order. Before data is sent the ranks tell each other what they call: those that
-/// call something else, with another shape or another dtype, are named in an error of every rank, nothing is sent, and the communicator can
-/// be used on. A rank that does not come within [`Communicator::set_timeout`] (10 minutes), or that has gone, is named as well, and
-/// then the communicator is done with: later calls give the same error, and under MPI the last handle that is dropped ends all ranks.
+/// Every rank makes the same collective calls in the same order. Before data is sent the ranks tell each
+/// other what they call: those that call something else, with another shape or another dtype, are named in an
+/// error of every rank, nothing is sent, and the communicator can be used on. A rank that does not come
+/// within [`Communicator::set_timeout`] (10 minutes), or that has gone, is named as well, and then the
+/// communicator is done with: later calls give the same error, and under MPI the last handle that is dropped
+/// ends all ranks.
 ///
-/// Sums are taken in the order of the ranks: a world size gives one set of bits, the same on each rank and in each run. Half types are added
-/// in f32 and rounded once.
+/// Sums are taken in the order of the ranks: a world size gives one set of bits, the same on each rank and in
+/// each run. Half types are added in f32 and rounded once.
 ///
-/// A call is performed by a thread of the communicator's own. [`Communicator::start_all_reduce`] returns while it does so.
+/// A call is performed by a thread of the communicator's own. [`Communicator::start_all_reduce`] returns
+/// while it does so.
 ///
 /// | call on B bytes, with n ranks | bytes that a rank sends | exchanges after the header's |
 /// |---|---|---|
@@ -107,7 +110,8 @@ pub struct Traffic {
     pub collectives: u64,
 }
 
-/// Variables that a launcher gives its processes, with the number of them: Open MPI, MPICH and Intel MPI, Slurm.
+/// Variables that a launcher gives its processes, with the number of them: Open MPI, MPICH and Intel MPI,
+/// Slurm.
 const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
 
 /// Variables that a launcher gives its processes, with their number on the machine.
@@ -121,11 +125,12 @@ fn launched() -> Option<usize> {
 impl Communicator {
     /// The processes that `mpirun` started, or a world of one where none did.
     ///
-    /// MPI begins with the first call and ends when the last handle is dropped. While there is a handle, each call gives one on the same
-    /// world.
+    /// MPI begins with the first call and ends when the last handle is dropped. While there is a handle, each
+    /// call gives one on the same world.
     ///
     /// # Errors
-    /// Several processes of a program that was built without the feature `mpi`, which would each train alone; or what MPI reports.
+    /// Several processes of a program that was built without the feature `mpi`, which would each train alone;
+    /// or what MPI reports.
     #[track_caller]
     pub fn world() -> Result<Communicator> {
         match launched() {
@@ -166,7 +171,8 @@ impl Communicator {
         Communicator::new(0, 1, None, None, Arc::default(), Arc::default())
     }
 
-    /// A world of so many ranks in this process, one for each of its threads. What runs on several machines is tried out with it on one.
+    /// A world of so many ranks in this process, one for each of its threads. What runs on several machines
+    /// is tried out with it on one.
     ///
     /// ```
     /// use std::thread;
@@ -197,7 +203,8 @@ impl Communicator {
         ranks.map(|local| Communicator::over(move || Ok(Box::new(local) as Box<dyn Transport>))).collect()
     }
 
-    /// A communicator over any transport. `begin` is called on the thread that communicates, which makes all calls of the transport.
+    /// A communicator over any transport. `begin` is called on the thread that communicates, which makes all
+    /// calls of the transport.
     ///
     /// # Errors
     /// What `begin` fails with, or no more threads.
@@ -255,16 +262,17 @@ impl Communicator {
         self.0.size
     }
 
-    /// This process's number among those on its machine, as the launcher tells it (Open MPI, MPICH, Intel MPI, Slurm): it chooses a GPU, as in
-    /// `taper::device(&format!("wgpu:{}", comm.local_rank()))`. Where nothing tells it, all ranks are taken to be on one machine.
+    /// This process's number among those on its machine, as the launcher tells it (Open MPI, MPICH, Intel
+    /// MPI, Slurm): it chooses a GPU, as in `taper::device(&format!("wgpu:{}", comm.local_rank()))`. Where
+    /// nothing tells it, all ranks are taken to be on one machine.
     pub fn local_rank(&self) -> usize {
         let told = LOCAL_RANKS.iter().find_map(|name| env::var(name).ok()?.trim().parse().ok());
         // Threads of one process have one environment.
         told.filter(|_| launched() == Some(self.size())).unwrap_or(self.rank())
     }
 
-    /// For how long a call waits for the other ranks before it fails and names those that did not come; 10 minutes unless set. It must
-    /// be longer than a rank computes between two calls.
+    /// For how long a call waits for the other ranks before it fails and names those that did not come; 10
+    /// minutes unless set. It must be longer than a rank computes between two calls.
     pub fn set_timeout(&self, timeout: Duration) {
         let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.0.timeout.store(millis, Ordering::Relaxed);
@@ -277,21 +285,23 @@ impl Communicator {
         Traffic { bytes: read(bytes), messages: read(messages), collectives: read(collectives) }
     }
 
-    /// The tensors of all ranks made one: their sum, mean, minimum or maximum, on each rank. On the tensor's device; without gradients.
-    /// `torch.distributed.all_reduce`.
+    /// The tensors of all ranks made one: their sum, mean, minimum or maximum, on each rank. On the tensor's
+    /// device; without gradients. `torch.distributed.all_reduce`.
     ///
     /// # Errors
-    /// A reduction that the dtype has not (the mean of integers, the sum of bools), ranks that differ in shape or dtype, do not come or have
-    /// gone, or what the device reports.
+    /// A reduction that the dtype has not (the mean of integers, the sum of bools), ranks that differ in
+    /// shape or dtype, do not come or have gone, or what the device reports.
     #[track_caller]
     pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Tensor> {
         self.start_all_reduce(tensor, op)?.wait()
     }
 
-    /// Reads the tensor, and then returns while the ranks communicate. `torch.distributed.all_reduce(async_op=True)`.
+    /// Reads the tensor, and then returns while the ranks communicate.
+    /// `torch.distributed.all_reduce(async_op=True)`.
     ///
     /// # Errors
-    /// A reduction that the dtype has not, or what the device reports. [`Work::wait`] has the other ranks' failures.
+    /// A reduction that the dtype has not, or what the device reports. [`Work::wait`] has the other ranks'
+    /// failures.
     #[track_caller]
     pub fn start_all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Work> {
         checked("all_reduce", op, tensor)?;
@@ -302,8 +312,8 @@ impl Communicator {
         self.start(call, tensor, tensor.shape().clone())
     }
 
-    /// The tensors of all ranks made one, of which each rank gets its part: `dims[0] / size` rows, the first ones for rank 0.
-    /// `torch.distributed.reduce_scatter_tensor`.
+    /// The tensors of all ranks made one, of which each rank gets its part: `dims[0] / size` rows, the first
+    /// ones for rank 0. `torch.distributed.reduce_scatter_tensor`.
     ///
     /// # Errors
     /// A first axis that the number of ranks does not divide, and those of [`Communicator::all_reduce`].
@@ -356,8 +366,8 @@ impl Communicator {
         self.start(call, tensor, tensor.shape().clone())
     }
 
-    /// The tensor of rank `root`, on each rank; the others give one of its shape and dtype, whose values do not matter. On the device of
-    /// each rank's tensor. `torch.distributed.broadcast`.
+    /// The tensor of rank `root`, on each rank; the others give one of its shape and dtype, whose values do
+    /// not matter. On the device of each rank's tensor. `torch.distributed.broadcast`.
     ///
     /// # Errors
     /// A `root` that is no rank, and those of [`Communicator::all_reduce`], but for the reductions.
@@ -378,8 +388,8 @@ impl Communicator {
         self.ask(Task::Collective(Call::bare(Kind::Barrier)), Words::new()).map(drop)
     }
 
-    /// Sends a tensor to another rank, which takes it by [`Communicator::receive`]. Returns when the tensor has been read, and does not wait
-    /// for the other rank. `torch.distributed.isend`.
+    /// Sends a tensor to another rank, which takes it by [`Communicator::receive`]. Returns when the tensor
+    /// has been read, and does not wait for the other rank. `torch.distributed.isend`.
     ///
     /// # Errors
     /// A rank that there is not, or this one; a tensor of more than 11 axes, or what the device reports.
@@ -398,7 +408,8 @@ impl Communicator {
     /// The next tensor that rank `from` sends to this one, on `device`. `torch.distributed.recv`.
     ///
     /// # Errors
-    /// A rank that there is not, or this one; one that sends nothing in time or has gone; a dtype that the device lacks, or no memory.
+    /// A rank that there is not, or this one; one that sends nothing in time or has gone; a dtype that the
+    /// device lacks, or no memory.
     #[track_caller]
     pub fn receive(&self, from: usize, device: &Device) -> Result<Tensor> {
         self.is_other("receive", from)?;
@@ -430,8 +441,8 @@ impl Communicator {
             .collect())
     }
 
-    /// In the place of the next collective, on a rank that failed before it: the others get an error that names this one, at once and not
-    /// at the end of their patience, and all can go on.
+    /// In the place of the next collective, on a rank that failed before it: the others get an error that
+    /// names this one, at once and not at the end of their patience, and all can go on.
     ///
     /// # Errors
     /// Ranks that do not come or have gone. It is no error that the others call something.

@@ -1,5 +1,6 @@
-//! The thread that communicates: it owns the transport and performs calls one after the other, in the order in which they were made,
-//! while the threads that made them compute. All collectives are here, as messages between pairs of ranks.
+//! The thread that communicates: it owns the transport and performs calls one after the other, in the order
+//! in which they were made, while the threads that made them compute. All collectives are here, as messages
+//! between pairs of ranks.
 
 use std::{
     panic::Location,
@@ -20,7 +21,8 @@ use crate::{
     wire::{Call, HEADER, Kind, ReduceOp},
 };
 
-/// Bytes of an `all_reduce` up to which every rank sends all of it to every other one, which takes one exchange instead of two.
+/// Bytes of an `all_reduce` up to which every rank sends all of it to every other one, which takes one
+/// exchange instead of two.
 pub(crate) const SMALL: usize = 8 << 10;
 
 /// What is to be done, and where the answer goes.
@@ -109,8 +111,9 @@ fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
     bytemuck::cast_slice_mut(words)
 }
 
-/// Waits between two looks, the longer the more time has passed. A message moves on only when a rank looks, piece by piece where it is long:
-/// so nobody sleeps while one may be on its way, and a processor is given up to others that want it.
+/// Waits between two looks, the longer the more time has passed. A message moves on only when a rank looks,
+/// piece by piece where it is long: so nobody sleeps while one may be on its way, and a processor is given up
+/// to others that want it.
 struct Pause(Instant);
 
 impl Pause {
@@ -139,7 +142,8 @@ impl Engine {
 
     /// Performs jobs until nobody can give any more.
     pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
-        // Whether all that was sent has been taken over: else it is moved on while there is nothing else to do.
+        // Whether all that was sent has been taken over: else it is moved on while there is nothing else to
+        // do.
         let mut idle = true;
         loop {
             let next = match idle {
@@ -240,7 +244,8 @@ impl Engine {
         Ok(Answer { call, data })
     }
 
-    /// Every rank tells every other one what it calls: data is sent only where all call the same. A rank that does not come is known.
+    /// Every rank tells every other one what it calls: data is sent only where all call the same. A rank that
+    /// does not come is known.
     fn agree(&mut self, call: &Call) -> Done<()> {
         let own = self.transport.rank();
         for to in self.others() {
@@ -314,7 +319,8 @@ impl Engine {
         self.transport.send(to, channel, message).map_err(Failed::last)
     }
 
-    /// One message from each of some ranks, of so many words, in that order. Who has not sent one in time is named, as one who `missing`.
+    /// One message from each of some ranks, of so many words, in that order. Who has not sent one in time is
+    /// named, as one who `missing`.
     fn receive(
         &mut self,
         call: &Call,
@@ -378,7 +384,8 @@ impl Engine {
         piece.start * call.dtype.size()..piece.end * call.dtype.size()
     }
 
-    /// This rank's piece, reduced over all ranks. Each rank sends every other one the piece that is that one's.
+    /// This rank's piece, reduced over all ranks. Each rank sends every other one the piece that is that
+    /// one's.
     fn reduce_pieces(&mut self, call: &Call, op: ReduceOp, data: &[u64]) -> Done<Words> {
         for to in self.others() {
             let range = self.piece_of(call, to);

@@ -1,5 +1,5 @@
-//! Training on many machines: every rank has one model and a part of each batch. Ranks are processes that `mpirun` started (feature `mpi`), or
-//! threads. What it costs: docs/scaling.md.
+//! Training on many machines: every rank has one model and a part of each batch. Ranks are processes that
+//! `mpirun` started (feature `mpi`), or threads. What it costs: docs/scaling.md.
 //!
 //! | look for | in |
 //! |---|---|

@@ -1,6 +1,6 @@
-//! Ranks that are processes which `mpirun` started, joined by MPI's point-to-point messages. The thread that communicates makes every call,
-//! so that `MPI_THREAD_FUNNELED` is enough, and messages own their buffers: ferrompi's persistent requests leak what a failed rank may
-//! still read, and do not free it.
+//! Ranks that are processes which `mpirun` started, joined by MPI's point-to-point messages. The thread that
+//! communicates makes every call, so that `MPI_THREAD_FUNNELED` is enough, and messages own their buffers:
+//! ferrompi's persistent requests leak what a failed rank may still read, and do not free it.
 
 use std::{collections::HashMap, thread, time::Duration};
 

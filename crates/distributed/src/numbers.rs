@@ -5,7 +5,8 @@ use tensor_core::{DType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ};
 
 use crate::wire::ReduceOp;
 
-/// Combines `parts`, one of each rank in order, into `out`. All are the bytes of as many elements, at places that are aligned for them.
+/// Combines `parts`, one of each rank in order, into `out`. All are the bytes of as many elements, at places
+/// that are aligned for them.
 pub(crate) fn reduce(op: ReduceOp, dtype: DType, parts: &[&[u8]], out: &mut [u8]) {
     match dtype {
         DType::F32 => combine::<f32, f32>(op, parts, out),
@@ -103,7 +104,8 @@ macro_rules! halves {
 }
 halves!(f16, bf16, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
 
-/// Elements that are computed before they are stored: what is added stays in cache, and half types are rounded once.
+/// Elements that are computed before they are stored: what is added stays in cache, and half types are
+/// rounded once.
 const BLOCK: usize = 2048;
 
 fn combine<T: Stored<N>, N: Number>(op: ReduceOp, parts: &[&[u8]], out: &mut [u8]) {

@@ -19,8 +19,8 @@ const OP: &str = "DistributedDataParallel";
 pub struct DistributedConfig {
     /// Bytes of gradients that travel together; 25 MiB by default. PyTorch's `bucket_cap_mb`.
     pub bucket_bytes: usize,
-    /// Whether buffers (running means) are those of rank 0 after each backward pass; they are by default, so that all ranks have one
-    /// model. PyTorch does so before each forward pass.
+    /// Whether buffers (running means) are those of rank 0 after each backward pass; they are by default, so
+    /// that all ranks have one model. PyTorch does so before each forward pass.
     pub broadcast_buffers: bool,
 }
 
@@ -30,9 +30,10 @@ impl Default for DistributedConfig {
     }
 }
 
-/// A module that each rank has a copy of, on any device of its own. Each rank computes the loss of its part of the batch;
-/// [`DistributedDataParallel::backward`] gives every rank the mean of all ranks' gradients, so that optimizers with the same settings keep
-/// the copies equal bit by bit. `torch.nn.parallel.DistributedDataParallel`.
+/// A module that each rank has a copy of, on any device of its own. Each rank computes the loss of its part
+/// of the batch; [`DistributedDataParallel::backward`] gives every rank the mean of all ranks' gradients, so
+/// that optimizers with the same settings keep the copies equal bit by bit.
+/// `torch.nn.parallel.DistributedDataParallel`.
 ///
 /// ```
 /// use distributed::{Communicator, DistributedDataParallel};
@@ -53,19 +54,21 @@ impl Default for DistributedConfig {
 /// # Ok(()) }
 /// ```
 ///
-/// The mean of the ranks' gradients is that of the whole batch where parts are of one size and losses are means. It is summed in
-/// the order of the ranks: to rounding it is one process's on the whole batch, and a world size gives the same bits in each run.
-/// Ranks on unlike devices, or on processors with other instruction sets, compute their parts with other rounding, and an optimizer's step
-/// as well: there the copies can drift apart by it.
+/// The mean of the ranks' gradients is that of the whole batch where parts are of one size and losses are
+/// means. It is summed in the order of the ranks: to rounding it is one process's on the whole batch, and a
+/// world size gives the same bits in each run. Ranks on unlike devices, or on processors with other
+/// instruction sets, compute their parts with other rounding, and an optimizer's step as well: there the
+/// copies can drift apart by it.
 ///
 /// Gradients travel in buckets, those of the last parameters first, while the others are still computed.
 ///
-/// A parameter that the loss of no rank depends on has no gradient; where it is one rank's only, the others count as zeros. Clipping comes
-/// after `backward`, as in `clip_grad_norm(&model.parameters(), 1.0)`: each rank has all gradients, and finds the same norm.
+/// A parameter that the loss of no rank depends on has no gradient; where it is one rank's only, the others
+/// count as zeros. Clipping comes after `backward`, as in `clip_grad_norm(&model.parameters(), 1.0)`: each
+/// rank has all gradients, and finds the same norm.
 ///
-/// It derefs to the module. A failure of one rank in its backward pass, as for a label outside the classes, is an error of all of them, and
-/// no gradient has changed; training can go on with the next batch. A rank that does not come to `backward` is named after
-/// [`Communicator::set_timeout`].
+/// It derefs to the module. A failure of one rank in its backward pass, as for a label outside the classes,
+/// is an error of all of them, and no gradient has changed; training can go on with the next batch. A rank
+/// that does not come to `backward` is named after [`Communicator::set_timeout`].
 pub struct DistributedDataParallel<M> {
     module: M,
     comm: Communicator,
@@ -113,8 +116,9 @@ impl<M: Module> DistributedDataParallel<M> {
     /// The module, whose parameters and buffers become those of rank 0.
     ///
     /// # Errors
-    /// Modules that differ between ranks in the names, shapes, dtypes or order of their parameters and buffers: every rank is told which
-    /// ranks differ and where first. Ranks that do not come or have gone. The module is as it was then.
+    /// Modules that differ between ranks in the names, shapes, dtypes or order of their parameters and
+    /// buffers: every rank is told which ranks differ and where first. Ranks that do not come or have gone.
+    /// The module is as it was then.
     #[track_caller]
     pub fn new(module: M, comm: &Communicator) -> Result<DistributedDataParallel<M>> {
         DistributedDataParallel::with_config(module, comm, DistributedConfig::default())
@@ -152,13 +156,13 @@ impl<M: Module> DistributedDataParallel<M> {
         self.module
     }
 
-    /// Computes the gradients of a loss, adds them to those of the module's parameters, and makes these the mean over all ranks. The graph
-    /// is used up. All ranks call it together, except in [`DistributedDataParallel::no_sync`]. In a world of one it is
-    /// [`TensorGrad::backward`].
+    /// Computes the gradients of a loss, adds them to those of the module's parameters, and makes these the
+    /// mean over all ranks. The graph is used up. All ranks call it together, except in
+    /// [`DistributedDataParallel::no_sync`]. In a world of one it is [`TensorGrad::backward`].
     ///
     /// # Errors
-    /// Those of [`TensorGrad::backward`], here or on another rank; ranks that do not come or have gone. No gradient has changed then, on
-    /// any rank that tells of it.
+    /// Those of [`TensorGrad::backward`], here or on another rank; ranks that do not come or have gone. No
+    /// gradient has changed then, on any rank that tells of it.
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         let parameters = self.module.parameters();
@@ -181,8 +185,8 @@ impl<M: Module> DistributedDataParallel<M> {
         done
     }
 
-    /// Calls `f`, in which [`DistributedDataParallel::backward`] adds gradients up on each rank by itself. The next `backward` outside
-    /// reduces what was added up: batches larger than memory, with one exchange.
+    /// Calls `f`, in which [`DistributedDataParallel::backward`] adds gradients up on each rank by itself.
+    /// The next `backward` outside reduces what was added up: batches larger than memory, with one exchange.
     ///
     /// ```
     /// # use distributed::{Communicator, DistributedDataParallel};
@@ -208,8 +212,8 @@ impl<M: Module> DistributedDataParallel<M> {
         f()
     }
 
-    /// Makes the parameters' gradients the mean over all ranks: what [`DistributedDataParallel::backward`] ends with, for gradients that came in
-    /// another way.
+    /// Makes the parameters' gradients the mean over all ranks: what [`DistributedDataParallel::backward`]
+    /// ends with, for gradients that came in another way.
     ///
     /// # Errors
     /// Ranks that do not come or have gone, or what the device reports. No gradient has changed then.

@@ -13,12 +13,12 @@ const OP: &str = "ShardedOptimizer";
 /// Bytes of parameters that travel together.
 const BUCKET: usize = 25 << 20;
 
-/// An optimizer whose state is shared out: each rank keeps that of its parameters alone, updates these, and gives them to the others. With
-/// Adam over n ranks, two tensors for each parameter become 2 / n. `torch.distributed.optim.ZeroRedundancyOptimizer`; Rajbhandari et al.: ZeRO
-/// (2020), stage 1.
+/// An optimizer whose state is shared out: each rank keeps that of its parameters alone, updates these, and
+/// gives them to the others. With Adam over n ranks, two tensors for each parameter become 2 / n.
+/// `torch.distributed.optim.ZeroRedundancyOptimizer`; Rajbhandari et al.: ZeRO (2020), stage 1.
 ///
-/// The steps are those of the optimizer by itself, bit for bit: each parameter is updated by one rank, and the others take its value. A
-/// step sends the parameters once, beside the gradients of
+/// The steps are those of the optimizer by itself, bit for bit: each parameter is updated by one rank, and
+/// the others take its value. A step sends the parameters once, beside the gradients of
 /// [`DistributedDataParallel::backward`](crate::DistributedDataParallel::backward).
 ///
 /// ```
@@ -34,9 +34,9 @@ const BUCKET: usize = 25 << 20;
 /// # Ok(()) }
 /// ```
 ///
-/// [`ShardedOptimizer::whole_state_dict`] is the state of all shares, which any number of ranks goes on from. By itself the state is that of this
-/// rank's share: each rank saves a file of its own, and as many ranks load them. Whole parameters are shared out, the largest first, each
-/// to the rank that has least.
+/// [`ShardedOptimizer::whole_state_dict`] is the state of all shares, which any number of ranks goes on from.
+/// By itself the state is that of this rank's share: each rank saves a file of its own, and as many ranks
+/// load them. Whole parameters are shared out, the largest first, each to the rank that has least.
 pub struct ShardedOptimizer<O> {
     /// Of this rank's parameters.
     own: O,
@@ -78,7 +78,8 @@ fn shares(sizes: &[usize], ranks: usize) -> Vec<Vec<usize>> {
 }
 
 impl<O: Optimizer> ShardedOptimizer<O> {
-    /// The optimizer that `build` makes of this rank's share of the parameters, which all ranks give in the same order.
+    /// The optimizer that `build` makes of this rank's share of the parameters, which all ranks give in the
+    /// same order.
     ///
     /// # Errors
     /// Fewer parameters than ranks; an optimizer of other parameters than those of the share, or whose
@@ -118,9 +119,9 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         &self.own
     }
 
-    /// The state of all shares, on each rank: what the optimizer by itself has over parameters in the order of [`ShardedOptimizer::new`]. That
-    /// one loads it, and so does a `ShardedOptimizer` of any number of ranks. All ranks call it together.
-    /// `ZeroRedundancyOptimizer.consolidate_state_dict`.
+    /// The state of all shares, on each rank: what the optimizer by itself has over parameters in the order
+    /// of [`ShardedOptimizer::new`]. That one loads it, and so does a `ShardedOptimizer` of any number of
+    /// ranks. All ranks call it together. `ZeroRedundancyOptimizer.consolidate_state_dict`.
     ///
     /// # Errors
     /// An optimizer whose state is not by parameter; ranks that do not come or have gone.
@@ -223,7 +224,8 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     }
 }
 
-/// What stands before the settings of groups in an optimizer's state, and after the names of their numbers of parameters.
+/// What stands before the settings of groups in an optimizer's state, and after the names of their numbers of
+/// parameters.
 const GROUPS: &str = "param_groups.";
 const COUNT: &str = ".params";
 
@@ -231,14 +233,16 @@ fn is_count(name: &str) -> bool {
     name.starts_with(GROUPS) && name.ends_with(COUNT)
 }
 
-/// What an optimizer keeps of a parameter: `state.3.exp_avg` is `state`, 3, `.exp_avg`, and `masters.3` has no rest.
+/// What an optimizer keeps of a parameter: `state.3.exp_avg` is `state`, 3, `.exp_avg`, and `masters.3` has
+/// no rest.
 fn number_in(name: &str) -> Option<(&str, usize, &str)> {
     let (kind, rest) = name.split_once('.').filter(|(kind, _)| ["state", "masters"].contains(kind))?;
     let digits = rest.find('.').unwrap_or(rest.len());
     Some((kind, rest[..digits].parse().ok()?, &rest[digits..]))
 }
 
-/// A state in lines that another rank reads: names with numbers, bit for bit, and with dtypes and sizes of tensors, whose names are in small letters.
+/// A state in lines that another rank reads: names with numbers, bit for bit, and with dtypes and sizes of
+/// tensors, whose names are in small letters.
 fn words(state: &State) -> Vec<u8> {
     let line = |(name, value): (&str, &StateValue)| match value {
         StateValue::Number(Scalar::Float(number)) => format!("{name} Float {}\n", number.to_bits()),
@@ -257,8 +261,8 @@ impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
     /// One step of each rank's share, whose values all ranks then have. All ranks call it together.
     ///
     /// # Errors
-    /// Those of the optimizer, here or on another rank; ranks that do not come or have gone. The other ranks may have made their part of
-    /// the step then, and the copies differ: load the last checkpoint.
+    /// Those of the optimizer, here or on another rank; ranks that do not come or have gone. The other ranks
+    /// may have made their part of the step then, and the copies differ: load the last checkpoint.
     #[track_caller]
     fn step(&mut self) -> Result<()> {
         if let Err(error) = self.own.step() {

@@ -10,7 +10,8 @@ use crate::{Communicator, ReduceOp};
 
 const OP: &str = "SyncBatchNorm";
 
-/// The sum over all ranks. A loss on any rank depends on what each rank gave: the gradient is the sum over all ranks, too.
+/// The sum over all ranks. A loss on any rank depends on what each rank gave: the gradient is the sum over
+/// all ranks, too.
 struct Total(Communicator);
 
 impl fmt::Debug for Total {
@@ -38,8 +39,9 @@ impl Function for Total {
 }
 
 impl Communicator {
-    /// The sum of the ranks' tensors, with a gradient: that of each rank's tensor is the sum of the ranks' gradients. Forward and backward pass
-    /// compute what it depends on and communicate at once. All ranks build the same graph. `torch.distributed.nn.functional.all_reduce`.
+    /// The sum of the ranks' tensors, with a gradient: that of each rank's tensor is the sum of the ranks'
+    /// gradients. Forward and backward pass compute what it depends on and communicate at once. All ranks
+    /// build the same graph. `torch.distributed.nn.functional.all_reduce`.
     ///
     /// # Errors
     /// Those of [`Communicator::all_reduce`].
@@ -49,11 +51,13 @@ impl Communicator {
     }
 }
 
-/// Batch norm over `[N, C, …]`, whose means and variances are over the parts of all ranks. `torch.nn.SyncBatchNorm`.
+/// Batch norm over `[N, C, …]`, whose means and variances are over the parts of all ranks.
+/// `torch.nn.SyncBatchNorm`.
 ///
-/// Parameters, buffers, their names and the rest are those of [`nn::BatchNorm`], and so is evaluation, which does not communicate where there are running statistics. In
-/// training, a forward pass exchanges two messages of C numbers, one after the other, so that the variance is taken about the mean; a
-/// backward pass exchanges two as well. Parts may be of different sizes.
+/// Parameters, buffers, their names and the rest are those of [`nn::BatchNorm`], and so is evaluation, which
+/// does not communicate where there are running statistics. In training, a forward pass exchanges two
+/// messages of C numbers, one after the other, so that the variance is taken about the mean; a backward pass
+/// exchanges two as well. Parts may be of different sizes.
 ///
 /// ```
 /// use distributed::{Communicator, SyncBatchNorm};
@@ -83,7 +87,8 @@ impl SyncBatchNorm {
     /// With another eps or momentum, with or without parameters and running statistics.
     ///
     /// # Errors
-    /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks, or no memory.
+    /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks,
+    /// or no memory.
     #[track_caller]
     pub fn with_config(
         channels: usize,
@@ -117,7 +122,8 @@ impl SyncBatchNorm {
     /// The output for an input `[N, C, …]`. All ranks come to it together in training.
     ///
     /// # Errors
-    /// Another number of channels, one value for each channel on all ranks together, another dtype or device; ranks that do not come.
+    /// Another number of channels, one value for each channel on all ranks together, another dtype or device;
+    /// ranks that do not come.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Channels { weight, bias, running, channels, eps, training, .. } = &self.norm;

@@ -1,4 +1,5 @@
-//! [`Transport`]: how messages get from one rank to another. All collectives are written once above it, in `engine.rs`.
+//! [`Transport`]: how messages get from one rank to another. All collectives are written once above it, in
+//! `engine.rs`.
 
 use tensor_core::Result;
 
@@ -7,9 +8,9 @@ pub type Words = Vec<u64>;
 
 /// Messages between ranks that work together.
 ///
-/// One thread owns a transport and makes all calls. No call may block: the caller polls, so that it knows which ranks it waits for and can
-/// stop at a deadline. Messages of one channel from one rank to another arrive in the order in which they were sent, and those of two
-/// channels do not wait for each other.
+/// One thread owns a transport and makes all calls. No call may block: the caller polls, so that it knows
+/// which ranks it waits for and can stop at a deadline. Messages of one channel from one rank to another
+/// arrive in the order in which they were sent, and those of two channels do not wait for each other.
 pub trait Transport {
     /// This process's number, from 0 on.
     fn rank(&self) -> usize;
@@ -23,7 +24,8 @@ pub trait Transport {
     /// What the network reports.
     fn send(&mut self, to: usize, channel: Channel, message: Words) -> Result<()>;
 
-    /// The next message from another rank if it is there, which has `words` words: the same number is given until it comes.
+    /// The next message from another rank if it is there, which has `words` words: the same number is given
+    /// until it comes.
     ///
     /// # Errors
     /// A rank that has gone, a message of another length, or what the network reports.
@@ -44,7 +46,8 @@ pub trait Transport {
     /// Whether no rank ends before all do. `MPI_Finalize` waits for all.
     fn ends_together(&self) -> bool;
 
-    /// Ends. After a failure the other ranks cannot be waited for; where they would wait for this one for ever, they are ended.
+    /// Ends. After a failure the other ranks cannot be waited for; where they would wait for this one for
+    /// ever, they are ended.
     fn close(self: Box<Self>, failure: Option<&str>);
 }
 

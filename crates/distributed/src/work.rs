@@ -56,7 +56,8 @@ impl Work {
 }
 
 impl Work {
-    /// The result, cut into tensors like some that lie in it one after the other: each is a buffer of its own, which an optimizer can use up.
+    /// The result, cut into tensors like some that lie in it one after the other: each is a buffer of its
+    /// own, which an optimizer can use up.
     #[track_caller]
     pub(crate) fn wait_for_parts(self, like: &[Tensor]) -> Result<Vec<Tensor>> {
         let mut start = 0;

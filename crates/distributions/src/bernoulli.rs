@@ -16,7 +16,8 @@ pub struct Bernoulli {
 }
 
 impl Bernoulli {
-    /// Of this probability. Where its logarithm is taken it is held an epsilon of its dtype away from 0 and 1, as in PyTorch.
+    /// Of this probability. Where its logarithm is taken it is held an epsilon of its dtype away from 0 and
+    /// 1, as in PyTorch.
     ///
     /// # Errors
     /// A dtype that is not floating-point.

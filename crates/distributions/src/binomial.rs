@@ -8,8 +8,8 @@ use crate::{
     parameters::{beside, hold, hold_finite, over_draws, over_one, settle, where_else},
 };
 
-/// How many of n trials (`total_count`) succeed, each with probability p: k with probability n!/(k!·(n − k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ. Draws are of
-/// the parameters' dtype. `torch.distributions.Binomial`.
+/// How many of n trials (`total_count`) succeed, each with probability p: k with probability n!/(k!·(n −
+/// k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ. Draws are of the parameters' dtype. `torch.distributions.Binomial`.
 #[derive(Clone, Debug)]
 pub struct Binomial {
     pub(crate) total_count: Tensor,
@@ -19,8 +19,8 @@ pub struct Binomial {
 }
 
 impl Binomial {
-    /// Of this probability and so many trials, which broadcast. Where its logarithm is taken the probability is held an epsilon of its dtype away
-    /// from 0 and 1, as in PyTorch.
+    /// Of this probability and so many trials, which broadcast. Where its logarithm is taken the probability
+    /// is held an epsilon of its dtype away from 0 and 1, as in PyTorch.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.

@@ -9,7 +9,8 @@ use crate::{
 
 const OP: &str = "Categorical";
 
-/// One of the places 0 to k − 1, for parameters `[…, k]`. Draws are i64, or i32 on a device without. `torch.distributions.Categorical`.
+/// One of the places 0 to k − 1, for parameters `[…, k]`. Draws are i64, or i32 on a device without.
+/// `torch.distributions.Categorical`.
 #[derive(Clone, Debug)]
 pub struct Categorical {
     pub(crate) probs: Tensor,
@@ -35,8 +36,8 @@ fn check(name: &str, given: &Tensor) -> Result<()> {
 }
 
 impl Categorical {
-    /// Of weights in proportion to the probabilities, at least 0. Where a logarithm is taken, probabilities are held an epsilon of their
-    /// dtype away from 0 and 1, as in PyTorch.
+    /// Of weights in proportion to the probabilities, at least 0. Where a logarithm is taken, probabilities
+    /// are held an epsilon of their dtype away from 0 and 1, as in PyTorch.
     ///
     /// # Errors
     /// A dtype that is not floating-point, a scalar, no places.

@@ -1,4 +1,5 @@
-//! Gamma numbers, and the shares that are made of them. They are drawn by rejection, and gradients flow through `gamma_gradient`.
+//! Gamma numbers, and the shares that are made of them. They are drawn by rejection, and gradients flow
+//! through `gamma_gradient`.
 
 use tensor_core::{Error, Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
@@ -10,8 +11,8 @@ use crate::{
     },
 };
 
-/// Gamma numbers: the density βᵅ·x^(α−1)·e^(−βx) / Γ(α) from 0 on, for a `concentration` α and a `rate` β above 0.
-/// `torch.distributions.Gamma`.
+/// Gamma numbers: the density βᵅ·x^(α−1)·e^(−βx) / Γ(α) from 0 on, for a `concentration` α and a `rate` β
+/// above 0. `torch.distributions.Gamma`.
 #[derive(Clone, Debug)]
 pub struct Gamma {
     pub(crate) concentration: Tensor,
@@ -106,8 +107,8 @@ impl Reparameterized for Gamma {
     }
 }
 
-/// Shares between 0 and 1: the density x^(a−1)·(1 − x)^(b−1) / B(a, b), for concentrations a of 1 and b of 0, both above 0.
-/// `torch.distributions.Beta`.
+/// Shares between 0 and 1: the density x^(a−1)·(1 − x)^(b−1) / B(a, b), for concentrations a of 1 and b of 0,
+/// both above 0. `torch.distributions.Beta`.
 #[derive(Clone, Debug)]
 pub struct Beta {
     pub(crate) concentration1: Tensor,

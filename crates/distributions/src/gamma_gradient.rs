@@ -1,9 +1,11 @@
-//! Gamma numbers that gradients flow through: how a draw moves with its concentration when its quantile stays.
+//! Gamma numbers that gradients flow through: how a draw moves with its concentration when its quantile
+//! stays.
 
 use autograd::{Function, apply};
 use tensor_core::{Generator, Result, Tensor};
 
-/// Logarithms of gamma numbers, one for each element, so that none is 0 where α is small. Differentiable in α.
+/// Logarithms of gamma numbers, one for each element, so that none is 0 where α is small. Differentiable in
+/// α.
 #[track_caller]
 pub(crate) fn log_draws(concentration: &Tensor, rng: &Generator) -> Result<Tensor> {
     let draws = concentration.log_standard_gamma(rng)?;
@@ -33,10 +35,12 @@ impl Function for LogGamma {
     }
 }
 
-/// The derivative of ln x in α where P(α, x), the share of gamma numbers below x, stays: −∂P/∂α / (x·∂P/∂x), of α and ln x of one shape.
+/// The derivative of ln x in α where P(α, x), the share of gamma numbers below x, stays: −∂P/∂α / (x·∂P/∂x),
+/// of α and ln x of one shape.
 ///
-/// The formulas and coefficients are those of PyTorch (`torch._standard_gamma_grad`, over x), within 5·10⁻⁴ of it: a series for small x,
-/// Rice's saddle-point expansion for large α, and between them a fitted fraction.
+/// The formulas and coefficients are those of PyTorch (`torch._standard_gamma_grad`, over x), within 5·10⁻⁴
+/// of it: a series for small x, Rice's saddle-point expansion for large α, and between them a fitted
+/// fraction.
 #[track_caller]
 fn slope(alpha: &Tensor, log: &Tensor) -> Result<Tensor> {
     let x = log.exp();
@@ -46,7 +50,8 @@ fn slope(alpha: &Tensor, log: &Tensor) -> Result<Tensor> {
         x.ge(&alpha.mul_scalar(0.9))?.bitwise_and(&x.le(&alpha.mul_scalar(1.1))?)?.bitwise_and(&large)?;
     let far = large.bitwise_and(&near.logical_not())?;
     let rest = small.bitwise_or(&large)?.logical_not();
-    // Each formula with numbers that it is for, also where another is taken: what is not taken must not be NaN.
+    // Each formula with numbers that it is for, also where another is taken: what is not taken must not be
+    // NaN.
     let pick =
         |holds: &Tensor, values: &Tensor, otherwise: f64| values.masked_fill(&holds.logical_not(), otherwise);
     let of_small = series(&pick(&small, alpha, 1.0)?, &pick(&small, log, -1.0)?);

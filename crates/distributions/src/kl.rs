@@ -17,8 +17,9 @@ const OP: &str = "kl_divergence";
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
 
-/// The Kullback-Leibler divergence of p from q in nats, the expectation of ln p(x) − ln q(x) over draws x of p, over the batch that both
-/// broadcast to. ∞ where p draws what q does not. `torch.distributions.kl_divergence`.
+/// The Kullback-Leibler divergence of p from q in nats, the expectation of ln p(x) − ln q(x) over draws x of
+/// p, over the batch that both broadcast to. ∞ where p draws what q does not.
+/// `torch.distributions.kl_divergence`.
 ///
 /// Pairs without a formula do not compile; [`KlDivergence`] lists those with one.
 ///
@@ -49,7 +50,8 @@ pub trait KlDivergence<Q> {
     fn kl_divergence(&self, q: &Q) -> Result<Tensor>;
 }
 
-/// `divergence!(P of its fields, Q of its fields => formula)`: the fields over one shape, so that operators on them cannot fail.
+/// `divergence!(P of its fields, Q of its fields => formula)`: the fields over one shape, so that operators
+/// on them cannot fail.
 macro_rules! divergence {
     ($($p:ident($($a:ident: $of_p:ident),*), $q:ident($($b:ident: $of_q:ident),*) => $formula:expr;)*) => {$(
         impl KlDivergence<$q> for $p {

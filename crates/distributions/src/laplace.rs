@@ -9,7 +9,8 @@ use crate::{
     },
 };
 
-/// Laplace's distribution: the density e^(−|x − μ|/b) / 2b, for a mean μ (`loc`) and a `scale` b above 0. `torch.distributions.Laplace`.
+/// Laplace's distribution: the density e^(−|x − μ|/b) / 2b, for a mean μ (`loc`) and a `scale` b above 0.
+/// `torch.distributions.Laplace`.
 #[derive(Clone, Debug)]
 pub struct Laplace {
     pub(crate) loc: Tensor,

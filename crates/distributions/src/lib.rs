@@ -1,8 +1,10 @@
-//! Probability distributions as objects, as `torch.distributions` has them: draws, densities, entropies, divergences.
+//! Probability distributions as objects, as `torch.distributions` has them: draws, densities, entropies,
+//! divergences.
 //!
-//! A distribution holds its parameters, tensors that may require gradients. They broadcast to its *batch shape*: so many distributions, each
-//! on its own. A draw of one has its *event shape*: none for a number, `[n]` for a vector. [`Distribution::sample`] of shape `S` gives
-//! `S + batch + event`, and [`Distribution::log_prob`] of such a tensor `S + batch`.
+//! A distribution holds its parameters, tensors that may require gradients. They broadcast to its *batch
+//! shape*: so many distributions, each on its own. A draw of one has its *event shape*: none for a number,
+//! `[n]` for a vector. [`Distribution::sample`] of shape `S` gives `S + batch + event`, and
+//! [`Distribution::log_prob`] of such a tensor `S + batch`.
 //!
 //! | | [`Reparameterized`] | [`Cumulative`] |
 //! |---|---|---|
@@ -13,9 +15,10 @@
 //! | [`Independent`]: axes of a batch as parts of one event | as its base | |
 //!
 //! **Gradients.** Densities, entropies and divergences have gradients in values and parameters. Draws have them where a distribution is
-//! [`Reparameterized`]; the others draw counts and places, which do not move with a parameter: multiply `log_prob` of a draw by its cost
-//! instead. `Gamma`, `Beta` and `Dirichlet` are drawn by rejection, and their gradients are implicit: how a draw moves when its quantile
-//! stays, by PyTorch's approximations, within 5·10⁻⁴ of it.
+//! [`Reparameterized`]; the others draw counts and places, which do not move with a parameter: multiply
+//! `log_prob` of a draw by its cost instead. `Gamma`, `Beta` and `Dirichlet` are drawn by rejection, and
+//! their gradients are implicit: how a draw moves when its quantile stays, by PyTorch's approximations,
+//! within 5·10⁻⁴ of it.
 //!
 //! **Checks.** Shapes, dtypes and devices are checked where a distribution is made. Values are on a device and are not looked at, so that nothing waits
 //! for them: [`Distribution::validate`] reads them and says which parameter is out of its range.
@@ -111,11 +114,12 @@ pub trait Distribution {
     /// As [`Distribution::sample`].
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor>;
 
-    /// Draws `shape + batch + event`, without a gradient. The numbers come from `rng`, whatever the device of the parameters is.
+    /// Draws `shape + batch + event`, without a gradient. The numbers come from `rng`, whatever the device of
+    /// the parameters is.
     ///
     /// # Errors
-    /// More elements than the device holds. A [`Categorical`], a [`Poisson`] and a [`Binomial`] read their parameters, and refuse those that
-    /// make no sense.
+    /// More elements than the device holds. A [`Categorical`], a [`Poisson`] and a [`Binomial`] read their
+    /// parameters, and refuse those that make no sense.
     #[track_caller]
     fn sample(&self, shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor>
     where
@@ -124,8 +128,8 @@ pub trait Distribution {
         self.draw(shape.into(), rng)
     }
 
-    /// The logarithm of the density, or of the probability, at `value`, which broadcasts with `batch + event`; without the axes of the event.
-    /// −∞ where a density is 0.
+    /// The logarithm of the density, or of the probability, at `value`, which broadcasts with `batch +
+    /// event`; without the axes of the event. −∞ where a density is 0.
     ///
     /// # Errors
     /// A value that does not broadcast, or is on another device.
@@ -158,14 +162,16 @@ pub trait Distribution {
         Ok(self.variance()?.sqrt())
     }
 
-    /// Reads the parameters, and reports one that is out of its range. PyTorch's `validate_args`, when a user asks for it.
+    /// Reads the parameters, and reports one that is out of its range. PyTorch's `validate_args`, when a user
+    /// asks for it.
     ///
     /// # Errors
     /// A parameter out of its range, by name.
     fn validate(&self) -> Result<()>;
 }
 
-/// A distribution whose draws are functions of its parameters and of noise, so that gradients flow through them. PyTorch's `has_rsample`.
+/// A distribution whose draws are functions of its parameters and of noise, so that gradients flow through
+/// them. PyTorch's `has_rsample`.
 pub trait Reparameterized: Distribution {
     /// [`Reparameterized::rsample`], for a `dyn Reparameterized`.
     ///
@@ -194,7 +200,8 @@ pub trait Cumulative: Distribution {
     /// A value that does not broadcast with the batch, or is on another device.
     fn cdf(&self, value: &Tensor) -> Result<Tensor>;
 
-    /// The number up to which numbers have this probability: the inverse of [`Cumulative::cdf`]. NaN for a probability outside [0, 1].
+    /// The number up to which numbers have this probability: the inverse of [`Cumulative::cdf`]. NaN for a
+    /// probability outside [0, 1].
     ///
     /// # Errors
     /// As [`Cumulative::cdf`].

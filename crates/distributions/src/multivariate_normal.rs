@@ -10,8 +10,8 @@ use crate::{
     parameters::{hold, hold_finite, join, normal_noise, one_device, over_draws, require_float},
 };
 
-/// Normal vectors `[n]` of a mean μ (`loc`) and a covariance Σ = L·Lᵀ: the density e^(−(x − μ)ᵀ·Σ⁻¹·(x − μ)/2) / √((2π)ⁿ·det Σ).
-/// `torch.distributions.MultivariateNormal`.
+/// Normal vectors `[n]` of a mean μ (`loc`) and a covariance Σ = L·Lᵀ: the density e^(−(x − μ)ᵀ·Σ⁻¹·(x −
+/// μ)/2) / √((2π)ⁿ·det Σ). `torch.distributions.MultivariateNormal`.
 ///
 /// The mean is `[…, n]` and the covariance `[…, n, n]`; the axes before them broadcast to the batch.
 #[derive(Clone, Debug)]
@@ -26,8 +26,8 @@ impl MultivariateNormal {
     /// Of this mean and covariance, of which the lower triangle is read.
     ///
     /// # Errors
-    /// Dtypes that are not floating-point, sizes that do not fit, two devices. When it is computed: a covariance that is not
-    /// positive-definite.
+    /// Dtypes that are not floating-point, sizes that do not fit, two devices. When it is computed: a
+    /// covariance that is not positive-definite.
     #[track_caller]
     pub fn new(loc: &Tensor, covariance: &Tensor) -> Result<MultivariateNormal> {
         at_caller(|| {

@@ -12,8 +12,8 @@ use crate::{
     },
 };
 
-/// Normal numbers: the density e^(−(x − μ)²/2σ²) / √(2πσ²), for a mean μ (`loc`) and a deviation σ (`scale`) above 0.
-/// `torch.distributions.Normal`.
+/// Normal numbers: the density e^(−(x − μ)²/2σ²) / √(2πσ²), for a mean μ (`loc`) and a deviation σ (`scale`)
+/// above 0. `torch.distributions.Normal`.
 #[derive(Clone, Debug)]
 pub struct Normal {
     pub(crate) loc: Tensor,
@@ -133,7 +133,8 @@ impl Cumulative for Normal {
     }
 }
 
-/// Numbers whose logarithm is normal, of mean μ (`loc`) and deviation σ (`scale`) above 0. `torch.distributions.LogNormal`.
+/// Numbers whose logarithm is normal, of mean μ (`loc`) and deviation σ (`scale`) above 0.
+/// `torch.distributions.LogNormal`.
 #[derive(Clone, Debug)]
 pub struct LogNormal {
     pub(crate) log: Normal,

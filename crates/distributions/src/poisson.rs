@@ -7,7 +7,8 @@ use crate::{
     parameters::{hold, over_draws, over_one, settle, where_else},
 };
 
-/// Counts: k with probability λᵏ·e^(−λ) / k!, for a `rate` λ of at least 0. Draws are of the rate's dtype. `torch.distributions.Poisson`.
+/// Counts: k with probability λᵏ·e^(−λ) / k!, for a `rate` λ of at least 0. Draws are of the rate's dtype.
+/// `torch.distributions.Poisson`.
 #[derive(Clone, Debug)]
 pub struct Poisson {
     pub(crate) rate: Tensor,

@@ -1,5 +1,5 @@
-//! Random programs. Each step is tried on the oracle as it is thought of, so that a program holds only steps of which something can
-//! be expected.
+//! Random programs. Each step is tried on the oracle as it is thought of, so that a program holds only steps
+//! of which something can be expected.
 
 use taper::{
     DType, Device, Scalar,

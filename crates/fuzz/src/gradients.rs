@@ -1,5 +1,6 @@
-//! First and second derivatives of random programs: those of the device against those of the plain reference, and, since both come
-//! from the same rules, those of the CPU in f64 against differences of what is differentiated.
+//! First and second derivatives of random programs: those of the device against those of the plain reference,
+//! and, since both come from the same rules, those of the CPU in f64 against differences of what is
+//! differentiated.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,7 +21,8 @@ use crate::{
     rng::Rng,
 };
 
-/// A weighted sum of a program's outputs, its gradients, a weighted sum of these, and its gradients: by float leaf.
+/// A weighted sum of a program's outputs, its gradients, a weighted sum of these, and its gradients: by float
+/// leaf.
 struct Derivatives {
     loss: f64,
     first: Vec<Option<Vec<f64>>>,
@@ -78,7 +80,8 @@ fn check(program: &Program, plan: &Plan, device: &Device) -> std::result::Result
     Ok(())
 }
 
-/// The same on the reference, but for what follows from moving every leaf a little: if that is much, nothing is said.
+/// The same on the reference, but for what follows from moving every leaf a little: if that is much, nothing
+/// is said.
 fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std::result::Result<(), String> {
     let (reference, _) = reference_with(&device.info().dtypes);
     let eager = Plan { eval: vec![true; program.steps.len()], ..plan.clone() };
@@ -197,7 +200,8 @@ fn agree_with_differences(
     Ok(())
 }
 
-/// How often the divisor of each remainder of floats goes into what it divides, by its bits. Where that changes, the remainder jumps.
+/// How often the divisor of each remainder of floats goes into what it divides, by its bits. Where that
+/// changes, the remainder jumps.
 fn turns(program: &Program, plan: &Plan, device: &Device) -> Result<Vec<Vec<u64>>> {
     let is_remainder = |step: &Step| {
         matches!(

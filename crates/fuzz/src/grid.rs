@@ -1,5 +1,6 @@
-//! Numbers on a grid: multiples of a power of two with a bound on their size. Sums and products of such numbers are exact in a
-//! float as long as they fit its significand, whatever the order in which they are taken, so any device must give the same.
+//! Numbers on a grid: multiples of a power of two with a bound on their size. Sums and products of such
+//! numbers are exact in a float as long as they fit its significand, whatever the order in which they are
+//! taken, so any device must give the same.
 
 use taper::{DType, Scalar};
 
@@ -43,7 +44,8 @@ impl Grid {
         Grid { lowest: self.lowest.min(0).saturating_mul(n), max: self.max.max(1.0).powi(n) }
     }
 
-    /// Whether every number of the grid is one of the dtype. Far from the ends of its range, where devices differ.
+    /// Whether every number of the grid is one of the dtype. Far from the ends of its range, where devices
+    /// differ.
     pub(crate) fn fits(self, dtype: DType) -> bool {
         let Some(format) = dtype.float_format() else { return true };
         // The oracle computes in f64 itself.

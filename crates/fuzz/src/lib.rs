@@ -1,4 +1,5 @@
-//! The differential fuzzer: random programs, products and threads on a device, against what must come out. `cargo xtask fuzz`.
+//! The differential fuzzer: random programs, products and threads on a device, against what must come out.
+//! `cargo xtask fuzz`.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! A failing program made small: steps left out or replaced by their values, evaluations and reads left out, sizes shrunk and
-//! values made plain, as long as it still fails.
+//! A failing program made small: steps left out or replaced by their values, evaluations and reads left out,
+//! sizes shrunk and values made plain, as long as it still fails.
 
 use std::time::{Duration, Instant};
 

@@ -1,5 +1,5 @@
-//! Ways to evaluate one program: lazily, step by step, half and half, tracked or not, with handles let go early or late, and
-//! results read in any order. All must give what the oracle knows.
+//! Ways to evaluate one program: lazily, step by step, half and half, tracked or not, with handles let go
+//! early or late, and results read in any order. All must give what the oracle knows.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -89,8 +89,8 @@ pub fn check(program: &Program, plan: &Plan, oracle: &Oracle, device: &Device) -
 
 static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 
-/// Panics are findings: from now on they are kept in place of being printed. One that ends the process, as a broken contract of
-/// unsafe code does, is printed with the case that `current` names.
+/// Panics are findings: from now on they are kept in place of being printed. One that ends the process, as a
+/// broken contract of unsafe code does, is printed with the case that `current` names.
 pub fn keep_panics(current: fn() -> String) {
     std::panic::set_hook(Box::new(move |info| {
         let text = info.to_string();

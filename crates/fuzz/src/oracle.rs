@@ -1,10 +1,11 @@
-//! What a program must give: every step evaluated on the plain reference by itself, from fresh copies of its inputs, and how far
-//! from that a device may be.
+//! What a program must give: every step evaluated on the plain reference by itself, from fresh copies of its
+//! inputs, and how far from that a device may be.
 //!
-//! A step is *exact* if any correct device gives the same bits: moves, comparisons, integers, sums and products on a grid (see
-//! `grid.rs`). Others round. How much that matters later is measured: each such step is evaluated several times more, with its
-//! operands and its result moved by a few units in the last place, and what follows from the moved results. A program in which
-//! that changes an integer, a bool, a NaN or an infinity says nothing about a device, and is [`Unfit`].
+//! A step is *exact* if any correct device gives the same bits: moves, comparisons, integers, sums and
+//! products on a grid (see `grid.rs`). Others round. How much that matters later is measured: each such step
+//! is evaluated several times more, with its operands and its result moved by a few units in the last place,
+//! and what follows from the moved results. A program in which that changes an integer, a bool, a NaN or an
+//! infinity says nothing about a device, and is [`Unfit`].
 
 use taper::{
     DType, Device, Generator, Scalar, Tensor,
@@ -163,7 +164,8 @@ impl Oracle {
                 return Err(Unfit::Unstable("integers beyond what a float holds"));
             }
             let finite = |k: &Known| k.values.iter().all(|v| v.as_f64().is_finite());
-            // Products with the sine of 0, which a transform of powers of two leaves out, and a sum over all does not.
+            // Products with the sine of 0, which a transform of powers of two leaves out, and a sum over all
+            // does not.
             if is_transform(action) && !inputs.iter().all(|k| finite(k)) {
                 return Err(Unfit::Unstable("a transform of what is not finite"));
             }
@@ -248,8 +250,8 @@ impl Oracle {
         of_scalars(values, shape, dtype, &self.device).map_err(|e| Unfit::Refused(e.to_string()))
     }
 
-    /// A copy with every float moved by some units in its last place, or in that of `greatest`: further `away` from these where
-    /// it is not one of them, or what moved the operands might cancel it.
+    /// A copy with every float moved by some units in its last place, or in that of `greatest`: further
+    /// `away` from these where it is not one of them, or what moved the operands might cancel it.
     fn moved(
         &self,
         t: &Tensor,

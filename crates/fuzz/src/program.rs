@@ -1,5 +1,5 @@
-//! Programs as data: a list of steps, each an operation on the results of earlier ones. What an operation does is
-//! [`Action::apply`]; how it is written in Rust is in `code.rs`, beside it line by line.
+//! Programs as data: a list of steps, each an operation on the results of earlier ones. What an operation
+//! does is [`Action::apply`]; how it is written in Rust is in `code.rs`, beside it line by line.
 
 use taper::{
     DType, Device, Generator, Result, Scalar, Tensor,
@@ -200,7 +200,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// Builds the step's result from those of its inputs. Draws come from `rng`, whose device is the one used.
+    /// Builds the step's result from those of its inputs. Draws come from `rng`, whose device is the one
+    /// used.
     pub fn apply(&self, x: &[&Tensor], rng: &Generator) -> Result<Tensor> {
         use Action as A;
         let device: &Device = rng.device();

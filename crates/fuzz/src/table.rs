@@ -1,5 +1,6 @@
-//! Steps from the table of operations (crates/operations): what a row does to the results of other steps. A row brings the shapes and
-//! the kinds of its inputs; what it computes is compared as every step is, step by step with the plain reference.
+//! Steps from the table of operations (crates/operations): what a row does to the results of other steps. A
+//! row brings the shapes and the kinds of its inputs; what it computes is compared as every step is, step by
+//! step with the plain reference.
 
 use std::sync::LazyLock;
 
@@ -19,8 +20,8 @@ pub(crate) fn row(place: usize) -> Option<&'static Row> {
 /// The places of the rows that programs hold, and of those among them with two derivatives.
 static PLACES: LazyLock<[Vec<usize>; 2]> = LazyLock::new(|| [false, true].map(suitable));
 
-/// The places of the rows that programs hold: of tensors, on every device, without a rounding that decides, of a shape that does not
-/// follow from values, and with two derivatives if that is asked for.
+/// The places of the rows that programs hold: of tensors, on every device, without a rounding that decides,
+/// of a shape that does not follow from values, and with two derivatives if that is asked for.
 pub(crate) fn places(smooth: bool) -> &'static [usize] {
     &PLACES[usize::from(smooth)]
 }

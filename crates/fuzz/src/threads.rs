@@ -1,5 +1,6 @@
-//! Threads that share leaves and graphs: gradients that they add up, values that one replaces while others read, graphs that
-//! all want to use up, handles that all let go of. Whole numbers, so that every sum must come out exactly.
+//! Threads that share leaves and graphs: gradients that they add up, values that one replaces while others
+//! read, graphs that all want to use up, handles that all let go of. Whole numbers, so that every sum must
+//! come out exactly.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

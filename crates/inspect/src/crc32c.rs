@@ -1,4 +1,5 @@
-//! CRC-32C (Castagnoli), by which TensorBoard's files check themselves. Bit by bit from a table of 256 words; such files are small.
+//! CRC-32C (Castagnoli), by which TensorBoard's files check themselves. Bit by bit from a table of 256 words;
+//! such files are small.
 
 /// The polynomial, its bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
@@ -23,7 +24,8 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, &byte| crc >> 8 ^ TABLE[((crc ^ u32::from(byte)) & 0xff) as usize])
 }
 
-/// The checksum as a record holds it: rotated and moved, so that the checksum of bytes that hold a checksum is still a good one.
+/// The checksum as a record holds it: rotated and moved, so that the checksum of bytes that hold a checksum
+/// is still a good one.
 pub(crate) fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

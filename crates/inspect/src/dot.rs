@@ -6,15 +6,18 @@ use tensor_core::Tensor;
 
 use crate::{Graph, NodeKind};
 
-/// The graph that `outputs` were made by, as DOT: arrows run from inputs to results, as in PyTorch's pictures (torchviz).
+/// The graph that `outputs` were made by, as DOT: arrows run from inputs to results, as in PyTorch's pictures
+/// (torchviz).
 ///
-/// Leaves that want gradients are blue, other data grey, results green; each node shows its operation, shape, dtype and
-/// the id of its value. What an evaluated, untracked tensor was made from is forgotten, so draw before looking.
+/// Leaves that want gradients are blue, other data grey, results green; each node shows its operation, shape,
+/// dtype and the id of its value. What an evaluated, untracked tensor was made from is forgotten, so draw
+/// before looking.
 pub fn dot<T: AsRef<Tensor>>(outputs: &[T]) -> String {
     dot_named::<T, &str>(outputs, &[])
 }
 
-/// As [`dot`], with names on the tensors that have one, such as `&model.named_parameters()`. torchviz's `make_dot(y, params=…)`.
+/// As [`dot`], with names on the tensors that have one, such as `&model.named_parameters()`. torchviz's
+/// `make_dot(y, params=…)`.
 ///
 /// ```
 /// use autograd::TensorGrad;

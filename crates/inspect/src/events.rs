@@ -1,5 +1,5 @@
-//! TensorBoard's event files: records, each a length, its masked CRC-32C, the bytes, and theirs; the bytes are an `Event` of
-//! `tensorflow/core/util/event.proto`.
+//! TensorBoard's event files: records, each a length, its masked CRC-32C, the bytes, and theirs; the bytes
+//! are an `Event` of `tensorflow/core/util/event.proto`.
 
 use std::{
     fs::{self, File},
@@ -12,7 +12,8 @@ use web_time::SystemTime;
 
 use crate::{crc32c::masked_crc32c, protobuf::Message};
 
-/// Writes a new event file for TensorBoard. What an event may hold is in TensorFlow's `event.proto` and `summary.proto`.
+/// Writes a new event file for TensorBoard. What an event may hold is in TensorFlow's `event.proto` and
+/// `summary.proto`.
 ///
 /// ```
 /// use inspect::{EventWriter, Message};
@@ -70,7 +71,8 @@ impl EventWriter {
             .map_err(|error| failed(&self.path, error))
     }
 
-    /// Hands over to the system what is written so far, for TensorBoard to see. Dropping the writer does so too.
+    /// Hands over to the system what is written so far, for TensorBoard to see. Dropping the writer does so
+    /// too.
     ///
     /// # Errors
     /// `File` for a file that cannot be written.

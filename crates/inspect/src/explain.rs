@@ -6,7 +6,8 @@ use tensor_core::{
     PlanReport, PlannedKernel, Result, Tensor, backend::readable_bytes, kernel::Body, plan_of,
 };
 
-/// What a tensor is, how it was made, and what computing it takes. Printed, it is a page; its numbers are fields of [`Explanation::plan`].
+/// What a tensor is, how it was made, and what computing it takes. Printed, it is a page; its numbers are
+/// fields of [`Explanation::plan`].
 #[derive(Debug)]
 pub struct Explanation {
     /// The tensor.
@@ -15,11 +16,12 @@ pub struct Explanation {
     pub plan: PlanReport,
 }
 
-/// Tells for a tensor how it was made, which kernels compute it, what each of them computes, costs and allocates, and which source lines
-/// they come from. Nothing is computed.
+/// Tells for a tensor how it was made, which kernels compute it, what each of them computes, costs and
+/// allocates, and which source lines they come from. Nothing is computed.
 ///
-/// Of a tensor that waits, it is the plan of what will run. Of one that has its value, what would compute it again from what is kept: the
-/// inputs of a tracked tensor are, and those of any other are forgotten with its evaluation, so ask before looking.
+/// Of a tensor that waits, it is the plan of what will run. Of one that has its value, what would compute it
+/// again from what is kept: the inputs of a tracked tensor are, and those of any other are forgotten with its
+/// evaluation, so ask before looking.
 ///
 /// ```
 /// use inspect::explain;
@@ -58,7 +60,8 @@ impl Explanation {
         self.plan.kernels.iter().map(|kernel| kernel.kernel.bytes_written()).sum()
     }
 
-    /// The arithmetic of all kernels, in additions; operations from elsewhere, which do not tell, are left out.
+    /// The arithmetic of all kernels, in additions; operations from elsewhere, which do not tell, are left
+    /// out.
     #[must_use]
     pub fn flops(&self) -> u64 {
         self.plan.kernels.iter().filter_map(|kernel| kernel.kernel.flops()).sum()
@@ -70,7 +73,8 @@ impl Explanation {
         self.plan.kernels.iter().map(|kernel| kernel.allocates).sum()
     }
 
-    /// The texts that the device compiles for each kernel (WGSL, on a GPU), in the order of the kernels; none where it compiles none.
+    /// The texts that the device compiles for each kernel (WGSL, on a GPU), in the order of the kernels; none
+    /// where it compiles none.
     #[must_use]
     pub fn sources(&self) -> Vec<Vec<String>> {
         self.plan.kernels.iter().map(|kernel| kernel.device.backend().source(&kernel.kernel)).collect()

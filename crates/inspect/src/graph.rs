@@ -1,4 +1,5 @@
-//! [`Graph`]: a snapshot of how tensors were made, as plain data. Pictures and files are made from it in the files beside this one.
+//! [`Graph`]: a snapshot of how tensors were made, as plain data. Pictures and files are made from it in the
+//! files beside this one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -24,7 +25,8 @@ pub struct GraphNode {
     pub id: u64,
     /// What kind of node it is.
     pub kind: NodeKind,
-    /// The operation's name, as after `grad_fn=`; `leaf` and `data` of those without one, and the number of a constant.
+    /// The operation's name, as after `grad_fn=`; `leaf` and `data` of those without one, and the number of a
+    /// constant.
     pub op: String,
     /// The name that was given for it.
     pub name: Option<String>,
@@ -66,7 +68,8 @@ impl GraphNode {
 
 /// The graph that some tensors were made by.
 ///
-/// What an evaluated, untracked tensor was made from is forgotten, and a backward pass uses up what it went through: take it before.
+/// What an evaluated, untracked tensor was made from is forgotten, and a backward pass uses up what it went
+/// through: take it before.
 ///
 /// ```
 /// use inspect::Graph;
@@ -101,7 +104,8 @@ impl Graph {
         let mut graph = Graph::default();
         let mut places: HashMap<u64, usize> = HashMap::new();
         let mut met: HashSet<u64> = HashSet::new();
-        // Depth first in a loop, as a chain may be millions long: a node is put in order when it is met the second time, after its inputs.
+        // Depth first in a loop, as a chain may be millions long: a node is put in order when it is met the
+        // second time, after its inputs.
         let mut open: Vec<Tensor> = outputs.iter().rev().map(|output| output.as_ref().clone()).collect();
         while let Some(tensor) = open.last().cloned() {
             let id = tensor.id();

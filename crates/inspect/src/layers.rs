@@ -1,6 +1,7 @@
-//! Where the nodes of a graph go in a picture: Sugiyama's layered layout. Each node lies in a row below its inputs; an arrow over several
-//! rows bends in each of them; the order within rows is that with few crossings, found by moving each node to the middle of its neighbours;
-//! then rows are shifted until neighbours stand over each other.
+//! Where the nodes of a graph go in a picture: Sugiyama's layered layout. Each node lies in a row below its
+//! inputs; an arrow over several rows bends in each of them; the order within rows is that with few
+//! crossings, found by moving each node to the middle of its neighbours; then rows are shifted until
+//! neighbours stand over each other.
 //!
 //! K. Sugiyama, S. Tagawa, M. Toda: Methods for Visual Understanding of Hierarchical System Structures, 1981.
 
@@ -78,7 +79,8 @@ fn join(cells: &mut [Cell], upper: usize, lower: usize) {
     cells[lower].above.push(upper);
 }
 
-/// The row of each node: one below the lowest of its inputs; what has no inputs goes right above the first that reads it.
+/// The row of each node: one below the lowest of its inputs; what has no inputs goes right above the first
+/// that reads it.
 fn rows(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut inputs: Vec<Vec<usize>> = vec![Vec::new(); nodes];
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes];
@@ -98,7 +100,8 @@ fn rows(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     rows
 }
 
-/// Orders the rows: each cell where the middle of its neighbours is, in the row above and in the row below by turns.
+/// Orders the rows: each cell where the middle of its neighbours is, in the row above and in the row below by
+/// turns.
 fn uncross(cells: &mut [Cell], order: &mut [Vec<usize>]) {
     let mut position = vec![0.0; cells.len()];
     let number = |row: &[usize], position: &mut Vec<f64>| {
@@ -125,7 +128,8 @@ fn uncross(cells: &mut [Cell], order: &mut [Vec<usize>]) {
     }
 }
 
-/// Places the cells of each row: without overlap in their order, and as near to the middle of their neighbours as that allows.
+/// Places the cells of each row: without overlap in their order, and as near to the middle of their
+/// neighbours as that allows.
 fn place(cells: &mut [Cell], order: &[Vec<usize>]) {
     for row in order {
         let mut x = 0.0;
@@ -156,8 +160,9 @@ fn place(cells: &mut [Cell], order: &[Vec<usize>]) {
     }
 }
 
-/// The places nearest to those that are wanted (by squares) at which neighbours keep their distance: cells that would overlap are joined
-/// to blocks, and a block stands where the mean of its wishes is (the pool of adjacent violators).
+/// The places nearest to those that are wanted (by squares) at which neighbours keep their distance: cells
+/// that would overlap are joined to blocks, and a block stands where the mean of its wishes is (the pool of
+/// adjacent violators).
 fn spread(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
     // How far each stands right of the first, if all are side by side.
     let mut offsets = Vec::with_capacity(widths.len());

@@ -1,4 +1,5 @@
-//! The box, open: what a graph is made of, as data and as pictures, and what a line of a program does on its device.
+//! The box, open: what a graph is made of, as data and as pictures, and what a line of a program does on its
+//! device.
 //!
 //! | look for | in |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! [`memory_snapshot`]: which lines of a program hold a device's memory. [`memory_summary`]: what a device has, and what it keeps free.
+//! [`memory_snapshot`]: which lines of a program hold a device's memory. [`memory_summary`]: what a device
+//! has, and what it keeps free.
 
 use std::{collections::HashMap, fmt, panic::Location};
 
@@ -6,7 +7,8 @@ use tensor_core::{
     DType, Device, Error, FreeBuffers, MemoryStats, Result, Shape, backend::readable_bytes, live_buffers,
 };
 
-/// What live tensors hold. Printed, it is a table: a line for each line of the program, the largest first. See [`memory_snapshot`].
+/// What live tensors hold. Printed, it is a table: a line for each line of the program, the largest first.
+/// See [`memory_snapshot`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
@@ -60,11 +62,12 @@ pub struct DeviceMemory {
     pub elsewhere: u64,
 }
 
-/// Which lines of the program hold memory now: for each line how many buffers and bytes, of which dtypes and shapes, on which device, the
-/// largest first. It computes nothing. `torch.cuda.memory._snapshot`.
+/// Which lines of the program hold memory now: for each line how many buffers and bytes, of which dtypes and
+/// shapes, on which device, the largest first. It computes nothing. `torch.cuda.memory._snapshot`.
 ///
-/// Tensors are noted while [`record_memory`](tensor_core::record_memory) is on, which takes a lock for each; while it is off an operation costs one
-/// relaxed load more. A gradient is of the line of the operation that it is the gradient of.
+/// Tensors are noted while [`record_memory`](tensor_core::record_memory) is on, which takes a lock for each;
+/// while it is off an operation costs one relaxed load more. A gradient is of the line of the operation that
+/// it is the gradient of.
 ///
 /// ```
 /// use inspect::{memory_snapshot, record_memory};
@@ -160,7 +163,8 @@ impl fmt::Display for MemorySnapshot {
     }
 }
 
-/// What a device has in memory, and which free buffers it keeps for the next tensors. Printed, it is a table. See [`memory_summary`].
+/// What a device has in memory, and which free buffers it keeps for the next tensors. Printed, it is a table.
+/// See [`memory_summary`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemorySummary {

@@ -1,5 +1,5 @@
-//! A profile as one HTML page, which needs no network and no script: the lines of the program that took time, the kernels that ran for each,
-//! when they ran, and the graph, each linked to the others.
+//! A profile as one HTML page, which needs no network and no script: the lines of the program that took time,
+//! the kernels that ran for each, when they ran, and the graph, each linked to the others.
 
 use std::{collections::HashMap, fmt::Write, fs};
 
@@ -53,8 +53,8 @@ fn source_lines(runs: &[KernelRun]) -> Vec<SourceLine<'_>> {
 }
 
 impl<T> Profile<T> {
-    /// The profile as one HTML page, with a graph if there is one: lines of the program, kernels, times and nodes are linked to each other.
-    /// Where the program's sources are at hand, their lines are shown.
+    /// The profile as one HTML page, with a graph if there is one: lines of the program, kernels, times and
+    /// nodes are linked to each other. Where the program's sources are at hand, their lines are shown.
     #[must_use]
     pub fn html(&self, graph: Option<&Graph>) -> String {
         let lines = source_lines(&self.runs);

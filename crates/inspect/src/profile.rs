@@ -11,7 +11,8 @@ use tensor_core::{KernelRun, Result, backend::readable_bytes};
 
 use crate::json::quoted;
 
-/// What ran while `f` did. Printed, it is a table: a line for each kernel of each source line, the longest first.
+/// What ran while `f` did. Printed, it is a table: a line for each kernel of each source line, the longest
+/// first.
 #[derive(Debug)]
 pub struct Profile<T> {
     /// What `f` gave.
@@ -20,11 +21,11 @@ pub struct Profile<T> {
     pub runs: Vec<KernelRun>,
 }
 
-/// Runs `f`, and tells which kernels ran meanwhile: how often, how long, at how many bytes and operations a second, and for which line of the
-/// program. `torch.profiler.profile`.
+/// Runs `f`, and tells which kernels ran meanwhile: how often, how long, at how many bytes and operations a
+/// second, and for which line of the program. `torch.profiler.profile`.
 ///
-/// Devices rest before and after each kernel, so that a time is its own, and the whole takes longer than otherwise. The first run of a GPU's
-/// kernel has its compilation in it: warm up before.
+/// Devices rest before and after each kernel, so that a time is its own, and the whole takes longer than
+/// otherwise. The first run of a GPU's kernel has its compilation in it: warm up before.
 ///
 /// ```
 /// use inspect::profile;

@@ -15,8 +15,9 @@ const PADDING: f64 = 20.0;
 const LETTERS: usize = 40;
 
 impl Graph {
-    /// The graph as a picture in SVG: arrows run from inputs to results, downwards. Leaves that want gradients are blue, other data grey,
-    /// results green; a node shows its operation, shape, dtype, id and source line. No Graphviz is needed.
+    /// The graph as a picture in SVG: arrows run from inputs to results, downwards. Leaves that want
+    /// gradients are blue, other data grey, results green; a node shows its operation, shape, dtype, id and
+    /// source line. No Graphviz is needed.
     #[must_use]
     pub fn svg(&self) -> String {
         self.svg_with_links(|_, _| None)

@@ -1,7 +1,8 @@
 //! A graph for TensorBoard: a `GraphDef` in an event file.
 //!
-//! Messages and numbers of fields are those of `tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,types}.proto`. How
-//! events are written is in `events.rs`.
+//! Messages and numbers of fields are those of
+//! `tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,types}.proto`. How events are written
+//! is in `events.rs`.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -17,8 +18,9 @@ use crate::{
 };
 
 impl Graph {
-    /// Writes the graph for TensorBoard, into a new event file in `folder`, which is made if it is not there: `tensorboard --logdir FOLDER`
-    /// shows it under Graphs. Names become scopes at their dots: `fc1.weight` is `weight` in `fc1`. Gives the file's path.
+    /// Writes the graph for TensorBoard, into a new event file in `folder`, which is made if it is not there:
+    /// `tensorboard --logdir FOLDER` shows it under Graphs. Names become scopes at their dots: `fc1.weight`
+    /// is `weight` in `fc1`. Gives the file's path.
     ///
     /// # Errors
     /// `File` for a folder or file that cannot be written.
@@ -51,7 +53,8 @@ impl Graph {
         graph.message(4, Message::default().int(1, 21)).finish()
     }
 
-    /// A name for each node, of the characters that TensorFlow allows: that which was given, or else the operation's with a number.
+    /// A name for each node, of the characters that TensorFlow allows: that which was given, or else the
+    /// operation's with a number.
     fn unique_names(&self) -> Vec<String> {
         let given = |node: &GraphNode| node.name.as_deref().map(allowed);
         let mut taken: HashSet<String> = HashSet::new();

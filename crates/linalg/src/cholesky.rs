@@ -9,13 +9,14 @@ use crate::{
     solve::{fitting, triangular},
 };
 
-/// L with A = L·Lᵀ, lower triangular with a positive diagonal, of symmetric positive-definite matrices `[…, n, n]`; with `upper`, Lᵀ.
-/// `torch.linalg.cholesky`.
+/// L with A = L·Lᵀ, lower triangular with a positive diagonal, of symmetric positive-definite matrices `[…,
+/// n, n]`; with `upper`, Lᵀ. `torch.linalg.cholesky`.
 ///
 /// Only the lower triangle of A is read, and the gradient is symmetric.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64. When it is computed: one that is not positive-definite.
+/// Matrices that are not square, or not of f32 or f64. When it is computed: one that is not
+/// positive-definite.
 ///
 /// ```
 /// let a = tensor_core::Tensor::new([[4.0f64, 2.0], [2.0, 10.0]], &backend_cpu::cpu())?;
@@ -28,8 +29,9 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
     if upper { mt(&l) } else { Ok(l) }
 }
 
-/// X with A·X = B, of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other triangle is not read, and B
-/// `[…, n, r]`. The batch axes broadcast. `torch.cholesky_solve`, whose first argument is B.
+/// X with A·X = B, of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other
+/// triangle is not read, and B `[…, n, r]`. The batch axes broadcast. `torch.cholesky_solve`, whose first
+/// argument is B.
 ///
 /// # Errors
 /// A factor that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
@@ -45,8 +47,8 @@ pub fn cholesky_solve(b: &Tensor, factor: &Tensor, upper: bool) -> Result<Tensor
     })
 }
 
-/// A⁻¹ of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other triangle is not read.
-/// `torch.cholesky_inverse`.
+/// A⁻¹ of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other triangle is
+/// not read. `torch.cholesky_inverse`.
 ///
 /// # Errors
 /// A factor that is not square, or not of f32 or f64.

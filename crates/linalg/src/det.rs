@@ -49,7 +49,8 @@ impl Function for Det {
     }
 }
 
-/// det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which a singular matrix has as well; NaN for a matrix with elements that are not finite.
+/// det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which a singular matrix has as well; NaN for a matrix with elements
+/// that are not finite.
 #[track_caller]
 fn by_singular_values(a: &Tensor) -> Result<Tensor> {
     let (n, _) = sizes(a);
@@ -112,7 +113,8 @@ impl Function for Cofactor {
     }
 }
 
-/// The sign of the determinant (0 for a singular matrix) and the logarithm of its magnitude (−∞), each `[…]`. `torch.linalg.slogdet`.
+/// The sign of the determinant (0 for a singular matrix) and the logarithm of its magnitude (−∞), each `[…]`.
+/// `torch.linalg.slogdet`.
 ///
 /// The sign has no gradient, and the logarithm A⁻ᵀ.
 ///
@@ -123,7 +125,8 @@ pub fn slogdet(a: &Tensor) -> Result<(Tensor, Tensor)> {
     apply(Slogdet, &[a])
 }
 
-/// The logarithm of the determinant, `[…]`: −∞ of a singular matrix, and NaN where the determinant is negative. `torch.logdet`.
+/// The logarithm of the determinant, `[…]`: −∞ of a singular matrix, and NaN where the determinant is
+/// negative. `torch.logdet`.
 ///
 /// # Errors
 /// As [`slogdet`].

@@ -19,14 +19,14 @@ pub enum Uplo {
     Upper,
 }
 
-/// The eigenvalues L `[…, n]`, ascending, and eigenvectors Q `[…, n, n]`, a column each, of symmetric matrices A = Q·diag(L)·Qᵀ.
-/// `torch.linalg.eigh`.
+/// The eigenvalues L `[…, n]`, ascending, and eigenvectors Q `[…, n, n]`, a column each, of symmetric
+/// matrices A = Q·diag(L)·Qᵀ. `torch.linalg.eigh`.
 ///
-/// Only the triangle `uplo` is read, and the gradient is that of a symmetric matrix. Eigenvectors are known up to their sign, so only
-/// what does not depend on it has a meaningful gradient. Where eigenvalues are equal, functions of L alone
-/// have theirs, and so has a function of Q alone that does not tell the vectors of equal ones apart, as a
-/// projection on the space that they span. It has infinities or NaN for one that does, and for one of L and Q
-/// together: how Q·f(L)·Qᵀ moves there, [`symmetric_function`] knows.
+/// Only the triangle `uplo` is read, and the gradient is that of a symmetric matrix. Eigenvectors are known
+/// up to their sign, so only what does not depend on it has a meaningful gradient. Where eigenvalues are
+/// equal, functions of L alone have theirs, and so has a function of Q alone that does not tell the vectors
+/// of equal ones apart, as a projection on the space that they span. It has infinities or NaN for one that
+/// does, and for one of L and Q together: how Q·f(L)·Qᵀ moves there, [`symmetric_function`] knows.
 ///
 /// # Errors
 /// Matrices that are not square, or not of f32 or f64. When it is computed: elements that are not finite.
@@ -235,9 +235,11 @@ impl Function for Symmetric {
     }
 }
 
-/// The square root of symmetric positive-definite matrices `[…, n, n]`: the X of that kind with X·X = A. `torch.linalg.matrix_sqrth`.
+/// The square root of symmetric positive-definite matrices `[…, n, n]`: the X of that kind with X·X = A.
+/// `torch.linalg.matrix_sqrth`.
 ///
-/// Only the lower triangle of A is read, and the gradient is symmetric; it is finite also where eigenvalues are equal.
+/// Only the lower triangle of A is read, and the gradient is symmetric; it is finite also where eigenvalues
+/// are equal.
 ///
 /// # Errors
 /// Matrices that are not square, or not of f32 or f64. A negative eigenvalue gives NaN.
@@ -268,7 +270,8 @@ impl Function for Sqrth {
         q.mul(&values.sqrt().unsqueeze(-2)?)?.matmul(&mt(&q)?)
     }
 
-    /// The G with X·G + G·X = g: in the basis of X's eigenvectors, each element over the sum of two eigenvalues.
+    /// The G with X·G + G·X = g: in the basis of X's eigenvectors, each element over the sum of two
+    /// eigenvalues.
     #[track_caller]
     fn backward(&self, _: &[Tensor], x: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![Some(apply(Sylvester, &[x, &symmetric(g)?])?)])

@@ -18,8 +18,9 @@ fn coefficients() -> [f64; 17] {
 
 /// e to the power of square matrices: Σ Aᵏ/k!. `torch.linalg.matrix_exp`.
 ///
-/// By scaling and squaring: the series to the 16th power of A/2ˢ, whose 1-norm is at most ½, squared s times. Made of products, so that
-/// every device has it and gradients have gradients. The greatest 1-norm of the batch decides s and is read on the host.
+/// By scaling and squaring: the series to the 16th power of A/2ˢ, whose 1-norm is at most ½, squared s times.
+/// Made of products, so that every device has it and gradients have gradients. The greatest 1-norm of the
+/// batch decides s and is read on the host.
 ///
 /// # Errors
 /// Matrices that are not square, or not of f32 or f64.
@@ -55,8 +56,8 @@ pub fn matrix_exp(a: &Tensor) -> Result<Tensor> {
     Ok(sum)
 }
 
-/// The product of several matrices in the order that takes the fewest multiplications. The first may be a vector (a row) and the last
-/// (a column); their axis goes. `torch.linalg.multi_dot`.
+/// The product of several matrices in the order that takes the fewest multiplications. The first may be a
+/// vector (a row) and the last (a column); their axis goes. `torch.linalg.multi_dot`.
 ///
 /// # Errors
 /// Fewer than two tensors, batches, inner sizes that differ, two dtypes or devices.

@@ -1,11 +1,14 @@
-//! Linear algebra for Taper's tensors, as `torch.linalg`: factorizations, systems of equations, and what is made of them.
+//! Linear algebra for Taper's tensors, as `torch.linalg`: factorizations, systems of equations, and what is
+//! made of them.
 //!
-//! Matrices lie in the last two axes, and the axes before them are a batch. They are of f32 or f64, on the CPU or, with the feature `wgpu`,
-//! on a GPU, where f64 is what the adapter has of it and a matrix has up to 24,576 rows and columns: nothing is copied to the host. Where
-//! there is no kernel a result is [`ErrorKind::Unsupported`](tensor_core::ErrorKind::Unsupported) when it is computed, and
-//! `a.to(&taper::cpu())?` moves a matrix over. Every function has PyTorch's gradient, and second derivatives where it is smooth. A matrix that has no answer (singular, say) is
-//! [`ErrorKind::LinAlg`](tensor_core::ErrorKind::LinAlg) when it is computed, with its place in the batch; on a GPU, of whatever depends on
-//! it, when that is read.
+//! Matrices lie in the last two axes, and the axes before them are a batch. They are of f32 or f64, on the
+//! CPU or, with the feature `wgpu`, on a GPU, where f64 is what the adapter has of it and a matrix has up to
+//! 24,576 rows and columns: nothing is copied to the host. Where there is no kernel a result is
+//! [`ErrorKind::Unsupported`](tensor_core::ErrorKind::Unsupported) when it is computed, and
+//! `a.to(&taper::cpu())?` moves a matrix over. Every function has PyTorch's gradient, and second derivatives
+//! where it is smooth. A matrix that has no answer (singular, say) is
+//! [`ErrorKind::LinAlg`](tensor_core::ErrorKind::LinAlg) when it is computed, with its place in the batch; on
+//! a GPU, of whatever depends on it, when that is read.
 //!
 //! ```
 //! use tensor_core::Tensor;

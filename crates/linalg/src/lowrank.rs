@@ -9,8 +9,9 @@ use crate::{
     svd::svd,
 };
 
-/// U `[…, m, q]`, S `[…, q]` and V `[…, n, q]` with A ≈ U·diag(S)·Vᵀ, for A `[…, m, n]` whose rank is about q: the range of A is sought by
-/// its product with a random matrix, `iterations` times refined (PyTorch's defaults are q = 6 and 2). `torch.svd_lowrank`.
+/// U `[…, m, q]`, S `[…, q]` and V `[…, n, q]` with A ≈ U·diag(S)·Vᵀ, for A `[…, m, n]` whose rank is about
+/// q: the range of A is sought by its product with a random matrix, `iterations` times refined (PyTorch's
+/// defaults are q = 6 and 2). `torch.svd_lowrank`.
 ///
 /// It takes products of A and factors of matrices with q columns. It is exact where q is at least the rank.
 ///
@@ -26,8 +27,9 @@ pub fn svd_lowrank(
     at_caller(|| lowrank("linalg.svd_lowrank", a, q, iterations, rng))
 }
 
-/// [`svd_lowrank`] of A, and if `center` of A without the means of its columns: the columns of V are the principal components of rows
-/// `[…, m, n]`, and S² / (m − 1) their variances. PyTorch's default q is the least of 6, m and n, and it centers. `torch.pca_lowrank`.
+/// [`svd_lowrank`] of A, and if `center` of A without the means of its columns: the columns of V are the
+/// principal components of rows `[…, m, n]`, and S² / (m − 1) their variances. PyTorch's default q is the
+/// least of 6, m and n, and it centers. `torch.pca_lowrank`.
 ///
 /// # Errors
 /// As [`svd_lowrank`].

@@ -10,11 +10,13 @@ use crate::{
     solve::{fitting, solve_triangular, triangular},
 };
 
-/// P, L and U with A = P·L·U, by partial pivoting: of A `[…, m, n]` and k = min(m, n), a permutation P `[…, m, m]`, L `[…, m, k]` lower
-/// triangular with ones on its diagonal, and U `[…, k, n]` upper triangular. `torch.linalg.lu`.
+/// P, L and U with A = P·L·U, by partial pivoting: of A `[…, m, n]` and k = min(m, n), a permutation P `[…,
+/// m, m]`, L `[…, m, k]` lower triangular with ones on its diagonal, and U `[…, k, n]` upper triangular.
+/// `torch.linalg.lu`.
 ///
 /// # Errors
-/// Fewer than two axes, or another dtype than f32 and f64. When the gradient is computed it has infinities for a singular A.
+/// Fewer than two axes, or another dtype than f32 and f64. When the gradient is computed it has infinities
+/// for a singular A.
 #[track_caller]
 pub fn lu(a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     apply(Lu, &[a])
@@ -70,7 +72,8 @@ impl Function for Lu {
         Ok(results.into())
     }
 
-    /// Of the leading square parts: P·L⁻ᵀ·(strictly lower of Lᵀ·gL + upper of gU·Uᵀ)·U⁻ᵀ. What is beside them solves with them.
+    /// Of the leading square parts: P·L⁻ᵀ·(strictly lower of Lᵀ·gL + upper of gU·Uᵀ)·U⁻ᵀ. What is beside them
+    /// solves with them.
     #[track_caller]
     fn backward(
         &self,

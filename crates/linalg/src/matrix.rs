@@ -80,9 +80,9 @@ pub(crate) fn times_power_of_two(x: &Tensor, n: &Tensor) -> Result<Tensor> {
 /// The part of a gradient for pairs of vectors: X/E, and 1 in place of E's diagonal, where X is 0.
 ///
 /// X is known up to the rounding of numbers of magnitude `size` `[…, 1, 1]`, and E up to that of numbers near
-/// one. Where both are 0 within that, a function that does not tell the vectors of the pair apart has 0, which
-/// is what pairs of its derivative cancel to. With `by_values` the values that E is made of have a gradient as
-/// well, and so there may be a share that X and E do not show: X/E is what it is.
+/// one. Where both are 0 within that, a function that does not tell the vectors of the pair apart has 0,
+/// which is what pairs of its derivative cancel to. With `by_values` the values that E is made of have a
+/// gradient as well, and so there may be a share that X and E do not show: X/E is what it is.
 #[track_caller]
 pub(crate) fn over_pairs(x: &Tensor, e: &Tensor, size: &Tensor, by_values: bool) -> Result<Tensor> {
     let e = with_ones(e)?;

@@ -30,7 +30,8 @@ pub enum MatrixNorm {
     NegTwo,
 }
 
-/// The norm `[…]` of matrices `[…, m, n]`; with `keepdim`, `[…, 1, 1]`. `torch.linalg.matrix_norm` over the last two axes.
+/// The norm `[…]` of matrices `[…, m, n]`; with `keepdim`, `[…, 1, 1]`. `torch.linalg.matrix_norm` over the
+/// last two axes.
 ///
 /// # Errors
 /// Fewer than two axes, another dtype than f32 and f64, or no elements to take an extreme of.
@@ -50,8 +51,8 @@ pub fn matrix_norm(a: &Tensor, norm: MatrixNorm, keepdim: bool) -> Result<Tensor
     if keepdim { value.unsqueeze(-1)?.unsqueeze(-1) } else { Ok(value) }
 }
 
-/// The condition number `[…]` in a norm, ‖A‖·‖A⁻¹‖; for `Two` (PyTorch's default, `None`) and `NegTwo` σ₁/σₖ and σₖ/σ₁ of matrices that
-/// need not be square. Of a singular matrix it is infinite. `torch.linalg.cond`.
+/// The condition number `[…]` in a norm, ‖A‖·‖A⁻¹‖; for `Two` (PyTorch's default, `None`) and `NegTwo` σ₁/σₖ
+/// and σₖ/σ₁ of matrices that need not be square. Of a singular matrix it is infinite. `torch.linalg.cond`.
 ///
 /// # Errors
 /// Fewer than two axes, another dtype than f32 and f64, or a matrix that is not square in another norm.

@@ -13,7 +13,8 @@ use crate::{
 
 /// Singular values up to max(`atol`, `rtol`·σ₁) count as 0, where σ₁ is the greatest.
 ///
-/// `rtol` is max(m, n)·ε of the dtype where none is given, or 0 where an `atol` above 0 is. A number alone is an `rtol` (`rcond`).
+/// `rtol` is max(m, n)·ε of the dtype where none is given, or 0 where an `atol` above 0 is. A number alone is
+/// an `rtol` (`rcond`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tolerance {
     /// Absolute; 0 where none is given.
@@ -52,16 +53,17 @@ impl Tolerance {
     }
 }
 
-/// A⁺ `[…, n, m]` of A `[…, m, n]`, the Moore-Penrose inverse, with `hermitian` of symmetric A whose lower triangle is read.
-/// `torch.linalg.pinv`.
+/// A⁺ `[…, n, m]` of A `[…, m, n]`, the Moore-Penrose inverse, with `hermitian` of symmetric A whose lower
+/// triangle is read. `torch.linalg.pinv`.
 ///
-/// The four conditions of Moore and Penrose hold on every device to ε·κ·(8·√max(m, n) + 16) of the greatest element of what stands on
-/// their right (or of 1): ε is that of the dtype, and the condition κ is ‖A‖·‖A⁺‖ in Frobenius norms, each of which counts as 1 if it is
-/// less. So it is for wide, tall, rank-deficient and zero matrices; those without elements have a pseudo-inverse without elements.
+/// The four conditions of Moore and Penrose hold on every device to ε·κ·(8·√max(m, n) + 16) of the greatest
+/// element of what stands on their right (or of 1): ε is that of the dtype, and the condition κ is ‖A‖·‖A⁺‖
+/// in Frobenius norms, each of which counts as 1 if it is less. So it is for wide, tall, rank-deficient and
+/// zero matrices; those without elements have a pseudo-inverse without elements.
 ///
 /// # Errors
-/// Fewer than two axes, `hermitian` matrices that are not square, or another dtype than f32 and f64. When it is computed: elements that are
-/// not finite.
+/// Fewer than two axes, `hermitian` matrices that are not square, or another dtype than f32 and f64. When it
+/// is computed: elements that are not finite.
 #[track_caller]
 pub fn pinv(a: &Tensor, tolerance: impl Into<Tolerance>, hermitian: bool) -> Result<Tensor> {
     pinv_by(a, tolerance.into(), hermitian)
@@ -137,7 +139,8 @@ impl Function for Pinv {
         }
     }
 
-    /// Of matrices of constant rank (Golub and Pereyra 1973): −A⁺ᵀ·g·A⁺ᵀ + (1 − A·A⁺)·gᵀ·A⁺·A⁺ᵀ + A⁺ᵀ·A⁺·gᵀ·(1 − A⁺·A).
+    /// Of matrices of constant rank (Golub and Pereyra 1973): −A⁺ᵀ·g·A⁺ᵀ + (1 − A·A⁺)·gᵀ·A⁺·A⁺ᵀ +
+    /// A⁺ᵀ·A⁺·gᵀ·(1 − A⁺·A).
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], p: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         if p.numel() == 0 {
@@ -157,8 +160,8 @@ impl Function for Pinv {
     }
 }
 
-/// How many singular values count, i64 (i32 on a device without i64) `[…]`; with `hermitian` of symmetric matrices whose lower triangle is read.
-/// `torch.linalg.matrix_rank`.
+/// How many singular values count, i64 (i32 on a device without i64) `[…]`; with `hermitian` of symmetric
+/// matrices whose lower triangle is read. `torch.linalg.matrix_rank`.
 ///
 /// # Errors
 /// As [`pinv`].
@@ -198,14 +201,15 @@ pub struct Lstsq {
     pub singular_values: Tensor,
 }
 
-/// X that minimizes ‖A·X − B‖, for A `[…, m, n]` and B `[…, m, r]` or, as vectors, `[…, m]`: through the singular values, as LAPACK's
-/// `gelsd`. `torch.linalg.lstsq`.
+/// X that minimizes ‖A·X − B‖, for A `[…, m, n]` and B `[…, m, r]` or, as vectors, `[…, m]`: through the
+/// singular values, as LAPACK's `gelsd`. `torch.linalg.lstsq`.
 ///
-/// The solution and the residuals have gradients. Residuals are those of every matrix: PyTorch has none where one of the batch is
-/// rank-deficient.
+/// The solution and the residuals have gradients. Residuals are those of every matrix: PyTorch has none where
+/// one of the batch is rank-deficient.
 ///
 /// # Errors
-/// Sizes that do not fit, two dtypes or other ones than f32 and f64. When it is computed: elements that are not finite.
+/// Sizes that do not fit, two dtypes or other ones than f32 and f64. When it is computed: elements that are
+/// not finite.
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Result<Lstsq> {
     const OP: &str = "linalg.lstsq";

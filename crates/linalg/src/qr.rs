@@ -20,25 +20,28 @@ pub enum QrMode {
     Complete,
 }
 
-/// Q and R with A = Q·R, for A `[…, m, n]`: Q has orthonormal columns, and R is upper triangular. `torch.linalg.qr`.
+/// Q and R with A = Q·R, for A `[…, m, n]`: Q has orthonormal columns, and R is upper triangular.
+/// `torch.linalg.qr`.
 ///
 /// The signs of R's diagonal are those that Householder reflections give.
 ///
 /// # Errors
-/// Fewer than two axes, or another dtype than f32 and f64. There is no gradient of a complete Q where m > n. It has infinities where the
-/// first k columns of A are not independent.
+/// Fewer than two axes, or another dtype than f32 and f64. There is no gradient of a complete Q where m > n.
+/// It has infinities where the first k columns of A are not independent.
 #[track_caller]
 pub fn qr(a: &Tensor, mode: QrMode) -> Result<(Tensor, Tensor)> {
     apply(Qr { complete: mode == QrMode::Complete }, &[a])
 }
 
-/// The first n columns of H₁·H₂·…·Hₖ with Hᵢ = I − τᵢ·vᵢ·vᵢᵀ, of the reflections held by the columns of A `[…, m, n]`, m ≥ n, and τ
-/// `[…, k]`, k ≤ n: vᵢ has zeros above place i, 1 there and A's elements below. `torch.linalg.householder_product`.
+/// The first n columns of H₁·H₂·…·Hₖ with Hᵢ = I − τᵢ·vᵢ·vᵢᵀ, of the reflections held by the columns of A
+/// `[…, m, n]`, m ≥ n, and τ `[…, k]`, k ≤ n: vᵢ has zeros above place i, 1 there and A's elements below.
+/// `torch.linalg.householder_product`.
 ///
 /// One product a reflection, on every device.
 ///
 /// # Errors
-/// Fewer than two axes, more columns than rows, more reflections than columns, batch axes that differ, another dtype than f32 and f64.
+/// Fewer than two axes, more columns than rows, more reflections than columns, batch axes that differ,
+/// another dtype than f32 and f64.
 #[track_caller]
 pub fn householder_product(a: &Tensor, tau: &Tensor) -> Result<Tensor> {
     const OP: &str = "linalg.householder_product";
@@ -144,8 +147,8 @@ impl Function for Qr {
         Ok(results.into())
     }
 
-    /// (gQ + Q·S)·R⁻ᵀ, where S is symmetric with the upper triangle of gR·Rᵀ − Qᵀ·gQ. Of a wide A = (A₁ A₂), A₁ is a square one and
-    /// A₂ = Q·R₂ is a product.
+    /// (gQ + Q·S)·R⁻ᵀ, where S is symmetric with the upper triangle of gR·Rᵀ − Qᵀ·gQ. Of a wide A = (A₁ A₂),
+    /// A₁ is a square one and A₂ = Q·R₂ is a product.
     #[track_caller]
     fn backward(
         &self,

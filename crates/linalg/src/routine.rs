@@ -1,5 +1,5 @@
-//! The kernels: one [`Routine`] each, its results' shapes, and what it runs on the CPU; `gpu` has what it runs on GPUs. Gradients are with
-//! the functions that call them.
+//! The kernels: one [`Routine`] each, its results' shapes, and what it runs on the CPU; `gpu` has what it
+//! runs on GPUs. Gradients are with the functions that call them.
 
 use std::sync::Arc;
 
@@ -225,7 +225,8 @@ impl CustomKernel for Routine {
         true
     }
 
-    /// What the kernels of `gpu` say: the order of a minor, the number of a pivot, or 1 where there is an element that is not finite.
+    /// What the kernels of `gpu` say: the order of a minor, the number of a pivot, or 1 where there is an
+    /// element that is not finite.
     fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
         let fault = match self {
             Routine::Cholesky => Fault::Minor(code as usize),
@@ -355,7 +356,8 @@ struct Part<'a, T> {
     failed: &'a mut Option<(usize, Fault)>,
 }
 
-/// Runs the routine on each matrix of the batch. Threads share small matrices; a large one shares its own work.
+/// Runs the routine on each matrix of the batch. Threads share small matrices; a large one shares its own
+/// work.
 fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [CpuOutput<'_>]) -> Result<()> {
     let shape = inputs[0].shape();
     let (lead, m, n) = check_matrix(routine.name(), shape, T::DTYPE)?;

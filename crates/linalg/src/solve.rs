@@ -10,11 +10,12 @@ use crate::{
 
 /// X with A·X = B, or X·A = B if not `left`, for square A `[…, n, n]`. `torch.linalg.solve`.
 ///
-/// B is `[…, n, r]` (`[…, r, n]` if not `left`), or a batch of vectors: `[n]`, or of A's shape without its last axis. The batch axes
-/// broadcast.
+/// B is `[…, n, r]` (`[…, r, n]` if not `left`), or a batch of vectors: `[n]`, or of A's shape without its
+/// last axis. The batch axes broadcast.
 ///
 /// # Errors
-/// A that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64. When it is computed: a singular A.
+/// A that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64. When it is
+/// computed: a singular A.
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor, left: bool) -> Result<Tensor> {
     const OP: &str = "linalg.solve";
@@ -57,11 +58,12 @@ pub(crate) fn fitting(op: &'static str, a: &Tensor, b: &Tensor) -> Result<[Tenso
     Ok([a, b])
 }
 
-/// The inverse of a tensor whose first `ind` axes have as many elements as the others: `tensordot(inverse, a, ind)` is the identity.
-/// Its axes are the others and then the first ones. `torch.linalg.tensorinv`.
+/// The inverse of a tensor whose first `ind` axes have as many elements as the others: `tensordot(inverse, a,
+/// ind)` is the identity. Its axes are the others and then the first ones. `torch.linalg.tensorinv`.
 ///
 /// # Errors
-/// No first axes, or others of another number of elements; another dtype than f32 and f64. When it is computed: a singular one.
+/// No first axes, or others of another number of elements; another dtype than f32 and f64. When it is
+/// computed: a singular one.
 #[track_caller]
 pub fn tensorinv(a: &Tensor, ind: usize) -> Result<Tensor> {
     const OP: &str = "linalg.tensorinv";
@@ -85,12 +87,12 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Result<Tensor> {
     })
 }
 
-/// X with `tensordot(a, x, x.rank())` = B: A's first axes are B's, and the others, which have as many elements, X's.
-/// `torch.linalg.tensorsolve`, whose `dims` are a [`Tensor::movedim`] before.
+/// X with `tensordot(a, x, x.rank())` = B: A's first axes are B's, and the others, which have as many
+/// elements, X's. `torch.linalg.tensorsolve`, whose `dims` are a [`Tensor::movedim`] before.
 ///
 /// # Errors
-/// A that does not begin with B's axes, or whose others have another number of elements; two dtypes or other ones than f32 and f64. When
-/// it is computed: a singular A.
+/// A that does not begin with B's axes, or whose others have another number of elements; two dtypes or other
+/// ones than f32 and f64. When it is computed: a singular A.
 #[track_caller]
 pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     const OP: &str = "linalg.tensorsolve";
@@ -137,10 +139,11 @@ impl Function for Solve {
     }
 }
 
-/// X with A·X = B, or X·A = B if not `left`, for triangular A `[…, n, n]`, of which the other triangle is not read; nor is the diagonal,
-/// taken to be 1, if `unitriangular`. `torch.linalg.solve_triangular`.
+/// X with A·X = B, or X·A = B if not `left`, for triangular A `[…, n, n]`, of which the other triangle is not
+/// read; nor is the diagonal, taken to be 1, if `unitriangular`. `torch.linalg.solve_triangular`.
 ///
-/// B is `[…, n, r]` (`[…, r, n]` if not `left`). The batch axes broadcast. A zero on the diagonal gives infinities and NaN.
+/// B is `[…, n, r]` (`[…, r, n]` if not `left`). The batch axes broadcast. A zero on the diagonal gives
+/// infinities and NaN.
 ///
 /// # Errors
 /// A that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
@@ -242,7 +245,8 @@ impl Function for Inv {
     }
 }
 
-/// Aⁿ of square matrices, by repeated squaring; for negative n of the inverse, and the identity for 0. `torch.linalg.matrix_power`.
+/// Aⁿ of square matrices, by repeated squaring; for negative n of the inverse, and the identity for 0.
+/// `torch.linalg.matrix_power`.
 ///
 /// # Errors
 /// Matrices that are not square, or not of f32 or f64. When it is computed: a singular one, for n < 0.

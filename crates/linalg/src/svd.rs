@@ -9,8 +9,9 @@ use crate::{
     routine::{Routine, apply},
 };
 
-/// U, S and Vᵀ with A = U·diag(S)·Vᵀ, for A `[…, m, n]` and k = min(m, n): S `[…, k]` is descending and not negative, U `[…, m, k]` and
-/// Vᵀ `[…, k, n]` have orthonormal columns and rows; with `full_matrices` U is `[…, m, m]` and Vᵀ `[…, n, n]`. `torch.linalg.svd`.
+/// U, S and Vᵀ with A = U·diag(S)·Vᵀ, for A `[…, m, n]` and k = min(m, n): S `[…, k]` is descending and not
+/// negative, U `[…, m, k]` and Vᵀ `[…, k, n]` have orthonormal columns and rows; with `full_matrices` U is
+/// `[…, m, m]` and Vᵀ `[…, n, n]`. `torch.linalg.svd`.
 ///
 /// Pairs of singular vectors are known up to their sign, so only what does not depend on it has a meaningful
 /// gradient. Where singular values are equal, that of a function of U and V that does not tell their vectors

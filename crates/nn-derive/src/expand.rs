@@ -1,5 +1,5 @@
-//! From a struct or enum to its `impl Module`: one call per field, in the order of the fields. Each call asks the field's
-//! type for `Field`, so that what is neither a module nor plain data does not compile.
+//! From a struct or enum to its `impl Module`: one call per field, in the order of the fields. Each call asks
+//! the field's type for `Field`, so that what is neither a module nor plain data does not compile.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,8 @@ use syn::{
 
 use crate::attributes::{FieldAttributes, crate_path};
 
-/// The impl of `Module` for `input`. `find_home` is asked for the path of the crate `nn` if no attribute names it.
+/// The impl of `Module` for `input`. `find_home` is asked for the path of the crate `nn` if no attribute
+/// names it.
 pub(crate) fn module(
     input: &DeriveInput,
     find_home: impl FnOnce() -> syn::Result<Path>,
@@ -135,8 +136,8 @@ impl Visit<'_> {
     }
 }
 
-/// The fields to visit, with the names they go by, which must differ from one another. The only field of a tuple variant is
-/// in its enum's place, as that of an `Option` is.
+/// The fields to visit, with the names they go by, which must differ from one another. The only field of a
+/// tuple variant is in its enum's place, as that of an `Option` is.
 fn visited(fields: &Fields, variant: bool) -> syn::Result<Vec<Visit<'_>>> {
     let only = variant && matches!(fields, Fields::Unnamed(fields) if fields.unnamed.len() == 1);
     let mut visits = Vec::new();
@@ -168,7 +169,8 @@ fn own_name(field: &Field, position: usize) -> (Member, String) {
     }
 }
 
-/// A function pointer, or an `Option` of one: it holds nothing, and no trait is there for all functions of references.
+/// A function pointer, or an `Option` of one: it holds nothing, and no trait is there for all functions of
+/// references.
 #[expect(clippy::wildcard_enum_match_arm, reason = "syn's enum may grow, and other types are no functions")]
 fn is_function(ty: &Type) -> bool {
     match ty {

@@ -1,11 +1,12 @@
-//! The path by which the crate that derives knows the crate `nn`: `::nn` inside this workspace, `::taper::nn` outside. Of the crate `data`,
-//! alike.
+//! The path by which the crate that derives knows the crate `nn`: `::nn` inside this workspace, `::taper::nn`
+//! outside. Of the crate `data`, alike.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::Span;
 use syn::{Ident, Path, parse_quote};
 
-/// A derive macro, the crate that its trait lives in, and the attribute that names another path of that crate.
+/// A derive macro, the crate that its trait lives in, and the attribute that names another path of that
+/// crate.
 pub(crate) struct Derive {
     pub(crate) name: &'static str,
     pub(crate) home: &'static str,
@@ -15,8 +16,8 @@ pub(crate) struct Derive {
 pub(crate) const MODULE: Derive = Derive { name: "Module", home: "nn", attribute: "module" };
 pub(crate) const TO_DEVICE: Derive = Derive { name: "ToDevice", home: "data", attribute: "to_device" };
 
-/// Reads the caller's `Cargo.toml`. Crates that depend on both `nn` and `taper` get `taper`'s, except in those two
-/// crates themselves, whose libraries, tests, examples and doctests all know `::nn`.
+/// Reads the caller's `Cargo.toml`. Crates that depend on both `nn` and `taper` get `taper`'s, except in
+/// those two crates themselves, whose libraries, tests, examples and doctests all know `::nn`.
 pub(crate) fn find(derive: &Derive) -> syn::Result<Path> {
     let Derive { name, home, attribute } = derive;
     choose(home, crate_name(home).ok(), crate_name("taper").ok()).ok_or_else(|| {

@@ -1,4 +1,5 @@
-//! `#[derive(Module)]`: a struct or enum of layers lists its parameters, buffers and children by the names of its fields.
+//! `#[derive(Module)]`: a struct or enum of layers lists its parameters, buffers and children by the names of
+//! its fields.
 //!
 //! Users meet this macro as `taper::nn::Module`, beside the trait of that name. `expand` writes the impl,
 //! `attributes` reads `#[module(..)]`, and `home` finds the path by which the caller knows the crate `nn`.
@@ -31,10 +32,10 @@ mod to_device;
 /// | marked `#[module(skip)]` | passed over, whatever its type |
 /// | any other type | a compile error: it might hold parameters |
 ///
-/// A field whose type is a type parameter wants the bound `Module` or `Field` there. Fields of a tuple struct are named `0`,
-/// `1` and so on; `r#type` is named `type`. An enum visits the fields of the variant that is there, without the variant's
-/// name: those of `Two(Linear, Linear)` are `0` and `1`, and the only one of `One(Linear)` stands in the enum's place, as in
-/// an `Option`. Unions are refused.
+/// A field whose type is a type parameter wants the bound `Module` or `Field` there. Fields of a tuple struct
+/// are named `0`, `1` and so on; `r#type` is named `type`. An enum visits the fields of the variant that is
+/// there, without the variant's name: those of `Two(Linear, Linear)` are `0` and `1`, and the only one of
+/// `One(Linear)` stands in the enum's place, as in an `Option`. Unions are refused.
 ///
 /// # Attributes
 ///
@@ -68,8 +69,9 @@ pub fn derive_module(input: proc_macro::TokenStream) -> proc_macro::TokenStream 
 /// let batch = batch.to(&device)?;
 /// ```
 ///
-/// Every field's type is a `ToDevice` itself, or the field is marked `#[to_device(skip)]` and cloned. `#[to_device(crate = "path")]` on the
-/// type says where the crate `data` is found, for a caller that knows it by neither `taper` nor `data`. Unions are refused.
+/// Every field's type is a `ToDevice` itself, or the field is marked `#[to_device(skip)]` and cloned.
+/// `#[to_device(crate = "path")]` on the type says where the crate `data` is found, for a caller that knows
+/// it by neither `taper` nor `data`. Unions are refused.
 #[proc_macro_derive(ToDevice, attributes(to_device))]
 pub fn derive_to_device(input: proc_macro::TokenStream) -> proc_macro::TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);

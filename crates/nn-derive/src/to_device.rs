@@ -1,4 +1,5 @@
-//! From a struct or enum to its `impl ToDevice`: a value of the same type whose every field was moved, or cloned where it says `skip`.
+//! From a struct or enum to its `impl ToDevice`: a value of the same type whose every field was moved, or
+//! cloned where it says `skip`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -6,7 +7,8 @@ use syn::{
     Attribute, Data, DeriveInput, Field, Fields, Ident, Index, LitStr, Member, Path, spanned::Spanned,
 };
 
-/// The impl of `ToDevice` for `input`. `find_home` is asked for the path of the crate `data` if no attribute names it.
+/// The impl of `ToDevice` for `input`. `find_home` is asked for the path of the crate `data` if no attribute
+/// names it.
 pub(crate) fn to_device(
     input: &DeriveInput,
     find_home: impl FnOnce() -> syn::Result<Path>,
@@ -60,7 +62,8 @@ pub(crate) fn to_device(
     })
 }
 
-/// The fields of a new value, each `member: expression`. `borrow` gives the borrowed field. An error of a field's type points there.
+/// The fields of a new value, each `member: expression`. `borrow` gives the borrowed field. An error of a
+/// field's type points there.
 fn moved(
     fields: &Fields,
     home: &Path,

@@ -29,8 +29,9 @@ const VALUES: &str = "taper.value.";
 /// The prefix of texts whose names the format uses itself.
 const TEXTS: &str = "taper.text.";
 
-/// The state of a training: modules with their streams of random numbers, optimizers, schedulers, loaders, generators, and
-/// what else is worth a note. Training that goes on from it gives the same bits as training that was not stopped.
+/// The state of a training: modules with their streams of random numbers, optimizers, schedulers, loaders,
+/// generators, and what else is worth a note. Training that goes on from it gives the same bits as training
+/// that was not stopped.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -59,10 +60,10 @@ const TEXTS: &str = "taper.text.";
 /// ```
 ///
 /// The file is in the safetensors format, so that Python reads it too: `model.fc1.weight`,
-/// `optimizer.state.0.momentum_buffer`, `rng.model.drop.offset`. Plain numbers are 0-d tensors in it, f64, i64 or bool. It is
-/// written whole or not at all (see [`crate::save_safetensors`]): a training that is killed while it saves keeps the
-/// checkpoint before. A checksum of its content tells a damaged file when it is loaded. Gradients are not saved; save between `step`
-/// and the next `backward`.
+/// `optimizer.state.0.momentum_buffer`, `rng.model.drop.offset`. Plain numbers are 0-d tensors in it, f64,
+/// i64 or bool. It is written whole or not at all (see [`crate::save_safetensors`]): a training that is
+/// killed while it saves keeps the checkpoint before. A checksum of its content tells a damaged file when it
+/// is loaded. Gradients are not saved; save between `step` and the next `backward`.
 ///
 /// Any name will do for a part, a text or a value; a part is given once. In the file a dot or line break in
 /// the name of a part is written `%2E` or `%0A`, and a part `rng` is `%rng`, since `rng` stands before the
@@ -92,7 +93,8 @@ impl Checkpoint {
         self
     }
 
-    /// With the state of an optimizer, a scheduler, a loader, a generator, or anything else that is [`Stateful`].
+    /// With the state of an optimizer, a scheduler, a loader, a generator, or anything else that is
+    /// [`Stateful`].
     #[must_use]
     pub fn part(mut self, name: &str, part: &(impl Stateful + ?Sized)) -> Checkpoint {
         let key = self.claim(name);
@@ -115,8 +117,8 @@ impl Checkpoint {
         self
     }
 
-    /// With a value of the user's own, such as a `struct` of settings or the losses so far. It is kept as JSON, in which numbers are
-    /// exact, but NaN and infinity are null.
+    /// With a value of the user's own, such as a `struct` of settings or the losses so far. It is kept as
+    /// JSON, in which numbers are exact, but NaN and infinity are null.
     ///
     /// ```
     /// # fn main() -> tensor_core::Result<()> {
@@ -191,12 +193,12 @@ impl Checkpoint {
         write(path, parts, metadata)
     }
 
-    /// Reads a checkpoint; its tensors go to `device`, and from there, when it is restored, to where those are that take
-    /// them over.
+    /// Reads a checkpoint; its tensors go to `device`, and from there, when it is restored, to where those
+    /// are that take them over.
     ///
     /// # Errors
-    /// A `File` error for a file that cannot be read, is cut off or damaged, is of another version of the format, or is no
-    /// checkpoint; a dtype that the device lacks; no memory there.
+    /// A `File` error for a file that cannot be read, is cut off or damaged, is of another version of the
+    /// format, or is no checkpoint; a dtype that the device lacks; no memory there.
     #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Checkpoint> {
         let path = path.as_ref();
@@ -392,8 +394,8 @@ impl<'a> Restore<'a> {
     /// Restores all of them, or none. What the checkpoint holds besides is left alone.
     ///
     /// # Errors
-    /// `StateDict` with the names of all that is missing, unexpected or misshapen in the first part that does not fit; a
-    /// value that cannot be moved. Everything is as it was then.
+    /// `StateDict` with the names of all that is missing, unexpected or misshapen in the first part that does
+    /// not fit; a value that cannot be moved. Everything is as it was then.
     #[track_caller]
     pub fn finish(self) -> Result<()> {
         let state = &self.checkpoint.state;

@@ -1,5 +1,5 @@
-//! The standard library's containers as modules. They name what they hold as PyTorch does: `layers.0.weight` for a `Vec`
-//! named `layers`.
+//! The standard library's containers as modules. They name what they hold as PyTorch does: `layers.0.weight`
+//! for a `Vec` named `layers`.
 
 use std::{
     cell::RefCell,
@@ -32,8 +32,8 @@ impl<M: Module + ?Sized> Module for Box<M> {
 
 macro_rules! counted {
     ($($pointer:ident)*) => {$(
-        /// A module that several share: its parameters, buffers and training flags change for all of them. A constant in it
-        /// can only move while nobody else holds it.
+        /// A module that several share: its parameters, buffers and training flags change for all of them. A
+        /// constant in it can only move while nobody else holds it.
         impl<M: Module + ?Sized> Module for $pointer<M> {
             fn visit(&self, visitor: &mut Visitor) {
                 match $pointer::strong_count(self) == 1 && $pointer::weak_count(self) == 0 {
@@ -119,8 +119,8 @@ impl<F: Field, const N: usize> Module for [F; N] {
     }
 }
 
-/// Modules named by their keys: `torch.nn.ModuleDict`. In the order of the keys, which is that of numbers where they are
-/// numbers.
+/// Modules named by their keys: `torch.nn.ModuleDict`. In the order of the keys, which is that of numbers
+/// where they are numbers.
 impl<K: Ord + Display, F: Field> Module for BTreeMap<K, F> {
     fn visit(&self, visitor: &mut Visitor) {
         keyed(self.iter(), visitor);

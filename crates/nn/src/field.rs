@@ -1,4 +1,5 @@
-//! [`Field`]: what a module's fields may be, and the plain data among it. The containers are in `containers.rs`.
+//! [`Field`]: what a module's fields may be, and the plain data among it. The containers are in
+//! `containers.rs`.
 
 use std::{
     borrow::Cow,
@@ -22,11 +23,11 @@ use tensor_core::{DType, Device, Generator, Result, Scalar, Shape, Tensor, bf16,
 
 use crate::{Module, Role, Visitor, VisitorMut};
 
-/// What a field of a module may be: a [`Tensor`], a [`Parameter`], a [`Module`], a [`Generator`], plain data, or one of the
-/// standard library's containers of these.
+/// What a field of a module may be: a [`Tensor`], a [`Parameter`], a [`Module`], a [`Generator`], plain data,
+/// or one of the standard library's containers of these.
 ///
-/// `#[derive(Module)]` asks it of every field that is not marked `#[module(skip)]`, so that no parameter is passed over in
-/// silence:
+/// `#[derive(Module)]` asks it of every field that is not marked `#[module(skip)]`, so that no parameter is
+/// passed over in silence:
 ///
 /// ```compile_fail
 /// use nn::{Linear, Module};
@@ -52,8 +53,8 @@ use crate::{Module, Role, Visitor, VisitorMut};
 ///
 /// A configuration struct or an enum of your own becomes plain data by `#[derive(Module)]`.
 ///
-/// A tensor is no module itself, or `tensor.to(&device)` would have two meanings; it is a shared handle, and needs no `Arc`.
-/// Borrowed modules (`&Linear`) are refused: hold one that several models use in an `Arc`.
+/// A tensor is no module itself, or `tensor.to(&device)` would have two meanings; it is a shared handle, and
+/// needs no `Arc`. Borrowed modules (`&Linear`) are refused: hold one that several models use in an `Arc`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a module nor plain data: its parameters, if it has any, would not be trained, moved or saved",
     label = "not known to be a module or plain data",
@@ -107,7 +108,8 @@ impl Field for Generator {
 
 /// A tensor that is a parameter of the module that holds it, also while it is frozen. `torch.nn.Parameter`.
 ///
-/// It derefs to the [`Tensor`], which is used in its place: `x.matmul(&self.weight)`. A clone shares the value.
+/// It derefs to the [`Tensor`], which is used in its place: `x.matmul(&self.weight)`. A clone shares the
+/// value.
 #[derive(Clone, Debug)]
 pub struct Parameter(Tensor);
 

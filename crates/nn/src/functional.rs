@@ -147,8 +147,8 @@ fn linear_of_vector(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> R
     linear(input, &row, bias.as_ref())?.squeeze(-1)
 }
 
-/// The sum of x₁ᵢ · Wₒᵢⱼ · x₂ⱼ over i and j, plus bₒ: `[…, in1]` and `[…, in2]` with a weight `[out, in1, in2]` and a bias `[out]` give
-/// `[…, out]`. `torch.nn.functional.bilinear`.
+/// The sum of x₁ᵢ · Wₒᵢⱼ · x₂ⱼ over i and j, plus bₒ: `[…, in1]` and `[…, in2]` with a weight `[out, in1,
+/// in2]` and a bias `[out]` give `[…, out]`. `torch.nn.functional.bilinear`.
 ///
 /// # Errors
 /// Leading axes that differ, sizes other than the weight's, several dtypes or devices.
@@ -220,8 +220,8 @@ fn dtype_misfit(input: &Tensor, weight: &Tensor) -> Error {
 /// `torch.nn.functional.embedding`.
 ///
 /// # Errors
-/// Indices that are not integers, a weight that is no matrix, or two devices. An index outside the table shows when the
-/// result is computed.
+/// Indices that are not integers, a weight that is no matrix, or two devices. An index outside the table
+/// shows when the result is computed.
 #[track_caller]
 pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let &[_, features] = weight.dims() else {
@@ -241,8 +241,8 @@ pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
     weight.index_select(0, &indices.flatten_all())?.reshape(shape)
 }
 
-/// As [`embedding`], with a row, `padding_idx`, that takes no part in gradients: what stands for padding stays as it is.
-/// `torch.nn.functional.embedding(padding_idx=…)`.
+/// As [`embedding`], with a row, `padding_idx`, that takes no part in gradients: what stands for padding
+/// stays as it is. `torch.nn.functional.embedding(padding_idx=…)`.
 ///
 /// # Errors
 /// As [`embedding`], and a `padding_idx` outside the table.
@@ -260,9 +260,9 @@ pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: us
     padding.where_cond(&rows.detach(), &rows)
 }
 
-/// While `training`, each element of the input is set to 0 with probability `p` and the others are scaled by 1 / (1 − p);
-/// else the input itself. With a `p` of 1 all elements are 0. The numbers are drawn from `rng`, whatever the
-/// input's device. `torch.nn.functional.dropout`.
+/// While `training`, each element of the input is set to 0 with probability `p` and the others are scaled by
+/// 1 / (1 − p); else the input itself. With a `p` of 1 all elements are 0. The numbers are drawn from `rng`,
+/// whatever the input's device. `torch.nn.functional.dropout`.
 ///
 /// # Errors
 /// A `p` outside [0, 1], or a device that cannot draw that many numbers.
@@ -303,8 +303,8 @@ fn dropout_by(
     input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
 }
 
-/// x above 0 and a·x elsewhere: while `training` with a drawn from [lower, upper) for each element, else with their mean. PyTorch's
-/// bounds are 1/8 and 1/3. `torch.nn.functional.rrelu`.
+/// x above 0 and a·x elsewhere: while `training` with a drawn from [lower, upper) for each element, else with
+/// their mean. PyTorch's bounds are 1/8 and 1/3. `torch.nn.functional.rrelu`.
 ///
 /// # Errors
 /// Bounds that are not finite or out of order, or a device that cannot draw that many numbers.
@@ -354,7 +354,8 @@ pub(crate) fn channel_dropout<const D: usize>(
 macro_rules! channel_dropouts {
     ($($(#[$doc:meta])* $name:ident = $d:literal;)*) => {$(
         $(#[$doc])*
-        /// While `training`, whole channels are set to 0 with probability `p` and the others are scaled by 1 / (1 − p).
+        /// While `training`, whole channels are set to 0 with probability `p` and the others are scaled by 1
+        /// / (1 − p).
         ///
         /// # Errors
         /// A `p` outside [0, 1], another number of axes, or a device that cannot draw that many numbers.
@@ -374,9 +375,9 @@ channel_dropouts! {
     dropout3d = 3;
 }
 
-/// While `training`, each element becomes α′ = −λ·α of SELU with probability `p`, and all are scaled and shifted so that a mean of 0 and a
-/// variance of 1 stay: a·x′ + b with a = 1 / √((1 − p)·(1 + p·α′²)) and b = −a·p·α′. Else the input itself.
-/// `torch.nn.functional.alpha_dropout`.
+/// While `training`, each element becomes α′ = −λ·α of SELU with probability `p`, and all are scaled and
+/// shifted so that a mean of 0 and a variance of 1 stay: a·x′ + b with a = 1 / √((1 − p)·(1 + p·α′²)) and b =
+/// −a·p·α′. Else the input itself. `torch.nn.functional.alpha_dropout`.
 ///
 /// Klambauer, Unterthiner, Mayr, Hochreiter: Self-normalizing neural networks (2017).
 ///
@@ -434,9 +435,10 @@ fn alpha_dropout_by(
     out.to_dtype(input.dtype())
 }
 
-/// Softmax of (logits + g) / τ along an axis, for numbers g of Gumbel's distribution, −ln(−ln u): a draw of one class by its
-/// probability, softened, so that gradients flow. With `hard` the result is one-hot, and its gradient that of the soft one. PyTorch's
-/// defaults are τ = 1, soft, and axis −1. `torch.nn.functional.gumbel_softmax`.
+/// Softmax of (logits + g) / τ along an axis, for numbers g of Gumbel's distribution, −ln(−ln u): a draw of
+/// one class by its probability, softened, so that gradients flow. With `hard` the result is one-hot, and its
+/// gradient that of the soft one. PyTorch's defaults are τ = 1, soft, and axis −1.
+/// `torch.nn.functional.gumbel_softmax`.
 ///
 /// Jang, Gu, Poole: Categorical reparameterization with Gumbel-softmax (2017).
 ///

@@ -1,7 +1,7 @@
 //! Initial values of weights: the schemes of Kaiming and Xavier, with PyTorch's formulas.
 //!
-//! Each returns a fresh f32 tensor on the generator's device. To fill a parameter that exists already, assign it:
-//! `layer.weight.assign(&init::xavier_uniform([10, 5], 1.0, &rng)?)?`.
+//! Each returns a fresh f32 tensor on the generator's device. To fill a parameter that exists already, assign
+//! it: `layer.weight.assign(&init::xavier_uniform([10, 5], 1.0, &rng)?)?`.
 
 use tensor_core::{Error, Generator, Result, Scalar, Shape, Tensor, TensorOptions};
 
@@ -46,8 +46,8 @@ impl Nonlinearity {
     }
 }
 
-/// How many inputs and outputs an element of a weight of shape `[out, in, …]` has: `in` and `out`, times the sizes of the
-/// axes after them (the window of a convolution).
+/// How many inputs and outputs an element of a weight of shape `[out, in, …]` has: `in` and `out`, times the
+/// sizes of the axes after them (the window of a convolution).
 ///
 /// # Errors
 /// Fewer than two axes.
@@ -119,7 +119,8 @@ pub fn xavier_uniform(shape: impl Into<Shape>, gain: f64, rng: &Generator) -> Re
     Tensor::uniform(shape, -bound, bound, rng)
 }
 
-/// Normal with mean 0 and standard deviation gain · √(2 / (fan in + fan out)). `torch.nn.init.xavier_normal_`.
+/// Normal with mean 0 and standard deviation gain · √(2 / (fan in + fan out)).
+/// `torch.nn.init.xavier_normal_`.
 ///
 /// # Errors
 /// Fewer than two axes, none of that many inputs and outputs, or a gain that is not finite.
@@ -177,7 +178,8 @@ pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, rng: &Generator) -> 
     Ok(Tensor::randn(shape, rng)?.mul_scalar(std).add_scalar(mean))
 }
 
-/// Normal with this mean and deviation, of the numbers within [low, high]. `torch.nn.init.trunc_normal_`, whose bounds are −2 and 2.
+/// Normal with this mean and deviation, of the numbers within [low, high]. `torch.nn.init.trunc_normal_`,
+/// whose bounds are −2 and 2.
 ///
 /// # Errors
 /// As [`Tensor::truncated_normal`].

@@ -1,5 +1,5 @@
-//! What `#[derive(Module)]` refuses to compile, one doctest each. The first shows that the rest would compile without the
-//! field in question.
+//! What `#[derive(Module)]` refuses to compile, one doctest each. The first shows that the rest would compile
+//! without the field in question.
 //!
 //! ```
 //! use nn::{Linear, Module};

@@ -26,8 +26,9 @@ pub struct Unmatched {
 
 /// Something with parameters: a layer, a network, a list of layers. `torch.nn.Module`.
 ///
-/// `#[derive(Module)]` writes it for a struct: every field takes part under its own name, and a field whose type might hold
-/// parameters unseen does not compile (see [`crate::Field`]). By hand, the two methods name the same fields:
+/// `#[derive(Module)]` writes it for a struct: every field takes part under its own name, and a field whose
+/// type might hold parameters unseen does not compile (see [`crate::Field`]). By hand, the two methods name
+/// the same fields:
 ///
 /// ```
 /// use nn::{Linear, Module, Visitor, VisitorMut};
@@ -52,12 +53,13 @@ pub struct Unmatched {
 /// on the standard error stream, once for each name, unless the field says `#[module(constant)]`
 /// ([`Visitor::constant`]).
 ///
-/// Lists and maps of modules are modules: `Vec<Linear>` for `torch.nn.ModuleList`, `BTreeMap<String, Box<dyn Layer>>` and `HashMap` for
-/// `torch.nn.ModuleDict`, `Vec<Parameter>` for `torch.nn.ParameterList`. What they hold is named by place or key: `layers.0.weight`.
+/// Lists and maps of modules are modules: `Vec<Linear>` for `torch.nn.ModuleList`, `BTreeMap<String, Box<dyn
+/// Layer>>` and `HashMap` for `torch.nn.ModuleDict`, `Vec<Parameter>` for `torch.nn.ParameterList`. What they
+/// hold is named by place or key: `layers.0.weight`.
 ///
 /// # Clones
-/// A clone of a layer shares its parameters, as a clone of a tensor shares its value: that is how weights are tied. For
-/// parameters of its own, as `copy.deepcopy` makes them, see [`Module::deep_copy`].
+/// A clone of a layer shares its parameters, as a clone of a tensor shares its value: that is how weights are
+/// tied. For parameters of its own, as `copy.deepcopy` makes them, see [`Module::deep_copy`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a module nor plain data: its parameters, if it has any, would not be trained, moved or saved",
     label = "not known to be a module or plain data",
@@ -135,22 +137,23 @@ pub trait Module {
         distinct(self.entries_of(Role::Parameter)).iter().map(|e| e.tensor.numel()).sum()
     }
 
-    /// The values of all parameters and buffers, by name. One that is used in several places is there under each name,
-    /// as in PyTorch. Unlike PyTorch's, the values are a snapshot.
+    /// The values of all parameters and buffers, by name. One that is used in several places is there under
+    /// each name, as in PyTorch. Unlike PyTorch's, the values are a snapshot.
     fn state_dict(&self) -> StateDict {
         self.state().into_iter().map(|e| (e.name, e.tensor.detach())).collect()
     }
 
-    /// Takes over the values of a state dict, which must have exactly this module's names and shapes. The values are moved
-    /// to the devices of the parameters, and cast to their dtypes: any floating-point dtype or integer to a floating-point
-    /// one, and integers to integers that hold them. Gradients and optimizers are not touched.
+    /// Takes over the values of a state dict, which must have exactly this module's names and shapes. The
+    /// values are moved to the devices of the parameters, and cast to their dtypes: any floating-point dtype
+    /// or integer to a floating-point one, and integers to integers that hold them. Gradients and optimizers
+    /// are not touched.
     ///
-    /// A parameter that the module uses in several places is found under any of its names. For weights under other names than the
-    /// module's, see [`Module::load_mapped`].
+    /// A parameter that the module uses in several places is found under any of its names. For weights under
+    /// other names than the module's, see [`Module::load_mapped`].
     ///
     /// # Errors
-    /// `StateDict` with all that is missing, unexpected, misshapen or of a dtype that is not cast; or a value that cannot be
-    /// computed or moved. The module is as it was then.
+    /// `StateDict` with all that is missing, unexpected, misshapen or of a dtype that is not cast; or a value
+    /// that cannot be computed or moved. The module is as it was then.
     #[track_caller]
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         load(&self.state(), dict, true).map(drop)
@@ -160,8 +163,8 @@ pub trait Module {
     /// PyTorch's `load_state_dict(strict=False)`.
     ///
     /// # Errors
-    /// A shape that differs under a shared name or a dtype that is not cast, or a value that cannot be computed or moved. The
-    /// module is as it was then.
+    /// A shape that differs under a shared name or a dtype that is not cast, or a value that cannot be
+    /// computed or moved. The module is as it was then.
     #[track_caller]
     fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
         load(&self.state(), dict, false)
@@ -185,7 +188,8 @@ pub trait Module {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Module::load_state_dict`], with the dict's names beside those that they became, and of [`NameMap::apply`].
+    /// Those of [`Module::load_state_dict`], with the dict's names beside those that they became, and of
+    /// [`NameMap::apply`].
     #[track_caller]
     fn load_mapped(&self, dict: &StateDict, names: &NameMap) -> Result<()> {
         let (mapped, origins) = names.mapped(dict)?;
@@ -195,11 +199,11 @@ pub trait Module {
         }
     }
 
-    /// Where the module's streams of random numbers stand (those of its dropout layers): `drop.seed`, `drop.offset`. With
-    /// [`Module::state_dict`] it is all that a resumed training needs of a module.
+    /// Where the module's streams of random numbers stand (those of its dropout layers): `drop.seed`,
+    /// `drop.offset`. With [`Module::state_dict`] it is all that a resumed training needs of a module.
     ///
-    /// It is kept apart from the state dict, as PyTorch keeps its generators', so that the names of the state dict are
-    /// those of the parameters and buffers alone. [`crate::Checkpoint`] saves both.
+    /// It is kept apart from the state dict, as PyTorch keeps its generators', so that the names of the state
+    /// dict are those of the parameters and buffers alone. [`crate::Checkpoint`] saves both.
     fn rng_state(&self) -> State {
         let mut all = State::new();
         for (path, generator) in generators(self) {
@@ -228,12 +232,12 @@ pub trait Module {
         Ok(())
     }
 
-    /// Moves all parameters, their gradients, and buffers to `device`, in place. Optimizers and other holders of the
-    /// parameters see them there.
+    /// Moves all parameters, their gradients, and buffers to `device`, in place. Optimizers and other holders
+    /// of the parameters see them there.
     ///
     /// # Errors
-    /// No memory there, a dtype that it lacks, or a constant (a tensor that is no parameter or buffer) behind a pointer that
-    /// others hold as well. Nothing has moved then.
+    /// No memory there, a dtype that it lacks, or a constant (a tensor that is no parameter or buffer) behind
+    /// a pointer that others hold as well. Nothing has moved then.
     #[track_caller]
     fn to(&mut self, device: &Device) -> Result<()> {
         let entries = entries(self);
@@ -266,7 +270,8 @@ pub trait Module {
         self.entries_of(Role::Parameter).iter().try_for_each(|e| e.tensor.set_requires_grad(requires_grad))
     }
 
-    /// Freezes the parameters: they want no gradients. [`Module::set_requires_grad`] of false. Of a part: `model.encoder.freeze()?`.
+    /// Freezes the parameters: they want no gradients. [`Module::set_requires_grad`] of false. Of a part:
+    /// `model.encoder.freeze()?`.
     ///
     /// # Errors
     /// None of floating-point parameters.
@@ -285,8 +290,9 @@ pub trait Module {
         self.set_requires_grad(true)
     }
 
-    /// Calls `f` with each parameter and its name, each parameter once and nothing recorded: to set initial values, as
-    /// `torch.nn.Module.apply` is used. (PyTorch's calls `f` with modules, which have no common type here.)
+    /// Calls `f` with each parameter and its name, each parameter once and nothing recorded: to set initial
+    /// values, as `torch.nn.Module.apply` is used. (PyTorch's calls `f` with modules, which have no common
+    /// type here.)
     ///
     /// ```
     /// use nn::{Linear, Module};
@@ -309,8 +315,8 @@ pub trait Module {
         set_grad_enabled(false, || parameters.iter().try_for_each(|(name, parameter)| f(name, parameter)))
     }
 
-    /// A module of its own with the same values: nothing that is trained in one shows in the other. What was tied is tied in
-    /// the copy too. Gradients are not copied. `copy.deepcopy`.
+    /// A module of its own with the same values: nothing that is trained in one shows in the other. What was
+    /// tied is tied in the copy too. Gradients are not copied. `copy.deepcopy`.
     ///
     /// ```
     /// use nn::{Linear, Module};
@@ -327,7 +333,8 @@ pub trait Module {
     /// Streams of random numbers, which clones share, are shared by the copy.
     ///
     /// # Errors
-    /// A value that cannot be computed, or a parameter or buffer behind a pointer (`Arc`, `Rc`) that a clone shares.
+    /// A value that cannot be computed, or a parameter or buffer behind a pointer (`Arc`, `Rc`) that a clone
+    /// shares.
     #[track_caller]
     fn deep_copy(&self) -> Result<Self>
     where
@@ -472,7 +479,8 @@ fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
     Ok(cast)
 }
 
-/// Copies everything to `device`, and only then lets the cells have it. Gives what is to take the place of constants.
+/// Copies everything to `device`, and only then lets the cells have it. Gives what is to take the place of
+/// constants.
 #[track_caller]
 fn move_all(entries: &[Entry], device: &Device) -> Result<HashMap<u64, Tensor>> {
     // By id, so that a tensor used in several places is moved once and stays shared.

@@ -9,9 +9,9 @@ use crate::{Module, Reduction, Visitor, visitor::Entry};
 
 const OP: &str = "DataParallel";
 
-/// A module on several devices. Each gets a part of the batch and computes its loss and gradients in a thread of its own; the gradients are
-/// added on the first device, in the order of the devices, and an optimizer updates the module there. It is equal to one device to rounding.
-/// `torch.nn.DataParallel`.
+/// A module on several devices. Each gets a part of the batch and computes its loss and gradients in a thread
+/// of its own; the gradients are added on the first device, in the order of the devices, and an optimizer
+/// updates the module there. It is equal to one device to rounding. `torch.nn.DataParallel`.
 ///
 /// ```
 /// use nn::{DataParallel, Linear, Module, mse_loss};
@@ -27,9 +27,9 @@ const OP: &str = "DataParallel";
 /// # Ok(()) }
 /// ```
 ///
-/// It derefs to the module on the first device: its parameters, state dict, training flags and frozen parts are what counts. The others get
-/// parameters, buffers and flags from it before each pass. Running means are those of the first device's part, as in PyTorch. Each copy
-/// draws its own random numbers.
+/// It derefs to the module on the first device: its parameters, state dict, training flags and frozen parts
+/// are what counts. The others get parameters, buffers and flags from it before each pass. Running means are
+/// those of the first device's part, as in PyTorch. Each copy draws its own random numbers.
 pub struct DataParallel<M> {
     devices: Vec<Device>,
     /// One on each device.
@@ -53,14 +53,15 @@ impl<M: fmt::Debug> fmt::Debug for DataParallel<M> {
 }
 
 impl<M: Module + Send + Sync> DataParallel<M> {
-    /// A module on each of `devices`, built by `build` with a generator on that device. Their values are those of the first one, whose
-    /// generator has `seed`; the streams of the others, as of dropout, differ.
+    /// A module on each of `devices`, built by `build` with a generator on that device. Their values are
+    /// those of the first one, whose generator has `seed`; the streams of the others, as of dropout, differ.
     ///
-    /// Losses are means over their part of the batch, and are weighted by its size; [`DataParallel::reduction`] sets it.
+    /// Losses are means over their part of the batch, and are weighted by its size;
+    /// [`DataParallel::reduction`] sets it.
     ///
     /// # Errors
-    /// No devices, a device that is given twice, modules that differ in names or shapes, a module that is not on its generator's device, or
-    /// what `build` fails with.
+    /// No devices, a device that is given twice, modules that differ in names or shapes, a module that is not
+    /// on its generator's device, or what `build` fails with.
     #[track_caller]
     pub fn new(
         devices: &[Device],
@@ -109,7 +110,8 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         Ok(DataParallel { devices: devices.to_vec(), replicas, reduction: Reduction::Mean })
     }
 
-    /// How a loss comes from the losses of its part's examples: by their mean, which is weighted by the part's size, or by their sum.
+    /// How a loss comes from the losses of its part's examples: by their mean, which is weighted by the
+    /// part's size, or by their sum.
     ///
     /// # Errors
     /// [`Reduction::None`]: a loss is one number.
@@ -132,16 +134,17 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         &self.devices
     }
 
-    /// Computes `loss` of each part of the batch on its device, and adds the gradients of the whole batch's loss to those of the module's
-    /// parameters. Gives that loss, on the first device, without a graph.
+    /// Computes `loss` of each part of the batch on its device, and adds the gradients of the whole batch's
+    /// loss to those of the module's parameters. Gives that loss, on the first device, without a graph.
     ///
-    /// The batch is split along the first axis of its tensors into parts that differ by one example at most, the larger ones first. Where
-    /// there are fewer examples than devices, the last devices get none. `loss` is called with a part that was moved to the module's device,
-    /// from several threads at once.
+    /// The batch is split along the first axis of its tensors into parts that differ by one example at most,
+    /// the larger ones first. Where there are fewer examples than devices, the last devices get none. `loss`
+    /// is called with a part that was moved to the module's device, from several threads at once.
     ///
     /// # Errors
-    /// The first failure of `loss`, in the order of the devices; a loss that is not one number; a batch without examples, or whose tensors
-    /// differ in their number or want gradients; a module that was moved. No gradient has changed then.
+    /// The first failure of `loss`, in the order of the devices; a loss that is not one number; a batch
+    /// without examples, or whose tensors differ in their number or want gradients; a module that was moved.
+    /// No gradient has changed then.
     #[track_caller]
     pub fn backward<B: Scatter>(
         &self,
@@ -191,8 +194,8 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         })
     }
 
-    /// What `forward` gives for each part of the batch on its device, put together along the first axis on the first device. Without
-    /// gradients: for evaluation.
+    /// What `forward` gives for each part of the batch on its device, put together along the first axis on
+    /// the first device. Without gradients: for evaluation.
     ///
     /// # Errors
     /// Those of [`DataParallel::backward`], and results that do not go together.
@@ -213,8 +216,8 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         Tensor::concat(&found, 0)
     }
 
-    /// Calls `f` with each module and its part of the batch, each in a thread of its own, and gives what it gives in the order of the
-    /// devices.
+    /// Calls `f` with each module and its part of the batch, each in a thread of its own, and gives what it
+    /// gives in the order of the devices.
     #[track_caller]
     fn on_each<B: Scatter, R: Send>(
         &self,
@@ -309,7 +312,8 @@ fn size_of<B: Scatter>(batch: &B) -> Result<usize> {
     }
 }
 
-/// A batch that can be split over devices: a tensor along its first axis, and tuples, arrays, `Vec` and `Option` of such.
+/// A batch that can be split over devices: a tensor along its first axis, and tuples, arrays, `Vec` and
+/// `Option` of such.
 pub trait Scatter: Sized + Sync {
     /// How many examples there are; `None` where there are no tensors.
     ///

@@ -19,15 +19,16 @@ use tensor_core::{
 
 use crate::StateDict;
 
-/// Writes a state dict as a safetensors file, whole or not at all: it is written beside `path` first and then renamed, so
-/// that a failure leaves an older file as it was.
+/// Writes a state dict as a safetensors file, whole or not at all: it is written beside `path` first and then
+/// renamed, so that a failure leaves an older file as it was.
 ///
-/// All values are computed first. Those of a CPU go from where they lie to the file; those of a GPU pass through some megabytes of the
-/// host's memory. The file is on the disk, and not only in the system's memory, when this returns: a power cut leaves the older file or the
-/// new one. So it takes as long as the disk does, where PyTorch's `save_file` leaves that to the system.
+/// All values are computed first. Those of a CPU go from where they lie to the file; those of a GPU pass
+/// through some megabytes of the host's memory. The file is on the disk, and not only in the system's memory,
+/// when this returns: a power cut leaves the older file or the new one. So it takes as long as the disk does,
+/// where PyTorch's `save_file` leaves that to the system.
 ///
-/// A link is followed, and the file that it leads to is replaced; an older file's permissions stay. A device or pipe is
-/// written to as it is.
+/// A link is followed, and the file that it leads to is replaced; an older file's permissions stay. A device
+/// or pipe is written to as it is.
 ///
 /// ```
 /// use nn::{Linear, Module, load_safetensors, save_safetensors};
@@ -45,8 +46,8 @@ use crate::StateDict;
 /// ```
 ///
 /// # Errors
-/// A value that cannot be computed, the name `__metadata__`, which the format keeps for itself, or a `File` error for
-/// whatever the file system reports.
+/// A value that cannot be computed, the name `__metadata__`, which the format keeps for itself, or a `File`
+/// error for whatever the file system reports.
 #[track_caller]
 pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let mut parts: Vec<Part<'_>> = dict.iter().map(|(name, tensor)| Part::of(name, tensor)).collect();
@@ -56,21 +57,22 @@ pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> 
 
 /// Reads a safetensors file; every tensor goes to `device`.
 ///
-/// Integers of dtypes that Taper lacks become wider ones: i8, i16 and u16 become i32, u64 becomes i64. To read some tensors
-/// of a file whose others have no like here, see [`SafetensorsFile`].
+/// Integers of dtypes that Taper lacks become wider ones: i8, i16 and u16 become i32, u64 becomes i64. To
+/// read some tensors of a file whose others have no like here, see [`SafetensorsFile`].
 ///
 /// # Errors
-/// A `File` error for a file that cannot be read, is cut off or is no safetensors file, or a tensor of a dtype that has no
-/// like here; a dtype that the device lacks; no memory there.
+/// A `File` error for a file that cannot be read, is cut off or is no safetensors file, or a tensor of a
+/// dtype that has no like here; a dtype that the device lacks; no memory there.
 #[track_caller]
 pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
     SafetensorsFile::open(path)?.state_dict(device)
 }
 
-/// A safetensors file, of which tensors are read when they are asked for: on a CPU straight to where they are kept, by several threads.
+/// A safetensors file, of which tensors are read when they are asked for: on a CPU straight to where they are
+/// kept, by several threads.
 ///
-/// The file stays open, and must not change while it is: a change is an error of the next read. One that was replaced, as
-/// [`save_safetensors`] does, is still read as it was. A pipe is read into memory at once.
+/// The file stays open, and must not change while it is: a change is an error of the next read. One that was
+/// replaced, as [`save_safetensors`] does, is still read as it was. A pipe is read into memory at once.
 ///
 /// ```
 /// use nn::{SafetensorsFile, StateDict, save_safetensors};
@@ -120,8 +122,8 @@ impl SafetensorsFile {
     /// Opens a file, reads its header, and checks what that says against the file's size.
     ///
     /// # Errors
-    /// A `File` error for a file that cannot be read, is cut off, or is no safetensors file. One of PyTorch's own (`.pt`,
-    /// `.pth`, `.bin`) is named as such, with the way to convert it.
+    /// A `File` error for a file that cannot be read, is cut off, or is no safetensors file. One of PyTorch's
+    /// own (`.pt`, `.pth`, `.bin`) is named as such, with the way to convert it.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
@@ -148,8 +150,8 @@ impl SafetensorsFile {
     /// One tensor, on `device`.
     ///
     /// # Errors
-    /// A `File` error for a name that is not there, or a dtype that has no like here; a dtype that the device lacks; no
-    /// memory there.
+    /// A `File` error for a name that is not there, or a dtype that has no like here; a dtype that the device
+    /// lacks; no memory there.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(stored) = self.tensors.get(name) else {
@@ -185,8 +187,8 @@ impl SafetensorsFile {
         Error::here_in(made).map(Some)
     }
 
-    /// Hands over the names, shapes and sizes in bytes of all tensors, in the order of their names, each with its bytes after it, piece by
-    /// piece.
+    /// Hands over the names, shapes and sizes in bytes of all tensors, in the order of their names, each with
+    /// its bytes after it, piece by piece.
     #[track_caller]
     pub(crate) fn each(&self, mut take: impl FnMut(Piece<'_>)) -> Result<()> {
         let mut room = vec![0; PIECE];
@@ -467,8 +469,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Computes all tensors of some parts, and waits for them: what is wrong with one is known before anything is written. Those whose elements
-/// do not lie in order are copied when they are read first.
+/// Computes all tensors of some parts, and waits for them: what is wrong with one is known before anything is
+/// written. Those whose elements do not lie in order are copied when they are read first.
 #[track_caller]
 pub(crate) fn evaluate(parts: &mut [Part<'_>]) -> Result<()> {
     let tensors = parts.iter().filter_map(|part| match &part.elements {
@@ -484,7 +486,8 @@ pub(crate) fn evaluate(parts: &mut [Part<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Writes parts whose tensors are computed, in the order of the format: those of wide dtypes first, so that all are aligned.
+/// Writes parts whose tensors are computed, in the order of the format: those of wide dtypes first, so that
+/// all are aligned.
 #[track_caller]
 pub(crate) fn write(
     path: &Path,

@@ -1,4 +1,5 @@
-//! A table of a model's layers: what they are, what shapes they give, how many parameters they have. As `torchinfo` prints.
+//! A table of a model's layers: what they are, what shapes they give, how many parameters they have. As
+//! `torchinfo` prints.
 
 use std::{collections::HashSet, fmt};
 
@@ -14,7 +15,8 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SummaryRow {
-    /// The path of the layer in the model: `body.0`. Empty for the model itself and for a layer that is not part of it.
+    /// The path of the layer in the model: `body.0`. Empty for the model itself and for a layer that is not
+    /// part of it.
     pub name: String,
     /// The layer as it prints.
     pub layer: String,
@@ -38,8 +40,8 @@ pub struct Summary {
     pub trainable: usize,
 }
 
-/// Calls a layer with zeros of a shape, and says what each layer in it makes of them. Nothing is computed: shapes are known
-/// without.
+/// Calls a layer with zeros of a shape, and says what each layer in it makes of them. Nothing is computed:
+/// shapes are known without.
 ///
 /// ```
 /// use nn::{Linear, Relu, Sequential, summary};
@@ -54,10 +56,11 @@ pub struct Summary {
 /// # Ok(()) }
 /// ```
 ///
-/// The zeros are on the device of the model's first parameter, of its dtype. For a model with a `forward` of another form,
-/// or that takes indices, see [`summarize`].
+/// The zeros are on the device of the model's first parameter, of its dtype. For a model with a `forward` of
+/// another form, or that takes indices, see [`summarize`].
 ///
-/// Layers are those of this crate, wherever they are called, and your own where a [`crate::Sequential`] calls them.
+/// Layers are those of this crate, wherever they are called, and your own where a [`crate::Sequential`] calls
+/// them.
 ///
 /// # Errors
 /// A model without parameters, whose device is unknown, or an input that does not fit.
@@ -146,8 +149,8 @@ pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Resu
     Ok(Summary { rows, elsewhere, parameters, trainable })
 }
 
-/// The path of the layer at a place. A struct and its only field share one: the field is meant. Layers without a size can
-/// share one too: they are taken in the order in which they stand.
+/// The path of the layer at a place. A struct and its only field share one: the field is meant. Layers
+/// without a size can share one too: they are taken in the order in which they stand.
 fn path(sites: &[Site], place: (usize, usize), used: &mut HashSet<String>) -> Option<String> {
     let here = || sites.iter().filter(|site| (site.address, site.size) == place).map(|site| &site.path);
     let found = match place.1 {

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Field, Visitor, VisitorMut};
 
-/// Whether a layer trains, which it does at first. `model.train()` and `model.eval()` set it, also behind an `Arc`.
+/// Whether a layer trains, which it does at first. `model.train()` and `model.eval()` set it, also behind an
+/// `Arc`.
 ///
 /// ```
 /// use nn::{Module, Training};

@@ -1,5 +1,6 @@
-//! How a module is listed: a visitor walks down its fields and notes every tensor with its path, `layers.0.weight`.
-//! A module describes itself to a [`Visitor`] and to a [`VisitorMut`]; `module.rs` does the rest.
+//! How a module is listed: a visitor walks down its fields and notes every tensor with its path,
+//! `layers.0.weight`. A module describes itself to a [`Visitor`] and to a [`VisitorMut`]; `module.rs` does
+//! the rest.
 
 use std::{collections::HashMap, mem::size_of_val};
 
@@ -98,8 +99,8 @@ impl Visitor {
         Visitor { training_of_each: training.iter().rev().copied().collect(), ..Visitor::default() }
     }
 
-    /// Visits a field under its name: `visitor.field("fc1", &self.fc1)`. With an empty name its parts take the path of
-    /// the module that holds it.
+    /// Visits a field under its name: `visitor.field("fc1", &self.fc1)`. With an empty name its parts take
+    /// the path of the module that holds it.
     pub fn field(&mut self, name: &str, field: &(impl Field + ?Sized)) {
         self.child(name, |visitor| visitor.inner(field));
     }
@@ -122,7 +123,8 @@ impl Visitor {
         self.path.truncate(before);
     }
 
-    /// Visits what lies behind a pointer that others may hold as well: its cells can be changed, and nothing else.
+    /// Visits what lies behind a pointer that others may hold as well: its cells can be changed, and nothing
+    /// else.
     pub fn shared(&mut self, visit: impl FnOnce(&mut Visitor)) {
         let before = std::mem::replace(&mut self.shared, true);
         visit(self);
@@ -150,8 +152,8 @@ impl Visitor {
 
     /// Notes a tensor under the path as it is. What is no cell is a constant, whatever role is given.
     ///
-    /// Two tensors of one name, as the keys of a map can make them, are told apart by `#2`, `#3` … after the name: none is
-    /// lost when the module is saved.
+    /// Two tensors of one name, as the keys of a map can make them, are told apart by `#2`, `#3` … after the
+    /// name: none is lost when the module is saved.
     pub fn tensor(&mut self, tensor: &Tensor, role: Role) {
         let role = if tensor.is_cell() { role } else { Role::Constant };
         let mut name = self.path.clone();

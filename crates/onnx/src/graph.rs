@@ -200,7 +200,8 @@ pub(crate) struct Compiler<'a> {
     missing: BTreeMap<Missing, (usize, String)>,
 }
 
-/// The surroundings of the nodes of a graph or function: versions of operators, and the attributes of the function's call.
+/// The surroundings of the nodes of a graph or function: versions of operators, and the attributes of the
+/// function's call.
 struct Surroundings<'a> {
     opsets: HashMap<String, i64>,
     bound: Option<HashMap<&'a str, &'a AttributeProto>>,

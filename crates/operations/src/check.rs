@@ -124,7 +124,8 @@ impl Bench {
         Ok(())
     }
 
-    /// In one dtype, reading by what is awaited alone: for a page of a browser. Gives whether the row has kernels there.
+    /// In one dtype, reading by what is awaited alone: for a page of a browser. Gives whether the row has
+    /// kernels there.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -230,7 +231,8 @@ impl Bench {
         Ok(())
     }
 
-    /// First and second derivatives against differences, in f64, as often as the row can be differentiated. The device needs f64.
+    /// First and second derivatives against differences, in f64, as often as the row can be differentiated.
+    /// The device needs f64.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -249,8 +251,8 @@ impl Bench {
         Ok(())
     }
 
-    /// `vmap` over two slices of every input against each slice by itself on the CPU: results, and gradients through both. An
-    /// operation that looks at values must say so.
+    /// `vmap` over two slices of every input against each slice by itself on the CPU: results, and gradients
+    /// through both. An operation that looks at values must say so.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -296,8 +298,8 @@ impl Bench {
         close(row, "vmap, gradient", &found, &expected)
     }
 
-    /// The Jacobian, which is one batched backward pass in f32, against a backward pass for each element of the results, on the CPU
-    /// in f64.
+    /// The Jacobian, which is one batched backward pass in f32, against a backward pass for each element of
+    /// the results, on the CPU in f64.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -340,7 +342,8 @@ impl Bench {
         let Some(answer) = answer else {
             return Err(format!("no answer of PyTorch to this expression of these inputs: {AGAIN}"));
         };
-        // In f64 on the CPU. A GPU has the kernels in f32 from the other checks, and its f64 is compared with the reference.
+        // In f64 on the CPU. A GPU has the kernels in f32 from the other checks, and its f64 is compared with
+        // the reference.
         let floats =
             if self.device.name() == "cpu" { [DType::F64, DType::F32] } else { [DType::F32, DType::F64] };
         let integers = DType::ALL.into_iter().rev();
@@ -489,7 +492,8 @@ fn close(row: &Row, what: &str, found: &[Vec<f64>], expected: &[Vec<f64>]) -> Ve
     Ok(())
 }
 
-/// A row as a function of the inputs that gradients are taken in, which gives all its numbers in one tensor; and those inputs.
+/// A row as a function of the inputs that gradients are taken in, which gives all its numbers in one tensor;
+/// and those inputs.
 fn numbers_of(row: &Row, given: Given) -> (impl Fn(&[Tensor]) -> Result<Tensor>, Vec<Tensor>) {
     let leaves = leaves(row);
     let inputs = leaves.iter().map(|&k| given.tensors[k].clone()).collect();
@@ -515,7 +519,8 @@ fn gradients(row: &Row, given: Given) -> Result<Vec<Vec<f64>>> {
     slopes(row, tensors, |x| row.run(&Given { tensors: x.to_vec(), dtype, device: device.clone() }))
 }
 
-/// The gradients of Σ cᵢ·outputᵢ in every input that has one, for the weights that the script of fixtures has too.
+/// The gradients of Σ cᵢ·outputᵢ in every input that has one, for the weights that the script of fixtures has
+/// too.
 fn slopes(
     row: &Row,
     mut tensors: Vec<Tensor>,

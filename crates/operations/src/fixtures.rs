@@ -1,4 +1,5 @@
-//! What goes to PyTorch and what comes back. `scripts/torch_fixtures.py operations` reads [`questions`] and writes the answers.
+//! What goes to PyTorch and what comes back. `scripts/torch_fixtures.py operations` reads [`questions`] and
+//! writes the answers.
 
 use std::collections::HashMap;
 

@@ -7,8 +7,9 @@ use std::{
 
 use crate::{Row, sections};
 
-/// PyTorch's operations of dense real tensors: lines `name<tab>reason`, where a reason says why an operation has no row, or `= …` how else
-/// it is written. `scripts/torch_fixtures.py names` writes the names and keeps the reasons.
+/// PyTorch's operations of dense real tensors: lines `name<tab>reason`, where a reason says why an operation
+/// has no row, or `= …` how else it is written. `scripts/torch_fixtures.py names` writes the names and keeps
+/// the reasons.
 const TORCH: &str = include_str!("../torch.tsv");
 
 /// The operations that PyTorch's own suite tests, in such lines: a name that no row has needs a reason.

@@ -77,8 +77,8 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// A folder of sources, what comes before the names of its functions, and whether every function counts or only those that give
-/// tensors.
+/// A folder of sources, what comes before the names of its functions, and whether every function counts or
+/// only those that give tensors.
 const SOURCES: &[(&str, &str)] = &[
     ("crates/tensor-core/src/tensor", ""),
     ("crates/tensor-core/src/blocks", ""),

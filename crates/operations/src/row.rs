@@ -192,7 +192,8 @@ pub type Run = Box<dyn Fn(&Given) -> Result<Vec<Tensor>> + Send + Sync>;
 pub struct Row {
     /// The function: of `Tensor` by its name alone, others with their module.
     pub name: &'static str,
-    /// A Python expression that computes the same of `x`, `y`, `z`, `w`; empty where PyTorch has no such operation.
+    /// A Python expression that computes the same of `x`, `y`, `z`, `w`; empty where PyTorch has no such
+    /// operation.
     pub torch: &'static str,
     /// What it is tried on.
     pub inputs: Vec<Input>,
@@ -208,7 +209,8 @@ pub struct Row {
     pub pointwise: bool,
     /// Whether the plain reference lacks it, so that the right answer is the CPU's.
     pub by_cpu: bool,
-    /// Whether f16 and bf16 are compared with the reference in these dtypes: a step hangs on how they are rounded.
+    /// Whether f16 and bf16 are compared with the reference in these dtypes: a step hangs on how they are
+    /// rounded.
     pub stepwise: bool,
     /// Whether its results are defined where rows of an input are equal.
     pub ties: bool,
@@ -377,7 +379,8 @@ impl Row {
         self.of(DTypes::F32F64)
     }
 
-    /// With f16 and bf16 rounded in each step, as the reference in these dtypes does: a result hangs on such a rounding.
+    /// With f16 and bf16 rounded in each step, as the reference in these dtypes does: a result hangs on such
+    /// a rounding.
     pub fn stepwise(mut self) -> Row {
         self.stepwise = true;
         self
@@ -407,7 +410,8 @@ impl Row {
         self
     }
 
-    /// What the row is called in a message: its name, and the expression that tells it from others of that name.
+    /// What the row is called in a message: its name, and the expression that tells it from others of that
+    /// name.
     pub fn label(&self) -> String {
         format!("{} ({})", self.name, self.torch)
     }

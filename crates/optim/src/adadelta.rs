@@ -9,8 +9,8 @@ use crate::{
 
 /// The settings of [`Adadelta`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an error there, and
-/// so is a ρ above 1.
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
+/// error there, and so is a ρ above 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdadeltaConfig {
     /// The learning rate, 1 by default.
@@ -31,7 +31,8 @@ impl Default for AdadeltaConfig {
     }
 }
 
-/// Steps by the gradient times the root of the mean square of the steps over that of the gradients. `torch.optim.Adadelta`.
+/// Steps by the gradient times the root of the mean square of the steps over that of the gradients.
+/// `torch.optim.Adadelta`.
 ///
 /// For a parameter θ with gradient g, with v and u zeros at first:
 ///

@@ -9,7 +9,8 @@ use crate::{
 
 /// The settings of [`Adagrad`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an error there.
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
+/// error there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdagradConfig {
     /// The learning rate, 0.01 by default.
@@ -41,7 +42,8 @@ impl Default for AdagradConfig {
 
 /// Steps by the gradient over the root of the sum of all squares so far. `torch.optim.Adagrad`.
 ///
-/// For a parameter θ with gradient g at its step t, counted from 1, with s at first `initial_accumulator_value`:
+/// For a parameter θ with gradient g at its step t, counted from 1, with s at first
+/// `initial_accumulator_value`:
 ///
 /// ```text
 /// g ← −g                              if maximize

@@ -9,8 +9,8 @@ use crate::{
 
 /// The settings of [`Adam`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or infinite is an error
-/// there, and so is a β outside [0, 1).
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
+/// infinite is an error there, and so is a β outside [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamConfig {
     /// The learning rate, 0.001 by default.
@@ -21,12 +21,13 @@ pub struct AdamConfig {
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Divides by the greatest mean square so far (Reddi, Kale, Kumar: On the convergence of Adam and beyond, 2018). Off by
-    /// default.
+    /// Divides by the greatest mean square so far (Reddi, Kale, Kumar: On the convergence of Adam and beyond,
+    /// 2018). Off by default.
     pub amsgrad: bool,
     /// Climbs in place of descending. Off by default.
     pub maximize: bool,
-    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`] does. Off by default.
+    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`] does. Off by
+    /// default.
     pub decoupled_weight_decay: bool,
 }
 

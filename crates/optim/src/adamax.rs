@@ -9,8 +9,8 @@ use crate::{
 
 /// The settings of [`Adamax`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or infinite is an error
-/// there, and so is a β outside [0, 1).
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
+/// infinite is an error there, and so is a β outside [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamaxConfig {
     /// The learning rate, 0.002 by default.

@@ -9,10 +9,11 @@ use crate::{
     saved::{count, required, settled},
 };
 
-/// Averages of a model's parameters, of which a model is often better than the last step's. `torch.optim.swa_utils.AveragedModel`.
+/// Averages of a model's parameters, of which a model is often better than the last step's.
+/// `torch.optim.swa_utils.AveragedModel`.
 ///
-/// The first [`AveragedParameters::update`] takes the values as they are. The n-th one after it makes of each average a, with the
-/// parameter's value θ:
+/// The first [`AveragedParameters::update`] takes the values as they are. The n-th one after it makes of each
+/// average a, with the parameter's value θ:
 ///
 /// ```text
 /// a ← d·a + (1 − d)·θ       ema, with the decay d
@@ -125,7 +126,8 @@ impl AveragedParameters {
         self.updates
     }
 
-    /// Runs `f` with the averages in the parameters' place, and puts the parameters' values back, also when `f` panics.
+    /// Runs `f` with the averages in the parameters' place, and puts the parameters' values back, also when
+    /// `f` panics.
     ///
     /// # Errors
     /// What `f` returns.
@@ -179,7 +181,8 @@ impl AveragedParameters {
     }
 }
 
-/// PyTorch's name `n_averaged` for the updates, `averages.3` for the average of parameter 3. The decay is the program's.
+/// PyTorch's name `n_averaged` for the updates, `averages.3` for the average of parameter 3. The decay is the
+/// program's.
 impl Stateful for AveragedParameters {
     fn state_dict(&self) -> State {
         let mut state = State::new();

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use autograd::no_grad;
 use tensor_core::{DType, Error, Result, Tensor};
 
-/// The norm that gradients had before [`clip_grad_norm`], as a 0-d tensor: `norm.item::<f32>()?`. Unlike other tensors it may be
-/// dropped without a word, since the clipping is done.
+/// The norm that gradients had before [`clip_grad_norm`], as a 0-d tensor: `norm.item::<f32>()?`. Unlike
+/// other tensors it may be dropped without a word, since the clipping is done.
 #[derive(Clone, Debug)]
 pub struct GradNorm(Tensor);
 
@@ -29,8 +29,8 @@ impl From<GradNorm> for Tensor {
     }
 }
 
-/// Scales the gradients of `parameters` together so that their norm √Σg² is at most `max_norm`, and returns the norm that
-/// they had, 0-d. `torch.nn.utils.clip_grad_norm_`.
+/// Scales the gradients of `parameters` together so that their norm √Σg² is at most `max_norm`, and returns
+/// the norm that they had, 0-d. `torch.nn.utils.clip_grad_norm_`.
 ///
 /// Squares are summed in a scale in which they neither overflow nor vanish: gradients of 10²⁰ are scaled,
 /// where PyTorch makes them 0. The factor is max_norm / (norm + 10⁻⁶), where that is below 1. Parameters
@@ -143,7 +143,8 @@ impl Norm {
     }
 }
 
-/// Holds every element of the gradients of `parameters` within [−limit, limit]. `torch.nn.utils.clip_grad_value_`.
+/// Holds every element of the gradients of `parameters` within [−limit, limit].
+/// `torch.nn.utils.clip_grad_value_`.
 ///
 /// # Errors
 /// A `limit` that is negative or NaN.

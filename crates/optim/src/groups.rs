@@ -1,7 +1,8 @@
-//! [`ParamGroups`]: all of an optimizer but its update. Groups of parameters with their settings, what is kept of each parameter,
-//! the checks, the state dict, and steps that change everything or nothing.
+//! [`ParamGroups`]: all of an optimizer but its update. Groups of parameters with their settings, what is
+//! kept of each parameter, the checks, the state dict, and steps that change everything or nothing.
 //!
-//! An optimizer is an [`UpdateRule`] beside it: settings, the state of one parameter, and the update. See `sgd.rs`.
+//! An optimizer is an [`UpdateRule`] beside it: settings, the state of one parameter, and the update. See
+//! `sgd.rs`.
 
 use std::{collections::HashSet, fmt};
 
@@ -83,8 +84,8 @@ pub trait UpdateRule: Copy + fmt::Debug {
     /// The learning rate.
     fn lr(&mut self) -> &mut f64;
 
-    /// What [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate: of the settings the number
-    /// `momentum` or `betas.0`, if there is one.
+    /// What [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate: of the
+    /// settings the number `momentum` or `betas.0`, if there is one.
     fn momentum(&mut self) -> Option<&mut f64> {
         self.settings().into_iter().find_map(|(name, setting)| match (name, setting) {
             ("momentum" | "betas.0", Setting::Float(momentum)) => Some(momentum),
@@ -95,8 +96,9 @@ pub trait UpdateRule: Copy + fmt::Debug {
     /// All settings by their names in PyTorch's state dict.
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)>;
 
-    /// The new value of a parameter. The state is a copy of what is kept, on the parameter's device, to be changed to what is kept
-    /// next. Half precision is computed in f32: parameter, gradient and state are given so, and rounded when they are kept.
+    /// The new value of a parameter. The state is a copy of what is kept, on the parameter's device, to be
+    /// changed to what is kept next. Half precision is computed in f32: parameter, gradient and state are
+    /// given so, and rounded when they are kept.
     ///
     /// # Errors
     /// A failure to compute. Nothing changes then, of this parameter or any other.
@@ -118,16 +120,17 @@ impl<C> ParamGroup<C> {
     }
 }
 
-/// An optimizer: groups of parameters, the settings `C` of each, which say what the update is, and what is kept of each parameter.
+/// An optimizer: groups of parameters, the settings `C` of each, which say what the update is, and what is
+/// kept of each parameter.
 ///
 /// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::checked`] says
 /// at once, and [`Optimizer::step`] before it changes anything. Parameters without a gradient are passed
 /// over. They may be on several devices.
 ///
-/// Gradients are computed first, and then all parameters' new values together: those of one shape and device share kernels, as many
-/// as the device takes results in one. New values and states go where the old ones are, if that takes no memory at all: so it is for
-/// elementwise updates from the second step on, of parameters that nobody else holds a value of. Otherwise all are computed before one
-/// is assigned.
+/// Gradients are computed first, and then all parameters' new values together: those of one shape and device
+/// share kernels, as many as the device takes results in one. New values and states go where the old ones
+/// are, if that takes no memory at all: so it is for elementwise updates from the second step on, of
+/// parameters that nobody else holds a value of. Otherwise all are computed before one is assigned.
 #[derive(Debug)]
 pub struct ParamGroups<C: UpdateRule> {
     groups: Vec<ParamGroup<C>>,
@@ -250,7 +253,8 @@ impl<C: UpdateRule> ParamGroups<C> {
         Ok(all)
     }
 
-    /// Undoes [`ParamGroups::replace`] where nothing was overwritten. What waits elsewhere is computed when somebody looks.
+    /// Undoes [`ParamGroups::replace`] where nothing was overwritten. What waits elsewhere is computed when
+    /// somebody looks.
     fn bring_back(&mut self, before: Vec<Before<C::State>>) {
         for Before { group, index, value, mut state, tensors: kept } in before {
             let parameter = &self.groups[group].parameters[index];
@@ -282,7 +286,8 @@ pub(crate) fn compute(made: &[Tensor]) -> Result<()> {
     eval_all(&made.iter().collect::<Vec<_>>())
 }
 
-/// Errors for no parameters, for what is no cell, and for a parameter given twice, which would take two steps at once.
+/// Errors for no parameters, for what is no cell, and for a parameter given twice, which would take two steps
+/// at once.
 pub(crate) fn check_parameters<'a>(
     op: &'static str,
     groups: impl Iterator<Item = &'a [Tensor]>,
@@ -400,11 +405,12 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
     }
 }
 
-/// PyTorch's names: `param_groups.0.lr` and the other settings of each group, `param_groups.0.params` for how many parameters it
-/// has, and `state.3.momentum_buffer` for what is kept of parameter 3 among all. A pair of numbers is two: `betas.0`, `betas.1`.
+/// PyTorch's names: `param_groups.0.lr` and the other settings of each group, `param_groups.0.params` for how
+/// many parameters it has, and `state.3.momentum_buffer` for what is kept of parameter 3 among all. A pair of
+/// numbers is two: `betas.0`, `betas.1`.
 ///
-/// Loading takes over the settings too, as in PyTorch. A tensor goes to where its parameter is; a parameter of which nothing was
-/// kept begins afresh.
+/// Loading takes over the settings too, as in PyTorch. A tensor goes to where its parameter is; a parameter
+/// of which nothing was kept begins afresh.
 impl<C: UpdateRule> Stateful for ParamGroups<C> {
     fn state_dict(&self) -> State {
         let mut dict = State::new();

@@ -34,8 +34,8 @@ impl Choice for Option<LineSearch> {
 
 /// The settings of [`Lbfgs`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Lbfgs::step`] checks them: a rate or tolerance that is negative, NaN or infinite is an error there, and so are no iterations,
-/// no evaluations and no history.
+/// [`Lbfgs::step`] checks them: a rate or tolerance that is negative, NaN or infinite is an error there, and
+/// so are no iterations, no evaluations and no history.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LbfgsConfig {
     /// The learning rate: the length of a step without a line search, its first guess with one. 1 by default.
@@ -124,14 +124,16 @@ struct Memory {
     prev_loss: f64,
 }
 
-/// The method of Broyden, Fletcher, Goldfarb and Shanno with a limited memory: few parameters, and a function that is the same at each
-/// evaluation, are what it is for. `torch.optim.LBFGS`.
+/// The method of Broyden, Fletcher, Goldfarb and Shanno with a limited memory: few parameters, and a function
+/// that is the same at each evaluation, are what it is for. `torch.optim.LBFGS`.
 ///
-/// A step is up to `max_iter` iterations. Each goes along −H·g, with the gradient g and an estimate H of the Hessian's inverse made of
-/// the last `history_size` changes of gradient and parameters; as far as `lr`, or as the line search finds good.
+/// A step is up to `max_iter` iterations. Each goes along −H·g, with the gradient g and an estimate H of the
+/// Hessian's inverse made of the last `history_size` changes of gradient and parameters; as far as `lr`, or
+/// as the line search finds good.
 ///
-/// A step evaluates the function several times, so [`Lbfgs::step`] takes a closure that computes it, and all parameters are in one
-/// group, on one device and of one dtype. Parameters without a gradient count as having zeros.
+/// A step evaluates the function several times, so [`Lbfgs::step`] takes a closure that computes it, and all
+/// parameters are in one group, on one device and of one dtype. Parameters without a gradient count as having
+/// zeros.
 ///
 /// Liu, Nocedal: On the limited memory BFGS method for large scale optimization (1989).
 ///
@@ -170,12 +172,14 @@ impl Lbfgs {
         Lbfgs { config, parameters, memory: Memory::default(), parameters_checked: false }
     }
 
-    /// One step. `closure` computes the function, calls `backward` and returns the loss; it is called up to `max_eval` times, and
-    /// gradients are cleared before each. Gives the loss of before the step, as a number, since it was read anyway.
+    /// One step. `closure` computes the function, calls `backward` and returns the loss; it is called up to
+    /// `max_eval` times, and gradients are cleared before each. Gives the loss of before the step, as a
+    /// number, since it was read anyway.
     ///
     /// # Errors
-    /// Settings or parameters that make no sense, what the closure returns, a loss of more than one element, a closure that leaves no
-    /// gradient, or a failure to compute. No parameter has changed then, and nothing that is kept.
+    /// Settings or parameters that make no sense, what the closure returns, a loss of more than one element,
+    /// a closure that leaves no gradient, or a failure to compute. No parameter has changed then, and nothing
+    /// that is kept.
     #[track_caller]
     pub fn step(&mut self, mut closure: impl FnMut() -> Result<Tensor>) -> Result<f64> {
         Error::here_in(self.check_once())?;
@@ -426,8 +430,8 @@ impl Optimizer for Lbfgs {
     }
 }
 
-/// PyTorch's names: the settings are `param_groups.0.lr` and so on, what is kept is that of parameter 0: `state.0.n_iter`,
-/// `state.0.old_dirs.2`.
+/// PyTorch's names: the settings are `param_groups.0.lr` and so on, what is kept is that of parameter 0:
+/// `state.0.n_iter`, `state.0.old_dirs.2`.
 impl Stateful for Lbfgs {
     fn state_dict(&self) -> State {
         let mut state = State::new();

@@ -20,8 +20,8 @@ pub(crate) struct Point {
     pub(crate) slope: f64,
 }
 
-/// A step length from `start` (where t is 0) along the direction: first guess `t`, at most `max_steps` steps after it. Gives the point
-/// and how often the function was evaluated.
+/// A step length from `start` (where t is 0) along the direction: first guess `t`, at most `max_steps` steps
+/// after it. Gives the point and how often the function was evaluated.
 ///
 /// Nocedal, Wright: Numerical optimization (2006), algorithms 3.5 and 3.6.
 pub(crate) fn strong_wolfe(
@@ -93,7 +93,8 @@ pub(crate) fn strong_wolfe(
     Ok((if low_is_a { a } else { b }, steps + 1))
 }
 
-/// Where the cubic through two points with their slopes has its minimum, held within bounds; the middle of them if it has none.
+/// Where the cubic through two points with their slopes has its minimum, held within bounds; the middle of
+/// them if it has none.
 fn cubic_minimum(x: &Point, y: &Point, (least, most): (f64, f64)) -> f64 {
     let (x, y) = if x.t <= y.t { (x, y) } else { (y, x) };
     let d1 = x.slope + y.slope - 3.0 * (x.loss - y.loss) / (x.t - y.t);

@@ -9,15 +9,16 @@ use crate::{
 
 /// The settings of [`Lion`], with the defaults of its authors.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate or decay that is negative, NaN or infinite is an error there,
-/// and so is a β outside [0, 1).
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate or decay that is negative, NaN or infinite
+/// is an error there, and so is a β outside [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LionConfig {
     /// The learning rate, 0.0001 by default: three to ten times less than that of [`AdamW`](crate::AdamW).
     pub lr: f64,
     /// β₁: how much of the momentum goes into a step; β₂: how much of it is kept. (0.9, 0.99) by default.
     pub betas: (f64, f64),
-    /// λ: each step shrinks the parameter by lr·λ of itself. 0 by default; three to ten times that of [`AdamW`](crate::AdamW).
+    /// λ: each step shrinks the parameter by lr·λ of itself. 0 by default; three to ten times that of
+    /// [`AdamW`](crate::AdamW).
     pub weight_decay: f64,
     /// Climbs in place of descending. Off by default.
     pub maximize: bool,

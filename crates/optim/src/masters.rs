@@ -13,7 +13,8 @@ use crate::{
 
 const OP: &str = "MasterWeights";
 
-/// An optimizer that changes copies of the parameters, the masters, and gives the parameters their values. Two uses:
+/// An optimizer that changes copies of the parameters, the masters, and gives the parameters their values.
+/// Two uses:
 ///
 /// - **Half precision** ([`MasterWeights::new`]). Parameters of bf16 and f16 have masters of f32. A step that is too small to change a
 ///   bf16 number, below 1/256 of it, adds up in the master. Micikevicius et al.: Mixed precision training (2018), section 3.1.
@@ -21,7 +22,8 @@ const OP: &str = "MasterWeights";
 ///   memory is larger: gradients are copied there, the step is computed there, and the new values are copied back. Rajbhandari et
 ///   al.: ZeRO-Offload (2021), on one device.
 ///
-/// A step is that of the optimizer on the masters with the gradients cast to their dtype, bit by bit; parameters are the masters, rounded.
+/// A step is that of the optimizer on the masters with the gradients cast to their dtype, bit by bit;
+/// parameters are the masters, rounded.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -41,9 +43,10 @@ const OP: &str = "MasterWeights";
 /// # Ok(()) }
 /// ```
 ///
-/// Parameters whose values others change (a loaded state dict, an average) give them to their masters at the next step, unless they
-/// are the masters' values, rounded. The state has the masters of half parameters, as `masters.0`, beside that of the optimizer; loading it
-/// gives these parameters the masters' values. Build it when the model is where it stays.
+/// Parameters whose values others change (a loaded state dict, an average) give them to their masters at the
+/// next step, unless they are the masters' values, rounded. The state has the masters of half parameters, as
+/// `masters.0`, beside that of the optimizer; loading it gives these parameters the masters' values. Build it
+/// when the model is where it stays.
 pub struct MasterWeights<O> {
     optimizer: O,
     parameters: Vec<Tensor>,
@@ -64,8 +67,8 @@ impl<O: fmt::Debug> fmt::Debug for MasterWeights<O> {
 }
 
 impl<O: Optimizer> MasterWeights<O> {
-    /// The optimizer that `build` makes of the masters, which are in the order of the parameters: f32 of half ones, and those of any other
-    /// dtype in that. Each is with its parameter.
+    /// The optimizer that `build` makes of the masters, which are in the order of the parameters: f32 of half
+    /// ones, and those of any other dtype in that. Each is with its parameter.
     ///
     /// # Errors
     /// No parameters, one given twice or that is none; an optimizer whose settings make no sense; no memory.
@@ -77,7 +80,8 @@ impl<O: Optimizer> MasterWeights<O> {
         MasterWeights::with(parameters.into_iter().collect(), None, build)
     }
 
-    /// As [`MasterWeights::new`], with masters on `device`: the optimizer keeps nothing where the parameters are.
+    /// As [`MasterWeights::new`], with masters on `device`: the optimizer keeps nothing where the parameters
+    /// are.
     ///
     /// ```
     /// # use optim::{Adam, AdamConfig, MasterWeights};
@@ -193,8 +197,8 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
     /// One step of the optimizer on the masters; parameters get their values.
     ///
     /// # Errors
-    /// Those of the optimizer: then nothing has changed. A failure to copy values back, as for want of memory: then no parameter has
-    /// changed, and the masters have taken the step; the next step gives both.
+    /// Those of the optimizer: then nothing has changed. A failure to copy values back, as for want of
+    /// memory: then no parameter has changed, and the masters have taken the step; the next step gives both.
     #[track_caller]
     fn step(&mut self) -> Result<()> {
         let gradients = no_grad(|| {

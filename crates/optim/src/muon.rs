@@ -13,8 +13,8 @@ pub enum AdjustLr {
     /// lr·√max(1, A / B), as Jordan has it. The default.
     #[default]
     Original,
-    /// lr·0.2·√max(A, B), so that rates and decays of [`AdamW`](crate::AdamW) fit (Liu and others: Muon is scalable for LLM
-    /// training, 2025).
+    /// lr·0.2·√max(A, B), so that rates and decays of [`AdamW`](crate::AdamW) fit (Liu and others: Muon is
+    /// scalable for LLM training, 2025).
     MatchRmsAdamW,
     /// lr·√(A / B) (Bernstein: Deriving Muon, 2025).
     SpectralUnclamped,
@@ -46,8 +46,8 @@ impl Choice for AdjustLr {
 
 /// The settings of [`Muon`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an error there (a
-/// coefficient may be negative), and so are a momentum above 1 and 100 iterations or more.
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
+/// error there (a coefficient may be negative), and so are a momentum above 1 and 100 iterations or more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MuonConfig {
     /// The learning rate, 0.001 by default.
@@ -85,8 +85,9 @@ impl Default for MuonConfig {
 
 /// Steps by the momentum of a matrix with its singular values made equal, roughly. `torch.optim.Muon`.
 ///
-/// It is for the matrices of hidden layers. Give embeddings, the last layer and everything that is no matrix to another optimizer,
-/// such as [`AdamW`](crate::AdamW): a parameter that is no matrix is an error of [`Optimizer::step`](crate::Optimizer::step).
+/// It is for the matrices of hidden layers. Give embeddings, the last layer and everything that is no matrix
+/// to another optimizer, such as [`AdamW`](crate::AdamW): a parameter that is no matrix is an error of
+/// [`Optimizer::step`](crate::Optimizer::step).
 ///
 /// For a parameter θ of shape [A, B] with gradient g, with m zeros at first:
 ///
@@ -100,8 +101,8 @@ impl Default for MuonConfig {
 /// θ ← θ·(1 − lr·λ) − lr·r·x           with the factor r of adjust_lr_fn
 /// ```
 ///
-/// PyTorch iterates in bfloat16; this does in the parameter's dtype (f32 for half precision), so the two agree to bfloat16's
-/// 2⁻⁸ or so.
+/// PyTorch iterates in bfloat16; this does in the parameter's dtype (f32 for half precision), so the two
+/// agree to bfloat16's 2⁻⁸ or so.
 ///
 /// Jordan and others: Muon, an optimizer for hidden layers in neural networks (2024).
 pub type Muon = ParamGroups<MuonConfig>;
@@ -187,7 +188,8 @@ impl UpdateRule for MuonConfig {
 }
 
 impl MuonConfig {
-    /// Newton's and Schulz's iteration on a matrix of no more rows than columns: its singular values come to lie around 1.
+    /// Newton's and Schulz's iteration on a matrix of no more rows than columns: its singular values come to
+    /// lie around 1.
     fn orthogonal(&self, matrix: &Tensor) -> Result<Tensor> {
         let (a, b, c) = self.ns_coefficients;
         let norm = matrix.vector_norm(2, .., false)?.maximum_scalar(self.eps);

@@ -9,8 +9,8 @@ use crate::{
 
 /// The settings of [`NAdam`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or infinite is an error
-/// there, and so is a β outside [0, 1).
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
+/// infinite is an error there, and so is a β outside [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NAdamConfig {
     /// The learning rate, 0.002 by default.
@@ -23,7 +23,8 @@ pub struct NAdamConfig {
     pub weight_decay: f64,
     /// ψ: how fast the momentum approaches β₁. 0.004 by default.
     pub momentum_decay: f64,
-    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`](crate::AdamW) does. Off by default.
+    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`](crate::AdamW)
+    /// does. Off by default.
     pub decoupled_weight_decay: bool,
     /// Climbs in place of descending. Off by default.
     pub maximize: bool,

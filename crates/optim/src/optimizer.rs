@@ -4,16 +4,17 @@ use tensor_core::{Result, Stateful, Tensor};
 
 /// Changes parameters by their gradients. `torch.optim.Optimizer`.
 ///
-/// Its state, all that it keeps between steps and its settings, is taken and put back as every [`Stateful`]'s is.
+/// Its state, all that it keeps between steps and its settings, is taken and put back as every [`Stateful`]'s
+/// is.
 pub trait Optimizer: Stateful {
-    /// One step: every parameter that has a gradient gets its new value, which is computed now, and with it whatever else
-    /// waits on this thread and is still held. No graph is recorded.
+    /// One step: every parameter that has a gradient gets its new value, which is computed now, and with it
+    /// whatever else waits on this thread and is still held. No graph is recorded.
     ///
     /// # Errors
-    /// Settings that make no sense, or a failure to compute what the new values depend on, such as a label outside the classes:
-    /// if only the device can find that, this waits until it has looked. Nothing has changed then: no parameter, and no state. A
-    /// device that fails while old values are overwritten, as when it is lost, leaves each parameter and its state as before the step,
-    /// or as after it.
+    /// Settings that make no sense, or a failure to compute what the new values depend on, such as a label
+    /// outside the classes: if only the device can find that, this waits until it has looked. Nothing has
+    /// changed then: no parameter, and no state. A device that fails while old values are overwritten, as
+    /// when it is lost, leaves each parameter and its state as before the step, or as after it.
     #[track_caller]
     fn step(&mut self) -> Result<()>;
 
@@ -50,13 +51,14 @@ pub trait Optimizer: Stateful {
     /// Sets the learning rate of each group; groups without one in the list keep theirs.
     fn set_learning_rates(&mut self, rates: &[f64]);
 
-    /// The momentum of each group, or β₁, of an optimizer that has one: what [`OneCycleLr`](crate::OneCycleLr) and
-    /// [`CyclicLr`](crate::CyclicLr) cycle beside the rate.
+    /// The momentum of each group, or β₁, of an optimizer that has one: what
+    /// [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate.
     fn momenta(&self) -> Option<Vec<f64>> {
         None
     }
 
-    /// Sets the momentum of each group, or β₁; groups without one in the list keep theirs. Nothing happens without momenta.
+    /// Sets the momentum of each group, or β₁; groups without one in the list keep theirs. Nothing happens
+    /// without momenta.
     fn set_momenta(&mut self, momenta: &[f64]) {
         let _ = momenta;
     }

@@ -9,8 +9,8 @@ use crate::{
 
 /// The settings of [`RAdam`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or infinite is an error
-/// there, and so is a β outside [0, 1).
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
+/// infinite is an error there, and so is a β outside [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RAdamConfig {
     /// The learning rate, 0.001 by default.
@@ -21,7 +21,8 @@ pub struct RAdamConfig {
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`](crate::AdamW) does. Off by default.
+    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`](crate::AdamW)
+    /// does. Off by default.
     pub decoupled_weight_decay: bool,
     /// Climbs in place of descending. Off by default.
     pub maximize: bool,

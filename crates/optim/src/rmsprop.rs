@@ -9,8 +9,8 @@ use crate::{
 
 /// The settings of [`RmsProp`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an error there, and
-/// so is an α above 1.
+/// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
+/// error there, and so is an α above 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsPropConfig {
     /// The learning rate, 0.01 by default.
@@ -57,8 +57,8 @@ impl Default for RmsPropConfig {
 /// θ ← θ − lr·g / d                    otherwise
 /// ```
 ///
-/// Hinton: Neural networks for machine learning, lecture 6e (2012); Graves: Generating sequences with recurrent neural networks
-/// (2013) for the centered form.
+/// Hinton: Neural networks for machine learning, lecture 6e (2012); Graves: Generating sequences with
+/// recurrent neural networks (2013) for the centered form.
 #[doc(alias = "RMSprop")]
 pub type RmsProp = ParamGroups<RmsPropConfig>;
 

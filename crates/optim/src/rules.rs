@@ -36,8 +36,8 @@ pub(crate) fn descent(grad: &Tensor, maximize: bool, parameter: &Tensor, decay: 
     if decay == 0.0 { Ok(grad) } else { grad.add(&parameter.mul_scalar(decay)) }
 }
 
-/// The gradient with its penalty, and the parameter that the step starts from: decoupled decay shrinks it by 1 − lr·λ and adds
-/// nothing to the gradient.
+/// The gradient with its penalty, and the parameter that the step starts from: decoupled decay shrinks it by
+/// 1 − lr·λ and adds nothing to the gradient.
 pub(crate) fn decayed(
     grad: &Tensor,
     maximize: bool,
@@ -77,7 +77,8 @@ pub(crate) fn mean_square(kept: &Option<Tensor>, grad: &Tensor, beta: f64) -> Re
     or_zeros(kept, grad).mul_scalar(beta).add(&grad.powi(2).mul_scalar(1.0 - beta))
 }
 
-/// How many steps were taken, and the running means of a gradient and of its square: what Adam and its kin keep of a parameter.
+/// How many steps were taken, and the running means of a gradient and of its square: what Adam and its kin
+/// keep of a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct Moments {
     step: u64,
@@ -86,7 +87,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Takes a gradient in: m ← β₁·m + (1 − β₁)·g and v ← β₂·v + (1 − β₂)·g². Gives the step, counted from 1, m and v.
+    /// Takes a gradient in: m ← β₁·m + (1 − β₁)·g and v ← β₂·v + (1 − β₂)·g². Gives the step, counted from 1,
+    /// m and v.
     #[track_caller]
     pub(crate) fn take(
         &mut self,

@@ -1,4 +1,5 @@
-//! What an optimizer saves and loads: the settings of a group, and what is kept of a parameter, each part by its name.
+//! What an optimizer saves and loads: the settings of a group, and what is kept of a parameter, each part by
+//! its name.
 
 use std::fmt;
 

@@ -15,13 +15,15 @@ const MIN_SCALE: f32 = 1.0 / (1 << 24) as f32;
 pub struct GradScalerConfig {
     /// The first scale. 65,536 by default.
     pub init_scale: f64,
-    /// The factor of the scale after `growth_interval` steps in a row whose gradients were finite. 2 by default.
+    /// The factor of the scale after `growth_interval` steps in a row whose gradients were finite. 2 by
+    /// default.
     pub growth_factor: f64,
     /// The factor of the scale after a step whose gradients were not, down to 2⁻²⁴. ½ by default.
     pub backoff_factor: f64,
     /// 2,000 by default.
     pub growth_interval: u64,
-    /// Whether there is a scale at all. If not, [`GradScaler::scale`] gives the loss itself and [`GradScaler::step`] steps. On by default.
+    /// Whether there is a scale at all. If not, [`GradScaler::scale`] gives the loss itself and
+    /// [`GradScaler::step`] steps. On by default.
     pub enabled: bool,
 }
 
@@ -37,8 +39,8 @@ impl Default for GradScalerConfig {
     }
 }
 
-/// Scales the loss so that gradients in f16 do not vanish, skips steps whose gradients are not finite, and finds the scale on the way.
-/// `torch.amp.GradScaler`. bf16 has the range of f32 and needs none.
+/// Scales the loss so that gradients in f16 do not vanish, skips steps whose gradients are not finite, and
+/// finds the scale on the way. `torch.amp.GradScaler`. bf16 has the range of f32 and needs none.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -111,12 +113,13 @@ impl GradScaler {
         }
     }
 
-    /// Divides the gradients of an optimizer's parameters by the scale, and notes whether one is not finite. Only needed for what looks at
-    /// gradients before the step, such as clipping. `unscale_`.
+    /// Divides the gradients of an optimizer's parameters by the scale, and notes whether one is not finite.
+    /// Only needed for what looks at gradients before the step, such as clipping. `unscale_`.
     ///
     /// # Errors
-    /// A second call for the optimizer before [`GradScaler::update`], or one after its step; parameters without any gradient; a gradient in f16,
-    /// which loses what the scale was for: keep parameters in f32, and compute in f16 by autocast. Nothing has changed then.
+    /// A second call for the optimizer before [`GradScaler::update`], or one after its step; parameters
+    /// without any gradient; a gradient in f16, which loses what the scale was for: keep parameters in f32,
+    /// and compute in f16 by autocast. Nothing has changed then.
     #[track_caller]
     pub fn unscale(&mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         if !self.config.enabled {
@@ -162,11 +165,12 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Steps the optimizer, unless a gradient is not finite: parameters and the optimizer's state stay as they are then. Unscales before,
-    /// where that has not been done. Whether it stepped.
+    /// Steps the optimizer, unless a gradient is not finite: parameters and the optimizer's state stay as
+    /// they are then. Unscales before, where that has not been done. Whether it stepped.
     ///
     /// # Errors
-    /// A second step of the optimizer before [`GradScaler::update`]; those of [`GradScaler::unscale`] and of the optimizer's step.
+    /// A second step of the optimizer before [`GradScaler::update`]; those of [`GradScaler::unscale`] and of
+    /// the optimizer's step.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<bool> {
         if !self.config.enabled {
@@ -195,10 +199,10 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Sets the scale for the next step by what was found in this one: less after gradients that were not finite, more after
-    /// `growth_interval` steps without. It does not go below 2⁻²⁴, unless a lesser one was given. (PyTorch's
-    /// comes to 0, where all gradients are NaN, after some 165 bad steps.) A scale that has come to 2⁻²⁴ says
-    /// that the loss itself is not finite.
+    /// Sets the scale for the next step by what was found in this one: less after gradients that were not
+    /// finite, more after `growth_interval` steps without. It does not go below 2⁻²⁴, unless a lesser one was
+    /// given. (PyTorch's comes to 0, where all gradients are NaN, after some 165 bad steps.) A scale that has
+    /// come to 2⁻²⁴ says that the loss itself is not finite.
     ///
     /// # Errors
     /// No step and no unscaling since the last update.
@@ -284,7 +288,8 @@ fn check_factors(growth: f64, backoff: f64, interval: u64) -> Result<(), String>
     Ok(())
 }
 
-/// PyTorch's names. What optimizers have done since the last update is no part of it: take it after [`GradScaler::update`].
+/// PyTorch's names. What optimizers have done since the last update is no part of it: take it after
+/// [`GradScaler::update`].
 impl Stateful for GradScaler {
     fn state_dict(&self) -> State {
         let mut state = State::new();

@@ -9,8 +9,9 @@ use crate::{
 
 /// The settings of [`Sgd`], PyTorch's with PyTorch's defaults.
 ///
-/// [`Optimizer::step`](crate::Optimizer::step) checks them, since they may change between steps: a rate, momentum or decay that is
-/// negative, NaN or infinite is an error there, and so is Nesterov momentum without momentum or with dampening.
+/// [`Optimizer::step`](crate::Optimizer::step) checks them, since they may change between steps: a rate,
+/// momentum or decay that is negative, NaN or infinite is an error there, and so is Nesterov momentum without
+/// momentum or with dampening.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SgdConfig {
     /// The learning rate, 0.001 by default.

@@ -1,10 +1,12 @@
-//! A small GPT: a transformer that reads a text letter by letter, learns to guess the next one, and then writes on by itself.
+//! A small GPT: a transformer that reads a text letter by letter, learns to guess the next one, and then
+//! writes on by itself.
 //!
 //!     cargo run --release --example char_gpt -- --prompt "A tensor "
 //!
 //! With `--checkpoint DIR` it saves every hundred steps and on Ctrl-C; `--resume` goes on, to the same bits.
 //!
-//! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, no sense.
+//! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, no
+//! sense.
 //!
 //! Radford et al.: Language models are unsupervised multitask learners (2019).
 
@@ -130,7 +132,8 @@ impl Gpt {
         self.head.forward(&self.blocks.forward_masked(&x, causal)?)
     }
 
-    /// To write: logits `[vocabulary]` of the letter after `letters` `[1, T]`. Keys and values of those before them are in `caches`.
+    /// To write: logits `[vocabulary]` of the letter after `letters` `[1, T]`. Keys and values of those
+    /// before them are in `caches`.
     fn next(&self, letters: &Tensor, caches: &mut [KeyValueCache]) -> Result<Tensor> {
         let seen = caches.first().map_or(0, KeyValueCache::len);
         let positions = self.positions.narrow(0, seen, letters.dims()[1])?;

@@ -20,7 +20,8 @@ use clap::Parser;
 use common::{Outcome, holds};
 use taper::{checkpoint, eval_pending, nn::Gelu, prelude::*, tensor_core::backend::readable_bytes};
 
-/// Trains a deep network of blocks for a step in three ways: plain, with a checkpoint for each block, and for each √n blocks.
+/// Trains a deep network of blocks for a step in three ways: plain, with a checkpoint for each block, and for
+/// each √n blocks.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N

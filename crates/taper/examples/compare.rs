@@ -3,9 +3,10 @@
 //!     cargo run --release --example compare                                             # small, all jobs, all devices
 //!     cargo run --release --example compare -- --elements 100000000 --steps 1000 --size 4096 --pinverse 4096
 //!
-//! Copies to and from a device are timed apart. The first run of a job, which makes the plan and, on a GPU, compiles the kernels, is shown
-//! beside the fastest of those after it. Speed-ups are against the first device, and a result that is not the first device's to rounding is
-//! an error. Writes `compare.svg` and `compare.png`.
+//! Copies to and from a device are timed apart. The first run of a job, which makes the plan and, on a GPU,
+//! compiles the kernels, is shown beside the fastest of those after it. Speed-ups are against the first
+//! device, and a result that is not the first device's to rounding is an error. Writes `compare.svg` and
+//! `compare.png`.
 
 mod common;
 #[path = "../../train/src/raster.rs"]

@@ -1,4 +1,5 @@
-//! What there is to compute on: is there a GPU, how many, what are they, and how a tensor and a model get there.
+//! What there is to compute on: is there a GPU, how many, what are they, and how a tensor and a model get
+//! there.
 //!
 //!     cargo run --example devices                      # a line for each device: name, description, memory in bytes
 //!     cargo run --example devices -- --device auto     # the tour, on that device

@@ -39,7 +39,8 @@ struct Options {
     /// Seed of the split, the weights and the shuffling
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with
+    /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
 }

@@ -1,13 +1,16 @@
-//! A network learns handwritten digits on several processes, or machines: each has a part of every batch, and all have one model.
+//! A network learns handwritten digits on several processes, or machines: each has a part of every batch, and
+//! all have one model.
 //!
 //!     cargo build --release -p taper --features mpi --example distributed
 //!     mpirun -n 4 target/release/examples/distributed
 //!     mpirun -n 4 target/release/examples/distributed --measure --width 2048
 //!     mpirun -n 4 target/release/examples/distributed --checkpoint training.safetensors
 //!
-//! With `--checkpoint` each epoch is saved, and training goes on from the file if there is one, on any number of processes.
+//! With `--checkpoint` each epoch is saved, and training goes on from the file if there is one, on any number
+//! of processes.
 //!
-//! Started by itself it is a world of one, and with `--threads 4` one of threads; neither needs MPI, and `--features distributed` is enough.
+//! Started by itself it is a world of one, and with `--threads 4` one of threads; neither needs MPI, and
+//! `--features distributed` is enough.
 
 mod common;
 
@@ -31,7 +34,8 @@ use taper::{
 /// Trains a network of three layers on all processes that mpirun starts.
 #[derive(Parser)]
 struct Options {
-    /// auto, cpu, wgpu, wgpu:N; `each` for the GPU of the process's number on its machine, `cpu-each` for a CPU device of each rank's own
+    /// auto, cpu, wgpu, wgpu:N; `each` for the GPU of the process's number on its machine, `cpu-each` for a
+    /// CPU device of each rank's own
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Passes over the training images
@@ -55,22 +59,26 @@ struct Options {
     /// Seed of the split, the weights and the shuffling
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with
+    /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
     /// So many threads of one process in place of mpirun's processes
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// The optimizer's state is shared out: each process keeps that of its part of the parameters (ZeRO, stage 1)
+    /// The optimizer's state is shared out: each process keeps that of its part of the parameters (ZeRO,
+    /// stage 1)
     #[arg(long)]
     shard: bool,
-    /// A file to save after each epoch, and to go on from if it is there, with as many processes or with others
+    /// A file to save after each epoch, and to go on from if it is there, with as many processes or with
+    /// others
     #[arg(long)]
     checkpoint: Option<PathBuf>,
     /// Times steps and exchanges in place of training
     #[arg(long)]
     measure: bool,
-    /// Writes a trace of rank 0's second step for ui.perfetto.dev, and says which buckets were reduced while it computed
+    /// Writes a trace of rank 0's second step for ui.perfetto.dev, and says which buckets were reduced while
+    /// it computed
     #[arg(long)]
     trace: Option<PathBuf>,
 }
@@ -92,7 +100,8 @@ impl Layer for Net {
 /// Calls made for a time, after two that warm up.
 const ROUNDS: u64 = 40;
 
-/// The least time of a call in milliseconds: what other programs on the machine add is not counted. All ranks begin each together.
+/// The least time of a call in milliseconds: what other programs on the machine add is not counted. All ranks
+/// begin each together.
 fn timed(comm: &Communicator, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut least = f64::INFINITY;
     for round in 0..ROUNDS + 2 {

@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release --example dynamic_graph -- --device auto
 //!
-//! Writes `graph.dot`, `graph.svg`, `graph.json` and an event file into the folder `graph`: `tensorboard --logdir graph` shows the last
-//! under Graphs, and any browser the picture. `profile.html` is a page of the kernels that ran, `trace.json` the same for ui.perfetto.dev.
+//! Writes `graph.dot`, `graph.svg`, `graph.json` and an event file into the folder `graph`: `tensorboard
+//! --logdir graph` shows the last under Graphs, and any browser the picture. `profile.html` is a page of the
+//! kernels that ran, `trace.json` the same for ui.perfetto.dev.
 
 mod common;
 

@@ -2,7 +2,8 @@
 //!
 //!     cargo run --release --example elementwise -- --device cpu --steps 1000 --shape 100,1000,1000
 //!
-//! The loop only says what to compute. What waits is bounded, and what waits together runs as one kernel. `compare` runs it on every device.
+//! The loop only says what to compute. What waits is bounded, and what waits together runs as one kernel.
+//! `compare` runs it on every device.
 
 mod common;
 
@@ -110,7 +111,8 @@ fn check(r: &Tensor, a: &Tensor, b: &Tensor, n: usize, steps: usize) -> Result<(
         "{equal} of {} sampled elements equal the plain loop bit by bit; the furthest differs by {furthest:e} of it",
         samples.len()
     );
-    // A GPU may contract a * b + r into one rounding, so that each addition can differ by half a unit in the last place.
+    // A GPU may contract a * b + r into one rounding, so that each addition can differ by half a unit in the
+    // last place.
     let allowed = f32::EPSILON * steps as f32;
     if furthest <= allowed {
         return Ok(());

@@ -1,9 +1,11 @@
-//! L2 regularisation twice: as the optimizer's `weight_decay`, and as a term of the loss. The gradients are the same.
+//! L2 regularisation twice: as the optimizer's `weight_decay`, and as a term of the loss. The gradients are
+//! the same.
 //!
 //!     cargo run --release --example l2 -- --weight-decay 0.01
 //!
-//! SGD with a weight decay of λ adds λ w to the gradient of each parameter w. That is the gradient of λ/2 · ‖w‖². Where an optimizer scales
-//! gradients by their history, the two differ: Adam's `weight_decay` is the term of the loss, AdamW's is not.
+//! SGD with a weight decay of λ adds λ w to the gradient of each parameter w. That is the gradient of λ/2 ·
+//! ‖w‖². Where an optimizer scales gradients by their history, the two differ: Adam's `weight_decay` is the
+//! term of the loss, AdamW's is not.
 
 mod common;
 

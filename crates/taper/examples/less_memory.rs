@@ -1,4 +1,5 @@
-//! A training step that takes less memory on its device: small batches added up, checkpoints, the optimizer on the host; and what each costs.
+//! A training step that takes less memory on its device: small batches added up, checkpoints, the optimizer
+//! on the host; and what each costs.
 //!
 //!     cargo run --release --example less_memory -- --device wgpu
 //!

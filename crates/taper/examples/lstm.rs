@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release --example lstm
 //!
-//! Four fifths of the ten thousand sums of two numbers below 100 are for training; the others it has never seen when it is tested.
-//! Numbers are written from their last digit on, as one adds by hand: a carry is then known before it is needed.
+//! Four fifths of the ten thousand sums of two numbers below 100 are for training; the others it has never
+//! seen when it is tested. Numbers are written from their last digit on, as one adds by hand: a carry is then
+//! known before it is needed.
 //!
 //! Zaremba and Sutskever: Learning to execute (2014).
 
@@ -85,7 +86,8 @@ impl Adder {
         })
     }
 
-    /// Logits of each digit of the answer, `[N, 3, 10]`, for questions `[N, L]`. The last letter, "=", is read once for each digit.
+    /// Logits of each digit of the answer, `[N, 3, 10]`, for questions `[N, L]`. The last letter, "=", is
+    /// read once for each digit.
     fn forward(&self, questions: &Tensor) -> Result<Tensor> {
         let end = questions.narrow(1, questions.dims()[1] - 1, 1)?;
         let read = Tensor::concat(&[questions, &end.expand([-1, ANSWER as isize - 1])?], 1)?;

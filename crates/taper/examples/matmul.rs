@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release --example matmul -- --device auto --size 4096
 //!
-//! Three habits: warm up, since the first run makes the plan and, on a GPU, compiles the kernel; wait for the device before the clock is
-//! read, since work is only handed to it; and leave copies between devices out, or time them apart.
+//! Three habits: warm up, since the first run makes the plan and, on a GPU, compiles the kernel; wait for the
+//! device before the clock is read, since work is only handed to it; and leave copies between devices out, or
+//! time them apart.
 
 mod common;
 

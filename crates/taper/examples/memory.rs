@@ -1,4 +1,5 @@
-//! A device's memory: what is allocated, what is held, what the most was, what the limit is; freeing it; and surviving when it is used up.
+//! A device's memory: what is allocated, what is held, what the most was, what the limit is; freeing it; and
+//! surviving when it is used up.
 //!
 //!     cargo run --release --example memory -- --device wgpu
 //!

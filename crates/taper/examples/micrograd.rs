@@ -1,4 +1,5 @@
-//! The smallest network that learns something no line can, "one or the other, not both", with its graph as a picture at each step.
+//! The smallest network that learns something no line can, "one or the other, not both", with its graph as a
+//! picture at each step.
 //!
 //!     cargo run --release --example micrograd
 //!

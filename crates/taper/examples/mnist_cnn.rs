@@ -1,4 +1,5 @@
-//! A convolutional network reads handwritten digits: PyTorch's basic MNIST example, with Adam and one cycle of its rate.
+//! A convolutional network reads handwritten digits: PyTorch's basic MNIST example, with Adam and one cycle
+//! of its rate.
 //!
 //!     cargo run --release --example mnist_cnn                    # the 8x8 digits that ship with Taper
 //!     cargo run --release --example mnist_cnn -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
@@ -42,13 +43,15 @@ struct Options {
     /// The greatest learning rate
     #[arg(long, default_value_t = 3e-3)]
     lr: f64,
-    /// Pixels by which images are moved at random: 0 for the digits that ship with Taper, 2 for MNIST, unless given
+    /// Pixels by which images are moved at random: 0 for the digits that ship with Taper, 2 for MNIST, unless
+    /// given
     #[arg(long)]
     shift: Option<usize>,
     /// Seed of the split, the weights, the shuffling and the dropout
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with
+    /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
     /// Compute the forward pass in a half type
@@ -58,7 +61,8 @@ struct Options {
     saving: Saving,
 }
 
-/// The images `[N, 1, S, S]` moved by up to `most` pixels, all of a batch alike: so there are more of them than there are.
+/// The images `[N, 1, S, S]` moved by up to `most` pixels, all of a batch alike: so there are more of them
+/// than there are.
 fn moved(images: &Tensor, most: usize, paper: f64, rng: &Generator) -> Result<Tensor> {
     let size = images.dims()[3];
     let wide = images.pad(&[(0, 0), (0, 0), (most, most), (most, most)], paper)?;

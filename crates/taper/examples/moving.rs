@@ -2,8 +2,9 @@
 //!
 //!     cargo run --release --example moving -- --device wgpu
 //!
-//! Two rules. A tensor, and whatever is made of tensors, is copied: `x.to(&device)?` gives the copy, and `x` stays where it was. A model
-//! moves in place: `model.to(&device)?`, and whoever shares its parameters, an optimizer first of all, sees them there.
+//! Two rules. A tensor, and whatever is made of tensors, is copied: `x.to(&device)?` gives the copy, and `x`
+//! stays where it was. A model moves in place: `model.to(&device)?`, and whoever shares its parameters, an
+//! optimizer first of all, sees them there.
 
 mod common;
 

@@ -2,10 +2,12 @@
 //!
 //!     cargo run --release --example pinverse -- --device auto --rows 10000 --columns 10000 --tolerance 0.05
 //!
-//! Two ways. `taper::linalg::pinv` takes the matrix apart by its singular values: for any matrix. The iteration of Newton and
-//! Schulz is products alone, which every device is best at: X ← X (2 I − A X), from X = Aᵀ / (‖A‖₁ ‖A‖∞), doubles the digits that are right
-//! at each step once it is near. The steps that it needs grow with the logarithm of the condition number, and its rounding with the number: of
-//! a square of 10,000 x 10,000 random numbers in f32, A X misses its transpose by 4 %, where singular values that do not count are left out by 0.01 %.
+//! Two ways. `taper::linalg::pinv` takes the matrix apart by its singular values: for any matrix. The
+//! iteration of Newton and Schulz is products alone, which every device is best at: X ← X (2 I − A X), from X
+//! = Aᵀ / (‖A‖₁ ‖A‖∞), doubles the digits that are right at each step once it is near. The steps that it
+//! needs grow with the logarithm of the condition number, and its rounding with the number: of a square of
+//! 10,000 x 10,000 random numbers in f32, A X misses its transpose by 4 %, where singular values that do not
+//! count are left out by 0.01 %.
 
 mod common;
 

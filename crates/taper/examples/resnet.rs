@@ -1,5 +1,5 @@
-//! ResNet-20, with its batch norms and shortcuts, learns handwritten digits enlarged to its 32x32 pixels: SGD with momentum and one
-//! cycle of the learning rate.
+//! ResNet-20, with its batch norms and shortcuts, learns handwritten digits enlarged to its 32x32 pixels: SGD
+//! with momentum and one cycle of the learning rate.
 //!
 //!     cargo run --release --example resnet
 //!
@@ -47,7 +47,8 @@ struct Options {
     /// Seed of the split, the weights and the shuffling
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with
+    /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
 }
@@ -74,7 +75,8 @@ fn run(options: &Options) -> Outcome {
     let device = taper::device(&options.device)?;
     let (train, test) = common::images(options.data.as_deref(), options.seed)?;
     writeln!(out, "{device}: {} training images, {} held out", train.len(), test.len())?;
-    // A last batch of a few images would give batch norm poor statistics: it is left out, other images each epoch.
+    // A last batch of a few images would give batch norm poor statistics: it is left out, other images each
+    // epoch.
     let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).drop_last(true).workers(1);
     let test = DataLoader::new(test, 120)?;
 

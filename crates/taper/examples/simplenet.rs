@@ -1,4 +1,5 @@
-//! The network of a first lesson: 784-128-10 on MNIST, with plain SGD. Model and every batch go to the device.
+//! The network of a first lesson: 784-128-10 on MNIST, with plain SGD. Model and every batch go to the
+//! device.
 //!
 //!     cargo run --release --example simplenet                    # the 8x8 digits that ship with Taper: 64-128-10
 //!     cargo run --release --example simplenet -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
@@ -39,7 +40,8 @@ struct Options {
     /// Seed of the split, the weights and the shuffling
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with
+    /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
 }

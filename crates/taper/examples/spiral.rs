@@ -1,4 +1,5 @@
-//! A small network tells the arms of a spiral apart, which no straight line does, and draws what it takes each point of the plane for.
+//! A small network tells the arms of a spiral apart, which no straight line does, and draws what it takes
+//! each point of the plane for.
 //!
 //!     cargo run --release --example spiral -- --arms 3
 //!
@@ -45,7 +46,8 @@ struct Options {
     out: PathBuf,
 }
 
-/// Points `[arms · n, 2]` within the circle of radius 1, and the arm that each belongs to. Arms turn once from the middle outwards.
+/// Points `[arms · n, 2]` within the circle of radius 1, and the arm that each belongs to. Arms turn once
+/// from the middle outwards.
 fn spiral(arms: usize, n: usize, rng: &Generator) -> Result<(Tensor, Tensor)> {
     let arm = Tensor::arange(0, arms, 1, rng.device())?.reshape((arms, 1))?.expand((arms, n))?;
     let radius = Tensor::linspace(0.05, 1.0, n, rng.device())?;
@@ -63,7 +65,8 @@ fn colour(class: usize) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Draws what the model takes each point of the plane for, and the points on it in the colours that they have.
+/// Draws what the model takes each point of the plane for, and the points on it in the colours that they
+/// have.
 fn draw(path: &Path, model: &Sequential, points: &Tensor, classes: &Tensor) -> Outcome {
     const CELLS: usize = 120;
     const CELL: i32 = 5;

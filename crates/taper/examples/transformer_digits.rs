@@ -1,4 +1,5 @@
-//! A vision transformer, as small as its images: patches of 2x2 pixels are the words, and their order is learned.
+//! A vision transformer, as small as its images: patches of 2x2 pixels are the words, and their order is
+//! learned.
 //!
 //!     cargo run --release --example transformer_digits
 //!

@@ -1,4 +1,5 @@
-//! A variational autoencoder learns to write digits: it presses images into a few numbers and back, and then draws such numbers itself.
+//! A variational autoencoder learns to write digits: it presses images into a few numbers and back, and then
+//! draws such numbers itself.
 //!
 //!     cargo run --release --example vae
 //!
@@ -45,7 +46,8 @@ struct Options {
     /// Seed of the split, the weights, the shuffling and the noise
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with Taper
+    /// A folder with MNIST or Fashion-MNIST files (IDX, plain or gzip), in place of the digits that ship with
+    /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
     /// The picture
@@ -82,8 +84,8 @@ impl Vae {
         Ok((self.mean.forward(&seen)?, self.log_variance.forward(&seen)?))
     }
 
-    /// The negative evidence lower bound in nats an image: the cost of reconstruction, and the distance of the numbers from standard
-    /// normal ones.
+    /// The negative evidence lower bound in nats an image: the cost of reconstruction, and the distance of
+    /// the numbers from standard normal ones.
     fn loss(&self, images: &Tensor, rng: &Generator) -> Result<Tensor> {
         let (mean, log_variance) = self.encode(images)?;
         // Noise that is scaled and shifted: gradients go through both, and not through the noise.

@@ -13,15 +13,16 @@ use crate::registry::{AUTO, Provider, provider, providers};
 
 /// The host's processor.
 ///
-/// A variable of the environment that sets it up and cannot be read is an error of whatever makes a tensor on it;
-/// [`device`]`("cpu")` tells at once.
+/// A variable of the environment that sets it up and cannot be read is an error of whatever makes a tensor on
+/// it; [`device`]`("cpu")` tells at once.
 #[cfg(feature = "cpu")]
 pub fn cpu() -> Device {
     prepare();
     backend_cpu::cpu()
 }
 
-/// The `index`-th GPU adapter, hardware first. Asking again gives the same device, unless it was lost in between.
+/// The `index`-th GPU adapter, hardware first. Asking again gives the same device, unless it was lost in
+/// between.
 ///
 /// # Errors
 /// No such adapter, which names those there are, or one that cannot be opened.
@@ -54,14 +55,16 @@ fn opened(device: Result<Device>) -> Result<Device> {
 /// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, `auto`, or one
 /// of a backend that was [registered](crate::register_backend).
 ///
-/// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU. GPUs of every maker
-/// are called `wgpu`: there is no `cuda` and no `mps`.
+/// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else
+/// the CPU. GPUs of every maker are called `wgpu`: there is no `cuda` and no `mps`.
 ///
-/// `cpu#1` and `wgpu:0#1` are further devices on the same processor or adapter, each with memory, plans and (a GPU) a queue of its own: a
-/// program for several devices can be tried on one. `#0` is the device without a number.
+/// `cpu#1` and `wgpu:0#1` are further devices on the same processor or adapter, each with memory, plans and
+/// (a GPU) a queue of its own: a program for several devices can be tried on one. `#0` is the device without
+/// a number.
 ///
 /// # Errors
-/// A name that means nothing here, an adapter that does not exist, or a variable of the environment that cannot be read.
+/// A name that means nothing here, an adapter that does not exist, or a variable of the environment that
+/// cannot be read.
 ///
 /// ```
 /// let device = taper::device("CPU")?;
@@ -83,8 +86,8 @@ pub fn device(name: &str) -> Result<Device> {
     }
 }
 
-/// As [`device`], awaited: the only way to a GPU in a page of a browser, where nobody can wait for a device. There `auto` is the GPU that
-/// the browser hands out, or else the CPU.
+/// As [`device`], awaited: the only way to a GPU in a page of a browser, where nobody can wait for a device.
+/// There `auto` is the GPU that the browser hands out, or else the CPU.
 ///
 /// # Errors
 /// As [`device`].
@@ -228,8 +231,8 @@ fn hint(kind: &str) -> String {
     }
 }
 
-/// Whether [`device`] finds this name: `cpu`, `wgpu` (some adapter, software adapters among them), `wgpu:1`, `auto`. No device is opened.
-/// `torch.cuda.is_available`.
+/// Whether [`device`] finds this name: `cpu`, `wgpu` (some adapter, software adapters among them), `wgpu:1`,
+/// `auto`. No device is opened. `torch.cuda.is_available`.
 ///
 /// ```
 /// assert!(taper::is_available("cpu") && taper::is_available("auto"));
@@ -269,8 +272,9 @@ pub fn device_count(kind: &str) -> usize {
 #[cfg(feature = "cpu")]
 static DEFAULT: RwLock<Option<Device>> = RwLock::new(None);
 
-/// The device that a program that asks for none works on: what [`set_default_device`] gave, or else [`best_device`]. Tensors are made
-/// where their maker says, so it binds nobody: it is for programs that hand no device around. `torch.get_default_device`.
+/// The device that a program that asks for none works on: what [`set_default_device`] gave, or else
+/// [`best_device`]. Tensors are made where their maker says, so it binds nobody: it is for programs that hand
+/// no device around. `torch.get_default_device`.
 ///
 /// ```
 /// use taper::prelude::*;
@@ -289,8 +293,8 @@ pub fn default_device() -> Device {
     set.unwrap_or_else(best_device)
 }
 
-/// Sets what [`default_device`] gives in the whole process; `None` for [`best_device`] again. `torch.set_default_device`,
-/// `torch.cuda.set_device`.
+/// Sets what [`default_device`] gives in the whole process; `None` for [`best_device`] again.
+/// `torch.set_default_device`, `torch.cuda.set_device`.
 #[cfg(feature = "cpu")]
 #[doc(alias("torch.set_default_device", "torch.cuda.set_device"))]
 pub fn set_default_device<'a>(device: impl Into<Option<&'a Device>>) {
@@ -300,7 +304,8 @@ pub fn set_default_device<'a>(device: impl Into<Option<&'a Device>>) {
 /// What Taper adds to [`Tensor`] that needs a backend; part of the [prelude](crate::prelude).
 #[cfg(feature = "cpu")]
 pub trait TensorExt {
-    /// This tensor on the CPU; the tensor itself if it is there already. Gradients flow back to where it came from.
+    /// This tensor on the CPU; the tensor itself if it is there already. Gradients flow back to where it came
+    /// from.
     ///
     /// # Errors
     /// A failure to compute it where it is, or no memory.
@@ -331,7 +336,8 @@ pub fn devices() -> Vec<DeviceInfo> {
 
 /// The best device: what `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.
 ///
-/// A `TAPER_DEVICE` that cannot be had is said on stderr and passed over; [`device`]`("auto")` makes it an error.
+/// A `TAPER_DEVICE` that cannot be had is said on stderr and passed over; [`device`]`("auto")` makes it an
+/// error.
 #[cfg(feature = "cpu")]
 pub fn best_device() -> Device {
     device("auto").unwrap_or_else(|error| {

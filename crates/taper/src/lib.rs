@@ -82,8 +82,8 @@ pub use tensor_core::{
     bf16, default_dtype, eval_all, eval_pending, f16, no_autocast, set_default_dtype,
 };
 
-/// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend, and a
-/// [`Function`](custom::Function) around it a gradient.
+/// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each
+/// backend, and a [`Function`](custom::Function) around it a gradient.
 pub mod custom {
     pub use autograd::{Function, Outputs, apply};
     #[cfg(feature = "cpu")]

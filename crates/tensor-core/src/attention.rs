@@ -1,4 +1,5 @@
-//! Attention as data: [`Attention`], a kernel that a backend may have of its own. It never holds a score for each query and key.
+//! Attention as data: [`Attention`], a kernel that a backend may have of its own. It never holds a score for
+//! each query and key.
 
 use std::fmt;
 
@@ -7,12 +8,14 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// One pass of attention, out = dropout(softmax(query · keyᵀ · scale + mask)) · value, as a [`CustomKernel`] whose implementation is this very
-/// value: a backend that asks a [`Request`] for an `Attention` computes it by what is written here, in tiles of queries and keys.
+/// One pass of attention, out = dropout(softmax(query · keyᵀ · scale + mask)) · value, as a [`CustomKernel`]
+/// whose implementation is this very value: a backend that asks a [`Request`] for an `Attention` computes it
+/// by what is written here, in tiles of queries and keys.
 ///
-/// Inputs and results of each pass are listed at [`AttentionPass`], with batch axes `…` that are equal in all of them, and of any strides.
-/// After them come, where the fields say so, a mask and a place in a stream of random numbers. Where a device has no such kernel
-/// ([`crate::Tensor::has_custom_kernel`]), the caller composes attention of other operations.
+/// Inputs and results of each pass are listed at [`AttentionPass`], with batch axes `…` that are equal in all
+/// of them, and of any strides. After them come, where the fields say so, a mask and a place in a stream of
+/// random numbers. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller
+/// composes attention of other operations.
 ///
 /// Dao: FlashAttention-2, faster attention with better parallelism and work partitioning (2023).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,21 +26,25 @@ pub struct Attention {
     pub scale: f64,
     /// Where it is `Some(first)`, query i sees keys 0 to `first` + i alone.
     pub causal: Option<usize>,
-    /// Whether there is a mask, `[…, L, S]`: bool, true where a query sees a key, or numbers of the query's dtype that are added to the scores.
+    /// Whether there is a mask, `[…, L, S]`: bool, true where a query sees a key, or numbers of the query's
+    /// dtype that are added to the scores.
     pub mask: bool,
-    /// The probability with which a weight is dropped. The last input is then i64 `[2]`: the seed and the offset of a stream, of which query i
-    /// and key j of flat batch position b out of B draw element (i·B + b)·S + j of an f32 [`crate::RandomKind::Uniform`]. A weight is
-    /// kept where that is not below the probability.
+    /// The probability with which a weight is dropped. The last input is then i64 `[2]`: the seed and the
+    /// offset of a stream, of which query i and key j of flat batch position b out of B draw element (i·B +
+    /// b)·S + j of an f32 [`crate::RandomKind::Uniform`]. A weight is kept where that is not below the
+    /// probability.
     pub dropout: Option<f64>,
 }
 
 /// The passes of [`Attention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionPass {
-    /// query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` → out `[…, L, V]`, and the logarithm of the sum of each query's exponentiated
-    /// scores, `[…, L]`. A query that sees no key gives zeros and a logarithm of +∞.
+    /// query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` → out `[…, L, V]`, and the logarithm of the sum
+    /// of each query's exponentiated scores, `[…, L]`. A query that sees no key gives zeros and a logarithm
+    /// of +∞.
     Forward,
-    /// query, key, value, out, logarithms, the gradient with respect to out → the gradients with respect to query, key and value.
+    /// query, key, value, out, logarithms, the gradient with respect to out → the gradients with respect to
+    /// query, key and value.
     Backward,
 }
 

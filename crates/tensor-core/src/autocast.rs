@@ -1,8 +1,9 @@
-//! Autocast: within a region, products are computed in a half type and what needs range or precision in f32, whatever dtype their inputs
-//! have. Which is which says one table, [`rule`]. A property of the thread, as the recording of gradients is.
+//! Autocast: within a region, products are computed in a half type and what needs range or precision in f32,
+//! whatever dtype their inputs have. Which is which says one table, [`rule`]. A property of the thread, as
+//! the recording of gradients is.
 //!
-//! A listed operation casts its inputs where it begins ([`cast`]) and is computed without autocast then, so that what it is made of
-//! keeps its dtypes.
+//! A listed operation casts its inputs where it begins ([`cast`]) and is computed without autocast then, so
+//! that what it is made of keeps its dtypes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -41,7 +42,8 @@ pub enum Rule {
     Widest,
 }
 
-/// The rule of an operation by its name, if it has one: the lists of PyTorch's autocast for CUDA, which Taper follows on every device.
+/// The rule of an operation by its name, if it has one: the lists of PyTorch's autocast for CUDA, which Taper
+/// follows on every device.
 #[must_use]
 pub fn rule(op: &str) -> Option<Rule> {
     Some(match op {
@@ -103,15 +105,17 @@ pub fn autocast_dtype() -> Option<DType> {
 
 /// Runs `f` with products in `dtype`, bf16 or f16, and with what needs it in f32. `torch.autocast`.
 ///
-/// Parameters keep their dtype, and gradients have it. Matrix products, linear layers, convolutions, attention and recurrent layers cast
-/// their inputs to `dtype`; sums, exponentials, logarithms, powers, softmax, norms and losses cast half types to f32; what takes
-/// several tensors casts them to the widest; all else runs in the dtype it is given. f64 and integers stay. These are PyTorch's lists for CUDA,
-/// on every device. A parameter that is used several times in a region is cast once.
+/// Parameters keep their dtype, and gradients have it. Matrix products, linear layers, convolutions,
+/// attention and recurrent layers cast their inputs to `dtype`; sums, exponentials, logarithms, powers,
+/// softmax, norms and losses cast half types to f32; what takes several tensors casts them to the widest; all
+/// else runs in the dtype it is given. f64 and integers stay. These are PyTorch's lists for CUDA, on every
+/// device. A parameter that is used several times in a region is cast once.
 ///
-/// Call `backward` and the optimizer outside, as in PyTorch; gradients are computed in the dtypes of the forward pass in any case. bf16 has
-/// the range of f32; for f16 small gradients need a scale (`GradScaler`).
+/// Call `backward` and the optimizer outside, as in PyTorch; gradients are computed in the dtypes of the
+/// forward pass in any case. bf16 has the range of f32; for f16 small gradients need a scale (`GradScaler`).
 ///
-/// It holds for this thread and ends with `f`, also where that fails or panics. Regions may be nested: the inner one counts.
+/// It holds for this thread and ends with `f`, also where that fails or panics. Regions may be nested: the
+/// inner one counts.
 ///
 /// ```
 /// use tensor_core::{DType, Tensor, autocast, no_autocast};
@@ -125,8 +129,8 @@ pub fn autocast_dtype() -> Option<DType> {
 /// ```
 ///
 /// # Errors
-/// A dtype other than f16 and bf16, with `f` not run; what `f` fails with. An operation on a device without the dtype is an error of that
-/// operation.
+/// A dtype other than f16 and bf16, with `f` not run; what `f` fails with. An operation on a device without
+/// the dtype is an error of that operation.
 #[track_caller]
 pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
     if !matches!(dtype, DType::F16 | DType::BF16) {
@@ -139,8 +143,8 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
     f()
 }
 
-/// Runs `f` without autocast within a region: `torch.autocast(enabled=False)`. What comes from outside may be of a half type; cast it
-/// where f32 is needed.
+/// Runs `f` without autocast within a region: `torch.autocast(enabled=False)`. What comes from outside may be
+/// of a half type; cast it where f32 is needed.
 pub fn no_autocast<R>(f: impl FnOnce() -> R) -> R {
     let _region = Region::new(None);
     f()
@@ -172,7 +176,8 @@ impl Drop for Region {
     }
 }
 
-/// The inputs of an operation as autocast has them. While this lives, autocast is off on this thread where it was on.
+/// The inputs of an operation as autocast has them. While this lives, autocast is off on this thread where it
+/// was on.
 #[doc(hidden)]
 pub struct Inputs<'a, const N: usize, const M: usize> {
     given: ([&'a Tensor; N], [Option<&'a Tensor>; M]),
@@ -195,8 +200,8 @@ impl<const N: usize, const M: usize> Inputs<'_, N, M> {
     }
 }
 
-/// Casts the inputs of the operation called `op` by its [`rule`], if this thread is in a region. An operation without a rule keeps them, and
-/// is computed without autocast as well.
+/// Casts the inputs of the operation called `op` by its [`rule`], if this thread is in a region. An operation
+/// without a rule keeps them, and is computed without autocast as well.
 ///
 /// # Errors
 /// A device that lacks the region's dtype.
@@ -221,7 +226,8 @@ pub fn cast<'a, const N: usize, const M: usize>(
     Ok(Inputs { given, cast: Some(cast), _off: Some(Region::new(None)) })
 }
 
-/// As [`cast`], of any number of tensors; `None` outside of regions. What is made of the tensors is to be made while the second lives.
+/// As [`cast`], of any number of tensors; `None` outside of regions. What is made of the tensors is to be
+/// made while the second lives.
 ///
 /// # Errors
 /// As [`cast`].
@@ -271,7 +277,8 @@ pub(crate) fn widened(op: &'static str, tensor: &Tensor) -> Option<Tensor> {
     (is_reduced && rule(op) == Some(Rule::Wide)).then(|| tensor.cast_unchecked(DType::F32))
 }
 
-/// Turns autocast off on this thread, while the result lives: for what is made of listed operations and is not listed itself.
+/// Turns autocast off on this thread, while the result lives: for what is made of listed operations and is
+/// not listed itself.
 #[doc(hidden)]
 #[must_use]
 pub fn as_one() -> Option<impl Drop> {
@@ -311,7 +318,8 @@ fn changes(tensor: &Tensor, to: DType) -> bool {
     dtype.is_float() && dtype != DType::F64 && dtype != to
 }
 
-/// The cast of a tensor. That of a cell is kept until the outermost region ends, or the cell has another value.
+/// The cast of a tensor. That of a cell is kept until the outermost region ends, or the cell has another
+/// value.
 #[track_caller]
 fn kept(tensor: &Tensor, to: DType) -> Tensor {
     if !tensor.is_cell() {

@@ -1,11 +1,13 @@
-//! The contract between the tensor graph and a place that computes: [`Backend`], about ten methods, object-safe.
-//! A backend can live in any crate; `Device::new` takes it. See `kernel.rs` for the work it is given.
+//! The contract between the tensor graph and a place that computes: [`Backend`], about ten methods,
+//! object-safe. A backend can live in any crate; `Device::new` takes it. See `kernel.rs` for the work it is
+//! given.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{DType, Error, Kernel, Launch, Result};
 
-/// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last handle gives it back.
+/// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last handle
+/// gives it back.
 pub type Storage = Arc<dyn Buffer>;
 
 /// What every backend's buffer can say of itself. The backend finds its own type again by `&dyn Any`.
@@ -33,15 +35,16 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// A buffer for `numel` elements with unspecified contents (0 elements are allowed).
     ///
     /// # Errors
-    /// `OutOfMemory` when the budget is used up even after the cache was freed, `TooLarge` for more than one buffer may
-    /// hold, `Unsupported` for a dtype that the device lacks, `DeviceLost`.
+    /// `OutOfMemory` when the budget is used up even after the cache was freed, `TooLarge` for more than one
+    /// buffer may hold, `Unsupported` for a dtype that the device lacks, `DeviceLost`.
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage>;
 
     /// A buffer with these elements, in host byte order.
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage>;
 
-    /// A buffer of `numel` elements whose bytes `fill` brings: it is called with pieces of them, each with where in them it begins, once for
-    /// each byte, in any order and perhaps on several threads. The default has one piece, which is uploaded.
+    /// A buffer of `numel` elements whose bytes `fill` brings: it is called with pieces of them, each with
+    /// where in them it begins, once for each byte, in any order and perhaps on several threads. The default
+    /// has one piece, which is uploaded.
     ///
     /// # Errors
     /// The first of `fill`, and those of [`Backend::upload`].
@@ -54,12 +57,13 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Reads `out.len()` bytes of elements, from element `start` on; waits for the work that makes them.
     ///
     /// # Errors
-    /// This read's own, and those of a device that is lost. A bad index is told by the [`crate::Ticket`] of its launch, which is
-    /// decided when this returns, and not here.
+    /// This read's own, and those of a device that is lost. A bad index is told by the [`crate::Ticket`] of
+    /// its launch, which is decided when this returns, and not here.
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()>;
 
-    /// Hands the bytes of `numel` elements to `take`, from element `start` on, in pieces one after the other. The default reads pieces of some
-    /// megabytes; where the host sees the elements they are handed over without a copy, and `take` must use no device.
+    /// Hands the bytes of `numel` elements to `take`, from element `start` on, in pieces one after the other.
+    /// The default reads pieces of some megabytes; where the host sees the elements they are handed over
+    /// without a copy, and `take` must use no device.
     ///
     /// # Errors
     /// The first of `take`, and those of [`Backend::download`].
@@ -81,8 +85,8 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Like [`Backend::download`] for `numel` elements, without blocking the thread while the device works. The default is
-    /// for devices that compute on the calling thread: done at the first poll.
+    /// Like [`Backend::download`] for `numel` elements, without blocking the thread while the device works.
+    /// The default is for devices that compute on the calling thread: done at the first poll.
     fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
         Box::pin(async move {
             let mut out = vec![0; numel * storage.dtype().size()];
@@ -94,24 +98,24 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Runs a kernel, or queues it.
     ///
     /// # Errors
-    /// `Unsupported` for a kernel or dtype that the backend lacks: never a silent detour over the host. `IndexOutOfRange` for an
-    /// index outside its axis, unless the launch's ticket is deferred.
+    /// `Unsupported` for a kernel or dtype that the backend lacks: never a silent detour over the host.
+    /// `IndexOutOfRange` for an index outside its axis, unless the launch's ticket is deferred.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
 
-    /// Whether [`Backend::run`] has an implementation of a [`crate::kernel::Body::Custom`]. Who can compose the operation of others asks first.
-    /// The default says that there is none.
+    /// Whether [`Backend::run`] has an implementation of a [`crate::kernel::Body::Custom`]. Who can compose
+    /// the operation of others asks first. The default says that there is none.
     fn implements(&self, _kernel: &Kernel) -> bool {
         false
     }
 
-    /// The texts of the programs that a kernel is compiled to, for who wants to read them: WGSL, of a GPU. The default is for backends that
-    /// compile none.
+    /// The texts of the programs that a kernel is compiled to, for who wants to read them: WGSL, of a GPU.
+    /// The default is for backends that compile none.
     fn source(&self, _kernel: &Kernel) -> Vec<String> {
         Vec::new()
     }
 
-    /// Decides every [`crate::Ticket`] that was deferred in a launch so far, waiting for the device where it must. The default is
-    /// for backends whose `run` fails at once: there is none.
+    /// Decides every [`crate::Ticket`] that was deferred in a launch so far, waiting for the device where it
+    /// must. The default is for backends whose `run` fails at once: there is none.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
@@ -136,11 +140,12 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Gives cached free memory back to the system.
     fn empty_cache(&self);
 
-    /// Sets the budget of memory: what would be reserved beyond it is `OutOfMemory`. `None` for no budget. Cached free memory is given
-    /// back where that is needed. The default is for backends that keep none.
+    /// Sets the budget of memory: what would be reserved beyond it is `OutOfMemory`. `None` for no budget.
+    /// Cached free memory is given back where that is needed. The default is for backends that keep none.
     ///
     /// # Errors
-    /// `Invalid` for a budget below what is in use (then it stays as it was), and of a backend without budgets.
+    /// `Invalid` for a budget below what is in use (then it stays as it was), and of a backend without
+    /// budgets.
     fn set_memory_limit(&self, _limit: Option<u64>) -> Result<()> {
         let message = format!("{} has no budget of memory that can be set", self.info().name);
         Err(Error::invalid("set_memory_limit", message))
@@ -246,8 +251,8 @@ pub struct Limits {
     pub max_instrs: usize,
     /// Elements in a row of a [`crate::kernel::Body::Rows`]; 0 where the backend has none.
     pub max_row: usize,
-    /// Instructions of the elementwise program that a [`crate::kernel::Body::Contract`] applies to its sums before it stores them; 0 where
-    /// the backend computes it in a kernel of its own.
+    /// Instructions of the elementwise program that a [`crate::kernel::Body::Contract`] applies to its sums
+    /// before it stores them; 0 where the backend computes it in a kernel of its own.
     pub max_epilogue: usize,
 }
 

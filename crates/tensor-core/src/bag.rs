@@ -1,4 +1,5 @@
-//! Bags of a table's rows as data: [`EmbeddingBag`], a kernel that a backend may have of its own. It stores no row that it reads.
+//! Bags of a table's rows as data: [`EmbeddingBag`], a kernel that a backend may have of its own. It stores
+//! no row that it reads.
 
 use std::fmt;
 
@@ -7,16 +8,18 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// One vector for each bag of indices, made of the rows of a table that they name, as a [`CustomKernel`] whose implementation is this very
-/// value: a backend that asks a [`Request`] for an `EmbeddingBag` computes it by what is written here. Inputs are row-major:
+/// One vector for each bag of indices, made of the rows of a table that they name, as a [`CustomKernel`]
+/// whose implementation is this very value: a backend that asks a [`Request`] for an `EmbeddingBag` computes
+/// it by what is written here. Inputs are row-major:
 ///
 /// - the table `[rows, features]`;
 /// - integer indices, `[B, N]` for bags of N, or `[N]`;
 /// - of indices `[N]`, i64 or i32 bounds `[B + 1]`: bag b has the indices from `bounds[b]` to before `bounds[b + 1]`. They ascend, and are known to be within N;
 /// - a number for each index, if `weighted`, of the table's dtype.
 ///
-/// The result is `[B, features]`. An index outside the table is [`crate::ErrorKind::IndexOutOfRange`]. Where a device has no such kernel
-/// ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other operations.
+/// The result is `[B, features]`. An index outside the table is [`crate::ErrorKind::IndexOutOfRange`]. Where
+/// a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other
+/// operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmbeddingBag {
     /// What a bag becomes.

@@ -1,5 +1,5 @@
-//! [`Contraction`]: the matrices of a [`Body::Contract`]. Any sum of products over two strided operands is a batch of matrix products
-//! whose rows, columns and terms each run over a list of axes; this finds the lists.
+//! [`Contraction`]: the matrices of a [`Body::Contract`]. Any sum of products over two strided operands is a
+//! batch of matrix products whose rows, columns and terms each run over a list of axes; this finds the lists.
 
 use smallvec::SmallVec;
 
@@ -24,11 +24,13 @@ pub struct Loop {
 /// A list of axes, outermost first.
 pub type Loops = SmallVec<[Loop; 4]>;
 
-/// `out[batch, m, n] = Σₖ lhs[batch, m, k] · rhs[batch, k, n]`, where batch, m, n and k are each a list of axes: empty for one position.
+/// `out[batch, m, n] = Σₖ lhs[batch, m, k] · rhs[batch, k, n]`, where batch, m, n and k are each a list of
+/// axes: empty for one position.
 ///
-/// The left operand does not move along n, nor the right one along m. The columns n are the innermost axes of the output and the
-/// rows m those before them, so that the result of one batch position is one row-major matrix of the output. Axes that all three
-/// buffers step through evenly are merged: the lists of a plain product have one axis each.
+/// The left operand does not move along n, nor the right one along m. The columns n are the innermost axes of
+/// the output and the rows m those before them, so that the result of one batch position is one row-major
+/// matrix of the output. Axes that all three buffers step through evenly are merged: the lists of a plain
+/// product have one axis each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contraction {
     /// Whether operand 1 of the kernel is the left one.
@@ -115,7 +117,8 @@ mod tests {
 
     #[test]
     fn a_convolution_is_a_product_over_windows() {
-        // weight [out, in, kh, kw] over images [batch, in, h, w], in the order batch, out, oh, ow, in, kh, kw.
+        // weight [out, in, kh, kw] over images [batch, in, h, w], in the order batch, out, oh, ow, in, kh,
+        // kw.
         let space = Shape::from([2, 8, 4, 4, 3, 3, 3]);
         let weight = Layout::new(space.clone(), &[0, 27, 0, 0, 9, 3, 1], 0);
         let images = Layout::new(space, &[3 * 36, 0, 6, 1, 36, 6, 1], 0);

@@ -1,5 +1,6 @@
-//! Operations with kernels of their own, from crates that this one does not know: [`CustomKernel`].
-//! How a tensor is made by one is [`Tensor::custom_kernel`]; how a backend runs one is its own business, see [`implementation`].
+//! Operations with kernels of their own, from crates that this one does not know: [`CustomKernel`]. How a
+//! tensor is made by one is [`Tensor::custom_kernel`]; how a backend runs one is its own business, see
+//! [`implementation`].
 
 use std::{
     any::{Any, TypeId},
@@ -17,12 +18,12 @@ use crate::{
 
 /// An operation that brings a kernel for each backend that it runs on. PyTorch's `torch.library.custom_op`.
 ///
-/// The value's fields are the operation's constants, which plans keep for long: no tensors. The operation has one result or several, whose shapes and dtypes follow from
-/// those of the inputs. It has no gradient by itself: `autograd::Function` gives it one, with a forward pass that calls
-/// [`Tensor::custom_kernel`].
+/// The value's fields are the operation's constants, which plans keep for long: no tensors. The operation has
+/// one result or several, whose shapes and dtypes follow from those of the inputs. It has no gradient by
+/// itself: `autograd::Function` gives it one, with a forward pass that calls [`Tensor::custom_kernel`].
 ///
-/// A kernel is a pure function of its inputs and its fields: results may be computed again, or not at all. It runs while its device
-/// is held for it, so it must not evaluate tensors.
+/// A kernel is a pure function of its inputs and its fields: results may be computed again, or not at all. It
+/// runs while its device is held for it, so it must not evaluate tensors.
 pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
     /// The name in error messages, profiles and graphs.
     fn name(&self) -> &'static str;
@@ -34,45 +35,51 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
     #[track_caller]
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>>;
 
-    /// The fields in words: two values of one type with equal keys have the same results, and one may be run in place of the other.
-    /// A new key is a new plan, so what changes from step to step belongs in an input.
+    /// The fields in words: two values of one type with equal keys have the same results, and one may be run
+    /// in place of the other. A new key is a new plan, so what changes from step to step belongs in an input.
     fn key(&self) -> Vec<u64>;
 
-    /// Offers an implementation to a backend that asks for one, by [`Request::provide`], for each type of implementation that there is:
-    /// `CpuKernel` of backend-cpu, `WgslKernel` of backend-wgpu.
+    /// Offers an implementation to a backend that asks for one, by [`Request::provide`], for each type of
+    /// implementation that there is: `CpuKernel` of backend-cpu, `WgslKernel` of backend-wgpu.
     fn implement(&self, request: &mut Request<'_>);
 
-    /// What to do where a backend has no implementation, for the error that says so; none for the common advice to move the inputs.
+    /// What to do where a backend has no implementation, for the error that says so; none for the common
+    /// advice to move the inputs.
     fn hint(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether inputs may have no answer, which an implementation finds while it computes. One whose backend learns of that later, as
-    /// those on GPUs do, writes down a code, and [`CustomKernel::failure`] is the error of what depends on the results.
+    /// Whether inputs may have no answer, which an implementation finds while it computes. One whose backend
+    /// learns of that later, as those on GPUs do, writes down a code, and [`CustomKernel::failure`] is the
+    /// error of what depends on the results.
     fn may_fail(&self) -> bool {
         false
     }
 
-    /// The error for what an implementation wrote down: `code`, which is not 0, for part `part` of inputs of these shapes and dtypes.
+    /// The error for what an implementation wrote down: `code`, which is not 0, for part `part` of inputs of
+    /// these shapes and dtypes.
     fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
         let shapes: Vec<String> = inputs.iter().map(|(shape, _)| shape.to_string()).collect();
         let message = format!("part {part} of inputs {} has no result (code {code})", shapes.join(", "));
         Error::invalid(self.name(), message)
     }
 
-    /// Whether its implementations read inputs of any layout. If not, inputs that are no row-major buffer are copied into one.
+    /// Whether its implementations read inputs of any layout. If not, inputs that are no row-major buffer are
+    /// copied into one.
     fn takes_strides(&self) -> bool {
         false
     }
 
-    /// Whether inputs that have one axis more in front, each, and the same number of slices along it, give the results of each slice, stacked
-    /// along such an axis. `autograd::func::vmap` then calls the kernel once, and otherwise once for each slice.
+    /// Whether inputs that have one axis more in front, each, and the same number of slices along it, give
+    /// the results of each slice, stacked along such an axis. `autograd::func::vmap` then calls the kernel
+    /// once, and otherwise once for each slice.
     fn is_batched(&self) -> bool {
         false
     }
 }
 
-/// A backend's question for an implementation of a type that it knows how to run, for inputs of the kernel's shapes and dtypes.
+/// A backend's question for an implementation of a type that it knows how to run, for inputs of the kernel's
+/// shapes and dtypes.
 #[derive(Debug)]
 pub struct Request<'a> {
     kernel: &'a Kernel,
@@ -86,7 +93,8 @@ impl Request<'_> {
         self.provide_some(|kernel| Some(make(kernel)));
     }
 
-    /// Answers with what `make` gives for the kernel, if that is of the type asked for and there is something.
+    /// Answers with what `make` gives for the kernel, if that is of the type asked for and there is
+    /// something.
     pub fn provide_some<T: Any + Send + Sync>(&mut self, make: impl FnOnce(&Kernel) -> Option<T>) {
         if self.wanted == TypeId::of::<T>()
             && let Some(made) = make(self.kernel)
@@ -182,8 +190,9 @@ impl Tensor {
     /// No gradient passes through: call it in the forward pass of an `autograd::Function` that has one.
     ///
     /// # Errors
-    /// What the kernel says of its inputs' shapes and dtypes; no inputs, or inputs on two devices; results that are too large, or of a
-    /// dtype that the device lacks. A device for which there is no kernel is found when a result is computed.
+    /// What the kernel says of its inputs' shapes and dtypes; no inputs, or inputs on two devices; results
+    /// that are too large, or of a dtype that the device lacks. A device for which there is no kernel is
+    /// found when a result is computed.
     #[track_caller]
     #[doc(alias = "custom_op")]
     pub fn custom_kernel(kernel: Arc<dyn CustomKernel>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
@@ -210,8 +219,8 @@ impl Tensor {
         Ok(Tensor::build_results(Op::CustomKernel(kernel), &results, &inputs))
     }
 
-    /// Whether the inputs' device has an implementation of the kernel for them. Where it has none, [`Tensor::custom_kernel`]'s results
-    /// cannot be computed, and the operation must be composed of others.
+    /// Whether the inputs' device has an implementation of the kernel for them. Where it has none,
+    /// [`Tensor::custom_kernel`]'s results cannot be computed, and the operation must be composed of others.
     ///
     /// # Errors
     /// What the kernel says of its inputs' shapes and dtypes.
@@ -225,7 +234,8 @@ impl Tensor {
         Ok(first.device().backend().implements(&kernel))
     }
 
-    /// The same elements in a row-major buffer from its first element on: copied there when it is evaluated, if they are not.
+    /// The same elements in a row-major buffer from its first element on: copied there when it is evaluated,
+    /// if they are not.
     #[track_caller]
     fn row_major(&self) -> Tensor {
         let node = self.node();

@@ -24,8 +24,8 @@ pub fn default_dtype() -> DType {
     DType::ALL[usize::from(DEFAULT.load(Ordering::Relaxed))]
 }
 
-/// Sets the dtype of floating-point results that are given none, for the whole process: see [`default_dtype`].
-/// `torch.set_default_dtype`.
+/// Sets the dtype of floating-point results that are given none, for the whole process: see
+/// [`default_dtype`]. `torch.set_default_dtype`.
 ///
 /// # Errors
 /// A dtype that is not floating-point.
@@ -42,13 +42,14 @@ pub fn set_default_dtype(dtype: DType) -> Result<()> {
 }
 
 impl Device {
-    /// The dtype of integers that are given none: i64 where the device has it, else i32. See [`default_dtype`].
+    /// The dtype of integers that are given none: i64 where the device has it, else i32. See
+    /// [`default_dtype`].
     pub fn int_dtype(&self) -> DType {
         if self.supports(DType::I64) { DType::I64 } else { DType::I32 }
     }
 
-    /// The dtype of floating-point functions of integers: the default one, or f32 where the device lacks it, since such functions
-    /// cannot fail.
+    /// The dtype of floating-point functions of integers: the default one, or f32 where the device lacks it,
+    /// since such functions cannot fail.
     pub(crate) fn float_dtype(&self) -> DType {
         let dtype = default_dtype();
         if self.supports(dtype) { dtype } else { DType::F32 }

@@ -62,7 +62,8 @@ impl Device {
         &self.0.plans
     }
 
-    /// Memory in use. `torch.cuda.memory_allocated`, `memory_reserved` and `max_memory_allocated` in one; printed, a line.
+    /// Memory in use. `torch.cuda.memory_allocated`, `memory_reserved` and `max_memory_allocated` in one;
+    /// printed, a line.
     #[doc(alias(
         "memory_allocated",
         "memory_reserved",
@@ -85,8 +86,8 @@ impl Device {
         self.0.backend.empty_cache();
     }
 
-    /// Sets the budget of memory in bytes: what would be reserved beyond it is `OutOfMemory`, and every live tensor stays whole. `None`
-    /// for no budget. `torch.cuda.set_per_process_memory_fraction`, in bytes.
+    /// Sets the budget of memory in bytes: what would be reserved beyond it is `OutOfMemory`, and every live
+    /// tensor stays whole. `None` for no budget. `torch.cuda.set_per_process_memory_fraction`, in bytes.
     ///
     /// # Errors
     /// A budget below what live tensors use (it stays as it was), or a backend that has no budgets.

@@ -1,4 +1,5 @@
-//! Distances of pairs of points as data: [`Distances`], a kernel that a backend may have of its own. It stores no difference.
+//! Distances of pairs of points as data: [`Distances`], a kernel that a backend may have of its own. It
+//! stores no difference.
 
 use std::fmt;
 
@@ -7,13 +8,15 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// The distances of points, which are rows, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a [`Request`] for
-/// `Distances` computes them by what is written here. Inputs are row-major, of one floating-point dtype, and so is the result:
+/// The distances of points, which are rows, as a [`CustomKernel`] whose implementation is this very value: a
+/// backend that asks a [`Request`] for `Distances` computes them by what is written here. Inputs are
+/// row-major, of one floating-point dtype, and so is the result:
 ///
 /// - points `[…, P, M]` and `[…, R, M]` with equal leading axes give `[…, P, R]`, of each of the first to each of the second;
 /// - points `[…, N, M]` alone give `[…, N·(N − 1) / 2]`, of the pairs (0, 1), (0, 2), …, (1, 2), …
 ///
-/// Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other operations.
+/// Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other
+/// operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distances {
     /// How a distance is measured.

@@ -12,8 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong ([`Error::kind`]) and where: one pointer in size, so that a `Result<Tensor>` is two.
 ///
-/// Both `Display` and `Debug` print the message, with the operation and the line of the user's program where they are
-/// known: a `main` that returns a [`Result`] ends with the message, not with a struct.
+/// Both `Display` and `Debug` print the message, with the operation and the line of the user's program where
+/// they are known: a `main` that returns a [`Result`] ends with the message, not with a struct.
 ///
 /// ```
 /// use tensor_core::{Error, ErrorKind};
@@ -51,8 +51,8 @@ impl Error {
         &self.0.kind
     }
 
-    /// The line of the user's program: where the failing method was called or, for a failure that shows only when a tensor
-    /// is computed, where that tensor was built.
+    /// The line of the user's program: where the failing method was called or, for a failure that shows only
+    /// when a tensor is computed, where that tensor was built.
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.0.location
     }
@@ -62,8 +62,8 @@ impl Error {
         self.0.op
     }
 
-    /// The same failure, met at the line that called into the library, unless a line is known already: for an error that was
-    /// made in a closure, which hides its caller's line.
+    /// The same failure, met at the line that called into the library, unless a line is known already: for an
+    /// error that was made in a closure, which hides its caller's line.
     #[must_use]
     #[track_caller]
     pub fn here(self) -> Error {
@@ -92,7 +92,8 @@ impl Error {
         self
     }
 
-    /// The same failure, met when a tensor was computed that `op` made at `location`. What is known already stays.
+    /// The same failure, met when a tensor was computed that `op` made at `location`. What is known already
+    /// stays.
     pub(crate) fn computing(mut self, op: &'static str, location: &'static Location<'static>) -> Error {
         if self.0.op.is_none() {
             (self.0.op, self.0.location) = (Some(op), Some(location));
@@ -184,8 +185,8 @@ pub enum ErrorKind {
         message: String,
     },
 
-    /// A matrix that an operation of linear algebra has no answer for, found when it was computed: singular, not positive-definite, or
-    /// of numbers that are not finite. `torch.linalg.LinAlgError`.
+    /// A matrix that an operation of linear algebra has no answer for, found when it was computed: singular,
+    /// not positive-definite, or of numbers that are not finite. `torch.linalg.LinAlgError`.
     #[error("{op}: {}{message}", batch.map_or(String::new(), |b| format!("(batch element {b}) ")))]
     LinAlg {
         /// The operation.

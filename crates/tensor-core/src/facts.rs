@@ -1,5 +1,6 @@
-//! What is known of a value beside its elements: the range of its integers, and the launches whose indices it depends on that are
-//! not known to be good. Views of a value share its facts; an output overwritten in place gets facts of its own.
+//! What is known of a value beside its elements: the range of its integers, and the launches whose indices it
+//! depends on that are not known to be good. Views of a value share its facts; an output overwritten in place
+//! gets facts of its own.
 
 use std::sync::Arc;
 
@@ -12,7 +13,8 @@ pub(crate) struct Bounds {
     pub(crate) high: i64,
     /// Whether some element of the buffer is `low` and some is `high`.
     pub(crate) attained: bool,
-    /// The least element above a negative `low`, where it is known: labels to be ignored are often the only negative ones.
+    /// The least element above a negative `low`, where it is known: labels to be ignored are often the only
+    /// negative ones.
     pub(crate) above: Option<i64>,
 }
 
@@ -121,7 +123,8 @@ impl Tickets {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Those of the inputs of a launch and its own that are not known to be good; only one, once one has failed.
+    /// Those of the inputs of a launch and its own that are not known to be good; only one, once one has
+    /// failed.
     pub(crate) fn of_launch<'a>(
         inputs: impl IntoIterator<Item = &'a Facts>,
         own: impl IntoIterator<Item = Arc<Ticket>>,

@@ -1,7 +1,7 @@
 //! A file whose parts are read where they are asked for. For the crates that have formats.
 //!
-//! It is read by position, and not mapped into memory: a file that is cut off while it is mapped kills the process, and one that is read
-//! is an error (decision 31).
+//! It is read by position, and not mapped into memory: a file that is cut off while it is mapped kills the
+//! process, and one that is read is an error (decision 31).
 
 use std::{
     fs::File,

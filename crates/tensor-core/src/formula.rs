@@ -1,5 +1,6 @@
-//! Elementwise functions that are written in terms of others when a kernel is planned, so that no backend knows them. One is added by
-//! a variant and its formula here, a method of `Tensor`, a rule in `autograd` and a row in the table of operations.
+//! Elementwise functions that are written in terms of others when a kernel is planned, so that no backend
+//! knows them. One is added by a variant and its formula here, a method of `Tensor`, a rule in `autograd` and
+//! a row in the table of operations.
 //!
 //! Each is computed in f32 or f64 (halves in f32, rounded once at the end). NaN in gives NaN out.
 
@@ -275,8 +276,9 @@ impl Formula {
         }
     }
 
-    /// Writes the instructions for one argument of dtype `dtype` through `emit`, which gives the register of each (the same register
-    /// for the same instruction); a constant is a value and a dtype. Gives the result's register.
+    /// Writes the instructions for one argument of dtype `dtype` through `emit`, which gives the register of
+    /// each (the same register for the same instruction); a constant is a value and a dtype. Gives the
+    /// result's register.
     pub(crate) fn write(self, emit: &mut dyn Emit, x: Reg, dtype: DType) -> Reg {
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let writer = Writer { emit: RefCell::new(emit), dtype: wide };
@@ -339,8 +341,8 @@ impl Formula {
     }
 }
 
-/// Up to 2, a convergent of Lambert's continued fraction, tanh x = x / (1 + x²/(3 + x²/(5 + …))), from which x
-/// is taken away: all terms are positive. It is within 1.1·10⁻⁸, or 1.1·10⁻¹⁸ in f64.
+/// Up to 2, a convergent of Lambert's continued fraction, tanh x = x / (1 + x²/(3 + x²/(5 + …))), from which
+/// x is taken away: all terms are positive. It is within 1.1·10⁻⁸, or 1.1·10⁻¹⁸ in f64.
 fn tanhshrink(x: Value<'_>) -> Value<'_> {
     const P: [f64; 3] = [0.333333333333333333, 0.0205128205128205128, 0.0001998001998001998];
     const Q: [f64; 4] = [1.0, 0.461538461538461538, 0.02331002331002331, 0.0002072002072002072];
@@ -367,8 +369,8 @@ fn tanhshrink(x: Value<'_>) -> Value<'_> {
     x.abs().lt(2.0).choose(near, x - x.tanh())
 }
 
-/// 1 − erf x in the middle; beyond, e^(−x²) · R(x) with R a rational function, made by least squares in 50 digits, within 3·10⁻¹⁴ of
-/// the scaled complementary error function times 1 + 2x from 1/2 on.
+/// 1 − erf x in the middle; beyond, e^(−x²) · R(x) with R a rational function, made by least squares in 50
+/// digits, within 3·10⁻¹⁴ of the scaled complementary error function times 1 + 2x from 1/2 on.
 fn erfc(x: Value<'_>) -> Value<'_> {
     const P: [f64; 9] = [
         1.23751263083780168,
@@ -487,8 +489,9 @@ fn normal_quantile<'w>(q: Value<'w>, depth: Value<'w>) -> (Value<'w>, Value<'w>)
     (middle, tail)
 }
 
-/// Stirling's series from 8 on; below, the argument is moved to [3/2, 5/2), where ln Γ(2 + y) is y times a rational function (made by
-/// least squares in 50 digits, within 10⁻¹⁸), so that the zeros at 1 and 2 are exact. Below 1/2 by the reflection ln (π / |sin πx|) − ln Γ(1 − x).
+/// Stirling's series from 8 on; below, the argument is moved to [3/2, 5/2), where ln Γ(2 + y) is y times a
+/// rational function (made by least squares in 50 digits, within 10⁻¹⁸), so that the zeros at 1 and 2 are
+/// exact. Below 1/2 by the reflection ln (π / |sin πx|) − ln Γ(1 − x).
 fn lgamma(x: Value<'_>) -> Value<'_> {
     const P: [f64; 7] = [
         0.422784335098467139,
@@ -533,7 +536,8 @@ fn lgamma(x: Value<'_>) -> Value<'_> {
     reflected.choose(mirrored, of_v)
 }
 
-/// Σ B₂ₖ / (2k·(2k−1)·v^(2k−1)) for v ≥ 8, without the constant part, less one half: the terms of Stirling's series after (v − ½)·(ln v − 1).
+/// Σ B₂ₖ / (2k·(2k−1)·v^(2k−1)) for v ≥ 8, without the constant part, less one half: the terms of Stirling's
+/// series after (v − ½)·(ln v − 1).
 fn stirling(inverse: Value<'_>) -> Value<'_> {
     const B: [f64; 8] = [
         1.0 / 12.0,
@@ -548,7 +552,8 @@ fn stirling(inverse: Value<'_>) -> Value<'_> {
     inverse * (inverse * inverse).polynomial(&B)
 }
 
-/// ln w − 1/2w − Σ B₂ₖ / (2k·w²ᵏ) at w = v + 10, less Σ 1/(v + j) for j < 10, where v < 10. Below 1/2 by the reflection ψ(1 − x) − π / tan πx.
+/// ln w − 1/2w − Σ B₂ₖ / (2k·w²ᵏ) at w = v + 10, less Σ 1/(v + j) for j < 10, where v < 10. Below 1/2 by the
+/// reflection ψ(1 − x) − π / tan πx.
 fn digamma(x: Value<'_>) -> Value<'_> {
     const B: [f64; 8] = [
         1.0 / 12.0,
@@ -635,8 +640,9 @@ fn hurwitz(v: Value<'_>, n: i32) -> Value<'_> {
     zeta + last * (1.0 / f64::from(n)) + last * inverse * 0.5 + last * inverse * series
 }
 
-/// Iₙ for n of 0 and 1, times e^(−|x|) if `scaled`. Up to 8 the power series (x/2)ⁿ·Σ (x²/4)ᵏ / (k!·(k + n)!), whose terms are all positive;
-/// beyond, e^|x| / √|x| times a polynomial in 16/|x| − 1, made by interpolation in 50 digits, within 2·10⁻¹⁵.
+/// Iₙ for n of 0 and 1, times e^(−|x|) if `scaled`. Up to 8 the power series (x/2)ⁿ·Σ (x²/4)ᵏ / (k!·(k +
+/// n)!), whose terms are all positive; beyond, e^|x| / √|x| times a polynomial in 16/|x| − 1, made by
+/// interpolation in 50 digits, within 2·10⁻¹⁵.
 fn bessel(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     const I0: [f64; 19] = [
         0.402176509445008076,

@@ -1,5 +1,5 @@
-//! A batch of discrete Fourier transforms as data: [`Fourier`], a kernel that a backend may have of its own. Where it has none, the transform is
-//! composed of products (`fft::transform`).
+//! A batch of discrete Fourier transforms as data: [`Fourier`], a kernel that a backend may have of its own.
+//! Where it has none, the transform is composed of products (`fft::transform`).
 
 use std::{fmt, sync::Arc};
 
@@ -9,12 +9,13 @@ use crate::{
     fft::{conjugate, constant, transform},
 };
 
-/// Transforms along the last axis of numbers, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a [`Request`] for a
-/// `Fourier` computes it by what is written here. A complex number is a last axis of 2, its real and imaginary parts; all axes before the
-/// numbers are a batch. Inputs have strides.
+/// Transforms along the last axis of numbers, as a [`CustomKernel`] whose implementation is this very value:
+/// a backend that asks a [`Request`] for a `Fourier` computes it by what is written here. A complex number is
+/// a last axis of 2, its real and imaginary parts; all axes before the numbers are a batch. Inputs have
+/// strides.
 ///
-/// With θ = 2πjk/n, the spectra of real signals have the frequencies 0 to n/2; those between 0 and n/2 have a mirror, which is their
-/// conjugate.
+/// With θ = 2πjk/n, the spectra of real signals have the frequencies 0 to n/2; those between 0 and n/2 have a
+/// mirror, which is their conjugate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fourier {
     /// Of what, and in which direction.
@@ -23,8 +24,8 @@ pub struct Fourier {
     pub length: usize,
     /// What every result is multiplied by.
     pub factor: f64,
-    /// What frequencies of a half spectrum that have a mirror are multiplied by: those given, or those found. So the
-    /// [adjoint](Fourier::adjoint) of a `Fourier` is one too. Complex transforms do not read it.
+    /// What frequencies of a half spectrum that have a mirror are multiplied by: those given, or those found.
+    /// So the [adjoint](Fourier::adjoint) of a `Fourier` is one too. Complex transforms do not read it.
     pub mirrored: f64,
 }
 
@@ -37,8 +38,8 @@ pub enum FourierKind {
     Inverse,
     /// Real `[…, n]` → half a spectrum `[…, n/2 + 1, 2]`: Σⱼ xⱼ·e^(−iθ).
     RealToHalf,
-    /// Half a spectrum `[…, n/2 + 1, 2]` → real `[…, n]`: Σₖ xₖ·e^(iθ) with the mirrors. The imaginary parts of frequencies without a mirror
-    /// are not read.
+    /// Half a spectrum `[…, n/2 + 1, 2]` → real `[…, n]`: Σₖ xₖ·e^(iθ) with the mirrors. The imaginary parts
+    /// of frequencies without a mirror are not read.
     HalfToReal,
 }
 
@@ -48,8 +49,8 @@ impl Fourier {
         Fourier { kind, length, factor, mirrored: 1.0 }
     }
 
-    /// The transposed map of real numbers, which takes gradients of results to gradients of inputs: the transform with conjugate factors. A
-    /// frequency that stands for its mirror too counts twice.
+    /// The transposed map of real numbers, which takes gradients of results to gradients of inputs: the
+    /// transform with conjugate factors. A frequency that stands for its mirror too counts twice.
     #[must_use]
     pub fn adjoint(self) -> Fourier {
         let (kind, mirrored) = match self.kind {
@@ -61,8 +62,8 @@ impl Fourier {
         Fourier { kind, mirrored, ..self }
     }
 
-    /// The transform: by the device's kernel if it has one, or else [composed](Fourier::composed). Nothing is computed. Gradients pass
-    /// through.
+    /// The transform: by the device's kernel if it has one, or else [composed](Fourier::composed). Nothing is
+    /// computed. Gradients pass through.
     ///
     /// # Errors
     /// A shape that is not the kind's, or a dtype that is not floating-point.
@@ -75,8 +76,8 @@ impl Fourier {
         Ok(Tensor::custom_kernel(kernel, &[x])?.swap_remove(0))
     }
 
-    /// The transform of other operations, as a device computes it that has no kernel for it: products with small Fourier matrices, and
-    /// rotations.
+    /// The transform of other operations, as a device computes it that has no kernel for it: products with
+    /// small Fourier matrices, and rotations.
     ///
     /// # Errors
     /// As [`Fourier::apply`].

@@ -1,4 +1,5 @@
-//! Pictures read at places between their pixels as data: [`GridSample`], a kernel that a backend may have of its own. No corner is stored.
+//! Pictures read at places between their pixels as data: [`GridSample`], a kernel that a backend may have of
+//! its own. No corner is stored.
 
 use std::fmt;
 
@@ -32,15 +33,17 @@ pub enum GridPadding {
     Reflection,
 }
 
-/// Pictures read at the places of a grid, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a [`Request`]
-/// for a `GridSample` computes it by what is written here. Inputs are row-major, of one floating-point dtype, and so is the result:
+/// Pictures read at the places of a grid, as a [`CustomKernel`] whose implementation is this very value: a
+/// backend that asks a [`Request`] for a `GridSample` computes it by what is written here. Inputs are
+/// row-major, of one floating-point dtype, and so is the result:
 ///
 /// - pictures `[…, C, H, W]`, or volumes `[…, C, D, H, W]`, of at least one pixel and no more than i32 counts;
 /// - a grid `[…, H', W', 2]` or `[…, D', H', W', 3]` with the same leading axes, of (x, y) or (x, y, z), x along the last axis.
 ///
-/// The result has the pictures' channels and the grid's sizes. The place along an axis of n pixels is (x + 1) · n / 2 − 1/2, or with
-/// `align_corners` (x + 1) · (n − 1) / 2, in pixels from the centre of the first; then comes the padding. Where a device has no such
-/// kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other operations.
+/// The result has the pictures' channels and the grid's sizes. The place along an axis of n pixels is (x + 1)
+/// · n / 2 − 1/2, or with `align_corners` (x + 1) · (n − 1) / 2, in pixels from the centre of the first; then
+/// comes the padding. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller
+/// composes it of other operations.
 ///
 /// A NaN in the grid is read as −1, and so is an infinity that would be reflected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,8 +59,8 @@ pub struct GridSample {
 }
 
 impl GridSample {
-    /// Numbers of the grid beyond this magnitude are taken for it, and places up to it are reflected without an
-    /// exact remainder. Pictures end at 3 or nearer.
+    /// Numbers of the grid beyond this magnitude are taken for it, and places up to it are reflected without
+    /// an exact remainder. Pictures end at 3 or nearer.
     pub const FARTHEST: f64 = (1 << 20) as f64;
 }
 

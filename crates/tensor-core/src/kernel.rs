@@ -1,5 +1,5 @@
-//! What the scheduler hands to a backend: a few typed kernels, shapes and layouts resolved.
-//! A kernel is structure only; scalars come at launch, so that one plan and one pipeline serve every step of a training.
+//! What the scheduler hands to a backend: a few typed kernels, shapes and layouts resolved. A kernel is
+//! structure only; scalars come at launch, so that one plan and one pipeline serve every step of a training.
 
 use std::{
     any::Any,
@@ -60,8 +60,8 @@ pub enum Instr {
     Compare(CompareOp, Reg, Reg),
     /// `Select(condition, a, b)`: a where the bool condition holds, else b.
     Select(Reg, Reg, Reg),
-    /// The value converted to this instruction's dtype as Rust's `as` does: floats to integers cut toward zero and
-    /// saturate with NaN → 0; to bool is `≠ 0`; from bool is 0 or 1.
+    /// The value converted to this instruction's dtype as Rust's `as` does: floats to integers cut toward
+    /// zero and saturate with NaN → 0; to bool is `≠ 0`; from bool is 0 or 1.
     Cast(Reg),
     /// The reduction of a value over the row that this position lies in. Only in a [`Body::Rows`].
     Fold(ReduceOp, Reg),
@@ -196,13 +196,16 @@ impl Program {
     }
 }
 
-/// One unit of work for a backend: what is read, over which index space, what is made of it, and where that goes.
+/// One unit of work for a backend: what is read, over which index space, what is made of it, and where that
+/// goes.
 ///
-/// The index space has every axis that the work runs over, those that are reduced included. What is the same for all kernels is here, so
-/// that checks, windows over large buffers and cuts along an axis are written once; what is done at each position is the [`Body`].
+/// The index space has every axis that the work runs over, those that are reduced included. What is the same
+/// for all kernels is here, so that checks, windows over large buffers and cuts along an axis are written
+/// once; what is done at each position is the [`Body`].
 ///
-/// Outputs are fresh row-major buffers. Only of a [`Body::Map`] may an output be an input's own buffer: then that input's layout is
-/// row-major at offset 0 with the output's dtype, and any other input that shares the buffer has the same layout.
+/// Outputs are fresh row-major buffers. Only of a [`Body::Map`] may an output be an input's own buffer: then
+/// that input's layout is row-major at offset 0 with the output's dtype, and any other input that shares the
+/// buffer has the same layout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     /// The index space.
@@ -220,17 +223,19 @@ pub struct Kernel {
 pub struct Operand {
     /// The dtype of the elements.
     pub dtype: DType,
-    /// How it is read. It has the axes of the index space, and along each the size of the space, with stride 0 where it does not
-    /// depend on the axis; [`Body::Gather`], [`Body::Scatter`], [`Body::Copy`] and [`Body::Custom`] say where theirs differ.
+    /// How it is read. It has the axes of the index space, and along each the size of the space, with stride
+    /// 0 where it does not depend on the axis; [`Body::Gather`], [`Body::Scatter`], [`Body::Copy`] and
+    /// [`Body::Custom`] say where theirs differ.
     pub layout: Layout,
     /// The axis that [`Instr::LoadAt`] reads it along, if that is how a program reads it; [`Instr::Load`]
     /// reads any other.
     pub indexed: Option<IndexedAxis>,
-    /// How the buffer, which is of `U8`, holds the elements in blocks; none where it holds the elements of `dtype`
-    /// themselves. The layout is in elements. A decoded number that `dtype` does not have is rounded to it once.
+    /// How the buffer, which is of `U8`, holds the elements in blocks; none where it holds the elements of
+    /// `dtype` themselves. The layout is in elements. A decoded number that `dtype` does not have is rounded
+    /// to it once.
     ///
-    /// The factors of a [`Body::Contract`] and operand 0 of a [`Body::Gather`] may be in blocks, and the operand
-    /// of a [`Body::Map`] that does nothing but load it.
+    /// The factors of a [`Body::Contract`] and operand 0 of a [`Body::Gather`] may be in blocks, and the
+    /// operand of a [`Body::Map`] that does nothing but load it.
     pub format: Option<Arc<dyn BlockFormat>>,
 }
 
@@ -287,7 +292,8 @@ pub struct Output {
     pub dtype: DType,
     /// The sizes.
     pub shape: Shape,
-    /// For each of its axes, the axis of the index space that it follows; ascending. The other axes of the space are reduced.
+    /// For each of its axes, the axis of the index space that it follows; ascending. The other axes of the
+    /// space are reduced.
     pub axes: SmallVec<[usize; 5]>,
 }
 
@@ -303,7 +309,8 @@ impl Output {
         Output { dtype, shape: axes.iter().map(|&axis| space[axis]).collect(), axes }
     }
 
-    /// How the output is written over the axes of a space of this rank: stride 0 along those that it does not have.
+    /// How the output is written over the axes of a space of this rank: stride 0 along those that it does not
+    /// have.
     pub fn strides_over(&self, rank: usize) -> Strides {
         let mut strides: Strides = SmallVec::from_elem(0, rank);
         for (&axis, stride) in self.axes.iter().zip(self.shape.contiguous_strides()) {
@@ -316,26 +323,26 @@ impl Output {
 /// What a kernel computes from its operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
-    /// `output[o][p] = program(operands at p)` for every position p of the space: a fused elementwise expression with one or several
-    /// outputs, each over the whole space.
+    /// `output[o][p] = program(operands at p)` for every position p of the space: a fused elementwise
+    /// expression with one or several outputs, each over the whole space.
     Map(Program),
-    /// `output[kept] = reduce(op, program(operands at p))` over all positions p whose kept axes are `kept`: a reduction with an
-    /// elementwise prologue. The axes that the output lacks are reduced.
+    /// `output[kept] = reduce(op, program(operands at p))` over all positions p whose kept axes are `kept`: a
+    /// reduction with an elementwise prologue. The axes that the output lacks are reduced.
     ///
-    /// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32), and no instruction that depends
-    /// on the flat position, so the index space may be walked in any order.
+    /// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32), and no
+    /// instruction that depends on the flat position, so the index space may be walked in any order.
     Reduce {
         /// Which reduction.
         op: ReduceOp,
         /// The prologue: what is reduced.
         program: Program,
     },
-    /// Elementwise expressions and reductions along rows, together: softmax, layer norm and their like. The last `row_axes` axes of
-    /// the space make a row, those before them count the rows. [`Instr::Fold`] reduces a value over each row; its result is one value
-    /// everywhere in the row.
+    /// Elementwise expressions and reductions along rows, together: softmax, layer norm and their like. The
+    /// last `row_axes` axes of the space make a row, those before them count the rows. [`Instr::Fold`]
+    /// reduces a value over each row; its result is one value everywhere in the row.
     ///
-    /// An output without the row's axes holds one value a row, and its register is the same all along a row; any other output is over the
-    /// whole space. A row has at most [`crate::Limits::max_row`] elements.
+    /// An output without the row's axes holds one value a row, and its register is the same all along a row;
+    /// any other output is over the whole space. A row has at most [`crate::Limits::max_row`] elements.
     Rows {
         /// How many axes, the last ones, make a row.
         row_axes: usize,
@@ -349,7 +356,8 @@ pub enum Body {
         /// The axis reduced; its size is not 0.
         axis: usize,
     },
-    /// `output[i][j][k] = op(operand[i][0][k], …, operand[i][j][k])` (for axis 1 of 3); with `reverse`, of `operand[i][j..][k]`.
+    /// `output[i][j][k] = op(operand[i][0][k], …, operand[i][j][k])` (for axis 1 of 3); with `reverse`, of
+    /// `operand[i][j..][k]`.
     ///
     /// Sums and products of half types are taken in f32 and rounded where they are stored. Indices are i32.
     Cumulative {
@@ -360,57 +368,64 @@ pub enum Body {
         /// Whether it runs from the end of the axis to its start.
         reverse: bool,
     },
-    /// The i32 indices of the first elements along `axis` in order, as many as the output has there; equal elements in the order of
-    /// their indices.
+    /// The i32 indices of the first elements along `axis` in order, as many as the output has there; equal
+    /// elements in the order of their indices.
     ///
-    /// NaN is greater than all else and equal to NaN, and −0 is equal to 0, so that every device gives the same.
+    /// NaN is greater than all else and equal to NaN, and −0 is equal to 0, so that every device gives the
+    /// same.
     ArgSort {
         /// The axis.
         axis: usize,
         /// Whether the greatest come first.
         descending: bool,
     },
-    /// `output = Σ operand 0 · operand 1`, summed over the axes that the output lacks: matrix products, and all that can be written as
-    /// one over any number of axes, such as convolutions over sliding windows. See [`crate::contraction::Contraction`] for its matrices.
+    /// `output = Σ operand 0 · operand 1`, summed over the axes that the output lacks: matrix products, and
+    /// all that can be written as one over any number of axes, such as convolutions over sliding windows. See
+    /// [`crate::contraction::Contraction`] for its matrices.
     ///
     /// Half types accumulate in f32; integers wrap. Operands may overlap themselves.
     ///
-    /// With a program, its *epilogue*, the outputs are the program's, all over the same axes: input 0 is the finished sum at each position,
-    /// of the dtype of operands 0 and 1 (half types not yet rounded), and input `k` is operand `k + 1`, which has stride 0 along the axes
-    /// that are summed. No instruction depends on the flat position. A program has at most [`crate::Limits::max_epilogue`] instructions.
+    /// With a program, its *epilogue*, the outputs are the program's, all over the same axes: input 0 is the
+    /// finished sum at each position, of the dtype of operands 0 and 1 (half types not yet rounded), and
+    /// input `k` is operand `k + 1`, which has stride 0 along the axes that are summed. No instruction
+    /// depends on the flat position. A program has at most [`crate::Limits::max_epilogue`] instructions.
     Contract(Option<Program>),
     /// `output[p] = operand 0[p with axis := operand 1[p]]`.
     ///
-    /// The space is the index's shape. Operand 0 has a size of its own along the axis. An index outside the axis is
-    /// [`crate::ErrorKind::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's [`Ticket`].
+    /// The space is the index's shape. Operand 0 has a size of its own along the axis. An index outside the
+    /// axis is [`crate::ErrorKind::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's
+    /// [`Ticket`].
     Gather {
         /// The axis indexed.
         axis: usize,
     },
-    /// `output = operand 0; output[q] = op(output[q], operand 2[p])` with `q = p with axis := operand 1[p]`, for every position p of
-    /// operand 2.
+    /// `output = operand 0; output[q] = op(output[q], operand 2[p])` with `q = p with axis := operand 1[p]`,
+    /// for every position p of operand 2.
     ///
-    /// The space is the shape of operand 0. Operands 1 and 2 have one shape, with a size of its own along the axis and at most the
-    /// space's along any other. Repeated indices go in ascending order of position along the axis; half types add in f32 and are
-    /// rounded once. Indices that are out of range are as in [`Body::Gather`].
+    /// The space is the shape of operand 0. Operands 1 and 2 have one shape, with a size of its own along the
+    /// axis and at most the space's along any other. Repeated indices go in ascending order of position along
+    /// the axis; half types add in f32 and are rounded once. Indices that are out of range are as in
+    /// [`Body::Gather`].
     Scatter {
         /// What an element and one that goes to its place become.
         op: ScatterOp,
         /// The axis indexed.
         axis: usize,
     },
-    /// An output filled with scalar 0 of the launch if `fill`, then overwritten by each operand in order: concatenation and padding.
-    /// Without `fill` the operands cover the whole output. Their regions do not overlap.
+    /// An output filled with scalar 0 of the launch if `fill`, then overwritten by each operand in order:
+    /// concatenation and padding. Without `fill` the operands cover the whole output. Their regions do not
+    /// overlap.
     Copy {
         /// Whether positions outside the regions take the launch's scalar.
         fill: bool,
         /// For each operand, where its elements go in the output's buffer: of the operand's own shape.
         regions: SmallVec<[Layout; 4]>,
     },
-    /// An operation from elsewhere, by the implementation that it has for this backend ([`crate::custom::implementation`]).
+    /// An operation from elsewhere, by the implementation that it has for this backend
+    /// ([`crate::custom::implementation`]).
     ///
-    /// Operands and outputs have shapes of their own, and the space is that of the first output. Operands are row-major from the first
-    /// element of their buffers on, unless the operation takes strides.
+    /// Operands and outputs have shapes of their own, and the space is that of the first output. Operands are
+    /// row-major from the first element of their buffers on, unless the operation takes strides.
     Custom(Arc<dyn CustomKernel>),
 }
 
@@ -468,7 +483,8 @@ impl Kernel {
         Kernel { operands: read(&program, layouts), outputs, space, body: Body::Reduce { op, program } }
     }
 
-    /// A [`Body::Rows`]; every layout is of shape `space`, and `per_row` says which outputs hold one value a row.
+    /// A [`Body::Rows`]; every layout is of shape `space`, and `per_row` says which outputs hold one value a
+    /// row.
     pub fn rows(
         space: Shape,
         row_axes: usize,
@@ -518,7 +534,8 @@ impl Kernel {
         Kernel { space, operands, outputs, body: Body::Contract(None) }
     }
 
-    /// A contraction with an epilogue: `layouts` are those of the program's inputs after the first, each of the output's shape.
+    /// A contraction with an epilogue: `layouts` are those of the program's inputs after the first, each of
+    /// the output's shape.
     pub fn with_epilogue(mut self, program: Program, layouts: impl IntoIterator<Item = Layout>) -> Kernel {
         let Some(sums) = self.outputs.first().cloned() else { return self };
         for (&dtype, layout) in program.inputs.iter().skip(1).zip(layouts) {
@@ -544,8 +561,8 @@ impl Kernel {
         }
     }
 
-    /// The epilogue of a contraction as a map over the output's shape. Operand 0 is the sums in row-major order; where a backend keeps those
-    /// of half types as f32, they are read as that.
+    /// The epilogue of a contraction as a map over the output's shape. Operand 0 is the sums in row-major
+    /// order; where a backend keeps those of half types as f32, they are read as that.
     pub fn epilogue_map(&self) -> Option<Kernel> {
         let (Body::Contract(Some(program)), Some(sums)) = (&self.body, self.outputs.first()) else {
             return None;
@@ -561,7 +578,8 @@ impl Kernel {
         Some(Kernel::map(sums.shape.clone(), layouts, program.clone()))
     }
 
-    /// The matrix product of `[batch…, m, k]` and `[batch…, k, n]`, batches of one shape, as a [`Body::Contract`] over `[batch…, m, n, k]`.
+    /// The matrix product of `[batch…, m, k]` and `[batch…, k, n]`, batches of one shape, as a
+    /// [`Body::Contract`] over `[batch…, m, n, k]`.
     pub fn matmul(dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
         let rank = lhs.shape().rank();
         let batch = &lhs.shape()[..rank - 2];
@@ -576,7 +594,8 @@ impl Kernel {
         Kernel::contract(dtype, over(lhs, [l[0], 0, l[1]]), over(rhs, [0, r[1], r[0]]), &[rank])
     }
 
-    /// A [`Body::Gather`]; off the axis the input may be larger than the index, and is read as far as that reaches.
+    /// A [`Body::Gather`]; off the axis the input may be larger than the index, and is read as far as that
+    /// reaches.
     pub fn gather(axis: usize, input: Operand, index: Operand) -> Kernel {
         let space = index.layout.shape().clone();
         let within = (0..space.rank()).filter(|&a| a != axis);
@@ -725,11 +744,12 @@ impl Kernel {
         }
     }
 
-    /// The part of the kernel over positions `start..start + len` of an axis of the space. Its outputs are the parts of the outputs that
-    /// follow the axis, as buffers of their own; a part along an axis that is reduced gives a part of each sum.
+    /// The part of the kernel over positions `start..start + len` of an axis of the space. Its outputs are
+    /// the parts of the outputs that follow the axis, as buffers of their own; a part along an axis that is
+    /// reduced gives a part of each sum.
     ///
-    /// `None` where parts along the axis do not stand alone: those of a cumulative operation, a sort or a search along it, rows cut
-    /// within a row, copies, and operations from elsewhere.
+    /// `None` where parts along the axis do not stand alone: those of a cumulative operation, a sort or a
+    /// search along it, rows cut within a row, copies, and operations from elsewhere.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Option<Kernel> {
         match &self.body {
             Body::Map(_) | Body::Reduce { .. } | Body::Contract(_) | Body::Gather { .. } => {}
@@ -809,7 +829,8 @@ impl Kernel {
     }
 }
 
-/// A slot in which a backend keeps what it made of a kernel (bytecode, a pipeline), for as long as the plan lives.
+/// A slot in which a backend keeps what it made of a kernel (bytecode, a pipeline), for as long as the plan
+/// lives.
 #[derive(Debug, Default)]
 pub struct Compiled(OnceLock<Arc<dyn Any + Send + Sync>>);
 
@@ -838,9 +859,10 @@ pub struct Launch<'a> {
     pub inputs: &'a [Storage],
     /// The output buffers, in the kernel's order, each at least as large as the output.
     pub outputs: &'a [Storage],
-    /// Where a backend says that it will only know later whether all indices are in range, or whether a custom kernel that may fail
-    /// did: for each of [`Kernel::indexed_operands`] whose indices are not known to be in range, its number
-    /// and its ticket, and for a custom kernel one of operand 0. Memory must be safe where there is none.
+    /// Where a backend says that it will only know later whether all indices are in range, or whether a
+    /// custom kernel that may fail did: for each of [`Kernel::indexed_operands`] whose indices are not known
+    /// to be in range, its number and its ticket, and for a custom kernel one of operand 0. Memory must be
+    /// safe where there is none.
     pub tickets: &'a [(usize, Arc<Ticket>)],
 }
 

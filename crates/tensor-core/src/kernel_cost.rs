@@ -1,4 +1,5 @@
-//! What a kernel costs, counted from its form: arithmetic, and bytes that it reads and writes. For reports; no plan depends on it.
+//! What a kernel costs, counted from its form: arithmetic, and bytes that it reads and writes. For reports;
+//! no plan depends on it.
 
 use crate::{
     Kernel, Layout,
@@ -6,8 +7,9 @@ use crate::{
 };
 
 impl Kernel {
-    /// How many additions its arithmetic costs, a function such as `exp` as many as [`crate::kernel::Instr::cost`] says; a product and its
-    /// sum are two. `None` of an operation from elsewhere, which does not tell.
+    /// How many additions its arithmetic costs, a function such as `exp` as many as
+    /// [`crate::kernel::Instr::cost`] says; a product and its sum are two. `None` of an operation from
+    /// elsewhere, which does not tell.
     #[must_use]
     pub fn flops(&self) -> Option<u64> {
         let (space, output) =
@@ -70,8 +72,8 @@ fn cost(program: &Program) -> u64 {
     program.instrs.iter().map(|instr| u64::from(instr.cost())).sum()
 }
 
-/// How many elements of its buffer a layout shows, at most: axes that repeat count once, and windows that overlap at most as much as they
-/// span.
+/// How many elements of its buffer a layout shows, at most: axes that repeat count once, and windows that
+/// overlap at most as much as they span.
 fn distinct(layout: &Layout) -> u64 {
     let (low, high) = layout.span();
     let moving = layout.shape().iter().zip(layout.strides()).filter(|(_, stride)| **stride != 0);

@@ -1,7 +1,9 @@
-//! The contract of a launch, checked: what every backend may count on before it touches memory. Kernels run unchecked loops over
-//! raw addresses, so a scheduler that broke the contract would read and write beside its buffers.
+//! The contract of a launch, checked: what every backend may count on before it touches memory. Kernels run
+//! unchecked loops over raw addresses, so a scheduler that broke the contract would read and write beside its
+//! buffers.
 //!
-//! The executor checks every launch of a build with debug assertions, whatever the backend. See `kernel.rs` for the contract itself.
+//! The executor checks every launch of a build with debug assertions, whatever the backend. See `kernel.rs`
+//! for the contract itself.
 
 use std::sync::Arc;
 
@@ -16,9 +18,9 @@ use crate::{
 const POSITIONS: usize = 1 << 16;
 
 impl Launch<'_> {
-    /// Checks that the launch keeps the contract of its kernel: programs well-formed, as many buffers and scalars as the kernel has,
-    /// of its dtypes; every layout of the index space's shape and within its buffer; outputs large enough, and no buffer shared
-    /// but as [`Kernel`] allows it.
+    /// Checks that the launch keeps the contract of its kernel: programs well-formed, as many buffers and
+    /// scalars as the kernel has, of its dtypes; every layout of the index space's shape and within its
+    /// buffer; outputs large enough, and no buffer shared but as [`Kernel`] allows it.
     ///
     /// Whether an index's values lie within their axis is not checked: only the device knows them.
     ///
@@ -49,8 +51,9 @@ impl Launch<'_> {
         }
     }
 
-    /// Finds whether the kernel is one of `custom`: outputs of the shapes and dtypes that it gives for the operands, which are row-major
-    /// unless it takes strides. A backend's own kernel for an operation that says what it is may rest on this.
+    /// Finds whether the kernel is one of `custom`: outputs of the shapes and dtypes that it gives for the
+    /// operands, which are row-major unless it takes strides. A backend's own kernel for an operation that
+    /// says what it is may rest on this.
     ///
     /// # Errors
     /// `Invalid`, with the kernel's name and what does not hold.
@@ -85,7 +88,8 @@ impl Check<'_> {
         if holds { Ok(()) } else { Err(Error::invalid(self.name, message())) }
     }
 
-    /// What holds of every kernel: buffers for each operand and output, of their dtypes and large enough; operands over the space.
+    /// What holds of every kernel: buffers for each operand and output, of their dtypes and large enough;
+    /// operands over the space.
     fn header(&self) -> Result<()> {
         let (kernel, launch) = (self.launch.kernel, self.launch);
         let (given, wanted) = (launch.inputs.len(), kernel.operands.len());
@@ -463,7 +467,8 @@ impl Check<'_> {
         if shape.contains(&0) {
             return Ok(());
         }
-        // Wide enough that nothing overflows: an axis reaches less than 2^127, and what is beyond 2^64 is beyond any buffer.
+        // Wide enough that nothing overflows: an axis reaches less than 2^127, and what is beyond 2^64 is
+        // beyond any buffer.
         let (mut low, mut high) = (layout.offset() as i128, layout.offset() as i128);
         for (&size, &stride) in shape.iter().zip(strides) {
             let reach = (size as i128 - 1) * stride as i128;

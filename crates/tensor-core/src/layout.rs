@@ -110,7 +110,8 @@ impl Layout {
         }
     }
 
-    /// Broadcast to `shape`, to which this layout's shape must be broadcastable: new and widened axes have stride 0.
+    /// Broadcast to `shape`, to which this layout's shape must be broadcastable: new and widened axes have
+    /// stride 0.
     pub fn expand(&self, shape: &Shape) -> Layout {
         if *shape == self.shape {
             return self.clone();
@@ -131,11 +132,13 @@ impl Layout {
     /// Every `step`-th element of `axis` from `start`, `len` of them; a negative step walks backwards.
     pub fn slice(&self, axis: usize, start: usize, len: usize, step: isize) -> Layout {
         let mut out = self.clone();
-        // A layout of nothing stays where it is: a step along one axis may lead out of a buffer that another axis makes empty.
+        // A layout of nothing stays where it is: a step along one axis may lead out of a buffer that another
+        // axis makes empty.
         if len > 0 && !self.shape.contains(&0) {
             out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
         }
-        // The stride of one element is never taken, and a step that leaves the axis may be as long as it likes.
+        // The stride of one element is never taken, and a step that leaves the axis may be as long as it
+        // likes.
         if len > 1 {
             out.strides[axis] = self.strides[axis] * step;
         }
@@ -143,8 +146,8 @@ impl Layout {
         out
     }
 
-    /// `count` windows of `size` elements along `axis`, `step` elements apart, their elements `dilation` apart: windows in the axis's
-    /// place, the elements of each along a new last axis.
+    /// `count` windows of `size` elements along `axis`, `step` elements apart, their elements `dilation`
+    /// apart: windows in the axis's place, the elements of each along a new last axis.
     pub fn unfold(&self, axis: usize, count: usize, size: usize, step: usize, dilation: usize) -> Layout {
         let along = self.strides[axis];
         let sizes = self.shape.iter().enumerate().map(|(a, &n)| if a == axis { count } else { n });

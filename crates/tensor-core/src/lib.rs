@@ -1,5 +1,5 @@
-//! The ground floor of Taper: tensors as nodes of a lazy graph, the scheduler that fuses them into kernels, and the
-//! contract that a backend fulfils.
+//! The ground floor of Taper: tensors as nodes of a lazy graph, the scheduler that fuses them into kernels,
+//! and the contract that a backend fulfils.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The greatest elements of windows as data: [`MaxPool`], a kernel that a backend may have of its own. No window is stored.
+//! The greatest elements of windows as data: [`MaxPool`], a kernel that a backend may have of its own. No
+//! window is stored.
 
 use std::fmt;
 
@@ -7,13 +8,15 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// The greatest element of each window of planes and its place, as a [`CustomKernel`] whose implementation is this very value: a backend
-/// that asks a [`Request`] for a `MaxPool` computes it by what is written here.
+/// The greatest element of each window of planes and its place, as a [`CustomKernel`] whose implementation is
+/// this very value: a backend that asks a [`Request`] for a `MaxPool` computes it by what is written here.
 ///
-/// The input `[N, D, H, W]` is row-major and of a floating-point dtype. Element (a, b, c) of window (i, j, k) of a plane is at
-/// (i·s₀ + a·d₀ − p₀, j·s₁ + b·d₁ − p₁, k·s₂ + c·d₂ − p₂) for strides s, dilations d and paddings p; what is outside the plane is no element.
-/// Results are the greatest elements, `[N, outputs…]` of the input's dtype, and their flat places in their planes, i32. NaN is the greatest, and of
-/// equal ones the first counts. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other operations.
+/// The input `[N, D, H, W]` is row-major and of a floating-point dtype. Element (a, b, c) of window (i, j, k)
+/// of a plane is at (i·s₀ + a·d₀ − p₀, j·s₁ + b·d₁ − p₁, k·s₂ + c·d₂ − p₂) for strides s, dilations d and
+/// paddings p; what is outside the plane is no element. Results are the greatest elements, `[N, outputs…]` of
+/// the input's dtype, and their flat places in their planes, i32. NaN is the greatest, and of equal ones the
+/// first counts. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller
+/// composes it of other operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool {
     /// Elements of a window along each axis.
@@ -59,7 +62,8 @@ impl CustomKernel for MaxPool {
             }
             let reach = (self.window[axis] - 1).checked_mul(self.dilation[axis]);
             let last = (self.outputs[axis] - 1).checked_mul(self.stride[axis]);
-            // The first window ends the earliest, and the last one begins the latest; those that begin before the plane may miss it.
+            // The first window ends the earliest, and the last one begins the latest; those that begin before
+            // the plane may miss it.
             let before = self.padding[axis].div_ceil(self.stride[axis]).min(self.outputs[axis]);
             let within = matches!((reach, last), (Some(reach), Some(_)) if reach >= self.padding[axis])
                 && (0..before).chain([self.outputs[axis] - 1]).all(|i| self.first(axis, i) < size);

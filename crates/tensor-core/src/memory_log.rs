@@ -1,4 +1,5 @@
-//! Which tensors hold memory: nodes noted as they are made, while somebody records. While nobody does it costs one relaxed load for each.
+//! Which tensors hold memory: nodes noted as they are made, while somebody records. While nobody does it
+//! costs one relaxed load for each.
 
 use std::{
     panic::Location,
@@ -32,7 +33,8 @@ struct Noted {
 pub struct LiveBuffer {
     /// The line that made the tensor; of a parameter or another cell, the line that made the cell.
     pub location: &'static Location<'static>,
-    /// The operation that made the tensor: `leaf` for one that came from the host, `parameter` for the value of a cell.
+    /// The operation that made the tensor: `leaf` for one that came from the host, `parameter` for the value
+    /// of a cell.
     pub op: &'static str,
     /// The dtype of the tensor.
     pub dtype: DType,

@@ -1,5 +1,6 @@
 //! The graph's nodes. A node knows how it was made (an [`Op`] and its inputs) and, once computed, its value.
-//! Users hold [`Tensor`](crate::Tensor)s, which are counted handles on nodes; the scheduler and autograd work on nodes.
+//! Users hold [`Tensor`](crate::Tensor)s, which are counted handles on nodes; the scheduler and autograd work
+//! on nodes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -42,7 +43,8 @@ impl Value {
         Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None, format: None })
     }
 
-    /// Elements whose bytes `fill` brings, with the bounds that integers are known to have. See [`crate::Backend::upload_with`].
+    /// Elements whose bytes `fill` brings, with the bounds that integers are known to have. See
+    /// [`crate::Backend::upload_with`].
     pub(crate) fn upload_with(
         device: &Device,
         dtype: DType,
@@ -81,7 +83,8 @@ pub(crate) struct Node {
     pub(crate) op: Op,
     pub(crate) dtype: DType,
     flags: AtomicU8,
-    /// How many `Tensor`s a user holds on this node, apart from the graph's own references: one when it is made.
+    /// How many `Tensor`s a user holds on this node, apart from the graph's own references: one when it is
+    /// made.
     pub(crate) handles: AtomicU32,
     pub(crate) shape: Shape,
     pub(crate) device: Device,
@@ -89,7 +92,8 @@ pub(crate) struct Node {
     pub(crate) state: Mutex<State>,
     /// Whether `state` has its value, which never goes again: to be asked without the lock.
     computed: AtomicBool,
-    /// Scratch of the evaluation under way on this node's device: its number, and the node's place in its order.
+    /// Scratch of the evaluation under way on this node's device: its number, and the node's place in its
+    /// order.
     pub(crate) epoch: AtomicU64,
     pub(crate) place: AtomicU32,
     /// The variable whose value this node is or was; gradients that arrive here accumulate there.
@@ -106,7 +110,8 @@ pub(crate) enum Extra {
     Tuple(Tuple),
 }
 
-/// The results of an operation with several. Its elements hold the node, so that they are known here by weak references.
+/// The results of an operation with several. Its elements hold the node, so that they are known here by weak
+/// references.
 pub(crate) struct Tuple {
     pub(crate) elements: Box<[Element]>,
 }
@@ -162,7 +167,8 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number that no other node has. Threads take them in blocks: an atomic for each would cost as much as the rest.
+/// A number that no other node has. Threads take them in blocks: an atomic for each would cost as much as the
+/// rest.
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let mut id = OWN.get();
@@ -242,7 +248,8 @@ impl Node {
         tracked: bool,
         location: &'static Location<'static>,
     ) -> Node {
-        // What a kernel may rely on. Operations that make a shape larger have asked before, with an error for the user.
+        // What a kernel may rely on. Operations that make a shape larger have asked before, with an error for
+        // the user.
         assert!(shape.fits(), "{}: shape {shape} was not checked", op.name());
         Node {
             id: next_id(),
@@ -281,8 +288,8 @@ impl Node {
         self.tuple().map_or(1, |tuple| tuple.elements.len())
     }
 
-    /// The node of result `k` of this tuple; a new one, which no user holds yet, where the last is gone. Any other node is its own
-    /// only result.
+    /// The node of result `k` of this tuple; a new one, which no user holds yet, where the last is gone. Any
+    /// other node is its own only result.
     pub(crate) fn element(self: &Arc<Node>, k: usize) -> Arc<Node> {
         let Some(tuple) = self.tuple() else { return self.clone() };
         let element = &tuple.elements[k];
@@ -295,7 +302,8 @@ impl Node {
         })
     }
 
-    /// The node that result `k` of this tuple's kernel goes to: that of the result, if it waits, or one that nobody will find.
+    /// The node that result `k` of this tuple's kernel goes to: that of the result, if it waits, or one that
+    /// nobody will find.
     pub(crate) fn waiting_element(self: &Arc<Node>, k: usize) -> Arc<Node> {
         let node = self.element(k);
         match self.tuple() {
@@ -382,7 +390,8 @@ impl Node {
         self.handles.load(Ordering::Relaxed) > 0
     }
 
-    /// Gives the node its value, unless another thread was first, and forgets the inputs where no tape needs them.
+    /// Gives the node its value, unless another thread was first, and forgets the inputs where no tape needs
+    /// them.
     pub(crate) fn attach(&self, value: Value) {
         let tuple = if let Op::TupleElement { index, .. } = self.op {
             let tuple = lock(&self.state).inputs.first().cloned();
@@ -444,7 +453,8 @@ thread_local! {
 }
 
 impl Node {
-    /// Moves the inputs to `inputs`, and what else leads on to other nodes to the thread's list; says whether there was any.
+    /// Moves the inputs to `inputs`, and what else leads on to other nodes to the thread's list; says whether
+    /// there was any.
     fn dismantle(&mut self, inputs: &mut Inputs) -> bool {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         inputs.append(&mut state.inputs);
@@ -461,8 +471,8 @@ impl Node {
     }
 }
 
-/// Drops what the list holds, one after the other, in the outermost call: a chain through gradients or through the fields of
-/// functions may be as long as any other.
+/// Drops what the list holds, one after the other, in the outermost call: a chain through gradients or
+/// through the fields of functions may be as long as any other.
 fn drop_deferred() {
     struct Outermost;
     impl Drop for Outermost {

@@ -7,10 +7,12 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// The places of the elements of a mask that are true, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a
-/// [`Request`] for `Nonzero` computes them by what is written here. A bool mask of any shape, row-major, gives i64 `[count, rank]`: the
-/// coordinates of each, in row-major order. The caller has counted them; another count is an error of the launch. Where a device has no such
-/// kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it: each true element goes to the place that a running count gives.
+/// The places of the elements of a mask that are true, as a [`CustomKernel`] whose implementation is this
+/// very value: a backend that asks a [`Request`] for `Nonzero` computes them by what is written here. A bool
+/// mask of any shape, row-major, gives i64 `[count, rank]`: the coordinates of each, in row-major order. The
+/// caller has counted them; another count is an error of the launch. Where a device has no such kernel
+/// ([`crate::Tensor::has_custom_kernel`]), the caller composes it: each true element goes to the place that a
+/// running count gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonzero {
     /// How many elements are true.

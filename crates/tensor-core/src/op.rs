@@ -92,11 +92,12 @@ names! {
         Mul => "mul",
         /// a / b, floats only (the method casts integers to f32 first).
         Div => "div",
-        /// ⌊a / b⌋ of the exact quotient, as Python and PyTorch have it: with r the remainder below, (a − r) / b rounded to a whole
-        /// number, so that 1.0 by 0.1 is 9, and −5 by ∞ is −1. For floats b = 0 gives a / b, for integers 0.
+        /// ⌊a / b⌋ of the exact quotient, as Python and PyTorch have it: with r the remainder below, (a − r)
+        /// / b rounded to a whole number, so that 1.0 by 0.1 is 9, and −5 by ∞ is −1. For floats b = 0 gives
+        /// a / b, for integers 0.
         FloorDiv => "floor_divide",
-        /// a − b·⌊a / b⌋: the remainder of the division that cuts toward zero, which is exact, plus b if it is not 0 and of another
-        /// sign than b. For floats b = 0 gives NaN, for integers 0.
+        /// a − b·⌊a / b⌋: the remainder of the division that cuts toward zero, which is exact, plus b if it
+        /// is not 0 and of another sign than b. For floats b = 0 gives NaN, for integers 0.
         Remainder => "remainder",
         /// aᵇ as IEEE `pow`; a negative base with an integral exponent is defined. For integers a negative
         /// exponent gives 0 except for bases 1 and −1, and products wrap.
@@ -113,9 +114,11 @@ names! {
         Or => "bitwise_or",
         /// Logical or bitwise exclusive or (bool and integers).
         Xor => "bitwise_xor",
-        /// a · 2ᵇ of integers, of which what leaves the dtype is lost; 0 where b is negative or as large as the dtype has bits.
+        /// a · 2ᵇ of integers, of which what leaves the dtype is lost; 0 where b is negative or as large as
+        /// the dtype has bits.
         LeftShift => "bitwise_left_shift",
-        /// ⌊a / 2ᵇ⌋ of integers; where b is negative or as large as the dtype has bits 0, and −1 for negative a.
+        /// ⌊a / 2ᵇ⌋ of integers; where b is negative or as large as the dtype has bits 0, and −1 for negative
+        /// a.
         RightShift => "bitwise_right_shift",
         /// The greatest common divisor of integers, not negative; of b and 0 |b|.
         Gcd => "gcd",
@@ -179,7 +182,8 @@ names! {
         Prod => "cumprod",
         /// ln Σeˣ, floats only.
         LogSumExp => "logcumsumexp",
-        /// The index of the greatest so far, i32: the last among equals, and of the last NaN once there is one.
+        /// The index of the greatest so far, i32: the last among equals, and of the last NaN once there is
+        /// one.
         ArgMax => "cummax",
         /// The index of the least so far, as the greatest.
         ArgMin => "cummin",
@@ -196,7 +200,8 @@ impl CumulativeOp {
 names! {
     /// What becomes of an element and of one that goes to its place, in an [`Op::Scatter`].
     pub enum ScatterOp {
-        /// Their sum; integers wrap. Half types are summed in f32, and each output is rounded once. Not for bool on every device.
+        /// Their sum; integers wrap. Half types are summed in f32, and each output is rounded once. Not for
+        /// bool on every device.
         Add => "scatter_add",
         /// The greater; NaN if either is NaN.
         Max => "scatter_max",
@@ -220,15 +225,16 @@ impl ScatterOp {
 }
 
 names! {
-    /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block with
-    /// key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
+    /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block
+    /// with key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
     pub enum RandomKind {
         /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64. A draw of a half
         /// type is that of f32 cut to the bits that the type holds, `(w0 >> 21)·2⁻¹¹` in f16 and `(w0 >>
         /// 24)·2⁻⁸` in bf16, so that none is rounded to 1.
         Uniform => "rand",
-        /// Standard normal by Box and Muller: √(−2 ln u₁)·cos(2π u₂), with u₁ = ((w0 >> 8) + 1)·2⁻²⁴ and
-        /// u₂ = (w1 >> 8)·2⁻²⁴ in f32; in f64, u₁ = (((w0·2³² + w1) >> 11) + 1)·2⁻⁵³ and u₂ likewise of w2, w3 without the + 1.
+        /// Standard normal by Box and Muller: √(−2 ln u₁)·cos(2π u₂), with u₁ = ((w0 >> 8) + 1)·2⁻²⁴ and u₂ =
+        /// (w1 >> 8)·2⁻²⁴ in f32; in f64, u₁ = (((w0·2³² + w1) >> 11) + 1)·2⁻⁵³ and u₂ likewise of w2, w3
+        /// without the + 1.
         Normal => "randn",
         /// The word w0 as u32.
         Bits => "random_bits",
@@ -267,8 +273,9 @@ pub struct Padding {
     pub value: Scalar,
 }
 
-/// Which axes of two operands and of their contraction are the same, by a label each, as the letters of `einsum`. No label comes
-/// twice in one list; each of the result's is an operand's, and each of an operand's is the result's or the other operand's.
+/// Which axes of two operands and of their contraction are the same, by a label each, as the letters of
+/// `einsum`. No label comes twice in one list; each of the result's is an operand's, and each of an operand's
+/// is the result's or the other operand's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscripts {
     /// Of the left operand's axes.
@@ -280,7 +287,8 @@ pub struct Subscripts {
 }
 
 impl Subscripts {
-    /// Those of a matrix product of operands with so many leading axes, aligned at the last, where the result has the more of them.
+    /// Those of a matrix product of operands with so many leading axes, aligned at the last, where the result
+    /// has the more of them.
     pub(crate) fn matmul(lhs: usize, rhs: usize) -> Subscripts {
         let batch = lhs.max(rhs) as u8;
         let (m, k, n) = (batch, batch + 1, batch + 2);
@@ -298,8 +306,8 @@ impl Subscripts {
 
 /// How a tensor was made from its inputs. What is rare and large is boxed: every node holds one of these.
 ///
-/// An operation with several results (see [`Op::is_tuple`]) is one node, whose value is a tuple. Each result is an
-/// [`Op::TupleElement`] of it, with a shape, a dtype and a life of its own.
+/// An operation with several results (see [`Op::is_tuple`]) is one node, whose value is a tuple. Each result
+/// is an [`Op::TupleElement`] of it, with a shape, a dtype and a life of its own.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Data from the host or another device, or a parameter: nothing to compute.
@@ -346,8 +354,8 @@ pub enum Op {
         /// Distance between elements taken; not 0.
         step: isize,
     },
-    /// Windows along an axis, which may overlap: element `j` of window `i` is element `i·step + j·dilation` of the axis. Windows take
-    /// the axis's place, and the elements of each are a new last axis.
+    /// Windows along an axis, which may overlap: element `j` of window `i` is element `i·step + j·dilation`
+    /// of the axis. Windows take the axis's place, and the elements of each are a new last axis.
     Unfold {
         /// The axis.
         axis: usize,
@@ -361,7 +369,8 @@ pub enum Op {
         /// The axis.
         axis: usize,
     },
-    /// The input placed in a larger tensor of `value`: along each axis, element `i` goes to `before + i·(1 + interior)`.
+    /// The input placed in a larger tensor of `value`: along each axis, element `i` goes to `before + i·(1 +
+    /// interior)`.
     Pad(Box<Padding>),
     /// A reduction along `axes` (ascending).
     Reduce {
@@ -390,15 +399,16 @@ pub enum Op {
         /// Whether element i is made of the elements i.. instead of those up to it.
         reverse: bool,
     },
-    /// A tuple: the elements along one axis in order, and their i32 indices. Equal elements keep the order of their indices. NaN is
-    /// the greatest. As many as the results have along the axis, the first ones.
+    /// A tuple: the elements along one axis in order, and their i32 indices. Equal elements keep the order of
+    /// their indices. NaN is the greatest. As many as the results have along the axis, the first ones.
     Sort {
         /// The axis.
         axis: usize,
         /// Whether the greatest come first.
         descending: bool,
     },
-    /// The sum of the products of two inputs over the axes that the result lacks: matrix products, and einsum of two.
+    /// The sum of the products of two inputs over the axes that the result lacks: matrix products, and einsum
+    /// of two.
     Contract(Box<Subscripts>),
     /// `out[i][j][k] = input[i][index[i][j][k]][k]` (for axis 1 of 3): inputs are the tensor and an index.
     Gather {
@@ -407,8 +417,9 @@ pub enum Op {
         /// The meaning of an index outside the axis, where it is not a user's index.
         refusal: Option<&'static Refusal>,
     },
-    /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1 of 3): inputs base, index, src.
-    /// Repeated indices go in ascending order of j, so that results repeat bit by bit.
+    /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1 of
+    /// 3): inputs base, index, src. Repeated indices go in ascending order of j, so that results repeat bit
+    /// by bit.
     Scatter {
         /// What the two become.
         op: ScatterOp,
@@ -419,14 +430,15 @@ pub enum Op {
     Contiguous,
     /// A copy from another device.
     ToDevice,
-    /// A tuple: the results of a user's own differentiable function. They were computed from the first inputs by other operations (or
-    /// by a kernel of the user's own) without a tape, and are the last inputs. Each element reads its own result, so that this node is
-    /// never evaluated: it is there for the tape.
+    /// A tuple: the results of a user's own differentiable function. They were computed from the first inputs
+    /// by other operations (or by a kernel of the user's own) without a tape, and are the last inputs. Each
+    /// element reads its own result, so that this node is never evaluated: it is there for the tape.
     Custom(Arc<dyn CustomOp>),
-    /// A tuple: the results of an operation from elsewhere, by a kernel of its own. It has no gradient, but an [`Op::Custom`] around it may; only
-    /// [`Fourier`](crate::Fourier) has a rule on the tape.
+    /// A tuple: the results of an operation from elsewhere, by a kernel of its own. It has no gradient, but
+    /// an [`Op::Custom`] around it may; only [`Fourier`](crate::Fourier) has a rule on the tape.
     CustomKernel(Arc<dyn CustomKernel>),
-    /// One result of an operation with several: the first input is the tuple. Of an [`Op::Custom`], the second is the result.
+    /// One result of an operation with several: the first input is the tuple. Of an [`Op::Custom`], the
+    /// second is the result.
     TupleElement {
         /// The name of the tuple's operation.
         of: &'static str,
@@ -440,8 +452,8 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
     /// The name shown as `grad_fn` and in graphs.
     fn name(&self) -> &'static str;
 
-    /// Gradients for each input, given the inputs, the results, and the gradients with respect to the results: `None` for a
-    /// result that was not used. Gives `None` where an input has no gradient.
+    /// Gradients for each input, given the inputs, the results, and the gradients with respect to the
+    /// results: `None` for a result that was not used. Gives `None` where an input has no gradient.
     fn backward(
         &self,
         inputs: &[Tensor],
@@ -449,7 +461,8 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
         gradients: &[Option<Tensor>],
     ) -> Result<Vec<Option<Tensor>>>;
 
-    /// Whether the gradients are computed from the results too. If not, `backward` gets none, and none is kept for it.
+    /// Whether the gradients are computed from the results too. If not, `backward` gets none, and none is
+    /// kept for it.
     fn reads_results(&self) -> bool {
         true
     }
@@ -593,8 +606,8 @@ impl Op {
         }
     }
 
-    /// What this operation's gradient rule reads when the inputs in `wanted` (a bit each) want gradients. A rule that reads
-    /// more still works, at the price of computing it anew.
+    /// What this operation's gradient rule reads when the inputs in `wanted` (a bit each) want gradients. A
+    /// rule that reads more still works, at the price of computing it anew.
     pub fn saved(&self, wanted: u32) -> Saved {
         // Of a product, each factor is read for the other's gradient.
         let others = (wanted & 1) << 1 | (wanted >> 1 & 1);
@@ -760,7 +773,8 @@ impl BinaryOp {
         }
     }
 
-    /// Whether it is of the bits of integers, or of integers as such: floats have no such operation, and no gradient passes.
+    /// Whether it is of the bits of integers, or of integers as such: floats have no such operation, and no
+    /// gradient passes.
     pub const fn is_integral(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) || self.is_of_numbers()
     }
@@ -830,8 +844,8 @@ pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
     if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) { DType::Bool } else { dtype }
 }
 
-/// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes that pass `usize` are held at its end, where no
-/// shape is that a tensor can have.
+/// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes that pass `usize` are held
+/// at its end, where no shape is that a tensor can have.
 pub(crate) fn padded(shape: &Shape, padding: &[(usize, usize)]) -> Shape {
     shape.iter().zip(padding).map(|(&d, p)| p.0.saturating_add(d).saturating_add(p.1)).collect()
 }

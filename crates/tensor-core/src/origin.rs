@@ -1,4 +1,5 @@
-//! Whose source line an operation is built for: the caller's, unless someone (a gradient rule) builds it for another.
+//! Whose source line an operation is built for: the caller's, unless someone (a gradient rule) builds it for
+//! another.
 
 use std::{
     cell::Cell,
@@ -10,7 +11,8 @@ thread_local! {
     static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// Runs `f` with every tensor built in it ascribed to `location`: a gradient blames the line of the operation it is of.
+/// Runs `f` with every tensor built in it ascribed to `location`: a gradient blames the line of the operation
+/// it is of.
 pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<&'static Location<'static>>);
     impl Drop for Restore {
@@ -22,8 +24,8 @@ pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -
     f()
 }
 
-/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the caller: for a function of a library
-/// that hands closures on, which hide that line.
+/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the caller:
+/// for a function of a library that hands closures on, which hide that line.
 #[track_caller]
 pub fn at_caller<R>(f: impl FnOnce() -> R) -> R {
     with_location(here(), f)

@@ -1,5 +1,5 @@
-//! Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-//! The reference for every backend: see [`crate::RandomKind`] for how its words become numbers.
+//! Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
+//! (SC 2011). The reference for every backend: see [`crate::RandomKind`] for how its words become numbers.
 
 const M0: u32 = 0xD251_1F53;
 const M1: u32 = 0xCD9E_8D57;
@@ -13,8 +13,9 @@ pub fn philox(seed: u64, counter: u64) -> [u32; 4] {
     rounds([counter as u32, (counter >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32])
 }
 
-/// The first two words of each of the blocks from `first` on: [`philox`] of several, in a loop that vectorises. Words stand in halves of
-/// u64, whose product one instruction gives, and the rounds are written out, since a loop within the loop would be in the way.
+/// The first two words of each of the blocks from `first` on: [`philox`] of several, in a loop that
+/// vectorises. Words stand in halves of u64, whose product one instruction gives, and the rounds are written
+/// out, since a loop within the loop would be in the way.
 #[inline(always)]
 pub fn philox_words<const N: usize>(seed: u64, first: u64) -> [[u32; N]; 2] {
     const LOW: u64 = 0xffff_ffff;

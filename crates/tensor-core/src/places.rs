@@ -7,10 +7,12 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// How many of sorted numbers come before each value, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a
-/// [`Request`] for `Places` computes them by what is written here. Sorted numbers `[…, n]` and values `[…, m]` of one dtype and equal leading
-/// axes, row-major, give i32 `[…, m]`: of each row the numbers below a value, or not above it if `right`. NaN is the greatest, and equal to
-/// itself. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other operations.
+/// How many of sorted numbers come before each value, as a [`CustomKernel`] whose implementation is this very
+/// value: a backend that asks a [`Request`] for `Places` computes them by what is written here. Sorted
+/// numbers `[…, n]` and values `[…, m]` of one dtype and equal leading axes, row-major, give i32 `[…, m]`: of
+/// each row the numbers below a value, or not above it if `right`. NaN is the greatest, and equal to itself.
+/// Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other
+/// operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Places {
     /// Whether what equals a value comes before it.

@@ -1,4 +1,5 @@
-//! A part of the graph apart from its values: the operations, to be built again of other inputs. What a checkpoint keeps.
+//! A part of the graph apart from its values: the operations, to be built again of other inputs. What a
+//! checkpoint keeps.
 
 use std::{fmt, panic::Location, sync::Arc};
 
@@ -13,8 +14,9 @@ use crate::{
     schedule::pending,
 };
 
-/// What a function recorded: its operations in an order in which they can be built, without values, and without the tensors that it
-/// read. Random numbers are part of it, as an operation has its seed and its place in the stream.
+/// What a function recorded: its operations in an order in which they can be built, without values, and
+/// without the tensors that it read. Random numbers are part of it, as an operation has its seed and its
+/// place in the stream.
 pub struct Recording {
     nodes: Vec<Recorded>,
     outputs: Vec<Source>,
@@ -65,9 +67,11 @@ impl Recorder {
         self.built.has(tensor.node().id)
     }
 
-    /// How `outputs` were made of what the function did not build, and that: tensors from elsewhere, values of cells, constants.
+    /// How `outputs` were made of what the function did not build, and that: tensors from elsewhere, values
+    /// of cells, constants.
     ///
-    /// What was recorded is then used up, as by a backward pass: evaluation keeps nothing of it, and `outputs` have no gradient.
+    /// What was recorded is then used up, as by a backward pass: evaluation keeps nothing of it, and
+    /// `outputs` have no gradient.
     pub fn finish(self, outputs: &[Tensor]) -> (Recording, Vec<Tensor>) {
         let mut walk =
             Walk { built: self.built, places: FxHashMap::default(), found: Vec::new(), outside: Vec::new() };
@@ -146,8 +150,8 @@ impl Walk {
 }
 
 impl Recording {
-    /// The outputs once more, of `outside` in the place of what the function read: tensors of the same shapes, dtypes and devices. They
-    /// are recorded as the function recorded them, if recording is on.
+    /// The outputs once more, of `outside` in the place of what the function read: tensors of the same
+    /// shapes, dtypes and devices. They are recorded as the function recorded them, if recording is on.
     ///
     /// # Panics
     /// Fewer tensors than the function read.

@@ -1,5 +1,5 @@
-//! A recurrent layer over a whole sequence as data: [`Recurrence`], a kernel that a backend may have of its own. It keeps its weights at hand from
-//! step to step.
+//! A recurrent layer over a whole sequence as data: [`Recurrence`], a kernel that a backend may have of its
+//! own. It keeps its weights at hand from step to step.
 
 use std::fmt;
 
@@ -8,10 +8,11 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// One pass over all steps of a recurrent layer, as a [`CustomKernel`] whose implementation is this very value: a backend that asks a
-/// [`Request`] for a `Recurrence` computes it by what is written here. Inputs and results of each pass are listed at [`RecurrencePass`], for T
-/// steps of N sequences and a state of H; G is [`RecurrentCell::gates`], K is [`RecurrentCell::kept`]. Inputs are row-major. Where a device has
-/// no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes the steps of other operations.
+/// One pass over all steps of a recurrent layer, as a [`CustomKernel`] whose implementation is this very
+/// value: a backend that asks a [`Request`] for a `Recurrence` computes it by what is written here. Inputs
+/// and results of each pass are listed at [`RecurrencePass`], for T steps of N sequences and a state of H; G
+/// is [`RecurrentCell::gates`], K is [`RecurrentCell::kept`]. Inputs are row-major. Where a device has no
+/// such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes the steps of other operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrence {
     /// Which pass.
@@ -22,7 +23,8 @@ pub struct Recurrence {
     pub reverse: bool,
 }
 
-/// What a step computes from a = gates + weight · h of the step before, the input's share of the gates and the state's.
+/// What a step computes from a = gates + weight · h of the step before, the input's share of the gates and
+/// the state's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrentCell {
     /// h' = tanh(a).
@@ -31,8 +33,8 @@ pub enum RecurrentCell {
     Relu,
     /// a in the parts i, f, g, o; c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c').
     Lstm,
-    /// a in the parts r, z, n, where the state's share is weight · h + bias; r = σ(a) and z = σ(a), but n = tanh(gates + r·(weight·h + bias)), and
-    /// h' = (1 − z)·n + z·h.
+    /// a in the parts r, z, n, where the state's share is weight · h + bias; r = σ(a) and z = σ(a), but n =
+    /// tanh(gates + r·(weight·h + bias)), and h' = (1 − z)·n + z·h.
     Gru,
 }
 
@@ -46,8 +48,8 @@ impl RecurrentCell {
         }
     }
 
-    /// How many numbers of each element of a step's state the backward pass reads beside the states: σ(i), σ(f), tanh(g) and σ(o) of an LSTM; r,
-    /// z, n and weight·h + bias of the last part of a GRU.
+    /// How many numbers of each element of a step's state the backward pass reads beside the states: σ(i),
+    /// σ(f), tanh(g) and σ(o) of an LSTM; r, z, n and weight·h + bias of the last part of a GRU.
     pub const fn kept(self) -> usize {
         match self {
             RecurrentCell::Tanh | RecurrentCell::Relu => 0,
@@ -59,15 +61,17 @@ impl RecurrentCell {
 /// The passes of [`Recurrence`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrencePass {
-    /// gates `[T, N, G·H]`, weight `[G·H, H]`, the state h `[N, H]` to begin with, and then the state c `[N, H]` of an LSTM, or the bias `[G·H]` of
-    /// a GRU that is added to weight · h → h after each step, `[T, N, H]`; and of an LSTM c after the last step, `[N, H]`.
+    /// gates `[T, N, G·H]`, weight `[G·H, H]`, the state h `[N, H]` to begin with, and then the state c `[N,
+    /// H]` of an LSTM, or the bias `[G·H]` of a GRU that is added to weight · h → h after each step, `[T, N,
+    /// H]`; and of an LSTM c after the last step, `[N, H]`.
     Forward,
-    /// As `Forward`, for a backward pass: then c of an LSTM is that after each step, `[T, N, H]`, and what is kept comes last, `[T, N, K·H]`, if K is
-    /// above 0.
+    /// As `Forward`, for a backward pass: then c of an LSTM is that after each step, `[T, N, H]`, and what is
+    /// kept comes last, `[T, N, K·H]`, if K is above 0.
     Kept,
-    /// weight, h to begin with, h after each step, what was kept (if K is above 0), c to begin with and c after each step (of an LSTM), and
-    /// the gradients with respect to h after each step, h after the last step, and c after the last step (of an LSTM) → the gradients with
-    /// respect to gates, h to begin with, and c to begin with (of an LSTM) or weight · h + bias (of a GRU), `[T, N, G·H]`.
+    /// weight, h to begin with, h after each step, what was kept (if K is above 0), c to begin with and c
+    /// after each step (of an LSTM), and the gradients with respect to h after each step, h after the last
+    /// step, and c after the last step (of an LSTM) → the gradients with respect to gates, h to begin with,
+    /// and c to begin with (of an LSTM) or weight · h + bias (of a GRU), `[T, N, G·H]`.
     Backward,
 }
 
@@ -84,7 +88,8 @@ impl CustomKernel for Recurrence {
         let (gates, kept) = (self.cell.gates(), self.cell.kept());
         let is_lstm = self.cell == RecurrentCell::Lstm;
         let is_gru = self.cell == RecurrentCell::Gru;
-        // The first inputs of both kinds of pass: a sequence in second or third place, the state's size in the weight.
+        // The first inputs of both kinds of pass: a sequence in second or third place, the state's size in
+        // the weight.
         let (weight, sequence) = match self.pass {
             RecurrencePass::Forward | RecurrencePass::Kept => (1, 0),
             RecurrencePass::Backward => (0, 2),

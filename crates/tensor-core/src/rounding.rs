@@ -1,11 +1,13 @@
-//! Rounding from f64 to the half types, once. `half`'s own conversions from f64 lose bits: without hardware they cut the lower 32
-//! bits off, with it they round to f32 first.
+//! Rounding from f64 to the half types, once. `half`'s own conversions from f64 lose bits: without hardware
+//! they cut the lower 32 bits off, with it they round to f32 first.
 
-/// An f32 that rounds to f16 and bf16 as `v` itself does: `v` cut to an f32, the last bit set if anything was cut off.
+/// An f32 that rounds to f16 and bf16 as `v` itself does: `v` cut to an f32, the last bit set if anything was
+/// cut off.
 ///
-/// Both types have at least two bits fewer than f32 all over their range, subnormal numbers included, so the last bit never decides
-/// by itself, and tells a number beside a midpoint from the midpoint (Boldo and Melquiond, "Emulation of a FMA and correctly rounded
-/// sums: proved algorithms using rounding to odd", 2008).
+/// Both types have at least two bits fewer than f32 all over their range, subnormal numbers included, so the
+/// last bit never decides by itself, and tells a number beside a midpoint from the midpoint (Boldo and
+/// Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd",
+/// 2008).
 ///
 /// ```
 /// use tensor_core::{bf16, round_to_odd};

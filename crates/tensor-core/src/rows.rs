@@ -5,8 +5,8 @@ use crate::{
     kernel::{Body, Instr, Kernel, Program, Reg},
 };
 
-/// A row kernel's program in phases: phase `p` is what is known after `p` folds in a row. A loop over a row computes one phase, and the
-/// values to be folded for the next.
+/// A row kernel's program in phases: phase `p` is what is known after `p` folds in a row. A loop over a row
+/// computes one phase, and the values to be folded for the next.
 #[derive(Clone, Debug)]
 pub struct RowProgram<'a> {
     /// The kernel's program.
@@ -52,7 +52,8 @@ impl<'a> RowProgram<'a> {
         })
     }
 
-    /// The outputs that can be stored in a phase, those of one value a row or those of all positions, with their registers.
+    /// The outputs that can be stored in a phase, those of one value a row or those of all positions, with
+    /// their registers.
     pub fn due(&self, phase: usize, per_row: bool) -> impl Iterator<Item = (usize, Reg)> {
         self.program
             .outputs
@@ -62,8 +63,8 @@ impl<'a> RowProgram<'a> {
             .filter(move |&(o, r)| self.phase[r as usize] == phase && self.per_row[o] == per_row)
     }
 
-    /// For each register, whether the loop over a row of a phase computes it, if nothing was kept by an earlier loop: what differs along
-    /// the row and leads to an output or a fold.
+    /// For each register, whether the loop over a row of a phase computes it, if nothing was kept by an
+    /// earlier loop: what differs along the row and leads to an output or a fold.
     pub fn computed(&self, phase: usize) -> Vec<bool> {
         let mut computed = vec![false; self.program.instrs.len()];
         let stored = self.due(phase, false).map(|(_, r)| r);

@@ -21,8 +21,8 @@ pub enum Scalar {
 }
 
 impl Scalar {
-    /// The dtype of a tensor on `device` made from this scalar alone: that of [`default_dtype`] for a float, of
-    /// [`Device::int_dtype`] for an integer, or bool.
+    /// The dtype of a tensor on `device` made from this scalar alone: that of [`default_dtype`] for a float,
+    /// of [`Device::int_dtype`] for an integer, or bool.
     pub fn default_dtype(self, device: &Device) -> DType {
         match self {
             Scalar::Float(_) => default_dtype(),
@@ -111,7 +111,8 @@ impl Scalar {
         }
     }
 
-    /// The scalar as an element of `dtype` would hold it: converted in category and rounded or wrapped to width.
+    /// The scalar as an element of `dtype` would hold it: converted in category and rounded or wrapped to
+    /// width.
     pub fn cast(self, dtype: DType) -> Scalar {
         with_element!(dtype, T => T::from_scalar(self).to_scalar())
     }

@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The most elements that a tensor, or a view of one, may have: their bytes fit an `isize` in every dtype, and so does every
-/// stride.
+/// The most elements that a tensor, or a view of one, may have: their bytes fit an `isize` in every dtype,
+/// and so does every stride.
 pub const MAX_ELEMENTS: usize = isize::MAX as usize / 8;
 
 /// The sizes of a tensor along its axes, outermost first; `[]` is a scalar with one element.
 ///
-/// Any sizes can be written down. Those of a tensor went through [`Shape::checked`]: products of them do not overflow.
+/// Any sizes can be written down. Those of a tensor went through [`Shape::checked`]: products of them do not
+/// overflow.
 #[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(SmallVec<[usize; 5]>);
 
@@ -33,7 +34,8 @@ impl Shape {
         self.0.len()
     }
 
-    /// The number of elements: the product of the sizes. `usize::MAX` stands for a product that does not fit, which no tensor has.
+    /// The number of elements: the product of the sizes. `usize::MAX` stands for a product that does not fit,
+    /// which no tensor has.
     pub fn numel(&self) -> usize {
         self.0.iter().fold(1, |n: usize, &d| n.saturating_mul(d))
     }
@@ -43,14 +45,14 @@ impl Shape {
         self.fits().then(|| self.numel())
     }
 
-    /// Whether a tensor may have these sizes: the product of those other than 0 is at most [`MAX_ELEMENTS`]. An empty tensor's
-    /// count as well, since its strides are made of them.
+    /// Whether a tensor may have these sizes: the product of those other than 0 is at most [`MAX_ELEMENTS`].
+    /// An empty tensor's count as well, since its strides are made of them.
     pub fn fits(&self) -> bool {
         self.0.iter().fold(1, |n: usize, &d| n.saturating_mul(d.max(1))) <= MAX_ELEMENTS
     }
 
-    /// These sizes, where a tensor may have them: the one place that decides, for whatever makes a shape larger than those it was
-    /// made from. `op` names the operation in the error.
+    /// These sizes, where a tensor may have them: the one place that decides, for whatever makes a shape
+    /// larger than those it was made from. `op` names the operation in the error.
     ///
     /// # Errors
     /// A product of the sizes, those of 0 left out, above [`MAX_ELEMENTS`].
@@ -76,8 +78,8 @@ impl Shape {
         strides
     }
 
-    /// The shape to which `self` and `other` broadcast by NumPy's rule: aligned at the right, each pair of sizes
-    /// equal or one of them 1. `op` names the operation in the error.
+    /// The shape to which `self` and `other` broadcast by NumPy's rule: aligned at the right, each pair of
+    /// sizes equal or one of them 1. `op` names the operation in the error.
     #[track_caller]
     pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
         if self == other {
@@ -280,8 +282,8 @@ impl From<std::ops::RangeFull> for Axes {
     }
 }
 
-/// The sizes asked of `reshape` and `expand`, where -1 leaves one open: one size, an array, a slice, a vector, a shape, or a tuple
-/// whose parts may be of different types, as in `(n, -1)` with `n` of usize.
+/// The sizes asked of `reshape` and `expand`, where -1 leaves one open: one size, an array, a slice, a
+/// vector, a shape, or a tuple whose parts may be of different types, as in `(n, -1)` with `n` of usize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims(pub(crate) SmallVec<[isize; 5]>);
 

@@ -1,5 +1,5 @@
-//! [`State`]: what an optimizer, a scheduler, a loader or a generator needs to go on where it was; [`Stateful`]: that it can
-//! be taken and put back.
+//! [`State`]: what an optimizer, a scheduler, a loader or a generator needs to go on where it was;
+//! [`Stateful`]: that it can be taken and put back.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -180,8 +180,8 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }
 
-/// Reads a [`State`] part by part. What is missing, of another kind, or left over, [`StateReader::finish`] says at once, so
-/// that nothing need be changed before all is known to fit.
+/// Reads a [`State`] part by part. What is missing, of another kind, or left over, [`StateReader::finish`]
+/// says at once, so that nothing need be changed before all is known to fit.
 ///
 /// ```
 /// use tensor_core::{State, Stateful, Result};
@@ -296,8 +296,9 @@ impl<'a> StateReader<'a> {
     }
 }
 
-/// Something whose state can be taken and put back, so that training goes on as if it had not stopped: optimizers,
-/// schedulers, loaders, generators. (A module's state has a form of its own, with nothing but tensors.)
+/// Something whose state can be taken and put back, so that training goes on as if it had not stopped:
+/// optimizers, schedulers, loaders, generators. (A module's state has a form of its own, with nothing but
+/// tensors.)
 pub trait Stateful {
     /// The whole state. A snapshot.
     fn state_dict(&self) -> State;

@@ -14,13 +14,14 @@ use crate::{
     kernel::{Body, IndexedOperand},
 };
 
-/// The check of one launch's inputs, where it was not certain beforehand that they are good: indices in range, or what a
-/// [`CustomKernel`] asks of them.
+/// The check of one launch's inputs, where it was not certain beforehand that they are good: indices in
+/// range, or what a [`CustomKernel`] asks of them.
 ///
 /// A backend whose [`crate::Backend::run`] fails at once need not look at it: a ticket counts as passed until
-/// somebody defers it. A backend that only learns of a bad index later calls [`Ticket::defer`] within `run`, and
-/// [`Ticket::pass`] or [`Ticket::fail`] once it knows: by the end of [`crate::Backend::settle`], or of a download of anything
-/// that the launch made. The values that depend on the launch carry the ticket, and whoever asks for one of them gets the error.
+/// somebody defers it. A backend that only learns of a bad index later calls [`Ticket::defer`] within `run`,
+/// and [`Ticket::pass`] or [`Ticket::fail`] once it knows: by the end of [`crate::Backend::settle`], or of a
+/// download of anything that the launch made. The values that depend on the launch carry the ticket, and
+/// whoever asks for one of them gets the error.
 #[derive(Debug)]
 pub struct Ticket {
     /// In order of making, so that lists of tickets can be merged.
@@ -121,7 +122,8 @@ impl Ticket {
         let _ = self.state.compare_exchange(OPEN, PASSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Says what is wrong: the index that is out of range, or a code for [`CustomKernel::failure`]. The first one said stays.
+    /// Says what is wrong: the index that is out of range, or a code for [`CustomKernel::failure`]. The first
+    /// one said stays.
     pub fn fail(&self, found: i64) {
         if self.state.load(Ordering::Acquire) != FAILED {
             self.found.store(found, Ordering::Relaxed);
@@ -142,8 +144,8 @@ impl Ticket {
     /// What is known of the launch's inputs.
     ///
     /// # Errors
-    /// [`ErrorKind::IndexOutOfRange`], or a [`CustomKernel::failure`], with the operation and the source line, each time this is asked.
-    /// [`ErrorKind::Invalid`] while the check is still to come.
+    /// [`ErrorKind::IndexOutOfRange`], or a [`CustomKernel::failure`], with the operation and the source
+    /// line, each time this is asked. [`ErrorKind::Invalid`] while the check is still to come.
     pub fn result(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
             PASSED => Ok(()),

@@ -1,5 +1,5 @@
-//! Watching kernels as they run: [`profile`] times each, and [`detect_anomaly`] looks for the first that makes a NaN or an infinity. While
-//! nobody watches, it costs one relaxed load for each kernel.
+//! Watching kernels as they run: [`profile`] times each, and [`detect_anomaly`] looks for the first that
+//! makes a NaN or an infinity. While nobody watches, it costs one relaxed load for each kernel.
 
 use std::{
     panic::Location,
@@ -29,8 +29,9 @@ struct Recording {
     runs: Vec<KernelRun>,
 }
 
-/// A kernel that ran while somebody profiled; or a call that ranks make together (`all_reduce` …), on a device named `rank 0`. A call's time
-/// begins when the rank comes to it, and has the waiting for the others in it.
+/// A kernel that ran while somebody profiled; or a call that ranks make together (`all_reduce` …), on a
+/// device named `rank 0`. A call's time begins when the rank comes to it, and has the waiting for the others
+/// in it.
 #[derive(Clone, Debug)]
 pub struct KernelRun {
     /// The device's name.
@@ -69,11 +70,12 @@ impl Drop for Watch {
     }
 }
 
-/// Runs `f`, and gives what it gives with every kernel that ran meanwhile, in order, on any device and from any thread. What waits when `f`
-/// begins is computed before, and what still waits and is held when it ends, with it.
+/// Runs `f`, and gives what it gives with every kernel that ran meanwhile, in order, on any device and from
+/// any thread. What waits when `f` begins is computed before, and what still waits and is held when it ends,
+/// with it.
 ///
-/// The device rests before and after each kernel, so that each time is its own: the whole takes longer than otherwise. On a GPU a time has
-/// the handing over in it, which is some ten microseconds.
+/// The device rests before and after each kernel, so that each time is its own: the whole takes longer than
+/// otherwise. On a GPU a time has the handing over in it, which is some ten microseconds.
 ///
 /// # Errors
 /// `Invalid` while another profile is taken; whatever `f` fails with.
@@ -90,11 +92,12 @@ pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelRun>)> 
     Ok((done?, runs))
 }
 
-/// Runs `f`, and fails if some operation in it made a NaN or an infinity of finite inputs: with the operation and the line that built it; for
-/// a gradient, the line of the operation that it is the gradient of. `torch.autograd.set_detect_anomaly`.
+/// Runs `f`, and fails if some operation in it made a NaN or an infinity of finite inputs: with the operation
+/// and the line that built it; for a gradient, the line of the operation that it is the gradient of.
+/// `torch.autograd.set_detect_anomaly`.
 ///
-/// Every operation of this process is computed by itself as soon as it is built, and its result read: many times slower than otherwise, and
-/// nothing is fused.
+/// Every operation of this process is computed by itself as soon as it is built, and its result read: many
+/// times slower than otherwise, and nothing is fused.
 ///
 /// # Errors
 /// `Invalid` for the first anomaly, or while another search is on; whatever else `f` fails with.
@@ -146,7 +149,8 @@ fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched:
     Ok(())
 }
 
-/// Notes a call that this process made together with others, if somebody profiles: by whom, since when, and for how many bytes.
+/// Notes a call that this process made together with others, if somebody profiles: by whom, since when, and
+/// for how many bytes.
 #[doc(hidden)] // for `distributed`
 pub fn note_call(
     who: impl FnOnce() -> String,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use taper_testing::{Reference, reference_limited, tensor};
 use tensor_core::{DType, Device, Generator, Result, Tensor, eval_all};
 
-/// The kernels that computing some tensors takes, by name, on a device whose epilogues have so many instructions at most.
+/// The kernels that computing some tensors takes, by name, on a device whose epilogues have so many
+/// instructions at most.
 fn kernels_within(
     max_epilogue: usize,
     f: impl Fn(&Device) -> Result<Vec<Tensor>>,

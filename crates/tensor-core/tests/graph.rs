@@ -1,4 +1,5 @@
-//! The lazy graph and its scheduler, on the plain reference backend: what fuses, what is stored, what is let go.
+//! The lazy graph and its scheduler, on the plain reference backend: what fuses, what is stored, what is let
+//! go.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::Ordering;
@@ -339,7 +340,8 @@ fn a_list_may_grow_by_any_number_of_concatenations() -> Result<()> {
     Ok(())
 }
 
-/// Bounds choose an element or the bound, for the sake of gradients: what is computed is the greater and the lesser.
+/// Bounds choose an element or the bound, for the sake of gradients: what is computed is the greater and the
+/// lesser.
 #[test]
 fn a_choice_that_is_the_greater_of_two_is_one_instruction() -> Result<()> {
     let (device, _) = reference_backend();

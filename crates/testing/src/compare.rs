@@ -4,8 +4,8 @@ use tensor_core::{DType, Device, Result, Tensor};
 
 use crate::reference_with;
 
-/// Relative and absolute closeness that a dtype's results can be held to after a handful of operations; nothing for integers and
-/// bools.
+/// Relative and absolute closeness that a dtype's results can be held to after a handful of operations;
+/// nothing for integers and bools.
 pub fn tolerance(dtype: DType) -> (f64, f64) {
     match dtype {
         DType::F64 => (1e-12, 1e-13),
@@ -29,7 +29,8 @@ pub fn assert_close(found: &[f64], expected: &[f64], within: (f64, f64), what: &
     }
 }
 
-/// Where two lists first differ by more than `rtol·|expected| + atol`, in words: NaN is NaN, and infinities are exact.
+/// Where two lists first differ by more than `rtol·|expected| + atol`, in words: NaN is NaN, and infinities
+/// are exact.
 pub fn difference(found: &[f64], expected: &[f64], (rtol, atol): (f64, f64)) -> Option<String> {
     if found.len() != expected.len() {
         return Some(format!("lengths: {} elements, expected {}", found.len(), expected.len()));
@@ -60,8 +61,8 @@ pub fn assert_elements(found: &Tensor, expected: &[f64]) {
     }
 }
 
-/// Runs `f` on `device` and on the reference, which has the same dtypes, and compares what it gives: shape, dtype, values to `within` (relative and
-/// absolute), or to the dtype's [`tolerance`].
+/// Runs `f` on `device` and on the reference, which has the same dtypes, and compares what it gives: shape,
+/// dtype, values to `within` (relative and absolute), or to the dtype's [`tolerance`].
 ///
 /// # Panics
 /// What differs is named, with `what`.

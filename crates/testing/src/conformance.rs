@@ -25,9 +25,10 @@ impl Conformance<'_> {
     }
 }
 
-/// Holds a backend to the reference: every kernel, over every dtype that the device says it has and every way a tensor may lie in memory;
-/// results that are not numbers, empty tensors, overlapping windows. Gives what the device answered with
-/// [`ErrorKind::Unsupported`], which a backend may; anything else that is wrong panics.
+/// Holds a backend to the reference: every kernel, over every dtype that the device says it has and every way
+/// a tensor may lie in memory; results that are not numbers, empty tensors, overlapping windows. Gives what
+/// the device answered with [`ErrorKind::Unsupported`], which a backend may; anything else that is wrong
+/// panics.
 ///
 /// ```
 /// let lacking = taper_testing::conformance(&taper_testing::reference());
@@ -35,7 +36,8 @@ impl Conformance<'_> {
 /// ```
 ///
 /// # Panics
-/// A result that differs from the reference's, or an error that is not `Unsupported`; what was computed is named.
+/// A result that differs from the reference's, or an error that is not `Unsupported`; what was computed is
+/// named.
 #[track_caller]
 pub fn conformance(device: &Device) -> Vec<String> {
     let mut c = Conformance { device, lacking: Vec::new() };

@@ -69,8 +69,8 @@ fn case(
     EpilogueCase { what, kernel: kernel.clone().with_epilogue(program, over), scalars, inputs }
 }
 
-/// Several epilogues of a contraction that has none, of a dtype other than bool: a bias and an activation; a scale and a residual, where
-/// the sums are stored too; a mask, a comparison and a cast.
+/// Several epilogues of a contraction that has none, of a dtype other than bool: a bias and an activation; a
+/// scale and a residual, where the sums are stored too; a mask, a comparison and a cast.
 pub fn epilogues(kernel: &Kernel) -> Vec<EpilogueCase> {
     let dtype = kernel.operands[0].dtype;
     let shape = kernel.outputs[0].shape.clone();
@@ -136,7 +136,8 @@ pub fn epilogues(kernel: &Kernel) -> Vec<EpilogueCase> {
     ]
 }
 
-/// Contractions of a dtype to try epilogues on: products of every form, batches, and convolutions over windows.
+/// Contractions of a dtype to try epilogues on: products of every form, batches, and convolutions over
+/// windows.
 pub fn contractions(dtype: DType) -> Vec<Kernel> {
     let plain = |m: usize, k: usize, n: usize| {
         Kernel::matmul(dtype, &Layout::contiguous([m, k]), &Layout::contiguous([k, n]))

@@ -8,7 +8,8 @@ use tensor_core::{
 
 type Run = dyn Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync;
 
-/// Another backend, but for its kernels: those go to a function, which runs them there, or does something else.
+/// Another backend, but for its kernels: those go to a function, which runs them there, or does something
+/// else.
 pub struct Hooked {
     inner: Arc<dyn Backend>,
     run: Box<Run>,

@@ -1,4 +1,5 @@
-//! What operations are tried with: numbers without a pattern, tensors of them, and every way a tensor may lie in memory.
+//! What operations are tried with: numbers without a pattern, tensors of them, and every way a tensor may lie
+//! in memory.
 
 use tensor_core::{DType, Device, Kind, Result, Scalar, Tensor, philox};
 
@@ -15,7 +16,8 @@ pub fn floats(shape: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
     tensor(shape, seed, DType::F32, device)
 }
 
-/// A tensor of [`numbers`] in a dtype: between −2 and 2 for floats, between −8 and 8 (or 0 and 8) for integers.
+/// A tensor of [`numbers`] in a dtype: between −2 and 2 for floats, between −8 and 8 (or 0 and 8) for
+/// integers.
 ///
 /// # Errors
 /// Whatever the device reports.
@@ -25,8 +27,8 @@ pub fn tensor(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Resu
     of(&values, shape, dtype, device)
 }
 
-/// A tensor of given numbers in a dtype, converted on the host. Unsigned integers take magnitudes, bools whether a number is
-/// above 0.
+/// A tensor of given numbers in a dtype, converted on the host. Unsigned integers take magnitudes, bools
+/// whether a number is above 0.
 ///
 /// # Errors
 /// Whatever the device reports.
@@ -40,7 +42,8 @@ pub fn of(values: &[f64], shape: &[usize], dtype: DType, device: &Device) -> Res
     Tensor::from_bytes_of(dtype, &Scalar::to_bytes(dtype, &numbers), shape, device)
 }
 
-/// The same logical kind of tensor in every way it may lie in memory: name, and how to make it of a base tensor.
+/// The same logical kind of tensor in every way it may lie in memory: name, and how to make it of a base
+/// tensor.
 pub type View = (&'static str, fn(&Device, DType, u64) -> Result<Tensor>);
 
 /// Layouts that every operation meets.
@@ -64,7 +67,8 @@ pub fn of_scalars(values: &[Scalar], shape: &[usize], dtype: DType, device: &Dev
     Tensor::from_bytes_of(dtype, &Scalar::to_bytes(dtype, values), shape, device)
 }
 
-/// The elements of a tensor in row-major order, each in its own category, so that no integer is rounded. Computes them.
+/// The elements of a tensor in row-major order, each in its own category, so that no integer is rounded.
+/// Computes them.
 ///
 /// # Errors
 /// Whatever the device reports.

@@ -1,5 +1,5 @@
-//! What tests of several crates stand on: a plain backend to compare with, the ways a tensor may lie in memory, and how closely
-//! results are held to.
+//! What tests of several crates stand on: a plain backend to compare with, the ways a tensor may lie in
+//! memory, and how closely results are held to.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! Tests that need a process of their own: they set variables of the environment, lose a device, or count what the whole process
-//! has. Each runs in the test program itself, started again for that one test.
+//! Tests that need a process of their own: they set variables of the environment, lose a device, or count
+//! what the whole process has. Each runs in the test program itself, started again for that one test.
 
 use std::process::Command;
 
@@ -23,8 +23,8 @@ pub fn test_process<F>(test: F) -> Command {
     command
 }
 
-/// Runs a test again in a process of its own, in which no other test runs. It is `true` for the caller, whose work is then done, and
-/// `false` in that process.
+/// Runs a test again in a process of its own, in which no other test runs. It is `true` for the caller, whose
+/// work is then done, and `false` in that process.
 ///
 /// ```text
 /// #[test]

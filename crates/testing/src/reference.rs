@@ -1,5 +1,6 @@
-//! A backend that computes the slow and plain way: one element at a time, every intermediate rounded to its dtype, real
-//! functions in f64. What the other backends are compared with, and the shortest example of writing a backend.
+//! A backend that computes the slow and plain way: one element at a time, every intermediate rounded to its
+//! dtype, real functions in f64. What the other backends are compared with, and the shortest example of
+//! writing a backend.
 
 use std::{
     any::Any,

@@ -164,7 +164,8 @@ impl Checkpoints {
         self.keep_best_by(metric, Goal::Lower)
     }
 
-    /// Also keeps that with the best value of a metric: the number of this name in the checkpoint. Of equals, the first.
+    /// Also keeps that with the best value of a metric: the number of this name in the checkpoint. Of equals,
+    /// the first.
     #[must_use]
     pub fn keep_best_by(mut self, metric: &str, goal: Goal) -> Checkpoints {
         self.best = Some((metric.to_string(), goal));
@@ -176,7 +177,8 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// Writes a checkpoint after `step` steps, whole or not at all, and then removes those that are not to be kept. Gives its path.
+    /// Writes a checkpoint after `step` steps, whole or not at all, and then removes those that are not to be
+    /// kept. Gives its path.
     ///
     /// # Errors
     /// A folder that another training writes to, unless it was locked before; what [`Checkpoint::save`]

@@ -7,7 +7,8 @@ use std::sync::{
 
 use tensor_core::{Error, Result};
 
-/// Whether somebody wants the program to stop: Ctrl-C, or SIGTERM, which clusters send before they take a machine away.
+/// Whether somebody wants the program to stop: Ctrl-C, or SIGTERM, which clusters send before they take a
+/// machine away.
 ///
 /// A loop asks after each step. The second Ctrl-C ends the program at once, with status 130.
 ///

@@ -6,8 +6,8 @@ use tensor_core::{Error, Result};
 
 const OP: &str = "LrFinder";
 
-/// The learning-rate range test: a step at each of many rates, from a tiny one up to one at which the loss grows without bound. The
-/// best rates lie where the loss falls fastest.
+/// The learning-rate range test: a step at each of many rates, from a tiny one up to one at which the loss
+/// grows without bound. The best rates lie where the loss falls fastest.
 ///
 /// Smith: Cyclical learning rates for training neural networks (2017). fastai's `lr_find`.
 ///
@@ -67,9 +67,9 @@ pub struct LrCurve {
 }
 
 impl LrFinder {
-    /// Runs the test. `step` takes one step with the optimizer and gives its loss; groups all have the same rate. Afterwards, also
-    /// where a step fails, the model, its streams of random numbers and the optimizer are as they were. What else `step` changes,
-    /// such as a loader's epoch, stays changed.
+    /// Runs the test. `step` takes one step with the optimizer and gives its loss; groups all have the same
+    /// rate. Afterwards, also where a step fails, the model, its streams of random numbers and the optimizer
+    /// are as they were. What else `step` changes, such as a loader's epoch, stays changed.
     ///
     /// # Errors
     /// Settings that make no sense; the first error of `step`; a loss that is not finite at the first step.
@@ -139,8 +139,9 @@ impl LrFinder {
 }
 
 impl LrCurve {
-    /// The rate at which the smoothed loss falls fastest over the logarithm of the rate. `None` where it never falls. The first
-    /// tenth of the rates is left out, where the average is of few losses, and falls and rises by chance.
+    /// The rate at which the smoothed loss falls fastest over the logarithm of the rate. `None` where it
+    /// never falls. The first tenth of the rates is left out, where the average is of few losses, and falls
+    /// and rises by chance.
     pub fn steepest(&self) -> Option<f64> {
         // Central differences; rates are evenly spaced in their logarithms.
         let slopes = self.smoothed.windows(3).map(|window| window[2] - window[0]);

@@ -12,8 +12,9 @@ use web_time::Instant;
 /// Between two lines where there is no terminal.
 const LINES_APART: Duration = Duration::from_secs(10);
 
-/// A bar with the loss, steps a second, the time left and a device's memory, on standard error. Where that is no terminal, as in a
-/// cluster's log, a plain line every ten seconds, and one at the end of what took longer. tqdm's bars.
+/// A bar with the loss, steps a second, the time left and a device's memory, on standard error. Where that is
+/// no terminal, as in a cluster's log, a plain line every ten seconds, and one at the end of what took
+/// longer. tqdm's bars.
 ///
 /// ```
 /// use train::Progress;

@@ -1,4 +1,5 @@
-//! Drawings of plotters as PNG files (the example `compare` takes this file too), without a font of the system: letters are those of an 8x8 font, everything else is plotters' own.
+//! Drawings of plotters as PNG files (the example `compare` takes this file too), without a font of the
+//! system: letters are those of an 8x8 font, everything else is plotters' own.
 
 use std::{cell::RefCell, convert::Infallible, error::Error, rc::Rc};
 

@@ -14,8 +14,8 @@ const OP: &str = "RunLog";
 
 /// Numbers by step in a text file: CSV with a column for each name, or a JSON object a line.
 ///
-/// Each row is handed to the system at once. A training that goes on after step n keeps the rows up to n, and the rest is written again:
-/// so the file of a run that was killed is that of one that was not.
+/// Each row is handed to the system at once. A training that goes on after step n keeps the rows up to n, and
+/// the rest is written again: so the file of a run that was killed is that of one that was not.
 ///
 /// ```
 /// use train::RunLog;
@@ -46,7 +46,8 @@ impl RunLog {
     /// A new CSV file with a column `step` and one for each name.
     ///
     /// # Errors
-    /// Columns of one name, or with a comma, quote or line break in it; `File` for a file that is there already, or cannot be written.
+    /// Columns of one name, or with a comma, quote or line break in it; `File` for a file that is there
+    /// already, or cannot be written.
     #[track_caller]
     pub fn csv(path: impl AsRef<Path>, columns: &[&str]) -> Result<RunLog> {
         let header = header(columns)?;
@@ -62,7 +63,8 @@ impl RunLog {
         RunLog::create(path.as_ref(), None, "")
     }
 
-    /// The CSV file of a training that goes on after `step` steps: rows after that are dropped. It is made where it is not there.
+    /// The CSV file of a training that goes on after `step` steps: rows after that are dropped. It is made
+    /// where it is not there.
     ///
     /// # Errors
     /// As for [`RunLog::csv`]; `File` for one with other columns, or a row that is none.
@@ -85,8 +87,8 @@ impl RunLog {
         RunLog::replace(path, Some(columns), &format!("{header}\n{kept}"))
     }
 
-    /// The JSON lines of a training that goes on after `step` steps: those after that are dropped. The file is made where it is not
-    /// there.
+    /// The JSON lines of a training that goes on after `step` steps: those after that are dropped. The file
+    /// is made where it is not there.
     ///
     /// # Errors
     /// `File` for a file that cannot be written, or a line that is none of a log.
@@ -102,7 +104,8 @@ impl RunLog {
     /// One row.
     ///
     /// # Errors
-    /// A name that is given twice, is "step", or is no column of a CSV file; `File` for a file that cannot be written.
+    /// A name that is given twice, is "step", or is no column of a CSV file; `File` for a file that cannot be
+    /// written.
     #[track_caller]
     pub fn write(&mut self, step: u64, values: &[(&str, f64)]) -> Result<()> {
         let by_name: BTreeMap<&str, f64> = values.iter().copied().collect();

@@ -41,7 +41,8 @@ pub struct TensorInfo {
     pub(crate) place: Place,
     /// Whether the most significant byte of an element comes first.
     pub(crate) big_endian: bool,
-    /// The name of the tensor, and the description of the blocks that its bytes are: in safetensors of Taper's.
+    /// The name of the tensor, and the description of the blocks that its bytes are: in safetensors of
+    /// Taper's.
     pub(crate) described: Option<(String, String)>,
 }
 

@@ -1,7 +1,8 @@
-//! An operation with kernels of its own, in a crate that depends on `taper` alone: rotary position embeddings (Su et al. 2021).
+//! An operation with kernels of its own, in a crate that depends on `taper` alone: rotary position embeddings
+//! (Su et al. 2021).
 //!
-//! [`rotate`] is what a user calls. `Rotate` says three things of it: as a [`CustomKernel`] what its result's shape is, and how it is
-//! computed on the CPU and on GPUs; as a [`Function`] what its gradient is.
+//! [`rotate`] is what a user calls. `Rotate` says three things of it: as a [`CustomKernel`] what its result's
+//! shape is, and how it is computed on the CPU and on GPUs; as a [`Function`] what its gradient is.
 
 use std::sync::Arc;
 
@@ -12,8 +13,8 @@ use taper::{
     custom::{CpuInput, CpuKernel, CpuOutput, CustomKernel, Function, Request, apply},
 };
 
-/// Turns neighbouring pairs of `x`, `[…, n, 2d]`, by `angles`, `[n, d]`, in radians: of a pair (a, b) by t, (a·cos t − b·sin t,
-/// a·sin t + b·cos t).
+/// Turns neighbouring pairs of `x`, `[…, n, 2d]`, by `angles`, `[n, d]`, in radians: of a pair (a, b) by t,
+/// (a·cos t − b·sin t, a·sin t + b·cos t).
 ///
 /// # Errors
 /// Shapes that do not fit, two dtypes, or another one than f32 and f64 (f32 on a GPU).
@@ -116,8 +117,8 @@ impl Function for Rotate {
         Ok(Tensor::custom_kernel(Arc::new(*self), inputs)?.swap_remove(0))
     }
 
-    /// Of x, g turned the other way. Of the angles, how far g lies along the turned pairs' own motion, (−y₁, y₀), summed over the
-    /// leading axes.
+    /// Of x, g turned the other way. Of the angles, how far g lies along the turned pairs' own motion, (−y₁,
+    /// y₀), summed over the leading axes.
     fn backward(&self, inputs: &[Tensor], y: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (x, angles) = (&inputs[0], &inputs[1]);
         let of_x = apply(Rotate { back: !self.back }, &[g, angles])?;

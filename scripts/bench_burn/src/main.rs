@@ -1,11 +1,12 @@
-//! burn's side of `cargo xtask bench`: the same cases by the same names on the same work, on burn's wgpu backend with
-//! kernel fusion and autotuning.
+//! burn's side of `cargo xtask bench`: the same cases by the same names on the same work, on burn's wgpu
+//! backend with kernel fusion and autotuning.
 //!
 //!     cargo xtask bench --device wgpu --vs-burn                   # runs this program, a case at a time, after Taper's
 //!     cargo run --release -- matmul                               # alone: every case whose name contains "matmul"
 //!
-//! A JSON line for each case, in the form of `scripts/bench_torch.py`. Inputs are random f32 numbers that lie on the device
-//! before the clock starts, and each timed call waits for the device. With `--serve`, names come in on stdin, one a line.
+//! A JSON line for each case, in the form of `scripts/bench_torch.py`. Inputs are random f32 numbers that lie
+//! on the device before the clock starts, and each timed call waits for the device. With `--serve`, names
+//! come in on stdin, one a line.
 
 mod cases;
 
@@ -162,7 +163,8 @@ fn answer(cases: &[Case], name: &str, inputs: &Inputs, args: &Args) -> Value {
     line
 }
 
-/// The times of a case's calls in milliseconds, after three to warm up, in which burn chooses among its kernels.
+/// The times of a case's calls in milliseconds, after three to warm up, in which burn chooses among its
+/// kernels.
 fn timed(case: &Case, inputs: &Inputs, budget: f64) -> Result<Vec<f64>, String> {
     let work = std::panic::AssertUnwindSafe(|| {
         let mut call = (case.make)(inputs);
@@ -199,8 +201,9 @@ fn wait(inputs: &Inputs) {
     }
 }
 
-/// The times of processes of their own, from their start until the first training step is done, or what their hundredth step
-/// took. Mesa's cache of compiled shaders is empty. Each takes a minute on a software device, so both cases share them.
+/// The times of processes of their own, from their start until the first training step is done, or what their
+/// hundredth step took. Mesa's cache of compiled shaders is empty. Each takes a minute on a software device,
+/// so both cases share them.
 fn training_starts(first: bool) -> Result<Vec<f64>, String> {
     static STARTED: OnceLock<Result<Vec<[f64; 2]>, String>> = OnceLock::new();
     let started = STARTED.get_or_init(|| (0..3).map(training_start).collect());
@@ -231,7 +234,8 @@ fn training_start(i: usize) -> Result<[f64; 2], String> {
     Ok([until_first, hundredth])
 }
 
-/// What the child process of [`training_starts`] does: a line after the first step, and one with what the hundredth took.
+/// What the child process of [`training_starts`] does: a line after the first step, and one with what the
+/// hundredth took.
 fn first_steps(inputs: &Inputs) -> Result<(), String> {
     let mut step = cases::simplenet(64, inputs);
     let mut last = 0.0;

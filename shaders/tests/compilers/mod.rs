@@ -5,8 +5,8 @@ use naga::{
     ScalarKind, Type, TypeInner, UnaryOperator,
 };
 
-/// What a compiler that keeps to the letter of WGSL refuses in a module, if anything: `bitcast` of a constant to a float that is
-/// infinite or NaN. Such values go by way of a `var`, which is not a constant.
+/// What a compiler that keeps to the letter of WGSL refuses in a module, if anything: `bitcast` of a constant
+/// to a float that is infinite or NaN. Such values go by way of a `var`, which is not a constant.
 pub(crate) fn refused(module: &Module) -> Option<String> {
     let functions = module.functions.iter().map(|(_, f)| f);
     let functions = functions.chain(module.entry_points.iter().map(|e| &e.function));
@@ -39,9 +39,10 @@ fn bits(module: &Module, arena: &Arena<Expression>, expression: Handle<Expressio
     }
 }
 
-/// A sum in a module's functions in which one factor is multiplied by two constants, if there is one: in `x - k * A - k * B`, A
-/// and B are two parts of a number that one float is too short for. A compiler that makes `k * (A + B)` of it undoes what the
-/// parts are for, and NVIDIA's does. So one of the products, or what is made of it, goes through `opaque_f32`.
+/// A sum in a module's functions in which one factor is multiplied by two constants, if there is one: in `x -
+/// k * A - k * B`, A and B are two parts of a number that one float is too short for. A compiler that makes
+/// `k * (A + B)` of it undoes what the parts are for, and NVIDIA's does. So one of the products, or what is
+/// made of it, goes through `opaque_f32`.
 pub(crate) fn parts_in_a_sum(module: &Module) -> Option<String> {
     module.functions.iter().find_map(|(_, function)| {
         function.expressions.iter().find_map(|(sum, _)| {

@@ -1,4 +1,5 @@
-// d s q - m t: d and m, six bits of s and t for 32 elements, the fifth bits of 256 elements, and their low four bits.
+// d s q - m t: d and m, six bits of s and t for 32 elements, the fifth bits of 256 elements, and their low
+// four bits.
 fn decode_x(i: u32) -> f32 {
     let block = i / 256u * 176u;
     let e = i % 256u;

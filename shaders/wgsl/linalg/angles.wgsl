@@ -1,6 +1,5 @@
-// The rotations of one round of two-sided Jacobi for each symmetric matrix of w: an invocation has a pair. moved[b] is set where an
-// element beside the diagonal was not small.
-// params: batch, pairs, size, round.
+// The rotations of one round of two-sided Jacobi for each symmetric matrix of w: an invocation has a pair.
+// moved[b] is set where an element beside the diagonal was not small. params: batch, pairs, size, round.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 64u + local_index;
     let b = i / params.pairs;

@@ -1,7 +1,6 @@
-// What the pivots of an LU factorization multiply to: an invocation has a matrix. Mantissas are multiplied and exponents added, so that
-// nothing overflows before the end. A header has keep(b, mantissa, exponent), of a mantissa between ½ and 1, or one that is 0, infinite
-// or NaN.
-// params: batch, size.
+// What the pivots of an LU factorization multiply to: an invocation has a matrix. Mantissas are multiplied
+// and exponents added, so that nothing overflows before the end. A header has keep(b, mantissa, exponent), of
+// a mantissa between ½ and 1, or one that is 0, infinite or NaN. params: batch, size.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let b = workgroup_index * 64u + local_index;
     if (b >= params.batch) {

@@ -1,6 +1,7 @@
-// LU with shares pivoting of columns start .. start + width of each matrix of w, from row start on. A workgroup has a matrix. Rows are
-// exchanged over all columns, and rows_of[b][i] says which row of the matrix row i is. A column without a pivot is left out.
-// params: batch, rows, columns, start, width, pivots (of a matrix).
+// LU with shares pivoting of columns start .. start + width of each matrix of w, from row start on. A
+// workgroup has a matrix. Rows are exchanged over all columns, and rows_of[b][i] says which row of the matrix
+// row i is. A column without a pivot is left out. params: batch, rows, columns, start, width, pivots (of a
+// matrix).
 var<workgroup> best: array<T, 256>;
 var<workgroup> place: array<u32, 256>;
 

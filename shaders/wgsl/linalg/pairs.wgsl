@@ -1,4 +1,5 @@
-// Which two of so many players, an even number, meet as pair k of a round: in players − 1 rounds everybody meets everybody once.
+// Which two of so many players, an even number, meet as pair k of a round: in players − 1 rounds everybody
+// meets everybody once.
 fn pair(k: u32, round: u32, players: u32) -> vec2<u32> {
     let last = players - 1u;
     let turn = round % last;

@@ -1,6 +1,6 @@
-// Householder reflections I − τ·v·vᵀ that make columns start .. start + width of each matrix of w upper triangular, from row start on: a
-// workgroup has a matrix. v has 1 at the diagonal, which is not stored, and its rest below it. Their product is I − V·T·Vᵀ with the upper
-// triangular T that goes to factors[b][panel].
+// Householder reflections I − τ·v·vᵀ that make columns start .. start + width of each matrix of w upper
+// triangular, from row start on: a workgroup has a matrix. v has 1 at the diagonal, which is not stored, and
+// its rest below it. Their product is I − V·T·Vᵀ with the upper triangular T that goes to factors[b][panel].
 // params: batch, rows, columns, start, width, panel, panels.
 var<workgroup> shares: array<T, 256>;
 var<workgroup> dots: array<T, BLOCK>;
@@ -78,7 +78,8 @@ fn kernel(workgroup_index: u32, local_index: u32) {
             w[base + j * ld + j] = beta;
         }
         storageBarrier();
-        // Products of v with the columns after it, which it reflects, and with the reflections before it, for T.
+        // Products of v with the columns after it, which it reflects, and with the reflections before it, for
+        // T.
         sum = T(0);
         if (over < params.width && over != k) {
             if (down == 0u) {

@@ -1,7 +1,7 @@
-// X in T·X = B, where T is a block on the diagonal of a triangular matrix, width long and wide: an invocation has a column. B is in x and
-// X goes there: element i of column c of matrix b is x[b * batch_stride + offset + i * along + c * across]. A header has triangle(b, i, j),
-// the block's elements, and whether it is UPPER and UNIT.
-// params: batch, strips, right, width, batch_stride, offset, along, across.
+// X in T·X = B, where T is a block on the diagonal of a triangular matrix, width long and wide: an invocation
+// has a column. B is in x and X goes there: element i of column c of matrix b is x[b * batch_stride + offset
+// + i * along + c * across]. A header has triangle(b, i, j), the block's elements, and whether it is UPPER
+// and UNIT. params: batch, strips, right, width, batch_stride, offset, along, across.
 var<workgroup> tile: array<T, BLOCK * BLOCK>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {

@@ -1,6 +1,6 @@
-// Applies the rotations of a round: W becomes Jᵀ·W·J, and the rows of v, which are the columns of V, are rotated. An invocation has the four
-// elements of w where two pairs meet and those that mirror them, or two elements of v.
-// params: batch, pairs, size, blocks and of_v (invocations of a matrix's w and v), round.
+// Applies the rotations of a round: W becomes Jᵀ·W·J, and the rows of v, which are the columns of V, are
+// rotated. An invocation has the four elements of w where two pairs meet and those that mirror them, or two
+// elements of v. params: batch, pairs, size, blocks and of_v (invocations of a matrix's w and v), round.
 fn rotated(b: u32, k: u32) -> vec2<T> {
     let at = 2u * (b * params.pairs + k);
     return vec2<T>(turns[at], turns[at + 1u]);

@@ -1,5 +1,6 @@
-//! One build of every test executable, and of the example that lists devices, so that each dependency is compiled once, with one set of features.
-//! The executables are then run by hand: as often as there are devices, and each known to its crate.
+//! One build of every test executable, and of the example that lists devices, so that each dependency is
+//! compiled once, with one set of features. The executables are then run by hand: as often as there are
+//! devices, and each known to its crate.
 
 use std::{
     io::{BufRead, BufReader},
@@ -34,8 +35,8 @@ pub(crate) struct Executable {
     pub(crate) path: PathBuf,
 }
 
-/// Builds; cargo's messages go to the terminal as they come. What `cargo test --no-run` would build, but that one stops
-/// at the first crate that does not compile, and links all examples.
+/// Builds; cargo's messages go to the terminal as they come. What `cargo test --no-run` would build, but that
+/// one stops at the first crate that does not compile, and links all examples.
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     let mut command = cargo();
     command

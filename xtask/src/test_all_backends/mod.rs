@@ -239,7 +239,8 @@ impl Runner {
         if std::env::var_os("MESA_SHADER_CACHE_DIR").is_none() {
             environment.push(("MESA_SHADER_CACHE_DIR", private_directory(&target.join("mesa"))?.into()));
         }
-        // Kernels of tests run once or twice: Mesa's software GPU makes them in two thirds of the time without its optimizer.
+        // Kernels of tests run once or twice: Mesa's software GPU makes them in two thirds of the time
+        // without its optimizer.
         if std::env::var_os("GALLIVM_PERF").is_none() {
             environment.push(("GALLIVM_PERF", "nopt".into()));
         }
@@ -381,7 +382,8 @@ impl Runner {
         tally
     }
 
-    /// Runs one command. Of one that is a part of several, what every harness says around its tests is left out.
+    /// Runs one command. Of one that is a part of several, what every harness says around its tests is left
+    /// out.
     fn run_one(&self, mut command: Command, name: &str, part: bool) -> Tally {
         let mut tally = Tally::default();
         let each_line = |line: &[u8]| {
@@ -421,8 +423,8 @@ fn in_processes(package: &str, device: Option<&str>) -> bool {
     device.map_or(own_backend(package) == "wgpu", |device| device.starts_with("wgpu"))
 }
 
-/// Runs a command with its output and its errors in one pipe, so that their order is kept, and hands on each line as it
-/// comes.
+/// Runs a command with its output and its errors in one pipe, so that their order is kept, and hands on each
+/// line as it comes.
 fn stream(command: &mut Command, mut each_line: impl FnMut(&[u8])) -> Result<std::process::ExitStatus> {
     let words = in_words(command);
     let failed = |e: std::io::Error| format!("{words} cannot be run: {e}");

@@ -1,5 +1,5 @@
-//! What a device would not choose by itself, forced by the environment: the suite runs once more with each, but for the tests
-//! that it cannot change.
+//! What a device would not choose by itself, forced by the environment: the suite runs once more with each,
+//! but for the tests that it cannot change.
 
 use super::{SUITE, build::Executable, devices::Device};
 
@@ -95,9 +95,10 @@ const MEMORY: &[&str] = &["flat::", "lost_training::"];
 const PROCESS_ON_CPU: &[&str] =
     &["async_reads::", "memory_faults::", "rounding::every_target_and_midpoint_on_every_instruction_set"];
 
-/// Compositions whose kernels other tests run, attention among them, which is one there, and the layers and distributions that are made
-/// of rows of the table, whose forward values and gradients are tried in every form; backends that are not this one; and checks
-/// whose kernels are those of other checks in another place, or in other views, which the backend's own tests have in every form.
+/// Compositions whose kernels other tests run, attention among them, which is one there, and the layers and
+/// distributions that are made of rows of the table, whose forward values and gradients are tried in every
+/// form; backends that are not this one; and checks whose kernels are those of other checks in another place,
+/// or in other views, which the backend's own tests have in every form.
 const COMPOSED_ON_GPU: &[&str] = &[
     "attention::",
     "distributions::",
@@ -151,8 +152,9 @@ const fn form(
     Rerun { label, variables, crates: "taper, backend-wgpu", own, draws: true, apart }
 }
 
-/// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller workgroups, subgroups and
-/// memory than lavapipe, no 64-bit numbers and no denormal ones, and another compiler, so that nothing rests on one driver alone.
+/// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller
+/// workgroups, subgroups and memory than lavapipe, no 64-bit numbers and no denormal ones, and another
+/// compiler, so that nothing rests on one driver alone.
 const SECOND: [Rerun; 2] = [
     form(
         "SwiftShader",
@@ -193,8 +195,8 @@ impl Rerun {
     }
 }
 
-/// The further runs on a device: on the CPU with the instruction sets below the one it chose, which its description
-/// names; on a GPU with each form of its kernels.
+/// The further runs on a device: on the CPU with the instruction sets below the one it chose, which its
+/// description names; on a GPU with each form of its kernels.
 pub(crate) fn of(device: &Device) -> Vec<Rerun> {
     if device.is("cpu") {
         let chosen = SETS.iter().position(|set| device.description.contains(&format!("({})", set.label)));

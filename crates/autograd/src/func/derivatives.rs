@@ -5,7 +5,8 @@ use tensor_core::{Error, ErrorKind, Result, Shape, Tensor, is_grad_enabled};
 use super::vmap::map;
 use crate::{apart::apart, enable_grad, no_grad, tape};
 
-/// A function's inputs as tensors to differentiate in, each by itself, and whether what is found is recorded: if the caller's own inputs are.
+/// A function's inputs as tensors to differentiate in, each by itself, and whether what is found is recorded:
+/// if the caller's own inputs are.
 fn leaves(op: &'static str, inputs: &[Tensor]) -> Result<(Vec<Tensor>, bool)> {
     let recorded = is_grad_enabled() && inputs.iter().any(Tensor::is_tracked);
     if inputs.is_empty() {
@@ -60,13 +61,15 @@ fn check_scalar(op: &'static str, y: &Tensor) -> Result<()> {
     Err(Error::new(ErrorKind::Autograd { op, message }))
 }
 
-/// A function's value, and vᵀ·∂f/∂x for each of its inputs: the vector-Jacobian product. `torch.autograd.functional.vjp`.
+/// A function's value, and vᵀ·∂f/∂x for each of its inputs: the vector-Jacobian product.
+/// `torch.autograd.functional.vjp`.
 ///
-/// `v` has the shape and dtype of what `f` gives, each product those of its input. They are recorded if an input is tracked, so that
-/// they can be differentiated again.
+/// `v` has the shape and dtype of what `f` gives, each product those of its input. They are recorded if an
+/// input is tracked, so that they can be differentiated again.
 ///
 /// # Errors
-/// No inputs, inputs that are not floating-point, a `v` of another shape, dtype or device; whatever `f` or its gradient gives.
+/// No inputs, inputs that are not floating-point, a `v` of another shape, dtype or device; whatever `f` or
+/// its gradient gives.
 ///
 /// ```
 /// use autograd::func::vjp;
@@ -92,8 +95,8 @@ pub fn vjp(
     Ok((unless(recorded, y), found))
 }
 
-/// A function's value, and Σ ∂f/∂x·t over its inputs: the Jacobian-vector product, the derivative along the directions `tangents`.
-/// `torch.autograd.functional.jvp`.
+/// A function's value, and Σ ∂f/∂x·t over its inputs: the Jacobian-vector product, the derivative along the
+/// directions `tangents`. `torch.autograd.functional.jvp`.
 ///
 /// By two backward passes: vᵀ·J is linear in v, and its gradient in v along t is J·t.
 ///
@@ -129,11 +132,12 @@ pub fn jvp(
     Ok((unless(recorded, y), tangent))
 }
 
-/// The value of a function that gives one number, and H·v for each of its inputs, where H is its Hessian over all of them: without
-/// H, by two backward passes. `torch.autograd.functional.hvp`.
+/// The value of a function that gives one number, and H·v for each of its inputs, where H is its Hessian over
+/// all of them: without H, by two backward passes. `torch.autograd.functional.hvp`.
 ///
 /// # Errors
-/// As [`vjp`]; a function that gives more than one number; directions that are not one for each input, of its shape and dtype.
+/// As [`vjp`]; a function that gives more than one number; directions that are not one for each input, of its
+/// shape and dtype.
 ///
 /// ```
 /// use autograd::func::hvp;
@@ -164,8 +168,8 @@ pub fn hvp(
 /// ∂fᵢ/∂xⱼ of a function in each of its inputs: of the shape of what `f` gives, followed by the input's.
 /// `torch.autograd.functional.jacobian`, `torch.func.jacrev`.
 ///
-/// One backward pass, for all elements of the result at once ([`vmap`](super::vmap)); element by element where its rules look at
-/// values.
+/// One backward pass, for all elements of the result at once ([`vmap`](super::vmap)); element by element
+/// where its rules look at values.
 ///
 /// # Errors
 /// As [`vjp`].
@@ -189,8 +193,8 @@ pub fn jacobian(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> R
     jacobian_of(&y, &x, recorded)
 }
 
-/// The second derivatives of a function that gives one number: of inputs j and k, in row j and column k, a tensor of the shape of
-/// input j followed by that of input k. `torch.autograd.functional.hessian`.
+/// The second derivatives of a function that gives one number: of inputs j and k, in row j and column k, a
+/// tensor of the shape of input j followed by that of input k. `torch.autograd.functional.hessian`.
 ///
 /// # Errors
 /// As [`vjp`]; a function that gives more than one number.

@@ -1,5 +1,5 @@
-//! Functions made of functions, as `torch.func` has them: products with the Jacobian, whole Jacobians and Hessians, and a function
-//! of one example made one of a batch.
+//! Functions made of functions, as `torch.func` has them: products with the Jacobian, whole Jacobians and
+//! Hessians, and a function of one example made one of a batch.
 //!
 //! | function | gives |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | [`hessian`] | H |
 //! | [`vmap`] | a function of slices, for all slices at once |
 //!
-//! They nest: a Hessian is a Jacobian of a gradient, `vmap` of [`grad`](crate::grad) gives the gradients of each example.
+//! They nest: a Hessian is a Jacobian of a gradient, `vmap` of [`grad`](crate::grad) gives the gradients of
+//! each example.
 
 mod derivatives;
 mod rules;

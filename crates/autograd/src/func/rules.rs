@@ -7,7 +7,8 @@ use tensor_core::{CustomKernel, CustomOp, Error, Op, Padding, Result, Shape, Sub
 
 use super::vmap::{OP, map};
 
-/// An input of an operation: with all slices along its first axis if it is mapped, and the same for each if not.
+/// An input of an operation: with all slices along its first axis if it is mapped, and the same for each if
+/// not.
 pub(super) struct Operand {
     pub(super) tensor: Tensor,
     pub(super) mapped: bool,
@@ -204,7 +205,8 @@ fn slice_by_slice(
     results.into_iter().zip(elements).map(stacked).collect()
 }
 
-/// A function with a gradient of its own: its results are computed already, as its last inputs, and its gradient is mapped in turn.
+/// A function with a gradient of its own: its results are computed already, as its last inputs, and its
+/// gradient is mapped in turn.
 pub(super) fn custom(node: &Tensor, operands: &[Operand], n: usize, recorded: bool) -> Result<Vec<Tensor>> {
     let Op::Custom(op) = node.op() else { return Err(no_rule(node.op(), operands.len())) };
     let (inputs, results) = operands.split_at(operands.len() - node.elements().len());

@@ -1,5 +1,6 @@
-//! A function of slices for all slices at once. The function is called once, with stand-ins for its slices whose values nobody can
-//! read; the operations that it records, being data, are then built again with one axis more (`rules.rs`).
+//! A function of slices for all slices at once. The function is called once, with stand-ins for its slices
+//! whose values nobody can read; the operations that it records, being data, are then built again with one
+//! axis more (`rules.rs`).
 
 use std::{collections::hash_map::Entry, sync::Arc};
 
@@ -42,17 +43,18 @@ impl CustomKernel for Slice {
     }
 }
 
-/// `f` of every slice of the inputs along an axis each, as one computation: the results are stacked along a new first axis.
-/// `torch.func.vmap`, with `out_dims` 0 and `randomness` "same".
+/// `f` of every slice of the inputs along an axis each, as one computation: the results are stacked along a
+/// new first axis. `torch.func.vmap`, with `out_dims` 0 and `randomness` "same".
 ///
-/// `axes` has the axis of each input that is mapped over, or `None` for an input that `f` gets whole. `f` is called once, on the
-/// thread of the caller, with slices that lack their mapped axis. Gradients flow through as if `f` had been called for each slice.
-/// Random draws in `f` are the same for every slice. Operations with kernels of their own (attention, linear algebra) run slice
-/// by slice, but for those that say that they take several (`CustomKernel::is_batched`), as Fourier transforms do.
+/// `axes` has the axis of each input that is mapped over, or `None` for an input that `f` gets whole. `f` is
+/// called once, on the thread of the caller, with slices that lack their mapped axis. Gradients flow through
+/// as if `f` had been called for each slice. Random draws in `f` are the same for every slice. Operations
+/// with kernels of their own (attention, linear algebra) run slice by slice, but for those that say that they
+/// take several (`CustomKernel::is_batched`), as Fourier transforms do.
 ///
 /// # Errors
-/// Not an axis for each input, no mapped input, an axis out of range, mapped axes of different lengths; a function that reads values
-/// of its slices; whatever `f` gives.
+/// Not an axis for each input, no mapped input, an axis out of range, mapped axes of different lengths; a
+/// function that reads values of its slices; whatever `f` gives.
 ///
 /// ```
 /// use autograd::{func::vmap, grad_of, TensorGrad};

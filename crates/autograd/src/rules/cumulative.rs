@@ -1,4 +1,5 @@
-//! Gradients of cumulative operations: what comes after an element gathers in it, so each is a cumulative operation the other way.
+//! Gradients of cumulative operations: what comes after an element gathers in it, so each is a cumulative
+//! operation the other way.
 
 use tensor_core::{CumulativeOp, DType, Error, ErrorKind, Result, Tensor, is_grad_enabled};
 
@@ -32,8 +33,9 @@ impl Along {
         t.cumulative(op, self.axis, !self.reverse)
     }
 
-    /// Σᵢ gᵢ·yᵢ / x over all i from an element on. Where a zero stands this says nothing, and PyTorch's way is taken: up to the
-    /// first zero it holds, at the first zero x is left out of the products, and after it every product is 0.
+    /// Σᵢ gᵢ·yᵢ / x over all i from an element on. Where a zero stands this says nothing, and PyTorch's way
+    /// is taken: up to the first zero it holds, at the first zero x is left out of the products, and after it
+    /// every product is 0.
     fn product(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
         if x.numel() == 0 {
             return Ok(g.clone());
@@ -56,8 +58,8 @@ impl Along {
         first.where_cond(&at_zero, &before.masked_fill(&zeros.gt_scalar(0), 0.0)?)
     }
 
-    /// Σₖ gₖ·∏ᵢ xᵢ over k from an element on and all i up to k but that element, by the square of the axis's length: right for
-    /// every x, and differentiable.
+    /// Σₖ gₖ·∏ᵢ xᵢ over k from an element on and all i up to k but that element, by the square of the axis's
+    /// length: right for every x, and differentiable.
     fn product_of_others(self, x: &Tensor, g: &Tensor) -> Result<Tensor> {
         let axis = self.axis;
         let own = self.square(x, |element, i| element.eq(i))?;
@@ -67,7 +69,8 @@ impl Along {
         shares.sum_axis(axis + 1, false)
     }
 
-    /// A mask over pairs of places on the axis of `x`: one axis more, in front of it, for the first of each pair.
+    /// A mask over pairs of places on the axis of `x`: one axis more, in front of it, for the first of each
+    /// pair.
     fn square(self, x: &Tensor, keep: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let axis = self.axis as usize;
         let numbers = Tensor::arange(0, x.dims()[axis] as i64, 1, (DType::I32, &x.device()))?;
@@ -83,9 +86,11 @@ impl Along {
         self.square(x, |first, second| if self.reverse { second.gt(first) } else { second.lt(first) })
     }
 
-    /// Σᵢ gᵢ·e^(x − yᵢ) over all i from an element on, in logarithms: of the positive g and the negative ones apart.
+    /// Σᵢ gᵢ·e^(x − yᵢ) over all i from an element on, in logarithms: of the positive g and the negative ones
+    /// apart.
     fn log_sum_exp(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
-        // A g of 0 has no logarithm, and so no gradient of its own: where that is wanted, the sum is taken as it stands.
+        // A g of 0 has no logarithm, and so no gradient of its own: where that is wanted, the sum is taken as
+        // it stands.
         if is_grad_enabled() && g.numel() > 0 && g.eq_scalar(0.0).any().item::<bool>()? {
             return self.log_sum_exp_of_pairs(x, y, g);
         }

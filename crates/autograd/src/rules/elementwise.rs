@@ -1,4 +1,5 @@
-//! Gradients of elementwise operations: one table of derivatives. x is the input, y the output, g the gradient of y.
+//! Gradients of elementwise operations: one table of derivatives. x is the input, y the output, g the
+//! gradient of y.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, LN_2, LN_10, PI};
 

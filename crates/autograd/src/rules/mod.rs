@@ -1,5 +1,5 @@
-//! The gradient of every operation, one `match`. Rules are written in tensor operations, so gradients have gradients.
-//! A rule may read what [`tensor_core::Op::saved`] names for free; anything else is computed anew.
+//! The gradient of every operation, one `match`. Rules are written in tensor operations, so gradients have
+//! gradients. A rule may read what [`tensor_core::Op::saved`] names for free; anything else is computed anew.
 
 mod cumulative;
 mod elementwise;
@@ -231,8 +231,8 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
 const LONG_ROW: usize = 32;
 const MANY: usize = 1 << 16;
 
-/// The sum of many elements over axes, which are kept. What multiplies all of them alike multiplies their sum, so that several gradients come
-/// from the same sums.
+/// The sum of many elements over axes, which are kept. What multiplies all of them alike multiplies their
+/// sum, so that several gradients come from the same sums.
 fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
     if !gradient.is_evaluated() {
         match (gradient.op(), &gradient.node_inputs()[..]) {
@@ -249,7 +249,8 @@ fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
             _ => {}
         }
     }
-    // The last axes first, where memory is in order, and where one kernel does it beside other sums of these rows.
+    // The last axes first, where memory is in order, and where one kernel does it beside other sums of these
+    // rows.
     let last: Vec<usize> = (0..gradient.rank()).rev().take_while(|axis| axes.contains(axis)).collect();
     let row: usize = last.iter().map(|&axis| gradient.dims()[axis]).product();
     if last.len() == axes.len() || row < LONG_ROW {
@@ -259,7 +260,8 @@ fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
     gradient.sum_axis(last, true)?.sum_axis(rest, true)
 }
 
-/// A factor of something of so many axes as it is before it is broadcast, if it is the same all along these axes.
+/// A factor of something of so many axes as it is before it is broadcast, if it is the same all along these
+/// axes.
 fn alike(factor: &Tensor, rank: usize, axes: &[usize]) -> Option<Tensor> {
     let small = before_expand(factor).unwrap_or_else(|| factor.clone());
     let lead = rank - small.rank();
@@ -287,8 +289,9 @@ fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<T
     if !alone {
         return input.zeros_like().scatter_add(axis as isize, index, g);
     }
-    // One element of each line, as of the scores of classes: an expression, which becomes a part of what it is used in. An
-    // index that is nowhere would give no gradient in silence: zeros gathered by it make that an error.
+    // One element of each line, as of the scores of classes: an expression, which becomes a part of what it
+    // is used in. An index that is nowhere would give no gradient in silence: zeros gathered by it make that
+    // an error.
     let n = input.dims()[axis];
     // Places are counted in a dtype that reaches the end of the axis: the index's own may not.
     let counts = [index.dtype(), DType::I32, DType::I64].into_iter();
@@ -426,7 +429,8 @@ mod tests {
     use super::*;
     use crate::{Function, apply};
 
-    /// Which inputs and which results, a bit each, the rule behind `y` reads when the inputs in `wanted` want gradients.
+    /// Which inputs and which results, a bit each, the rule behind `y` reads when the inputs in `wanted` want
+    /// gradients.
     fn read(y: &Tensor, wanted: u32) -> (u32, u32) {
         let node = operation(y);
         let inputs = node.recorded_inputs();

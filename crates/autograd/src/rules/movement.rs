@@ -54,7 +54,8 @@ pub(super) fn unfold(axis: usize, step: usize, dilation: usize, x: &Tensor, g: &
     Ok(vec![Some(sum.unwrap_or_else(|| x.zeros_like()))])
 }
 
-/// The elements of windows that do not overlap: they follow each other along the axis, with zeros where there is no window.
+/// The elements of windows that do not overlap: they follow each other along the axis, with zeros where there
+/// is no window.
 fn apart(axis: usize, step: usize, x: &Tensor, g: &Tensor) -> Result<Tensor> {
     let (count, last, n) = (g.dims()[axis], g.rank() - 1, x.dims()[axis]);
     let order: Vec<usize> = (0..=axis).chain([last]).chain(axis + 1..last).collect();

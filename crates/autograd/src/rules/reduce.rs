@@ -47,8 +47,8 @@ fn product_of_others(x: &Tensor, y: &Tensor, axes: &[usize]) -> Result<Tensor> {
     zero.where_cond(&others, &quotient)
 }
 
-/// The same by multiplication alone, so that it can be differentiated at zeros too: for each element the product of those before
-/// it in its group, times that of those after it.
+/// The same by multiplication alone, so that it can be differentiated at zeros too: for each element the
+/// product of those before it in its group, times that of those after it.
 fn products_from_both_sides(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
     // The reduced axes last, and made one.
     let kept = (0..x.rank()).filter(|axis| !axes.contains(axis));

@@ -1,4 +1,5 @@
-//! The block engine: runs a lowered program on some thousand positions at a time, all temporaries in the first-level cache.
+//! The block engine: runs a lowered program on some thousand positions at a time, all temporaries in the
+//! first-level cache.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, ops::Range};
@@ -108,7 +109,8 @@ impl Stream {
     }
 }
 
-/// Which steps may write their output's memory straight away: unless it is an input's that is still read later.
+/// Which steps may write their output's memory straight away: unless it is an input's that is still read
+/// later.
 fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> SmallVec<[bool; 16]> {
     let safe = |at: usize, step: &Step| {
         let Some(output) = step.output.and_then(|o| outputs.get(o as usize)) else { return false };
@@ -141,11 +143,13 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) inputs: SmallVec<[Memory; 4]>,
     launch: &'a Launch<'a>,
     registers: *mut u64,
-    /// Where each register's block lies just now (its own memory, or an output's), and after them each input's.
+    /// Where each register's block lies just now (its own memory, or an output's), and after them each
+    /// input's.
     places: SmallVec<[*const u8; 24]>,
     /// Bit `k` is set where input `k` is one number for this block, and its place is that number's.
     numbers: u64,
-    /// Fetched while the next block's costliest step computes: a processor looks ahead within a loop, not from one to the next.
+    /// Fetched while the next block's costliest step computes: a processor looks ahead within a loop, not
+    /// from one to the next.
     pub(crate) ahead: SmallVec<[Stream; 4]>,
     fresh: bool,
     /// How much of the constant registers is filled.
@@ -212,7 +216,8 @@ impl<'a> Evaluator<'a> {
         run.min(BLOCK).min(end - pos)
     }
 
-    /// Asks for what the block from `pos` on reads where it lies, and for where it writes, while the block before is computed.
+    /// Asks for what the block from `pos` on reads where it lies, and for where it writes, while the block
+    /// before is computed.
     pub(crate) fn look_ahead(&mut self, outputs: &[Memory], pos: usize) {
         let (program, end) = (self.program, self.program.numel);
         if pos >= end {
@@ -237,11 +242,11 @@ impl<'a> Evaluator<'a> {
         self.ahead.extend(outputs.iter().map(|memory| stream(memory, pos, true)));
     }
 
-    /// Computes positions `pos..pos + n`; [`Evaluator::result`] is where. Outputs given in `targets` are written there, from the target's
-    /// element `at` on.
+    /// Computes positions `pos..pos + n`; [`Evaluator::result`] is where. Outputs given in `targets` are
+    /// written there, from the target's element `at` on.
     ///
-    /// It gives no list of the results: a list is written in small parts and moved in large ones, and such a load has to wait until every store
-    /// before it, those of the block among them, has left the processor.
+    /// It gives no list of the results: a list is written in small parts and moved in large ones, and such a
+    /// load has to wait until every store before it, those of the block among them, has left the processor.
     pub(crate) fn block(&mut self, pos: usize, n: usize, targets: &[Memory], at: usize) -> Result<()> {
         if self.fresh {
             self.fill_constants();
@@ -333,8 +338,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Where input `k`'s elements of this block lie, after gathering them if need be. The block begins at position `pos`, in row
-    /// `row` of the innermost axis, `column` elements into it.
+    /// Where input `k`'s elements of this block lie, after gathering them if need be. The block begins at
+    /// position `pos`, in row `row` of the innermost axis, `column` elements into it.
     fn load(
         &mut self,
         k: u16,
@@ -375,7 +380,8 @@ impl<'a> Evaluator<'a> {
             from.convert_to_f32_slice(to);
             return register;
         }
-        // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK elements.
+        // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK
+        // elements.
         unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
         register
     }
@@ -390,8 +396,8 @@ impl<'a> Evaluator<'a> {
             self.place(src).wrapping_add(skip)
         };
         let find = |src: Src| find_as(src, step.from);
-        // SAFETY: every operand is a block of n elements of its dtype, and `out` is one that no operand shares unless
-        // `direct_outputs` allowed it.
+        // SAFETY: every operand is a block of n elements of its dtype, and `out` is one that no operand
+        // shares unless `direct_outputs` allowed it.
         unsafe {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, find(a), out, n)?,
@@ -590,7 +596,8 @@ struct Draw {
     n: usize,
 }
 
-/// `out[i] = f(the first two words of block i)`, in the widest registers: words of many blocks first, and then their numbers.
+/// `out[i] = f(the first two words of block i)`, in the widest registers: words of many blocks first, and
+/// then their numbers.
 struct Words<O, F> {
     draw: Draw,
     out: *mut O,
@@ -684,7 +691,8 @@ unsafe fn gather(
     }
 }
 
-/// What [`gather`] does. Its caller promises that every position's element lies in memory from `from` on, and that `out` has room for all.
+/// What [`gather`] does. Its caller promises that every position's element lies in memory from `from` on, and
+/// that `out` has room for all.
 struct Gather<'a, T, O, F> {
     offset: usize,
     strides: &'a [isize],
@@ -822,7 +830,8 @@ pub(crate) unsafe fn runs(
     }
 }
 
-/// The bits of the nearest bf16, as `bf16::from_f32` has them, without a branch: so that a loop of it is made of vectors.
+/// The bits of the nearest bf16, as `bf16::from_f32` has them, without a branch: so that a loop of it is made
+/// of vectors.
 #[inline(always)]
 fn bf16_bits(v: f32) -> u16 {
     let bits = v.to_bits();

@@ -17,7 +17,8 @@ use crate::elementwise::{
 pub(crate) enum Src {
     /// A register.
     Reg(u16),
-    /// An input's elements of this block: its own memory where that is contiguous, else a register of its own.
+    /// An input's elements of this block: its own memory where that is contiguous, else a register of its
+    /// own.
     Input(u16),
 }
 
@@ -104,7 +105,8 @@ pub(crate) struct Lowered {
     pub(crate) scalars: Vec<DType>,
     pub(crate) inputs: Vec<Access>,
     pub(crate) outputs: Vec<(Src, DType)>,
-    /// Whether each step is a function of inputs as they lie and gives an output: there is nothing to hold in registers.
+    /// Whether each step is a function of inputs as they lie and gives an output: there is nothing to hold in
+    /// registers.
     pub(crate) direct: bool,
     /// The collapsed index space, innermost last; empty for one element.
     pub(crate) dims: SmallVec<[usize; 5]>,
@@ -142,8 +144,8 @@ impl Lowered {
         self.dims.last().copied().unwrap_or(1)
     }
 
-    /// Whether looking ahead to the next block is worth it. Within a step or two over what lies in order the processor sees what comes; between more
-    /// it loses sight of it, and at the end of a row.
+    /// Whether looking ahead to the next block is worth it. Within a step or two over what lies in order the
+    /// processor sees what comes; between more it loses sight of it, and at the end of a row.
     pub(crate) fn is_far(&self) -> bool {
         let lies = |access: &Access| self.lies_in_rows(access) || self.steps.len() > 2 && access.contiguous;
         self.numel >= FAR && !self.steps.is_empty() && self.inputs.iter().any(lies)
@@ -381,7 +383,8 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
 /// What of an instruction is a part of the step of another, the only one that asks for it.
 #[derive(Clone, Copy, Debug)]
 enum Part {
-    /// Registers that are compared, for selections between others: the truth values would take more time to write and read than to find.
+    /// Registers that are compared, for selections between others: the truth values would take more time to
+    /// write and read than to find.
     Test(CompareOp, Reg, Reg),
     /// The first operation of a pair.
     First(BinaryOp, Reg, Reg),
@@ -453,7 +456,8 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// The first operation of the pair whose second is instruction `i`: what it computes of which, the operand beside it, and whether it is on the left.
+    /// The first operation of the pair whose second is instruction `i`: what it computes of which, the
+    /// operand beside it, and whether it is on the left.
     fn first_of(&self, i: usize) -> Option<(BinaryOp, [Reg; 3], bool)> {
         let Instr::Binary(_, x, y) = self.program.instrs[i] else { return None };
         [(x, y, true), (y, x, false)].into_iter().find_map(|(r, other, left)| match self.part[r as usize] {
@@ -528,7 +532,8 @@ impl Lowering<'_> {
                 return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
             }
         };
-        // The result's register is taken before the operands' are given back: none of them is overwritten while read.
+        // The result's register is taken before the operands' are given back: none of them is overwritten
+        // while read.
         let dst = self.free.pop().unwrap_or_else(|| {
             self.registers += 1;
             (self.registers - 1) as u16
@@ -561,7 +566,8 @@ mod tests {
 
     use super::*;
 
-    /// The steps of a program of six inputs of f32, which are registers 0 to 5, and of operations on registers.
+    /// The steps of a program of six inputs of f32, which are registers 0 to 5, and of operations on
+    /// registers.
     fn steps(operations: &[Instr], outputs: &[Reg]) -> Vec<Code> {
         let mut program =
             Program { inputs: vec![DType::F32; 6], outputs: outputs.to_vec(), ..Program::default() };
@@ -586,7 +592,8 @@ mod tests {
                 Code::Pair(Mul, Second::SubFrom, [Reg(_), Input(3), Input(4)]),
             ]
         ));
-        // What two ask for is whole, and so are what is an output too, what is squared, and what is neither sum, difference nor product.
+        // What two ask for is whole, and so are what is an output too, what is squared, and what is neither
+        // sum, difference nor product.
         let twice = [b(Mul, 0, 1), b(Add, 6, 2), b(Sub, 6, 3), b(Add, 7, 8)];
         assert!(matches!(
             steps(&twice, &[9])[..],

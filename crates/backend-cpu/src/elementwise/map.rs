@@ -22,7 +22,8 @@ use crate::{
     threads,
 };
 
-/// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs microseconds.
+/// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs
+/// microseconds.
 pub(crate) const PARALLEL: usize = 1 << 18;
 
 /// Fails unless every input layout stays within its buffer.
@@ -119,8 +120,8 @@ fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the engine would set up for
-/// them take longer than the arithmetic.
+/// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the
+/// engine would set up for them take longer than the arithmetic.
 fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     let n = program.numel;
     let place = |src: Src| match src {
@@ -133,8 +134,8 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     for step in &program.steps {
         let Some(o) = step.output else { continue };
         let out = bound.outputs[o as usize].at::<u8>(0);
-        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset on, and the output holds
-        // n and is no input.
+        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset on,
+        // and the output holds n and is no input.
         unsafe {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,

@@ -1,5 +1,5 @@
-//! Two operations in one step: sums, differences and products of f32, the first of which is an operand of the second alone. What lies between
-//! them stays in a register of the processor.
+//! Two operations in one step: sums, differences and products of f32, the first of which is an operand of the
+//! second alone. What lies between them stays in a register of the processor.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -59,11 +59,12 @@ pub(crate) fn is_first(op: BinaryOp, dtype: DType) -> bool {
     dtype == DType::F32 && matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
 }
 
-/// `out = (a first b) second c` over `n` elements of f32. Each operand is one number for all of them where `numbers` says so.
+/// `out = (a first b) second c` over `n` elements of f32. Each operand is one number for all of them where
+/// `numbers` says so.
 ///
 /// # Safety
-/// Operands are good for `n` elements, or for one if that is a number; all are aligned. `out` is good for `n`; it may be an operand that is no
-/// number.
+/// Operands are good for `n` elements, or for one if that is a number; all are aligned. `out` is good for
+/// `n`; it may be an operand that is no number.
 pub(crate) unsafe fn pair(
     isa: Isa,
     (first, second): (BinaryOp, Second),
@@ -210,7 +211,8 @@ impl<V: Vector<Number = f32>, const FIRST: u8, const SECOND: u8, const NUMBERS: 
 mod tests {
     use super::*;
 
-    /// A pair gives the bits of one operation after the other, with any of its operands a number, and in an operand's place.
+    /// A pair gives the bits of one operation after the other, with any of its operands a number, and in an
+    /// operand's place.
     #[test]
     fn a_pair_is_one_operation_after_the_other() {
         let apply = |op: BinaryOp, x: f32, y: f32| {

@@ -76,7 +76,8 @@ pub(crate) unsafe fn as_i64<const N: usize>(
 /// `out = op(x)` over `n` elements of the compute dtype `dtype`.
 ///
 /// # Safety
-/// `x` and `out` are good for `n` elements of `dtype` (`out` of bool for tests), aligned. `out` is not `x` for functions of angle.
+/// `x` and `out` are good for `n` elements of `dtype` (`out` of bool for tests), aligned. `out` is not `x`
+/// for functions of angle.
 pub(crate) unsafe fn unary(
     isa: Isa,
     op: UnaryOp,
@@ -387,8 +388,8 @@ pub(crate) enum Uniform {
 /// `out = op(a, b)` over `n` elements of `dtype`.
 ///
 /// # Safety
-/// All are good for `n` elements of `dtype`, aligned, but for a `number`, which is good for one; that only where [`takes_number`].
-/// `out` is not an operand for `pow`, nor a number.
+/// All are good for `n` elements of `dtype`, aligned, but for a `number`, which is good for one; that only
+/// where [`takes_number`]. `out` is not an operand for `pow`, nor a number.
 #[allow(clippy::too_many_arguments)]
 pub(crate) unsafe fn binary(
     isa: Isa,
@@ -654,7 +655,8 @@ pub(crate) unsafe fn binary(
     Err(lacking(op.name(), dtype))
 }
 
-/// The greatest common divisor by halving: an odd number and the difference of two odd ones have the divisors of the two.
+/// The greatest common divisor by halving: an odd number and the difference of two odd ones have the divisors
+/// of the two.
 fn gcd(mut x: u64, mut y: u64) -> u64 {
     if x == 0 || y == 0 {
         return x | y;

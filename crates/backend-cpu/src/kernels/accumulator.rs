@@ -1,4 +1,5 @@
-//! What [`reduce`](super::reduce) and [`rows`](super::rows) keep of a reduction under way: f64 for floats, i64 for the rest.
+//! What [`reduce`](super::reduce) and [`rows`](super::rows) keep of a reduction under way: f64 for floats,
+//! i64 for the rest.
 #![allow(unsafe_code)]
 
 use tensor_core::{Arithmetic, DType, Element, ReduceOp, Scalar, with_element};
@@ -20,7 +21,8 @@ pub(crate) struct RowBlock {
     pub(crate) count: usize,
 }
 
-/// What partial results are held in: f64 for floats, i64 (whose low bits wrap as any integer's do) for the rest.
+/// What partial results are held in: f64 for floats, i64 (whose low bits wrap as any integer's do) for the
+/// rest.
 pub(crate) trait Accumulator: Copy + Send + Sync {
     fn identity(op: ReduceOp) -> Self;
     fn join(op: ReduceOp, a: Self, b: Self) -> Self;
@@ -29,8 +31,9 @@ pub(crate) trait Accumulator: Copy + Send + Sync {
     /// # Safety
     /// `data` holds `n` elements of the dtype's compute dtype.
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> Self;
-    /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` where that is its own precision, between
-    /// [`Accumulator::open`], which empties it, and [`Accumulator::close`], which joins it to `sums`.
+    /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` where that is its own
+    /// precision, between [`Accumulator::open`], which empties it, and [`Accumulator::close`], which joins it
+    /// to `sums`.
     ///
     /// # Safety
     /// Each row holds as many elements of the dtype's compute dtype as there are sums.

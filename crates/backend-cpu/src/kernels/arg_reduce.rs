@@ -100,7 +100,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
     fn run(self) -> usize {
         // SAFETY: the input's span was checked; i < length.
         let at = |i: usize| (self.key)(unsafe { self.from.add(i).read() });
-        // Each lane has the elements of its number, LANES apart: its greatest key, and the row where that was first met.
+        // Each lane has the elements of its number, LANES apart: its greatest key, and the row where that was
+        // first met.
         let (mut keys, mut rows) = ([K::default(); LANES], [0i32; LANES]);
         let whole = self.length / LANES;
         for row in 0..whole {
@@ -111,7 +112,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
                 *greatest = if greater { key } else { *greatest };
             }
         }
-        // No key is less than the least: a lane without rows says what is true of its first element, or lies behind all others.
+        // No key is less than the least: a lane without rows says what is true of its first element, or lies
+        // behind all others.
         let (mut best, mut first) = (K::default(), 0);
         for (lane, (&key, &row)) in keys.iter().zip(&rows).enumerate() {
             let place = row as usize * LANES + lane;
@@ -148,7 +150,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Side<'_, T, F> {
             for (line, (best, greatest)) in self.best.iter_mut().zip(&mut keys).enumerate() {
                 // SAFETY: the input's span was checked.
                 let key = (self.key)(unsafe { from.add(line).read() });
-                // No key is less than the least, so that the first place stays where there is nothing greater.
+                // No key is less than the least, so that the first place stays where there is nothing
+                // greater.
                 let greater = key > *greatest;
                 *best = if greater { i as i32 } else { *best };
                 *greatest = if greater { key } else { *greatest };

@@ -1,5 +1,6 @@
-//! Bags of a table's rows: each row is added where it lies. A few rows are summed in the table's dtype, and these sums in f64, so that long
-//! bags are as exact as other sums; a bag is one thread's, so that its bits do not depend on how many there are.
+//! Bags of a table's rows: each row is added where it lies. A few rows are summed in the table's dtype, and
+//! these sums in f64, so that long bags are as exact as other sums; a bag is one thread's, so that its bits
+//! do not depend on how many there are.
 //!
 //! Means of 8192 bags of 20 rows of 64 take 1.6 ms; a reduction that reads the rows at indices takes 7.0
 //! (decision 47).
@@ -49,7 +50,8 @@ impl Native for EmbeddingBag {
 fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
     macro_rules! go {
         ($t:ty) => {
-            // SAFETY: the launch checked that the input has so many elements of this dtype, which are initialised.
+            // SAFETY: the launch checked that the input has so many elements of this dtype, which are
+            // initialised.
             Ok((0..numel).map(|i| unsafe { memory.at::<$t>(i).read() } as i64).collect())
         };
     }
@@ -61,7 +63,8 @@ fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
     by_index!(memory.dtype, go, Err(Error::invalid("embedding_bag", no_index)))
 }
 
-/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in vectors, as there is no way out of the loop.
+/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in vectors,
+/// as there is no way out of the loop.
 fn are_rows(indices: &[i64], rows: usize) -> bool {
     let outside = |bits: i64, &index: &i64| bits | index | (rows as i64 - 1).wrapping_sub(index);
     indices.iter().fold(0, outside) >= 0
@@ -159,7 +162,8 @@ impl<T: Float> Job for Sums<'_, T> {
 
 impl<T: Float> Bags<'_, T> {
     /// # Safety
-    /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of the range are this call's alone.
+    /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of the
+    /// range are this call's alone.
     unsafe fn go(&self, range: Range<usize>) {
         match self.of.kind {
             BagKind::Sum | BagKind::Mean => self.isa.run(Sums { bags: self, range }),
@@ -221,7 +225,8 @@ impl<T: Float> Bags<'_, T> {
         }
     }
 
-    /// Asks for the strip from feature `first` on, `width` wide, of the row that is added `AHEAD` positions after position `at`.
+    /// Asks for the strip from feature `first` on, `width` wide, of the row that is added `AHEAD` positions
+    /// after position `at`.
     #[inline(always)]
     fn ask(&self, at: usize, first: usize, width: usize) {
         if let Some(&index) = self.indices.get(at + AHEAD) {

@@ -61,14 +61,15 @@ pub(crate) fn run(
             // Where it lies means nothing.
             continue;
         }
-        // SAFETY: both layouts were checked; regions of the output are apart from each other and from every input.
+        // SAFETY: both layouts were checked; regions of the output are apart from each other and from every
+        // input.
         unsafe { layouts::copy(isa, (input, src), (out, dst)) };
     }
     Ok(())
 }
 
-/// Elements from which an output of several parts is written in bands, and of a piece: all of its parts are written while it is in the second-level
-/// cache.
+/// Elements from which an output of several parts is written in bands, and of a piece: all of its parts are
+/// written while it is in the second-level cache.
 const BANDED: usize = 1 << 15;
 const PIECE: usize = 1 << 17;
 /// Rows of as many elements are whole cache lines, but for their ends.
@@ -76,8 +77,8 @@ const LONG_ROW: usize = 256;
 /// More regions than this are copied one after the other: most of them would have nothing in a band.
 const MOST: usize = 16;
 
-/// An output in bands across its first axis, each with what the regions have in it. Leading axes that every region has whole, as the
-/// images of a padded batch, are one axis.
+/// An output in bands across its first axis, each with what the regions have in it. Leading axes that every
+/// region has whole, as the images of a padded batch, are one axis.
 struct Bands {
     regions: SmallVec<[Region; 4]>,
     count: usize,
@@ -95,8 +96,8 @@ struct Region {
 }
 
 impl Bands {
-    /// None where bands gain nothing: where an output is small, or is made of long rows; where a part is no box of the output, or neighbours in
-    /// its input are neighbours across bands.
+    /// None where bands gain nothing: where an output is small, or is made of long rows; where a part is no
+    /// box of the output, or neighbours in its input are neighbours across bands.
     fn of(launch: &Launch<'_>, fill: bool, regions: &[Layout], inputs: &[Memory]) -> Option<Bands> {
         let (shape, operands) = (&launch.kernel.outputs[0].shape, &launch.kernel.operands);
         let long = |dst: &Layout| dst.is_contiguous() || dst.shape().last().is_some_and(|&n| n >= LONG_ROW);

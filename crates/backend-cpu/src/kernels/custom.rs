@@ -18,8 +18,8 @@ type Function = dyn Fn(&[CpuInput<'_>], &mut [CpuOutput<'_>]) -> Result<()> + Se
 
 /// What a [`CustomKernel`] runs on the CPU: a function of its inputs and outputs, as slices.
 ///
-/// It runs on the thread that asks for the value, and holds the device meanwhile: it must not evaluate tensors. Its error is the
-/// operation's, with the line that built it.
+/// It runs on the thread that asks for the value, and holds the device meanwhile: it must not evaluate
+/// tensors. Its error is the operation's, with the line that built it.
 ///
 /// ```
 /// use backend_cpu::CpuKernel;
@@ -70,7 +70,8 @@ impl<'a> CpuInput<'a> {
         self.memory.dtype
     }
 
-    /// How the elements lie in the slice: in row-major order from the first on, unless the operation takes strides.
+    /// How the elements lie in the slice: in row-major order from the first on, unless the operation takes
+    /// strides.
     #[must_use]
     pub fn layout(&self) -> &'a Layout {
         self.layout
@@ -83,8 +84,8 @@ impl<'a> CpuInput<'a> {
     #[track_caller]
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         check::<T>(self.op, "an input", self.memory.dtype)?;
-        // SAFETY: `run` checked that the buffer has as many elements of this dtype, which were written before they are read here. The
-        // launch holds the gate for longer than 'a, and no output is this buffer.
+        // SAFETY: `run` checked that the buffer has as many elements of this dtype, which were written before
+        // they are read here. The launch holds the gate for longer than 'a, and no output is this buffer.
         Ok(unsafe { std::slice::from_raw_parts(self.memory.at::<T>(0).cast_const(), self.layout.span().1) })
     }
 }
@@ -118,8 +119,9 @@ impl<'a> CpuOutput<'a> {
     #[track_caller]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         check::<T>(self.op, "an output", self.memory.dtype)?;
-        // SAFETY: `run` checked that the buffer has as many elements of this dtype and made them zero, which all types of elements have.
-        // The launch holds the gate, and no other output or input is this buffer; the borrow of this output keeps a second slice away.
+        // SAFETY: `run` checked that the buffer has as many elements of this dtype and made them zero, which
+        // all types of elements have. The launch holds the gate, and no other output or input is this buffer;
+        // the borrow of this output keeps a second slice away.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.at::<T>(0), self.shape.numel()) })
     }
 }

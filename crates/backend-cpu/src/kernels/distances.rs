@@ -1,5 +1,6 @@
-//! Distances of pairs of points. A panel of neighbouring points is laid out with their coordinates side by side, so that each step of a tile
-//! takes one coordinate of them all from one of every point of a few. A few coordinates are added up in the points' dtype, and these sums in f64.
+//! Distances of pairs of points. A panel of neighbouring points is laid out with their coordinates side by
+//! side, so that each step of a tile takes one coordinate of them all from one of every point of a few. A few
+//! coordinates are added up in the points' dtype, and these sums in f64.
 #![allow(unsafe_code)]
 
 use std::{cmp::min, ops::Range};
@@ -212,7 +213,8 @@ impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
             for (row, found) in (first..end).zip(&found) {
                 let from = if pairs { self.columns.start.max(row + 1) } else { self.columns.start };
                 let at = self.matrix * self.of.distances() + self.of.place(row, from);
-                // SAFETY: the launch checked that the output has all distances; those of this panel and row are this task's alone.
+                // SAFETY: the launch checked that the output has all distances; those of this panel and row
+                // are this task's alone.
                 let places =
                     unsafe { std::slice::from_raw_parts_mut(out.at::<T>(at), self.columns.end - from) };
                 places.copy_from_slice(&found[from - self.columns.start..self.columns.len()]);

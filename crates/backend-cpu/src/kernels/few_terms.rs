@@ -1,5 +1,5 @@
-//! Reductions of a few terms that lie apart, such as those of pooling: the results of a row are made together, term by term, each read
-//! where it lies.
+//! Reductions of a few terms that lie apart, such as those of pooling: the results of a row are made
+//! together, term by term, each read where it lies.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, Kernel, ReduceOp, collapse, kernel::Instr, kernel::Program};
@@ -32,8 +32,8 @@ pub(crate) struct FewTerms {
 }
 
 impl FewTerms {
-    /// The reduction in this form, if that is how it is best made: of floats that are reduced as they lie in memory, no row of which is
-    /// one run of it.
+    /// The reduction in this form, if that is how it is best made: of floats that are reduced as they lie in
+    /// memory, no row of which is one run of it.
     pub(crate) fn of(kernel: &Kernel, op: ReduceOp, program: &Program) -> Option<FewTerms> {
         let taken = match op {
             ReduceOp::Sum | ReduceOp::Max | ReduceOp::Min => true,
@@ -77,7 +77,8 @@ impl FewTerms {
     }
 
     /// # Safety
-    /// The kernel's operand lies in `input`, and `out` has room for its results, of this dtype both; they lie apart.
+    /// The kernel's operand lies in `input`, and `out` has room for its results, of this dtype both; they lie
+    /// apart.
     pub(crate) unsafe fn run(&self, isa: Isa, input: Memory, out: Memory) {
         let pieces = self.length.div_ceil(PIECE);
         let piece = |at: usize| {

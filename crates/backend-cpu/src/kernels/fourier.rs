@@ -1,5 +1,6 @@
-//! Fourier transforms, by `rustfft` and `realfft`: rows of numbers that threads share. Plans (factors of a length, and their rotations) are kept from
-//! launch to launch. Rows go through a plan in groups that depend on the length alone, so that an element's bits do not depend on threads.
+//! Fourier transforms, by `rustfft` and `realfft`: rows of numbers that threads share. Plans (factors of a
+//! length, and their rotations) are kept from launch to launch. Rows go through a plan in groups that depend
+//! on the length alone, so that an element's bits do not depend on threads.
 #![allow(unsafe_code)]
 
 use std::{
@@ -104,7 +105,8 @@ impl<T: Real> Rows<'_, T> {
         };
         let scratch = CpuBuffer::new(pool, self.from.dtype, 2 * (own + besides))?;
         let scratch = scratch.memory().at::<T>(0);
-        // SAFETY: the buffer has as many numbers, is aligned for them, and lives until this function returns; zero is a number.
+        // SAFETY: the buffer has as many numbers, is aligned for them, and lives until this function returns;
+        // zero is a number.
         let scratch: &mut [Complex<T>] = unsafe {
             scratch.write_bytes(0, 2 * (own + besides));
             std::slice::from_raw_parts_mut(scratch.cast(), own + besides)
@@ -116,7 +118,8 @@ impl<T: Real> Rows<'_, T> {
             let count = group.min(rows.end - start);
             let done = start - rows.start;
             let first = self.from.at::<T>(self.offset).cast_const();
-            // SAFETY: the caller's promise; the room is for so many rows, which are all written here before they are read.
+            // SAFETY: the caller's promise; the room is for so many rows, which are all written here before
+            // they are read.
             let from = unsafe {
                 match &self.spread {
                     None => first.add(start * self.taken),
@@ -130,8 +133,8 @@ impl<T: Real> Rows<'_, T> {
                 }
             };
             let (taken, given) = (count * self.taken, count * self.given);
-            // SAFETY: the caller's promise: these rows lie in both buffers, and an output is no input. The output's numbers are made zero
-            // before a slice has them.
+            // SAFETY: the caller's promise: these rows lie in both buffers, and an output is no input. The
+            // output's numbers are made zero before a slice has them.
             let (from, to) = unsafe {
                 let to = self.to.at::<T>(start * self.given);
                 to.write_bytes(0, given);
@@ -277,7 +280,8 @@ enum Plan<T> {
 /// Those used last, the latest at the end.
 struct Plans<T>(Vec<(FourierKind, usize, Arc<Plan<T>>)>);
 
-/// The plan of a kind and a length: one that is kept, or a new one, in whose place those are dropped that were not used for longest.
+/// The plan of a kind and a length: one that is kept, or a new one, in whose place those are dropped that
+/// were not used for longest.
 fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<Plan<T>> {
     let mut plans = T::plans().lock().unwrap_or_else(PoisonError::into_inner);
     let plans = &mut plans.0;

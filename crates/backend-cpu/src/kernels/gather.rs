@@ -69,8 +69,8 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
                 let mut walk = Walk::new(&picks.lead, &off_axis, start);
                 for (i, &number) in picks.numbers[start..end].iter().enumerate() {
                     let from = walk.offset + number as isize * along;
-                    // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger than the input,
-                    // whose span was checked; each piece writes blocks of its own.
+                    // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger
+                    // than the input, whose span was checked; each piece writes blocks of its own.
                     unsafe {
                         let from = input.at::<$t>(layout.offset()).offset(from).cast_const();
                         let to = out.at::<$t>((start + i) * length);
@@ -109,8 +109,8 @@ fn decode(blocks: Blocks<'_>, layout: &Layout, axis: usize, picks: &Picks, out: 
             let mut inner = Walk::new(&picks.block, within, 0);
             let (steps, each) = if run { (1, length) } else { (length, 1) };
             for step in 0..steps {
-                // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger than the
-                // input, whose span was checked; each piece writes blocks of its own.
+                // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger than
+                // the input, whose span was checked; each piece writes blocks of its own.
                 unsafe { blocks.decode_into((from + inner.offset) as usize, out, i * length + step, each) };
                 inner.next();
             }
@@ -125,7 +125,8 @@ const LEAST: usize = 64;
 const NEAR: usize = 1 << 14;
 const LINE: usize = 64;
 
-/// Gathers from lines whose elements lie side by side, into such, by such indices: whether there are such, and all indices are within them.
+/// Gathers from lines whose elements lie side by side, into such, by such indices: whether there are such,
+/// and all indices are within them.
 fn in_order<T: Copy>(pass: &ByLines<'_>, from: Shared<T>, to: Shared<T>) -> Result<bool> {
     if pass.lines.along != [1, 1, 1] || pass.lines.length < LEAST {
         return Ok(false);

@@ -1,6 +1,7 @@
-//! An index of [`gather`](super::gather) and [`scatter`](super::scatter). If it varies along the last axis, each element moves by
-//! itself: line by line along the axis indexed. Else it is read once, over the axes along which it varies; behind them lie blocks
-//! that move as one (whole rows of an embedding), and a block is contiguous more often than not.
+//! An index of [`gather`](super::gather) and [`scatter`](super::scatter). If it varies along the last axis,
+//! each element moves by itself: line by line along the axis indexed. Else it is read once, over the axes
+//! along which it varies; behind them lie blocks that move as one (whole rows of an embedding), and a block
+//! is contiguous more often than not.
 #![allow(unsafe_code)]
 
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +17,8 @@ use crate::{
     threads,
 };
 
-/// Whether no elements move as one: the index differs from place to place along the last axis of more than one.
+/// Whether no elements move as one: the index differs from place to place along the last axis of more than
+/// one.
 pub(crate) fn varies(index: &Layout) -> bool {
     let axes = index.shape().iter().zip(index.strides()).rev();
     axes.into_iter().find(|(n, _)| **n != 1).is_none_or(|(_, &stride)| stride != 0)
@@ -47,7 +49,8 @@ const NUMBERS: usize = 128;
 /// Elements that are worth a part of their own.
 const LEAST_PART: usize = 1 << 15;
 
-/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of what is indexed.
+/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of
+/// what is indexed.
 pub(crate) struct ByLines<'a> {
     pub(crate) op: &'static str,
     pub(crate) index: Memory,
@@ -58,14 +61,14 @@ pub(crate) struct ByLines<'a> {
 }
 
 impl ByLines<'_> {
-    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index means. Along a
-    /// line in ascending order; each line comes from one thread.
+    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index
+    /// means. Along a line in ascending order; each line comes from one thread.
     pub(crate) fn go(&self, f: impl Fn(isize, isize) + Copy + Sync) -> Result<()> {
         self.go_after(None, f)
     }
 
-    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed, ahead of its elements: of lines that
-    /// have indices of their own.
+    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed, ahead
+    /// of its elements: of lines that have indices of their own.
     pub(crate) fn go_after(
         &self,
         before: Option<&(dyn Fn(isize) + Sync)>,
@@ -95,8 +98,8 @@ impl ByLines<'_> {
         }
     }
 
-    /// Calls `f` with the number of each element of the one line, counted modulo `N`, the distance of what lies as the index does, and the
-    /// index: in order.
+    /// Calls `f` with the number of each element of the one line, counted modulo `N`, the distance of what
+    /// lies as the index does, and the index: in order.
     pub(crate) fn along_one_line<const N: usize>(&self, f: impl Fn(usize, isize, usize)) -> Result<()> {
         const { assert!(NUMBERS.is_multiple_of(N), "elements that are read at once begin with number 0") };
         let (op, axis, size, dtype) = (self.op, self.axis, self.size, self.index.dtype);
@@ -128,16 +131,17 @@ impl ByLines<'_> {
         Ok(())
     }
 
-    /// How many parts lines are worth being cut in, where the order of elements does not show: more than 1 where there are too few lines
-    /// for all threads.
+    /// How many parts lines are worth being cut in, where the order of elements does not show: more than 1
+    /// where there are too few lines for all threads.
     pub(crate) fn parts(&self) -> usize {
         let threads = threads::available();
         let parts = threads.min(self.index_layout.numel() / LEAST_PART).min(self.lines.length).max(1);
         if self.lines.tasks(WIDE) < threads { parts } else { 1 }
     }
 
-    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and how far what lies as the
-    /// index does begins from the first element of all. Threads share the parts. The error is that of the first part with one.
+    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and how
+    /// far what lies as the index does begins from the first element of all. Threads share the parts. The
+    /// error is that of the first part with one.
     pub(crate) fn go_by_parts(
         &self,
         parts: usize,
@@ -194,7 +198,8 @@ impl ByLines<'_> {
                 false => self.long_runs(&runs, f, bad),
             }
         };
-        // What is written ahead of a long line's elements is still at hand when they come, if other lines wait.
+        // What is written ahead of a long line's elements is still at hand when they come, if other lines
+        // wait.
         let one_by_one = before.is_some() && !by_columns && 2 * lines.length > NUMBERS;
         lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| match one_by_one {
             true => (0..count as isize)
@@ -228,7 +233,8 @@ impl ByLines<'_> {
         }
     }
 
-    /// Runs that are shorter than what is read at once, several together, in loops over the runs: along a line elements come in the same order.
+    /// Runs that are shorter than what is read at once, several together, in loops over the runs: along a
+    /// line elements come in the same order.
     #[inline(never)]
     fn short_runs(&self, runs: &Runs, f: &(impl Fn(isize, isize) + Copy), bad: &(dyn Fn(isize, i64) + Sync)) {
         let Runs { outer, inner, over, within, over_far, within_far, starts } = *runs;
@@ -313,7 +319,8 @@ impl ByLines<'_> {
     }
 }
 
-/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run and within one, and where the first begins.
+/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run and
+/// within one, and where the first begins.
 struct Runs {
     outer: usize,
     inner: usize,
@@ -324,7 +331,8 @@ struct Runs {
     starts: [isize; 3],
 }
 
-/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors, as there is no way out of the loop.
+/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors, as
+/// there is no way out of the loop.
 fn are_inside(numbers: &[i64], last: i64) -> bool {
     numbers.iter().fold(0, |bits, &picked| bits | picked | last.wrapping_sub(picked)) >= 0
 }

@@ -1,5 +1,6 @@
-//! Concatenations of single elements: tensors stacked along a last axis of two to four, whose elements come by turns. Written in one pass, where a
-//! copy for each tensor would go through the output as often, a few bytes of each cache line at a time.
+//! Concatenations of single elements: tensors stacked along a last axis of two to four, whose elements come
+//! by turns. Written in one pass, where a copy for each tensor would go through the output as often, a few
+//! bytes of each cache line at a time.
 #![allow(unsafe_code)]
 
 use std::{cmp::min, ops::Range};

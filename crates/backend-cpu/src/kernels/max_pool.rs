@@ -1,6 +1,6 @@
-//! The greatest elements of windows. The rows of a window are brought into order once: the elements that one place in the windows of a row
-//! takes lie side by side, whatever the stride, and a register of windows goes through them. Where a row has a few long windows, a register
-//! takes elements of one of them instead.
+//! The greatest elements of windows. The rows of a window are brought into order once: the elements that one
+//! place in the windows of a row takes lie side by side, whatever the stride, and a register of windows goes
+//! through them. Where a row has a few long windows, a register takes elements of one of them instead.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -84,10 +84,12 @@ struct Pool<T> {
     of: MaxPool,
     sizes: [usize; 3],
     planes: *const T,
-    /// Where each window of a row begins, which is below 0 in the padding; and its first element within the row.
+    /// Where each window of a row begins, which is below 0 in the padding; and its first element within the
+    /// row.
     starts: Vec<i32>,
     firsts: Vec<i32>,
-    /// How far from a window's first element those of each of its columns lie, in a row in order and in the row.
+    /// How far from a window's first element those of each of its columns lie, in a row in order and in the
+    /// row.
     columns: Vec<(usize, i32)>,
     /// 0, 1, … in memory: of constants the compiler makes an instruction for each.
     lanes: [i32; LANES],
@@ -103,7 +105,8 @@ fn phase(of: &MaxPool) -> usize {
     of.outputs[2].next_multiple_of(LANES) + (of.window[2] - 1) * of.dilation[2] / of.stride[2]
 }
 
-/// Rows in order: every `stride`th element of a row side by side, with what no element is less than around the row.
+/// Rows in order: every `stride`th element of a row side by side, with what no element is less than around
+/// the row.
 struct Ordered<T> {
     rows: Vec<T>,
     /// The number of the row that each place holds, counted over all planes.
@@ -124,7 +127,8 @@ impl<T: Number> Ordered<T> {
         Ordered { rows: vec![T::LEAST; held.len() * row], held, span, phase, row }
     }
 
-    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is the `number`th of all.
+    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is the
+    /// `number`th of all.
     ///
     /// # Safety
     /// `from` has `width` elements.
@@ -209,7 +213,8 @@ impl<T: Number> Pool<T> {
         let mut ordered = (!along).then(|| Ordered::<T>::new(&of));
         // Of each row of the windows: where it begins, and the place of its first element in the plane.
         let mut lines: Vec<(usize, i32)> = Vec::with_capacity(of.window[0] * of.window[1]);
-        // Of each element of the windows: where the first window's lies among the rows in order, and how far along the plane.
+        // Of each element of the windows: where the first window's lies among the rows in order, and how far
+        // along the plane.
         let mut taps: Vec<(usize, i32)> = Vec::new();
         for number in range {
             let (rest, j) = (number / of.outputs[1], number % of.outputs[1]);
@@ -287,7 +292,8 @@ impl<T: Number> Job for LongWindow<'_, T> {
     fn run(self) -> (T, i32) {
         let LongWindow { pool, lines, along } = self;
         let first = lines.first().map_or(0, |&(_, place)| place) + along.start as i32;
-        // One set of lanes for whole registers of a row and one for what is left of it: each waits for its own comparisons alone.
+        // One set of lanes for whole registers of a row and one for what is left of it: each waits for its
+        // own comparisons alone.
         let (mut best, mut place) = ([T::LEAST; LANES], [first; LANES]);
         let (mut best_left, mut place_left) = (best, place);
         let lane = pool.lanes;
@@ -315,7 +321,8 @@ impl<T: Number> Job for LongWindow<'_, T> {
                 continue;
             }
             if let Some(values) = row.last_chunk::<LANES>() {
-                // It is read along with elements before it, which changes nothing: the first of equal ones counts.
+                // It is read along with elements before it, which changes nothing: the first of equal ones
+                // counts.
                 go_through!(values, start + (row.len() - LANES) as i32, best_left, place_left);
             } else {
                 let mut values = [T::LEAST; LANES];
@@ -323,7 +330,8 @@ impl<T: Number> Job for LongWindow<'_, T> {
                 go_through!(values, start, best_left, place_left);
             }
         }
-        // By a call of its own: the loop above keeps its lanes in registers as long as nothing else is done with them here.
+        // By a call of its own: the loop above keeps its lanes in registers as long as nothing else is done
+        // with them here.
         first_of(&[best, best_left], &[place, place_left])
     }
 }

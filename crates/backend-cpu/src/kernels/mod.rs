@@ -1,7 +1,8 @@
-//! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in `elementwise`. Uses every other
-//! room. Of each other, they use `index` (what [`gather`] and [`scatter`] share), `accumulator` (what [`reduce`] and [`rows`]
-//! share), `few_terms` (a form of [`reduce`]), `row_fold` (the folds of [`rows`]), `running` (one of [`cumulative`] and of
-//! `running_extreme`), `interleave` (one of [`copy`]) and [`contract`]'s micro-kernels.
+//! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in
+//! `elementwise`. Uses every other room. Of each other, they use `index` (what [`gather`] and [`scatter`]
+//! share), `accumulator` (what [`reduce`] and [`rows`] share), `few_terms` (a form of [`reduce`]), `row_fold`
+//! (the folds of [`rows`]), `running` (one of [`cumulative`] and of `running_extreme`), `interleave` (one of
+//! [`copy`]) and [`contract`]'s micro-kernels.
 
 mod accumulator;
 pub(crate) mod arg_reduce;

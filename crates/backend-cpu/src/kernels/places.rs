@@ -1,4 +1,5 @@
-//! Places among sorted numbers, by halves: as many steps for every value, none of which is a branch, and several values at once.
+//! Places among sorted numbers, by halves: as many steps for every value, none of which is a branch, and
+//! several values at once.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -52,7 +53,8 @@ fn typed<T: Copy + Sync>(
         let mut i = range.start;
         while i < range.end {
             let end = range.end.min((i / m + 1) * m);
-            // SAFETY: all are row-major and of the sizes that were checked, and each range has places of its own.
+            // SAFETY: all are row-major and of the sizes that were checked, and each range has places of its
+            // own.
             let (row, values, places) = unsafe {
                 let row: &[T] = match n {
                     0 => &[],
@@ -88,14 +90,16 @@ fn all<T: Copy>(row: &[T], values: &[T], places: &mut [i32], before: impl Fn(T, 
     }
 }
 
-/// For each value, how many numbers of a row come first, of which `before` holds and of the rest not. No value's steps wait for another's.
+/// For each value, how many numbers of a row come first, of which `before` holds and of the rest not. No
+/// value's steps wait for another's.
 #[inline(always)]
 fn halved<const N: usize, T: Copy>(row: &[T], values: &[T; N], before: &impl Fn(T, T) -> bool) -> [i32; N] {
     let (mut first, mut left) = ([0usize; N], row.len());
     let mut step = |left: usize, half: usize| {
         debug_assert!(0 < half && half <= left && left <= row.len());
         for (first, &value) in first.iter_mut().zip(values) {
-            // SAFETY: `first` begins at 0, and each step that adds `half` to it takes as much from what is left: it stays within the row.
+            // SAFETY: `first` begins at 0, and each step that adds `half` to it takes as much from what is
+            // left: it stays within the row.
             let number = unsafe { *row.get_unchecked(*first + half - 1) };
             *first += half & usize::from(before(number, value)).wrapping_neg();
         }

@@ -1,5 +1,6 @@
-//! The folds of a row kernel: a reduction along one row under way, and the few terms that a fold's own loop computes of what lies in memory,
-//! such as the squares of deviations from a mean, so that they are neither stored nor read again. Reductions take these terms too.
+//! The folds of a row kernel: a reduction along one row under way, and the few terms that a fold's own loop
+//! computes of what lies in memory, such as the squares of deviations from a mean, so that they are neither
+//! stored nor read again. Reductions take these terms too.
 #![allow(unsafe_code)]
 
 use tensor_core::{BinaryOp, CompareOp, DType, ReduceOp, Scalar};
@@ -40,7 +41,8 @@ pub(super) enum Lie {
 }
 
 impl Term {
-    /// The terms of a pass's fold, the `f`th of its results, if they are among those. `in_order` says which inputs a row of them may be read of.
+    /// The terms of a pass's fold, the `f`th of its results, if they are among those. `in_order` says which
+    /// inputs a row of them may be read of.
     pub(super) fn of(
         program: &Lowered,
         f: usize,
@@ -147,7 +149,8 @@ impl Lie {
     /// The sum of `n` terms of a row, from number `start` on.
     ///
     /// # Safety
-    /// They lie in memory, and are of `dtype`: f32 or f64, or another float's elements as they are computed with.
+    /// They lie in memory, and are of `dtype`: f32 or f64, or another float's elements as they are computed
+    /// with.
     pub(super) unsafe fn sum(&self, isa: Isa, dtype: DType, start: usize, n: usize) -> f64 {
         macro_rules! go {
             ($sets:expr, $t:ty, $bits:ty) => {{

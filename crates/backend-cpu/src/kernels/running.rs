@@ -1,6 +1,6 @@
-//! Running sums, and greatest and least elements of f32, along lines whose elements lie side by side: eight at a time, and a long line in pieces
-//! that threads share. The bits do not depend on the number of threads: a piece begins anew, and what lies before the piece is joined to
-//! each of its results.
+//! Running sums, and greatest and least elements of f32, along lines whose elements lie side by side: eight
+//! at a time, and a long line in pieces that threads share. The bits do not depend on the number of threads:
+//! a piece begins anew, and what lies before the piece is joined to each of its results.
 #![allow(unsafe_code)]
 
 use std::{
@@ -37,8 +37,8 @@ pub(super) trait Running: Send + Sync {
     /// The state of an element by itself, the `position`th that is met.
     fn open(x: Self::Item, position: usize) -> Self::State;
     fn join(earlier: Self::State, later: Self::State) -> Self::State;
-    /// Stores what is made of the states of elements that lie side by side, from place `at` on; `last` is the position of the line's end, for lines
-    /// that are walked backwards.
+    /// Stores what is made of the states of elements that lie side by side, from place `at` on; `last` is the
+    /// position of the line's end, for lines that are walked backwards.
     ///
     /// # Safety
     /// The line has so many elements there, at `line` and at `to`.
@@ -157,8 +157,8 @@ macro_rules! integers {
 }
 integers!(i32, i64);
 
-/// The place of the greatest element, or of the least if `LEAST`: the last among equals. The state is the element's key, and below it
-/// the position.
+/// The place of the greatest element, or of the least if `LEAST`: the last among equals. The state is the
+/// element's key, and below it the position.
 pub(super) struct Extreme<const LEAST: bool>;
 
 impl<const LEAST: bool> Running for Extreme<LEAST> {
@@ -200,7 +200,8 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
     }
 }
 
-/// A line of elements: the addresses of the first that is read and written, and of the rest above them, or below if `REVERSE`.
+/// A line of elements: the addresses of the first that is read and written, and of the rest above them, or
+/// below if `REVERSE`.
 pub(super) struct Line<R: Running, const REVERSE: bool> {
     from: Shared<R::Item>,
     to: R::To,
@@ -210,8 +211,8 @@ pub(super) struct Line<R: Running, const REVERSE: bool> {
 
 impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
     /// # Safety
-    /// So many elements lie at all addresses: those at `from` stay as they are, nobody else reads or writes those at `to`, and they
-    /// lie apart.
+    /// So many elements lie at all addresses: those at `from` stay as they are, nobody else reads or writes
+    /// those at `to`, and they lie apart.
     pub(super) unsafe fn new(from: *const R::Item, to: R::To, length: usize) -> Line<R, REVERSE> {
         Line { from: Shared(from.cast_mut()), to, length, running: PhantomData }
     }
@@ -224,8 +225,8 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
         }
     }
 
-    /// Writes all results, on this thread and on others that are free: whoever has a piece joins its elements while the pieces before it
-    /// are under way.
+    /// Writes all results, on this thread and on others that are free: whoever has a piece joins its elements
+    /// while the pieces before it are under way.
     pub(super) fn shared(&self, isa: Isa) {
         let (taken, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let state = AtomicU64::new(R::to_bits(R::NOTHING));
@@ -381,7 +382,8 @@ mod tests {
 
     use super::*;
 
-    /// All results of a line, which are the same bits if threads share them, in the order in which they are met.
+    /// All results of a line, which are the same bits if threads share them, in the order in which they are
+    /// met.
     fn results<R: Running<To = Shared<T>>, T: Copy + Default + PartialEq + Debug, const REVERSE: bool>(
         isa: Isa,
         x: &[R::Item],

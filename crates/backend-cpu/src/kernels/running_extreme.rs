@@ -1,4 +1,5 @@
-//! Greatest and least elements so far, with their places, in one pass along rows: what [`super::cumulative`] finds by place alone.
+//! Greatest and least elements so far, with their places, in one pass along rows: what [`super::cumulative`]
+//! finds by place alone.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, Launch, Result, RunningExtreme};
@@ -56,7 +57,8 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
         if lost {
             for (found, state) in found.iter_mut().zip(states) {
                 let position = state as i32 as isize;
-                // SAFETY: the place is that of an element of the line, which is walked backwards if `last` says so.
+                // SAFETY: the place is that of an element of the line, which is walked backwards if `last`
+                // says so.
                 *found = unsafe { line.at(if last.is_some() { -position } else { position }).read() };
             }
         }
@@ -116,7 +118,8 @@ impl Rows {
         let line = |row: usize| {
             let at = (row * self.length) as isize;
             let to = (Shared(self.to.0.at(at)), Shared(self.to.1.at(at)));
-            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and a row is one task's.
+            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and a
+            // row is one task's.
             unsafe { Line::<R, false>::new(self.from.at(at), to, self.length) }
         };
         if self.length >= LONG && self.count < threads::available() {
@@ -151,7 +154,8 @@ mod tests {
         found
     }
 
-    /// The elements that a line's extremes are, which are the same bits if threads share them, with their places, in the order in which they are met.
+    /// The elements that a line's extremes are, which are the same bits if threads share them, with their
+    /// places, in the order in which they are met.
     fn elements<const LEAST: bool, const REVERSE: bool>(isa: Isa, x: &[f32]) -> Vec<(u32, i64)> {
         let n = x.len();
         let first = if REVERSE { n - 1 } else { 0 };

@@ -1,5 +1,5 @@
-//! Elements brought by index to places along an axis, in the order of their positions: added there, or the greatest, the least or the
-//! last kept.
+//! Elements brought by index to places along an axis, in the order of their positions: added there, or the
+//! greatest, the least or the last kept.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -35,7 +35,8 @@ macro_rules! by_sum {
     };
 }
 
-/// Calls a macro as `by_sum` does, with the function that keeps one of two: `$float` of floats, `$int` of the rest.
+/// Calls a macro as `by_sum` does, with the function that keeps one of two: `$float` of floats, `$int` of the
+/// rest.
 macro_rules! by_extreme {
     ($dtype:expr, $go:ident, $float:ident, $int:ident) => {
         match $dtype.arithmetic() {
@@ -122,7 +123,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
             size: shape[axis],
             lines: Lines::new([&index.layout, &source.layout, &output], axis),
         };
-        // Sums of a line's parts are worth it where there are fewer of them than elements. The shape alone says how many, as their order shows.
+        // Sums of a line's parts are worth it where there are fewer of them than elements. The shape alone
+        // says how many, as their order shows.
         let most = index.layout.numel() / (4 * LANES * pass.size).max(1);
         let fits = op == ScatterOp::Add && pass.lines.is_one();
         let parts = (index.layout.numel() / LEAST_PART).min(MOST_PARTS).min(most);
@@ -154,18 +156,20 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                     begin();
                 }
                 let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.at::<$t>(0)));
-                // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked; each line of the
-                // output is one thread's.
+                // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked;
+                // each line of the output is one thread's.
                 let add = move |from: isize, to: isize| unsafe {
                     let to = all.at(to);
                     to.write($add(to.read(), src.at(from).read()));
                 };
                 let begin_line = |line: isize| {
                     let number = base.at::<$t>(base_operand.layout.offset()).cast_const();
-                    // SAFETY: the base holds its number; the line is one of the output's, and one thread's, which alone writes it.
+                    // SAFETY: the base holds its number; the line is one of the output's, and one thread's,
+                    // which alone writes it.
                     unsafe { std::slice::from_raw_parts_mut(all.at(line), pass.size).fill(number.read()) };
                 };
-                let before: Option<&(dyn Fn(isize) + Sync)> = if line_by_line { Some(&begin_line) } else { None };
+                let before: Option<&(dyn Fn(isize) + Sync)> =
+                    if line_by_line { Some(&begin_line) } else { None };
                 let done = pass.go_after(before, add);
                 end();
                 done
@@ -182,8 +186,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     macro_rules! go {
         ($t:ty, $add:expr) => {{
             begin();
-            // Every pick in order of position, so that repeated indices add up the same way each time; a thread has some
-            // elements of each block.
+            // Every pick in order of position, so that repeated indices add up the same way each time; a
+            // thread has some elements of each block.
             let some = |start: usize, end: usize| {
                 let mut to = Walk::new(&picks.lead, &off_axis, 0);
                 let mut from = Walk::new(&picks.lead, src_lead, 0);
@@ -221,14 +225,15 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     Ok(())
 }
 
-/// Elements of a line that are worth sums of their own, how many parts a line is cut in at most, and how many sums each part has of every place:
-/// neighbours go to several, so that an addition to the place of the one before need not wait for it.
+/// Elements of a line that are worth sums of their own, how many parts a line is cut in at most, and how many
+/// sums each part has of every place: neighbours go to several, so that an addition to the place of the one
+/// before need not wait for it.
 const LEAST_PART: usize = 1 << 15;
 const MOST_PARTS: usize = 16;
 const LANES: usize = 4;
 
-/// Adds the elements of one line to the output, which holds the base: `parts` of it side by side, each into sums of its own, which are joined
-/// in order.
+/// Adds the elements of one line to the output, which holds the base: `parts` of it side by side, each into
+/// sums of its own, which are joined in order.
 fn add_by_parts<T: Copy + Send + Sync>(
     pass: &ByLines<'_>,
     parts: usize,
@@ -244,7 +249,8 @@ fn add_by_parts<T: Copy + Send + Sync>(
         let sums = Shared(all.at((number * LANES * size) as isize));
         // By value, as what is written could change what is referred to.
         part.along_one_line::<LANES>(move |lane, from, picked| {
-            // SAFETY: the index is within the axis, of whose length each of the part's own sums are; the source's span was checked.
+            // SAFETY: the index is within the axis, of whose length each of the part's own sums are; the
+            // source's span was checked.
             unsafe {
                 let to = sums.at((lane * size + picked) as isize);
                 to.write(add(to.read(), src.at(first + from).read()));

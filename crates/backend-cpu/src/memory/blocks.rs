@@ -25,7 +25,8 @@ thread_local! {
 }
 
 impl<'a> Blocks<'a> {
-    /// Those of an operand in a buffer that a launch was found to hold; none of an operand that is not in blocks.
+    /// Those of an operand in a buffer that a launch was found to hold; none of an operand that is not in
+    /// blocks.
     pub(crate) fn of(operand: &'a Operand, memory: Memory) -> Option<Blocks<'a>> {
         let format = operand.format.as_deref()?;
         Some(Blocks { memory, format, dtype: operand.dtype })
@@ -67,7 +68,8 @@ impl<'a> Blocks<'a> {
         by_narrow!(self.dtype, go, ());
     }
 
-    /// Decodes elements from `start` on into `numel` elements of a buffer of the operand's dtype, from `at` on.
+    /// Decodes elements from `start` on into `numel` elements of a buffer of the operand's dtype, from `at`
+    /// on.
     ///
     /// # Safety
     /// The buffer has them, and they are the caller's alone.

@@ -1,5 +1,6 @@
-//! Buffers, and the one lock that orders access to them: a launch holds the pool's gate for itself, reads share it. A lock for
-//! each buffer would cost more than a small kernel; launches on one device come one at a time anyway.
+//! Buffers, and the one lock that orders access to them: a launch holds the pool's gate for itself, reads
+//! share it. A lock for each buffer would cost more than a small kernel; launches on one device come one at a
+//! time anyway.
 #![allow(unsafe_code)]
 
 use std::{
@@ -118,7 +119,8 @@ impl CpuBuffer {
         })
     }
 
-    /// Hands out the bytes of `numel` elements, from element `start` on, in pieces: between two of them, kernels may run.
+    /// Hands out the bytes of `numel` elements, from element `start` on, in pieces: between two of them,
+    /// kernels may run.
     pub(crate) fn read_with(
         &self,
         start: usize,
@@ -199,7 +201,8 @@ macro_rules! by_size {
 }
 pub(crate) use by_size;
 
-/// The memory of one buffer of a launch. The pointer is good for `numel` elements of `dtype` while its [`Bound`] lives.
+/// The memory of one buffer of a launch. The pointer is good for `numel` elements of `dtype` while its
+/// [`Bound`] lives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
     pub(crate) ptr: *mut u8,
@@ -286,7 +289,8 @@ impl<'a> Bound<'a> {
         Ok(bound)
     }
 
-    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart from the inputs.
+    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart
+    /// from the inputs.
     pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
         let (kernel, op) = (launch.kernel, launch.kernel.name());
         let bound = Bound::new(pool, launch.inputs, launch.outputs)?;

@@ -1,4 +1,5 @@
-//! Positions of a shape in row-major order, what it takes to go along one axis, and work shared among threads.
+//! Positions of a shape in row-major order, what it takes to go along one axis, and work shared among
+//! threads.
 
 use smallvec::SmallVec;
 use tensor_core::{Layout, Strides, collapse};
@@ -52,8 +53,9 @@ pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync
     threads::share_ranges(count, 1, |some| f(some.start, some.end));
 }
 
-/// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first reaches. Those axes are
-/// merged where every layout allows it; lines that are neighbours on the last of them make a band.
+/// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first
+/// reaches. Those axes are merged where every layout allows it; lines that are neighbours on the last of them
+/// make a band.
 #[derive(Clone)]
 pub(crate) struct Lines<const N: usize> {
     dims: SmallVec<[usize; 5]>,
@@ -67,7 +69,8 @@ pub(crate) struct Lines<const N: usize> {
     pub(crate) length: usize,
 }
 
-/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first element of all.
+/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first element
+/// of all.
 pub(crate) struct Band<const N: usize> {
     pub(crate) lines: usize,
     pub(crate) starts: [isize; N],

@@ -1,5 +1,6 @@
-//! A caching pool for buffers: fresh pages cost more than most arithmetic on them, so freed memory is kept by size
-//! class and handed out again. Memory is zeroed when it comes from the system, so it never holds uninitialised bytes.
+//! A caching pool for buffers: fresh pages cost more than most arithmetic on them, so freed memory is kept by
+//! size class and handed out again. Memory is zeroed when it comes from the system, so it never holds
+//! uninitialised bytes.
 #![allow(unsafe_code)]
 
 use std::{
@@ -19,7 +20,8 @@ pub(crate) const INLINE: usize = ALIGN;
 /// The cache keeps this much however small the peak was.
 const KEEP_AT_LEAST: u64 = 1 << 30;
 
-/// Exact classes up to `EXACT · ALIGN` bytes, then eight to each power of two, so that at most an eighth is wasted.
+/// Exact classes up to `EXACT · ALIGN` bytes, then eight to each power of two, so that at most an eighth is
+/// wasted.
 const EXACT: usize = 16;
 
 /// A piece of memory of one size class.
@@ -68,7 +70,8 @@ impl Chunk {
     }
 }
 
-/// Asks for huge pages where a chunk has whole ones: fewer faults when it is first written, fewer misses in the tables of pages.
+/// Asks for huge pages where a chunk has whole ones: fewer faults when it is first written, fewer misses in
+/// the tables of pages.
 #[cfg(target_os = "linux")]
 fn want_huge_pages(data: NonNull<u8>, size: usize) {
     const HUGE: usize = 1 << 21;
@@ -183,7 +186,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Memory of `size` bytes within the budget, for a buffer of `bytes`: as things are, or else with the cache given back.
+    /// Memory of `size` bytes within the budget, for a buffer of `bytes`: as things are, or else with the
+    /// cache given back.
     fn reserve<T>(
         &self,
         state: &mut State,

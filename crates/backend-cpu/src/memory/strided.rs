@@ -1,5 +1,5 @@
-//! Copies between strided layouts. Where the source runs along another axis than the target (a transpose), elements go through a
-//! small tile, so that each cache line is read once and written once.
+//! Copies between strided layouts. Where the source runs along another axis than the target (a transpose),
+//! elements go through a small tile, so that each cache line is read once and written once.
 #![allow(unsafe_code)]
 
 use std::{array::from_fn, ops::Range};
@@ -13,8 +13,8 @@ use crate::{
 
 /// Rows and columns of a tile: a cache line of 4-byte elements each way.
 pub(crate) const TILE: usize = 16;
-/// Columns that are walked together down all rows: few enough streams for the prefetchers, and long enough runs of the target
-/// that a page is written more than one line at a time.
+/// Columns that are walked together down all rows: few enough streams for the prefetchers, and long enough
+/// runs of the target that a page is written more than one line at a time.
 const BAND: usize = 64;
 /// Elements of a row up to which it is copied by a loop of our own.
 const SHORT_ROW: usize = 256;
@@ -38,8 +38,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// A copy of rows and columns: the first element of both sides, and their strides from row to row and column to column. All
-/// positions lie in the caller's memory.
+/// A copy of rows and columns: the first element of both sides, and their strides from row to row and column
+/// to column. All positions lie in the caller's memory.
 struct Plane<T> {
     isa: Isa,
     rows: Range<usize>,
@@ -82,7 +82,8 @@ impl<T: Copy + Default> Job for Plane<T> {
 
 impl<T: Copy + Default> Plane<T> {
     /// # Safety
-    /// So many rows and columns from both addresses on lie in the caller's memory; neither number is greater than [`TILE`].
+    /// So many rows and columns from both addresses on lie in the caller's memory; neither number is greater
+    /// than [`TILE`].
     #[inline(always)]
     unsafe fn tile(&self, from: *const T, to: *mut T, height: usize, width: usize) {
         let mut tile = [T::default(); TILE * TILE];
@@ -103,8 +104,8 @@ impl<T: Copy + Default> Plane<T> {
     }
 }
 
-/// Writes columns of elements that lie side by side, from these places on, as rows at `to`, `dr` elements apart: so many rows and columns,
-/// [`TILE`] of both if `WHOLE`.
+/// Writes columns of elements that lie side by side, from these places on, as rows at `to`, `dr` elements
+/// apart: so many rows and columns, [`TILE`] of both if `WHOLE`.
 ///
 /// # Safety
 /// All of them lie in the caller's memory, and neither number is greater than [`TILE`].
@@ -147,8 +148,8 @@ pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
     }
 }
 
-/// As [`transpose`], a column or row to a register: pairs of columns are interleaved, then pairs of pairs, then quarters of
-/// registers are brought to their places.
+/// As [`transpose`], a column or row to a register: pairs of columns are interleaved, then pairs of pairs,
+/// then quarters of registers are brought to their places.
 ///
 /// # Safety
 /// As [`transpose`].
@@ -215,7 +216,8 @@ unsafe fn transpose_avx512<const WHOLE: bool>(
     }
 }
 
-/// A copy of rows whose elements lie side by side on both sides, so few that a call for each would take longer than the copy.
+/// A copy of rows whose elements lie side by side on both sides, so few that a call for each would take
+/// longer than the copy.
 struct ShortRows<T> {
     rows: usize,
     columns: usize,
@@ -277,8 +279,9 @@ impl<T: Copy> Job for Narrow<T> {
     }
 }
 
-/// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps, and one where each column's
-/// elements lie side by side, and columns `apart` from each other: what windows that do not overlap are made of.
+/// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps, and
+/// one where each column's elements lie side by side, and columns `apart` from each other: what windows that
+/// do not overlap are made of.
 struct Interleave<T, const C: usize> {
     rows: usize,
     from: *const T,
@@ -314,7 +317,8 @@ impl<T: Copy, const C: usize> Job for Interleave<T, C> {
 }
 
 impl<T: Copy + Default> Plane<T> {
-    /// The copy in loops for two to four columns that are interleaved on one side, if this is one: whether it was done.
+    /// The copy in loops for two to four columns that are interleaved on one side, if this is one: whether it
+    /// was done.
     fn interleaved(&self) -> bool {
         let columns = self.columns as isize;
         let merges = self.sr == 1 && self.dc == 1 && self.dr == columns;
@@ -340,11 +344,12 @@ impl<T: Copy + Default> Plane<T> {
     }
 }
 
-/// Copies a block of so many rows and columns on the calling thread. Strides are those from row to row and column to column.
+/// Copies a block of so many rows and columns on the calling thread. Strides are those from row to row and
+/// column to column.
 ///
 /// # Safety
-/// Every position of both lies in memory that the caller holds: `from` for reading, `to` for writing; they lie apart, and no two
-/// positions of `to` are one.
+/// Every position of both lies in memory that the caller holds: `from` for reading, `to` for writing; they
+/// lie apart, and no two positions of `to` are one.
 pub(crate) unsafe fn block<T: Copy + Default>(
     isa: Isa,
     [rows, columns]: [usize; 2],
@@ -371,11 +376,12 @@ pub(crate) unsafe fn block<T: Copy + Default>(
     }
 }
 
-/// Copies `shape` elements from `src` to `dst`, both given by the address of their first element and their strides.
+/// Copies `shape` elements from `src` to `dst`, both given by the address of their first element and their
+/// strides.
 ///
 /// # Safety
-/// Every position of both lies in memory that the caller holds: `src` for reading, `dst` for writing; they lie apart, and no two
-/// positions of `dst` are one.
+/// Every position of both lies in memory that the caller holds: `src` for reading, `dst` for writing; they
+/// lie apart, and no two positions of `dst` are one.
 pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
     isa: Isa,
     shape: &[usize],

@@ -1,5 +1,5 @@
-//! How products of bf16 are formed: by AMX tiles, by AVX512-BF16, or widened to f32. What this processor has is found when it is asked
-//! for; of tiles, the system must allow them too.
+//! How products of bf16 are formed: by AMX tiles, by AVX512-BF16, or widened to f32. What this processor has
+//! is found when it is asked for; of tiles, the system must allow them too.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -117,7 +117,8 @@ mod x86 {
         const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
         const XFEATURE_XTILEDATA: libc::c_ulong = 18;
         let mut supported = 0u64;
-        // SAFETY: the first call writes one u64 to the address; the second asks for a permission by its number.
+        // SAFETY: the first call writes one u64 to the address; the second asks for a permission by its
+        // number.
         unsafe {
             libc::syscall(libc::SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &raw mut supported) == 0
                 && supported >> XFEATURE_XTILEDATA & 1 == 1

@@ -1,8 +1,9 @@
-//! Which instruction set the inner loops run on. Every loop is written once as a [`Job`], compiled for AVX-512,
-//! AVX2 with FMA and the target's baseline (which has NEON on aarch64), or for some of these ([`Sets`]), and chosen at run time.
+//! Which instruction set the inner loops run on. Every loop is written once as a [`Job`], compiled for
+//! AVX-512, AVX2 with FMA and the target's baseline (which has NEON on aarch64), or for some of these
+//! ([`Sets`]), and chosen at run time.
 //!
-//! Every one of them gives the same bits always; sets with fused multiply-add differ from the others in the last bits of those
-//! real functions that use it (see `math`), and in nothing else.
+//! Every one of them gives the same bits always; sets with fused multiply-add differ from the others in the
+//! last bits of those real functions that use it (see `math`), and in nothing else.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -24,7 +25,8 @@ enum Level {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Isa(Level);
 
-/// A loop to be compiled for every instruction set. `run` must be `#[inline(always)]`, and so must what it calls.
+/// A loop to be compiled for every instruction set. `run` must be `#[inline(always)]`, and so must what it
+/// calls.
 pub trait Job {
     /// What the loop gives.
     type Output;
@@ -51,7 +53,8 @@ impl Isa {
         all
     }
 
-    /// Whether this is what is called so; what every processor of an architecture has may be called `baseline` on any.
+    /// Whether this is what is called so; what every processor of an architecture has may be called
+    /// `baseline` on any.
     pub(crate) fn is(self, name: &str) -> bool {
         self.name() == name || name == "baseline" && self.0 == Level::Baseline
     }
@@ -114,9 +117,11 @@ impl Isa {
     }
 }
 
-/// The versions of a loop that are compiled, and which of them runs. Each costs time to build, so that a loop has those that pay.
+/// The versions of a loop that are compiled, and which of them runs. Each costs time to build, so that a loop
+/// has those that pay.
 pub(crate) trait Sets: Copy + Send + Sync {
-    /// Whether loops over blocks have one form for all places of the output, shorter to compile and a little slower.
+    /// Whether loops over blocks have one form for all places of the output, shorter to compile and a little
+    /// slower.
     const SHORT: bool;
     fn run<J: Job>(self, job: J) -> J::Output;
 }
@@ -138,7 +143,8 @@ impl Sets for Narrow {
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         match self.0.0 {
-            // SAFETY: `available` makes these values only where the processor has the features; AVX-512 comes with those of AVX2.
+            // SAFETY: `available` makes these values only where the processor has the features; AVX-512 comes
+            // with those of AVX2.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => unsafe { avx2(job) },
             Level::Baseline => job.run(),

@@ -1,8 +1,9 @@
 //! The inner loops: a function applied along one, two or three blocks, and folds.
 //!
-//! The loops are as plain as can be, one position a turn, so that compilers vectorise them. An output may be an operand's own
-//! memory: that case has a loop of its own, in which the two are visibly one address; or, where [`Sets::SHORT`] asks for little code,
-//! there is one loop for all cases, whose results pass through a buffer of its own.
+//! The loops are as plain as can be, one position a turn, so that compilers vectorise them. An output may be
+//! an operand's own memory: that case has a loop of its own, in which the two are visibly one address; or,
+//! where [`Sets::SHORT`] asks for little code, there is one loop for all cases, whose results pass through a
+//! buffer of its own.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -20,7 +21,8 @@ macro_rules! looped {
             #[inline(always)]
             fn each(self) {
                 for i in 0..self.n {
-                    // SAFETY: the caller gives `n` elements behind each pointer; a position is read before it is written.
+                    // SAFETY: the caller gives `n` elements behind each pointer; a position is read before it
+                    // is written.
                     unsafe { self.out.add(i).write((self.f)($(self.$ptr.add(i).read()),+)) };
                 }
             }
@@ -67,8 +69,8 @@ macro_rules! looped {
         /// `out[i] = f(…[i])` for i < n.
         ///
         /// # Safety
-        /// Each pointer is good for `n` initialised elements, aligned. `out` may equal an operand of the same element size, or
-        /// lie apart from all.
+        /// Each pointer is good for `n` initialised elements, aligned. `out` may equal an operand of the same
+        /// element size, or lie apart from all.
         #[inline]
         #[allow(clippy::too_many_arguments)]
         pub(crate) unsafe fn $name<$($T: Copy,)+ O: Copy>(
@@ -127,7 +129,8 @@ impl<T: Copy, F: Fn(T, T) -> T, H: Fn(T, T) -> bool, G: Fn(T, T) -> T> Job for C
     }
 }
 
-/// `out[i] = f(a[i], b[i])` where `holds(a[i], b[i])`, and `otherwise(a[i], b[i])` elsewhere. `f` is computed everywhere, so that it vectorises.
+/// `out[i] = f(a[i], b[i])` where `holds(a[i], b[i])`, and `otherwise(a[i], b[i])` elsewhere. `f` is computed
+/// everywhere, so that it vectorises.
 ///
 /// # Safety
 /// As [`map2`].
@@ -154,8 +157,8 @@ struct Fold<const N: usize, T, A, F, G> {
     join: G,
 }
 
-/// Accumulators kept side by side: so many that they are a loop of their own, which compilers vectorise, and few for a short
-/// run, which would spend its time on joining them.
+/// Accumulators kept side by side: so many that they are a loop of their own, which compilers vectorise, and
+/// few for a short run, which would spend its time on joining them.
 const LANES: usize = 64;
 const FEW: usize = 8;
 /// Those that fill a register.
@@ -204,8 +207,8 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
     }
 }
 
-/// Folds `n` elements on one of `sets` with `f` in interleaved accumulators from `start`, and those pairwise with `join`: in an order that depends
-/// on `n` alone, whatever the instruction set.
+/// Folds `n` elements on one of `sets` with `f` in interleaved accumulators from `start`, and those pairwise
+/// with `join`: in an order that depends on `n` alone, whatever the instruction set.
 ///
 /// # Safety
 /// `data` is good for `n` initialised elements, aligned.
@@ -283,9 +286,9 @@ impl<const N: usize, F: Fn(f32, f32) -> f32> Job for Extreme<N, F> {
     }
 }
 
-/// The one of `n` numbers and `start` that `pick`, a comparison, keeps of any two; or a NaN, if there is one. A comparison that passes NaN on
-/// takes four instructions: here it is one, and another two find the greatest bits, which are a NaN's where there is one. In an order
-/// that depends on `n` alone.
+/// The one of `n` numbers and `start` that `pick`, a comparison, keeps of any two; or a NaN, if there is one.
+/// A comparison that passes NaN on takes four instructions: here it is one, and another two find the greatest
+/// bits, which are a NaN's where there is one. In an order that depends on `n` alone.
 ///
 /// # Safety
 /// As [`fold`].
@@ -361,7 +364,8 @@ mod tests {
     use super::*;
     use crate::simd::isa::Short;
 
-    /// Every way in which an output may be an operand's memory, on every instruction set, over lengths with and without a rest.
+    /// Every way in which an output may be an operand's memory, on every instruction set, over lengths with
+    /// and without a rest.
     #[test]
     fn outputs_in_place_and_apart_agree() {
         for isa in Isa::available() {

@@ -1,12 +1,13 @@
 //! Real functions of f32, branch-free so that loops over them vectorise.
 //!
-//! The common ones are computed in f32, twice as many to a register: an argument is reduced to a short interval with constants
-//! in two or three parts, so that the reduction is exact or nearly so, and a polynomial does the rest (most are those of the
-//! Cephes library). The others are computed in f64 and rounded once. All are within 2 units in the last place
-//! (the normal distribution function within 3), as the test at the end says. Special values fall out of the
-//! arithmetic or of a final selection.
+//! The common ones are computed in f32, twice as many to a register: an argument is reduced to a short
+//! interval with constants in two or three parts, so that the reduction is exact or nearly so, and a
+//! polynomial does the rest (most are those of the Cephes library). The others are computed in f64 and
+//! rounded once. All are within 2 units in the last place (the normal distribution function within 3), as the
+//! test at the end says. Special values fall out of the arithmetic or of a final selection.
 //!
-//! `FUSED` functions multiply and add in one step, for instruction sets that can: a third fewer operations, and other last bits.
+//! `FUSED` functions multiply and add in one step, for instruction sets that can: a third fewer operations,
+//! and other last bits.
 
 pub(crate) use crate::simd::gaussian::{gaussian, gaussian_f64, ndtr, ndtr_f64};
 use crate::simd::vector::{Function, Real, Vector, two_to};
@@ -155,7 +156,8 @@ fn reduced_by<const FUSED: bool, V: Real>(r: V, k: V, shifted: V) -> Reduced<V> 
     Reduced { r, p, k, shifted }
 }
 
-/// e^x as y · 2^k with y in [0.7, 1.42], for x within ±150: (y, k, k + [`MAGIC_F32`]). y is within 0.8 units in the last place.
+/// e^x as y · 2^k with y in [0.7, 1.42], for x within ±150: (y, k, k + [`MAGIC_F32`]). y is within 0.8 units
+/// in the last place.
 #[inline(always)]
 fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
     let Reduced { r, p, k, shifted } = exp_reduced::<FUSED, f32>(x);
@@ -279,8 +281,8 @@ pub(crate) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
     y - y * lost * (1.0 - 0.5 * e)
 }
 
-/// The error function. Near 0 an odd polynomial; from 0.93 on 1 − e^p(|x|), for a polynomial p of ln(1 − erf). Both are minimax fits
-/// of N. Juffa's.
+/// The error function. Near 0 an odd polynomial; from 0.93 on 1 − e^p(|x|), for a polynomial p of ln(1 −
+/// erf). Both are minimax fits of N. Juffa's.
 #[inline(always)]
 pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
     let (t, s) = (x.abs(), x * x);
@@ -306,7 +308,8 @@ pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
     if t > 0.927_734_4 { large } else { small }
 }
 
-/// Beyond this the reduction by multiples of π/2 below loses bits; [`is_wide_angle`] sends such arguments elsewhere.
+/// Beyond this the reduction by multiples of π/2 below loses bits; [`is_wide_angle`] sends such arguments
+/// elsewhere.
 const MAX_ANGLE: f32 = 1e5;
 
 #[inline(always)]
@@ -384,8 +387,9 @@ pub(crate) fn cos<const FUSED: bool>(x: f32) -> f32 {
 /// 2⁻²⁴: uniform numbers of f32 on [0, 1) are its multiples.
 pub(crate) const E24: f32 = 1.0 / 16_777_216.0;
 
-/// A standard normal number by Box and Muller, of two words: √(−2 ln u₁)·cos(2π u₂), as [`tensor_core::RandomKind::Normal`] says. The
-/// angle is reduced in turns, where it is exact, so that the result has the relative accuracy of the logarithm and of the cosine.
+/// A standard normal number by Box and Muller, of two words: √(−2 ln u₁)·cos(2π u₂), as
+/// [`tensor_core::RandomKind::Normal`] says. The angle is reduced in turns, where it is exact, so that the
+/// result has the relative accuracy of the logarithm and of the cosine.
 #[inline(always)]
 pub(crate) fn normal<const FUSED: bool>(w0: u32, w1: u32) -> f32 {
     // As i32, which more instruction sets convert: both are below 2^24.
@@ -404,10 +408,12 @@ pub(crate) fn tan(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// The angle of the point (x, y) in f64, rounded once. The lesser over the greater magnitude, or less π/4 from tan π/8 on, into a series.
+/// The angle of the point (x, y) in f64, rounded once. The lesser over the greater magnitude, or less π/4
+/// from tan π/8 on, into a series.
 #[inline(always)]
 pub(crate) fn atan2(y: f32, x: f32) -> f32 {
-    // Greater than every f32 by more than f32 tells: two infinities are equal, and a number over one of them is 0.
+    // Greater than every f32 by more than f32 tells: two infinities are equal, and a number over one of them
+    // is 0.
     const INFINITE: f64 = 1e300;
     const TAN_8TH: f64 = 0.414_213_562_373_095_03;
     let (u, v) = (f64::from(x).abs(), f64::from(y).abs());
@@ -435,7 +441,8 @@ pub(crate) fn atan2(y: f32, x: f32) -> f32 {
     (angle as f32).copysign(y)
 }
 
-/// Whether [`pow`] holds: a positive finite base and a finite exponent. All else goes to the standard library.
+/// Whether [`pow`] holds: a positive finite base and a finite exponent. All else goes to the standard
+/// library.
 #[inline(always)]
 pub(crate) fn is_plain_power(x: f32, y: f32) -> bool {
     x > 0.0 && x < f32::INFINITY && y.abs() < f32::INFINITY
@@ -475,7 +482,8 @@ pub(crate) fn short_floor_divide(a: f32, b: f32) -> f32 {
     (f64::from(a) / f64::from(b)).floor() as f32
 }
 
-/// A quotient cut to a whole number has no more than 22 bits, and its product with the divisor no more than 46: nothing is rounded.
+/// A quotient cut to a whole number has no more than 22 bits, and its product with the divisor no more than
+/// 46: nothing is rounded.
 #[inline(always)]
 pub(crate) fn short_remainder(a: f32, b: f32) -> f32 {
     let (wide, divisor) = (f64::from(a), f64::from(b));
@@ -484,8 +492,8 @@ pub(crate) fn short_remainder(a: f32, b: f32) -> f32 {
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
 }
 
-/// Division to a whole number and its remainder, as Python and PyTorch define them: by the exact remainder of a division that cuts
-/// toward zero, so that 1.0 is nine times 0.1 and a little more.
+/// Division to a whole number and its remainder, as Python and PyTorch define them: by the exact remainder of
+/// a division that cuts toward zero, so that 1.0 is nine times 0.1 and a little more.
 pub(crate) trait FloorDivide {
     fn floor_divide(self, divisor: Self) -> Self;
     /// What is left, with the divisor's sign.
@@ -538,7 +546,8 @@ fn by_remainder<T: ByRemainder>(a: T, b: T) -> T {
     T::by_remainder(a, b)
 }
 
-/// Quotients of f32 below this are whole numbers of f32, and so far from the next one unless they are it that f64 tells.
+/// Quotients of f32 below this are whole numbers of f32, and so far from the next one unless they are it that
+/// f64 tells.
 const EXACT_QUOTIENT: f64 = 4_194_304.0;
 
 floor_divide!(f32, |a, b| {

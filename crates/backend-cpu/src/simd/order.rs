@@ -1,5 +1,5 @@
-//! Elements as unsigned integers of the same order: NaN is the greatest and equal to NaN, −0 equals 0. What is ordered by these
-//! needs no care for either.
+//! Elements as unsigned integers of the same order: NaN is the greatest and equal to NaN, −0 equals 0. What
+//! is ordered by these needs no care for either.
 
 use std::ops::Not;
 
@@ -29,7 +29,8 @@ macro_rules! floats {
             fn key(self) -> $bits {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
                 let bits = if self.to_bits() == SIGN { 0 } else { self.to_bits() };
-                // Ones for negative numbers, which are flipped: no branch, which the signs of numbers would make hard to foresee.
+                // Ones for negative numbers, which are flipped: no branch, which the signs of numbers would
+                // make hard to foresee.
                 let negative = (bits >> (<$bits>::BITS - 1)).wrapping_neg();
                 let flipped = bits ^ (negative | SIGN);
                 if self.is_nan() { <$bits>::MAX } else { flipped }

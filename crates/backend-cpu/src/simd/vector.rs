@@ -1,5 +1,6 @@
-//! Numbers in registers. A formula is written once, over [`Vector`]: for one number, where compilers vectorise the loop, and for the
-//! registers of an instruction set, where they do not find the best one. Both give the same bits.
+//! Numbers in registers. A formula is written once, over [`Vector`]: for one number, where compilers
+//! vectorise the loop, and for the registers of an instruction set, where they do not find the best one. Both
+//! give the same bits.
 #![allow(unsafe_code)]
 
 use std::ops::{Add, Mul, Sub};
@@ -8,7 +9,8 @@ use std::ops::{Add, Mul, Sub};
 pub(crate) use self::x86::{F32x8, F32x16, F64x4, F64x8};
 use crate::simd::isa::{BASELINE_FMA, Job};
 
-/// One number, or a register of them. A register of an instruction set is only to be used inside its own [`Vector::run`].
+/// One number, or a register of them. A register of an instruction set is only to be used inside its own
+/// [`Vector::run`].
 pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
     type Number: Float;
     /// How many numbers there are.
@@ -92,12 +94,13 @@ pub(crate) trait Real: Vector<Number = f32> {
     fn at_least(self, bound: f32) -> Self;
     /// The lesser of this and a bound; NaN stays.
     fn at_most(self, bound: f32) -> Self;
-    /// self · 2^k, rounded once, for an integer k in −150..=128 and self in [½, 2); `k_and_magic` is k + 1.5 · 2²³.
+    /// self · 2^k, rounded once, for an integer k in −150..=128 and self in [½, 2); `k_and_magic` is k + 1.5
+    /// · 2²³.
     fn times_two_to(self, k: Self, k_and_magic: Self) -> Self;
 }
 
-/// A function of them. Not a closure, which would be compiled by itself, without the instruction set that it is used in: its
-/// method must be `#[inline(always)]`, and so must what it calls.
+/// A function of them. Not a closure, which would be compiled by itself, without the instruction set that it
+/// is used in: its method must be `#[inline(always)]`, and so must what it calls.
 pub(crate) trait Function {
     fn of<V: Real>(&self, x: V) -> V;
 }
@@ -193,7 +196,8 @@ macro_rules! float {
 float!(f32);
 float!(f64);
 
-/// 2^(k + n) for the integer k in the low bits of `k_and_magic`, |k + n| ≤ 126: what stands above those is shifted out.
+/// 2^(k + n) for the integer k in the low bits of `k_and_magic`, |k + n| ≤ 126: what stands above those is
+/// shifted out.
 #[inline(always)]
 pub(crate) fn two_to(k_and_magic: f32, n: i32) -> f32 {
     f32::from_bits(k_and_magic.to_bits().wrapping_add(127i32.wrapping_add(n) as u32) << 23)
@@ -213,7 +217,8 @@ impl Real for f32 {
 
     #[inline(always)]
     fn times_two_to(self, k: f32, k_and_magic: f32) -> f32 {
-        // An offset keeps the power within the range; taking that away again is the only rounding, and the only way out.
+        // An offset keeps the power within the range; taking that away again is the only rounding, and the
+        // only way out.
         const OFFSET: i32 = 64;
         let negative = k < 0.0;
         let offset = if negative { OFFSET } else { -OFFSET };
@@ -347,8 +352,8 @@ mod x86 {
     use super::{Real, Vector};
     use crate::simd::isa::{self, Job};
 
-    // SAFETY of every block below: registers are used inside their `run` alone, whose caller says that the processor has the
-    // instructions.
+    // SAFETY of every block below: registers are used inside their `run` alone, whose caller says that the
+    // processor has the instructions.
     macro_rules! register {
         (
             $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $run:path;
@@ -485,7 +490,8 @@ mod x86 {
     /// The processor has AVX-512.
     #[inline(always)]
     unsafe fn totals_of_sixteen(of: [__m512; 8]) -> [f32; 8] {
-        /// Quarters of two registers, or parts of quarters: the first two of both, the last two, the even ones, the odd ones.
+        /// Quarters of two registers, or parts of quarters: the first two of both, the last two, the even
+        /// ones, the odd ones.
         const FIRST: i32 = 0x44;
         const LAST: i32 = 0xee;
         const EVEN: i32 = 0x88;
@@ -646,7 +652,8 @@ impl<V: Real, F: Function> Job for Map<V, F> {
 /// `out[i] = f(x[i])` for i < n, a register of `V` at a time.
 ///
 /// # Safety
-/// `x` and `out` are good for `n` elements; they are the same or lie apart. The processor has the register's instruction set.
+/// `x` and `out` are good for `n` elements; they are the same or lie apart. The processor has the register's
+/// instruction set.
 pub(crate) unsafe fn map<V: Real>(x: *const f32, out: *mut f32, n: usize, f: impl Function) {
     // SAFETY: the caller's promise.
     unsafe { V::run(Map::<V, _> { x, out, n, f }) };

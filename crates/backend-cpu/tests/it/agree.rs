@@ -102,7 +102,8 @@ fn outputs_may_overwrite_their_inputs() -> Result<()> {
     Ok(())
 }
 
-/// Elements of several tensors by turns: more and fewer rows than are written at once, of one element, of rows that are seen again, of columns.
+/// Elements of several tensors by turns: more and fewer rows than are written at once, of one element, of
+/// rows that are seen again, of columns.
 #[test]
 fn tensors_stacked_along_a_last_axis() {
     for columns in 2..=5usize {
@@ -421,8 +422,8 @@ fn rows_of_every_length() {
     agree("a transposed input", 1e-5, |d| normalised(&floats(&[300, 70], 1, d)?.t()?));
 }
 
-/// Squares and squared deviations are formed by the fold's own loop where they are all that a pass is for; with the same bits as where they are
-/// not, as where something else reads them.
+/// Squares and squared deviations are formed by the fold's own loop where they are all that a pass is for;
+/// with the same bits as where they are not, as where something else reads them.
 #[test]
 fn folds_of_squares() -> Result<()> {
     let cpu = backend_cpu::cpu();

@@ -1,5 +1,5 @@
-//! Launches that break their kernel's contract are refused before anything is read or written. In builds without debug assertions a
-//! caller asks [`Launch::check`] itself.
+//! Launches that break their kernel's contract are refused before anything is read or written. In builds
+//! without debug assertions a caller asks [`Launch::check`] itself.
 #![allow(clippy::unwrap_used)]
 
 use tensor_core::{

@@ -34,7 +34,8 @@ fn bytes(device: &Device, storage: &Storage) -> Vec<u8> {
     bytes
 }
 
-/// Holds an epilogue to a map over the sums, to the bit; half types, whose sums the map would round first, to the reference.
+/// Holds an epilogue to a map over the sums, to the bit; half types, whose sums the map would round first, to
+/// the reference.
 fn check(case: &EpilogueCase, buffers: &[(DType, Vec<f64>)]) {
     let EpilogueCase { what, kernel, scalars, inputs } = case;
     let device = backend_cpu::cpu();
@@ -77,7 +78,8 @@ fn every_contraction_of_every_dtype() {
     }
 }
 
-/// Products that are finished tile by tile, in several blocks of terms, and shared among threads; long batches of small ones.
+/// Products that are finished tile by tile, in several blocks of terms, and shared among threads; long
+/// batches of small ones.
 #[test]
 fn large_products() {
     for dtype in [DType::F32, DType::F64, DType::I32, DType::F16] {

@@ -1,5 +1,5 @@
-//! Conversions to the half types round to the nearest, halves to even, once: every target, what lies half-way between neighbours,
-//! and the numbers beside those, from f32 and f64, by the kernels and on the host.
+//! Conversions to the half types round to the nearest, halves to even, once: every target, what lies half-way
+//! between neighbours, and the numbers beside those, from f32 and f64, by the kernels and on the host.
 #![allow(clippy::unwrap_used)]
 
 use tensor_core::{DType, Element, Result, Scalar, Tensor, bf16, f16};

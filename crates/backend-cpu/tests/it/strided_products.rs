@@ -1,5 +1,5 @@
-//! Products of operands that are views of every kind, against a plain loop. What a view leaves out of its buffer is NaN (or a number
-//! that no product gives), so that reading beside it shows.
+//! Products of operands that are views of every kind, against a plain loop. What a view leaves out of its
+//! buffer is NaN (or a number that no product gives), so that reading beside it shows.
 #![allow(clippy::unwrap_used)]
 
 use tensor_core::{DType, Element, Result, Tensor, bf16, f16};

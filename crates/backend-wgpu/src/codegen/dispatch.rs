@@ -1,5 +1,6 @@
-//! What a kernel is on its way to the device: dispatches, each WGSL with its parameters and bindings, before any device is asked.
-//! Each kernel module makes [`Dispatches`]; `pipeline.rs` turns them into pipelines. Tests validate them with naga alone.
+//! What a kernel is on its way to the device: dispatches, each WGSL with its parameters and bindings, before
+//! any device is asked. Each kernel module makes [`Dispatches`]; `pipeline.rs` turns them into pipelines.
+//! Tests validate them with naga alone.
 
 use std::fmt::Write;
 
@@ -35,8 +36,9 @@ pub(crate) struct Binding {
     pub(crate) start: u64,
 }
 
-/// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch. Before all others
-/// comes `first_workgroup`, the number of a dispatch's first workgroup, which is set at every dispatch.
+/// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch.
+/// Before all others comes `first_workgroup`, the number of a dispatch's first workgroup, which is set at
+/// every dispatch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
     names: Vec<String>,
@@ -128,7 +130,8 @@ pub(crate) struct Dispatch {
     pub(crate) bindings: Vec<Binding>,
     /// Everything but the declarations of params and bindings; library functions are linked in later.
     pub(crate) code: Code,
-    /// Whether the code is a user's, whose functions may have the names of library functions: none of those are linked in.
+    /// Whether the code is a user's, whose functions may have the names of library functions: none of those
+    /// are linked in.
     pub(crate) foreign: bool,
     /// Workgroups, in all.
     pub(crate) workgroups: usize,

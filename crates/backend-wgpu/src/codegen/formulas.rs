@@ -237,8 +237,8 @@ pub(crate) fn load(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("({x} != 0u)") } else { x.into() }
 }
 
-/// A value as an element to be stored, in a buffer or in workgroup memory, where a bool is a word, too: NVIDIA's driver gives
-/// wrong results for arrays of bool. Half types are rounded as they are packed.
+/// A value as an element to be stored, in a buffer or in workgroup memory, where a bool is a word, too:
+/// NVIDIA's driver gives wrong results for arrays of bool. Half types are rounded as they are packed.
 pub(crate) fn store(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("select(0u, 1u, {x})") } else { x.into() }
 }
@@ -483,8 +483,8 @@ fn is_opaque(program: &Program, n: usize) -> bool {
     computed && program.instrs[n + 1..].iter().any(takes)
 }
 
-/// Whether a compiler may find two registers to hold one value: a register and itself, or x + y and y + x. (What they are made of
-/// is opaque to it.)
+/// Whether a compiler may find two registers to hold one value: a register and itself, or x + y and y + x.
+/// (What they are made of is opaque to it.)
 fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     match (program.instrs[a as usize], program.instrs[b as usize]) {
         _ if a == b => true,
@@ -498,8 +498,8 @@ fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     }
 }
 
-/// How many times an invocation goes round loops in a program, at most: a software adapter counts them among the rounds that an
-/// invocation has.
+/// How many times an invocation goes round loops in a program, at most: a software adapter counts them among
+/// the rounds that an invocation has.
 pub(crate) fn rounds(program: &Program) -> usize {
     let of = |n: usize| {
         let dtype = program.dtypes[n];
@@ -598,7 +598,8 @@ pub(crate) fn function(
 mod tests {
     use super::*;
 
-    /// What hides a value must not undo what hid it before, or a product and a difference become one operation.
+    /// What hides a value must not undo what hid it before, or a product and a difference become one
+    /// operation.
     #[test]
     fn a_value_is_hidden_in_two_ways() {
         let float = DType::F32;

@@ -1,5 +1,5 @@
-//! WGSL that turns a flat row-major position into the offsets of strided operands: one division for each axis but
-//! the first, with sizes and strides as parameters. Only the number of axes is text.
+//! WGSL that turns a flat row-major position into the offsets of strided operands: one division for each axis
+//! but the first, with sizes and strides as parameters. Only the number of axes is text.
 
 use std::fmt::Write;
 
@@ -8,7 +8,8 @@ use tensor_core::{Layout, Shape};
 
 use crate::codegen::{dispatch::Params, wgsl::Code};
 
-/// An index space in a dispatch: its axes are parameters `<space><axis>`, its coordinates locals `<space>c<axis>`.
+/// An index space in a dispatch: its axes are parameters `<space><axis>`, its coordinates locals
+/// `<space>c<axis>`.
 pub(crate) struct Space {
     name: &'static str,
     rank: usize,
@@ -42,8 +43,8 @@ impl Space {
         c.text().to_string()
     }
 
-    /// Adds strides of an operand to the parameters; gives the expression of the offset they make, with a leading
-    /// plus. Axes of stride 0 everywhere are kept: which are 0 is not structure.
+    /// Adds strides of an operand to the parameters; gives the expression of the offset they make, with a
+    /// leading plus. Axes of stride 0 everywhere are kept: which are 0 is not structure.
     pub(crate) fn offset(&self, operand: &str, strides: &[isize], params: &mut Params) -> String {
         let mut out = String::new();
         for (axis, &stride) in strides.iter().enumerate().take(self.rank) {
@@ -55,8 +56,8 @@ impl Space {
     }
 }
 
-/// A function `name(i) -> u32`: the buffer index at flat position `i` of `shape`, for an operand at `offset` with
-/// `strides`. Axes are merged first.
+/// A function `name(i) -> u32`: the buffer index at flat position `i` of `shape`, for an operand at `offset`
+/// with `strides`. Axes are merged first.
 pub(crate) fn function(
     name: &'static str,
     shape: &[usize],
@@ -77,8 +78,9 @@ pub(crate) fn function(
     c.text().to_string()
 }
 
-/// A function `places(i) -> vec2<u32>` or `vec3<u32>`: the buffer indices at flat position `i` of `shape`, for two or three
-/// operands with their strides and offsets. Axes are merged first, those that all operands can merge.
+/// A function `places(i) -> vec2<u32>` or `vec3<u32>`: the buffer indices at flat position `i` of `shape`,
+/// for two or three operands with their strides and offsets. Axes are merged first, those that all operands
+/// can merge.
 pub(crate) fn places(shape: &[usize], operands: &[(&[isize], usize)], params: &mut Params) -> String {
     let strides: SmallVec<[&[isize]; 3]> = operands.iter().map(|&(strides, _)| strides).collect();
     let merged = tensor_core::collapse(shape, &strides);

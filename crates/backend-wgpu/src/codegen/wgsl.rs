@@ -1,5 +1,5 @@
-//! A writer of WGSL: statements in nested blocks, functions, entry points. What a statement says is text; where it stands, and what
-//! closes what, is not.
+//! A writer of WGSL: statements in nested blocks, functions, entry points. What a statement says is text;
+//! where it stands, and what closes what, is not.
 
 use std::fmt::Display;
 
@@ -83,8 +83,8 @@ impl Code {
         self.function(name, parameters, returns, |c| c.line(format_args!("return {value};")));
     }
 
-    /// The entry point, with workgroups of `invocations`. It knows `workgroup_index`, over all dispatches of the kernel, and
-    /// `local_index`, of the invocation in its workgroup.
+    /// The entry point, with workgroups of `invocations`. It knows `workgroup_index`, over all dispatches of
+    /// the kernel, and `local_index`, of the invocation in its workgroup.
     pub(crate) fn entry(&mut self, invocations: usize, body: impl FnOnce(&mut Code)) {
         self.line(format_args!("\n@compute @workgroup_size({invocations})"));
         self.block(

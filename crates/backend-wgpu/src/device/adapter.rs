@@ -118,16 +118,17 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
     let (max_inputs, max_outputs) =
         if limits.max_storage_buffers_per_shader_stage >= 16 { (10, 4) } else { (5, 2) };
     Limits {
-        // Whole vectors of 16 bytes, and element numbers that fit 31 bits. What is larger than one binding is worked
-        // through in windows. SwiftShader adds something to each buffer, and allocates no more than it says buffers have.
+        // Whole vectors of 16 bytes, and element numbers that fit 31 bits. What is larger than one binding is
+        // worked through in windows. SwiftShader adds something to each buffer, and allocates no more than it
+        // says buffers have.
         max_buffer_bytes: limits.max_buffer_size.min(1 << 33).saturating_sub(BUFFER_SLACK) / 16 * 16,
         max_indexed_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
         gathers_in_maps: true,
         max_inputs,
         max_outputs,
         max_instrs: 64,
-        // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than several;
-        // and where they are few, reductions in parts keep more of the device busy.
+        // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than
+        // several; and where they are few, reductions in parts keep more of the device busy.
         max_row: 1 << 14,
         // Written out for each of the results that an invocation keeps in registers.
         max_epilogue: 16,

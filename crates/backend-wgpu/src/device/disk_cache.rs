@@ -1,6 +1,6 @@
-//! What is kept on disk between processes, one file of a kind for each adapter and driver: compiled pipelines, where the driver
-//! hands them out (Vulkan), and measured choices (`tuning.rs`). A file that is missing, damaged or another driver's is as
-//! good as none; nothing here fails.
+//! What is kept on disk between processes, one file of a kind for each adapter and driver: compiled
+//! pipelines, where the driver hands them out (Vulkan), and measured choices (`tuning.rs`). A file that is
+//! missing, damaged or another driver's is as good as none; nothing here fails.
 #![allow(unsafe_code)]
 
 use std::{
@@ -20,7 +20,8 @@ use crate::{
 /// Files above this are begun anew: drivers only ever add to them.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The directory for pipelines: `TAPER_CACHE_DIR`, none if that is `off`, or else a place in the user's cache directory.
+/// The directory for pipelines: `TAPER_CACHE_DIR`, none if that is `off`, or else a place in the user's cache
+/// directory.
 pub(crate) fn directory(setting: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     match setting {
         Some(off) if off == "off" => None,
@@ -43,7 +44,8 @@ pub(crate) struct Kept {
 impl Kept {
     /// The file in `dir` for an adapter with its driver.
     pub(crate) fn new(kind: &'static str, info: &wgpu::AdapterInfo, dir: &Path) -> Kept {
-        // Other versions make other shaders; a file of their own keeps the old ones from piling up in this one.
+        // Other versions make other shaders; a file of their own keeps the old ones from piling up in this
+        // one.
         let key = format!(
             "{}, {:?}, {:x}:{:x}, {}, {}, {}",
             env!("CARGO_PKG_VERSION"),
@@ -147,7 +149,8 @@ impl DiskCache {
         self.file.path()
     }
 
-    /// Writes the file if there are other pipelines than when it was last written and that was not just now, or `now`.
+    /// Writes the file if there are other pipelines than when it was last written and that was not just now,
+    /// or `now`.
     pub(crate) fn save(&self, pipelines: usize, now: bool) {
         // Another thread that saves does it for this one too.
         let Ok(mut saved) = self.saved.try_lock() else { return };
@@ -174,8 +177,9 @@ impl DiskCache {
 
 fn create(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     let descriptor = wgpu::PipelineCacheDescriptor { label: Some("pipelines"), data, fallback: true };
-    // SAFETY: `data` is what `PipelineCache::get_data` gave for the same adapter and driver: `Kept::read` compares the key and
-    // a checksum. The driver checks its own header as well, and with `fallback` refuses in silence.
+    // SAFETY: `data` is what `PipelineCache::get_data` gave for the same adapter and driver: `Kept::read`
+    // compares the key and a checksum. The driver checks its own header as well, and with `fallback` refuses
+    // in silence.
     unsafe { device.create_pipeline_cache(&descriptor) }
 }
 

@@ -1,5 +1,6 @@
-//! The table on the device in which kernels that go by indices write down a bad one. A launch whose indices are not known to be
-//! good has a slot there until somebody reads the table, with the fence that a read waits for anyway, and so decides its ticket.
+//! The table on the device in which kernels that go by indices write down a bad one. A launch whose indices
+//! are not known to be good has a slot there until somebody reads the table, with the fence that a read waits
+//! for anyway, and so decides its ticket.
 
 use std::{ops::Range, sync::Arc};
 
@@ -15,7 +16,8 @@ use crate::{
 const WORDS: u32 = 4;
 /// Bytes of a slot.
 const SLOT_BYTES: u64 = WORDS as u64 * 4;
-/// Slots at most. When all are taken by tickets that somebody still holds, the next launch waits for the device.
+/// Slots at most. When all are taken by tickets that somebody still holds, the next launch waits for the
+/// device.
 const SLOTS: u64 = 1024;
 /// The slot of launches whose indices are known to be good: nobody reads it.
 const UNREAD: u32 = 0;
@@ -74,7 +76,8 @@ impl FaultTable {
         Some(slots)
     }
 
-    /// Frees the slots of tickets that nobody holds any more, and the stale ones; gives the bytes that must be cleared first.
+    /// Frees the slots of tickets that nobody holds any more, and the stale ones; gives the bytes that must
+    /// be cleared first.
     fn sweep(&mut self) -> Vec<Range<u64>> {
         let stale = &mut self.stale;
         self.open.retain(|open| {

@@ -1,5 +1,6 @@
-//! Failures that wgpu reports from the side: errors outside every scope, and the loss of the device. Either leaves results that
-//! nobody can trust, so both make the device lost: never a panic, and never told to one reader only.
+//! Failures that wgpu reports from the side: errors outside every scope, and the loss of the device. Either
+//! leaves results that nobody can trust, so both make the device lost: never a panic, and never told to one
+//! reader only.
 
 use std::{
     fmt,
@@ -84,8 +85,9 @@ impl fmt::Display for Caught {
     }
 }
 
-/// Runs `work` with scopes for every kind of error around it. Scopes belong to the calling thread. What a scope catches only after this
-/// returns, as in a browser, makes the device lost: `work` was built on by then.
+/// Runs `work` with scopes for every kind of error around it. Scopes belong to the calling thread. What a
+/// scope catches only after this returns, as in a browser, makes the device lost: `work` was built on by
+/// then.
 pub(crate) fn scoped<T>(
     device: &wgpu::Device,
     faults: &Arc<Faults>,

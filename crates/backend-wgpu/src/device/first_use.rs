@@ -1,5 +1,6 @@
-//! What a user is told who waits for the driver's compiler. A driver compiles a kernel when it is made or at its first run, and most
-//! keep it on disk for the next start; before, the first step of a training may take seconds.
+//! What a user is told who waits for the driver's compiler. A driver compiles a kernel when it is made or at
+//! its first run, and most keep it on disk for the next start; before, the first step of a training may take
+//! seconds.
 
 use std::{
     io::{IsTerminal, Write},
@@ -15,8 +16,8 @@ use crate::{device::faults::lock, platform::Instant};
 /// Waiting for new kernels that nobody needs to be told of.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long this device has kept its user waiting for new kernels. Once that is [`PATIENCE`], one line on stderr says so, if that
-/// is a terminal.
+/// How long this device has kept its user waiting for new kernels. Once that is [`PATIENCE`], one line on
+/// stderr says so, if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct FirstUse {
     /// Kernels made since the device was last waited for.
@@ -44,7 +45,8 @@ impl FirstUse {
         (!quiet).then(|| PATIENCE.saturating_sub(*lock(&self.waited)))
     }
 
-    /// Takes note of a wait for the device since `start`, at whose end all kernels made before have run, if it is `over`.
+    /// Takes note of a wait for the device since `start`, at whose end all kernels made before have run, if
+    /// it is `over`.
     pub(crate) fn waited(&self, start: Instant, over: bool, device: &str) {
         let new = if over { self.new.swap(0, Ordering::Relaxed) } else { self.new.load(Ordering::Relaxed) };
         if new > 0 {

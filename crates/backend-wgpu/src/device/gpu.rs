@@ -123,7 +123,8 @@ impl Gpu {
             invocations: if software { 1024 } else { 65_536 },
             workgroup_bytes: limits.max_compute_workgroup_storage_size as usize,
             binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
-            // lavapipe leaves an invocation's loops after 65,535 rounds, and says nothing. Half of it is left to inner loops.
+            // lavapipe leaves an invocation's loops after 65,535 rounds, and says nothing. Half of it is left
+            // to inner loops.
             rounds: if software { 1 << 15 } else { usize::MAX },
             immediate_bytes: if immediates { limits.max_immediate_size.min(128) } else { 0 },
             uniform_alignment: limits.min_uniform_buffer_offset_alignment.max(4),

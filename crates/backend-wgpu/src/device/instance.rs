@@ -22,9 +22,10 @@ pub(crate) fn instance() -> Option<&'static wgpu::Instance> {
         .as_ref()
 }
 
-/// An instance of Vulkan without Wayland's windows, where there is no `XDG_RUNTIME_DIR` and so no Wayland: in a container, a cron
-/// job, a service. wgpu asks for windows of every kind, whereupon a layer of Mesa's calls Wayland up, whose library writes
-/// "error: XDG_RUNTIME_DIR is invalid or not set in the environment" on the user's screen. None where things are otherwise.
+/// An instance of Vulkan without Wayland's windows, where there is no `XDG_RUNTIME_DIR` and so no Wayland: in
+/// a container, a cron job, a service. wgpu asks for windows of every kind, whereupon a layer of Mesa's calls
+/// Wayland up, whose library writes "error: XDG_RUNTIME_DIR is invalid or not set in the environment" on the
+/// user's screen. None where things are otherwise.
 #[cfg(all(feature = "vulkan", unix, not(target_os = "android"), not(target_vendor = "apple")))]
 fn without_windows() -> Option<wgpu::Instance> {
     use wgpu::hal::vulkan;
@@ -43,9 +44,9 @@ fn without_windows() -> Option<wgpu::Instance> {
     let leave_out: Box<vulkan::CreateInstanceCallback<'_>> = Box::new(|arguments| {
         arguments.extensions.retain(|&name| name != c"VK_KHR_wayland_surface");
     });
-    // SAFETY: wgpu asks that the callback take no extension away, as it believes that it has each that the system offers. It
-    // uses this one to make a Wayland surface, for which it looks in the list that results, as some systems have none; and
-    // nothing here makes a surface.
+    // SAFETY: wgpu asks that the callback take no extension away, as it believes that it has each that the
+    // system offers. It uses this one to make a Wayland surface, for which it looks in the list that results,
+    // as some systems have none; and nothing here makes a surface.
     let made = unsafe { vulkan::Instance::init_with_callback(&descriptor, Some(leave_out)) }.ok()?;
     // SAFETY: the instance was made a line above, and nobody else has it.
     Some(unsafe { wgpu::Instance::from_hal::<wgpu::hal::api::Vulkan>(made) })

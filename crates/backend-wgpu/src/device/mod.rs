@@ -1,5 +1,5 @@
-//! One open device: adapters, memory, pipelines, command batches, reads, times and failures. `gpu.rs` has the device itself; the files
-//! beside it are what it does, each in an `impl` of its own.
+//! One open device: adapters, memory, pipelines, command batches, reads, times and failures. `gpu.rs` has the
+//! device itself; the files beside it are what it does, each in an `impl` of its own.
 
 pub(crate) mod adapter;
 pub(crate) mod disk_cache;

@@ -13,23 +13,24 @@ pub(crate) const VARIABLES: &[&str] =
 /// How to open a device, where the defaults will not do.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The memory budget in bytes; without one, three quarters of the system's memory on software adapters, and the
-    /// driver's word on others.
+    /// The memory budget in bytes; without one, three quarters of the system's memory on software adapters,
+    /// and the driver's word on others.
     pub memory_limit: Option<u64>,
-    /// Whether the ways to compute a matrix product are timed on the first of each class (dtype, sizes to a power of two,
-    /// layouts), rather than chosen by a fixed table. What is found is kept in `cache_dir` for the same adapter, driver and
-    /// version; until then the first product of a class takes longer. Another way may round otherwise in the last bits.
+    /// Whether the ways to compute a matrix product are timed on the first of each class (dtype, sizes to a
+    /// power of two, layouts), rather than chosen by a fixed table. What is found is kept in `cache_dir` for
+    /// the same adapter, driver and version; until then the first product of a class takes longer. Another
+    /// way may round otherwise in the last bits.
     pub autotune: bool,
-    /// The directory where compiled pipelines, where the driver hands them out, and what autotuning found are kept from one
-    /// process to the next; none keeps none.
+    /// The directory where compiled pipelines, where the driver hands them out, and what autotuning found are
+    /// kept from one process to the next; none keeps none.
     pub cache_dir: Option<PathBuf>,
     /// What tests force upon a device.
     #[doc(hidden)]
     pub forced: Forced,
 }
 
-/// Conditions that a test forces: other kernels than the adapter would get, and limits below its own, so that small tensors meet
-/// what large ones and lesser adapters meet.
+/// Conditions that a test forces: other kernels than the adapter would get, and limits below its own, so that
+/// small tensors meet what large ones and lesser adapters meet.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct Forced {

@@ -88,8 +88,8 @@ pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
     Ok(CompiledKernel { dispatches, temporaries: made.temporaries })
 }
 
-/// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that dispatches
-/// meet without a gap or an overlap, and not so many that a system takes the device for hung.
+/// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that
+/// dispatches meet without a gap or an overlap, and not so many that a system takes the device for hung.
 fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
     // In 64 bits: those of a page have no others.
     let row = u64::from(row);

@@ -16,7 +16,8 @@ const UNIT: u64 = 256;
 /// Free memory that is kept whatever is in use.
 const CACHE_FLOOR: u64 = 64 << 20;
 
-/// The sizes that buffers come in, at most `most`: eight between each power of two and the next, so at most an eighth is wasted.
+/// The sizes that buffers come in, at most `most`: eight between each power of two and the next, so at most
+/// an eighth is wasted.
 pub(crate) fn size_class(bytes: u64, most: u64) -> u64 {
     let bytes = bytes.max(1);
     let step = (bytes.next_power_of_two() / 16).max(UNIT);
@@ -123,7 +124,8 @@ impl Pool {
         {
             let mut inner = lock(&self.inner);
             inner.stats.allocated = inner.stats.allocated.saturating_sub(bytes);
-            // What is cached stays below what was ever in use at one time; beyond that the driver has it back.
+            // What is cached stays below what was ever in use at one time; beyond that the driver has it
+            // back.
             if inner.cached + size <= inner.stats.peak.max(CACHE_FLOOR) {
                 inner.free.entry(size).or_default().push(Free { raw, batch });
                 inner.cached += size;

@@ -1,5 +1,5 @@
-//! Reading device memory back: a copy into a staging buffer, which is mapped once the device has made it. The caller waits
-//! for that, or one thread of the device does for everybody who awaits a read.
+//! Reading device memory back: a copy into a staging buffer, which is mapped once the device has made it. The
+//! caller waits for that, or one thread of the device does for everybody who awaits a read.
 
 use std::{
     collections::VecDeque,
@@ -131,8 +131,8 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Records the copy of a piece, if any, and of the fault table, where tickets are open, into a staging buffer, submits, and asks
-    /// for the mapping.
+    /// Records the copy of a piece, if any, and of the fault table, where tickets are open, into a staging
+    /// buffer, submits, and asks for the mapping.
     pub(crate) fn begin_read(&self, stream: &mut Stream, piece: Option<Piece<'_>>) -> Result<Reading> {
         let after = piece.map_or(0, |piece| piece.word_bytes());
         let within = piece.map_or(0..0, |piece| piece.within());
@@ -275,8 +275,8 @@ struct Job {
     mapping: Mapping,
 }
 
-/// The reads that somebody awaits. While there are any, one thread waits for the device on behalf of all: wgpu answers only
-/// somebody who asks it. In a browser it answers by itself.
+/// The reads that somebody awaits. While there are any, one thread waits for the device on behalf of all:
+/// wgpu answers only somebody who asks it. In a browser it answers by itself.
 #[derive(Default)]
 pub(crate) struct Waiting(Mutex<Jobs>);
 

@@ -1,5 +1,5 @@
-//! Commands on their way to the device: one open encoder and compute pass, sent when somebody reads, when enough has
-//! gathered, or when a host write must not overtake it. Submissions in flight are bounded.
+//! Commands on their way to the device: one open encoder and compute pass, sent when somebody reads, when
+//! enough has gathered, or when a host write must not overtake it. Submissions in flight are bounded.
 
 use std::{collections::VecDeque, sync::atomic::Ordering, time::Duration};
 
@@ -227,7 +227,8 @@ impl Gpu {
         self.batch.fetch_add(1, Ordering::AcqRel);
         let index = self.scoped("submit", || {
             let commands = encoder.map(wgpu::CommandEncoder::finish);
-            // Writes run before this submission and after all earlier ones: the one buffer serves every batch.
+            // Writes run before this submission and after all earlier ones: the one buffer serves every
+            // batch.
             if !uniform_bytes.is_empty() {
                 self.queue.write_buffer(&stream.uniforms, 0, &uniform_bytes);
             }
@@ -254,7 +255,8 @@ impl Gpu {
         Ok(index)
     }
 
-    /// Waits for a submission; in a page of a browser, where that cannot be, no longer than for what is there.
+    /// Waits for a submission; in a page of a browser, where that cannot be, no longer than for what is
+    /// there.
     pub(crate) fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
         if !CAN_WAIT {
             return self.faults.alive(self.name());
@@ -278,7 +280,8 @@ impl Gpu {
     /// Fills a buffer that `allocate` gave (with the batch it came with) from the host.
     pub(crate) fn write(&self, raw: &wgpu::Buffer, batch: u64, bytes: &[u8]) -> Result<()> {
         let mut stream = lock(&self.stream);
-        // A host write overtakes recorded commands, and those may still use this memory for its former tensor.
+        // A host write overtakes recorded commands, and those may still use this memory for its former
+        // tensor.
         if stream.encoder.is_some() && batch == self.batch.load(Ordering::Acquire) {
             self.flush(&mut stream)?;
         }

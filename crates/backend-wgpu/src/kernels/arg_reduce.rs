@@ -1,5 +1,5 @@
-//! The index of an extreme along one axis: an invocation for each result, or for each part of one, whose winners a second
-//! dispatch compares. The first among equals wins, and a NaN counts as the extreme.
+//! The index of an extreme along one axis: an invocation for each result, or for each part of one, whose
+//! winners a second dispatch compares. The first among equals wins, and a NaN counts as the extreme.
 
 use tensor_core::{
     ArgReduceOp, DType, collapse,
@@ -50,8 +50,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Where the winners of parts go, by their positions along the axis and by their values: all results of one part, then those
-/// of the next.
+/// Where the winners of parts go, by their positions along the axis and by their values: all results of one
+/// part, then those of the next.
 const WINNERS: [Resource; 2] = [Resource::Temporary(0), Resource::Temporary(1)];
 
 /// The dispatches of an arg-reduction.
@@ -83,8 +83,8 @@ fn take(of: Search<'_>, x: &str, c: &mut Code) {
     });
 }
 
-/// The search through a part of the axis, which starts at position `first` of the whole, by `splits` invocations for each result.
-/// Each has the result, or is one of the winners, from the `winners`-th on.
+/// The search through a part of the axis, which starts at position `first` of the whole, by `splits`
+/// invocations for each result. Each has the result, or is one of the winners, from the `winners`-th on.
 pub(crate) fn search(of: Search<'_>, first: usize, splits: usize, winners: Option<usize>) -> Dispatch {
     let (layout, axis, length) = (&of.operand.layout, of.axis, of.length());
     let shape = without(layout.shape(), axis);

@@ -1,6 +1,6 @@
-//! Sorting along an axis: blocks first, then merges of neighbours until one run is left; of each run no more is kept than is
-//! wanted. Blocks are of 16 elements and sorted by one invocation each, or of 1024 and sorted by a workgroup in workgroup memory. All of it
-//! is stable and exact, so every device gives the same.
+//! Sorting along an axis: blocks first, then merges of neighbours until one run is left; of each run no more
+//! is kept than is wanted. Blocks are of 16 elements and sorted by one invocation each, or of 1024 and sorted
+//! by a workgroup in workgroup memory. All of it is stable and exact, so every device gives the same.
 
 use tensor_core::{
     DType, Result,
@@ -136,7 +136,8 @@ impl Sort<'_> {
         d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", key);
     }
 
-    /// Where a dispatch's results go: to pair `to` of the temporaries, or the indices alone to the output when one run is left.
+    /// Where a dispatch's results go: to pair `to` of the temporaries, or the indices alone to the output
+    /// when one run is left.
     fn put(&self, d: &mut Dispatch, runs: Runs, to: usize) {
         let parameters = [("line", "u32"), ("place", "u32"), ("key", "Key"), ("index", "u32")];
         if runs.number == 1 {

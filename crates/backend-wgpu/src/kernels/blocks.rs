@@ -47,8 +47,8 @@ pub(crate) fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<u
         .map(|(axis, _)| axis)
 }
 
-/// Copies of input `k` through `from` to the output through `to`, cut along any axes until both sides fit a window; none if that
-/// takes too many.
+/// Copies of input `k` through `from` to the output through `to`, cut along any axes until both sides fit a
+/// window; none if that takes too many.
 pub(crate) fn copies(
     k: usize,
     dtype: DType,

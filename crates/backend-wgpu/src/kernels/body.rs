@@ -18,8 +18,9 @@ use crate::{
     },
 };
 
-/// The dispatches of a kernel whose operands fit a binding each. Where it is a part of a larger kernel, `first` is the flat index of
-/// its first output element, and `along` which part it has of the axis that is indexed.
+/// The dispatches of a kernel whose operands fit a binding each. Where it is a part of a larger kernel,
+/// `first` is the flat index of its first output element, and `along` which part it has of the axis that is
+/// indexed.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     aliases: &Aliases,

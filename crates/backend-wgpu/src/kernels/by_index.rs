@@ -1,5 +1,5 @@
-//! What goes by indices: how a kernel reads an index, and writes down a bad one in the launch's slot of the device's fault table. A bad
-//! index reads as 0, or is not added.
+//! What goes by indices: how a kernel reads an index, and writes down a bad one in the launch's slot of the
+//! device's fault table. A bad index reads as 0, or is not added.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -12,7 +12,8 @@ use crate::codegen::{
     dtypes::loaded,
 };
 
-/// Adds functions to read an index: its value with a mark when it does not fit a word, and the report of a bad one.
+/// Adds functions to read an index: its value with a mark when it does not fit a word, and the report of a
+/// bad one.
 pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) {
     d.params.fault("fault", 0);
     d.bind("faults", "atomic<u32>", true, Resource::Faults);
@@ -82,8 +83,8 @@ pub(crate) fn load_at_name(k: u16, index: DType) -> String {
     format!("load_at{k}_{}", loaded(index))
 }
 
-/// Which part of the axis that is indexed a kernel's table or result has: a kernel over more of it than one binding shows is
-/// several, each over a part.
+/// Which part of the axis that is indexed a kernel's table or result has: a kernel over more of it than one
+/// binding shows is several, each over a part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Along {
     pub(crate) axis: usize,

@@ -1,9 +1,11 @@
-//! Contractions: batched matrix products, and whatever else is a sum of products over lists of axes, such as convolutions over sliding
-//! windows. Two forms: direct, where each invocation keeps a block of results in registers; and tiles in workgroup memory (`tile.rs`).
+//! Contractions: batched matrix products, and whatever else is a sum of products over lists of axes, such as
+//! convolutions over sliding windows. Two forms: direct, where each invocation keeps a block of results in
+//! registers; and tiles in workgroup memory (`tile.rs`).
 //!
-//! Each operand is addressed by functions of the batch, of its outer position (row or column) and of k, made of sizes and strides that
-//! are parameters: a plain product has one axis in each, a convolution several. Where the innermost axis of one of them is dense and
-//! everything else lies in multiples of four, four elements are read at once. A product of few results is a reduction.
+//! Each operand is addressed by functions of the batch, of its outer position (row or column) and of k, made
+//! of sizes and strides that are parameters: a plain product has one axis in each, a convolution several.
+//! Where the innermost axis of one of them is dense and everything else lies in multiples of four, four
+//! elements are read at once. A product of few results is a reduction.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -86,7 +88,8 @@ impl Side {
         Side { name, offset, batch, outer, inner, dense, elements }
     }
 
-    /// The functions `<name>_batch`, `<name>_outer` and `<name>_inner` from positions to places in the buffer, which add up.
+    /// The functions `<name>_batch`, `<name>_outer` and `<name>_inner` from positions to places in the
+    /// buffer, which add up.
     fn functions(&self, params: &mut Params, c: &mut Code) {
         const NAMES: [[&str; 3]; 2] =
             [["lhs_batch", "lhs_outer", "lhs_inner"], ["rhs_batch", "rhs_outer", "rhs_inner"]];
@@ -149,7 +152,8 @@ impl Product {
     /// The way of the fixed table.
     fn fixed(&self, capabilities: &Capabilities) -> Way {
         let blocks = |size: usize| self.m.div_ceil(size) * self.n.div_ceil(size) * self.batch;
-        // A result of one or a few rows is read best by an invocation for each four columns, on every kind of device.
+        // A result of one or a few rows is read best by an invocation for each four columns, on every kind of
+        // device.
         if !capabilities.direct && self.m > 4 {
             Way::Tile(self.tile(capabilities).side)
         } else if self.n <= 4 || blocks(8) < capabilities.invocations / 4 || storage_size(self.dtype) == 8 {
@@ -211,7 +215,8 @@ impl Product {
     }
 }
 
-/// The ways in which a contraction can be computed on this device, of a family of forms; one or none where there is no choice.
+/// The ways in which a contraction can be computed on this device, of a family of forms; one or none where
+/// there is no choice.
 pub(crate) fn ways(kernel: &Kernel, form: Form, capabilities: &Capabilities) -> SmallVec<[Way; 8]> {
     let mut ways = SmallVec::new();
     let Some(of) = Product::of(kernel).filter(|of| of.m.min(of.n) > 1 && of.dtype != DType::Bool) else {
@@ -232,8 +237,9 @@ pub(crate) fn ways(kernel: &Kernel, form: Form, capabilities: &Capabilities) -> 
     ways
 }
 
-/// What decides which way is best: the dtype, the sizes to a power of two, how the operands can be read, and how many axes they are
-/// read over, where those are more than a plain product's. And how many multiplications there are.
+/// What decides which way is best: the dtype, the sizes to a power of two, how the operands can be read, and
+/// how many axes they are read over, where those are more than a plain product's. And how many
+/// multiplications there are.
 pub(crate) fn class(kernel: &Kernel) -> Option<(String, usize)> {
     let of = Product::of(kernel)?;
     let work = [of.m, of.n, of.k, of.batch].into_iter().fold(1, usize::saturating_mul);
@@ -298,8 +304,9 @@ fn product(dtype: DType, sums: DType) -> Program {
     Program { instrs, dtypes, inputs, scalars: Vec::new(), outputs: vec![last] }
 }
 
-/// The direct kernel with `rows` × `columns` results an invocation, unrolled. Four steps along k are taken at a time:
-/// `a<row>` holds four elements of a row of the left operand, `b<step>_<q>` four columns of a row of the right one.
+/// The direct kernel with `rows` × `columns` results an invocation, unrolled. Four steps along k are taken at
+/// a time: `a<row>` holds four elements of a row of the left operand, `b<step>_<q>` four columns of a row of
+/// the right one.
 fn blocked([rows, columns]: [usize; 2], [lhs, rhs]: [Dense; 2], store: &Store, c: &mut Code) {
     let fours = columns / 4;
     let rows_of = |dense| if dense == Dense::Outer { rows.div_ceil(4) } else { rows };
@@ -314,7 +321,8 @@ fn blocked([rows, columns]: [usize; 2], [lhs, rhs]: [Dense; 2], store: &Store, c
         c.bind("col0", format_args!("block_n * {columns}u"));
         c.bind("lhs_base", "lhs_batch(batch)");
         c.bind("rhs_base", "rhs_batch(batch)");
-        // Reads beyond the edge repeat the last row or column, or the last four; their results are not written.
+        // Reads beyond the edge repeat the last row or column, or the last four; their results are not
+        // written.
         let places = |name: &str, local: &str, dense, many: usize, first: &str, size: &str, c: &mut Code| {
             let step = if dense == Dense::Outer { 4 } else { 1 };
             for i in 0..many {
@@ -385,8 +393,8 @@ fn vector(four: [String; 4]) -> String {
     format!("vec4<T>({})", four.join(", "))
 }
 
-/// Four steps along k of `many` rows or columns at places `<local><i>`: `<to><i>` with a vector along k each, or, where an operand is
-/// dense along its outer axis, `<to><q>_<step>` with four rows or columns.
+/// Four steps along k of `many` rows or columns at places `<local><i>`: `<to><i>` with a vector along k each,
+/// or, where an operand is dense along its outer axis, `<to><q>_<step>` with four rows or columns.
 fn load(name: &str, local: &str, to: &str, many: usize, dense: Dense, c: &mut Code) {
     if dense == Dense::Inner {
         c.bind(format_args!("{name}_k"), format_args!("{name}_inner(k)"));

@@ -87,7 +87,8 @@ pub(crate) fn copy(
     let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
     let mut strides = merged.strides;
     let last = [0, 1].map(|k| strides[k].last().copied().unwrap_or(0));
-    // A side that is dense along the last axis, with everything else in multiples of four, has four elements at once.
+    // A side that is dense along the last axis, with everything else in multiples of four, has four elements
+    // at once.
     let fours = |k: usize, offset: usize| {
         last[k] == 1 && offset.is_multiple_of(4) && strides[k].iter().rev().skip(1).all(|s| s % 4 == 0)
     };
@@ -156,9 +157,9 @@ pub(crate) fn copy(
 /// The most words that one invocation of a software adapter copies: two lines of the host's cache.
 const STEP: usize = 8;
 
-/// Gives a dispatch the invocations that move so many runs of `run` words each: parameters `total` (invocations), `run`, `parts`
-/// (invocations of a run) and `step` (words of an invocation). Neighbouring invocations move neighbouring words, but on software
-/// adapters, where one moves up to `most`.
+/// Gives a dispatch the invocations that move so many runs of `run` words each: parameters `total`
+/// (invocations), `run`, `parts` (invocations of a run) and `step` (words of an invocation). Neighbouring
+/// invocations move neighbouring words, but on software adapters, where one moves up to `most`.
 pub(crate) fn in_runs(runs: usize, run: usize, most: usize, d: &mut Dispatch, capabilities: &Capabilities) {
     let spare = runs * run / capabilities.invocations;
     let step = if capabilities.direct { spare.clamp(1, most).min(run.max(1)) } else { 1 };

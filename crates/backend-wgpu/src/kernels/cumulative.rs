@@ -1,5 +1,6 @@
-//! Cumulative operations. Two forms: an invocation for each line (or part of one), and a workgroup with prefixes in workgroup memory. When
-//! lines are few and long, a first step makes the totals of their parts and a second what comes before each part.
+//! Cumulative operations. Two forms: an invocation for each line (or part of one), and a workgroup with
+//! prefixes in workgroup memory. When lines are few and long, a first step makes the totals of their parts
+//! and a second what comes before each part.
 
 use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
 

@@ -98,16 +98,17 @@ impl WgslKernel {
         WgslKernel { invocations, workgroups, ..self }
     }
 
-    /// About how many operations a workgroup carries out, all its invocations together, so that long work is several dispatches and no
-    /// system takes the device for hung. The number of its invocations where nothing is said.
+    /// About how many operations a workgroup carries out, all its invocations together, so that long work is
+    /// several dispatches and no system takes the device for hung. The number of its invocations where
+    /// nothing is said.
     #[must_use]
     pub fn work(self, work: usize) -> WgslKernel {
         WgslKernel { work, ..self }
     }
 }
 
-/// What a [`CustomKernel`] runs on a GPU where one dispatch is not enough: stages, each of which sees what those before it wrote, and
-/// buffers of its own between them.
+/// What a [`CustomKernel`] runs on a GPU where one dispatch is not enough: stages, each of which sees what
+/// those before it wrote, and buffers of its own between them.
 ///
 /// ```
 /// use backend_wgpu::{WgslKernel, WgslProgram};
@@ -163,8 +164,9 @@ impl WgslProgram {
         self
     }
 
-    /// Adds a kernel. Its inputs and then its outputs are bound to the program's buffers of these names, in their order; a buffer that a
-    /// stage both reads and writes is bound once, as an output. One without workgroups is left out.
+    /// Adds a kernel. Its inputs and then its outputs are bound to the program's buffers of these names, in
+    /// their order; a buffer that a stage both reads and writes is bound once, as an output. One without
+    /// workgroups is left out.
     #[must_use]
     pub fn stage(mut self, kernel: WgslKernel, buffers: &[&str]) -> WgslProgram {
         let buffers = buffers.iter().map(ToString::to_string).collect();
@@ -172,7 +174,8 @@ impl WgslProgram {
         self
     }
 
-    /// Adds stages that run so many times, one after the other and then the first again: `params.round` of type u32 counts from 0.
+    /// Adds stages that run so many times, one after the other and then the first again: `params.round` of
+    /// type u32 counts from 0.
     #[must_use]
     pub fn repeat(mut self, rounds: usize, stages: &[(&WgslKernel, &[&str])]) -> WgslProgram {
         let repeated = Some((self.stages.len(), rounds));
@@ -185,8 +188,9 @@ impl WgslProgram {
         self
     }
 
-    /// Says that the stages leave in this buffer, of u32, a word for each part of the inputs that may have no answer: 0 where it has one,
-    /// and else a code for [`CustomKernel::failure`]. The first part that failed counts.
+    /// Says that the stages leave in this buffer, of u32, a word for each part of the inputs that may have no
+    /// answer: 0 where it has one, and else a code for [`CustomKernel::failure`]. The first part that failed
+    /// counts.
     #[must_use]
     pub fn failures(self, codes: impl Into<String>) -> WgslProgram {
         WgslProgram { failures: Some(codes.into()), ..self }

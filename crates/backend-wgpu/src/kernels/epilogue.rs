@@ -1,6 +1,8 @@
-//! The epilogue of a contraction: how a kernel stores its results, as they are or by way of an elementwise program.
+//! The epilogue of a contraction: how a kernel stores its results, as they are or by way of an elementwise
+//! program.
 //!
-//! The program is called for each result that an invocation holds in registers. Where that cannot be, it is a map over the sums.
+//! The program is called for each result that an invocation holds in registers. Where that cannot be, it is a
+//! map over the sums.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -33,8 +35,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Adds the functions, parameters and operands that storing takes to a dispatch of `kernel`. Its code has an alias `T` for the
-    /// type of sums.
+    /// Adds the functions, parameters and operands that storing takes to a dispatch of `kernel`. Its code has
+    /// an alias `T` for the type of sums.
     pub(crate) fn new(kernel: &Kernel, d: &mut Dispatch, capabilities: &Capabilities) -> Result<Store> {
         let outputs = kernel.outputs.iter().map(|output| output.dtype).collect();
         let sums = kernel.operands[0].dtype;
@@ -91,7 +93,8 @@ impl Store {
         });
     }
 
-    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, which are whole vectors of the outputs.
+    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, which are whole vectors of the
+    /// outputs.
     pub(crate) fn four(&self, at: &str, x: &str, c: &mut Code) {
         self.stored(at, x, c, |name, four| format!("store4_{name}({at}, {four});"));
     }
@@ -121,7 +124,8 @@ impl Store {
     }
 }
 
-/// Writes the function `finish(i, x)`: what the program makes of sum `x` at flat position `i`. Binds the operands that it reads.
+/// Writes the function `finish(i, x)`: what the program makes of sum `x` at flat position `i`. Binds the
+/// operands that it reads.
 fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     let layouts: SmallVec<[_; 4]> = map.operands.iter().skip(1).map(|operand| &operand.layout).collect();
     let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(|layout| layout.strides()).collect();

@@ -80,7 +80,8 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
     d
 }
 
-/// A gather from what is in blocks, as a map that reads at indices and decodes what it loads; none of any other.
+/// A gather from what is in blocks, as a map that reads at indices and decodes what it loads; none of any
+/// other.
 pub(crate) fn decoding(kernel: &Kernel, along: Along) -> Option<(Kernel, Program)> {
     let [table, index] = &kernel.operands[..] else { return None };
     let format = table.format.clone()?;

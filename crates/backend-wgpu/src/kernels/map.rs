@@ -42,8 +42,8 @@ enum Reach {
     Strided,
 }
 
-/// The dispatch of a map. `aliases` says which inputs live in an output's buffer; `first` is the flat index of its first
-/// position, where it is a part of a larger one.
+/// The dispatch of a map. `aliases` says which inputs live in an output's buffer; `first` is the flat index
+/// of its first position, where it is a part of a larger one.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     program: &Program,
@@ -260,8 +260,8 @@ fn squares_along(shape: &[usize], axis: usize, params: &mut Params) -> usize {
     across * along * (shape.iter().product::<usize>() / (inner * rows))
 }
 
-/// Gives an invocation its position `u` in squares along an axis and the last axis, so that inputs dense along either use all of
-/// the memory that they touch; beyond an edge, `u` is `params.total`.
+/// Gives an invocation its position `u` in squares along an axis and the last axis, so that inputs dense
+/// along either use all of the memory that they touch; beyond an edge, `u` is `params.total`.
 fn in_squares(c: &mut Code) {
     c.bind("square", "workgroup_index / params.across");
     c.bind("batch", "square / params.along");

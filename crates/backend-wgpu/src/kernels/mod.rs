@@ -1,4 +1,5 @@
-//! The kernels, a file for each body, as dispatches. `window.rs` cuts what is larger than a binding, and hands each piece to `body.rs`.
+//! The kernels, a file for each body, as dispatches. `window.rs` cuts what is larger than a binding, and
+//! hands each piece to `body.rs`.
 
 pub(crate) mod arg_reduce;
 pub(crate) mod arg_sort;

@@ -1,6 +1,6 @@
-//! Reductions with their prologue inlined. Two forms: an invocation for each result (or part of one), and a workgroup with
-//! a tree in workgroup memory. When results are few and long, parts go to a temporary that a second dispatch reduces.
-//! The order of additions depends on shapes alone, so results repeat bit by bit.
+//! Reductions with their prologue inlined. Two forms: an invocation for each result (or part of one), and a
+//! workgroup with a tree in workgroup memory. When results are few and long, parts go to a temporary that a
+//! second dispatch reduces. The order of additions depends on shapes alone, so results repeat bit by bit.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -106,8 +106,8 @@ pub(crate) fn part(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Di
     in_dispatches(reduce, reduce.program.output_dtype(0).register(), None, capabilities)
 }
 
-/// What makes `results` of the dtype from `parts` of each, which lie in `from`, `pitch` elements from one to the next; divided by
-/// `divide`, for a mean.
+/// What makes `results` of the dtype from `parts` of each, which lie in `from`, `pitch` elements from one to
+/// the next; divided by `divide`, for a mean.
 pub(crate) fn join(
     op: ReduceOp,
     dtype: DType,
@@ -216,7 +216,8 @@ fn in_dispatches(
     Ok(Dispatches { list: vec![first, second], temporaries: vec![(reduction.stored, results * splits)] })
 }
 
-/// How many steps a fold may take where a thread may go so many rounds: the outer loops of [`Fold::accumulate`] take their part.
+/// How many steps a fold may take where a thread may go so many rounds: the outer loops of
+/// [`Fold::accumulate`] take their part.
 pub(crate) fn loop_steps(rounds: usize) -> usize {
     rounds / 8 * 7
 }
@@ -393,16 +394,17 @@ fn tree(dtype: DType, c: &mut Code) {
     c.return_if("local_index != 0u || workgroup_index >= params.total");
 }
 
-/// What `combine` makes of an invocation's own element of an array in workgroup memory and the one `apart` further on, as it is
-/// kept there.
+/// What `combine` makes of an invocation's own element of an array in workgroup memory and the one `apart`
+/// further on, as it is kept there.
 pub(crate) fn combined(dtype: DType, combine: &str, array: &str, apart: &str) -> String {
     let [own, other] = [array.to_string() + "[local_index]", format!("{array}[local_index + {apart}]")]
         .map(|element| formulas::load(dtype, &element));
     formulas::store(dtype, &format!("{combine}({own}, {other})"))
 }
 
-/// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go to blocks of 16 steps,
-/// those to blocks of 256, and those to a total, so that the error grows with the number of blocks, not of elements.
+/// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go
+/// to blocks of 16 steps, those to blocks of 256, and those to a total, so that the error grows with the
+/// number of blocks, not of elements.
 pub(crate) struct Fold {
     name: String,
     dtype: DType,
@@ -432,8 +434,9 @@ impl Fold {
         c.expression(&format!("combine{}", self.name), &[("a", t), ("b", t)], t, &self.combined);
     }
 
-    /// The loop of some folds: `body` gives each a value by [`Fold::add`] for every `name` from start to end by step. Those that round are
-    /// loops within loops, over a block, over the blocks of a larger one, and over these.
+    /// The loop of some folds: `body` gives each a value by [`Fold::add`] for every `name` from start to end
+    /// by step. Those that round are loops within loops, over a block, over the blocks of a larger one, and
+    /// over these.
     pub(crate) fn accumulate(
         folds: &[&Fold],
         name: &str,

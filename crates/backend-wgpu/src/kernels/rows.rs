@@ -1,8 +1,10 @@
-//! Row kernels: softmax, layer norm and their like in one dispatch. Two forms: an invocation for each row, with no barrier, and
-//! several of a workgroup for each row, which share their folds by a tree in workgroup memory.
+//! Row kernels: softmax, layer norm and their like in one dispatch. Two forms: an invocation for each row,
+//! with no barrier, and several of a workgroup for each row, which share their folds by a tree in workgroup
+//! memory.
 //!
-//! The program is cut at its folds into phases. What is one value a row is a local of every invocation of the row; what varies
-//! along the row is computed in one loop over it for each phase, and again where a later phase needs it: memory is the limit.
+//! The program is cut at its folds into phases. What is one value a row is a local of every invocation of the
+//! row; what varies along the row is computed in one loop over it for each phase, and again where a later
+//! phase needs it: memory is the limit.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -34,7 +36,8 @@ const APART: usize = 64;
 /// Folds that go through workgroup memory together, where it has room for them.
 const TOGETHER: usize = 4;
 
-/// The dispatch of a row kernel; `first` is the flat index of its first position, where it is a part of a larger one.
+/// The dispatch of a row kernel; `first` is the flat index of its first position, where it is a part of a
+/// larger one.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     row_axes: usize,
@@ -101,7 +104,8 @@ pub(crate) fn dispatches(
             c.return_if("row >= params.rows");
             c.bind("end", "params.length");
         } else {
-            // Every invocation stays to the end, for the barriers; those past the last row find nothing in it.
+            // Every invocation stays to the end, for the barriers; those past the last row find nothing in
+            // it.
             c.bind("l", "local_index & (params.lanes - 1u)");
             c.bind("own", "workgroup_index * (256u / params.lanes) + local_index / params.lanes");
             c.bind("row", "min(own, params.rows - 1u)");
@@ -118,7 +122,8 @@ pub(crate) fn dispatches(
     Ok(d.into())
 }
 
-/// How many invocations share a row: about four elements each, but whole memory transactions, up to a workgroup.
+/// How many invocations share a row: about four elements each, but whole memory transactions, up to a
+/// workgroup.
 fn lanes(length: usize) -> usize {
     let least = length.next_power_of_two().min(32);
     length.div_ceil(4).next_power_of_two().clamp(least, SHARED)

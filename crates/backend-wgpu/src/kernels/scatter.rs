@@ -1,6 +1,7 @@
-//! Scatters: adding by index along an axis, or keeping the greatest or least. Two forms, an invocation for each line along the axis or
-//! for each element of the output; in both, repeated indices go in the order of their positions. Replacing has a form of its own,
-//! whose work is that of the source alone: integer atomics find the last position that goes to each place.
+//! Scatters: adding by index along an axis, or keeping the greatest or least. Two forms, an invocation for
+//! each line along the axis or for each element of the output; in both, repeated indices go in the order of
+//! their positions. Replacing has a form of its own, whose work is that of the source alone: integer atomics
+//! find the last position that goes to each place.
 
 use smallvec::SmallVec;
 use tensor_core::{DType, Result, ScatterOp, Shape, Strides, collapse, kernel::Kernel};
@@ -16,7 +17,8 @@ use crate::{
     kernels::by_index::{Along, fours, index_functions, off_axis},
 };
 
-/// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep every core busy.
+/// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep
+/// every core busy.
 const LINES: usize = 32;
 
 /// The dispatches of a scatter to the part of the result that the kernel has, whose base is in the output
@@ -62,7 +64,8 @@ fn lines(kernel: &Kernel, axis: usize) -> usize {
     shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).product()
 }
 
-/// What both forms of a scatter begin with: the dispatch, with functions to read an index and to make one of two.
+/// What both forms of a scatter begin with: the dispatch, with functions to read an index and to make one of
+/// two.
 fn parts(
     kernel: &Kernel,
     op: ScatterOp,
@@ -100,8 +103,8 @@ pub(crate) fn turns(kernel: &Kernel, axis: usize) -> Shape {
     narrow(kernel, axis, &places)
 }
 
-/// The three passes of a scatter that replaces. The places of an index, each with the last turn along the axis that goes there, are
-/// kept over those axes alone along which the index varies.
+/// The three passes of a scatter that replaces. The places of an index, each with the last turn along the
+/// axis that goes there, are kept over those axes alone along which the index varies.
 fn replace(kernel: &Kernel, along: Along) -> Dispatches {
     let axis = along.axis;
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);

@@ -1,8 +1,10 @@
-//! The contraction in workgroup memory, as unrolled text: a workgroup makes a tile of the result, 16 steps along k at a
-//! time, and each of its invocations keeps 4 × 4 or 8 × 8 results in registers. See `contract.rs` for the choice.
+//! The contraction in workgroup memory, as unrolled text: a workgroup makes a tile of the result, 16 steps
+//! along k at a time, and each of its invocations keeps 4 × 4 or 8 × 8 results in registers. See
+//! `contract.rs` for the choice.
 //!
-//! Both operands are held k-major in vectors of four, so that a step reads whole vectors. A *unit* is a block of 4 × 4
-//! elements of an operand, which one invocation brings in: four vectors along whichever axis is dense, or 16 elements.
+//! Both operands are held k-major in vectors of four, so that a step reads whole vectors. A *unit* is a block
+//! of 4 × 4 elements of an operand, which one invocation brings in: four vectors along whichever axis is
+//! dense, or 16 elements.
 
 use crate::{
     codegen::{dtypes::FIELDS, wgsl::Code},
@@ -55,13 +57,14 @@ impl Tile {
         self.side / 4 + 1
     }
 
-    /// Units of an operand in a block of steps. Invocations bring in one of each operand; where there are twice as many, one half
-    /// of them brings in the left operand and the other half the right one.
+    /// Units of an operand in a block of steps. Invocations bring in one of each operand; where there are
+    /// twice as many, one half of them brings in the left operand and the other half the right one.
     fn units(self) -> usize {
         self.side / 4 * (DEPTH / 4)
     }
 
-    /// The first invocation that brings in a unit of an operand, and a condition that holds for those that do.
+    /// The first invocation that brings in a unit of an operand, and a condition that holds for those that
+    /// do.
     fn bringing(self, name: &str) -> (usize, Option<String>) {
         let units = self.units();
         match (units < self.invocations(), name) {
@@ -77,8 +80,9 @@ impl Tile {
     }
 }
 
-/// The entry point, for operands that are dense so, and an output in vectors if `vectors`. It expects an alias T, `params` with `m`,
-/// `n`, `k`, `tiles_m`, `tiles_n` and `workgroups`, bindings `lhs`, `rhs`, `output`, and the functions of `contract.rs`.
+/// The entry point, for operands that are dense so, and an output in vectors if `vectors`. It expects an
+/// alias T, `params` with `m`, `n`, `k`, `tiles_m`, `tiles_n` and `workgroups`, bindings `lhs`, `rhs`,
+/// `output`, and the functions of `contract.rs`.
 pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: bool, c: &mut Code) {
     let Tile { side, fours } = tile;
     let (across, pitch, half) = (tile.across(), tile.pitch(), side / fours);
@@ -126,8 +130,9 @@ pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: 
     });
 }
 
-/// What does not change along k of the unit of an operand that an invocation brings in: `<name>_o` and `<name>_k`, its position along
-/// the outer axis and along k in the tile, and `<name>_at<j>`, the places of its rows or columns in the buffer.
+/// What does not change along k of the unit of an operand that an invocation brings in: `<name>_o` and
+/// `<name>_k`, its position along the outer axis and along k in the tile, and `<name>_at<j>`, the places of
+/// its rows or columns in the buffer.
 fn unit(tile: Tile, name: &str, origin: &str, dense: Dense, size: &str, c: &mut Code) {
     c.bind(format_args!("{name}_base"), format_args!("{name}_batch(batch)"));
     let (wide, (first, _)) = (tile.side / 4, tile.bringing(name));
@@ -200,8 +205,8 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
     });
 }
 
-/// Writes an invocation's results: rows and columns of each block of 4 × 4 are neighbours in the output, the blocks lie half a tile
-/// apart.
+/// Writes an invocation's results: rows and columns of each block of 4 × 4 are neighbours in the output, the
+/// blocks lie half a tile apart.
 fn write_out(tile: Tile, store: &Store, vectors: bool, c: &mut Code) {
     let half = tile.side / tile.fours;
     for r in 0..4 * tile.fours {

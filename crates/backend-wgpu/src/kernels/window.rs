@@ -1,9 +1,11 @@
-//! Kernels over more of a buffer than one binding shows, or with more rounds of a loop than an invocation may go.
+//! Kernels over more of a buffer than one binding shows, or with more rounds of a loop than an invocation may
+//! go.
 //!
-//! Such a kernel is cut along an axis of its space into halves, and those again, until each piece fits: every operand of it lies within
-//! one binding that may start further on in the buffer, or is small enough to be copied together first. What a piece makes goes where
-//! it lies in the output: at once where that is one run that a binding may start at, or else by way of a temporary. Along an axis
-//! that is reduced, searched or indexed a kernel has *parts*, whose results are brought together.
+//! Such a kernel is cut along an axis of its space into halves, and those again, until each piece fits: every
+//! operand of it lies within one binding that may start further on in the buffer, or is small enough to be
+//! copied together first. What a piece makes goes where it lies in the output: at once where that is one run
+//! that a binding may start at, or else by way of a temporary. Along an axis that is reduced, searched or
+//! indexed a kernel has *parts*, whose results are brought together.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -120,7 +122,8 @@ struct Inner {
     axes: SmallVec<[usize; 5]>,
     /// The operands that alone are divided, where the others do not have the axis.
     operands: Option<std::ops::Range<usize>>,
-    /// How often an invocation goes round a loop along them that the kernel does not share among more invocations.
+    /// How often an invocation goes round a loop along them that the kernel does not share among more
+    /// invocations.
     rounds: usize,
 }
 
@@ -375,8 +378,8 @@ impl Whole<'_> {
         kernel.outputs[0].shape.numel().next_multiple_of(align(kernel.outputs[0].dtype))
     }
 
-    /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if that cannot be, or if
-    /// the results of all parts do not fit a binding.
+    /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if
+    /// that cannot be, or if the results of all parts do not fit a binding.
     fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
         let stored =
             self.room(kernel.outputs[0].dtype.register()).min(self.room(kernel.operands[0].dtype.register()));
@@ -444,8 +447,8 @@ impl Whole<'_> {
         Along { axis, start, size }
     }
 
-    /// Makes the layouts of a kernel's operands relative to where their bindings start. One that no window shows is copied together
-    /// first, into a temporary after the first `reserved`; gives what copies it.
+    /// Makes the layouts of a kernel's operands relative to where their bindings start. One that no window
+    /// shows is copied together first, into a temporary after the first `reserved`; gives what copies it.
     fn bind(
         &self,
         kernel: &mut Kernel,
@@ -505,8 +508,8 @@ impl Whole<'_> {
         Ok(made)
     }
 
-    /// Puts outputs where they lie in those of the whole: by where their bindings start, or by way of temporaries that are copied
-    /// there.
+    /// Puts outputs where they lie in those of the whole: by where their bindings start, or by way of
+    /// temporaries that are copied there.
     fn land(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
         if starts(kernel, goals) {
             for binding in made.bindings() {
@@ -637,7 +640,8 @@ impl Whole<'_> {
         Ok(made.list)
     }
 
-    /// The dispatches of one part, its own temporaries after the one in which all parts have their results, `start` bytes on.
+    /// The dispatches of one part, its own temporaries after the one in which all parts have their results,
+    /// `start` bytes on.
     fn one_of(&self, mut made: Dispatches, start: usize) -> Dispatches {
         made.shift_temporaries();
         for binding in made.bindings() {

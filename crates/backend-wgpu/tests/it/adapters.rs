@@ -1,5 +1,5 @@
-//! Several adapters and several devices in one process. A machine with one software adapter can be shown it twice, so this is
-//! a test in a process of its own.
+//! Several adapters and several devices in one process. A machine with one software adapter can be shown it
+//! twice, so this is a test in a process of its own.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;

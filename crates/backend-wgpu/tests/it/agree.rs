@@ -1,10 +1,12 @@
-//! The wgpu backend against the plain reference, on the adapter at hand: every kernel, and the faults a GPU can have.
+//! The wgpu backend against the plain reference, on the adapter at hand: every kernel, and the faults a GPU
+//! can have.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper_testing::floats;
 use tensor_core::{DType, Device, ErrorKind, Generator, ReduceOp, Result, Tensor, eval_pending};
 
-/// The first adapter's device, or `None` where there is none: said aloud, and a failure where one is required.
+/// The first adapter's device, or `None` where there is none: said aloud, and a failure where one is
+/// required.
 fn device() -> Option<Device> {
     match backend_wgpu::wgpu(0) {
         Ok(device) => Some(device),

@@ -1,4 +1,5 @@
-//! Measured ways of matrix products: found once, kept, found again, and nothing of it where it is not asked for.
+//! Measured ways of matrix products: found once, kept, found again, and nothing of it where it is not asked
+//! for.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;

@@ -98,8 +98,8 @@ fn what_is_wrong_with_a_kernel_is_said() -> Result<()> {
     Ok(())
 }
 
-/// A program of several stages: x doubled so many times in a buffer of its own, by two stages in turn, and a failure where an element of
-/// the result is above a limit. Its parts are the elements.
+/// A program of several stages: x doubled so many times in a buffer of its own, by two stages in turn, and a
+/// failure where an element of the result is above a limit. Its parts are the elements.
 #[derive(Clone, Copy, Debug)]
 struct Doubled {
     times: usize,

@@ -1,5 +1,6 @@
-//! More workgroups than one dimension of a dispatch takes, on the adapter's own limits, for each kind of kernel; maps,
-//! reductions and products have such a test among their own. With the limit forced to 5, every test here has it.
+//! More workgroups than one dimension of a dispatch takes, on the adapter's own limits, for each kind of
+//! kernel; maps, reductions and products have such a test among their own. With the limit forced to 5, every
+//! test here has it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, scatter, to_bytes, to_numbers};

@@ -1,4 +1,5 @@
-//! Contractions with epilogues: every form, dtype and way of reading more operands, also where a kernel is cut into pieces and parts.
+//! Contractions with epilogues: every form, dtype and way of reading more operands, also where a kernel is
+//! cut into pieces and parts.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::OnceLock;
@@ -35,7 +36,8 @@ fn every_contraction_in_every_form() {
     }
 }
 
-/// Bindings of 16 KiB: results larger than one, and more terms than one shows, whose sums are brought together first.
+/// Bindings of 16 KiB: results larger than one, and more terms than one shows, whose sums are brought
+/// together first.
 #[test]
 fn in_pieces_and_in_parts() {
     static SMALL: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();

@@ -1,4 +1,5 @@
-//! Everything that can go wrong becomes an `Error`, and the device goes on (or, when lost, can be opened again).
+//! Everything that can go wrong becomes an `Error`, and the device goes on (or, when lost, can be opened
+//! again).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, numbers, read, run, to_bytes};

@@ -7,8 +7,8 @@ use tensor_core::{BinaryOp, DType, Result, Tensor};
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
 
-/// Dividend and divisor, floor of the quotient and remainder, as PyTorch gives them in f32 (and in f64, where that has the
-/// same numbers).
+/// Dividend and divisor, floor of the quotient and remainder, as PyTorch gives them in f32 (and in f64, where
+/// that has the same numbers).
 const CASES: &[(f64, f64, f64, f64)] = &[
     (7.0, 2.0, 3.0, 1.0),
     (-7.0, 2.0, -4.0, 1.0),

@@ -35,7 +35,8 @@ fn gathers() {
             }
         }
     }
-    // Rows of a table, as an embedding reads them: in vectors and off them, forwards and backwards, wide and narrow.
+    // Rows of a table, as an embedding reads them: in vectors and off them, forwards and backwards, wide and
+    // narrow.
     for (columns, offset) in [(16, 0), (300, 0), (18, 0), (16, 2), (1, 0)] {
         for dtype in [DType::F32, DType::U8, DType::F64] {
             let table = Layout::new([10, columns], &[columns as isize, 1], offset);
@@ -158,7 +159,8 @@ fn copies_and_fills() {
     }
 }
 
-/// Transposes of every size about a thread's block, and copies whose source is spread, strided or off the vectors.
+/// Transposes of every size about a thread's block, and copies whose source is spread, strided or off the
+/// vectors.
 #[test]
 fn copies_of_views() {
     let dtype = DType::F32;

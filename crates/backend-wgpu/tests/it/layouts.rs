@@ -1,5 +1,6 @@
-//! Every kernel over layouts drawn at random: permuted, sliced, stepped, flipped, broadcast, empty, 0-d, alone and
-//! together. The draw is fixed; `TAPER_TEST_SEED=n` takes another, `TAPER_TEST_ROUNDS=n` more of it.
+//! Every kernel over layouts drawn at random: permuted, sliced, stepped, flipped, broadcast, empty, 0-d,
+//! alone and together. The draw is fixed; `TAPER_TEST_SEED=n` takes another, `TAPER_TEST_ROUNDS=n` more of
+//! it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, numbers};
@@ -37,7 +38,8 @@ impl Draw {
 
     /// A layout of `shape`, and the numbers of a buffer that holds it.
     fn input(&mut self, shape: &[usize], dtype: DType) -> (Layout, Input) {
-        // Axes in the order of memory, each perhaps wider, stepped over, walked backwards, or one element for all.
+        // Axes in the order of memory, each perhaps wider, stepped over, walked backwards, or one element for
+        // all.
         let mut order: Vec<usize> = (0..shape.len()).collect();
         for i in 1..shape.len() {
             if self.below(3) == 0 {
@@ -145,7 +147,8 @@ fn elementwise(draw: &mut Draw, round: u64, shape: &[usize], dtype: DType, toler
     agree(&what, &reduce, &[], &buffers, tolerance * 20.0);
 }
 
-/// The program above less its row's extreme, and the row's sum of that. One row is as long as the reference takes.
+/// The program above less its row's extreme, and the row's sum of that. One row is as long as the reference
+/// takes.
 fn rows(
     draw: &mut Draw,
     what: &str,

@@ -125,7 +125,8 @@ fn more_tiles_than_workgroups_of_one_axis() {
     );
 }
 
-/// What a convolution is, forward and backward, and other sums of products over several axes: a weight over windows of images.
+/// What a convolution is, forward and backward, and other sums of products over several axes: a weight over
+/// windows of images.
 #[test]
 fn contractions_over_windows() {
     for (size, window, step, dilation, channels) in

@@ -1,4 +1,5 @@
-//! Row kernels: softmax, its logarithm and layer norm over rows of every length, folds of every kind and dtype, in every form.
+//! Row kernels: softmax, its logarithm and layer norm over rows of every length, folds of every kind and
+//! dtype, in every form.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, close, devices, numbers, run, tolerance};

@@ -1,4 +1,5 @@
-//! Tensors larger than one binding, with bindings of 16 KiB: every kind of kernel in pieces, and what cannot be cut.
+//! Tensors larger than one binding, with bindings of 16 KiB: every kind of kernel in pieces, and what cannot
+//! be cut.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::OnceLock;
@@ -317,8 +318,8 @@ fn lines() {
 fn products() {
     let plain = |r: usize, c: usize| Layout::contiguous([r, c]);
     let turned = |r: usize, c: usize| Layout::contiguous([c, r]).permute(&[1, 0]);
-    // Rows by the window; one row, whose columns are cut; a left operand that lies across the rows; and operands that
-    // only parts of k make fit, the right one alone and both.
+    // Rows by the window; one row, whose columns are cut; a left operand that lies across the rows; and
+    // operands that only parts of k make fit, the right one alone and both.
     for (m, n, k) in [
         (640, 16, 40),
         (3000, 1, 7),

@@ -1,5 +1,5 @@
-//! Cases that are not a call repeated: a process from its start to its first result or training step, and graphs that are
-//! dropped.
+//! Cases that are not a call repeated: a process from its start to its first result or training step, and
+//! graphs that are dropped.
 
 use std::{
     io::{BufRead, BufReader},
@@ -25,7 +25,8 @@ use crate::{
 
 const SIDE: usize = 64;
 
-/// A process of its own, from its start to its end; in between it makes a device, two matrices, and their product.
+/// A process of its own, from its start to its end; in between it makes a device, two matrices, and their
+/// product.
 pub(super) fn import() -> Case {
     Case::alone("import", |bench, name| {
         let program = std::env::current_exe()?;
@@ -67,8 +68,8 @@ fn operands(device: &Device) -> Result<(Tensor, Tensor)> {
     Ok((inputs.rand([SIDE, SIDE])?, inputs.rand([SIDE, SIDE])?))
 }
 
-/// A process of its own that trains with empty caches of compiled kernels: from its start until the first step is done, and
-/// what its hundredth step takes.
+/// A process of its own that trains with empty caches of compiled kernels: from its start until the first
+/// step is done, and what its hundredth step takes.
 pub(super) fn training_starts() -> [Case; 2] {
     [
         Case::alone("first_step", |bench, name| starts(bench, name, |[first, _]| first)),
@@ -107,8 +108,8 @@ fn start(bench: &Bench) -> Result<[f64; 2]> {
     Ok([first, hundredth])
 }
 
-/// What the child process of [`training_starts`] prints: the loss of the first step as soon as it is done; then the
-/// milliseconds of the hundredth, and its loss.
+/// What the child process of [`training_starts`] prints: the loss of the first step as soon as it is done;
+/// then the milliseconds of the hundredth, and its loss.
 pub(crate) fn first_steps(device: &Device) -> Result<()> {
     let mut call = simplenet(&Inputs::new(device))?;
     let (mut took, mut loss) = (0.0, f32::NAN);
@@ -128,8 +129,8 @@ pub(crate) fn first_steps(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Tracked results that are computed and dropped without a backward pass. Neither the memory nor the time of a backward
-/// pass afterwards may tell that they were there.
+/// Tracked results that are computed and dropped without a backward pass. Neither the memory nor the time of
+/// a backward pass afterwards may tell that they were there.
 pub(super) fn dropped_graphs() -> Case {
     const DROPPED: usize = 200_000;
     Case::alone("dropped_graphs", |bench, name| {
@@ -189,8 +190,9 @@ fn backward(a: &Tensor, b: &Tensor) -> Result<f64> {
     Ok(Times::of(times).median())
 }
 
-/// What a training step of a network of two layers takes longer where its sizes are new: ten thousand forms, each met once and then
-/// three times again. The median of the differences is what planning takes, with what the backend makes of new kernels.
+/// What a training step of a network of two layers takes longer where its sizes are new: ten thousand forms,
+/// each met once and then three times again. The median of the differences is what planning takes, with what
+/// the backend makes of new kernels.
 pub(super) fn new_sizes() -> Case {
     const WIDTHS: usize = 312;
     const BATCHES: usize = 32;

@@ -216,6 +216,7 @@ fn silu_mul() -> Case {
             elements(sum, &[], 1e-4, |_| total)
         })
     })
-    // Forward reads a, b and w; backward reads them again, and writes two gradients. The result itself is written, too.
+    // Forward reads a, b and w; backward reads them again, and writes two gradients. The result itself is
+    // written, too.
     .elements(9 * SHAPE[0] * SHAPE[1])
 }

@@ -120,8 +120,8 @@ impl Matrices {
     }
 }
 
-/// An error unless the sum over `k` of `product(batch, i, j, k)` is `want(batch, i, j)`, at some places of a batch of matrices, up to
-/// `allowed`.
+/// An error unless the sum over `k` of `product(batch, i, j, k)` is `want(batch, i, j)`, at some places of a
+/// batch of matrices, up to `allowed`.
 fn sums(
     what: &str,
     [batch, rows, columns, inner]: [usize; 4],
@@ -153,7 +153,8 @@ fn norm(matrix: &Matrices) -> f64 {
     matrix.values.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// What a stable algorithm in f32 leaves of a residual, per size of what it is made of: the unit roundoff is 6·10⁻⁸.
+/// What a stable algorithm in f32 leaves of a residual, per size of what it is made of: the unit roundoff is
+/// 6·10⁻⁸.
 const BACKWARD: f64 = 1e-7;
 
 /// Qᵀ·Q = 1.

@@ -86,8 +86,8 @@ fn one(
     pair(call, |results, _| check(&results[0]))
 }
 
-/// The gradients of the sum of `result` weighted by `factors` with respect to `leaves`, then that sum, then the result; all evaluated.
-/// Nobody keeps the graph for a second pass, as PyTorch's `grad` does not.
+/// The gradients of the sum of `result` weighted by `factors` with respect to `leaves`, then that sum, then
+/// the result; all evaluated. Nobody keeps the graph for a second pass, as PyTorch's `grad` does not.
 fn with_gradients(result: Tensor, factors: &Tensor, leaves: &[Tensor]) -> taper::Result<Vec<Tensor>> {
     let missing = || taper::Error::invalid("bench", "an input without a gradient");
     let sum = result.mul(factors)?.sum();

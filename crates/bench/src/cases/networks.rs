@@ -1,4 +1,5 @@
-//! Whole training steps of networks that people train, their optimizer alone, and a language model that writes.
+//! Whole training steps of networks that people train, their optimizer alone, and a language model that
+//! writes.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -153,8 +154,8 @@ impl Training {
         })
     }
 
-    /// The first step of a network of the same kind: its loss and gradients are those of its twin in f64, and its output is what plain
-    /// loops make. After all steps that were timed, the loss is smaller.
+    /// The first step of a network of the same kind: its loss and gradients are those of its twin in f64, and
+    /// its output is what plain loops make. After all steps that were timed, the loss is smaller.
     fn check_first(self, x: &Tensor, y: &Tensor, last: f64) -> Result<()> {
         let Started { net, mut call, .. } = self.start(x, y, &Inputs::new(&x.device()))?;
         let cpu = taper::cpu();
@@ -183,8 +184,8 @@ impl Training {
         let missing = "a parameter without a gradient";
         let got =
             net.parameters().iter().map(|p| p.grad().ok_or(missing.into())).collect::<Result<Vec<_>>>()?;
-        // Rounding decides on which side of a kink a value near it is: PyTorch's gradients of this ResNet in f32 are up to 0.4 % off
-        // those in f64.
+        // Rounding decides on which side of a kink a value near it is: PyTorch's gradients of this ResNet in
+        // f32 are up to 0.4 % off those in f64.
         let parameters = twin.parameters();
         twin::check_gradients(&parameters, || loss_of(&twin, &wide, &labels), &got, of_gradients)?;
         net.eval();
@@ -248,7 +249,8 @@ impl Rule {
     }
 }
 
-/// The same step on several devices that share one processor: nothing is gained there, and what splitting costs is seen.
+/// The same step on several devices that share one processor: nothing is gained there, and what splitting
+/// costs is seen.
 fn data_parallel(name: &str, training: Training, devices: usize) -> Case {
     Case::new(name, move |inputs| {
         let (x, y) = (training.batch)(inputs)?;

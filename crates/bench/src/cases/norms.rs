@@ -1,5 +1,6 @@
-//! Normalization with its weights, forward and with every gradient of the sum of the result, weighted at random. The memory is the
-//! limit: a batch must be read twice before the first result, once more for it, and the same backwards.
+//! Normalization with its weights, forward and with every gradient of the sum of the result, weighted at
+//! random. The memory is the limit: a batch must be read twice before the first result, once more for it, and
+//! the same backwards.
 
 use taper::{
     Tensor,

@@ -1,4 +1,5 @@
-//! Convolutions and pooling: forward, and forward with the gradients of the sum of the result, weighted at random.
+//! Convolutions and pooling: forward, and forward with the gradients of the sum of the result, weighted at
+//! random.
 
 use taper::{
     Tensor,
@@ -182,8 +183,8 @@ impl Windows {
         if flop > 0 { case.flop(flop) } else { case }
     }
 
-    /// Checked by the result, and by what holds of its gradients: the result is linear in each input (for maxima, homogeneous), so
-    /// that the weighted sum is the inner product of an input and its gradient.
+    /// Checked by the result, and by what holds of its gradients: the result is linear in each input (for
+    /// maxima, homogeneous), so that the weighted sum is the inner product of an input and its gradient.
     fn backward(self, name: &str) -> Case {
         let flop = 3 * self.flop();
         let case = Case::new(name, move |inputs| {

@@ -1,4 +1,5 @@
-//! The table of operations at full size: each of its rows that a size says something of, beside PyTorch's expression of the same inputs.
+//! The table of operations at full size: each of its rows that a size says something of, beside PyTorch's
+//! expression of the same inputs.
 //!
 //! | look for | in |
 //! |---|---|
@@ -87,7 +88,8 @@ fn plan() -> (Vec<Case>, BTreeMap<&'static str, Vec<&'static str>>) {
     (cases, left)
 }
 
-/// The rows of one name that are measured, or why none is: those that sizes are given for, else the first that all sizes suit.
+/// The rows of one name that are measured, or why none is: those that sizes are given for, else the first
+/// that all sizes suit.
 fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
     let name = rows[0].name;
     if let Some((reason, _)) = sizes::LEFT_OUT.iter().find(|(_, names)| names.contains(&name)) {
@@ -173,8 +175,8 @@ fn full(_: &Row, input: &taper_operations::row::Input) -> Large {
     Large { shape: vec![POINTWISE], values: own(&input.values) }
 }
 
-/// The inputs of a row at full size, where its own shapes say which: all of ten million elements for what works element by element,
-/// `[3, 4]` as `[4096, 1000]`, `[2, 3, 4]` as `[16, 256, 1000]`.
+/// The inputs of a row at full size, where its own shapes say which: all of ten million elements for what
+/// works element by element, `[3, 4]` as `[4096, 1000]`, `[2, 3, 4]` as `[16, 256, 1000]`.
 fn scaled(row: &Row) -> Option<Vec<Large>> {
     if row.inputs.is_empty() {
         return None;

@@ -1,4 +1,5 @@
-//! One operation: the same inputs for both sides, by way of files; a clock for each; and their results compared once.
+//! One operation: the same inputs for both sides, by way of files; a clock for each; and their results
+//! compared once.
 
 use std::{fs, path::Path, rc::Rc, time::Duration};
 
@@ -20,7 +21,8 @@ pub(crate) const TORCH: &str = "torch";
 pub(crate) const SHAPES: &str = "shapes";
 /// Seconds for each side of a case at most: there are hundreds of them.
 const BUDGET: f64 = 0.3;
-/// Of so many elements one may be another: a step between two numbers, or which of two equals comes first, hangs on the last bit.
+/// Of so many elements one may be another: a step between two numbers, or which of two equals comes first,
+/// hangs on the last bit.
 const ONE_IN: usize = 20_000;
 
 /// A row at full size.

@@ -31,7 +31,8 @@ const LINE: &[usize] = &[16, 64, 1000];
 const IMAGE: &[usize] = &[16, 64, 56, 56];
 const SOLID: &[usize] = &[4, 16, 16, 32, 32];
 
-/// Of a row, by its name and its expression: the size of each input. A name with rows here has a case for each of them, and no other.
+/// Of a row, by its name and its expression: the size of each input. A name with rows here has a case for
+/// each of them, and no other.
 #[rustfmt::skip] // a line a row
 pub(super) const SIZES: &[(&str, &str, &[Size])] = &[
     // Element by element.
@@ -181,7 +182,8 @@ pub(super) const SIZES: &[(&str, &str, &[Size])] = &[
     ("fft::ifftshift", "torch.fft.ifftshift(x)", &[Size(M, Own)]),
 ];
 
-/// Operations whose first result alone is compared: PyTorch leaves open which of equal elements its index names.
+/// Operations whose first result alone is compared: PyTorch leaves open which of equal elements its index
+/// names.
 pub(super) const FIRST_ALONE: &[&str] = &["mode"];
 
 /// Reasons, and the names they hold for.

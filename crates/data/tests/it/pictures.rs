@@ -84,7 +84,8 @@ fn pictures_are_cut_turned_and_scaled() {
     assert_eq!(reds(&image.flip_horizontal())[..4], [30, 20, 10, 0]);
     assert_eq!(reds(&image.flip_vertical())[..4], [80, 90, 100, 110]);
     assert_eq!(image.flip_horizontal().flip_horizontal(), image);
-    // By hand: the mean of two pixels each way, where the sides are halved, with a filter of ±2 pixels cut off at the edge.
+    // By hand: the mean of two pixels each way, where the sides are halved, with a filter of ±2 pixels cut
+    // off at the edge.
     let wide = Image::from_bytes(1, 4, [0, 0, 0, 40, 0, 0, 80, 0, 0, 120, 0, 0].to_vec()).unwrap();
     // Weights at distances 0.5, 0.5, 1.5 of 2: 0.75, 0.75, 0.25; and the mirror image.
     assert_eq!(reds(&wide.resize((1, 2)).unwrap()), [29, 91]);

@@ -1,5 +1,5 @@
-//! Samplers in loaders, datasets made of others, streams: the same batches in the same order whatever the number of workers, and from
-//! the middle of an epoch on.
+//! Samplers in loaders, datasets made of others, streams: the same batches in the same order whatever the
+//! number of workers, and from the middle of an epoch on.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{

@@ -1,4 +1,5 @@
-//! What must hold on every rank of any world: run in threads by `it/main.rs`, and in processes of MPI by `mpi/main.rs`.
+//! What must hold on every rank of any world: run in threads by `it/main.rs`, and in processes of MPI by
+//! `mpi/main.rs`.
 
 use std::time::Duration;
 
@@ -389,7 +390,8 @@ fn clipping(comm: &Communicator) -> Result<()> {
     alike(comm, &all)
 }
 
-/// A label outside the classes on the last rank: an error of all, no gradient changed, and the next batch works.
+/// A label outside the classes on the last rank: an error of all, no gradient changed, and the next batch
+/// works.
 fn one_rank_fails(comm: &Communicator) -> Result<()> {
     if comm.size() == 1 {
         // There it is `loss.backward()`: who looks at the gradients is told.
@@ -416,7 +418,8 @@ fn one_rank_fails(comm: &Communicator) -> Result<()> {
     alike(comm, &net.parameters().iter().filter_map(Tensor::grad).collect::<Vec<_>>())
 }
 
-/// The last parameter's gradient is computed and sent; the first one's has an index out of range in it, on the last rank.
+/// The last parameter's gradient is computed and sent; the first one's has an index out of range in it, on
+/// the last rank.
 fn one_rank_fails_late(comm: &Communicator) -> Result<()> {
     if comm.size() == 1 {
         return Ok(());

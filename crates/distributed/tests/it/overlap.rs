@@ -36,8 +36,8 @@ impl Wait {
     }
 }
 
-/// Four gradients in buckets of their own. The kernel of the last waits until the first has been reduced and the second is on its way: if buckets
-/// travelled only when all is computed, it would wait for good.
+/// Four gradients in buckets of their own. The kernel of the last waits until the first has been reduced and
+/// the second is on its way: if buckets travelled only when all is computed, it would wait for good.
 #[test]
 fn the_first_bucket_is_reduced_before_the_last_gradient_is_computed() {
     let found = on_ranks(3, |comm| -> Result<(u64, u64)> {

@@ -16,7 +16,8 @@ use crate::{
 const STOP: u64 = 3;
 const STEPS: u64 = 6;
 
-/// Trains on ranks from where the file is, or from the beginning, until a step, and writes the file. Gives the parameters' bits on rank 0.
+/// Trains on ranks from where the file is, or from the beginning, until a step, and writes the file. Gives
+/// the parameters' bits on rank 0.
 fn train(ranks: usize, shares: bool, from: Option<&Path>, until: u64, to: &Path) -> Vec<u8> {
     let run = |comm: Communicator| -> Result<Vec<u8>> {
         let net = DistributedDataParallel::new(Net::new(7 + comm.rank() as u64)?, &comm)?;

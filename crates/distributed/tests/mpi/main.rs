@@ -1,5 +1,5 @@
-//! A world whose ranks are processes: `mpirun -n 2 PROGRAM`. Without words it runs all checks; `hang` and `panic` make rank 1 do so, and the
-//! others must end by themselves.
+//! A world whose ranks are processes: `mpirun -n 2 PROGRAM`. Without words it runs all checks; `hang` and
+//! `panic` make rank 1 do so, and the others must end by themselves.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 #[path = "../it/checks.rs"]

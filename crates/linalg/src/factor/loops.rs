@@ -1,6 +1,7 @@
 //! Inner loops over slices, compiled for the device's instruction set, and what they are written in.
 //!
-//! They multiply and add in two steps and have no order of their own that depends on where they run: the same bits anywhere.
+//! They multiply and add in two steps and have no order of their own that depends on where they run: the same
+//! bits anywhere.
 
 use backend_cpu::dense::Job;
 
@@ -116,7 +117,8 @@ pub(super) fn divide<T: Real>(x: &mut [T], by: T) {
 const WIDE: usize = 64;
 const NARROW: usize = 16;
 
-/// X in T·X = B, in place of B, for a small triangle that lies row by row, of which the other triangle is not read.
+/// X in T·X = B, in place of B, for a small triangle that lies row by row, of which the other triangle is not
+/// read.
 pub(super) struct Substitute<'a, T> {
     pub(super) triangle: &'a [T],
     /// Rows and columns of the triangle.
@@ -160,8 +162,8 @@ impl<T: Real> Substitute<'_, T> {
 }
 
 impl<T: Real> Substitute<'_, T> {
-    /// The few columns from `first` on, each row subtracted from all that come after it: sums in the same order, none of which waits for
-    /// another.
+    /// The few columns from `first` on, each row subtracted from all that come after it: sums in the same
+    /// order, none of which waits for another.
     #[inline(always)]
     fn rest(&mut self, first: usize) {
         for i in 0..self.order {

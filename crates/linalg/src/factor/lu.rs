@@ -240,7 +240,8 @@ impl<T: Real> Lu<T> {
         triangular::solve(self.factors.view(), UPPER, x);
     }
 
-    /// A⁻¹ into X, which is zero: U⁻¹·L⁻¹ with its columns in other places. A block of columns of L⁻¹ has zeros above itself.
+    /// A⁻¹ into X, which is zero: U⁻¹·L⁻¹ with its columns in other places. A block of columns of L⁻¹ has
+    /// zeros above itself.
     pub(super) fn invert(&self, mut x: ArrayViewMut2<'_, T>) {
         let factors = self.factors.view();
         // Of one width: where a block begins decides how sums are cut.

@@ -1,8 +1,9 @@
 //! Factorizations of one matrix. Matrices come and go as row-major slices.
 //!
-//! Those whose bulk is products are our own, over the backend's: [`lu`](self::lu), [`cholesky`](self::cholesky), [`qr`](self::qr) and
-//! [`triangular`] systems, and so [`pinv`](self::pinv) where all singular values count. Singular values and eigenvalues are found by faer, on the
-//! thread that asks for them.
+//! Those whose bulk is products are our own, over the backend's: [`lu`](self::lu),
+//! [`cholesky`](self::cholesky), [`qr`](self::qr) and [`triangular`] systems, and so [`pinv`](self::pinv)
+//! where all singular values count. Singular values and eigenvalues are found by faer, on the thread that
+//! asks for them.
 
 mod cholesky;
 mod ldl;

@@ -1,9 +1,11 @@
-//! What the blocked factorizations share: a panel of columns that is factored on one thread while others update the columns behind it.
+//! What the blocked factorizations share: a panel of columns that is factored on one thread while others
+//! update the columns behind it.
 //!
-//! A factorization goes from the left to the right, a panel at a time. The columns to the right of a panel are cut into blocks, each of
-//! which is one task: it is updated by the panel, and the first block, once updated, is the next panel and factored in the same task. So
-//! no thread waits for a panel while there is something to update. Nearly all work is products; and as blocks are independent of each
-//! other and products' bits do not depend on how they are cut, results are the same bits on any number of threads.
+//! A factorization goes from the left to the right, a panel at a time. The columns to the right of a panel
+//! are cut into blocks, each of which is one task: it is updated by the panel, and the first block, once
+//! updated, is the next panel and factored in the same task. So no thread waits for a panel while there is
+//! something to update. Nearly all work is products; and as blocks are independent of each other and
+//! products' bits do not depend on how they are cut, results are the same bits on any number of threads.
 
 use backend_cpu::dense;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
@@ -14,7 +16,8 @@ use super::Real;
 pub(super) const PANEL: usize = 32;
 /// Columns of a panel that are factored column by column; wider panels are halved.
 pub(super) const BASE: usize = 8;
-/// Columns of a block begin at multiples of this many from the next panel on: whole micro-tiles of f32 and f64.
+/// Columns of a block begin at multiples of this many from the next panel on: whole micro-tiles of f32 and
+/// f64.
 const UNIT: usize = 48;
 /// Columns of the widest block: its rows of a panel's height stay in a first-level cache.
 const WIDEST: usize = 384;
@@ -48,7 +51,8 @@ pub(super) struct Block<'a, T, N> {
     pub(super) next: Option<&'a mut N>,
 }
 
-/// Cuts columns into blocks: the next panel's, if there are any, and those behind it, of a width that suits the threads that there are.
+/// Cuts columns into blocks: the next panel's, if there are any, and those behind it, of a width that suits
+/// the threads that there are.
 pub(super) fn blocks<'a, T, N>(
     columns: ArrayViewMut2<'a, T>,
     panel: usize,

@@ -1,5 +1,6 @@
-//! Pseudo-inverses. Of a matrix whose singular values all count, A⁺ is (Aᵀ·A)⁻¹·Aᵀ, which LU or QR gives at a fraction of the cost of singular
-//! values. Whether they all count is known from bounds: σ₁ ≤ ‖A‖ and σₙ = 1 / ‖A⁺‖₂ ≥ 1 / ‖A⁺‖, for norms that are at least the greatest singular value.
+//! Pseudo-inverses. Of a matrix whose singular values all count, A⁺ is (Aᵀ·A)⁻¹·Aᵀ, which LU or QR gives at a
+//! fraction of the cost of singular values. Whether they all count is known from bounds: σ₁ ≤ ‖A‖ and σₙ = 1
+//! / ‖A⁺‖₂ ≥ 1 / ‖A⁺‖, for norms that are at least the greatest singular value.
 
 use std::marker::PhantomData;
 
@@ -21,7 +22,8 @@ use crate::routine::{Fault, Outcome};
 
 /// What bounds say must be beyond doubt by so much, for the rounding of what they are computed from.
 const MARGIN: f64 = 1.25;
-/// How often a matrix is squared for a bound of its norm: the so often the square root of a sum over all singular values.
+/// How often a matrix is squared for a bound of its norm: the so often the square root of a sum over all
+/// singular values.
 const SQUARINGS: usize = 3;
 
 /// Singular values up to max(`atol`, `rtol`·σ₁) count as 0.
@@ -82,8 +84,8 @@ fn tall<T: Real>(a: ArrayView2<'_, T>, mut x: ArrayViewMut2<'_, T>, atol: f64, r
 /// Steps of the power method, by the matrix and its transpose in turn.
 const STEPS: usize = 4;
 
-/// Whether it is not plain already that a singular value does not count: by lower bounds of ‖A‖ and of ‖A⁻¹‖, where A is a product of triangles,
-/// or that with its rows in another order.
+/// Whether it is not plain already that a singular value does not count: by lower bounds of ‖A‖ and of ‖A⁻¹‖,
+/// where A is a product of triangles, or that with its rows in another order.
 fn may_count<T: Real>(
     a: ArrayView2<'_, T>,
     triangles: &[(ArrayView2<'_, T>, Triangle)],
@@ -133,7 +135,8 @@ impl<T: Real> Linear<T> for Inverse<'_, T> {
             let (t, triangle) = self.0[if transposed { count - 1 - k } else { k }];
             let n = x.len();
             for k in 0..n {
-                // A row's elements beside the diagonal are with what is solved already, or with what is solved after it where the row is a column.
+                // A row's elements beside the diagonal are with what is solved already, or with what is
+                // solved after it where the row is a column.
                 let i = if triangle.upper != transposed { n - 1 - k } else { k };
                 let row = t.row(i).to_slice().unwrap_or_default();
                 let beside = if triangle.upper { i + 1..n } else { 0..i };
@@ -153,7 +156,8 @@ impl<T: Real> Linear<T> for Inverse<'_, T> {
     }
 }
 
-/// A lower bound of the greatest singular value of M, by the power method on Mᵀ·M: infinity where numbers do not reach.
+/// A lower bound of the greatest singular value of M, by the power method on Mᵀ·M: infinity where numbers do
+/// not reach.
 struct Power<T, L> {
     of: L,
     n: usize,
@@ -186,7 +190,8 @@ impl<T: Real, L: Linear<T>> Job for Power<T, L> {
     }
 }
 
-/// Whether 1 / ‖X‖ is above max(`atol`, `rtol`·‖A‖) for certain, with bounds of norms that cost more and more.
+/// Whether 1 / ‖X‖ is above max(`atol`, `rtol`·‖A‖) for certain, with bounds of norms that cost more and
+/// more.
 fn all_count<T: Real>(a: ArrayView2<'_, T>, x: ArrayView2<'_, T>, atol: f64, rtol: f64) -> bool {
     let (mut of_a, mut of_x) = (Norm::new(a), Norm::new(x));
     for squarings in 0..=SQUARINGS {
@@ -253,8 +258,8 @@ impl<T: Real> Norm<T> {
     }
 }
 
-/// Divides a matrix by its greatest element, and gives that and the sum of squares of what is left; nothing of a matrix without numbers other
-/// than 0, or with infinities.
+/// Divides a matrix by its greatest element, and gives that and the sum of squares of what is left; nothing
+/// of a matrix without numbers other than 0, or with infinities.
 struct Scale<'a, T> {
     x: &'a mut [T],
     columns: usize,

@@ -1,5 +1,5 @@
-//! QR by Householder reflections: right-looking by panels, whose reflections are products 1 − V·T·Vᵀ (Schreiber and Van Loan 1989), a
-//! panel by halves (Elmroth and Gustavson 2000). Signs are LAPACK's.
+//! QR by Householder reflections: right-looking by panels, whose reflections are products 1 − V·T·Vᵀ
+//! (Schreiber and Van Loan 1989), a panel by halves (Elmroth and Gustavson 2000). Signs are LAPACK's.
 
 use std::ops::Range;
 
@@ -105,7 +105,8 @@ impl<T: Real> Qr<T> {
         }
     }
 
-    /// The first columns of Q into what is zero. Reflections leave alone what is above and to the left of them.
+    /// The first columns of Q into what is zero. Reflections leave alone what is above and to the left of
+    /// them.
     pub(super) fn write_q(&self, q: ArrayViewMut2<'_, T>) {
         dense::share(blocks(q, 0, &mut ()), |mut block| {
             let columns = block.columns.ncols();
@@ -225,7 +226,8 @@ fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     (beta, (beta - alpha) / beta)
 }
 
-/// √(α² + ‖x‖²), or nothing for a zero x. Squares that leave the range of numbers are formed of what is scaled.
+/// √(α² + ‖x‖²), or nothing for a zero x. Squares that leave the range of numbers are formed of what is
+/// scaled.
 #[inline(always)]
 fn norm<T: Real>(alpha: T, rest: &[T]) -> Option<T> {
     let sum = loops::dot(rest, rest);

@@ -1,4 +1,5 @@
-//! Triangular systems of many right-hand sides: halved until a triangle is small, so that nearly all of it is products.
+//! Triangular systems of many right-hand sides: halved until a triangle is small, so that nearly all of it is
+//! products.
 
 use backend_cpu::dense::{self, Update};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};

@@ -11,7 +11,8 @@ use super::{
     },
 };
 
-/// Where a matrix lies in a buffer: of each matrix of the batch, where it starts and how far rows and columns are apart.
+/// Where a matrix lies in a buffer: of each matrix of the batch, where it starts and how far rows and columns
+/// are apart.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) buffer: &'a str,
@@ -77,7 +78,8 @@ fn solve_block(
     if inside { p.stage(kernel, &[x.buffer]) } else { p.stage(kernel, &[t.buffer, x.buffer]) }
 }
 
-/// C −= A·B with A `[rows, depth]`; what lies in C's buffer is read there. With `lower`, of a square C the upper tiles are left as they are.
+/// C −= A·B with A `[rows, depth]`; what lies in C's buffer is read there. With `lower`, of a square C the
+/// upper tiles are left as they are.
 fn update(
     p: Program,
     c: Place<'_>,
@@ -192,7 +194,8 @@ const LOWER_OF_A: &str = "
     return a[(b * params.rows + r) * params.columns + c];
 ";
 
-/// Factors a copy of A in `w`, which becomes L and U; `rows_of`, `swaps` and `codes` tell of the exchanges and of a pivot of 0.
+/// Factors a copy of A in `w`, which becomes L and U; `rows_of`, `swaps` and `codes` tell of the exchanges
+/// and of a pivot of 0.
 fn factored(p: Program, m: usize, n: usize) -> Program {
     let k = m.min(n);
     let mut p = p

@@ -1,5 +1,6 @@
-//! Singular values and eigenvalues by Jacobi rotations. Sweeps go over all pairs of columns, in rounds of pairs that have none in common
-//! (Brent and Luk 1985); a matrix that a sweep found nothing to do in takes no part in those after it.
+//! Singular values and eigenvalues by Jacobi rotations. Sweeps go over all pairs of columns, in rounds of
+//! pairs that have none in common (Brent and Luk 1985); a matrix that a sweep found nothing to do in takes no
+//! part in those after it.
 
 use backend_wgpu::WgslProgram;
 use taper_shaders::linalg as wgsl;
@@ -60,9 +61,9 @@ fn ordered(p: Program, count: usize, descending: bool) -> Program {
 
 /// The singular values, and with `full` the vectors too, as many as there are.
 ///
-/// Columns of W, of A or of Aᵀ, which has at least as many rows, are rotated until they are orthogonal: W = A·V. Their lengths are the
-/// singular values. A QR factorization of W, its columns in descending order of length, has orthonormal columns in place of those of
-/// length 0 as well, and R is diagonal.
+/// Columns of W, of A or of Aᵀ, which has at least as many rows, are rotated until they are orthogonal: W =
+/// A·V. Their lengths are the singular values. A QR factorization of W, its columns in descending order of
+/// length, has orthonormal columns in place of those of length 0 as well, and R is diagonal.
 pub(super) fn svd(p: Program, m: usize, n: usize, full: Option<bool>) -> WgslProgram {
     let (k, l) = (m.min(n), m.max(n));
     let is_tall = m >= n;
@@ -136,7 +137,8 @@ pub(super) fn svd(p: Program, m: usize, n: usize, full: Option<bool>) -> WgslPro
 
 const AS_IT_IS: &str = "return a[(b * params.rows + r) * params.columns + c];";
 
-/// The eigenvalues of symmetric matrices of which one triangle is read, and the vectors where they are wanted: W = Vᵀ·A·V becomes diagonal.
+/// The eigenvalues of symmetric matrices of which one triangle is read, and the vectors where they are
+/// wanted: W = Vᵀ·A·V becomes diagonal.
 pub(super) fn eigh(p: Program, n: usize, upper: bool, with_vectors: bool) -> WgslProgram {
     let (first, second) = if upper { ("min", "max") } else { ("max", "min") };
     let mirrored = format!("return a[(b * params.rows + {first}(r, c)) * params.columns + {second}(r, c)];");

@@ -1,8 +1,10 @@
-//! The routines on GPUs: programs of WGSL kernels that work on all matrices of a batch at once, without a copy to the host.
+//! The routines on GPUs: programs of WGSL kernels that work on all matrices of a batch at once, without a
+//! copy to the host.
 //!
-//! The kernels are in `shaders/wgsl/linalg`; what is here puts them together. Factorizations go by panels of [`BLOCK`] columns: a
-//! workgroup factors a panel of its matrix, and what is beside the panel takes part in tiles. Singular values and eigenvalues come from
-//! Jacobi rotations of pairs of columns that have nothing to do with each other, a round of pairs after the other.
+//! The kernels are in `shaders/wgsl/linalg`; what is here puts them together. Factorizations go by panels of
+//! [`BLOCK`] columns: a workgroup factors a panel of its matrix, and what is beside the panel takes part in
+//! tiles. Singular values and eigenvalues come from Jacobi rotations of pairs of columns that have nothing to
+//! do with each other, a round of pairs after the other.
 
 mod factor;
 mod jacobi;
@@ -17,7 +19,8 @@ use crate::routine::Routine;
 /// The width of a panel.
 const BLOCK: usize = 16;
 
-/// The most rows or columns of a matrix: a software adapter ends the loops of an invocation after 65,535 rounds, and says nothing.
+/// The most rows or columns of a matrix: a software adapter ends the loops of an invocation after 65,535
+/// rounds, and says nothing.
 const MOST_SIDE: usize = 24_576;
 
 /// The program of a routine, if there is one for matrices of these sizes.

@@ -16,8 +16,8 @@ pub(super) fn scale_buffers(p: Program, rows: usize) -> Program {
     p.temporary("mosts", Numbers, rows).temporary("scales", Numbers, 2).temporary("codes", Counts, 1)
 }
 
-/// Scales each matrix `[rows, columns]` of `w` by a power of two, so that squares neither overflow nor vanish, and says in `codes` which
-/// have elements that are not finite.
+/// Scales each matrix `[rows, columns]` of `w` by a power of two, so that squares neither overflow nor
+/// vanish, and says in `codes` which have elements that are not finite.
 pub(super) fn scaled(p: Program, w: &str, rows: usize, columns: usize) -> Program {
     let total = p.batch * rows;
     let mosts = p
@@ -40,8 +40,8 @@ pub(super) fn scaled(p: Program, w: &str, rows: usize, columns: usize) -> Progra
     )
 }
 
-/// Makes each matrix `[m, n]` of `w` upper triangular by reflections, whose vectors stay below the diagonal; the factors of their products
-/// go to `factors`, of [`factors`] elements.
+/// Makes each matrix `[m, n]` of `w` upper triangular by reflections, whose vectors stay below the diagonal;
+/// the factors of their products go to `factors`, of [`factors`] elements.
 pub(super) fn reflected(mut p: Program, w: &str, m: usize, n: usize) -> Program {
     let k = m.min(n);
     for (panel, start) in (0..k).step_by(BLOCK).enumerate() {

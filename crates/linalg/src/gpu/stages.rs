@@ -58,8 +58,8 @@ impl Program {
         self
     }
 
-    /// Sets each element of `rows` × `columns` matrices: what the body of `fn element(b: u32, r: u32, c: u32)` returns, of what is read.
-    /// That may be the element itself, as `to`.
+    /// Sets each element of `rows` × `columns` matrices: what the body of `fn element(b: u32, r: u32, c:
+    /// u32)` returns, of what is read. That may be the element itself, as `to`.
     pub(super) fn each(
         self,
         to: (&str, Of),

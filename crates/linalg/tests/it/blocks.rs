@@ -1,4 +1,5 @@
-//! Factorizations round the sizes that they are cut at: what defines them, in f32 and f64, and that threads do not change a bit.
+//! Factorizations round the sizes that they are cut at: what defines them, in f32 and f64, and that threads
+//! do not change a bit.
 
 use linalg::QrMode;
 use tensor_core::{DType, ErrorKind, Result, Tensor};

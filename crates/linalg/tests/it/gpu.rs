@@ -1,4 +1,5 @@
-//! On a GPU: what the values must satisfy, round the widths of panels and tiles, in batches, and for matrices without an answer.
+//! On a GPU: what the values must satisfy, round the widths of panels and tiles, in batches, and for matrices
+//! without an answer.
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! Linear algebra on the CPU: values by what they must satisfy, gradients against differences, errors, layouts.
+//! Linear algebra on the CPU: values by what they must satisfy, gradients against differences, errors,
+//! layouts.
 #![allow(clippy::unwrap_used)]
 
 mod blocks;

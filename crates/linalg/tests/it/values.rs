@@ -1,4 +1,5 @@
-//! Values, by what they must satisfy: for wide, tall, square, empty and batched matrices, in f32 and f64, in every layout.
+//! Values, by what they must satisfy: for wide, tall, square, empty and batched matrices, in f32 and f64, in
+//! every layout.
 
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
 use tensor_core::{DType, Result, Tensor};
@@ -475,7 +476,8 @@ fn orthonormal(rows: usize, columns: usize, seed: u64, dtype: DType) -> Result<T
     Ok(linalg::qr(&numbers(&[rows, columns], seed, dtype), QrMode::Reduced)?.0)
 }
 
-/// Whether all singular values count is known by bounds, or by the values themselves: both give what the values say.
+/// Whether all singular values count is known by bounds, or by the values themselves: both give what the
+/// values say.
 #[test]
 fn a_pseudo_inverse_leaves_out_what_does_not_count() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {

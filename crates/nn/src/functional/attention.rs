@@ -20,17 +20,20 @@ pub struct AttentionOptions<'a> {
     pub is_causal: bool,
     /// What scores are multiplied by; 1/√E by default.
     pub scale: Option<f64>,
-    /// Whether queries may have several times as many heads (axis −3) as keys and values: each key head serves a group of them.
+    /// Whether queries may have several times as many heads (axis −3) as keys and values: each key head
+    /// serves a group of them.
     pub enable_gqa: bool,
     /// The probability with which a weight is dropped, with the stream to draw from. None by default.
     pub dropout: Option<(f64, &'a Generator)>,
 }
 
-/// softmax(query · keyᵀ · scale + mask) · value for `query` `[…, L, E]`, `key` `[…, S, E]` and `value` `[…, S, V]`: `[…, L, V]`.
-/// A query that sees no key gives zeros, with gradients of zero. `torch.nn.functional.scaled_dot_product_attention`.
+/// softmax(query · keyᵀ · scale + mask) · value for `query` `[…, L, E]`, `key` `[…, S, E]` and `value` `[…,
+/// S, V]`: `[…, L, V]`. A query that sees no key gives zeros, with gradients of zero.
+/// `torch.nn.functional.scaled_dot_product_attention`.
 ///
-/// Memory is linear in the lengths: scores are formed in blocks, and again for the gradient. Whole matrices `[…, L, S]` are only held for a
-/// mask that wants a gradient itself, and for gradients of gradients. On the CPU keys that `is_causal` hides cost nothing.
+/// Memory is linear in the lengths: scores are formed in blocks, and again for the gradient. Whole matrices
+/// `[…, L, S]` are only held for a mask that wants a gradient itself, and for gradients of gradients. On the
+/// CPU keys that `is_causal` hides cost nothing.
 ///
 /// Vaswani et al.: Attention is all you need (2017). Dao: FlashAttention-2 (2023).
 ///
@@ -47,8 +50,8 @@ pub struct AttentionOptions<'a> {
 /// ```
 ///
 /// # Errors
-/// Fewer than two axes, sizes that do not fit each other, heads that do not divide, a mask of another shape or dtype, a mask together with
-/// `is_causal`, several dtypes or devices.
+/// Fewer than two axes, sizes that do not fit each other, heads that do not divide, a mask of another shape
+/// or dtype, a mask together with `is_causal`, several dtypes or devices.
 #[track_caller]
 pub fn scaled_dot_product_attention(
     query: &Tensor,
@@ -84,7 +87,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Queries so few that their scores take no more memory than keys and values: products with one row or few have kernels of their own.
+/// Queries so few that their scores take no more memory than keys and values: products with one row or few
+/// have kernels of their own.
 const FEW_QUERIES: usize = 8;
 
 /// The result.
@@ -135,8 +139,8 @@ pub(crate) fn attention_with_weights(
     Ok((call.regroup(out)?, call.regroup(weights)?))
 }
 
-/// Inputs that fit each other. Heads that share a key are in groups: query `[…, heads, group, L, E]`, key and value
-/// `[…, heads, 1, S, features]`.
+/// Inputs that fit each other. Heads that share a key are in groups: query `[…, heads, group, L, E]`, key and
+/// value `[…, heads, 1, S, features]`.
 struct Call {
     query: Tensor,
     key: Tensor,
@@ -355,8 +359,8 @@ struct Weighting {
     draws: Option<Draws>,
 }
 
-/// Where the draws of dropout lie: those of all batch positions of a query are neighbours, so that any block of queries takes a run of the
-/// stream. See [`Attention::dropout`].
+/// Where the draws of dropout lie: those of all batch positions of a query are neighbours, so that any block
+/// of queries takes a run of the stream. See [`Attention::dropout`].
 #[derive(Clone, Copy, Debug)]
 struct Draws {
     p: f64,
@@ -396,7 +400,8 @@ impl Weighting {
         if (mask.is_none() && self.causal.is_none()) || key.dims()[key.rank() - 2] == 0 {
             return scores.softmax(-1);
         }
-        // Where nothing is seen, −∞ − −∞ is no number: such rows are computed from zeros, and their weights are set to 0.
+        // Where nothing is seen, −∞ − −∞ is no number: such rows are computed from zeros, and their weights
+        // are set to 0.
         let blind = scores.detach().amax(-1, true)?.eq_scalar(f64::NEG_INFINITY);
         scores.masked_fill(&blind, 0.0)?.softmax(-1)?.masked_fill(&blind, 0.0)
     }
@@ -411,8 +416,8 @@ impl Weighting {
 }
 
 impl Draws {
-    /// 0 where a weight is dropped, and else 1 / (1 − p), for a block `[…, L, S]` of queries from `start` on and all keys, of which the first
-    /// `seen` are given.
+    /// 0 where a weight is dropped, and else 1 / (1 − p), for a block `[…, L, S]` of queries from `start` on
+    /// and all keys, of which the first `seen` are given.
     #[track_caller]
     fn kept(
         self,
@@ -444,8 +449,8 @@ pub(crate) fn causal_mask(first: usize, queries: usize, keys: usize, device: &De
     row.le(&column)
 }
 
-/// `[positions, features]` of sines (even features) and cosines (odd ones) of position / 10000^(2i / features), f32.
-/// Vaswani et al.: Attention is all you need (2017), section 3.5.
+/// `[positions, features]` of sines (even features) and cosines (odd ones) of position / 10000^(2i /
+/// features), f32. Vaswani et al.: Attention is all you need (2017), section 3.5.
 ///
 /// # Errors
 /// An odd number of features.
@@ -464,15 +469,16 @@ pub fn sinusoidal_positions(
     Tensor::from_vec(table, [positions, features], device)
 }
 
-/// position · base^(−2i / features) for each position from `first` and each i below features / 2, in f64: the phases of far positions would
-/// lose their digits in f32.
+/// position · base^(−2i / features) for each position from `first` and each i below features / 2, in f64: the
+/// phases of far positions would lose their digits in f32.
 fn angles(positions: usize, features: usize, base: f64, first: usize) -> Vec<f64> {
     let rates: Vec<f64> = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / features as f64)).collect();
     (first..first + positions).flat_map(|at| rates.iter().map(move |rate| at as f64 * rate)).collect()
 }
 
-/// Rotary position embedding of `input` `[…, L, E]` whose first row has the position `first`: features i and i + E/2 are a pair, turned
-/// by position · base^(−2i/E). (The pairing of Llama and GPT-NeoX.) The usual base is 10000.
+/// Rotary position embedding of `input` `[…, L, E]` whose first row has the position `first`: features i and
+/// i + E/2 are a pair, turned by position · base^(−2i/E). (The pairing of Llama and GPT-NeoX.) The usual base
+/// is 10000.
 ///
 /// Su et al.: RoFormer, enhanced transformer with rotary position embedding (2021).
 ///

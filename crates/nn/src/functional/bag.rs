@@ -39,14 +39,16 @@ pub struct BagOptions<'a> {
     pub offsets: Option<&'a Tensor>,
     /// Whether `offsets` ends with N, where the last bag ends: `[B + 1]`. Off by default.
     pub include_last_offset: bool,
-    /// A number for each index, of their shape and the table's dtype, that its row is multiplied by, of sums. 1 by default.
+    /// A number for each index, of their shape and the table's dtype, that its row is multiplied by, of sums.
+    /// 1 by default.
     pub per_sample_weights: Option<&'a Tensor>,
     /// An index that counts for nothing. None by default.
     pub padding_idx: Option<usize>,
 }
 
-/// The sum, mean or maximum of the rows of `weight` `[rows, features]` in each bag: indices `[B, N]` are B bags of N, indices `[N]` are bags
-/// that begin at `offsets` `[B]`. Gives `[B, features]`; a bag without indices gives zeros. `torch.nn.functional.embedding_bag`.
+/// The sum, mean or maximum of the rows of `weight` `[rows, features]` in each bag: indices `[B, N]` are B
+/// bags of N, indices `[N]` are bags that begin at `offsets` `[B]`. Gives `[B, features]`; a bag without
+/// indices gives zeros. `torch.nn.functional.embedding_bag`.
 ///
 /// ```
 /// use nn::functional::{BagMode, BagOptions, embedding_bag};
@@ -61,9 +63,10 @@ pub struct BagOptions<'a> {
 /// ```
 ///
 /// # Errors
-/// Indices of neither one axis nor two or of no integer dtype; offsets beside two axes, missing beside one, not of one axis, not from 0
-/// ascending, past the indices; weights of another shape or dtype or of another mode than the sum; a `padding_idx` that is no row; a weight
-/// that is no matrix; several devices. An index outside the table shows when the result is computed.
+/// Indices of neither one axis nor two or of no integer dtype; offsets beside two axes, missing beside one,
+/// not of one axis, not from 0 ascending, past the indices; weights of another shape or dtype or of another
+/// mode than the sum; a `padding_idx` that is no row; a weight that is no matrix; several devices. An index
+/// outside the table shows when the result is computed.
 #[track_caller]
 pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>) -> Result<Tensor> {
     const OP: &str = "embedding_bag";
@@ -291,8 +294,8 @@ impl Function for Bags {
         Ok(Tensor::custom_kernel(kernel, inputs)?.swap_remove(0))
     }
 
-    /// Each row has the gradient of its bag, times its weight and divided by what a mean is of; a weight has that gradient's product with
-    /// the row. What nobody asks for is not computed.
+    /// Each row has the gradient of its bag, times its weight and divided by what a mean is of; a weight has
+    /// that gradient's product with the row. What nobody asks for is not computed.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (weight, indices) = (&inputs[0], &inputs[1]);
@@ -362,8 +365,8 @@ fn bounds(
     Ok(starts.windows(2).map(|pair| (pair[0] as usize, pair[1] as usize)).collect())
 }
 
-/// Shortens those rows of a table, which must be a cell, that `indices` name and whose norm of power `norm_type` is above `max_norm`, as
-/// PyTorch does before it looks them up.
+/// Shortens those rows of a table, which must be a cell, that `indices` name and whose norm of power
+/// `norm_type` is above `max_norm`, as PyTorch does before it looks them up.
 #[track_caller]
 pub(crate) fn renormalize(indices: &Tensor, weight: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
     if !indices.dtype().is_int() {

@@ -1,5 +1,5 @@
-//! Convolutions in one to three dimensions, and their transposes. Each is one contraction of the weight with the windows of the input:
-//! a view, so that no matrix of all windows is ever copied.
+//! Convolutions in one to three dimensions, and their transposes. Each is one contraction of the weight with
+//! the windows of the input: a view, so that no matrix of all windows is ever copied.
 
 use autograd::{Function, apply};
 use tensor_core::{Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast};
@@ -25,7 +25,8 @@ impl<const D: usize> From<[usize; D]> for Window<D> {
 /// How far a convolution pads its input along each of `D` axes, with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConvPadding<const D: usize> {
-    /// So that the output has the input's size, for a stride of 1: `dilation·(kernel − 1)` in all, the odd one at the end.
+    /// So that the output has the input's size, for a stride of 1: `dilation·(kernel − 1)` in all, the odd
+    /// one at the end.
     Same,
     /// So many before the first element and after the last, along each axis.
     Each([(usize, usize); D]),
@@ -64,7 +65,8 @@ impl<const D: usize> From<[usize; D]> for ConvPadding<D> {
     }
 }
 
-/// What a convolution over `D` axes may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// What a convolution over `D` axes may have otherwise than usual; PyTorch's arguments with PyTorch's
+/// defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvOptions<const D: usize> {
     /// Distance from window to window along each axis. 1 by default.
@@ -73,7 +75,8 @@ pub struct ConvOptions<const D: usize> {
     pub padding: ConvPadding<D>,
     /// Distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],
-    /// Into how many groups channels are cut: output channels of a group see the input channels of the same group. 1 by default.
+    /// Into how many groups channels are cut: output channels of a group see the input channels of the same
+    /// group. 1 by default.
     pub groups: usize,
 }
 
@@ -83,14 +86,16 @@ impl<const D: usize> Default for ConvOptions<D> {
     }
 }
 
-/// What a transposed convolution over `D` axes may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// What a transposed convolution over `D` axes may have otherwise than usual; PyTorch's arguments with
+/// PyTorch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTransposeOptions<const D: usize> {
     /// The stride of the convolution that this is the transpose of. 1 by default.
     pub stride: [usize; D],
     /// Its padding, cut off the output on both sides. None by default.
     pub padding: [usize; D],
-    /// Elements added at the end of each axis of the output, of the sizes that the convolution takes to one. None by default.
+    /// Elements added at the end of each axis of the output, of the sizes that the convolution takes to one.
+    /// None by default.
     pub output_padding: [usize; D],
     /// The distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],
@@ -110,9 +115,9 @@ impl<const D: usize> Default for ConvTransposeOptions<D> {
     }
 }
 
-/// Convolution (in the networks' sense, cross-correlation) of `input` `[N, in, L]` with `weight` `[out, in / groups, k]`, plus `bias`
-/// `[out]`: `[N, out, (L + padding − dilation·(k − 1) − 1) / stride + 1]`. An input without `N` gives an output without.
-/// `torch.nn.functional.conv1d`.
+/// Convolution (in the networks' sense, cross-correlation) of `input` `[N, in, L]` with `weight` `[out, in /
+/// groups, k]`, plus `bias` `[out]`: `[N, out, (L + padding − dilation·(k − 1) − 1) / stride + 1]`. An input
+/// without `N` gives an output without. `torch.nn.functional.conv1d`.
 ///
 /// # Errors
 /// As [`conv2d`].
@@ -126,8 +131,9 @@ pub fn conv1d(
     convolution("conv1d", input, weight, bias, options)
 }
 
-/// Convolution of images: `out[n, o, y, x] = bias[o] + Σ_{c, i, j} weight[o, c, i, j] · input[n, c, y·s + i·d − p, x·s + j·d − p]`, with
-/// stride s, dilation d, padding p, of `input` `[N, in, H, W]` with `weight` `[out, in / groups, kH, kW]`. `torch.nn.functional.conv2d`.
+/// Convolution of images: `out[n, o, y, x] = bias[o] + Σ_{c, i, j} weight[o, c, i, j] · input[n, c, y·s + i·d
+/// − p, x·s + j·d − p]`, with stride s, dilation d, padding p, of `input` `[N, in, H, W]` with `weight`
+/// `[out, in / groups, kH, kW]`. `torch.nn.functional.conv2d`.
 ///
 /// ```
 /// use nn::functional::{ConvOptions, conv2d};
@@ -143,9 +149,9 @@ pub fn conv1d(
 /// ```
 ///
 /// # Errors
-/// An input that is neither `[N, in, H, W]` nor `[in, H, W]`, channels that do not fit the weight, groups that do not divide them, a stride
-/// or dilation of 0, a kernel larger than the padded input, `Same` padding with another stride than 1, a bias of another shape, several
-/// dtypes or devices.
+/// An input that is neither `[N, in, H, W]` nor `[in, H, W]`, channels that do not fit the weight, groups
+/// that do not divide them, a stride or dilation of 0, a kernel larger than the padded input, `Same` padding
+/// with another stride than 1, a bias of another shape, several dtypes or devices.
 #[track_caller]
 pub fn conv2d(
     input: &Tensor,
@@ -156,7 +162,8 @@ pub fn conv2d(
     convolution("conv2d", input, weight, bias, options)
 }
 
-/// Convolution of volumes: `input` `[N, in, D, H, W]` with `weight` `[out, in / groups, kD, kH, kW]`. `torch.nn.functional.conv3d`.
+/// Convolution of volumes: `input` `[N, in, D, H, W]` with `weight` `[out, in / groups, kD, kH, kW]`.
+/// `torch.nn.functional.conv3d`.
 ///
 /// # Errors
 /// As [`conv2d`].
@@ -170,7 +177,8 @@ pub fn conv3d(
     convolution("conv3d", input, weight, bias, options)
 }
 
-/// The transpose of a convolution along one axis: see [`conv_transpose2d`]. `torch.nn.functional.conv_transpose1d`.
+/// The transpose of a convolution along one axis: see [`conv_transpose2d`].
+/// `torch.nn.functional.conv_transpose1d`.
 ///
 /// # Errors
 /// As [`conv_transpose2d`].
@@ -184,12 +192,13 @@ pub fn conv_transpose1d(
     transposed_convolution("conv_transpose1d", input, weight, bias, options)
 }
 
-/// The transpose of [`conv2d`], which takes an output's size back to its input's: each element of `input` `[N, in, H, W]` adds
-/// its multiple of `weight` `[in, out / groups, kH, kW]` to the output `[N, out, (H − 1)·s − 2·p + d·(kH − 1) + output_padding + 1, …]`.
-/// `torch.nn.functional.conv_transpose2d`.
+/// The transpose of [`conv2d`], which takes an output's size back to its input's: each element of `input`
+/// `[N, in, H, W]` adds its multiple of `weight` `[in, out / groups, kH, kW]` to the output `[N, out, (H −
+/// 1)·s − 2·p + d·(kH − 1) + output_padding + 1, …]`. `torch.nn.functional.conv_transpose2d`.
 ///
 /// # Errors
-/// As [`conv2d`], and an output padding that is neither below the stride nor below the dilation, or an output without elements.
+/// As [`conv2d`], and an output padding that is neither below the stride nor below the dilation, or an output
+/// without elements.
 #[track_caller]
 pub fn conv_transpose2d(
     input: &Tensor,
@@ -200,7 +209,8 @@ pub fn conv_transpose2d(
     transposed_convolution("conv_transpose2d", input, weight, bias, options)
 }
 
-/// The transpose of a convolution of volumes: see [`conv_transpose2d`]. `torch.nn.functional.conv_transpose3d`.
+/// The transpose of a convolution of volumes: see [`conv_transpose2d`].
+/// `torch.nn.functional.conv_transpose3d`.
 ///
 /// # Errors
 /// As [`conv_transpose2d`].
@@ -214,7 +224,8 @@ pub fn conv_transpose3d(
     transposed_convolution("conv_transpose3d", input, weight, bias, options)
 }
 
-/// What holds of both: `[N, channels, …]` with a batch axis put in front where there is none, and kernel sizes that are there.
+/// What holds of both: `[N, channels, …]` with a batch axis put in front where there is none, and kernel
+/// sizes that are there.
 #[track_caller]
 fn batched<const D: usize>(
     op: &'static str,
@@ -454,7 +465,8 @@ struct Transposed<const D: usize> {
     sizes: [usize; D],
 }
 
-/// An axis's elements `step` apart from position `first` on, in an axis of `size` with zeros everywhere else. What lies outside is left out.
+/// An axis's elements `step` apart from position `first` on, in an axis of `size` with zeros everywhere else.
+/// What lies outside is left out.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) first: isize,
@@ -531,9 +543,10 @@ impl<const D: usize> Function for Transposed<D> {
         ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"][D.clamp(1, 3) - 1]
     }
 
-    /// A convolution of stride 1, by the flipped kernel, input and output channels exchanged. Where the transposed one has stride s, each
-    /// position of the input makes s neighbouring positions of the output, each by every s-th element of the kernel ("sub-pixel"
-    /// convolution, Shi et al. 2016). With a stride and a dilation, it is zeros between the input's elements that make the stride.
+    /// A convolution of stride 1, by the flipped kernel, input and output channels exchanged. Where the
+    /// transposed one has stride s, each position of the input makes s neighbouring positions of the output,
+    /// each by every s-th element of the kernel ("sub-pixel" convolution, Shi et al. 2016). With a stride and
+    /// a dilation, it is zeros between the input's elements that make the stride.
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let Transposed { of, sizes } = self;
@@ -566,7 +579,8 @@ impl<const D: usize> Function for Transposed<D> {
             kernel = kernel.reshape(split)?.flip(at)?;
             (phases[axis], firsts[axis]) = (phase, first);
         }
-        // Placed along all axes before there are windows along any: a copy of windows would repeat their elements.
+        // Placed along all axes before there are windows along any: a copy of windows would repeat their
+        // elements.
         let mut x = place(&of.grouped(inputs[0], 1)?, 3, &places)?;
         for (axis, (&taps, &dilation)) in counts_of_taps.iter().zip(&of.dilation).enumerate() {
             x = x.windows(3 + axis, taps, 1, dilation)?;
@@ -583,8 +597,8 @@ impl<const D: usize> Function for Transposed<D> {
         let counts: Vec<usize> = out.dims()[3 + D..].to_vec();
         let channels = [out.dims()[0], out.dims()[1] * out.dims()[2]];
         if phases != [1; D] {
-            // Stored as the product makes it, whose columns are positions, and interleaved by a copy: that is what a reshape before the
-            // permutation asks for.
+            // Stored as the product makes it, whose columns are positions, and interleaved by a copy: that is
+            // what a reshape before the permutation asks for.
             let merged = channels.into_iter().chain(phases).chain(counts.iter().copied());
             let order = [0, 1].into_iter().chain((0..D).flat_map(|axis| [2 + D + axis, 2 + axis]));
             out = out.reshape(merged.collect::<Shape>())?.permute(order.collect::<Vec<usize>>())?;

@@ -25,7 +25,8 @@ fn check_float(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
     }
 }
 
-/// x / max(‖x‖ₚ, eps) along an axis. PyTorch's defaults are p = 2, axis 1 and eps = 1e-12. `torch.nn.functional.normalize`.
+/// x / max(‖x‖ₚ, eps) along an axis. PyTorch's defaults are p = 2, axis 1 and eps = 1e-12.
+/// `torch.nn.functional.normalize`.
 ///
 /// # Errors
 /// No such axis, a p of NaN, nothing along the axis for a p of ±∞ or below 0, or a dtype that is not
@@ -43,8 +44,8 @@ pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor
     wide.div(&norm(OP, &wide, p, axis)?.maximum_scalar(eps))?.to_dtype(input.dtype())
 }
 
-/// x·y / (max(‖x‖, eps) · max(‖y‖, eps)) along an axis, which goes. The tensors broadcast. PyTorch's defaults are axis 1 and eps = 1e-8.
-/// `torch.nn.functional.cosine_similarity`.
+/// x·y / (max(‖x‖, eps) · max(‖y‖, eps)) along an axis, which goes. The tensors broadcast. PyTorch's defaults
+/// are axis 1 and eps = 1e-8. `torch.nn.functional.cosine_similarity`.
 ///
 /// # Errors
 /// Shapes that do not broadcast, no such axis, a dtype that is not floating-point, two devices.
@@ -65,11 +66,12 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Res
     unit(&wide(x1)?)?.mul(&unit(&wide(x2)?)?)?.sum_axis(axis, false)?.to_dtype(dtype)
 }
 
-/// ‖x − y + eps‖ₚ along the last axis, which goes. The tensors broadcast. PyTorch's defaults are p = 2 and eps = 1e-6.
-/// `torch.nn.functional.pairwise_distance`.
+/// ‖x − y + eps‖ₚ along the last axis, which goes. The tensors broadcast. PyTorch's defaults are p = 2 and
+/// eps = 1e-6. `torch.nn.functional.pairwise_distance`.
 ///
 /// # Errors
-/// Shapes that do not broadcast, no axes, a p that is not above 0, a dtype that is not floating-point, two devices.
+/// Shapes that do not broadcast, no axes, a p that is not above 0, a dtype that is not floating-point, two
+/// devices.
 #[track_caller]
 pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
     const OP: &str = "pairwise_distance";
@@ -102,16 +104,16 @@ fn check_power(op: &'static str, p: f64) -> Result<()> {
     Err(Error::invalid(op, format!("the norm of power {p}: give a p of at least 0")))
 }
 
-/// ‖xᵢ − yⱼ‖ₚ of every row of one with every row of the other: `[…, P, M]` and `[…, R, M]`, leading axes broadcast, give `[…, P, R]`.
-/// p is any from 0 (how many coordinates differ) to infinity (the greatest difference). The gradient where a distance is 0 is 0.
-/// `torch.cdist`.
+/// ‖xᵢ − yⱼ‖ₚ of every row of one with every row of the other: `[…, P, M]` and `[…, R, M]`, leading axes
+/// broadcast, give `[…, P, R]`. p is any from 0 (how many coordinates differ) to infinity (the greatest
+/// difference). The gradient where a distance is 0 is 0. `torch.cdist`.
 ///
-/// As PyTorch does, Euclidean distances of more than 25 rows are computed as √(‖x‖² + ‖y‖² − 2x·y): much faster, and less exact where
-/// points are closer than they are far from 0.
+/// As PyTorch does, Euclidean distances of more than 25 rows are computed as √(‖x‖² + ‖y‖² − 2x·y): much
+/// faster, and less exact where points are closer than they are far from 0.
 ///
 /// # Errors
-/// Fewer than two axes, rows of two lengths, leading axes that do not broadcast, a p below 0, a dtype that is not floating-point or two
-/// of them, two devices.
+/// Fewer than two axes, rows of two lengths, leading axes that do not broadcast, a p below 0, a dtype that is
+/// not floating-point or two of them, two devices.
 #[track_caller]
 pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
     const OP: &str = "cdist";
@@ -217,7 +219,8 @@ impl Function for DistancesOf {
         Ok(Tensor::custom_kernel(kernel, inputs)?.swap_remove(0))
     }
 
-    /// With d = x − y: sign d for the sum, d / ‖d‖ for the Euclidean norm, 0 at 0, and sign d shared among the greatest for the greatest.
+    /// With d = x − y: sign d for the sum, d / ‖d‖ for the Euclidean norm, 0 at 0, and sign d shared among
+    /// the greatest for the greatest.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], norms: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (norms, gradient) = (norms.unsqueeze(-1)?, gradient.unsqueeze(-1)?);
@@ -263,8 +266,8 @@ fn pairs(matrix: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((pairs.select(0, 0)?, pairs.select(0, 1)?))
 }
 
-/// The distances of all pairs of rows of `[N, M]`, i < j, in the order (0, 1), (0, 2), …, (1, 2), …: `[N·(N − 1) / 2]`. p as in
-/// [`cdist`]. `torch.nn.functional.pdist`.
+/// The distances of all pairs of rows of `[N, M]`, i < j, in the order (0, 1), (0, 2), …, (1, 2), …: `[N·(N −
+/// 1) / 2]`. p as in [`cdist`]. `torch.nn.functional.pdist`.
 ///
 /// # Errors
 /// A tensor that is no matrix, a p below 0, or a dtype that is not floating-point.

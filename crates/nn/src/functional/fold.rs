@@ -55,8 +55,9 @@ impl FoldOptions {
     }
 }
 
-/// The blocks `[kH, kW]` of an image `[N, C, H, W]`, each a column: `[N, C·kH·kW, L]` for L blocks in row-major order. Without `N` alike.
-/// `torch.nn.functional.unfold`. (Windows along one axis, as a view: [`Tensor::unfold`].)
+/// The blocks `[kH, kW]` of an image `[N, C, H, W]`, each a column: `[N, C·kH·kW, L]` for L blocks in
+/// row-major order. Without `N` alike. `torch.nn.functional.unfold`. (Windows along one axis, as a view:
+/// [`Tensor::unfold`].)
 ///
 /// ```
 /// use nn::functional::{FoldOptions, unfold};
@@ -91,12 +92,12 @@ pub fn unfold(input: &Tensor, kernel: impl Into<Window<2>>, options: FoldOptions
     if alone { columns.squeeze(0) } else { Ok(columns) }
 }
 
-/// Columns `[N, C·kH·kW, L]`, as [`unfold`] makes them, summed where they lie in an image `[N, C, H, W]` of size `output`. Without `N`
-/// alike. `torch.nn.functional.fold`.
+/// Columns `[N, C·kH·kW, L]`, as [`unfold`] makes them, summed where they lie in an image `[N, C, H, W]` of
+/// size `output`. Without `N` alike. `torch.nn.functional.fold`.
 ///
 /// # Errors
-/// Neither three axes nor two, a kernel, dilation or stride of 0, a block larger than the padded image, columns that kH·kW does not
-/// divide, or not one column for each block.
+/// Neither three axes nor two, a kernel, dilation or stride of 0, a block larger than the padded image,
+/// columns that kH·kW does not divide, or not one column for each block.
 #[track_caller]
 pub fn fold(
     input: &Tensor,

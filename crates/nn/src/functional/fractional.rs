@@ -4,14 +4,15 @@ use tensor_core::{DType, Error, Generator, Result, Shape, Tensor, at_caller};
 
 use super::{PoolOptions, by_dims, max_pool_with_indices};
 
-/// The greatest element of each of so many windows `[h, w]` of `[N, C, H, W]` or `[C, H, W]`, at distances that are drawn for each channel:
-/// `[N, C, size…]`. `torch.nn.functional.fractional_max_pool2d`, whose `output_ratio` is a size over the input's.
+/// The greatest element of each of so many windows `[h, w]` of `[N, C, H, W]` or `[C, H, W]`, at distances
+/// that are drawn for each channel: `[N, C, size…]`. `torch.nn.functional.fractional_max_pool2d`, whose
+/// `output_ratio` is a size over the input's.
 ///
 /// For numbers that are drawn already, and for indices, see [`fractional_max_pool_with_indices`].
 ///
 /// # Errors
-/// An input with neither one nor two more axes than the window, no floating-point dtype, a window or a size of 0, one of more elements than
-/// the input has.
+/// An input with neither one nor two more axes than the window, no floating-point dtype, a window or a size
+/// of 0, one of more elements than the input has.
 #[track_caller]
 pub fn fractional_max_pool2d(
     input: &Tensor,
@@ -22,7 +23,8 @@ pub fn fractional_max_pool2d(
     at_caller(|| drawn(input, window, size, rng))
 }
 
-/// [`fractional_max_pool2d`] of volumes `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.fractional_max_pool3d`.
+/// [`fractional_max_pool2d`] of volumes `[N, C, D, H, W]` or `[C, D, H, W]`.
+/// `torch.nn.functional.fractional_max_pool3d`.
 ///
 /// # Errors
 /// As [`fractional_max_pool2d`].
@@ -48,11 +50,13 @@ fn drawn<const D: usize>(
     Ok(pooled(input, &x, window, size, &samples)?.0)
 }
 
-/// The same for numbers of [0, 1) in `samples` `[N, C, axes]`, which begin each channel's windows, and beside the maxima, as i64 (i32 on a
-/// device without), their flat indices in their channels. PyTorch's `_random_samples` and `return_indices`; for two and three axes.
+/// The same for numbers of [0, 1) in `samples` `[N, C, axes]`, which begin each channel's windows, and beside
+/// the maxima, as i64 (i32 on a device without), their flat indices in their channels. PyTorch's
+/// `_random_samples` and `return_indices`; for two and three axes.
 ///
-/// With u a sample and α = (in − window) / (out − 1), window i begins at ⌊(i + u)·α⌋ − ⌊u·α⌋, and the last at in − window. As in PyTorch the
-/// samples of two axes are those of the last axis first, and of three in the axes' order.
+/// With u a sample and α = (in − window) / (out − 1), window i begins at ⌊(i + u)·α⌋ − ⌊u·α⌋, and the last at
+/// in − window. As in PyTorch the samples of two axes are those of the last axis first, and of three in the
+/// axes' order.
 ///
 /// # Errors
 /// As [`fractional_max_pool2d`], and samples of another shape or dtype.

@@ -15,15 +15,17 @@ pub struct GridSampleOptions {
     pub mode: GridMode,
     /// Beyond the edges.
     pub padding: GridPadding,
-    /// Whether −1 and 1 are the centres of the first and the last pixel; by default they are the outer edges of them.
+    /// Whether −1 and 1 are the centres of the first and the last pixel; by default they are the outer edges
+    /// of them.
     pub align_corners: bool,
 }
 
-/// The grid of an affine transform for [`grid_sample`]: for matrices `theta` `[N, D, D + 1]` and an output's size `[N, C, …]` of `D` = 2
-/// or 3 axes, the places `theta · (x, y[, z], 1)` of every output pixel, `[N, …, D]`, x along the last axis of the image.
-/// `torch.nn.functional.affine_grid`.
+/// The grid of an affine transform for [`grid_sample`]: for matrices `theta` `[N, D, D + 1]` and an output's
+/// size `[N, C, …]` of `D` = 2 or 3 axes, the places `theta · (x, y[, z], 1)` of every output pixel, `[N, …,
+/// D]`, x along the last axis of the image. `torch.nn.functional.affine_grid`.
 ///
-/// With `align_corners` the outermost pixels are at ±1, else their outer edges are; PyTorch's default is not to.
+/// With `align_corners` the outermost pixels are at ±1, else their outer edges are; PyTorch's default is not
+/// to.
 ///
 /// # Errors
 /// Another shape of matrices, a size that does not fit it, a dtype that is not floating-point.
@@ -71,9 +73,10 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
     all.matmul(&theta.transpose(1, 2)?)?.reshape(shape)
 }
 
-/// The input `[N, C, …]` of two or three axes of pixels, read at the places of a grid `[N, …, D]`: `[N, C, …]` with the grid's sizes. A
-/// place is (x, y) or (x, y, z), x along the last axis of the input, from −1 at its start to 1 at its end. Gradients flow to both, but to the
-/// grid not from the nearest pixel. `torch.nn.functional.grid_sample`.
+/// The input `[N, C, …]` of two or three axes of pixels, read at the places of a grid `[N, …, D]`: `[N, C,
+/// …]` with the grid's sizes. A place is (x, y) or (x, y, z), x along the last axis of the input, from −1 at
+/// its start to 1 at its end. Gradients flow to both, but to the grid not from the nearest pixel.
+/// `torch.nn.functional.grid_sample`.
 ///
 /// Jaderberg, Simonyan, Zisserman, Kavukcuoglu: Spatial transformer networks (2015).
 ///

@@ -1,4 +1,5 @@
-//! Images of another size: each element a weighted sum of a few neighbours along each axis, one axis after the other.
+//! Images of another size: each element a weighted sum of a few neighbours along each axis, one axis after
+//! the other.
 
 use tensor_core::{DType, Error, Result, Tensor, autocast};
 
@@ -6,8 +7,8 @@ use super::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
 
 /// How [`interpolate`] finds the elements of its output. The `mode` of `torch.nn.functional.interpolate`.
 ///
-/// Output i of an axis lies at `x = (i + ½)·r − ½` of the input, where r is the input's size by the output's, or 1 by the scale factor.
-/// With `align_corners` it lies at `x = i·(in − 1)/(out − 1)`.
+/// Output i of an axis lies at `x = (i + ½)·r − ½` of the input, where r is the input's size by the output's,
+/// or 1 by the scale factor. With `align_corners` it lies at `x = i·(in − 1)/(out − 1)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum InterpolateMode {
     /// The element ⌊i·r⌋. The default. Of any dtype, along one to three axes.
@@ -21,9 +22,11 @@ pub enum InterpolateMode {
     Bilinear,
     /// As [`InterpolateMode::Linear`] along the three axes of `[N, C, D, H, W]`.
     Trilinear,
-    /// Cubic convolution over four neighbours along both axes of `[N, C, H, W]`, with the constant a = −¾. Keys (1981).
+    /// Cubic convolution over four neighbours along both axes of `[N, C, H, W]`, with the constant a = −¾.
+    /// Keys (1981).
     Bicubic,
-    /// Means over bins: [`adaptive_avg_pool2d`](crate::functional::adaptive_avg_pool2d), along one to three axes.
+    /// Means over bins: [`adaptive_avg_pool2d`](crate::functional::adaptive_avg_pool2d), along one to three
+    /// axes.
     Area,
 }
 
@@ -63,7 +66,8 @@ impl InterpolateMode {
     }
 }
 
-/// What size an input is to have: the `size` or the `scale_factor` of `torch.nn.functional.interpolate`. One number is for every axis.
+/// What size an input is to have: the `size` or the `scale_factor` of `torch.nn.functional.interpolate`. One
+/// number is for every axis.
 ///
 /// Whole numbers are sizes and fractions are factors: `7` and `[7, 9]`, `2.0` and `[1.5, 2.0]`.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,9 +125,11 @@ impl From<Vec<f64>> for Resize {
 pub struct InterpolateOptions {
     /// How elements are found: the nearest by default.
     pub mode: InterpolateMode,
-    /// Whether the first and last elements of input and output lie on each other, of modes that weigh. Off by default.
+    /// Whether the first and last elements of input and output lie on each other, of modes that weigh. Off by
+    /// default.
     pub align_corners: bool,
-    /// Whether places are computed from the sizes, and not from the scale factor that was given. Off by default.
+    /// Whether places are computed from the sizes, and not from the scale factor that was given. Off by
+    /// default.
     pub recompute_scale_factor: bool,
     /// Whether an axis that becomes smaller is smoothed, as Pillow does: each output is a mean over as many
     /// elements as fall to it, weighed by the mode's kernel, of which the cubic one has the constant a = −½
@@ -144,17 +150,17 @@ pub struct InterpolateOptions {
 /// ```
 ///
 /// # Errors
-/// Neither one size or factor nor one for each axis after C, another number of axes than the mode is for, a size of 0 or a factor that
-/// gives one, an axis without elements, `align_corners` of a mode that does not weigh, `antialias` of another
-/// mode than the two, `recompute_scale_factor` without a factor, and,
-/// but for the nearest, a dtype that is not floating-point.
+/// Neither one size or factor nor one for each axis after C, another number of axes than the mode is for, a
+/// size of 0 or a factor that gives one, an axis without elements, `align_corners` of a mode that does not
+/// weigh, `antialias` of another mode than the two, `recompute_scale_factor` without a factor, and, but for
+/// the nearest, a dtype that is not floating-point.
 #[track_caller]
 pub fn interpolate(input: &Tensor, to: impl Into<Resize>, options: InterpolateOptions) -> Result<Tensor> {
     interpolate_by("interpolate", input, &to.into(), options)
 }
 
-/// `[N, C, …]` at the given sizes of the axes after C; element i is the input's ⌊i·in/out⌋. `mode="nearest"` of
-/// `torch.nn.functional.interpolate`. Whole multiples are a view that is expanded.
+/// `[N, C, …]` at the given sizes of the axes after C; element i is the input's ⌊i·in/out⌋. `mode="nearest"`
+/// of `torch.nn.functional.interpolate`. Whole multiples are a view that is expanded.
 ///
 /// # Errors
 /// As [`interpolate`].
@@ -386,7 +392,8 @@ impl Line {
     /// outputs that it is a part of.
     #[track_caller]
     fn weigh(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
-        // A scale factor that keeps the size moves places all the same; PyTorch heeds it for cubic weights alone.
+        // A scale factor that keeps the size moves places all the same; PyTorch heeds it for cubic weights
+        // alone.
         let moved = self.scale.is_some()
             && !self.align_corners
             && !self.antialias

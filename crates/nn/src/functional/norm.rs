@@ -1,11 +1,13 @@
-//! Normalization: layer, root mean square, group, batch and instance norms. Along rows, the scheduler makes one kernel of each.
+//! Normalization: layer, root mean square, group, batch and instance norms. Along rows, the scheduler makes
+//! one kernel of each.
 
 use tensor_core::{DType, Error, Result, Shape, Tensor, autocast};
 
 use super::conv::alike;
 
-/// (x − mean) / √(variance + eps) · weight + bias over the last axes, which have the sizes `normalized_shape`, as `weight` and `bias` do.
-/// Half types are computed in f32. `torch.nn.functional.layer_norm`.
+/// (x − mean) / √(variance + eps) · weight + bias over the last axes, which have the sizes
+/// `normalized_shape`, as `weight` and `bias` do. Half types are computed in f32.
+/// `torch.nn.functional.layer_norm`.
 ///
 /// ```
 /// use nn::functional::layer_norm;
@@ -18,7 +20,8 @@ use super::conv::alike;
 /// ```
 ///
 /// # Errors
-/// An input whose last axes have other sizes, a weight or bias of another shape, dtype or device, no floating-point dtype.
+/// An input whose last axes have other sizes, a weight or bias of another shape, dtype or device, no
+/// floating-point dtype.
 #[track_caller]
 pub fn layer_norm(
     input: &Tensor,
@@ -37,8 +40,9 @@ pub fn layer_norm(
     affine(&standardized(&rows, &[rows.rank() - 1], eps)?, input, weight.as_ref(), bias.as_ref())
 }
 
-/// x / √(mean of x² + eps) · weight over the last axes, which have the sizes `normalized_shape`, as `weight` does. `None` for `eps` is the
-/// machine's epsilon of the dtype. Half types are computed in f32. `torch.nn.functional.rms_norm`.
+/// x / √(mean of x² + eps) · weight over the last axes, which have the sizes `normalized_shape`, as `weight`
+/// does. `None` for `eps` is the machine's epsilon of the dtype. Half types are computed in f32.
+/// `torch.nn.functional.rms_norm`.
 ///
 /// Zhang and Sennrich: Root mean square layer normalization (2019).
 ///
@@ -65,13 +69,14 @@ pub fn rms_norm(
     affine(&rows.mul(&scale)?, input, along_rows(weight)?.as_ref(), None)
 }
 
-/// [`layer_norm`] over each of `groups` of channels with all that follows them, of `[N, C, …]`; `weight` and `bias` are `[C]`.
-/// `torch.nn.functional.group_norm`.
+/// [`layer_norm`] over each of `groups` of channels with all that follows them, of `[N, C, …]`; `weight` and
+/// `bias` are `[C]`. `torch.nn.functional.group_norm`.
 ///
 /// Wu and He: Group normalization (2018).
 ///
 /// # Errors
-/// An input without channels, groups that do not divide them, a weight or bias of another shape, dtype or device, no floating-point dtype.
+/// An input without channels, groups that do not divide them, a weight or bias of another shape, dtype or
+/// device, no floating-point dtype.
 #[track_caller]
 pub fn group_norm(
     input: &Tensor,
@@ -108,16 +113,17 @@ pub fn group_norm(
     affine(&normal, input, weight.as_ref(), bias.as_ref())
 }
 
-/// Normalizes each channel of `[N, C, …]` by its mean and variance: those of the batch while `training` or where there are no running ones,
-/// else the running ones. While training, the running statistics, cells of shape `[C]`, move towards the batch's:
-/// running ← (1 − momentum)·running + momentum·batch, with the unbiased variance. They take no part in gradients.
-/// `weight` and `bias` are `[C]`. `torch.nn.functional.batch_norm`.
+/// Normalizes each channel of `[N, C, …]` by its mean and variance: those of the batch while `training` or
+/// where there are no running ones, else the running ones. While training, the running statistics, cells of
+/// shape `[C]`, move towards the batch's: running ← (1 − momentum)·running + momentum·batch, with the
+/// unbiased variance. They take no part in gradients. `weight` and `bias` are `[C]`.
+/// `torch.nn.functional.batch_norm`.
 ///
 /// Ioffe and Szegedy: Batch normalization (2015).
 ///
 /// # Errors
-/// An input without channels, one value for each channel while training, one of the running statistics without the other, weights or statistics
-/// of another shape, dtype or device. Nothing has changed then.
+/// An input without channels, one value for each channel while training, one of the running statistics
+/// without the other, weights or statistics of another shape, dtype or device. Nothing has changed then.
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // PyTorch's
 pub fn batch_norm(
@@ -238,13 +244,15 @@ pub(crate) fn batch_norm_by(
     scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
 }
 
-/// Normalizes each channel of each sample of `[N, C, …]` by its own mean and variance; with `use_input_stats` off, by the running ones, as
-/// [`batch_norm`] does. With it on, running statistics move towards the mean over the samples of theirs. `torch.nn.functional.instance_norm`.
+/// Normalizes each channel of each sample of `[N, C, …]` by its own mean and variance; with `use_input_stats`
+/// off, by the running ones, as [`batch_norm`] does. With it on, running statistics move towards the mean
+/// over the samples of theirs. `torch.nn.functional.instance_norm`.
 ///
 /// Ulyanov et al.: Instance normalization (2016).
 ///
 /// # Errors
-/// As [`batch_norm`]: one value for each channel of a sample, no running statistics where they are to be used.
+/// As [`batch_norm`]: one value for each channel of a sample, no running statistics where they are to be
+/// used.
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // PyTorch's
 pub fn instance_norm(
@@ -301,8 +309,8 @@ pub fn instance_norm(
     affine(&standardized(&wide, &[2], eps)?, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
 }
 
-/// An input with its weights, in the widest dtype among them, where autocast made the input another than theirs: PyTorch takes a half input
-/// with weights of f32 there.
+/// An input with its weights, in the widest dtype among them, where autocast made the input another than
+/// theirs: PyTorch takes a half input with weights of f32 there.
 #[track_caller]
 fn of_one_dtype(
     input: &Tensor,
@@ -347,8 +355,9 @@ fn standardized(rows: &Tensor, axes: &[usize], eps: f64) -> Result<Tensor> {
     rows.sub(&mean)?.mul(&variance.add_scalar(eps).rsqrt())
 }
 
-/// The mean of (x − mean)² over axes, which are kept. The mean stands in it as a constant, as deviations from it add up to 0: so the gradient
-/// of x needs no further sum. What is subtracted is 0, and gives second derivatives back what the constant takes from them.
+/// The mean of (x − mean)² over axes, which are kept. The mean stands in it as a constant, as deviations from
+/// it add up to 0: so the gradient of x needs no further sum. What is subtracted is 0, and gives second
+/// derivatives back what the constant takes from them.
 #[track_caller]
 fn variance(x: &Tensor, mean: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let constant = mean.detach();
@@ -371,8 +380,9 @@ const LONG: usize = 16;
 impl Set {
     /// The mean and variance of each set, in a shape that broadcasts to `[N, C, …]`.
     ///
-    /// Both are first those of each channel of each sample, for which memory is read once, and then put together: the variance is the mean of
-    /// theirs and the variance of their means (Chan, Golub, LeVeque 1979).
+    /// Both are first those of each channel of each sample, for which memory is read once, and then put
+    /// together: the variance is the mean of theirs and the variance of their means (Chan, Golub, LeVeque
+    /// 1979).
     #[track_caller]
     fn moments(self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         let axes: Vec<usize> = (2..x.rank()).collect();
@@ -397,7 +407,8 @@ impl Set {
     }
 }
 
-/// (x − mean) · scale · weight + bias in the input's dtype, where scale and weight, one for each channel, are multiplied first.
+/// (x − mean) · scale · weight + bias in the input's dtype, where scale and weight, one for each channel, are
+/// multiplied first.
 #[track_caller]
 fn scaled(
     x: &Tensor,
@@ -414,8 +425,8 @@ fn scaled(
     affine(&x.sub(mean)?.mul(&factor)?, input, None, bias)
 }
 
-/// x · weight + bias, which broadcast to x, then in the input's shape and dtype. The shape comes last: up to there all is over the rows' axes,
-/// and one kernel.
+/// x · weight + bias, which broadcast to x, then in the input's shape and dtype. The shape comes last: up to
+/// there all is over the rows' axes, and one kernel.
 #[track_caller]
 fn affine(normal: &Tensor, input: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
     let mut out = normal.clone();
@@ -508,8 +519,9 @@ fn along_channels(parameter: Option<&Tensor>, input: &Tensor) -> Result<Option<T
 /// Neighbouring channels that are added one by one.
 const FEW_CHANNELS: usize = 8;
 
-/// x / (k + α·m)^β, where m is the mean of x² over `size` neighbouring channels (axis 1), with zeros past the first and the last.
-/// PyTorch's defaults are α = 1e-4, β = 0.75 and k = 1. `torch.nn.functional.local_response_norm`.
+/// x / (k + α·m)^β, where m is the mean of x² over `size` neighbouring channels (axis 1), with zeros past the
+/// first and the last. PyTorch's defaults are α = 1e-4, β = 0.75 and k = 1.
+/// `torch.nn.functional.local_response_norm`.
 ///
 /// Krizhevsky, Sutskever, Hinton: ImageNet classification with deep convolutional neural networks (2012).
 ///

@@ -16,9 +16,9 @@ pub enum PadMode {
     Circular,
 }
 
-/// The input with so many elements put before and after along each of its last axes: `padding` has one pair for each of them, in the order
-/// of the axes. A negative number takes elements away there. `torch.nn.functional.pad`, whose list begins
-/// with the last axis.
+/// The input with so many elements put before and after along each of its last axes: `padding` has one pair
+/// for each of them, in the order of the axes. A negative number takes elements away there.
+/// `torch.nn.functional.pad`, whose list begins with the last axis.
 ///
 /// ```
 /// use nn::functional::{PadMode, pad};
@@ -84,7 +84,8 @@ pub(crate) fn pad_by(
     bordered(input, first, padding, mode)
 }
 
-/// Padding by an input's own elements, whose gradient goes axis by axis: that of parts within parts would be summed for each part.
+/// Padding by an input's own elements, whose gradient goes axis by axis: that of parts within parts would be
+/// summed for each part.
 #[derive(Debug)]
 struct Bordered {
     first: usize,
@@ -130,8 +131,8 @@ impl Function for Bordered {
     }
 }
 
-/// The input with its own elements round the axes from `axis` on. Parts of it are concatenated along one axis within the other, which is one
-/// kernel.
+/// The input with its own elements round the axes from `axis` on. Parts of it are concatenated along one axis
+/// within the other, which is one kernel.
 #[track_caller]
 fn bordered(input: &Tensor, axis: usize, padding: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
     let Some((&(before, after), rest)) = padding.split_first() else { return Ok(input.clone()) };
@@ -165,7 +166,8 @@ fn bordered(input: &Tensor, axis: usize, padding: &[(usize, usize)], mode: PadMo
     }
 }
 
-/// The input with this number round its last axes, `padding` pairs of them; itself where there is nothing to put.
+/// The input with this number round its last axes, `padding` pairs of them; itself where there is nothing to
+/// put.
 #[track_caller]
 pub(super) fn padded(input: &Tensor, padding: &[(usize, usize)], value: f64) -> Result<Tensor> {
     if padding.iter().all(|&sides| sides == (0, 0)) {

@@ -10,13 +10,16 @@ use super::{by_dims, pad::padded};
 /// How windows of `D` axes lie over an input; PyTorch's arguments with PyTorch's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolOptions<const D: usize> {
-    /// Distance from window to window; `None`, the default, is a window's size, so that windows do not overlap.
+    /// Distance from window to window; `None`, the default, is a window's size, so that windows do not
+    /// overlap.
     pub stride: Option<[usize; D]>,
-    /// Elements put before and after each axis, at most half a window: −∞ for maxima, 0 for means. None by default.
+    /// Elements put before and after each axis, at most half a window: −∞ for maxima, 0 for means. None by
+    /// default.
     pub padding: [usize; D],
     /// Distance between the elements of a window; 1 by default, and 1 for means.
     pub dilation: [usize; D],
-    /// Whether a last window that reaches past the end is taken where it begins within the input or its left padding. Off by default.
+    /// Whether a last window that reaches past the end is taken where it begins within the input or its left
+    /// padding. Off by default.
     pub ceil_mode: bool,
     /// Of means: whether padding counts as elements. It does by default.
     pub count_include_pad: bool,
@@ -42,10 +45,10 @@ macro_rules! pools {
         $(#[$doc])*
         ///
         /// # Errors
-        /// An input with neither one nor two more axes than the window, no floating-point dtype, a window, stride or dilation of 0, padding
-        /// of more than half a window, a window that no place of the padded input has room for: without
-        /// `ceil_mode` one larger than it, with it one that is larger by a stride or more. A
-        /// `divisor_override` of 0, or of maxima.
+        /// An input with neither one nor two more axes than the window, no floating-point dtype, a window,
+        /// stride or dilation of 0, padding of more than half a window, a window that no place of the padded
+        /// input has room for: without `ceil_mode` one larger than it, with it one that is larger by a stride
+        /// or more. A `divisor_override` of 0, or of maxima.
         #[track_caller]
         pub fn $name(input: &Tensor, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
             $general(stringify!($name), input, window, options)
@@ -54,25 +57,29 @@ macro_rules! pools {
 }
 
 pools! {
-    /// The greatest element of each window, of `[N, C, L]` or `[C, L]`. `torch.nn.functional.max_pool1d`. See [`max_pool2d`].
+    /// The greatest element of each window, of `[N, C, L]` or `[C, L]`. `torch.nn.functional.max_pool1d`. See
+    /// [`max_pool2d`].
     max_pool1d, 1, max_pool;
-    /// The greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C, (H + 2p − d·(h − 1) − 1) / s + 1, …]` with
-    /// padding p, dilation d, stride s. NaN is the greatest. The gradient goes to the first of equal ones.
-    /// `torch.nn.functional.max_pool2d`.
+    /// The greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C, (H + 2p − d·(h
+    /// − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s. NaN is the greatest. The gradient goes to
+    /// the first of equal ones. `torch.nn.functional.max_pool2d`.
     max_pool2d, 2, max_pool;
-    /// The greatest element of each window of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.max_pool3d`. See [`max_pool2d`].
+    /// The greatest element of each window of `[N, C, D, H, W]` or `[C, D, H, W]`.
+    /// `torch.nn.functional.max_pool3d`. See [`max_pool2d`].
     max_pool3d, 3, max_pool;
-    /// The mean of each window of `[N, C, L]` or `[C, L]`. `torch.nn.functional.avg_pool1d`. See [`avg_pool2d`].
+    /// The mean of each window of `[N, C, L]` or `[C, L]`. `torch.nn.functional.avg_pool1d`. See
+    /// [`avg_pool2d`].
     avg_pool1d, 1, avg_pool;
-    /// The mean of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`. Padding counts as zeros unless `count_include_pad` is off.
-    /// `torch.nn.functional.avg_pool2d`.
+    /// The mean of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`. Padding counts as zeros unless
+    /// `count_include_pad` is off. `torch.nn.functional.avg_pool2d`.
     avg_pool2d, 2, avg_pool;
-    /// The mean of each window of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.avg_pool3d`. See [`avg_pool2d`].
+    /// The mean of each window of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.avg_pool3d`. See
+    /// [`avg_pool2d`].
     avg_pool3d, 3, avg_pool;
 }
 
-/// The greatest element of each window and, as i64 (i32 on a device without), its flat index in its channel of the input. `return_indices=True` of
-/// `torch.nn.functional.max_pool2d`.
+/// The greatest element of each window and, as i64 (i32 on a device without), its flat index in its channel
+/// of the input. `return_indices=True` of `torch.nn.functional.max_pool2d`.
 ///
 /// # Errors
 /// As [`max_pool2d`].
@@ -94,11 +101,12 @@ pub fn max_pool_with_indices<const D: usize>(
 macro_rules! lp_pools {
     ($($(#[$doc:meta])* $name:ident, $d:literal;)*) => {$(
         $(#[$doc])*
-        /// Its gradient is 0 where the sum is. With `ceil_mode`, the mean over what a window has within the input is multiplied by the
-        /// whole window's size, as PyTorch does.
+        /// Its gradient is 0 where the sum is. With `ceil_mode`, the mean over what a window has within the
+        /// input is multiplied by the whole window's size, as PyTorch does.
         ///
         /// # Errors
-        /// As [`max_pool2d`]; also padding or dilation, which this pooling lacks, and a power of 0 or no number.
+        /// As [`max_pool2d`]; also padding or dilation, which this pooling lacks, and a power of 0 or no
+        /// number.
         #[track_caller]
         pub fn $name(input: &Tensor, norm_type: f64, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
             lp_pool(stringify!($name), input, norm_type, window, options)
@@ -107,11 +115,14 @@ macro_rules! lp_pools {
 }
 
 lp_pools! {
-    /// (Σxᵖ)^(1/p) over each window of `[N, C, L]` or `[C, L]`, p the `norm_type`. `torch.nn.functional.lp_pool1d`.
+    /// (Σxᵖ)^(1/p) over each window of `[N, C, L]` or `[C, L]`, p the `norm_type`.
+    /// `torch.nn.functional.lp_pool1d`.
     lp_pool1d, 1;
-    /// (Σxᵖ)^(1/p) over each window of `[N, C, H, W]` or `[C, H, W]`, p the `norm_type`. `torch.nn.functional.lp_pool2d`.
+    /// (Σxᵖ)^(1/p) over each window of `[N, C, H, W]` or `[C, H, W]`, p the `norm_type`.
+    /// `torch.nn.functional.lp_pool2d`.
     lp_pool2d, 2;
-    /// (Σxᵖ)^(1/p) over each window of `[N, C, D, H, W]` or `[C, D, H, W]`, p the `norm_type`. `torch.nn.functional.lp_pool3d`.
+    /// (Σxᵖ)^(1/p) over each window of `[N, C, D, H, W]` or `[C, D, H, W]`, p the `norm_type`.
+    /// `torch.nn.functional.lp_pool3d`.
     lp_pool3d, 3;
 }
 
@@ -147,7 +158,8 @@ pub struct UnpoolOptions<const D: usize> {
     pub stride: Option<[usize; D]>,
     /// The padding of the pooling. None by default.
     pub padding: [usize; D],
-    /// The sizes of the output. `None`, the default, is (in − 1)·stride − 2·padding + window; others differ by less than a stride.
+    /// The sizes of the output. `None`, the default, is (in − 1)·stride − 2·padding + window; others differ
+    /// by less than a stride.
     pub output_size: Option<[usize; D]>,
 }
 
@@ -164,9 +176,9 @@ macro_rules! unpools {
         /// Where several elements go to one place, the last of them stays.
         ///
         /// # Errors
-        /// An input with neither one nor two more axes than the window, no floating-point dtype, indices of another shape or of no integer
-        /// dtype, a window or stride of 0, an output size a stride or more from the usual. An index outside the output is an
-        /// `IndexOutOfRange` when the result is computed.
+        /// An input with neither one nor two more axes than the window, no floating-point dtype, indices of
+        /// another shape or of no integer dtype, a window or stride of 0, an output size a stride or more
+        /// from the usual. An index outside the output is an `IndexOutOfRange` when the result is computed.
         #[track_caller]
         pub fn $name(
             input: &Tensor,
@@ -180,12 +192,15 @@ macro_rules! unpools {
 }
 
 unpools! {
-    /// The inverse of [`max_pool1d`] but for what was lost: each element at its index, zeros elsewhere. `torch.nn.functional.max_unpool1d`.
+    /// The inverse of [`max_pool1d`] but for what was lost: each element at its index, zeros elsewhere.
+    /// `torch.nn.functional.max_unpool1d`.
     max_unpool1d, 1;
-    /// The inverse of [`max_pool2d`] but for what was lost: each element of `[N, C, h, w]` at its index in its channel, as
-    /// [`max_pool_with_indices`] gives them, and zeros elsewhere. `torch.nn.functional.max_unpool2d`.
+    /// The inverse of [`max_pool2d`] but for what was lost: each element of `[N, C, h, w]` at its index in
+    /// its channel, as [`max_pool_with_indices`] gives them, and zeros elsewhere.
+    /// `torch.nn.functional.max_unpool2d`.
     max_unpool2d, 2;
-    /// The inverse of [`max_pool3d`] but for what was lost: each element at its index, zeros elsewhere. `torch.nn.functional.max_unpool3d`.
+    /// The inverse of [`max_pool3d`] but for what was lost: each element at its index, zeros elsewhere.
+    /// `torch.nn.functional.max_unpool3d`.
     max_unpool3d, 3;
 }
 
@@ -239,7 +254,8 @@ pub(crate) fn max_unpool<const D: usize>(
     out.reshape(lead.iter().copied().chain(wanted).collect::<Shape>())
 }
 
-/// Elements put at their indices along axis 1, the last of several at one place. Its gradient is that of every one of them, as PyTorch's is.
+/// Elements put at their indices along axis 1, the last of several at one place. Its gradient is that of
+/// every one of them, as PyTorch's is.
 #[derive(Debug)]
 struct Unpool;
 
@@ -448,7 +464,8 @@ impl<const D: usize> Pool<D> {
         apart && self.stride == self.window && self.padding == [(0, 0); D]
     }
 
-    /// As [`Pool::windows`], of windows side by side: their elements are only seen under another shape, and so are their gradients.
+    /// As [`Pool::windows`], of windows side by side: their elements are only seen under another shape, and
+    /// so are their gradients.
     #[track_caller]
     fn tiles(&self, x: &Tensor) -> Result<Tensor> {
         let mut whole = x.clone();
@@ -483,7 +500,8 @@ impl<const D: usize> Pool<D> {
         out.dims()[lead..].iter().copied().collect()
     }
 
-    /// The flat index in its channel of the first element of each window that is the window's greatest, as i32.
+    /// The flat index in its channel of the first element of each window that is the window's greatest, as
+    /// i32.
     #[track_caller]
     fn indices(&self, x: &Tensor, maxima: &Tensor) -> Result<Tensor> {
         let windows = self.windows(x, LEAST)?;
@@ -501,7 +519,8 @@ impl<const D: usize> Pool<D> {
         found.where_cond(&places, &nowhere)?.amin(axes.as_slice(), false)
     }
 
-    /// The greatest element of each window and its flat index in its channel, where the device has a kernel for it.
+    /// The greatest element of each window and its flat index in its channel, where the device has a kernel
+    /// for it.
     #[track_caller]
     fn by_kernel(&self, x: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
         // Axes that the windows lack are of one element.
@@ -528,8 +547,8 @@ impl<const D: usize> Pool<D> {
         Ok(next()?.zip(next()?))
     }
 
-    /// The greatest element of each window and its flat index in its channel: in one pass over small windows, which keeps the place in
-    /// the window of the greatest element so far.
+    /// The greatest element of each window and its flat index in its channel: in one pass over small windows,
+    /// which keeps the place in the window of the greatest element so far.
     #[track_caller]
     fn maxima_and_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some(found) = self.by_kernel(x)? {
@@ -537,7 +556,8 @@ impl<const D: usize> Pool<D> {
         }
         let taps: usize = self.window.iter().product();
         let device = x.device();
-        // Where padding is the greatest, the first element inside is meant: without dilation, the nearest one.
+        // Where padding is the greatest, the first element inside is meant: without dilation, the nearest
+        // one.
         let clamped = (0..D).all(|axis| self.padding[axis].0 == 0 || self.dilation[axis] == 1);
         if !(2..=MOST_TAPS.min(device.info().limits.max_inputs)).contains(&taps) || !clamped {
             let axes: Vec<usize> = (2..2 + D).collect();

@@ -1,5 +1,5 @@
-//! Recurrent layers over a whole sequence: a step made of other operations, and all steps by a kernel where the device has one for
-//! [`Recurrence`].
+//! Recurrent layers over a whole sequence: a step made of other operations, and all steps by a kernel where
+//! the device has one for [`Recurrence`].
 
 use std::sync::Arc;
 
@@ -9,8 +9,9 @@ use tensor_core::{Error, Recurrence, RecurrencePass, RecurrentCell, Result, Tens
 /// Products of one sequence's state with the weight below which packing it, as kernels do, does not pay.
 const FEW_PRODUCTS: usize = 16;
 
-/// The next states h and c from the input's share of the gates, `[N, G·H]`, and the states before, `[N, H]`, with the weight transposed
-/// `[H, G·H]`: one tensor for all steps, whose gradient is one product then. `bias` `[G·H]` is added to the state's share, for a GRU.
+/// The next states h and c from the input's share of the gates, `[N, G·H]`, and the states before, `[N, H]`,
+/// with the weight transposed `[H, G·H]`: one tensor for all steps, whose gradient is one product then.
+/// `bias` `[G·H]` is added to the state's share, for a GRU.
 #[track_caller]
 pub(crate) fn recurrent_step(
     kind: RecurrentCell,
@@ -66,7 +67,8 @@ pub(crate) struct States {
 }
 
 impl Sequence {
-    /// All steps at once, where the device has a kernel that pays: `inputs` are those of [`RecurrencePass::Forward`].
+    /// All steps at once, where the device has a kernel that pays: `inputs` are those of
+    /// [`RecurrencePass::Forward`].
     #[track_caller]
     pub(crate) fn by_kernel(self, inputs: &[&Tensor]) -> Result<Option<States>> {
         let [gates, ..] = inputs else { return Ok(None) };
@@ -166,7 +168,8 @@ impl Sequence {
 }
 
 impl Function for Sequence {
-    /// All h, the last one, the last c of an LSTM; and then what the gradient reads: all c of an LSTM, and what the kernel keeps.
+    /// All h, the last one, the last c of an LSTM; and then what the gradient reads: all c of an LSTM, and
+    /// what the kernel keeps.
     type Output = Vec<Tensor>;
 
     fn name(&self) -> &'static str {

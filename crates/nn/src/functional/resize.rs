@@ -28,7 +28,8 @@ pub fn pixel_shuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
     parts.reshape(&shape)
 }
 
-/// `[…, C, H·r, W·r]` to `[…, C·r², H, W]`: the inverse of [`pixel_shuffle`]. `torch.nn.functional.pixel_unshuffle`.
+/// `[…, C, H·r, W·r]` to `[…, C·r², H, W]`: the inverse of [`pixel_shuffle`].
+/// `torch.nn.functional.pixel_unshuffle`.
 ///
 /// # Errors
 /// Fewer than three axes, a factor of 0, or a height or width that it does not divide.
@@ -68,8 +69,8 @@ fn check<const D: usize>(op: &'static str, input: &Tensor, size: [usize; D]) -> 
     if input.rank() == D + 1 { input.unsqueeze(0) } else { Ok(input.clone()) }
 }
 
-/// Windows that give every axis so many bins. Where bins are not of one size, `uneven` makes them so: it takes an axis and its bins, and
-/// gives the input with the size of a window.
+/// Windows that give every axis so many bins. Where bins are not of one size, `uneven` makes them so: it
+/// takes an axis and its bins, and gives the input with the size of a window.
 #[track_caller]
 fn in_bins<const D: usize>(
     input: Tensor,
@@ -133,7 +134,8 @@ fn means_of_bins(x: &Tensor, axis: usize, bins: &[(usize, usize)]) -> Result<Ten
     sums.div(&lengths)
 }
 
-/// Of bins of several sizes, the elements of each laid side by side, the shorter ones with their last element again.
+/// Of bins of several sizes, the elements of each laid side by side, the shorter ones with their last element
+/// again.
 fn side_by_side(bins: &[(usize, usize)]) -> (Vec<i32>, usize) {
     let longest = bins.iter().map(|(start, end)| end - start).max().unwrap_or(1);
     let of_bin = |&(start, end): &(usize, usize)| (0..longest).map(move |k| (start + k).min(end - 1) as i32);
@@ -154,8 +156,9 @@ pub(crate) fn adaptive_max_pool<const D: usize>(
     if input.rank() == D + 1 { x.squeeze(0) } else { Ok(x) }
 }
 
-/// The greatest elements in so many bins and, as i64 (i32 on a device without), their flat indices in their channels.
-/// `return_indices=True` of `torch.nn.functional.adaptive_max_pool2d`. For one to three axes: `adaptive_max_pool_with_indices(&x, [3, 4])`.
+/// The greatest elements in so many bins and, as i64 (i32 on a device without), their flat indices in their
+/// channels. `return_indices=True` of `torch.nn.functional.adaptive_max_pool2d`. For one to three axes:
+/// `adaptive_max_pool_with_indices(&x, [3, 4])`.
 ///
 /// # Errors
 /// As [`adaptive_max_pool2d`].
@@ -205,7 +208,8 @@ macro_rules! adaptive {
         /// Bin i of an axis goes from ⌊i·in/out⌋ to ⌈(i + 1)·in/out⌉.
         ///
         /// # Errors
-        /// An input with neither one nor two more axes than the output has sizes, no floating-point dtype, a size of 0.
+        /// An input with neither one nor two more axes than the output has sizes, no floating-point dtype, a
+        /// size of 0.
         #[track_caller]
         pub fn $name(input: &Tensor, size: impl Into<Window<$d>>) -> Result<Tensor> {
             $general(stringify!($name), input, size.into())
@@ -216,7 +220,8 @@ macro_rules! adaptive {
 adaptive! {
     /// The means of `[N, C, L]` in so many bins. `torch.nn.functional.adaptive_avg_pool1d`.
     adaptive_avg_pool1d, 1, adaptive_avg_pool;
-    /// The means of images in bins `[h, w]`; 1 is global average pooling. `torch.nn.functional.adaptive_avg_pool2d`.
+    /// The means of images in bins `[h, w]`; 1 is global average pooling.
+    /// `torch.nn.functional.adaptive_avg_pool2d`.
     adaptive_avg_pool2d, 2, adaptive_avg_pool;
     /// The means of volumes in bins. `torch.nn.functional.adaptive_avg_pool3d`.
     adaptive_avg_pool3d, 3, adaptive_avg_pool;
@@ -228,7 +233,8 @@ adaptive! {
     adaptive_max_pool3d, 3, adaptive_max_pool;
 }
 
-/// The channels of `[N, C, …]` in another order: split in `groups`, and one of each group taken in turn. `torch.nn.functional.channel_shuffle`.
+/// The channels of `[N, C, …]` in another order: split in `groups`, and one of each group taken in turn.
+/// `torch.nn.functional.channel_shuffle`.
 ///
 /// # Errors
 /// Fewer than three axes, or channels that the groups do not divide.

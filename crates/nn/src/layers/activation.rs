@@ -154,7 +154,8 @@ with_numbers! {
     } => threshold;
 }
 
-/// x above 0 and weight·x elsewhere, with a weight that is trained: one, or one for each channel. `torch.nn.PReLU`.
+/// x above 0 and weight·x elsewhere, with a weight that is trained: one, or one for each channel.
+/// `torch.nn.PReLU`.
 #[derive(Clone)]
 #[doc(alias = "PReLU")]
 pub struct Prelu {
@@ -163,7 +164,8 @@ pub struct Prelu {
 }
 
 impl Prelu {
-    /// With `num_parameters` weights, 1 or the number of channels, of the default dtype (f32). PyTorch's default is 1.
+    /// With `num_parameters` weights, 1 or the number of channels, of the default dtype (f32). PyTorch's
+    /// default is 1.
     ///
     /// # Errors
     /// No weights, a default dtype that the device lacks, or no memory.
@@ -246,7 +248,8 @@ along_axis! {
     Glu => glu;
 }
 
-/// [`Softmax`] of the channels of an image: along axis −3 of `[N, C, H, W]` or `[C, H, W]`. `torch.nn.Softmax2d`.
+/// [`Softmax`] of the channels of an image: along axis −3 of `[N, C, H, W]` or `[C, H, W]`.
+/// `torch.nn.Softmax2d`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Softmax2d;
 
@@ -268,8 +271,8 @@ impl Softmax2d {
 layer!(Softmax2d);
 stateless!(Softmax2d);
 
-/// x above 0 and a·x elsewhere: in training with a drawn from [lower, upper) for each element, else with their mean.
-/// `torch.nn.RReLU`. See [`functional::rrelu`].
+/// x above 0 and a·x elsewhere: in training with a drawn from [lower, upper) for each element, else with
+/// their mean. `torch.nn.RReLU`. See [`functional::rrelu`].
 #[derive(Clone)]
 #[doc(alias = "RReLU")]
 pub struct Rrelu {

@@ -53,10 +53,12 @@ impl Default for MultiheadAttentionConfig {
 /// What an attention does not see.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionMasks<'a> {
-    /// `[N, S]`, or `[S]` without a batch: bool, true where a key is padding that nobody sees, or numbers added to its scores.
+    /// `[N, S]`, or `[S]` without a batch: bool, true where a key is padding that nobody sees, or numbers
+    /// added to its scores.
     pub key_padding_mask: Option<&'a Tensor>,
-    /// `[L, S]` or `[N·heads, L, S]`: bool, true where a query does not see a key, or numbers added to the scores. (That of
-    /// [`crate::functional::scaled_dot_product_attention`] says the contrary, as in PyTorch.)
+    /// `[L, S]` or `[N·heads, L, S]`: bool, true where a query does not see a key, or numbers added to the
+    /// scores. (That of [`crate::functional::scaled_dot_product_attention`] says the contrary, as in
+    /// PyTorch.)
     pub attn_mask: Option<&'a Tensor>,
     /// Whether query i sees keys 0 to i alone. No mask need be given for it.
     pub is_causal: bool,
@@ -64,10 +66,11 @@ pub struct AttentionMasks<'a> {
 
 /// Attention of several heads, each in a part of the features. `torch.nn.MultiheadAttention`.
 ///
-/// State: `in_proj_weight` `[3E, E]` and `in_proj_bias` for query, key and value, `out_proj.weight` `[E, E]` and `out_proj.bias`. Weights begin
-/// as Glorot's uniform (`out_proj` as a [`Linear`]'s), biases as zeros. With keys or values of other sizes: `q_proj_weight` `[E, E]`,
-/// `k_proj_weight` `[E, kdim]` and `v_proj_weight` `[E, vdim]` in place of `in_proj_weight`. With `add_bias_kv`: `bias_k` and `bias_v`
-/// `[1, 1, E]`, which begin as Glorot's normal.
+/// State: `in_proj_weight` `[3E, E]` and `in_proj_bias` for query, key and value, `out_proj.weight` `[E, E]`
+/// and `out_proj.bias`. Weights begin as Glorot's uniform (`out_proj` as a [`Linear`]'s), biases as zeros.
+/// With keys or values of other sizes: `q_proj_weight` `[E, E]`, `k_proj_weight` `[E, kdim]` and
+/// `v_proj_weight` `[E, vdim]` in place of `in_proj_weight`. With `add_bias_kv`: `bias_k` and `bias_v` `[1,
+/// 1, E]`, which begin as Glorot's normal.
 ///
 /// ```
 /// use nn::{AttentionMasks, MultiheadAttention};
@@ -208,10 +211,12 @@ impl MultiheadAttention {
         self.heads
     }
 
-    /// Queries `[L, N, E]`, keys and values `[S, N, E]` to `[L, N, E]`; the batch comes first with `batch_first`, and may be missing.
+    /// Queries `[L, N, E]`, keys and values `[S, N, E]` to `[L, N, E]`; the batch comes first with
+    /// `batch_first`, and may be missing.
     ///
     /// # Errors
-    /// Tensors of other features, lengths or batches, masks of other shapes or dtypes, several dtypes or devices.
+    /// Tensors of other features, lengths or batches, masks of other shapes or dtypes, several dtypes or
+    /// devices.
     #[track_caller]
     pub fn forward(
         &self,
@@ -239,7 +244,8 @@ impl MultiheadAttention {
         Ok((out, weights.mean_axis(-3, false)?))
     }
 
-    /// As [`MultiheadAttention::forward`], with the weights of each head, `[N, heads, L, S]`: `average_attn_weights=False`.
+    /// As [`MultiheadAttention::forward`], with the weights of each head, `[N, heads, L, S]`:
+    /// `average_attn_weights=False`.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -258,11 +264,12 @@ impl MultiheadAttention {
         Ok((out, if query.rank() == 2 { weights.squeeze(0)? } else { weights }))
     }
 
-    /// Self-attention of the positions that follow those in `cache`, which then holds these as well: a sequence piece by piece, as
-    /// generation makes it, gives what the whole with a causal mask gives.
+    /// Self-attention of the positions that follow those in `cache`, which then holds these as well: a
+    /// sequence piece by piece, as generation makes it, gives what the whole with a causal mask gives.
     ///
     /// # Errors
-    /// As [`MultiheadAttention::forward`], or another batch than the cache's, or a layer that adds keys of its own. The cache is as it was then.
+    /// As [`MultiheadAttention::forward`], or another batch than the cache's, or a layer that adds keys of
+    /// its own. The cache is as it was then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
         self.attend(input, input, input, AttentionMasks::default(), Some(cache), false).map(|found| found.0)
@@ -357,7 +364,8 @@ impl MultiheadAttention {
         let (mut k, mut v) = (of_heads(&projected[1], keys)?, of_heads(&projected[2], keys)?);
         let (mask, causal) = match &cache {
             None => {
-                // Keys of the layer's own are seen by all, so that the causal mask is part of the others' there.
+                // Keys of the layer's own are seen by all, so that the causal mask is part of the others'
+                // there.
                 let own = keys - given;
                 match self.mask(masks, own > 0, [batch, rows, given], &q)? {
                     Some(mask) if own > 0 => {
@@ -405,7 +413,8 @@ impl MultiheadAttention {
         Ok((record(self, Ok(out))?, weights))
     }
 
-    /// The masks, with or without the causal one, as one that broadcasts to `[N, heads, L, S]`: bool, true where a query sees a key, or numbers to add.
+    /// The masks, with or without the causal one, as one that broadcasts to `[N, heads, L, S]`: bool, true
+    /// where a query sees a key, or numbers to add.
     #[track_caller]
     fn mask(
         &self,
@@ -631,8 +640,8 @@ impl Module for MultiheadAttention {
     }
 }
 
-/// Keys and values of the positions that a [`MultiheadAttention`] has seen: `[N, heads, S, E / heads]` each. For generation, not for training:
-/// what is kept has no history.
+/// Keys and values of the positions that a [`MultiheadAttention`] has seen: `[N, heads, S, E / heads]` each.
+/// For generation, not for training: what is kept has no history.
 #[derive(Clone, Debug, Default)]
 pub struct KeyValueCache {
     kept: Option<(Tensor, Tensor)>,

@@ -1,8 +1,8 @@
 //! The calls of layers: whose line they belong to, and, while [`recorded`] runs, what came of each.
 //!
-//! A call through `dyn Layer` loses the caller's line: what `Location::caller` gives there is the line of this crate where
-//! the layer is implemented. So whoever passes a call on to a `dyn Layer` leaves the line here, and a built-in layer that is
-//! called from within this folder takes it.
+//! A call through `dyn Layer` loses the caller's line: what `Location::caller` gives there is the line of
+//! this crate where the layer is implemented. So whoever passes a call on to a `dyn Layer` leaves the line
+//! here, and a built-in layer that is called from within this folder takes it.
 
 use std::{
     cell::{Cell, RefCell},

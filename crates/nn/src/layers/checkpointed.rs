@@ -8,9 +8,9 @@ use tensor_core::{Result, Tensor};
 use super::call;
 use crate::{Layer, Module, Visitor, VisitorMut};
 
-/// A layer of which training keeps the input only: what its gradient reads is computed again in the backward pass. See
-/// [`autograd::checkpoint`], which does the same for a function of any form. [`crate::Sequential::forward_checkpointed`] is for several
-/// layers at a time.
+/// A layer of which training keeps the input only: what its gradient reads is computed again in the backward
+/// pass. See [`autograd::checkpoint`], which does the same for a function of any form.
+/// [`crate::Sequential::forward_checkpointed`] is for several layers at a time.
 ///
 /// The wrapper adds nothing to names: its state dict is the layer's. It derefs to the layer.
 ///

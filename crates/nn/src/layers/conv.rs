@@ -41,10 +41,11 @@ impl<const D: usize> Default for ConvConfig<D> {
     }
 }
 
-/// A convolution over `D` axes: see [`crate::functional::conv2d`]. [`Conv1d`], [`Conv2d`] and [`Conv3d`] are its names.
+/// A convolution over `D` axes: see [`crate::functional::conv2d`]. [`Conv1d`], [`Conv2d`] and [`Conv3d`] are
+/// its names.
 ///
-/// `weight` has the shape `[out, in / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on (−b, b) with
-/// b = 1/√(in / groups · kernel elements), PyTorch's default.
+/// `weight` has the shape `[out, in / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on
+/// (−b, b) with b = 1/√(in / groups · kernel elements), PyTorch's default.
 ///
 /// ```
 /// use nn::{Conv2d, ConvConfig};
@@ -76,8 +77,8 @@ pub type Conv2d = Conv<2>;
 pub type Conv3d = Conv<3>;
 
 impl<const D: usize> Conv<D> {
-    /// From `in_channels` to `out_channels` with windows of `kernel` elements, one number for all axes or one for each; on the
-    /// generator's device.
+    /// From `in_channels` to `out_channels` with windows of `kernel` elements, one number for all axes or one
+    /// for each; on the generator's device.
     ///
     /// # Errors
     /// As [`Conv::with_config`].
@@ -94,8 +95,9 @@ impl<const D: usize> Conv<D> {
     /// With a stride, padding, dilation or groups, without a bias, or of another dtype.
     ///
     /// # Errors
-    /// No channels, an empty kernel, a stride, dilation or groups of 0, groups that do not divide the channels, `Same` padding with a
-    /// stride, padding by NaN, a dtype that is not floating-point or that the device lacks, no memory.
+    /// No channels, an empty kernel, a stride, dilation or groups of 0, groups that do not divide the
+    /// channels, `Same` padding with a stride, padding by NaN, a dtype that is not floating-point or that the
+    /// device lacks, no memory.
     #[track_caller]
     pub fn with_config(
         in_channels: usize,
@@ -171,11 +173,11 @@ impl<const D: usize> Default for ConvTransposeConfig<D> {
     }
 }
 
-/// The transpose of a convolution over `D` axes: see [`crate::functional::conv_transpose2d`]. [`ConvTranspose1d`],
-/// [`ConvTranspose2d`] and [`ConvTranspose3d`] are its names.
+/// The transpose of a convolution over `D` axes: see [`crate::functional::conv_transpose2d`].
+/// [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`] are its names.
 ///
-/// `weight` has the shape `[in, out / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on (−b, b) with
-/// b = 1/√(out / groups · kernel elements), PyTorch's default.
+/// `weight` has the shape `[in, out / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on
+/// (−b, b) with b = 1/√(out / groups · kernel elements), PyTorch's default.
 #[derive(Clone)]
 pub struct ConvTranspose<const D: usize> {
     /// `[in, out / groups, kernel…]`.

@@ -7,7 +7,8 @@ use tensor_core::{Result, Tensor};
 use super::{layer, record, stateless};
 use crate::functional;
 
-/// The cosine of the angle between two tensors' lines along an axis: [`functional::cosine_similarity`]. `torch.nn.CosineSimilarity`.
+/// The cosine of the angle between two tensors' lines along an axis: [`functional::cosine_similarity`].
+/// `torch.nn.CosineSimilarity`.
 #[derive(Clone, Copy, Debug)]
 pub struct CosineSimilarity {
     /// The axis, 1 by default.
@@ -33,7 +34,8 @@ impl CosineSimilarity {
     }
 }
 
-/// The p-norm of two tensors' difference along the last axis: [`functional::pairwise_distance`]. `torch.nn.PairwiseDistance`.
+/// The p-norm of two tensors' difference along the last axis: [`functional::pairwise_distance`].
+/// `torch.nn.PairwiseDistance`.
 #[derive(Clone, Copy, Debug)]
 pub struct PairwiseDistance {
     /// The power of the norm, 2 by default.
@@ -62,8 +64,8 @@ impl PairwiseDistance {
     }
 }
 
-/// Each element divided by a power of the mean square of neighbouring channels: [`functional::local_response_norm`].
-/// `torch.nn.LocalResponseNorm`.
+/// Each element divided by a power of the mean square of neighbouring channels:
+/// [`functional::local_response_norm`]. `torch.nn.LocalResponseNorm`.
 #[derive(Clone, Copy)]
 pub struct LocalResponseNorm {
     /// How many channels.

@@ -7,15 +7,15 @@ use tensor_core::{Generator, Result, Tensor};
 use super::{layer, record};
 use crate::{Module, Training, Visitor, VisitorMut, functional};
 
-/// In training, each element is set to 0 with probability p and the others are scaled by 1 / (1 − p); in evaluation,
-/// the input itself. `torch.nn.Dropout`.
+/// In training, each element is set to 0 with probability p and the others are scaled by 1 / (1 − p); in
+/// evaluation, the input itself. `torch.nn.Dropout`.
 ///
 /// Srivastava et al.: Dropout, a simple way to prevent neural networks from overfitting (2014).
 ///
-/// Each layer draws from a stream of its own, whose seed it takes from the generator it is made with; it drops the same
-/// elements on every device. Where the stream stands is not in the state dict, as in PyTorch, but in
-/// [`Module::rng_state`]: with both, a resumed training drops what one that was not stopped would have dropped. A clone of
-/// the layer draws from the same stream.
+/// Each layer draws from a stream of its own, whose seed it takes from the generator it is made with; it
+/// drops the same elements on every device. Where the stream stands is not in the state dict, as in PyTorch,
+/// but in [`Module::rng_state`]: with both, a resumed training drops what one that was not stopped would have
+/// dropped. A clone of the layer draws from the same stream.
 #[derive(Clone)]
 pub struct Dropout {
     p: f64,
@@ -65,8 +65,8 @@ impl fmt::Debug for Dropout {
 
 layer!(Dropout);
 
-/// Dropout of whole channels over `D` axes: see [`functional::dropout2d`]. [`Dropout1d`], [`Dropout2d`] and [`Dropout3d`] are its names.
-/// Its stream is as [`Dropout`]'s.
+/// Dropout of whole channels over `D` axes: see [`functional::dropout2d`]. [`Dropout1d`], [`Dropout2d`] and
+/// [`Dropout3d`] are its names. Its stream is as [`Dropout`]'s.
 #[derive(Clone)]
 pub struct ChannelDropout<const D: usize>(Dropout);
 
@@ -143,7 +143,8 @@ macro_rules! alpha_dropouts {
             /// The input with elements dropped, if the layer trains.
             ///
             /// # Errors
-            /// A dtype that is not floating-point, too few axes, or a device that cannot draw that many numbers.
+            /// A dtype that is not floating-point, too few axes, or a device that cannot draw that many
+            /// numbers.
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 let Dropout { p, rng, training } = &self.0;
@@ -171,7 +172,8 @@ macro_rules! alpha_dropouts {
 }
 
 alpha_dropouts! {
-    /// Dropout that keeps the mean and variance of what SELU gives: see [`functional::alpha_dropout`]. `torch.nn.AlphaDropout`.
+    /// Dropout that keeps the mean and variance of what SELU gives: see [`functional::alpha_dropout`].
+    /// `torch.nn.AlphaDropout`.
     AlphaDropout = alpha_dropout;
     /// The same of whole channels: see [`functional::feature_alpha_dropout`]. `torch.nn.FeatureAlphaDropout`.
     FeatureAlphaDropout = feature_alpha_dropout;

@@ -15,7 +15,8 @@ use crate::{
 pub struct EmbeddingConfig {
     /// A row that stands for padding: it begins as zeros and takes no part in gradients. None by default.
     pub padding_idx: Option<usize>,
-    /// The greatest norm of a row. `forward` shortens the rows that it looks up, in the table itself; nothing of that is recorded. None by default.
+    /// The greatest norm of a row. `forward` shortens the rows that it looks up, in the table itself; nothing
+    /// of that is recorded. None by default.
     pub max_norm: Option<f64>,
     /// The power of that norm, 2 by default.
     pub norm_type: f64,
@@ -74,7 +75,8 @@ impl EmbeddingConfig {
 
 /// The row of a table for each index: `[…]` of an integer dtype to `[…, features]`. `torch.nn.Embedding`.
 ///
-/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares it.
+/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares
+/// it.
 #[derive(Clone)]
 pub struct Embedding {
     /// `[rows, features]`.
@@ -106,8 +108,8 @@ impl Embedding {
         Ok(Embedding { weight: config.table("Embedding", rows, features, rng)?, config })
     }
 
-    /// As [`Embedding::new`], with a row that stands for padding: it begins as zeros and takes no part in gradients.
-    /// `torch.nn.Embedding(padding_idx=…)`.
+    /// As [`Embedding::new`], with a row that stands for padding: it begins as zeros and takes no part in
+    /// gradients. `torch.nn.Embedding(padding_idx=…)`.
     ///
     /// # Errors
     /// As [`Embedding::new`], and a `padding_idx` that is no row.
@@ -137,8 +139,8 @@ impl Embedding {
     /// ```
     ///
     /// # Errors
-    /// A weight that is not of the shape `[rows, features]` with at least one of each, or not floating-point; a value that
-    /// cannot be computed.
+    /// A weight that is not of the shape `[rows, features]` with at least one of each, or not floating-point;
+    /// a value that cannot be computed.
     #[track_caller]
     pub fn from_weight(weight: Tensor) -> Result<Embedding> {
         if weight.rank() != 2 || weight.numel() == 0 {
@@ -203,9 +205,11 @@ pub struct EmbeddingBagConfig {
     pub rows: EmbeddingConfig,
 }
 
-/// The sum, mean or maximum of a table's rows in each bag of indices: see [`functional::embedding_bag`]. `torch.nn.EmbeddingBag`.
+/// The sum, mean or maximum of a table's rows in each bag of indices: see [`functional::embedding_bag`].
+/// `torch.nn.EmbeddingBag`.
 ///
-/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares it.
+/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares
+/// it.
 #[derive(Clone)]
 pub struct EmbeddingBag {
     /// `[rows, features]`.
@@ -228,7 +232,8 @@ impl EmbeddingBag {
         Ok(EmbeddingBag { weight: config.rows.table("EmbeddingBag", rows, features, rng)?, config })
     }
 
-    /// `[B, features]` for bags of indices `[B, N]`, or `[N]` with `offsets` `[B]`; of sums with a weight for each index.
+    /// `[B, features]` for bags of indices `[B, N]`, or `[N]` with `offsets` `[B]`; of sums with a weight for
+    /// each index.
     ///
     /// # Errors
     /// As [`functional::embedding_bag`].

@@ -13,11 +13,13 @@ type Look = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 /// What sees an input and an output, and may give another output.
 type LookAtBoth = Arc<dyn Fn(&Tensor, &Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// A layer with hooks, which see what goes in and out, forwards and backwards, and may replace it: `register_forward_pre_hook`,
-/// `register_forward_hook` and `register_full_backward_hook` of `torch.nn.Module`.
+/// A layer with hooks, which see what goes in and out, forwards and backwards, and may replace it:
+/// `register_forward_pre_hook`, `register_forward_hook` and `register_full_backward_hook` of
+/// `torch.nn.Module`.
 ///
-/// The wrapper adds nothing to names: its state dict is the layer's. It derefs to the layer. A hook gives `None` to leave a tensor as it
-/// is, and an error of a hook is an error of the pass. Hooks run in the order in which they were added; a clone shares them.
+/// The wrapper adds nothing to names: its state dict is the layer's. It derefs to the layer. A hook gives
+/// `None` to leave a tensor as it is, and an error of a hook is an error of the pass. Hooks run in the order
+/// in which they were added; a clone shares them.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -82,7 +84,8 @@ impl<L> Hooked<L> {
         self
     }
 
-    /// In the backward pass, when the layer's part is done: sees the gradient of its input, which must want one.
+    /// In the backward pass, when the layer's part is done: sees the gradient of its input, which must want
+    /// one.
     #[must_use]
     pub fn on_grad_input(
         mut self,

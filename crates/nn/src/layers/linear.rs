@@ -12,7 +12,8 @@ use crate::{
 
 /// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`. `torch.nn.Linear`.
 ///
-/// `weight` has the shape `[out, in]` and `bias` the shape `[out]`; both begin uniform on (−1/√in, 1/√in), PyTorch's default.
+/// `weight` has the shape `[out, in]` and `bias` the shape `[out]`; both begin uniform on (−1/√in, 1/√in),
+/// PyTorch's default.
 ///
 /// ```
 /// use nn::{Linear, Module};
@@ -130,9 +131,11 @@ layer!(Linear);
 
 weight_and_bias!(Linear);
 
-/// y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…, out]`: [`functional::bilinear`]. `torch.nn.Bilinear`.
+/// y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…, out]`:
+/// [`functional::bilinear`]. `torch.nn.Bilinear`.
 ///
-/// `weight` has the shape `[out, in1, in2]` and `bias` the shape `[out]`; both begin uniform on (−1/√in1, 1/√in1).
+/// `weight` has the shape `[out, in1, in2]` and `bias` the shape `[out]`; both begin uniform on (−1/√in1,
+/// 1/√in1).
 #[derive(Clone)]
 pub struct Bilinear {
     /// `[out, in1, in2]`.

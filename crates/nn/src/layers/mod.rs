@@ -94,9 +94,9 @@ use crate::Module;
 /// # Ok(()) }
 /// ```
 ///
-/// Errors and tensors of a built-in layer name the line that called it: that of the user's `forward` where the layer is in a
-/// `Sequential` or a `Box`. Through a bare `&dyn Layer` the compiler passes on no line; call [`Sequential::forward`] or a
-/// `Box` where that matters.
+/// Errors and tensors of a built-in layer name the line that called it: that of the user's `forward` where
+/// the layer is in a `Sequential` or a `Box`. Through a bare `&dyn Layer` the compiler passes on no line;
+/// call [`Sequential::forward`] or a `Box` where that matters.
 pub trait Layer: Module + fmt::Debug + Send + Sync {
     /// The output for an input.
     ///
@@ -106,7 +106,8 @@ pub trait Layer: Module + fmt::Debug + Send + Sync {
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 }
 
-/// Pointers to layers are layers. They stand between the caller's line and a layer that is only known at run time.
+/// Pointers to layers are layers. They stand between the caller's line and a layer that is only known at run
+/// time.
 macro_rules! pointer {
     ($($pointer:ident)*) => {$(
         impl<L: Layer + ?Sized> Layer for $pointer<L> {

@@ -46,7 +46,8 @@ fn check_sizes(op: &'static str, shape: &Shape) -> Result<()> {
 
 /// (x − mean) / √(variance + eps) · weight + bias over the last axes. `torch.nn.LayerNorm`.
 ///
-/// `weight` begins as ones and `bias` as zeros, of the normalized shape. Ba et al.: Layer normalization (2016).
+/// `weight` begins as ones and `bias` as zeros, of the normalized shape. Ba et al.: Layer normalization
+/// (2016).
 ///
 /// ```
 /// use nn::LayerNorm;
@@ -261,17 +262,19 @@ fn same_channels(op: &'static str, input: &Tensor, channels: usize) -> Result<()
     }
 }
 
-/// What a [`BatchNorm`] or an [`InstanceNorm`] may have otherwise than usual; PyTorch's arguments. [`Default`] is batch norm's;
-/// an instance norm has neither parameters nor running statistics by default.
+/// What a [`BatchNorm`] or an [`InstanceNorm`] may have otherwise than usual; PyTorch's arguments.
+/// [`Default`] is batch norm's; an instance norm has neither parameters nor running statistics by default.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormConfig {
     /// Added to the variance; 1e-5 by default.
     pub eps: f64,
-    /// The share of a batch in the running statistics, 0.1 by default; `None` for the plain average of all batches.
+    /// The share of a batch in the running statistics, 0.1 by default; `None` for the plain average of all
+    /// batches.
     pub momentum: Option<f64>,
     /// Whether there are a weight and a bias; there are by default.
     pub affine: bool,
-    /// Whether there are running statistics; there are by default. Without them, evaluation uses the batch's as training does.
+    /// Whether there are running statistics; there are by default. Without them, evaluation uses the batch's
+    /// as training does.
     pub track_running_stats: bool,
     /// The dtype of parameters and statistics: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
@@ -289,7 +292,8 @@ impl Default for BatchNormConfig {
     }
 }
 
-/// Parameters and running statistics of a batch or instance norm: for norms of other crates too, which have statistics of their own.
+/// Parameters and running statistics of a batch or instance norm: for norms of other crates too, which have
+/// statistics of their own.
 #[derive(Clone)]
 #[doc(hidden)]
 pub struct Channels {
@@ -315,7 +319,8 @@ impl Channels {
     /// For so many channels.
     ///
     /// # Errors
-    /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks, or no memory.
+    /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks,
+    /// or no memory.
     #[track_caller]
     pub fn new(
         op: &'static str,
@@ -454,7 +459,8 @@ macro_rules! norm {
             /// With another eps or momentum, with or without parameters and running statistics.
             ///
             /// # Errors
-            /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks, or no memory.
+            /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device
+            /// lacks, or no memory.
             #[track_caller]
             pub fn with_config(
                 channels: usize,
@@ -487,7 +493,8 @@ macro_rules! norm {
             /// The output for an input `[N, C, …]` with as many axes after C as the layer's name says.
             ///
             /// # Errors
-            /// Another number of axes or of channels, one value for each channel in training, another dtype or device.
+            /// Another number of axes or of channels, one value for each channel in training, another dtype
+            /// or device.
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] =
@@ -527,11 +534,12 @@ macro_rules! norm {
 }
 
 norm! {
-    /// Normalizes each channel over the batch and all axes after it: see [`functional::batch_norm`]. [`BatchNorm1d`], [`BatchNorm2d`] and
-    /// [`BatchNorm3d`] are its names.
+    /// Normalizes each channel over the batch and all axes after it: see [`functional::batch_norm`].
+    /// [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`] are its names.
     ///
-    /// In training it uses the batch's statistics and moves the running ones, which are buffers (`running_mean`, `running_var`,
-    /// `num_batches_tracked`); after `model.eval()` it uses the running ones. A clone shares parameters and statistics.
+    /// In training it uses the batch's statistics and moves the running ones, which are buffers
+    /// (`running_mean`, `running_var`, `num_batches_tracked`); after `model.eval()` it uses the running ones.
+    /// A clone shares parameters and statistics.
     ///
     /// ```
     /// use nn::{BatchNorm2d, Module};
@@ -556,8 +564,9 @@ norm! {
 }
 
 norm! {
-    /// Normalizes each channel of each sample over the axes after it: see [`functional::instance_norm`]. [`InstanceNorm1d`],
-    /// [`InstanceNorm2d`] and [`InstanceNorm3d`] are its names. By default there are neither parameters nor running statistics.
+    /// Normalizes each channel of each sample over the axes after it: see [`functional::instance_norm`].
+    /// [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`] are its names. By default there are
+    /// neither parameters nor running statistics.
     InstanceNorm,
     BatchNormConfig { affine: false, track_running_stats: false, ..BatchNormConfig::default() },
     instance_norm, "Instance", |d: usize| d + 2..=d + 2;

@@ -57,8 +57,8 @@ macro_rules! pool {
 }
 
 pool! {
-    /// The greatest element of each window over `D` axes: see [`crate::functional::max_pool2d`]. [`MaxPool1d`], [`MaxPool2d`] and
-    /// [`MaxPool3d`] are its names.
+    /// The greatest element of each window over `D` axes: see [`crate::functional::max_pool2d`].
+    /// [`MaxPool1d`], [`MaxPool2d`] and [`MaxPool3d`] are its names.
     ///
     /// ```
     /// use nn::MaxPool2d;
@@ -78,8 +78,8 @@ pool! {
 }
 
 pool! {
-    /// The mean of each window over `D` axes: see [`crate::functional::avg_pool2d`]. [`AvgPool1d`], [`AvgPool2d`] and [`AvgPool3d`]
-    /// are its names.
+    /// The mean of each window over `D` axes: see [`crate::functional::avg_pool2d`]. [`AvgPool1d`],
+    /// [`AvgPool2d`] and [`AvgPool3d`] are its names.
     AvgPool, avg_pool, ["avg_pool1d", "avg_pool2d", "avg_pool3d"];
     /// Over `[N, C, L]`. `torch.nn.AvgPool1d`.
     AvgPool1d = 1;
@@ -89,7 +89,8 @@ pool! {
     AvgPool3d = 3;
 }
 
-/// (Σxᵖ)^(1/p) over windows of `D` axes: see [`crate::functional::lp_pool2d`]. [`LpPool1d`], [`LpPool2d`] and [`LpPool3d`] are its names.
+/// (Σxᵖ)^(1/p) over windows of `D` axes: see [`crate::functional::lp_pool2d`]. [`LpPool1d`], [`LpPool2d`] and
+/// [`LpPool3d`] are its names.
 #[derive(Clone, Copy)]
 pub struct LpPool<const D: usize> {
     norm_type: f64,
@@ -108,7 +109,8 @@ pub type LpPool2d = LpPool<2>;
 pub type LpPool3d = LpPool<3>;
 
 impl<const D: usize> LpPool<D> {
-    /// Norms of the power `norm_type` over windows of so many elements, one number for all axes or one for each, side by side.
+    /// Norms of the power `norm_type` over windows of so many elements, one number for all axes or one for
+    /// each, side by side.
     pub fn new(norm_type: f64, window: impl Into<Window<D>>) -> LpPool<D> {
         LpPool::with_options(norm_type, window, PoolOptions::default())
     }
@@ -143,8 +145,8 @@ impl<const D: usize> fmt::Debug for LpPool<D> {
 layer!(LpPool<1>, LpPool<2>, LpPool<3>);
 stateless!(LpPool<1>, LpPool<2>, LpPool<3>);
 
-/// The inverse of [`MaxPool`] but for what was lost: see [`crate::functional::max_unpool2d`]. [`MaxUnpool1d`], [`MaxUnpool2d`] and
-/// [`MaxUnpool3d`] are its names.
+/// The inverse of [`MaxPool`] but for what was lost: see [`crate::functional::max_unpool2d`].
+/// [`MaxUnpool1d`], [`MaxUnpool2d`] and [`MaxUnpool3d`] are its names.
 #[derive(Clone, Copy)]
 pub struct MaxUnpool<const D: usize> {
     window: [usize; D],
@@ -164,7 +166,8 @@ impl<const D: usize> MaxUnpool<D> {
         MaxUnpool::with_options(window, UnpoolOptions::default())
     }
 
-    /// Of windows with a stride or padding, or with an output size. What does not fit is an error of `forward`.
+    /// Of windows with a stride or padding, or with an output size. What does not fit is an error of
+    /// `forward`.
     pub fn with_options(window: impl Into<Window<D>>, options: UnpoolOptions<D>) -> MaxUnpool<D> {
         MaxUnpool { window: window.into().0, options }
     }

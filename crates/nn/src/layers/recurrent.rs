@@ -1,4 +1,5 @@
-//! Recurrent layers. The gates' share of the input is one product for all steps; each step adds the share of the state before.
+//! Recurrent layers. The gates' share of the input is one product for all steps; each step adds the share of
+//! the state before.
 
 use std::{borrow::Cow, fmt};
 
@@ -23,7 +24,8 @@ pub struct RnnConfig {
     pub dropout: f64,
     /// Whether each layer also reads the sequence from its end. It does not by default.
     pub bidirectional: bool,
-    /// The size to which an LSTM projects its state h; 0, the default, for none. The cell's state keeps its size.
+    /// The size to which an LSTM projects its state h; 0, the default, for none. The cell's state keeps its
+    /// size.
     pub proj_size: usize,
     /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
@@ -64,7 +66,8 @@ struct Weights {
     weight_hr: Option<Tensor>,
 }
 
-/// The state of one layer in one direction: `[N, H]`, or `[N, P]` where it is projected, and the cell's `[N, H]` for an LSTM.
+/// The state of one layer in one direction: `[N, H]`, or `[N, P]` where it is projected, and the cell's `[N,
+/// H]` for an LSTM.
 #[derive(Clone)]
 struct State {
     hidden: Tensor,
@@ -143,7 +146,8 @@ impl Weights {
         Ok(State { hidden, cell })
     }
 
-    /// All steps from the input's share of the gates, `[T, N, gates·H]`, at once, if the device has a kernel for them.
+    /// All steps from the input's share of the gates, `[T, N, gates·H]`, at once, if the device has a kernel
+    /// for them.
     #[track_caller]
     fn all_steps(
         &self,
@@ -244,8 +248,8 @@ impl Recurrent {
         Ok(Recurrent { kind, weights, sizes, outputs, directions, batch_first, dropout })
     }
 
-    /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each. With `lengths` each sequence of the batch ends
-    /// after so many steps.
+    /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each. With `lengths`
+    /// each sequence of the batch ends after so many steps.
     #[track_caller]
     fn run(
         &self,
@@ -380,7 +384,8 @@ impl Going {
         Ok(Going { mask: step.lt(&ends)?, shortest: lengths.iter().copied().min().unwrap_or(steps) })
     }
 
-    /// The state and the output after a step: a sequence that is over keeps its state, and gives zeros. Read backwards it has not begun yet.
+    /// The state and the output after a step: a sequence that is over keeps its state, and gives zeros. Read
+    /// backwards it has not begun yet.
     #[track_caller]
     fn hold(&self, step: usize, next: State, before: &State) -> Result<(State, Tensor)> {
         if step < self.shortest {
@@ -472,7 +477,8 @@ macro_rules! recurrent {
         }
 
         impl $cell {
-            /// From `input_size` features to a state of `hidden_size`, of the default dtype (f32), with biases, on the generator's device.
+            /// From `input_size` features to a state of `hidden_size`, of the default dtype (f32), with
+            /// biases, on the generator's device.
             ///
             /// # Errors
             /// No features or state, a default dtype that the device lacks, no memory.
@@ -507,11 +513,12 @@ macro_rules! recurrent {
 }
 
 recurrent! {
-    /// h' = tanh(W_ih·x + b_ih + W_hh·h + b_hh) at every step. `torch.nn.RNN`. State: `weight_ih_l0`, `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`,
-    /// `…_l0_reverse`, `…_l1` …
+    /// h' = tanh(W_ih·x + b_ih + W_hh·h + b_hh) at every step. `torch.nn.RNN`. State: `weight_ih_l0`,
+    /// `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, `…_l0_reverse`, `…_l1` …
     #[doc(alias = "RNN")]
     Rnn, RnnCell, RecurrentCell::Tanh;
-    /// Long short-term memory: with gates i, f, g, o, c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c'). `torch.nn.LSTM`. State as [`Rnn`]'s.
+    /// Long short-term memory: with gates i, f, g, o, c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c').
+    /// `torch.nn.LSTM`. State as [`Rnn`]'s.
     ///
     /// Hochreiter and Schmidhuber: Long short-term memory (1997).
     ///
@@ -529,8 +536,8 @@ recurrent! {
     /// ```
     #[doc(alias = "LSTM")]
     Lstm, LstmCell, RecurrentCell::Lstm;
-    /// Gated recurrent unit: with r = σ(…) and z = σ(…), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn)) and h' = (1 − z)·n + z·h. `torch.nn.GRU`.
-    /// State as [`Rnn`]'s.
+    /// Gated recurrent unit: with r = σ(…) and z = σ(…), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn)) and h' =
+    /// (1 − z)·n + z·h. `torch.nn.GRU`. State as [`Rnn`]'s.
     ///
     /// Cho et al.: Learning phrase representations using RNN encoder-decoder (2014).
     #[doc(alias = "GRU")]
@@ -593,8 +600,9 @@ impl Rnn {
 macro_rules! single_state {
     ($($layer:ident $cell:ident;)*) => {$(
         impl $layer {
-            /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last states `[layers·directions, N, H]`,
-            /// for an input `[L, N, I]` or `[L, I]` and the states to begin with, zeros by default.
+            /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last
+            /// states `[layers·directions, N, H]`, for an input `[L, N, I]` or `[L, I]` and the states to
+            /// begin with, zeros by default.
             ///
             /// # Errors
             /// An input of other axes, features, dtype or device, no steps, states of another shape.
@@ -604,12 +612,14 @@ macro_rules! single_state {
                 Ok((record(self, Ok(out))?, hidden))
             }
 
-            /// As `forward`, of sequences that end after `lengths[n]` steps each: outputs past the end are zeros, the last states are those of
-            /// the last step that counts, and the other direction begins there. What PyTorch gives for `pack_padded_sequence`, and
-            /// `pad_packed_sequence` with the input's `total_length`; lengths need not be sorted.
+            /// As `forward`, of sequences that end after `lengths[n]` steps each: outputs past the end are
+            /// zeros, the last states are those of the last step that counts, and the other direction begins
+            /// there. What PyTorch gives for `pack_padded_sequence`, and `pad_packed_sequence` with the
+            /// input's `total_length`; lengths need not be sorted.
             ///
             /// # Errors
-            /// As `forward`, and lengths that are not one for each sequence, or not from 1 to the number of steps.
+            /// As `forward`, and lengths that are not one for each sequence, or not from 1 to the number of
+            /// steps.
             #[track_caller]
             #[doc(alias = "pack_padded_sequence")]
             pub fn forward_with_lengths(
@@ -638,8 +648,9 @@ macro_rules! single_state {
 single_state!(Rnn RnnCell; Gru GruCell;);
 
 impl Lstm {
-    /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last states h and c, `[layers·directions, N, H]`
-    /// each, for an input `[L, N, I]` or `[L, I]` and the states to begin with, zeros by default.
+    /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last states h
+    /// and c, `[layers·directions, N, H]` each, for an input `[L, N, I]` or `[L, I]` and the states to begin
+    /// with, zeros by default.
     ///
     /// # Errors
     /// An input of other axes, features, dtype or device, no steps, states of another shape.
@@ -654,9 +665,10 @@ impl Lstm {
         Ok((record(self, Ok(out))?, (hidden, cell)))
     }
 
-    /// As [`Lstm::forward`], of sequences that end after `lengths[n]` steps each: outputs past the end are zeros, the last states are those
-    /// of the last step that counts, and the other direction begins there. What PyTorch gives for `pack_padded_sequence`, and
-    /// `pad_packed_sequence` with the input's `total_length`; lengths need not be sorted.
+    /// As [`Lstm::forward`], of sequences that end after `lengths[n]` steps each: outputs past the end are
+    /// zeros, the last states are those of the last step that counts, and the other direction begins there.
+    /// What PyTorch gives for `pack_padded_sequence`, and `pad_packed_sequence` with the input's
+    /// `total_length`; lengths need not be sorted.
     ///
     /// ```
     /// use nn::Lstm;
@@ -670,7 +682,8 @@ impl Lstm {
     /// ```
     ///
     /// # Errors
-    /// As [`Lstm::forward`], and lengths that are not one for each sequence, or not from 1 to the number of steps.
+    /// As [`Lstm::forward`], and lengths that are not one for each sequence, or not from 1 to the number of
+    /// steps.
     #[track_caller]
     #[doc(alias = "pack_padded_sequence")]
     pub fn forward_with_lengths(

@@ -10,7 +10,8 @@ use crate::functional::{
     by_dims, interpolate_by, pad_by,
 };
 
-/// How many elements are put before and after along each of `D` axes, in the order of the axes: one number for all sides, or a pair for each.
+/// How many elements are put before and after along each of `D` axes, in the order of the axes: one number
+/// for all sides, or a pair for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sides<const D: usize>(pub [(usize, usize); D]);
 
@@ -40,7 +41,8 @@ macro_rules! pads {
         pub type $three = $layer<3>;
 
         impl<const D: usize> $layer<D> {
-            /// One number for all sides, or `[(before, after), …]` in the order of the axes. (PyTorch's tuple begins with the last axis.)
+            /// One number for all sides, or `[(before, after), …]` in the order of the axes. (PyTorch's tuple
+            /// begins with the last axis.)
             pub fn new(padding: impl Into<Sides<D>>) -> $layer<D> {
                 $layer(padding.into().0)
             }
@@ -120,7 +122,8 @@ macro_rules! adaptive {
 }
 
 adaptive! {
-    /// Means in so many bins along each of `D` axes, whatever the input's sizes: see [`functional::adaptive_avg_pool2d`].
+    /// Means in so many bins along each of `D` axes, whatever the input's sizes: see
+    /// [`functional::adaptive_avg_pool2d`].
     AdaptiveAvgPool, adaptive_avg_pool, ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"],
     AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d;
     /// The greatest elements in so many bins along each of `D` axes: see [`functional::adaptive_max_pool2d`].
@@ -170,7 +173,8 @@ impl fmt::Debug for PixelUnshuffle {
     }
 }
 
-/// Channels in another order, by so many groups: see [`functional::channel_shuffle`]. `torch.nn.ChannelShuffle`.
+/// Channels in another order, by so many groups: see [`functional::channel_shuffle`].
+/// `torch.nn.ChannelShuffle`.
 #[derive(Clone, Copy)]
 pub struct ChannelShuffle(pub usize);
 

@@ -28,7 +28,8 @@ use crate::{Layer, Module, Visitor, VisitorMut};
 /// # Ok(()) }
 /// ```
 ///
-/// It is not `Clone`, since layers of your own need not be: build a second one and give it the first's state dict.
+/// It is not `Clone`, since layers of your own need not be: build a second one and give it the first's state
+/// dict.
 #[derive(Default)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
@@ -67,15 +68,17 @@ impl Sequential {
     /// The output of the last layer.
     ///
     /// # Errors
-    /// The first failure of a layer. It names the line that called this, unless a layer of your own has a line of its own.
+    /// The first failure of a layer. It names the line that called this, unless a layer of your own has a
+    /// line of its own.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         self.run(input, call::caller())
     }
 
-    /// The output of the last layer, with the layers in `segments` groups of equal length (the last one may be longer) of which training
-    /// keeps the inputs only: the backward pass computes the inside of each again. The last group is kept, as its gradient comes first.
-    /// See [`autograd::checkpoint()`]. `torch.utils.checkpoint.checkpoint_sequential`.
+    /// The output of the last layer, with the layers in `segments` groups of equal length (the last one may
+    /// be longer) of which training keeps the inputs only: the backward pass computes the inside of each
+    /// again. The last group is kept, as its gradient comes first. See [`autograd::checkpoint()`].
+    /// `torch.utils.checkpoint.checkpoint_sequential`.
     ///
     /// With n layers, some √n segments take the least memory.
     ///

@@ -104,9 +104,11 @@ impl FeedForward {
     }
 }
 
-/// Self-attention, then two linear layers, each added to its input and normalized. `torch.nn.TransformerEncoderLayer`.
+/// Self-attention, then two linear layers, each added to its input and normalized.
+/// `torch.nn.TransformerEncoderLayer`.
 ///
-/// State: `self_attn`, `linear1`, `linear2`, `norm1`, `norm2`. The features are on the last axis; see [`TransformerConfig`] for the others.
+/// State: `self_attn`, `linear1`, `linear2`, `norm1`, `norm2`. The features are on the last axis; see
+/// [`TransformerConfig`] for the others.
 ///
 /// ```
 /// use nn::{TransformerConfig, TransformerEncoderLayer};
@@ -201,7 +203,8 @@ impl TransformerEncoderLayer {
     }
 }
 
-/// Self-attention, attention to an encoder's output, then two linear layers. `torch.nn.TransformerDecoderLayer`.
+/// Self-attention, attention to an encoder's output, then two linear layers.
+/// `torch.nn.TransformerDecoderLayer`.
 ///
 /// State: `self_attn`, `multihead_attn`, `linear1`, `linear2`, `norm1` to `norm3`.
 #[derive(Clone)]
@@ -247,8 +250,8 @@ impl TransformerDecoderLayer {
         })
     }
 
-    /// The output for `target`, which sees itself through `target_masks` (for training: `is_causal`) and the encoder's output, `memory`,
-    /// through `memory_masks`.
+    /// The output for `target`, which sees itself through `target_masks` (for training: `is_causal`) and the
+    /// encoder's output, `memory`, through `memory_masks`.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -296,7 +299,8 @@ fn normed(norm: Option<&LayerNorm>, x: Tensor) -> Result<Tensor> {
     }
 }
 
-/// Encoder layers one after the other, and a norm if one is given. `torch.nn.TransformerEncoder`. State: `layers.0` …, `norm`.
+/// Encoder layers one after the other, and a norm if one is given. `torch.nn.TransformerEncoder`. State:
+/// `layers.0` …, `norm`.
 #[derive(Clone, Debug)]
 pub struct TransformerEncoder {
     /// The layers.
@@ -344,10 +348,12 @@ impl TransformerEncoder {
         normed(self.norm.as_ref(), x)
     }
 
-    /// The output for the positions that follow those in the caches, one for each layer: see [`MultiheadAttention::forward_cached`].
+    /// The output for the positions that follow those in the caches, one for each layer: see
+    /// [`MultiheadAttention::forward_cached`].
     ///
     /// # Errors
-    /// Not one cache for each layer, and as [`MultiheadAttention::forward_cached`]. The caches are as they were then.
+    /// Not one cache for each layer, and as [`MultiheadAttention::forward_cached`]. The caches are as they
+    /// were then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, caches: &mut [KeyValueCache]) -> Result<Tensor> {
         if caches.len() != self.layers.len() {
@@ -366,7 +372,8 @@ impl TransformerEncoder {
     }
 }
 
-/// Decoder layers one after the other, and a norm if one is given. `torch.nn.TransformerDecoder`. State: `layers.0` …, `norm`.
+/// Decoder layers one after the other, and a norm if one is given. `torch.nn.TransformerDecoder`. State:
+/// `layers.0` …, `norm`.
 #[derive(Clone, Debug)]
 pub struct TransformerDecoder {
     /// The layers.

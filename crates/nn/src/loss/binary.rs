@@ -33,7 +33,8 @@ impl BceWithLogitsLoss {
         let cast = autocast::cast("binary_cross_entropy_with_logits", [logits, targets], weights)?;
         let ([logits, targets], [pos_weight, weight]) = cast.tensors();
         check_pair("binary_cross_entropy_with_logits", logits, targets)?;
-        // Of ln(1 + e⁻ˡˣˡ), which both have in common, each lacks what rises beside it. Written so that derivatives at 0 are those of softplus.
+        // Of ln(1 + e⁻ˡˣˡ), which both have in common, each lacks what rises beside it. Written so that
+        // derivatives at 0 are those of softplus.
         let (is_positive, zero) = (logits.gt_scalar(0.0), logits.zeros_like());
         let negated = logits.neg();
         let common = is_positive.where_cond(&negated, logits)?.exp().log1p();
@@ -60,7 +61,8 @@ pub fn binary_cross_entropy_with_logits(logits: &Tensor, targets: &Tensor) -> Re
     BceWithLogitsLoss::default().forward(logits, targets)
 }
 
-/// −y · ln p − (1 − y) · ln(1 − p) for probabilities p and targets y in [0, 1]; logarithms are held to −100. `torch.nn.BCELoss`.
+/// −y · ln p − (1 − y) · ln(1 − p) for probabilities p and targets y in [0, 1]; logarithms are held to −100.
+/// `torch.nn.BCELoss`.
 ///
 /// [`BceWithLogitsLoss`] is more accurate where there are logits. A p or y outside [0, 1] is no probability:
 /// its loss and gradient are NaN. (PyTorch's is an error, for which it reads all of them on the host, and on

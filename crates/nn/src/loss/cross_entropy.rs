@@ -16,11 +16,11 @@ use super::{
 /// | `[N, C]` | `[N]` | `[N, C]` |
 /// | `[N, C, d₁, …]` | `[N, d₁, …]` | `[N, C, d₁, …]` |
 ///
-/// With smoothing ε and weights w, the loss of one label is
-/// `−(1 − ε) · w[y] · ln softmax(x)[y] − ε / C · Σ_c w[c] · ln softmax(x)[c]`,
-/// and the mean divides the sum of these by `Σ w[y]` over the labels that are not ignored (NaN if all are). For
-/// probabilities, `p' = (1 − ε) · p + ε / C` takes the place of p, the loss of one place is
-/// `−Σ_c w[c] · p'[c] · ln softmax(x)[c]`, and the mean divides by the number of places, whatever the weights.
+/// With smoothing ε and weights w, the loss of one label is `−(1 − ε) · w[y] · ln softmax(x)[y] − ε / C · Σ_c
+/// w[c] · ln softmax(x)[c]`, and the mean divides the sum of these by `Σ w[y]` over the labels that are not
+/// ignored (NaN if all are). For probabilities, `p' = (1 − ε) · p + ε / C` takes the place of p, the loss of
+/// one place is `−Σ_c w[c] · p'[c] · ln softmax(x)[c]`, and the mean divides by the number of places,
+/// whatever the weights.
 ///
 /// ```
 /// use nn::CrossEntropyLoss;
@@ -61,14 +61,14 @@ impl Default for CrossEntropyLoss {
 }
 
 impl CrossEntropyLoss {
-    /// The loss of floating-point `logits` against `targets`: labels of any integer dtype, or probabilities of the logits'
-    /// shape and dtype.
+    /// The loss of floating-point `logits` against `targets`: labels of any integer dtype, or probabilities
+    /// of the logits' shape and dtype.
     ///
     /// # Errors
-    /// No classes; labels of another shape than the logits without their class axis, or probabilities of another shape than
-    /// the logits; an ignored label of 0 or more beside probabilities; a weight that is not one number of the logits' dtype
-    /// for each class; smoothing outside [0, 1]; several dtypes or devices. A label outside the classes is an
-    /// `IndexOutOfRange` when the loss is computed.
+    /// No classes; labels of another shape than the logits without their class axis, or probabilities of
+    /// another shape than the logits; an ignored label of 0 or more beside probabilities; a weight that is
+    /// not one number of the logits' dtype for each class; smoothing outside [0, 1]; several dtypes or
+    /// devices. A label outside the classes is an `IndexOutOfRange` when the loss is computed.
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         const OP: &str = "cross_entropy";
@@ -155,7 +155,8 @@ impl CrossEntropyLoss {
     }
 }
 
-/// The mean cross-entropy of logits against class labels or class probabilities. See [`CrossEntropyLoss`], whose defaults these are.
+/// The mean cross-entropy of logits against class labels or class probabilities. See [`CrossEntropyLoss`],
+/// whose defaults these are.
 ///
 /// # Errors
 /// As for [`CrossEntropyLoss::forward`].

@@ -1,15 +1,17 @@
-//! Connectionist temporal classification: the likelihood of a labelling, summed over all ways to align it with an input.
+//! Connectionist temporal classification: the likelihood of a labelling, summed over all ways to align it
+//! with an input.
 
 use tensor_core::{DType, Error, Result, Tensor, autocast};
 
 use super::{Reduction, nll::check_scores};
 
-/// −ln p(labels | input), where p sums over all paths of classes and blanks that become the labels when repeated classes are merged and
-/// blanks left out. `torch.nn.CTCLoss`.
+/// −ln p(labels | input), where p sums over all paths of classes and blanks that become the labels when
+/// repeated classes are merged and blanks left out. `torch.nn.CTCLoss`.
 ///
-/// With the labels l laid between blanks, αₜ(s) = (αₜ₋₁(s) + αₜ₋₁(s − 1) + αₜ₋₁(s − 2) if l(s) is no blank and not l(s − 2))·pₜ(l(s)), in
-/// logarithms. The gradient is the derivative: minus the share of paths at each class. (PyTorch adds the probability itself, which the
-/// gradient of log-softmax takes away again: with respect to logits the two are one.)
+/// With the labels l laid between blanks, αₜ(s) = (αₜ₋₁(s) + αₜ₋₁(s − 1) + αₜ₋₁(s − 2) if l(s) is no blank
+/// and not l(s − 2))·pₜ(l(s)), in logarithms. The gradient is the derivative: minus the share of paths at
+/// each class. (PyTorch adds the probability itself, which the gradient of log-softmax takes away again: with
+/// respect to logits the two are one.)
 ///
 /// Graves et al.: Connectionist temporal classification (2006).
 ///
@@ -31,18 +33,21 @@ pub struct CtcLoss {
     pub blank: usize,
     /// What is returned. The mean, the default, divides each loss by the number of its labels first.
     pub reduction: Reduction,
-    /// Whether an infinite loss, of an input too short for its labels, counts as 0. Off by default; the gradient is 0 either way.
+    /// Whether an infinite loss, of an input too short for its labels, counts as 0. Off by default; the
+    /// gradient is 0 either way.
     pub zero_infinity: bool,
 }
 
 impl CtcLoss {
-    /// The loss of log-probabilities `[T, N, C]` against labels `[N, S]`, or those of all sequences one after the other. Of sequence n the first
-    /// `input_lengths[n]` steps and `target_lengths[n]` labels count. One sequence alone is `[T, C]`, with labels `[S]`.
+    /// The loss of log-probabilities `[T, N, C]` against labels `[N, S]`, or those of all sequences one after
+    /// the other. Of sequence n the first `input_lengths[n]` steps and `target_lengths[n]` labels count. One
+    /// sequence alone is `[T, C]`, with labels `[S]`.
     ///
     /// # Errors
-    /// Other shapes; a blank that is no class; not one length for each sequence; an input length of 0 or above T; a target length above
-    /// S, or ones that do not sum to the labels; labels of no integer dtype, log-probabilities that are not floating-point; two devices. A
-    /// label outside the classes is an `IndexOutOfRange` when the loss is computed.
+    /// Other shapes; a blank that is no class; not one length for each sequence; an input length of 0 or
+    /// above T; a target length above S, or ones that do not sum to the labels; labels of no integer dtype,
+    /// log-probabilities that are not floating-point; two devices. A label outside the classes is an
+    /// `IndexOutOfRange` when the loss is computed.
     #[track_caller]
     pub fn forward(
         &self,

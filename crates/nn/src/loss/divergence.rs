@@ -4,8 +4,8 @@ use tensor_core::{Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
-/// y·(ln y − x) for log-probabilities x and probabilities y, or eʸ·(y − x) where y are log-probabilities too: Kullback and Leibler's divergence.
-/// `torch.nn.KLDivLoss`.
+/// y·(ln y − x) for log-probabilities x and probabilities y, or eʸ·(y − x) where y are log-probabilities too:
+/// Kullback and Leibler's divergence. `torch.nn.KLDivLoss`.
 ///
 /// ```
 /// use nn::KlDivLoss;
@@ -20,11 +20,13 @@ use super::{Reduction, check_pair};
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KlDivLoss {
-    /// What is returned: by default the mean over all elements, as in PyTorch, though the divergence of distributions is a sum: see `batch_mean`.
+    /// What is returned: by default the mean over all elements, as in PyTorch, though the divergence of
+    /// distributions is a sum: see `batch_mean`.
     pub reduction: Reduction,
     /// Whether targets are logarithms. Off by default.
     pub log_target: bool,
-    /// Whether the sum is divided by the size of the first axis, whatever `reduction` says: `reduction="batchmean"`. Off by default.
+    /// Whether the sum is divided by the size of the first axis, whatever `reduction` says:
+    /// `reduction="batchmean"`. Off by default.
     pub batch_mean: bool,
 }
 

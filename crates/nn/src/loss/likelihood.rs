@@ -10,7 +10,8 @@ use super::{Reduction, check_pair};
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "PoissonNLLLoss")]
 pub struct PoissonNllLoss {
-    /// Whether the input is the logarithm of the rate, as it is by default; else the rate, and ln(x + eps) is taken.
+    /// Whether the input is the logarithm of the rate, as it is by default; else the rate, and ln(x + eps) is
+    /// taken.
     pub log_input: bool,
     /// Whether ln y! is added where y is above 1, by Stirling: y·ln y − y + ½·ln(2π·y). Off by default.
     pub full: bool,
@@ -53,8 +54,8 @@ impl PoissonNllLoss {
 
 /// ½·(ln v + (x − y)² / v) for means x, targets y and variances v. `torch.nn.GaussianNLLLoss`.
 ///
-/// Variances below eps count as eps; the gradient flows to them all the same, as in PyTorch. (PyTorch refuses negative ones, for which it
-/// reads them on the host; here they count as eps too.)
+/// Variances below eps count as eps; the gradient flows to them all the same, as in PyTorch. (PyTorch refuses
+/// negative ones, for which it reads them on the host; here they count as eps too.)
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "GaussianNLLLoss")]
 pub struct GaussianNllLoss {
@@ -77,7 +78,8 @@ impl GaussianNllLoss {
     /// sizes of 1, or of it without the last axis.
     ///
     /// # Errors
-    /// Shapes that do not fit, an eps that is not above 0, dtypes that are not floating-point, or several devices.
+    /// Shapes that do not fit, an eps that is not above 0, dtypes that are not floating-point, or several
+    /// devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor, variance: &Tensor) -> Result<Tensor> {
         const OP: &str = "gaussian_nll_loss";

@@ -42,7 +42,8 @@ impl MarginRankingLoss {
     }
 }
 
-/// 1 − cos(x₁, x₂) where y is 1, and max(0, cos(x₁, x₂) − margin) where it is −1. `torch.nn.CosineEmbeddingLoss`.
+/// 1 − cos(x₁, x₂) where y is 1, and max(0, cos(x₁, x₂) − margin) where it is −1.
+/// `torch.nn.CosineEmbeddingLoss`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CosineEmbeddingLoss {
     /// The cosine up to which dissimilar pairs cost nothing; 0 by default.
@@ -78,8 +79,8 @@ impl CosineEmbeddingLoss {
     }
 }
 
-/// max(0, d(a, p) − d(a, n) + margin) with the distance of power p, as [`pairwise_distance`] has it: the anchor a is to be nearer to the positive
-/// than to the negative example. `torch.nn.TripletMarginLoss`.
+/// max(0, d(a, p) − d(a, n) + margin) with the distance of power p, as [`pairwise_distance`] has it: the
+/// anchor a is to be nearer to the positive than to the negative example. `torch.nn.TripletMarginLoss`.
 #[derive(Clone, Copy, Debug)]
 pub struct TripletMarginLoss {
     /// By how much; 1 by default.
@@ -104,14 +105,16 @@ impl TripletMarginLoss {
     /// The loss of vectors `[N, D]` or `[D]`.
     ///
     /// # Errors
-    /// Several shapes, no axes, a p that is not above 0, dtypes that are not floating-point, or several devices.
+    /// Several shapes, no axes, a p that is not above 0, dtypes that are not floating-point, or several
+    /// devices.
     #[track_caller]
     pub fn forward(&self, anchor: &Tensor, positive: &Tensor, negative: &Tensor) -> Result<Tensor> {
         let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, self.p, self.eps);
         at_caller(|| self.forward_with(anchor, positive, negative, distance))
     }
 
-    /// The same with a distance of one's own, which gives the distances `[N]` of two batches. `torch.nn.TripletMarginWithDistanceLoss`.
+    /// The same with a distance of one's own, which gives the distances `[N]` of two batches.
+    /// `torch.nn.TripletMarginWithDistanceLoss`.
     ///
     /// # Errors
     /// Several shapes, dtypes that are not floating-point, several devices; the distance's.
@@ -208,7 +211,8 @@ impl HingeEmbeddingLoss {
     }
 }
 
-/// Σ over the classes i other than the label y of `w[y]·max(0, margin − x[y] + x[i])ᵖ`, by the number of classes. `torch.nn.MultiMarginLoss`.
+/// Σ over the classes i other than the label y of `w[y]·max(0, margin − x[y] + x[i])ᵖ`, by the number of
+/// classes. `torch.nn.MultiMarginLoss`.
 #[derive(Clone, Debug)]
 pub struct MultiMarginLoss {
     /// p, 1 by default, or 2.
@@ -231,8 +235,9 @@ impl MultiMarginLoss {
     /// The loss of scores `[N, C]` or `[C]` against labels `[N]` or `[]` of an integer dtype.
     ///
     /// # Errors
-    /// Other shapes, no classes, a p other than 1 and 2, a weight that is not one number of the scores' dtype for each class, several devices.
-    /// A label outside the classes is an `IndexOutOfRange` when the loss is computed.
+    /// Other shapes, no classes, a p other than 1 and 2, a weight that is not one number of the scores' dtype
+    /// for each class, several devices. A label outside the classes is an `IndexOutOfRange` when the loss is
+    /// computed.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "multi_margin_loss";
@@ -258,7 +263,8 @@ impl MultiMarginLoss {
     }
 }
 
-/// Σ over labels y and other classes i of `max(0, 1 − (x[y] − x[i]))`, by the number of classes. `torch.nn.MultiLabelMarginLoss`.
+/// Σ over labels y and other classes i of `max(0, 1 − (x[y] − x[i]))`, by the number of classes.
+/// `torch.nn.MultiLabelMarginLoss`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MultiLabelMarginLoss {
     /// What is returned: the mean by default.
@@ -266,10 +272,12 @@ pub struct MultiLabelMarginLoss {
 }
 
 impl MultiLabelMarginLoss {
-    /// The loss of scores `[N, C]` or `[C]` against as many whole numbers: the labels of a row, and −1 after the last of them.
+    /// The loss of scores `[N, C]` or `[C]` against as many whole numbers: the labels of a row, and −1 after
+    /// the last of them.
     ///
     /// # Errors
-    /// Other shapes, dtypes or devices. A label of C or more is an `IndexOutOfRange` when the loss is computed.
+    /// Other shapes, dtypes or devices. A label of C or more is an `IndexOutOfRange` when the loss is
+    /// computed.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "multilabel_margin_loss";
@@ -319,7 +327,8 @@ impl MultiLabelSoftMarginLoss {
     /// The loss of scores `[N, C]` or `[C]` against targets 0 or 1, of one shape.
     ///
     /// # Errors
-    /// Two shapes, no axes, a weight that does not broadcast, dtypes that are not floating-point, or several devices.
+    /// Two shapes, no axes, a weight that does not broadcast, dtypes that are not floating-point, or several
+    /// devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "multilabel_soft_margin_loss";

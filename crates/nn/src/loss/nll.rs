@@ -116,7 +116,8 @@ impl<'a> Labels<'a> {
         self.count(log_probabilities.gather(self.axis, &index)?.squeeze(self.axis)?.neg())
     }
 
-    /// As [`Labels::nll`] of the scores' log-softmax, none of which is stored: the gradient is one pass over the scores.
+    /// As [`Labels::nll`] of the scores' log-softmax, none of which is stored: the gradient is one pass over
+    /// the scores.
     #[track_caller]
     pub(super) fn nll_of_logits(&self, logits: &Tensor) -> Result<Tensor> {
         // The greatest carries no gradient: it cancels.
@@ -160,7 +161,8 @@ impl<'a> Labels<'a> {
         Ok(Some(of_labels))
     }
 
-    /// Reduces losses of single labels, which are 0 where ignored. The mean divides by the weights of those that count.
+    /// Reduces losses of single labels, which are 0 where ignored. The mean divides by the weights of those
+    /// that count.
     #[track_caller]
     pub(super) fn reduce(&self, losses: &Tensor, reduction: Reduction) -> Result<Tensor> {
         if reduction == Reduction::None {

@@ -66,7 +66,8 @@ impl SmoothL1Loss {
     /// The loss of `input` against `target`, of one shape.
     ///
     /// # Errors
-    /// A negative beta, two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
+    /// A negative beta, two shapes (nothing is broadcast), dtypes that are not floating-point, or two
+    /// devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "smooth_l1_loss";
@@ -113,7 +114,8 @@ impl HuberLoss {
     /// The loss of `input` against `target`, of one shape.
     ///
     /// # Errors
-    /// A delta that is not above 0, two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
+    /// A delta that is not above 0, two shapes (nothing is broadcast), dtypes that are not floating-point, or
+    /// two devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "huber_loss";
@@ -127,14 +129,15 @@ impl HuberLoss {
     }
 }
 
-/// slope / knee · ½·d² for |d| up to the knee, slope · (|d| − ½·knee) elsewhere: with m = d / knee, held to −1 and 1, slope·m·(d − ½·knee·m)
-/// is either.
+/// slope / knee · ½·d² for |d| up to the knee, slope · (|d| − ½·knee) elsewhere: with m = d / knee, held to
+/// −1 and 1, slope·m·(d − ½·knee·m) is either.
 #[track_caller]
 fn bent(difference: &Tensor, knee: f64, slope: f64) -> Result<Tensor> {
     let steep = slope / knee;
     let is_half = difference.dtype() == DType::F16;
     let greatest = if is_half { f64::from(f16::MAX) } else { f64::from(f32::MAX) };
-    // A factor that the dtype takes for infinity would meet 0: all elements lie on the lines, or all on the parabola.
+    // A factor that the dtype takes for infinity would meet 0: all elements lie on the lines, or all on the
+    // parabola.
     if steep > greatest {
         return Ok(difference.abs().mul_scalar(slope));
     }

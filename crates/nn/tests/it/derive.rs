@@ -1,5 +1,5 @@
-//! `#[derive(Module)]`: every container a field may have trains, moves and saves what it holds, under PyTorch's names. What
-//! does not compile is in the doctests of `nn::misfits`.
+//! `#[derive(Module)]`: every container a field may have trains, moves and saves what it holds, under
+//! PyTorch's names. What does not compile is in the doctests of `nn::misfits`.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -22,7 +22,8 @@ fn linear(rng: &Generator) -> Linear {
     Linear::new(2, 2, rng).unwrap()
 }
 
-/// A module's parameters get gradients by its forward, move by `to`, are in the state dict, and are set to evaluation.
+/// A module's parameters get gradients by its forward, move by `to`, are in the state dict, and are set to
+/// evaluation.
 #[track_caller]
 fn trains_moves_and_saves<M: Module>(
     what: &str,

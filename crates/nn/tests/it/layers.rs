@@ -208,7 +208,8 @@ fn functions_of_parameters_check_them() {
     says(dropout(&x, 1.5, true, &Generator::seed(0, &device)), "from 0 to 1");
 }
 
-/// The line that built a tensor is what errors name. Through `dyn Layer` the compiler knows no more than this crate's.
+/// The line that built a tensor is what errors name. Through `dyn Layer` the compiler knows no more than this
+/// crate's.
 #[test]
 fn tensors_of_layers_known_at_run_time_name_the_users_line() {
     let device = device();

@@ -72,8 +72,8 @@ fn smoothing_and_weights_are_pytorchs() {
     let weight = Tensor::new([2.0f32, 0.5], &device).unwrap();
     let loss = CrossEntropyLoss { label_smoothing: 0.2, weight: Some(weight), ..Default::default() }
         .forward(&x, &labels);
-    // ln softmax: row 0 −0.126928, −2.126928; row 2 −1.313262, −0.313262.
-    // 0.8 · 2 · (0.126928 + 1.313262) + 0.1 · (2 · (0.126928 + 1.313262) + 0.5 · (2.126928 + 0.313262)), over 4.
+    // ln softmax: row 0 −0.126928, −2.126928; row 2 −1.313262, −0.313262. 0.8 · 2 · (0.126928 + 1.313262) +
+    // 0.1 · (2 · (0.126928 + 1.313262) + 0.5 · (2.126928 + 0.313262)), over 4.
     assert_close(&loss.unwrap(), &[(1.6 * 1.44019 + 0.1 * (2.88038 + 1.220095)) / 4.0]);
 }
 

@@ -159,7 +159,8 @@ fn kokoro_speaks() {
                 &format!("{short} on {device}"),
             );
         }
-        // The states of its LSTMs are not rounded to 8 bits here, so that a duration may round to one frame more.
+        // The states of its LSTMs are not rounded to 8 bits here, so that a duration may round to one frame
+        // more.
         let samples = out.tensor("audio").unwrap().numel();
         assert!(samples.abs_diff(42_000) <= 600, "{samples} samples on {device}");
     }

@@ -1,4 +1,5 @@
-//! Fourier transforms. Complex numbers have a last axis of 2, for PyTorch's `view_as_real` and `view_as_complex`.
+//! Fourier transforms. Complex numbers have a last axis of 2, for PyTorch's `view_as_real` and
+//! `view_as_complex`.
 
 use taper::fft::{
     self,

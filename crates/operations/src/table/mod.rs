@@ -6,8 +6,9 @@
 //! one("softmax", "torch.softmax(x, 1)", |x| x.softmax(1)).bad(|x| x[0].softmax(2)),
 //! ```
 //!
-//! That is all of a row where its inputs, floats between −2 and 2 of the shapes that [`one`](crate::row::one) and the others name, suit it. What
-//! differs is said by the methods of [`Row`]. Several rows may have one name: each is another way to call it.
+//! That is all of a row where its inputs, floats between −2 and 2 of the shapes that [`one`](crate::row::one)
+//! and the others name, suit it. What differs is said by the methods of [`Row`]. Several rows may have one
+//! name: each is another way to call it.
 
 mod create;
 mod fft;

@@ -38,7 +38,8 @@ impl<F> fmt::Debug for LambdaLr<F> {
     }
 }
 
-/// Multiplied every step by a function of the steps taken: base · f(1)⋯f(t). `torch.optim.lr_scheduler.MultiplicativeLR`.
+/// Multiplied every step by a function of the steps taken: base · f(1)⋯f(t).
+/// `torch.optim.lr_scheduler.MultiplicativeLR`.
 #[derive(Clone, Copy)]
 pub struct MultiplicativeLr<F> {
     factor: F,
@@ -159,10 +160,12 @@ impl fmt::Debug for SequentialLr {
     }
 }
 
-/// Several schedules at once: each changes the rate that the one before it made. `torch.optim.lr_scheduler.ChainedScheduler`.
+/// Several schedules at once: each changes the rate that the one before it made.
+/// `torch.optim.lr_scheduler.ChainedScheduler`.
 ///
-/// Schedules that multiply (`StepLr`, `ExponentialLr`, `LinearLr`, `ConstantLr`, …) go together in any order. One that sets the
-/// rate by itself (`LambdaLr`, `OneCycleLr`, `CyclicLr`, `CosineAnnealingWarmRestarts`) hides those before it, as in PyTorch.
+/// Schedules that multiply (`StepLr`, `ExponentialLr`, `LinearLr`, `ConstantLr`, …) go together in any order.
+/// One that sets the rate by itself (`LambdaLr`, `OneCycleLr`, `CyclicLr`, `CosineAnnealingWarmRestarts`)
+/// hides those before it, as in PyTorch.
 ///
 /// ```
 /// use optim::{ChainedScheduler, ConstantLr, ExponentialLr, LrSchedule};

@@ -25,7 +25,8 @@ impl Anneal {
     }
 }
 
-/// The settings of [`OneCycleLr`], PyTorch's with PyTorch's defaults. `max_lr` and `total_steps` must be given.
+/// The settings of [`OneCycleLr`], PyTorch's with PyTorch's defaults. `max_lr` and `total_steps` must be
+/// given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OneCycleConfig {
     /// The greatest rate.
@@ -42,7 +43,8 @@ pub struct OneCycleConfig {
     pub div_factor: f64,
     /// The last rate is the first one over this. 10⁴ by default.
     pub final_div_factor: f64,
-    /// Goes down to the first rate as fast as it went up, and from there to the last. Off by default: straight to the last.
+    /// Goes down to the first rate as fast as it went up, and from there to the last. Off by default:
+    /// straight to the last.
     pub three_phase: bool,
 }
 
@@ -61,7 +63,8 @@ impl Default for OneCycleConfig {
     }
 }
 
-/// Up to the greatest rate and down to next to nothing, once; the momentum goes down and up. `torch.optim.lr_scheduler.OneCycleLR`.
+/// Up to the greatest rate and down to next to nothing, once; the momentum goes down and up.
+/// `torch.optim.lr_scheduler.OneCycleLR`.
 ///
 /// The rates that the groups began with do not matter. A step past `total_steps` is an error of
 /// [`LrScheduler::step`](crate::LrScheduler::step).
@@ -82,7 +85,8 @@ struct Phase {
 
 impl OneCycleLr {
     /// # Errors
-    /// No steps, a rate that is not positive, a share or a momentum outside 0 to 1, or a divisor that is not positive.
+    /// No steps, a rate that is not positive, a share or a momentum outside 0 to 1, or a divisor that is not
+    /// positive.
     #[track_caller]
     pub fn new(config: OneCycleConfig) -> Result<OneCycleLr> {
         let OneCycleConfig { max_lr, total_steps, pct_start, momentum, div_factor, final_div_factor, .. } =
@@ -167,7 +171,8 @@ pub enum CyclicScale {
     Triangular2,
     /// The height after t steps is multiplied by γᵗ.
     ExpRange(f64),
-    /// The height is multiplied by a function of the number of the cycle, counted from 1. `scale_fn` with `scale_mode="cycle"`.
+    /// The height is multiplied by a function of the number of the cycle, counted from 1. `scale_fn` with
+    /// `scale_mode="cycle"`.
     Cycle(fn(f64) -> f64),
     /// The height is multiplied by a function of the steps taken. `scale_fn` with `scale_mode="iterations"`.
     Iterations(fn(f64) -> f64),
@@ -217,7 +222,8 @@ impl Default for CyclicConfig {
     }
 }
 
-/// Straight up and straight down, again and again; the momentum goes down and up. `torch.optim.lr_scheduler.CyclicLR`.
+/// Straight up and straight down, again and again; the momentum goes down and up.
+/// `torch.optim.lr_scheduler.CyclicLR`.
 ///
 /// The rates that the groups began with do not matter.
 ///
@@ -229,7 +235,8 @@ pub struct CyclicLr {
 
 impl CyclicLr {
     /// # Errors
-    /// No steps up or down, a rate or γ that is not finite, a `max_lr` that is not positive, or a momentum outside 0 to 1.
+    /// No steps up or down, a rate or γ that is not finite, a `max_lr` that is not positive, or a momentum
+    /// outside 0 to 1.
     #[track_caller]
     pub fn new(config: CyclicConfig) -> Result<CyclicLr> {
         let op = "CyclicLr";
@@ -278,8 +285,9 @@ impl LrSchedule for CyclicLr {
     }
 }
 
-/// From the rate of a group to one rate for all, in so many steps, and then constant: for the averaging of weights.
-/// `torch.optim.swa_utils.SWALR`. The averages are [`AveragedParameters::swa`](crate::AveragedParameters::swa).
+/// From the rate of a group to one rate for all, in so many steps, and then constant: for the averaging of
+/// weights. `torch.optim.swa_utils.SWALR`. The averages are
+/// [`AveragedParameters::swa`](crate::AveragedParameters::swa).
 ///
 /// ```text
 /// lr = α·swa_lr + (1 − α)·base, t = min(step / anneal_epochs, 1), α = t or (1 − cos πt) / 2

@@ -131,9 +131,9 @@ impl LrSchedule for CosineAnnealingLr {
     }
 }
 
-/// Half a cosine from the base rate down to `least`, again and again: the first in `first` steps, each next in `times` as many as
-/// the one before. least + (base − least) · (1 + cos(π · t / T)) / 2 at step t of a round of T.
-/// `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`.
+/// Half a cosine from the base rate down to `least`, again and again: the first in `first` steps, each next
+/// in `times` as many as the one before. least + (base − least) · (1 + cos(π · t / T)) / 2 at step t of a
+/// round of T. `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`.
 ///
 /// Loshchilov, Hutter: SGDR, stochastic gradient descent with warm restarts (2017).
 #[derive(Clone, Copy, Debug)]
@@ -170,8 +170,9 @@ impl LrSchedule for CosineAnnealingWarmRestarts {
     }
 }
 
-/// Straight from `start` times the base rate up to the base rate, or to [`LinearLr::end`] times it, in `steps` steps, and then
-/// that: base · (start + (end − start) · min(t, steps) / steps). `torch.optim.lr_scheduler.LinearLR`.
+/// Straight from `start` times the base rate up to the base rate, or to [`LinearLr::end`] times it, in
+/// `steps` steps, and then that: base · (start + (end − start) · min(t, steps) / steps).
+/// `torch.optim.lr_scheduler.LinearLR`.
 #[doc(alias = "warmup")]
 #[derive(Clone, Copy, Debug)]
 pub struct LinearLr {
@@ -215,7 +216,8 @@ impl LrSchedule for LinearLr {
     }
 }
 
-/// `factor` times the base rate for `steps` steps, and then the base rate. `torch.optim.lr_scheduler.ConstantLR`.
+/// `factor` times the base rate for `steps` steps, and then the base rate.
+/// `torch.optim.lr_scheduler.ConstantLR`.
 #[derive(Clone, Copy, Debug)]
 pub struct ConstantLr {
     steps: u64,
@@ -247,7 +249,8 @@ impl LrSchedule for ConstantLr {
     }
 }
 
-/// Down to 0 in `steps` steps, and then 0: base · (1 − min(t, steps) / steps)^power. `torch.optim.lr_scheduler.PolynomialLR`.
+/// Down to 0 in `steps` steps, and then 0: base · (1 − min(t, steps) / steps)^power.
+/// `torch.optim.lr_scheduler.PolynomialLR`.
 #[derive(Clone, Copy, Debug)]
 pub struct PolynomialLr {
     steps: u64,
@@ -282,8 +285,8 @@ impl LrSchedule for PolynomialLr {
     }
 }
 
-/// A rate whose factor was `last`, if there was a step before, with the factor of now. From a factor of 0 there is no way back but
-/// from the base.
+/// A rate whose factor was `last`, if there was a step before, with the factor of now. From a factor of 0
+/// there is no way back but from the base.
 fn scaled(factor: f64, last: Option<f64>, base: f64, now: f64) -> f64 {
     match last {
         None => now * factor,

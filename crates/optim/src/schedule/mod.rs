@@ -1,7 +1,8 @@
-//! Schedules of learning rates: what a schedule is, and [`LrScheduler`], which puts one to work on an optimizer.
+//! Schedules of learning rates: what a schedule is, and [`LrScheduler`], which puts one to work on an
+//! optimizer.
 //!
-//! `formulas` has the schedules that are one formula of the steps taken, `cycles` those that go up and down, `combined` those made of
-//! others, `plateau` the one that watches a metric.
+//! `formulas` has the schedules that are one formula of the steps taken, `cycles` those that go up and down,
+//! `combined` those made of others, `plateau` the one that watches a metric.
 
 mod combined;
 mod cycles;
@@ -25,15 +26,15 @@ pub trait LrSchedule {
     /// The rate after `step` steps, for a group that began with `base`.
     fn lr(&self, base: f64, step: u64) -> f64;
 
-    /// The rate after `step` steps of a group whose rate was `now` one step before. For a schedule that is a formula of the steps
-    /// alone this is [`LrSchedule::lr`], which is the default.
+    /// The rate after `step` steps of a group whose rate was `now` one step before. For a schedule that is a
+    /// formula of the steps alone this is [`LrSchedule::lr`], which is the default.
     fn next(&self, base: f64, now: f64, step: u64) -> f64 {
         let _ = now;
         self.lr(base, step)
     }
 
-    /// As [`LrSchedule::next`], where other schedules change the rate too ([`ChainedScheduler`]): what this one makes of the rate
-    /// that is there. PyTorch's chainable form.
+    /// As [`LrSchedule::next`], where other schedules change the rate too ([`ChainedScheduler`]): what this
+    /// one makes of the rate that is there. PyTorch's chainable form.
     fn chained(&self, base: f64, now: f64, step: u64) -> f64 {
         self.next(base, now, step)
     }
@@ -101,8 +102,8 @@ fn finite<const N: usize>(op: &'static str, values: [(&str, f64); N]) -> Result<
 
 /// A schedule at work on an optimizer. Call [`LrScheduler::step`] after each step, or each epoch.
 ///
-/// A rate that is changed by hand, or by [`ReduceLrOnPlateau`], lasts until the next step of the scheduler, which sets what its
-/// schedule says. PyTorch's go on from the changed rate.
+/// A rate that is changed by hand, or by [`ReduceLrOnPlateau`], lasts until the next step of the scheduler,
+/// which sets what its schedule says. PyTorch's go on from the changed rate.
 ///
 /// To resume, make the optimizer and the scheduler anew as at first, and then load the state of both.
 #[derive(Clone, Debug)]
@@ -120,8 +121,8 @@ impl<S: LrSchedule> LrScheduler<S> {
         LrScheduler::start(vec![schedule], optimizer)
     }
 
-    /// As [`LrScheduler::new`], with a schedule for each group: for PyTorch's lists of `lr_lambda` or `max_lr`. Those
-    /// of several kinds go in boxes, `Box<dyn LrSchedule>`.
+    /// As [`LrScheduler::new`], with a schedule for each group: for PyTorch's lists of `lr_lambda` or
+    /// `max_lr`. Those of several kinds go in boxes, `Box<dyn LrSchedule>`.
     ///
     /// # Errors
     /// Not as many schedules as groups; a schedule of the momentum for an optimizer without.
@@ -171,8 +172,8 @@ impl<S: LrSchedule> LrScheduler<S> {
     /// Counts one step, and sets the rates of the optimizer's groups.
     ///
     /// # Errors
-    /// A step past the end of a schedule that has one, and a schedule of the momentum for an optimizer without. Nothing has changed
-    /// then.
+    /// A step past the end of a schedule that has one, and a schedule of the momentum for an optimizer
+    /// without. Nothing has changed then.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
         let step = self.step.saturating_add(1);
@@ -219,8 +220,8 @@ impl<S: LrSchedule> LrScheduler<S> {
     }
 }
 
-/// PyTorch's names: `last_epoch` for the steps counted, `base_lrs.0` for the rate that each group began with. The rates and momenta
-/// that the groups have now are in the optimizer's state.
+/// PyTorch's names: `last_epoch` for the steps counted, `base_lrs.0` for the rate that each group began with.
+/// The rates and momenta that the groups have now are in the optimizer's state.
 impl<S: LrSchedule> Stateful for LrScheduler<S> {
     fn state_dict(&self) -> State {
         let mut state = State::new();

@@ -53,7 +53,8 @@ impl Default for ReduceLrOnPlateauConfig {
     }
 }
 
-/// Multiplies the rates by `factor` when a metric has not improved for `patience` steps. `torch.optim.lr_scheduler.ReduceLROnPlateau`.
+/// Multiplies the rates by `factor` when a metric has not improved for `patience` steps.
+/// `torch.optim.lr_scheduler.ReduceLROnPlateau`.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -82,7 +83,8 @@ pub struct ReduceLrOnPlateau {
 
 impl ReduceLrOnPlateau {
     /// # Errors
-    /// A factor that is not from 0 on and below 1, or a threshold, `min_lr` or `eps` that is negative or not finite.
+    /// A factor that is not from 0 on and below 1, or a threshold, `min_lr` or `eps` that is negative or not
+    /// finite.
     #[track_caller]
     pub fn new(config: ReduceLrOnPlateauConfig) -> Result<ReduceLrOnPlateau> {
         let op = "ReduceLrOnPlateau";
@@ -117,7 +119,8 @@ impl ReduceLrOnPlateau {
         Ok(ReduceLrOnPlateau { min_lrs: min_lrs.to_vec(), ..ReduceLrOnPlateau::new(config)? })
     }
 
-    /// Counts one step with its metric, and reduces the rates of the optimizer's groups if it is time. NaN is no improvement.
+    /// Counts one step with its metric, and reduces the rates of the optimizer's groups if it is time. NaN is
+    /// no improvement.
     pub fn step(&mut self, metric: f64, optimizer: &mut (impl Optimizer + ?Sized)) {
         let ReduceLrOnPlateauConfig { factor, patience, min_lr, eps, .. } = self.config;
         self.step = self.step.saturating_add(1);
@@ -166,7 +169,8 @@ impl ReduceLrOnPlateau {
     }
 }
 
-/// PyTorch's names: `best`, `num_bad_epochs`, `cooldown_counter`, `last_epoch`. The rates are in the optimizer's state.
+/// PyTorch's names: `best`, `num_bad_epochs`, `cooldown_counter`, `last_epoch`. The rates are in the
+/// optimizer's state.
 impl Stateful for ReduceLrOnPlateau {
     fn state_dict(&self) -> State {
         let mut state = State::new();

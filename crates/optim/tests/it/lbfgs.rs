@@ -1,4 +1,5 @@
-//! L-BFGS: its closure, and what a step leaves alone when it fails. Its steps are compared with PyTorch's in `taper/tests`.
+//! L-BFGS: its closure, and what a step leaves alone when it fails. Its steps are compared with PyTorch's in
+//! `taper/tests`.
 #![allow(clippy::unwrap_used)]
 
 use std::{cell::Cell, sync::atomic::Ordering};

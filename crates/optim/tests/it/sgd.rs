@@ -207,7 +207,8 @@ fn a_schedule_goes_on_from_its_state() {
     let mut first = LrScheduler::new(ExponentialLr::new(0.9), &mut sgd);
     (0..3).for_each(|_| first.step(&mut sgd).unwrap());
     let saved = (first.state_dict(), sgd.state_dict());
-    // Made anew: it would take its base from the optimizer, whose state is loaded after it was made, or before.
+    // Made anew: it would take its base from the optimizer, whose state is loaded after it was made, or
+    // before.
     for optimizer_first in [false, true] {
         let mut other = Sgd::new([x.clone()], SgdConfig { lr: 7.0, ..Default::default() });
         if optimizer_first {

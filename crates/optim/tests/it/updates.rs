@@ -1,5 +1,5 @@
-//! What all optimizers have in common: checks, groups, state, and that a failure changes nothing. Their updates are compared with
-//! PyTorch's in `taper/tests`.
+//! What all optimizers have in common: checks, groups, state, and that a failure changes nothing. Their
+//! updates are compared with PyTorch's in `taper/tests`.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{
@@ -78,7 +78,8 @@ fn a_resumed_optimizer_gives_the_same_bits() {
     }
 }
 
-/// A first step, which begins to keep something, takes memory, and so does one of parameters whose values somebody holds.
+/// A first step, which begins to keep something, takes memory, and so does one of parameters whose values
+/// somebody holds.
 #[test]
 fn a_step_that_runs_out_of_memory_changes_nothing() {
     fn fails<C: UpdateRule>(config: C) {
@@ -163,7 +164,8 @@ fn a_graph_keeps_its_values_when_a_step_is_taken() {
     }
 }
 
-/// What a kernel's failure in a step that overwrites leaves: each parameter is with its state before the step, or after it.
+/// What a kernel's failure in a step that overwrites leaves: each parameter is with its state before the
+/// step, or after it.
 #[test]
 fn a_device_that_fails_within_a_step_leaves_each_parameter_whole() {
     let stepped = |x: &Tensor, steps: i32| {

@@ -1,6 +1,5 @@
-//! What the examples share: images of digits, checkpoints, how many images a network recognises, claims that are checked, timings,
-//! the end of a program.
-//! `mod common;` brings it into a program.
+//! What the examples share: images of digits, checkpoints, how many images a network recognises, claims that
+//! are checked, timings, the end of a program. `mod common;` brings it into a program.
 #![allow(dead_code)] // no program uses all of it
 
 use std::{
@@ -42,8 +41,8 @@ pub(crate) fn scaler(half: Option<Half>) -> Result<GradScaler> {
     GradScaler::new(GradScalerConfig { enabled: half == Some(Half::F16), ..Default::default() })
 }
 
-/// Images to train with and images to test with, `[N, 1, S, S]` from 0 to 1, with their labels: MNIST's from a folder of IDX
-/// files, or else the 8x8 digits that ship with Taper, a fifth of which is held out.
+/// Images to train with and images to test with, `[N, 1, S, S]` from 0 to 1, with their labels: MNIST's from
+/// a folder of IDX files, or else the 8x8 digits that ship with Taper, a fifth of which is held out.
 pub(crate) fn images(folder: Option<&Path>, seed: u64) -> Result<(TensorDataset, TensorDataset)> {
     let host = taper::cpu();
     let (train, test) = match folder {
@@ -63,7 +62,8 @@ pub(crate) fn images(folder: Option<&Path>, seed: u64) -> Result<(TensorDataset,
     Ok((square(&train)?, square(&test)?))
 }
 
-/// The share of a loader's images that a model recognises, and its mean loss. The model is set to training afterwards.
+/// The share of a loader's images that a model recognises, and its mean loss. The model is set to training
+/// afterwards.
 pub(crate) fn evaluate(
     model: &impl Layer,
     loader: &DataLoader<TensorDataset>,
@@ -87,7 +87,8 @@ pub(crate) fn evaluate(
     found
 }
 
-/// The mean of the losses of an epoch. They are kept as tensors and read once: reading each would wait for the device each time.
+/// The mean of the losses of an epoch. They are kept as tensors and read once: reading each would wait for
+/// the device each time.
 pub(crate) fn mean_loss(losses: &[Tensor]) -> Outcome<f64> {
     let mean = Tensor::stack(losses, 0)?.mean().item_f64()?;
     if mean.is_finite() { Ok(mean) } else { Err(format!("the loss is {mean}: try a smaller --lr").into()) }
@@ -134,7 +135,8 @@ pub(crate) struct Saver {
 }
 
 impl Saver {
-    /// After each step: whether to stop, having saved. A checkpoint is made where one is `due`, and on Ctrl-C.
+    /// After each step: whether to stop, having saved. A checkpoint is made where one is `due`, and on
+    /// Ctrl-C.
     pub(crate) fn step(
         &mut self,
         step: u64,
@@ -161,7 +163,8 @@ impl Saver {
 /// The end of a program: its error, if there is one, is printed.
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
-    // Whoever read the output has seen enough, as in `digits | head`. (`println!` would panic there: examples use `writeln!`.)
+    // Whoever read the output has seen enough, as in `digits | head`. (`println!` would panic there: examples
+    // use `writeln!`.)
     if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
@@ -187,14 +190,15 @@ pub(crate) fn refused<T>(result: Result<T>) -> Outcome<Error> {
 
 /// How long work takes, in seconds.
 pub(crate) struct Timing {
-    /// The first run: it makes a plan and, on a GPU, compiles kernels. A stopwatch that is not warmed up measures that.
+    /// The first run: it makes a plan and, on a GPU, compiles kernels. A stopwatch that is not warmed up
+    /// measures that.
     pub(crate) first: f64,
     /// The least of the runs after it.
     pub(crate) best: f64,
 }
 
-/// Runs `work` once to warm up and then `rounds` times. Each run ends with its result in memory and the device at rest, as nothing is
-/// computed before somebody looks. Gives the last result.
+/// Runs `work` once to warm up and then `rounds` times. Each run ends with its result in memory and the
+/// device at rest, as nothing is computed before somebody looks. Gives the last result.
 pub(crate) fn timed(
     device: &Device,
     rounds: usize,
@@ -217,7 +221,8 @@ pub(crate) fn timed(
     Ok((result, Timing { first, best }))
 }
 
-/// The greatest distance between elements of two tensors, as a share of the greatest element of the second. Both may be anywhere.
+/// The greatest distance between elements of two tensors, as a share of the greatest element of the second.
+/// Both may be anywhere.
 pub(crate) fn apart(a: &Tensor, b: &Tensor) -> Outcome<f64> {
     let (a, b) = (a.to_f64_vec()?, b.to_f64_vec()?);
     if a.len() != b.len() {
@@ -243,8 +248,8 @@ pub(crate) fn norm(x: &Tensor) -> Result<f64> {
     x.powi(2).sum().item_f64().map(f64::sqrt)
 }
 
-/// The pseudo-inverse of a matrix by products alone, where the matrix is: X ← X (2 I − A X), from X = Aᵀ / (‖A‖₁ ‖A‖∞). In `steps` steps at
-/// most; fewer, where they no longer grow shorter.
+/// The pseudo-inverse of a matrix by products alone, where the matrix is: X ← X (2 I − A X), from X = Aᵀ /
+/// (‖A‖₁ ‖A‖∞). In `steps` steps at most; fewer, where they no longer grow shorter.
 pub(crate) fn newton_schulz(a: &Tensor, steps: usize) -> Result<Tensor> {
     // Of the two squares A X and X A, the smaller.
     let wide = a.dims()[0] < a.dims()[1];

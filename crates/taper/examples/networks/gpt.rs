@@ -1,5 +1,5 @@
-//! A small language model: pre-norm transformer blocks over tokens. Radford et al.: Language models are unsupervised multitask
-//! learners (2019).
+//! A small language model: pre-norm transformer blocks over tokens. Radford et al.: Language models are
+//! unsupervised multitask learners (2019).
 
 use taper::{
     nn::{
@@ -84,7 +84,8 @@ impl Block {
     }
 }
 
-/// Tokens `[N, T]`, integers below the vocabulary, to the logits of the token after each, `[N, T, vocabulary]`.
+/// Tokens `[N, T]`, integers below the vocabulary, to the logits of the token after each, `[N, T,
+/// vocabulary]`.
 #[derive(Debug, Module)]
 pub(crate) struct Gpt {
     tok: Embedding,
@@ -106,7 +107,8 @@ impl Gpt {
         })
     }
 
-    /// `tokens` `[N, T]` continued by `count` tokens, each the likeliest: `[N, T + count]`. Every token is made from the whole sequence.
+    /// `tokens` `[N, T]` continued by `count` tokens, each the likeliest: `[N, T + count]`. Every token is
+    /// made from the whole sequence.
     pub(crate) fn generate(&self, tokens: &Tensor, count: usize) -> Result<Tensor> {
         no_grad(|| {
             let mut tokens = tokens.clone();

@@ -23,7 +23,8 @@ impl MnistNet {
         MnistNet::with_size(28, rng)
     }
 
-    /// For images of `size` by `size` pixels, at least 6: each convolution takes two off a side, the pooling halves it.
+    /// For images of `size` by `size` pixels, at least 6: each convolution takes two off a side, the pooling
+    /// halves it.
     pub(crate) fn with_size(size: usize, rng: &Generator) -> Result<MnistNet> {
         let side = size.saturating_sub(4) / 2;
         Ok(MnistNet {

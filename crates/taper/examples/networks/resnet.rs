@@ -1,4 +1,5 @@
-//! ResNet-20 for images of 32 by 32 pixels. He et al.: Deep residual learning for image recognition (2015), section 4.2.
+//! ResNet-20 for images of 32 by 32 pixels. He et al.: Deep residual learning for image recognition (2015),
+//! section 4.2.
 
 use taper::{
     nn::{AdaptiveAvgPool2d, BatchNorm2d, Conv2d, ConvConfig, Flatten},
@@ -12,7 +13,8 @@ fn conv(inputs: usize, outputs: usize, kernel: usize, stride: usize, rng: &Gener
     Conv2d::with_config(inputs, outputs, kernel, config, rng)
 }
 
-/// Two convolutions, and what goes past them: the input itself, or a convolution of it where the shape changes.
+/// Two convolutions, and what goes past them: the input itself, or a convolution of it where the shape
+/// changes.
 #[derive(Debug, Module)]
 pub(crate) struct Residual {
     a: Conv2d,

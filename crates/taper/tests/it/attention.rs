@@ -1,5 +1,5 @@
-//! Attention by blocks and by a device's own kernel, against whole matrices of scores written out: values, gradients, gradients of gradients,
-//! masks, groups of heads, dropout, and the memory that it takes.
+//! Attention by blocks and by a device's own kernel, against whole matrices of scores written out: values,
+//! gradients, gradients of gradients, masks, groups of heads, dropout, and the memory that it takes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::autograd::{TensorGrad, grad, gradcheck, gradgradcheck};

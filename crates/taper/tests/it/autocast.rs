@@ -222,7 +222,8 @@ fn gradients_have_the_dtype_of_their_parameters() -> Result<()> {
     Ok(())
 }
 
-/// A cell is cast once for a region, again for another value, and graphs that share the cast are each played back.
+/// A cell is cast once for a region, again for another value, and graphs that share the cast are each played
+/// back.
 #[test]
 fn parameters_are_cast_once() -> Result<()> {
     let d = device();

@@ -1,5 +1,5 @@
-//! A bad index or label is an error for whoever asks for what depends on it, each time, and for nobody else; it never trains a
-//! model. The same on every device, whether it fails at once or finds out later.
+//! A bad index or label is an error for whoever asks for what depends on it, each time, and for nobody else;
+//! it never trains a model. The same on every device, whether it fails at once or finds out later.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{

@@ -482,7 +482,8 @@ fn groups_of_integers_are_their_formula() {
     wrong(Tensor::new([[1, 0], [1, 0], [1, 0]], &d).unwrap(), &[3, 3], "one for each position of the axis");
 }
 
-/// One bit an element, +1 or −1 times the f32 that the bytes begin with: a format that no crate of Taper knows.
+/// One bit an element, +1 or −1 times the f32 that the bytes begin with: a format that no crate of Taper
+/// knows.
 #[derive(Debug)]
 struct Signs;
 

@@ -177,7 +177,8 @@ fn transposed_convolutions_are_transposes() {
     }
 }
 
-/// An output padding may be so large that the convolution back makes more windows than the input has elements.
+/// An output padding may be so large that the convolution back makes more windows than the input has
+/// elements.
 #[test]
 fn output_padding_of_more_than_a_stride_has_no_gradient_of_its_own() {
     if !needs(&device(), DType::F64) {
@@ -352,7 +353,8 @@ fn layers_have_pytorch_names_shapes_and_first_values() {
     );
 }
 
-/// Shapes at which a backend changes its way: rows of many columns, few results of many terms, long runs in panels, strides.
+/// Shapes at which a backend changes its way: rows of many columns, few results of many terms, long runs in
+/// panels, strides.
 #[test]
 fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
     let plain = ConvOptions::default();
@@ -380,7 +382,8 @@ fn larger_convolutions_and_their_gradients_agree_with_the_reference() {
     }
 }
 
-/// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what follows it, the gradients.
+/// Windows of 3 x 3 whose products a backend may save: whole tiles and halves, padding, a bias and what
+/// follows it, the gradients.
 #[test]
 fn convolutions_of_three_by_three_and_their_gradients_agree_with_the_reference() {
     for (x, k, padding) in [

@@ -294,7 +294,8 @@ fn a_number_that_is_copied_is_written_once() -> Result<()> {
     Ok(())
 }
 
-/// Lines that all begin with one number, beside the same number written out first: of every dtype, long, short, and not all of them.
+/// Lines that all begin with one number, beside the same number written out first: of every dtype, long,
+/// short, and not all of them.
 #[test]
 fn scatters_into_one_number() -> Result<()> {
     let d = device();

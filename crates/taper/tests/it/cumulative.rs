@@ -60,7 +60,8 @@ fn integers_are_summed_in_the_dtype_of_sums() -> Result<()> {
 #[test]
 fn long_lines_and_many() -> Result<()> {
     let d = device();
-    // One long line, a few, many short ones, and columns; in whole numbers, so that no order of additions shows.
+    // One long line, a few, many short ones, and columns; in whole numbers, so that no order of additions
+    // shows.
     for (shape, axis) in [
         (vec![1_000_003], 0),
         (vec![3, 70_001], 1),
@@ -109,7 +110,8 @@ fn long_sums_are_accurate() -> Result<()> {
     let x = x.to_vec::<f32>()?;
     for i in (0..n).step_by(997) {
         let exact = f64::from(0.1f32) * (i + 1) as f64;
-        // Parts and their totals: some 150 roundings of 2⁻²⁴ at most, where adding one by one would take 400,000.
+        // Parts and their totals: some 150 roundings of 2⁻²⁴ at most, where adding one by one would take
+        // 400,000.
         assert!((f64::from(x[i]) / exact - 1.0).abs() < 1e-5, "{i}: {} for {exact}", x[i]);
     }
     Ok(())

@@ -10,7 +10,8 @@ use crate::networks::refused;
 
 const MANY: usize = 40_000;
 
-/// Checks the mean and the variance of draws within `times` standard errors of the mean, and of the variance as its kurtosis asks.
+/// Checks the mean and the variance of draws within `times` standard errors of the mean, and of the variance
+/// as its kurtosis asks.
 #[track_caller]
 fn moments(what: &str, draws: &Tensor, mean: f64, variance: f64, kurtosis: f64) {
     let values = draws.to_f64_vec().unwrap();

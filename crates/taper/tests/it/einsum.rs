@@ -9,7 +9,8 @@ use taper::{DType, Device, Result, Tensor};
 
 use crate::common::{agree, assert_close, device, needs, reference_device, tensor};
 
-/// The sum over all assignments of the names, as the equation says. Operands are row-major; no ellipsis, no broadcasting.
+/// The sum over all assignments of the names, as the equation says. Operands are row-major; no ellipsis, no
+/// broadcasting.
 fn definition(equation: &str, operands: &[(Vec<usize>, Vec<f64>)]) -> Vec<f64> {
     let (terms, out) = equation.split_once("->").unwrap();
     let terms: Vec<Vec<char>> = terms.split(',').map(|t| t.chars().collect()).collect();
@@ -62,7 +63,8 @@ fn cases() -> Vec<(&'static str, Vec<Vec<usize>>)> {
     ]
 }
 
-/// A tensor of numbers that lies in memory in one of four ways: in order, with its axes reversed, backwards, with gaps.
+/// A tensor of numbers that lies in memory in one of four ways: in order, with its axes reversed, backwards,
+/// with gaps.
 fn laid(way: usize, shape: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
     let x = tensor(shape, seed, DType::F32, device)?;
     let axes: Vec<usize> = (0..shape.len()).rev().collect();

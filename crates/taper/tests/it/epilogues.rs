@@ -1,4 +1,5 @@
-//! That epilogues of contractions change no result: products and convolutions with biases, activations, residuals.
+//! That epilogues of contractions change no result: products and convolutions with biases, activations,
+//! residuals.
 #![allow(clippy::unwrap_used)]
 
 use taper::autograd::{TensorGrad, grad};

@@ -1,4 +1,5 @@
-//! Bad input: each is an error that says what was given, what was expected and what to do, and changes nothing.
+//! Bad input: each is an error that says what was given, what was expected and what to do, and changes
+//! nothing.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, reference_device, tensor};

@@ -1,4 +1,5 @@
-//! Fourier transforms of every kind of length, against the sum that they are. Small ones against PyTorch's: `operations.rs`.
+//! Fourier transforms of every kind of length, against the sum that they are. Small ones against PyTorch's:
+//! `operations.rs`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::f64::consts::PI;
@@ -220,7 +221,8 @@ fn what_no_transform_is_of() {
     said(fftn(&one, [0, -1], Norm::Backward), "given twice");
 }
 
-/// The kernel of a device and the composition of the others: values, with what is said of frequencies that have a mirror.
+/// The kernel of a device and the composition of the others: values, with what is said of frequencies that
+/// have a mirror.
 #[test]
 fn a_kernel_and_its_composition_agree() {
     for kind in [FourierKind::Forward, FourierKind::Inverse, FourierKind::RealToHalf, FourierKind::HalfToReal]
@@ -241,7 +243,8 @@ fn a_kernel_and_its_composition_agree() {
     }
 }
 
-/// A transform is a linear map: ⟨F·x, y⟩ = ⟨x, Fᵀ·y⟩, and the gradient with respect to y of what is the gradient with respect to x is F again.
+/// A transform is a linear map: ⟨F·x, y⟩ = ⟨x, Fᵀ·y⟩, and the gradient with respect to y of what is the
+/// gradient with respect to x is F again.
 #[test]
 fn gradients_are_adjoints_and_have_gradients() {
     use taper::{grad_of, prelude::TensorGrad};

@@ -1,5 +1,5 @@
-//! Memory over time, by the device's own count and by what the process has resident: a test in a process of its own, for other
-//! tests' tensors would blur both.
+//! Memory over time, by the device's own count and by what the process has resident: a test in a process of
+//! its own, for other tests' tensors would blur both.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, logical_device, needs, tensor};

@@ -1,5 +1,5 @@
-//! Elementwise functions that kernels compute by others: values known to 17 digits (mpmath's, at points that f32 holds), ends and
-//! poles, every float dtype, and what a kernel of many of them does.
+//! Elementwise functions that kernels compute by others: values known to 17 digits (mpmath's, at points that
+//! f32 holds), ends and poles, every float dtype, and what a kernel of many of them does.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::excessive_precision, clippy::approx_constant)]
 
 use crate::common::{assert_close, device, drawn, has, of, tensor};

@@ -1,4 +1,5 @@
-//! Functions of functions: products with Jacobians, Jacobians, Hessians, `vmap`. Every operation under `vmap`: `operations.rs`.
+//! Functions of functions: products with Jacobians, Jacobians, Hessians, `vmap`. Every operation under
+//! `vmap`: `operations.rs`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::{
@@ -60,7 +61,8 @@ fn hessians_and_their_products() {
     assert_eq!(product[1].to_vec::<f32>().unwrap(), [-15.0]);
 }
 
-/// What one input was made of changes nothing: each derivative is that with the others held. An input that is given twice is two.
+/// What one input was made of changes nothing: each derivative is that with the others held. An input that is
+/// given twice is two.
 #[test]
 fn an_input_that_is_made_of_another_is_one_by_itself() {
     let on = &device();

@@ -61,7 +61,8 @@ fn build(picks: &[Pick], d: &Device, eager: bool) -> Result<Vec<Tensor>> {
                 }
             }
             15 => {
-                // Numbers that depend on their position, over the elements, the rows or the columns of another tensor.
+                // Numbers that depend on their position, over the elements, the rows or the columns of
+                // another tensor.
                 let shape = match pick.b % 3 {
                     0 if a.rank() > 0 => a.shape().reduced(&[a.rank() - 1], true),
                     1 if a.rank() > 0 => a.shape().reduced(&[0], true),
@@ -143,8 +144,8 @@ proptest! {
     }
 }
 
-/// A draw of one number a row, multiplied by a sum over the row, was written into the row's kernel, which drew one for each
-/// element of the row.
+/// A draw of one number a row, multiplied by a sum over the row, was written into the row's kernel, which
+/// drew one for each element of the row.
 #[test]
 fn one_number_a_row_stays_one_number_a_row() -> Result<()> {
     let d = device();

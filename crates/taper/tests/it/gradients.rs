@@ -1,5 +1,5 @@
-//! Every gradient rule against finite differences in f64 (on the reference where the device has no f64, and there the f32
-//! gradients are compared), and what a user of gradients relies on.
+//! Every gradient rule against finite differences in f64 (on the reference where the device has no f64, and
+//! there the f32 gradients are compared), and what a user of gradients relies on.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{assert_close, device, of, reference_device, tensor};
@@ -7,7 +7,8 @@ use taper::autograd::{Function, TensorGrad, apply, grad, gradcheck, gradgradchec
 use taper::tensor_core::{BinaryOp, CumulativeOp, ReduceOp, UnaryOp};
 use taper::{DType, Device, Error, ErrorKind, Result, Tensor, dot, enable_grad, no_grad};
 
-/// Checks a function's gradient: by differences in f64 where the device has it; and always in f32 against the reference.
+/// Checks a function's gradient: by differences in f64 where the device has it; and always in f32 against the
+/// reference.
 #[track_caller]
 fn check(what: &str, f: impl Fn(&[Tensor]) -> Result<Tensor>, shapes: &[&[usize]]) {
     check_at(what, f, |k, dtype, d| Ok(tensor(shapes[k], k as u64 + 1, dtype, d)? * 0.7 + 0.1), shapes.len());
@@ -521,7 +522,8 @@ fn the_graph_can_be_drawn() -> Result<()> {
     Ok(())
 }
 
-/// Large gradients are summed rows first, and without the factors that all elements share: they are the sums of those of parts, which are small.
+/// Large gradients are summed rows first, and without the factors that all elements share: they are the sums
+/// of those of parts, which are small.
 #[test]
 fn gradients_of_what_is_broadcast_are_sums_of_those_of_parts() -> Result<()> {
     let d = device();
@@ -535,7 +537,8 @@ fn gradients_of_what_is_broadcast_are_sums_of_those_of_parts() -> Result<()> {
         .map(|(k, s)| tensor(s, 3 + k as u64, DType::F32, &d))
         .collect::<Result<_>>()?;
     let by = |x: &Tensor, g: &Tensor, [w, each, line, one]: &[Tensor; 4]| -> Result<Vec<Vec<f64>>> {
-        // Differences, products of small and of large factors, powers, each with factors along some axes alone.
+        // Differences, products of small and of large factors, powers, each with factors along some axes
+        // alone.
         let y = x.sub(each)?.mul(w)?.add(&line.mul(x)?)?.mul(&one.sub(w)?)?.sub(&each.mul(line)?.powi(2))?;
         let sum = y.mul(g)?.sum();
         let found = grad(&[&sum], &[w.clone(), each.clone(), line.clone(), one.clone()], false)?;

@@ -1,4 +1,5 @@
-//! Images read at the places of a grid: whatever way a device has, against the composition on the plain reference.
+//! Images read at the places of a grid: whatever way a device has, against the composition on the plain
+//! reference.
 #![allow(clippy::unwrap_used)]
 
 use taper::autograd::{TensorGrad, gradcheck, gradgradcheck};
@@ -25,7 +26,8 @@ fn grid(shape: &[usize], dtype: DType, d: &Device) -> Result<Tensor> {
     of(&places, shape, dtype, d)
 }
 
-/// Channels and places that fill no group, images of one pixel in a row, several of them, in parts and as one.
+/// Channels and places that fill no group, images of one pixel in a row, several of them, in parts and as
+/// one.
 #[test]
 fn every_mode_is_its_composition() {
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
@@ -70,7 +72,8 @@ fn many_places() {
     }
 }
 
-/// Corners, pixels' centres, and places that are nowhere; pixels that are not finite. What a GPU makes an integer of NaN is its own business.
+/// Corners, pixels' centres, and places that are nowhere; pixels that are not finite. What a GPU makes an
+/// integer of NaN is its own business.
 #[test]
 fn edges_and_what_is_no_number() {
     if device().name() != "cpu" {
@@ -126,7 +129,8 @@ fn agree_exactly(found: &Tensor, wanted: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// The nearest pixel stays one as its place moves: a grid has no gradient from it, on no device, and makes nothing tracked.
+/// The nearest pixel stays one as its place moves: a grid has no gradient from it, on no device, and makes
+/// nothing tracked.
 #[test]
 fn the_nearest_pixel_has_no_gradient_in_its_place() -> Result<()> {
     let d = device();

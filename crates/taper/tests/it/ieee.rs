@@ -56,8 +56,8 @@ fn binary(op: BinaryOp, a: &Expr, b: &Expr) -> Expr {
     Expr::Binary(op, Box::new(a.clone()), Box::new(b.clone()))
 }
 
-/// A result with how large the numbers on the way to it were, and whether a quotient or a root was among them: GPUs may be some
-/// units in the last place off with those.
+/// A result with how large the numbers on the way to it were, and whether a quotient or a root was among
+/// them: GPUs may be some units in the last place off with those.
 #[derive(Clone, Copy, Debug)]
 struct Value {
     bits: f32,
@@ -137,7 +137,8 @@ fn flushed(v: f32, flush: bool) -> f32 {
     if flush && v.is_subnormal() { 0.0_f32.copysign(v) } else { v }
 }
 
-/// Two operations deep, over x, y and a constant: what holds an operation and its inverse, an operand twice, a common factor.
+/// Two operations deep, over x, y and a constant: what holds an operation and its inverse, an operand twice,
+/// a common factor.
 fn expressions() -> Vec<Expr> {
     use BinaryOp as B;
     use UnaryOp as U;

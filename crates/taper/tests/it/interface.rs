@@ -1,4 +1,5 @@
-//! The ways in which tensors are written: literals and their dtypes, axes, indexing, reading, printing, and whose line an error names.
+//! The ways in which tensors are written: literals and their dtypes, axes, indexing, reading, printing, and
+//! whose line an error names.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::type_complexity)]
 // Users write references and ranges such as 3..1 where they need not.
 #![allow(clippy::needless_borrows_for_generic_args, clippy::reversed_empty_ranges, clippy::useless_vec)]

@@ -1,5 +1,5 @@
-//! Layers and functions that came after those of `networks.rs`, against PyTorch's numbers (`scripts/torch_fixtures.py layers`), with
-//! differences in f64 and refusals.
+//! Layers and functions that came after those of `networks.rs`, against PyTorch's numbers
+//! (`scripts/torch_fixtures.py layers`), with differences in f64 and refusals.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::{Arc, Mutex};

@@ -60,7 +60,8 @@ fn a_number_after_a_hash_is_a_device_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// A kernel of no backend. When a backend asks for one, while it holds its device, this says so and waits until it may go on.
+/// A kernel of no backend. When a backend asks for one, while it holds its device, this says so and waits
+/// until it may go on.
 #[derive(Debug)]
 struct Blocks {
     /// One of its own for each, as a kernel is run in place of any with the same key.
@@ -86,7 +87,8 @@ impl CustomKernel for Blocks {
     }
 }
 
-/// While `held` is busy in a kernel, evaluates on `free`, and says whether that was done before the kernel ended.
+/// While `held` is busy in a kernel, evaluates on `free`, and says whether that was done before the kernel
+/// ended.
 fn finishes_meanwhile(held: &Device, free: &Device, patience: Duration) -> Result<bool> {
     // Of any length, as a backend asks for each kind of implementation that it has.
     let (arrived, arrivals) = mpsc::channel();

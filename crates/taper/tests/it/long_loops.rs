@@ -1,5 +1,5 @@
-//! Sums, products and searches over more than 65,535 elements by one thread: software GPUs leave a thread's loops after so many
-//! rounds without a word, so no kernel may ask for them.
+//! Sums, products and searches over more than 65,535 elements by one thread: software GPUs leave a thread's
+//! loops after so many rounds without a word, so no kernel may ask for them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, agree_within, device, tensor};
@@ -52,7 +52,8 @@ fn many_results_from_long_lines() -> Result<()> {
 
 #[test]
 fn loops_inside_long_loops() -> Result<()> {
-    // Results enough for a thread each, over terms that each take rounds of their own: a long division, a power.
+    // Results enough for a thread each, over terms that each take rounds of their own: a long division, a
+    // power.
     const MANY: usize = 1100;
     const TERMS: usize = 7000;
     let d = device();

@@ -1,5 +1,5 @@
-//! The behaviour suite: what a user of the library relies on, on the device of `TAPER_TEST_DEVICE`. One module a topic, one program for all:
-//! it links once.
+//! The behaviour suite: what a user of the library relies on, on the device of `TAPER_TEST_DEVICE`. One
+//! module a topic, one program for all: it links once.
 
 mod async_reads;
 mod attention;

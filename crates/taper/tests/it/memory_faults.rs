@@ -1,5 +1,6 @@
-//! Memory that is used up, and tensors too large for any buffer: two errors, after which the device and every live tensor are as
-//! they were. The budget is the environment's, so this is one test in a process of its own.
+//! Memory that is used up, and tensors too large for any buffer: two errors, after which the device and every
+//! live tensor are as they were. The budget is the environment's, so this is one test in a process of its
+//! own.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, tensor};

@@ -52,7 +52,8 @@ fn live_tensors_are_told_by_the_line_that_made_them() -> Result<()> {
     drop(view);
     assert!(memory_snapshot()?.lines.is_empty());
 
-    // Parameters are of the line that made them, however often they were assigned since; gradients of the line that they are of.
+    // Parameters are of the line that made them, however often they were assigned since; gradients of the
+    // line that they are of.
     let rng = Generator::seed(0, &d);
     let (layer, of_layer) = (Linear::new(256, 512, &rng)?, line!());
     let x = Tensor::ones([4, 256], &d)?;

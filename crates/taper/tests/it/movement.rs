@@ -1,5 +1,5 @@
-//! The edges of what moves, scatters and searches elements: empty parts, several elements for one place, NaN, numbers that fit nowhere.
-//! Numbers without another source are PyTorch's.
+//! The edges of what moves, scatters and searches elements: empty parts, several elements for one place, NaN,
+//! numbers that fit nowhere. Numbers without another source are PyTorch's.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::autograd::TensorGrad;
@@ -450,7 +450,8 @@ fn exponentials_of_large_matrices() -> Result<()> {
     Ok(())
 }
 
-/// What is written in bands, as large outputs of several parts are, is what each image gives by itself, which is small.
+/// What is written in bands, as large outputs of several parts are, is what each image gives by itself, which
+/// is small.
 #[test]
 fn a_batch_is_padded_as_its_images_are() -> Result<()> {
     let d = device();
@@ -482,7 +483,8 @@ fn a_batch_is_padded_as_its_images_are() -> Result<()> {
     Ok(())
 }
 
-/// Many elements that are added to a few places: each place has all of its own, what it held before, and an index that is none is told.
+/// Many elements that are added to a few places: each place has all of its own, what it held before, and an
+/// index that is none is told.
 #[test]
 fn many_elements_go_to_a_few_places() -> Result<()> {
     let d = device();

@@ -1,5 +1,6 @@
-//! Layers and functions of layers against PyTorch's numbers (`scripts/torch_fixtures.py networks`): values, gradients, state dicts, running
-//! statistics. Then what the numbers cannot show: differences in f64, refusals, kernels.
+//! Layers and functions of layers against PyTorch's numbers (`scripts/torch_fixtures.py networks`): values,
+//! gradients, state dicts, running statistics. Then what the numbers cannot show: differences in f64,
+//! refusals, kernels.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, rc::Rc};
@@ -382,7 +383,8 @@ fn layers_begin_as_pytorchs_do() {
     assert_eq!(nn::Prelu::new(1, rng.device()).unwrap().weight.to_f64_vec().unwrap(), [0.25]);
 }
 
-/// Whatever the way that a group's size and gradients take: within a row of the device and beyond it, few elements of a channel and many.
+/// Whatever the way that a group's size and gradients take: within a row of the device and beyond it, few
+/// elements of a channel and many.
 #[test]
 fn group_norms_of_every_size_are_by_definition() {
     for device in [device(), reference_device()] {
@@ -464,7 +466,8 @@ fn norms_of_rows_are_one_kernel() {
     let instance =
         kernels(&|| no_grad(|| f::instance_norm(&images, None, None, Some(&w), Some(&b), true, 0.1, 1e-5)));
     assert_eq!(instance, [("rows", 1)]);
-    // With gradients wanted, what the weight's needs is kept: the rows, and one pass over them with the weight and bias.
+    // With gradients wanted, what the weight's needs is kept: the rows, and one pass over them with the
+    // weight and bias.
     let tracked = kernels(&|| f::layer_norm(&x, [8], Some(&weight), Some(&bias), 1e-5));
     assert!(tracked.iter().map(|kernel| kernel.1).sum::<usize>() <= 2, "{tracked:?}");
     // Two sums of the same rows read them once.
@@ -693,7 +696,8 @@ fn what_does_not_fit_attention_is_refused() {
     refused(nn::TransformerEncoderLayer::with_config(4, 2, config, &rng), &["Dropout", "1.5"]);
 }
 
-/// A sequence generated piece by piece is the sequence as a whole under a causal mask; positions turned by pieces are those of the whole.
+/// A sequence generated piece by piece is the sequence as a whole under a causal mask; positions turned by
+/// pieces are those of the whole.
 #[test]
 fn a_cache_of_keys_and_values_gives_what_the_whole_gives() {
     let device = device();
@@ -895,7 +899,8 @@ fn losses_at_their_edges() {
         .backward()
         .unwrap();
     assert!(zero.grad().unwrap().to_f64_vec().unwrap().iter().all(|g| g.is_finite()));
-    // Where a parabola meets its lines, at its bottom, and at infinity, with a bend that the dtype takes for 0 or infinity too.
+    // Where a parabola meets its lines, at its bottom, and at infinity, with a bend that the dtype takes for
+    // 0 or infinity too.
     for (knee, dtype) in [
         (1.0, DType::F32),
         (0.5, DType::F32),

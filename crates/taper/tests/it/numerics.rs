@@ -1,4 +1,5 @@
-//! NaN, infinities, signed zeros, the least numbers and overflowing integers, through every family of operations.
+//! NaN, infinities, signed zeros, the least numbers and overflowing integers, through every family of
+//! operations.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, agree_within, device, has, numbers, of, tensor};
@@ -8,7 +9,8 @@ use taper::tensor_core::{ReduceOp, UnaryOp};
 const NAN: f64 = f64::NAN;
 const INF: f64 = f64::INFINITY;
 
-/// Rows that each hold something special at both ends or in the middle, long enough for every form of a kernel.
+/// Rows that each hold something special at both ends or in the middle, long enough for every form of a
+/// kernel.
 fn rows(length: usize) -> (Vec<f64>, [usize; 2]) {
     let specials: [&[(usize, f64)]; 9] = [
         &[],
@@ -118,7 +120,8 @@ fn products_pass_nan_and_infinity_on_and_nowhere_else() {
     }
 }
 
-/// Bit patterns of f32 that arithmetic would lose: signed zeros, the least numbers, infinities, NaN with a payload.
+/// Bit patterns of f32 that arithmetic would lose: signed zeros, the least numbers, infinities, NaN with a
+/// payload.
 const PATTERNS: [u32; 10] = [
     0x0000_0000,
     0x8000_0000,
@@ -214,7 +217,8 @@ fn zeros_keep_their_signs() -> Result<()> {
     Ok(())
 }
 
-/// WGSL lets a device take the least numbers for zero in arithmetic, if it keeps the sign; the CPU computes with them.
+/// WGSL lets a device take the least numbers for zero in arithmetic, if it keeps the sign; the CPU computes
+/// with them.
 #[test]
 fn the_least_numbers_are_computed_with_or_taken_for_zero() -> Result<()> {
     let d = device();
@@ -306,7 +310,8 @@ fn indexing_adds_nan_and_infinity_where_they_belong() -> Result<()> {
     Ok(())
 }
 
-/// A table, what is picked from it, and a line, each over more than the bindings that the suite's run in windows has.
+/// A table, what is picked from it, and a line, each over more than the bindings that the suite's run in
+/// windows has.
 #[test]
 fn indices_along_long_axes() -> Result<()> {
     let (rows, width, picked) = (3001, 16, 5000);

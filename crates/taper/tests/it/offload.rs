@@ -5,7 +5,8 @@ use taper::{optim::MasterWeights, prelude::*};
 
 use crate::common::logical_device;
 
-/// Some steps of Adam on a device of the test's own: the weights, what stays on the device between steps, and the most in a step.
+/// Some steps of Adam on a device of the test's own: the weights, what stays on the device between steps, and
+/// the most in a step.
 fn train(number: usize, offloads: bool) -> Result<(Vec<Vec<f32>>, u64, u64)> {
     let (device, host) = (logical_device(number), taper::device("cpu#40")?);
     let rng = Generator::seed(7, &taper::cpu());

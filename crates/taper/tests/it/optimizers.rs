@@ -55,7 +55,8 @@ fn configured<C: UpdateRule + Default>(options: &Map<String, Value>) -> C {
     config
 }
 
-/// Runs the steps, stopped and resumed halfway by an optimizer with other settings, and compares after each that was noted.
+/// Runs the steps, stopped and resumed halfway by an optimizer with other settings, and compares after each
+/// that was noted.
 fn follow<C: UpdateRule + Default>(runs: &Runs, case: &Run, dtype: DType, within: (f64, f64)) -> Result<()> {
     let d = device();
     let used = case.values[0].len();

@@ -1,4 +1,5 @@
-//! What the table of operations cannot say of elementwise functions: signs of zeros, numbers to the last bit, promotion of dtypes.
+//! What the table of operations cannot say of elementwise functions: signs of zeros, numbers to the last bit,
+//! promotion of dtypes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, has, of};

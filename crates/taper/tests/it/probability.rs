@@ -1,4 +1,5 @@
-//! Distributions as objects: PyTorch's numbers (`scripts/torch_fixtures.py distributions`), draws by their moments, gradients, refusals.
+//! Distributions as objects: PyTorch's numbers (`scripts/torch_fixtures.py distributions`), draws by their
+//! moments, gradients, refusals.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde::Deserialize;

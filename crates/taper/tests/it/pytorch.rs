@@ -1,5 +1,5 @@
-//! Numbers that PyTorch produced (`scripts/torch_fixtures.py` writes them): operations and their gradients, cross-entropy, SGD,
-//! and how tensors print.
+//! Numbers that PyTorch produced (`scripts/torch_fixtures.py` writes them): operations and their gradients,
+//! cross-entropy, SGD, and how tensors print.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::HashMap;

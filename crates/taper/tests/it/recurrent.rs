@@ -1,4 +1,5 @@
-//! Recurrent layers over whole sequences: all steps by a kernel, where the device has one, against steps composed of other operations.
+//! Recurrent layers over whole sequences: all steps by a kernel, where the device has one, against steps
+//! composed of other operations.
 #![allow(clippy::unwrap_used)]
 
 use taper::autograd::{TensorGrad, gradcheck, gradgradcheck};
@@ -75,7 +76,8 @@ impl Layer {
 #[test]
 fn all_steps_at_once_are_steps_one_by_one() {
     let device = device();
-    // Few sequences and many, a state of no whole registers, weights that are small, and too large for a second-level cache.
+    // Few sequences and many, a state of no whole registers, weights that are small, and too large for a
+    // second-level cache.
     let shapes = [(9, 3, 5, 7), (3, 21, 4, 18), (4, 40, 8, 33), (5, 5, 3, 260), (6, 2, 3, 300)];
     // Where there is no kernel, steps are composed either way.
     let count = if device.name() == "cpu" { shapes.len() } else { 1 };

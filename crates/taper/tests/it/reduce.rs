@@ -60,8 +60,8 @@ fn long_reductions_are_accurate() -> Result<()> {
     Ok(())
 }
 
-/// Sums of squares and of what is not NaN, which long rows have loops of their own for, as f64 on the host gives them: of rows in order, of rows that
-/// lie apart, of all.
+/// Sums of squares and of what is not NaN, which long rows have loops of their own for, as f64 on the host
+/// gives them: of rows in order, of rows that lie apart, of all.
 #[test]
 fn long_sums_of_squares_and_without_nan() -> Result<()> {
     let d = device();

@@ -1,5 +1,5 @@
-//! A training that is stopped, saved, and resumed by a program that knows nothing of it gives the same bits as one that was
-//! not stopped: dropout, shuffling, momentum and a schedule included.
+//! A training that is stopped, saved, and resumed by a program that knows nothing of it gives the same bits
+//! as one that was not stopped: dropout, shuffling, momentum and a schedule included.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! What holds for the whole process. Variables of the environment whose values mean nothing: each is an error where a device is
-//! opened, and none is passed over. And the default dtype. Each case is a process of its own.
+//! What holds for the whole process. Variables of the environment whose values mean nothing: each is an error
+//! where a device is opened, and none is passed over. And the default dtype. Each case is a process of its
+//! own.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::device;

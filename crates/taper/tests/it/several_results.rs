@@ -6,7 +6,8 @@ use taper::autograd::{Function, TensorGrad, apply, grad};
 use taper::{DType, Device, ErrorKind, Result, Tensor, dot, eval_pending, no_grad};
 use taper_testing::reference_backend;
 
-/// Polar coordinates of points (x, y): radius, angle and x² + y², the last of which has no gradient of its own.
+/// Polar coordinates of points (x, y): radius, angle and x² + y², the last of which has no gradient of its
+/// own.
 #[derive(Debug)]
 struct Polar;
 impl Function for Polar {

@@ -69,7 +69,8 @@ fn one_of_many_passes_uses_a_graph_up() -> Result<()> {
     Ok(())
 }
 
-/// A pass that keeps the graph went through what another was taking away, and gave what was left of the gradient.
+/// A pass that keeps the graph went through what another was taking away, and gave what was left of the
+/// gradient.
 #[test]
 fn a_pass_beside_one_that_uses_the_graph_up_is_whole_or_fails() -> Result<()> {
     let rounds = if device().name() == "cpu" { 400 } else { 20 };

@@ -56,7 +56,8 @@ fn allowed(name: &str, x: f64, dtype: DType) -> [f64; 3] {
     }
 }
 
-/// Units beyond those that a device of WGSL may be off, whose quotients are up to 2½ off where a processor's are ½.
+/// Units beyond those that a device of WGSL may be off, whose quotients are up to 2½ off where a processor's
+/// are ½.
 fn allowed_beyond(name: &str, d: &Device) -> [f64; 3] {
     match name {
         // A quotient, the square of one, and the cube.

@@ -1,5 +1,5 @@
-//! A backend from outside the house: it wraps the CPU's, passes everything on, and counts kernels. What it counts also says what
-//! the scheduler fuses.
+//! A backend from outside the house: it wraps the CPU's, passes everything on, and counts kernels. What it
+//! counts also says what the scheduler fuses.
 #![allow(clippy::unwrap_used, clippy::type_complexity)]
 
 use std::{
@@ -20,7 +20,8 @@ struct Counting {
     counts: Mutex<BTreeMap<&'static str, usize>>,
     /// Launches whose indices are not known to be in range beforehand.
     unproven: AtomicUsize,
-    /// Whether a bad index is told late, as a GPU does: these are the launches to be told of, with what was bad in them.
+    /// Whether a bad index is told late, as a GPU does: these are the launches to be told of, with what was
+    /// bad in them.
     late: Option<Mutex<Vec<(Arc<Ticket>, Option<i64>)>>>,
 }
 
@@ -144,7 +145,8 @@ fn a_training_step_is_a_short_list_of_kernels() -> Result<()> {
     Ok(())
 }
 
-/// Labels from the host cost no check on the device, whatever is ignored among them; nor do those of an operation.
+/// Labels from the host cost no check on the device, whatever is ignored among them; nor do those of an
+/// operation.
 #[test]
 fn indices_known_to_be_in_range_are_launched_without_a_ticket() -> Result<()> {
     let (device, backend) = counting();

@@ -50,14 +50,14 @@ impl AffineBits {
     }
 }
 
-/// Small integers q with a scale s and perhaps a zero point z for each group: `(q − z) s`, in f32. Groups are the
-/// whole tensor, the positions of an axis, or runs of neighbours along an axis: what ONNX's `DequantizeLinear`
-/// has, its blocked form included. [`Tensor::affine`] makes such a tensor.
+/// Small integers q with a scale s and perhaps a zero point z for each group: `(q − z) s`, in f32. Groups are
+/// the whole tensor, the positions of an axis, or runs of neighbours along an axis: what ONNX's
+/// `DequantizeLinear` has, its blocked form included. [`Tensor::affine`] makes such a tensor.
 ///
-/// Its bytes are eight words of u32, then the integers, filled up to a multiple of four bytes, then the scales
-/// as f32, and, if there are any, the zero points as f32. The words are I, A, G, three distances O, P and Q, the
-/// byte at which the scales begin, and that of the zero points or 0. Element i has scale number
-/// ⌊i / (I A)⌋ O + ⌊(⌊i / I⌋ mod A) / G⌋ P + (i mod I) Q.
+/// Its bytes are eight words of u32, then the integers, filled up to a multiple of four bytes, then the
+/// scales as f32, and, if there are any, the zero points as f32. The words are I, A, G, three distances O, P
+/// and Q, the byte at which the scales begin, and that of the zero points or 0. Element i has scale number ⌊i
+/// / (I A)⌋ O + ⌊(⌊i / I⌋ mod A) / G⌋ P + (i mod I) Q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Affine {
     bits: AffineBits,
@@ -177,13 +177,13 @@ impl BlockFormat for Affine {
 }
 
 impl Tensor {
-    /// The numbers `(values − zero) · scale` of small integers, stored as these: [`Affine`], of dtype f32. `values`
-    /// are of any integer dtype; they and the zero points are packed into `bits`.
+    /// The numbers `(values − zero) · scale` of small integers, stored as these: [`Affine`], of dtype f32.
+    /// `values` are of any integer dtype; they and the zero points are packed into `bits`.
     ///
-    /// A `scale` of one element is the whole tensor's. One of rank 1 has an element for each position of `axis`.
-    /// One of the rank of `values` has the sizes of `values` but along `axis`, where each of its elements serves
-    /// ⌈size / its size⌉ neighbours. The zero points have the scale's shape. ONNX's `DequantizeLinear`,
-    /// `torch.quantize_per_channel`.
+    /// A `scale` of one element is the whole tensor's. One of rank 1 has an element for each position of
+    /// `axis`. One of the rank of `values` has the sizes of `values` but along `axis`, where each of its
+    /// elements serves ⌈size / its size⌉ neighbours. The zero points have the scale's shape. ONNX's
+    /// `DequantizeLinear`, `torch.quantize_per_channel`.
     ///
     /// # Errors
     /// Values of a float dtype or beyond the range of `bits`, shapes that do not go together, an axis that is

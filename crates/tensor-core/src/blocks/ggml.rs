@@ -11,9 +11,9 @@ const SUPER: usize = 256;
 
 /// A block format of GGUF files. Blocks are along the last axis, whose size is a multiple of a block's.
 ///
-/// In the formulas `d` and `m` are numbers of f16 that a block of 32 has, and q is an element's small integer.
-/// The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with scales of 4, 6
-/// or 8 bits, themselves in units of the block's `d` and `m`.
+/// In the formulas `d` and `m` are numbers of f16 that a block of 32 has, and q is an element's small
+/// integer. The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with
+/// scales of 4, 6 or 8 bits, themselves in units of the block's `d` and `m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(non_camel_case_types)] // their names everywhere
 pub enum GgmlType {

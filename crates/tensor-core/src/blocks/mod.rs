@@ -3,8 +3,8 @@
 //! [`BlockFormat`] is the interface of a format, which another crate may implement; [`GgmlType`] has those of
 //! GGUF files and [`Affine`] has groups of small integers. A tensor in blocks keeps the shape and the float
 //! dtype of the numbers that it stands for, is constant, and is read by matrix products, by [`Op::Gather`]
-//! along any axis, and by [`Tensor::dequantize`]; every other operation is an error that names it. Kernels see
-//! it as an operand whose elements are decoded where they are loaded (`Operand::format`).
+//! along any axis, and by [`Tensor::dequantize`]; every other operation is an error that names it. Kernels
+//! see it as an operand whose elements are decoded where they are loaded (`Operand::format`).
 
 mod affine;
 mod ggml;
@@ -28,9 +28,9 @@ use crate::{
 
 /// How the numbers of a tensor are kept in bytes, several of them with common scales.
 ///
-/// A value's fields are the format's constants. Element `i` is the `i`-th in row-major order of the tensor that
-/// the bytes were made for. Every decoded number is defined to the bit, as an f32; a tensor of another float
-/// dtype rounds it once.
+/// A value's fields are the format's constants. Element `i` is the `i`-th in row-major order of the tensor
+/// that the bytes were made for. Every decoded number is defined to the bit, as an f32; a tensor of another
+/// float dtype rounds it once.
 pub trait BlockFormat: Any + fmt::Debug + Send + Sync {
     /// The name in messages and files, such as `q4_1`.
     fn name(&self) -> &'static str;
@@ -44,7 +44,8 @@ pub trait BlockFormat: Any + fmt::Debug + Send + Sync {
     /// A shape that does not divide into blocks, with the mend.
     fn bytes(&self, shape: &Shape) -> Result<usize>;
 
-    /// Fails where `bytes`, which [`BlockFormat::bytes`] gave the number of, cannot be those of a tensor of this shape. The default takes any.
+    /// Fails where `bytes`, which [`BlockFormat::bytes`] gave the number of, cannot be those of a tensor of
+    /// this shape. The default takes any.
     ///
     /// # Errors
     /// Bytes that contradict themselves.
@@ -61,11 +62,11 @@ pub trait BlockFormat: Any + fmt::Debug + Send + Sync {
     /// The numbers of elements `start..start + out.len()`, which the caller knows to be there.
     fn decode(&self, bytes: &[u8], start: usize, out: &mut [f32]);
 
-    /// For GPUs, WGSL with the function `decode_x(i: u32) -> f32`, the number of element `i`. The text may call
-    /// `byte_x(j)`, the byte `j` as u32; `pair_x(j)` and `word_x(j)`, the two or four bytes from `j` on, the
-    /// first in the lowest bits; and the functions of the shaders' libraries, such as `unpack_f16`. Functions of
-    /// its own have names that end in `_x` too. The default has none: GPUs refuse such a format by its name,
-    /// but for those of this crate, which they know.
+    /// For GPUs, WGSL with the function `decode_x(i: u32) -> f32`, the number of element `i`. The text may
+    /// call `byte_x(j)`, the byte `j` as u32; `pair_x(j)` and `word_x(j)`, the two or four bytes from `j` on,
+    /// the first in the lowest bits; and the functions of the shaders' libraries, such as `unpack_f16`.
+    /// Functions of its own have names that end in `_x` too. The default has none: GPUs refuse such a format
+    /// by its name, but for those of this crate, which they know.
     fn wgsl(&self) -> Option<&'static str> {
         None
     }
@@ -107,8 +108,8 @@ pub(crate) fn write_key(key: &mut Vec<u64>, format: &dyn BlockFormat) {
 /// The formats of other crates that are known by name.
 static REGISTERED: Mutex<Vec<Arc<dyn BlockFormat>>> = Mutex::new(Vec::new());
 
-/// Makes a format of another crate known by its name, so that files with tensors in it can be loaded. The last
-/// one of a name counts.
+/// Makes a format of another crate known by its name, so that files with tensors in it can be loaded. The
+/// last one of a name counts.
 pub fn register_block_format(format: impl BlockFormat) {
     lock(&REGISTERED).push(Arc::new(format));
 }
@@ -138,12 +139,13 @@ pub(crate) fn refusal(op: &'static str, shape: &Shape, format: &dyn BlockFormat)
 }
 
 impl Tensor {
-    /// A tensor whose numbers are in `bytes` in blocks of a format, of the float dtype in which they are computed
-    /// with. It is constant: it has no gradient of its own, and gradients pass through products with it.
+    /// A tensor whose numbers are in `bytes` in blocks of a format, of the float dtype in which they are
+    /// computed with. It is constant: it has no gradient of its own, and gradients pass through products with
+    /// it.
     ///
-    /// Matrix products ([`Tensor::matmul`], `einsum` of two, convolutions) read it as either operand without a
-    /// decoded copy, and [`Tensor::index_select`], [`Tensor::gather`] and embeddings decode the elements that
-    /// they pick; views of it (transposes, slices, reshapes) are views of its blocks. To look at it
+    /// Matrix products ([`Tensor::matmul`], `einsum` of two, convolutions) read it as either operand without
+    /// a decoded copy, and [`Tensor::index_select`], [`Tensor::gather`] and embeddings decode the elements
+    /// that they pick; views of it (transposes, slices, reshapes) are views of its blocks. To look at it
     /// ([`Tensor::to_vec`], printing) decodes it for that moment. All other operations are errors: they take
     /// [`Tensor::dequantize`]'s result. The bytes are those of the format, little-endian.
     ///
@@ -174,7 +176,8 @@ impl Tensor {
         Tensor::of_blocks("from_blocks", Arc::new(format), &shape.into(), dtype, bytes, device)
     }
 
-    /// As [`Tensor::from_blocks`], with a format that is held by a handle, as [`Tensor::block_format`] gives it.
+    /// As [`Tensor::from_blocks`], with a format that is held by a handle, as [`Tensor::block_format`] gives
+    /// it.
     #[doc(hidden)] // for formats of files
     #[track_caller]
     pub fn of_blocks(
@@ -229,8 +232,8 @@ impl Tensor {
         None
     }
 
-    /// The numbers of a tensor in blocks as an ordinary tensor, decoded when it is evaluated; any other tensor as
-    /// it is. `torch.Tensor.dequantize`.
+    /// The numbers of a tensor in blocks as an ordinary tensor, decoded when it is evaluated; any other
+    /// tensor as it is. `torch.Tensor.dequantize`.
     #[must_use = "gives a new tensor and leaves this one as it is"]
     #[track_caller]
     pub fn dequantize(&self) -> Tensor {
@@ -240,8 +243,8 @@ impl Tensor {
     /// The bytes of a tensor in blocks, as [`Tensor::from_blocks`] takes them.
     ///
     /// # Errors
-    /// A tensor that is not in blocks, or a view of one that is no longer in its order; or whatever the device
-    /// reports.
+    /// A tensor that is not in blocks, or a view of one that is no longer in its order; or whatever the
+    /// device reports.
     #[track_caller]
     pub fn block_bytes(&self) -> Result<Vec<u8>> {
         const OP: &str = "block_bytes";

@@ -1,7 +1,8 @@
 //! Discrete Fourier transforms, as `torch.fft` has them.
 //!
-//! Complex numbers are pairs: a last axis of 2 that holds real and imaginary parts, as `torch.view_as_real` lays them out. Axes are counted
-//! without it, so that axis −1 of a complex `[8, 100, 2]` is that of 100 numbers.
+//! Complex numbers are pairs: a last axis of 2 that holds real and imaginary parts, as `torch.view_as_real`
+//! lays them out. Axes are counted without it, so that axis −1 of a complex `[8, 100, 2]` is that of 100
+//! numbers.
 //!
 //! ```
 //! use tensor_core::fft::{self, Norm};
@@ -22,8 +23,9 @@
 //! | [`stft`], [`istft`] | frames of a real signal that overlap | their spectra, and back |
 //! | [`fftfreq`], [`rfftfreq`], [`fftshift`], [`ifftshift`] | | the frequencies, and zero in the middle |
 //!
-//! Each is a [`Fourier`], for which the CPU has a kernel. On other devices it is composed of products with small Fourier matrices
-//! and rotations between them (`transform`). Both have gradients of gradients, and go through `vmap`. f16 and bf16 are computed in f32.
+//! Each is a [`Fourier`], for which the CPU has a kernel. On other devices it is composed of products with
+//! small Fourier matrices and rotations between them (`transform`). Both have gradients of gradients, and go
+//! through `vmap`. f16 and bf16 are computed in f32.
 
 mod hermitian;
 mod stft;
@@ -70,7 +72,8 @@ struct Along {
 }
 
 impl Along {
-    /// A transform of `n` numbers, or of as many as there are, along an axis of a tensor with `rank` axes of numbers.
+    /// A transform of `n` numbers, or of as many as there are, along an axis of a tensor with `rank` axes of
+    /// numbers.
     #[track_caller]
     fn new(
         op: &'static str,
@@ -95,8 +98,9 @@ impl Along {
         self.run_in(x, kind, &mut (0..numbers).collect())
     }
 
-    /// As [`Along::run`], where `order` names the axes of numbers as they lie in memory, and then as those of the result do: the axis of a
-    /// transform comes last. So a transform along another axis reads what lies side by side, and nothing is moved between the two.
+    /// As [`Along::run`], where `order` names the axes of numbers as they lie in memory, and then as those of
+    /// the result do: the axis of a transform comes last. So a transform along another axis reads what lies
+    /// side by side, and nothing is moved between the two.
     fn run_in(self, x: &Tensor, kind: FourierKind, order: &mut SmallVec<[usize; 5]>) -> Result<Tensor> {
         let (n, bins) = (self.n, self.n / 2 + 1);
         let (count, inverse, pairs) = match kind {
@@ -171,7 +175,8 @@ pub fn fft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> R
     at_caller(|| one("fft", x, n, axis, norm, false))
 }
 
-/// Σⱼ xⱼ·e^(2πi·jk/n) / n for k < n, of complex numbers `[…, n, …, 2]` along an axis: the inverse of [`fft`]. `torch.fft.ifft`.
+/// Σⱼ xⱼ·e^(2πi·jk/n) / n for k < n, of complex numbers `[…, n, …, 2]` along an axis: the inverse of [`fft`].
+/// `torch.fft.ifft`.
 ///
 /// # Errors
 /// As [`fft`].
@@ -194,8 +199,8 @@ fn one(
     wide(x, |x| along.run(x, kind))
 }
 
-/// The transform of real numbers along an axis, complex: `[…, n, …]` gives `[…, n/2 + 1, …, 2]`, the frequencies from 0 to the
-/// middle. The others are their mirror. `torch.fft.rfft`.
+/// The transform of real numbers along an axis, complex: `[…, n, …]` gives `[…, n/2 + 1, …, 2]`, the
+/// frequencies from 0 to the middle. The others are their mirror. `torch.fft.rfft`.
 ///
 /// # Errors
 /// A tensor without axes, no such axis, or a transform of no numbers.
@@ -210,10 +215,11 @@ fn half(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm) 
     wide(x, |x| along.run(x, FourierKind::RealToHalf))
 }
 
-/// The inverse of [`rfft`]: real numbers from the half of a spectrum that is not a mirror. `n` is how many there are to be: an even
-/// number, 2(m − 1) of m frequencies, if it is not told. `torch.fft.irfft`.
+/// The inverse of [`rfft`]: real numbers from the half of a spectrum that is not a mirror. `n` is how many
+/// there are to be: an even number, 2(m − 1) of m frequencies, if it is not told. `torch.fft.irfft`.
 ///
-/// What a mirror leaves no room for is not looked at: the imaginary parts of frequency 0 and, of an even number, of the middle one.
+/// What a mirror leaves no room for is not looked at: the imaginary parts of frequency 0 and, of an even
+/// number, of the middle one.
 ///
 /// # Errors
 /// As [`fft`].
@@ -231,7 +237,8 @@ fn whole(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm)
     wide(x, |x| along.run(x, FourierKind::HalfToReal))
 }
 
-/// [`fft`] along several axes, one after the other; all by `..`. `torch.fft.fftn`, `torch.fft.fft2` for the last two.
+/// [`fft`] along several axes, one after the other; all by `..`. `torch.fft.fftn`, `torch.fft.fft2` for the
+/// last two.
 ///
 /// # Errors
 /// As [`fft`]; an axis given twice.
@@ -371,7 +378,8 @@ fn along_each(op: &'static str, x: &Tensor, axes: &[usize], norm: Norm, inverse:
     })
 }
 
-/// [`rfft`] along the last of several axes, and [`fft`] along the others. `torch.fft.rfftn`, `torch.fft.rfft2`.
+/// [`rfft`] along the last of several axes, and [`fft`] along the others. `torch.fft.rfftn`,
+/// `torch.fft.rfft2`.
 ///
 /// # Errors
 /// As [`rfft`]; an axis given twice.
@@ -386,8 +394,8 @@ pub fn rfftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     })
 }
 
-/// The inverse of [`rfftn`]: [`ifft`] along all but the last of several axes, and [`irfft`] of `n` numbers along that one.
-/// `torch.fft.irfftn`, `torch.fft.irfft2`.
+/// The inverse of [`rfftn`]: [`ifft`] along all but the last of several axes, and [`irfft`] of `n` numbers
+/// along that one. `torch.fft.irfftn`, `torch.fft.irfft2`.
 ///
 /// # Errors
 /// As [`irfft`]; an axis given twice.
@@ -402,7 +410,8 @@ pub fn irfftn(x: &Tensor, n: Option<usize>, axes: impl Into<Axes>, norm: Norm) -
     })
 }
 
-/// The frequencies of [`fft`]'s results, for samples `spacing` apart: 0, 1, …, −2, −1 over n·spacing. `torch.fft.fftfreq`.
+/// The frequencies of [`fft`]'s results, for samples `spacing` apart: 0, 1, …, −2, −1 over n·spacing.
+/// `torch.fft.fftfreq`.
 ///
 /// # Errors
 /// No numbers; a dtype that is not floating-point.
@@ -416,7 +425,8 @@ pub fn fftfreq(n: usize, spacing: f64, options: impl Into<TensorOptions>) -> Res
     })
 }
 
-/// The frequencies of [`rfft`]'s results, for `n` samples `spacing` apart: 0, 1, …, n/2 over n·spacing. `torch.fft.rfftfreq`.
+/// The frequencies of [`rfft`]'s results, for `n` samples `spacing` apart: 0, 1, …, n/2 over n·spacing.
+/// `torch.fft.rfftfreq`.
 ///
 /// # Errors
 /// As [`fftfreq`].
@@ -441,8 +451,8 @@ fn frequencies(
     Tensor::from_formula(op, count, |k| number(k as i64) as f64 / whole, options)
 }
 
-/// The results of a transform with frequency 0 in the middle of each axis, in place of in front. Real numbers, or with `axes` named those of
-/// complex ones. `torch.fft.fftshift`.
+/// The results of a transform with frequency 0 in the middle of each axis, in place of in front. Real
+/// numbers, or with `axes` named those of complex ones. `torch.fft.fftshift`.
 ///
 /// # Errors
 /// An axis out of range or given twice.

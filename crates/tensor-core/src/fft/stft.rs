@@ -3,7 +3,8 @@
 use super::{Norm, complex_rank, half, real_rank, sized, whole, wide};
 use crate::{Axis, Error, Result, Shape, Tensor, fourier::whole_spectrum, origin::at_caller};
 
-/// What a signal is given at its ends, so that its first frame is around its first number. PyTorch's `pad_mode`.
+/// What a signal is given at its ends, so that its first frame is around its first number. PyTorch's
+/// `pad_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StftPadding {
     /// The numbers next to the end, mirrored, without the end itself.
@@ -117,13 +118,14 @@ fn padded(op: &'static str, x: &Tensor, count: usize, how: StftPadding) -> Resul
 }
 
 /// The spectra of frames of `n_fft` numbers of a real signal, each multiplied by a window: `[…, L]` gives
-/// `[…, n_fft/2 + 1, frames, 2]`, complex numbers as pairs (`n_fft` frequencies if not `onesided`). `torch.stft`.
+/// `[…, n_fft/2 + 1, frames, 2]`, complex numbers as pairs (`n_fft` frequencies if not `onesided`).
+/// `torch.stft`.
 ///
 /// There are 1 + L/hop frames of a centered signal (1 + (L − n_fft)/hop of another).
 ///
 /// # Errors
-/// A tensor without axes; a frame, a hop or a window of no numbers; a window that is longer than a frame or of another shape; a signal
-/// shorter than a frame, or too short to be mirrored.
+/// A tensor without axes; a frame, a hop or a window of no numbers; a window that is longer than a frame or
+/// of another shape; a signal shorter than a frame, or too short to be mirrored.
 ///
 /// ```
 /// use tensor_core::fft::{self, StftOptions};
@@ -163,16 +165,17 @@ fn forward(x: &Tensor, n_fft: usize, options: &StftOptions<'_>) -> Result<Tensor
     })
 }
 
-/// The inverse of [`stft`] with the same options: frames multiplied by the window once more, added where they overlap, and divided by the sum
-/// of the windows' squares. `[…, n_fft/2 + 1, frames, 2]` gives `[…, L]`. `torch.istft`.
+/// The inverse of [`stft`] with the same options: frames multiplied by the window once more, added where they
+/// overlap, and divided by the sum of the windows' squares. `[…, n_fft/2 + 1, frames, 2]` gives `[…, L]`.
+/// `torch.istft`.
 ///
-/// `length` cuts the signal, or fills it up with zeros; if it is not told, it ends with the last frame (of a centered signal in its middle).
-/// A number that no window reaches is NaN, where PyTorch reads all sums and reports an error: a window with zeros at its ends needs
-/// `center`, or a `length` that ends before them.
+/// `length` cuts the signal, or fills it up with zeros; if it is not told, it ends with the last frame (of a
+/// centered signal in its middle). A number that no window reaches is NaN, where PyTorch reads all sums and
+/// reports an error: a window with zeros at its ends needs `center`, or a `length` that ends before them.
 ///
 /// # Errors
-/// No complex numbers, no frames, not as many frequencies as a frame of `n_fft` has; a window or hop as for [`stft`], and a hop longer than
-/// the window, which leaves gaps.
+/// No complex numbers, no frames, not as many frequencies as a frame of `n_fft` has; a window or hop as for
+/// [`stft`], and a hop longer than the window, which leaves gaps.
 #[track_caller]
 pub fn istft(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOptions<'_>) -> Result<Tensor> {
     at_caller(|| inverse(x, n_fft, length, options))
@@ -214,14 +217,16 @@ fn inverse(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOption
     })
 }
 
-/// Frames `[…, frames, n]` added where they overlap, each `hop` after the one before: `[…, n + hop·(frames − 1)]`.
+/// Frames `[…, frames, n]` added where they overlap, each `hop` after the one before: `[…, n + hop·(frames −
+/// 1)]`.
 fn overlapped(frames: &Tensor, hop: usize) -> Result<Tensor> {
     let rank = frames.rank();
     let (count, n) = (frames.dims()[rank - 2], frames.dims()[rank - 1]);
     let batch: Shape = frames.dims()[..rank - 2].iter().copied().collect();
     let of = |sizes: &[usize]| batch.dims().iter().chain(sizes).copied().collect::<Shape>();
-    // A frame is k parts of a hop, and part j of frame t belongs to part t + j of the signal. With the parts in rows `[k, count]`, each
-    // row followed by k zeros, and one number fewer a row, row j is j further to the right.
+    // A frame is k parts of a hop, and part j of frame t belongs to part t + j of the signal. With the parts
+    // in rows `[k, count]`, each row followed by k zeros, and one number fewer a row, row j is j further to
+    // the right.
     let k = n.div_ceil(hop);
     let mut padding = vec![(0, 0); rank];
     padding[rank - 1].1 = k * hop - n;

@@ -1,15 +1,18 @@
-//! The transform along the last axis of numbers, without a factor, of other operations: for devices that have no kernel for [`crate::Fourier`].
+//! The transform along the last axis of numbers, without a factor, of other operations: for devices that have
+//! no kernel for [`crate::Fourier`].
 //!
-//! Of n = a·b numbers (Cooley and Tukey 1965): with j = b·j₁ + j₂ and k = k₁ + a·k₂ it is a transform of length a over j₁, a rotation by
-//! j₂·k₁/n of a turn, and a transform of length b over j₂. The short one is a product with its matrix, which is what devices do
-//! best; the other is taken apart in turn. A length with only large factors is a convolution with a chirp (Bluestein 1970), by
-//! transforms of a length that comes apart well.
+//! Of n = a·b numbers (Cooley and Tukey 1965): with j = b·j₁ + j₂ and k = k₁ + a·k₂ it is a transform of
+//! length a over j₁, a rotation by j₂·k₁/n of a turn, and a transform of length b over j₂. The short one is a
+//! product with its matrix, which is what devices do best; the other is taken apart in turn. A length with
+//! only large factors is a convolution with a chirp (Bluestein 1970), by transforms of a length that comes
+//! apart well.
 
 use std::f64::consts::PI;
 
 use crate::{Dims, Result, Shape, Subscripts, Tensor};
 
-/// The longest transform that is one product where its length comes apart no further, and the greatest factor that is taken.
+/// The longest transform that is one product where its length comes apart no further, and the greatest factor
+/// that is taken.
 const MATRIX: usize = 32;
 /// The longest transform of a prime length that is one product.
 const PRIME: usize = 160;
@@ -80,7 +83,8 @@ pub(crate) fn transform(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor>
     rows_of(&x.reshape(rows)?, real, inverse)?.reshape(shape)
 }
 
-/// The greatest factor of a length that is taken at once; none if the length is one product, or has no such factor.
+/// The greatest factor of a length that is taken at once; none if the length is one product, or has no such
+/// factor.
 fn factor(n: usize) -> Option<usize> {
     (2..=MATRIX.min(n / 2)).rev().find(|a| n.is_multiple_of(*a))
 }
@@ -111,7 +115,8 @@ fn product(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     matrix(&x.reshape(apart)?, n, real, inverse)?.reshape([m, n, 2])
 }
 
-/// Transforms of length `a` along axis 1 of `[m, a, b, 2]`, or of real `[m, a, b]`, by their matrix: a complex number is two rows of it.
+/// Transforms of length `a` along axis 1 of `[m, a, b, 2]`, or of real `[m, a, b]`, by their matrix: a
+/// complex number is two rows of it.
 fn matrix(x: &Tensor, a: usize, real: bool, inverse: bool) -> Result<Tensor> {
     let [m, j, r, c, k, d] = [0u8, 1, 2, 3, 4, 5];
     // [j, k, 2]: what a real number is multiplied with.
@@ -128,7 +133,8 @@ fn matrix(x: &Tensor, a: usize, real: bool, inverse: bool) -> Result<Tensor> {
     x.contract(&both, Subscripts { lhs, rhs, out })
 }
 
-/// With jk = (j² + k² − (k − j)²)/2 the transform is a convolution with half turns of squares, between two rotations by them.
+/// With jk = (j² + k² − (k − j)²)/2 the transform is a convolution with half turns of squares, between two
+/// rotations by them.
 fn chirp(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     let (m, n) = (x.dims()[0], x.dims()[1]);
     let long = (2 * n - 1).next_power_of_two();

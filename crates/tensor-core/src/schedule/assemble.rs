@@ -1,4 +1,5 @@
-//! From kernels to a plan: which slot each buffer goes in, how long it lives, and which are overwritten in place.
+//! From kernels to a plan: which slot each buffer goes in, how long it lives, and which are overwritten in
+//! place.
 
 use std::sync::Arc;
 

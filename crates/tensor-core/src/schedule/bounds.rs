@@ -1,5 +1,6 @@
-//! Between which bounds the integers that a launch makes lie, as far as that follows from its inputs: interval arithmetic over
-//! its program. An index within its axis by these bounds needs no check on the device.
+//! Between which bounds the integers that a launch makes lie, as far as that follows from its inputs:
+//! interval arithmetic over its program. An index within its axis by these bounds needs no check on the
+//! device.
 
 use smallvec::SmallVec;
 
@@ -229,7 +230,8 @@ fn of_registers(
     ranges
 }
 
-/// The range of `b` where condition `c` does not hold: narrower, if the condition compares it with one number.
+/// The range of `b` where condition `c` does not hold: narrower, if the condition compares it with one
+/// number.
 fn where_not(program: &Program, ranges: &[Option<Range>], c: Reg, b: Reg) -> Option<Range> {
     let range = ranges[usize::from(b)]?;
     let Instr::Compare(op, x, with) = program.instrs[usize::from(c)] else { return Some(range) };

@@ -1,4 +1,5 @@
-//! What was made for a form seen before, within so many bytes and entries: the least recently used goes first.
+//! What was made for a form seen before, within so many bytes and entries: the least recently used goes
+//! first.
 
 use std::{mem::size_of, sync::Arc};
 
@@ -58,8 +59,8 @@ impl<V> Cache<V> {
         Some(&self.entries[place as usize].value)
     }
 
-    /// Keeps a value of so many bytes under a key that has none. What was not used for longest makes room; a value that is too large by
-    /// itself is kept alone.
+    /// Keeps a value of so many bytes under a key that has none. What was not used for longest makes room; a
+    /// value that is too large by itself is kept alone.
     pub(super) fn insert(&mut self, key: &[u64], value: V, bytes: usize) {
         let bytes = bytes + size_of::<Entry<V>>() + size_of_val(key);
         let full = |cache: &Self| {

@@ -28,7 +28,8 @@ pub(crate) struct Item {
     pub(crate) value: Option<Value>,
     /// Whether the node must have its value afterwards.
     pub(crate) store: bool,
-    /// Whether nobody can reach the node afterwards: a computed one's buffer may be overwritten by its last reader.
+    /// Whether nobody can reach the node afterwards: a computed one's buffer may be overwritten by its last
+    /// reader.
     pub(crate) dies: bool,
 }
 
@@ -92,7 +93,8 @@ impl Collector {
         std::mem::replace(&mut self.items, SPARE.take())
     }
 
-    /// Brings into order what the targets wait for. Gives the copies from other devices that are to be made before it can be planned.
+    /// Brings into order what the targets wait for. Gives the copies from other devices that are to be made
+    /// before it can be planned.
     pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) -> Vec<Arc<Node>> {
         // None is ever used twice: 32 bits of them last for hours.
         static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -192,7 +194,8 @@ impl Collector {
         Entry::Placed(self.finish(node, places))
     }
 
-    /// Puts a node that waits in the order, after its inputs. All results of a tuple follow it: one kernel makes them.
+    /// Puts a node that waits in the order, after its inputs. All results of a tuple follow it: one kernel
+    /// makes them.
     fn finish(&mut self, node: Arc<Node>, inputs: Places) -> u32 {
         if let Some(place) = self.place(&node) {
             // A result, which came with its tuple.
@@ -208,7 +211,8 @@ impl Collector {
         place
     }
 
-    /// The place of a node that has its value or is made from nothing; none for one with inputs to go through first.
+    /// The place of a node that has its value or is made from nothing; none for one with inputs to go through
+    /// first.
     fn enter_source(&mut self, node: &Arc<Node>) -> Option<u32> {
         let value = match node.has_value() {
             true => lock(&node.state).value.clone(),
@@ -251,8 +255,9 @@ impl Collector {
             // The caller's own reference to a target counts as one elsewhere.
             let dies = !item.store && !held && !elsewhere && let_go[i];
             if let Some(value) = &item.value {
-                // Another thread that reads the value holds the node, then the buffer, and lets go of them in that order: with
-                // the fences, who sees the first gone sees the second held, or its reads done.
+                // Another thread that reads the value holds the node, then the buffer, and lets go of them in
+                // that order: with the fences, who sees the first gone sees the second held, or its reads
+                // done.
                 fence(Ordering::Acquire);
                 let dies = dies
                     && Arc::strong_count(&value.storage) == 2
@@ -329,7 +334,8 @@ impl Collector {
     }
 }
 
-/// What the rule of a user's function will ask for, of the nodes in this evaluation, given one of its results.
+/// What the rule of a user's function will ask for, of the nodes in this evaluation, given one of its
+/// results.
 fn ask_for_tuple_inputs(result: &Node, epoch: u64, asked: &mut [bool]) {
     let tuple = lock(&result.state).inputs.first().cloned();
     let Some(tuple) = tuple.filter(|tuple| tuple.keeps_inputs()) else { return };
@@ -355,7 +361,8 @@ pub(super) fn write_layout(key: &mut Vec<u64>, layout: &Layout) {
     key.extend(layout.strides().iter().map(|&s| s as u64));
 }
 
-/// The operation in words: which, with those parameters that shape the plan. The first word's upper six bytes are `rest`.
+/// The operation in words: which, with those parameters that shape the plan. The first word's upper six bytes
+/// are `rest`.
 pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
     let mut word = |code: u64, kind: u64| key.push(code | kind << 8 | rest);
     match op {

@@ -160,7 +160,8 @@ fn keep_needed(drafts: &mut SmallVec<[Draft; 1]>, needed: &mut [bool]) {
     }
 }
 
-/// The kernel of a contraction: over the result's axes in the order in which `stored` lies in memory, and then those that are summed.
+/// The kernel of a contraction: over the result's axes in the order in which `stored` lies in memory, and
+/// then those that are summed.
 fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
     let order = stored_order(stored);
     let kept = order.iter().map(|&axis| subscripts.out[axis]);

@@ -1,9 +1,9 @@
-//! Which maps become epilogues: computed on each finished element of a contraction before it is stored, rather than in a pass of their own
-//! over its result.
+//! Which maps become epilogues: computed on each finished element of a contraction before it is stored,
+//! rather than in a pass of their own over its result.
 //!
-//! A map is taken in if it reads the contraction element by element in the order in which that is stored, if whatever else it reads
-//! can be read in that order too, and if no more memory is in use than with two kernels. The contraction's own result is one more
-//! output where others read it later.
+//! A map is taken in if it reads the contraction element by element in the order in which that is stored, if
+//! whatever else it reads can be read in that order too, and if no more memory is in use than with two
+//! kernels. The contraction's own result is one more output where others read it later.
 
 use smallvec::SmallVec;
 
@@ -205,8 +205,8 @@ impl<'a> Map<'a> {
         self.analysis.items[p as usize].inputs.iter().all(|&i| self.analysis.shape(i).numel() > 0)
     }
 
-    /// How many of its outputs a map of its own would put into buffers that it reads, apart from the contraction's: a contraction has
-    /// none in place.
+    /// How many of its outputs a map of its own would put into buffers that it reads, apart from the
+    /// contraction's: a contraction has none in place.
     fn works_in_place(&self, p: u32, readers: &Readers) -> usize {
         let analysis = self.analysis;
         let made = |dtype| self.group.roots.iter().any(|&r| analysis.items[r as usize].node.dtype == dtype);
@@ -220,7 +220,8 @@ impl<'a> Map<'a> {
         taken.map(|(source, _)| source).collect::<SmallVec<[u32; 4]>>().len().min(self.group.roots.len())
     }
 
-    /// Whether the contraction's operands take no more memory than its result would until the map runs, if other kernels run before it.
+    /// Whether the contraction's operands take no more memory than its result would until the map runs, if
+    /// other kernels run before it.
     fn holds_no_more(&self, p: u32, readers: &Readers) -> bool {
         let analysis = self.analysis;
         let own = analysis.kernel[p as usize];

@@ -1,4 +1,5 @@
-//! Runs a plan: allocates, launches, hands values to their nodes, lets go of buffers as soon as nobody reads them.
+//! Runs a plan: allocates, launches, hands values to their nodes, lets go of buffers as soon as nobody reads
+//! them.
 
 use std::sync::Arc;
 
@@ -45,8 +46,8 @@ pub(crate) fn execute(
     }
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
-            // What is computed and still there is kept, so that another try goes on from here. A buffer that the failing kernel
-            // was to overwrite may be half of each.
+            // What is computed and still there is kept, so that another try goes on from here. A buffer that
+            // the failing kernel was to overwrite may be half of each.
             for output in &step.outputs {
                 if let Output::Reused { input } = *output {
                     slots[step.inputs[input as usize] as usize] = None;

@@ -71,10 +71,11 @@ pub struct PlannedOperation {
     pub stored: bool,
 }
 
-/// The kernels that computing a tensor would run now, with what is computed already taken as it is. Nothing runs.
+/// The kernels that computing a tensor would run now, with what is computed already taken as it is. Nothing
+/// runs.
 ///
-/// Of a tensor that has its value it is what would compute it again from its inputs; nothing, where they are forgotten (see
-/// [`Tensor::inputs`]).
+/// Of a tensor that has its value it is what would compute it again from its inputs; nothing, where they are
+/// forgotten (see [`Tensor::inputs`]).
 ///
 /// # Errors
 /// A graph that cannot be planned.

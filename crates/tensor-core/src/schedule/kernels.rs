@@ -1,4 +1,5 @@
-//! The kernels of one device's plans, each kept once: layers of one kind, and sequences of many lengths, have most of theirs in common.
+//! The kernels of one device's plans, each kept once: layers of one kind, and sequences of many lengths, have
+//! most of theirs in common.
 
 use std::{
     borrow::Borrow,

@@ -1,10 +1,10 @@
 //! From the waiting part of the graph to kernels that ran.
 //!
-//! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan` decides
-//! what fuses, `epilogue` which maps contractions take in, `gather` which gathers are read where they are
-//! needed, `draft` and `program` write the kernels, `kernels` keeps one of each, `assemble` gives them
-//! buffers), and runs it (`execute`). `pending` bounds what waits.
-//! `transfer` brings what comes from other devices. `explain` tells what would run.
+//! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan`
+//! decides what fuses, `epilogue` which maps contractions take in, `gather` which gathers are read where they
+//! are needed, `draft` and `program` write the kernels, `kernels` keeps one of each, `assemble` gives them
+//! buffers), and runs it (`execute`). `pending` bounds what waits. `transfer` brings what comes from other
+//! devices. `explain` tells what would run.
 
 mod assemble;
 mod bounds;
@@ -43,8 +43,8 @@ pub(crate) struct PlanCache {
     singles: single::Singles,
 }
 
-/// Plans kept: those of some hundred training steps of a network, as where the last batch, or the length of sequences, varies. Many
-/// small ones are not worth the memory.
+/// Plans kept: those of some hundred training steps of a network, as where the last batch, or the length of
+/// sequences, varies. Many small ones are not worth the memory.
 const PLANS: Limit = Limit { bytes: 32 << 20, entries: 2048 };
 
 impl Default for PlanCache {
@@ -59,7 +59,8 @@ impl Default for PlanCache {
 }
 
 impl PlanCache {
-    /// The plan for what the collector has. `new` asks to learn the kernel of the one target, if it is one kernel.
+    /// The plan for what the collector has. `new` asks to learn the kernel of the one target, if it is one
+    /// kernel.
     fn plan(&mut self, device: &Device, new: bool) -> Result<Arc<assemble::Plan>> {
         let PlanCache { plans, kernels, collector, singles } = self;
         if let Some(plan) = plans.get(collector.key()).cloned() {
@@ -93,8 +94,8 @@ pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
 /// Computes the values of `targets`, and with them whatever is held on the way.
 ///
 /// # Errors
-/// The first failure, with the operation and source line it belongs to. What was computed before it stays computed, and
-/// everything else stays as it was.
+/// The first failure, with the operation and source line it belongs to. What was computed before it stays
+/// computed, and everything else stays as it was.
 pub(crate) fn evaluate(targets: Vec<Arc<Node>>) -> Result<()> {
     evaluate_watched(targets, UNWATCHED)
 }
@@ -235,9 +236,10 @@ fn run(
     with_plan(cache, device, targets, new, |ready| ready.execute(progress)).map(|(copies, _)| copies)
 }
 
-/// Plans, and calls `f` with it. One evaluation at a time for a device: two threads never compute, or give away, the same buffer. Other
-/// devices are not held up. `new` asks to learn the one target's kernel. Gives the copies from other devices that are to come first: then,
-/// or where there is nothing to compute, `f` was not called.
+/// Plans, and calls `f` with it. One evaluation at a time for a device: two threads never compute, or give
+/// away, the same buffer. Other devices are not held up. `new` asks to learn the one target's kernel. Gives
+/// the copies from other devices that are to come first: then, or where there is nothing to compute, `f` was
+/// not called.
 fn with_plan<R>(
     mut cache: MutexGuard<'_, PlanCache>,
     device: &Device,

@@ -1,5 +1,5 @@
-//! What waits to be computed on this thread, so that a loop that never looks still runs in bounded memory, and so that an
-//! optimizer's step can compute whatever is still held.
+//! What waits to be computed on this thread, so that a loop that never looks still runs in bounded memory,
+//! and so that an optimizer's step can compute whatever is still held.
 
 use std::{
     cell::RefCell,

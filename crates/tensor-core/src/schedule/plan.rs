@@ -1,8 +1,10 @@
-//! Decides what fuses: from nodes in topological order to a list of kernels, with buffers reused as soon as they are free.
+//! Decides what fuses: from nodes in topological order to a list of kernels, with buffers reused as soon as
+//! they are free.
 //!
-//! Elementwise nodes of one shape are written into the kernel of whoever reads them; a node is materialised (given a
-//! buffer) when it must be stored, when a reader cannot inline it, when it costs much and several kernels read it, or when a
-//! kernel would grow past the device's limits. Materialised nodes of one shape share a kernel where their order allows.
+//! Elementwise nodes of one shape are written into the kernel of whoever reads them; a node is materialised
+//! (given a buffer) when it must be stored, when a reader cannot inline it, when it costs much and several
+//! kernels read it, or when a kernel would grow past the device's limits. Materialised nodes of one shape
+//! share a kernel where their order allows.
 
 use std::sync::Arc;
 
@@ -55,17 +57,18 @@ pub(crate) struct Analysis<'a> {
     /// The `full` node that an item repeats, if it does.
     pub(crate) constant: Vec<Option<u32>>,
     class: Vec<Class>,
-    /// Whether an elementwise value depends on its flat position (ranges, random numbers): a reduction, which may go through
-    /// its elements in another order, reads it from memory.
+    /// Whether an elementwise value depends on its flat position (ranges, random numbers): a reduction, which
+    /// may go through its elements in another order, reads it from memory.
     positional: Vec<bool>,
     /// Whether the item gets a buffer.
     materialised: Vec<bool>,
-    /// Whether readers of a constant's buffer see its first element everywhere: that of the `full` node, which holds no more unless others
-    /// want more.
+    /// Whether readers of a constant's buffer see its first element everywhere: that of the `full` node,
+    /// which holds no more unless others want more.
     single: Vec<bool>,
     /// The kernel that makes the item's buffer.
     pub(super) kernel: Vec<u32>,
-    /// Where the value of a ready, materialised or view item lies: an item with a buffer, and a layout over it.
+    /// Where the value of a ready, materialised or view item lies: an item with a buffer, and a layout over
+    /// it.
     pub(super) places: Vec<Option<(u32, Layout)>>,
     /// For each item, the gather that it is or is a view of, if that is read at indices by its readers.
     gather_of: Vec<u32>,
@@ -85,7 +88,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// The result of kernel `kernel` that the item is a view of, if it is one. Inside a row kernel such a view is the value itself.
+    /// The result of kernel `kernel` that the item is a view of, if it is one. Inside a row kernel such a
+    /// view is the value itself.
     pub(crate) fn viewed_in(&self, i: u32, kernel: u32) -> Option<u32> {
         let (source, _) = self.places[i as usize].as_ref()?;
         (*source != i && self.kernel[*source as usize] == kernel).then_some(*source)
@@ -152,7 +156,8 @@ impl Analysis<'_> {
         (!layout.is_plain()).then(|| Arc::new(layout.clone()))
     }
 
-    /// Whether a result of a row kernel over `space` is one value a row. (A copy has the space's elements under another shape.)
+    /// Whether a result of a row kernel over `space` is one value a row. (A copy has the space's elements
+    /// under another shape.)
     pub(super) fn is_per_row_in(&self, i: u32, space: &Shape) -> bool {
         self.is_reduction(i) || (self.class[i as usize] == Class::Elementwise && self.shape(i) != space)
     }
@@ -273,7 +278,8 @@ fn cost(op: &Op) -> u32 {
     }
 }
 
-/// An expression that costs more is stored rather than computed again in a second kernel that passes over the same elements.
+/// An expression that costs more is stored rather than computed again in a second kernel that passes over the
+/// same elements.
 const RECOMPUTE_LIMIT: u32 = 5;
 /// The same for readers that are all elementwise over one shape, which mostly end up in one kernel.
 const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
@@ -327,8 +333,9 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
     let n = items.len();
     let costs = costs(analysis, limits);
     let has_gathers = items.iter().any(|item| matches!(item.node.op, Op::Gather { .. }));
-    // For each item, the kernel that reads it, named by the item that roots it; and whether such a kernel passes over
-    // something other than the item's own elements, so that it will never be merged with the rest.
+    // For each item, the kernel that reads it, named by the item that roots it; and whether such a kernel
+    // passes over something other than the item's own elements, so that it will never be merged with the
+    // rest.
     let mut reader = vec![NONE; n];
     let mut beyond = vec![false; n];
     // Of a part, in how many concatenations it lies.
@@ -405,8 +412,8 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
                     if (is_part || matches!(analysis.class[i], Class::Opaque | Class::Gathered))
                         && !takes_expressions =>
                 {
-                    // Operations that copy or pick elements read one as often as they need; other kernels want
-                    // them side by side.
+                    // Operations that copy or pick elements read one as often as they need; other kernels
+                    // want them side by side.
                     let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
                     analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
                     analysis.materialised[j] = true;
@@ -514,7 +521,8 @@ impl Parts {
             + self.members.iter().map(|&i| instrs(&analysis.items[i as usize])).sum::<usize>()
     }
 
-    /// Whether a value in it depends on its flat position: such an expression means something else over another space.
+    /// Whether a value in it depends on its flat position: such an expression means something else over
+    /// another space.
     pub(super) fn is_positional(&self, analysis: &Analysis<'_>) -> bool {
         self.members.iter().any(|&i| analysis.items[i as usize].node.op.is_positional())
     }
@@ -740,8 +748,9 @@ fn refuse_blocks(analysis: &Analysis<'_>) -> Result<()> {
     Ok(())
 }
 
-/// For contractions that are only ever read with their axes permuted, always in the same way, that order: they are stored in it, so
-/// that who reads them walks memory in order. The gradient of a weight in `x.matmul(&w.t()?)` is one.
+/// For contractions that are only ever read with their axes permuted, always in the same way, that order:
+/// they are stored in it, so that who reads them walks memory in order. The gradient of a weight in
+/// `x.matmul(&w.t()?)` is one.
 fn stored_orders(analysis: &Analysis<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
     enum Readers<'a> {
         None,
@@ -838,8 +847,8 @@ impl Group {
             let rows = self.row_axes.is_some() || new.row_axes.is_some();
             return !rows || self.reads_own(new, analysis) || self.reduces_the_same(new, analysis);
         }
-        // One value a row, computed from what the row kernel makes. It is computed at every position of the row, so it must not
-        // depend on which.
+        // One value a row, computed from what the row kernel makes. It is computed at every position of the
+        // row, so it must not depend on which.
         let Some(k) = self.row_axes else { return false };
         new.row_axes.is_none()
             && is_per_row(&new.shape, &self.shape, k)
@@ -862,7 +871,8 @@ impl Group {
     }
 }
 
-/// Whether `shape` numbers the rows of `space`: its leading axes, with or without axes of size 1 for the row's.
+/// Whether `shape` numbers the rows of `space`: its leading axes, with or without axes of size 1 for the
+/// row's.
 fn is_per_row(shape: &Shape, space: &Shape, row_axes: usize) -> bool {
     let lead = space.rank() - row_axes;
     shape.len() >= lead && shape[..lead] == space[..lead] && {
@@ -871,8 +881,8 @@ fn is_per_row(shape: &Shape, space: &Shape, row_axes: usize) -> bool {
     }
 }
 
-/// How something that lies in `layout`, and is read over `shape`, is read over `space`: the same shape, or a row kernel's space
-/// of which `shape` numbers the rows.
+/// How something that lies in `layout`, and is read over `shape`, is read over `space`: the same shape, or a
+/// row kernel's space of which `shape` numbers the rows.
 pub(super) fn over_space(layout: &Layout, shape: &Shape, space: &Shape, row_axes: usize) -> Layout {
     let read = layout.expand(shape);
     if shape == space {
@@ -950,7 +960,8 @@ fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limits) -> Vec<G
     groups
 }
 
-/// What it takes to compute an item within a map or row kernel; `None` for one that needs a kernel of its own.
+/// What it takes to compute an item within a map or row kernel; `None` for one that needs a kernel of its
+/// own.
 fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) -> Option<Candidate> {
     let at = i as usize;
     let item = &analysis.items[at];
@@ -1011,8 +1022,8 @@ fn readable_from(analysis: &Analysis<'_>, groups: &[Group], new: &Candidate, j: 
     if made_in == NONE {
         return 0;
     }
-    // A result of the same kernel can be read from its register: a map's at the same position, a reduction's and what is made
-    // of it all along the row. A copy reads memory.
+    // A result of the same kernel can be read from its register: a map's at the same position, a reduction's
+    // and what is made of it all along the row. A copy reads memory.
     let group = &groups[made_in as usize];
     let copies = analysis.class[new.root as usize] == Class::View;
     let source_shape = analysis.shape(*source);

@@ -249,8 +249,9 @@ impl<'a> Builder<'a> {
         if rounds && dtype.is_narrow() { self.emit(Instr::Cast(reg), dtype.register()) } else { reg }
     }
 
-    /// The one of two operands that a choice comes down to, as that of [`Tensor::clamp`](crate::Tensor::clamp): x where x > y, and the greater of x
-    /// and y elsewhere, is the greater; the same of the lesser. What is chosen decides gradients alone.
+    /// The one of two operands that a choice comes down to, as that of
+    /// [`Tensor::clamp`](crate::Tensor::clamp): x where x > y, and the greater of x and y elsewhere, is the
+    /// greater; the same of the lesser. What is chosen decides gradients alone.
     fn extreme(&self, choice: &Item) -> Option<u32> {
         let items = &self.analysis.items;
         let [condition, x, extreme] = *choice.inputs.as_slice() else { return None };

@@ -147,7 +147,8 @@ impl Singles {
         })
     }
 
-    /// Keeps the plan of the node last asked for, if its graph turned out to be one kernel with one new buffer: says whether it was.
+    /// Keeps the plan of the node last asked for, if its graph turned out to be one kernel with one new
+    /// buffer: says whether it was.
     pub(super) fn learn(&mut self, plan: &Arc<Plan>, items: &[Item]) -> bool {
         let ([step], [Output::Fresh { .. }]) =
             (plan.steps.as_slice(), plan.steps.first().map_or(&[][..], |s| &s.outputs))

@@ -1,5 +1,5 @@
-//! Graphs over several devices: what an evaluation needs from another device is computed there, and copied, before it begins.
-//! No device is locked while elements move, so that threads on other devices go on.
+//! Graphs over several devices: what an evaluation needs from another device is computed there, and copied,
+//! before it begins. No device is locked while elements move, so that threads on other devices go on.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::{
     node::{Node, Value, lock},
 };
 
-/// What is left to do, the last first: a list and no recursion, since a graph may cross devices any number of times.
+/// What is left to do, the last first: a list and no recursion, since a graph may cross devices any number of
+/// times.
 pub(super) struct Evaluation {
     work: Vec<Work>,
 }

@@ -1,6 +1,6 @@
-//! Activation functions: compositions of elementwise operations, written so that no branch that is not taken overflows, since its gradient
-//! would be NaN then. Integers and bools are cast to the default dtype first, unless a function says
-//! otherwise; half types are computed in f32 and rounded once.
+//! Activation functions: compositions of elementwise operations, written so that no branch that is not taken
+//! overflows, since its gradient would be NaN then. Integers and bools are cast to the default dtype first,
+//! unless a function says otherwise; half types are computed in f32 and rounded once.
 
 use super::Tensor;
 use crate::{
@@ -40,17 +40,17 @@ impl Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.sigmoid()))
     }
 
-    /// x · Φ(x) with Φ the standard normal distribution function (PyTorch's default form). It and its first two
-    /// derivatives are within 4 units in the last place also where Φ is small; where terms of a derivative
-    /// cancel, these are units of the greatest term. `torch.nn.functional.gelu`.
+    /// x · Φ(x) with Φ the standard normal distribution function (PyTorch's default form). It and its first
+    /// two derivatives are within 4 units in the last place also where Φ is small; where terms of a
+    /// derivative cancel, these are units of the greatest term. `torch.nn.functional.gelu`.
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.unary(UnaryOp::Ndtr)))
     }
 
-    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which is near [`Tensor::gelu`].
-    /// Below 0 its relative error grows with |u|, by up to 4 units in the last place for each unit of it.
-    /// `gelu(approximate="tanh")` of PyTorch.
+    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which is near
+    /// [`Tensor::gelu`]. Below 0 its relative error grows with |u|, by up to 4 units in the last place for
+    /// each unit of it. `gelu(approximate="tanh")` of PyTorch.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
         self.composed(|x| {
@@ -60,8 +60,8 @@ impl Tensor {
         })
     }
 
-    /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20. With an infinite threshold it is exact
-    /// everywhere and does not overflow. `torch.nn.functional.softplus`.
+    /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20. With an
+    /// infinite threshold it is exact everywhere and does not overflow. `torch.nn.functional.softplus`.
     #[track_caller]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
         if let Some(wide) = autocast::widened("softplus", self) {
@@ -100,8 +100,8 @@ impl Tensor {
         self.exponential_below(alpha, 1.0 / alpha)
     }
 
-    /// λ·elu(x, α) with the constants of self-normalizing networks (Klambauer et al., 2017): λ ≈ 1.0507, α ≈ 1.6733.
-    /// `torch.nn.functional.selu`.
+    /// λ·elu(x, α) with the constants of self-normalizing networks (Klambauer et al., 2017): λ ≈ 1.0507, α ≈
+    /// 1.6733. `torch.nn.functional.selu`.
     #[track_caller]
     pub fn selu(&self) -> Tensor {
         const ALPHA: f64 = 1.673_263_242_354_377_2;
@@ -180,7 +180,8 @@ impl Tensor {
         x.within(lambda).choose(&x.constant(0.0.into()), &x)
     }
 
-    /// x − λ above λ, x + λ below −λ and 0 between; PyTorch's default λ is ½. A negative λ is taken as 0. `torch.nn.functional.softshrink`.
+    /// x − λ above λ, x + λ below −λ and 0 between; PyTorch's default λ is ½. A negative λ is taken as 0.
+    /// `torch.nn.functional.softshrink`.
     #[track_caller]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
         let lambda = lambda.max(0.0);
@@ -218,7 +219,8 @@ impl Tensor {
         self.neg().softmax(axis)
     }
 
-    /// a · sigmoid(b), where a and b are the halves of an axis (PyTorch's default: the last). `torch.nn.functional.glu`.
+    /// a · sigmoid(b), where a and b are the halves of an axis (PyTorch's default: the last).
+    /// `torch.nn.functional.glu`.
     ///
     /// # Errors
     /// No such axis, one of odd size, or a dtype that is not floating-point.
@@ -242,7 +244,8 @@ impl Tensor {
         Ok(value.with_same(BinaryOp::Mul, &gate.sigmoid()).cast_unchecked(self.dtype()))
     }
 
-    /// x above 0 and weight·x elsewhere, for a `weight` of one number or of one for each channel (axis 1). `torch.nn.functional.prelu`.
+    /// x above 0 and weight·x elsewhere, for a `weight` of one number or of one for each channel (axis 1).
+    /// `torch.nn.functional.prelu`.
     ///
     /// # Errors
     /// A weight of another shape, another dtype or another device.

@@ -77,8 +77,8 @@ macro_rules! forms {
             /// PyTorch's defaults of β and α are 1. With β = 0 this tensor is not looked at.
             ///
             /// # Errors
-            /// Factors of other numbers of axes or sizes, a tensor that does not broadcast to the product, several dtypes or devices, a
-            /// fraction beside integers.
+            /// Factors of other numbers of axes or sizes, a tensor that does not broadcast to the product,
+            /// several dtypes or devices, a fraction beside integers.
             #[track_caller]
             pub fn $name(&self, $a: &Tensor, $b: &Tensor, beta: impl Into<Scalar>, alpha: impl Into<Scalar>) -> Result<Tensor> {
                 let (ranks, what) = $form;
@@ -101,7 +101,8 @@ forms! {
     };
     /// β·self + α·(batch1 · batch2) for batches of matrices `[b, m, k]` and `[b, k, n]`. `torch.baddbmm`.
     baddbmm(batch1, batch2) = ([3, 3], "two batches of matrices, [b, m, k] and [b, k, n]"), of_batches;
-    /// β·self + α·Σ (batch1 · batch2) over a batch of matrices `[b, m, k]` and `[b, k, n]`: `[m, n]`. `torch.addbmm`.
+    /// β·self + α·Σ (batch1 · batch2) over a batch of matrices `[b, m, k]` and `[b, k, n]`: `[m, n]`.
+    /// `torch.addbmm`.
     addbmm(batch1, batch2) = ([3, 3], "two batches of matrices, [b, m, k] and [b, k, n]"), |a, b| {
         let products = of_batches(a, b)?;
         products.sum_axis(0, false)?.to_dtype(products.dtype())
@@ -119,7 +120,8 @@ fn of_batches(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// The sum of the products of two vectors' elements, 0-d. `torch.dot`. ([`Tensor::matmul`] takes vectors and matrices.)
+    /// The sum of the products of two vectors' elements, 0-d. `torch.dot`. ([`Tensor::matmul`] takes vectors
+    /// and matrices.)
     ///
     /// # Errors
     /// Operands that are no vectors, two lengths, two dtypes or two devices.

@@ -4,8 +4,8 @@ use super::{Operand, Tensor};
 use crate::{BinaryOp, DType, Error, Result, Scalar};
 
 impl Tensor {
-    /// Whether a and b both hold, broadcast: a bool that is true, or a number that is not 0; NaN is not 0. Gives bool. `torch.logical_and`;
-    /// [`Tensor::bitwise_and`] works bit by bit.
+    /// Whether a and b both hold, broadcast: a bool that is true, or a number that is not 0; NaN is not 0.
+    /// Gives bool. `torch.logical_and`; [`Tensor::bitwise_and`] works bit by bit.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -14,7 +14,8 @@ impl Tensor {
         self.logical("logical_and", BinaryOp::And, rhs.into())
     }
 
-    /// Whether a or b holds, broadcast, as [`Tensor::logical_and`] reads them. Gives bool. `torch.logical_or`.
+    /// Whether a or b holds, broadcast, as [`Tensor::logical_and`] reads them. Gives bool.
+    /// `torch.logical_or`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -23,7 +24,8 @@ impl Tensor {
         self.logical("logical_or", BinaryOp::Or, rhs.into())
     }
 
-    /// Whether one of a and b holds and the other does not, broadcast, as [`Tensor::logical_and`] reads them. Gives bool. `torch.logical_xor`.
+    /// Whether one of a and b holds and the other does not, broadcast, as [`Tensor::logical_and`] reads them.
+    /// Gives bool. `torch.logical_xor`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -43,8 +45,8 @@ impl Tensor {
         a.binary(how, &b)
     }
 
-    /// a · 2ᵇ of integers, broadcast, as their bits have it: what leaves the dtype is lost. 0 where b is negative or as large as the dtype has
-    /// bits. `torch.bitwise_left_shift`.
+    /// a · 2ᵇ of integers, broadcast, as their bits have it: what leaves the dtype is lost. 0 where b is
+    /// negative or as large as the dtype has bits. `torch.bitwise_left_shift`.
     ///
     /// # Errors
     /// A dtype that is not an integer, shapes that do not broadcast, or two devices.
@@ -55,8 +57,8 @@ impl Tensor {
         a.binary(BinaryOp::LeftShift, &b)
     }
 
-    /// ⌊a / 2ᵇ⌋ of integers, broadcast, as their bits have it. Where b is negative or as large as the dtype has bits, 0, and −1 for negative
-    /// a. `torch.bitwise_right_shift`.
+    /// ⌊a / 2ᵇ⌋ of integers, broadcast, as their bits have it. Where b is negative or as large as the dtype
+    /// has bits, 0, and −1 for negative a. `torch.bitwise_right_shift`.
     ///
     /// # Errors
     /// A dtype that is not an integer, shapes that do not broadcast, or two devices.
@@ -88,7 +90,8 @@ impl Tensor {
         a.binary(BinaryOp::Gcd, &b)
     }
 
-    /// The least common multiple of integers, broadcast: |a·b| / gcd(a, b), and 0 where either is 0. `torch.lcm`.
+    /// The least common multiple of integers, broadcast: |a·b| / gcd(a, b), and 0 where either is 0.
+    /// `torch.lcm`.
     ///
     /// # Errors
     /// A dtype that is not an integer, shapes that do not broadcast, or two devices.

@@ -1,4 +1,5 @@
-//! Elementwise choices and mixtures of two or three tensors: bounds that are tensors, interpolation, a sum with a product or a quotient.
+//! Elementwise choices and mixtures of two or three tensors: bounds that are tensors, interpolation, a sum
+//! with a product or a quotient.
 
 use super::{Operand, Tensor, elementwise::promoted};
 use crate::{
@@ -13,8 +14,8 @@ impl Tensor {
         self.powi(2)
     }
 
-    /// x + `weight`·(`end` − x), broadcast, with a number or a tensor for the weight; exact at weights 0 and 1. The dtype
-    /// is that of x with `end`; integers and bools give the default dtype. `torch.lerp`.
+    /// x + `weight`·(`end` − x), broadcast, with a number or a tensor for the weight; exact at weights 0 and
+    /// 1. The dtype is that of x with `end`; integers and bools give the default dtype. `torch.lerp`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -101,9 +102,9 @@ impl Tensor {
         self.cast_unchecked(dtype.compute()).add(&rhs.cast_unchecked(dtype.compute()))?.to_dtype(dtype)
     }
 
-    /// Elements held between bounds that are tensors, broadcast; either may be absent. Where both meet, the upper one holds. A NaN of any
-    /// of them stays. The gradient goes where the number came from, and is shared where x is a bound. [`Tensor::clamp`] takes numbers.
-    /// `torch.clamp` with tensors.
+    /// Elements held between bounds that are tensors, broadcast; either may be absent. Where both meet, the
+    /// upper one holds. A NaN of any of them stays. The gradient goes where the number came from, and is
+    /// shared where x is a bound. [`Tensor::clamp`] takes numbers. `torch.clamp` with tensors.
     ///
     /// # Errors
     /// No bounds, shapes that do not broadcast, or several devices.
@@ -129,8 +130,8 @@ impl Tensor {
         })
     }
 
-    /// The greater of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared. `torch.fmax`;
-    /// [`Tensor::maximum`] passes NaN on.
+    /// The greater of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared.
+    /// `torch.fmax`; [`Tensor::maximum`] passes NaN on.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -139,8 +140,8 @@ impl Tensor {
         self.number_of("fmax", BinaryOp::Maximum, rhs.into())
     }
 
-    /// The lesser of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared. `torch.fmin`;
-    /// [`Tensor::minimum`] passes NaN on.
+    /// The lesser of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared.
+    /// `torch.fmin`; [`Tensor::minimum`] passes NaN on.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.

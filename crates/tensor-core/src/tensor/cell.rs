@@ -1,4 +1,5 @@
-//! Leaves and cells: tensors that want gradients, whose value can be replaced, and what autograd needs to know of them.
+//! Leaves and cells: tensors that want gradients, whose value can be replaced, and what autograd needs to
+//! know of them.
 
 use std::sync::{
     Arc, Mutex, Weak,
@@ -17,11 +18,12 @@ use crate::{
 };
 
 impl Tensor {
-    /// A cell that holds this tensor's value, which [`Tensor::assign`] can replace for all its handles at once.
+    /// A cell that holds this tensor's value, which [`Tensor::assign`] can replace for all its handles at
+    /// once.
     ///
-    /// With `requires_grad` it is a leaf of the graph: gradients accumulate in it. Without, it is a buffer, such as a
-    /// running mean. A cell given is returned as it is, with the flag set as asked: one that was a parameter
-    /// is a buffer from then on if no gradients are asked for. To freeze a parameter, use
+    /// With `requires_grad` it is a leaf of the graph: gradients accumulate in it. Without, it is a buffer,
+    /// such as a running mean. A cell given is returned as it is, with the flag set as asked: one that was a
+    /// parameter is a buffer from then on if no gradients are asked for. To freeze a parameter, use
     /// [`Tensor::set_requires_grad`].
     ///
     /// # Errors
@@ -60,7 +62,8 @@ impl Tensor {
         Ok(outer)
     }
 
-    /// Whether this tensor is a cell: made by `requires_grad` or [`Tensor::into_cell`], or a module's parameter.
+    /// Whether this tensor is a cell: made by `requires_grad` or [`Tensor::into_cell`], or a module's
+    /// parameter.
     #[must_use]
     pub fn is_cell(&self) -> bool {
         self.0.variable().is_some()
@@ -73,10 +76,12 @@ impl Tensor {
         self.0.variable().is_some_and(|variable| variable.parameter.load(Ordering::Relaxed))
     }
 
-    /// Replaces the value of this cell, for every handle on it. Graphs built before keep the old value. The gradient stays.
+    /// Replaces the value of this cell, for every handle on it. Graphs built before keep the old value. The
+    /// gradient stays.
     ///
     /// # Errors
-    /// Not a cell, another shape or another dtype; nothing is changed then. Another device is fine: the cell moves there.
+    /// Not a cell, another shape or another dtype; nothing is changed then. Another device is fine: the cell
+    /// moves there.
     #[track_caller]
     #[doc(alias("copy_", "set_", "fill_", "zero_"))]
     pub fn assign(&self, value: &Tensor) -> Result<()> {
@@ -176,8 +181,8 @@ impl Tensor {
         }
     }
 
-    /// Replaces the gradient of this leaf if it is still the one that was `seen`; says whether it was. So threads that add to one
-    /// leaf lose nothing: who came second adds to what is there now.
+    /// Replaces the gradient of this leaf if it is still the one that was `seen`; says whether it was. So
+    /// threads that add to one leaf lose nothing: who came second adds to what is there now.
     #[doc(hidden)]
     pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
         let Some(variable) = self.0.variable() else { return true };
@@ -210,8 +215,8 @@ impl Tensor {
         self.0.is_released()
     }
 
-    /// Marks the nodes as used up by a backward pass, all of them or none: of two passes that share a node, one gets them. An error
-    /// is the first node that was used up before.
+    /// Marks the nodes as used up by a backward pass, all of them or none: of two passes that share a node,
+    /// one gets them. An error is the first node that was used up before.
     #[doc(hidden)]
     pub fn claim_graph<'a>(nodes: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), &'a Tensor> {
         static CLAIMS: Mutex<()> = Mutex::new(());
@@ -256,13 +261,15 @@ impl Tensor {
         lock(&self.0.state).inputs.iter().cloned().map(Tensor::from_node).collect()
     }
 
-    /// This tensor on `device`; the tensor itself if it is there already. Gradients flow back to where it came from.
+    /// This tensor on `device`; the tensor itself if it is there already. Gradients flow back to where it
+    /// came from.
     ///
-    /// As any operation this computes nothing: the elements are copied when someone looks at what depends on them.
+    /// As any operation this computes nothing: the elements are copied when someone looks at what depends on
+    /// them.
     ///
     /// # Errors
-    /// A dtype that the other device lacks, or more than it holds in one buffer. A failure to compute it here or to allocate there is
-    /// told when it is evaluated, with this line.
+    /// A dtype that the other device lacks, or more than it holds in one buffer. A failure to compute it here
+    /// or to allocate there is told when it is evaluated, with this line.
     #[track_caller]
     #[doc(alias("cuda", "cpu", "gpu", "mps"))]
     pub fn to(&self, device: &Device) -> Result<Tensor> {

@@ -56,7 +56,8 @@ impl Tensor {
         Tensor::concat(&wide, 0)
     }
 
-    /// Tensors one behind the other: along axis 2, where `[n]` is `[1, n, 1]` and `[m, n]` is `[m, n, 1]`. `torch.dstack`.
+    /// Tensors one behind the other: along axis 2, where `[n]` is `[1, n, 1]` and `[m, n]` is `[m, n, 1]`.
+    /// `torch.dstack`.
     ///
     /// # Errors
     /// As [`Tensor::concat`].
@@ -101,8 +102,8 @@ impl Tensor {
         Ok(tensors.iter().map(|tensor| tensor.expand_unchecked(shape.clone())).collect())
     }
 
-    /// The coordinates of a grid: vectors of sizes n₁, n₂, … each broadcast to `[n₁, n₂, …]`, varying along its own axis. Views.
-    /// `torch.meshgrid`. With [`MeshIndexing::Xy`] the first two axes are exchanged.
+    /// The coordinates of a grid: vectors of sizes n₁, n₂, … each broadcast to `[n₁, n₂, …]`, varying along
+    /// its own axis. Views. `torch.meshgrid`. With [`MeshIndexing::Xy`] the first two axes are exchanged.
     ///
     /// # Errors
     /// None given, tensors of more than one axis, several dtypes or devices.
@@ -137,8 +138,8 @@ impl Tensor {
         Ok(grid)
     }
 
-    /// Every choice of one element of each vector, a row each, the last varying fastest: `[n₁·n₂·…, k]` of k vectors. One vector alone is
-    /// itself. `torch.cartesian_prod`.
+    /// Every choice of one element of each vector, a row each, the last varying fastest: `[n₁·n₂·…, k]` of k
+    /// vectors. One vector alone is itself. `torch.cartesian_prod`.
     ///
     /// # Errors
     /// As [`Tensor::meshgrid`].
@@ -152,8 +153,9 @@ impl Tensor {
         }
     }
 
-    /// Every choice of `r` elements of a vector in their order, a row each: `[C(n, r), r]`; where one element may come several times if
-    /// `with_replacement`. `torch.combinations`; its defaults are 2 without replacement.
+    /// Every choice of `r` elements of a vector in their order, a row each: `[C(n, r), r]`; where one element
+    /// may come several times if `with_replacement`. `torch.combinations`; its defaults are 2 without
+    /// replacement.
     ///
     /// # Errors
     /// A tensor that is no vector, or more choices than indices reach.

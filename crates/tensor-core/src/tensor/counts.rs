@@ -6,7 +6,8 @@ use crate::{Axis, CompareOp, DType, Error, Result};
 impl Tensor {
     /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.
     ///
-    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows back.
+    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows
+    /// back.
     ///
     /// # Errors
     /// More elements than i32 reaches, or whatever the device reports.
@@ -15,8 +16,9 @@ impl Tensor {
         Ok(self.unique_all()?.0)
     }
 
-    /// The distinct elements, ascending, in one axis; for each element of this tensor the place of its value there, of this shape; and how many
-    /// there are of each. Indices and counts are i64 (i32 on a device without). `torch.unique(return_inverse=True, return_counts=True)`.
+    /// The distinct elements, ascending, in one axis; for each element of this tensor the place of its value
+    /// there, of this shape; and how many there are of each. Indices and counts are i64 (i32 on a device
+    /// without). `torch.unique(return_inverse=True, return_counts=True)`.
     ///
     /// # Errors
     /// Those of [`Tensor::unique`].
@@ -38,9 +40,11 @@ impl Tensor {
         Ok((values, inverse.as_index().reshape_unchecked(self.shape().clone()), counts))
     }
 
-    /// The elements in row-major order without those that equal the one before, in one axis. `torch.unique_consecutive`.
+    /// The elements in row-major order without those that equal the one before, in one axis.
+    /// `torch.unique_consecutive`.
     ///
-    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows back.
+    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows
+    /// back.
     ///
     /// # Errors
     /// More elements than i32 reaches, or whatever the device reports.
@@ -49,8 +53,9 @@ impl Tensor {
         Ok(self.unique_consecutive_all()?.0)
     }
 
-    /// [`Tensor::unique_consecutive`]; for each element of this tensor the place of its value there, of this shape; and how many equal each in a
-    /// row. Indices and counts are i64 (i32 on a device without). `torch.unique_consecutive(return_inverse=True, return_counts=True)`.
+    /// [`Tensor::unique_consecutive`]; for each element of this tensor the place of its value there, of this
+    /// shape; and how many equal each in a row. Indices and counts are i64 (i32 on a device without).
+    /// `torch.unique_consecutive(return_inverse=True, return_counts=True)`.
     ///
     /// # Errors
     /// Those of [`Tensor::unique_consecutive`].
@@ -63,10 +68,12 @@ impl Tensor {
         Ok((values, run.as_index().reshape_unchecked(self.shape().clone()), counts))
     }
 
-    /// The distinct slices of an axis, ascending by their first elements that differ; for each slice of this tensor the place of its equal
-    /// there, `[n]`; and how many there are of each. Indices and counts are i64 (i32 on a device without). `torch.unique(dim=…)`.
+    /// The distinct slices of an axis, ascending by their first elements that differ; for each slice of this
+    /// tensor the place of its equal there, `[n]`; and how many there are of each. Indices and counts are i64
+    /// (i32 on a device without). `torch.unique(dim=…)`.
     ///
-    /// It takes a sort for each element of a slice. How many there are is read on the host, as for [`Tensor::unique`].
+    /// It takes a sort for each element of a slice. How many there are is read on the host, as for
+    /// [`Tensor::unique`].
     ///
     /// # Errors
     /// No such axis, one longer than i32 reaches, or whatever the device reports.
@@ -133,7 +140,8 @@ impl Tensor {
         groups(&changes.any_axis(1, false)?, n)
     }
 
-    /// The first of each run of equal neighbours in one axis, the number of the run of each element (i32), and how long the runs are.
+    /// The first of each run of equal neighbours in one axis, the number of the run of each element (i32),
+    /// and how long the runs are.
     #[track_caller]
     fn runs(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let n = self.numel();
@@ -142,8 +150,9 @@ impl Tensor {
         Ok((self.index_select(0, &places)?, run, counts))
     }
 
-    /// How often each of the numbers 0, 1, … comes among integers `[n]`: `[length]`, i64 (i32 on a device without). Of `None` there are as many as the
-    /// greatest number asks for, which is read on the host. `torch.bincount`, whose `minlength` is never too small.
+    /// How often each of the numbers 0, 1, … comes among integers `[n]`: `[length]`, i64 (i32 on a device
+    /// without). Of `None` there are as many as the greatest number asks for, which is read on the host.
+    /// `torch.bincount`, whose `minlength` is never too small.
     ///
     /// # Errors
     /// A dtype that is not an integer, or not one axis. A negative number, or one of `length` and more, is
@@ -180,7 +189,8 @@ impl Tensor {
         self.binned("bincount_weighted", &weights.cast_unchecked(dtype), length.into())
     }
 
-    /// 1 (i32) in this shape: one element in memory, where a computed one would be written out for a kernel that reads it as an operand.
+    /// 1 (i32) in this shape: one element in memory, where a computed one would be written out for a kernel
+    /// that reads it as an operand.
     #[track_caller]
     pub(super) fn one_for_each(&self) -> Result<Tensor> {
         let one = Tensor::from_slice(&[1i32], (), &self.device())?;
@@ -210,8 +220,9 @@ impl Tensor {
     }
 }
 
-/// Where each run begins in a line of `n` whose elements but the first differ from those before as `changes` says, the number of the run
-/// of each element (i32), and how long the runs are. How many there are is read on the host.
+/// Where each run begins in a line of `n` whose elements but the first differ from those before as `changes`
+/// says, the number of the run of each element (i32), and how long the runs are. How many there are is read
+/// on the host.
 #[track_caller]
 fn groups(changes: &Tensor, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let begins = if n == 0 { changes.clone() } else { changes.pad(&[(1, 0)], true)? };

@@ -12,7 +12,8 @@ use crate::{
     with_element,
 };
 
-/// Where a new tensor goes, and its dtype: `&device` (the dtype that [`default_dtype`] says) or `(DType::F64, &device)`.
+/// Where a new tensor goes, and its dtype: `&device` (the dtype that [`default_dtype`] says) or `(DType::F64,
+/// &device)`.
 #[derive(Clone, Debug)]
 pub struct TensorOptions {
     pub(crate) dtype: Option<DType>,
@@ -68,8 +69,8 @@ impl Tensor {
         Tensor::from_bytes("from_slice", T::DTYPE, T::as_bytes(data), shape.into(), device)
     }
 
-    /// A tensor of the elements of a dtype whose bytes are `bytes`, in host order and at any place: what [`Tensor::read_bytes`] gives. Bytes of
-    /// a bool other than 0 are true. `torch.frombuffer`.
+    /// A tensor of the elements of a dtype whose bytes are `bytes`, in host order and at any place: what
+    /// [`Tensor::read_bytes`] gives. Bytes of a bool other than 0 are true. `torch.frombuffer`.
     ///
     /// # Errors
     /// As [`Tensor::from_slice`].
@@ -86,8 +87,8 @@ impl Tensor {
         Tensor::from_bytes("from_slice", dtype, bytes, shape.into(), device)
     }
 
-    /// As [`Tensor::from_bytes_of`], of bytes that `fill` brings straight to where the tensor keeps them: pieces of them, each with
-    /// where in them it begins, in any order and perhaps on several threads.
+    /// As [`Tensor::from_bytes_of`], of bytes that `fill` brings straight to where the tensor keeps them:
+    /// pieces of them, each with where in them it begins, in any order and perhaps on several threads.
     ///
     /// # Errors
     /// The first of `fill`, and those of [`Tensor::from_slice`].
@@ -126,7 +127,8 @@ impl Tensor {
         Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
     }
 
-    /// Indices from 0 to `greatest`, in the dtype of indices: `write` gives those from a place on, some at a time.
+    /// Indices from 0 to `greatest`, in the dtype of indices: `write` gives those from a place on, some at a
+    /// time.
     #[track_caller]
     pub(super) fn from_indices(
         op: &'static str,
@@ -251,8 +253,8 @@ impl Tensor {
 
     /// `start, start + step, …` up to but without `end`: ⌈(end − start) / step⌉ values.
     ///
-    /// Without a dtype in `options`: i64 if all three are integers (i32 on a device without), else the default dtype
-    /// (f32). See [`default_dtype`].
+    /// Without a dtype in `options`: i64 if all three are integers (i32 on a device without), else the
+    /// default dtype (f32). See [`default_dtype`].
     ///
     /// # Errors
     /// A step of zero, one that leads away from `end`, or numbers that are not finite.
@@ -302,7 +304,8 @@ impl Tensor {
         )
     }
 
-    /// `n` values evenly spaced from `start` to `end`, both included. The default dtype (f32) unless `options` says otherwise.
+    /// `n` values evenly spaced from `start` to `end`, both included. The default dtype (f32) unless
+    /// `options` says otherwise.
     ///
     /// # Errors
     /// An integer or bool dtype.
@@ -311,8 +314,8 @@ impl Tensor {
         Tensor::from_formula("linspace", n, evenly(start, end, n), options.into())
     }
 
-    /// `n` powers of `base` whose exponents are evenly spaced from `start` to `end`, both included. PyTorch's default is base 10. The
-    /// default dtype (f32) unless `options` says otherwise. `torch.logspace`.
+    /// `n` powers of `base` whose exponents are evenly spaced from `start` to `end`, both included. PyTorch's
+    /// default is base 10. The default dtype (f32) unless `options` says otherwise. `torch.logspace`.
     ///
     /// # Errors
     /// An integer or bool dtype.

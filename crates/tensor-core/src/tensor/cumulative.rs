@@ -6,14 +6,14 @@ use super::Tensor;
 use crate::{Axis, CumulativeOp, DType, Op, ReduceOp, Result, RunningExtreme, is_grad_enabled};
 
 impl Tensor {
-    /// A cumulative operation along one axis: element i is made of the elements 0..=i, or with `reverse` of i and all after it.
-    /// [`CumulativeOp`] says what each gives.
+    /// A cumulative operation along one axis: element i is made of the elements 0..=i, or with `reverse` of i
+    /// and all after it. [`CumulativeOp`] says what each gives.
     ///
     /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64).
     ///
     /// # Errors
-    /// No such axis; for indices, an axis longer than i32 reaches; for [`CumulativeOp::LogSumExp`], a dtype that is not
-    /// floating-point.
+    /// No such axis; for indices, an axis longer than i32 reaches; for [`CumulativeOp::LogSumExp`], a dtype
+    /// that is not floating-point.
     #[track_caller]
     pub fn cumulative(&self, op: CumulativeOp, axis: impl Into<Axis>, reverse: bool) -> Result<Tensor> {
         let result = self.cumulative_by(op, axis.into(), reverse)?;
@@ -55,8 +55,8 @@ impl Tensor {
         Tensor::build(op, self.shape().clone(), DType::I32, &[&self.cast_unchecked(DType::I32)])
     }
 
-    /// The running sum along an axis: `y[i] = x[0] + … + x[i]`. Integers and bools are summed in i64 (in i32 on a device without
-    /// i64).
+    /// The running sum along an axis: `y[i] = x[0] + … + x[i]`. Integers and bools are summed in i64 (in i32
+    /// on a device without i64).
     ///
     /// # Errors
     /// No such axis.
@@ -83,7 +83,8 @@ impl Tensor {
         self.cumulative_by(CumulativeOp::LogSumExp, axis.into(), false)
     }
 
-    /// The greatest so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A NaN stays.
+    /// The greatest so far along an axis, and its index, i64 (i32 on a device without): the last among
+    /// equals. A NaN stays.
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
@@ -97,7 +98,8 @@ impl Tensor {
         self.running_extreme(axis, false)
     }
 
-    /// The least so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A NaN stays.
+    /// The least so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A
+    /// NaN stays.
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
@@ -111,8 +113,8 @@ impl Tensor {
         self.running_extreme(axis, true)
     }
 
-    /// The greatest so far, or the least, and where it is: in one pass where the device has a kernel for that and no gradient is wanted,
-    /// else read by the indices.
+    /// The greatest so far, or the least, and where it is: in one pass where the device has a kernel for that
+    /// and no gradient is wanted, else read by the indices.
     #[track_caller]
     fn running_extreme(&self, axis: Axis, least: bool) -> Result<(Tensor, Tensor)> {
         if self.rank() == 0 {

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use super::{Tensor, combine::first_of, movement::references, shape_misfit};
 use crate::{Axis, DType, Error, Result, Scalar, ScatterOp, Shape};
 
-/// Where a diagonal lies in a matrix read row by row: its first element and the distance of neighbours, and how many there are.
+/// Where a diagonal lies in a matrix read row by row: its first element and the distance of neighbours, and
+/// how many there are.
 #[derive(Clone, Copy)]
 struct Line {
     start: usize,
@@ -43,9 +44,9 @@ impl Tensor {
         self.permute_unchecked(order).reshape_unchecked(flat)
     }
 
-    /// The elements of a diagonal of two axes, which go, along a new last axis: `out[…, i] = self[…, i, …, i + offset, …]`, where a
-    /// positive offset is above the main diagonal. A view where the two axes can be read as one. `torch.diagonal`; its defaults are
-    /// offset 0 of axes 0 and 1.
+    /// The elements of a diagonal of two axes, which go, along a new last axis: `out[…, i] = self[…, i, …, i
+    /// + offset, …]`, where a positive offset is above the main diagonal. A view where the two axes can be
+    /// read as one. `torch.diagonal`; its defaults are offset 0 of axes 0 and 1.
     ///
     /// # Errors
     /// No such axis, or one axis twice.
@@ -62,8 +63,9 @@ impl Tensor {
         Ok(lines.slice_unchecked(self.rank() - 2, start, len, step as isize))
     }
 
-    /// Matrices that have the last axis along a diagonal, and 0 elsewhere: `[…, n]` gives matrices of n + |offset| rows and columns in
-    /// the axes `axis1` and `axis2` of the result. `torch.diag_embed`; its defaults are offset 0 and axes −2 and −1.
+    /// Matrices that have the last axis along a diagonal, and 0 elsewhere: `[…, n]` gives matrices of n +
+    /// |offset| rows and columns in the axes `axis1` and `axis2` of the result. `torch.diag_embed`; its
+    /// defaults are offset 0 and axes −2 and −1.
     ///
     /// # Errors
     /// A 0-d tensor, no such axis of the result, one axis twice, or a shape past what a tensor can have.
@@ -110,7 +112,8 @@ impl Tensor {
         self.pad_between(before, interior, shape, fill)
     }
 
-    /// Of a vector `[n]`, the matrix that has it along a diagonal; of a matrix, that diagonal, as a view. `torch.diag`.
+    /// Of a vector `[n]`, the matrix that has it along a diagonal; of a matrix, that diagonal, as a view.
+    /// `torch.diag`.
     ///
     /// # Errors
     /// Neither one axis nor two.
@@ -152,8 +155,8 @@ impl Tensor {
         Ok(self.diagonal(0, 0, 1)?.sum())
     }
 
-    /// This tensor with a diagonal of two axes replaced by `src`, which has the shape of [`Tensor::diagonal`]. Gradients flow to both.
-    /// `torch.diagonal_scatter`.
+    /// This tensor with a diagonal of two axes replaced by `src`, which has the shape of
+    /// [`Tensor::diagonal`]. Gradients flow to both. `torch.diagonal_scatter`.
     ///
     /// # Errors
     /// No such axis, one axis twice, or a `src` of another shape, dtype or device.
@@ -194,8 +197,8 @@ impl Tensor {
         Ok(out.reshape_unchecked(self.shape().clone()))
     }
 
-    /// The matrix that has these along its diagonal, one after the other, and 0 elsewhere, in their promoted dtype. Vectors are rows,
-    /// scalars matrices of one element. `torch.block_diag`.
+    /// The matrix that has these along its diagonal, one after the other, and 0 elsewhere, in their promoted
+    /// dtype. Vectors are rows, scalars matrices of one element. `torch.block_diag`.
     ///
     /// # Errors
     /// None given, more than two axes, or several devices.

@@ -10,7 +10,8 @@ enum Points<'a> {
 }
 
 impl Tensor {
-    /// The `n`-th difference along an axis: `x[i + 1] − x[i]`, n times over, n elements fewer. Of bools, whether both differ. `torch.diff`.
+    /// The `n`-th difference along an axis: `x[i + 1] − x[i]`, n times over, n elements fewer. Of bools,
+    /// whether both differ. `torch.diff`.
     ///
     /// # Errors
     /// No such axis.
@@ -167,8 +168,8 @@ impl Tensor {
         Ok((self.narrow(axis, 0, n)?, self.narrow(axis, first, n)?))
     }
 
-    /// The integral along an axis by the trapezoidal rule, of values that are `dx` apart: dx · Σ(y\[i\] + y\[i + 1\]) / 2. PyTorch's default is 1.
-    /// Integers and bools give the default dtype. `torch.trapezoid`.
+    /// The integral along an axis by the trapezoidal rule, of values that are `dx` apart: dx · Σ(y\[i\] +
+    /// y\[i + 1\]) / 2. PyTorch's default is 1. Integers and bools give the default dtype. `torch.trapezoid`.
     ///
     /// # Errors
     /// No such axis.
@@ -192,8 +193,8 @@ impl Tensor {
         Ok(inner.add(&ends)?.mul_scalar(Scalar::Float(dx)))
     }
 
-    /// The integral along an axis by the trapezoidal rule, of values at the points `x`, `[n]` for all lines or of a shape that broadcasts with
-    /// this one. `torch.trapezoid`.
+    /// The integral along an axis by the trapezoidal rule, of values at the points `x`, `[n]` for all lines
+    /// or of a shape that broadcasts with this one. `torch.trapezoid`.
     ///
     /// # Errors
     /// No such axis, points that do not fit it, or two devices.
@@ -204,7 +205,8 @@ impl Tensor {
         Ok(areas.sum_axis(axis, false)?.cast_unchecked(self.dtype_with(x)))
     }
 
-    /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid`], one element fewer than values. `torch.cumulative_trapezoid`.
+    /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid`], one element fewer
+    /// than values. `torch.cumulative_trapezoid`.
     ///
     /// # Errors
     /// No such axis.
@@ -214,7 +216,8 @@ impl Tensor {
         Ok(areas.cumsum(axis)?.cast_unchecked(self.floating_dtype()))
     }
 
-    /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid_at`]. `torch.cumulative_trapezoid`.
+    /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid_at`].
+    /// `torch.cumulative_trapezoid`.
     ///
     /// # Errors
     /// No such axis, points that do not fit it, or two devices.

@@ -1,5 +1,6 @@
-//! Printing as PyTorch prints: four digits, columns aligned, the middle of large tensors left out, then the device
-//! (unless it is the CPU), the size of an empty tensor, an unusual dtype, and how the tensor is recorded.
+//! Printing as PyTorch prints: four digits, columns aligned, the middle of large tensors left out, then the
+//! device (unless it is the CPU), the size of an empty tensor, an unusual dtype, and how the tensor is
+//! recorded.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! Draws from distributions beyond uniform and normal ones. Each is a transform of uniform and normal numbers of the stream, so that one
-//! seed gives one stream on every device; where a device rounds a logarithm otherwise, a number may differ in its last bits.
+//! Draws from distributions beyond uniform and normal ones. Each is a transform of uniform and normal numbers
+//! of the stream, so that one seed gives one stream on every device; where a device rounds a logarithm
+//! otherwise, a number may differ in its last bits.
 
 use super::{Generator, Tensor, signs::greatest};
 use crate::{ArgReduceOp, DType, Error, Result, Shape, default_dtype};
@@ -13,7 +14,8 @@ const COUNT_ROUNDS: usize = 16;
 /// From this mean on Poisson and binomial numbers are drawn by rejection, below it by inversion.
 const LARGE_RATE: f64 = 10.0;
 
-/// More than a Poisson or binomial number of a mean up to [`LARGE_RATE`] reaches, with a chance of all but 10⁻²⁰.
+/// More than a Poisson or binomial number of a mean up to [`LARGE_RATE`] reaches, with a chance of all but
+/// 10⁻²⁰.
 const MOST: usize = 56;
 
 #[track_caller]
@@ -53,8 +55,8 @@ fn open_uniform(shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// Exponential numbers with the density λ·e^(−λx) above 0, for `rate` λ: −ln(u) / λ of a uniform u. Of the default dtype (f32).
-    /// `torch.Tensor.exponential_`.
+    /// Exponential numbers with the density λ·e^(−λx) above 0, for `rate` λ: −ln(u) / λ of a uniform u. Of
+    /// the default dtype (f32). `torch.Tensor.exponential_`.
     ///
     /// # Errors
     /// A rate that is not finite and above 0.
@@ -67,8 +69,8 @@ impl Tensor {
         above_zero_in(&waits, dtype)
     }
 
-    /// Numbers whose logarithm is normal with this mean and deviation. Of the default dtype (f32). `torch.Tensor.log_normal_`, whose
-    /// defaults are 1 and 2.
+    /// Numbers whose logarithm is normal with this mean and deviation. Of the default dtype (f32).
+    /// `torch.Tensor.log_normal_`, whose defaults are 1 and 2.
     ///
     /// # Errors
     /// A mean that is not finite, a deviation that is not finite and above 0.
@@ -83,8 +85,8 @@ impl Tensor {
         above_zero_in(&log.exp(), dtype)
     }
 
-    /// Cauchy numbers with the density σ / (π·((x − median)² + σ²)): median + σ·tan(π(u − ½)) of a uniform u. Of the default dtype (f32).
-    /// `torch.Tensor.cauchy_`, whose defaults are 0 and 1.
+    /// Cauchy numbers with the density σ / (π·((x − median)² + σ²)): median + σ·tan(π(u − ½)) of a uniform u.
+    /// Of the default dtype (f32). `torch.Tensor.cauchy_`, whose defaults are 0 and 1.
     ///
     /// # Errors
     /// A median that is not finite, a σ that is not finite and above 0.
@@ -106,8 +108,8 @@ impl Tensor {
         found.clamp(-most, most).to_dtype(dtype)
     }
 
-    /// How many trials, each of which succeeds with probability `p`, the first success takes: k ≥ 1 with probability (1 − p)^(k−1)·p. Of
-    /// the default dtype (f32). `torch.Tensor.geometric_`.
+    /// How many trials, each of which succeeds with probability `p`, the first success takes: k ≥ 1 with
+    /// probability (1 − p)^(k−1)·p. Of the default dtype (f32). `torch.Tensor.geometric_`.
     ///
     /// # Errors
     /// A `p` outside (0, 1].
@@ -124,12 +126,13 @@ impl Tensor {
         trials.minimum_scalar(greatest(dtype).unwrap_or(f64::MAX)).to_dtype(dtype)
     }
 
-    /// Normal numbers with this mean and deviation, of those within [low, high]: by the inverse of the distribution's function. Of the
-    /// default dtype (f32). `torch.nn.init.trunc_normal_`.
+    /// Normal numbers with this mean and deviation, of those within [low, high]: by the inverse of the
+    /// distribution's function. Of the default dtype (f32). `torch.nn.init.trunc_normal_`.
     ///
     /// # Errors
-    /// Numbers that are not finite, a deviation that is not above 0, bounds out of order, or bounds with the mean more than four deviations
-    /// outside of them, where f32 no longer tells one probability from the next.
+    /// Numbers that are not finite, a deviation that is not above 0, bounds out of order, or bounds with the
+    /// mean more than four deviations outside of them, where f32 no longer tells one probability from the
+    /// next.
     #[track_caller]
     #[doc(alias("trunc_normal", "trunc_normal_"))]
     pub fn truncated_normal(
@@ -163,11 +166,11 @@ impl Tensor {
         share.erfinv().mul_scalar(std * root).add_scalar(mean).clamp(low, high).to_dtype(dtype)
     }
 
-    /// Poisson numbers: k with probability λᵏ·e^(−λ) / k!, for each rate λ of this tensor, of its dtype. `torch.poisson`. No gradient flows
-    /// back.
+    /// Poisson numbers: k with probability λᵏ·e^(−λ) / k!, for each rate λ of this tensor, of its dtype.
+    /// `torch.poisson`. No gradient flows back.
     ///
-    /// Rates below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection (PTRS, 1993), at most 16 times.
-    /// The rates are read on the host, to be checked.
+    /// Rates below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection
+    /// (PTRS, 1993), at most 16 times. The rates are read on the host, to be checked.
     ///
     /// # Errors
     /// A dtype that is not floating-point, a rate that is negative or not finite. Nothing is drawn then.
@@ -201,15 +204,17 @@ impl Tensor {
         counts.to_dtype(self.dtype())
     }
 
-    /// How many of n trials succeed, each with probability p: k with probability n!/(k!·(n − k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ, for each count n of this
-    /// tensor and p of the other, which broadcast; of the promoted dtype. `torch.binomial`. No gradient flows back.
+    /// How many of n trials succeed, each with probability p: k with probability n!/(k!·(n − k)!)·pᵏ·(1 −
+    /// p)ⁿ⁻ᵏ, for each count n of this tensor and p of the other, which broadcast; of the promoted dtype.
+    /// `torch.binomial`. No gradient flows back.
     ///
-    /// Means below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection (BTRS, 1993), at most 16 times.
-    /// The numbers are read on the host, to be checked. Counts are whole numbers that the dtype holds.
+    /// Means below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection
+    /// (BTRS, 1993), at most 16 times. The numbers are read on the host, to be checked. Counts are whole
+    /// numbers that the dtype holds.
     ///
     /// # Errors
-    /// A dtype that is not floating-point, shapes that do not broadcast, two devices, a count that is negative, broken or not finite, a
-    /// probability outside [0, 1]. Nothing is drawn then.
+    /// A dtype that is not floating-point, shapes that do not broadcast, two devices, a count that is
+    /// negative, broken or not finite, a probability outside [0, 1]. Nothing is drawn then.
     #[track_caller]
     pub fn binomial(&self, probs: &Tensor, rng: &Generator) -> Result<Tensor> {
         const OP: &str = "binomial";
@@ -259,10 +264,11 @@ impl Tensor {
         often.where_cond(&n.sub(&counts)?, &counts)?.to_dtype(dtype)
     }
 
-    /// Gamma numbers with the density x^(α−1)·e^(−x) / Γ(α) above 0, for each shape α of this tensor, of its dtype. For a rate β divide by
-    /// it. No gradient flows back. `torch.distributions.Gamma`.
+    /// Gamma numbers with the density x^(α−1)·e^(−x) / Γ(α) above 0, for each shape α of this tensor, of its
+    /// dtype. For a rate β divide by it. No gradient flows back. `torch.distributions.Gamma`.
     ///
-    /// By the method of Marsaglia and Tsang (2000), at most eight times; below 1 by way of α + 1. An α that is not above 0 gives NaN.
+    /// By the method of Marsaglia and Tsang (2000), at most eight times; below 1 by way of α + 1. An α that
+    /// is not above 0 gives NaN.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -273,7 +279,8 @@ impl Tensor {
         above_zero_in(&log_gamma(self, rng)?.exp(), self.dtype())
     }
 
-    /// The logarithms of [`Tensor::standard_gamma`]'s numbers, which tell small ones apart that are 0 themselves.
+    /// The logarithms of [`Tensor::standard_gamma`]'s numbers, which tell small ones apart that are 0
+    /// themselves.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -303,8 +310,8 @@ impl Tensor {
         share.clamp(dtype.smallest_normal(), below_one(dtype)).to_dtype(dtype)
     }
 
-    /// Dirichlet numbers for concentrations `[…, k]`, of their dtype: k numbers above 0 that add up to 1, with a density in proportion to
-    /// Πxᵢ^(αᵢ−1). No gradient flows back. `torch.distributions.Dirichlet`.
+    /// Dirichlet numbers for concentrations `[…, k]`, of their dtype: k numbers above 0 that add up to 1,
+    /// with a density in proportion to Πxᵢ^(αᵢ−1). No gradient flows back. `torch.distributions.Dirichlet`.
     ///
     /// From k gamma numbers; an α that is not above 0 gives NaN.
     ///
@@ -337,8 +344,9 @@ fn first_accepted(accepted: &Tensor, found: &Tensor, otherwise: &Tensor) -> Resu
     first(&accepted)?.ne_scalar(0).where_cond(&first(found)?, otherwise)
 }
 
-/// Poisson numbers of rates up to `most`, itself up to [`LARGE_RATE`]: how many k ≥ 1 there are whose P(X ≥ k) is above a uniform number.
-/// The sums run from the far end, so that small probabilities keep their digits. All is one kernel, and no memory but for the result.
+/// Poisson numbers of rates up to `most`, itself up to [`LARGE_RATE`]: how many k ≥ 1 there are whose P(X ≥
+/// k) is above a uniform number. The sums run from the far end, so that small probabilities keep their
+/// digits. All is one kernel, and no memory but for the result.
 #[track_caller]
 fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
     let uniform = open_uniform(rate.shape().clone(), rate.dtype(), rng)?;
@@ -349,7 +357,8 @@ fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
             Some(*sum)
         })
         .collect();
-    // Numbers that the greatest rate reaches with a chance below this are left out: in steps, as each length is a kernel of its own.
+    // Numbers that the greatest rate reaches with a chance below this are left out: in steps, as each length
+    // is a kernel of its own.
     const RARE: f64 = 1e-20;
     let reached = (1..=MOST)
         .rev()
@@ -366,7 +375,8 @@ fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
     Ok(count)
 }
 
-/// Poisson numbers of rates from [`LARGE_RATE`] on, as PyTorch draws them; the density is written without differences of large numbers.
+/// Poisson numbers of rates from [`LARGE_RATE`] on, as PyTorch draws them; the density is written without
+/// differences of large numbers.
 #[track_caller]
 fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
     let shape = rounds(COUNT_ROUNDS, rate);
@@ -380,7 +390,8 @@ fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
     let k = a.mul_scalar(2.0).div(&edge)?.add(&b)?.mul(&u)?.add(rate)?.add_scalar(0.43).floor();
     let at_once = edge.ge_scalar(0.07).bitwise_and(&v.le(&inner)?)?;
     let outside = edge.lt_scalar(0.013).bitwise_and(&v.gt(&edge)?)?;
-    // ln(λᵏ·e^(−λ) / k!) by Stirling: −λ·((1 + δ)·ln(1 + δ) − δ) − ½·ln(2πk) − 1/(12k) + 1/(360k³), for k = λ(1 + δ).
+    // ln(λᵏ·e^(−λ) / k!) by Stirling: −λ·((1 + δ)·ln(1 + δ) − δ) − ½·ln(2πk) − 1/(12k) + 1/(360k³), for k =
+    // λ(1 + δ).
     let positive = k.maximum_scalar(1.0);
     let delta = positive.sub(rate)?.div(rate)?;
     let far = delta.add_scalar(1.0).mul(&delta.log1p())?.sub(&delta)?.mul(rate)?;
@@ -421,8 +432,8 @@ fn stirling_rest(k: &Tensor) -> Result<Tensor> {
     square.mul_scalar(1.0 / 1260.0).sub_scalar(1.0 / 360.0).mul(&square)?.add_scalar(1.0 / 12.0).mul(&inverse)
 }
 
-/// Binomial numbers of means from [`LARGE_RATE`] on and p up to ½, as PyTorch draws them; the density beside that of the mode m is written
-/// without differences of large numbers.
+/// Binomial numbers of means from [`LARGE_RATE`] on and p up to ½, as PyTorch draws them; the density beside
+/// that of the mode m is written without differences of large numbers.
 #[track_caller]
 fn many_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
     let shape = rounds(COUNT_ROUNDS, n);
@@ -466,7 +477,8 @@ fn log_gamma(alpha: &Tensor, rng: &Generator) -> Result<Tensor> {
     let x = Tensor::randn_dtype(shape.clone(), alpha.dtype(), &rng)?;
     let u = open_uniform(shape, alpha.dtype(), &rng)?;
     let power = open_uniform(alpha.shape().clone(), alpha.dtype(), &rng)?;
-    // v = (1 + y)³; ln u < x²/2 + d·(1 − v + ln v), where 1 − v is written without a difference of nearly equal numbers.
+    // v = (1 + y)³; ln u < x²/2 + d·(1 − v + ln v), where 1 − v is written without a difference of nearly
+    // equal numbers.
     let y = x.div(&d.mul_scalar(9.0).sqrt())?;
     let inside = y.gt_scalar(-1.0);
     let y = inside.where_cond(&y, &y.full_like(0.0))?;

@@ -67,19 +67,20 @@ fn name(label: Label) -> String {
 }
 
 impl Tensor {
-    /// Einstein's summation: products of tensors whose axes are named by letters, summed over the names that the result lacks.
-    /// `torch.einsum`.
+    /// Einstein's summation: products of tensors whose axes are named by letters, summed over the names that
+    /// the result lacks. `torch.einsum`.
     ///
-    /// `"bij,bjk->bik"` is a batch of matrix products, `"ii"` a trace, `"i,j->ij"` an outer product, `"...ij->...ji"` a transpose.
-    /// Without `->` the result has the ellipsis's axes and then, in the order of the alphabet (capitals first), the names that come
-    /// once. A name that comes twice in one operand takes its diagonal. Axes of size 1 broadcast. Operands are multiplied from left
-    /// to right, each pair as one contraction. Products of integers are summed in their dtype, one operand
-    /// as [`Tensor::sum_axis`] has it. With several bool operands the result says whether any product is
-    /// true.
+    /// `"bij,bjk->bik"` is a batch of matrix products, `"ii"` a trace, `"i,j->ij"` an outer product,
+    /// `"...ij->...ji"` a transpose. Without `->` the result has the ellipsis's axes and then, in the order
+    /// of the alphabet (capitals first), the names that come once. A name that comes twice in one operand
+    /// takes its diagonal. Axes of size 1 broadcast. Operands are multiplied from left to right, each pair as
+    /// one contraction. Products of integers are summed in their dtype, one operand as [`Tensor::sum_axis`]
+    /// has it. With several bool operands the result says whether any product is true.
     ///
     /// # Errors
-    /// An equation with other signs than letters, `,`, `->`, `...` and spaces; another number of operands or axes than it names; a
-    /// result's name that no operand has, or twice; sizes of one name that differ; several dtypes or devices.
+    /// An equation with other signs than letters, `,`, `->`, `...` and spaces; another number of operands or
+    /// axes than it names; a result's name that no operand has, or twice; sizes of one name that differ;
+    /// several dtypes or devices.
     ///
     /// ```
     /// # use tensor_core::{Device, Tensor, Result};
@@ -171,7 +172,8 @@ impl Tensor {
         product.tensor.permute(order.collect::<SmallVec<[usize; 8]>>().as_slice())
     }
 
-    /// The products of each element of a vector with each of another: `[m]` and `[n]` give `[m, n]`. `torch.outer`.
+    /// The products of each element of a vector with each of another: `[m]` and `[n]` give `[m, n]`.
+    /// `torch.outer`.
     ///
     /// # Errors
     /// Operands that are no vectors, several dtypes or devices.
@@ -188,11 +190,13 @@ impl Tensor {
         self.unsqueeze(1)?.mul(rhs)
     }
 
-    /// The sum of products over several axes at once: axis `lhs_axes[i]` of this tensor is summed with axis `rhs_axes[i]` of the other.
-    /// The result has what is left of this tensor's axes, then of the other's. `torch.tensordot`.
+    /// The sum of products over several axes at once: axis `lhs_axes[i]` of this tensor is summed with axis
+    /// `rhs_axes[i]` of the other. The result has what is left of this tensor's axes, then of the other's.
+    /// `torch.tensordot`.
     ///
     /// # Errors
-    /// Lists of different lengths, axes that come twice or are not there, sizes that differ, several dtypes or devices.
+    /// Lists of different lengths, axes that come twice or are not there, sizes that differ, several dtypes
+    /// or devices.
     #[track_caller]
     pub fn tensordot(
         &self,

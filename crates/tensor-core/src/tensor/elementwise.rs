@@ -15,7 +15,8 @@ use crate::{
 };
 
 impl Tensor {
-    /// An elementwise function of this tensor. Integers and bools are cast to the default dtype first where the function is real-valued.
+    /// An elementwise function of this tensor. Integers and bools are cast to the default dtype first where
+    /// the function is real-valued.
     #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         use UnaryOp as U;
@@ -96,8 +97,8 @@ impl Tensor {
         self.cast_if(if is_number { dtype.compute() } else { dtype })
     }
 
-    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an integer as i64 (i32 on a device without), integers a
-    /// float as the default dtype; nothing can fail.
+    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an integer as i64 (i32 on a device
+    /// without), integers a float as the default dtype; nothing can fail.
     #[track_caller]
     pub(crate) fn with_scalar(&self, op: BinaryOp, scalar: Scalar, flipped: bool) -> Tensor {
         if let Some(wide) = autocast::widened(op.name(), self) {
@@ -151,7 +152,8 @@ impl Tensor {
         Ok(Tensor::build(Op::Compare(op), shape, DType::Bool, &[&a, &b]))
     }
 
-    /// A comparison with a scalar; gives bool. An integer that the dtype does not reach is below or above all elements.
+    /// A comparison with a scalar; gives bool. An integer that the dtype does not reach is below or above all
+    /// elements.
     #[track_caller]
     #[doc(alias = "eq")]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
@@ -213,7 +215,8 @@ impl Tensor {
         mask.where_cond(&value, self)
     }
 
-    /// This tensor in another dtype; itself if it has it already. Floats to integers cut toward zero and saturate.
+    /// This tensor in another dtype; itself if it has it already. Floats to integers cut toward zero and
+    /// saturate.
     ///
     /// # Errors
     /// A dtype that the device lacks.
@@ -224,8 +227,8 @@ impl Tensor {
         Ok(self.cast_unchecked(dtype))
     }
 
-    /// A 0-d tensor of this one's dtype and device. Constants in use on this thread are shared, so that a loop of
-    /// `x * 0.5` makes one.
+    /// A 0-d tensor of this one's dtype and device. Constants in use on this thread are shared, so that a
+    /// loop of `x * 0.5` makes one.
     #[track_caller]
     pub(super) fn constant(&self, value: Scalar) -> Tensor {
         self.constant_of(value, self.dtype())
@@ -345,7 +348,8 @@ impl Tensor {
         self.formula(Formula::Bessel { first: false, scaled: false })
     }
 
-    /// I₁(x), the modified Bessel function of the first kind of order 1: x/2 · Σ (x²/4)ᵏ / (k!·(k + 1)!). `torch.special.i1`.
+    /// I₁(x), the modified Bessel function of the first kind of order 1: x/2 · Σ (x²/4)ᵏ / (k!·(k + 1)!).
+    /// `torch.special.i1`.
     #[track_caller]
     pub fn i1(&self) -> Tensor {
         self.formula(Formula::Bessel { first: true, scaled: false })
@@ -370,9 +374,10 @@ impl Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
-    /// Elements held within [low, high]; NaN stays NaN, without a gradient, and a bound that is NaN makes everything so. A bound that an integer dtype
-    /// does not reach is held to what it does. Integers given float bounds become the default dtype, as in PyTorch; where a bound
-    /// holds, and at the bounds themselves, no gradient flows.
+    /// Elements held within [low, high]; NaN stays NaN, without a gradient, and a bound that is NaN makes
+    /// everything so. A bound that an integer dtype does not reach is held to what it does. Integers given
+    /// float bounds become the default dtype, as in PyTorch; where a bound holds, and at the bounds
+    /// themselves, no gradient flows.
     #[track_caller]
     #[doc(alias("clip", "clamp_min", "clamp_max"))]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
@@ -387,7 +392,8 @@ impl Tensor {
         low.held(CompareOp::Lt, BinaryOp::Minimum, high.saturate(dtype))
     }
 
-    /// The elements that compare with the bound as `inside` says; elsewhere the bound, or a NaN of either, and no gradient.
+    /// The elements that compare with the bound as `inside` says; elsewhere the bound, or a NaN of either,
+    /// and no gradient.
     #[track_caller]
     fn held(&self, inside: CompareOp, extreme: BinaryOp, bound: Scalar) -> Tensor {
         let user = here();
@@ -398,8 +404,8 @@ impl Tensor {
     }
 }
 
-/// The dtype of two tensors' elementwise result: promoted, except that a 0-d tensor gives way within its category
-/// (bool, integer, float), as in PyTorch.
+/// The dtype of two tensors' elementwise result: promoted, except that a 0-d tensor gives way within its
+/// category (bool, integer, float), as in PyTorch.
 pub(super) fn promoted(a: &Tensor, b: &Tensor) -> DType {
     let category = |d: DType| if d.is_float() { 2 } else { u8::from(d.is_int()) };
     let (da, db) = (a.dtype(), b.dtype());

@@ -14,8 +14,8 @@ use crate::{
     is_grad_enabled, set_grad_enabled,
 };
 
-/// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past an end are held to it, as
-/// in Python: `1..`, `..-1`, `-3..=-1`, `..`.
+/// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past
+/// an end are held to it, as in Python: `1..`, `..-1`, `-3..=-1`, `..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     start: Option<isize>,
@@ -88,8 +88,8 @@ pub enum Index {
     NewAxis,
     /// All axes that no other part names.
     Ellipsis,
-    /// Elements by number, of any integer dtype and any shape, which takes the place of the axis; or, of dtype bool, the elements of
-    /// as many axes as it has where it is true.
+    /// Elements by number, of any integer dtype and any shape, which takes the place of the axis; or, of
+    /// dtype bool, the elements of as many axes as it has where it is true.
     Tensor(Tensor),
     /// Elements by number.
     List(Vec<isize>),
@@ -204,7 +204,8 @@ tuples! {
 pub enum Operand {
     /// A tensor, which is broadcast.
     Tensor(Tensor),
-    /// A number: it takes the dtype of the other operand, or promotes it as numbers do; that of where it is put.
+    /// A number: it takes the dtype of the other operand, or promotes it as numbers do; that of where it is
+    /// put.
     Scalar(Scalar),
 }
 
@@ -251,8 +252,8 @@ struct Merged {
 }
 
 impl Tensor {
-    /// The part of this tensor that `index` names, as Python's `x[...]`: one [`Index`], or a tuple of them for the axes from the
-    /// outermost on. Axes that are not named stay whole.
+    /// The part of this tensor that `index` names, as Python's `x[...]`: one [`Index`], or a tuple of them
+    /// for the axes from the outermost on. Axes that are not named stay whole.
     ///
     /// | in the tuple | in Python | |
     /// |---|---|---|
@@ -264,15 +265,16 @@ impl Tensor {
     /// | `[0, 2]`, `vec![…]`, `&indices` | `[0, 2]`, `indices` | elements by number; the axis becomes the axes of the index |
     /// | `&mask` (bool) | `mask` | the elements where the mask is true, in one axis for as many as the mask has |
     ///
-    /// Integers, ranges, `NewAxis` and `Ellipsis` give a view and copy nothing. Several index tensors are broadcast together; their
-    /// axes stand where the first stood if they were neighbours (after integers have gone), else in front, as in PyTorch. Gradients
-    /// flow through all of it. How many elements a mask selects decides the shape, so a mask is read on the host: whatever it waits
-    /// for is computed.
+    /// Integers, ranges, `NewAxis` and `Ellipsis` give a view and copy nothing. Several index tensors are
+    /// broadcast together; their axes stand where the first stood if they were neighbours (after integers
+    /// have gone), else in front, as in PyTorch. Gradients flow through all of it. How many elements a mask
+    /// selects decides the shape, so a mask is read on the host: whatever it waits for is computed.
     ///
     /// # Errors
-    /// More parts than axes, two ellipses, an integer or a list's number outside its axis, a step below 1, index tensors that do not
-    /// broadcast or are neither integers nor bool, a mask of another shape than the axes it stands for, two devices. A number of an
-    /// index tensor that is outside its axis is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// More parts than axes, two ellipses, an integer or a list's number outside its axis, a step below 1,
+    /// index tensors that do not broadcast or are neither integers nor bool, a mask of another shape than the
+    /// axes it stands for, two devices. A number of an index tensor that is outside its axis is
+    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     ///
     /// ```
     /// # use tensor_core::{Device, DType, Ellipsis, NewAxis, Step, Tensor, Result};
@@ -292,14 +294,16 @@ impl Tensor {
         self.at("i", index.into_parts())
     }
 
-    /// This tensor with the part that `index` names (see [`Tensor::i`]) replaced by `value`, broadcast to it, or with `value` added to
-    /// it if `accumulate`. `torch.index_put`.
+    /// This tensor with the part that `index` names (see [`Tensor::i`]) replaced by `value`, broadcast to it,
+    /// or with `value` added to it if `accumulate`. `torch.index_put`.
     ///
-    /// The tensor itself is not changed; [`Tensor::index_assign`] changes a cell. Where an index names an element several times, the
-    /// last value stays, or, with `accumulate`, all are added in order. Gradients flow to the rest of this tensor and to `value`.
+    /// The tensor itself is not changed; [`Tensor::index_assign`] changes a cell. Where an index names an
+    /// element several times, the last value stays, or, with `accumulate`, all are added in order. Gradients
+    /// flow to the rest of this tensor and to `value`.
     ///
     /// # Errors
-    /// As [`Tensor::i`], and a `value` of another dtype (a number is cast) or that does not broadcast to the part.
+    /// As [`Tensor::i`], and a `value` of another dtype (a number is cast) or that does not broadcast to the
+    /// part.
     #[track_caller]
     pub fn index_put(
         &self,
@@ -318,14 +322,17 @@ impl Tensor {
         }
     }
 
-    /// Replaces the part of this cell that `index` names (see [`Tensor::i`]) by `value`: Python's `x[index] = value`.
+    /// Replaces the part of this cell that `index` names (see [`Tensor::i`]) by `value`: Python's `x[index] =
+    /// value`.
     ///
-    /// A cell is a tensor made by [`Tensor::into_cell`], a parameter or a buffer. All its handles see the new value; graphs built before
-    /// keep the old one, so a backward pass is never wrong for a change made after its forward pass (PyTorch counts versions, and
-    /// refuses). What is assigned has no history: no gradient flows to `value`; [`Tensor::index_put`] is the form with one.
+    /// A cell is a tensor made by [`Tensor::into_cell`], a parameter or a buffer. All its handles see the new
+    /// value; graphs built before keep the old one, so a backward pass is never wrong for a change made after
+    /// its forward pass (PyTorch counts versions, and refuses). What is assigned has no history: no gradient
+    /// flows to `value`; [`Tensor::index_put`] is the form with one.
     ///
     /// # Errors
-    /// Not a cell; a cell that requires gradients, outside of `no_grad`; else as [`Tensor::index_put`]. The cell is unchanged then.
+    /// Not a cell; a cell that requires gradients, outside of `no_grad`; else as [`Tensor::index_put`]. The
+    /// cell is unchanged then.
     ///
     /// ```
     /// # use tensor_core::{Device, Tensor, Result};
@@ -343,8 +350,8 @@ impl Tensor {
         self.put_in_cell("index_assign", index.into_parts(), value.into(), false)
     }
 
-    /// Adds `value` to the part of this cell that `index` names; what is named several times is added to several times.
-    /// `index_put_(…, accumulate=True)`. See [`Tensor::index_assign`].
+    /// Adds `value` to the part of this cell that `index` names; what is named several times is added to
+    /// several times. `index_put_(…, accumulate=True)`. See [`Tensor::index_assign`].
     ///
     /// # Errors
     /// As [`Tensor::index_assign`].
@@ -354,8 +361,8 @@ impl Tensor {
         self.put_in_cell("index_add_assign", index.into_parts(), value.into(), true)
     }
 
-    /// The places of the elements that are not zero (or not false), in row-major order: `[n, rank]`, of the dtype of indices (i64, or
-    /// i32 on a device without it). `torch.nonzero`.
+    /// The places of the elements that are not zero (or not false), in row-major order: `[n, rank]`, of the
+    /// dtype of indices (i64, or i32 on a device without it). `torch.nonzero`.
     ///
     /// How many there are decides the shape: they are counted, and that number is read on the host.
     ///
@@ -483,8 +490,8 @@ impl Tensor {
         Ok(coordinates)
     }
 
-    /// The elements where the bool `mask`, broadcast with this tensor, is true, in one axis. `torch.masked_select`. How many there are is
-    /// found as for [`Tensor::nonzero`].
+    /// The elements where the bool `mask`, broadcast with this tensor, is true, in one axis.
+    /// `torch.masked_select`. How many there are is found as for [`Tensor::nonzero`].
     ///
     /// # Errors
     /// A mask that is not bool or does not broadcast, or two devices.
@@ -513,7 +520,8 @@ impl Tensor {
         if gathered.is_empty() { Ok(view) } else { view.gathered(op, gathered) }
     }
 
-    /// The view that integers, ranges and new axes make, and the index tensors that are left for its axes, ascending.
+    /// The view that integers, ranges and new axes make, and the index tensors that are left for its axes,
+    /// ascending.
     #[track_caller]
     fn view_at(&self, op: &'static str, parts: Vec<Index>) -> Result<(Tensor, SmallVec<[Gathered; 2]>)> {
         let named: usize = parts.iter().map(axes_of).sum();
@@ -653,7 +661,8 @@ impl Tensor {
         Ok(out.reshape_unchecked(dims).permute_unchecked(back))
     }
 
-    /// This view with the axes that index tensors are for side by side, and then as one, and the tensors as one index into it.
+    /// This view with the axes that index tensors are for side by side, and then as one, and the tensors as
+    /// one index into it.
     #[track_caller]
     fn merged(&self, op: &'static str, gathered: SmallVec<[Gathered; 2]>) -> Result<Merged> {
         let mut shape = Shape::scalar();
@@ -751,8 +760,8 @@ impl Tensor {
         if whole { Ok(view) } else { self.put_in_view(op, around, &view, false) }
     }
 
-    /// [`Tensor::put`] where integers and ranges alone name the part: this tensor's slices before it, the value and the slices behind it,
-    /// along one axis after the other.
+    /// [`Tensor::put`] where integers and ranges alone name the part: this tensor's slices before it, the
+    /// value and the slices behind it, along one axis after the other.
     #[track_caller]
     fn put_in_view(
         &self,
@@ -767,7 +776,8 @@ impl Tensor {
             return Ok(self.clone());
         }
         let rank = self.rank();
-        // The part of each axis: its first element, its step and its size, which is 1 where one element was named.
+        // The part of each axis: its first element, its step and its size, which is 1 where one element was
+        // named.
         let mut named: SmallVec<[(usize, usize, usize); 5]> =
             self.dims().iter().map(|&n| (0, 1, n)).collect();
         let count: usize = parts.iter().map(axes_of).sum();
@@ -791,7 +801,8 @@ impl Tensor {
         let sizes: Shape = named.iter().map(|&(.., size)| size).collect();
         let value = value.expand_unchecked(view.shape().clone());
         let value = if accumulate { view.add(&value)? } else { value };
-        // This tensor within what the axes before each name, which the value along that axis replaces a part of.
+        // This tensor within what the axes before each name, which the value along that axis replaces a part
+        // of.
         let mut around: SmallVec<[Tensor; 5]> = SmallVec::new();
         let mut inner = self.clone();
         for (axis, &(start, step, size)) in named.iter().enumerate() {
@@ -878,7 +889,8 @@ fn numbers(n: usize, device: &Device) -> Result<Tensor> {
     Tensor::arange(0i64, n as i64, 1i64, (dtype, device))
 }
 
-/// One index into the axes of `sizes` made one, in one axis. Negative numbers count from the end of their axis.
+/// One index into the axes of `sizes` made one, in one axis. Negative numbers count from the end of their
+/// axis.
 #[track_caller]
 fn flat_index(
     op: &'static str,

@@ -4,7 +4,8 @@ use super::Tensor;
 use crate::{Axis, DType, Error, ErrorKind, Op, Result, ScatterOp, Shape, autocast};
 
 impl Tensor {
-    /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape. `torch.gather`.
+    /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape.
+    /// `torch.gather`.
     ///
     /// # Errors
     /// Another number of axes (a scalar counts as a line of one element), an index larger than this tensor
@@ -31,22 +32,25 @@ impl Tensor {
         ))
     }
 
-    /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3. `torch.scatter_add`.
+    /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3.
+    /// `torch.scatter_add`.
     ///
     /// Repeated indices add up in order of position, so that results repeat bit by bit. Of bools, the
     /// result is true where one that goes there is. The source may be larger than the index, which then
     /// names places for the first of its elements along each axis.
     ///
     /// # Errors
-    /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is computed.
+    /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is
+    /// computed.
     #[track_caller]
     #[doc(alias = "scatter_add_")]
     pub fn scatter_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
         self.scatter_with(ScatterOp::Add, axis, index, src)
     }
 
-    /// A copy of this tensor in which each element that the index names has become one with those that go there, as [`ScatterOp`] says.
-    /// [`ScatterOp::Max`] and [`ScatterOp::Min`] have no gradient: [`Tensor::scatter_reduce`] has.
+    /// A copy of this tensor in which each element that the index names has become one with those that go
+    /// there, as [`ScatterOp`] says. [`ScatterOp::Max`] and [`ScatterOp::Min`] have no gradient:
+    /// [`Tensor::scatter_reduce`] has.
     ///
     /// # Errors
     /// As [`Tensor::scatter_add`].
@@ -89,8 +93,8 @@ impl Tensor {
     /// true)` give.
     ///
     /// # Errors
-    /// Another number of axes, sizes that do not broadcast, an index that is not of integers, two devices. An index outside the axis
-    /// shows when the result is computed.
+    /// Another number of axes, sizes that do not broadcast, an index that is not of integers, two devices. An
+    /// index outside the axis shows when the result is computed.
     #[track_caller]
     #[doc(alias = "take_along_axis")]
     pub fn take_along_dim(&self, index: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
@@ -112,11 +116,12 @@ impl Tensor {
         spread(self).gather(axis, &spread(&index))
     }
 
-    /// The elements of this tensor, read row by row, that an integer index of any shape names; negative numbers count from the end. The
-    /// result has the index's shape. `torch.take`.
+    /// The elements of this tensor, read row by row, that an integer index of any shape names; negative
+    /// numbers count from the end. The result has the index's shape. `torch.take`.
     ///
     /// # Errors
-    /// An index that is not of integers, or two devices. One outside the tensor shows when the result is computed.
+    /// An index that is not of integers, or two devices. One outside the tensor shows when the result is
+    /// computed.
     #[track_caller]
     pub fn take(&self, index: &Tensor) -> Result<Tensor> {
         const OP: &str = "take";
@@ -150,7 +155,8 @@ impl Tensor {
         self.gather(axis, &index)
     }
 
-    /// A copy of this tensor with the slices of `src` added at the places of an axis that a 1-D index names. `torch.index_add`.
+    /// A copy of this tensor with the slices of `src` added at the places of an axis that a 1-D index names.
+    /// `torch.index_add`.
     #[track_caller]
     #[doc(alias = "index_add_")]
     pub fn index_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
@@ -167,9 +173,9 @@ impl Tensor {
         self.scatter_add(axis, &index, src)
     }
 
-    /// For labels `[…]` of an integer dtype, 1 at each label's place along a new last axis and 0 elsewhere: `[…, num_classes]`, i64 (i32 on a
-    /// device without). Of `None` classes there are as many as the greatest label asks for, which is read on the host.
-    /// `torch.nn.functional.one_hot`.
+    /// For labels `[…]` of an integer dtype, 1 at each label's place along a new last axis and 0 elsewhere:
+    /// `[…, num_classes]`, i64 (i32 on a device without). Of `None` classes there are as many as the greatest
+    /// label asks for, which is read on the host. `torch.nn.functional.one_hot`.
     ///
     /// # Errors
     /// Labels that are not integers, no classes. A label outside the classes, also a negative one, is an

@@ -11,7 +11,8 @@ impl Tensor {
     /// A vector on the left is a row, on the right a column; its axis goes again, as in PyTorch.
     ///
     /// # Errors
-    /// Inner sizes that differ, leading axes that do not broadcast, a 0-d operand, two dtypes, or two devices.
+    /// Inner sizes that differ, leading axes that do not broadcast, a 0-d operand, two dtypes, or two
+    /// devices.
     #[track_caller]
     #[doc(alias("mm", "bmm", "mv", "dot", "@"))]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
@@ -87,8 +88,8 @@ impl Tensor {
     }
 }
 
-/// Which of two factors of different dtypes to cast: the one that is no parameter; of two others, the one that has not the default
-/// dtype, which data seldom leaves on purpose.
+/// Which of two factors of different dtypes to cast: the one that is no parameter; of two others, the one
+/// that has not the default dtype, which data seldom leaves on purpose.
 fn cast_hint(lhs: &Tensor, rhs: &Tensor) -> String {
     let (l, r) = (lhs.dtype(), rhs.dtype());
     let (kept, why) = match (is_parameter(lhs), is_parameter(rhs)) {
@@ -118,11 +119,12 @@ fn is_parameter(tensor: &Tensor) -> bool {
 }
 
 impl Tensor {
-    /// The sum of the products of two tensors over the axes that the result lacks: what [`Tensor::einsum`] is made of, and what
-    /// [`Tensor::matmul`] is for `[…, m, k]` and `[…, k, n]`.
+    /// The sum of the products of two tensors over the axes that the result lacks: what [`Tensor::einsum`] is
+    /// made of, and what [`Tensor::matmul`] is for `[…, m, k]` and `[…, k, n]`.
     ///
     /// # Errors
-    /// Labels that [`Subscripts`] does not allow or that have two sizes, bool tensors, two dtypes, or two devices.
+    /// Labels that [`Subscripts`] does not allow or that have two sizes, bool tensors, two dtypes, or two
+    /// devices.
     #[track_caller]
     pub fn contract(&self, rhs: &Tensor, subscripts: Subscripts) -> Result<Tensor> {
         self.contract_by(rhs, subscripts, false)

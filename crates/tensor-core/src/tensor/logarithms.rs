@@ -1,4 +1,5 @@
-//! Logarithms of sums and of quotients, powers, lengths and angles: elementwise, computed in f32 or f64 and rounded to the dtype once.
+//! Logarithms of sums and of quotients, powers, lengths and angles: elementwise, computed in f32 or f64 and
+//! rounded to the dtype once.
 //!
 //! No branch that is not taken has an infinite derivative: times 0 it would be NaN.
 
@@ -8,7 +9,8 @@ use super::{Operand, Tensor};
 use crate::{DType, Error, Formula, Result, Scalar};
 
 impl Tensor {
-    /// √(a² + b²), broadcast, without overflow between; ∞ if either is infinite. Integers and bools give the default dtype. `torch.hypot`.
+    /// √(a² + b²), broadcast, without overflow between; ∞ if either is infinite. Integers and bools give the
+    /// default dtype. `torch.hypot`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -30,7 +32,8 @@ impl Tensor {
         length.masked_fill(&infinite, f64::INFINITY)?.to_dtype(dtype)
     }
 
-    /// x · ln y, broadcast; 0 where x is 0, unless y is NaN. Integers and bools give the default dtype. `torch.xlogy`.
+    /// x · ln y, broadcast; 0 where x is 0, unless y is NaN. Integers and bools give the default dtype.
+    /// `torch.xlogy`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -48,7 +51,8 @@ impl Tensor {
         x.mul(&y.masked_fill(&zero, 1.0)?.log())?.to_dtype(dtype)
     }
 
-    /// ln(eᵃ + eᵇ), broadcast, without overflow. Integers and bools give the default dtype. `torch.logaddexp`.
+    /// ln(eᵃ + eᵇ), broadcast, without overflow. Integers and bools give the default dtype.
+    /// `torch.logaddexp`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -57,7 +61,8 @@ impl Tensor {
         self.log_of_sum("logaddexp", rhs.into(), 1.0)
     }
 
-    /// log₂(2ᵃ + 2ᵇ), broadcast, without overflow. Integers and bools give the default dtype. `torch.logaddexp2`.
+    /// log₂(2ᵃ + 2ᵇ), broadcast, without overflow. Integers and bools give the default dtype.
+    /// `torch.logaddexp2`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -66,8 +71,8 @@ impl Tensor {
         self.log_of_sum("logaddexp2", rhs.into(), LN_2)
     }
 
-    /// The logarithm of the sum of two powers of a base, whose natural logarithm is `per_log`: max(a, b) + ln(1 + e^(−|a − b|·per_log)) / per_log,
-    /// smooth where both are equal.
+    /// The logarithm of the sum of two powers of a base, whose natural logarithm is `per_log`: max(a, b) +
+    /// ln(1 + e^(−|a − b|·per_log)) / per_log, smooth where both are equal.
     #[track_caller]
     fn log_of_sum(&self, op: &'static str, rhs: Operand, per_log: f64) -> Result<Tensor> {
         let (a, b, dtype) = self.real_pair(op, rhs)?;
@@ -86,8 +91,9 @@ impl Tensor {
         infinite.where_cond(&a, &sum)?.to_dtype(dtype)
     }
 
-    /// ln(x / (1 − x)), the inverse of [`Tensor::sigmoid`]: ∓∞ at 0 and 1, NaN beyond. With `eps` x is held within [eps, 1 − eps] first, and
-    /// has no gradient where it was outside. Integers and bools give the default dtype. `torch.logit`.
+    /// ln(x / (1 − x)), the inverse of [`Tensor::sigmoid`]: ∓∞ at 0 and 1, NaN beyond. With `eps` x is held
+    /// within [eps, 1 − eps] first, and has no gradient where it was outside. Integers and bools give the
+    /// default dtype. `torch.logit`.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) {
@@ -125,7 +131,8 @@ impl Tensor {
         self.floating().mul_scalar(180.0 / PI)
     }
 
-    /// aᵇ in f64 whatever the dtypes, broadcast; in the default dtype on a device without f64. `torch.float_power`.
+    /// aᵇ in f64 whatever the dtypes, broadcast; in the default dtype on a device without f64.
+    /// `torch.float_power`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -164,8 +171,8 @@ impl Tensor {
         x.mul(&n.exp2())?.to_dtype(dtype)
     }
 
-    /// The logarithm of the multivariate gamma function of dimension p: p·(p − 1)/4 · ln π + Σ ln Γ(x − j/2) over j < p, for x above (p − 1)/2.
-    /// Integers and bools give the default dtype. `torch.mvlgamma`.
+    /// The logarithm of the multivariate gamma function of dimension p: p·(p − 1)/4 · ln π + Σ ln Γ(x − j/2)
+    /// over j < p, for x above (p − 1)/2. Integers and bools give the default dtype. `torch.mvlgamma`.
     ///
     /// # Errors
     /// p = 0.

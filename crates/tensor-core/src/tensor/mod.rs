@@ -73,18 +73,20 @@ use crate::{
 
 /// An n-dimensional array on a device, and how it was made.
 ///
-/// A tensor is a cheap, shareable handle on a node of a graph. An operation makes a new node and computes nothing; the
-/// value is computed when someone looks ([`Tensor::to_vec`], [`Tensor::item`], printing, [`Tensor::eval`]). Cloning a
-/// tensor clones the handle.
+/// A tensor is a cheap, shareable handle on a node of a graph. An operation makes a new node and computes
+/// nothing; the value is computed when someone looks ([`Tensor::to_vec`], [`Tensor::item`], printing,
+/// [`Tensor::eval`]). Cloning a tensor clones the handle.
 ///
-/// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a misfit like slice
-/// indexing does; [`Tensor::add`] and its kin are their checked twins.
+/// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a
+/// misfit like slice indexing does; [`Tensor::add`] and its kin are their checked twins.
 ///
-/// No operation changes a tensor: each gives a new one, and the compiler warns where that is dropped. Only a cell (a parameter, a
-/// buffer) can be given another value, by [`Tensor::assign`] and [`Tensor::index_assign`].
+/// No operation changes a tensor: each gives a new one, and the compiler warns where that is dropped. Only a
+/// cell (a parameter, a buffer) can be given another value, by [`Tensor::assign`] and
+/// [`Tensor::index_assign`].
 ///
-/// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares elementwise and gives a bool
-/// tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements are equal, and [`Tensor::allclose`] whether nearly.
+/// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares
+/// elementwise and gives a bool tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements
+/// are equal, and [`Tensor::allclose`] whether nearly.
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
@@ -207,8 +209,8 @@ impl Tensor {
         self.0.location
     }
 
-    /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value. One of several results of an
-    /// operation was made from that operation's inputs.
+    /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value. One of
+    /// several results of an operation was made from that operation's inputs.
     #[must_use]
     pub fn inputs(&self) -> Vec<Tensor> {
         let mut inputs = self.node_inputs();
@@ -245,8 +247,8 @@ impl Tensor {
         self.0.results()
     }
 
-    /// Counts this handle as a user's, as it is from the start, or as the graph's own: evaluation then stores the value only where
-    /// something else asks for it. It is to count again before it is dropped.
+    /// Counts this handle as a user's, as it is from the start, or as the graph's own: evaluation then stores
+    /// the value only where something else asks for it. It is to count again before it is dropped.
     #[doc(hidden)]
     pub fn count_handle(&self, counts: bool) {
         match counts {
@@ -266,9 +268,10 @@ impl Tensor {
     /// Computes the value now, where it is not known yet. Other tensors that wait are left alone.
     ///
     /// # Errors
-    /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and the source
-    /// line that built it are named, and this tensor stays as it was. If the value depends on indices that only the device can
-    /// check, this waits for that check, and each later call gives the same error.
+    /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and
+    /// the source line that built it are named, and this tensor stays as it was. If the value depends on
+    /// indices that only the device can check, this waits for that check, and each later call gives the same
+    /// error.
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
         match self.0.variable() {
@@ -289,7 +292,8 @@ impl Tensor {
         node_value(&self.node())
     }
 
-    /// A new node made by `op` from `inputs`, which the caller has checked: on one device, shapes and dtypes fitting.
+    /// A new node made by `op` from `inputs`, which the caller has checked: on one device, shapes and dtypes
+    /// fitting.
     #[track_caller]
     pub(crate) fn build(op: Op, shape: Shape, dtype: DType, inputs: &[&Tensor]) -> Tensor {
         let nodes: Inputs = match inputs {
@@ -319,7 +323,8 @@ impl Tensor {
         Tensor::first(node)
     }
 
-    /// The results of `op`, which has several, from `inputs`, which the caller has checked. Nothing is computed.
+    /// The results of `op`, which has several, from `inputs`, which the caller has checked. Nothing is
+    /// computed.
     #[track_caller]
     pub(crate) fn build_tuple<const N: usize>(
         op: Op,
@@ -359,8 +364,8 @@ impl Tensor {
         Tensor::from_node(node)
     }
 
-    /// The results of a user's own differentiable function: `values`, computed from `inputs` without a tape, with `op`'s
-    /// gradient. The `autograd` crate's `apply` is the comfortable way here.
+    /// The results of a user's own differentiable function: `values`, computed from `inputs` without a tape,
+    /// with `op`'s gradient. The `autograd` crate's `apply` is the comfortable way here.
     #[track_caller]
     #[doc(alias = "Function")]
     pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], values: &[Tensor]) -> Vec<Tensor> {
@@ -455,8 +460,8 @@ fn settle(node: &Arc<Node>) -> Result<()> {
     }
 }
 
-/// Computes all of `tensors` together, and returns when it is certain that each of them has its value: what an optimizer calls
-/// before it changes anything.
+/// Computes all of `tensors` together, and returns when it is certain that each of them has its value: what
+/// an optimizer calls before it changes anything.
 ///
 /// # Errors
 /// As for [`Tensor::eval`], of any of them.
@@ -467,8 +472,8 @@ pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
     nodes.iter().try_for_each(settle)
 }
 
-/// As [`eval_all`], if that takes no new memory, since all results go where values lie that nobody holds any more; otherwise false, and
-/// nothing is computed.
+/// As [`eval_all`], if that takes no new memory, since all results go where values lie that nobody holds any
+/// more; otherwise false, and nothing is computed.
 #[doc(hidden)] // for `optim`
 #[track_caller]
 pub fn eval_in_place(tensors: &[&Tensor]) -> Result<bool> {
@@ -481,11 +486,12 @@ pub fn eval_in_place(tensors: &[&Tensor]) -> Result<bool> {
     Ok(true)
 }
 
-/// Computes all of `tensors` together, those that come first first, and calls `ready` with the place of each as soon as the kernels that
-/// make it were handed to the device, in order. Whether their indices were good is known to who reads them.
+/// Computes all of `tensors` together, those that come first first, and calls `ready` with the place of each
+/// as soon as the kernels that make it were handed to the device, in order. Whether their indices were good
+/// is known to who reads them.
 ///
-/// `ready` is called in the middle of the evaluation, while others wait for the device: it may tell another thread to read the tensor, and
-/// must evaluate nothing itself.
+/// `ready` is called in the middle of the evaluation, while others wait for the device: it may tell another
+/// thread to read the tensor, and must evaluate nothing itself.
 ///
 /// # Errors
 /// As for [`Tensor::eval`], of any of them.
@@ -505,9 +511,11 @@ pub fn eval_each(tensors: &[&Tensor], ready: &dyn Fn(usize)) -> Result<()> {
     Ok(())
 }
 
-/// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends with.
+/// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends
+/// with.
 ///
-/// It waits for no device: a bad index that only the device finds is told to those who ask for what depends on it.
+/// It waits for no device: a bad index that only the device finds is told to those who ask for what depends
+/// on it.
 ///
 /// # Errors
 /// The first failure; what could be computed stays computed.
@@ -516,7 +524,8 @@ pub fn eval_pending() -> Result<()> {
     schedule::pending::flush()
 }
 
-/// Runs `f`, in which nothing is computed for the number of nodes that wait: what it builds is evaluated together afterwards.
+/// Runs `f`, in which nothing is computed for the number of nodes that wait: what it builds is evaluated
+/// together afterwards.
 #[doc(hidden)] // for `optim`
 pub fn build_only<R>(f: impl FnOnce() -> R) -> R {
     schedule::pending::without_bound(f)

@@ -4,8 +4,8 @@ use super::Tensor;
 use crate::{Axes, Error, Result};
 
 impl Tensor {
-    /// The variance along `axes` (`..` for all): Σ(x − mean)² / (n − correction). `correction` 1 is unbiased, PyTorch's default. The axes stay
-    /// with size 1 if `keepdim`.
+    /// The variance along `axes` (`..` for all): Σ(x − mean)² / (n − correction). `correction` 1 is unbiased,
+    /// PyTorch's default. The axes stay with size 1 if `keepdim`.
     ///
     /// # Errors
     /// No such axis.
@@ -26,7 +26,8 @@ impl Tensor {
         Ok(self.deviation("std", axes.into(), correction, keepdim)?.0)
     }
 
-    /// The variance and the mean along `axes` (`..` for all): [`Tensor::var_axis`] and [`Tensor::mean_axis`]. `torch.var_mean`.
+    /// The variance and the mean along `axes` (`..` for all): [`Tensor::var_axis`] and [`Tensor::mean_axis`].
+    /// `torch.var_mean`.
     ///
     /// # Errors
     /// No such axis.
@@ -47,7 +48,8 @@ impl Tensor {
         self.moments("var_mean", axes.into(), correction, keepdim)
     }
 
-    /// The standard deviation and the mean along `axes` (`..` for all): as [`Tensor::var_mean`]. `torch.std_mean`.
+    /// The standard deviation and the mean along `axes` (`..` for all): as [`Tensor::var_mean`].
+    /// `torch.std_mean`.
     ///
     /// # Errors
     /// No such axis.
@@ -186,8 +188,9 @@ impl Tensor {
         Ok(centred.matmul(&centred.t()?)?.div_scalar((m - correction).max(0.0)))
     }
 
-    /// Pearson's correlations `[n, n]` of n variables, each a row of `[n, m]` observations: their covariances over the deviations of both,
-    /// held within [−1, 1]. Of one row 0-d. NaN of a row that is constant. `torch.corrcoef`.
+    /// Pearson's correlations `[n, n]` of n variables, each a row of `[n, m]` observations: their covariances
+    /// over the deviations of both, held within [−1, 1]. Of one row 0-d. NaN of a row that is constant.
+    /// `torch.corrcoef`.
     ///
     /// # Errors
     /// More than two axes.

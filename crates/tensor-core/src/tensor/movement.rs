@@ -231,8 +231,8 @@ impl Tensor {
         Tensor::build(Op::Expand, shape, self.dtype(), &[self])
     }
 
-    /// Windows of `size` elements along an axis, one every `step` elements, as a view: windows in the axis's place, their elements
-    /// along a new last axis. `[…, n, …]` gives `[…, (n − size) / step + 1, …, size]`.
+    /// Windows of `size` elements along an axis, one every `step` elements, as a view: windows in the axis's
+    /// place, their elements along a new last axis. `[…, n, …]` gives `[…, (n − size) / step + 1, …, size]`.
     ///
     /// # Errors
     /// No such axis, a step of 0, a window larger than the axis.
@@ -241,8 +241,8 @@ impl Tensor {
         self.windows_by(axis.into(), size, step, 1)
     }
 
-    /// As [`Tensor::unfold`], with elements `dilation` apart: a window reaches over `dilation·(size − 1) + 1` elements. What a
-    /// convolution reads.
+    /// As [`Tensor::unfold`], with elements `dilation` apart: a window reaches over `dilation·(size − 1) + 1`
+    /// elements. What a convolution reads.
     ///
     /// # Errors
     /// No such axis, a step or a dilation of 0, a window that reaches over more than the axis.
@@ -287,8 +287,9 @@ impl Tensor {
         Ok(Tensor::build(Op::Unfold { axis, step, dilation }, shape, self.dtype(), &[self]))
     }
 
-    /// A range of an axis, as in `x.slice(1, 2..)?`: any Rust range of any integers. Negative bounds count from the end; bounds past
-    /// an end are held to it, as in Python. [`Tensor::i`] takes ranges of several axes.
+    /// A range of an axis, as in `x.slice(1, 2..)?`: any Rust range of any integers. Negative bounds count
+    /// from the end; bounds past an end are held to it, as in Python. [`Tensor::i`] takes ranges of several
+    /// axes.
     ///
     /// # Errors
     /// No such axis.
@@ -298,7 +299,8 @@ impl Tensor {
         self.slice_step_by(axis.into(), range.into(), 1)
     }
 
-    /// Every `step`-th element of a range of an axis, for a positive `step`: `x.slice_step(0, 1.., 2)?` is Python's `x[1::2]`.
+    /// Every `step`-th element of a range of an axis, for a positive `step`: `x.slice_step(0, 1.., 2)?` is
+    /// Python's `x[1::2]`.
     ///
     /// # Errors
     /// A step below 1 (use [`Tensor::flip`] to reverse), or no such axis.
@@ -584,8 +586,8 @@ impl Tensor {
         Ok(self.pad_unchecked(before, interior, shape, value))
     }
 
-    /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of `shape`, and `value`
-    /// fills the rest. The gradient of a strided slice.
+    /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of `shape`,
+    /// and `value` fills the rest. The gradient of a strided slice.
     ///
     /// # Errors
     /// Elements that would lie outside `shape`.
@@ -630,7 +632,8 @@ impl Tensor {
         Tensor::build(op, shape, self.dtype(), &[self])
     }
 
-    /// The lower triangle of a matrix or of the last two axes: elements above the `diagonal` set to 0. `torch.tril`.
+    /// The lower triangle of a matrix or of the last two axes: elements above the `diagonal` set to 0.
+    /// `torch.tril`.
     #[track_caller]
     pub fn tril(&self, diagonal: i32) -> Result<Tensor> {
         self.triangle("tril", diagonal, true)
@@ -642,8 +645,8 @@ impl Tensor {
         self.triangle("triu", diagonal, false)
     }
 
-    /// The places of the lower triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a device without).
-    /// `torch.tril_indices`.
+    /// The places of the lower triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a
+    /// device without). `torch.tril_indices`.
     ///
     /// # Errors
     /// Places that pass the dtype, or no memory.
@@ -653,8 +656,8 @@ impl Tensor {
         triangle_indices("tril_indices", rows, columns, |row| (0, end(row)), device)
     }
 
-    /// The places of the upper triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a device without).
-    /// `torch.triu_indices`.
+    /// The places of the upper triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a
+    /// device without). `torch.triu_indices`.
     ///
     /// # Errors
     /// Places that pass the dtype, or no memory.
@@ -699,7 +702,8 @@ fn triangle_indices(
         let end = end.clamp(0, columns as i64) as usize;
         (start.max(0) as usize).min(end)..end
     };
-    // The rows that have places follow one another. Where the places of each begin, and at last how many there are.
+    // The rows that have places follow one another. Where the places of each begin, and at last how many
+    // there are.
     let top = (0..rows).find(|&row| !kept(row).is_empty()).unwrap_or(rows);
     let end = (top..rows).find(|&row| kept(row).is_empty()).unwrap_or(rows);
     let mut begins = Vec::new();

@@ -6,8 +6,8 @@ use super::Tensor;
 use crate::{Device, Element, Error, Result, Shape};
 
 impl Tensor {
-    /// A tensor of an array's elements, of its shape and element type. The array may be a view of any layout; elements are copied in
-    /// its logical order. `torch.from_numpy`. With the feature `ndarray`.
+    /// A tensor of an array's elements, of its shape and element type. The array may be a view of any layout;
+    /// elements are copied in its logical order. `torch.from_numpy`. With the feature `ndarray`.
     ///
     /// # Errors
     /// A dtype that the device lacks, or no memory.
@@ -34,8 +34,8 @@ impl Tensor {
         }
     }
 
-    /// The elements as an array of this tensor's shape, row-major; `T` as for [`Tensor::to_vec`]. `tensor.numpy()`. With the feature
-    /// `ndarray`.
+    /// The elements as an array of this tensor's shape, row-major; `T` as for [`Tensor::to_vec`].
+    /// `tensor.numpy()`. With the feature `ndarray`.
     ///
     /// # Errors
     /// Those of [`Tensor::to_vec`].

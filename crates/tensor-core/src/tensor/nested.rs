@@ -100,13 +100,16 @@ impl<N: Nested + ?Sized> Nested for &N {
 impl Tensor {
     /// A tensor of a number, or of nested arrays, slices or vectors of numbers. `torch.tensor`.
     ///
-    /// `options` is a device or `(dtype, &device)`. Without a dtype, one rule says what numbers become: what Rust reads as a plain
-    /// float (f64: `1.0`) has the default dtype, f32 unless [`set_default_dtype`](crate::set_default_dtype) said otherwise; integers
-    /// (`1`, whether i32, i64, usize or isize) are i64, or i32 on a device without it; bools are bool; and `1.0f32`, `7u8`, `7u32`,
-    /// and half types keep their type. See [`default_dtype`](crate::default_dtype). [`Tensor::from_slice`] keeps every type.
+    /// `options` is a device or `(dtype, &device)`. Without a dtype, one rule says what numbers become: what
+    /// Rust reads as a plain float (f64: `1.0`) has the default dtype, f32 unless
+    /// [`set_default_dtype`](crate::set_default_dtype) said otherwise; integers (`1`, whether i32, i64, usize
+    /// or isize) are i64, or i32 on a device without it; bools are bool; and `1.0f32`, `7u8`, `7u32`, and
+    /// half types keep their type. See [`default_dtype`](crate::default_dtype). [`Tensor::from_slice`] keeps
+    /// every type.
     ///
     /// # Errors
-    /// Rows of different lengths, an integer that the dtype does not hold, a dtype that the device lacks, or no memory.
+    /// Rows of different lengths, an integer that the dtype does not hold, a dtype that the device lacks, or
+    /// no memory.
     ///
     /// ```
     /// # use tensor_core::{Device, DType, Tensor, Result};

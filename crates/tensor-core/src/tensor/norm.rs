@@ -25,9 +25,10 @@ impl Range {
 }
 
 impl Tensor {
-    /// The p-norm along `axes` (`..` for all), which stay with size 1 if `keepdim`: (Σ|x|ᵖ)^(1/p). ∞ gives the greatest |x|, −∞ the least, 0 how
-    /// many are not 0. PyTorch's default is 2. Summed in f32 or f64; the gradient at the norm 0 is 0, and where p is ∞ shared among equals.
-    /// `torch.linalg.vector_norm`, `torch.norm`.
+    /// The p-norm along `axes` (`..` for all), which stay with size 1 if `keepdim`: (Σ|x|ᵖ)^(1/p). ∞ gives
+    /// the greatest |x|, −∞ the least, 0 how many are not 0. PyTorch's default is 2. Summed in f32 or f64;
+    /// the gradient at the norm 0 is 0, and where p is ∞ shared among equals. `torch.linalg.vector_norm`,
+    /// `torch.norm`.
     ///
     /// # Errors
     /// No such axis, a dtype that is not floating-point, or for ±∞ and below 0 nothing along an axis.
@@ -66,8 +67,8 @@ impl Tensor {
             x.root_of_squares(axes, keepdim, 1.0)?
         } else {
             let (scaled, scale) = x.near_one(axes.clone())?;
-            // A zero adds nothing, and its derivative is 0 although |x|ᵖ has none there for p < 1. With p below 0,
-            // one zero makes the norm 0.
+            // A zero adds nothing, and its derivative is 0 although |x|ᵖ has none there for p < 1. With p
+            // below 0, one zero makes the norm 0.
             let zero = scaled.eq_scalar(0.0);
             let powers = scaled.masked_fill(&zero, 1.0)?.abs().powf(p);
             let (powers, vanishes) = match p < 0.0 {
@@ -155,14 +156,16 @@ impl Tensor {
     /// The p-norm of a − b, broadcast, over all elements, 0-d. `torch.dist`.
     ///
     /// # Errors
-    /// Shapes that do not broadcast, two devices, a dtype that is not floating-point, or no elements for ±∞ and below 0.
+    /// Shapes that do not broadcast, two devices, a dtype that is not floating-point, or no elements for ±∞
+    /// and below 0.
     #[track_caller]
     pub fn dist(&self, other: &Tensor, p: impl Into<f64>) -> Result<Tensor> {
         let (a, b) = self.pair("dist", other.into())?;
         a.sub(&b)?.norm_by("dist", p.into(), Axes::all(), false)
     }
 
-    /// This tensor with each slice of `axis` whose p-norm is above `maxnorm` scaled down to it; p is above 0. `torch.renorm`.
+    /// This tensor with each slice of `axis` whose p-norm is above `maxnorm` scaled down to it; p is above 0.
+    /// `torch.renorm`.
     ///
     /// # Errors
     /// No such axis, p of 0 or less, a negative `maxnorm`, or a dtype that is not floating-point.

@@ -3,13 +3,14 @@
 use super::{Tensor, elementwise::promoted, shape_misfit};
 use crate::{Axis, Error, Result, Shape, autocast};
 
-/// Lines of fewer elements are not worth a loop of their own, where the rest of each factor has as many elements as this or more.
+/// Lines of fewer elements are not worth a loop of their own, where the rest of each factor has as many
+/// elements as this or more.
 const SHORT: usize = 64;
 const FEW: usize = 4;
 
 impl Tensor {
-    /// Kronecker's product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁, …]` give `[a₁·b₁, …]`, aligned at the
-    /// last axis, in the promoted dtype. `torch.kron`.
+    /// Kronecker's product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁, …]` give
+    /// `[a₁·b₁, …]`, aligned at the last axis, in the promoted dtype. `torch.kron`.
     ///
     /// # Errors
     /// Two devices, or a shape past what a tensor can have.
@@ -31,7 +32,8 @@ impl Tensor {
             && a.numel() >= FEW * m
             && b.numel() >= FEW * n
         {
-            // Neighbours lie in short lines. Both are laid out along whole ones, and what is left are products of those.
+            // Neighbours lie in short lines. Both are laid out along whole ones, and what is left are
+            // products of those.
             let spread = |t: &Tensor, line: [usize; 2], wide: [usize; 2]| {
                 let of =
                     |last: [usize; 2]| t.dims()[..rank - 1].iter().copied().chain(last).collect::<Shape>();
@@ -50,8 +52,8 @@ impl Tensor {
         Ok(a.reshape_unchecked(outer).mul(&b.reshape_unchecked(inner))?.reshape_unchecked(out))
     }
 
-    /// The cross product of vectors of three along an axis: (a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀). The tensors broadcast.
-    /// `torch.linalg.cross`, whose default axis is −1; `torch.cross` takes the axis too.
+    /// The cross product of vectors of three along an axis: (a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀). The
+    /// tensors broadcast. `torch.linalg.cross`, whose default axis is −1; `torch.cross` takes the axis too.
     ///
     /// # Errors
     /// Shapes that do not broadcast, an axis that has not three elements, bools, two devices.
@@ -79,8 +81,9 @@ impl Tensor {
         Ok(if half { product.cast_unchecked(dtype) } else { product })
     }
 
-    /// Σ a·b along an axis, which goes. The tensors broadcast; the result is in their promoted dtype. `torch.linalg.vecdot`, whose
-    /// default axis is −1. [`Tensor::matmul`] is faster where one vector meets many.
+    /// Σ a·b along an axis, which goes. The tensors broadcast; the result is in their promoted dtype.
+    /// `torch.linalg.vecdot`, whose default axis is −1. [`Tensor::matmul`] is faster where one vector meets
+    /// many.
     ///
     /// # Errors
     /// Shapes that do not broadcast, no such axis, bools, two devices.

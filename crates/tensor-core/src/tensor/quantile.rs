@@ -20,8 +20,8 @@ pub enum Interpolation {
 }
 
 impl Interpolation {
-    /// The quantile of a rank: `at` reads what lies in the place below it, in the nearest one, and in the one above, and `weight` is its
-    /// distance from the one below.
+    /// The quantile of a rank: `at` reads what lies in the place below it, in the nearest one, and in the one
+    /// above, and `weight` is its distance from the one below.
     #[track_caller]
     fn between<R>(
         self,
@@ -49,8 +49,8 @@ impl Tensor {
         Ok(self.flatten_all().median_by("median", 0.into(), false, false)?.0)
     }
 
-    /// The median along an axis, the lower of two, and its index, i64 (i32 on a device without). A NaN counts as the median. The axis stays with
-    /// size 1 if `keepdim`. `torch.median`.
+    /// The median along an axis, the lower of two, and its index, i64 (i32 on a device without). A NaN counts
+    /// as the median. The axis stays with size 1 if `keepdim`. `torch.median`.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
@@ -76,8 +76,8 @@ impl Tensor {
         Ok(self.flatten_all().median_by("nanmedian", 0.into(), false, true)?.0)
     }
 
-    /// The median along an axis of what is not NaN, the lower of two, and its index, i64 (i32 on a device without). The axis stays with size 1
-    /// if `keepdim`. `torch.nanmedian`.
+    /// The median along an axis of what is not NaN, the lower of two, and its index, i64 (i32 on a device
+    /// without). The axis stays with size 1 if `keepdim`. `torch.nanmedian`.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
@@ -115,8 +115,8 @@ impl Tensor {
         self.taken(axis, &place, keepdim)
     }
 
-    /// The `k`-th least element along an axis, k ≥ 1, and its index, i64 (i32 on a device without): the lower of equals, and NaN is the greatest.
-    /// The axis stays with size 1 if `keepdim`. `torch.kthvalue`.
+    /// The `k`-th least element along an axis, k ≥ 1, and its index, i64 (i32 on a device without): the lower
+    /// of equals, and NaN is the greatest. The axis stays with size 1 if `keepdim`. `torch.kthvalue`.
     ///
     /// # Errors
     /// No such axis, or k outside 1 to the number of elements along it.
@@ -143,8 +143,9 @@ impl Tensor {
         self.taken(axis, &place, keepdim)
     }
 
-    /// The most frequent element along an axis, the least of several, and the index of its last occurrence, i64 (i32 on a device without).
-    /// A NaN equals nothing. The axis stays with size 1 if `keepdim`. `torch.mode`.
+    /// The most frequent element along an axis, the least of several, and the index of its last occurrence,
+    /// i64 (i32 on a device without). A NaN equals nothing. The axis stays with size 1 if `keepdim`.
+    /// `torch.mode`.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
@@ -160,7 +161,8 @@ impl Tensor {
         }
         let (axis, n) = self.some_along("mode", axis)?;
         let (sorted, order) = self.detach().order(axis, n, false);
-        // How far each element is from the first of its equals, in order: the first greatest distance ends the longest run.
+        // How far each element is from the first of its equals, in order: the first greatest distance ends
+        // the longest run.
         let mut padding = vec![(0, 0); self.rank()];
         padding[axis] = (1, 0);
         let begins =
@@ -195,8 +197,9 @@ impl Tensor {
         if keepdim { Ok((values, indices)) } else { Ok((values.squeeze(axis)?, indices.squeeze(axis)?)) }
     }
 
-    /// The `q`-quantile along `axes` (`..` for all), 0 ≤ q ≤ 1: the element of rank q·(n − 1) in ascending order, between two of them as far as
-    /// the rank is. NaN if any is. The axes stay with size 1 if `keepdim`. `torch.quantile`; [`Tensor::quantiles`] gives several.
+    /// The `q`-quantile along `axes` (`..` for all), 0 ≤ q ≤ 1: the element of rank q·(n − 1) in ascending
+    /// order, between two of them as far as the rank is. NaN if any is. The axes stay with size 1 if
+    /// `keepdim`. `torch.quantile`; [`Tensor::quantiles`] gives several.
     ///
     /// # Errors
     /// q outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not floating-point.
@@ -206,11 +209,12 @@ impl Tensor {
         self.ranked("quantile", &[q], axes.into(), Interpolation::Linear, keepdim, false)?.squeeze(0)
     }
 
-    /// Several quantiles along `axes`, in front as a new axis: `[q.len(), …]`. As [`Tensor::quantile`], with a choice of what is taken between
-    /// two elements. The elements are sorted once. `torch.quantile`.
+    /// Several quantiles along `axes`, in front as a new axis: `[q.len(), …]`. As [`Tensor::quantile`], with
+    /// a choice of what is taken between two elements. The elements are sorted once. `torch.quantile`.
     ///
     /// # Errors
-    /// No quantiles or one outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not floating-point.
+    /// No quantiles or one outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not
+    /// floating-point.
     ///
     /// ```
     /// # use tensor_core::Interpolation;
@@ -231,7 +235,8 @@ impl Tensor {
         self.ranked("quantiles", q, axes.into(), interpolation, keepdim, false)
     }
 
-    /// The `q`-quantile along `axes` (`..` for all) of what is not NaN, and NaN where all are: otherwise [`Tensor::quantile`]. `torch.nanquantile`.
+    /// The `q`-quantile along `axes` (`..` for all) of what is not NaN, and NaN where all are: otherwise
+    /// [`Tensor::quantile`]. `torch.nanquantile`.
     ///
     /// # Errors
     /// Those of [`Tensor::quantile`].
@@ -240,7 +245,8 @@ impl Tensor {
         self.ranked("nanquantile", &[q], axes.into(), Interpolation::Linear, keepdim, true)?.squeeze(0)
     }
 
-    /// Several quantiles along `axes` of what is not NaN, in front as a new axis: otherwise [`Tensor::quantiles`]. `torch.nanquantile`.
+    /// Several quantiles along `axes` of what is not NaN, in front as a new axis: otherwise
+    /// [`Tensor::quantiles`]. `torch.nanquantile`.
     ///
     /// # Errors
     /// Those of [`Tensor::quantiles`].

@@ -10,8 +10,8 @@ use crate::{
 
 /// A stream of random numbers for tensors of one device, as `torch.Generator`. Clones share the stream.
 ///
-/// A draw of n elements takes the next n blocks of the stream, whatever the device, so a program draws the same numbers on
-/// each. Philox4x32-10; see [`RandomKind`] for the formulas.
+/// A draw of n elements takes the next n blocks of the stream, whatever the device, so a program draws the
+/// same numbers on each. Philox4x32-10; see [`RandomKind`] for the formulas.
 ///
 /// Its state, as [`Stateful`] gives it, is the seed and the number of blocks drawn: `seed`, `offset`.
 #[derive(Clone, Debug)]
@@ -62,7 +62,8 @@ impl Generator {
         *lock(&self.stream) = Stream { seed, next: offset };
     }
 
-    /// The seed and the first of the next `count` blocks, which are taken: nobody else draws them. For operations that draw by themselves.
+    /// The seed and the first of the next `count` blocks, which are taken: nobody else draws them. For
+    /// operations that draw by themselves.
     pub fn take(&self, count: u64) -> (u64, u64) {
         let mut stream = lock(&self.stream);
         let first = stream.next;
@@ -110,7 +111,8 @@ impl Generator {
     }
 }
 
-/// A number below `bound` from words that are each equally likely: Lemire's multiplication with rejection, without bias.
+/// A number below `bound` from words that are each equally likely: Lemire's multiplication with rejection,
+/// without bias.
 fn below(bound: u64, mut next: impl FnMut() -> u64) -> u64 {
     loop {
         let wide = u128::from(next()) * u128::from(bound);

@@ -6,19 +6,21 @@ use crate::{DType, Element, Error, Op, Result, Scalar, node::Value, origin::here
 impl Tensor {
     /// The elements in row-major order. `tensor.tolist()`.
     ///
-    /// `T` is the Rust type of this tensor's dtype, or one of its kind that holds the values: a wider float (f32 read as f64), or any
-    /// integer (i64 read as i32), so that indices read the same on a device that has no i64.
+    /// `T` is the Rust type of this tensor's dtype, or one of its kind that holds the values: a wider float
+    /// (f32 read as f64), or any integer (i64 read as i32), so that indices read the same on a device that
+    /// has no i64.
     ///
     /// # Errors
-    /// A `T` of another kind, or a narrower float (cast first); an integer that `T` does not hold; or whatever the device reports.
+    /// A `T` of another kind, or a narrower float (cast first); an integer that `T` does not hold; or
+    /// whatever the device reports.
     #[track_caller]
     #[doc(alias("tolist", "numpy", "data"))]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         Ok(T::from_bytes(&self.read_as("to_vec", T::DTYPE)?))
     }
 
-    /// The only element, in the types of [`Tensor::to_vec`]: `loss.item::<f32>()?`, or `let loss: f64 = loss.item()?`.
-    /// [`Tensor::item_f64`] needs no type, and takes every dtype.
+    /// The only element, in the types of [`Tensor::to_vec`]: `loss.item::<f32>()?`, or `let loss: f64 =
+    /// loss.item()?`. [`Tensor::item_f64`] needs no type, and takes every dtype.
     ///
     /// # Errors
     /// More or fewer elements than one, or those of [`Tensor::to_vec`].
@@ -146,8 +148,9 @@ impl Tensor {
         self.download(&self.contiguous_value()?, out)
     }
 
-    /// Hands the elements' bytes to `take`, as [`Tensor::read_bytes`] gives them, in pieces one after the other. Where the host sees them they
-    /// are not copied; then other threads' work on the device waits for `take`, which must use no device itself.
+    /// Hands the elements' bytes to `take`, as [`Tensor::read_bytes`] gives them, in pieces one after the
+    /// other. Where the host sees them they are not copied; then other threads' work on the device waits for
+    /// `take`, which must use no device itself.
     ///
     /// # Errors
     /// The first of `take`, or whatever the device reports.
@@ -163,11 +166,12 @@ impl Tensor {
         Error::here_in(read)
     }
 
-    /// The elements in row-major order, as [`Tensor::to_vec`] gives them, without blocking the thread while the device works.
+    /// The elements in row-major order, as [`Tensor::to_vec`] gives them, without blocking the thread while
+    /// the device works.
     ///
-    /// The first poll hands all work to the device, and later ones only look whether it is done. A device that computes on
-    /// the calling thread, as the CPU does, is done at the first poll; a GPU wakes the task when the elements are there.
-    /// Any executor will do.
+    /// The first poll hands all work to the device, and later ones only look whether it is done. A device
+    /// that computes on the calling thread, as the CPU does, is done at the first poll; a GPU wakes the task
+    /// when the elements are there. Any executor will do.
     ///
     /// # Errors
     /// Those of [`Tensor::to_vec`].
@@ -183,8 +187,8 @@ impl Tensor {
         async move { read.await.map_err(|error: Error| error.met_at(caller)) }
     }
 
-    /// The only element, as [`Tensor::item`] gives it, without blocking the thread while the device works: see
-    /// [`Tensor::to_vec_async`].
+    /// The only element, as [`Tensor::item`] gives it, without blocking the thread while the device works:
+    /// see [`Tensor::to_vec_async`].
     ///
     /// # Errors
     /// Those of [`Tensor::item`].
@@ -232,14 +236,16 @@ impl Tensor {
         if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
 
-    /// The elements in a row-major buffer from its first one on: copied when it is evaluated, if they do not lie so.
+    /// The elements in a row-major buffer from its first one on: copied when it is evaluated, if they do not
+    /// lie so.
     #[doc(hidden)]
     #[track_caller]
     pub fn contiguous_copy(&self) -> Tensor {
         Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
     }
 
-    /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself. Computes it.
+    /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself.
+    /// Computes it.
     #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
         let value = self.value()?;
@@ -258,7 +264,8 @@ impl Tensor {
         Ok(Scalar::from_bytes(self.dtype(), &bytes).into_iter().map(Scalar::as_f64).collect())
     }
 
-    /// Whether `other` has the same shape and equal elements (NaN equals nothing). Both are computed and read. `torch.equal`.
+    /// Whether `other` has the same shape and equal elements (NaN equals nothing). Both are computed and
+    /// read. `torch.equal`.
     ///
     /// # Errors
     /// Two devices, or whatever the device reports.
@@ -272,8 +279,8 @@ impl Tensor {
         self.detach().eq(&other.detach())?.all().item()
     }
 
-    /// Whether all elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities equal, and NaN near nothing.
-    /// PyTorch's tolerances are `rtol` 1e-5 and `atol` 1e-8. `torch.allclose`.
+    /// Whether all elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities
+    /// equal, and NaN near nothing. PyTorch's tolerances are `rtol` 1e-5 and `atol` 1e-8. `torch.allclose`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or whatever the device reports.

@@ -6,9 +6,10 @@ use super::{Tensor, index::host_index};
 use crate::{Axes, Axis, DType, Dims, Error, Result, Shape};
 
 impl Tensor {
-    /// The elements moved along `axes` by `shifts` places, those that leave at one end coming back at the other:
-    /// `out[(i + shift) mod n] = self[i]`. Negative shifts move toward the start. One shift for each axis; with `..` for the axes, one
-    /// shift moves all elements in row-major order, as PyTorch does without `dims`. `torch.roll`.
+    /// The elements moved along `axes` by `shifts` places, those that leave at one end coming back at the
+    /// other: `out[(i + shift) mod n] = self[i]`. Negative shifts move toward the start. One shift for each
+    /// axis; with `..` for the axes, one shift moves all elements in row-major order, as PyTorch does without
+    /// `dims`. `torch.roll`.
     ///
     /// # Errors
     /// Another number of shifts than of axes, no such axis.
@@ -66,8 +67,8 @@ impl Tensor {
         Tensor::concat(&[tail, head], axis)
     }
 
-    /// The whole tensor `counts[i]` times along axis `i`: `[a, b]` repeated `[2, 3]` times is `[2·a, 3·b]`. More counts than axes give new
-    /// axes in front. `torch.Tensor.repeat`.
+    /// The whole tensor `counts[i]` times along axis `i`: `[a, b]` repeated `[2, 3]` times is `[2·a, 3·b]`.
+    /// More counts than axes give new axes in front. `torch.Tensor.repeat`.
     ///
     /// # Errors
     /// Fewer counts than axes ([`Tensor::tile`] takes them), or a shape past what a tensor can have.
@@ -76,7 +77,8 @@ impl Tensor {
         self.repeat_by("repeat", counts.into())
     }
 
-    /// As [`Tensor::repeat`], where axes without a count are repeated once: the counts are those of the last axes. `torch.tile`.
+    /// As [`Tensor::repeat`], where axes without a count are repeated once: the counts are those of the last
+    /// axes. `torch.tile`.
     ///
     /// # Errors
     /// A shape past what a tensor can have.
@@ -119,8 +121,8 @@ impl Tensor {
         Ok(alone.expand_unchecked(Shape::from(wide).checked(op)?).reshape_unchecked(out))
     }
 
-    /// Each element `repeats` times in a row along an axis: `[1, 2]` twice is `[1, 1, 2, 2]`. `torch.repeat_interleave` with a number;
-    /// without an axis it takes [`Tensor::flatten_all`] first.
+    /// Each element `repeats` times in a row along an axis: `[1, 2]` twice is `[1, 1, 2, 2]`.
+    /// `torch.repeat_interleave` with a number; without an axis it takes [`Tensor::flatten_all`] first.
     ///
     /// # Errors
     /// No such axis, or a shape past what a tensor can have.
@@ -137,8 +139,9 @@ impl Tensor {
         Ok(wide.expand_unchecked(Shape::from(shape).checked(OP)?).reshape_unchecked(out))
     }
 
-    /// Element `i` of an axis `counts[i]` times in a row, for integer counts `[n]`, or `[1]` for all: `[1, 2]` with `[2, 0]` is `[1, 1]`.
-    /// `torch.repeat_interleave` with a tensor. The counts decide the shape, so they are read on the host.
+    /// Element `i` of an axis `counts[i]` times in a row, for integer counts `[n]`, or `[1]` for all: `[1,
+    /// 2]` with `[2, 0]` is `[1, 1]`. `torch.repeat_interleave` with a tensor. The counts decide the shape,
+    /// so they are read on the host.
     ///
     /// # Errors
     /// No such axis, counts that are not integers of at least 0, one for each element.
@@ -178,8 +181,8 @@ impl Tensor {
         self.index_select(axis, &index)
     }
 
-    /// The axis cut in so many parts of one size, ⌈n / chunks⌉, the last maybe smaller; there are fewer parts where that size leaves none
-    /// for the last. Views. `torch.chunk`.
+    /// The axis cut in so many parts of one size, ⌈n / chunks⌉, the last maybe smaller; there are fewer parts
+    /// where that size leaves none for the last. Views. `torch.chunk`.
     ///
     /// # Errors
     /// No such axis, no chunks.
@@ -221,8 +224,8 @@ impl Tensor {
         Ok(parts)
     }
 
-    /// The axis cut in exactly so many parts, whose sizes differ by at most 1, the greater first. Views. `torch.tensor_split` with a
-    /// number.
+    /// The axis cut in exactly so many parts, whose sizes differ by at most 1, the greater first. Views.
+    /// `torch.tensor_split` with a number.
     ///
     /// # Errors
     /// No such axis, no sections.
@@ -239,8 +242,9 @@ impl Tensor {
         self.split_with_sizes(&sizes, at)
     }
 
-    /// The axis cut before each of these places: `[2, 3]` gives `..2`, `2..3` and `3..`, as Rust and Python slice (places count from the
-    /// end where negative, and are held to the axis). Views. `torch.tensor_split` with a list.
+    /// The axis cut before each of these places: `[2, 3]` gives `..2`, `2..3` and `3..`, as Rust and Python
+    /// slice (places count from the end where negative, and are held to the axis). Views.
+    /// `torch.tensor_split` with a list.
     ///
     /// # Errors
     /// No such axis.
@@ -272,7 +276,8 @@ impl Tensor {
         Ok(parts)
     }
 
-    /// Axis `source[i]` moved to place `destination[i]`; the others keep their order. A view. `torch.movedim`.
+    /// Axis `source[i]` moved to place `destination[i]`; the others keep their order. A view.
+    /// `torch.movedim`.
     ///
     /// # Errors
     /// Lists of different lengths, no such axis, or one that comes twice.
@@ -301,8 +306,8 @@ impl Tensor {
         Ok(self.permute_unchecked(order.collect()))
     }
 
-    /// Turned `k` times by 90° in the plane of two axes, from the first toward the second; backwards where `k` is negative. A view.
-    /// `torch.rot90`.
+    /// Turned `k` times by 90° in the plane of two axes, from the first toward the second; backwards where
+    /// `k` is negative. A view. `torch.rot90`.
     ///
     /// # Errors
     /// Not two different axes.
@@ -329,9 +334,9 @@ impl Tensor {
         }
     }
 
-    /// `out[i, j, …] = self.flatten_all()[offset + i·strides[0] + j·strides[1] + …]`, of the elements read row by row, however they lie in
-    /// memory: a copy, whose gradient adds up where elements come several times. `torch.as_strided`. [`Tensor::unfold`] makes windows
-    /// without a copy.
+    /// `out[i, j, …] = self.flatten_all()[offset + i·strides[0] + j·strides[1] + …]`, of the elements read
+    /// row by row, however they lie in memory: a copy, whose gradient adds up where elements come several
+    /// times. `torch.as_strided`. [`Tensor::unfold`] makes windows without a copy.
     ///
     /// # Errors
     /// Another number of strides than of sizes, elements beyond the last.
@@ -376,9 +381,9 @@ impl Tensor {
         Ok(found.reshape_unchecked(sizes))
     }
 
-    /// The powers of numbers `[…, n]` along a new last axis of size `columns`: x⁰, x¹, … if `increasing`, else from the highest to x⁰.
-    /// `torch.vander` (whose default are as many columns as numbers, and falling powers), also of batches. Integers and bools give i64
-    /// (i32 on a device without).
+    /// The powers of numbers `[…, n]` along a new last axis of size `columns`: x⁰, x¹, … if `increasing`,
+    /// else from the highest to x⁰. `torch.vander` (whose default are as many columns as numbers, and falling
+    /// powers), also of batches. Integers and bools give i64 (i32 on a device without).
     ///
     /// # Errors
     /// A 0-d tensor.

@@ -6,7 +6,8 @@ use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Resu
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
     ///
-    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them in the default dtype.
+    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them
+    /// in the default dtype.
     ///
     /// # Errors
     /// No such axis; a greatest or least over nothing.
@@ -110,13 +111,15 @@ impl Tensor {
         self.reduce(ReduceOp::Sum, axes, keepdim)
     }
 
-    /// Πx over all elements, 0-d; 1 over nothing. Integers and bools are multiplied in i64 (in i32 on a device without i64). `torch.prod`.
+    /// Πx over all elements, 0-d; 1 over nothing. Integers and bools are multiplied in i64 (in i32 on a
+    /// device without i64). `torch.prod`.
     #[track_caller]
     pub fn prod(&self) -> Tensor {
         self.reduce_all(ReduceOp::Prod)
     }
 
-    /// Whether any element along `axes` is true (or not 0), bool; the axes stay with size 1 if `keepdim`. `torch.any`.
+    /// Whether any element along `axes` is true (or not 0), bool; the axes stay with size 1 if `keepdim`.
+    /// `torch.any`.
     ///
     /// # Errors
     /// No such axis.
@@ -126,7 +129,8 @@ impl Tensor {
         self.reduce(ReduceOp::Any, axes, keepdim)
     }
 
-    /// Whether all elements along `axes` are true (or not 0), bool; the axes stay with size 1 if `keepdim`. `torch.all`.
+    /// Whether all elements along `axes` are true (or not 0), bool; the axes stay with size 1 if `keepdim`.
+    /// `torch.all`.
     ///
     /// # Errors
     /// No such axis.
@@ -136,7 +140,8 @@ impl Tensor {
         self.reduce(ReduceOp::All, axes, keepdim)
     }
 
-    /// How many elements along `axes` (`..` for all) are not 0, i64 (i32 on a device without). NaN is not 0. `torch.count_nonzero`.
+    /// How many elements along `axes` (`..` for all) are not 0, i64 (i32 on a device without). NaN is not 0.
+    /// `torch.count_nonzero`.
     ///
     /// # Errors
     /// No such axis.
@@ -154,7 +159,8 @@ impl Tensor {
         self.without_nan().reduce(ReduceOp::Sum, axes, keepdim)
     }
 
-    /// The mean along `axes` (`..` for all) of what is not NaN, and NaN over nothing. Integers and bools give the default dtype. `torch.nanmean`.
+    /// The mean along `axes` (`..` for all) of what is not NaN, and NaN over nothing. Integers and bools give
+    /// the default dtype. `torch.nanmean`.
     ///
     /// # Errors
     /// No such axis.
@@ -195,7 +201,8 @@ impl Tensor {
         self.reduce(ReduceOp::Prod, axes, keepdim)
     }
 
-    /// The greatest along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among equals.
+    /// The greatest along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared
+    /// among equals.
     ///
     /// # Errors
     /// No such axis, or nothing along one.
@@ -205,7 +212,8 @@ impl Tensor {
         self.reduce_by(ReduceOp::Max, axes.into(), keepdim)
     }
 
-    /// The least along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among equals.
+    /// The least along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among
+    /// equals.
     ///
     /// # Errors
     /// No such axis, or nothing along one.
@@ -215,8 +223,9 @@ impl Tensor {
         self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
     }
 
-    /// The greatest along one axis, NaN if any is, and its index, i64 (i32 on a device without): the first among equals, which gets all of the
-    /// gradient; [`Tensor::amax`] shares it. The axis stays with size 1 if `keepdim`. `torch.max(dim=…)`.
+    /// The greatest along one axis, NaN if any is, and its index, i64 (i32 on a device without): the first
+    /// among equals, which gets all of the gradient; [`Tensor::amax`] shares it. The axis stays with size 1
+    /// if `keepdim`. `torch.max(dim=…)`.
     ///
     /// # Errors
     /// No such axis, or nothing along it.
@@ -254,7 +263,8 @@ impl Tensor {
         if keepdim { Ok((value, index)) } else { Ok((value.squeeze(axis)?, index.squeeze(axis)?)) }
     }
 
-    /// The least and the greatest along `axes` (`..` for all): [`Tensor::amin`] and [`Tensor::amax`]. `torch.aminmax`.
+    /// The least and the greatest along `axes` (`..` for all): [`Tensor::amin`] and [`Tensor::amax`].
+    /// `torch.aminmax`.
     ///
     /// # Errors
     /// No such axis, or nothing along one.
@@ -410,7 +420,8 @@ impl Tensor {
         log.add(&max.reshape_unchecked(log.shape().clone()))
     }
 
-    /// x − max x along an axis, where the greatest carries no gradient: it cancels. `None` when there is nothing.
+    /// x − max x along an axis, where the greatest carries no gradient: it cancels. `None` when there is
+    /// nothing.
     #[track_caller]
     fn shifted(&self, op: &'static str, axis: Axis) -> Result<Option<Tensor>> {
         self.shape().axes(&axis.into(), op)?;

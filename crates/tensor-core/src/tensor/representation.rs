@@ -4,7 +4,8 @@ use super::{Tensor, signs::greatest};
 use crate::{DType, Result};
 
 impl Tensor {
-    /// The fraction m and the exponent e (i32) of x = m·2ᵉ with ½ ≤ |m| < 1; zeros, infinities and NaN are their own fraction, with the exponent
+    /// The fraction m and the exponent e (i32) of x = m·2ᵉ with ½ ≤ |m| < 1; zeros, infinities and NaN are
+    /// their own fraction, with the exponent
     /// 0. The gradient is the fraction's. `torch.frexp`.
     ///
     /// # Errors
@@ -33,7 +34,8 @@ impl Tensor {
         Ok(regular.choose(&near.add(&up)?.sub(&down)?, &zero))
     }
 
-    /// x·2ⁿ for whole n: in two steps, so that neither power overflows or is denormal where the result is not.
+    /// x·2ⁿ for whole n: in two steps, so that neither power overflows or is denormal where the result is
+    /// not.
     #[track_caller]
     fn times_power_of_two(&self, n: &Tensor) -> Result<Tensor> {
         let half = n.mul_scalar(0.5).floor();
@@ -41,8 +43,8 @@ impl Tensor {
         self.mul(&half.detach().exp2())?.mul(&rest.detach().exp2())
     }
 
-    /// The number of the dtype beside a in the direction of b, broadcast; b where both are equal, NaN where one is. No gradient flows back.
-    /// A GPU may take denormal numbers for zeros. `torch.nextafter`.
+    /// The number of the dtype beside a in the direction of b, broadcast; b where both are equal, NaN where
+    /// one is. No gradient flows back. A GPU may take denormal numbers for zeros. `torch.nextafter`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or a dtype that is not floating-point.
@@ -62,8 +64,9 @@ impl Tensor {
         let by =
             |small: &Tensor, factor: f64| small.choose(&x.constant(factor.into()), &x.constant(1.0.into()));
         let lifted = x.mul(&by(&small, 2f64.powi(64)))?;
-        // Just above half the distance to the neighbour, below a power of two as well, leads to it when the sum is rounded (Rump, Zimmermann,
-        // Boldo and Melquiond, "Computing predecessor and successor in rounding to nearest", 2009).
+        // Just above half the distance to the neighbour, below a power of two as well, leads to it when the
+        // sum is rounded (Rump, Zimmermann, Boldo and Melquiond, "Computing predecessor and successor in
+        // rounding to nearest", 2009).
         let step = lifted.abs().mul_scalar(2f64.powi(half) * (1.0 + 2f64.powi(half + 1)));
         let step =
             step.maximum(&small.choose(&x.constant(2f64.powi(least + 64).into()), &x.constant(0.0.into())))?;

@@ -4,7 +4,8 @@ use super::{Generator, Tensor};
 use crate::{DType, Error, Op, Refusal, Result, Shape};
 
 impl Tensor {
-    /// 1 with the probability that each element is, and 0 otherwise, of this tensor's dtype. `torch.bernoulli`. No gradient flows back.
+    /// 1 with the probability that each element is, and 0 otherwise, of this tensor's dtype.
+    /// `torch.bernoulli`. No gradient flows back.
     ///
     /// A probability of 0 never gives 1, and one of 1 always does. Numbers are drawn from `rng`, whatever the
     /// device.
@@ -36,17 +37,20 @@ impl Tensor {
         Tensor::build(op, is_bad.shape().clone(), dtype, &[&zero, &is_bad]).reshape(Shape::scalar())
     }
 
-    /// `num_samples` places along the last axis, each drawn with the probability that its weight has in the sum of its row: of weights
-    /// `[C]` or `[N, C]`, indices `[num_samples]` or `[N, num_samples]`, i64 (i32 on a device without). `torch.multinomial`.
+    /// `num_samples` places along the last axis, each drawn with the probability that its weight has in the
+    /// sum of its row: of weights `[C]` or `[N, C]`, indices `[num_samples]` or `[N, num_samples]`, i64 (i32
+    /// on a device without). `torch.multinomial`.
     ///
-    /// With `replacement` each draw is on its own: the place where a uniform number falls among the cumulative weights. Without, no place
-    /// comes twice: the places of the least of Exp(1)/weight (Efraimidis and Spirakis, 2006), in that order.
+    /// With `replacement` each draw is on its own: the place where a uniform number falls among the
+    /// cumulative weights. Without, no place comes twice: the places of the least of Exp(1)/weight
+    /// (Efraimidis and Spirakis, 2006), in that order.
     ///
     /// The weights are read on the host, to be checked.
     ///
     /// # Errors
-    /// Neither one axis nor two, no samples, a dtype that is not floating-point, a weight that is negative or not finite, a row whose
-    /// weights are all 0, or without replacement one that has fewer than `num_samples` above 0. Nothing is drawn then.
+    /// Neither one axis nor two, no samples, a dtype that is not floating-point, a weight that is negative or
+    /// not finite, a row whose weights are all 0, or without replacement one that has fewer than
+    /// `num_samples` above 0. Nothing is drawn then.
     ///
     /// ```
     /// # fn f(weights: &tensor_core::Tensor, rng: &tensor_core::Generator) -> tensor_core::Result<()> {

@@ -1,5 +1,5 @@
-//! Writing by index: replaced, reduced and masked elements. Each gives a new tensor; where several elements go to one place the result is
-//! the same on every device, and gradients are those of what it shows.
+//! Writing by index: replaced, reduced and masked elements. Each gives a new tensor; where several elements
+//! go to one place the result is the same on every device, and gradients are those of what it shows.
 
 use super::{
     Span, Tensor,
@@ -8,7 +8,8 @@ use super::{
 };
 use crate::{Axis, DType, Error, Int, Op, Result, Scalar, ScatterOp, Shape, grad_mode::is_grad_enabled};
 
-/// What becomes of several elements that go to one place: of [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`].
+/// What becomes of several elements that go to one place: of [`Tensor::scatter_reduce`] and
+/// [`Tensor::index_reduce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScatterReduce {
     /// Σx.
@@ -24,14 +25,16 @@ pub enum ScatterReduce {
 }
 
 impl Tensor {
-    /// A copy of this tensor with `self[i][index[i][j][k]][k] = src[i][j][k]` for axis 1 of 3; `src` may be a number. `torch.scatter`.
+    /// A copy of this tensor with `self[i][index[i][j][k]][k] = src[i][j][k]` for axis 1 of 3; `src` may be a
+    /// number. `torch.scatter`.
     ///
-    /// Where several go to one place, the last along the axis stays (PyTorch leaves open which), and only it gets a gradient.
+    /// Where several go to one place, the last along the axis stays (PyTorch leaves open which), and only it
+    /// gets a gradient.
     ///
     /// # Errors
-    /// Another number of axes, an index larger than this tensor off the axis or than the source, an index that is not of integers, a
-    /// source of another dtype, two devices. An index outside the axis is [`crate::ErrorKind::IndexOutOfRange`] when the result is
-    /// computed.
+    /// Another number of axes, an index larger than this tensor off the axis or than the source, an index
+    /// that is not of integers, a source of another dtype, two devices. An index outside the axis is
+    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     #[doc(alias = "scatter_")]
     pub fn scatter(&self, axis: impl Into<Axis>, index: &Tensor, src: impl Into<Operand>) -> Result<Tensor> {
@@ -64,10 +67,11 @@ impl Tensor {
         self.scatter_with(ScatterOp::Replace, axis, &index, &src)
     }
 
-    /// As [`Tensor::scatter`], where all elements that go to one place are made one, together with what was there if `include_self`.
-    /// What no index names stays as it is. `torch.scatter_reduce`.
+    /// As [`Tensor::scatter`], where all elements that go to one place are made one, together with what was
+    /// there if `include_self`. What no index names stays as it is. `torch.scatter_reduce`.
     ///
-    /// Gradients of the greatest and least are shared among equals, as in PyTorch. Sums are added in order of position.
+    /// Gradients of the greatest and least are shared among equals, as in PyTorch. Sums are added in order of
+    /// position.
     ///
     /// Sums of bools are true where one is, products where all are.
     ///
@@ -147,12 +151,13 @@ impl Tensor {
         self.with_corner(op, part)
     }
 
-    /// A copy of this tensor with the slices of `src` in the places of an axis that a 1-D index names; of several for one place the last
-    /// stays. `torch.index_copy`.
+    /// A copy of this tensor with the slices of `src` in the places of an axis that a 1-D index names; of
+    /// several for one place the last stays. `torch.index_copy`.
     ///
     /// # Errors
-    /// No such axis, an index that is not of integers along one axis, a source that has not one slice for each of its numbers, another
-    /// dtype, two devices. An index outside the axis shows when the result is computed.
+    /// No such axis, an index that is not of integers along one axis, a source that has not one slice for
+    /// each of its numbers, another dtype, two devices. An index outside the axis shows when the result is
+    /// computed.
     #[track_caller]
     #[doc(alias = "index_copy_")]
     pub fn index_copy(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
@@ -218,8 +223,8 @@ impl Tensor {
         self.along(axis, &hits.gt_scalar(0)).where_cond(&value, self)
     }
 
-    /// As [`Tensor::scatter_reduce`], for the slices of an axis that a 1-D index names: `src` has one for each of its numbers.
-    /// `torch.index_reduce`; sums are [`Tensor::index_add`] too.
+    /// As [`Tensor::scatter_reduce`], for the slices of an axis that a 1-D index names: `src` has one for
+    /// each of its numbers. `torch.index_reduce`; sums are [`Tensor::index_add`] too.
     ///
     /// # Errors
     /// As [`Tensor::scatter_reduce`], and an index that is not 1-D.
@@ -247,8 +252,8 @@ impl Tensor {
     /// order. The tensor and the mask broadcast. `torch.masked_scatter`.
     ///
     /// # Errors
-    /// A mask that is not bool or does not broadcast, another dtype, two devices. A source with fewer elements than are replaced is
-    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// A mask that is not bool or does not broadcast, another dtype, two devices. A source with fewer
+    /// elements than are replaced is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     #[doc(alias = "masked_scatter_")]
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
@@ -281,7 +286,8 @@ impl Tensor {
         Ok(out.reshape_unchecked(shape))
     }
 
-    /// This tensor with the part that [`Tensor::select`] gives replaced by `src`, which has its shape. `torch.select_scatter`.
+    /// This tensor with the part that [`Tensor::select`] gives replaced by `src`, which has its shape.
+    /// `torch.select_scatter`.
     ///
     /// # Errors
     /// No such axis, an index outside it, a `src` of another shape, dtype or device.
@@ -294,8 +300,8 @@ impl Tensor {
         self.put_along(OP, axis, Index::At(place as isize), src)
     }
 
-    /// This tensor with every `step`-th element of a range of an axis replaced by `src`, which has the shape that
-    /// [`Tensor::slice_step`] gives. `torch.slice_scatter`.
+    /// This tensor with every `step`-th element of a range of an axis replaced by `src`, which has the shape
+    /// that [`Tensor::slice_step`] gives. `torch.slice_scatter`.
     ///
     /// # Errors
     /// No such axis, a step below 1, a `src` of another shape, dtype or device.
@@ -393,7 +399,8 @@ fn hits(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
     of(region, 0).scatter_add(axis, index, &of(&Shape::scalar(), 1).expand_unchecked(index.shape().clone()))
 }
 
-/// For each place, one more than the turn along the axis of the last number of `index` that names it, i32; 0 where none does.
+/// For each place, one more than the turn along the axis of the last number of `index` that names it, i32; 0
+/// where none does.
 #[track_caller]
 pub(super) fn last_turns(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
     let zeros = Op::Full(Scalar::Int(0));
@@ -415,8 +422,8 @@ fn signed(index: &Tensor) -> Tensor {
     if index.dtype() == DType::I32 { index.clone() } else { index.as_index() }
 }
 
-/// The product of the elements that go to each place; 1 where none does. Runs of equals of the sorted index are multiplied up by
-/// doubling, so that zeros have gradients too.
+/// The product of the elements that go to each place; 1 where none does. Runs of equals of the sorted index
+/// are multiplied up by doubling, so that zeros have gradients too.
 #[track_caller]
 fn products(axis: usize, index: &Tensor, src: &Tensor, region: &Shape) -> Result<Tensor> {
     let n = index.dims()[axis];

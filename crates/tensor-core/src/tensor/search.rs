@@ -5,17 +5,18 @@ use std::sync::Arc;
 use super::Tensor;
 use crate::{DType, Error, Op, Places, ReduceOp, Result, Scalar};
 
-/// Where a device has no kernel for [`Places`], up to so many numbers are compared with each, in one kernel; more are searched by halves, a
-/// gather for each.
+/// Where a device has no kernel for [`Places`], up to so many numbers are compared with each, in one kernel;
+/// more are searched by halves, a gather for each.
 const FEW: usize = 64;
 
 impl Tensor {
-    /// How many of these sorted numbers come before each of `values`: those below it, or with `right` those not above it. So
-    /// `sorted[i − 1] < v ≤ sorted[i]`, or `sorted[i − 1] ≤ v < sorted[i]` with `right`. NaN is the greatest, as [`Tensor::sort`] has it. i64 (i32 on a device
-    /// without). `torch.searchsorted`.
+    /// How many of these sorted numbers come before each of `values`: those below it, or with `right` those
+    /// not above it. So `sorted[i − 1] < v ≤ sorted[i]`, or `sorted[i − 1] ≤ v < sorted[i]` with `right`. NaN
+    /// is the greatest, as [`Tensor::sort`] has it. i64 (i32 on a device without). `torch.searchsorted`.
     ///
-    /// Sorted numbers `[n]` take values of any shape; `[…, n]` take `[…, m]`, each row its own. With a sorter, give
-    /// `sequence.gather(-1, &sorter)?`. Numbers that are not sorted give places without a meaning.
+    /// Sorted numbers `[n]` take values of any shape; `[…, n]` take `[…, m]`, each row its own. With a
+    /// sorter, give `sequence.gather(-1, &sorter)?`. Numbers that are not sorted give places without a
+    /// meaning.
     ///
     /// # Errors
     /// A 0-d sequence, leading axes that differ, two devices, a sequence longer than i32 reaches.
@@ -31,8 +32,8 @@ impl Tensor {
         self.places_of("searchsorted", values, right)
     }
 
-    /// The bucket of each number among sorted `boundaries` `[n]`: [`Tensor::searchsorted`] with the arguments exchanged.
-    /// `torch.bucketize`.
+    /// The bucket of each number among sorted `boundaries` `[n]`: [`Tensor::searchsorted`] with the arguments
+    /// exchanged. `torch.bucketize`.
     ///
     /// # Errors
     /// Boundaries that have not one axis, two devices.
@@ -94,8 +95,8 @@ impl Tensor {
         Ok(place.reshape_unchecked(values.shape().clone()))
     }
 
-    /// Whether each element is one of `test`'s, which may have any shape; gives bool. NaN is no element. `torch.isin`;
-    /// [`Tensor::logical_not`] inverts it.
+    /// Whether each element is one of `test`'s, which may have any shape; gives bool. NaN is no element.
+    /// `torch.isin`; [`Tensor::logical_not`] inverts it.
     ///
     /// # Errors
     /// Two devices, or more test elements than i32 reaches.

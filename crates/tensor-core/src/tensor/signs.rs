@@ -22,8 +22,8 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::pair`] in the dtype in which a real-valued function is computed, f32 or f64, and the dtype of its result: integers and
-    /// bools give the default dtype.
+    /// [`Tensor::pair`] in the dtype in which a real-valued function is computed, f32 or f64, and the dtype
+    /// of its result: integers and bools give the default dtype.
     #[track_caller]
     pub(super) fn real_pair(&self, op: &'static str, rhs: Operand) -> Result<(Tensor, Tensor, DType)> {
         let (given, promoted) = match rhs {
@@ -48,7 +48,8 @@ impl Tensor {
         Ok((wide(self), wide(&given), dtype))
     }
 
-    /// Whether the sign bit is set: of negative numbers and of −0. Of a NaN it is false. Gives bool. `torch.signbit`.
+    /// Whether the sign bit is set: of negative numbers and of −0. Of a NaN it is false. Gives bool.
+    /// `torch.signbit`.
     #[track_caller]
     pub fn signbit(&self) -> Tensor {
         let below = self.lt_scalar(0);
@@ -82,8 +83,8 @@ impl Tensor {
         negative.where_cond(&size.neg(), &size)
     }
 
-    /// The remainder of a / b with the sign of a, a − b·trunc(a / b), broadcast: C's `fmod` and Rust's `%`. For floats b = 0 gives NaN, for
-    /// integers 0. [`Tensor::remainder`] has the sign of b. `torch.fmod`.
+    /// The remainder of a / b with the sign of a, a − b·trunc(a / b), broadcast: C's `fmod` and Rust's `%`.
+    /// For floats b = 0 gives NaN, for integers 0. [`Tensor::remainder`] has the sign of b. `torch.fmod`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or bools.
@@ -117,8 +118,8 @@ impl Tensor {
         other_sign.where_cond(&r.sub(&b)?, &r)
     }
 
-    /// trunc(a / b), broadcast: the quotient cut toward zero. For floats b = 0 gives a / b, for integers 0. `torch.div(rounding_mode="trunc")`;
-    /// [`Tensor::floor_divide`] cuts downwards.
+    /// trunc(a / b), broadcast: the quotient cut toward zero. For floats b = 0 gives a / b, for integers 0.
+    /// `torch.div(rounding_mode="trunc")`; [`Tensor::floor_divide`] cuts downwards.
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or bools.
@@ -142,8 +143,8 @@ impl Tensor {
         }
     }
 
-    /// x rounded to so many decimals, halves to even: round(x·10ᵈ) / 10ᵈ. Below 0 to tens, hundreds … Integers and bools give the default
-    /// dtype. `torch.round(decimals=…)`.
+    /// x rounded to so many decimals, halves to even: round(x·10ᵈ) / 10ᵈ. Below 0 to tens, hundreds …
+    /// Integers and bools give the default dtype. `torch.round(decimals=…)`.
     #[track_caller]
     #[doc(alias = "round")]
     pub fn round_to(&self, decimals: i32) -> Tensor {
@@ -201,8 +202,9 @@ impl Tensor {
         self.floating().eq_scalar(f64::NEG_INFINITY)
     }
 
-    /// This tensor with `nan` for NaN, `posinf` for +∞ and `neginf` for −∞, without a gradient there; `None` is the greatest and the least
-    /// number of the dtype. Integers and bools stay as they are. PyTorch's defaults are 0, `None` and `None`. `torch.nan_to_num`.
+    /// This tensor with `nan` for NaN, `posinf` for +∞ and `neginf` for −∞, without a gradient there; `None`
+    /// is the greatest and the least number of the dtype. Integers and bools stay as they are. PyTorch's
+    /// defaults are 0, `None` and `None`. `torch.nan_to_num`.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) {
@@ -228,9 +230,9 @@ impl Tensor {
         self.isneginf().choose(&number(neginf.unwrap_or(-greatest)), &x)
     }
 
-    /// Whether elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities equal; NaN is near NaN with
-    /// `equal_nan`, else near nothing. Gives bool. PyTorch's defaults are 1e-5, 1e-8 and false. `torch.isclose`; [`Tensor::allclose`] says it of
-    /// all.
+    /// Whether elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities
+    /// equal; NaN is near NaN with `equal_nan`, else near nothing. Gives bool. PyTorch's defaults are 1e-5,
+    /// 1e-8 and false. `torch.isclose`; [`Tensor::allclose`] says it of all.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.

@@ -1,13 +1,15 @@
-//! Sorting along an axis, and the first few of the order: one operation with two results, of which unused ones cost nothing.
+//! Sorting along an axis, and the first few of the order: one operation with two results, of which unused
+//! ones cost nothing.
 
 use super::Tensor;
 use crate::{Axis, DType, Error, Op, Result, Shape};
 
 impl Tensor {
-    /// The elements along an axis in ascending or descending order, and their indices, i64 (i32 on a device without).
+    /// The elements along an axis in ascending or descending order, and their indices, i64 (i32 on a device
+    /// without).
     ///
-    /// Equal elements keep their order, in either direction, and NaN is the greatest: every device gives the same.
-    /// `torch.sort(stable=True)`.
+    /// Equal elements keep their order, in either direction, and NaN is the greatest: every device gives the
+    /// same. `torch.sort(stable=True)`.
     ///
     /// # Errors
     /// No such axis, or one longer than i32 reaches.
@@ -38,9 +40,11 @@ impl Tensor {
         Ok(self.whole_order("argsort", axis.into(), descending)?.1.as_index())
     }
 
-    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and their indices, i64 (i32 on a device without).
+    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and
+    /// their indices, i64 (i32 on a device without).
     ///
-    /// They are the first `k` of [`Tensor::sort`]: among equals the lower index comes first, and NaN is the greatest.
+    /// They are the first `k` of [`Tensor::sort`]: among equals the lower index comes first, and NaN is the
+    /// greatest.
     ///
     /// # Errors
     /// No such axis, one longer than i32 reaches, or fewer than `k` elements along it.

@@ -8,8 +8,8 @@ use crate::{Error, Result};
 /// Below this the series of I₀ at 0 is short.
 const SHORT: f64 = 20.0;
 
-/// I₀(x)·e⁻ˣ of the modified Bessel function of order 0, for x ≥ 0: its series where that is short, else the one for large x, whose
-/// terms fall until k ≈ 4x and whose error is about e⁻²ˣ.
+/// I₀(x)·e⁻ˣ of the modified Bessel function of order 0, for x ≥ 0: its series where that is short, else the
+/// one for large x, whose terms fall until k ≈ 4x and whose error is about e⁻²ˣ.
 fn i0e(x: f64) -> f64 {
     if x < SHORT {
         let (mut term, mut sum, mut k) = (1.0, 1.0, 1.0);
@@ -29,7 +29,8 @@ fn i0e(x: f64) -> f64 {
     sum / (TAU * x).sqrt()
 }
 
-/// Of a window of `n` elements, the place that counts as its end: the last, or if `periodic` the one after it, which is left out.
+/// Of a window of `n` elements, the place that counts as its end: the last, or if `periodic` the one after
+/// it, which is left out.
 fn end(n: usize, periodic: bool) -> usize {
     if periodic { n } else { n.saturating_sub(1) }
 }
@@ -58,8 +59,8 @@ fn window(
 /// Places whose angles are told by the first one's, and how far each lies from it.
 const ARC: usize = 256;
 
-/// cos(2πi / end) for each place i: by those of angles that lie apart, cos(a + b) = cos a · cos b − sin a · sin b. Equal on both sides of
-/// the middle.
+/// cos(2πi / end) for each place i: by those of angles that lie apart, cos(a + b) = cos a · cos b − sin a ·
+/// sin b. Equal on both sides of the middle.
 struct Cosines {
     end: usize,
     /// Cosine and sine of the angles up to the length of an arc.
@@ -126,8 +127,8 @@ macro_rules! windows {
         impl Tensor {$(
             $(#[$doc])*
             ///
-            /// With t = i / n if `periodic` (PyTorch's default, for spectra), else i / (n − 1). One element alone is 1. Of the default dtype
-            /// (f32) unless `options` says otherwise.
+            /// With t = i / n if `periodic` (PyTorch's default, for spectra), else i / (n − 1). One element
+            /// alone is 1. Of the default dtype (f32) unless `options` says otherwise.
             ///
             /// # Errors
             /// A dtype that is not floating-point.
@@ -150,8 +151,8 @@ windows! {
 }
 
 impl Tensor {
-    /// Hamming's window of `n` elements: α − β·cos(2πt), with t as in [`Tensor::hann_window`]. PyTorch's defaults are α = 0.54 and
-    /// β = 0.46. `torch.hamming_window`.
+    /// Hamming's window of `n` elements: α − β·cos(2πt), with t as in [`Tensor::hann_window`]. PyTorch's
+    /// defaults are α = 0.54 and β = 0.46. `torch.hamming_window`.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -166,8 +167,8 @@ impl Tensor {
         cosine_window("hamming_window", n, periodic, options.into(), |cos| alpha - beta * cos)
     }
 
-    /// Kaiser's window of `n` elements: I₀(β·√(1 − (2t − 1)²)) / I₀(β), with t as in [`Tensor::hann_window`]. PyTorch's default is
-    /// β = 12. `torch.kaiser_window`.
+    /// Kaiser's window of `n` elements: I₀(β·√(1 − (2t − 1)²)) / I₀(β), with t as in [`Tensor::hann_window`].
+    /// PyTorch's default is β = 12. `torch.kaiser_window`.
     ///
     /// # Errors
     /// A dtype that is not floating-point, or a β that is negative or not finite.

@@ -6,8 +6,8 @@ use super::{check_rows, classes};
 
 const OP: &str = "Accuracy";
 
-/// The share of items whose class is among the k with the highest scores. `torchmetrics.Accuracy(top_k=k)` with micro averages,
-/// `sklearn.metrics.top_k_accuracy_score`.
+/// The share of items whose class is among the k with the highest scores. `torchmetrics.Accuracy(top_k=k)`
+/// with micro averages, `sklearn.metrics.top_k_accuracy_score`.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -49,8 +49,8 @@ impl Accuracy {
     /// With a batch more: scores `[N, C]`, such as logits, and classes `[N]`.
     ///
     /// # Errors
-    /// Shapes that do not go together, k of 0 or above C, a class outside 0 to C - 1, a value that cannot be computed. Nothing is
-    /// counted then.
+    /// Shapes that do not go together, k of 0 or above C, a class outside 0 to C - 1, a value that cannot be
+    /// computed. Nothing is counted then.
     #[track_caller]
     pub fn update(&mut self, scores: &Tensor, targets: &Tensor) -> Result<()> {
         check_rows(OP, scores, targets)?;

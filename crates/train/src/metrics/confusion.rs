@@ -8,8 +8,8 @@ use super::{check_rows, classes};
 
 const OP: &str = "ConfusionMatrix";
 
-/// How the numbers of the classes become one. As in scikit-learn, a class that occurs neither among the targets nor among the
-/// predictions does not count.
+/// How the numbers of the classes become one. As in scikit-learn, a class that occurs neither among the
+/// targets nor among the predictions does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Average {
     /// Over all items alike: for one class an item, precision, recall and F1 are all the accuracy.
@@ -20,11 +20,12 @@ pub enum Average {
     Weighted,
 }
 
-/// How many items of each class were taken for which. `sklearn.metrics.confusion_matrix`, `torchmetrics.ConfusionMatrix`.
+/// How many items of each class were taken for which. `sklearn.metrics.confusion_matrix`,
+/// `torchmetrics.ConfusionMatrix`.
 ///
-/// Of class c, with TP items of it that were taken for it, FP others that were taken for it, and FN of it that were not:
-/// precision = TP / (TP + FP), recall = TP / (TP + FN), F1 = 2 TP / (2 TP + FP + FN); each is 0 where nothing is divided by
-/// nothing, as in scikit-learn.
+/// Of class c, with TP items of it that were taken for it, FP others that were taken for it, and FN of it
+/// that were not: precision = TP / (TP + FP), recall = TP / (TP + FN), F1 = 2 TP / (2 TP + FP + FN); each is
+/// 0 where nothing is divided by nothing, as in scikit-learn.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -55,7 +56,8 @@ impl ConfusionMatrix {
     /// With a batch more: predictions, as classes `[N]` or as scores `[N, C]`, and the true classes `[N]`.
     ///
     /// # Errors
-    /// Shapes that do not go together, a class outside those there are, a value that cannot be computed. Nothing is counted then.
+    /// Shapes that do not go together, a class outside those there are, a value that cannot be computed.
+    /// Nothing is counted then.
     #[track_caller]
     pub fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
         let predicted = if predictions.rank() == 2 {

@@ -1,7 +1,8 @@
-//! Numbers that tell how a training goes. What they count is kept on the host in integers and f64, so that a million batches add up
-//! as exactly as one.
+//! Numbers that tell how a training goes. What they count is kept on the host in integers and f64, so that a
+//! million batches add up as exactly as one.
 //!
-//! Metrics read the tensors that they are given, which waits for the device: fit for an evaluation, and for every hundredth step.
+//! Metrics read the tensors that they are given, which waits for the device: fit for an evaluation, and for
+//! every hundredth step.
 
 mod accuracy;
 mod confusion;

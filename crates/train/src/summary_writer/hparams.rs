@@ -1,4 +1,5 @@
-//! What TensorBoard's plugin for hyper-parameters reads: which there are, their values in this run, and that it ended.
+//! What TensorBoard's plugin for hyper-parameters reads: which there are, their values in this run, and that
+//! it ended.
 
 use inspect::Message;
 

@@ -42,8 +42,8 @@ const FLUSH_AFTER: Duration = Duration::from_secs(10);
 /// # Ok(()) }
 /// ```
 ///
-/// A run has a folder of its own. Events are handed to the system ten seconds after they are written at the latest, at
-/// [`SummaryWriter::flush`], and when the writer is dropped.
+/// A run has a folder of its own. Events are handed to the system ten seconds after they are written at the
+/// latest, at [`SummaryWriter::flush`], and when the writer is dropped.
 #[derive(Debug)]
 pub struct SummaryWriter {
     events: EventWriter,
@@ -60,8 +60,8 @@ impl SummaryWriter {
         Ok(SummaryWriter { events: EventWriter::create(folder)?, flushed: Instant::now() })
     }
 
-    /// A new event file in the folder of a training that goes on after step `step`: what was written there of later steps is no
-    /// longer shown. `SummaryWriter(purge_step=step + 1)`.
+    /// A new event file in the folder of a training that goes on after step `step`: what was written there of
+    /// later steps is no longer shown. `SummaryWriter(purge_step=step + 1)`.
     ///
     /// # Errors
     /// As for [`SummaryWriter::new`].
@@ -87,7 +87,8 @@ impl SummaryWriter {
     /// How the elements of a tensor are distributed, such as of a weight or its gradient. `add_histogram`.
     ///
     /// # Errors
-    /// No elements, or some that are NaN or infinite; a value that cannot be computed; `File` for a file that cannot be written.
+    /// No elements, or some that are NaN or infinite; a value that cannot be computed; `File` for a file that
+    /// cannot be written.
     #[track_caller]
     pub fn histogram(&mut self, tag: &str, values: &Tensor, step: u64) -> Result<()> {
         let values = values.detach().to_f64_vec()?;
@@ -95,11 +96,12 @@ impl SummaryWriter {
         self.summary(step, Message::default().string(1, tag).message(5, histogram))
     }
 
-    /// A picture, as PNG: `[H, W]` or `[1, H, W]` in grey, `[3, H, W]` in colours, `[4, H, W]` with opacity; floats from 0 to 1, which
-    /// others are cut to, or u8. `add_image`.
+    /// A picture, as PNG: `[H, W]` or `[1, H, W]` in grey, `[3, H, W]` in colours, `[4, H, W]` with opacity;
+    /// floats from 0 to 1, which others are cut to, or u8. `add_image`.
     ///
     /// # Errors
-    /// Another shape or dtype, NaN; a value that cannot be computed; `File` for a file that cannot be written.
+    /// Another shape or dtype, NaN; a value that cannot be computed; `File` for a file that cannot be
+    /// written.
     #[track_caller]
     pub fn image(&mut self, tag: &str, image: &Tensor, step: u64) -> Result<()> {
         let image = image::image(image)?;
@@ -119,7 +121,8 @@ impl SummaryWriter {
         self.summary(step, value.message(9, plugin("text", &[])))
     }
 
-    /// The settings of a run, and the numbers that it ended with, for TensorBoard's table of runs. Call it once a run. `add_hparams`.
+    /// The settings of a run, and the numbers that it ended with, for TensorBoard's table of runs. Call it
+    /// once a run. `add_hparams`.
     ///
     /// # Errors
     /// A name that is given twice; `File` for a file that cannot be written.

@@ -182,7 +182,8 @@ fn a_damaged_file_is_passed_over_and_changes_nothing() {
         fs::write(&path, bytes).unwrap();
         let error = match Checkpoint::load(&path, &device) {
             Ok(read) => {
-                // Spaces after the header's text, and the order of its entries, mean nothing: all that is read is the same.
+                // Spaces after the header's text, and the order of its entries, mean nothing: all that is
+                // read is the same.
                 let numbers = |checkpoint: &Checkpoint| checkpoint.get_value::<Vec<u32>>("losses").unwrap();
                 assert_eq!(numbers(&read), Some(training.losses.clone()), "{i}");
                 continue;

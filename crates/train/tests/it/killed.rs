@@ -1,4 +1,5 @@
-//! A process that trains is killed at random moments and started again, and ends with the bits of one that nobody killed.
+//! A process that trains is killed at random moments and started again, and ends with the bits of one that
+//! nobody killed.
 //!
 //! `TAPER_TEST_ROUNDS=100 cargo test -p train --test it killed` kills a hundred times.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -173,7 +174,8 @@ fn a_full_disk_is_an_error_and_the_checkpoint_before_stays() {
     training.run(6, |_| Ok(())).unwrap();
     let before = fs::read(checkpoints.save(6, &training.checkpoint()).unwrap()).unwrap();
     drop(checkpoints);
-    // Blocks of 512 bytes, or of 1024: less than a checkpoint here in either. Without the trap the signal would kill the process.
+    // Blocks of 512 bytes, or of 1024: less than a checkpoint here in either. Without the trap the signal
+    // would kill the process.
     assert!(before.len() > 5 * 1024, "{}", before.len());
     let status = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\""])

@@ -19,8 +19,8 @@ fn close(found: &[f64], expected: &[f64]) {
         .for_each(|(a, b)| assert!((a - b).abs() < 1e-15, "{found:?}, not {expected:?}"));
 }
 
-/// `confusion_matrix(t, p, labels=range(6))` and `precision_recall_fscore_support(t, p, zero_division=0)` of scikit-learn 1.7.
-/// Class 4 does not occur.
+/// `confusion_matrix(t, p, labels=range(6))` and `precision_recall_fscore_support(t, p, zero_division=0)` of
+/// scikit-learn 1.7. Class 4 does not occur.
 #[test]
 fn precision_recall_and_f1_are_those_of_scikit_learn() {
     let mut matrix = ConfusionMatrix::new(6);

@@ -1,4 +1,5 @@
-//! A small training with everything that has a state: dropout, momenta, a schedule, shuffled batches from workers, noise.
+//! A small training with everything that has a state: dropout, momenta, a schedule, shuffled batches from
+//! workers, noise.
 
 use autograd::TensorGrad;
 use data::{DataLoader, TensorDataset};

@@ -1,5 +1,5 @@
-//! Event files, read by a reader of records and messages that is not the writer's. What TensorBoard's own reader makes of them,
-//! `scripts/tensorboard_events.py` checks.
+//! Event files, read by a reader of records and messages that is not the writer's. What TensorBoard's own
+//! reader makes of them, `scripts/tensorboard_events.py` checks.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{env, fs, path::Path};

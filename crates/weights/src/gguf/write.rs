@@ -93,7 +93,8 @@ impl GgufWriter {
         self
     }
 
-    /// With a dense tensor, of f16, bf16, f32, f64, i8, i16, i32 or i64, or one in blocks of a format of ggml.
+    /// With a dense tensor, of f16, bf16, f32, f64, i8, i16, i32 or i64, or one in blocks of a format of
+    /// ggml.
     #[must_use]
     pub fn tensor(mut self, name: &str, tensor: &Tensor) -> GgufWriter {
         let stored = in_blocks(tensor).unwrap_or_else(|| Stored::Dense(tensor.detach().dequantize()));

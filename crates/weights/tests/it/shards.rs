@@ -110,7 +110,8 @@ fn a_bad_index_says_what_is_wrong() {
     assert!(message.contains("is a folder without weights: none of model.safetensors"), "{message}");
 }
 
-/// A tensor in blocks stays in its blocks in safetensors, which describe them, and is numbers in PyTorch's files.
+/// A tensor in blocks stays in its blocks in safetensors, which describe them, and is numbers in PyTorch's
+/// files.
 #[test]
 fn blocks_go_through_files() {
     let folder = tempfile::tempdir().unwrap();

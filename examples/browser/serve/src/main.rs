@@ -1,4 +1,5 @@
-//! Makes a page of a WebAssembly module, and serves it; or opens it in a browser without a window and checks what it does.
+//! Makes a page of a WebAssembly module, and serves it; or opens it in a browser without a window and checks
+//! what it does.
 
 use std::{
     error::Error,
@@ -27,7 +28,8 @@ struct Options {
     /// The port on this machine
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// Open the page in Chromium without a window, and check what it sends back: that it learns on the processor and on the GPU alike
+    /// Open the page in Chromium without a window, and check what it sends back: that it learns on the
+    /// processor and on the GPU alike
     #[arg(long)]
     check: bool,
     /// With --check: the operations whose names begin so

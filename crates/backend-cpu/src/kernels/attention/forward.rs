@@ -1,4 +1,5 @@
-//! The forward pass: for each block of queries one run over the keys, with the greatest score and the sum of exponentials so far.
+//! The forward pass: for each block of queries one run over the keys, with the greatest score and the sum of
+//! exponentials so far.
 #![allow(unsafe_code)]
 
 use super::{
@@ -60,7 +61,8 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
                 last: 0,
                 update: Update::adds(start > 0),
             };
-            // SAFETY: the keys lie in the value's matrix, whose features lie side by side; tiles are whole groups.
+            // SAFETY: the keys lie in the value's matrix, whose features lie side by side; tiles are whole
+            // groups.
             unsafe { product(&p.kernels, p.features, columns, &tile) };
         }
         for (factors, sums) in factors.iter_mut().zip(&*sums) {

@@ -1,8 +1,10 @@
-//! Attention in tiles of queries and keys, after Dao (FlashAttention-2, 2023): of the scores no more than a tile is ever there.
+//! Attention in tiles of queries and keys, after Dao (FlashAttention-2, 2023): of the scores no more than a
+//! tile is ever there.
 //!
-//! Everything that belongs to a tile is held with queries along registers: scores are keys by queries, and results features by queries.
-//! So keys and values are read where they lie, as the left operands of products, and only a block of queries is transposed. [`tile`] has
-//! what is done to a tile, [`forward`] and [`backward`] the passes. A result's bits do not depend on the number of threads.
+//! Everything that belongs to a tile is held with queries along registers: scores are keys by queries, and
+//! results features by queries. So keys and values are read where they lie, as the left operands of products,
+//! and only a block of queries is transposed. [`tile`] has what is done to a tile, [`forward`] and
+//! [`backward`] the passes. A result's bits do not depend on the number of threads.
 #![allow(unsafe_code)]
 
 mod backward;
@@ -179,7 +181,8 @@ impl<T: Score> Problem<'_, T> {
         }
     }
 
-    /// A block of rows of a matrix as columns, each times `scale`; groups of columns are filled up with zeros.
+    /// A block of rows of a matrix as columns, each times `scale`; groups of columns are filled up with
+    /// zeros.
     ///
     /// # Safety
     /// The rows lie in the matrix.
@@ -205,8 +208,8 @@ impl<T: Score> Problem<'_, T> {
         self.isa.run(Scaled { numbers: to[..width * groups].as_flattened_mut(), by: scale });
     }
 
-    /// The scores of a tile, keys by queries, those that are not seen −∞. `transposed` are the queries' columns, scaled; `room` is for a tile
-    /// of the mask.
+    /// The scores of a tile, keys by queries, those that are not seen −∞. `transposed` are the queries'
+    /// columns, scaled; `room` is for a tile of the mask.
     fn scores(
         &self,
         batch: usize,
@@ -276,8 +279,8 @@ impl<T: Score> Problem<'_, T> {
         let columns = queries.len().div_ceil(LANES) * LANES;
         let (sizes, to_strides) = ([keys.len(), queries.len()], [columns as isize, 1]);
         let count = scores.len();
-        // SAFETY: the tile lies in the mask's matrix, whose layout was checked against its buffer; the room is as large as the scores, and
-        // its elements are initialised, whatever they are beyond the queries.
+        // SAFETY: the tile lies in the mask's matrix, whose layout was checked against its buffer; the room
+        // is as large as the scores, and its elements are initialised, whatever they are beyond the queries.
         unsafe {
             if mask.memory.dtype == DType::Bool {
                 let from = mask.matrix::<u8>(batch);

@@ -1,5 +1,6 @@
-//! What is done to one tile of scores, keys by queries: products by micro-kernels, masks, exponentials. Queries lie along registers, sixteen
-//! to a [`Lane`] group, so that what belongs to a query (its maximum, its sum) is one number a lane and no sum runs across a register.
+//! What is done to one tile of scores, keys by queries: products by micro-kernels, masks, exponentials.
+//! Queries lie along registers, sixteen to a [`Lane`] group, so that what belongs to a query (its maximum,
+//! its sum) is one number a lane and no sum runs across a register.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -127,8 +128,8 @@ score!(f32, isa, job => {
 });
 score!(f64, isa, job => { isa.narrow().run(WithExp(job, PhantomData::<(Each<false>, f64)>)) });
 
-/// A product of a left operand with a right one whose columns lie side by side, cut into micro-tiles. `tile` says where the first element of each
-/// lies; its `last` means nothing.
+/// A product of a left operand with a right one whose columns lie side by side, cut into micro-tiles. `tile`
+/// says where the first element of each lies; its `last` means nothing.
 ///
 /// # Safety
 /// As [`MicroKernels::run`] for so many rows and columns, of which whole registers may be read of `b`.
@@ -237,7 +238,8 @@ pub(super) struct Draw<'a, T> {
     /// Groups of queries in a row.
     pub(super) groups: usize,
     pub(super) seed: u64,
-    /// The place in the stream of the first query and key, and how far those of neighbouring queries lie apart.
+    /// The place in the stream of the first query and key, and how far those of neighbouring queries lie
+    /// apart.
     pub(super) first: u64,
     pub(super) query: u64,
     pub(super) p: f64,

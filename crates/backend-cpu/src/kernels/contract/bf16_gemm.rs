@@ -1,10 +1,13 @@
-//! A product of two matrices of bf16 on one thread, with sums in f32, where the processor multiplies [pairs](Pairs) of terms.
+//! A product of two matrices of bf16 on one thread, with sums in f32, where the processor multiplies
+//! [pairs](Pairs) of terms.
 //!
-//! Both operands are packed into [strips](super::bf16_kernel) of tiles, with zeros past their terms, rows and columns: some columns of
-//! the right one into the second-level cache, then two strips of rows at a time. What of those is worked through at once stays in
-//! the first-level cache while the columns stream by. Sums of two strips of rows wait in a scratch, and are rounded once.
+//! Both operands are packed into [strips](super::bf16_kernel) of tiles, with zeros past their terms, rows and
+//! columns: some columns of the right one into the second-level cache, then two strips of rows at a time.
+//! What of those is worked through at once stays in the first-level cache while the columns stream by. Sums
+//! of two strips of rows wait in a scratch, and are rounded once.
 //!
-//! The blocks of terms depend on their number alone: however a result is cut among threads, its bits are the same.
+//! The blocks of terms depend on their number alone: however a result is cut among threads, its bits are the
+//! same.
 #![allow(unsafe_code)]
 
 use std::{
@@ -32,7 +35,8 @@ use crate::{
 
 /// Tiles of terms that are worked through at once: two strips of rows are a third of the first-level cache.
 const AT_ONCE: usize = 8;
-/// Bytes of the columns that are packed at once: a part of the second-level cache. The most strips that they are.
+/// Bytes of the columns that are packed at once: a part of the second-level cache. The most strips that they
+/// are.
 const COLUMNS_BYTES: usize = 1088 << 10;
 const MOST_STRIPS: usize = 64;
 /// By how many strips a group may be larger than its share: groups begin at even ones.
@@ -75,8 +79,8 @@ impl Bf16Product<'_> {
     /// Those of `finish`.
     ///
     /// # Safety
-    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them. More than [`LONGEST`] terms,
-    /// and what is finished, go to sums.
+    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them. More
+    /// than [`LONGEST`] terms, and what is finished, go to sums.
     pub(super) unsafe fn run(
         &self,
         isa: Isa,
@@ -392,7 +396,8 @@ impl Side<'_> {
         }
     }
 
-    /// Tiles from terms whose positions lie side by side: the elements of two terms are put into pairs, with zeros past them.
+    /// Tiles from terms whose positions lie side by side: the elements of two terms are put into pairs, with
+    /// zeros past them.
     ///
     /// # Safety
     /// As [`Bf16Product::run`]; `to` has room for the strips.
@@ -431,7 +436,8 @@ impl Side<'_> {
             }
             let copied: [*const bf16; 2] = copies.each_ref().map(|copy| copy.as_ptr().cast());
             let to = to.wrapping_add(pair * 64);
-            // SAFETY: whole strips lie in memory or in the copies; a strip's columns past the last are zeros there.
+            // SAFETY: whole strips lie in memory or in the copies; a strip's columns past the last are zeros
+            // there.
             unsafe {
                 zip(rows, to, self.strip, 0..whole);
                 zip(copied, to, self.strip, whole..strips);
@@ -506,7 +512,8 @@ mod tests {
         }
     }
 
-    /// An operand's ways along rows and columns, where its first element lies, and how many elements there are.
+    /// An operand's ways along rows and columns, where its first element lies, and how many elements there
+    /// are.
     fn ways(way: usize, rows: usize, columns: usize) -> (Way, Way, usize, usize) {
         let (r, c) = (rows as isize, columns as isize);
         let windows = |n: usize| (0..n).map(|i| (i / 7 * 9 + i % 7) as isize).collect::<Vec<_>>();
@@ -528,7 +535,8 @@ mod tests {
         .collect()
     }
 
-    /// Each form against sums in f64, with operands in every way; and the same bits in pieces, and as a rounded result.
+    /// Each form against sums in f64, with operands in every way; and the same bits in pieces, and as a
+    /// rounded result.
     #[test]
     fn sums_are_right_and_the_same_in_pieces() {
         let forms = forms();

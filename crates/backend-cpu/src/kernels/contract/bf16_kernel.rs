@@ -1,10 +1,13 @@
-//! The innermost part of a product of bf16: one or two strips of rows times one or two of columns, on pairs of terms.
+//! The innermost part of a product of bf16: one or two strips of rows times one or two of columns, on pairs
+//! of terms.
 //!
-//! A strip has 16 rows or columns. It is packed into tiles of 32 terms, 1 KiB each and one after the other: of the left operand a row's
-//! 16 pairs side by side, of the right one a pair's 16 columns. So AMX loads a tile whole, and AVX512-BF16 reads the same memory.
+//! A strip has 16 rows or columns. It is packed into tiles of 32 terms, 1 KiB each and one after the other:
+//! of the left operand a row's 16 pairs side by side, of the right one a pair's 16 columns. So AMX loads a
+//! tile whole, and AVX512-BF16 reads the same memory.
 //!
-//! Both add a pair's two products to the sum one after the other, each rounded to f32 once; they take denormal numbers for zero and
-//! flush denormal sums to zero. Each element's terms are added in their order whatever tile it is in.
+//! Both add a pair's two products to the sum one after the other, each rounded to f32 once; they take
+//! denormal numbers for zero and flush denormal sums to zero. Each element's terms are added in their order
+//! whatever tile it is in.
 #![allow(unsafe_code)]
 
 use std::arch::{
@@ -40,9 +43,11 @@ impl Pairs {
     /// Adds the terms of some tiles for so many strips of rows and columns, one or two each.
     ///
     /// # Safety
-    /// The strips' tiles can be read and the sums written (and read, if it adds). Called within [`Pairs::with_tiles`]; `tiles` is not 0.
+    /// The strips' tiles can be read and the sums written (and read, if it adds). Called within
+    /// [`Pairs::with_tiles`]; `tiles` is not 0.
     pub(super) unsafe fn run(self, rows: usize, columns: usize, block: &Block) {
-        // SAFETY: the caller's promise; a value of `Pairs` is only made where the processor has the instructions.
+        // SAFETY: the caller's promise; a value of `Pairs` is only made where the processor has the
+        // instructions.
         unsafe {
             match (self, rows, columns) {
                 (Pairs::Amx, 1, 1) => amx_1_1(block),
@@ -95,7 +100,8 @@ static CONFIG: Config = Config {
     rows: [16, 16, 16, 16, 16, 16, 16, 16, 0, 0, 0, 0, 0, 0, 0, 0],
 };
 
-/// A block by tiles: sums in tmm0 to tmm3, rows in tmm4 and tmm5, columns in tmm6 and tmm7. `step` is what is done for each tile of terms.
+/// A block by tiles: sums in tmm0 to tmm3, rows in tmm4 and tmm5, columns in tmm6 and tmm7. `step` is what is
+/// done for each tile of terms.
 macro_rules! amx {
     ($name:ident; $($load:literal)*; $($zero:literal)*; $($step:literal)*; $($store:literal)*) => {
         /// # Safety
@@ -103,7 +109,8 @@ macro_rules! amx {
         unsafe fn $name(block: &Block) {
             let &Block { tiles, a: [a0, a1], b: [b0, b1], sums, add } = block;
             let below = sums.wrapping_add(STRIP * WIDTH);
-            // SAFETY: the caller's promise. Tiles are used here alone, so that they stay from one block of code to the next.
+            // SAFETY: the caller's promise. Tiles are used here alone, so that they stay from one block of
+            // code to the next.
             unsafe {
                 match add {
                     true => asm!(

@@ -1,5 +1,5 @@
-//! Products with an operand in blocks: some of its rows or columns are decoded at a time, multiplied as a matrix
-//! like any other, and forgotten. No decoded copy of the operand is ever whole.
+//! Products with an operand in blocks: some of its rows or columns are decoded at a time, multiplied as a
+//! matrix like any other, and forgotten. No decoded copy of the operand is ever whole.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, ops::Range};
@@ -21,7 +21,8 @@ use crate::{
 
 /// Decoded numbers that a thread holds at once: about half of a second-level cache in f32.
 const DECODED_ELEMENTS: usize = 1 << 16;
-/// Rows or columns of an operand whose terms do not follow each other in its blocks, which are decoded together.
+/// Rows or columns of an operand whose terms do not follow each other in its blocks, which are decoded
+/// together.
 const SIDE_BY_SIDE: usize = 512;
 
 /// A type that decoded numbers are multiplied in.
@@ -45,8 +46,8 @@ thread_local! {
     static RUN: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The operand in blocks, as a matrix of outer positions (rows of the left operand, columns of the right one) and
-/// terms.
+/// The operand in blocks, as a matrix of outer positions (rows of the left operand, columns of the right one)
+/// and terms.
 struct Operand<'a> {
     blocks: Blocks<'a>,
     /// The element at outer position 0 and term 0.
@@ -74,7 +75,8 @@ impl Operand<'_> {
         self.outer.even() == Some(1) && self.terms.even() != Some(1)
     }
 
-    /// Decodes a rectangle: into rows of terms, or, where [`Operand::follows_outer`] holds, into rows of outer positions.
+    /// Decodes a rectangle: into rows of terms, or, where [`Operand::follows_outer`] holds, into rows of
+    /// outer positions.
     fn decode<T: Decoded>(&self, outer: &Range<usize>, terms: &Range<usize>, to: &mut Vec<T>) {
         // A panel's last registers may reach past its last column.
         to.resize(outer.len() * terms.len() + WIDEST, T::of(0.0));
@@ -108,7 +110,8 @@ fn rectangle(follows_outer: bool, outer: usize, terms: usize) -> [usize; 2] {
     [most / WIDEST * WIDEST, terms]
 }
 
-/// The products of a batch, one of whose operands is in blocks; or both are, of which the right one is then decoded whole.
+/// The products of a batch, one of whose operands is in blocks; or both are, of which the right one is then
+/// decoded whole.
 pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, epilogue } = *parts;
     let (m, n, k) = (of.m, of.n, of.k);
@@ -147,7 +150,8 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
     let task = |i: usize| -> Result<()> {
         let (b, part) = (i / across, i % across);
         let outer = part * step..side.min((part + 1) * step);
-        // SAFETY: `run` checked both layouts and the output against their buffers; parts of the result are apart.
+        // SAFETY: `run` checked both layouts and the output against their buffers; parts of the result are
+        // apart.
         let whole = unsafe { product::<T>(of, lhs, rhs, sums, b) };
         let operand = operand(b);
         let mut decoded = Vec::new();

@@ -1,4 +1,5 @@
-//! Products and copies of matrices that lie in memory already, for crates with algorithms of their own over them: see [`crate::dense`].
+//! Products and copies of matrices that lie in memory already, for crates with algorithms of their own over
+//! them: see [`crate::dense`].
 #![allow(unsafe_code)]
 
 use ndarray::{ArrayView2, ArrayViewMut2};
@@ -43,7 +44,8 @@ pub(crate) fn gemm<T: HasMicroKernels>(
         a: strided(&a),
         b: strided(&b),
         to: c.as_mut_ptr(),
-        // Of one row, no distance is used; those of a view that may be written are of one sign, and 0 where it has one row.
+        // Of one row, no distance is used; those of a view that may be written are of one sign, and 0 where
+        // it has one row.
         to_row: if m == 1 { n } else { usize::try_from(c.strides()[0]).unwrap_or(0) },
         update,
         prepared: None,

@@ -1,9 +1,10 @@
-//! Products over windows whose terms lie side by side in both operands, as those of a convolution's weight gradient do: a register holds terms of
-//! one row or one column, and each element of a micro-tile is a register of partial sums. Nothing is packed, where a micro-kernel
-//! of columns would have both operands transposed.
+//! Products over windows whose terms lie side by side in both operands, as those of a convolution's weight
+//! gradient do: a register holds terms of one row or one column, and each element of a micro-tile is a
+//! register of partial sums. Nothing is packed, where a micro-kernel of columns would have both operands
+//! transposed.
 //!
-//! An element is the sum of its blocks of terms, which depend on the number of terms and the registers' width alone: however a result is cut among
-//! threads, its bits are the same.
+//! An element is the sum of its blocks of terms, which depend on the number of terms and the registers' width
+//! alone: however a result is cut among threads, its bits are the same.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -20,7 +21,8 @@ use crate::simd::{
     vector::{Float, Vector},
 };
 
-/// Registers of terms in a block: four rows of them are a third of a first-level cache, beside what passes by.
+/// Registers of terms in a block: four rows of them are a third of a first-level cache, beside what passes
+/// by.
 const BLOCK: usize = 64;
 /// Rows up to which a product is formed so. With more, transposing both operands is less of the work.
 pub(super) const MOST_ROWS: usize = 32;
@@ -36,7 +38,8 @@ pub(super) struct Terms {
     blocks: Vec<Block>,
 }
 
-/// Some registers: where each lies in the left operand, one run, and in the right one. The first `whole` of them are one run there too.
+/// Some registers: where each lies in the left operand, one run, and in the right one. The first `whole` of
+/// them are one run there too.
 struct Block {
     lhs: Vec<isize>,
     rhs: Vec<Register>,
@@ -44,7 +47,8 @@ struct Block {
 }
 
 impl Terms {
-    /// Of `k` terms that lie so in both operands, if they fill registers of `width`, in one run on the left and at most two on the right.
+    /// Of `k` terms that lie so in both operands, if they fill registers of `width`, in one run on the left
+    /// and at most two on the right.
     pub(super) fn of(width: usize, k: usize, lhs: Steps<'_>, rhs: Steps<'_>) -> Option<Terms> {
         if !k.is_multiple_of(width) {
             return None;
@@ -78,8 +82,8 @@ impl Terms {
     }
 }
 
-/// A register of terms that are read where they lie: term t is `from + t` from the first place, or, from term `turn` on, where a second run
-/// lies side by side, `then + t`.
+/// A register of terms that are read where they lie: term t is `from + t` from the first place, or, from term
+/// `turn` on, where a second run lies side by side, `then + t`.
 #[derive(Clone, Copy, Debug)]
 struct Register {
     from: isize,

@@ -1,7 +1,8 @@
-//! The epilogue of a contraction: an elementwise program that the block engine runs over parts of the result while they are in cache.
+//! The epilogue of a contraction: an elementwise program that the block engine runs over parts of the result
+//! while they are in cache.
 //!
-//! The sums are formed in an output of their dtype, and replaced there as in a map that works in place; in memory of their own where no
-//! output has it. Positions are flat ones of the output.
+//! The sums are formed in an output of their dtype, and replaced there as in a map that works in place; in
+//! memory of their own where no output has it. Positions are flat ones of the output.
 
 use std::ops::Range;
 
@@ -22,7 +23,8 @@ use crate::{
     threads,
 };
 
-/// Positions up to which it pays to wait for more of them: as many sums as the first-level cache holds beside what they are made of.
+/// Positions up to which it pays to wait for more of them: as many sums as the first-level cache holds beside
+/// what they are made of.
 pub(super) const AT_HAND: usize = 1 << 12;
 /// Columns of a part of a row from which on rows are gone through one by one.
 pub(super) const LONG_ROW: usize = 128;

@@ -1,11 +1,13 @@
-//! A product of two matrices on one thread: cut into blocks of KC terms, each into panels of columns, and those into micro-tiles.
+//! A product of two matrices on one thread: cut into blocks of KC terms, each into panels of columns, and
+//! those into micro-tiles.
 //!
-//! A panel of the right operand is read again for every few rows, so panels are packed into the order that they are read in, as many
-//! as the second-level cache holds, unless there are too few rows to pay for it. The left operand is mostly read where it
-//! lies: a few of its rows stay in the first-level cache while panel after panel streams by.
+//! A panel of the right operand is read again for every few rows, so panels are packed into the order that
+//! they are read in, as many as the second-level cache holds, unless there are too few rows to pay for it.
+//! The left operand is mostly read where it lies: a few of its rows stay in the first-level cache while panel
+//! after panel streams by.
 //!
-//! An element is the sum of its blocks, each the sum of its terms in order, and the blocks depend on the number of terms alone: however
-//! a result is cut among threads, its bits are the same.
+//! An element is the sum of its blocks, each the sum of its terms in order, and the blocks depend on the
+//! number of terms alone: however a result is cut among threads, its bits are the same.
 #![allow(unsafe_code)]
 
 use std::{borrow::Cow, cell::RefCell, ops::Range};
@@ -27,7 +29,8 @@ use crate::{
     threads,
 };
 
-/// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a first-level cache.
+/// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a
+/// first-level cache.
 const KC_BYTES: usize = 1536;
 /// Bytes of the panels that are kept at hand: a part of a second-level cache.
 const PANELS_BYTES: usize = 768 << 10;
@@ -35,7 +38,8 @@ const PANELS_BYTES: usize = 768 << 10;
 const WINDOW_PANELS_BYTES: usize = 256 << 10;
 /// Columns that are finished together, where windows are read where they lie.
 const FINISHED_COLUMNS: usize = 384;
-/// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each other.
+/// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each
+/// other.
 pub(super) const FEW_ROWS: usize = 128;
 const SOME_ROWS: usize = 320;
 /// Bytes from row to row that are near.
@@ -95,7 +99,8 @@ impl<T> Strided<'_, T> {
     }
 }
 
-/// The operands and the result of matrices with `k` terms an element; the result's columns are contiguous, its rows `to_row` apart.
+/// The operands and the result of matrices with `k` terms an element; the result's columns are contiguous,
+/// its rows `to_row` apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<'a, T> {
     pub(crate) n: usize,
@@ -110,15 +115,16 @@ pub(crate) struct Product<'a, T> {
     pub(crate) update: Update,
 }
 
-// SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives each its own elements.
+// SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives
+// each its own elements.
 unsafe impl<T: Sync> Send for Product<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Product<'_, T> {}
 
 /// What the products of a batch have in common, if each is formed whole.
 pub(crate) struct Prepared<T> {
-    /// The left operand, if all of them read one: a block of terms after the other, and in it as many rows after the others as a micro-tile
-    /// has, a term's side by side.
+    /// The left operand, if all of them read one: a block of terms after the other, and in it as many rows
+    /// after the others as a micro-tile has, a term's side by side.
     left: Option<Vec<T>>,
     /// How columns are read where they lie.
     windows: Option<Windows>,
@@ -130,7 +136,8 @@ pub(crate) struct Prepared<T> {
 struct Line([u64; 8]);
 
 thread_local! {
-    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread, and less than 3 MiB for bf16.
+    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread, and less than 3 MiB for
+    /// bf16.
     static PACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -202,7 +209,8 @@ pub(crate) fn kc_blocks<T>(k: usize) -> usize {
     k.div_ceil(KC_BYTES / size_of::<T>()).max(1)
 }
 
-/// The terms of block `i`. All blocks but the last end at multiples of what transposes and loops take at once.
+/// The terms of block `i`. All blocks but the last end at multiples of what transposes and loops take at
+/// once.
 pub(crate) fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
     threads::part(k, 16, kc_blocks::<T>(k), i)
 }
@@ -252,7 +260,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         kernel
     }
 
-    /// Roughly what it takes to form so many rows and columns, in products of a row with a register of columns.
+    /// Roughly what it takes to form so many rows and columns, in products of a row with a register of
+    /// columns.
     pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
         // Windows are packed less often than this says, which matters to nothing but how rectangles are cut.
         let packing = match (self.reads_in_place(rows), self.b.column.is_unit()) {
@@ -275,7 +284,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         self.prepared.and_then(|prepared| prepared.left.as_deref())
     }
 
-    /// Prepares all products of `m` rows and `n` columns that lie alike, and if `packs_left`, read one left operand.
+    /// Prepares all products of `m` rows and `n` columns that lie alike, and if `packs_left`, read one left
+    /// operand.
     ///
     /// # Safety
     /// As [`Product::run`].
@@ -329,8 +339,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         let most = MAX_REGISTERS * kernel.micro_kernels.width;
         let widest = (bytes / size_of::<T>() / longest.max(1)).max(most);
         let groups = match &kernel.windows {
-            // A panel of windows stays in the first-level cache while a few rows after the other pass by, if those are packed. What finishes
-            // them goes by rows, and those must not be short.
+            // A panel of windows stays in the first-level cache while a few rows after the other pass by, if
+            // those are packed. What finishes them goes by rows, and those must not be short.
             Some(_) if self.left().is_some() && finish.is_none() => kernel.panels(),
             Some(_) if self.left().is_some() => columns.len().div_ceil(FINISHED_COLUMNS),
             _ => columns.len().div_ceil(widest),
@@ -350,7 +360,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
                     // SAFETY: the caller's promise; `packed` has room for these panels and rows.
                     unsafe { kernel.group(&blocks[i], group, packed, finish) }
                 };
-                // The sums of a group stay in cache from block to block, but what is packed for a group must not be packed again.
+                // The sums of a group stay in cache from block to block, but what is packed for a group must
+                // not be packed again.
                 let by_groups = kernel.windows.is_some() && packed_rows == 0;
                 let [outer, inner] = if by_groups { [groups, blocks.len()] } else { [blocks.len(), groups] };
                 for i in 0..outer {
@@ -391,13 +402,15 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     more: Update,
 }
 
-/// A block of terms, and how many runs of them lie side by side in the left operand and in the right one, if those are packed.
+/// A block of terms, and how many runs of them lie side by side in the left operand and in the right one, if
+/// those are packed.
 struct Block {
     terms: Range<usize>,
     runs: [usize; 2],
 }
 
-/// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it is packed.
+/// A panel's first column in the operand, how many it has, its registers and what they hold, and whether it
+/// is packed.
 struct Place {
     first: usize,
     columns: usize,
@@ -417,7 +430,8 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     /// Adds a block of terms to the columns of some panels. Calls `finish` with rows when they are through.
     ///
     /// # Safety
-    /// As [`Product::run`], and `packed` has room for the group's panels (or the last one) and the rows that are packed.
+    /// As [`Product::run`], and `packed` has room for the group's panels (or the last one) and the rows that
+    /// are packed.
     unsafe fn group(
         &self,
         block: &Block,
@@ -496,7 +510,8 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     },
                     update: if terms.start == 0 { p.update } else { self.more },
                 };
-                // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns that all are there.
+                // SAFETY: the caller's promise; whole registers are read of packed panels, and of columns
+                // that all are there.
                 unsafe {
                     match (&self.windows, p.b.row) {
                         (Some(windows), Steps::Table(table)) => {

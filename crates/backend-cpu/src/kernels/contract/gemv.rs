@@ -1,5 +1,5 @@
-//! A vector times a matrix: y[j] = Σᵢ x[i]·a[i][j]. Each element of the matrix is read once, so the memory sets the pace: it is
-//! walked in order, whichever of its axes lies closest.
+//! A vector times a matrix: y[j] = Σᵢ x[i]·a[i][j]. Each element of the matrix is read once, so the memory
+//! sets the pace: it is walked in order, whichever of its axes lies closest.
 //!
 //! Sums are cut at the same places on any number of threads, so results are the same bits.
 #![allow(unsafe_code)]
@@ -174,7 +174,8 @@ impl<V: Vector, const R: usize, const D: usize> Job for InRegisters<'_, V, R, D>
     }
 }
 
-/// Columns whose sums are in registers at once, of registers of this width: so many registers of sums, and no more than `totals` takes.
+/// Columns whose sums are in registers at once, of registers of this width: so many registers of sums, and no
+/// more than `totals` takes.
 pub(super) const fn columns(registers: usize, width: usize) -> usize {
     match registers * width / LANES {
         0 => 1,
@@ -186,7 +187,8 @@ pub(super) const fn columns(registers: usize, width: usize) -> usize {
 /// Forms the sums.
 ///
 /// # Safety
-/// The processor has the register's instruction set; the matrix has as many rows as the vector and as many columns as there are sums.
+/// The processor has the register's instruction set; the matrix has as many rows as the vector and as many
+/// columns as there are sums.
 pub(super) unsafe fn dots<V: Vector, const R: usize, const D: usize>(dots: Dots<'_, V::Number>) {
     // SAFETY: the caller's promise.
     unsafe { V::run(InRegisters::<V, R, D>(dots)) }
@@ -195,7 +197,8 @@ pub(super) unsafe fn dots<V: Vector, const R: usize, const D: usize>(dots: Dots<
 /// `y = x·a`, for `x` with the stride `x_stride`.
 ///
 /// # Safety
-/// `x` has `k` elements, `a` is `k` by `y.len()`, all initialised, and one of its strides is 1; `y` lies apart from both.
+/// `x` has `k` elements, `a` is `k` by `y.len()`, all initialised, and one of its strides is 1; `y` lies
+/// apart from both.
 pub(crate) unsafe fn run<T: HasMicroKernels>(
     isa: Isa,
     x: *const T,

@@ -1,9 +1,9 @@
-//! The innermost part of a matrix product: a few rows and a few registers of columns of the result, kept in registers over a whole
-//! block of KC terms.
+//! The innermost part of a matrix product: a few rows and a few registers of columns of the result, kept in
+//! registers over a whole block of KC terms.
 //!
-//! Columns lie along registers: each term reads a few registers of the right operand and one number a row of the left one, which is
-//! spread over a register. The left operand may lie along either of its axes, the right one along its rows. Each element's terms are
-//! added in their order whatever micro-tile it is in.
+//! Columns lie along registers: each term reads a few registers of the right operand and one number a row of
+//! the left one, which is spread over a register. The left operand may lie along either of its axes, the
+//! right one along its rows. Each element's terms are added in their order whatever micro-tile it is in.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -24,12 +24,14 @@ use crate::simd::{
 pub(crate) const MAX_MR: usize = 12;
 pub(crate) const MAX_REGISTERS: usize = 3;
 
-/// A micro-kernel's operands. The result's rows are `to_row` numbers apart and its columns side by side, as are those of `b`.
+/// A micro-kernel's operands. The result's rows are `to_row` numbers apart and its columns side by side, as
+/// are those of `b`.
 pub(crate) struct MicroTile<T> {
     /// How many terms each sum has.
     pub(crate) terms: usize,
     pub(crate) a: *const T,
-    /// From row to row of `a`, if a row's terms lie side by side, and else from term to term, where a term's rows do.
+    /// From row to row of `a`, if a row's terms lie side by side, and else from term to term, where a term's
+    /// rows do.
     pub(crate) a_stride: isize,
     pub(crate) a_along: bool,
     /// Whole registers of columns can be read here, also where the result has fewer.
@@ -243,14 +245,16 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
     for MicroKernel<'_, V, R, M, N, ALONG>
 {
     type Output = ();
-    // Indexed, since sums, rows and columns go by the same numbers; and no closures, which are compiled by themselves.
+    // Indexed, since sums, rows and columns go by the same numbers; and no closures, which are compiled by
+    // themselves.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) {
         let MicroKernel(tile, mut b) = self;
         let mut sums = [[V::splat(V::Number::ZERO); N]; M];
-        // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings. What the compiler
-        // knows of how they hang together it would use to get each address from the one before, a chain as long as the term.
+        // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings.
+        // What the compiler knows of how they hang together it would use to get each address from the one
+        // before, a chain as long as the term.
         let s = black_box(tile.a_stride);
         let (s3, s5, s7) =
             (black_box(3 * tile.a_stride), black_box(5 * tile.a_stride), black_box(7 * tile.a_stride));
@@ -304,7 +308,8 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
             a = a.wrapping_offset(a_term);
             b = b.advanced(1);
         }
-        // Each by a number that is known here: a loop that the compiler left as one would keep all sums in memory, also while they are formed.
+        // Each by a number that is known here: a loop that the compiler left as one would keep all sums in
+        // memory, also while they are formed.
         macro_rules! store {
             ($run:ident, $j:literal: $($i:literal)*) => {$(
                 if $i < M {
@@ -447,7 +452,8 @@ pub(crate) struct MicroKernels<T: 'static> {
 }
 
 impl<T> MicroKernels<T> {
-    /// The most rows (MR) of a micro-tile with so many registers of columns: as many as there are registers for their sums.
+    /// The most rows (MR) of a micro-tile with so many registers of columns: as many as there are registers
+    /// for their sums.
     pub(crate) fn rows(&self, registers: usize) -> usize {
         self.runs[registers - 1].len()
     }
@@ -460,19 +466,20 @@ impl<T> MicroKernels<T> {
     /// Forms a micro-tile's sums.
     ///
     /// # Safety
-    /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a` for reads of `rows` times
-    /// `terms` numbers, `b` for `terms` times `registers` whole registers of them, `to` for writes (and reads, if it adds)
-    /// of the result's, which lie apart from the others.
+    /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a`
+    /// for reads of `rows` times `terms` numbers, `b` for `terms` times `registers` whole registers of them,
+    /// `to` for writes (and reads, if it adds) of the result's, which lie apart from the others.
     pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &MicroTile<T>) {
         // SAFETY: the caller's promise.
         unsafe { self.runs[registers - 1][rows - 1](tile) }
     }
 
-    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns that are read where they lie
-    /// from `b` on: `table` says how far each term lies from the first places.
+    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns
+    /// that are read where they lie from `b` on: `table` says how far each term lies from the first places.
     ///
     /// # Safety
-    /// As [`MicroKernels::run`]; there are `strips` for each register, which are good for reads of every term, and so is `table`.
+    /// As [`MicroKernels::run`]; there are `strips` for each register, which are good for reads of every
+    /// term, and so is `table`.
     pub(crate) unsafe fn run_windows(
         &self,
         rows: usize,
@@ -484,7 +491,8 @@ impl<T> MicroKernels<T> {
         unsafe { self.windows[strips.len() - 1][rows - 1](tile, strips, table) }
     }
 
-    /// Copies so many rows of so many registers, which are `from_row` numbers apart, to where they lie side by side.
+    /// Copies so many rows of so many registers, which are `from_row` numbers apart, to where they lie side
+    /// by side.
     ///
     /// # Safety
     /// All of them can be read and written, and lie apart.

@@ -1,6 +1,7 @@
-//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in [micro-kernels](micro_kernel), which
-//! threads share by rectangles of the result; integers in plain loops. Operands are read in place by their strides.
-//! bf16 is multiplied in [pairs](bf16_kernel) where the processor has instructions for them, and otherwise widened, as f16 is.
+//! Contractions: matrix products, and everything that is one over lists of axes. Floats are multiplied in
+//! [micro-kernels](micro_kernel), which threads share by rectangles of the result; integers in plain loops.
+//! Operands are read in place by their strides. bf16 is multiplied in [pairs](bf16_kernel) where the
+//! processor has instructions for them, and otherwise widened, as f16 is.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -56,11 +57,13 @@ const GRAIN: usize = 1 << 18;
 /// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`] columns.
 const MR: usize = 8;
 
-/// Terms up to which sums of bf16 pairs are formed in one go. More of them are added block by block to sums in memory.
+/// Terms up to which sums of bf16 pairs are formed in one go. More of them are added block by block to sums
+/// in memory.
 const LONGEST: usize = 1 << 14;
 /// Elements that lie side by side from which they are worth a loop of their own.
 const LONG_RUN: usize = 8;
-/// Products with an element of a left operand that all of a batch read, from which its rows are laid out for them.
+/// Products with an element of a left operand that all of a batch read, from which its rows are laid out for
+/// them.
 const OFTEN: usize = 128;
 /// Results of a batch position up to which each is summed by itself.
 const FEW_RESULTS: usize = 32;
@@ -77,7 +80,8 @@ struct Matrices {
     /// The left operand's rows and terms, the right one's terms and columns.
     lhs: [Distances; 2],
     rhs: [Distances; 2],
-    /// Of one row: where runs of columns that lie side by side begin, and the end of the last; empty where they are short.
+    /// Of one row: where runs of columns that lie side by side begin, and the end of the last; empty where
+    /// they are short.
     runs: Vec<usize>,
     /// Of a few results: how many terms lie side by side in both operands, 0 where that is few.
     side_by_side: usize,
@@ -155,8 +159,8 @@ impl Matrices {
         }
     }
 
-    /// Whether all products read one left operand, often enough that it pays to pack it once for all of them. One whose terms lie side by side is
-    /// only packed for windows.
+    /// Whether all products read one left operand, often enough that it pays to pack it once for all of them.
+    /// One whose terms lie side by side is only packed for windows.
     fn packs_left(&self) -> bool {
         let lies = matches!(self.lhs, [Distances::Even(_), Distances::Even(1)]);
         let windows = matches!(self.rhs[0], Distances::Table(_));
@@ -221,8 +225,8 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
     };
     let epilogue = epilogue.as_ref();
     if kernel.space.contains(&0) {
-        // Sums of nothing, whose bits are 0 in every dtype. Where an operand without elements lies means nothing.
-        // SAFETY: the output was checked to hold so many elements, as what lies apart does.
+        // Sums of nothing, whose bits are 0 in every dtype. Where an operand without elements lies means
+        // nothing. SAFETY: the output was checked to hold so many elements, as what lies apart does.
         unsafe { sums.at::<u8>(0).write_bytes(0, numel * sums.dtype.size()) };
         if let Some(epilogue) = epilogue {
             return epilogue.run(0..numel);
@@ -244,7 +248,8 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         }
     }
     if is_narrow && epilogue.is_none() && !is_rounded {
-        // SAFETY: the sums are so many, and initialised; the launch checked the output's size, and that it lies apart.
+        // SAFETY: the sums are so many, and initialised; the launch checked the output's size, and that it
+        // lies apart.
         unsafe { narrow_into(sums, bound.outputs[0], numel) };
     }
     Ok(())
@@ -348,7 +353,8 @@ enum Form<T> {
 }
 
 impl<T> Form<T> {
-    /// A product with one row or one column is a vector times a matrix, whose own strides decide whether `gemv` can walk it.
+    /// A product with one row or one column is a vector times a matrix, whose own strides decide whether
+    /// `gemv` can walk it.
     fn of(m: usize, product: &Product<'_, T>) -> Form<T> {
         let (a, b) = (&product.a, &product.b);
         let walks = |matrix: &Matrix<T>| matrix.row == 1 || matrix.column == 1;
@@ -389,7 +395,8 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     let product = |b: usize| Product { prepared: prepared.as_ref(), ..placed(b) };
     let alone = |b: usize, finish: Option<Finish<'_>>| -> Result<()> {
         let p = product(b);
-        // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the matrix's strides.
+        // SAFETY: the launch checked that the operands and the output lie apart; the form was chosen by the
+        // matrix's strides.
         unsafe {
             if of.side_by_side > 0 {
                 thin::dots(isa, p, m, of.side_by_side);
@@ -472,7 +479,8 @@ fn share_if_worth(of: &Matrices, tasks: usize, one: impl Fn(usize) -> Result<()>
 fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
     let rectangle = |b: usize, rows: Range<usize>, columns: Range<usize>, finish: Option<Finish<'_>>| {
-        // SAFETY: `run` checked both layouts and the output against their buffers, and that those lie apart; rectangles are apart.
+        // SAFETY: `run` checked both layouts and the output against their buffers, and that those lie apart;
+        // rectangles are apart.
         unsafe {
             let Product { n, k, a, b: right, to, .. } = product::<bf16>(of, lhs, rhs, sums, b);
             let to = if sums.dtype == DType::BF16 {
@@ -541,7 +549,8 @@ impl Batch<'_> {
             Ok(())
         };
         let (available, work) = (threads::available(), batches * m * n * k);
-        // Few batch positions of a thin product go one by one; and a vector times a matrix shares its work itself.
+        // Few batch positions of a thin product go one by one; and a vector times a matrix shares its work
+        // itself.
         if available == 1 || (!self.gemm && batches < available) {
             return some(0..batches);
         }
@@ -572,9 +581,9 @@ impl Batch<'_> {
     }
 }
 
-/// Into how many rectangles, down and across, rows and columns are cut for so many threads, at multiples of some: what takes the least
-/// time by `cost`, which is given rows and columns. If several do, the one with the most rows of rectangles: those are whole pieces of memory, as
-/// elementwise kernels cut it.
+/// Into how many rectangles, down and across, rows and columns are cut for so many threads, at multiples of
+/// some: what takes the least time by `cost`, which is given rows and columns. If several do, the one with
+/// the most rows of rectangles: those are whole pieces of memory, as elementwise kernels cut it.
 fn grid(
     [m, n]: [usize; 2],
     threads: usize,
@@ -602,7 +611,8 @@ fn integer<T: Copy + Default + Send + Sync>(
 ) -> Result<()> {
     let Parts { of, lhs, rhs, sums, epilogue, .. } = *parts;
     let row = |at: usize| {
-        // SAFETY: `run` checked both layouts and the output against their buffers; each row is written by one thread.
+        // SAFETY: `run` checked both layouts and the output against their buffers; each row is written by one
+        // thread.
         unsafe {
             let (b, i) = (at / of.m, at % of.m);
             let p = product::<T>(of, lhs, rhs, sums, b);
@@ -650,7 +660,8 @@ mod tests {
                 }
             }
         }
-        // Threads that share columns would each copy them; a register partly filled costs as much as a full one.
+        // Threads that share columns would each copy them; a register partly filled costs as much as a full
+        // one.
         assert_eq!(grid([512, 512], 2, UNITS, cost), (1, 2));
         assert_eq!(grid([333, 129], 2, UNITS, cost), (2, 1));
         assert_eq!(grid([64, 32], 0, UNITS, cost), (1, 1));
@@ -694,7 +705,8 @@ mod tests {
         assert!(matches!(Form::of(5, &product(5, even(4, 1), even(5, 1))), Form::Gemm));
     }
 
-    /// Both operands' rows, columns and terms lie by tables: each element against its sum by hand, in integers and in floats.
+    /// Both operands' rows, columns and terms lie by tables: each element against its sum by hand, in
+    /// integers and in floats.
     #[test]
     fn products_over_tables_are_sums_by_hand() {
         let a: Vec<i32> = (0..64).map(|i| i * 7 % 11 - 5).collect();

@@ -1,5 +1,6 @@
-//! Packing of operands whose positions lie by tables, as the windows of a convolution do. Columns that lie side by side are copied a register
-//! at a time; where terms do, squares are transposed; the rest goes one by one.
+//! Packing of operands whose positions lie by tables, as the windows of a convolution do. Columns that lie
+//! side by side are copied a register at a time; where terms do, squares are transposed; the rest goes one by
+//! one.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -18,13 +19,15 @@ use crate::{
     },
 };
 
-/// What copies take, in quarters of a cycle or so: a register, an element, and a tile that is transposed with instructions for it or without.
+/// What copies take, in quarters of a cycle or so: a register, an element, and a tile that is transposed with
+/// instructions for it or without.
 const REGISTER: usize = 12;
 const ELEMENT: usize = 6;
 const FAST_TILE: usize = 400;
 const SLOW_TILE: usize = 1600;
 
-/// Columns that lie evenly, `step` elements apart, and after them some of a second run, that lie side by side as the first ones do.
+/// Columns that lie evenly, `step` elements apart, and after them some of a second run, that lie side by side
+/// as the first ones do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     from: isize,
@@ -128,9 +131,11 @@ impl<V: Vector> Job for InRegisters<'_, V> {
                     while term < terms.end {
                         let first = at.wrapping_offset(place.at(term) + from);
                         let second = first.wrapping_add(V::WIDTH);
-                        // What lies between a term's elements are mostly the next one's: both are had from the same registers.
+                        // What lies between a term's elements are mostly the next one's: both are had from
+                        // the same registers.
                         let both = term + 1 < terms.end && place.at(term + 1) == place.at(term) + 1;
-                        // SAFETY: as above; without the next term, the last number that is needed is the last that is read.
+                        // SAFETY: as above; without the next term, the last number that is needed is the last
+                        // that is read.
                         unsafe {
                             let second =
                                 if both { V::load(second) } else { V::load_first(second, V::WIDTH - 1) };
@@ -249,7 +254,8 @@ fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
     columns.div_ceil(TILE) * runs * if fast { FAST_TILE } else { SLOW_TILE }
 }
 
-/// Copies some terms of a panel of columns, which lie in so many [runs], one after the other, `width` elements apart.
+/// Copies some terms of a panel of columns, which lie in so many [runs], one after the other, `width`
+/// elements apart.
 ///
 /// # Safety
 /// The elements are initialised, and `to` has room for them, apart from them.
@@ -305,7 +311,8 @@ pub(super) unsafe fn rows<T: HasMicroKernels>(
 mod tests {
     use super::*;
 
-    /// Columns in every kind of piece, of terms that lie side by side in pairs, apart, and at the end of what may be read.
+    /// Columns in every kind of piece, of terms that lie side by side in pairs, apart, and at the end of what
+    /// may be read.
     fn check<T: HasMicroKernels + From<u8> + PartialEq + std::fmt::Debug>() {
         let columns: [&[isize]; 6] = [
             &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19],

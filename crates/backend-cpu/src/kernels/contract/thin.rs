@@ -1,5 +1,5 @@
-//! Products over windows with few results a batch position: one row (a depthwise convolution), or a few elements of many terms (its
-//! weight's gradient). Packing panels would cost more than the products.
+//! Products over windows with few results a batch position: one row (a depthwise convolution), or a few
+//! elements of many terms (its weight's gradient). Packing panels would cost more than the products.
 #![allow(unsafe_code)]
 
 use super::gemm::Product;
@@ -17,7 +17,8 @@ const WIDTH: usize = 16;
 const LANES: usize = 8;
 const COLUMNS: usize = 4;
 
-/// One row of results, whose columns lie in runs: each begins where `runs` says, and the last number is their end.
+/// One row of results, whose columns lie in runs: each begins where `runs` says, and the last number is their
+/// end.
 struct Row<'a, T, const FUSED: bool> {
     product: Product<'a, T>,
     runs: &'a [usize],
@@ -25,7 +26,8 @@ struct Row<'a, T, const FUSED: bool> {
 
 #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
 impl<T: Float, const FUSED: bool> Row<'_, T, FUSED> {
-    /// `R` terms from term `i` on, summed for the columns of all runs: added to what is there if there were terms before.
+    /// `R` terms from term `i` on, summed for the columns of all runs: added to what is there if there were
+    /// terms before.
     ///
     /// # Safety
     /// As [`row`].
@@ -117,8 +119,8 @@ impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
 /// The one row of a product whose columns lie in `runs`.
 ///
 /// # Safety
-/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `runs` ascends from 0 to the number of
-/// columns, and those of a run lie side by side.
+/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `runs`
+/// ascends from 0 to the number of columns, and those of a run lie side by side.
 pub(crate) unsafe fn row<T: Float>(isa: Isa, product: Product<'_, T>, runs: &[usize]) {
     match isa.fused() {
         Some(fused) => fused.run(Row::<T, true> { product, runs }),
@@ -214,7 +216,8 @@ impl<T: Float, const FUSED: bool> Job for Dots<'_, T, FUSED> {
 /// All results of a product of `m` rows whose terms lie side by side in both operands, `run` at a time.
 ///
 /// # Safety
-/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `run` divides the number of terms.
+/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `run`
+/// divides the number of terms.
 pub(crate) unsafe fn dots<T: Float>(isa: Isa, product: Product<'_, T>, m: usize, run: usize) {
     match isa.fused() {
         Some(fused) => fused.run(Dots::<T, true> { product, m, run }),

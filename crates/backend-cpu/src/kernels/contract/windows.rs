@@ -1,8 +1,8 @@
-//! Columns of a right operand that are read where they lie, by tables, as the windows of a convolution: which registers they fill, and
-//! which panels those make. Few enough rows make it dearer to pack them.
+//! Columns of a right operand that are read where they lie, by tables, as the windows of a convolution: which
+//! registers they fill, and which panels those make. Few enough rows make it dearer to pack them.
 //!
-//! A register is loaded whole, though not all that lies there need be columns: between two rows of windows lie the last elements of a
-//! padded row. Sums are formed of them too, and not stored.
+//! A register is loaded whole, though not all that lies there need be columns: between two rows of windows
+//! lie the last elements of a padded row. Sums are formed of them too, and not stored.
 
 use std::ops::Range;
 
@@ -44,8 +44,8 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Of columns at these distances, in registers of `width`, at most `most` of them a panel; if so few rows are formed that packing would not
-    /// pay, and columns lie side by side in runs long enough.
+    /// Of columns at these distances, in registers of `width`, at most `most` of them a panel; if so few rows
+    /// are formed that packing would not pay, and columns lie side by side in runs long enough.
     pub(super) fn of(
         column: Steps<'_>,
         rows: usize,
@@ -97,8 +97,8 @@ impl Windows {
     }
 }
 
-/// Columns by registers of `width`, if each has few runs of them and `fits` says of no more registers than there are that they are few enough.
-/// All that is read lies between the first column and the last.
+/// Columns by registers of `width`, if each has few runs of them and `fits` says of no more registers than
+/// there are that they are few enough. All that is read lies between the first column and the last.
 fn strips(
     at: Steps<'_>,
     columns: Range<usize>,
@@ -174,7 +174,8 @@ pub(super) mod tests {
 
     #[test]
     fn registers_of_windows_are_whole_whatever_lies_between() {
-        // Rows of five, two elements apart: the last register begins early enough to end with the last column.
+        // Rows of five, two elements apart: the last register begins early enough to end with the last
+        // column.
         let rows: Vec<isize> = (0..15).map(|j| j / 5 * 7 + j % 5).collect();
         assert_eq!(
             cut(&rows, 1).unwrap(),
@@ -187,7 +188,8 @@ pub(super) mod tests {
         assert!(cut(&rows, 99).is_none());
     }
 
-    /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: where each lies, and each of their terms.
+    /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: where each
+    /// lies, and each of their terms.
     pub(crate) fn windows_of(side: usize, stride: usize) -> (Vec<isize>, Vec<isize>, usize) {
         let width = (side - 1) * stride + 3;
         let at = |y: usize, x: usize| (y * width + x) as isize;
@@ -196,7 +198,8 @@ pub(super) mod tests {
         (columns, terms, 2 * width * width)
     }
 
-    /// However windows are read (where they lie, packed by columns, or transposed), an element is the same sum.
+    /// However windows are read (where they lie, packed by columns, or transposed), an element is the same
+    /// sum.
     fn check_windows<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
         number: impl Fn(f64) -> T + Copy,
         epsilon: f64,

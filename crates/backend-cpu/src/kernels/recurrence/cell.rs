@@ -1,4 +1,5 @@
-//! What a step does to the numbers of one sequence, after the products: activations, the next state, and their derivatives.
+//! What a step does to the numbers of one sequence, after the products: activations, the next state, and
+//! their derivatives.
 #![allow(unsafe_code)]
 
 use tensor_core::RecurrentCell;
@@ -41,7 +42,8 @@ impl Activation for f64 {
     }
 }
 
-/// Elements that are gone through together, for the compiler to put into registers; what is left over goes one by one.
+/// Elements that are gone through together, for the compiler to put into registers; what is left over goes
+/// one by one.
 const WIDTH: usize = 16;
 
 /// # Safety
@@ -124,15 +126,16 @@ impl<E: Elements> Job for All<E> {
     }
 }
 
-/// One step of some elements of one sequence's state: `count` neighbours. Pointers are to the first of them, parts lie `size` apart, and
-/// what a cell lacks is not looked at.
+/// One step of some elements of one sequence's state: `count` neighbours. Pointers are to the first of them,
+/// parts lie `size` apart, and what a cell lacks is not looked at.
 #[derive(Clone, Copy)]
 pub(super) struct Next<T> {
     pub(super) count: usize,
     pub(super) size: usize,
     /// The input's share of the gates.
     pub(super) gates: *const T,
-    /// The state's share of the parts, in which activations are left: what is kept. Of a cell without parts this is `hidden`.
+    /// The state's share of the parts, in which activations are left: what is kept. Of a cell without parts
+    /// this is `hidden`.
     pub(super) work: *mut T,
     pub(super) before: *const T,
     pub(super) hidden: *mut T,
@@ -210,8 +213,8 @@ impl<T: Activation, const FUSED: bool> Elements for Forward<T, FUSED> {
 /// Makes a step, whose sums are formed.
 ///
 /// # Safety
-/// The pointers are good for the elements and parts that the cell has: initialised, but for the next state, and nobody else's where they
-/// are written.
+/// The pointers are good for the elements and parts that the cell has: initialised, but for the next state,
+/// and nobody else's where they are written.
 pub(super) unsafe fn forward<T: Activation>(isa: Isa, cell: RecurrentCell, next: Next<T>) {
     match isa.fused() {
         Some(fused) => fused.run(All(Forward::<T, true>(cell, next))),
@@ -230,8 +233,9 @@ pub(super) struct Gradient<T> {
     pub(super) kept: *const T,
     pub(super) cell_before: *const T,
     pub(super) cell: *const T,
-    /// With respect to the state after the step: what the output's gradient adds; and what came from the next step, in place of which what
-    /// goes to the step before is written, without its share by way of the weight. The cell's likewise.
+    /// With respect to the state after the step: what the output's gradient adds; and what came from the next
+    /// step, in place of which what goes to the step before is written, without its share by way of the
+    /// weight. The cell's likewise.
     pub(super) of_output: *const T,
     pub(super) of_hidden: *mut T,
     pub(super) of_cell: *mut T,

@@ -1,8 +1,10 @@
-//! A recurrent layer over a whole sequence. Its weight is packed once, and read from the second-level cache at every step.
+//! A recurrent layer over a whole sequence. Its weight is packed once, and read from the second-level cache
+//! at every step.
 //!
-//! Sequences do not depend on each other: where there are enough of them and the weight is small, a task takes a few through all steps, and
-//! threads wait for nobody. Elsewhere a task has some of the state's elements, for all sequences, and threads meet at every step. [`cell`] has
-//! what comes between the products. An element's bits do not depend on how the work is shared.
+//! Sequences do not depend on each other: where there are enough of them and the weight is small, a task
+//! takes a few through all steps, and threads wait for nobody. Elsewhere a task has some of the state's
+//! elements, for all sequences, and threads meet at every step. [`cell`] has what comes between the products.
+//! An element's bits do not depend on how the work is shared.
 #![allow(unsafe_code)]
 
 mod cell;
@@ -29,7 +31,8 @@ use crate::{
 
 /// Bytes of a weight that stays at hand in a second-level cache while a few sequences go through all steps.
 const AT_HAND: usize = 5 << 18;
-/// Micro-tiles of sequences that a task takes through a step, as far as all threads have some: a panel of the weight is read for all of them.
+/// Micro-tiles of sequences that a task takes through a step, as far as all threads have some: a panel of the
+/// weight is read for all of them.
 const TILES: usize = 4;
 /// Multiplications that are worth a thread.
 const GRAIN: usize = 1 << 17;
@@ -103,7 +106,8 @@ fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_
                 work,
             };
             layer.each(steps, |step, rows, panels| {
-                // SAFETY: the sizes of all inputs and outputs were checked; tasks have sequences or panels apart.
+                // SAFETY: the sizes of all inputs and outputs were checked; tasks have sequences or panels
+                // apart.
                 unsafe { pass.step(step, rows, panels) }
             });
         }
@@ -154,7 +158,8 @@ struct Layer<T: 'static> {
 }
 
 impl<T: Activation> Layer<T> {
-    /// Packs matrices that follow each other in memory, whose strides are those from term to term and from column to column.
+    /// Packs matrices that follow each other in memory, whose strides are those from term to term and from
+    /// column to column.
     fn pack(&self, weight: Memory, matrices: usize, strides: [isize; 2]) {
         let count = self.panels.count();
         let pack = |i: usize| {
@@ -195,8 +200,8 @@ impl<T: Activation> Layer<T> {
         self.place(panels.start).0..last + columns
     }
 
-    /// Calls `f` with each of so many rounds in their order, and the sequences and panels that are done together: rounds that follow each
-    /// other have all that those before made for these sequences.
+    /// Calls `f` with each of so many rounds in their order, and the sequences and panels that are done
+    /// together: rounds that follow each other have all that those before made for these sequences.
     fn each(&self, rounds: usize, f: impl Fn(usize, Range<usize>, Range<usize>) + Sync) {
         let batch = self.batch;
         let all = 0..self.panels.count();
@@ -226,8 +231,9 @@ impl<T: Activation> Layer<T> {
         }
     }
 
-    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side, with a panel of a packed matrix, as the
-    /// elements from `to` on, whose rows are `to_row` apart; or adds it to them.
+    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side, with
+    /// a panel of a packed matrix, as the elements from `to` on, whose rows are `to_row` apart; or adds it to
+    /// them.
     ///
     /// # Safety
     /// The rows' terms are initialised; the elements are nobody else's, and initialised if they are added to.
@@ -287,7 +293,8 @@ impl<T: Activation> Forwards<'_, T> {
     /// A step of some sequences and panels.
     ///
     /// # Safety
-    /// The memories have the sizes of the layer; the steps before are done, and nobody else has these elements.
+    /// The memories have the sizes of the layer; the steps before are done, and nobody else has these
+    /// elements.
     unsafe fn step(&self, step: usize, rows: Range<usize>, panels: Range<usize>) {
         let Layer { isa, of, batch, size, .. } = *self.layer;
         let (cell, at) = (of.cell, self.layer.at(step));
@@ -303,7 +310,8 @@ impl<T: Activation> Forwards<'_, T> {
         let gates = self.gates.at::<T>(at * batch * cell.gates() * size);
         let kept = if self.keeps || cell.kept() == 0 { at } else { 0 };
         let work = self.work.at::<T>(kept * batch * parts * size);
-        // The part of the work that the sum of a gate has: the last one of a GRU is not added to the input's share.
+        // The part of the work that the sum of a gate has: the last one of a GRU is not added to the input's
+        // share.
         let part = |gate: usize| if cell == RecurrentCell::Gru && gate == 2 { 3 } else { gate };
         // SAFETY: the caller's promise, of which all that follows are elements.
         unsafe {
@@ -364,7 +372,8 @@ struct Backwards<'a, T: 'static> {
     of_last: Memory,
     of_last_cell: Memory,
     of_gates: Memory,
-    /// With respect to the state before the step that is done: to begin with, at the end. The cell's likewise.
+    /// With respect to the state before the step that is done: to begin with, at the end. The cell's
+    /// likewise.
     of_hidden: Memory,
     of_cell: Memory,
     /// With respect to the state's share of the gates; the same as `of_gates` where it is.
@@ -372,7 +381,8 @@ struct Backwards<'a, T: 'static> {
 }
 
 impl<T: Activation> Backwards<'_, T> {
-    /// What the step of the round before gives by way of the weight, if there was a round, and then the next step back, if there is one.
+    /// What the step of the round before gives by way of the weight, if there was a round, and then the next
+    /// step back, if there is one.
     ///
     /// # Safety
     /// As [`Forwards::step`].

@@ -1,4 +1,5 @@
-//! What every test here stands on: the devices under test, and a kernel run on them and on the plain reference.
+//! What every test here stands on: the devices under test, and a kernel run on them and on the plain
+//! reference.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::sync::{Arc, OnceLock};
@@ -104,14 +105,16 @@ pub(crate) fn read(device: &Device, storage: &Storage) -> Result<Vec<f64>> {
     Ok(to_numbers(storage.dtype(), &bytes))
 }
 
-/// Whether two numbers agree to `tolerance`, relative to the expected or (below 1) absolute. NaN agrees with NaN.
+/// Whether two numbers agree to `tolerance`, relative to the expected or (below 1) absolute. NaN agrees with
+/// NaN.
 pub(crate) fn close(found: f64, expected: f64, tolerance: f64) -> bool {
     found == expected
         || found.is_nan() && expected.is_nan()
         || (found - expected).abs() <= tolerance * expected.abs().max(1.0)
 }
 
-/// Runs a kernel on every device and on the reference, and compares. Devices that lack a dtype are passed over.
+/// Runs a kernel on every device and on the reference, and compares. Devices that lack a dtype are passed
+/// over.
 pub(crate) fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[Input], tolerance: f64) {
     agree_on(devices(), what, kernel, scalars, inputs, tolerance);
 }

@@ -1,7 +1,8 @@
-//! Attention by blocks of queries, with a gradient that forms the weights again: no matrix of all scores is held.
+//! Attention by blocks of queries, with a gradient that forms the weights again: no matrix of all scores is
+//! held.
 //!
-//! Where the device has a kernel for [`Attention`], that does all of it. Elsewhere a block is a few products and what comes between them.
-//! Both draw the same numbers for dropout.
+//! Where the device has a kernel for [`Attention`], that does all of it. Elsewhere a block is a few products
+//! and what comes between them. Both draw the same numbers for dropout.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use super::Weighting;
 /// Queries of a block.
 const QUERIES: usize = 256;
 
-/// Query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` and perhaps a mask `[…, L, S]`, with equal batch axes, to the result and the logarithm
-/// of the sum of each query's exponentiated scores.
+/// Query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` and perhaps a mask `[…, L, S]`, with equal batch
+/// axes, to the result and the logarithm of the sum of each query's exponentiated scores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
     pub(super) weighting: Weighting,
@@ -96,8 +97,8 @@ struct Block {
 }
 
 impl Blocked {
-    /// Query, key, value and mask in f32, if the device has a kernel for that and none for their half type: it rounds once, where
-    /// compositions round at each step.
+    /// Query, key, value and mask in f32, if the device has a kernel for that and none for their half type:
+    /// it rounds once, where compositions round at each step.
     #[track_caller]
     pub(super) fn widened(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
         let dtype = inputs[0].dtype();
@@ -195,7 +196,8 @@ impl Blocked {
         let (out, logarithms, gradient) = (&given[3], &given[4], &given[5]);
         let (length, keys) = (given[0].dims()[given[0].rank() - 2], given[1].dims()[given[1].rank() - 2]);
         let sums = out.mul(gradient)?.sum_axis(-1, true)?;
-        // Left to one evaluation, the parts of all blocks would be added up at its end, and be there together until then.
+        // Left to one evaluation, the parts of all blocks would be added up at its end, and be there together
+        // until then.
         let is_long = length > QUERIES;
         if is_long {
             eval_all(&[gradient, &sums])?;

@@ -5,7 +5,8 @@ use taper::{DType, Device, ErrorKind, Result, Tensor};
 use taper_operations::Draw;
 pub(crate) use taper_testing::{VIEWS, assert_close, numbers, of, reference_device, tensor};
 
-/// The device under test: `TAPER_TEST_DEVICE`, or the CPU. `cargo xtask test-all-backends` runs the suite on each.
+/// The device under test: `TAPER_TEST_DEVICE`, or the CPU. `cargo xtask test-all-backends` runs the suite on
+/// each.
 pub(crate) fn device() -> Device {
     match std::env::var("TAPER_TEST_DEVICE").as_deref() {
         // The suite itself can be tried on the reference.
@@ -37,8 +38,8 @@ pub(crate) fn has(device: &Device, dtype: DType) -> bool {
     has
 }
 
-/// Whether a whole test that needs `dtype` can run here. If not, the summary of `cargo xtask test-all-backends` counts it as
-/// skipped, and says why.
+/// Whether a whole test that needs `dtype` can run here. If not, the summary of `cargo xtask
+/// test-all-backends` counts it as skipped, and says why.
 pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
     if has(device, dtype) {
         return true;
@@ -63,8 +64,8 @@ pub(crate) fn every_case() -> bool {
     Draw::from_env() == Draw::ALL
 }
 
-/// Whether a line over so many bytes is longer than the bindings that `TAPER_TEST_WGPU` forces. An operation that takes
-/// lines whole must then refuse it, and be usable afterwards.
+/// Whether a line over so many bytes is longer than the bindings that `TAPER_TEST_WGPU` forces. An operation
+/// that takes lines whole must then refuse it, and be usable afterwards.
 pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bool {
     let forced = std::env::var("TAPER_TEST_WGPU").unwrap_or_default();
     let forced = forced.split_whitespace().find_map(|word| word.strip_prefix("binding_bytes=")?.parse().ok());

@@ -1,6 +1,7 @@
-//! Convolutions of 3 x 3 windows at stride 1 by Winograd's minimal filtering F(2 x 2, 3 x 3): 16 multiplications for four results, where their
-//! definition takes 36. Tiles of 4 x 4 elements and the weight are transformed by additions, multiplied as 16 products of matrices over
-//! the channels, and transformed back.
+//! Convolutions of 3 x 3 windows at stride 1 by Winograd's minimal filtering F(2 x 2, 3 x 3): 16
+//! multiplications for four results, where their definition takes 36. Tiles of 4 x 4 elements and the weight
+//! are transformed by additions, multiplied as 16 products of matrices over the channels, and transformed
+//! back.
 //!
 //! Lavin and Gray: Fast algorithms for convolutional neural networks (2016).
 //!
@@ -157,13 +158,15 @@ impl Convolution {
         good.then_some(out)
     }
 
-    /// Forms a block of results. Gives whether they are good; if not, they are to be formed by their definition.
+    /// Forms a block of results. Gives whether they are good; if not, they are to be formed by their
+    /// definition.
     ///
     /// # Errors
     /// None that is met here: those of products that nothing finishes.
     ///
     /// # Safety
-    /// All elements of the images can be read, and the block's results written; nobody else does. `weight` is [`Convolution::transformed`].
+    /// All elements of the images can be read, and the block's results written; nobody else does. `weight` is
+    /// [`Convolution::transformed`].
     pub(super) unsafe fn run<T: HasMicroKernels>(
         &self,
         isa: Isa,

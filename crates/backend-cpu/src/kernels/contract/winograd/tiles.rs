@@ -12,13 +12,15 @@ const BLOCK: usize = 1 << 17;
 const SHARED: usize = 4;
 /// Tiles of a block from which micro-kernels are full.
 const FULL: usize = 48;
-/// Channels on either side, and channels times tiles that are transformed at once, from which transforms cost less than multiplications that are saved.
+/// Channels on either side, and channels times tiles that are transformed at once, from which transforms cost
+/// less than multiplications that are saved.
 const CHANNELS: usize = 32;
 const WORTH: usize = 384;
 /// Tiles of all images, from which that pays for the weight's transform too.
 const TILES: usize = 256;
 
-/// The sizes of a convolution, and how its results are cut into tiles of 2 x 2 and those into blocks: by the sizes alone, on which bits depend.
+/// The sizes of a convolution, and how its results are cut into tiles of 2 x 2 and those into blocks: by the
+/// sizes alone, on which bits depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tiles {
     pub(super) images: usize,
@@ -63,7 +65,8 @@ impl Tiles {
         self.height.div_ceil(2)
     }
 
-    /// Rows of tiles of a block: as many as stay at hand, by which registers are full, and by which a few threads have alike to do.
+    /// Rows of tiles of a block: as many as stay at hand, by which registers are full, and by which a few
+    /// threads have alike to do.
     fn best_block(&self) -> usize {
         let tiles = (BLOCK / (POINTS * self.channels.max(self.rows))).max(FULL);
         let all = self.images * self.down();
@@ -118,8 +121,8 @@ impl Tiles {
         (self.most_rows() * self.width).next_multiple_of(WIDEST) + WIDEST
     }
 
-    /// Room for every second row that the tiles of a block have, transformed along itself: a number for each tile, for those of the row under each
-    /// piece, and registers past the last.
+    /// Room for every second row that the tiles of a block have, transformed along itself: a number for each
+    /// tile, for those of the row under each piece, and registers past the last.
     pub(super) fn line(&self) -> usize {
         let pieces = self.block.div_ceil(self.down()) + 1;
         (self.block + pieces) * self.across() + 2 * WIDEST
@@ -130,8 +133,8 @@ impl Tiles {
         piece.column + nth * self.across()
     }
 
-    /// How many rows of tiles a register of this width is full of, where they are 2 or 4 and no tile is a part of one: then so many are transformed at
-    /// once. Otherwise 1.
+    /// How many rows of tiles a register of this width is full of, where they are 2 or 4 and no tile is a
+    /// part of one: then so many are transformed at once. Otherwise 1.
     pub(super) fn together(&self, width: usize) -> usize {
         let whole = self.width.is_multiple_of(2) && self.height.is_multiple_of(2);
         match width.checked_div(self.across()) {
@@ -140,8 +143,8 @@ impl Tiles {
         }
     }
 
-    /// Numbers from a point's matrix of so many rows to the next one's. Those of all points are visited together, and should not meet in one
-    /// set of a cache.
+    /// Numbers from a point's matrix of so many rows to the next one's. Those of all points are visited
+    /// together, and should not meet in one set of a cache.
     pub(super) fn slot(&self, rows: usize) -> usize {
         rows * self.padded() + 3 * WIDEST
     }

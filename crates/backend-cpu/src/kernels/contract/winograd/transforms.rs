@@ -34,7 +34,8 @@ struct ForwardIn<'a, V: Vector> {
     together: usize,
 }
 
-/// The elements at even places from `at` on, a register of them, and those at odd places, of which there are `left` after `from`, and zeros.
+/// The elements at even places from `at` on, a register of them, and those at odd places, of which there are
+/// `left` after `from`, and zeros.
 ///
 /// # Safety
 /// So many can be read.
@@ -56,7 +57,8 @@ unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> [V;
     }
 }
 
-/// The elements at even places from `at` on, and those at odd places, of two rows that fill a register each, or of four that fill a half.
+/// The elements at even places from `at` on, and those at odd places, of two rows that fill a register each,
+/// or of four that fill a half.
 ///
 /// # Safety
 /// So many can be read.
@@ -105,7 +107,8 @@ impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
     fn run(mut self) {
         let mut channel = 0;
         while channel < self.channels {
-            // A processor waits for a register that lies in two stores of a moment ago: so the rows of all pieces come before the columns of any.
+            // A processor waits for a register that lies in two stores of a moment ago: so the rows of all
+            // pieces come before the columns of any.
             let mut nth = 0;
             while nth < self.job.pieces.len() {
                 self.rows(channel, nth);
@@ -152,7 +155,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
                     group[k] = first.wrapping_offset(row as isize * strides[2]);
                     k += 1;
                 }
-                // SAFETY: the caller gives the elements, of which a row of tiles has a part of a register; the line was sliced to this reach.
+                // SAFETY: the caller gives the elements, of which a row of tiles has a part of a register;
+                // the line was sliced to this reach.
                 unsafe {
                     let [d0, d1] = pair::<V>(group, together, 0);
                     let [d2, d3] = pair::<V>(group, together, 2);
@@ -168,7 +172,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
             };
             let mut t = 0;
             while t < across {
-                // Elements from the first tile's on: those of a register of tiles, and two more. What is past the row's end is 0.
+                // Elements from the first tile's on: those of a register of tiles, and two more. What is past
+                // the row's end is 0.
                 let left = end.saturating_sub(2 * t);
                 // SAFETY: as above.
                 unsafe {
@@ -190,8 +195,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
         let (across, room, padded) = (of.across(), self.room, self.padded);
         let piece = &pieces[nth];
         let place = of.place(piece, nth);
-        // A tile's third and fourth row are the first and second of the tile below it. What is written past the last tile is written again with
-        // the next piece or channel, or is read by nobody.
+        // A tile's third and fourth row are the first and second of the tile below it. What is written past
+        // the last tile is written again with the next piece or channel, or is read by nobody.
         let n = (piece.tiles.len() * across).next_multiple_of(WIDEST);
         let first = channel * padded + piece.column;
         let mut j = 0;
@@ -214,7 +219,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
     }
 }
 
-/// Transforms the products of one row of the weight back: Aᵀ·m·A of each tile. Gives whether all results are finite.
+/// Transforms the products of one row of the weight back: Aᵀ·m·A of each tile. Gives whether all results are
+/// finite.
 pub(super) struct Back<'a, T> {
     pub(super) of: &'a Tiles,
     /// The row's products at the first point; those at the next one are a slot further.
@@ -279,11 +285,13 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
                         zeros[2 * line + 1] = mul_add(right, zero, zeros[2 * line + 1]);
                         let to = upper.wrapping_add(line * width);
                         if together > 1 {
-                            // One row of tiles, or two, of each of the two registers; rows of results lie two apart.
+                            // One row of tiles, or two, of each of the two registers; rows of results lie two
+                            // apart.
                             for k in 0..rows {
                                 let (half, to) = (2 * k / together, to.wrapping_add(2 * k * width));
                                 let from = 2 * k % together / 2 * width;
-                                // SAFETY: the caller gives room for this row, which is from here on in the register.
+                                // SAFETY: the caller gives room for this row, which is from here on in the
+                                // register.
                                 unsafe { zipped[half].store_rest(to.wrapping_sub(from), from, from + width) };
                             }
                             continue;
