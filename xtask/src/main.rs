@@ -4,6 +4,7 @@
 mod bench;
 mod browser;
 mod check_layers;
+mod check_prose;
 mod fuzz;
 mod onnx_conformance;
 mod operations;
@@ -28,6 +29,8 @@ enum Command {
     Browser(browser::Args),
     /// Check that crates depend on each other only as the design allows
     CheckLayers,
+    /// Check that comments and documents are plain English: `check-prose crates/nn` reads a part
+    CheckProse(check_prose::Args),
     /// Run random programs on a device, against the plain reference: `fuzz --help` says how
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Args),
@@ -48,6 +51,7 @@ fn main() -> ExitCode {
         Command::OnnxConformance(args) => return onnx_conformance::run(&args),
         Command::Browser(args) => browser::run(&args),
         Command::CheckLayers => check_layers::run(),
+        Command::CheckProse(args) => check_prose::run(&args),
         Command::Operations(args) => operations::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),
     };
