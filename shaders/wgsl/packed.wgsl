@@ -46,13 +46,11 @@ fn unpack_bf16(bits: u32) -> f32 {
     return bitcast<f32>(bits << 16u);
 }
 
-// The nearest, ties to even; what is too large becomes an infinity.
+// The nearest, ties to even; a number too large becomes an infinity. One exit, as in half.wgsl.
 fn pack_bf16(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) {
-        return (bits >> 16u) | 64u;
-    }
-    return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+    let rounded = (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+    return select(rounded, (bits >> 16u) | 64u, (bits & 0x7fffffffu) > 0x7f800000u);
 }
 
 fn unpack_f16(bits: u32) -> f32 {
@@ -69,17 +67,11 @@ fn unpack_f16(bits: u32) -> f32 {
 // As pack_bf16.
 fn pack_f16(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
-    let sign = (bits >> 16u) & 0x8000u;
     let size = bits & 0x7fffffffu;
-    if (size > 0x7f800000u) {
-        return sign | 0x7e00u;
-    }
-    if (size >= 0x477ff000u) {
-        return sign | 0x7c00u;
-    }
-    if (size < 0x38800000u) {
-        // Below the least normal half the spacing is 2^-24.
-        return sign | u32(round(bitcast<f32>(size) * 16777216.0));
-    }
-    return sign | ((size + 0xfffu + ((size >> 13u) & 1u) - 0x38000000u) >> 13u);
+    // Below the least normal half the spacing is 2^-24.
+    let steps = u32(round(bitcast<f32>(min(size, 0x38800000u)) * 16777216.0));
+    let normal = (size + 0xfffu + ((size >> 13u) & 1u) - 0x38000000u) >> 13u;
+    let finite = select(normal, steps, size < 0x38800000u);
+    let infinite = select(finite, 0x7c00u, size >= 0x477ff000u);
+    return ((bits >> 16u) & 0x8000u) | select(infinite, 0x7e00u, size > 0x7f800000u);
 }
