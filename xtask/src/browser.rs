@@ -1,5 +1,5 @@
-//! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are no member of
-//! the workspace, so that nobody else builds them.
+//! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are not a member
+//! of the workspace, so that other builds do not compile them.
 
 use std::{ffi::OsString, process::Command};
 

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What went wrong, in words for the one who typed the command.
+/// The error is a message for the user of the command.
 type Result<T, E = String> = std::result::Result<T, E>;
 
 /// Looks after the Taper workspace.

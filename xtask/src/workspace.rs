@@ -1,4 +1,4 @@
-//! What cargo says about the workspace.
+//! The workspace as `cargo metadata` describes it.
 
 use std::{
     path::PathBuf,
@@ -107,7 +107,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// What a command prints, or why it failed, with what it said.
+/// The output of a command, or an error with its stderr.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let words = in_words(command);
     let output = command.output().map_err(|e| format!("{words} cannot be run: {e}"))?;

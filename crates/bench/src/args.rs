@@ -26,8 +26,8 @@ pub(crate) struct Args {
     /// Seconds for each case; every case is run ten times at least
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) budget: f64,
-    /// Run each case so many times, by turns with the one to compare with, and tell the turn of the middle
-    /// median: on a machine whose speed comes and goes
+    /// Number of turns of each case, alternating with the peer; the turn with the middle median is reported,
+    /// for a machine whose speed varies
     #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) turns: u8,
     /// Run PyTorch's twin of each case right after it, and compare
@@ -47,13 +47,13 @@ pub(crate) struct Args {
     /// In place of times, which kernels ten calls of each case run, for which line, how long and at what rate
     #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn", "report", "json"])]
     pub(crate) profile: bool,
-    /// What the case `import` starts: prints one result and ends
+    /// For the case `import`: print one result and end
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,
-    /// What the cases `first_step` and `hundredth_step` start
+    /// For the cases `first_step` and `hundredth_step`: train and report both steps
     #[arg(long, hide = true)]
     pub(crate) first_steps: bool,
-    /// What cases beside a busy process start: spins until its input ends
+    /// For the `_busy` cases: spin until stdin ends
     #[arg(long, hide = true)]
     pub(crate) spin: bool,
 }

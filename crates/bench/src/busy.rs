@@ -29,7 +29,7 @@ impl Drop for Busy {
     }
 }
 
-/// What the busy process does: it spins until its input ends, which it does when the parent is gone.
+/// The busy process: spins until its stdin ends, which happens when the parent process ends.
 pub(crate) fn spin() -> ! {
     thread::spawn(|| {
         // An input that cannot be read has ended, too.

@@ -18,7 +18,7 @@ use crate::{
     round,
 };
 
-/// What the names of cases beside a busy process end in.
+/// Suffix of the names of cases that run while another process is busy.
 pub(crate) const BUSY: &str = "_busy";
 
 /// A named piece of work.
@@ -39,7 +39,7 @@ pub(crate) enum Work {
     Operation(Box<Operation>),
 }
 
-/// What all cases share.
+/// State that all cases share.
 pub(crate) struct Bench {
     pub(crate) device: Device,
     pub(crate) threads: usize,
@@ -200,7 +200,7 @@ impl Case {
 }
 
 impl Bench {
-    /// Runs a case. A wrong result is told in its line.
+    /// Runs a case. A wrong result is reported in its line.
     pub(crate) fn run(&self, case: &Case) -> Line {
         let line = match &case.work {
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
@@ -219,7 +219,7 @@ impl Bench {
         });
         line.device.get_or_insert_with(|| self.device.name().into());
         line.threads = Some(self.threads);
-        // What a case leaves behind is no concern of the next one.
+        // Free the memory that the case left in the cache, so that it does not affect the next one.
         self.device.empty_cache();
         line
     }

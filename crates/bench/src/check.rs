@@ -65,7 +65,7 @@ pub(crate) fn lines(
     for line in positions(outer * inner, SAMPLES / 4) {
         let (o, i) = (line / inner, line % inner);
         let want = want(o, i);
-        // What cancels is compared with the size of the line, not of what is left.
+        // The terms may cancel, so the error is compared with the size of the whole line, not of the result.
         let scale = want.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
         for (j, &want) in want.iter().enumerate() {
             let at = (o * n + j) * inner + i;

@@ -47,7 +47,7 @@ use crate::{
     report::Report,
 };
 
-/// What went wrong, in words for the one who typed the command.
+/// The error is a message for the user of the command.
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 /// How long the threads of one library are given to fall asleep before the other's turn.
@@ -167,7 +167,7 @@ fn start_peer(args: &Args, device: &taper::Device, threads: usize) -> Result<Opt
     args.vs_burn.then(|| Peer::burn(threads, args.budget)).transpose()
 }
 
-/// `x` with so many digits after the point.
+/// `x` rounded to `digits` digits after the point.
 fn round(x: f64, digits: i32) -> f64 {
     let unit = 10_f64.powi(digits);
     (x * unit).round() / unit

@@ -1,5 +1,5 @@
-//! Another library beside us: one long-lived process that is told the name of a case and answers with its
-//! line.
+//! Another library to compare with: one long-lived process that reads the name of a case and answers with
+//! its line.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -19,7 +19,7 @@ const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench_bur
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) version: String,
-    /// What it calls the device that it runs on.
+    /// The library's name of the device that it runs on.
     pub(crate) device: String,
     child: Child,
     /// Closed to end the process.

@@ -1,6 +1,6 @@
 //! A network of linear layers in plain f64: the loss and all gradients, by the textbook's loops.
 
-/// What stands between two layers.
+/// The activation between two layers.
 #[derive(Clone, Copy)]
 pub(crate) enum Activation {
     Relu,

@@ -210,7 +210,7 @@ fn system() -> String {
     name.map_or(std::env::consts::OS.into(), |name| name.trim_matches('"').to_string())
 }
 
-/// The day as year-month-day, so many days after the first of 1970. After Howard Hinnant's `civil_from_days`.
+/// The date `days` days after 1970-01-01, as year-month-day. After Howard Hinnant's `civil_from_days`.
 fn date(days: u64) -> String {
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);

@@ -6,7 +6,7 @@ use crate::{case::BUSY, line::Line};
 
 /// Which columns there are.
 pub(crate) struct Table {
-    /// Who is compared with.
+    /// The name of the library to compare with.
     pub(crate) peer: Option<&'static str>,
 }
 

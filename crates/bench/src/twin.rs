@@ -10,7 +10,7 @@ use taper::{
 
 use crate::{Result, check::all};
 
-/// What `build` makes, in f64 on the generator's device, with the values of `like`.
+/// The module that `build` makes, in f64 on the generator's device, with the values of `like`.
 pub(crate) fn in_f64<M: Module>(
     build: impl FnOnce(&Generator) -> taper::Result<M>,
     device: &Device,

@@ -14,7 +14,7 @@ fn bench(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_taper-bench")).args(args).output().unwrap()
 }
 
-/// What a run that must fail says on stderr.
+/// The stderr output of a run that must fail.
 fn failure(args: &[&str]) -> String {
     let output = bench(args);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -282,7 +282,7 @@ fn a_busy_process_does_not_outlive_a_killed_benchmark() {
     });
     bench.kill().unwrap();
     bench.wait().unwrap();
-    // Nobody may have fetched its exit status: a zombie has ended.
+    // A zombie has ended too; its exit status may not have been read yet.
     let runs = || {
         let stat = fs::read_to_string(format!("/proc/{busy}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))

@@ -13,7 +13,7 @@ use crate::{
     table,
 };
 
-/// What programs may hold.
+/// The operations, dtypes and values that programs may use.
 #[derive(Clone, Debug)]
 pub struct Taste {
     /// The dtypes of the device.
@@ -29,7 +29,7 @@ pub struct Taste {
 }
 
 impl Taste {
-    /// Of one case on a device.
+    /// Draws the settings of one case on a device.
     pub fn of(device: &Device, rng: &mut Rng) -> Taste {
         Taste {
             dtypes: device.info().dtypes.clone(),

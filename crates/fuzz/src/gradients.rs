@@ -33,7 +33,7 @@ struct Derivatives {
 /// The derivatives of one random program.
 ///
 /// # Errors
-/// What is wrong, with the smallest program that shows it.
+/// Runs one case; an error reports the smallest failing program.
 pub fn gradient_case(seed: u64, case: u64, device: &Device) -> std::result::Result<(), Report> {
     let mut rng = Rng::new(seed ^ 0x6ad, case);
     let mut taste = Taste { special: false, subnormals: false, smooth: true, ..Taste::of(device, &mut rng) };
@@ -101,7 +101,8 @@ fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std:
         let Ok(Some(sample)) = derivatives(&program, &eager, &reference) else { return Ok(()) };
         moved.push(sample);
     }
-    // What cancels in a gradient was summed from as many terms as the largest leaf has elements.
+    // The terms of a gradient may cancel; it is a sum of at most as many terms as the largest leaf has
+    // elements.
     let terms = leaf_sizes(program).into_iter().max().unwrap_or(1).max(1) as f64;
     for second in [false, true] {
         let of = |d: &Derivatives| if second { d.second.clone() } else { d.first.clone() };
@@ -280,7 +281,7 @@ fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option
         Some(slope) => grad(&[slope], &wanted, false)?,
         None => vec![None; wanted.len()],
     };
-    // What does not change with the leaves has its part in no difference.
+    // A value that does not depend on the leaves does not contribute to any difference.
     let slope = slope.map_or(Ok(0.0), |s| s.to_f64_vec().map(|v| v[0]))?;
     let value = Derivatives {
         loss: loss.to_f64_vec()?[0],

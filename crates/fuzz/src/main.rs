@@ -62,7 +62,7 @@ impl Family {
         }
     }
 
-    /// The cases of a run of so many programs.
+    /// The number of cases of this family in a run of `programs` programs.
     fn cases(self, programs: u64) -> u64 {
         match self {
             Family::Programs | Family::Products => programs,

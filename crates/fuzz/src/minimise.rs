@@ -18,7 +18,7 @@ pub struct Failure {
     pub program: Program,
     /// How it was evaluated.
     pub plan: Plan,
-    /// What is wrong.
+    /// A description of the failure.
     pub what: String,
 }
 

@@ -1,5 +1,5 @@
-//! What a program must give: every step evaluated on the plain reference by itself, from fresh copies of its
-//! inputs, and how far from that a device may be.
+//! The expected results of a program: the plain reference evaluates every step separately, from fresh copies
+//! of its inputs; each result has a tolerance for the device.
 //!
 //! A step is *exact* if any correct device gives the same bits: moves, comparisons, integers, sums and
 //! products on a grid (see `grid.rs`). Others round. How much that matters later is measured: each such step
@@ -32,7 +32,7 @@ pub enum Unfit {
     Unstable(&'static str),
 }
 
-/// What one step must give.
+/// The expected result of one step.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its sizes.
@@ -61,13 +61,13 @@ impl Known {
     }
 }
 
-/// What is known of a program so far.
+/// The expected results of a program so far.
 pub struct Oracle {
     device: Device,
     rng: Generator,
     /// Whether the device under test keeps numbers below the normal ones.
     subnormals: bool,
-    /// What is known of each step.
+    /// The expected result of each step.
     pub known: Vec<Known>,
 }
 
@@ -84,7 +84,7 @@ enum Rounds {
 }
 
 impl Oracle {
-    /// Of programs for a device with these dtypes.
+    /// An oracle for programs on a device with these dtypes.
     pub fn new(dtypes: &[DType], subnormals: bool) -> Oracle {
         let (device, _) = reference_with(dtypes);
         Oracle { rng: Generator::seed(DRAWS, &device), device, subnormals, known: Vec::new() }
@@ -93,7 +93,7 @@ impl Oracle {
     /// Everything that is to be known of a program.
     ///
     /// # Errors
-    /// Of a program of which nothing can be expected, why.
+    /// The oracle of a whole program, or the reason why no result can be expected.
     pub fn of(program: &Program, dtypes: &[DType], subnormals: bool) -> Result<Oracle, Unfit> {
         let mut oracle = Oracle::new(dtypes, subnormals);
         for step in &program.steps {
@@ -532,7 +532,7 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
 }
 
 impl Rounds {
-    /// What both may do.
+    /// The one of the two that rounds more.
     fn max_of(self, other: Rounds) -> Rounds {
         let rank = |r: Rounds| match r {
             Rounds::Never => 0,

@@ -20,7 +20,7 @@ enum Way {
         after: usize,
     },
     Flip,
-    /// Of a base of size 1.
+    /// Expanded from a base of size 1.
     Expand,
 }
 
@@ -31,7 +31,7 @@ struct Operand {
     /// Axis `i` of the base is axis `order[i]` of the view.
     order: Vec<usize>,
     ways: Vec<Way>,
-    /// One slice of so many along an axis in front.
+    /// One slice, and the number of slices, of an extra axis in front.
     select: Option<(usize, usize)>,
     evaluated: bool,
     /// The zero point of small integers that a float base tensor is stored as.
@@ -51,7 +51,7 @@ struct Product {
 /// One random product.
 ///
 /// # Errors
-/// What is wrong, with the smallest product that shows it.
+/// Runs one case; an error reports the smallest failing product.
 pub fn product_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
     let mut rng = Rng::new(seed ^ 0x9d, case);
     let product = random(&mut rng, device);
@@ -227,7 +227,7 @@ impl Operand {
         code
     }
 
-    /// Where an element of the view lies in the base.
+    /// The position in the base of an element of the view.
     fn place(&self, index: &[usize]) -> usize {
         let base = self.base();
         let mut flat = self.select.map_or(0, |s| s.1);

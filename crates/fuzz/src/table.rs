@@ -44,7 +44,7 @@ pub(crate) fn is_free(input: &Input) -> bool {
     matches!(input.values, Values::Between(..))
 }
 
-/// What the row in this place gives, result `which`.
+/// Result number `which` of the row at index `place`.
 pub(crate) fn apply(place: usize, which: usize, x: &[&Tensor]) -> Result<Tensor> {
     let row = row(place).ok_or_else(|| Error::invalid("table", format!("no row {place}")))?;
     let result = row.of_tensors(x)?.into_iter().nth(which);

@@ -1,4 +1,4 @@
-//! What a row is held to. Each check gives what is wrong, in words.
+//! The checks of a row. Each check returns a message if the row fails.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -20,7 +20,7 @@ use crate::{
     row::{ANY_SHAPES, Given, Input, Placement, Row, Values},
 };
 
-/// What is wrong with a row, or nothing.
+/// Nothing, or a message about the failure of a row.
 pub type Verdict = std::result::Result<(), String>;
 
 /// A device under test, and what it is compared with.
@@ -135,7 +135,8 @@ impl Bench {
         };
         let run = |device: &Device| row.run(&row.given(device, dtype, dtype, Placement::Contiguous)?);
         let found = match run(&self.device) {
-            // Where nobody can wait, what looks at values on the way says so.
+            // Where no thread can block, an operation that reads values returns an error that names the
+            // async form.
             Err(error) if row.by_value && error.to_string().contains("await") => return Ok(false),
             found => found.map_err(in_words("outputs"))?,
         };
@@ -330,7 +331,7 @@ impl Bench {
         close(row, "jacobian", &at_once().map_err(&words)?, &by_row().map_err(&words)?)
     }
 
-    /// What PyTorch computes of the same inputs, and its gradients.
+    /// Compares results and gradients with those that PyTorch computed from the same inputs.
     ///
     /// # Errors
     /// The row fails this check: the message says where.

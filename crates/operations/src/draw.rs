@@ -18,7 +18,7 @@ use crate::{
 /// The variable of the environment that draws a part for the suite: `TAPER_TEST_DRAW=1/4`.
 pub const VARIABLE: &str = "TAPER_TEST_DRAW";
 
-/// What a row is held to: the methods of [`Bench`](crate::Bench).
+/// The checks of a row: the methods of [`Bench`](crate::Bench).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// `Bench::forward`
@@ -98,7 +98,7 @@ impl Draw {
     /// The whole table.
     pub const ALL: Draw = Draw { part: 0, parts: 1 };
 
-    /// What [`VARIABLE`] says; the whole table where it is not set.
+    /// The part that [`VARIABLE`] names, or the whole table if it is not set.
     ///
     /// # Panics
     /// If it cannot be read.

@@ -15,7 +15,7 @@ const TORCH: &str = include_str!("../torch.tsv");
 /// The operations that PyTorch's own suite tests, in such lines: a name that no row has needs a reason.
 const TESTED: &str = include_str!("../tested.tsv");
 
-/// What PyTorch calls a row's operation: the first function or method of its expression.
+/// PyTorch's name of a row's operation: the first function or method of its expression.
 pub fn torch_name(row: &Row) -> String {
     // Complex numbers have a last axis of 2 here.
     let expression = row.torch.strip_prefix("torch.view_as_real(").unwrap_or(row.torch);

@@ -59,7 +59,7 @@ impl DTypes {
     }
 }
 
-/// What an input holds.
+/// The values of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Numbers without a pattern between two bounds. Integers are between four times these.
@@ -117,7 +117,7 @@ impl Input {
     }
 }
 
-/// A number as a dtype holds it. What f64 holds here is rounded to f32, so that both have the same inputs.
+/// The nearest number of a dtype. For f64 it is rounded to f32, so that both dtypes have the same inputs.
 fn rounded(v: f64, dtype: DType) -> f64 {
     match dtype.info().kind {
         Kind::Float => {
@@ -130,7 +130,7 @@ fn rounded(v: f64, dtype: DType) -> f64 {
     }
 }
 
-/// How an input lies in memory.
+/// The memory layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Row by row.
@@ -139,7 +139,7 @@ pub enum Placement {
     Layout(usize),
 }
 
-/// What an operation is given.
+/// The arguments of an operation.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// Tensors, in the order of the row's inputs.
@@ -150,7 +150,7 @@ pub struct Given {
     pub device: Device,
 }
 
-/// What an operation gives: a tensor or several, or an error.
+/// The result of an operation: one or several tensors, or an error.
 pub trait Outputs {
     /// All of them in order.
     ///
@@ -185,7 +185,7 @@ impl<T: Outputs> Outputs for Result<T> {
     }
 }
 
-/// What does a row.
+/// The function that computes a row.
 pub type Run = Box<dyn Fn(&Given) -> Result<Vec<Tensor>> + Send + Sync>;
 
 /// An operation with what it is tried on, and what is expected of it.
@@ -195,7 +195,7 @@ pub struct Row {
     /// A Python expression that computes the same of `x`, `y`, `z`, `w`; empty where PyTorch has no such
     /// operation.
     pub torch: &'static str,
-    /// What it is tried on.
+    /// The inputs of the tests.
     pub inputs: Vec<Input>,
     /// The dtypes it is for.
     pub dtypes: DTypes,
@@ -218,16 +218,16 @@ pub struct Row {
     pub by_value: bool,
     /// Inputs that it must refuse.
     pub bad: Option<Run>,
-    /// What a reader of the page should know.
+    /// A note for readers of the page.
     pub note: &'static str,
     run: Run,
 }
 
-/// What a row that is pointwise is tried with, beside its own shapes: the inputs take these in turn.
+/// Shapes for the tests of a pointwise row, in addition to its own shapes: the inputs take these in turn.
 pub(crate) const ANY_SHAPES: [&[&[usize]]; 5] =
     [&[&[]], &[&[3, 0, 5]], &[&[1, 1]], &[&[7, 13]], &[&[2, 1, 3], &[5, 1], &[3]]];
 
-/// What a row begins with: a shape for each input.
+/// The default shape of each input.
 const SHAPES: [&[usize]; 4] = [&[3, 4], &[4], &[3, 1], &[3, 4]];
 
 fn row(name: &'static str, torch: &'static str, inputs: usize, run: Run) -> Row {
@@ -361,7 +361,7 @@ impl Row {
         self
     }
 
-    /// With results that may be off so many times the dtype's tolerance.
+    /// With results that may differ by `times` times the dtype's tolerance.
     pub fn loose(mut self, times: f64) -> Row {
         self.loose = times;
         self
@@ -410,8 +410,8 @@ impl Row {
         self
     }
 
-    /// What the row is called in a message: its name, and the expression that tells it from others of that
-    /// name.
+    /// The row's name in messages: its name, and the expression that distinguishes it from other rows with
+    /// the same name.
     pub fn label(&self) -> String {
         format!("{} ({})", self.name, self.torch)
     }

@@ -56,7 +56,7 @@ pub(super) fn import() -> Case {
     })
 }
 
-/// What the child process of [`import`] prints: the first element of a matrix product.
+/// The child process of [`import`]: computes the first element of a matrix product, which it prints.
 pub(crate) fn first_result(device: &Device) -> Result<f32> {
     let (a, b) = operands(device)?;
     let product = a.matmul(&b)?.to_vec::<f32>()?;
@@ -108,8 +108,8 @@ fn start(bench: &Bench) -> Result<[f64; 2]> {
     Ok([first, hundredth])
 }
 
-/// What the child process of [`training_starts`] prints: the loss of the first step as soon as it is done;
-/// then the milliseconds of the hundredth, and its loss.
+/// The child process of [`training_starts`]: prints the loss of the first step as soon as it is done, then
+/// the milliseconds of the hundredth step and its loss.
 pub(crate) fn first_steps(device: &Device) -> Result<()> {
     let mut call = simplenet(&Inputs::new(device))?;
     let (mut took, mut loss) = (0.0, f32::NAN);
@@ -190,9 +190,9 @@ fn backward(a: &Tensor, b: &Tensor) -> Result<f64> {
     Ok(Times::of(times).median())
 }
 
-/// What a training step of a network of two layers takes longer where its sizes are new: ten thousand forms,
-/// each met once and then three times again. The median of the differences is what planning takes, with what
-/// the backend makes of new kernels.
+/// The extra time of a training step of a two-layer network with new sizes: ten thousand shapes, each run
+/// once and then three more times. The median of the differences is the time of planning, including the
+/// backend's work for new kernels.
 pub(super) fn new_sizes() -> Case {
     const WIDTHS: usize = 312;
     const BATCHES: usize = 32;

@@ -113,7 +113,7 @@ fn loss_of(net: &Network, x: &Tensor, y: &Tensor) -> taper::Result<Tensor> {
     cross_entropy(&net.forward(x)?.flatten(0, -2)?, &y.flatten_all())
 }
 
-/// What a case trains.
+/// A network in training, with its optimizer and its step.
 struct Started {
     net: Rc<Network>,
     optimizer: Rc<RefCell<Box<dyn Optimizer>>>,

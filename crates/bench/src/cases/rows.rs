@@ -1,5 +1,5 @@
-//! What normalises rows: softmax, log-softmax, layer norm, forward and backward. The memory is the limit: the
-//! input is read once, the result written once.
+//! Functions that normalise rows: softmax, log-softmax, layer norm, forward and backward. Memory is the
+//! limit: the input is read once, and the result is written once.
 
 use taper::{Tensor, prelude::TensorGrad};
 

@@ -25,9 +25,9 @@ use sizes::{Draw, SIZES, Size};
 
 use crate::case::{Case, Work};
 
-/// What the names of these cases begin with; only a filter that begins with `ops` lets them through.
+/// Prefix of the names of these cases; only a filter that begins with `ops` selects them.
 pub(crate) const PREFIX: &str = "ops_";
-/// Elements of an operation that works element by element.
+/// Number of elements of an elementwise operation.
 const POINTWISE: usize = 10_000_000;
 
 /// An input at full size.
@@ -36,7 +36,7 @@ struct Large {
     values: Fill,
 }
 
-/// What it is filled with.
+/// The values of an input.
 #[derive(Clone)]
 enum Fill {
     /// Uniform numbers between two bounds.
@@ -230,7 +230,7 @@ mod tests {
         assert!(!names.contains("none") && cases.len() > 250, "{} cases", cases.len());
     }
 
-    /// A size that no row has would be read by nobody.
+    /// A size without a row would never be used.
     #[test]
     fn every_size_is_that_of_a_row() {
         let rows = rows();

@@ -11,7 +11,7 @@ const ENDS: [f64; 9] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1
 const SIGNED: [f64; 8] = [-1.0, 1.0, -1.0, 1.0, 0.0, -0.0, 0.0, -0.0];
 const DIVISORS: [f64; 8] = [1.0, 1.0, -1.0, -1.0, 2.0, 2.0, -2.0, -2.0];
 
-/// Of one tensor.
+/// A row of one tensor.
 fn unary<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
@@ -20,7 +20,7 @@ fn unary<T: crate::row::Outputs + 'static>(
     one(name, torch, f).pointwise()
 }
 
-/// Of one, at the ends of what there is.
+/// A row of one tensor, with special values and the ends of the range.
 fn at_ends<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
@@ -29,7 +29,7 @@ fn at_ends<T: crate::row::Outputs + 'static>(
     one(name, torch, f).shapes([&[9]]).exactly(0, &ENDS).order(0)
 }
 
-/// Of two, each with each.
+/// A row of two tensors, with every pair of special values.
 fn pairs_at_ends<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
@@ -38,7 +38,7 @@ fn pairs_at_ends<T: crate::row::Outputs + 'static>(
     two(name, torch, f).shapes([&[9, 1], &[9]]).exactly(0, &ENDS).exactly(1, &ENDS).order(0)
 }
 
-/// Of two, broadcast.
+/// A row of two tensors that broadcast.
 fn binary<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
