@@ -38,7 +38,7 @@ struct Options {
     /// Examples in a batch
     #[arg(long, default_value_t = 1024)]
     batch: usize,
-    /// Steps, of which the fastest is told
+    /// Number of steps; the fastest is reported
     #[arg(long, default_value_t = 5)]
     steps: usize,
 }

@@ -1,12 +1,12 @@
 //! The same jobs on every device of this machine: do the results agree, and how long does each take?
 //!
-//!     cargo run --release --example compare                                             # small, all jobs, all devices
+//!     cargo run --release --example compare              # small, all jobs, all devices
 //!     cargo run --release --example compare -- --elements 100000000 --steps 1000 --size 4096 --pinverse 4096
 //!
-//! Copies to and from a device are timed apart. The first run of a job, which makes the plan and, on a GPU,
-//! compiles the kernels, is shown beside the fastest of those after it. Speed-ups are against the first
-//! device, and a result that is not the first device's to rounding is an error. Writes `compare.svg` and
-//! `compare.png`.
+//! Copies to and from a device are timed separately. The first run of a job makes the plan and, on a GPU,
+//! compiles the kernels; it is shown next to the fastest of the later runs. Speed-ups are relative to the
+//! first device. A result that differs from the first device's by more than rounding is an error. Writes
+//! `compare.svg` and `compare.png`.
 
 mod common;
 #[path = "../../train/src/raster.rs"]
@@ -118,7 +118,7 @@ impl Job {
         }
     }
 
-    /// What the job works on, made on the host so that it is the same on every device.
+    /// The inputs of the job, made on the host so that they are the same on every device.
     fn inputs(self, o: &Options) -> Result<Vec<Tensor>> {
         let rng = Generator::seed(o.seed, &taper::cpu());
         match self {

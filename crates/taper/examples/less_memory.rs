@@ -1,13 +1,13 @@
-//! A training step that takes less memory on its device: small batches added up, checkpoints, the optimizer
-//! on the host; and what each costs.
+//! A training step that takes less memory on its device: gradient accumulation, checkpoints, the optimizer
+//! on the host; and the cost of each.
 //!
 //!     cargo run --release --example less_memory -- --device wgpu
 //!
-//! | PyTorch | here |
+//! | PyTorch | Taper |
 //! |---|---|
 //! | `(loss / n).backward()` for each part, then `step()` | the same |
 //! | `checkpoint(f, x, use_reentrant=False)` | `checkpoint(\|x\| …, &[&x])?` |
-//! | DeepSpeed's `"offload_optimizer": {"device": "cpu"}` | `MasterWeights::offload(parameters, &taper::cpu(), \|own\| Adam::new(own, config))?` |
+//! | DeepSpeed's `"offload_optimizer": {"device": "cpu"}` | `MasterWeights::offload(parameters, &taper::cpu(), …)?` |
 //! | `torch.cuda.max_memory_allocated()` | `device.memory().peak` |
 
 mod common;
@@ -45,12 +45,12 @@ struct Options {
     /// Parts of a batch, where it is cut
     #[arg(long, default_value_t = 4)]
     parts: usize,
-    /// Steps, of which the fastest is told
+    /// Number of steps; the fastest is reported
     #[arg(long, default_value_t = 3)]
     steps: usize,
 }
 
-/// What a step does to take less memory.
+/// A way to take less memory in a step.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
@@ -67,10 +67,10 @@ const WAYS: [Way; 5] = [
     Way { name: "all three", accumulates: true, checkpoints: true, offloads: true },
 ];
 
-/// What a way took, and the weights that it led to.
+/// The time and memory of a way, and the weights after its steps.
 struct Measured {
     fastest: Duration,
-    /// What the training keeps between steps, and the most in a step.
+    /// The memory that the training keeps between steps, and the peak within a step.
     kept: u64,
     peak: u64,
     weights: Vec<Vec<f32>>,

@@ -52,7 +52,7 @@ fn run(options: &Options) -> Outcome {
         places.push(device);
     }
     for place in &places {
-        // The copy, which only begins when somebody waits for it.
+        // The copy, which is lazy: it begins with this evaluation.
         let start = std::time::Instant::now();
         let (a, b) = (a.to(place)?, b.to(place)?);
         taper::eval_all(&[&a, &b])?;

@@ -2,9 +2,9 @@
 //!
 //!     cargo run --release --example moving -- --device wgpu
 //!
-//! Two rules. A tensor, and whatever is made of tensors, is copied: `x.to(&device)?` gives the copy, and `x`
-//! stays where it was. A model moves in place: `model.to(&device)?`, and whoever shares its parameters, an
-//! optimizer first of all, sees them there.
+//! There are two rules. A tensor, or a structure of tensors, is copied: `x.to(&device)?` returns the copy,
+//! and `x` does not move. A model moves in place with `model.to(&device)?`; an optimizer, or anything else
+//! that shares its parameters, sees them on the new device.
 
 mod common;
 
@@ -35,7 +35,7 @@ struct Options {
     seed: u64,
 }
 
-/// What a loader of one's own might give: tensors, lists of them, and what is no tensor.
+/// An item of a user's own loader: tensors, lists of tensors, and fields that are not tensors.
 #[derive(ToDevice)]
 struct Batch {
     images: Tensor,

@@ -1,8 +1,8 @@
-//! The network of a first lesson: 784-128-10 on MNIST, with plain SGD. Model and every batch go to the
-//! device.
+//! The network of a first tutorial: 784-128-10 on MNIST, with plain SGD. The model and every batch move to
+//! the device.
 //!
-//!     cargo run --release --example simplenet                    # the 8x8 digits that ship with Taper: 64-128-10
-//!     cargo run --release --example simplenet -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
+//!     cargo run --release --example simplenet                    # Taper's own 8x8 digits: 64-128-10
+//!     cargo run --release --example simplenet -- --data mnist    # MNIST's IDX files in the folder
 //!
 //! `digits` is the same network, trained with momentum.
 

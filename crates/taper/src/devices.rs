@@ -33,7 +33,7 @@ pub fn wgpu(index: usize) -> Result<Device> {
     opened(backend_wgpu::wgpu(index))
 }
 
-/// As [`wgpu()`], awaited: the only way in a page of a browser, where nobody can wait for a device.
+/// The async form of [`wgpu()`]. A page in a browser must use it, because it cannot block.
 ///
 /// # Errors
 /// As [`wgpu()`].
@@ -43,7 +43,7 @@ pub async fn wgpu_async(index: usize) -> Result<Device> {
     backend_wgpu::wgpu_async(index).await
 }
 
-/// What a backend gave, a failure with the line of the caller.
+/// The device that a backend opened; an error gets the line of the caller.
 #[track_caller]
 fn opened(device: Result<Device>) -> Result<Device> {
     match device {
@@ -86,8 +86,8 @@ pub fn device(name: &str) -> Result<Device> {
     }
 }
 
-/// As [`device`], awaited: the only way to a GPU in a page of a browser, where nobody can wait for a device.
-/// There `auto` is the GPU that the browser hands out, or else the CPU.
+/// The async form of [`device`]. A page in a browser must use it to open a GPU, because it cannot block.
+/// There `auto` is the GPU that the browser offers, or else the CPU.
 ///
 /// # Errors
 /// As [`device`].
@@ -114,7 +114,7 @@ pub async fn device_async(name: &str) -> Result<Device> {
     expected(&provider, index, logical, device)
 }
 
-/// What the name of a device asks for.
+/// A parsed device name.
 enum Named {
     Automatic,
     /// A backend, which device of it, and which on the same hardware.
@@ -185,9 +185,9 @@ fn expected(provider: &Provider, index: usize, logical: usize, device: Device) -
 /// A device's name taken apart, in small letters: `wgpu:0#1`.
 struct Name {
     kind: String,
-    /// What stands after the colon.
+    /// The text after the colon.
     index: Option<String>,
-    /// What stands after the hash.
+    /// The text after the hash.
     logical: Option<String>,
 }
 
@@ -211,11 +211,11 @@ fn unknown(name: &str, hint: String) -> Error {
     Error::new(ErrorKind::UnknownDevice { asked: name.into(), hint })
 }
 
-/// What to say to a name of this kind.
+/// The hint of the error for a device name of this kind.
 fn hint(kind: &str) -> String {
     let names: Vec<String> = devices().into_iter().map(|d| d.name).collect();
     let there_are = format!("there are {}, and auto", names.join(", "));
-    // What GPUs are called elsewhere.
+    // Names of GPUs in other libraries.
     const GPUS: [&str; 12] =
         ["cuda", "gpu", "wgpu", "mps", "rocm", "hip", "xpu", "vulkan", "metal", "dx12", "opencl", "directml"];
     match kind {
@@ -268,13 +268,13 @@ pub fn device_count(kind: &str) -> usize {
     provider(&kind.trim().to_ascii_lowercase()).map_or(0, |provider| provider.devices().len())
 }
 
-/// What [`set_default_device`] gave.
+/// The device of [`set_default_device`].
 #[cfg(feature = "cpu")]
 static DEFAULT: RwLock<Option<Device>> = RwLock::new(None);
 
-/// The device that a program that asks for none works on: what [`set_default_device`] gave, or else
-/// [`best_device`]. Tensors are made where their maker says, so it binds nobody: it is for programs that hand
-/// no device around. `torch.get_default_device`.
+/// The default device: the one that was given to [`set_default_device`], or else [`best_device`]. Functions
+/// that make tensors always take a device and do not use it; it is for programs that do not want to pass a
+/// device around. `torch.get_default_device`.
 ///
 /// ```
 /// use taper::prelude::*;
@@ -301,7 +301,7 @@ pub fn set_default_device<'a>(device: impl Into<Option<&'a Device>>) {
     *DEFAULT.write().unwrap_or_else(PoisonError::into_inner) = device.into().cloned();
 }
 
-/// What Taper adds to [`Tensor`] that needs a backend; part of the [prelude](crate::prelude).
+/// Methods of [`Tensor`] that need a backend; part of the [prelude](crate::prelude).
 #[cfg(feature = "cpu")]
 pub trait TensorExt {
     /// This tensor on the CPU; the tensor itself if it is there already. Gradients flow back to where it came

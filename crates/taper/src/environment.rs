@@ -5,7 +5,7 @@ use std::io::Write;
 
 use strsim::levenshtein;
 
-/// What every name begins with, and what the names begin with that tests make up.
+/// The prefix of every name, and the prefix of names that tests use.
 const PREFIX: &str = "TAPER_";
 const TESTS: &str = "TAPER_TEST_";
 
@@ -24,7 +24,7 @@ pub(crate) fn note_unknown(known: &[&str]) {
     }
 }
 
-/// What is said of a variable, if it is one that nobody reads.
+/// The warning about a variable that Taper does not read, or none.
 fn complaint(name: &str, known: &[&str]) -> Option<String> {
     if !name.starts_with(PREFIX) || name.starts_with(TESTS) || known.contains(&name) {
         return None;

@@ -93,7 +93,7 @@ pub mod custom {
     pub use tensor_core::custom::{CustomKernel, Request};
 }
 
-/// What nearly every program needs: `use taper::prelude::*;`.
+/// The names that nearly every program needs: `use taper::prelude::*;`.
 pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use crate::TensorExt;

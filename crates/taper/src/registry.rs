@@ -85,7 +85,7 @@ pub fn register_backend(provider: impl DeviceProvider + 'static) -> Result<()> {
     Ok(())
 }
 
-/// What keeps a name from being registered.
+/// The reason why a name cannot be registered, or none.
 fn problem(name: &str, registered: &[Provider]) -> Option<String> {
     let readable = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '_'));
@@ -123,7 +123,7 @@ pub(crate) fn providers() -> Vec<Provider> {
     registered().read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// What is done before the first device is used: errors hide the lines of Taper's crates, and variables that
+/// Preparations before the first device is used: errors hide the lines of Taper's crates, and variables that
 /// nothing reads are reported.
 pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();

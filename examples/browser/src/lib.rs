@@ -12,7 +12,7 @@ use taper::{
     prelude::*,
 };
 
-/// What is known after an epoch.
+/// The results of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epoch {
     /// Its number, from 1 on.
@@ -27,7 +27,7 @@ pub struct Epoch {
 /// each epoch.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub async fn learn(device: &Device, epochs: usize, mut tell: impl AsyncFnMut(Epoch)) -> Result<()> {
     const SEED: u64 = 42;
     let host = taper::cpu();

@@ -1,4 +1,4 @@
-//! What the page calls.
+//! The functions that the page calls.
 
 use js_sys::{Function, Promise};
 use wasm_bindgen::prelude::*;

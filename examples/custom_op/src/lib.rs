@@ -117,8 +117,8 @@ impl Function for Rotate {
         Ok(Tensor::custom_kernel(Arc::new(*self), inputs)?.swap_remove(0))
     }
 
-    /// Of x, g turned the other way. Of the angles, how far g lies along the turned pairs' own motion, (−y₁,
-    /// y₀), summed over the leading axes.
+    /// The gradient of x is g rotated by the opposite angles. The gradient of an angle is the dot product of
+    /// g with the derivative of the rotated pair, (−y₁, y₀), summed over the leading axes.
     fn backward(&self, inputs: &[Tensor], y: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (x, angles) = (&inputs[0], &inputs[1]);
         let of_x = apply(Rotate { back: !self.back }, &[g, angles])?;

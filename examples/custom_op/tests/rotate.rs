@@ -7,7 +7,7 @@ use taper::{
     prelude::*,
 };
 
-/// The same of tensor operations.
+/// The same function, composed of tensor operations.
 fn composition(x: &Tensor, angles: &Tensor) -> Result<Tensor> {
     let pairs: Vec<usize> = x.dims()[..x.rank() - 1].iter().copied().chain([angles.dims()[1], 2]).collect();
     let pairs = x.reshape(pairs.as_slice())?;

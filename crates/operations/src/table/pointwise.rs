@@ -182,7 +182,7 @@ pub(super) fn more() -> Vec<Row> {
         binary("logaddexp2", "torch.logaddexp2(x, y)", |x, y| x.logaddexp2(y)).bad(|x| x[0].logaddexp2(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("logaddexp2", "torch.logaddexp2(x, y)", |x, y| x.logaddexp2(y)),
         one("logaddexp", "torch.logaddexp(x, x)", |x| x.logaddexp(x.mul_scalar(1)))
-            .note("smooth where both are equal, and without overflow"),
+            .note("smooth where both inputs are equal, and does not overflow"),
         unary("logit", "torch.logit(x)", |x| x.logit(None)).over(0.1, 0.9),
         unary("logit", "torch.logit(x, 0.3)", |x| x.logit(0.3)).over(0.01, 0.98),
         unary("logit", "torch.logit(x, 0.25)", |x| x.logit(0.25)).over(-1.0, 2.0),

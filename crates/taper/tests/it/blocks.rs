@@ -12,7 +12,7 @@ use taper_testing::{assert_close, run_alone};
 
 use crate::common::{agree, agree_within, device, drawn, has, needs, refused, second_device, tensor};
 
-/// What `scripts/gguf_fixtures.py` wrote of a format: bytes, and the numbers that they stand for.
+/// The fixture of a format by `scripts/gguf_fixtures.py`: bytes, and the numbers that they encode.
 fn fixture(format: GgmlType) -> (Vec<u8>, Vec<f32>) {
     let home = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
     let text = std::fs::read_to_string(format!("{home}/tests/fixtures/blocks.json")).unwrap();

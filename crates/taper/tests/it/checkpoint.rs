@@ -252,8 +252,7 @@ fn the_graph_is_used_up_or_retained_as_any() -> Result<()> {
     x.zero_grad();
     y.sum().backward()?;
     close("the result's gradient too", &x.grad().unwrap(), &once);
-    // What the function fails with is what checkpoint fails with; and without gradients it is the function
-    // alone.
+    // checkpoint returns the function's own error; and without gradients it is the function alone.
     let error = checkpoint(|t| t[0].reshape([3]), &[&x]).unwrap_err().to_string();
     assert!(error.starts_with("reshape"), "{error}");
     assert!(checkpoint(|t| Ok(t[0].exp()), &[&x])?.is_tracked());
@@ -320,8 +319,8 @@ fn a_deep_network_peaks_at_one_part_s_memory() -> Result<()> {
         let (peak, _, found) = step(true, looked_at)?;
         same("gradients", &found, &expected);
         let (edge, inside) = ((BATCH * WIDTH * 4) as u64, (BATCH * INNER * 4) as u64);
-        // Of each block its input and its output; of one block its two inner tensors, their gradients, and
-        // room for as much again.
+        // The input and the output of each block; for one block its two inner tensors, their gradients, and
+        // as much again.
         let bound = gradient_bytes + 2 * (BLOCKS as u64 + 4) * edge + 8 * inside;
         eprintln!("looked at {looked_at}: plain {plain}, checkpointed {peak}, bound {bound}");
         assert!(peak <= bound, "{peak} bytes at the peak, {bound} allowed; {plain} without checkpoints");

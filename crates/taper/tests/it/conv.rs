@@ -106,7 +106,7 @@ fn convolutions_are_their_definition() {
         let weight = made(&[outputs, inputs / options.groups, h, w], 100 + i as u64);
         let y = conv2d(&x, &weight, None, options).unwrap();
         close(&y, &plain(&x, &weight, options));
-        // Without a batch, with a bias, and from an input that lies crosswise.
+        // Without a batch, with a bias, and from an input with transposed memory.
         let bias = made(&[outputs], 200);
         let across = x.transpose(2, 3).unwrap().contiguous().unwrap().transpose(2, 3).unwrap();
         let one = conv2d(&across.select(0, 1).unwrap(), &weight, Some(&bias), options).unwrap();
@@ -562,11 +562,12 @@ fn convolutions_are_right_relative_to_their_own_terms() {
     }
 }
 
-/// What is not finite, or much larger than the rest, reaches the results that see it and no other.
+/// A number that is not finite, or much larger than the rest, reaches the results whose windows have it and
+/// no other.
 #[test]
 fn infinities_stay_within_their_windows() {
     infinities_stay_within([4, 20]);
-    // Of which two rows, or four, are transformed together.
+    // Sizes of which two rows, or four, are transformed together.
     infinities_stay_within([6, 18]);
     infinities_stay_within([20, 10]);
 }
@@ -740,7 +741,7 @@ fn where_all_is_the_least_the_first_element_inside_is_the_greatest() {
     }
 }
 
-/// Padding image by image, and copies that interleave what lies apart or take it apart.
+/// Padding image by image, and copies that interleave separate lines or separate interleaved ones.
 #[test]
 fn large_paddings_and_interleaved_copies_agree_with_the_reference() {
     for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {

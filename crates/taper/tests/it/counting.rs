@@ -1,4 +1,4 @@
-//! Counting, selecting and placing of so many elements that threads share them, beside plain loops.
+//! Counting, selecting and scattering enough elements for several threads, compared with plain loops.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::{DType, ErrorKind, Generator, Result, ScatterReduce, Step, Tensor};
@@ -285,7 +285,7 @@ fn a_number_that_is_copied_is_written_once() -> Result<()> {
     grows(&|| x.zeros_like().index_add(0, &index, &x), bytes as f64)?;
     grows(&|| Tensor::block_diag(&[&square, &square]), bytes as f64)?;
     grows(&|| Tensor::concat(&[&square, &Tensor::ones([1500, 150], &d)?], 0), bytes as f64)?;
-    // What somebody keeps is whole.
+    // A tensor that is still held keeps its value.
     let zeros = Tensor::zeros([1], &d)?.expand([rows, columns])?.contiguous()?;
     let sums = zeros.index_add(0, &index, &x)?;
     taper::eval_all(&[&zeros, &sums])?;

@@ -1,4 +1,4 @@
-//! What there is to compute on, budgets of memory, and moving what is made of tensors as one.
+//! The list of devices, memory budgets, and moving structures of tensors with one call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
@@ -52,7 +52,7 @@ fn a_budget_holds_from_when_it_is_set() -> Result<()> {
         "{error}"
     );
     assert_eq!(d.memory().limit, before);
-    // What is only cached is given back.
+    // Memory that is only cached is freed.
     drop(of(&vec![1.0; 1 << 20], &[1 << 20], DType::F32, &d)?);
     d.synchronize()?;
     let limit = 8 * MIB;
@@ -169,7 +169,7 @@ fn a_line_is_explained_and_profiled_on_its_device() -> Result<()> {
     assert!(sources[0].iter().all(|source| source.contains("@compute")), "{sources:?}");
     assert!(!y.is_evaluated());
 
-    // What waits already is computed before; and the kernels of other tests are in it, too.
+    // Pending tensors are computed before; the profile also has the kernels of other tests.
     let profiled = taper::profile(|| ((&x * 2.0).exp() + 1.0).sum().item::<f32>())?;
     let line = line!() - 1;
     assert!(y.is_evaluated());

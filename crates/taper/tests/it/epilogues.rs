@@ -8,7 +8,7 @@ use taper::{DType, Device, Result, Tensor};
 
 use crate::common::{agree_within, device, drawn, has, tensor};
 
-/// What the gradient of an activation reads before it is stored by the product's kernel.
+/// The product's kernel also stores the value before the activation, which the gradient reads.
 #[test]
 fn what_a_gradient_reads_is_stored_too() {
     let (device, backend) = taper_testing::reference_backend();

@@ -96,7 +96,7 @@ fn sizes_that_overflow_are_errors_where_they_are_written() {
         let ([before, interior], shape) = ([before, interior].map(|n| [n].as_slice().into()), [size].into());
         says(pair.pad_between(before, interior, shape, 0.0.into()), &["pad", "leaves [4]"]);
     }
-    // What is as large as a tensor may be is a view like any other.
+    // A view of the largest size that a tensor may have is a view like any other.
     let line = one.expand([(1usize << 60) - 1]).unwrap();
     assert_eq!(line.slice(0, 5..9).unwrap().to_vec::<f32>().unwrap(), vec![one.item::<f32>().unwrap(); 4]);
 }

@@ -61,8 +61,8 @@ fn hessians_and_their_products() {
     assert_eq!(product[1].to_vec::<f32>().unwrap(), [-15.0]);
 }
 
-/// What one input was made of changes nothing: each derivative is that with the others held. An input that is
-/// given twice is two.
+/// An input may be computed from another input: each derivative holds the other inputs constant. An input
+/// that is given twice counts as two inputs.
 #[test]
 fn an_input_that_is_made_of_another_is_one_by_itself() {
     let on = &device();

@@ -72,8 +72,8 @@ fn many_places() {
     }
 }
 
-/// Corners, pixels' centres, and places that are nowhere; pixels that are not finite. What a GPU makes an
-/// integer of NaN is its own business.
+/// Corners, pixel centres, positions outside the image or NaN, and pixels that are not finite. Only the CPU:
+/// the integer that a GPU makes of NaN is not specified.
 #[test]
 fn edges_and_what_is_no_number() {
     if device().name() != "cpu" {

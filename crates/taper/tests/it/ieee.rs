@@ -221,7 +221,7 @@ fn fused_expressions_compute_what_is_written() -> Result<()> {
     Ok(())
 }
 
-/// What tells a kernel of whole numbers of f64 from one of f32.
+/// Numbers with which f64 gives other results than f32.
 #[test]
 fn double_precision_computes_what_is_written() -> Result<()> {
     let d = device();
@@ -268,7 +268,7 @@ fn rows_compute_what_is_written() -> Result<()> {
             }
         }
         let x = Tensor::from_vec(vec![3e38_f32; length], [1, length], &d)?;
-        // 3e38 + 3 - 3e38 is 0, whatever lies between.
+        // 3e38 + 3 - 3e38 is 0, whatever operations are in between.
         let y = x.amax(1, true)?.add(&x.mul_scalar(0.0))?.add_scalar(3.0).sub(&x)?;
         assert_eq!(y.to_vec::<f32>()?, vec![0.0; length]);
     }

@@ -259,7 +259,7 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
     is(x.index_put((1, Ellipsis), 7, false), &[2, 3], &[0, 1, 2, 7, 7, 7]);
     is(x.index_put(&x.gt_scalar(3), 0, false), &[2, 3], &[0, 1, 2, 3, 0, 0]);
     is(x.index_put(3..1, 0, false), &[2, 3], &[0, 1, 2, 3, 4, 5]);
-    // Of several values for one place the last stays, or all are added.
+    // With several values for one position, the last one is kept, or all are added.
     let line = Tensor::zeros([4], (DType::I32, &d))?;
     is(line.index_put([1, 1, 2], value(&[5, 6, 7]), false), &[4], &[0, 6, 7, 0]);
     is(line.index_put(value(&[-1, 3, 0, -1]), value(&[1, 2, 3, 4]), false), &[4], &[3, 0, 0, 4]);
@@ -326,7 +326,7 @@ fn cells_are_assigned_to_by_index() -> Result<()> {
 
     let plain = Tensor::zeros([2], &d)?;
     assert!(plain.index_assign(0, 1.0).unwrap_err().to_string().contains("into_cell"));
-    // What does not fit changes nothing.
+    // An assignment that does not fit changes nothing.
     assert!(buffer.index_assign((0, 3), 1.0).is_err());
     assert_eq!(handle.to_vec::<f32>()?, [0.0, 5.0, 6.0, 4.0, 5.0, 5.0]);
     Ok(())

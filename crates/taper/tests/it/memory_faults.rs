@@ -81,7 +81,7 @@ fn used_up_and_freed_again(d: &Device) -> Result<()> {
         let error = Tensor::from_vec(vec![1f32; 2 * EIGHTH], [2 * EIGHTH], d).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
         drop(held);
-        // What is freed serves again, at another size.
+        // Freed memory can be used again, at another size.
         assert_eq!(Tensor::ones([3 * EIGHTH], d)?.sum().item::<f32>()?, 3.0 * EIGHTH as f32);
     }
     assert_eq!(pending.to_vec::<f32>()?, exps);

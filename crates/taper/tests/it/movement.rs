@@ -398,7 +398,7 @@ fn long_windows_are_those_of_their_formulas() -> Result<()> {
             let expected: Vec<f64> = (0..n).map(|i| at(i as f64 / last as f64)).collect();
             let found = found.unwrap().to_f64_vec().unwrap();
             assert_close(&found, &expected, (0.0, atol), &format!("{name} {n} {periodic}"));
-            // Of the places after the first, the first is as the last.
+            // A window is symmetric; a periodic one is symmetric without its first element.
             let inner = &found[usize::from(periodic)..];
             assert!(
                 inner.iter().eq(inner.iter().rev()) || name == "kaiser" || name == "bartlett",
@@ -450,8 +450,8 @@ fn exponentials_of_large_matrices() -> Result<()> {
     Ok(())
 }
 
-/// What is written in bands, as large outputs of several parts are, is what each image gives by itself, which
-/// is small.
+/// A large output of several parts is written in bands; it must equal the results of the small images by
+/// themselves.
 #[test]
 fn a_batch_is_padded_as_its_images_are() -> Result<()> {
     let d = device();
@@ -483,8 +483,8 @@ fn a_batch_is_padded_as_its_images_are() -> Result<()> {
     Ok(())
 }
 
-/// Many elements that are added to a few places: each place has all of its own, what it held before, and an
-/// index that is none is told.
+/// Many elements that are added to a few places: each position gets the sum of its elements and its old
+/// value, and a bad index is an error.
 #[test]
 fn many_elements_go_to_a_few_places() -> Result<()> {
     let d = device();

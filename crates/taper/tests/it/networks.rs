@@ -811,7 +811,7 @@ fn what_does_not_fit_a_recurrent_layer_is_refused() {
     refused(nn::GruCell::new(3, 4, &rng).unwrap().forward(&x(&[2, 2]), None), &["GRU", "[N, 3]"]);
     let config = nn::RnnConfig { num_layers: 0, ..Default::default() };
     refused(nn::Rnn::with_config(3, 4, config, &rng), &["RNN", "no layers"]);
-    // Dropout lies between layers, and not after the last.
+    // Dropout is between layers, and not after the last one.
     let config = nn::RnnConfig { dropout: 0.5, ..Default::default() };
     let single = nn::Rnn::with_config(3, 4, config, &rng).unwrap();
     let (first, _) = single.forward(&x(&[2, 1, 3]), None).unwrap();

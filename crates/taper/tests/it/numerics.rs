@@ -94,7 +94,7 @@ fn rows_pass_nan_and_infinity_on() {
 
 #[test]
 fn products_pass_nan_and_infinity_on_and_nowhere_else() {
-    // Below, at and above the sizes of tiles and of vectors, so that what lies beyond an edge would show.
+    // Below, at and above the sizes of tiles and of vectors, so that a read beyond an edge would show.
     for (m, k, n) in [(3, 5, 4), (16, 64, 16), (33, 65, 31), (70, 130, 66), (1, 300, 40), (40, 300, 1)] {
         for special in [NAN, INF, -INF] {
             let mut lhs = numbers(m * k, 1);

@@ -56,7 +56,7 @@ struct Cards {
     name: &'static str,
     aliases: &'static [&'static str],
     kind: DeviceKind,
-    /// What its devices are called in place of `name:0`, if it does not do as it should.
+    /// A wrong name of its devices in place of `name:0`, for a provider that breaks the contract.
     called: Option<&'static str>,
     opened: Mutex<BTreeMap<(usize, usize), Device>>,
 }

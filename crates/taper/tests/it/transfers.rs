@@ -1,4 +1,4 @@
-//! Copies between devices: nodes like any other, made when somebody looks at what depends on them.
+//! Copies between devices: nodes like any other, computed when a result that depends on them is read.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
