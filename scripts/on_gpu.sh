@@ -15,7 +15,7 @@
 #   PYTHON=python3         a Python; if it has torch with CUDA, PyTorch is measured too
 set -eu
 
-usage() { sed -n '2,16p' "$0" | cut -c3-; exit 2; }
+usage() { sed -n '2,15p' "$0" | cut -c3-; exit 2; }
 
 # Integration tests are a target called "it"; the unit tests of the wgpu backend open a device too.
 test_programs() {
