@@ -18,7 +18,7 @@ use clap::Parser;
 use common::{Outcome, holds, refused};
 use taper::{ErrorKind, prelude::*};
 
-/// Lists the devices, or shows what one does with them.
+/// Lists the devices, or shows how to use one.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N: the device of the tour; without it, the devices are listed
@@ -67,7 +67,7 @@ fn tour(name: &str, size: usize) -> Outcome {
     taper::set_default_device(&device);
     holds(taper::default_device() == device, "the default device is the one that was set")?;
 
-    // A tensor is made on a device, and goes to another as a copy.
+    // A tensor is made on a device, and is copied to another one.
     let x = Tensor::arange(0.0, (size * size) as f64, 1.0, &device)?.reshape((size, size))?;
     let here = x.cpu()?;
     writeln!(out, "x = {x}")?;
@@ -86,7 +86,7 @@ fn tour(name: &str, size: usize) -> Outcome {
     holds(place(&model) == Some(device.clone()), "after model.to() its first parameter is on the device")?;
     writeln!(out, "model(x) = {}", model.forward(&x)?)?;
 
-    // Two devices do not mix, and nothing is copied in silence.
+    // Tensors of two devices do not mix, and nothing is copied silently.
     if device == taper::cpu() {
         writeln!(
             out,

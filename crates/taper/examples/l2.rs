@@ -1,11 +1,11 @@
-//! L2 regularisation twice: as the optimizer's `weight_decay`, and as a term of the loss. The gradients are
-//! the same.
+//! L2 regularisation in two ways: as the optimizer's `weight_decay`, and as a term of the loss. The
+//! gradients are the same.
 //!
 //!     cargo run --release --example l2 -- --weight-decay 0.01
 //!
 //! SGD with a weight decay of λ adds λ w to the gradient of each parameter w. That is the gradient of λ/2 ·
-//! ‖w‖². Where an optimizer scales gradients by their history, the two differ: Adam's `weight_decay` is the
-//! term of the loss, AdamW's is not.
+//! ‖w‖². Adam scales gradients by their history, so there the two ways differ: its `weight_decay` equals the
+//! term of the loss, and AdamW's does not.
 
 mod common;
 
@@ -18,7 +18,7 @@ use clap::Parser;
 use common::{Outcome, apart, holds};
 use taper::prelude::*;
 
-/// Trains one network with a weight decay and its copy with an explicit term.
+/// Trains one network with a weight decay and its copy with an explicit loss term.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -27,13 +27,13 @@ struct Options {
     /// λ
     #[arg(long, default_value_t = 0.01)]
     weight_decay: f64,
-    /// Steps of training
+    /// Training steps
     #[arg(long, default_value_t = 50)]
     steps: usize,
-    /// Rows of the batch
+    /// Batch size
     #[arg(long, default_value_t = 64)]
     rows: usize,
-    /// Numbers in a row
+    /// Features of a row
     #[arg(long, default_value_t = 20)]
     columns: usize,
     /// Learning rate

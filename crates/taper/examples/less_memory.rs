@@ -33,7 +33,7 @@ struct Options {
     device: String,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Blocks of the network
+    /// Number of blocks
     #[arg(long, default_value_t = 8)]
     blocks: usize,
     /// Features between blocks; four times as many are inside
@@ -42,7 +42,7 @@ struct Options {
     /// Examples in a batch
     #[arg(long, default_value_t = 512)]
     batch: usize,
-    /// Parts of a batch, where it is cut
+    /// Number of parts for gradient accumulation
     #[arg(long, default_value_t = 4)]
     parts: usize,
     /// Number of steps; the fastest is reported
@@ -79,7 +79,7 @@ struct Measured {
 fn measure(options: &Options, way: Way, device: &Device, host: &Device) -> Result<Measured> {
     let Options { blocks, width, batch, parts, steps, .. } = *options;
     let empty = device.memory().allocated;
-    // The weights and the batch are the host's, so that they are the same.
+    // The weights and the batch are made on the host, so that they are the same.
     let rng = Generator::seed(options.seed, host);
     let block = || -> Result<Sequential> {
         let (first, last) = (Linear::new(width, 4 * width, &rng)?, Linear::new(4 * width, width, &rng)?);
@@ -102,7 +102,7 @@ fn measure(options: &Options, way: Way, device: &Device, host: &Device) -> Resul
     };
     let count = if way.accumulates { parts } else { 1 };
     let mut measured = Measured { fastest: Duration::MAX, kept: 0, peak: 0, weights: Vec::new() };
-    // The first step makes the optimizer's state, and on a GPU the kernels.
+    // The first step creates the optimizer's state and, on a GPU, compiles the kernels.
     for _ in 0..=steps {
         adam.zero_grad();
         eval_pending()?;
@@ -132,7 +132,7 @@ fn run(options: &Options) -> Outcome {
         );
     }
     let device = taper::device(&options.device)?;
-    // The processor by itself plays both parts.
+    // On the CPU alone, a second CPU device plays the part of the host.
     let host = if device == taper::cpu() { taper::device("cpu#1")? } else { taper::cpu() };
     let mut out = io::stdout();
     let inside = readable_bytes((batch * width * 4 * 4) as u64);
@@ -153,7 +153,8 @@ fn run(options: &Options) -> Outcome {
             continue;
         };
         let pairs = plain.weights.iter().flatten().zip(measured.weights.iter().flatten());
-        // A rate for each step is the most that a weight moves by: sums are rounded in another order.
+        // A weight moves by at most the learning rate per step; sums are rounded in another order, so
+        // weights may differ.
         let most = 0.1 * 1e-3 * (steps + 1) as f32;
         let far = pairs.filter(|(a, b)| (**a - **b).abs() > most).count();
         let all: usize = plain.weights.iter().map(Vec::len).sum();

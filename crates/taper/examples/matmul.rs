@@ -1,10 +1,10 @@
-//! A matrix product on the CPU and on another device, timed as one should time it.
+//! A matrix product on the CPU and on another device, and how to time it correctly.
 //!
 //!     cargo run --release --example matmul -- --device auto --size 4096
 //!
-//! Three habits: warm up, since the first run makes the plan and, on a GPU, compiles the kernel; wait for the
-//! device before the clock is read, since work is only handed to it; and leave copies between devices out, or
-//! time them apart.
+//! Three rules: warm up, because the first run makes the plan and, on a GPU, compiles the kernel; wait for
+//! the device before you read the clock, because a call only queues the work; and do not include copies
+//! between devices, or time them separately.
 
 mod common;
 
@@ -26,7 +26,7 @@ struct Options {
     /// Rows and columns
     #[arg(long, default_value_t = 256)]
     size: usize,
-    /// Timed runs, of which the fastest counts
+    /// Timed runs; the fastest is reported
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seed of the matrices
@@ -70,7 +70,7 @@ fn run(options: &Options) -> Outcome {
         )?;
         results.push((place.clone(), product, timing.best));
     }
-    // An element is a sum of `size` products; what each device rounds grows with the root of that.
+    // An element is a sum of `size` products; the rounding error grows with the square root of `size`.
     let bound = f64::from(f32::EPSILON) * (size as f64).sqrt() * 4.0;
     let exact = a.to_dtype(DType::F64)?.matmul(&b.to_dtype(DType::F64)?)?;
     for (place, product, _) in &results {

@@ -1,9 +1,9 @@
-//! A device's memory: what is allocated, what is held, what the most was, what the limit is; freeing it; and
-//! surviving when it is used up.
+//! A device's memory: allocated and reserved bytes, the peak and the limit; how to free memory; and what
+//! happens when it is used up.
 //!
 //!     cargo run --release --example memory -- --device wgpu
 //!
-//! | PyTorch | here |
+//! | PyTorch | Taper |
 //! |---|---|
 //! | `torch.cuda.memory_allocated()` | `device.memory().allocated` |
 //! | `torch.cuda.memory_reserved()` | `device.memory().reserved` |
@@ -24,7 +24,7 @@ use clap::Parser;
 use common::{Outcome, holds, refused};
 use taper::{ErrorKind, prelude::*};
 
-/// Fills a device's memory, frees it, and asks for more than there is.
+/// Fills a device's memory, frees it, and asks for more than is available.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -33,7 +33,7 @@ struct Options {
     /// Rows and columns of a matrix
     #[arg(long, default_value_t = 512)]
     size: usize,
-    /// Matrices
+    /// Number of matrices
     #[arg(long, default_value_t = 4)]
     count: usize,
 }
@@ -68,7 +68,7 @@ fn run(options: &Options) -> Outcome {
         "reserved and peak are at least as much",
     )?;
 
-    // A handle is cheap, and the buffer lives as long as one of them.
+    // A handle is cheap, and the buffer is kept as long as any handle to it.
     let handle = matrices[0].clone();
     matrices.truncate(1);
     state("one is left")?;
@@ -97,7 +97,8 @@ fn run(options: &Options) -> Outcome {
     holds(device.memory().peak == before + bytes, "a chain of five operations takes one buffer")?;
     drop((x, y));
 
-    // More than there is: an error that says how much was asked for and how much there is. Nothing is lost.
+    // Asking for more memory than available is an error with the requested and the available size. No tensor
+    // is lost.
     let kept = Tensor::ones((size, size), &device)?;
     kept.eval()?;
     let limit = device.memory().limit;

@@ -1,4 +1,4 @@
-//! Moving what a program holds to a device: tensors, lists, tuples, maps, structs of one's own, and models.
+//! Moving tensors, lists, tuples, maps, your own structs, and models to a device.
 //!
 //!     cargo run --release --example moving -- --device wgpu
 //!
@@ -24,10 +24,10 @@ struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Rows of a batch
+    /// Batch size
     #[arg(long, default_value_t = 4)]
     rows: usize,
-    /// Columns of a batch
+    /// Features of a row
     #[arg(long, default_value_t = 3)]
     columns: usize,
     /// Seed of the numbers
@@ -42,7 +42,7 @@ struct Batch {
     boxes: Vec<Tensor>,
     mask: Option<Tensor>,
     scale: f64,
-    /// Not moved: cloned. Any type that is `Clone` will do.
+    /// Cloned, not moved. The type must be `Clone`.
     #[to_device(skip)]
     taken: std::time::SystemTime,
 }
@@ -85,7 +85,7 @@ fn run(options: &Options) -> Outcome {
     let mut model =
         Sequential::new().add(Linear::new(options.columns, 8, &rng)?).add(Relu).add(Linear::new(8, 2, &rng)?);
     let before = no_grad(|| model.forward(&x))?;
-    // Made before the move; it shares the parameters.
+    // The optimizer is made before the move; it shares the parameters.
     let mut sgd = Sgd::new(model.parameters(), SgdConfig { lr: 0.1, ..Default::default() });
     let parameter = model.parameters().swap_remove(0);
     model.to(&device)?;

@@ -19,16 +19,16 @@ use clap::Parser;
 use common::{Outcome, evaluate, holds, mean_loss};
 use taper::{nn::CrossEntropyLoss, prelude::*, train::Progress};
 
-/// Trains a network of two layers on MNIST or on digits, as a first lesson of PyTorch does.
+/// Trains a two-layer network on MNIST or on digits, as a first PyTorch tutorial does.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Passes over the training images: 60 for the digits that ship with Taper, 5 for MNIST, unless given
+    /// Passes over the training images [default: 60 for the digits that ship with Taper, 5 for MNIST]
     #[arg(long)]
     epochs: Option<usize>,
-    /// Images a step
+    /// Batch size: images per step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
     /// Learning rate
