@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     succeed(&mut serve, "see above")
 }
 
-/// Runs a command; `mend` says what may be missing where it fails.
+/// Runs a command; `mend` is the hint if it fails.
 fn succeed(command: &mut Command, mend: &str) -> Result<()> {
     let status = command.status().map_err(|e| format!("{:?} cannot be run: {e}", command.get_program()))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status} ({mend})")) }

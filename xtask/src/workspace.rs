@@ -26,7 +26,7 @@ pub(crate) struct Package {
 }
 
 pub(crate) struct Dependency {
-    /// The package's own name, whatever the dependent calls it.
+    /// The package's own name, even if the dependent renames it.
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// The feature that switches it on, if it is optional.
@@ -121,7 +121,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a program that says itself what is wrong, and ends as it does.
+/// Runs a program that prints its own errors, and returns its exit code.
 pub(crate) fn pass_on(command: &mut Command) -> ExitCode {
     match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
@@ -158,7 +158,7 @@ pub(crate) fn build_tool(name: &str) -> Result<PathBuf> {
     program.filter(|_| output.status.success()).ok_or_else(|| format!("{words}: {}", output.status))
 }
 
-/// Where the program is, if one of cargo's messages says so.
+/// The path of the program, if one of cargo's messages has it.
 fn executable(message: &str, name: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(message).ok()?;
     let path = message["executable"].as_str()?;

@@ -6,7 +6,7 @@ use clap::Parser;
 
 use crate::{Result, case::Case, operations::PREFIX};
 
-/// Times Taper's operations, each result checked, with the machine's limits measured beside them.
+/// Times Taper's operations, checks each result, and measures the machine's limits.
 #[derive(Parser)]
 #[command(name = "taper-bench", bin_name = "cargo xtask bench")]
 pub(crate) struct Args {
@@ -19,8 +19,8 @@ pub(crate) struct Args {
     /// Threads of the host's processor [default: as many as TAPER_THREADS says, or all cores]
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Only cases whose name contains this; may be given again for more. `ops` stands for the table of
-    /// operations, which is measured only where it is asked for
+    /// Only cases whose name contains this; may be repeated. `ops` selects the table of operations, which is
+    /// not measured otherwise
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// Seconds for each case; every case is run ten times at least
@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// A Python that has torch [default: python3]
     #[arg(long, value_name = "PATH", requires = "vs_torch")]
     python: Option<PathBuf>,
-    /// Write the table into this Markdown file, between its marks, and where there is something to compare
-    /// with a chart beside it
+    /// Write the table into this Markdown file, between its marks, and, if there is a peer, a chart next to
+    /// it
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// In place of times, which kernels ten calls of each case run, for which line, how long and at what rate

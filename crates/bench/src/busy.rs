@@ -23,7 +23,7 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // It may have ended already, and no one is left to tell if it does not.
+        // It may have ended already; an error cannot be reported here.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

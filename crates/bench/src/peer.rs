@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::{Result, line::Line};
 
 const TORCH: &str = include_str!("../../../scripts/bench_torch.py");
-/// A package of its own, outside the workspace, so that nothing else waits for it to be built.
+/// A separate package, outside the workspace, so that other builds do not compile it.
 const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench_burn/Cargo.toml");
 
 /// The running process.
@@ -127,7 +127,7 @@ fn ended(name: &str, case: &str) -> String {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // At the end of its input the process ends, too. No one is left to tell if it does not.
+        // At the end of its input the process ends too; an error cannot be reported here.
         self.ask = None;
         let _ = self.child.wait();
     }

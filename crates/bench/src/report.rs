@@ -54,7 +54,7 @@ impl Report {
         Ok(Report { path: path.into(), before: before.into(), after: after.into() })
     }
 
-    /// Writes the file anew, and the chart beside it.
+    /// Updates the file, and the chart next to it.
     pub(crate) fn write(
         &self,
         bench: &Bench,
@@ -179,8 +179,8 @@ fn table_of_operations(rows: &[&(Line, Option<Line>)], peer: Option<&str>) -> St
     text + "\n"
 }
 
-/// The command as one would type it. Where things lie on this machine is not told: of an absolute path, the
-/// last part.
+/// The command as a user would type it. Of an absolute path, only the last part is shown, to hide the
+/// folders of this machine.
 fn command(args: impl Iterator<Item = String>) -> String {
     let mut words = String::from("cargo xtask bench");
     for arg in args {
@@ -203,7 +203,7 @@ fn said(program: &str, args: &[&str]) -> Option<String> {
     text.lines().next().map(|line| line.trim().to_string()).filter(|line| !line.is_empty())
 }
 
-/// The system's own name where it tells one.
+/// The system's own name, if it has one.
 fn system() -> String {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));

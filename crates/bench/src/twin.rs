@@ -1,6 +1,6 @@
-//! A network's twin in f64: what whole training steps are compared with. Its gradients are compared with
-//! differences of its own loss, and a few rows of its output with what the plain loops of the reference
-//! backend make of them.
+//! A network's twin in f64, with which whole training steps are compared. Its gradients are compared with
+//! finite differences of its own loss, and a few rows of its output with the plain loops of the reference
+//! backend.
 
 use taper::{
     DType, Device, Generator, Tensor,
@@ -89,7 +89,7 @@ fn slopes(
     };
     let found = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
     at(0.0)?;
-    // Within the steps, kinks may lie.
+    // There may be kinks within the steps.
     if (found - slope).abs() > 1e-3 * size.sqrt() {
         return Err(format!("wrong result: the loss has the slope {found}, by its gradients {slope}").into());
     }

@@ -42,7 +42,7 @@ fn no_threads() {
     assert_says(&["--threads", "two"], "invalid value 'two' for '--threads <THREADS>'");
 }
 
-/// Taper has a pool of its own, which once did not hear of the flag.
+/// Taper has its own thread pool, which once ignored the flag.
 #[cfg(target_os = "linux")]
 #[test]
 fn one_thread_has_no_helpers() {
@@ -103,7 +103,7 @@ fn a_python_that_is_not_there() {
     assert_says(&["--python", python], "--vs-torch");
 }
 
-/// Programs that stand in for a Python: what they print is the answer.
+/// Programs that replace Python; their output is the answer.
 #[cfg(unix)]
 fn script(dir: &std::path::Path, text: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
@@ -197,7 +197,7 @@ fn json_lines() {
     assert!(lines[3]["ns_per_op"].as_f64().unwrap() > 0.0);
 }
 
-/// Each at full size, and the page says what is not measured.
+/// Each operation at full size; the page lists those that are not measured.
 #[test]
 fn operations_of_the_table() {
     let dir = tempfile::tempdir().unwrap();
@@ -290,7 +290,8 @@ fn a_busy_process_does_not_outlive_a_killed_benchmark() {
     eventually("it spins on without its parent", || !runs());
 }
 
-/// A stand-in for PyTorch answers every case with the same time; the report holds both sides and a chart.
+/// A program in place of PyTorch answers every case with the same time; the report has both sides and a
+/// chart.
 #[cfg(unix)]
 #[test]
 fn a_report_beside_torch() {

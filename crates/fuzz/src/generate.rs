@@ -20,9 +20,9 @@ pub struct Taste {
     pub dtypes: Vec<DType>,
     /// NaN, infinities, extremes.
     pub special: bool,
-    /// Whether numbers below the normal ones are kept: GPUs may take them for 0.
+    /// Whether subnormal numbers are kept: GPUs may flush them to 0.
     pub subnormals: bool,
-    /// Whether dtypes are floats, and operations have gradients, wherever there is a choice.
+    /// Whether to choose only float dtypes and operations with gradients.
     pub smooth: bool,
     /// The number of steps.
     pub steps: usize,

@@ -80,8 +80,8 @@ fn check(program: &Program, plan: &Plan, device: &Device) -> std::result::Result
     Ok(())
 }
 
-/// The same on the reference, but for what follows from moving every leaf a little: if that is much, nothing
-/// is said.
+/// The gradients equal the reference's, up to the change that a small change of every leaf causes; if that
+/// change is large, the case says nothing.
 fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std::result::Result<(), String> {
     let (reference, _) = reference_with(&device.info().dtypes);
     let eager = Plan { eval: vec![true; program.steps.len()], ..plan.clone() };
@@ -145,7 +145,7 @@ fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std:
     Ok(())
 }
 
-/// Along a direction, each derivative is what the quotient of differences goes to, if that goes anywhere.
+/// Along a direction, each derivative is the limit of the difference quotient, if it converges.
 fn agree_with_differences(
     program: &Program,
     plan: &Plan,

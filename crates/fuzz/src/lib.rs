@@ -1,5 +1,5 @@
-//! The differential fuzzer: random programs, products and threads on a device, against what must come out.
-//! `cargo xtask fuzz`.
+//! The differential fuzzer: random programs, gradients, products and threads on a device, compared with the
+//! expected results. `cargo xtask fuzz`.
 //!
 //! | module | what lives there |
 //! |---|---|

@@ -28,7 +28,7 @@ const SAMPLES: usize = 7;
 pub enum Unfit {
     /// A step that is refused.
     Refused(String),
-    /// Rounding decides what comes out.
+    /// The result depends on rounding.
     Unstable(&'static str),
 }
 
@@ -137,7 +137,7 @@ impl Oracle {
         let copy = self.leaf(&values, &shape, dtype)?;
         let rounds = rounding(action, &inputs, dtype, &values);
         let floats = || values.iter().map(|v| v.as_f64());
-        // A sum that cancels may be 0 on a device, and a truth value or an integer tells.
+        // A sum whose terms cancel may be 0 on a device, which changes a bool or an integer.
         let vanishes =
             |k: &&Known| k.values.iter().zip(&k.within).any(|(v, within)| v.as_f64().abs() <= *within);
         if (singular_at_zero(action) || !dtype.is_float()) && inputs.iter().any(vanishes) {
@@ -325,7 +325,7 @@ fn is_transform(action: &Action) -> bool {
     }
 }
 
-/// Whether what happens beside 0 is far from what happens at 0.
+/// Whether the operation has a jump or a pole at 0.
 fn singular_at_zero(action: &Action) -> bool {
     use UnaryOp as U;
     match action {

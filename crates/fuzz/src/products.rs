@@ -1,6 +1,6 @@
-//! Products of views: matrices, vectors and batches that lie in memory in every way, in small whole numbers,
-//! so that any correct device gives the same. The expected numbers are added up here, by indices into the
-//! operands' buffers.
+//! Products of views: matrices, vectors and batches in every memory layout, with small whole numbers, so
+//! that every correct device gives the same result. The expected numbers are summed here, by indices into
+//! the operands' buffers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

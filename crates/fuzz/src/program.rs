@@ -350,7 +350,7 @@ impl Program {
         self.steps.iter().any(|step| step.inputs.contains(&place))
     }
 
-    /// The steps that these stand on, and themselves.
+    /// These steps and all steps that they depend on.
     pub fn ancestors(&self, of: &[usize]) -> Vec<bool> {
         let mut needed = vec![false; self.steps.len()];
         of.iter().for_each(|&i| needed[i] = true);

@@ -1,6 +1,6 @@
-//! Threads that share leaves and graphs: gradients that they add up, values that one replaces while others
-//! read, graphs that all want to use up, handles that all let go of. Whole numbers, so that every sum must
-//! come out exactly.
+//! Threads that share leaves and graphs: gradients that all of them add to, values that one thread replaces
+//! while others read them, graphs on which all call `backward`, handles that all drop. The numbers are
+//! whole, so that every sum must be exact.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},

@@ -157,7 +157,7 @@ impl Bench {
         Ok(true)
     }
 
-    /// With inputs that lie in memory in every way, and of every kind of shape where the row takes any.
+    /// With inputs in every memory layout, and of every kind of shape if the row takes any shape.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -252,8 +252,8 @@ impl Bench {
         Ok(())
     }
 
-    /// `vmap` over two slices of every input against each slice by itself on the CPU: results, and gradients
-    /// through both. An operation that looks at values must say so.
+    /// Compares `vmap` over two slices of every input with each slice separately on the CPU: results, and
+    /// gradients through both. An operation that reads values must return an error that says so.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -386,8 +386,8 @@ impl Bench {
 }
 
 impl Bench {
-    /// The results are PyTorch's for integers and bools, values and dtypes, wherever it takes them; what it
-    /// refuses may be anything.
+    /// For integers and bools, the values and dtypes equal PyTorch's if PyTorch supports them; otherwise any
+    /// result is accepted.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -422,7 +422,7 @@ impl Bench {
             return Err(format!("{} results, PyTorch's has {}", outputs.len(), answer.len()));
         }
         for (k, (output, expected)) in outputs.iter().zip(answer).enumerate() {
-            // Devices without 64 bits have the dtype beside it.
+            // Devices without 64-bit types use the 32-bit dtype.
             let named = DType::ALL.into_iter().find(|&dtype| dtype.info().torch == expected.dtype);
             let here = match named {
                 Some(DType::I64) if !self.device.supports(DType::I64) => Some(DType::I32),

@@ -28,7 +28,7 @@ pub fn torch_name(row: &Row) -> String {
             let before = expression[..*at].chars().next_back();
             !before.is_some_and(|c| c.is_alphanumeric() || c == '.') && expression[*at..].contains('(')
         });
-        // A method of x comes first where it stands first.
+        // A method of x has priority if it is first in the expression.
         if let Some(at) = at
             && !expression.starts_with("x.")
             && !expression.starts_with("x[")

@@ -66,9 +66,9 @@ pub enum Values {
     Between(f64, f64),
     /// These numbers.
     Exactly(Vec<f64>),
-    /// These indices, i32 whatever the dtype of the row.
+    /// These indices, i32 for every dtype of the row.
     Index(Vec<f64>),
-    /// True and false without a pattern, whatever the dtype of the row.
+    /// Bools without a pattern, for every dtype of the row.
     Mask,
 }
 
@@ -144,7 +144,7 @@ pub enum Placement {
 pub struct Given {
     /// Tensors, in the order of the row's inputs.
     pub tensors: Vec<Tensor>,
-    /// The dtype that the row is tried in: of tensors that are made of nothing.
+    /// The dtype of the check, for rows that create tensors.
     pub dtype: DType,
     /// Where.
     pub device: Device,
@@ -432,7 +432,7 @@ impl Row {
         }
     }
 
-    /// Whether its inputs may lie in memory in this way.
+    /// Whether its inputs may have this memory layout.
     pub fn has_layout(&self, layout: Layout) -> bool {
         self.ties || layout != Layout::Expanded
     }
@@ -458,7 +458,7 @@ impl Row {
         Ok(Given { tensors: tensors.collect::<Result<_>>()?, dtype: held, device: device.clone() })
     }
 
-    /// The inputs with shapes of their own, for a row that takes any.
+    /// The inputs with other shapes, for a row that takes any shape.
     ///
     /// # Errors
     /// Whatever the device reports.

@@ -1,8 +1,8 @@
-//! An operation with kernels of its own, in a crate that depends on `taper` alone: rotary position embeddings
+//! An operation with its own kernels, in a crate that only depends on `taper`: rotary position embeddings
 //! (Su et al. 2021).
 //!
-//! [`rotate`] is what a user calls. `Rotate` says three things of it: as a [`CustomKernel`] what its result's
-//! shape is, and how it is computed on the CPU and on GPUs; as a [`Function`] what its gradient is.
+//! Users call [`rotate`]. `Rotate` implements it: as a [`CustomKernel`] it has the result's shape and the
+//! kernels for the CPU and GPUs; as a [`Function`] it has the gradient.
 
 use std::sync::Arc;
 

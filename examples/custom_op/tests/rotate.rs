@@ -1,4 +1,5 @@
-//! The operation is held to its composition of Taper's own operations: values and gradients, on every device.
+//! Compares the operation with the same function composed of Taper's operations: values and gradients, on
+//! every device.
 #![allow(clippy::unwrap_used)]
 
 use custom_op::rotate;

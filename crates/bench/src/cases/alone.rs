@@ -25,8 +25,7 @@ use crate::{
 
 const SIDE: usize = 64;
 
-/// A process of its own, from its start to its end; in between it makes a device, two matrices, and their
-/// product.
+/// A separate process, from its start to its end; it makes a device, two matrices, and their product.
 pub(super) fn import() -> Case {
     Case::alone("import", |bench, name| {
         let program = std::env::current_exe()?;
@@ -68,8 +67,8 @@ fn operands(device: &Device) -> Result<(Tensor, Tensor)> {
     Ok((inputs.rand([SIDE, SIDE])?, inputs.rand([SIDE, SIDE])?))
 }
 
-/// A process of its own that trains with empty caches of compiled kernels: from its start until the first
-/// step is done, and what its hundredth step takes.
+/// A separate process that trains with empty caches of compiled kernels: the time from its start to the end
+/// of the first step, and the time of its hundredth step.
 pub(super) fn training_starts() -> [Case; 2] {
     [
         Case::alone("first_step", |bench, name| starts(bench, name, |[first, _]| first)),
@@ -129,8 +128,8 @@ pub(crate) fn first_steps(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Tracked results that are computed and dropped without a backward pass. Neither the memory nor the time of
-/// a backward pass afterwards may tell that they were there.
+/// Tracked results that are computed and dropped without a backward pass. Afterwards, neither the memory nor
+/// the time of a backward pass may be larger than before.
 pub(super) fn dropped_graphs() -> Case {
     const DROPPED: usize = 200_000;
     Case::alone("dropped_graphs", |bench, name| {

@@ -22,7 +22,7 @@ type Build = fn(&Tensor, &[Tensor]) -> taper::Result<Tensor>;
 struct Norm {
     build: Build,
     shape: &'static [usize],
-    /// The elements of a channel that lie together: 1 where the channels are the last axis.
+    /// The number of contiguous elements of a channel: 1 if the channels are the last axis.
     inner: usize,
     channels: usize,
     /// The set that an element belongs to.

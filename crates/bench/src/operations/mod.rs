@@ -1,5 +1,5 @@
-//! The table of operations at full size: each of its rows that a size says something of, beside PyTorch's
-//! expression of the same inputs.
+//! The table of operations at full size: every row for which a size is meaningful, compared with its PyTorch
+//! expression on the same inputs.
 //!
 //! | look for | in |
 //! |---|---|
@@ -112,7 +112,7 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
                 Some(row.inputs.iter().zip(*sizes).map(|(i, size)| large(i, size)).collect())
             }
             None if any_given || !chosen.is_empty() => None,
-            // Matrices have sizes of their own.
+            // Matrices have their own sizes.
             None if name.starts_with("linalg::") => None,
             None => scaled(&row),
         };
@@ -200,7 +200,7 @@ fn scaled(row: &Row) -> Option<Vec<Large>> {
                 Values::Index(values) if values.iter().all(|&v| v >= 0.0) => {
                     Fill::Index(size(&(values.iter().fold(0.0, |a: f64, &b| a.max(b)) as usize + 1))?)
                 }
-                // Numbers of their own, for the row's own shape.
+                // The row's numbers are for the row's shape; large inputs get other numbers.
                 Values::Index(_) | Values::Exactly(_) => return None,
                 Values::Between(..) | Values::Mask => own(&input.values),
             };

@@ -172,7 +172,7 @@ impl Operation {
     }
 }
 
-/// Writes an input for PyTorch, and says what was written.
+/// Writes an input for PyTorch and returns its description.
 fn write(folder: &Path, k: usize, input: &Tensor) -> Result<Value> {
     let path = folder.join(format!("input{k}"));
     fn bytes<T: Copy, const N: usize>(values: Vec<T>, of: impl Fn(T) -> [u8; N]) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! Sizes for rows whose shapes have a meaning of their own, and the rows that none is given for.
+//! Sizes for rows that need special shapes, and the rows without a size.
 
 /// The values of an input, if they differ from the row's.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! The table of operations. A row says what an operation is called here and in PyTorch, and does it:
+//! The table of operations. A row has an operation's name, its PyTorch expression, and the function:
 //!
 //! ```text
 //! one("atan", "torch.atan(x)", Tensor::atan).pointwise(),

@@ -1,4 +1,4 @@
-//! Reductions, and what goes along an axis.
+//! Reductions, and operations along an axis.
 
 use taper::{Bins, HistogramOptions, Interpolation, Tensor, tensor_core::CumulativeOp};
 

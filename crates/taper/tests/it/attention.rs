@@ -284,7 +284,7 @@ fn dropout_draws_the_same_numbers_everywhere() {
             });
         }
     }
-    // A part of the weights is gone, and the rest is as much larger.
+    // A part of the weights is dropped, and the others are scaled up.
     let device = device();
     let rng = Generator::seed(8, &device);
     let zeros = Tensor::zeros([64, 4], &device).unwrap();
@@ -342,7 +342,7 @@ fn memory_is_linear_in_the_length() {
     let bound = if device.name().starts_with("cpu") { scores / 4 } else { scores };
     assert!(long < bound, "{long} bytes for {length} queries, whose scores are {scores}");
     assert!(long < short * 5 / 2, "{short} bytes, then {long} for twice the length");
-    // A mask of padding is no matrix either, also where it is computed.
+    // A padding mask is not stored as a matrix either, even if it is computed.
     let padding = Tensor::arange(0, length as i64, 1, &device).unwrap().lt_scalar(length as i64 - 5);
     let masked = peak(length, Some(&padding));
     assert!(masked < bound, "{masked} bytes under a mask");

@@ -396,7 +396,7 @@ fn bad_gradients_lead_to_no_scale_of_0() -> Result<()> {
         scaler.update()?;
     }
     assert_eq!((scaler.get_scale(), w.item::<f32>()?), (2f64.powi(-24), 1.0));
-    // It goes on from there.
+    // Training continues from there.
     sgd.zero_grad();
     scaler.scale(&w.sum()).backward()?;
     assert!(scaler.step(&mut sgd)?);

@@ -386,7 +386,7 @@ fn probabilities_that_cannot_be_are_refused_where_they_are_asked_for() -> Result
             assert_eq!(probs.ones_like().bernoulli(&rng)?.to_vec::<f32>()?, [1.0; 4]);
         }
     }
-    // The stream is what it was, and no elements are no bad ones.
+    // The random stream is unchanged, and an empty tensor has no bad elements.
     let half = Tensor::full([100], 0.5, &d)?;
     let drawn = half.bernoulli(&Generator::seed(9, &d))?.to_vec::<f32>()?;
     let below = Tensor::rand([100], &Generator::seed(9, &d))?.lt_scalar(0.5).to_dtype(DType::F32)?;

@@ -369,7 +369,7 @@ fn files_keep_blocks() {
     let small = std::fs::metadata(&path).unwrap().len();
     assert!(small < 3000, "{small} bytes");
 
-    // Metadata that say what is not so.
+    // Metadata that are wrong.
     let bytes = std::fs::read(&path).unwrap();
     for (old, new, part) in [
         ("q5_k f16 3 2 256", "q6_k f16 3 2 256", "in blocks of q6_k"),

@@ -78,7 +78,7 @@ fn inputs_that_are_made_of_each_other_get_each_their_share() -> Result<()> {
     let third = twice.exp();
     let y = checkpoint(|t| f(&t[0], &t[1], &t[2]), &[&x, &twice, &third])?;
     same("related", &gradients(&y, &[&x])?, &plain);
-    // With a graph of their own, the gradients are those of the inputs, and the graph goes on to x.
+    // With create_graph, the gradients have a graph, which reaches x.
     let twice = &x * 2.0;
     let third = twice.exp();
     let y = checkpoint(|t| f(&t[0], &t[1], &t[2]), &[&x, &twice, &third])?;
@@ -125,7 +125,7 @@ fn dropout_drops_the_same_and_buffers_change_once() -> Result<()> {
         for _ in 0..3 {
             y = if checkpointed { checkpoint(|t| f(&t[0]), &[&y])? } else { f(&y)? };
         }
-        // After it: the stream stands where it stands without a checkpoint.
+        // Afterwards the random stream has the same position as without a checkpoint.
         let after = drop.forward(&Tensor::ones([16], &d)?)?;
         y.powi(2).sum().backward()?;
         let found = fc.parameters().iter().map(|p| p.grad().unwrap()).collect();

@@ -170,7 +170,7 @@ fn transposed_convolutions_are_transposes() {
         let inner = |a: &Tensor, b: &Tensor| a.mul(b).unwrap().sum().item::<f64>().unwrap();
         let (left, right) = (inner(&y, &other), inner(&x, &back));
         assert!((left - right).abs() < 1e-9 * (1.0 + left.abs()), "case {i}: {left}, {right}");
-        // Differences on the CPU: other devices are held to its gradients, in the table of operations.
+        // Finite differences on the CPU; the table of operations compares other devices with its gradients.
         if device().name() == "cpu" {
             gradcheck(|t| conv_transpose2d(&t[0], &t[1], None, transposed), &[other, weight]).unwrap();
         }

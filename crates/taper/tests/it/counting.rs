@@ -77,7 +77,7 @@ fn long_and_narrow_gathers_and_scatters() -> Result<()> {
         let source = Tensor::arange(0i64, (n * columns) as i64, 1i64, (DType::I32, &d))?.remainder_scalar(8);
         let source = source.reshape([n, columns])?;
         assert_eq!(whole(&table.zeros_like().scatter_add(0, &index, &source)?), sums, "{columns} columns");
-        // Lines side by side that lie across the memory.
+        // Interleaved lines, which are strided in memory.
         let (index, table) = (index.t()?, table.t()?);
         let turned: Vec<i64> = (0..n * columns).map(|i| found[i % n * columns + i / n]).collect();
         assert_eq!(whole(&table.gather(1, &index)?), turned, "{columns} columns");

@@ -1,4 +1,5 @@
-//! Long runs: dropped graphs are gone, threads share a device, a million operations fit a small stack.
+//! Long runs: dropped graphs free their memory, threads share a device, and a million operations fit a small
+//! stack.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, tensor};

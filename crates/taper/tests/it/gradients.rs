@@ -251,7 +251,7 @@ fn second_derivatives() {
     }
 }
 
-/// The second derivative of a product was that of a constant wherever a zero stood.
+/// The second derivative of a product was once that of a constant if the input had a zero.
 #[test]
 fn second_derivatives_of_products_with_zeros() {
     let d = device();

@@ -207,7 +207,7 @@ fn fused_expressions_compute_what_is_written() -> Result<()> {
         eval_pending()?;
         for (expr, tensor) in some.iter().zip(tensors) {
             let found = tensor.to_vec::<f32>()?;
-            // A device without denormal numbers takes them for zeros, and may hand them on.
+            // A device without denormal numbers treats them as zeros, but may copy them unchanged.
             let differs = pairs.iter().zip(&found).find(|&(&(x, y), &found)| {
                 !same(found, expr.plain(x, y, false)) && !same(flushed(found, true), expr.plain(x, y, true))
             });
@@ -289,7 +289,7 @@ enum Step {
 }
 
 impl Step {
-    /// This step of `x`, or none where the dtype has no such operation.
+    /// This step of `x`, or none if the dtype has no such operation.
     fn apply(self, x: &Tensor, second: &Tensor) -> Option<Tensor> {
         let is_bool = x.dtype() == DType::Bool;
         match self {

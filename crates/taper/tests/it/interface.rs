@@ -465,7 +465,7 @@ fn errors_name_the_line_of_the_caller() {
             }
         })*};
     }
-    // The macro's lines are those of its call, so that each stands alone.
+    // All lines of a macro are the line of its call, so each call is separate.
     here! { x.dim(5); }
     here! { x.sum_axis(5, false); }
     here! { x.mean_axis([0, 0], false); }

@@ -71,7 +71,7 @@ fn used_up_and_freed_again(d: &Device) -> Result<()> {
         // It names what was computed, and where.
         assert!(told.contains("full") && told.contains("memory_faults.rs"), "{told}");
         assert!(held.len() >= 6, "{}", held.len());
-        // All that is alive still is what it was.
+        // All live tensors still have their values.
         for (i, full) in held.iter().enumerate() {
             let ends = full.to_vec::<f32>()?;
             assert!(ends.iter().all(|&v| v == i as f32), "{i}");

@@ -878,7 +878,7 @@ fn losses_and_distances_are_pytorchs() {
 #[test]
 fn losses_at_their_edges() {
     let device = device();
-    // Probabilities of 0 and 1: logarithms are held to −100, derivatives are finite.
+    // Probabilities of 0 and 1: logarithms are clamped to −100, derivatives are finite.
     let p = Tensor::new([0.0f32, 1.0, 0.0, 1.0], &device).unwrap().requires_grad();
     let y = Tensor::new([0.0f32, 1.0, 1.0, 0.0], &device).unwrap();
     let losses = nn::BceLoss { reduction: nn::Reduction::None, weight: None }.forward(&p, &y).unwrap();

@@ -210,7 +210,7 @@ fn zeros_keep_their_signs() -> Result<()> {
         signs(x.atan2(&one)?, "atan2", [false, true])?;
         signs(x.powi(3), "cube", [false, true])?;
         signs(x.powi(2), "square", [false, false])?;
-        // The zeros tell themselves apart by their reciprocals.
+        // The reciprocals distinguish the zeros.
         assert_eq!(one.div(&x)?.to_f64_vec()?, [INF, -INF], "reciprocals of {dtype}");
         assert_eq!(x.eq(&x.flip(0)?)?.to_vec::<bool>()?, [true, true], "both zeros of {dtype}");
     }

@@ -1,7 +1,6 @@
-//! The table of operations (`crates/operations`) on the device under test: a test for each thing that every
-//! row is held to. With `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that are tried; with
-//! `TAPER_TEST_DRAW=1/4` a quarter of what they are tried in, as in the repeated runs of `cargo xtask
-//! test-all-backends`.
+//! The table of operations (`crates/operations`) on the device under test: one test for each check. With
+//! `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that run; with `TAPER_TEST_DRAW=1/4` a
+//! quarter of the cases, as in the repeated runs of `cargo xtask test-all-backends`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, needs};

@@ -106,7 +106,7 @@ fn a_copy_that_fails_names_its_line() -> Result<()> {
     let text = error.to_string();
     assert!(text.contains("transfers.rs") && text.contains(&format!(":{line}:")), "{text}");
     assert!(!copy.is_evaluated());
-    // Another try goes on from there.
+    // A second evaluation continues from there.
     assert_eq!(y.to_vec::<f32>()?, [2.0, 3.0]);
     let (narrow, _) = taper_testing_without_f64();
     if device().supports(DType::F64) {

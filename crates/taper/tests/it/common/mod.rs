@@ -30,7 +30,7 @@ pub(crate) fn logical_device(number: usize) -> Device {
     }
 }
 
-/// Whether the device under test has `dtype`. A test that goes on without one says so.
+/// Whether the device under test has `dtype`. A test that skips it prints a line.
 pub(crate) fn has(device: &Device, dtype: DType) -> bool {
     let has = device.supports(dtype);
     if !has {
