@@ -141,9 +141,9 @@ pub(crate) fn in_words(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Builds a tool, and says where it is. It has the features of the whole workspace and of its tests, so that
-/// what is compiled for those serves. The package alone has fewer features, and wgpu would be compiled once
-/// more. An example brings in the features of tests.
+/// Builds a tool and returns its path. It uses the features of the whole workspace and of its tests, so that
+/// their compiled crates are reused: the package alone has fewer features, and wgpu would be compiled again.
+/// Building an example enables the features of tests.
 pub(crate) fn build_tool(name: &str) -> Result<PathBuf> {
     let mut command = cargo();
     command

@@ -1,4 +1,4 @@
-//! The flags, and what is wrong with them, said before anything is measured.
+//! The flags. Errors in them are reported before anything is measured.
 
 use std::path::PathBuf;
 
@@ -63,7 +63,7 @@ impl Args {
     pub(crate) fn threads(&self) -> Result<usize> {
         let cores = cores();
         match self.threads {
-            // No more work at once than there are cores.
+            // No more threads than cores.
             None => Ok(taper::num_threads().min(cores)),
             Some(0) => Err("--threads 0: at least one thread is needed".into()),
             Some(n) if n > cores => {

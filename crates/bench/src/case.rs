@@ -1,4 +1,4 @@
-//! A case: what is built before the clock, what is timed, what is checked after it, and how the timing goes.
+//! A case: its preparation, the timed call, the check after it, and the timing itself.
 //!
 //! Taper is lazy, so the rule is: a timed call ends when its results are in memory. [`Timed::run`] looks that
 //! they are.
@@ -87,8 +87,8 @@ impl Inputs {
 
 /// One timed call: gives every result, evaluated.
 pub(crate) type Call = Box<dyn FnMut() -> taper::Result<Vec<Tensor>>>;
-/// Compares the last timed call's results with a reference; may call once more, where the reference needs the
-/// state before.
+/// Compares the last timed call's results with a reference; may call it once more, if the reference needs
+/// the state before the call.
 pub(crate) type Check = Box<dyn FnOnce(&[Tensor], &mut Call) -> Result<()>>;
 type Make = Box<dyn Fn(&Inputs) -> Result<(Call, Check)>>;
 
@@ -104,7 +104,7 @@ pub(crate) struct Timed {
 }
 
 impl Case {
-    /// A case of which `make` builds the inputs, and gives the call to time and the check of its results.
+    /// A case whose `make` builds the inputs and returns the call to time and the check of its results.
     pub(crate) fn new(
         name: impl Into<String>,
         make: impl Fn(&Inputs) -> Result<(Call, Check)> + 'static,

@@ -1,15 +1,15 @@
 //! Taper's benchmark: `cargo xtask bench` runs this program.
 //!
-//! | look for | in |
+//! | subject | module |
 //! |---|---|
-//! | what is timed, and how it is checked | `cases`, a file for each kind of work |
-//! | how the clock runs | `case` |
+//! | the cases and their checks | `cases`, a file for each kind of work |
+//! | the timing | `case` |
 //! | the table of operations, a case for each | `operations` |
-//! | networks that are trained, and what their steps are compared with | `networks` (the examples'), `twin` |
+//! | networks that are trained, and the references of their steps | `networks` (of the examples), `twin` |
 //! | the machine's own limits | `machine`, `fma` |
-//! | a core that is busy with something else | `busy` |
-//! | PyTorch or burn beside us | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
-//! | what comes out | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
+//! | a process that keeps a core busy | `busy` |
+//! | PyTorch or burn, for comparison | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
+//! | the output | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
 
 mod args;
 mod busy;

@@ -107,7 +107,7 @@ impl Peer {
         Err(format!("{} was asked for {case} and answered {}", self.name, line.case).into())
     }
 
-    /// The next line that is JSON: what else is said there is not for us.
+    /// The next line that is JSON; other output is ignored.
     fn answer(&mut self) -> Option<String> {
         loop {
             let mut line = String::new();

@@ -1,5 +1,5 @@
-//! The report in Markdown: what was measured, on what, by which command. It says nothing of who ran it or
-//! where.
+//! The report in Markdown: the measurements, the hardware and the command. It does not contain the user or
+//! the folders of the machine.
 
 use std::{
     fmt::Write,
@@ -133,7 +133,8 @@ fn table(rows: &[(Line, Option<Line>)], peer: Option<&str>) -> String {
     text + "\n"
 }
 
-/// Operations by their ratio, the slowest first; those without one last; and what is not measured.
+/// Operations by their ratio, the slowest first; those without one last; and the operations that are not
+/// measured.
 fn table_of_operations(rows: &[&(Line, Option<Line>)], peer: Option<&str>) -> String {
     let ratio = |(ours, theirs): &(Line, Option<Line>)| ours.ratio(theirs.as_ref()?);
     let mut rows: Vec<&(Line, Option<Line>)> = rows.to_vec();
@@ -179,8 +180,8 @@ fn table_of_operations(rows: &[&(Line, Option<Line>)], peer: Option<&str>) -> St
     text + "\n"
 }
 
-/// The command as a user would type it. Of an absolute path, only the last part is shown, to hide the
-/// folders of this machine.
+/// The command as a user would type it. It shows only the last part of an absolute path, to hide the folders
+/// of this machine.
 fn command(args: impl Iterator<Item = String>) -> String {
     let mut words = String::from("cargo xtask bench");
     for arg in args {

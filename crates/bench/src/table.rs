@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::{case::BUSY, line::Line};
 
-/// Which columns there are.
+/// The columns of the table.
 pub(crate) struct Table {
     /// The name of the library to compare with.
     pub(crate) peer: Option<&'static str>,

@@ -96,7 +96,7 @@ fn slopes(
     Ok(())
 }
 
-/// An error unless `output` gives on the reference backend what it gives in `got`.
+/// An error unless `output` on the reference backend equals `got`.
 pub(crate) fn check_forward<M: Module>(
     build: impl FnOnce(&Generator) -> taper::Result<M>,
     like: &impl Module,

@@ -1,4 +1,4 @@
-//! The program as one runs it: what it prints, and what it says of bad input.
+//! The program on the command line: its output, and its messages about bad input.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -124,7 +124,7 @@ fn a_python_without_torch() {
             "error: --python {python}: No module named 'torch'; name a Python that has torch, or `pip install"
         ),
     );
-    // The real script, where there is a Python: without site-packages it finds no torch.
+    // The real script, if Python is installed: without site-packages it finds no torch.
     if Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
         let python = script(dir.path(), r#"exec python3 -I -S "$@""#);
         assert_says(&["--vs-torch", "--python", &python], "No module named 'torch'; name a Python");

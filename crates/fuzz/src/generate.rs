@@ -1,5 +1,5 @@
-//! Random programs. Each step is tried on the oracle as it is thought of, so that a program holds only steps
-//! of which something can be expected.
+//! Random programs. Each new step is first tried on the oracle, so that a program only has steps with a
+//! known result.
 
 use taper::{
     DType, Device, Scalar,
@@ -41,7 +41,7 @@ impl Taste {
     }
 }
 
-/// A random program, and what it must give.
+/// A random program and its expected results.
 pub fn program(rng: &mut Rng, taste: &Taste) -> (Program, Oracle) {
     let mut writer = Writer {
         program: Program::default(),

@@ -1,6 +1,5 @@
-//! First and second derivatives of random programs: those of the device against those of the plain reference,
-//! and, since both come from the same rules, those of the CPU in f64 against differences of what is
-//! differentiated.
+//! First and second derivatives of random programs: the device's are compared with the plain reference's.
+//! Since both use the same rules, those of the CPU in f64 are also compared with finite differences.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -63,7 +62,7 @@ fn check(program: &Program, plan: &Plan, device: &Device) -> std::result::Result
         Ok(result) => result?,
         Err(panic) => return Err(format!("panicked: {}", modes::message(panic.as_ref()))),
     }
-    // Differences see through what is detached.
+    // Finite differences ignore `detach`, so they do not apply to programs with it.
     let detached = program.steps.iter().any(|step| step.action == Action::Detach);
     if device.name() == "cpu" && !detached {
         let mut wide = in_f64(program);
@@ -162,7 +161,7 @@ fn agree_with_differences(
     else {
         return Ok(());
     };
-    // By a small divisor there are many jumps within a step, each too low to be seen in the values.
+    // With a small divisor there are many jumps within a step, each too small to be visible in the values.
     let [unmoved, moved @ ..] = [0.0, H, -H, H / 2.0, -H / 2.0].map(|h| turns(&moved(h), plan, device).ok());
     if moved.iter().any(|turns| *turns != unmoved) {
         return Ok(());
@@ -201,8 +200,8 @@ fn agree_with_differences(
     Ok(())
 }
 
-/// How often the divisor of each remainder of floats goes into what it divides, by its bits. Where that
-/// changes, the remainder jumps.
+/// The bits of the integer quotient of each remainder of floats. Where the quotient changes, the remainder
+/// jumps.
 fn turns(program: &Program, plan: &Plan, device: &Device) -> Result<Vec<Vec<u64>>> {
     let is_remainder = |step: &Step| {
         matches!(

@@ -70,7 +70,7 @@ pub fn program_case(seed: u64, case: u64, device: &Device) -> Result<(), Report>
     Ok(())
 }
 
-/// The program of a case as Rust, with what is known of each step.
+/// The program of a case as Rust, with the expected result of each step.
 pub fn show(seed: u64, case: u64, device: &Device) -> String {
     let mut rng = Rng::new(seed, case);
     let taste = generate::Taste::of(device, &mut rng);

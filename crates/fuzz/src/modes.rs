@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-/// Builds and evaluates a program as planned, and compares what is read with what is known.
+/// Builds and evaluates a program as planned, and compares the values that it reads with the expected ones.
 ///
 /// # Errors
 /// Runs a program by a plan and compares it with the oracle; an error describes the difference.

@@ -105,7 +105,7 @@ impl Oracle {
     /// One more step. Nothing changes if it is unfit.
     ///
     /// # Errors
-    /// A step that is refused, or of which nothing can be expected.
+    /// A step that is refused, or whose result cannot be predicted.
     pub fn push(&mut self, step: &Step) -> Result<(), Unfit> {
         let drawn = self.rng.offset();
         let known = self.evaluate(step);

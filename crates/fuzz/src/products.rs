@@ -114,7 +114,7 @@ fn operand(rng: &mut Rng, sizes: Vec<usize>) -> Operand {
 }
 
 impl Operand {
-    /// The sizes of the base tensor: that of what is selected from first.
+    /// The sizes of the base tensor; the axis that is selected from comes first.
     fn base(&self) -> Vec<usize> {
         let sizes = self.order.iter().map(|&axis| match self.ways[axis] {
             Way::Plain | Way::Flip => self.sizes[axis],

@@ -1,6 +1,6 @@
-//! Steps from the table of operations (crates/operations): what a row does to the results of other steps. A
-//! row brings the shapes and the kinds of its inputs; what it computes is compared as every step is, step by
-//! step with the plain reference.
+//! Steps from the table of operations (crates/operations): a row applied to the results of other steps. The
+//! row gives the shapes and the kinds of its inputs; its result is compared with the plain reference, like
+//! that of every step.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! The fuzzer finds what is planted, and says it in a few lines.
+//! The fuzzer finds bugs that are put in on purpose, and reports them in a few lines.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::{

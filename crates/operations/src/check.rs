@@ -23,7 +23,7 @@ use crate::{
 /// Nothing, or a message about the failure of a row.
 pub type Verdict = std::result::Result<(), String>;
 
-/// A device under test, and what it is compared with.
+/// A device under test, and the references to compare it with.
 #[derive(Debug)]
 pub struct Bench {
     /// The device under test.
@@ -124,8 +124,7 @@ impl Bench {
         Ok(())
     }
 
-    /// In one dtype, reading by what is awaited alone: for a page of a browser. Gives whether the row has
-    /// kernels there.
+    /// Checks one dtype with async reads only, for a browser. Returns whether the row has kernels there.
     ///
     /// # Errors
     /// The row fails this check: the message says where.

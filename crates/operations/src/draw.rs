@@ -75,9 +75,9 @@ impl Check {
     }
 }
 
-/// One part of the table's cells, which are cut into parts of about equal size. A cell is a row as one of a
-/// check's [ways](Check::ways) tries it; in which part it is follows from their names alone. So all parts
-/// together have every cell once, and a row that is added moves no other.
+/// One part of the table's cells, which are cut into parts of about equal size. A cell is a row in one of
+/// the [ways](Check::ways) of a check; its part depends only on their names. So all parts together have
+/// every cell once, and a new row does not move other rows.
 ///
 /// ```
 /// use taper_operations::{Check, Draw, rows};
@@ -117,7 +117,7 @@ impl Draw {
         self.parts == 1 || fnv(&name.to_string()) % self.parts == self.part
     }
 
-    /// A line for each row and check of which this part has a cell, with the ways in which it is tried.
+    /// A line for each row and check with a cell in this part, with the ways of its cells.
     pub fn list(self) -> String {
         let mut text = String::new();
         for (row, check) in rows().iter().flat_map(|row| Check::ALL.map(|check| (row, check))) {

@@ -157,7 +157,8 @@ pub fn integer_questions(rows: &[Row]) -> Value {
     rows.iter().flat_map(|row| INTEGERS.into_iter().filter_map(move |dtype| question(row, dtype))).collect()
 }
 
-/// PyTorch's results of rows with integers and bools by [`integer_key`]; what it refuses has none.
+/// PyTorch's results for rows with integers and bools by [`integer_key`]; a row that PyTorch refuses has
+/// none.
 #[derive(Debug, Deserialize)]
 pub struct IntegerFile {
     cases: Vec<(String, Vec<Array>)>,

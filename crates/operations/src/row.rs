@@ -188,7 +188,7 @@ impl<T: Outputs> Outputs for Result<T> {
 /// The function that computes a row.
 pub type Run = Box<dyn Fn(&Given) -> Result<Vec<Tensor>> + Send + Sync>;
 
-/// An operation with what it is tried on, and what is expected of it.
+/// An operation with its test inputs and the expected properties.
 pub struct Row {
     /// The function: of `Tensor` by its name alone, others with their module.
     pub name: &'static str,
@@ -201,7 +201,8 @@ pub struct Row {
     pub dtypes: DTypes,
     /// How often it can be differentiated: 0, 1 or 2, where 2 is as often as one likes.
     pub order: u8,
-    /// Whether it is smooth at its inputs: elsewhere gradients are PyTorch's, and no differences are taken.
+    /// Whether it is smooth at its inputs; if not, gradients are compared with PyTorch's only, not with
+    /// finite differences.
     pub smooth: bool,
     /// How many times the tolerance of the dtype its results may be off.
     pub loose: f64,
@@ -355,7 +356,7 @@ impl Row {
         self
     }
 
-    /// At inputs where it is not smooth: its gradients there are PyTorch's.
+    /// At inputs where it is not smooth; there its gradients are compared with PyTorch's.
     pub fn kinks(mut self) -> Row {
         self.smooth = false;
         self

@@ -28,7 +28,7 @@ use crate::{
 
 pub(crate) use alone::{first_result, first_steps};
 
-/// Every case there is.
+/// All cases.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases: Vec<Case> =
         Machine::CASES.iter().enumerate().map(|(i, name)| Case::of(*name, Work::Machine(i))).collect();

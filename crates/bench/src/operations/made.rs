@@ -1,4 +1,4 @@
-//! Cases that create tensors at full size. Those of rows have their sizes here; random ones have no row,
+//! Cases that create tensors at full size. The sizes of rows are given here; random tensors have no row,
 //! because there are no numbers to compare.
 
 use taper::{Device, Generator, Tensor, nn::functional as f};

@@ -103,7 +103,7 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
     let any_given = rows.iter().any(|row| given(row).is_some());
     let mut chosen: Vec<Operation> = Vec::new();
     for row in rows {
-        // The same expression of other numbers is no other operation.
+        // The same expression with other numbers is the same operation.
         if chosen.iter().any(|other| other.row.torch == row.torch) {
             continue;
         }

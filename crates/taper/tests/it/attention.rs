@@ -68,7 +68,7 @@ fn attention_is_what_whole_matrices_give() {
         (&[], 140, 600, 8, 12),
         (&[2, 1], 270, 270, 24, 24),
     ];
-    // Where there is no kernel for it, attention is other operations in blocks: a few shapes show them.
+    // On devices without a kernel, attention is composed of blocks, for which a few shapes are enough.
     let (dtypes, every) =
         if device.name() == "cpu" { (&[DType::F32, DType::F64][..], 1) } else { (&[DType::F32][..], 3) };
     for &dtype in dtypes {
@@ -242,7 +242,7 @@ fn gradients_are_differences_and_have_gradients() {
             let options = AttentionOptions { is_causal, mask, ..Default::default() };
             scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
         };
-        // Differences take thousands of evaluations: one form of them is enough elsewhere.
+        // Finite differences take thousands of evaluations; on other devices one form is enough.
         if device.name() != "cpu" {
             gradcheck(run, &all.each_ref().map(|t| t.narrow(-2, 0, 3).unwrap())).unwrap();
             return;

@@ -241,7 +241,7 @@ fn gradients_pass_through_products_with_blocks() {
     assert_close(&gradients(&blocks), &expected, (1e-4, 1e-4), "the gradient of the activations");
 }
 
-/// Beside the result there is no more memory in use than some rows take.
+/// In addition to the result, only the memory of some rows is in use.
 #[test]
 fn no_decoded_copy_is_made() {
     if run_alone(no_decoded_copy_is_made) {
@@ -387,7 +387,7 @@ fn files_keep_blocks() {
     }
 }
 
-/// Every header of an affine tensor is refused or decodes what is there.
+/// Every header of an affine tensor is refused or decodes the bytes that exist.
 #[test]
 fn hostile_bytes_are_refused() {
     let d = taper::cpu();

@@ -268,8 +268,8 @@ const BATCH: usize = 256;
 const WIDTH: usize = 64;
 const INNER: usize = 256;
 
-/// The peak of memory of a training step beyond what was there before, and the gradients: of blocks 64 → 256
-/// → 64.
+/// The peak memory of a training step beyond the memory in use before, and the gradients, for blocks 64 →
+/// 256 → 64.
 fn step(checkpointed: bool, looked_at: bool) -> Result<(u64, u64, Vec<Tensor>)> {
     let d = device();
     let rng = Generator::seed(5, &d);

@@ -1,4 +1,5 @@
-//! Convolutions and pooling against plain loops, their gradients against differences, and what they refuse.
+//! Convolutions and pooling compared with plain loops, their gradients compared with finite differences, and
+//! bad inputs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::autograd::{TensorGrad, grad, gradcheck};
@@ -447,7 +448,7 @@ impl Windows {
                 let [b, channel, y, x] = [at / (c * h * h), at / (h * h) % c, at / h % h, at % h];
                 for row in 0..k {
                     for (tap, [i, j]) in taps().enumerate() {
-                        // The result of which this element is at that tap.
+                        // The result whose window has this element at that tap.
                         let (y, x) = ((y + 1).checked_sub(i), (x + 1).checked_sub(j));
                         if let (Some(y), Some(x)) = (y.filter(|y| *y < h), x.filter(|x| *x < h)) {
                             terms.push([((b * k + row) * h + y) * h + x, (row * c + channel) * 9 + tap]);
@@ -497,8 +498,8 @@ impl Windows {
     }
 }
 
-/// A backend that saves products mixes elements with taps that they are not multiplied by: what is small, or
-/// zero, beside what is great keeps its own accuracy.
+/// Winograd's algorithm mixes elements with taps that they are not multiplied by: a small or zero result
+/// next to large ones must keep its own accuracy.
 #[test]
 fn convolutions_are_right_relative_to_their_own_terms() {
     let size = |n: usize| taper_testing::numbers(n, n as u64).into_iter().map(|x| x as f32 / 2.0);
@@ -690,7 +691,7 @@ fn greatest(
 #[test]
 fn maxima_and_their_places_are_those_of_plain_loops() {
     let device = device();
-    // Many are equal, some are no number, and some are the least there is.
+    // Many elements are equal, some are NaN, and some are the least number of the dtype.
     let number = |i: usize| match (i * 7919 + i / 13) % 29 {
         0 => f32::NAN,
         1..6 => f32::NEG_INFINITY,

@@ -5,7 +5,7 @@ use taper::{DType, ErrorKind, Generator, Result, ScatterReduce, Step, Tensor};
 
 use crate::common::{device, refused};
 
-/// More than a part of each of several threads, and no multiple of what is read at once.
+/// More than one part for each of several threads, and not a multiple of the vector size.
 const N: usize = 300_007;
 
 /// Numbers below a bound in no order.

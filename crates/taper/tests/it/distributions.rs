@@ -1,4 +1,4 @@
-//! Random draws by distribution: their moments, their bounds, their streams, and what they refuse.
+//! Random draws by distribution: their moments, their bounds, their streams, and bad inputs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::autograd::TensorGrad;

@@ -96,7 +96,7 @@ fn edges_and_what_is_no_number() {
     }
 }
 
-/// Gradients in both inputs, of which one may be made of the other, as in a spatial transformer.
+/// Gradients of both inputs, where one may be computed from the other, as in a spatial transformer.
 #[test]
 fn gradients_of_both_inputs() -> Result<()> {
     let d = device();

@@ -172,7 +172,7 @@ fn expressions() -> Vec<Expr> {
             all.push(binary(outer, &binary(op, &X, &Y), &binary(op, &Y, &X)));
         }
     }
-    // Products of which the sign alone is changed on the way to a sum.
+    // Products whose sign is changed before they are added.
     for op in [U::Neg, U::Abs] {
         let product = |b: &Expr| unary(op, &binary(B::Mul, &X, b));
         all.extend([binary(B::Sub, &product(&Y), &product(&Large)), binary(B::Sub, &product(&Y), &Y)]);
@@ -390,7 +390,7 @@ fn integers_and_conversions_compute_what_is_written() -> Result<()> {
             for &step in &steps {
                 expressions.push(begin.iter().copied().chain([step]).collect());
             }
-            // A step between two conversions, and what is found out about its result.
+            // A step between two conversions, and a comparison of its result.
             for &between in &dtypes {
                 for last in [Step::Unary(U::Abs), Step::Unary(U::Sign), Step::Compare(C::Lt, 0)] {
                     expressions.push(vec![Step::Cast(to), Step::Second(B::Sub), Step::Cast(between), last]);

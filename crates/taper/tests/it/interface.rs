@@ -135,7 +135,7 @@ fn axes_and_sizes_are_any_integers() -> Result<()> {
     ] {
         assert_eq!(made.dims(), [2, 3]);
     }
-    // A size that is out of reach is an error, and not the last axis.
+    // A size that is out of range is an error, and not the last axis.
     assert!(x.sum_axis(usize::MAX, false).is_err());
     let message = x.sum_axis(3, false).unwrap_err().to_string();
     assert!(message.contains("0 to 2") && message.contains("-3 to -1"), "{message}");
@@ -283,7 +283,7 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
         let error = x.index_put(&value(&[0, bad]), 7, false).and_then(|t| t.to_vec::<i32>()).unwrap_err();
         assert!(error.to_string().contains(&format!("index {bad}")), "{error}");
     }
-    // Bits stay as they are: NaN, infinities and the sign of zero, in what is replaced and in the rest.
+    // Bits are preserved: NaN, infinities and the sign of zero, in replaced elements and in the others.
     let odd = Tensor::new([f32::NAN, -0.0, f32::INFINITY, 1.0], &d)?;
     for index in [Index::from([0, 2]), Index::from(Step(.., 2))] {
         let put =
@@ -557,7 +557,7 @@ fn errors_name_the_line_of_the_caller() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The kinds of errors stay what they were matched on.
+/// Programs match on the kinds of errors, so these must not change.
 #[test]
 fn kinds_of_errors_stay() {
     let x = count(&[2, 3]);

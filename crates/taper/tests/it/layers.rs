@@ -466,7 +466,7 @@ fn bags_have_their_derivatives_and_refuse_what_does_not_fit() {
     }
 }
 
-/// Bags longer than what is summed at once, in lists and in tables, against sums in f64.
+/// Bags longer than one block of the sum, in lists and in tables, compared with sums in f64.
 #[test]
 fn long_bags_are_exact_and_a_bad_index_is_named() {
     let device = device();

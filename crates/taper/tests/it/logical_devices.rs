@@ -120,7 +120,7 @@ fn finishes_meanwhile(held: &Device, free: &Device, patience: Duration) -> Resul
 
 #[test]
 fn two_devices_work_at_the_same_time_and_one_does_one_thing_at_a_time() -> Result<()> {
-    // Devices that no other test waits for.
+    // Devices that no other test uses.
     let (one, two) = (logical_device(11), logical_device(12));
     assert!(finishes_meanwhile(&one, &two, Duration::from_secs(60))?);
     assert!(finishes_meanwhile(&two, &one, Duration::from_secs(60))?);

@@ -68,7 +68,7 @@ fn used_up_and_freed_again(d: &Device) -> Result<()> {
             }
             other => panic!("{other:?}"),
         }
-        // It names what was computed, and where.
+        // The error names the operation and its line.
         assert!(told.contains("full") && told.contains("memory_faults.rs"), "{told}");
         assert!(held.len() >= 6, "{}", held.len());
         // All live tensors still have their values.
@@ -171,7 +171,7 @@ fn a_training_goes_on_after_a_batch_that_did_not_fit(d: &Device) -> Result<()> {
         let mut losses = Vec::new();
         for i in 0..6 {
             if disturbed && i % 2 == 1 {
-                // The inputs alone fit, what is computed from them does not.
+                // The inputs fit in memory, but the result does not.
                 let error = step(2 * EIGHTH / 16).unwrap_err();
                 assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
             }

@@ -75,7 +75,7 @@ impl Case {
 
 pub(crate) type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
-/// A module, if there is one, and what the case does with it.
+/// A module, if there is one, and the function of the case.
 pub(crate) type Network = (Option<Rc<dyn Module>>, Run);
 
 pub(crate) fn of_module<M: Module + 'static>(

@@ -29,7 +29,7 @@ fn rows(length: usize) -> (Vec<f64>, [usize; 2]) {
             values[row * length + at] = value;
         }
     }
-    // Two rows that are nothing else.
+    // Two rows of only such numbers.
     values.extend(std::iter::repeat_n(-INF, length));
     values.extend(std::iter::repeat_n(NAN, length));
     (values, [specials.len() + 2, length])
@@ -310,8 +310,8 @@ fn indexing_adds_nan_and_infinity_where_they_belong() -> Result<()> {
     Ok(())
 }
 
-/// A table, what is picked from it, and a line, each over more than the bindings that the suite's run in
-/// windows has.
+/// A table, the elements gathered from it, and a line, each larger than the bindings of the suite's run with
+/// small windows.
 #[test]
 fn indices_along_long_axes() -> Result<()> {
     let (rows, width, picked) = (3001, 16, 5000);

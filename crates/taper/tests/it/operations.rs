@@ -13,7 +13,7 @@ use taper_operations::{
     rows,
 };
 
-/// Holds every row to a check, and says of all that fail what is wrong.
+/// Runs a check for every row, and reports all failures.
 fn hold(check: impl Fn(&Bench, &Row) -> Verdict) {
     let wanted = std::env::var("TAPER_TEST_OPERATION").unwrap_or_default();
     let draw = Draw::from_env();

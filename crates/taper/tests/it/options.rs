@@ -66,7 +66,7 @@ fn windows_larger_than_the_input_are_the_last_ones() -> Result<()> {
     let line = counting(&[1, 1, 3]);
     let one = PoolOptions { ceil_mode: true, ..Default::default() };
     assert_eq!(F::max_pool1d(&line, [5], one)?.to_f64_vec()?, [2.0]);
-    // A stride or more too large, or without ceil_mode, there is no window.
+    // If the window exceeds the input by a stride or more, or without ceil_mode, there is no window.
     assert!(F::max_pool1d(&line, [5], PoolOptions { stride: Some([2]), ..one }).is_err());
     assert!(F::max_pool1d(&line, [4], PoolOptions::default()).is_err());
     Ok(())

@@ -50,7 +50,7 @@ fn refused(backend: &str, variable: &str, value: &str) {
     };
     told(taper::device(&name).unwrap_err());
     if backend == "cpu" {
-        // `cpu` itself cannot fail, but nothing can be made on what it gives, a second time either.
+        // `cpu` itself cannot fail, but every attempt to make a tensor on its device fails.
         for _ in 0..2 {
             told(
                 Tensor::from_vec(vec![1.0f32], [1], &taper::cpu())

@@ -6,8 +6,7 @@ use taper::autograd::{Function, TensorGrad, apply, grad};
 use taper::{DType, Device, ErrorKind, Result, Tensor, dot, eval_pending, no_grad};
 use taper_testing::reference_backend;
 
-/// Polar coordinates of points (x, y): radius, angle and x² + y², the last of which has no gradient of its
-/// own.
+/// Polar coordinates of points (x, y): radius, angle and x² + y², the last of which has no gradient.
 #[derive(Debug)]
 struct Polar;
 impl Function for Polar {
@@ -220,7 +219,7 @@ fn the_tuple_is_drawn() -> Result<()> {
     }
     assert!(!text.contains("Polar[2]"), "{text}");
     assert_eq!(text.matches("Polar\\ntuple").count(), 1, "{text}");
-    // A user sees what it was made from, not the tuple.
+    // A user sees the inputs of the operation, not the tuple.
     assert_eq!(radius.inputs()[0].id(), x.id());
     assert_eq!(radius.inputs()[1].id(), y.id());
     Ok(())

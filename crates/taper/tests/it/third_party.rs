@@ -209,7 +209,7 @@ fn a_backend_may_tell_of_a_bad_index_late() -> Result<()> {
     Ok(())
 }
 
-/// Results that one kernel computes together answer each for what it depends on.
+/// Each result of one kernel only has the errors of the inputs that it depends on.
 #[test]
 fn a_result_computed_beside_a_bad_one_is_good() -> Result<()> {
     let (device, _) = wrapped(Some(Mutex::default()));

@@ -27,7 +27,7 @@ fn building_copies_nothing() -> Result<()> {
     assert_eq!(backend.memory().allocated, 0);
     assert_eq!(y.to_vec::<f32>()?, [3.0, 5.0, 7.0]);
     assert!(double.is_evaluated() && copy.is_evaluated() && copy.inputs().is_empty());
-    // Views are copied as what they show.
+    // A copy of a view has only the elements that the view shows.
     let view = of(&[1.0, 2.0, 3.0, 4.0], &[2, 2], DType::F32, &here)?.t()?.flip([0])?;
     assert_eq!(view.to(&there)?.to_vec::<f32>()?, [2.0, 4.0, 1.0, 3.0]);
     assert_eq!(view.to(&there)?.to(&here)?.sum().item::<f32>()?, 10.0);

@@ -79,7 +79,7 @@ pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bo
     true
 }
 
-/// Runs `f` on the device under test and on the reference, and compares what it gives: shape, dtype, values.
+/// Runs `f` on the device under test and on the reference, and compares the results: shape, dtype, values.
 #[track_caller]
 pub(crate) fn agree(what: &str, f: impl Fn(&Device) -> Result<Tensor>) {
     taper_testing::agree(&device(), what, None, f);
