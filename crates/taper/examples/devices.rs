@@ -47,7 +47,7 @@ fn tour(name: &str, size: usize) -> Outcome {
     for info in taper::devices() {
         writeln!(out, "  {info}")?;
     }
-    holds(taper::device_count("wgpu") > 0 || !taper::is_available("wgpu"), "what is available is counted")?;
+    holds(taper::device_count("wgpu") > 0 || !taper::is_available("wgpu"), "available devices are counted")?;
 
     // torch.device(name); cuda:0, cuda:1 … are wgpu:0, wgpu:1 … here, for every vendor.
     let device = taper::device(name)?;
@@ -73,15 +73,15 @@ fn tour(name: &str, size: usize) -> Outcome {
     writeln!(out, "x = {x}")?;
     holds(
         x.device() == device && here.device() == taper::cpu(),
-        "x.cpu() is on the CPU, and x where it was",
+        "x.cpu() is on the CPU, and x has not moved",
     )?;
     holds(here.to_vec::<f32>()? == x.to_vec::<f32>()?, "both have the same elements")?;
-    holds(x.to(&device)?.id() == x.id(), "x.to() of its own device is x itself")?;
+    holds(x.to(&device)?.id() == x.id(), "x.to() with its own device is x itself")?;
 
     // A model is where its first parameter is. `next(model.parameters()).device`.
     let mut model = Linear::new(size, 2, &Generator::seed(0, &taper::cpu()))?;
     let place = |model: &Linear| model.parameters().first().map(Tensor::device);
-    holds(place(&model) == Some(taper::cpu()), "a model made on the CPU is there")?;
+    holds(place(&model) == Some(taper::cpu()), "a model made on the CPU is on the CPU")?;
     model.to(&device)?;
     holds(place(&model) == Some(device.clone()), "after model.to() its first parameter is on the device")?;
     writeln!(out, "model(x) = {}", model.forward(&x)?)?;
@@ -96,9 +96,9 @@ fn tour(name: &str, size: usize) -> Outcome {
         let error = refused(x.add(&here))?;
         holds(matches!(error.kind(), ErrorKind::DeviceMismatch { .. }), "tensors of two devices do not mix")?;
         let sum = x.add(&here.to(&device)?)?;
-        holds(sum.to_vec::<f32>()? == (&x * 2.0).to_vec::<f32>()?, "they do once one has moved")?;
+        holds(sum.to_vec::<f32>()? == (&x * 2.0).to_vec::<f32>()?, "they can be added after one has moved")?;
     }
-    writeln!(out, "all of it holds on {device}")?;
+    writeln!(out, "all claims hold on {device}")?;
     Ok(())
 }
 

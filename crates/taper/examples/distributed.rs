@@ -319,7 +319,7 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
     }
     let (accuracy, _) = evaluate(model.module(), &test, &device)?;
     if first {
-        holds(sums.into_iter().all(|same| same), "all ranks have one model")?;
+        holds(sums.into_iter().all(|same| same), "all ranks have the same model")?;
         let (ranks, seconds) = (comm.size(), start.elapsed().as_secs_f64());
         writeln!(out, "test accuracy {accuracy:.4} on {ranks} ranks ({seconds:.1} s)")?;
     }

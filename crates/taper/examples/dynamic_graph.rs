@@ -55,7 +55,7 @@ fn run(options: &Options) -> Outcome {
     let names: Vec<(String, Tensor)> = names.chain([("x".to_string(), x.clone())]).collect();
     for (tensor, made_by) in [(&a, "Add"), (&b, "Pow"), (&c, "Add"), (&y, "Mean")] {
         let printed = tensor.to_string();
-        holds(printed.contains(&format!("grad_fn={made_by}")), &format!("{printed} remembers {made_by}"))?;
+        holds(printed.contains(&format!("grad_fn={made_by}")), &format!("{printed} records {made_by}"))?;
     }
     let mean = (1..=options.size).map(|k| (k as f64 + 2.0).powi(2) + 3.0).sum::<f64>() / n;
     holds((y.item_f64()? - mean).abs() < 1e-5 * mean, &format!("y is {mean:.4}"))?;
@@ -103,7 +103,7 @@ fn run(options: &Options) -> Outcome {
         writeln!(out, "written: {}", path.display())?;
     }
     holds(!profile.runs.is_empty(), "kernels ran for it")?;
-    writeln!(out, "all of it holds on {device}")?;
+    writeln!(out, "all claims hold on {device}")?;
     Ok(())
 }
 

@@ -104,7 +104,7 @@ fn run(options: &Options) -> Outcome {
         }
     }
     writeln!(out, "  {bits} of {all} gradients are equal bit by bit")?;
-    holds(true, "g + λ w is the gradient with the term, to 1e-6 of the greatest")?;
+    holds(true, "g + λ w is the gradient with the term, up to 1e-6 of the greatest element")?;
 
     writeln!(out, "{} steps", options.steps)?;
     let mut optimizers = [
@@ -128,7 +128,7 @@ fn run(options: &Options) -> Outcome {
             return Err(format!("after training, parameters differ by {far:.1e} of the greatest").into());
         }
     }
-    holds(true, "both networks have the same parameters, to 1e-4 of the greatest")?;
+    holds(true, "both networks have the same parameters, up to 1e-4 of the greatest element")?;
     let [with, without] = [norm(&decayed)?, norm(&free)?];
     writeln!(out, "  ‖w‖ is {with:.4} with λ = {lambda} and {without:.4} without")?;
     if lambda > 0.0 && options.steps > 0 {

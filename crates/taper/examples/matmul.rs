@@ -75,7 +75,10 @@ fn run(options: &Options) -> Outcome {
     let exact = a.to_dtype(DType::F64)?.matmul(&b.to_dtype(DType::F64)?)?;
     for (place, product, _) in &results {
         let far = apart(product, &exact)?;
-        holds(far <= bound, &format!("{place}'s product is within {bound:.1e} of that in f64 ({far:.1e})"))?;
+        holds(
+            far <= bound,
+            &format!("{place}'s product differs from the f64 product by at most {bound:.1e} ({far:.1e})"),
+        )?;
     }
     if let [(_, _, host), (device, _, there)] = results.as_slice() {
         writeln!(out, "{device} takes {:.2} of the CPU's time", there / host)?;

@@ -57,29 +57,29 @@ fn run(options: &Options) -> Outcome {
     writeln!(out, "a tensor: a copy")?;
     let there = x.to(&device)?;
     holds(there.device() == device, "x.to(&device)? is on the device")?;
-    holds(x.device() == host, "x is where it was")?;
+    holds(x.device() == host, "x has not moved")?;
     holds(there.cpu()?.to_vec::<f32>()? == x.to_vec::<f32>()?, "the elements are the same, bit by bit")?;
 
-    writeln!(out, "a list, a tuple, a map, an option: as one, with the numbers beside them")?;
+    writeln!(out, "a list, a tuple, a map, an option: one call moves all tensors in them")?;
     let list = vec![x.clone(), &x + 1.0, &x + 2.0].to(&device)?;
     holds(list.iter().all(|tensor| tensor.device() == device), "all tensors of the list are on the device")?;
     let (images, (labels, count), name) = (x.clone(), (&x * 2.0, 7), "train".to_string()).to(&device)?;
     holds(images.device() == device && labels.device() == device, "so are those of nested tuples")?;
-    holds(count == 7 && name == "train", "a number and a name came along as they were")?;
+    holds(count == 7 && name == "train", "a number and a name are unchanged")?;
     let map = HashMap::from([("weight", x.clone()), ("bias", x.sum_axis(0, false)?)]).to(&device)?;
     holds(map.len() == 2 && map.values().all(|tensor| tensor.device() == device), "and those of a map")?;
     let nothing: Option<Tensor> = None;
-    holds(nothing.to(&device)?.is_none(), "nothing stays nothing")?;
+    holds(nothing.to(&device)?.is_none(), "None stays None")?;
 
-    writeln!(out, "a struct of one's own: #[derive(ToDevice)]")?;
+    writeln!(out, "your own struct: #[derive(ToDevice)]")?;
     let taken = std::time::SystemTime::now();
     let batch =
         Batch { images: x.clone(), boxes: vec![&x * 0.5], mask: Some(x.gt_scalar(0.5)), scale: 0.25, taken };
     let moved = batch.to(&device)?;
     let tensors = [Some(&moved.images), moved.boxes.first(), moved.mask.as_ref()];
     holds(tensors.into_iter().flatten().all(|t| t.device() == device), "its tensors are on the device")?;
-    holds(moved.scale == 0.25 && moved.taken == taken, "its other fields are as they were")?;
-    holds(batch.images.device() == host, "and the first batch is where it was")?;
+    holds(moved.scale == 0.25 && moved.taken == taken, "its other fields are unchanged")?;
+    holds(batch.images.device() == host, "and the first batch has not moved")?;
 
     writeln!(out, "a model: in place")?;
     let mut model =
@@ -89,16 +89,16 @@ fn run(options: &Options) -> Outcome {
     let mut sgd = Sgd::new(model.parameters(), SgdConfig { lr: 0.1, ..Default::default() });
     let parameter = model.parameters().swap_remove(0);
     model.to(&device)?;
-    holds(parameter.device() == device, "a parameter that was taken before is on the device with the model")?;
+    holds(parameter.device() == device, "a parameter handle from before the move is on the device too")?;
     let after = model.forward(&there)?;
     let apart = common::apart(&after, &before)?;
-    holds(apart < 1e-5, "the model computes there what it computed here, to rounding")?;
+    holds(apart < 1e-5, "the model computes the same result there, up to rounding")?;
     let old = parameter.to_vec::<f32>()?;
     after.powi(2).mean().backward()?;
     sgd.step()?;
-    holds(parameter.to_vec::<f32>()? != old, "the optimizer that was made before trains it there")?;
+    holds(parameter.to_vec::<f32>()? != old, "the optimizer from before the move trains it there")?;
 
-    writeln!(out, "what does not fit fails, and moves nothing")?;
+    writeln!(out, "an unsupported move fails and moves nothing")?;
     let missing = DType::ALL.into_iter().find(|&dtype| !device.supports(dtype));
     match missing {
         Some(dtype) => {
@@ -106,17 +106,17 @@ fn run(options: &Options) -> Outcome {
             let error = refused(mixed.to(&device))?;
             holds(
                 matches!(error.kind(), ErrorKind::Unsupported { .. }),
-                "a dtype that the device lacks is an error",
+                "a dtype that the device does not support is an error",
             )?;
-            holds(mixed.0.device() == host && mixed.1.device() == host, "both tensors are where they were")?;
+            holds(mixed.0.device() == host && mixed.1.device() == host, "neither tensor has moved")?;
         }
-        None => writeln!(out, "  {device} has every dtype: nothing to refuse")?,
+        None => writeln!(out, "  {device} supports every dtype: nothing is refused")?,
     }
     if device != host {
         let error = refused(x.mul(&there))?;
         holds(matches!(error.kind(), ErrorKind::DeviceMismatch { .. }), "tensors of two devices do not mix")?;
     }
-    writeln!(out, "all of it holds on {device}")?;
+    writeln!(out, "all claims hold on {device}")?;
     Ok(())
 }
 
