@@ -326,7 +326,7 @@ case("more_index_select_50000x256", embedding_select)
 case("more_embedding_fwd_bwd_50000x256", embedding_backward)
 
 
-# What an operation costs beside its arithmetic.
+# The overhead of an operation beyond its arithmetic.
 def small_adds(grad, times=10_000):
     def make():
         a, b = rand(16).requires_grad_(grad), rand(16)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What kind of change, what was changed, and the commits that did it. A kind without commits is listed as such.
+# The kind of change, its subject, and its commits. A kind without commits is listed as such.
 CHANGES = [
     ("a unary operation", "sinc, with its gradient, on every backend", ["sinc, by a formula"]),
     (

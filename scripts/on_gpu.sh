@@ -1,17 +1,18 @@
 #!/bin/sh
-# What a Linux machine with a GPU can answer of Taper in ten minutes, without Rust, a compiler or a network.
+# Tests and measures Taper on a Linux machine with a GPU in ten minutes, without Rust, compiler or network.
 #
-#   scripts/on_gpu.sh --build FOLDER          where Rust is: the programs, PyTorch's script and this one into FOLDER
-#   sh FOLDER/on_gpu.sh --run OUT             on the machine with the GPU: results into OUT
-#   python3 scripts/on_gpu_report.py OUT docs/benchmarks/gpu.md      back home: the table of the GPU
+#   scripts/on_gpu.sh --build FOLDER     where Rust is: puts the programs and scripts into FOLDER
+#   sh FOLDER/on_gpu.sh --run OUT        on the machine with the GPU: puts the results into OUT
+#   python3 scripts/on_gpu_report.py OUT docs/benchmarks/gpu.md     back home: the table of the GPU
 #
-# FOLDER may have a folder `loader` with a libvulkan.so.1 for a machine that has a driver and no loader. Settings of --run:
-#   SECONDS_IN_ALL=540     after so many seconds nothing more is started
-#   TEST_SECONDS=330       the share of the tests; a test that has not ended then counts as one without a result
-#   ONLY='^sort::|ieee'    tests whose names match this extended regular expression, in every suite, and no benchmark
+# FOLDER may have a folder `loader` with a libvulkan.so.1, if the machine has a driver but no loader.
+# Settings of --run:
+#   SECONDS_IN_ALL=540     nothing more is started after this time
+#   TEST_SECONDS=330       the time for the tests; a test that is not finished then has no result
+#   ONLY='^sort::|ieee'    only tests whose names match this extended regular expression; no benchmark
 #   BUDGET=0.1             seconds for each case of the bench
 #   CASES="matmul …"       parts of the names of the bench's cases
-#   PYTHON=python3         a Python; with torch on CUDA, PyTorch's times stand beside ours
+#   PYTHON=python3         a Python; if it has torch with CUDA, PyTorch is measured too
 set -eu
 
 usage() { sed -n '2,15p' "$0" | cut -c3-; exit 2; }
@@ -64,9 +65,9 @@ step() {
     echo "$name: $said, $(($(now) - begun)) s" | tee -a "$out/steps.txt"
 }
 
-# suite NAME PROGRAM APART VARIABLE=VALUE…: queues the tests of a program whose names do not match APART, in an environment. A
-# device makes its kernels one after the other, which is most of the time of a test. So each process gets six tests, and
-# neighbours, which are of one topic, go to different processes.
+# suite NAME PROGRAM APART VARIABLE=VALUE…: queues the tests of a program whose names do not match APART, in
+# an environment. A device compiles its kernels one after the other, which is most of the time of a test. So
+# each process gets six tests. Neighbours in the list have the same topic, so they go to different processes.
 suite() {
     name=$1 program=$here/$2 apart=$3
     shift 3
@@ -76,7 +77,8 @@ suite() {
         grep -E "${ONLY:-.}" > "$out/$name.names" || true
     order=$(echo "$suites" | wc -w)
     parts=$((($(wc -l < "$out/$name.names") + 5) / 6))
-    # Tests of the whole table of operations take the longest: each has a process of its own, and they begin first.
+    # Tests of the whole table of operations take the longest: each has its own process, and they start
+    # first.
     awk -v parts="$parts" -v first="$queue/0-$name" -v path="$queue/$order-$name" \
         '{ print > ($0 ~ /^(operations|third_party|epilogue)::/ ? sprintf("%s.%04d", first, NR) : sprintf("%s.%04d", path, NR % parts)) }' \
         "$out/$name.names"
@@ -136,7 +138,7 @@ run() {
     if [ -e "$here/loader/libvulkan.so.1" ]; then
         export LD_LIBRARY_PATH="$here/loader${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     fi
-    # Of its own, so that the first step is a first one.
+    # A new cache folder, so that the first step has to compile its kernels.
     TAPER_CACHE_DIR=$(mktemp -d)
     export TAPER_CACHE_DIR TAPER_TEST_REQUIRE_WGPU=1 TAPER_TEST_DEVICE=wgpu:0 CARGO_MANIFEST_DIR="$here/taper"
     cp "$here/commit" "$out/commit.txt"
@@ -177,7 +179,7 @@ benchmarks() {
     else
         echo "torch: no $PYTHON here has torch with CUDA" | tee -a "$out/steps.txt"
     fi
-    # What autotuning chooses, and what that is worth beside the fixed table's choices in bench.txt.
+    # The choices of autotuning, to compare with the fixed table's choices in bench.txt.
     step autotune 60 env TAPER_WGPU_AUTOTUNE=1 "$here/taper-bench" --device wgpu:0 --json --budget "$BUDGET" --filter matmul --filter bmm
     find "$TAPER_CACHE_DIR" -type f -name '*tuning*' -exec cat {} + > "$out/tuned.txt" 2> /dev/null || true
 }

@@ -1277,7 +1277,7 @@ def distributions():
     write("distributions", cases, shares=tensor(shares), divergences=divergences)
 
 
-# What is no operation of dense real tensors, by parts of names.
+# Parts of names of functions that are not operations of dense real tensors.
 NOT_DENSE_REAL = (
     r"_$|^_|autocast|sparse|quant(?!ile)|fbgemm|cudnn|mkldnn|miopen|complex|conj|(?<!index)_copy$|sym_|_stats|_elemt|rnn|lstm|gru|backward|^is_(?!close|in$|inf$|nan$|"
     r"finite|neginf|posinf)|set_|get_|storage|coalesce|crow|ccol|col_indices|row_indices|anomaly|parse_|dlpack|^q_|import_ir|has_torch|"
@@ -1322,7 +1322,8 @@ def names():
     path.write_text("\n".join(lines) + "\n")
     print(f"{path.name}: {len(lines)} names")
 
-    # The operations that PyTorch tests itself, each with a line, with reasons that are kept as well. Its test's framework is not needed.
+    # The operations that PyTorch's own suite tests, one per line; reasons in the old file are kept.
+    # PyTorch's test framework is not needed.
     import types
     import unittest
 

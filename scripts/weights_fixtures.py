@@ -99,7 +99,7 @@ def write():
     expected["alone.pt"] = described({"tensor": torch.arange(5)})
     torch.save({"c": torch.zeros(2, dtype=torch.complex64), "f": torch.ones(1)}, FILES / "complex.pt")
 
-    # What is refused.
+    # Files that the reader must refuse.
     torch.save(model, FILES / "whole_model.pt")
     torch.save({"sparse": torch.eye(2).to_sparse()}, FILES / "sparse.pt")
     torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), FILES / "script.pt")

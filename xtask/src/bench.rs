@@ -1,5 +1,5 @@
-//! `cargo xtask bench`: the program of crates/bench, built as fast as can be. It is a crate of its own, so
-//! that the other commands do not wait for it to be built.
+//! `cargo xtask bench`: runs the program of crates/bench, built in release mode. It is a separate
+//! crate, so that the other commands do not have to build it.
 
 use std::{ffi::OsString, process::ExitCode};
 

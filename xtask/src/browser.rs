@@ -1,5 +1,5 @@
-//! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are no member of
-//! the workspace, so that nobody else builds them.
+//! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are not a member
+//! of the workspace, so that other builds do not compile them.
 
 use std::{ffi::OsString, process::Command};
 
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     succeed(&mut serve, "see above")
 }
 
-/// Runs a command; `mend` says what may be missing where it fails.
+/// Runs a command; `mend` is the hint if it fails.
 fn succeed(command: &mut Command, mend: &str) -> Result<()> {
     let status = command.status().map_err(|e| format!("{:?} cannot be run: {e}", command.get_program()))?;
     if status.success() { Ok(()) } else { Err(format!("{command:?}: {status} ({mend})")) }

@@ -1,5 +1,5 @@
-//! The commands that look after the workspace: `cargo xtask <command>`. Each is a file of its own with a
-//! `run`; a new one is a line in [`Command`] and a line in [`main`].
+//! The commands that maintain the workspace: `cargo xtask <command>`. Each is a file with a `run` function;
+//! a new command is a line in [`Command`] and a line in [`main`].
 
 mod bench;
 mod browser;
@@ -15,26 +15,27 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What went wrong, in words for the one who typed the command.
+/// The error is a message for the user of the command.
 type Result<T, E = String> = std::result::Result<T, E>;
 
 /// Looks after the Taper workspace.
 #[derive(Parser)]
 #[command(bin_name = "cargo xtask")]
 enum Command {
-    /// Time Taper's operations, beside the machine's limits, PyTorch or burn: `bench --help` says how
+    /// Time Taper's operations, and compare them with the machine's limits, PyTorch or burn: see `bench
+    /// --help`
     #[command(disable_help_flag = true)]
     Bench(bench::Args),
-    /// Serve the page of examples/browser, or check what it does: `browser --help` says how
+    /// Serve the page of examples/browser, or check it: see `browser --help`
     Browser(browser::Args),
     /// Check that crates depend on each other only as the design allows
     CheckLayers,
     /// Check that comments and documents are plain English: `check-prose crates/nn` reads a part
     CheckProse(check_prose::Args),
-    /// Run random programs on a device, against the plain reference: `fuzz --help` says how
+    /// Run random programs on a device and compare them with the plain reference: see `fuzz --help`
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Args),
-    /// Run ONNX's test cases on a device: `onnx-conformance --help` says how
+    /// Run ONNX's test cases on a device: see `onnx-conformance --help`
     #[command(disable_help_flag = true)]
     OnnxConformance(onnx_conformance::Args),
     /// Write docs/operations.md from the table of operations
@@ -45,7 +46,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Command::parse() {
-        // These say themselves what is wrong, and end as the program that they run.
+        // These print their own errors, and exit with the code of the program that they run.
         Command::Bench(args) => return bench::run(&args),
         Command::Fuzz(args) => return fuzz::run(&args),
         Command::OnnxConformance(args) => return onnx_conformance::run(&args),

@@ -1,5 +1,5 @@
-//! `cargo xtask operations`: docs/operations.md, from the table in crates/operations. The suite fails while
-//! it is not current.
+//! `cargo xtask operations`: docs/operations.md, from the table in crates/operations. The suite fails if it
+//! is out of date.
 
 use std::{fs, process::Command};
 
@@ -12,20 +12,20 @@ const PAGE: &str = "docs/operations.md";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print what PyTorch is asked instead, as JSON: scripts/torch_fixtures.py reads it
+    /// Print the inputs for PyTorch instead, as JSON: scripts/torch_fixtures.py reads it
     #[arg(long)]
     questions: bool,
-    /// Print what PyTorch is asked of integers and bools instead, as JSON
+    /// Print the inputs for PyTorch with integers and bools instead, as JSON
     #[arg(long, conflicts_with = "questions")]
     integer_questions: bool,
-    /// Print the rows of a part of the table instead, and what each is tried in: `1/4`, as test-all-backends
+    /// Print the rows of a part of the table instead, with the cases of each: `1/4`, as test-all-backends
     /// names it
     #[arg(long, value_name = "PART/PARTS", conflicts_with = "questions")]
     drawn: Option<String>,
-    /// Hold the rows whose name contains this to everything instead, and say what is wrong
+    /// Run all checks of the rows whose name contains this instead, and print the failures
     #[arg(long, value_name = "NAME", conflicts_with = "questions")]
     check: Option<String>,
-    /// Where --check runs
+    /// The device for --check
     #[arg(long, default_value = "cpu")]
     device: String,
 }

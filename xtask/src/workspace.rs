@@ -1,4 +1,4 @@
-//! What cargo says about the workspace.
+//! The workspace as `cargo metadata` describes it.
 
 use std::{
     path::PathBuf,
@@ -26,7 +26,7 @@ pub(crate) struct Package {
 }
 
 pub(crate) struct Dependency {
-    /// The package's own name, whatever the dependent calls it.
+    /// The package's own name, even if the dependent renames it.
     pub(crate) name: String,
     pub(crate) kind: Kind,
     /// The feature that switches it on, if it is optional.
@@ -107,7 +107,7 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// What a command prints, or why it failed, with what it said.
+/// The output of a command, or an error with its stderr.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let words = in_words(command);
     let output = command.output().map_err(|e| format!("{words} cannot be run: {e}"))?;
@@ -121,7 +121,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a program that says itself what is wrong, and ends as it does.
+/// Runs a program that prints its own errors, and returns its exit code.
 pub(crate) fn pass_on(command: &mut Command) -> ExitCode {
     match command.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
@@ -141,9 +141,9 @@ pub(crate) fn in_words(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-/// Builds a tool, and says where it is. It has the features of the whole workspace and of its tests, so that
-/// what is compiled for those serves. The package alone has fewer features, and wgpu would be compiled once
-/// more. An example brings in the features of tests.
+/// Builds a tool and returns its path. It uses the features of the whole workspace and of its tests, so that
+/// their compiled crates are reused: the package alone has fewer features, and wgpu would be compiled again.
+/// Building an example enables the features of tests.
 pub(crate) fn build_tool(name: &str) -> Result<PathBuf> {
     let mut command = cargo();
     command
@@ -158,7 +158,7 @@ pub(crate) fn build_tool(name: &str) -> Result<PathBuf> {
     program.filter(|_| output.status.success()).ok_or_else(|| format!("{words}: {}", output.status))
 }
 
-/// Where the program is, if one of cargo's messages says so.
+/// The path of the program, if one of cargo's messages has it.
 fn executable(message: &str, name: &str) -> Option<PathBuf> {
     let message: Value = serde_json::from_str(message).ok()?;
     let path = message["executable"].as_str()?;

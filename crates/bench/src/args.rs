@@ -1,4 +1,4 @@
-//! The flags, and what is wrong with them, said before anything is measured.
+//! The flags. Errors in them are reported before anything is measured.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use clap::Parser;
 
 use crate::{Result, case::Case, operations::PREFIX};
 
-/// Times Taper's operations, each result checked, with the machine's limits measured beside them.
+/// Times Taper's operations, checks each result, and measures the machine's limits.
 #[derive(Parser)]
 #[command(name = "taper-bench", bin_name = "cargo xtask bench")]
 pub(crate) struct Args {
@@ -19,15 +19,15 @@ pub(crate) struct Args {
     /// Threads of the host's processor [default: as many as TAPER_THREADS says, or all cores]
     #[arg(long, allow_negative_numbers = true)]
     threads: Option<usize>,
-    /// Only cases whose name contains this; may be given again for more. `ops` stands for the table of
-    /// operations, which is measured only where it is asked for
+    /// Only cases whose name contains this; may be repeated. `ops` selects the table of operations, which is
+    /// not measured otherwise
     #[arg(long, value_name = "TEXT")]
     filter: Vec<String>,
     /// Seconds for each case; every case is run ten times at least
     #[arg(long, default_value_t = 2.0, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) budget: f64,
-    /// Run each case so many times, by turns with the one to compare with, and tell the turn of the middle
-    /// median: on a machine whose speed comes and goes
+    /// Number of turns of each case, alternating with the peer; the turn with the middle median is reported,
+    /// for a machine whose speed varies
     #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u8).range(1..))]
     pub(crate) turns: u8,
     /// Run PyTorch's twin of each case right after it, and compare
@@ -40,20 +40,20 @@ pub(crate) struct Args {
     /// A Python that has torch [default: python3]
     #[arg(long, value_name = "PATH", requires = "vs_torch")]
     python: Option<PathBuf>,
-    /// Write the table into this Markdown file, between its marks, and where there is something to compare
-    /// with a chart beside it
+    /// Write the table into this Markdown file, between its marks, and, if there is a peer, a chart next to
+    /// it
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
     /// In place of times, which kernels ten calls of each case run, for which line, how long and at what rate
     #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn", "report", "json"])]
     pub(crate) profile: bool,
-    /// What the case `import` starts: prints one result and ends
+    /// For the case `import`: print one result and end
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,
-    /// What the cases `first_step` and `hundredth_step` start
+    /// For the cases `first_step` and `hundredth_step`: train and report both steps
     #[arg(long, hide = true)]
     pub(crate) first_steps: bool,
-    /// What cases beside a busy process start: spins until its input ends
+    /// For the `_busy` cases: spin until stdin ends
     #[arg(long, hide = true)]
     pub(crate) spin: bool,
 }
@@ -63,7 +63,7 @@ impl Args {
     pub(crate) fn threads(&self) -> Result<usize> {
         let cores = cores();
         match self.threads {
-            // No more work at once than there are cores.
+            // No more threads than cores.
             None => Ok(taper::num_threads().min(cores)),
             Some(0) => Err("--threads 0: at least one thread is needed".into()),
             Some(n) if n > cores => {

@@ -23,13 +23,13 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // It may have ended already, and no one is left to tell if it does not.
+        // It may have ended already; an error cannot be reported here.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What the busy process does: it spins until its input ends, which it does when the parent is gone.
+/// The busy process: spins until its stdin ends, which happens when the parent process ends.
 pub(crate) fn spin() -> ! {
     thread::spawn(|| {
         // An input that cannot be read has ended, too.

@@ -1,4 +1,4 @@
-//! A case: what is built before the clock, what is timed, what is checked after it, and how the timing goes.
+//! A case: its preparation, the timed call, the check after it, and the timing itself.
 //!
 //! Taper is lazy, so the rule is: a timed call ends when its results are in memory. [`Timed::run`] looks that
 //! they are.
@@ -18,7 +18,7 @@ use crate::{
     round,
 };
 
-/// What the names of cases beside a busy process end in.
+/// Suffix of the names of cases that run while another process is busy.
 pub(crate) const BUSY: &str = "_busy";
 
 /// A named piece of work.
@@ -39,7 +39,7 @@ pub(crate) enum Work {
     Operation(Box<Operation>),
 }
 
-/// What all cases share.
+/// State that all cases share.
 pub(crate) struct Bench {
     pub(crate) device: Device,
     pub(crate) threads: usize,
@@ -87,8 +87,8 @@ impl Inputs {
 
 /// One timed call: gives every result, evaluated.
 pub(crate) type Call = Box<dyn FnMut() -> taper::Result<Vec<Tensor>>>;
-/// Compares the last timed call's results with a reference; may call once more, where the reference needs the
-/// state before.
+/// Compares the last timed call's results with a reference; may call it once more, if the reference needs
+/// the state before the call.
 pub(crate) type Check = Box<dyn FnOnce(&[Tensor], &mut Call) -> Result<()>>;
 type Make = Box<dyn Fn(&Inputs) -> Result<(Call, Check)>>;
 
@@ -104,7 +104,7 @@ pub(crate) struct Timed {
 }
 
 impl Case {
-    /// A case of which `make` builds the inputs, and gives the call to time and the check of its results.
+    /// A case whose `make` builds the inputs and returns the call to time and the check of its results.
     pub(crate) fn new(
         name: impl Into<String>,
         make: impl Fn(&Inputs) -> Result<(Call, Check)> + 'static,
@@ -200,7 +200,7 @@ impl Case {
 }
 
 impl Bench {
-    /// Runs a case. A wrong result is told in its line.
+    /// Runs a case. A wrong result is reported in its line.
     pub(crate) fn run(&self, case: &Case) -> Line {
         let line = match &case.work {
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
@@ -219,7 +219,7 @@ impl Bench {
         });
         line.device.get_or_insert_with(|| self.device.name().into());
         line.threads = Some(self.threads);
-        // What a case leaves behind is no concern of the next one.
+        // Free the memory that the case left in the cache, so that it does not affect the next one.
         self.device.empty_cache();
         line
     }

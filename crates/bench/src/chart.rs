@@ -50,7 +50,7 @@ pub(crate) fn draw(path: &Path, title: &str, ratios: &[(&str, f64)]) -> Result<(
     Ok(())
 }
 
-/// Where a ratio stands across the picture.
+/// The x-position of a ratio in the picture.
 struct Scale {
     low: f64,
     high: f64,

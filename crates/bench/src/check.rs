@@ -20,14 +20,14 @@ pub(crate) fn positions(n: usize, samples: usize) -> impl Iterator<Item = usize>
     (0..n.min(samples)).map(move |i| (i * step + i * drift) % n).chain(n.checked_sub(1))
 }
 
-/// How far a result may lie from its reference, in parts of it. A GPU's functions are less exact than the
-/// host's.
+/// The allowed relative difference between a result and its reference. A GPU's functions are less exact than
+/// the host's.
 fn allowed(result: &Tensor, relative: f64) -> f64 {
     if result.device().name() == "cpu" { relative } else { relative * 100.0 }
 }
 
-/// An error unless `got` is `want`, but for a part `relative` of it or of `scale`, the size of what it was
-/// made of.
+/// An error unless `got` equals `want` up to a relative error `relative` of it or of `scale`, the size of
+/// its terms.
 fn close(got: f32, want: f64, relative: f64, scale: f64) -> bool {
     let got = f64::from(got);
     got == want || (got - want).abs() <= relative * (want.abs() + scale) || (got.is_nan() && want.is_nan())
@@ -65,7 +65,7 @@ pub(crate) fn lines(
     for line in positions(outer * inner, SAMPLES / 4) {
         let (o, i) = (line / inner, line % inner);
         let want = want(o, i);
-        // What cancels is compared with the size of the line, not of what is left.
+        // The terms may cancel, so the error is compared with the size of the whole line, not of the result.
         let scale = want.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
         for (j, &want) in want.iter().enumerate() {
             let at = (o * n + j) * inner + i;

@@ -1,4 +1,4 @@
-//! What is known of one case after its run: the JSON line, which PyTorch's script writes in the same form.
+//! The measurements of one case: a JSON line, which PyTorch's script writes in the same form.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -44,7 +44,7 @@ pub(crate) struct Line {
     /// Why there are no times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) absent: Option<String>,
-    /// What is wrong with the result.
+    /// An error message if the result is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) wrong: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

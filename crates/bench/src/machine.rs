@@ -14,7 +14,7 @@ const COPY_BYTES: usize = 256 << 20;
 /// Measurements of each limit.
 const REPS: usize = 12;
 
-/// What the machine can do on the threads asked for, and the lines that say so.
+/// The machine's limits with the given number of threads, and the lines that report them.
 pub(crate) struct Machine {
     pub(crate) peak_gflops: f64,
     pub(crate) copy_gb_per_s: f64,

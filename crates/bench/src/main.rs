@@ -1,15 +1,15 @@
 //! Taper's benchmark: `cargo xtask bench` runs this program.
 //!
-//! | look for | in |
+//! | subject | module |
 //! |---|---|
-//! | what is timed, and how it is checked | `cases`, a file for each kind of work |
-//! | how the clock runs | `case` |
+//! | the cases and their checks | `cases`, a file for each kind of work |
+//! | the timing | `case` |
 //! | the table of operations, a case for each | `operations` |
-//! | networks that are trained, and what their steps are compared with | `networks` (the examples'), `twin` |
+//! | networks that are trained, and the references of their steps | `networks` (of the examples), `twin` |
 //! | the machine's own limits | `machine`, `fma` |
-//! | a core that is busy with something else | `busy` |
-//! | PyTorch or burn beside us | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
-//! | what comes out | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
+//! | a process that keeps a core busy | `busy` |
+//! | PyTorch or burn, for comparison | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
+//! | the output | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
 
 mod args;
 mod busy;
@@ -47,7 +47,7 @@ use crate::{
     report::Report,
 };
 
-/// What went wrong, in words for the one who typed the command.
+/// The error is a message for the user of the command.
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
 /// How long the threads of one library are given to fall asleep before the other's turn.
@@ -167,7 +167,7 @@ fn start_peer(args: &Args, device: &taper::Device, threads: usize) -> Result<Opt
     args.vs_burn.then(|| Peer::burn(threads, args.budget)).transpose()
 }
 
-/// `x` with so many digits after the point.
+/// `x` rounded to `digits` digits after the point.
 fn round(x: f64, digits: i32) -> f64 {
     let unit = 10_f64.powi(digits);
     (x * unit).round() / unit

@@ -1,5 +1,5 @@
-//! Another library beside us: one long-lived process that is told the name of a case and answers with its
-//! line.
+//! Another library to compare with: one long-lived process that reads the name of a case and answers with
+//! its line.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -12,14 +12,14 @@ use serde_json::Value;
 use crate::{Result, line::Line};
 
 const TORCH: &str = include_str!("../../../scripts/bench_torch.py");
-/// A package of its own, outside the workspace, so that nothing else waits for it to be built.
+/// A separate package, outside the workspace, so that other builds do not compile it.
 const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench_burn/Cargo.toml");
 
 /// The running process.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) version: String,
-    /// What it calls the device that it runs on.
+    /// The library's name of the device that it runs on.
     pub(crate) device: String,
     child: Child,
     /// Closed to end the process.
@@ -107,7 +107,7 @@ impl Peer {
         Err(format!("{} was asked for {case} and answered {}", self.name, line.case).into())
     }
 
-    /// The next line that is JSON: what else is said there is not for us.
+    /// The next line that is JSON; other output is ignored.
     fn answer(&mut self) -> Option<String> {
         loop {
             let mut line = String::new();
@@ -127,7 +127,7 @@ fn ended(name: &str, case: &str) -> String {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // At the end of its input the process ends, too. No one is left to tell if it does not.
+        // At the end of its input the process ends too; an error cannot be reported here.
         self.ask = None;
         let _ = self.child.wait();
     }

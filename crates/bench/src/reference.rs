@@ -1,6 +1,6 @@
 //! A network of linear layers in plain f64: the loss and all gradients, by the textbook's loops.
 
-/// What stands between two layers.
+/// The activation between two layers.
 #[derive(Clone, Copy)]
 pub(crate) enum Activation {
     Relu,
@@ -21,7 +21,8 @@ impl Activation {
     }
 }
 
-/// The normal distribution's Φ(x), by the series of its error function: exact to 1e-12 where activations lie.
+/// The normal distribution's Φ(x), by the series of its error function: exact to 1e-12 in the range of
+/// activations.
 pub(crate) fn normal_cdf(x: f64) -> f64 {
     if x.abs() > 6.0 {
         return if x > 0.0 { 1.0 } else { 0.0 };

@@ -1,5 +1,5 @@
-//! The report in Markdown: what was measured, on what, by which command. It says nothing of who ran it or
-//! where.
+//! The report in Markdown: the measurements, the hardware and the command. It does not contain the user or
+//! the folders of the machine.
 
 use std::{
     fmt::Write,
@@ -54,7 +54,7 @@ impl Report {
         Ok(Report { path: path.into(), before: before.into(), after: after.into() })
     }
 
-    /// Writes the file anew, and the chart beside it.
+    /// Updates the file, and the chart next to it.
     pub(crate) fn write(
         &self,
         bench: &Bench,
@@ -133,7 +133,8 @@ fn table(rows: &[(Line, Option<Line>)], peer: Option<&str>) -> String {
     text + "\n"
 }
 
-/// Operations by their ratio, the slowest first; those without one last; and what is not measured.
+/// Operations by their ratio, the slowest first; those without one last; and the operations that are not
+/// measured.
 fn table_of_operations(rows: &[&(Line, Option<Line>)], peer: Option<&str>) -> String {
     let ratio = |(ours, theirs): &(Line, Option<Line>)| ours.ratio(theirs.as_ref()?);
     let mut rows: Vec<&(Line, Option<Line>)> = rows.to_vec();
@@ -179,8 +180,8 @@ fn table_of_operations(rows: &[&(Line, Option<Line>)], peer: Option<&str>) -> St
     text + "\n"
 }
 
-/// The command as one would type it. Where things lie on this machine is not told: of an absolute path, the
-/// last part.
+/// The command as a user would type it. It shows only the last part of an absolute path, to hide the folders
+/// of this machine.
 fn command(args: impl Iterator<Item = String>) -> String {
     let mut words = String::from("cargo xtask bench");
     for arg in args {
@@ -203,14 +204,14 @@ fn said(program: &str, args: &[&str]) -> Option<String> {
     text.lines().next().map(|line| line.trim().to_string()).filter(|line| !line.is_empty())
 }
 
-/// The system's own name where it tells one.
+/// The system's own name, if it has one.
 fn system() -> String {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     name.map_or(std::env::consts::OS.into(), |name| name.trim_matches('"').to_string())
 }
 
-/// The day as year-month-day, so many days after the first of 1970. After Howard Hinnant's `civil_from_days`.
+/// The date `days` days after 1970-01-01, as year-month-day. After Howard Hinnant's `civil_from_days`.
 fn date(days: u64) -> String {
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);

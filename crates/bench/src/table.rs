@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use crate::{case::BUSY, line::Line};
 
-/// Which columns there are.
+/// The columns of the table.
 pub(crate) struct Table {
-    /// Who is compared with.
+    /// The name of the library to compare with.
     pub(crate) peer: Option<&'static str>,
 }
 

@@ -1,6 +1,6 @@
-//! A network's twin in f64: what whole training steps are compared with. Its gradients are compared with
-//! differences of its own loss, and a few rows of its output with what the plain loops of the reference
-//! backend make of them.
+//! A network's twin in f64, with which whole training steps are compared. Its gradients are compared with
+//! finite differences of its own loss, and a few rows of its output with the plain loops of the reference
+//! backend.
 
 use taper::{
     DType, Device, Generator, Tensor,
@@ -10,7 +10,7 @@ use taper::{
 
 use crate::{Result, check::all};
 
-/// What `build` makes, in f64 on the generator's device, with the values of `like`.
+/// The module that `build` makes, in f64 on the generator's device, with the values of `like`.
 pub(crate) fn in_f64<M: Module>(
     build: impl FnOnce(&Generator) -> taper::Result<M>,
     device: &Device,
@@ -89,14 +89,14 @@ fn slopes(
     };
     let found = (at(STEP)? - at(-STEP)?) / (2.0 * STEP);
     at(0.0)?;
-    // Within the steps, kinks may lie.
+    // There may be kinks within the steps.
     if (found - slope).abs() > 1e-3 * size.sqrt() {
         return Err(format!("wrong result: the loss has the slope {found}, by its gradients {slope}").into());
     }
     Ok(())
 }
 
-/// An error unless `output` gives on the reference backend what it gives in `got`.
+/// An error unless `output` on the reference backend equals `got`.
 pub(crate) fn check_forward<M: Module>(
     build: impl FnOnce(&Generator) -> taper::Result<M>,
     like: &impl Module,

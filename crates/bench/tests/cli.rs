@@ -1,4 +1,4 @@
-//! The program as one runs it: what it prints, and what it says of bad input.
+//! The program on the command line: its output, and its messages about bad input.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -14,7 +14,7 @@ fn bench(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_taper-bench")).args(args).output().unwrap()
 }
 
-/// What a run that must fail says on stderr.
+/// The stderr output of a run that must fail.
 fn failure(args: &[&str]) -> String {
     let output = bench(args);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -42,7 +42,7 @@ fn no_threads() {
     assert_says(&["--threads", "two"], "invalid value 'two' for '--threads <THREADS>'");
 }
 
-/// Taper has a pool of its own, which once did not hear of the flag.
+/// Taper has its own thread pool, which once ignored the flag.
 #[cfg(target_os = "linux")]
 #[test]
 fn one_thread_has_no_helpers() {
@@ -103,7 +103,7 @@ fn a_python_that_is_not_there() {
     assert_says(&["--python", python], "--vs-torch");
 }
 
-/// Programs that stand in for a Python: what they print is the answer.
+/// Programs that replace Python; their output is the answer.
 #[cfg(unix)]
 fn script(dir: &std::path::Path, text: &str) -> String {
     use std::os::unix::fs::PermissionsExt;
@@ -124,7 +124,7 @@ fn a_python_without_torch() {
             "error: --python {python}: No module named 'torch'; name a Python that has torch, or `pip install"
         ),
     );
-    // The real script, where there is a Python: without site-packages it finds no torch.
+    // The real script, if Python is installed: without site-packages it finds no torch.
     if Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success()) {
         let python = script(dir.path(), r#"exec python3 -I -S "$@""#);
         assert_says(&["--vs-torch", "--python", &python], "No module named 'torch'; name a Python");
@@ -197,7 +197,7 @@ fn json_lines() {
     assert!(lines[3]["ns_per_op"].as_f64().unwrap() > 0.0);
 }
 
-/// Each at full size, and the page says what is not measured.
+/// Each operation at full size; the page lists those that are not measured.
 #[test]
 fn operations_of_the_table() {
     let dir = tempfile::tempdir().unwrap();
@@ -282,7 +282,7 @@ fn a_busy_process_does_not_outlive_a_killed_benchmark() {
     });
     bench.kill().unwrap();
     bench.wait().unwrap();
-    // Nobody may have fetched its exit status: a zombie has ended.
+    // A zombie has ended too; its exit status may not have been read yet.
     let runs = || {
         let stat = fs::read_to_string(format!("/proc/{busy}/stat")).unwrap_or_default();
         stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
@@ -290,7 +290,8 @@ fn a_busy_process_does_not_outlive_a_killed_benchmark() {
     eventually("it spins on without its parent", || !runs());
 }
 
-/// A stand-in for PyTorch answers every case with the same time; the report holds both sides and a chart.
+/// A program in place of PyTorch answers every case with the same time; the report has both sides and a
+/// chart.
 #[cfg(unix)]
 #[test]
 fn a_report_beside_torch() {

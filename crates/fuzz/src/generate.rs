@@ -1,5 +1,5 @@
-//! Random programs. Each step is tried on the oracle as it is thought of, so that a program holds only steps
-//! of which something can be expected.
+//! Random programs. Each new step is first tried on the oracle, so that a program only has steps with a
+//! known result.
 
 use taper::{
     DType, Device, Scalar,
@@ -13,23 +13,23 @@ use crate::{
     table,
 };
 
-/// What programs may hold.
+/// The operations, dtypes and values that programs may use.
 #[derive(Clone, Debug)]
 pub struct Taste {
     /// The dtypes of the device.
     pub dtypes: Vec<DType>,
     /// NaN, infinities, extremes.
     pub special: bool,
-    /// Whether numbers below the normal ones are kept: GPUs may take them for 0.
+    /// Whether subnormal numbers are kept: GPUs may flush them to 0.
     pub subnormals: bool,
-    /// Whether dtypes are floats, and operations have gradients, wherever there is a choice.
+    /// Whether to choose only float dtypes and operations with gradients.
     pub smooth: bool,
     /// The number of steps.
     pub steps: usize,
 }
 
 impl Taste {
-    /// Of one case on a device.
+    /// Draws the settings of one case on a device.
     pub fn of(device: &Device, rng: &mut Rng) -> Taste {
         Taste {
             dtypes: device.info().dtypes.clone(),
@@ -41,7 +41,7 @@ impl Taste {
     }
 }
 
-/// A random program, and what it must give.
+/// A random program and its expected results.
 pub fn program(rng: &mut Rng, taste: &Taste) -> (Program, Oracle) {
     let mut writer = Writer {
         program: Program::default(),

@@ -1,6 +1,5 @@
-//! First and second derivatives of random programs: those of the device against those of the plain reference,
-//! and, since both come from the same rules, those of the CPU in f64 against differences of what is
-//! differentiated.
+//! First and second derivatives of random programs: the device's are compared with the plain reference's.
+//! Since both use the same rules, those of the CPU in f64 are also compared with finite differences.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -33,7 +32,7 @@ struct Derivatives {
 /// The derivatives of one random program.
 ///
 /// # Errors
-/// What is wrong, with the smallest program that shows it.
+/// Runs one case; an error reports the smallest failing program.
 pub fn gradient_case(seed: u64, case: u64, device: &Device) -> std::result::Result<(), Report> {
     let mut rng = Rng::new(seed ^ 0x6ad, case);
     let mut taste = Taste { special: false, subnormals: false, smooth: true, ..Taste::of(device, &mut rng) };
@@ -63,7 +62,7 @@ fn check(program: &Program, plan: &Plan, device: &Device) -> std::result::Result
         Ok(result) => result?,
         Err(panic) => return Err(format!("panicked: {}", modes::message(panic.as_ref()))),
     }
-    // Differences see through what is detached.
+    // Finite differences ignore `detach`, so they do not apply to programs with it.
     let detached = program.steps.iter().any(|step| step.action == Action::Detach);
     if device.name() == "cpu" && !detached {
         let mut wide = in_f64(program);
@@ -80,8 +79,8 @@ fn check(program: &Program, plan: &Plan, device: &Device) -> std::result::Result
     Ok(())
 }
 
-/// The same on the reference, but for what follows from moving every leaf a little: if that is much, nothing
-/// is said.
+/// The gradients equal the reference's, up to the change that a small change of every leaf causes; if that
+/// change is large, the case says nothing.
 fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std::result::Result<(), String> {
     let (reference, _) = reference_with(&device.info().dtypes);
     let eager = Plan { eval: vec![true; program.steps.len()], ..plan.clone() };
@@ -101,7 +100,8 @@ fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std:
         let Ok(Some(sample)) = derivatives(&program, &eager, &reference) else { return Ok(()) };
         moved.push(sample);
     }
-    // What cancels in a gradient was summed from as many terms as the largest leaf has elements.
+    // The terms of a gradient may cancel; it is a sum of at most as many terms as the largest leaf has
+    // elements.
     let terms = leaf_sizes(program).into_iter().max().unwrap_or(1).max(1) as f64;
     for second in [false, true] {
         let of = |d: &Derivatives| if second { d.second.clone() } else { d.first.clone() };
@@ -144,7 +144,7 @@ fn agree_with_reference(program: &Program, plan: &Plan, device: &Device) -> std:
     Ok(())
 }
 
-/// Along a direction, each derivative is what the quotient of differences goes to, if that goes anywhere.
+/// Along a direction, each derivative is the limit of the difference quotient, if it converges.
 fn agree_with_differences(
     program: &Program,
     plan: &Plan,
@@ -161,7 +161,7 @@ fn agree_with_differences(
     else {
         return Ok(());
     };
-    // By a small divisor there are many jumps within a step, each too low to be seen in the values.
+    // With a small divisor there are many jumps within a step, each too small to be visible in the values.
     let [unmoved, moved @ ..] = [0.0, H, -H, H / 2.0, -H / 2.0].map(|h| turns(&moved(h), plan, device).ok());
     if moved.iter().any(|turns| *turns != unmoved) {
         return Ok(());
@@ -200,8 +200,8 @@ fn agree_with_differences(
     Ok(())
 }
 
-/// How often the divisor of each remainder of floats goes into what it divides, by its bits. Where that
-/// changes, the remainder jumps.
+/// The bits of the integer quotient of each remainder of floats. Where the quotient changes, the remainder
+/// jumps.
 fn turns(program: &Program, plan: &Plan, device: &Device) -> Result<Vec<Vec<u64>>> {
     let is_remainder = |step: &Step| {
         matches!(
@@ -280,7 +280,7 @@ fn derivatives(program: &Program, plan: &Plan, device: &Device) -> Result<Option
         Some(slope) => grad(&[slope], &wanted, false)?,
         None => vec![None; wanted.len()],
     };
-    // What does not change with the leaves has its part in no difference.
+    // A value that does not depend on the leaves does not contribute to any difference.
     let slope = slope.map_or(Ok(0.0), |s| s.to_f64_vec().map(|v| v[0]))?;
     let value = Derivatives {
         loss: loss.to_f64_vec()?[0],

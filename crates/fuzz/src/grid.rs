@@ -1,6 +1,6 @@
 //! Numbers on a grid: multiples of a power of two with a bound on their size. Sums and products of such
-//! numbers are exact in a float as long as they fit its significand, whatever the order in which they are
-//! taken, so any device must give the same.
+//! numbers are exact in a float as long as they fit its significand, in any order of the operations, so
+//! every device must give the same result.
 
 use taper::{DType, Scalar};
 

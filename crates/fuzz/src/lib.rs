@@ -1,5 +1,5 @@
-//! The differential fuzzer: random programs, products and threads on a device, against what must come out.
-//! `cargo xtask fuzz`.
+//! The differential fuzzer: random programs, gradients, products and threads on a device, compared with the
+//! expected results. `cargo xtask fuzz`.
 //!
 //! | module | what lives there |
 //! |---|---|
@@ -39,10 +39,10 @@ use modes::Plan;
 use rng::Rng;
 use taper::Device;
 
-/// What one case found.
+/// A failure that one case found.
 #[derive(Debug)]
 pub struct Report {
-    /// What is wrong, in a sentence.
+    /// A description of the failure, in a sentence.
     pub what: String,
     /// The smallest program that shows it, as Rust.
     pub code: String,
@@ -51,7 +51,7 @@ pub struct Report {
 /// One random program in all the ways of evaluating it.
 ///
 /// # Errors
-/// What is wrong, with the smallest program that shows it.
+/// Runs one case; an error reports the smallest failing program.
 pub fn program_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
     let mut rng = Rng::new(seed, case);
     let taste = generate::Taste::of(device, &mut rng);
@@ -70,7 +70,7 @@ pub fn program_case(seed: u64, case: u64, device: &Device) -> Result<(), Report>
     Ok(())
 }
 
-/// The program of a case as Rust, with what is known of each step.
+/// The program of a case as Rust, with the expected result of each step.
 pub fn show(seed: u64, case: u64, device: &Device) -> String {
     let mut rng = Rng::new(seed, case);
     let taste = generate::Taste::of(device, &mut rng);

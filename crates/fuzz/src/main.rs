@@ -11,8 +11,8 @@ use taper_fuzz::{Report, gradient_case, product_case, program_case, threads_case
 #[derive(Parser)]
 #[command(name = "taper-fuzz", bin_name = "cargo xtask fuzz")]
 struct Args {
-    /// How many programs; there are half as many for derivatives, as many products, and one round of threads
-    /// for twenty
+    /// Number of programs; there are half as many derivatives, as many products, and one round of threads
+    /// per twenty programs
     #[arg(long, default_value_t = 300)]
     programs: u64,
     /// The seed of the run: the same seed gives the same cases
@@ -62,7 +62,7 @@ impl Family {
         }
     }
 
-    /// The cases of a run of so many programs.
+    /// The number of cases of this family in a run of `programs` programs.
     fn cases(self, programs: u64) -> u64 {
         match self {
             Family::Programs | Family::Products => programs,

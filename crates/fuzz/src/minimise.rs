@@ -18,7 +18,7 @@ pub struct Failure {
     pub program: Program,
     /// How it was evaluated.
     pub plan: Plan,
-    /// What is wrong.
+    /// A description of the failure.
     pub what: String,
 }
 
@@ -79,7 +79,7 @@ impl<F: Fn(&Program, &Plan, &Oracle) -> Option<String>> Shrinker<'_, F> {
         smaller
     }
 
-    /// One step read, the earliest that will do; or else as few as will.
+    /// Reads only one step, the earliest that still fails, or else as few steps as possible.
     fn one_read(&mut self) -> bool {
         for place in 0..self.best.program.steps.len() {
             if self.best.plan.reads == [place] {
@@ -136,7 +136,7 @@ impl<F: Fn(&Program, &Plan, &Oracle) -> Option<String>> Shrinker<'_, F> {
         smaller
     }
 
-    /// Steps whose input can stand for them.
+    /// Replaces steps by their input.
     fn bypass(&mut self) -> bool {
         let mut smaller = false;
         for place in (0..self.best.program.steps.len()).rev() {
@@ -175,7 +175,7 @@ impl<F: Fn(&Program, &Plan, &Oracle) -> Option<String>> Shrinker<'_, F> {
         smaller
     }
 
-    /// One size for another, wherever it stands.
+    /// Replaces one size by another everywhere.
     fn shrink_sizes(&mut self) -> bool {
         let mut sizes: Vec<usize> =
             self.best.program.steps.iter().flat_map(|s| sizes(&s.action)).filter(|&n| n > 1).collect();
@@ -198,7 +198,7 @@ impl<F: Fn(&Program, &Plan, &Oracle) -> Option<String>> Shrinker<'_, F> {
         smaller
     }
 
-    /// Leaves of small whole numbers, or of as few of their own as do.
+    /// Leaves with small whole numbers, or with as few of their original numbers as possible.
     fn plainer_values(&mut self) -> bool {
         let mut smaller = false;
         for place in 0..self.best.program.steps.len() {
@@ -249,7 +249,7 @@ fn without(program: &Program, place: usize) -> Program {
     program
 }
 
-/// The sizes that stand in an action.
+/// The sizes in an action.
 fn sizes(action: &Action) -> Vec<usize> {
     use Action as A;
     match action {
@@ -260,7 +260,7 @@ fn sizes(action: &Action) -> Vec<usize> {
     }
 }
 
-/// The action with one size for another; bounds that pass it are held to it.
+/// The action with one size replaced by another; larger bounds are clamped to it.
 fn resize(action: &mut Action, from: usize, to: usize) {
     use Action as A;
     let swap = |shape: &mut Vec<usize>| shape.iter_mut().filter(|s| **s == from).for_each(|s| *s = to);

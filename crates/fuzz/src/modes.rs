@@ -76,10 +76,10 @@ impl Plan {
     }
 }
 
-/// Builds and evaluates a program as planned, and compares what is read with what is known.
+/// Builds and evaluates a program as planned, and compares the values that it reads with the expected ones.
 ///
 /// # Errors
-/// What is wrong, in words.
+/// Runs a program by a plan and compares it with the oracle; an error describes the difference.
 pub fn check(program: &Program, plan: &Plan, oracle: &Oracle, device: &Device) -> Result<(), String> {
     match catch_unwind(AssertUnwindSafe(|| run(program, plan, oracle, device))) {
         Ok(result) => result,
@@ -101,7 +101,7 @@ pub fn keep_panics(current: fn() -> String) {
     }));
 }
 
-/// What a panic said, and where, if [`keep_panics`] was called.
+/// The message of a panic, with its location if [`keep_panics`] was called.
 pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let kept = std::mem::take(&mut *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner));
     if !kept.is_empty() {

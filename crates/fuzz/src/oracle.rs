@@ -1,5 +1,5 @@
-//! What a program must give: every step evaluated on the plain reference by itself, from fresh copies of its
-//! inputs, and how far from that a device may be.
+//! The expected results of a program: the plain reference evaluates every step separately, from fresh copies
+//! of its inputs; each result has a tolerance for the device.
 //!
 //! A step is *exact* if any correct device gives the same bits: moves, comparisons, integers, sums and
 //! products on a grid (see `grid.rs`). Others round. How much that matters later is measured: each such step
@@ -28,11 +28,11 @@ const SAMPLES: usize = 7;
 pub enum Unfit {
     /// A step that is refused.
     Refused(String),
-    /// Rounding decides what comes out.
+    /// The result depends on rounding.
     Unstable(&'static str),
 }
 
-/// What one step must give.
+/// The expected result of one step.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Its sizes.
@@ -61,13 +61,13 @@ impl Known {
     }
 }
 
-/// What is known of a program so far.
+/// The expected results of a program so far.
 pub struct Oracle {
     device: Device,
     rng: Generator,
     /// Whether the device under test keeps numbers below the normal ones.
     subnormals: bool,
-    /// What is known of each step.
+    /// The expected result of each step.
     pub known: Vec<Known>,
 }
 
@@ -84,7 +84,7 @@ enum Rounds {
 }
 
 impl Oracle {
-    /// Of programs for a device with these dtypes.
+    /// An oracle for programs on a device with these dtypes.
     pub fn new(dtypes: &[DType], subnormals: bool) -> Oracle {
         let (device, _) = reference_with(dtypes);
         Oracle { rng: Generator::seed(DRAWS, &device), device, subnormals, known: Vec::new() }
@@ -93,7 +93,7 @@ impl Oracle {
     /// Everything that is to be known of a program.
     ///
     /// # Errors
-    /// Of a program of which nothing can be expected, why.
+    /// The oracle of a whole program, or the reason why no result can be expected.
     pub fn of(program: &Program, dtypes: &[DType], subnormals: bool) -> Result<Oracle, Unfit> {
         let mut oracle = Oracle::new(dtypes, subnormals);
         for step in &program.steps {
@@ -105,7 +105,7 @@ impl Oracle {
     /// One more step. Nothing changes if it is unfit.
     ///
     /// # Errors
-    /// A step that is refused, or of which nothing can be expected.
+    /// A step that is refused, or whose result cannot be predicted.
     pub fn push(&mut self, step: &Step) -> Result<(), Unfit> {
         let drawn = self.rng.offset();
         let known = self.evaluate(step);
@@ -137,7 +137,7 @@ impl Oracle {
         let copy = self.leaf(&values, &shape, dtype)?;
         let rounds = rounding(action, &inputs, dtype, &values);
         let floats = || values.iter().map(|v| v.as_f64());
-        // A sum that cancels may be 0 on a device, and a truth value or an integer tells.
+        // A sum whose terms cancel may be 0 on a device, which changes a bool or an integer.
         let vanishes =
             |k: &&Known| k.values.iter().zip(&k.within).any(|(v, within)| v.as_f64().abs() <= *within);
         if (singular_at_zero(action) || !dtype.is_float()) && inputs.iter().any(vanishes) {
@@ -325,7 +325,7 @@ fn is_transform(action: &Action) -> bool {
     }
 }
 
-/// Whether what happens beside 0 is far from what happens at 0.
+/// Whether the operation has a jump or a pole at 0.
 fn singular_at_zero(action: &Action) -> bool {
     use UnaryOp as U;
     match action {
@@ -532,7 +532,7 @@ fn rounding(action: &Action, inputs: &[&Known], dtype: DType, values: &[Scalar])
 }
 
 impl Rounds {
-    /// What both may do.
+    /// The one of the two that rounds more.
     fn max_of(self, other: Rounds) -> Rounds {
         let rank = |r: Rounds| match r {
             Rounds::Never => 0,

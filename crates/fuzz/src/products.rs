@@ -1,6 +1,6 @@
-//! Products of views: matrices, vectors and batches that lie in memory in every way, in small whole numbers,
-//! so that any correct device gives the same. The expected numbers are added up here, by indices into the
-//! operands' buffers.
+//! Products of views: matrices, vectors and batches in every memory layout, with small whole numbers, so
+//! that every correct device gives the same result. The expected numbers are summed here, by indices into
+//! the operands' buffers.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,7 +20,7 @@ enum Way {
         after: usize,
     },
     Flip,
-    /// Of a base of size 1.
+    /// Expanded from a base of size 1.
     Expand,
 }
 
@@ -31,7 +31,7 @@ struct Operand {
     /// Axis `i` of the base is axis `order[i]` of the view.
     order: Vec<usize>,
     ways: Vec<Way>,
-    /// One slice of so many along an axis in front.
+    /// One slice, and the number of slices, of an extra axis in front.
     select: Option<(usize, usize)>,
     evaluated: bool,
     /// The zero point of small integers that a float base tensor is stored as.
@@ -51,7 +51,7 @@ struct Product {
 /// One random product.
 ///
 /// # Errors
-/// What is wrong, with the smallest product that shows it.
+/// Runs one case; an error reports the smallest failing product.
 pub fn product_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
     let mut rng = Rng::new(seed ^ 0x9d, case);
     let product = random(&mut rng, device);
@@ -114,7 +114,7 @@ fn operand(rng: &mut Rng, sizes: Vec<usize>) -> Operand {
 }
 
 impl Operand {
-    /// The sizes of the base tensor: that of what is selected from first.
+    /// The sizes of the base tensor; the axis that is selected from comes first.
     fn base(&self) -> Vec<usize> {
         let sizes = self.order.iter().map(|&axis| match self.ways[axis] {
             Way::Plain | Way::Flip => self.sizes[axis],
@@ -227,7 +227,7 @@ impl Operand {
         code
     }
 
-    /// Where an element of the view lies in the base.
+    /// The position in the base of an element of the view.
     fn place(&self, index: &[usize]) -> usize {
         let base = self.base();
         let mut flat = self.select.map_or(0, |s| s.1);

@@ -1,5 +1,5 @@
-//! Programs as data: a list of steps, each an operation on the results of earlier ones. What an operation
-//! does is [`Action::apply`]; how it is written in Rust is in `code.rs`, beside it line by line.
+//! Programs as data: a list of steps, each an operation on the results of earlier ones. [`Action::apply`]
+//! runs an operation; `code.rs` prints it as Rust, in the same order line by line.
 
 use taper::{
     DType, Device, Generator, Result, Scalar, Tensor,
@@ -22,7 +22,7 @@ pub struct Program {
 /// An operation, and the steps whose results it takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// What is done.
+    /// The operation.
     pub action: Action,
     /// Places of earlier steps.
     pub inputs: Vec<usize>,
@@ -162,7 +162,7 @@ pub enum Action {
     },
     /// (x − mean) / √(variance + 10⁻³) along the last axis.
     LayerNorm,
-    /// Of logits `[n, c]` and labels `[n]`.
+    /// Inputs are logits `[n, c]` and labels `[n]`.
     CrossEntropy,
     Cumulative {
         op: CumulativeOp,
@@ -350,7 +350,7 @@ impl Program {
         self.steps.iter().any(|step| step.inputs.contains(&place))
     }
 
-    /// The steps that these stand on, and themselves.
+    /// These steps and all steps that they depend on.
     pub fn ancestors(&self, of: &[usize]) -> Vec<bool> {
         let mut needed = vec![false; self.steps.len()];
         of.iter().for_each(|&i| needed[i] = true);

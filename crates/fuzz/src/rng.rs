@@ -10,7 +10,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The stream of a case: `seed` of the run, `stream` of what is chosen.
+    /// The stream of a case: `seed` is the run's, `stream` the number of the case.
     pub fn new(seed: u64, stream: u64) -> Rng {
         let words = philox(seed, stream ^ 0x5eed_0000_0000_0000);
         Rng { seed: u64::from(words[0]) << 32 | u64::from(words[1]), next: 0 }

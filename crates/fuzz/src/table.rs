@@ -1,6 +1,6 @@
-//! Steps from the table of operations (crates/operations): what a row does to the results of other steps. A
-//! row brings the shapes and the kinds of its inputs; what it computes is compared as every step is, step by
-//! step with the plain reference.
+//! Steps from the table of operations (crates/operations): a row applied to the results of other steps. The
+//! row gives the shapes and the kinds of its inputs; its result is compared with the plain reference, like
+//! that of every step.
 
 use std::sync::LazyLock;
 
@@ -44,7 +44,7 @@ pub(crate) fn is_free(input: &Input) -> bool {
     matches!(input.values, Values::Between(..))
 }
 
-/// What the row in this place gives, result `which`.
+/// Result number `which` of the row at index `place`.
 pub(crate) fn apply(place: usize, which: usize, x: &[&Tensor]) -> Result<Tensor> {
     let row = row(place).ok_or_else(|| Error::invalid("table", format!("no row {place}")))?;
     let result = row.of_tensors(x)?.into_iter().nth(which);

@@ -1,6 +1,6 @@
-//! Threads that share leaves and graphs: gradients that they add up, values that one replaces while others
-//! read, graphs that all want to use up, handles that all let go of. Whole numbers, so that every sum must
-//! come out exactly.
+//! Threads that share leaves and graphs: gradients that all of them add to, values that one thread replaces
+//! while others read them, graphs on which all call `backward`, handles that all drop. The numbers are
+//! whole, so that every sum must be exact.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -17,13 +17,14 @@ use crate::{Report, modes, rng::Rng};
 
 const THREADS: usize = 4;
 
-/// What threads do together, and what is wrong with what comes of it.
+/// One kind of work that threads do together; an error describes a wrong result.
 type Round = fn(&mut Rng, &Device) -> Result<(), String>;
 
 /// One round of all of it.
 ///
 /// # Errors
-/// What is wrong. What threads do cannot be made smaller: the code is a sketch of the round.
+/// Runs one case. A failure of threads cannot be minimised, so the code in the report is only a sketch of
+/// the round.
 #[allow(clippy::type_complexity)] // a table of two columns
 pub fn threads_case(seed: u64, case: u64, device: &Device) -> Result<(), Report> {
     let rounds: [(&str, Round); 4] = [
@@ -135,7 +136,7 @@ fn used_once(rng: &mut Rng, device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Who reads a cell while it is replaced sees one of its values, whole.
+/// A thread that reads a cell while another assigns it sees one of its values completely, never a mixture.
 fn assigned(rng: &mut Rng, device: &Device) -> Result<(), String> {
     let n = 1 + rng.below(3000);
     let cell = Tensor::zeros([n], device).and_then(|t| t.into_cell(false)).map_err(text)?;

@@ -1,4 +1,4 @@
-//! The fuzzer finds what is planted, and says it in a few lines.
+//! The fuzzer finds bugs that are put in on purpose, and reports them in a few lines.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::{
@@ -11,7 +11,7 @@ use taper::{
 use taper_fuzz::{Report, gradient_case, product_case, program_case, threads_case};
 use taper_testing::{hooked, reference, reference_backend};
 
-/// The plain reference, but for kernels that `change` makes others of.
+/// The plain reference, with some kernels replaced by `change`.
 fn broken(change: fn(&mut Kernel)) -> Device {
     hooked(reference_backend().1, move |plain, launch| {
         let mut kernel = launch.kernel.clone();

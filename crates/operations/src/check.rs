@@ -1,4 +1,4 @@
-//! What a row is held to. Each check gives what is wrong, in words.
+//! The checks of a row. Each check returns a message if the row fails.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -20,10 +20,10 @@ use crate::{
     row::{ANY_SHAPES, Given, Input, Placement, Row, Values},
 };
 
-/// What is wrong with a row, or nothing.
+/// Nothing, or a message about the failure of a row.
 pub type Verdict = std::result::Result<(), String>;
 
-/// A device under test, and what it is compared with.
+/// A device under test, and the references to compare it with.
 #[derive(Debug)]
 pub struct Bench {
     /// The device under test.
@@ -124,8 +124,7 @@ impl Bench {
         Ok(())
     }
 
-    /// In one dtype, reading by what is awaited alone: for a page of a browser. Gives whether the row has
-    /// kernels there.
+    /// Checks one dtype with async reads only, for a browser. Returns whether the row has kernels there.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -135,7 +134,8 @@ impl Bench {
         };
         let run = |device: &Device| row.run(&row.given(device, dtype, dtype, Placement::Contiguous)?);
         let found = match run(&self.device) {
-            // Where nobody can wait, what looks at values on the way says so.
+            // Where no thread can block, an operation that reads values returns an error that names the
+            // async form.
             Err(error) if row.by_value && error.to_string().contains("await") => return Ok(false),
             found => found.map_err(in_words("outputs"))?,
         };
@@ -156,7 +156,7 @@ impl Bench {
         Ok(true)
     }
 
-    /// With inputs that lie in memory in every way, and of every kind of shape where the row takes any.
+    /// With inputs in every memory layout, and of every kind of shape if the row takes any shape.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -251,8 +251,8 @@ impl Bench {
         Ok(())
     }
 
-    /// `vmap` over two slices of every input against each slice by itself on the CPU: results, and gradients
-    /// through both. An operation that looks at values must say so.
+    /// Compares `vmap` over two slices of every input with each slice separately on the CPU: results, and
+    /// gradients through both. An operation that reads values must return an error that says so.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -330,7 +330,7 @@ impl Bench {
         close(row, "jacobian", &at_once().map_err(&words)?, &by_row().map_err(&words)?)
     }
 
-    /// What PyTorch computes of the same inputs, and its gradients.
+    /// Compares results and gradients with those that PyTorch computed from the same inputs.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -385,8 +385,8 @@ impl Bench {
 }
 
 impl Bench {
-    /// The results are PyTorch's for integers and bools, values and dtypes, wherever it takes them; what it
-    /// refuses may be anything.
+    /// For integers and bools, the values and dtypes equal PyTorch's if PyTorch supports them; otherwise any
+    /// result is accepted.
     ///
     /// # Errors
     /// The row fails this check: the message says where.
@@ -421,7 +421,7 @@ impl Bench {
             return Err(format!("{} results, PyTorch's has {}", outputs.len(), answer.len()));
         }
         for (k, (output, expected)) in outputs.iter().zip(answer).enumerate() {
-            // Devices without 64 bits have the dtype beside it.
+            // Devices without 64-bit types use the 32-bit dtype.
             let named = DType::ALL.into_iter().find(|&dtype| dtype.info().torch == expected.dtype);
             let here = match named {
                 Some(DType::I64) if !self.device.supports(DType::I64) => Some(DType::I32),

@@ -18,7 +18,7 @@ use crate::{
 /// The variable of the environment that draws a part for the suite: `TAPER_TEST_DRAW=1/4`.
 pub const VARIABLE: &str = "TAPER_TEST_DRAW";
 
-/// What a row is held to: the methods of [`Bench`](crate::Bench).
+/// The checks of a row: the methods of [`Bench`](crate::Bench).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// `Bench::forward`
@@ -75,9 +75,9 @@ impl Check {
     }
 }
 
-/// One part of the table's cells, which are cut into parts of about equal size. A cell is a row as one of a
-/// check's [ways](Check::ways) tries it; in which part it is follows from their names alone. So all parts
-/// together have every cell once, and a row that is added moves no other.
+/// One part of the table's cells, which are cut into parts of about equal size. A cell is a row in one of
+/// the [ways](Check::ways) of a check; its part depends only on their names. So all parts together have
+/// every cell once, and a new row does not move other rows.
 ///
 /// ```
 /// use taper_operations::{Check, Draw, rows};
@@ -98,7 +98,7 @@ impl Draw {
     /// The whole table.
     pub const ALL: Draw = Draw { part: 0, parts: 1 };
 
-    /// What [`VARIABLE`] says; the whole table where it is not set.
+    /// The part that [`VARIABLE`] names, or the whole table if it is not set.
     ///
     /// # Panics
     /// If it cannot be read.
@@ -117,7 +117,7 @@ impl Draw {
         self.parts == 1 || fnv(&name.to_string()) % self.parts == self.part
     }
 
-    /// A line for each row and check of which this part has a cell, with the ways in which it is tried.
+    /// A line for each row and check with a cell in this part, with the ways of its cells.
     pub fn list(self) -> String {
         let mut text = String::new();
         for (row, check) in rows().iter().flat_map(|row| Check::ALL.map(|check| (row, check))) {

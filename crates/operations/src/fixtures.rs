@@ -1,4 +1,4 @@
-//! What goes to PyTorch and what comes back. `scripts/torch_fixtures.py operations` reads [`questions`] and
+//! The inputs for PyTorch and its results. `scripts/torch_fixtures.py operations` reads [`questions`] and
 //! writes the answers.
 
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ impl Array {
     }
 }
 
-/// What PyTorch computed for a row.
+/// The results that PyTorch computed for a row.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Answer {
     name: String,
@@ -56,7 +56,7 @@ pub struct File {
 pub struct Answers(HashMap<String, Answer>);
 
 impl Answers {
-    /// Of a file.
+    /// The answers in a file.
     pub fn of(file: File) -> Answers {
         let key = |a: &Answer| format!("{} {} {}", a.name, a.torch, a.inputs);
         Answers(file.cases.into_iter().map(|answer| (key(&answer), answer)).collect())
@@ -68,7 +68,7 @@ impl Answers {
     }
 }
 
-/// What tells the answer to a row from others.
+/// The key of the answer to a row.
 pub fn key(row: &Row) -> String {
     format!("{} {} {}", row.name, row.torch, digest(row))
 }
@@ -157,7 +157,8 @@ pub fn integer_questions(rows: &[Row]) -> Value {
     rows.iter().flat_map(|row| INTEGERS.into_iter().filter_map(move |dtype| question(row, dtype))).collect()
 }
 
-/// PyTorch's results of rows with integers and bools by [`integer_key`]; what it refuses has none.
+/// PyTorch's results for rows with integers and bools by [`integer_key`]; a row that PyTorch refuses has
+/// none.
 #[derive(Debug, Deserialize)]
 pub struct IntegerFile {
     cases: Vec<(String, Vec<Array>)>,

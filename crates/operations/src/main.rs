@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Holds the rows of a name to everything, and says what is wrong.
+/// Runs all checks of the rows with a name, and prints the failures.
 fn check(name: &str, device: &str) -> ExitCode {
     let (answers, integers) =
         match (read("operations").map(Answers::of), read::<IntegerFile>("operations_integers")) {

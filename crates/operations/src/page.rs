@@ -15,7 +15,7 @@ const TORCH: &str = include_str!("../torch.tsv");
 /// The operations that PyTorch's own suite tests, in such lines: a name that no row has needs a reason.
 const TESTED: &str = include_str!("../tested.tsv");
 
-/// What PyTorch calls a row's operation: the first function or method of its expression.
+/// PyTorch's name of a row's operation: the first function or method of its expression.
 pub fn torch_name(row: &Row) -> String {
     // Complex numbers have a last axis of 2 here.
     let expression = row.torch.strip_prefix("torch.view_as_real(").unwrap_or(row.torch);
@@ -28,7 +28,7 @@ pub fn torch_name(row: &Row) -> String {
             let before = expression[..*at].chars().next_back();
             !before.is_some_and(|c| c.is_alphanumeric() || c == '.') && expression[*at..].contains('(')
         });
-        // A method of x comes first where it stands first.
+        // A method of x has priority if it is first in the expression.
         if let Some(at) = at
             && !expression.starts_with("x.")
             && !expression.starts_with("x[")
@@ -46,10 +46,10 @@ pub fn torch_name(row: &Row) -> String {
 pub fn page() -> String {
     let mut out = String::from(
         "# Operations\n\n\
-         Written by `cargo xtask operations` from the table in `crates/operations`, which also drives the tests: every line holds on every\n\
-         device that the suite runs on. \"Floats\" are f32, f64, f16 and bf16, \"integers\" i64, i32, u32 and u8; a GPU has those of them that\n\
-         `device.info()` lists. A gradient is checked against differences and PyTorch's; second ones against differences.\n\
-         Names without a module are methods of `Tensor`.\n",
+         This page is written by `cargo xtask operations` from the table in `crates/operations`, which the tests also use: they check every\n\
+         line on every device. \"Floats\" are f32, f64, f16 and bf16, and \"integers\" are i64, i32, u32 and u8; a GPU supports the dtypes that\n\
+         `device.info()` lists. Gradients are compared with finite differences and with PyTorch's, second derivatives with finite\n\
+         differences. Names without a module are methods of `Tensor`.\n",
     );
     for (heading, rows) in sections() {
         let _ = write!(
@@ -132,8 +132,8 @@ fn absent(out: &mut String) {
     let missing: Vec<(&str, &str)> = public.iter().copied().chain(tested).collect();
     let _ = write!(
         out,
-        "\n## PyTorch's operations without a line above\n\nOf {} names for dense real tensors in `torch`, `torch.Tensor`, \
-         `torch.nn.functional`, `torch.linalg` and `torch.fft`\n(`crates/operations/torch.tsv`; forms in place are left out), and {} that PyTorch's own suite tests\n(`crates/operations/tested.tsv`; names without `torch.` are the suite's).\n\nWritten otherwise:\n\n",
+        "\n## PyTorch's operations without a line above\n\nThese are taken from {} names for dense real tensors in `torch`, `torch.Tensor`, \
+         `torch.nn.functional`, `torch.linalg` and `torch.fft`\n(`crates/operations/torch.tsv`, without in-place forms), and from {} names that PyTorch's own suite tests\n(`crates/operations/tested.tsv`; names without `torch.` are the suite's).\n\nUnder another name:\n\n",
         TORCH.lines().count(),
         TESTED.lines().count()
     );
@@ -147,7 +147,7 @@ fn absent(out: &mut String) {
         let reason = if reason.is_empty() { "not yet" } else { reason };
         reasons.entry(reason).or_default().push(format!("`{name}`"));
     }
-    let _ = write!(out, "\nAbsent:\n\n");
+    let _ = write!(out, "\nMissing, by reason:\n\n");
     for (reason, names) in reasons {
         let _ = writeln!(out, "- {reason}: {}", names.join(", "));
     }

@@ -59,16 +59,16 @@ impl DTypes {
     }
 }
 
-/// What an input holds.
+/// The values of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Numbers without a pattern between two bounds. Integers are between four times these.
     Between(f64, f64),
     /// These numbers.
     Exactly(Vec<f64>),
-    /// These indices, i32 whatever the dtype of the row.
+    /// These indices, i32 for every dtype of the row.
     Index(Vec<f64>),
-    /// True and false without a pattern, whatever the dtype of the row.
+    /// Bools without a pattern, for every dtype of the row.
     Mask,
 }
 
@@ -117,7 +117,7 @@ impl Input {
     }
 }
 
-/// A number as a dtype holds it. What f64 holds here is rounded to f32, so that both have the same inputs.
+/// The nearest number of a dtype. For f64 it is rounded to f32, so that both dtypes have the same inputs.
 fn rounded(v: f64, dtype: DType) -> f64 {
     match dtype.info().kind {
         Kind::Float => {
@@ -130,7 +130,7 @@ fn rounded(v: f64, dtype: DType) -> f64 {
     }
 }
 
-/// How an input lies in memory.
+/// The memory layout of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// Row by row.
@@ -139,18 +139,18 @@ pub enum Placement {
     Layout(usize),
 }
 
-/// What an operation is given.
+/// The arguments of an operation.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// Tensors, in the order of the row's inputs.
     pub tensors: Vec<Tensor>,
-    /// The dtype that the row is tried in: of tensors that are made of nothing.
+    /// The dtype of the check, for rows that create tensors.
     pub dtype: DType,
     /// Where.
     pub device: Device,
 }
 
-/// What an operation gives: a tensor or several, or an error.
+/// The result of an operation: one or several tensors, or an error.
 pub trait Outputs {
     /// All of them in order.
     ///
@@ -185,23 +185,24 @@ impl<T: Outputs> Outputs for Result<T> {
     }
 }
 
-/// What does a row.
+/// The function that computes a row.
 pub type Run = Box<dyn Fn(&Given) -> Result<Vec<Tensor>> + Send + Sync>;
 
-/// An operation with what it is tried on, and what is expected of it.
+/// An operation with its test inputs and the expected properties.
 pub struct Row {
     /// The function: of `Tensor` by its name alone, others with their module.
     pub name: &'static str,
     /// A Python expression that computes the same of `x`, `y`, `z`, `w`; empty where PyTorch has no such
     /// operation.
     pub torch: &'static str,
-    /// What it is tried on.
+    /// The inputs of the tests.
     pub inputs: Vec<Input>,
     /// The dtypes it is for.
     pub dtypes: DTypes,
     /// How often it can be differentiated: 0, 1 or 2, where 2 is as often as one likes.
     pub order: u8,
-    /// Whether it is smooth at its inputs: elsewhere gradients are PyTorch's, and no differences are taken.
+    /// Whether it is smooth at its inputs; if not, gradients are compared with PyTorch's only, not with
+    /// finite differences.
     pub smooth: bool,
     /// How many times the tolerance of the dtype its results may be off.
     pub loose: f64,
@@ -218,16 +219,16 @@ pub struct Row {
     pub by_value: bool,
     /// Inputs that it must refuse.
     pub bad: Option<Run>,
-    /// What a reader of the page should know.
+    /// A note for readers of the page.
     pub note: &'static str,
     run: Run,
 }
 
-/// What a row that is pointwise is tried with, beside its own shapes: the inputs take these in turn.
+/// Shapes for the tests of a pointwise row, in addition to its own shapes: the inputs take these in turn.
 pub(crate) const ANY_SHAPES: [&[&[usize]]; 5] =
     [&[&[]], &[&[3, 0, 5]], &[&[1, 1]], &[&[7, 13]], &[&[2, 1, 3], &[5, 1], &[3]]];
 
-/// What a row begins with: a shape for each input.
+/// The default shape of each input.
 const SHAPES: [&[usize]; 4] = [&[3, 4], &[4], &[3, 1], &[3, 4]];
 
 fn row(name: &'static str, torch: &'static str, inputs: usize, run: Run) -> Row {
@@ -355,13 +356,13 @@ impl Row {
         self
     }
 
-    /// At inputs where it is not smooth: its gradients there are PyTorch's.
+    /// At inputs where it is not smooth; there its gradients are compared with PyTorch's.
     pub fn kinks(mut self) -> Row {
         self.smooth = false;
         self
     }
 
-    /// With results that may be off so many times the dtype's tolerance.
+    /// With results that may differ by `times` times the dtype's tolerance.
     pub fn loose(mut self, times: f64) -> Row {
         self.loose = times;
         self
@@ -410,8 +411,8 @@ impl Row {
         self
     }
 
-    /// What the row is called in a message: its name, and the expression that tells it from others of that
-    /// name.
+    /// The row's name in messages: its name, and the expression that distinguishes it from other rows with
+    /// the same name.
     pub fn label(&self) -> String {
         format!("{} ({})", self.name, self.torch)
     }
@@ -432,7 +433,7 @@ impl Row {
         }
     }
 
-    /// Whether its inputs may lie in memory in this way.
+    /// Whether its inputs may have this memory layout.
     pub fn has_layout(&self, layout: Layout) -> bool {
         self.ties || layout != Layout::Expanded
     }
@@ -458,7 +459,7 @@ impl Row {
         Ok(Given { tensors: tensors.collect::<Result<_>>()?, dtype: held, device: device.clone() })
     }
 
-    /// The inputs with shapes of their own, for a row that takes any.
+    /// The inputs with other shapes, for a row that takes any shape.
     ///
     /// # Errors
     /// Whatever the device reports.

@@ -1,12 +1,13 @@
-//! A small GPT: a transformer that reads a text letter by letter, learns to guess the next one, and then
-//! writes on by itself.
+//! A small GPT: a transformer that reads a text letter by letter, learns to predict the next letter, and
+//! then continues a text.
 //!
 //!     cargo run --release --example char_gpt -- --prompt "A tensor "
 //!
-//! With `--checkpoint DIR` it saves every hundred steps and on Ctrl-C; `--resume` goes on, to the same bits.
+//! With `--checkpoint DIR` it saves every hundred steps and on Ctrl-C; `--resume` continues and gives the
+//! same bits.
 //!
-//! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, no
-//! sense.
+//! It reads the pages of Taper's guide, or any other text: `--text FILE`. It learns words and syntax, but no
+//! meaning.
 //!
 //! Radford et al.: Language models are unsupervised multitask learners (2019).
 
@@ -31,46 +32,46 @@ use taper::{
     train::Progress,
 };
 
-/// Trains a small transformer on the letters of a text, and lets it write.
+/// Trains a small transformer on the letters of a text, and generates text with it.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Steps of training
+    /// Training steps
     #[arg(long, default_value_t = 800)]
     steps: usize,
-    /// Stretches of text a step
+    /// Batch size: pieces of text per step
     #[arg(long, default_value_t = 16)]
     batch_size: usize,
-    /// Letters that the model sees at once
+    /// Context length: letters that the model sees at once
     #[arg(long, default_value_t = 64)]
     context: usize,
-    /// Features of a letter, 16 in each head of attention
+    /// Features per letter, 16 in each attention head
     #[arg(long, default_value_t = 64)]
     width: usize,
-    /// Blocks of attention and linear layers
+    /// Number of transformer blocks
     #[arg(long, default_value_t = 2)]
     blocks: usize,
     /// Learning rate
     #[arg(long, default_value_t = 5e-3)]
     lr: f64,
-    /// Seed of the weights, the stretches and the letters written
+    /// Seed of the weights, the pieces of text and the generated letters
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// A text to learn from, in place of Taper's guide
+    /// A text to learn from, instead of Taper's guide
     #[arg(long)]
     text: Option<PathBuf>,
-    /// What the written text begins with
+    /// The text to continue
     #[arg(long, default_value = "A tensor ")]
     prompt: String,
-    /// Letters to write
+    /// Letters to generate
     #[arg(long, default_value_t = 400)]
     length: usize,
-    /// Below 1: safer letters; above 1: wilder ones; 0: the likeliest alone
+    /// Temperature: below 1, letters are more predictable; above 1, less; 0 takes the most probable letter
     #[arg(long, default_value_t = 0.8)]
     temperature: f64,
-    /// Only so many of the likeliest letters are drawn from
+    /// Draw from this many of the most probable letters only
     #[arg(long, default_value_t = 20)]
     top_k: usize,
     /// Compute the forward pass in a half type
@@ -93,7 +94,7 @@ const GUIDE: &[&str] = &[
     include_str!("../../../docs/guide/performance.md"),
 ];
 
-/// Letters `[N, T]` to logits of the letter after each, `[N, T, vocabulary]`.
+/// Maps letters `[N, T]` to the logits of the next letter at each position, `[N, T, vocabulary]`.
 #[derive(Debug, Module)]
 struct Gpt {
     letters: Embedding,
@@ -116,7 +117,7 @@ impl Gpt {
         let mut stack = TransformerEncoder::new(blocks, width, (width / 16).max(1), config, rng)?;
         stack.norm = Some(LayerNorm::new([width], rng.device())?);
         Ok(Gpt {
-            // GPT-2's beginning: small, so that positions count as much as letters.
+            // GPT-2's initialization: small, so that positions have as much weight as letters.
             letters: Embedding::from_weight(Tensor::randn((vocabulary, width), rng)? * 0.02)?,
             positions: Parameter::new(Tensor::randn((context, width), rng)? * 0.02)?,
             blocks: stack,
@@ -124,7 +125,7 @@ impl Gpt {
         })
     }
 
-    /// To train: every letter sees those before it alone.
+    /// For training: every letter sees only itself and the letters before it.
     fn forward(&self, letters: &Tensor) -> Result<Tensor> {
         let positions = self.positions.narrow(0, 0, letters.dims()[1])?;
         let x = self.letters.forward(letters)?.add(&positions)?;
@@ -132,8 +133,8 @@ impl Gpt {
         self.head.forward(&self.blocks.forward_masked(&x, causal)?)
     }
 
-    /// To write: logits `[vocabulary]` of the letter after `letters` `[1, T]`. Keys and values of those
-    /// before them are in `caches`.
+    /// For generation: the logits `[vocabulary]` of the letter after `letters` `[1, T]`. `caches` has the
+    /// keys and values of the letters before these.
     fn next(&self, letters: &Tensor, caches: &mut [KeyValueCache]) -> Result<Tensor> {
         let seen = caches.first().map_or(0, KeyValueCache::len);
         let positions = self.positions.narrow(0, seen, letters.dims()[1])?;
@@ -142,7 +143,8 @@ impl Gpt {
     }
 }
 
-/// The mean loss in nats over stretches `[N, T + 1]`: how surprising each letter is after those before it.
+/// The mean loss in nats over pieces of text `[N, T + 1]`: the cross-entropy of each letter, given the
+/// letters before it.
 fn loss(model: &Gpt, stretches: &Tensor) -> Result<Tensor> {
     let logits = model.forward(&stretches.i((.., ..-1))?)?;
     cross_entropy(&logits.flatten(0, 1)?, &stretches.i((.., 1..))?.flatten_all())
@@ -161,7 +163,7 @@ fn write(
     let mut new = prompt.len();
     for _ in 0..options.length {
         if caches[0].len() + new > options.context {
-            // There are no positions left: begin anew with the latest letters.
+            // There are no positions left: start again with the latest letters.
             caches.iter_mut().for_each(KeyValueCache::clear);
             new = (options.context / 2).min(all.len());
         }
@@ -195,7 +197,7 @@ fn run(options: &Options) -> Outcome {
         None => GUIDE.iter().map(|page| page.to_string()).collect(),
     };
 
-    // Letters as numbers: places in the sorted list of those there are.
+    // Letters as numbers: indices in the sorted list of all letters of the text.
     let mut alphabet: Vec<char> = pages.iter().flat_map(|page| page.chars()).collect();
     alphabet.sort_unstable();
     alphabet.dedup();
@@ -207,7 +209,7 @@ fn run(options: &Options) -> Outcome {
         return Err(format!("--prompt: give 1 to {} letters that are in the text", options.context).into());
     }
 
-    // The last tenth of each page is held out.
+    // The last tenth of each page is for testing.
     let (mut seen, mut held_out) = (Vec::new(), Vec::new());
     for page in &pages {
         let page = numbers(page);
@@ -226,9 +228,9 @@ fn run(options: &Options) -> Outcome {
         alphabet.len(),
         held_out.len()
     )?;
-    // All stretches that begin at any letter, as a view of the text: nothing is copied.
+    // All pieces, one starting at each letter, as a view of the text: nothing is copied.
     let train = Tensor::from_slice(&seen, [seen.len()], &device)?.unfold(0, window, 1)?;
-    // Those to test with do not overlap.
+    // The test pieces do not overlap.
     let test = Tensor::from_slice(&held_out, [held_out.len()], &device)?.unfold(0, window, window)?;
 
     let rng = Generator::seed(options.seed, &taper::cpu());
@@ -237,7 +239,7 @@ fn run(options: &Options) -> Outcome {
     writeln!(out, "{} parameters", model.num_parameters())?;
 
     let mut adamw = AdamW::new(model.parameters(), AdamWConfig { lr: options.lr, ..Default::default() });
-    // A tenth of the steps up, the others down.
+    // The rate goes up for a tenth of the steps, then down.
     let up = (options.steps as u64 / 10).max(1);
     let down = CosineAnnealingLr::new((options.steps as u64).saturating_sub(up).max(1), options.lr / 10.0)?;
     let warm_up = SequentialLr::new(LinearLr::new(up, 0.01)?).then(up, down)?;

@@ -1,8 +1,8 @@
-//! A deep network's training step with and without checkpoints: the most memory it takes, and how long.
+//! A deep network's training step with and without checkpoints: its peak memory and its time.
 //!
 //!     cargo run --release --example checkpoint -- --device cpu
 //!
-//! | PyTorch | here |
+//! | PyTorch | Taper |
 //! |---|---|
 //! | `checkpoint(f, x, use_reentrant=False)` | `checkpoint(\|x\| …, &[&x])?` |
 //! | `checkpoint_sequential(model, n, x, use_reentrant=False)` | `model.forward_checkpointed(n, &x)?` |
@@ -20,8 +20,8 @@ use clap::Parser;
 use common::{Outcome, holds};
 use taper::{checkpoint, eval_pending, nn::Gelu, prelude::*, tensor_core::backend::readable_bytes};
 
-/// Trains a deep network of blocks for a step in three ways: plain, with a checkpoint for each block, and for
-/// each √n blocks.
+/// Trains a deep network of blocks in three ways: plain, with a checkpoint for each block, and with one for
+/// every √n blocks.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -29,7 +29,7 @@ struct Options {
     device: String,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Blocks of the network
+    /// Number of blocks
     #[arg(long, default_value_t = 36)]
     blocks: usize,
     /// Features between blocks; four times as many are inside
@@ -38,7 +38,7 @@ struct Options {
     /// Examples in a batch
     #[arg(long, default_value_t = 1024)]
     batch: usize,
-    /// Steps, of which the fastest is told
+    /// Number of steps; the fastest is reported
     #[arg(long, default_value_t = 5)]
     steps: usize,
 }
@@ -66,7 +66,7 @@ fn run(options: &Options) -> Outcome {
     eval_pending()?;
     device.synchronize()?;
 
-    // The fastest of some steps, the most memory beyond what is there before one, and the gradients.
+    // The time of the fastest step, the peak memory beyond the memory in use before it, and the gradients.
     let measure = |group: usize| -> Result<(Duration, u64, Vec<Tensor>)> {
         let mut fastest = Duration::MAX;
         let mut peak = 0;

@@ -1,12 +1,12 @@
 //! The same jobs on every device of this machine: do the results agree, and how long does each take?
 //!
-//!     cargo run --release --example compare                                             # small, all jobs, all devices
+//!     cargo run --release --example compare              # small, all jobs, all devices
 //!     cargo run --release --example compare -- --elements 100000000 --steps 1000 --size 4096 --pinverse 4096
 //!
-//! Copies to and from a device are timed apart. The first run of a job, which makes the plan and, on a GPU,
-//! compiles the kernels, is shown beside the fastest of those after it. Speed-ups are against the first
-//! device, and a result that is not the first device's to rounding is an error. Writes `compare.svg` and
-//! `compare.png`.
+//! Copies to and from a device are timed separately. The first run of a job makes the plan and, on a GPU,
+//! compiles the kernels; it is shown next to the fastest of the later runs. Speed-ups are relative to the
+//! first device. A result that differs from the first device's by more than rounding is an error. Writes
+//! `compare.svg` and `compare.png`.
 
 mod common;
 #[path = "../../train/src/raster.rs"]
@@ -35,10 +35,10 @@ use taper::prelude::*;
 /// Runs jobs on every device, checks that the results agree, and draws how long they take.
 #[derive(Parser)]
 struct Options {
-    /// Devices with commas between them, the first to compare with: all of this machine, unless given
+    /// Devices, separated by commas; the others are compared with the first [default: all of this machine]
     #[arg(long, value_delimiter = ',')]
     device: Vec<String>,
-    /// Jobs with commas between them: all, unless given
+    /// Jobs, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     jobs: Vec<Job>,
     /// Elements of the elementwise job
@@ -47,35 +47,35 @@ struct Options {
     /// Additions of the elementwise job
     #[arg(long, default_value_t = 20)]
     steps: usize,
-    /// Rows and columns of the matrices that are multiplied, and of the softmax
+    /// Rows and columns of the matrices of the product and of the softmax
     #[arg(long, default_value_t = 256)]
     size: usize,
-    /// Rows of a batch of the training step
+    /// Batch size of the training step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
-    /// Rows and half the columns of the matrix whose pseudo-inverse is computed
+    /// Rows of the matrix of the pseudo-inverse; it has twice as many columns
     #[arg(long, default_value_t = 64)]
     pinverse: usize,
-    /// Timed runs after the first, of which the fastest counts
+    /// Timed runs after the first; the fastest is reported
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Seed of all numbers
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// The pictures, without `.svg` and `.png`
+    /// Path of the pictures, without `.svg` and `.png`
     #[arg(long, default_value = "compare")]
     out: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Job {
-    /// r = r + a * b, again and again
+    /// r = r + a * b, repeated
     Elementwise,
     /// A product of two matrices
     Matmul,
     /// The softmax of each row of a matrix
     Softmax,
-    /// A step of training: 784-128-10, cross-entropy, SGD
+    /// A training step: 784-128-10, cross-entropy, SGD
     Training,
     /// A pseudo-inverse by products
     Pinverse,
@@ -105,7 +105,7 @@ impl Job {
         }
     }
 
-    /// By how much results of two devices may differ, as a share of the greatest element.
+    /// The allowed difference between the results of two devices, relative to the greatest element.
     fn tolerance(self, o: &Options) -> f64 {
         let rounding = f64::from(f32::EPSILON);
         match self {
@@ -118,7 +118,7 @@ impl Job {
         }
     }
 
-    /// What the job works on, made on the host so that it is the same on every device.
+    /// The inputs of the job, made on the host so that they are the same on every device.
     fn inputs(self, o: &Options) -> Result<Vec<Tensor>> {
         let rng = Generator::seed(o.seed, &taper::cpu());
         match self {
@@ -169,7 +169,8 @@ impl Job {
                 let last = model.parameters().pop();
                 let last = last.ok_or_else(|| Error::invalid("compare", "the model has no parameters"))?;
                 let mut sgd = Sgd::new(model.parameters(), SgdConfig { lr: 0.01, ..Default::default() });
-                // Each run goes on from the last: after as many runs, the parameters are the same everywhere.
+                // Each run continues from the last one: after the same number of runs, the parameters are
+                // the same on all devices.
                 Ok(Box::new(move || {
                     sgd.zero_grad();
                     cross_entropy(&model.forward(&images)?, &labels)?.backward()?;
@@ -185,7 +186,7 @@ impl Job {
     }
 }
 
-/// How long a job took on a device, in seconds.
+/// The times of a job on a device, in seconds.
 struct Row {
     job: Job,
     device: String,
@@ -194,7 +195,7 @@ struct Row {
     best: f64,
     download: f64,
     speedup: f64,
-    /// How far the result is from the first device's.
+    /// The difference from the first device's result.
     apart: f64,
 }
 
@@ -310,7 +311,7 @@ fn picture_height(rows: &[Row]) -> u32 {
 const COLOURS: [(u8, u8, u8); 6] =
     [(0, 114, 178), (213, 94, 0), (0, 158, 115), (204, 121, 167), (230, 159, 0), (86, 180, 233)];
 
-/// A bar for each device under each job, as long as its time is beside the longest of the job.
+/// Draws a bar for each device under each job; its length is its time relative to the longest of the job.
 fn draw<B: DrawingBackend>(area: &DrawingArea<B, Shift>, rows: &[Row], options: &Options) -> Outcome
 where
     B::ErrorType: 'static,

@@ -1,10 +1,11 @@
-//! What there is to compute on: is there a GPU, how many, what are they, and how a tensor and a model get
+//! The devices of this machine: is there a GPU, how many, which ones, and how a tensor and a model get
 //! there.
 //!
-//!     cargo run --example devices                      # a line for each device: name, description, memory in bytes
+//!     cargo run --example devices                      # one line per device
 //!     cargo run --example devices -- --device auto     # the tour, on that device
 //!
-//! The lines have tabs between their fields, for programs that read them.
+//! A line has the name, the description and the memory in bytes, with tabs in between, so that programs can
+//! read it.
 
 mod common;
 
@@ -17,7 +18,7 @@ use clap::Parser;
 use common::{Outcome, holds, refused};
 use taper::{ErrorKind, prelude::*};
 
-/// Lists the devices, or shows what one does with them.
+/// Lists the devices, or shows how to use one.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N: the device of the tour; without it, the devices are listed
@@ -46,9 +47,9 @@ fn tour(name: &str, size: usize) -> Outcome {
     for info in taper::devices() {
         writeln!(out, "  {info}")?;
     }
-    holds(taper::device_count("wgpu") > 0 || !taper::is_available("wgpu"), "what is available is counted")?;
+    holds(taper::device_count("wgpu") > 0 || !taper::is_available("wgpu"), "available devices are counted")?;
 
-    // torch.device(name); cuda:0, cuda:1 … are wgpu:0, wgpu:1 … here, whoever made them.
+    // torch.device(name); cuda:0, cuda:1 … are wgpu:0, wgpu:1 … here, for every vendor.
     let device = taper::device(name)?;
     let limits = device.info().limits;
     writeln!(out, "the device of this tour: {}", device.info())?;
@@ -66,26 +67,26 @@ fn tour(name: &str, size: usize) -> Outcome {
     taper::set_default_device(&device);
     holds(taper::default_device() == device, "the default device is the one that was set")?;
 
-    // A tensor is made on a device, and goes to another as a copy.
+    // A tensor is made on a device, and is copied to another one.
     let x = Tensor::arange(0.0, (size * size) as f64, 1.0, &device)?.reshape((size, size))?;
     let here = x.cpu()?;
     writeln!(out, "x = {x}")?;
     holds(
         x.device() == device && here.device() == taper::cpu(),
-        "x.cpu() is on the CPU, and x where it was",
+        "x.cpu() is on the CPU, and x has not moved",
     )?;
     holds(here.to_vec::<f32>()? == x.to_vec::<f32>()?, "both have the same elements")?;
-    holds(x.to(&device)?.id() == x.id(), "x.to() of its own device is x itself")?;
+    holds(x.to(&device)?.id() == x.id(), "x.to() with its own device is x itself")?;
 
     // A model is where its first parameter is. `next(model.parameters()).device`.
     let mut model = Linear::new(size, 2, &Generator::seed(0, &taper::cpu()))?;
     let place = |model: &Linear| model.parameters().first().map(Tensor::device);
-    holds(place(&model) == Some(taper::cpu()), "a model made on the CPU is there")?;
+    holds(place(&model) == Some(taper::cpu()), "a model made on the CPU is on the CPU")?;
     model.to(&device)?;
     holds(place(&model) == Some(device.clone()), "after model.to() its first parameter is on the device")?;
     writeln!(out, "model(x) = {}", model.forward(&x)?)?;
 
-    // Two devices do not mix, and nothing is copied in silence.
+    // Tensors of two devices do not mix, and nothing is copied silently.
     if device == taper::cpu() {
         writeln!(
             out,
@@ -95,9 +96,9 @@ fn tour(name: &str, size: usize) -> Outcome {
         let error = refused(x.add(&here))?;
         holds(matches!(error.kind(), ErrorKind::DeviceMismatch { .. }), "tensors of two devices do not mix")?;
         let sum = x.add(&here.to(&device)?)?;
-        holds(sum.to_vec::<f32>()? == (&x * 2.0).to_vec::<f32>()?, "they do once one has moved")?;
+        holds(sum.to_vec::<f32>()? == (&x * 2.0).to_vec::<f32>()?, "they can be added after one has moved")?;
     }
-    writeln!(out, "all of it holds on {device}")?;
+    writeln!(out, "all claims hold on {device}")?;
     Ok(())
 }
 

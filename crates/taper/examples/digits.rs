@@ -15,7 +15,7 @@ use clap::Parser;
 use common::{Outcome, evaluate, mean_loss};
 use taper::{prelude::*, train::Progress};
 
-/// Trains a network of two layers on handwritten digits.
+/// Trains a two-layer network on handwritten digits.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -24,7 +24,7 @@ struct Options {
     /// Passes over the training images
     #[arg(long, default_value_t = 20)]
     epochs: usize,
-    /// Images a step
+    /// Batch size: images per step
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
     /// Learning rate

@@ -1,15 +1,15 @@
-//! A network learns handwritten digits on several processes, or machines: each has a part of every batch, and
-//! all have one model.
+//! A network learns handwritten digits on several processes or machines: each computes a part of every
+//! batch, and all have the same model.
 //!
 //!     cargo build --release -p taper --features mpi --example distributed
 //!     mpirun -n 4 target/release/examples/distributed
 //!     mpirun -n 4 target/release/examples/distributed --measure --width 2048
 //!     mpirun -n 4 target/release/examples/distributed --checkpoint training.safetensors
 //!
-//! With `--checkpoint` each epoch is saved, and training goes on from the file if there is one, on any number
-//! of processes.
+//! With `--checkpoint` it saves after each epoch, and continues from the file if it exists, on any number of
+//! processes.
 //!
-//! Started by itself it is a world of one, and with `--threads 4` one of threads; neither needs MPI, and
+//! Without mpirun it is one process, and with `--threads 4` the ranks are threads; neither needs MPI, so
 //! `--features distributed` is enough.
 
 mod common;
@@ -31,17 +31,17 @@ use taper::{
     prelude::*,
 };
 
-/// Trains a network of three layers on all processes that mpirun starts.
+/// Trains a three-layer network on all processes that mpirun starts.
 #[derive(Parser)]
 struct Options {
-    /// auto, cpu, wgpu, wgpu:N; `each` for the GPU of the process's number on its machine, `cpu-each` for a
-    /// CPU device of each rank's own
+    /// auto, cpu, wgpu, wgpu:N; `each`: the GPU with the process's number on its machine; `cpu-each`: a
+    /// separate CPU device for each rank
     #[arg(long, default_value = "cpu")]
     device: String,
     /// Passes over the training images
     #[arg(long, default_value_t = 12)]
     epochs: usize,
-    /// Images a step, of all processes together
+    /// Batch size: images per step of all processes together
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
     /// Learning rate of Adam
@@ -50,10 +50,10 @@ struct Options {
     /// Neurons of the hidden layers
     #[arg(long, default_value_t = 256)]
     width: usize,
-    /// MiB of gradients that travel together
+    /// Bucket size: MiB of gradients that are sent together
     #[arg(long, default_value_t = 25.0)]
     bucket_mib: f64,
-    /// Seconds for which a process waits for the others
+    /// Timeout in seconds of a process that waits for the others
     #[arg(long, default_value_t = 600.0)]
     timeout: f64,
     /// Seed of the split, the weights and the shuffling
@@ -63,21 +63,21 @@ struct Options {
     /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
-    /// So many threads of one process in place of mpirun's processes
+    /// Number of threads of one process to use in place of mpirun's processes
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// The optimizer's state is shared out: each process keeps that of its part of the parameters (ZeRO,
-    /// stage 1)
+    /// Shard the optimizer's state: each process keeps the state of its part of the parameters (ZeRO, stage
+    /// 1)
     #[arg(long)]
     shard: bool,
-    /// A file to save after each epoch, and to go on from if it is there, with as many processes or with
-    /// others
+    /// A checkpoint file: saved after each epoch, and loaded if it exists, also with another number of
+    /// processes
     #[arg(long)]
     checkpoint: Option<PathBuf>,
-    /// Times steps and exchanges in place of training
+    /// Measure steps and exchanges instead of training
     #[arg(long)]
     measure: bool,
-    /// Writes a trace of rank 0's second step for ui.perfetto.dev, and says which buckets were reduced while
+    /// Write a trace of rank 0's second step for ui.perfetto.dev, and print which buckets were reduced while
     /// it computed
     #[arg(long)]
     trace: Option<PathBuf>,
@@ -97,11 +97,11 @@ impl Layer for Net {
     }
 }
 
-/// Calls made for a time, after two that warm up.
+/// The number of timed calls, after two to warm up.
 const ROUNDS: u64 = 40;
 
-/// The least time of a call in milliseconds: what other programs on the machine add is not counted. All ranks
-/// begin each together.
+/// The time of the fastest call in milliseconds, which other programs disturb least. All ranks start each
+/// call together.
 fn timed(comm: &Communicator, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
     let mut least = f64::INFINITY;
     for round in 0..ROUNDS + 2 {
@@ -142,7 +142,7 @@ fn measure(
     let together = timed(comm, || step(true))?;
     let sent = comm.traffic();
     if first {
-        // A barrier before each.
+        // A barrier before each call.
         let header = 128 * (comm.size() as u64 - 1);
         let bytes = (sent.bytes - before.bytes) / (ROUNDS + 2) - header;
         writeln!(
@@ -163,7 +163,7 @@ fn measure(
     Ok(())
 }
 
-/// Profiles a step: when kernels ran, and when buckets of gradients were under way.
+/// Profiles a step: when kernels ran, and when buckets of gradients were sent.
 fn trace(
     model: &DistributedDataParallel<Net>,
     train: &TensorDataset,
@@ -216,7 +216,7 @@ fn run(options: &Options) -> Outcome {
     }
     let ranks = Communicator::threads(options.threads)?;
     thread::scope(|scope| {
-        // An error of any kind becomes its words, which can leave a thread.
+        // Errors become strings, which can be sent to another thread.
         let run = |comm| work(options, comm).map_err(|error| error.to_string());
         let threads: Vec<_> = ranks.into_iter().map(|comm| scope.spawn(move || run(comm))).collect();
         let ended = threads
@@ -248,7 +248,7 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
 
     let (train, test) = common::images(options.data.as_deref(), options.seed)?;
     let pixels = train.get(0)?.0.numel();
-    // Rank 0's weights count.
+    // All ranks get rank 0's weights.
     let rng = Generator::seed(options.seed, &taper::cpu());
     let mut net = Net {
         fc1: Linear::new(pixels, options.width, &rng)?,
@@ -266,12 +266,12 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
         return trace(&model, &train, each, path, &mut out);
     }
 
-    // Each process has its own part of one order, as many images as any other.
+    // Each process has its own part of the same order, with the same number of images.
     let part = DistributedSampler::new(comm.size(), comm.rank())?.shuffle(options.seed).drop_last(true);
     let train = DataLoader::new(train, each)?.drop_last(true).sampler(part)?;
     let test = DataLoader::new(test, 512)?;
     let config = AdamConfig { lr: options.lr, ..Default::default() };
-    // By itself each rank has the whole state.
+    // Without sharding, each rank has the whole state.
     let sharers = if options.shard { comm.clone() } else { Communicator::solo() };
     let mut adam = ShardedOptimizer::new(model.parameters(), &sharers, |own| Adam::new(own, config))?;
     let mut done = 0;
@@ -283,7 +283,7 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
             writeln!(out, "goes on after epoch {done} on {} ranks", comm.size())?;
         }
     }
-    // All have read the file before it is written anew.
+    // All ranks have read the file before it is written again.
     comm.barrier()?;
     for epoch in done + 1..=options.epochs {
         train.set_epoch(epoch as u64);
@@ -310,7 +310,7 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
             }
         }
     }
-    // All have the same weights, bit by bit.
+    // All ranks have the same weights, bit by bit.
     let mut sums = Vec::new();
     for parameter in model.parameters() {
         let bounds = [ReduceOp::Min, ReduceOp::Max].map(|op| comm.all_reduce(&parameter, op));
@@ -319,7 +319,7 @@ fn work(options: &Options, comm: Communicator) -> Outcome {
     }
     let (accuracy, _) = evaluate(model.module(), &test, &device)?;
     if first {
-        holds(sums.into_iter().all(|same| same), "all ranks have one model")?;
+        holds(sums.into_iter().all(|same| same), "all ranks have the same model")?;
         let (ranks, seconds) = (comm.size(), start.elapsed().as_secs_f64());
         writeln!(out, "test accuracy {accuracy:.4} on {ranks} ranks ({seconds:.1} s)")?;
     }

@@ -1,10 +1,10 @@
-//! A graph that is built by computing: its gradient, its pictures, and what runs for it.
+//! A graph that is built by computing: its gradient, its pictures, and the kernels that run for it.
 //!
 //!     cargo run --release --example dynamic_graph -- --device auto
 //!
 //! Writes `graph.dot`, `graph.svg`, `graph.json` and an event file into the folder `graph`: `tensorboard
-//! --logdir graph` shows the last under Graphs, and any browser the picture. `profile.html` is a page of the
-//! kernels that ran, `trace.json` the same for ui.perfetto.dev.
+//! --logdir graph` shows the event file under Graphs, and any browser shows the picture. `profile.html` is a
+//! page with the kernels that ran, and `trace.json` is the same for ui.perfetto.dev.
 
 mod common;
 
@@ -28,7 +28,7 @@ struct Options {
     /// Numbers in x, which are 1, 2, 3 …
     #[arg(long, default_value_t = 3)]
     size: usize,
-    /// The folder of what is written
+    /// The folder for the files
     #[arg(long, default_value = "graph")]
     out: PathBuf,
 }
@@ -46,7 +46,7 @@ fn run(options: &Options) -> Outcome {
     let c = &b + 3.0;
     let y = c.mean();
 
-    // What will run, before it does: one kernel, which reads x and writes one number.
+    // The kernels that will run: only one, which reads x and writes one number.
     let explanation = taper::explain(&y)?;
     writeln!(out, "{explanation}")?;
     writeln!(out, "x = {x}")?;
@@ -55,12 +55,12 @@ fn run(options: &Options) -> Outcome {
     let names: Vec<(String, Tensor)> = names.chain([("x".to_string(), x.clone())]).collect();
     for (tensor, made_by) in [(&a, "Add"), (&b, "Pow"), (&c, "Add"), (&y, "Mean")] {
         let printed = tensor.to_string();
-        holds(printed.contains(&format!("grad_fn={made_by}")), &format!("{printed} remembers {made_by}"))?;
+        holds(printed.contains(&format!("grad_fn={made_by}")), &format!("{printed} records {made_by}"))?;
     }
     let mean = (1..=options.size).map(|k| (k as f64 + 2.0).powi(2) + 3.0).sum::<f64>() / n;
     holds((y.item_f64()? - mean).abs() < 1e-5 * mean, &format!("y is {mean:.4}"))?;
 
-    // Drawn before the backward pass, which uses the graph up.
+    // Drawn before the backward pass, which releases the graph.
     let graph = Graph::of(&[&y], &names);
     fs::create_dir_all(&options.out).map_err(|error| format!("{}: {error}", options.out.display()))?;
     for (name, text) in [("graph.dot", graph.dot()), ("graph.svg", graph.svg()), ("graph.json", graph.json())]
@@ -84,7 +84,7 @@ fn run(options: &Options) -> Outcome {
         gradient.to_f64_vec()?.into_iter().zip(exact).all(|(got, want)| (got - want).abs() < 1e-5 * want);
     holds(right, "x.grad is 2 (x + 2) / n")?;
 
-    // The same once more, and watched: which kernels run for which line, and for how long.
+    // The same computation with a profile: which kernels run for which line, and how long.
     x.zero_grad();
     let profile = taper::profile(|| {
         let y = ((&x + 2.0).powi(2) + 3.0).mean();
@@ -103,7 +103,7 @@ fn run(options: &Options) -> Outcome {
         writeln!(out, "written: {}", path.display())?;
     }
     holds(!profile.runs.is_empty(), "kernels ran for it")?;
-    writeln!(out, "all of it holds on {device}")?;
+    writeln!(out, "all claims hold on {device}")?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! A thousand times `r = r + a * b` on a large array: the loop as one writes it, every addition in order.
+//! `r = r + a * b` a thousand times on a large array, as a plain loop, with every addition in order.
 //!
 //!     cargo run --release --example elementwise -- --device cpu --steps 1000 --shape 100,1000,1000
 //!
-//! The loop only says what to compute. What waits is bounded, and what waits together runs as one kernel.
-//! `compare` runs it on every device.
+//! The loop only records operations. The number of pending operations is bounded, and operations that are
+//! pending together run as one kernel. `compare` runs it on every device.
 
 mod common;
 
@@ -12,16 +12,16 @@ use std::{process::ExitCode, time::Instant};
 use clap::Parser;
 use taper::prelude::*;
 
-/// Adds the product of two random arrays to an array of zeros, again and again.
+/// Adds the product of two random arrays to an array of zeros, many times.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Additions
+    /// Number of additions
     #[arg(long, default_value_t = 100)]
     steps: usize,
-    /// Sizes of the axes, with commas between them
+    /// Shape, separated by commas
     #[arg(long, default_value = "10,100,1000", value_delimiter = ',')]
     shape: Vec<usize>,
     /// Seed of the two arrays
@@ -83,9 +83,9 @@ fn run(options: &Options) -> Result<()> {
     check(&r, &a, &b, n, options.steps)
 }
 
-/// Compares elements spread over the whole with the same loop on a single f32.
+/// Compares elements spread over the whole array with the same loop on a single f32.
 fn check(r: &Tensor, a: &Tensor, b: &Tensor, n: usize, steps: usize) -> Result<()> {
-    // An odd stride falls on every place of a row or a block; the last element closes the list.
+    // An odd stride reaches every position in a row or a block; the last element is checked too.
     let stride = (n / 1000) | 1;
     let samples: Vec<usize> = (0..n).step_by(stride).chain([n - 1]).collect();
     let picked = |t: &Tensor| -> Result<Vec<f32>> {

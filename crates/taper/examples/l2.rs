@@ -1,11 +1,11 @@
-//! L2 regularisation twice: as the optimizer's `weight_decay`, and as a term of the loss. The gradients are
-//! the same.
+//! L2 regularisation in two ways: as the optimizer's `weight_decay`, and as a term of the loss. The
+//! gradients are the same.
 //!
 //!     cargo run --release --example l2 -- --weight-decay 0.01
 //!
 //! SGD with a weight decay of λ adds λ w to the gradient of each parameter w. That is the gradient of λ/2 ·
-//! ‖w‖². Where an optimizer scales gradients by their history, the two differ: Adam's `weight_decay` is the
-//! term of the loss, AdamW's is not.
+//! ‖w‖². Adam scales gradients by their history, so there the two ways differ: its `weight_decay` equals the
+//! term of the loss, and AdamW's does not.
 
 mod common;
 
@@ -18,7 +18,7 @@ use clap::Parser;
 use common::{Outcome, apart, holds};
 use taper::prelude::*;
 
-/// Trains one network with a weight decay and its copy with an explicit term.
+/// Trains one network with a weight decay and its copy with an explicit loss term.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -27,13 +27,13 @@ struct Options {
     /// λ
     #[arg(long, default_value_t = 0.01)]
     weight_decay: f64,
-    /// Steps of training
+    /// Training steps
     #[arg(long, default_value_t = 50)]
     steps: usize,
-    /// Rows of the batch
+    /// Batch size
     #[arg(long, default_value_t = 64)]
     rows: usize,
-    /// Numbers in a row
+    /// Features of a row
     #[arg(long, default_value_t = 20)]
     columns: usize,
     /// Learning rate
@@ -91,7 +91,7 @@ fn run(options: &Options) -> Outcome {
         let (Some(gradient), Some(explicit)) = (plain.grad(), explicit.grad()) else {
             return Err("a parameter has no gradient".into());
         };
-        // What SGD makes of a gradient and a weight decay.
+        // The gradient that SGD uses: the plain gradient plus weight decay.
         let decayed = gradient.add(&plain.detach().mul_scalar(lambda))?;
         let far = apart(&decayed, &explicit)?;
         if far > 1e-6 {
@@ -104,7 +104,7 @@ fn run(options: &Options) -> Outcome {
         }
     }
     writeln!(out, "  {bits} of {all} gradients are equal bit by bit")?;
-    holds(true, "g + λ w is the gradient with the term, to 1e-6 of the greatest")?;
+    holds(true, "g + λ w is the gradient with the term, up to 1e-6 of the greatest element")?;
 
     writeln!(out, "{} steps", options.steps)?;
     let mut optimizers = [
@@ -128,7 +128,7 @@ fn run(options: &Options) -> Outcome {
             return Err(format!("after training, parameters differ by {far:.1e} of the greatest").into());
         }
     }
-    holds(true, "both networks have the same parameters, to 1e-4 of the greatest")?;
+    holds(true, "both networks have the same parameters, up to 1e-4 of the greatest element")?;
     let [with, without] = [norm(&decayed)?, norm(&free)?];
     writeln!(out, "  ‖w‖ is {with:.4} with λ = {lambda} and {without:.4} without")?;
     if lambda > 0.0 && options.steps > 0 {

@@ -1,13 +1,13 @@
-//! A training step that takes less memory on its device: small batches added up, checkpoints, the optimizer
-//! on the host; and what each costs.
+//! A training step that takes less memory on its device: gradient accumulation, checkpoints, the optimizer
+//! on the host; and the cost of each.
 //!
 //!     cargo run --release --example less_memory -- --device wgpu
 //!
-//! | PyTorch | here |
+//! | PyTorch | Taper |
 //! |---|---|
 //! | `(loss / n).backward()` for each part, then `step()` | the same |
 //! | `checkpoint(f, x, use_reentrant=False)` | `checkpoint(\|x\| …, &[&x])?` |
-//! | DeepSpeed's `"offload_optimizer": {"device": "cpu"}` | `MasterWeights::offload(parameters, &taper::cpu(), \|own\| Adam::new(own, config))?` |
+//! | DeepSpeed's `"offload_optimizer"` | `MasterWeights::offload(parameters, &taper::cpu(), …)?` |
 //! | `torch.cuda.max_memory_allocated()` | `device.memory().peak` |
 
 mod common;
@@ -33,7 +33,7 @@ struct Options {
     device: String,
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Blocks of the network
+    /// Number of blocks
     #[arg(long, default_value_t = 8)]
     blocks: usize,
     /// Features between blocks; four times as many are inside
@@ -42,15 +42,15 @@ struct Options {
     /// Examples in a batch
     #[arg(long, default_value_t = 512)]
     batch: usize,
-    /// Parts of a batch, where it is cut
+    /// Number of parts for gradient accumulation
     #[arg(long, default_value_t = 4)]
     parts: usize,
-    /// Steps, of which the fastest is told
+    /// Number of steps; the fastest is reported
     #[arg(long, default_value_t = 3)]
     steps: usize,
 }
 
-/// What a step does to take less memory.
+/// A way to take less memory in a step.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
@@ -67,10 +67,10 @@ const WAYS: [Way; 5] = [
     Way { name: "all three", accumulates: true, checkpoints: true, offloads: true },
 ];
 
-/// What a way took, and the weights that it led to.
+/// The time and memory of a way, and the weights after its steps.
 struct Measured {
     fastest: Duration,
-    /// What the training keeps between steps, and the most in a step.
+    /// The memory that the training keeps between steps, and the peak within a step.
     kept: u64,
     peak: u64,
     weights: Vec<Vec<f32>>,
@@ -79,7 +79,7 @@ struct Measured {
 fn measure(options: &Options, way: Way, device: &Device, host: &Device) -> Result<Measured> {
     let Options { blocks, width, batch, parts, steps, .. } = *options;
     let empty = device.memory().allocated;
-    // The weights and the batch are the host's, so that they are the same.
+    // The weights and the batch are made on the host, so that they are the same.
     let rng = Generator::seed(options.seed, host);
     let block = || -> Result<Sequential> {
         let (first, last) = (Linear::new(width, 4 * width, &rng)?, Linear::new(4 * width, width, &rng)?);
@@ -102,7 +102,7 @@ fn measure(options: &Options, way: Way, device: &Device, host: &Device) -> Resul
     };
     let count = if way.accumulates { parts } else { 1 };
     let mut measured = Measured { fastest: Duration::MAX, kept: 0, peak: 0, weights: Vec::new() };
-    // The first step makes the optimizer's state, and on a GPU the kernels.
+    // The first step creates the optimizer's state and, on a GPU, compiles the kernels.
     for _ in 0..=steps {
         adam.zero_grad();
         eval_pending()?;
@@ -132,7 +132,7 @@ fn run(options: &Options) -> Outcome {
         );
     }
     let device = taper::device(&options.device)?;
-    // The processor by itself plays both parts.
+    // On the CPU alone, a second CPU device plays the part of the host.
     let host = if device == taper::cpu() { taper::device("cpu#1")? } else { taper::cpu() };
     let mut out = io::stdout();
     let inside = readable_bytes((batch * width * 4 * 4) as u64);
@@ -153,7 +153,8 @@ fn run(options: &Options) -> Outcome {
             continue;
         };
         let pairs = plain.weights.iter().flatten().zip(measured.weights.iter().flatten());
-        // A rate for each step is the most that a weight moves by: sums are rounded in another order.
+        // A weight moves by at most the learning rate per step; sums are rounded in another order, so
+        // weights may differ.
         let most = 0.1 * 1e-3 * (steps + 1) as f32;
         let far = pairs.filter(|(a, b)| (**a - **b).abs() > most).count();
         let all: usize = plain.weights.iter().map(Vec::len).sum();

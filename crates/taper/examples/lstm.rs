@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release --example lstm
 //!
-//! Four fifths of the ten thousand sums of two numbers below 100 are for training; the others it has never
-//! seen when it is tested. Numbers are written from their last digit on, as one adds by hand: a carry is then
+//! Four fifths of the ten thousand sums of two numbers below 100 are for training; the others are only for
+//! testing. Numbers are written from the last digit to the first, as in addition by hand, so that a carry is
 //! known before it is needed.
 //!
 //! Zaremba and Sutskever: Learning to execute (2014).
@@ -31,16 +31,16 @@ struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Passes over the sums to train with
+    /// Passes over the training sums
     #[arg(long, default_value_t = 15)]
     epochs: usize,
-    /// Sums a step
+    /// Batch size: sums per step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
     /// Learning rate
     #[arg(long, default_value_t = 5e-3)]
     lr: f64,
-    /// Numbers that the LSTM remembers from letter to letter
+    /// Size of the LSTM's hidden state
     #[arg(long, default_value_t = 64)]
     hidden: usize,
     /// Seed of the split, the weights and the shuffling
@@ -48,9 +48,9 @@ struct Options {
     seed: u64,
 }
 
-/// Digits stand for themselves.
+/// The vocabulary; a digit is encoded as itself.
 const LETTERS: &[u8] = b"0123456789+=";
-/// Digits of a sum.
+/// Number of digits of a sum.
 const ANSWER: usize = 3;
 
 /// A sum as the network reads it, and its result, last digits first: "73+85=" and "590" for 37 + 58.
@@ -60,7 +60,7 @@ fn sum(a: usize, b: usize) -> (String, String) {
     (format!("{a_text}+{b_text}="), reversed(format!("{:03}", a + b)))
 }
 
-/// Texts of one length as numbers `[N, L]`.
+/// Encodes texts of one length as numbers `[N, L]`.
 fn numbers(texts: &[String]) -> Result<Tensor> {
     let letter = |byte| LETTERS.iter().position(|&known| known == byte).unwrap_or(0) as i32;
     let length = texts.first().map_or(0, String::len);
@@ -68,7 +68,7 @@ fn numbers(texts: &[String]) -> Result<Tensor> {
     Tensor::from_vec(all, [texts.len(), length], &taper::cpu())
 }
 
-/// Reads letters and says digits.
+/// The network: reads letters and predicts digits.
 #[derive(Debug, Module)]
 struct Adder {
     letters: Embedding,
@@ -86,8 +86,8 @@ impl Adder {
         })
     }
 
-    /// Logits of each digit of the answer, `[N, 3, 10]`, for questions `[N, L]`. The last letter, "=", is
-    /// read once for each digit.
+    /// Logits of each digit of the answer, `[N, 3, 10]`, for questions `[N, L]`. The network reads the last
+    /// letter, "=", once for each digit.
     fn forward(&self, questions: &Tensor) -> Result<Tensor> {
         let end = questions.narrow(1, questions.dims()[1] - 1, 1)?;
         let read = Tensor::concat(&[questions, &end.expand([-1, ANSWER as isize - 1])?], 1)?;
@@ -103,7 +103,7 @@ fn accuracy(model: &Adder, loader: &DataLoader<TensorDataset>, device: &Device) 
         for batch in loader.iter() {
             let (questions, answers) = batch?.to(device)?;
             let digits = model.forward(&questions)?.argmax_axis(-1, false)?;
-            // The least over the digits of what is 1 where one is right.
+            // 1 for a right digit and 0 for a wrong one; the minimum over the digits is 1 if all are right.
             let whole = digits.eq(&answers)?.to_dtype(DType::F32)?.amin(1, false)?;
             right += whole.sum().item_f64()?;
             seen += answers.dims()[0];
@@ -154,7 +154,7 @@ fn run(options: &Options) -> Outcome {
         writeln!(out, "epoch {epoch:>2}/{}: loss {mean:.4}, test accuracy {right:.4}", options.epochs)?;
     }
 
-    // A few of the sums it has not seen.
+    // A few of the test sums.
     let shown = 5;
     let digits =
         no_grad(|| model.forward(&numbers(&questions[..shown])?.to(&device)?)?.argmax_axis(-1, false))?;

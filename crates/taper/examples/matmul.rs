@@ -1,10 +1,10 @@
-//! A matrix product on the CPU and on another device, timed as one should time it.
+//! A matrix product on the CPU and on another device, and how to time it correctly.
 //!
 //!     cargo run --release --example matmul -- --device auto --size 4096
 //!
-//! Three habits: warm up, since the first run makes the plan and, on a GPU, compiles the kernel; wait for the
-//! device before the clock is read, since work is only handed to it; and leave copies between devices out, or
-//! time them apart.
+//! Three rules: warm up, because the first run makes the plan and, on a GPU, compiles the kernel; wait for
+//! the device before you read the clock, because a call only queues the work; and do not include copies
+//! between devices, or time them separately.
 
 mod common;
 
@@ -26,7 +26,7 @@ struct Options {
     /// Rows and columns
     #[arg(long, default_value_t = 256)]
     size: usize,
-    /// Timed runs, of which the fastest counts
+    /// Timed runs; the fastest is reported
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Seed of the matrices
@@ -52,7 +52,7 @@ fn run(options: &Options) -> Outcome {
         places.push(device);
     }
     for place in &places {
-        // The copy, which only begins when somebody waits for it.
+        // The copy, which is lazy: it begins with this evaluation.
         let start = std::time::Instant::now();
         let (a, b) = (a.to(place)?, b.to(place)?);
         taper::eval_all(&[&a, &b])?;
@@ -70,12 +70,15 @@ fn run(options: &Options) -> Outcome {
         )?;
         results.push((place.clone(), product, timing.best));
     }
-    // An element is a sum of `size` products; what each device rounds grows with the root of that.
+    // An element is a sum of `size` products; the rounding error grows with the square root of `size`.
     let bound = f64::from(f32::EPSILON) * (size as f64).sqrt() * 4.0;
     let exact = a.to_dtype(DType::F64)?.matmul(&b.to_dtype(DType::F64)?)?;
     for (place, product, _) in &results {
         let far = apart(product, &exact)?;
-        holds(far <= bound, &format!("{place}'s product is within {bound:.1e} of that in f64 ({far:.1e})"))?;
+        holds(
+            far <= bound,
+            &format!("{place}'s product differs from the f64 product by at most {bound:.1e} ({far:.1e})"),
+        )?;
     }
     if let [(_, _, host), (device, _, there)] = results.as_slice() {
         writeln!(out, "{device} takes {:.2} of the CPU's time", there / host)?;

@@ -1,9 +1,9 @@
-//! A device's memory: what is allocated, what is held, what the most was, what the limit is; freeing it; and
-//! surviving when it is used up.
+//! A device's memory: allocated and reserved bytes, the peak and the limit; how to free memory; and what
+//! happens when it is used up.
 //!
 //!     cargo run --release --example memory -- --device wgpu
 //!
-//! | PyTorch | here |
+//! | PyTorch | Taper |
 //! |---|---|
 //! | `torch.cuda.memory_allocated()` | `device.memory().allocated` |
 //! | `torch.cuda.memory_reserved()` | `device.memory().reserved` |
@@ -24,7 +24,7 @@ use clap::Parser;
 use common::{Outcome, holds, refused};
 use taper::{ErrorKind, prelude::*};
 
-/// Fills a device's memory, frees it, and asks for more than there is.
+/// Fills a device's memory, frees it, and asks for more than is available.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -33,7 +33,7 @@ struct Options {
     /// Rows and columns of a matrix
     #[arg(long, default_value_t = 512)]
     size: usize,
-    /// Matrices
+    /// Number of matrices
     #[arg(long, default_value_t = 4)]
     count: usize,
 }
@@ -53,39 +53,39 @@ fn run(options: &Options) -> Outcome {
     let mut matrices = Vec::new();
     for k in 0..count {
         let matrix = Tensor::full((size, size), k as f64, &device)?;
-        // Made when somebody looks; until then it is a number and a shape.
+        // The matrix takes memory only from this evaluation on; before, it is a number and a shape.
         matrix.eval()?;
         matrices.push(matrix);
     }
     state(&format!("{count} matrices of {size} x {size} f32"))?;
     let full = device.memory();
-    holds(
-        full.allocated == start + count as u64 * bytes,
-        "allocated has grown by the bytes of the elements",
-    )?;
+    holds(full.allocated == start + count as u64 * bytes, "allocated grows by the bytes of the elements")?;
     holds(
         full.reserved >= full.allocated && full.peak >= full.allocated,
         "reserved and peak are at least as much",
     )?;
 
-    // A handle is cheap, and the buffer lives as long as one of them.
+    // A handle is cheap, and the buffer is kept as long as any handle to it.
     let handle = matrices[0].clone();
     matrices.truncate(1);
     state("one is left")?;
-    holds(device.memory().allocated == start + bytes, "what is dropped is free at once")?;
+    holds(device.memory().allocated == start + bytes, "a dropped tensor is freed at once")?;
     drop(matrices);
     holds(device.memory().allocated == start + bytes, "a second handle keeps the buffer")?;
     drop(handle);
-    holds(device.memory().allocated == start, "all is free")?;
-    holds(device.memory().peak >= full.allocated, "the peak tells what the most was")?;
+    holds(device.memory().allocated == start, "everything is free")?;
+    holds(device.memory().peak >= full.allocated, "the peak is the most that was allocated")?;
     device.reset_peak();
-    holds(device.memory().peak == device.memory().allocated, "reset_peak() begins anew")?;
+    holds(
+        device.memory().peak == device.memory().allocated,
+        "reset_peak() sets the peak to the current value",
+    )?;
 
-    // What is free is kept for the next tensor; empty_cache() gives it back to the system.
+    // Free buffers are kept for the next tensor; empty_cache() returns them to the system.
     let cached = device.memory().reserved;
     device.empty_cache();
     state("after empty_cache()")?;
-    holds(device.memory().reserved <= cached, "empty_cache() gives back what is not in use")?;
+    holds(device.memory().reserved <= cached, "empty_cache() returns unused memory to the system")?;
 
     // A chain of operations is one kernel and needs one buffer, however long it is.
     device.reset_peak();
@@ -97,7 +97,8 @@ fn run(options: &Options) -> Outcome {
     holds(device.memory().peak == before + bytes, "a chain of five operations takes one buffer")?;
     drop((x, y));
 
-    // More than there is: an error that says how much was asked for and how much there is. Nothing is lost.
+    // Asking for more memory than available is an error with the requested and the available size. No tensor
+    // is lost.
     let kept = Tensor::ones((size, size), &device)?;
     kept.eval()?;
     let limit = device.memory().limit;
@@ -105,19 +106,19 @@ fn run(options: &Options) -> Outcome {
     state("with a limit")?;
     let large = Tensor::ones((4 * size, size), &device)?;
     let error = refused(large.eval())?;
-    holds(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "what is beyond the limit is OutOfMemory")?;
-    holds(kept.sum().item_f64()? == (size * size) as f64, "what was there is as it was")?;
+    holds(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "exceeding the limit is OutOfMemory")?;
+    holds(kept.sum().item_f64()? == (size * size) as f64, "existing tensors keep their values")?;
     device.set_memory_limit(limit)?;
     large.eval()?;
-    holds(large.mean().item_f64()? == 1.0, "the tensor that failed is computed once there is room")?;
+    holds(large.mean().item_f64()? == 1.0, "the failed tensor is computed when there is enough memory")?;
     let error = refused(Tensor::zeros(1usize << 50, &device).and_then(|huge| huge.eval()))?;
     let kinds = matches!(error.kind(), ErrorKind::OutOfMemory { .. } | ErrorKind::TooLarge { .. });
     holds(kinds, "four petabytes are an error too")?;
     refused(device.set_memory_limit(1))?;
-    holds(device.memory().limit == limit, "a limit below what is in use is refused")?;
+    holds(device.memory().limit == limit, "a limit below the memory in use is refused")?;
     drop((kept, large));
-    holds(device.memory().allocated == start, "at the end all is free")?;
-    writeln!(out, "all of it holds on {device}")?;
+    holds(device.memory().allocated == start, "at the end everything is free")?;
+    writeln!(out, "all claims hold on {device}")?;
     Ok(())
 }
 

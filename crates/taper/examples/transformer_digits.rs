@@ -1,5 +1,5 @@
-//! A vision transformer, as small as its images: patches of 2x2 pixels are the words, and their order is
-//! learned.
+//! A small vision transformer for small images: patches of 2x2 pixels are the tokens, and their positions
+//! are learned.
 //!
 //!     cargo run --release --example transformer_digits
 //!
@@ -31,16 +31,16 @@ struct Options {
     /// Passes over the training images
     #[arg(long, default_value_t = 30)]
     epochs: usize,
-    /// Images a step
+    /// Batch size: images per step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
-    /// The greatest learning rate
+    /// The maximum learning rate
     #[arg(long, default_value_t = 3e-3)]
     lr: f64,
-    /// Features of a patch, 16 in each head of attention
+    /// Features per patch, 16 in each attention head
     #[arg(long, default_value_t = 64)]
     width: usize,
-    /// Layers of attention
+    /// Number of transformer layers
     #[arg(long, default_value_t = 2)]
     layers: usize,
     /// Seed of the split, the weights, the shuffling and the dropout
@@ -52,12 +52,12 @@ struct Options {
 const SIDE: usize = 4;
 const PATCH: usize = 2;
 
-/// Images `[N, 1, 8, 8]` to logits `[N, 10]`.
+/// Maps images `[N, 1, 8, 8]` to logits `[N, 10]`.
 #[derive(Debug, Module)]
 struct VisionTransformer {
     patches: Linear,
     positions: Parameter,
-    /// A word of its own that collects what is needed to decide.
+    /// The class token, which collects the information for the decision.
     class: Parameter,
     encoder: TransformerEncoder,
     norm: LayerNorm,
@@ -85,7 +85,7 @@ impl VisionTransformer {
 
 impl Layer for VisionTransformer {
     fn forward(&self, images: &Tensor) -> Result<Tensor> {
-        // Rows and columns of patches together, and the pixels of each together: [N, 16, 4].
+        // Merges rows and columns of patches, and the pixels of each patch: [N, 16, 4].
         let pixels = images.reshape((-1, SIDE, PATCH, SIDE, PATCH))?.permute([0, 1, 3, 2, 4])?;
         let words = self.patches.forward(&pixels.reshape((-1, SIDE * SIDE, PATCH * PATCH))?)?;
         let words = words.add(&self.positions)?;
@@ -110,7 +110,7 @@ fn run(options: &Options) -> Outcome {
     writeln!(out, "{} parameters", model.num_parameters())?;
 
     let mut adamw = AdamW::new(model.parameters(), AdamWConfig { lr: options.lr, ..Default::default() });
-    // Up for a third of the steps, then down to next to nothing, the momentum the other way round.
+    // The rate goes up for a third of the steps and then down to almost 0; the momentum does the opposite.
     let total_steps = (options.epochs * train.len()) as u64;
     let cycle = OneCycleConfig { max_lr: options.lr, total_steps, ..Default::default() };
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adamw);

@@ -1,9 +1,10 @@
-//! A variational autoencoder learns to write digits: it presses images into a few numbers and back, and then
-//! draws such numbers itself.
+//! A variational autoencoder learns to generate digits: it compresses images into a few numbers and
+//! reconstructs them, and then generates images from random numbers.
 //!
 //!     cargo run --release --example vae
 //!
-//! Writes `vae.svg`: on the left images and what came of them, on the right digits that nobody wrote.
+//! Writes `vae.svg`: on the left images and their reconstructions, on the right digits that the network
+//! generated.
 //!
 //! Kingma and Welling: Auto-encoding variational Bayes (2013).
 
@@ -25,7 +26,7 @@ use taper::{
     train::Progress,
 };
 
-/// Trains a variational autoencoder on handwritten digits, and draws what it makes up.
+/// Trains a variational autoencoder on handwritten digits, and draws generated digits.
 #[derive(Parser)]
 struct Options {
     /// auto, cpu, wgpu, or wgpu:N
@@ -34,13 +35,13 @@ struct Options {
     /// Passes over the training images
     #[arg(long, default_value_t = 60)]
     epochs: usize,
-    /// Images a step
+    /// Batch size: images per step
     #[arg(long, default_value_t = 64)]
     batch_size: usize,
     /// Learning rate
     #[arg(long, default_value_t = 2e-3)]
     lr: f64,
-    /// Numbers that an image is pressed into
+    /// Latent numbers per image
     #[arg(long, default_value_t = 8)]
     latent: usize,
     /// Seed of the split, the weights, the shuffling and the noise
@@ -55,7 +56,8 @@ struct Options {
     out: PathBuf,
 }
 
-/// An image `[N, P]` to a normal distribution over `latent` numbers, and such numbers to an image.
+/// Encodes an image `[N, P]` as a normal distribution over `latent` numbers, and decodes such numbers to an
+/// image.
 #[derive(Debug, Module)]
 struct Vae {
     encoder: Sequential,
@@ -84,11 +86,12 @@ impl Vae {
         Ok((self.mean.forward(&seen)?, self.log_variance.forward(&seen)?))
     }
 
-    /// The negative evidence lower bound in nats an image: the cost of reconstruction, and the distance of
-    /// the numbers from standard normal ones.
+    /// The negative evidence lower bound in nats per image: the reconstruction cost plus the divergence of
+    /// the latent distribution from a standard normal one.
     fn loss(&self, images: &Tensor, rng: &Generator) -> Result<Tensor> {
         let (mean, log_variance) = self.encode(images)?;
-        // Noise that is scaled and shifted: gradients go through both, and not through the noise.
+        // Noise that is scaled and shifted: gradients flow through the scale and the shift, not through the
+        // noise.
         let noise = Tensor::randn(mean.shape(), rng)?;
         let numbers = &mean + &(&log_variance * 0.5).exp() * &noise;
         let cost = BceWithLogitsLoss { reduction: Reduction::Sum, ..Default::default() };
@@ -103,13 +106,13 @@ impl Vae {
     }
 }
 
-/// Draws images `[rows, columns, S·S]` side by side, ink on paper.
+/// Draws images `[rows, columns, S·S]` in a grid, dark on white.
 fn draw(path: &Path, images: &Tensor) -> Outcome {
     let &[rows, columns, pixels] = images.dims() else {
         return Err("images are [rows, columns, pixels]".into());
     };
     let side = pixels.isqrt();
-    // Pixels on the paper for each pixel, and for the edge between images.
+    // Pixels of the picture for each pixel of an image, and for the gap between images.
     let dot = (48 / side).max(1) as i32;
     let cell = dot * side as i32 + 4;
     let size = (columns as u32 * cell as u32, rows as u32 * cell as u32);
@@ -142,7 +145,7 @@ fn run(options: &Options) -> Outcome {
     let rng = Generator::seed(options.seed, &taper::cpu());
     let mut model = Vae::new(pixels, options.latent, &rng)?;
     model.to(&device)?;
-    // The same stream, for tensors on the device.
+    // The same random stream, for tensors on the device.
     let rng = rng.on(&device);
     let mut adam = Adam::new(model.parameters(), AdamConfig { lr: options.lr, ..Default::default() });
     for epoch in 1..=options.epochs {
@@ -165,7 +168,7 @@ fn run(options: &Options) -> Outcome {
         }
     }
 
-    // Rows of eight: four images, what came of them; eight made of numbers that are drawn.
+    // Rows of eight: four images and their reconstructions, or eight generated images.
     let picture = no_grad(|| {
         let originals = test_images.narrow(0, 0, 32)?.reshape((8, 4, -1))?;
         let (numbers, _) = model.encode(&originals)?;

@@ -13,19 +13,19 @@ use crate::registry::{AUTO, Provider, provider, providers};
 
 /// The host's processor.
 ///
-/// A variable of the environment that sets it up and cannot be read is an error of whatever makes a tensor on
-/// it; [`device`]`("cpu")` tells at once.
+/// If an environment variable of the CPU has an invalid value, every function that makes a tensor on it
+/// returns an error; [`device`]`("cpu")` returns it at once.
 #[cfg(feature = "cpu")]
 pub fn cpu() -> Device {
     prepare();
     backend_cpu::cpu()
 }
 
-/// The `index`-th GPU adapter, hardware first. Asking again gives the same device, unless it was lost in
+/// The `index`-th GPU adapter, hardware first. A second call returns the same device, unless it was lost in
 /// between.
 ///
 /// # Errors
-/// No such adapter, which names those there are, or one that cannot be opened.
+/// There is no such adapter (the message lists those that exist), or it cannot be opened.
 #[cfg(feature = "gpu")]
 #[track_caller]
 pub fn wgpu(index: usize) -> Result<Device> {
@@ -33,17 +33,17 @@ pub fn wgpu(index: usize) -> Result<Device> {
     opened(backend_wgpu::wgpu(index))
 }
 
-/// As [`wgpu()`], awaited: the only way in a page of a browser, where nobody can wait for a device.
+/// The async form of [`wgpu()`]. A page in a browser must use it, because it cannot block.
 ///
 /// # Errors
-/// As [`wgpu()`].
+/// The same as for [`wgpu()`].
 #[cfg(feature = "gpu")]
 pub async fn wgpu_async(index: usize) -> Result<Device> {
     prepare();
     backend_wgpu::wgpu_async(index).await
 }
 
-/// What a backend gave, a failure with the line of the caller.
+/// The device that a backend opened; an error gets the line of the caller.
 #[track_caller]
 fn opened(device: Result<Device>) -> Result<Device> {
     match device {
@@ -52,19 +52,18 @@ fn opened(device: Result<Device>) -> Result<Device> {
     }
 }
 
-/// The device of a name, in any case: `cpu`, `wgpu` (the first adapter; also `gpu`), `wgpu:1`, `auto`, or one
-/// of a backend that was [registered](crate::register_backend).
+/// The device with this name, in upper or lower case: `cpu`, `wgpu` (the first adapter; also `gpu`),
+/// `wgpu:1`, `auto`, or a device of a [registered](crate::register_backend) backend.
 ///
-/// `auto` is what the environment variable `TAPER_DEVICE` names, or else the first GPU of hardware, or else
-/// the CPU. GPUs of every maker are called `wgpu`: there is no `cuda` and no `mps`.
+/// `auto` is the device that the environment variable `TAPER_DEVICE` names, or else the first hardware GPU,
+/// or else the CPU. GPUs of every vendor are called `wgpu`: there is no `cuda` and no `mps`.
 ///
-/// `cpu#1` and `wgpu:0#1` are further devices on the same processor or adapter, each with memory, plans and
-/// (a GPU) a queue of its own: a program for several devices can be tried on one. `#0` is the device without
-/// a number.
+/// `cpu#1` and `wgpu:0#1` are additional devices on the same processor or adapter, each with its own memory,
+/// plans and (on a GPU) queue, so that a program for several devices can be tried on one. `#0` is the same
+/// as no number.
 ///
 /// # Errors
-/// A name that means nothing here, an adapter that does not exist, or a variable of the environment that
-/// cannot be read.
+/// An unknown name, an adapter that does not exist, or an environment variable with an invalid value.
 ///
 /// ```
 /// let device = taper::device("CPU")?;
@@ -86,11 +85,11 @@ pub fn device(name: &str) -> Result<Device> {
     }
 }
 
-/// As [`device`], awaited: the only way to a GPU in a page of a browser, where nobody can wait for a device.
-/// There `auto` is the GPU that the browser hands out, or else the CPU.
+/// The async form of [`device`]. A page in a browser must use it to open a GPU, because it cannot block.
+/// There `auto` is the GPU that the browser offers, or else the CPU.
 ///
 /// # Errors
-/// As [`device`].
+/// The same as for [`device`].
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -114,10 +113,10 @@ pub async fn device_async(name: &str) -> Result<Device> {
     expected(&provider, index, logical, device)
 }
 
-/// What the name of a device asks for.
+/// A parsed device name.
 enum Named {
     Automatic,
-    /// A backend, which device of it, and which on the same hardware.
+    /// The backend, the number of its device, and the number after `#`.
     At {
         provider: Provider,
         index: usize,
@@ -149,7 +148,7 @@ fn named(name: &str) -> Result<Named> {
     Err(unknown(name, hint))
 }
 
-/// Which device a name asks for, where the numbers in it are these.
+/// The device of a name with these numbers.
 #[track_caller]
 fn at(name: &str, provider: Provider, index: usize, logical: usize) -> Result<Named> {
     let most = provider.logical_devices();
@@ -164,7 +163,7 @@ fn open(provider: &Provider, index: usize, logical: usize) -> Result<Device> {
     opened(provider.open(index, logical).and_then(|device| expected(provider, index, logical, device)))
 }
 
-/// The device, if its own name asks for it again: a backend of another crate may have overlooked that.
+/// The device, if its own name selects it again; a backend of another crate may get this wrong.
 fn expected(provider: &Provider, index: usize, logical: usize, device: Device) -> Result<Device> {
     let name = Name::of(device.name());
     let number = |part: &Option<String>| part.as_ref().map_or(Some(0), |text| text.parse::<usize>().ok());
@@ -182,12 +181,12 @@ fn expected(provider: &Provider, index: usize, logical: usize, device: Device) -
     Err(Error::new(ErrorKind::Backend { device: format!("{kind}:{index}{after}"), message }))
 }
 
-/// A device's name taken apart, in small letters: `wgpu:0#1`.
+/// The parts of a device's name, in lower case: `wgpu:0#1`.
 struct Name {
     kind: String,
-    /// What stands after the colon.
+    /// The text after the colon.
     index: Option<String>,
-    /// What stands after the hash.
+    /// The text after the hash.
     logical: Option<String>,
 }
 
@@ -211,11 +210,11 @@ fn unknown(name: &str, hint: String) -> Error {
     Error::new(ErrorKind::UnknownDevice { asked: name.into(), hint })
 }
 
-/// What to say to a name of this kind.
+/// The hint of the error for a device name of this kind.
 fn hint(kind: &str) -> String {
     let names: Vec<String> = devices().into_iter().map(|d| d.name).collect();
     let there_are = format!("there are {}, and auto", names.join(", "));
-    // What GPUs are called elsewhere.
+    // Names of GPUs in other libraries.
     const GPUS: [&str; 12] =
         ["cuda", "gpu", "wgpu", "mps", "rocm", "hip", "xpu", "vulkan", "metal", "dx12", "opencl", "directml"];
     match kind {
@@ -231,7 +230,7 @@ fn hint(kind: &str) -> String {
     }
 }
 
-/// Whether [`device`] finds this name: `cpu`, `wgpu` (some adapter, software adapters among them), `wgpu:1`,
+/// Whether [`device`] knows this name: `cpu`, `wgpu` (any adapter, including software adapters), `wgpu:1`,
 /// `auto`. No device is opened. `torch.cuda.is_available`.
 ///
 /// ```
@@ -252,8 +251,8 @@ pub fn is_available(name: &str) -> bool {
     })
 }
 
-/// How many devices of a kind there are: `cpu`, `wgpu` (adapters, software adapters among them; also `gpu`),
-/// or the name of a backend that was [registered](crate::register_backend). 0 of any other.
+/// The number of devices of a kind: `cpu`, `wgpu` (adapters, including software adapters; also `gpu`), or
+/// the name of a [registered](crate::register_backend) backend. It is 0 for any other name.
 /// `torch.cuda.device_count`.
 ///
 /// ```
@@ -268,13 +267,13 @@ pub fn device_count(kind: &str) -> usize {
     provider(&kind.trim().to_ascii_lowercase()).map_or(0, |provider| provider.devices().len())
 }
 
-/// What [`set_default_device`] gave.
+/// The device of [`set_default_device`].
 #[cfg(feature = "cpu")]
 static DEFAULT: RwLock<Option<Device>> = RwLock::new(None);
 
-/// The device that a program that asks for none works on: what [`set_default_device`] gave, or else
-/// [`best_device`]. Tensors are made where their maker says, so it binds nobody: it is for programs that hand
-/// no device around. `torch.get_default_device`.
+/// The default device: the one that was given to [`set_default_device`], or else [`best_device`]. Functions
+/// that make tensors always take a device and do not use it; it is for programs that do not want to pass a
+/// device around. `torch.get_default_device`.
 ///
 /// ```
 /// use taper::prelude::*;
@@ -293,7 +292,7 @@ pub fn default_device() -> Device {
     set.unwrap_or_else(best_device)
 }
 
-/// Sets what [`default_device`] gives in the whole process; `None` for [`best_device`] again.
+/// Sets the result of [`default_device`] for the whole process; `None` resets it to [`best_device`].
 /// `torch.set_default_device`, `torch.cuda.set_device`.
 #[cfg(feature = "cpu")]
 #[doc(alias("torch.set_default_device", "torch.cuda.set_device"))]
@@ -301,14 +300,14 @@ pub fn set_default_device<'a>(device: impl Into<Option<&'a Device>>) {
     *DEFAULT.write().unwrap_or_else(PoisonError::into_inner) = device.into().cloned();
 }
 
-/// What Taper adds to [`Tensor`] that needs a backend; part of the [prelude](crate::prelude).
+/// Methods of [`Tensor`] that need a backend; part of the [prelude](crate::prelude).
 #[cfg(feature = "cpu")]
 pub trait TensorExt {
-    /// This tensor on the CPU; the tensor itself if it is there already. Gradients flow back to where it came
-    /// from.
+    /// This tensor on the CPU; the tensor itself if it is already there. Gradients flow back to the original
+    /// device.
     ///
     /// # Errors
-    /// A failure to compute it where it is, or no memory.
+    /// The tensor cannot be computed on its device, or memory is exhausted.
     ///
     /// ```
     /// use taper::prelude::*;
@@ -328,16 +327,16 @@ impl TensorExt for Tensor {
     }
 }
 
-/// Every device there is, the CPU first and those of [registered](crate::register_backend) backends last:
-/// names (as [`device`] takes them), makers' names, memory.
+/// All devices, the CPU first and those of [registered](crate::register_backend) backends last, with their
+/// names (as [`device`] takes them), the vendors' names, and memory.
 pub fn devices() -> Vec<DeviceInfo> {
     providers().iter().flat_map(|provider| provider.devices()).collect()
 }
 
-/// The best device: what `TAPER_DEVICE` names, or else the first GPU of hardware, or else the CPU.
+/// The best device: the one that `TAPER_DEVICE` names, or else the first hardware GPU, or else the CPU.
 ///
-/// A `TAPER_DEVICE` that cannot be had is said on stderr and passed over; [`device`]`("auto")` makes it an
-/// error.
+/// If the device of `TAPER_DEVICE` cannot be opened, a message on stderr says so and the variable is
+/// ignored; with [`device`]`("auto")` it is an error.
 #[cfg(feature = "cpu")]
 pub fn best_device() -> Device {
     device("auto").unwrap_or_else(|error| {
@@ -346,9 +345,9 @@ pub fn best_device() -> Device {
     })
 }
 
-/// The device that `auto` takes, of the devices of all backends: the first GPU of hardware, as a software one
-/// is slower than the CPU's backend on the same processor; or else the CPU; or else the first device. A
-/// browser does not say of what kind its GPU is.
+/// The device that `auto` chooses among those of all backends: the first hardware GPU, because a software
+/// GPU is slower than the CPU's backend on the same processor; or else the CPU; or else the first device. A
+/// browser does not report the kind of its GPU.
 fn best(backends: impl IntoIterator<Item = (Vec<DeviceInfo>, Provider)>) -> Option<(Provider, usize)> {
     let is_hardware = |kind: DeviceKind| {
         kind.is_hardware_gpu() || (cfg!(target_arch = "wasm32") && kind != DeviceKind::Cpu)

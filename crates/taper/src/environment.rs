@@ -1,30 +1,30 @@
-//! Variables of the environment that nothing reads. A name that is nearly one that Taper reads would
-//! otherwise be passed over in silence.
+//! Environment variables that Taper does not read. Without a warning, a misspelled name would be ignored
+//! silently.
 
 use std::io::Write;
 
 use strsim::levenshtein;
 
-/// What every name begins with, and what the names begin with that tests make up.
+/// The prefix of every name, and the prefix of names that tests use.
 const PREFIX: &str = "TAPER_";
 const TESTS: &str = "TAPER_TEST_";
 
-/// Writes a line on standard error for each variable that begins with `TAPER_` and is none of `known` (nor a
-/// test's own, `TAPER_TEST_…`), with the nearest name.
+/// Prints a line on stderr for each variable that begins with `TAPER_` and is not in `known` (nor used by
+/// tests, `TAPER_TEST_…`), with the most similar name.
 pub(crate) fn note_unknown(known: &[&str]) {
-    // A browser has no environment, and asking for it fails there.
+    // A browser has no environment, and reading it fails there.
     if cfg!(all(target_family = "wasm", target_os = "unknown")) {
         return;
     }
     for (name, _) in std::env::vars_os() {
         if let Some(line) = complaint(&name.to_string_lossy(), known) {
-            // A closed standard error is no reason to fail.
+            // A closed stderr is not an error.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     }
 }
 
-/// What is said of a variable, if it is one that nobody reads.
+/// The warning about a variable that Taper does not read, or none.
 fn complaint(name: &str, known: &[&str]) -> Option<String> {
     if !name.starts_with(PREFIX) || name.starts_with(TESTS) || known.contains(&name) {
         return None;

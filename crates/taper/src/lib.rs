@@ -1,6 +1,7 @@
 //! Deep learning in pure Rust that feels like PyTorch and runs on any GPU.
 //!
-//! A tensor remembers how it was made; gradients come from that memory; the device is picked at run time.
+//! A tensor records how it was computed, gradients come from that record, and the device is chosen at run
+//! time.
 //!
 //! ```
 //! use taper::prelude::*;
@@ -15,16 +16,16 @@
 //! # Ok::<(), taper::Error>(())
 //! ```
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`prelude`] | what nearly every program needs |
-//! | [`device`], [`devices`], [`best_device`], [`is_available`], [`register_backend`] | where tensors live |
+//! | [`prelude`] | the names that nearly every program needs |
+//! | [`device`], [`devices`], [`best_device`], [`is_available`], [`register_backend`] | choosing a device |
 //! | [`nn`] | modules, layers, losses, state dicts, checkpoints |
 //! | [`optim`] | optimizers and schedules |
 //! | [`data`] | datasets and loaders |
 //! | [`autograd`] | gradients, custom functions |
 //! | [`func`] | Jacobians, Hessians, `vmap` |
-//! | [`inspect`] | graphs as data and pictures, and what a line does: [`explain`] |
+//! | [`inspect`] | graphs as data and pictures, and the kernels of a line: [`explain`] |
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
@@ -32,7 +33,7 @@
 //! | `train` | long runs: checkpoints in a folder, Ctrl-C, metrics, progress, TensorBoard (feature `train`) |
 //! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
 //! | [`fft`] | Fourier transforms |
-//! | [`custom`] | operations with kernels of one's own |
+//! | [`custom`] | operations with your own kernels |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
 
 mod devices;
@@ -82,8 +83,8 @@ pub use tensor_core::{
     bf16, default_dtype, eval_all, eval_pending, f16, no_autocast, set_default_dtype,
 };
 
-/// Operations with kernels of one's own: a [`CustomKernel`](custom::CustomKernel) has a kernel for each
-/// backend, and a [`Function`](custom::Function) around it a gradient.
+/// Operations with your own kernels: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend,
+/// and a [`Function`](custom::Function) around it has the gradient.
 pub mod custom {
     pub use autograd::{Function, Outputs, apply};
     #[cfg(feature = "cpu")]
@@ -93,7 +94,7 @@ pub mod custom {
     pub use tensor_core::custom::{CustomKernel, Request};
 }
 
-/// What nearly every program needs: `use taper::prelude::*;`.
+/// The names that nearly every program needs: `use taper::prelude::*;`.
 pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use crate::TensorExt;

@@ -40,20 +40,20 @@ const ROOTS: &[&str] = &[
 /// The variables that this crate reads itself.
 const VARIABLES: &[&str] = &["TAPER_DEVICE"];
 
-/// Makes the devices of a backend known by name: to [`device()`](crate::device()) and the variable
-/// `TAPER_DEVICE`, to [`devices`](crate::devices()), [`is_available`](crate::is_available) and
-/// [`device_count`](crate::device_count), and to the errors of these. A program calls it once, before it asks
-/// for a device; `auto` takes a hardware GPU of such a backend where there is no other. The page on extending
-/// in `docs/guide` has a whole one.
+/// Registers the devices of a backend by name: for [`device()`](crate::device()) and the variable
+/// `TAPER_DEVICE`, for [`devices`](crate::devices()), [`is_available`](crate::is_available) and
+/// [`device_count`](crate::device_count), and for their errors. A program calls it once, before it asks for
+/// a device; `auto` takes a hardware GPU of such a backend if there is no other. The page on extending in
+/// `docs/guide` has a complete example.
 ///
 /// # Errors
-/// `Invalid` for a name that is taken, or that no device could be asked for by.
+/// `Invalid` for a name that is already in use, or that cannot be part of a device name.
 ///
 /// ```
 /// use taper::tensor_core::{DeviceInfo, DeviceProvider};
 /// use taper::{Device, Error, ErrorKind, Result};
 ///
-/// /// An accelerator of which this machine has none.
+/// /// An accelerator that this machine does not have.
 /// struct Npu;
 ///
 /// impl DeviceProvider for Npu {
@@ -85,7 +85,7 @@ pub fn register_backend(provider: impl DeviceProvider + 'static) -> Result<()> {
     Ok(())
 }
 
-/// What keeps a name from being registered.
+/// The reason why a name cannot be registered, or none.
 fn problem(name: &str, registered: &[Provider]) -> Option<String> {
     let readable = name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.chars().all(|c| matches!(c, 'a'..='z' | '0'..='9' | '-' | '_'));
@@ -106,7 +106,7 @@ fn problem(name: &str, registered: &[Provider]) -> Option<String> {
     ))
 }
 
-/// Whether a backend has this name, among others perhaps.
+/// Whether this is one of the backend's names.
 pub(crate) fn is_called(provider: &Provider, name: &str) -> bool {
     provider.name() == name || provider.aliases().contains(&name)
 }
@@ -123,7 +123,7 @@ pub(crate) fn providers() -> Vec<Provider> {
     registered().read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// What is done before the first device is used: errors hide the lines of Taper's crates, and variables that
+/// Preparations before the first device is used: errors hide the lines of Taper's crates, and variables that
 /// nothing reads are reported.
 pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();
@@ -151,7 +151,7 @@ fn registered() -> &'static RwLock<Vec<Provider>> {
 
 #[cfg(test)]
 mod tests {
-    /// Each crate that this one brings hides its lines.
+    /// Every crate that this crate depends on hides its lines.
     #[test]
     fn every_crate_below_has_its_root_listed() {
         let (manifest, this) = (include_str!("../Cargo.toml"), include_str!("registry.rs"));
@@ -161,7 +161,7 @@ mod tests {
             .lines()
             .filter_map(|line| line.split(['.', ' ']).next())
             .filter(|name| !name.is_empty());
-        // The first says so of itself; the second is no crate of Taper's.
+        // The first crate hides its own lines; the second is not one of Taper's crates.
         let names: Vec<String> = names
             .filter(|name| !["tensor-core", "strsim"].contains(name))
             .map(|name| name.replace('-', "_"))

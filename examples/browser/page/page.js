@@ -43,11 +43,11 @@ by("start").addEventListener("click", async () => {
 /** Tells the server, which waits for the results, what the page is at. */
 const doing = (what) => fetch("doing", { method: "POST", body: what });
 
-// `?check`: both devices, one after the other, each operation on the GPU where they are built in (`?check=linalg` those of such names), and the
-// results to the server, for a test.
+// `?check`, for a test: runs both devices, one after the other, and each operation on the GPU if the table
+// is built in (`?check=linalg`: those with this in their names), and sends the results to the server.
 if (new URLSearchParams(location.search).has("check")) {
   const send = (results) => fetch("result", { method: "POST", body: JSON.stringify(results) });
-  // A panic leaves promises that nobody keeps.
+  // After a panic, some promises never resolve.
   addEventListener("error", (event) => send({ error: event.message }));
   addEventListener("unhandledrejection", (event) => send({ error: String(event.reason) }));
   const results = {};

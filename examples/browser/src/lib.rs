@@ -1,8 +1,8 @@
 //! A network that learns handwritten digits in a page of a browser: on the GPU through WebGPU, or in
 //! WebAssembly alone. `cargo xtask browser` builds and serves it.
 //!
-//! A page has one thread, which must not wait. So a device is opened by [`taper::device_async`], and whatever
-//! is read is awaited; building, training and the gradients are as anywhere else.
+//! A page has one thread, which must not block. So a device is opened by [`taper::device_async`], and reads
+//! are awaited; building, training and gradients are the same as elsewhere.
 
 #[cfg(target_arch = "wasm32")]
 mod page;
@@ -12,7 +12,7 @@ use taper::{
     prelude::*,
 };
 
-/// What is known after an epoch.
+/// The results of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Epoch {
     /// Its number, from 1 on.
@@ -23,11 +23,11 @@ pub struct Epoch {
     pub accuracy: f64,
 }
 
-/// Learns the 1,797 digits of 8x8 pixels that come with Taper, a fifth of which is held out, and tells of
+/// Learns the 1,797 digits of 8x8 pixels that ship with Taper, a fifth of which is for testing, and reports
 /// each epoch.
 ///
 /// # Errors
-/// Those of the device.
+/// The errors of the device.
 pub async fn learn(device: &Device, epochs: usize, mut tell: impl AsyncFnMut(Epoch)) -> Result<()> {
     const SEED: u64 = 42;
     let host = taper::cpu();

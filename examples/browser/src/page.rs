@@ -1,4 +1,4 @@
-//! What the page calls.
+//! The functions that the page calls.
 
 use js_sys::{Function, Promise};
 use wasm_bindgen::prelude::*;
@@ -10,8 +10,9 @@ fn start() {
     std::panic::set_hook(Box::new(|panic| wasm_bindgen::throw_str(&panic.to_string())));
 }
 
-/// Opens a device by its name, `wgpu` or `cpu`, and learns; `tell` is called with each epoch's number, loss
-/// and accuracy, and gives a promise that is awaited before the next. Gives the device's description.
+/// Opens a device by its name, `wgpu` or `cpu`, and trains. `tell` is called with each epoch's number, loss
+/// and accuracy; it returns a promise that is awaited before the next epoch. Returns the device's
+/// description.
 #[wasm_bindgen]
 #[allow(unreachable_pub)] // the page reaches it
 pub async fn learn(device: String, epochs: usize, tell: Function) -> Result<String, JsError> {
@@ -29,9 +30,9 @@ pub async fn learn(device: String, epochs: usize, tell: Function) -> Result<Stri
     Ok(format!("{} ({}, {})", info.name, info.description, info.driver))
 }
 
-/// Computes the rows of the table of operations whose labels begin with `prefix` on a device; `tell` is
-/// called with each one's label before, and afterwards with what is wrong if anything is, and gives a
-/// promise. Gives how many have kernels there.
+/// Computes the rows of the table of operations whose labels begin with `prefix` on a device. `tell` is
+/// called with each row's label before it runs, and again with an error message if it fails; it returns a
+/// promise. Returns the number of rows that have kernels there.
 #[cfg(feature = "operations")]
 #[wasm_bindgen]
 #[allow(unreachable_pub)] // the page reaches it

@@ -1,4 +1,4 @@
-//! What the page does, outside it.
+//! The page's training, outside a browser.
 #![allow(clippy::unwrap_used)]
 
 #[test]

@@ -1,8 +1,8 @@
-//! An operation with kernels of its own, in a crate that depends on `taper` alone: rotary position embeddings
+//! An operation with its own kernels, in a crate that only depends on `taper`: rotary position embeddings
 //! (Su et al. 2021).
 //!
-//! [`rotate`] is what a user calls. `Rotate` says three things of it: as a [`CustomKernel`] what its result's
-//! shape is, and how it is computed on the CPU and on GPUs; as a [`Function`] what its gradient is.
+//! Users call [`rotate`]. `Rotate` implements it: as a [`CustomKernel`] it has the result's shape and the
+//! kernels for the CPU and GPUs; as a [`Function`] it has the gradient.
 
 use std::sync::Arc;
 
@@ -117,8 +117,8 @@ impl Function for Rotate {
         Ok(Tensor::custom_kernel(Arc::new(*self), inputs)?.swap_remove(0))
     }
 
-    /// Of x, g turned the other way. Of the angles, how far g lies along the turned pairs' own motion, (−y₁,
-    /// y₀), summed over the leading axes.
+    /// The gradient of x is g rotated by the opposite angles. The gradient of an angle is the dot product of
+    /// g with the derivative of the rotated pair, (−y₁, y₀), summed over the leading axes.
     fn backward(&self, inputs: &[Tensor], y: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (x, angles) = (&inputs[0], &inputs[1]);
         let of_x = apply(Rotate { back: !self.back }, &[g, angles])?;

@@ -1,4 +1,5 @@
-//! The operation is held to its composition of Taper's own operations: values and gradients, on every device.
+//! Compares the operation with the same function composed of Taper's operations: values and gradients, on
+//! every device.
 #![allow(clippy::unwrap_used)]
 
 use custom_op::rotate;
@@ -7,7 +8,7 @@ use taper::{
     prelude::*,
 };
 
-/// The same of tensor operations.
+/// The same function, composed of tensor operations.
 fn composition(x: &Tensor, angles: &Tensor) -> Result<Tensor> {
     let pairs: Vec<usize> = x.dims()[..x.rank() - 1].iter().copied().chain([angles.dims()[1], 2]).collect();
     let pairs = x.reshape(pairs.as_slice())?;

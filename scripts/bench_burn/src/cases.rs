@@ -259,11 +259,11 @@ fn training() -> Vec<Case> {
     ]
 }
 
-/// What an operation costs beside its arithmetic.
+/// The overhead of an operation beyond its arithmetic.
 fn overhead() -> Vec<Case> {
     const ADDITIONS: usize = 10_000;
-    /// Each sum is handed to the device before the next is built: without `flush`, burn leaves out what
-    /// nobody looks at.
+    /// Each sum is handed to the device before the next is built: without `flush`, burn leaves out results
+    /// that are never read.
     fn adds(a: Tensor<1>, b: Tensor<1>, device: Device) -> Call {
         call(move || {
             let mut last = None;

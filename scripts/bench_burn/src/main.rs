@@ -1,12 +1,12 @@
-//! burn's side of `cargo xtask bench`: the same cases by the same names on the same work, on burn's wgpu
-//! backend with kernel fusion and autotuning.
+//! burn's side of `cargo xtask bench`: cases with the same names and the same work, on burn's wgpu backend
+//! with kernel fusion and autotuning.
 //!
-//!     cargo xtask bench --device wgpu --vs-burn                   # runs this program, a case at a time, after Taper's
-//!     cargo run --release -- matmul                               # alone: every case whose name contains "matmul"
+//!     cargo xtask bench --device wgpu --vs-burn     # runs each case here right after Taper's
+//!     cargo run --release -- matmul                 # alone: the cases with "matmul" in their names
 //!
-//! A JSON line for each case, in the form of `scripts/bench_torch.py`. Inputs are random f32 numbers that lie
-//! on the device before the clock starts, and each timed call waits for the device. With `--serve`, names
-//! come in on stdin, one a line.
+//! Prints a JSON line for each case, in the form of `scripts/bench_torch.py`. Inputs are random f32 numbers
+//! that are on the device before the clock starts, and each timed call waits for the device. With `--serve`,
+//! it reads names from stdin, one per line.
 
 mod cases;
 
@@ -21,7 +21,7 @@ use std::{
 use burn::tensor::{Device, DeviceKind, Distribution, Int, Tensor};
 use serde_json::{Value, json};
 
-/// What `Cargo.toml` asks for, exactly.
+/// The exact version in `Cargo.toml`.
 const BURN: &str = "0.22.1";
 const SHADERS: &str = if cfg!(feature = "vulkan") { "wgpu (SPIR-V)" } else { "wgpu (WGSL)" };
 
@@ -188,7 +188,7 @@ fn timed(case: &Case, inputs: &Inputs, budget: f64) -> Result<Vec<f64>, String> 
         drop(once);
         drop((last, call));
         let checked = case.check.as_ref().map_or(Ok(()), |check| check(inputs));
-        // What a case leaves behind is no concern of the next one.
+        // Free the memory that the case left, so that it does not affect the next one.
         inputs.device.memory_cleanup();
         checked.map(|()| times)
     });
@@ -234,8 +234,8 @@ fn training_start(i: usize) -> Result<[f64; 2], String> {
     Ok([until_first, hundredth])
 }
 
-/// What the child process of [`training_starts`] does: a line after the first step, and one with what the
-/// hundredth took.
+/// The child process of [`training_starts`]: prints a line after the first step, and one with the time of
+/// the hundredth.
 fn first_steps(inputs: &Inputs) -> Result<(), String> {
     let mut step = cases::simplenet(64, inputs);
     let mut last = 0.0;

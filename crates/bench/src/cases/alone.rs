@@ -25,8 +25,7 @@ use crate::{
 
 const SIDE: usize = 64;
 
-/// A process of its own, from its start to its end; in between it makes a device, two matrices, and their
-/// product.
+/// A separate process, from its start to its end; it makes a device, two matrices, and their product.
 pub(super) fn import() -> Case {
     Case::alone("import", |bench, name| {
         let program = std::env::current_exe()?;
@@ -56,7 +55,7 @@ pub(super) fn import() -> Case {
     })
 }
 
-/// What the child process of [`import`] prints: the first element of a matrix product.
+/// The child process of [`import`]: computes the first element of a matrix product, which it prints.
 pub(crate) fn first_result(device: &Device) -> Result<f32> {
     let (a, b) = operands(device)?;
     let product = a.matmul(&b)?.to_vec::<f32>()?;
@@ -68,8 +67,8 @@ fn operands(device: &Device) -> Result<(Tensor, Tensor)> {
     Ok((inputs.rand([SIDE, SIDE])?, inputs.rand([SIDE, SIDE])?))
 }
 
-/// A process of its own that trains with empty caches of compiled kernels: from its start until the first
-/// step is done, and what its hundredth step takes.
+/// A separate process that trains with empty caches of compiled kernels: the time from its start to the end
+/// of the first step, and the time of its hundredth step.
 pub(super) fn training_starts() -> [Case; 2] {
     [
         Case::alone("first_step", |bench, name| starts(bench, name, |[first, _]| first)),
@@ -108,8 +107,8 @@ fn start(bench: &Bench) -> Result<[f64; 2]> {
     Ok([first, hundredth])
 }
 
-/// What the child process of [`training_starts`] prints: the loss of the first step as soon as it is done;
-/// then the milliseconds of the hundredth, and its loss.
+/// The child process of [`training_starts`]: prints the loss of the first step as soon as it is done, then
+/// the milliseconds of the hundredth step and its loss.
 pub(crate) fn first_steps(device: &Device) -> Result<()> {
     let mut call = simplenet(&Inputs::new(device))?;
     let (mut took, mut loss) = (0.0, f32::NAN);
@@ -129,8 +128,8 @@ pub(crate) fn first_steps(device: &Device) -> Result<()> {
     Ok(())
 }
 
-/// Tracked results that are computed and dropped without a backward pass. Neither the memory nor the time of
-/// a backward pass afterwards may tell that they were there.
+/// Tracked results that are computed and dropped without a backward pass. Afterwards, neither the memory nor
+/// the time of a backward pass may be larger than before.
 pub(super) fn dropped_graphs() -> Case {
     const DROPPED: usize = 200_000;
     Case::alone("dropped_graphs", |bench, name| {
@@ -190,9 +189,9 @@ fn backward(a: &Tensor, b: &Tensor) -> Result<f64> {
     Ok(Times::of(times).median())
 }
 
-/// What a training step of a network of two layers takes longer where its sizes are new: ten thousand forms,
-/// each met once and then three times again. The median of the differences is what planning takes, with what
-/// the backend makes of new kernels.
+/// The extra time of a training step of a two-layer network with new sizes: ten thousand shapes, each run
+/// once and then three more times. The median of the differences is the time of planning, including the
+/// backend's work for new kernels.
 pub(super) fn new_sizes() -> Case {
     const WIDTHS: usize = 312;
     const BATCHES: usize = 32;

@@ -89,7 +89,7 @@ fn sort(name: &str, shape: &'static [usize], axis: usize, few: Option<usize>) ->
     .elements((n + 2 * few.unwrap_or(n)) * outer * inner)
 }
 
-/// An error unless every value lies where its index says.
+/// An error unless every value is the element at its index.
 fn chosen(x: &[f32], values: &[f32], indices: &[i32], [n, k, inner]: [usize; 3]) -> Result<()> {
     for (at, (value, &index)) in values.iter().zip(indices).enumerate() {
         let (o, i) = (at / (k * inner), at % inner);

@@ -116,7 +116,7 @@ impl Attention {
         Ok(())
     }
 
-    /// Of one head, for the gradient `given` of its result.
+    /// The gradients of one head's query, key and value, for the gradient `given` of its result.
     fn gradients(self, [query, key, value]: [&[f32]; 3], given: &[f32]) -> [Vec<f64>; 3] {
         let mut found = [(); 3].map(|()| vec![0.0; query.len()]);
         let scale = 1.0 / (WIDTH as f64).sqrt();

@@ -153,8 +153,7 @@ fn norm(matrix: &Matrices) -> f64 {
     matrix.values.iter().map(|x| x * x).sum::<f64>().sqrt()
 }
 
-/// What a stable algorithm in f32 leaves of a residual, per size of what it is made of: the unit roundoff is
-/// 6·10⁻⁸.
+/// Relative residual of a stable algorithm in f32; the unit roundoff is 6·10⁻⁸.
 const BACKWARD: f64 = 1e-7;
 
 /// Qᵀ·Q = 1.
@@ -222,7 +221,8 @@ fn is_pseudo_inverse(given: &[Matrices], found: &[Matrices]) -> Result<()> {
     )
 }
 
-/// Of a positive definite matrix: twice the sum of the logarithms of its Cholesky factor's diagonal.
+/// Checks `slogdet` of a positive definite matrix: twice the sum of the logarithms of its Cholesky factor's
+/// diagonal.
 fn is_slogdet(given: &[Matrices], found: &[Matrices]) -> Result<()> {
     let (a, [sign, log]) = (&given[0], found) else { return Err("no results".into()) };
     let n = a.rows;

@@ -28,7 +28,7 @@ use crate::{
 
 pub(crate) use alone::{first_result, first_steps};
 
-/// Every case there is.
+/// All cases.
 pub(crate) fn all() -> Vec<Case> {
     let mut cases: Vec<Case> =
         Machine::CASES.iter().enumerate().map(|(i, name)| Case::of(*name, Work::Machine(i))).collect();
@@ -87,7 +87,7 @@ fn one(
 }
 
 /// The gradients of the sum of `result` weighted by `factors` with respect to `leaves`, then that sum, then
-/// the result; all evaluated. Nobody keeps the graph for a second pass, as PyTorch's `grad` does not.
+/// the result; all evaluated. The graph is not kept for a second pass, as with PyTorch's `grad`.
 fn with_gradients(result: Tensor, factors: &Tensor, leaves: &[Tensor]) -> taper::Result<Vec<Tensor>> {
     let missing = || taper::Error::invalid("bench", "an input without a gradient");
     let sum = result.mul(factors)?.sum();

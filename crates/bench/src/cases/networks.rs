@@ -113,7 +113,7 @@ fn loss_of(net: &Network, x: &Tensor, y: &Tensor) -> taper::Result<Tensor> {
     cross_entropy(&net.forward(x)?.flatten(0, -2)?, &y.flatten_all())
 }
 
-/// What a case trains.
+/// A network in training, with its optimizer and its step.
 struct Started {
     net: Rc<Network>,
     optimizer: Rc<RefCell<Box<dyn Optimizer>>>,
@@ -154,8 +154,8 @@ impl Training {
         })
     }
 
-    /// The first step of a network of the same kind: its loss and gradients are those of its twin in f64, and
-    /// its output is what plain loops make. After all steps that were timed, the loss is smaller.
+    /// Checks the first step of a network of the same kind: its loss and gradients equal those of its f64
+    /// twin, and its output equals that of plain loops. After all timed steps, the loss must be smaller.
     fn check_first(self, x: &Tensor, y: &Tensor, last: f64) -> Result<()> {
         let Started { net, mut call, .. } = self.start(x, y, &Inputs::new(&x.device()))?;
         let cpu = taper::cpu();
@@ -340,7 +340,7 @@ fn generate(name: &str, run: fn(&Gpt, &Tensor, usize) -> taper::Result<Tensor>) 
             }
             let cpu = taper::cpu();
             let twin = twin::in_f64(|rng| Gpt::new(GptConfig::default(), rng), &cpu, &*net)?;
-            // Each position sees those before it alone, so one pass tells of every token.
+            // Each position only sees those before it, so one pass checks every token.
             let logits = no_grad(|| twin.forward(&results[0].to(&cpu)?)?.to_f64_vec())?;
             let allowed = part(&prompt.device(), 1e-4);
             for at in COUNT..2 * COUNT {

@@ -17,12 +17,12 @@ use crate::{
 
 type Build = fn(&Tensor, &[Tensor]) -> taper::Result<Tensor>;
 
-/// What is normalized together, by plain loops.
+/// A norm, and the sets of elements that it normalizes together, for the check by plain loops.
 #[derive(Clone, Copy)]
 struct Norm {
     build: Build,
     shape: &'static [usize],
-    /// The elements of a channel that lie together: 1 where the channels are the last axis.
+    /// The number of contiguous elements of a channel: 1 if the channels are the last axis.
     inner: usize,
     channels: usize,
     /// The set that an element belongs to.
@@ -127,7 +127,7 @@ impl Norm {
         for (k, (got, want)) in gradients.iter().zip([of_x, of_weight, of_bias]).enumerate() {
             all(&format!("gradient {k}"), &host(got)?, &want, 5.0 * relative)?;
         }
-        // What is added cancels; its rounding does not.
+        // The terms of the sum cancel; their rounding errors do not.
         let got_sum = f64::from(host(got_sum)?[0]);
         if (got_sum - sum).abs() > 10.0 * relative * (n as f64).sqrt() {
             return Err(format!("wrong result: the sum is {got_sum}, expected {sum}").into());

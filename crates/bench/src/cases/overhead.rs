@@ -1,5 +1,5 @@
-//! What an operation costs beside its arithmetic: ten thousand tiny additions, chains of a thousand, and
-//! training steps whose shapes are never the same.
+//! The overhead of an operation beyond its arithmetic: ten thousand tiny additions, chains of a thousand,
+//! and training steps whose shapes are never the same.
 
 use std::{
     cell::{Cell, RefCell},
@@ -149,9 +149,9 @@ fn chain_backward() -> Case {
     .max_reps(200)
 }
 
-/// Training steps of a network of two layers, 8 to 16 to 4, on inputs of `[a, b, c, 8]`: of 10,648 shapes,
-/// none of which comes again before all others have, or of one. What the first takes longer is planning. The
-/// learning rate is 0, so that the last step can be checked.
+/// Training steps of a two-layer network, 8 to 16 to 4, on inputs of shape `[a, b, c, 8]`: either of 10,648
+/// shapes, none of which repeats before all others have been used, or of one shape. The difference between
+/// the two is the time of planning. The learning rate is 0, so that the last step can be checked.
 fn changing_shapes(name: &str, new: bool) -> Case {
     const SIDE: usize = 22;
     const STEPS: usize = 1000;

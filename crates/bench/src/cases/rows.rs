@@ -1,5 +1,5 @@
-//! What normalises rows: softmax, log-softmax, layer norm, forward and backward. The memory is the limit: the
-//! input is read once, the result written once.
+//! Functions that normalise rows: softmax, log-softmax, layer norm, forward and backward. Memory is the
+//! limit: the input is read once, and the result is written once.
 
 use taper::{Tensor, prelude::TensorGrad};
 
@@ -74,7 +74,7 @@ fn backward(name: &str, [rows, n]: [usize; 2], build: Build, reference: Forward,
             let loss: f64 = (0..rows)
                 .map(|o| reference(&row(&x, o)).iter().zip(row(&weight, o)).map(|(y, w)| y * w).sum::<f64>())
                 .sum();
-            // The rows of layer norm cancel in the sum: what is left is small beside what was added.
+            // The rows of layer norm cancel in the sum, so the result is small compared with the terms.
             let magnitude = loss.abs().max((rows as f64 * n as f64).sqrt());
             let relative = part(&results[0].device(), 1e-4);
             let got = f64::from(results[0].item::<f32>()?);

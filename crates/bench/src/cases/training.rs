@@ -101,8 +101,8 @@ fn step(name: &str, batch: usize, widths: &'static [usize], activation: Activati
             }
             for (i, (after, gradient)) in results[1..].iter().zip(&gradients).enumerate() {
                 let beyond = &beyond[i];
-                // What a step changed, over the learning rate, is the gradient, up to the rounding of the
-                // parameter.
+                // The change of a parameter, divided by the learning rate, is the gradient, up to the
+                // rounding of the parameter.
                 let rounding = before[i].iter().fold(0.0_f32, |most, p| most.max(p.abs()));
                 let most = gradient.iter().fold(0.0_f64, |most, g| most.max(g.abs()));
                 let allowed = 10.0 * relative * most * LR + 1e-7 * f64::from(rounding);

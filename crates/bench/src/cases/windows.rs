@@ -17,7 +17,7 @@ use crate::{
     check::{elements, host},
 };
 
-/// What is done with an input and, in a convolution, a weight.
+/// Computes the case from an input and, in a convolution, a weight.
 type Build = fn(&Tensor, Option<&Tensor>) -> taper::Result<Tensor>;
 
 /// A convolution or a pooling of images `[n, c, h, w]`; of lines, h and its window are 1.

@@ -1,5 +1,5 @@
-//! Tensors made of nothing at full size, whose sizes are in their rows; and random ones, which have no row,
-//! as no number is there to compare.
+//! Cases that create tensors at full size. The sizes of rows are given here; random tensors have no row,
+//! because there are no numbers to compare.
 
 use taper::{Device, Generator, Tensor, nn::functional as f};
 use taper_operations::row::{DTypes, Row, make, one};

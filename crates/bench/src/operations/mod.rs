@@ -1,5 +1,5 @@
-//! The table of operations at full size: each of its rows that a size says something of, beside PyTorch's
-//! expression of the same inputs.
+//! The table of operations at full size: every row for which a size is meaningful, compared with its PyTorch
+//! expression on the same inputs.
 //!
 //! | look for | in |
 //! |---|---|
@@ -25,9 +25,9 @@ use sizes::{Draw, SIZES, Size};
 
 use crate::case::{Case, Work};
 
-/// What the names of these cases begin with; only a filter that begins with `ops` lets them through.
+/// Prefix of the names of these cases; only a filter that begins with `ops` selects them.
 pub(crate) const PREFIX: &str = "ops_";
-/// Elements of an operation that works element by element.
+/// Number of elements of an elementwise operation.
 const POINTWISE: usize = 10_000_000;
 
 /// An input at full size.
@@ -36,7 +36,7 @@ struct Large {
     values: Fill,
 }
 
-/// What it is filled with.
+/// The values of an input.
 #[derive(Clone)]
 enum Fill {
     /// Uniform numbers between two bounds.
@@ -103,7 +103,7 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
     let any_given = rows.iter().any(|row| given(row).is_some());
     let mut chosen: Vec<Operation> = Vec::new();
     for row in rows {
-        // The same expression of other numbers is no other operation.
+        // The same expression with other numbers is the same operation.
         if chosen.iter().any(|other| other.row.torch == row.torch) {
             continue;
         }
@@ -112,7 +112,7 @@ fn measured(rows: Vec<Row>) -> Result<Vec<Operation>, &'static str> {
                 Some(row.inputs.iter().zip(*sizes).map(|(i, size)| large(i, size)).collect())
             }
             None if any_given || !chosen.is_empty() => None,
-            // Matrices have sizes of their own.
+            // Matrices have their own sizes.
             None if name.starts_with("linalg::") => None,
             None => scaled(&row),
         };
@@ -200,7 +200,7 @@ fn scaled(row: &Row) -> Option<Vec<Large>> {
                 Values::Index(values) if values.iter().all(|&v| v >= 0.0) => {
                     Fill::Index(size(&(values.iter().fold(0.0, |a: f64, &b| a.max(b)) as usize + 1))?)
                 }
-                // Numbers of their own, for the row's own shape.
+                // The row's numbers are for the row's shape; large inputs get other numbers.
                 Values::Index(_) | Values::Exactly(_) => return None,
                 Values::Between(..) | Values::Mask => own(&input.values),
             };
@@ -230,7 +230,7 @@ mod tests {
         assert!(!names.contains("none") && cases.len() > 250, "{} cases", cases.len());
     }
 
-    /// A size that no row has would be read by nobody.
+    /// A size without a row would never be used.
     #[test]
     fn every_size_is_that_of_a_row() {
         let rows = rows();

@@ -21,8 +21,8 @@ pub(crate) const TORCH: &str = "torch";
 pub(crate) const SHAPES: &str = "shapes";
 /// Seconds for each side of a case at most: there are hundreds of them.
 const BUDGET: f64 = 0.3;
-/// Of so many elements one may be another: a step between two numbers, or which of two equals comes first,
-/// hangs on the last bit.
+/// One element in this many may differ: a jump between two numbers, or the order of two equal elements,
+/// depends on the last bit.
 const ONE_IN: usize = 20_000;
 
 /// A row at full size.
@@ -35,7 +35,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// Both lines of a case: a wrong result is told in ours.
+    /// Both lines of a case; a wrong result is reported in Taper's line.
     pub(crate) fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
         let mut lines = self.try_run(bench, name, peer).unwrap_or_else(|error| {
             let wrong = Some(error.to_string());
@@ -148,7 +148,7 @@ impl Operation {
                 read(&folder.join(format!("result{k}")), theirs["dtype"].as_str().unwrap_or_default())?;
             let found = ours.to_f64_vec()?;
             let (rtol, atol) = if ours.dtype().is_float() { tolerance(DType::F32) } else { (0.0, 0.0) };
-            // What sums cancel is compared with the size of the result, not of what is left.
+            // The terms of sums may cancel, so the error is compared with the size of the whole result.
             let largest =
                 expected.iter().filter(|v| v.is_finite()).fold(0.0, |most: f64, v| most.max(v.abs()));
             let atol = if self.row.pointwise { atol } else { atol.max(rtol * largest) };
@@ -172,7 +172,7 @@ impl Operation {
     }
 }
 
-/// Writes an input for PyTorch, and says what was written.
+/// Writes an input for PyTorch and returns its description.
 fn write(folder: &Path, k: usize, input: &Tensor) -> Result<Value> {
     let path = folder.join(format!("input{k}"));
     fn bytes<T: Copy, const N: usize>(values: Vec<T>, of: impl Fn(T) -> [u8; N]) -> Vec<u8> {

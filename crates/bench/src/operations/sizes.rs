@@ -1,9 +1,9 @@
-//! Sizes for rows whose shapes have a meaning of their own, and the rows that none is given for.
+//! Sizes for rows that need special shapes, and the rows without a size.
 
-/// What an input holds where it is not the row's own.
+/// The values of an input, if they differ from the row's.
 #[derive(Clone, Copy)]
 pub(super) enum Draw {
-    /// As the row says.
+    /// The values of the row.
     Own,
     /// Uniform numbers between two bounds.
     Between(f64, f64),
@@ -31,8 +31,8 @@ const LINE: &[usize] = &[16, 64, 1000];
 const IMAGE: &[usize] = &[16, 64, 56, 56];
 const SOLID: &[usize] = &[4, 16, 16, 32, 32];
 
-/// Of a row, by its name and its expression: the size of each input. A name with rows here has a case for
-/// each of them, and no other.
+/// The size of each input of a row, by its name and its expression. If a name has rows here, only these rows
+/// are cases.
 #[rustfmt::skip] // a line a row
 pub(super) const SIZES: &[(&str, &str, &[Size])] = &[
     // Element by element.

@@ -1,4 +1,4 @@
-//! Tensors made of numbers.
+//! Functions that create tensors.
 
 use taper::Tensor;
 

@@ -1,5 +1,5 @@
-//! `linalg`. Matrices are made well-conditioned in the row itself: x + 3·I, x·xᵀ + I. Signs of vectors, which
-//! are nobody's, are left out.
+//! `linalg`. Matrices are made well-conditioned in the row itself: x + 3·I, x·xᵀ + I. The signs of vectors
+//! are left out, because they are arbitrary.
 
 use taper::{
     Error, Generator, Result, Tensor,

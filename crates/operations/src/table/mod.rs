@@ -1,4 +1,4 @@
-//! The table of operations. A row says what an operation is called here and in PyTorch, and does it:
+//! The table of operations. A row has an operation's name, its PyTorch expression, and the function:
 //!
 //! ```text
 //! one("atan", "torch.atan(x)", Tensor::atan).pointwise(),
@@ -6,9 +6,9 @@
 //! one("softmax", "torch.softmax(x, 1)", |x| x.softmax(1)).bad(|x| x[0].softmax(2)),
 //! ```
 //!
-//! That is all of a row where its inputs, floats between −2 and 2 of the shapes that [`one`](crate::row::one)
-//! and the others name, suit it. What differs is said by the methods of [`Row`]. Several rows may have one
-//! name: each is another way to call it.
+//! This is a complete row if the default inputs suit it: floats between −2 and 2, with the shapes that
+//! [`one`](crate::row::one) and the other constructors document. The methods of [`Row`] change the defaults.
+//! Several rows may have the same name: each is another way to call the operation.
 
 mod create;
 mod fft;

@@ -94,7 +94,7 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| x[0].diagonal_scatter(&x[1], 0, 0, 1)),
         two("diagonal_scatter", "torch.diagonal_scatter(x, y, -1)", |x, y| x.diagonal_scatter(y, -1, 0, 1)).shapes([&[3, 4], &[2]]),
     ];
-    // What sums, or takes powers, says its dtypes itself.
+    // A row that sums, or takes powers, names its own dtypes.
     let has_own = |row: &Row| row.dtypes == Numbers;
     rows.into_iter().map(|row| if has_own(&row) { row } else { row.of(All) }).collect()
 }

@@ -26,7 +26,7 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| f::embedding(&x[1], &x[1])),
         two("functional::embedding_with_padding", "F.embedding(x, y, padding_idx=2)", |x, y| f::embedding_with_padding(x, y, 2))
             .shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2]).order(0)
-            .note("the gradient of the padding's row is 0 whatever is done with it, which no difference shows"),
+            .note("the gradient of the padding row is always 0, which finite differences cannot show"),
         three("functional::scaled_dot_product_attention", "F.scaled_dot_product_attention(x, y, z)",
             |q, k, v| f::scaled_dot_product_attention(q, k, v, AttentionOptions::default())).shapes([&[2, 3, 4], &[2, 3, 4], &[2, 3, 2]]),
         three("functional::scaled_dot_product_attention", "F.scaled_dot_product_attention(x, y, z, is_causal=True, scale=0.25)",

@@ -11,7 +11,7 @@ const ENDS: [f64; 9] = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1
 const SIGNED: [f64; 8] = [-1.0, 1.0, -1.0, 1.0, 0.0, -0.0, 0.0, -0.0];
 const DIVISORS: [f64; 8] = [1.0, 1.0, -1.0, -1.0, 2.0, 2.0, -2.0, -2.0];
 
-/// Of one tensor.
+/// A row of one tensor.
 fn unary<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
@@ -20,7 +20,7 @@ fn unary<T: crate::row::Outputs + 'static>(
     one(name, torch, f).pointwise()
 }
 
-/// Of one, at the ends of what there is.
+/// A row of one tensor, with special values and the ends of the range.
 fn at_ends<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
@@ -29,7 +29,7 @@ fn at_ends<T: crate::row::Outputs + 'static>(
     one(name, torch, f).shapes([&[9]]).exactly(0, &ENDS).order(0)
 }
 
-/// Of two, each with each.
+/// A row of two tensors, with every pair of special values.
 fn pairs_at_ends<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
@@ -38,7 +38,7 @@ fn pairs_at_ends<T: crate::row::Outputs + 'static>(
     two(name, torch, f).shapes([&[9, 1], &[9]]).exactly(0, &ENDS).exactly(1, &ENDS).order(0)
 }
 
-/// Of two, broadcast.
+/// A row of two tensors that broadcast.
 fn binary<T: crate::row::Outputs + 'static>(
     name: &'static str,
     torch: &'static str,
@@ -182,7 +182,7 @@ pub(super) fn more() -> Vec<Row> {
         binary("logaddexp2", "torch.logaddexp2(x, y)", |x, y| x.logaddexp2(y)).bad(|x| x[0].logaddexp2(&x[1].narrow(0, 0, 3)?)),
         pairs_at_ends("logaddexp2", "torch.logaddexp2(x, y)", |x, y| x.logaddexp2(y)),
         one("logaddexp", "torch.logaddexp(x, x)", |x| x.logaddexp(x.mul_scalar(1)))
-            .note("smooth where both are equal, and without overflow"),
+            .note("smooth where both inputs are equal, and does not overflow"),
         unary("logit", "torch.logit(x)", |x| x.logit(None)).over(0.1, 0.9),
         unary("logit", "torch.logit(x, 0.3)", |x| x.logit(0.3)).over(0.01, 0.98),
         unary("logit", "torch.logit(x, 0.25)", |x| x.logit(0.25)).over(-1.0, 2.0),

@@ -1,4 +1,4 @@
-//! Reductions, and what goes along an axis.
+//! Reductions, and operations along an axis.
 
 use taper::{Bins, HistogramOptions, Interpolation, Tensor, tensor_core::CumulativeOp};
 
@@ -46,7 +46,7 @@ pub(super) fn rows() -> Vec<Row> {
         one("aminmax", "torch.aminmax(x, dim=1, keepdim=True)", |x| x.aminmax(1, true)).of(Numbers).bad(|x| x[0].aminmax(2, false)),
         one("aminmax", "torch.aminmax(x)", |x| x.aminmax(.., false)).of(Numbers),
         one("amax", "torch.amax(x, (0, 1))", |x| x.amax([0, 1], false)).shapes([&[2, 3]]).exactly(0, &[1.0, 2.0, 2.0, -1.0, 2.0, 0.0]).kinks()
-            .note("its gradient is shared among equals"),
+            .note("equal elements share the gradient"),
         one("aminmax", "torch.amin(x, 1), torch.amax(x, 1)", |x| x.aminmax(1, false)).shapes([&[2, 3]]).exactly(0, &[1.0, 2.0, 2.0, -1.0, -1.0, 0.0]).kinks(),
         one("max_axis", "torch.max(x, 1)", |x| x.max_axis(1, false)).of(Numbers).bad(|x| x[0].max_axis(2, false)),
         one("max_axis", "torch.max(x, 0, keepdim=True)", |x| x.max_axis(0, true)).shapes([&[3, 2]]).exactly(0, &[1.0, f64::NAN, 2.0, 5.0, 2.0, f64::NAN]).kinks(),

@@ -57,7 +57,7 @@ fn the_page_names_all_that_pytorch_tests() {
     assert!(silent.is_empty(), "no row and no reason in crates/operations/tested.tsv: {silent:?}");
 }
 
-/// Each check finds a row that is wrong in what it looks at.
+/// Each check finds a row that is wrong in the checked property.
 #[test]
 fn wrong_rows_are_found() {
     fn on_cpu(x: &Tensor) -> bool {

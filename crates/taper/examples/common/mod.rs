@@ -1,5 +1,5 @@
-//! What the examples share: images of digits, checkpoints, how many images a network recognises, claims that
-//! are checked, timings, the end of a program. `mod common;` brings it into a program.
+//! Code that the examples share: images of digits, checkpoints, the accuracy of a network, checks of claims,
+//! timings, the exit of a program. `mod common;` brings it into a program.
 #![allow(dead_code)] // no program uses all of it
 
 use std::{
@@ -27,7 +27,7 @@ pub(crate) enum Half {
     F16,
 }
 
-/// `f` in a half type, if one is asked for.
+/// Runs `f` under autocast, if a half type is given.
 pub(crate) fn in_half<R>(half: Option<Half>, f: impl FnOnce() -> Result<R>) -> Result<R> {
     match half {
         Some(Half::Bf16) => autocast(DType::BF16, f),
@@ -36,13 +36,13 @@ pub(crate) fn in_half<R>(half: Option<Half>, f: impl FnOnce() -> Result<R>) -> R
     }
 }
 
-/// A scaler that scales for f16 alone: bf16 and f32 have the range that gradients need.
+/// A scaler that is only active for f16: bf16 and f32 have enough range for gradients.
 pub(crate) fn scaler(half: Option<Half>) -> Result<GradScaler> {
     GradScaler::new(GradScalerConfig { enabled: half == Some(Half::F16), ..Default::default() })
 }
 
-/// Images to train with and images to test with, `[N, 1, S, S]` from 0 to 1, with their labels: MNIST's from
-/// a folder of IDX files, or else the 8x8 digits that ship with Taper, a fifth of which is held out.
+/// Training images and test images, `[N, 1, S, S]` from 0 to 1, with their labels: MNIST's from a folder of
+/// IDX files, or else the 8x8 digits that ship with Taper, a fifth of which is for testing.
 pub(crate) fn images(folder: Option<&Path>, seed: u64) -> Result<(TensorDataset, TensorDataset)> {
     let host = taper::cpu();
     let (train, test) = match folder {
@@ -62,8 +62,7 @@ pub(crate) fn images(folder: Option<&Path>, seed: u64) -> Result<(TensorDataset,
     Ok((square(&train)?, square(&test)?))
 }
 
-/// The share of a loader's images that a model recognises, and its mean loss. The model is set to training
-/// afterwards.
+/// A model's accuracy and mean loss over a loader. Afterwards the model is in training mode.
 pub(crate) fn evaluate(
     model: &impl Layer,
     loader: &DataLoader<TensorDataset>,
@@ -87,26 +86,26 @@ pub(crate) fn evaluate(
     found
 }
 
-/// The mean of the losses of an epoch. They are kept as tensors and read once: reading each would wait for
-/// the device each time.
+/// The mean of the losses of an epoch. They are tensors and read once, because each read waits for the
+/// device.
 pub(crate) fn mean_loss(losses: &[Tensor]) -> Outcome<f64> {
     let mean = Tensor::stack(losses, 0)?.mean().item_f64()?;
     if mean.is_finite() { Ok(mean) } else { Err(format!("the loss is {mean}: try a smaller --lr").into()) }
 }
 
-/// Options of a training that can be stopped and gone on with.
+/// Options of a training that can be stopped and resumed.
 #[derive(clap::Args)]
 pub(crate) struct Saving {
     /// A folder for checkpoints: the last two are kept, and Ctrl-C saves one more
     #[arg(long, value_name = "DIR")]
     checkpoint: Option<PathBuf>,
-    /// Goes on from the latest checkpoint of the folder, with the other options as they were
+    /// Resume from the latest checkpoint of the folder; the other options must be as before
     #[arg(long, requires = "checkpoint")]
     resume: bool,
 }
 
 impl Saving {
-    /// The folder, and the checkpoint to go on from.
+    /// The folder, and the checkpoint to resume from.
     pub(crate) fn start(&self, device: &Device) -> Outcome<(Saver, Option<LoadedStep>)> {
         let Some(folder) = &self.checkpoint else {
             return Ok((Saver { checkpoints: None, interrupt: None }, None));
@@ -128,15 +127,15 @@ impl Saving {
     }
 }
 
-/// Saves a training where `--checkpoint` asks for it.
+/// Saves a training if `--checkpoint` is given.
 pub(crate) struct Saver {
     checkpoints: Option<Checkpoints>,
     interrupt: Option<Interrupt>,
 }
 
 impl Saver {
-    /// After each step: whether to stop, having saved. A checkpoint is made where one is `due`, and on
-    /// Ctrl-C.
+    /// Called after each step. Saves a checkpoint if one is `due` or after Ctrl-C, and returns whether to
+    /// stop.
     pub(crate) fn step(
         &mut self,
         step: u64,
@@ -160,11 +159,11 @@ impl Saver {
     }
 }
 
-/// The end of a program: its error, if there is one, is printed.
+/// The exit code of a program; its error, if there is one, is printed.
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
-    // Whoever read the output has seen enough, as in `digits | head`. (`println!` would panic there: examples
-    // use `writeln!`.)
+    // The reader of the output closed it, as in `digits | head`. (`println!` would panic there: examples use
+    // `writeln!`.)
     if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
@@ -172,7 +171,7 @@ pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Says what holds, or fails with what does not: what an example claims is checked where it runs.
+/// Prints a claim that holds, or fails with one that does not: an example checks its claims when it runs.
 pub(crate) fn holds(condition: bool, claim: &str) -> Outcome {
     if !condition {
         return Err(format!("this does not hold: {claim}").into());
@@ -181,24 +180,24 @@ pub(crate) fn holds(condition: bool, claim: &str) -> Outcome {
     Ok(())
 }
 
-/// The error of what must fail, printed.
+/// Prints the error of a call that must fail.
 pub(crate) fn refused<T>(result: Result<T>) -> Outcome<Error> {
     let Err(error) = result else { return Err("this should have failed, and did not".into()) };
     writeln!(io::stdout(), "  refused: {error}")?;
     Ok(error)
 }
 
-/// How long work takes, in seconds.
+/// The time of some work, in seconds.
 pub(crate) struct Timing {
-    /// The first run: it makes a plan and, on a GPU, compiles kernels. A stopwatch that is not warmed up
-    /// measures that.
+    /// The first run, which makes a plan and, on a GPU, compiles kernels. Without a warm-up you would
+    /// measure this.
     pub(crate) first: f64,
-    /// The least of the runs after it.
+    /// The fastest of the later runs.
     pub(crate) best: f64,
 }
 
 /// Runs `work` once to warm up and then `rounds` times. Each run ends with its result in memory and the
-/// device at rest, as nothing is computed before somebody looks. Gives the last result.
+/// device idle, because nothing is computed before it is read. Returns the last result.
 pub(crate) fn timed(
     device: &Device,
     rounds: usize,
@@ -221,8 +220,8 @@ pub(crate) fn timed(
     Ok((result, Timing { first, best }))
 }
 
-/// The greatest distance between elements of two tensors, as a share of the greatest element of the second.
-/// Both may be anywhere.
+/// The greatest difference between elements of two tensors, relative to the greatest element of the second.
+/// They may be on different devices.
 pub(crate) fn apart(a: &Tensor, b: &Tensor) -> Outcome<f64> {
     let (a, b) = (a.to_f64_vec()?, b.to_f64_vec()?);
     if a.len() != b.len() {
@@ -230,11 +229,11 @@ pub(crate) fn apart(a: &Tensor, b: &Tensor) -> Outcome<f64> {
     }
     let greatest = b.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
     let far = a.iter().zip(&b).map(|(a, b)| (a - b).abs());
-    // NaN is far from everything.
+    // NaN counts as an infinite difference.
     Ok(far.fold(0.0, |most: f64, d| if d.is_nan() { f64::INFINITY } else { most.max(d) }) / greatest)
 }
 
-/// Seconds as people read them.
+/// Formats seconds with a suitable unit.
 pub(crate) fn seconds(s: f64) -> String {
     match s {
         s if s >= 1.0 => format!("{s:.2} s"),
@@ -248,10 +247,10 @@ pub(crate) fn norm(x: &Tensor) -> Result<f64> {
     x.powi(2).sum().item_f64().map(f64::sqrt)
 }
 
-/// The pseudo-inverse of a matrix by products alone, where the matrix is: X ← X (2 I − A X), from X = Aᵀ /
-/// (‖A‖₁ ‖A‖∞). In `steps` steps at most; fewer, where they no longer grow shorter.
+/// The pseudo-inverse of a matrix by products alone, on the matrix's device: X ← X (2 I − A X), from X = Aᵀ
+/// / (‖A‖₁ ‖A‖∞). It takes at most `steps` steps and stops earlier when the steps no longer get smaller.
 pub(crate) fn newton_schulz(a: &Tensor, steps: usize) -> Result<Tensor> {
-    // Of the two squares A X and X A, the smaller.
+    // Use the smaller of the two squares A X and X A.
     let wide = a.dims()[0] < a.dims()[1];
     let a = if wide { a.t()? } else { a.clone() };
     let (columns, rows) = (a.abs().sum_axis(0, false)?.max()?, a.abs().sum_axis(1, false)?.max()?);
@@ -260,9 +259,9 @@ pub(crate) fn newton_schulz(a: &Tensor, steps: usize) -> Result<Tensor> {
     for _ in 0..steps {
         // X (2 I − A X) = 2 X − (X A) X.
         let next = x.mul_scalar(2.0).sub(&x.matmul(&a)?.matmul(&x)?)?;
-        // One number is read in each step: how far it still went.
+        // Each step reads one number: the size of the step.
         let went = norm(&next.sub(&x)?)? / norm(&next)?.max(f64::MIN_POSITIVE);
-        // Where steps no longer grow shorter, what is left is rounding.
+        // If steps no longer get smaller, only rounding errors are left.
         if !went.is_finite() || (went < 1e-2 && went >= before) {
             break;
         }

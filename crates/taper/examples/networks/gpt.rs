@@ -33,7 +33,7 @@ pub(crate) struct Seen {
     values: Tensor,
 }
 
-/// Attention to the tokens before, then a layer on each token; both are added to what came in.
+/// Causal attention, then a feed-forward layer on each token; both have residual connections.
 #[derive(Debug, Module)]
 pub(crate) struct Block {
     heads: usize,
@@ -67,7 +67,7 @@ impl Block {
         let heads =
             |part: &Tensor| part.reshape([n, tokens, self.heads, width / self.heads])?.transpose(1, 2);
         let (query, mut keys, mut values) = (heads(&parts[0])?, heads(&parts[1])?, heads(&parts[2])?);
-        // A single token sees all that came before it.
+        // A single token sees all tokens before it, so it needs no mask.
         let mut is_causal = true;
         if let Some(seen) = seen {
             if let Some(before) = seen.as_ref() {
@@ -84,8 +84,8 @@ impl Block {
     }
 }
 
-/// Tokens `[N, T]`, integers below the vocabulary, to the logits of the token after each, `[N, T,
-/// vocabulary]`.
+/// Maps tokens `[N, T]`, integers below the vocabulary, to the logits of the next token at each position,
+/// `[N, T, vocabulary]`.
 #[derive(Debug, Module)]
 pub(crate) struct Gpt {
     tok: Embedding,
@@ -107,8 +107,8 @@ impl Gpt {
         })
     }
 
-    /// `tokens` `[N, T]` continued by `count` tokens, each the likeliest: `[N, T + count]`. Every token is
-    /// made from the whole sequence.
+    /// `tokens` `[N, T]` continued by `count` tokens, each the most probable one: `[N, T + count]`. Every
+    /// token is computed from the whole sequence.
     pub(crate) fn generate(&self, tokens: &Tensor, count: usize) -> Result<Tensor> {
         no_grad(|| {
             let mut tokens = tokens.clone();
@@ -120,7 +120,7 @@ impl Gpt {
         })
     }
 
-    /// As [`Gpt::generate`], where each block keeps the keys and values of the tokens before.
+    /// The same as [`Gpt::generate`], but each block keeps the keys and values of earlier tokens.
     pub(crate) fn generate_cached(&self, tokens: &Tensor, count: usize) -> Result<Tensor> {
         no_grad(|| {
             let mut seen: Vec<Option<Seen>> = vec![None; self.blocks.len()];

@@ -1,11 +1,11 @@
-//! A small convolutional network for handwritten digits: that of PyTorch's basic MNIST example.
+//! The small convolutional network of PyTorch's basic MNIST example.
 
 use taper::{
     nn::{Conv2d, Dropout, MaxPool2d},
     prelude::*,
 };
 
-/// Two convolutions, a pooling and two linear layers: images `[N, 1, S, S]` to logits `[N, 10]`.
+/// Two convolutions, a pooling and two linear layers; maps images `[N, 1, S, S]` to logits `[N, 10]`.
 #[derive(Debug, Module)]
 pub(crate) struct MnistNet {
     conv1: Conv2d,
@@ -23,8 +23,8 @@ impl MnistNet {
         MnistNet::with_size(28, rng)
     }
 
-    /// For images of `size` by `size` pixels, at least 6: each convolution takes two off a side, the pooling
-    /// halves it.
+    /// For images of `size` by `size` pixels, at least 6: each convolution makes a side two pixels shorter,
+    /// and the pooling halves it.
     pub(crate) fn with_size(size: usize, rng: &Generator) -> Result<MnistNet> {
         let side = size.saturating_sub(4) / 2;
         Ok(MnistNet {

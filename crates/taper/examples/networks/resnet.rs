@@ -6,15 +6,14 @@ use taper::{
     prelude::*,
 };
 
-/// A convolution whose bias the batch norm after it makes needless.
+/// A convolution without a bias, because a batch norm follows it.
 fn conv(inputs: usize, outputs: usize, kernel: usize, stride: usize, rng: &Generator) -> Result<Conv2d> {
     let config =
         ConvConfig { stride: [stride; 2], padding: (kernel / 2).into(), bias: false, ..Default::default() };
     Conv2d::with_config(inputs, outputs, kernel, config, rng)
 }
 
-/// Two convolutions, and what goes past them: the input itself, or a convolution of it where the shape
-/// changes.
+/// Two convolutions with a shortcut: the input itself, or a convolution of it if the shape changes.
 #[derive(Debug, Module)]
 pub(crate) struct Residual {
     a: Conv2d,
@@ -49,7 +48,7 @@ impl Layer for Residual {
     }
 }
 
-/// Twenty layers, `[N, 3, 32, 32]` to logits `[N, 10]`.
+/// Twenty layers; maps `[N, 3, 32, 32]` to logits `[N, 10]`.
 pub(crate) fn resnet20(rng: &Generator) -> Result<Sequential> {
     let mut net = Sequential::new()
         .add(conv(3, 16, 3, 1, rng)?)

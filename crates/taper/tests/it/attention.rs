@@ -68,7 +68,7 @@ fn attention_is_what_whole_matrices_give() {
         (&[], 140, 600, 8, 12),
         (&[2, 1], 270, 270, 24, 24),
     ];
-    // Where there is no kernel for it, attention is other operations in blocks: a few shapes show them.
+    // On devices without a kernel, attention is composed of blocks, for which a few shapes are enough.
     let (dtypes, every) =
         if device.name() == "cpu" { (&[DType::F32, DType::F64][..], 1) } else { (&[DType::F32][..], 3) };
     for &dtype in dtypes {
@@ -242,7 +242,7 @@ fn gradients_are_differences_and_have_gradients() {
             let options = AttentionOptions { is_causal, mask, ..Default::default() };
             scaled_dot_product_attention(&t[0], &t[1], &t[2], options)
         };
-        // Differences take thousands of evaluations: one form of them is enough elsewhere.
+        // Finite differences take thousands of evaluations; on other devices one form is enough.
         if device.name() != "cpu" {
             gradcheck(run, &all.each_ref().map(|t| t.narrow(-2, 0, 3).unwrap())).unwrap();
             return;
@@ -284,7 +284,7 @@ fn dropout_draws_the_same_numbers_everywhere() {
             });
         }
     }
-    // A part of the weights is gone, and the rest is as much larger.
+    // A part of the weights is dropped, and the others are scaled up.
     let device = device();
     let rng = Generator::seed(8, &device);
     let zeros = Tensor::zeros([64, 4], &device).unwrap();
@@ -342,7 +342,7 @@ fn memory_is_linear_in_the_length() {
     let bound = if device.name().starts_with("cpu") { scores / 4 } else { scores };
     assert!(long < bound, "{long} bytes for {length} queries, whose scores are {scores}");
     assert!(long < short * 5 / 2, "{short} bytes, then {long} for twice the length");
-    // A mask of padding is no matrix either, also where it is computed.
+    // A padding mask is not stored as a matrix either, even if it is computed.
     let padding = Tensor::arange(0, length as i64, 1, &device).unwrap().lt_scalar(length as i64 - 5);
     let masked = peak(length, Some(&padding));
     assert!(masked < bound, "{masked} bytes under a mask");

@@ -47,7 +47,7 @@ fn ours(name: &str) -> Option<&str> {
         "vdot" => "dot",
         "grid_sampler" => "grid_sample",
         name if name.starts_with("upsample_") => "interpolate",
-        // Kernels and spellings of what is listed by its usual name, or made of it.
+        // Names of kernels, and other names of listed operations and of operations composed of them.
         "native_layer_norm" | "nll_loss2d" | "convolution" | "conv_tbc" | "chain_matmul"
         | "linalg_multi_dot" | "norm" | "frobenius_norm" | "nuclear_norm" | "linalg_matrix_norm" => {
             return None;
@@ -396,12 +396,12 @@ fn bad_gradients_lead_to_no_scale_of_0() -> Result<()> {
         scaler.update()?;
     }
     assert_eq!((scaler.get_scale(), w.item::<f32>()?), (2f64.powi(-24), 1.0));
-    // It goes on from there.
+    // Training continues from there.
     sgd.zero_grad();
     scaler.scale(&w.sum()).backward()?;
     assert!(scaler.step(&mut sgd)?);
     assert_eq!(w.item::<f32>()?, 0.5);
-    // Scales of which gradients cannot be freed are refused.
+    // Scales that cannot be divided out of gradients are refused.
     for scale in [0.0, -1.0, 1e-40, 1e-46, f64::INFINITY, f64::NAN] {
         assert!(scaler.set_scale(scale).is_err());
         assert!(GradScaler::new(GradScalerConfig { init_scale: scale, ..Default::default() }).is_err());

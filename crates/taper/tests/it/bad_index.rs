@@ -1,5 +1,5 @@
-//! A bad index or label is an error for whoever asks for what depends on it, each time, and for nobody else;
-//! it never trains a model. The same on every device, whether it fails at once or finds out later.
+//! A bad index or label is an error of every read that depends on it, each time, and of no other; it never
+//! trains a model. This holds on every device, whether it fails at once or finds the index later.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -329,7 +329,8 @@ fn indices_made_on_the_device_and_never_read_hold_no_memory() -> Result<()> {
     Ok(())
 }
 
-/// What is known of the indices beforehand is right: each of these reads what it should, none fails.
+/// The bounds that are known of the indices beforehand are right: each of these reads the right element, and
+/// none fails.
 #[test]
 fn indices_that_are_computed_from_known_ones_are_used_as_they_are() -> Result<()> {
     let d = device();
@@ -385,7 +386,7 @@ fn probabilities_that_cannot_be_are_refused_where_they_are_asked_for() -> Result
             assert_eq!(probs.ones_like().bernoulli(&rng)?.to_vec::<f32>()?, [1.0; 4]);
         }
     }
-    // The stream is what it was, and no elements are no bad ones.
+    // The random stream is unchanged, and an empty tensor has no bad elements.
     let half = Tensor::full([100], 0.5, &d)?;
     let drawn = half.bernoulli(&Generator::seed(9, &d))?.to_vec::<f32>()?;
     let below = Tensor::rand([100], &Generator::seed(9, &d))?.lt_scalar(0.5).to_dtype(DType::F32)?;

@@ -12,7 +12,7 @@ use taper_testing::{assert_close, run_alone};
 
 use crate::common::{agree, agree_within, device, drawn, has, needs, refused, second_device, tensor};
 
-/// What `scripts/gguf_fixtures.py` wrote of a format: bytes, and the numbers that they stand for.
+/// The fixture of a format by `scripts/gguf_fixtures.py`: bytes, and the numbers that they encode.
 fn fixture(format: GgmlType) -> (Vec<u8>, Vec<f32>) {
     let home = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
     let text = std::fs::read_to_string(format!("{home}/tests/fixtures/blocks.json")).unwrap();
@@ -241,7 +241,7 @@ fn gradients_pass_through_products_with_blocks() {
     assert_close(&gradients(&blocks), &expected, (1e-4, 1e-4), "the gradient of the activations");
 }
 
-/// Beside the result there is no more memory in use than some rows take.
+/// In addition to the result, only the memory of some rows is in use.
 #[test]
 fn no_decoded_copy_is_made() {
     if run_alone(no_decoded_copy_is_made) {
@@ -369,7 +369,7 @@ fn files_keep_blocks() {
     let small = std::fs::metadata(&path).unwrap().len();
     assert!(small < 3000, "{small} bytes");
 
-    // Metadata that say what is not so.
+    // Metadata that are wrong.
     let bytes = std::fs::read(&path).unwrap();
     for (old, new, part) in [
         ("q5_k f16 3 2 256", "q6_k f16 3 2 256", "in blocks of q6_k"),
@@ -387,7 +387,7 @@ fn files_keep_blocks() {
     }
 }
 
-/// Every header of an affine tensor is refused or decodes what is there.
+/// Every header of an affine tensor is refused or decodes the bytes that exist.
 #[test]
 fn hostile_bytes_are_refused() {
     let d = taper::cpu();

@@ -78,7 +78,7 @@ fn inputs_that_are_made_of_each_other_get_each_their_share() -> Result<()> {
     let third = twice.exp();
     let y = checkpoint(|t| f(&t[0], &t[1], &t[2]), &[&x, &twice, &third])?;
     same("related", &gradients(&y, &[&x])?, &plain);
-    // With a graph of their own, the gradients are those of the inputs, and the graph goes on to x.
+    // With create_graph, the gradients have a graph, which reaches x.
     let twice = &x * 2.0;
     let third = twice.exp();
     let y = checkpoint(|t| f(&t[0], &t[1], &t[2]), &[&x, &twice, &third])?;
@@ -125,7 +125,7 @@ fn dropout_drops_the_same_and_buffers_change_once() -> Result<()> {
         for _ in 0..3 {
             y = if checkpointed { checkpoint(|t| f(&t[0]), &[&y])? } else { f(&y)? };
         }
-        // After it: the stream stands where it stands without a checkpoint.
+        // Afterwards the random stream has the same position as without a checkpoint.
         let after = drop.forward(&Tensor::ones([16], &d)?)?;
         y.powi(2).sum().backward()?;
         let found = fc.parameters().iter().map(|p| p.grad().unwrap()).collect();
@@ -252,8 +252,7 @@ fn the_graph_is_used_up_or_retained_as_any() -> Result<()> {
     x.zero_grad();
     y.sum().backward()?;
     close("the result's gradient too", &x.grad().unwrap(), &once);
-    // What the function fails with is what checkpoint fails with; and without gradients it is the function
-    // alone.
+    // checkpoint returns the function's own error; and without gradients it is the function alone.
     let error = checkpoint(|t| t[0].reshape([3]), &[&x]).unwrap_err().to_string();
     assert!(error.starts_with("reshape"), "{error}");
     assert!(checkpoint(|t| Ok(t[0].exp()), &[&x])?.is_tracked());
@@ -269,8 +268,8 @@ const BATCH: usize = 256;
 const WIDTH: usize = 64;
 const INNER: usize = 256;
 
-/// The peak of memory of a training step beyond what was there before, and the gradients: of blocks 64 → 256
-/// → 64.
+/// The peak memory of a training step beyond the memory in use before, and the gradients, for blocks 64 →
+/// 256 → 64.
 fn step(checkpointed: bool, looked_at: bool) -> Result<(u64, u64, Vec<Tensor>)> {
     let d = device();
     let rng = Generator::seed(5, &d);
@@ -320,8 +319,8 @@ fn a_deep_network_peaks_at_one_part_s_memory() -> Result<()> {
         let (peak, _, found) = step(true, looked_at)?;
         same("gradients", &found, &expected);
         let (edge, inside) = ((BATCH * WIDTH * 4) as u64, (BATCH * INNER * 4) as u64);
-        // Of each block its input and its output; of one block its two inner tensors, their gradients, and
-        // room for as much again.
+        // The input and the output of each block; for one block its two inner tensors, their gradients, and
+        // as much again.
         let bound = gradient_bytes + 2 * (BLOCKS as u64 + 4) * edge + 8 * inside;
         eprintln!("looked at {looked_at}: plain {plain}, checkpointed {peak}, bound {bound}");
         assert!(peak <= bound, "{peak} bytes at the peak, {bound} allowed; {plain} without checkpoints");

@@ -1,4 +1,5 @@
-//! Convolutions and pooling against plain loops, their gradients against differences, and what they refuse.
+//! Convolutions and pooling compared with plain loops, their gradients compared with finite differences, and
+//! bad inputs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::autograd::{TensorGrad, grad, gradcheck};
@@ -106,7 +107,7 @@ fn convolutions_are_their_definition() {
         let weight = made(&[outputs, inputs / options.groups, h, w], 100 + i as u64);
         let y = conv2d(&x, &weight, None, options).unwrap();
         close(&y, &plain(&x, &weight, options));
-        // Without a batch, with a bias, and from an input that lies crosswise.
+        // Without a batch, with a bias, and from an input with transposed memory.
         let bias = made(&[outputs], 200);
         let across = x.transpose(2, 3).unwrap().contiguous().unwrap().transpose(2, 3).unwrap();
         let one = conv2d(&across.select(0, 1).unwrap(), &weight, Some(&bias), options).unwrap();
@@ -170,7 +171,7 @@ fn transposed_convolutions_are_transposes() {
         let inner = |a: &Tensor, b: &Tensor| a.mul(b).unwrap().sum().item::<f64>().unwrap();
         let (left, right) = (inner(&y, &other), inner(&x, &back));
         assert!((left - right).abs() < 1e-9 * (1.0 + left.abs()), "case {i}: {left}, {right}");
-        // Differences on the CPU: other devices are held to its gradients, in the table of operations.
+        // Finite differences on the CPU; the table of operations compares other devices with its gradients.
         if device().name() == "cpu" {
             gradcheck(|t| conv_transpose2d(&t[0], &t[1], None, transposed), &[other, weight]).unwrap();
         }
@@ -447,7 +448,7 @@ impl Windows {
                 let [b, channel, y, x] = [at / (c * h * h), at / (h * h) % c, at / h % h, at % h];
                 for row in 0..k {
                     for (tap, [i, j]) in taps().enumerate() {
-                        // The result of which this element is at that tap.
+                        // The result whose window has this element at that tap.
                         let (y, x) = ((y + 1).checked_sub(i), (x + 1).checked_sub(j));
                         if let (Some(y), Some(x)) = (y.filter(|y| *y < h), x.filter(|x| *x < h)) {
                             terms.push([((b * k + row) * h + y) * h + x, (row * c + channel) * 9 + tap]);
@@ -497,8 +498,8 @@ impl Windows {
     }
 }
 
-/// A backend that saves products mixes elements with taps that they are not multiplied by: what is small, or
-/// zero, beside what is great keeps its own accuracy.
+/// Winograd's algorithm mixes elements with taps that they are not multiplied by: a small or zero result
+/// next to large ones must keep its own accuracy.
 #[test]
 fn convolutions_are_right_relative_to_their_own_terms() {
     let size = |n: usize| taper_testing::numbers(n, n as u64).into_iter().map(|x| x as f32 / 2.0);
@@ -562,11 +563,12 @@ fn convolutions_are_right_relative_to_their_own_terms() {
     }
 }
 
-/// What is not finite, or much larger than the rest, reaches the results that see it and no other.
+/// A number that is not finite, or much larger than the rest, reaches the results whose windows have it and
+/// no other.
 #[test]
 fn infinities_stay_within_their_windows() {
     infinities_stay_within([4, 20]);
-    // Of which two rows, or four, are transformed together.
+    // Sizes of which two rows, or four, are transformed together.
     infinities_stay_within([6, 18]);
     infinities_stay_within([20, 10]);
 }
@@ -689,7 +691,7 @@ fn greatest(
 #[test]
 fn maxima_and_their_places_are_those_of_plain_loops() {
     let device = device();
-    // Many are equal, some are no number, and some are the least there is.
+    // Many elements are equal, some are NaN, and some are the least number of the dtype.
     let number = |i: usize| match (i * 7919 + i / 13) % 29 {
         0 => f32::NAN,
         1..6 => f32::NEG_INFINITY,
@@ -740,7 +742,7 @@ fn where_all_is_the_least_the_first_element_inside_is_the_greatest() {
     }
 }
 
-/// Padding image by image, and copies that interleave what lies apart or take it apart.
+/// Padding image by image, and copies that interleave separate lines or separate interleaved ones.
 #[test]
 fn large_paddings_and_interleaved_copies_agree_with_the_reference() {
     for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {

@@ -1,11 +1,11 @@
-//! Counting, selecting and placing of so many elements that threads share them, beside plain loops.
+//! Counting, selecting and scattering enough elements for several threads, compared with plain loops.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::{DType, ErrorKind, Generator, Result, ScatterReduce, Step, Tensor};
 
 use crate::common::{device, refused};
 
-/// More than a part of each of several threads, and no multiple of what is read at once.
+/// More than one part for each of several threads, and not a multiple of the vector size.
 const N: usize = 300_007;
 
 /// Numbers below a bound in no order.
@@ -77,7 +77,7 @@ fn long_and_narrow_gathers_and_scatters() -> Result<()> {
         let source = Tensor::arange(0i64, (n * columns) as i64, 1i64, (DType::I32, &d))?.remainder_scalar(8);
         let source = source.reshape([n, columns])?;
         assert_eq!(whole(&table.zeros_like().scatter_add(0, &index, &source)?), sums, "{columns} columns");
-        // Lines side by side that lie across the memory.
+        // Interleaved lines, which are strided in memory.
         let (index, table) = (index.t()?, table.t()?);
         let turned: Vec<i64> = (0..n * columns).map(|i| found[i % n * columns + i / n]).collect();
         assert_eq!(whole(&table.gather(1, &index)?), turned, "{columns} columns");
@@ -285,7 +285,7 @@ fn a_number_that_is_copied_is_written_once() -> Result<()> {
     grows(&|| x.zeros_like().index_add(0, &index, &x), bytes as f64)?;
     grows(&|| Tensor::block_diag(&[&square, &square]), bytes as f64)?;
     grows(&|| Tensor::concat(&[&square, &Tensor::ones([1500, 150], &d)?], 0), bytes as f64)?;
-    // What somebody keeps is whole.
+    // A tensor that is still held keeps its value.
     let zeros = Tensor::zeros([1], &d)?.expand([rows, columns])?.contiguous()?;
     let sums = zeros.index_add(0, &index, &x)?;
     taper::eval_all(&[&zeros, &sums])?;

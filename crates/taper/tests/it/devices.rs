@@ -1,4 +1,4 @@
-//! What there is to compute on, budgets of memory, and moving what is made of tensors as one.
+//! The list of devices, memory budgets, and moving structures of tensors with one call.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
@@ -44,7 +44,7 @@ fn a_budget_holds_from_when_it_is_set() -> Result<()> {
     let before = d.memory().limit;
     let kept = of(&vec![1.0; 1 << 18], &[1 << 18], DType::F32, &d)?;
     kept.eval()?;
-    // Below what is in use: refused, and nothing changed.
+    // A limit below the memory in use is refused, and nothing changes.
     let error = d.set_memory_limit(1000).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Invalid { op: "set_memory_limit", .. }), "{error}");
     assert!(
@@ -52,7 +52,7 @@ fn a_budget_holds_from_when_it_is_set() -> Result<()> {
         "{error}"
     );
     assert_eq!(d.memory().limit, before);
-    // What is only cached is given back.
+    // Memory that is only cached is freed.
     drop(of(&vec![1.0; 1 << 20], &[1 << 20], DType::F32, &d)?);
     d.synchronize()?;
     let limit = 8 * MIB;
@@ -63,7 +63,7 @@ fn a_budget_holds_from_when_it_is_set() -> Result<()> {
     let error = huge.eval().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::OutOfMemory { limit: Some(l), .. } if *l == limit), "{error}");
     assert_eq!(kept.sum().item_f64()?, f64::from(1 << 18));
-    // The same tensor is computed once there is room.
+    // The same tensor is computed when there is enough memory.
     d.set_memory_limit(64 * MIB)?;
     assert_eq!(huge.mean().item_f64()?, 1.0);
     d.set_memory_limit(None)?;
@@ -77,7 +77,7 @@ fn a_backend_without_budgets_says_so() {
     assert!(error.to_string().contains("reference"), "{error}");
 }
 
-/// A batch of its own: tensors, numbers, and what is no `ToDevice`.
+/// A user's own batch: tensors, numbers, and a field that is not `ToDevice`.
 #[derive(ToDevice)]
 struct Batch<T: ToDevice> {
     images: Tensor,
@@ -169,7 +169,7 @@ fn a_line_is_explained_and_profiled_on_its_device() -> Result<()> {
     assert!(sources[0].iter().all(|source| source.contains("@compute")), "{sources:?}");
     assert!(!y.is_evaluated());
 
-    // What waits already is computed before; and the kernels of other tests are in it, too.
+    // Pending tensors are computed before; the profile also has the kernels of other tests.
     let profiled = taper::profile(|| ((&x * 2.0).exp() + 1.0).sum().item::<f32>())?;
     let line = line!() - 1;
     assert!(y.is_evaluated());

@@ -1,4 +1,4 @@
-//! Random draws by distribution: their moments, their bounds, their streams, and what they refuse.
+//! Random draws by distribution: their moments, their bounds, their streams, and bad inputs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper::autograd::TensorGrad;
@@ -42,7 +42,7 @@ fn inverse_transforms() -> Result<()> {
         let found = cauchy.iter().filter(|v| **v < mark).count() as f64 / MANY as f64;
         assert!((found - share).abs() < 0.015, "below {mark}: {found}");
     }
-    // Of a normal distribution between −1 and 2 deviations.
+    // A normal distribution between −1 and 2 deviations.
     let cut = Tensor::truncated_normal([MANY], 10.0, 2.0, 8.0, 14.0, &rng)?;
     let (low, high) = (cut.min()?.item::<f32>()?, cut.max()?.item::<f32>()?);
     assert!(low >= 8.0 && high <= 14.0 && high > 13.8 && low < 8.05, "{low} {high}");

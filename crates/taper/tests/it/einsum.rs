@@ -63,8 +63,8 @@ fn cases() -> Vec<(&'static str, Vec<Vec<usize>>)> {
     ]
 }
 
-/// A tensor of numbers that lies in memory in one of four ways: in order, with its axes reversed, backwards,
-/// with gaps.
+/// A tensor of numbers in one of four memory layouts: in order, with its axes reversed, backwards, with
+/// gaps.
 fn laid(way: usize, shape: &[usize], seed: u64, device: &Device) -> Result<Tensor> {
     let x = tensor(shape, seed, DType::F32, device)?;
     let axes: Vec<usize> = (0..shape.len()).rev().collect();
@@ -241,7 +241,7 @@ fn windows_are_views_that_may_overlap() {
             x.windows(1, 3, 2, 2)?.unfold(-2, 2, 1)?.mul_scalar(2.0).sum_axis(1, false)
         });
     }
-    // What is read by windows is not overwritten while it is read.
+    // A buffer that windows read is not overwritten while they read it.
     let twice = x.add_scalar(1.0);
     let windows = twice.unfold(0, 2, 1).unwrap();
     drop(twice);

@@ -205,7 +205,7 @@ fn where_clamp_and_masks() {
         let condition = tensor(&[3, 1], 1, DType::Bool, d)?;
         condition.where_cond(&tensor(&[3, 4], 2, DType::F32, d)?, &tensor(&[4], 3, DType::F32, d)?)
     });
-    // What a choice comes down to, with that itself: both are kept.
+    // A `where` that simplifies to a maximum, together with the maximum itself: both are kept.
     agree("the greater, chosen", |d| {
         let [x, y] =
             [[-3.0, 0.25, 3.0, f64::NAN], [1.0, 0.25, -4.0, 2.0]].map(|all| of(&all, &[4], DType::F32, d));

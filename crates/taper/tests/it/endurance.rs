@@ -1,4 +1,5 @@
-//! Long runs: dropped graphs are gone, threads share a device, a million operations fit a small stack.
+//! Long runs: dropped graphs free their memory, threads share a device, and a million operations fit a small
+//! stack.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, tensor};
@@ -92,7 +93,7 @@ fn failures_of_memory_leave_the_device_usable() -> Result<()> {
     let terabyte = Tensor::zeros([1 << 38], &d).and_then(|t| t.eval());
     let error = terabyte.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::TooLarge { .. } | ErrorKind::OutOfMemory { .. }), "{error}");
-    // A view may be as large, but not what is computed from it.
+    // A view may be that large, but a result computed from it may not.
     for axis in [1u64 << 40, 1 << 55] {
         let error = x.narrow(0, 0, 1)?.expand([axis as usize])?.cumsum(0)?.eval().unwrap_err();
         assert!(

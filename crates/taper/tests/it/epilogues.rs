@@ -8,7 +8,7 @@ use taper::{DType, Device, Result, Tensor};
 
 use crate::common::{agree_within, device, drawn, has, tensor};
 
-/// What the gradient of an activation reads before it is stored by the product's kernel.
+/// The product's kernel also stores the value before the activation, which the gradient reads.
 #[test]
 fn what_a_gradient_reads_is_stored_too() {
     let (device, backend) = taper_testing::reference_backend();
@@ -22,7 +22,7 @@ fn what_a_gradient_reads_is_stored_too() {
     assert_eq!(found, [("matmul", 1)]);
 }
 
-/// Every dtype, sizes of 0 and 1 and odd ones, batches, operands that lie across memory.
+/// Every dtype, sizes of 0 and 1 and odd ones, batches, transposed operands.
 #[test]
 fn products_with_epilogues_agree() {
     let d = device();
@@ -45,7 +45,7 @@ fn products_with_epilogues_agree() {
             (&[3], 5, 6, 7),
             (&[2, 1], 1, 6, 7),
         ] {
-            // Narrow types differ in loads and stores alone; half types stand for their other kernels.
+            // Narrow types differ only in loads and stores; half types represent their other kernels.
             let is_half = matches!(dtype, DType::F16 | DType::BF16);
             let is_other = dtype.is_narrow() && !is_half && ![9, 68].contains(&n);
             if is_other || !drawn(format!("{lead:?} {m} {k} {n} {dtype}")) {
@@ -95,7 +95,7 @@ fn convolutions_with_epilogues_agree() {
     }
 }
 
-/// Layers with activations, and their gradients: what a gradient reads is what was computed.
+/// Layers with activations, and their gradients: a gradient reads the computed values.
 #[test]
 fn gradients_through_epilogues_agree() {
     for k in 0..4 {

@@ -1,5 +1,5 @@
-//! Bad input: each is an error that says what was given, what was expected and what to do, and changes
-//! nothing.
+//! Bad inputs: each is an error that says what was given, what was expected and what to do, and nothing
+//! changes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, reference_device, tensor};
@@ -46,7 +46,7 @@ fn misfits_of_shape_name_both() {
     says(f(&[3, 4]).gather(0, &f(&[3, 5]).to_dtype(DType::I32).unwrap()), &["gather", "[3, 4]", "[3, 5]"]);
 }
 
-/// Sizes that multiply past what can be counted reached kernels, which wrote wherever the product wrapped to.
+/// Sizes whose product overflows once reached kernels, which then wrote at wrapped positions.
 #[test]
 fn sizes_that_overflow_are_errors_where_they_are_written() {
     let d = device();
@@ -96,7 +96,7 @@ fn sizes_that_overflow_are_errors_where_they_are_written() {
         let ([before, interior], shape) = ([before, interior].map(|n| [n].as_slice().into()), [size].into());
         says(pair.pad_between(before, interior, shape, 0.0.into()), &["pad", "leaves [4]"]);
     }
-    // What is as large as a tensor may be is a view like any other.
+    // A view of the largest size that a tensor may have is a view like any other.
     let line = one.expand([(1usize << 60) - 1]).unwrap();
     assert_eq!(line.slice(0, 5..9).unwrap().to_vec::<f32>().unwrap(), vec![one.item::<f32>().unwrap(); 4]);
 }

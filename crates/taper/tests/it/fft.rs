@@ -16,7 +16,7 @@ use tensor_core::{Fourier, FourierKind};
 
 use crate::common::{device, needs};
 
-/// Products of small factors, primes of every size, one product, several factors, and what is a chirp.
+/// Lengths with small factors, primes of every size, one product, several factors, and a chirp.
 const LENGTHS: [usize; 14] = [1, 2, 3, 31, 32, 33, 37, 64, 97, 163, 326, 1000, 1024, 1155];
 
 /// The sum itself, in f64.
@@ -167,7 +167,7 @@ fn short_time_spectra_there_and_back() {
             let rest = back.narrow(-1, end, 1000 - end).unwrap();
             assert!(rest.eq_scalar(0.0).all().item::<bool>().unwrap());
         }
-        // Hann's window begins with 0, which nothing else reaches.
+        // The Hann window begins with 0, so no other frame covers that sample.
         let options = StftOptions { window: Some(&hann), center: false, ..default.clone() };
         let back = istft(&stft(&signal, 64, &options).unwrap(), 64, None, &options).unwrap();
         let lost = back.select(0, 0).unwrap().select(0, 0).unwrap().isnan().to_vec::<bool>().unwrap();
@@ -221,8 +221,8 @@ fn what_no_transform_is_of() {
     said(fftn(&one, [0, -1], Norm::Backward), "given twice");
 }
 
-/// The kernel of a device and the composition of the others: values, with what is said of frequencies that
-/// have a mirror.
+/// The kernel of a device and the composition of the others: values, including frequencies that have a
+/// mirror.
 #[test]
 fn a_kernel_and_its_composition_agree() {
     for kind in [FourierKind::Forward, FourierKind::Inverse, FourierKind::RealToHalf, FourierKind::HalfToReal]
@@ -243,8 +243,8 @@ fn a_kernel_and_its_composition_agree() {
     }
 }
 
-/// A transform is a linear map: ⟨F·x, y⟩ = ⟨x, Fᵀ·y⟩, and the gradient with respect to y of what is the
-/// gradient with respect to x is F again.
+/// A transform is a linear map: ⟨F·x, y⟩ = ⟨x, Fᵀ·y⟩, and differentiating the gradient of x with respect to
+/// y gives F again.
 #[test]
 fn gradients_are_adjoints_and_have_gradients() {
     use taper::{grad_of, prelude::TensorGrad};

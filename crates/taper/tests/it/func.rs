@@ -61,8 +61,8 @@ fn hessians_and_their_products() {
     assert_eq!(product[1].to_vec::<f32>().unwrap(), [-15.0]);
 }
 
-/// What one input was made of changes nothing: each derivative is that with the others held. An input that is
-/// given twice is two.
+/// An input may be computed from another input: each derivative holds the other inputs constant. An input
+/// that is given twice counts as two inputs.
 #[test]
 fn an_input_that_is_made_of_another_is_one_by_itself() {
     let on = &device();
@@ -193,7 +193,7 @@ fn functions_with_gradients_of_their_own_and_what_is_detached() {
 fn long_functions_and_draws() {
     let on = &device();
     let x = tensor(&[1.0, 2.0, 3.0], &[3], on);
-    // More operations than wait unevaluated elsewhere.
+    // More operations than the bound on pending operations.
     let long = |x: &[Tensor]| Ok((0..5000).fold(x[0].clone(), |y, _| y.add_scalar(1.0)));
     let y = vmap(long, std::slice::from_ref(&x), &[Some(0)]).unwrap();
     assert_eq!(y.to_vec::<f32>().unwrap(), [5001.0, 5002.0, 5003.0]);

@@ -159,7 +159,7 @@ fn cumulative_rules_along_every_axis() {
     }
     check("cummax", |x| Ok(x[0].cummax(1)?.0), &[&[3, 7]]);
     check("cummin", |x| Ok(x[0].cummin(0)?.0), &[&[7, 3]]);
-    // Products without a zero, with one, with two, and with nothing else.
+    // Products without a zero, with one, with two, and with only zeros.
     for reverse in [false, true] {
         check_at(
             "zeros in a cumprod",
@@ -251,7 +251,7 @@ fn second_derivatives() {
     }
 }
 
-/// The second derivative of a product was that of a constant wherever a zero stood.
+/// The second derivative of a product was once that of a constant if the input had a zero.
 #[test]
 fn second_derivatives_of_products_with_zeros() {
     let d = device();

@@ -72,8 +72,8 @@ fn many_places() {
     }
 }
 
-/// Corners, pixels' centres, and places that are nowhere; pixels that are not finite. What a GPU makes an
-/// integer of NaN is its own business.
+/// Corners, pixel centres, positions outside the image or NaN, and pixels that are not finite. Only the CPU:
+/// the integer that a GPU makes of NaN is not specified.
 #[test]
 fn edges_and_what_is_no_number() {
     if device().name() != "cpu" {
@@ -96,7 +96,7 @@ fn edges_and_what_is_no_number() {
     }
 }
 
-/// Gradients in both inputs, of which one may be made of the other, as in a spatial transformer.
+/// Gradients of both inputs, where one may be computed from the other, as in a spatial transformer.
 #[test]
 fn gradients_of_both_inputs() -> Result<()> {
     let d = device();

@@ -41,7 +41,7 @@ fn sums_by_index_do_not_stop_where_a_half_type_does() -> Result<()> {
     Ok(())
 }
 
-/// What PyTorch 2 gives, which is what Python gives where Python divides.
+/// The results of PyTorch 2, which are Python's where Python divides.
 #[test]
 fn floor_division_and_remainder_are_pythons() -> Result<()> {
     let device = device();

@@ -172,7 +172,7 @@ fn expressions() -> Vec<Expr> {
             all.push(binary(outer, &binary(op, &X, &Y), &binary(op, &Y, &X)));
         }
     }
-    // Products of which the sign alone is changed on the way to a sum.
+    // Products whose sign is changed before they are added.
     for op in [U::Neg, U::Abs] {
         let product = |b: &Expr| unary(op, &binary(B::Mul, &X, b));
         all.extend([binary(B::Sub, &product(&Y), &product(&Large)), binary(B::Sub, &product(&Y), &Y)]);
@@ -207,7 +207,7 @@ fn fused_expressions_compute_what_is_written() -> Result<()> {
         eval_pending()?;
         for (expr, tensor) in some.iter().zip(tensors) {
             let found = tensor.to_vec::<f32>()?;
-            // A device without denormal numbers takes them for zeros, and may hand them on.
+            // A device without denormal numbers treats them as zeros, but may copy them unchanged.
             let differs = pairs.iter().zip(&found).find(|&(&(x, y), &found)| {
                 !same(found, expr.plain(x, y, false)) && !same(flushed(found, true), expr.plain(x, y, true))
             });
@@ -221,7 +221,7 @@ fn fused_expressions_compute_what_is_written() -> Result<()> {
     Ok(())
 }
 
-/// What tells a kernel of whole numbers of f64 from one of f32.
+/// Numbers with which f64 gives other results than f32.
 #[test]
 fn double_precision_computes_what_is_written() -> Result<()> {
     let d = device();
@@ -268,7 +268,7 @@ fn rows_compute_what_is_written() -> Result<()> {
             }
         }
         let x = Tensor::from_vec(vec![3e38_f32; length], [1, length], &d)?;
-        // 3e38 + 3 - 3e38 is 0, whatever lies between.
+        // 3e38 + 3 - 3e38 is 0, whatever operations are in between.
         let y = x.amax(1, true)?.add(&x.mul_scalar(0.0))?.add_scalar(3.0).sub(&x)?;
         assert_eq!(y.to_vec::<f32>()?, vec![0.0; length]);
     }
@@ -289,7 +289,7 @@ enum Step {
 }
 
 impl Step {
-    /// This step of `x`, or none where the dtype has no such operation.
+    /// This step of `x`, or none if the dtype has no such operation.
     fn apply(self, x: &Tensor, second: &Tensor) -> Option<Tensor> {
         let is_bool = x.dtype() == DType::Bool;
         match self {
@@ -390,7 +390,7 @@ fn integers_and_conversions_compute_what_is_written() -> Result<()> {
             for &step in &steps {
                 expressions.push(begin.iter().copied().chain([step]).collect());
             }
-            // A step between two conversions, and what is found out about its result.
+            // A step between two conversions, and a comparison of its result.
             for &between in &dtypes {
                 for last in [Step::Unary(U::Abs), Step::Unary(U::Sign), Step::Compare(C::Lt, 0)] {
                     expressions.push(vec![Step::Cast(to), Step::Second(B::Sub), Step::Cast(between), last]);

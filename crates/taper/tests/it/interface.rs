@@ -135,7 +135,7 @@ fn axes_and_sizes_are_any_integers() -> Result<()> {
     ] {
         assert_eq!(made.dims(), [2, 3]);
     }
-    // A size that is out of reach is an error, and not the last axis.
+    // A size that is out of range is an error, and not the last axis.
     assert!(x.sum_axis(usize::MAX, false).is_err());
     let message = x.sum_axis(3, false).unwrap_err().to_string();
     assert!(message.contains("0 to 2") && message.contains("-3 to -1"), "{message}");
@@ -259,7 +259,7 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
     is(x.index_put((1, Ellipsis), 7, false), &[2, 3], &[0, 1, 2, 7, 7, 7]);
     is(x.index_put(&x.gt_scalar(3), 0, false), &[2, 3], &[0, 1, 2, 3, 0, 0]);
     is(x.index_put(3..1, 0, false), &[2, 3], &[0, 1, 2, 3, 4, 5]);
-    // Of several values for one place the last stays, or all are added.
+    // With several values for one position, the last one is kept, or all are added.
     let line = Tensor::zeros([4], (DType::I32, &d))?;
     is(line.index_put([1, 1, 2], value(&[5, 6, 7]), false), &[4], &[0, 6, 7, 0]);
     is(line.index_put(value(&[-1, 3, 0, -1]), value(&[1, 2, 3, 4]), false), &[4], &[3, 0, 0, 4]);
@@ -283,7 +283,7 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
         let error = x.index_put(&value(&[0, bad]), 7, false).and_then(|t| t.to_vec::<i32>()).unwrap_err();
         assert!(error.to_string().contains(&format!("index {bad}")), "{error}");
     }
-    // Bits stay as they are: NaN, infinities and the sign of zero, in what is replaced and in the rest.
+    // Bits are preserved: NaN, infinities and the sign of zero, in replaced elements and in the others.
     let odd = Tensor::new([f32::NAN, -0.0, f32::INFINITY, 1.0], &d)?;
     for index in [Index::from([0, 2]), Index::from(Step(.., 2))] {
         let put =
@@ -326,7 +326,7 @@ fn cells_are_assigned_to_by_index() -> Result<()> {
 
     let plain = Tensor::zeros([2], &d)?;
     assert!(plain.index_assign(0, 1.0).unwrap_err().to_string().contains("into_cell"));
-    // What does not fit changes nothing.
+    // An assignment that does not fit changes nothing.
     assert!(buffer.index_assign((0, 3), 1.0).is_err());
     assert_eq!(handle.to_vec::<f32>()?, [0.0, 5.0, 6.0, 4.0, 5.0, 5.0]);
     Ok(())
@@ -465,7 +465,7 @@ fn errors_name_the_line_of_the_caller() {
             }
         })*};
     }
-    // The macro's lines are those of its call, so that each stands alone.
+    // All lines of a macro are the line of its call, so each call is separate.
     here! { x.dim(5); }
     here! { x.sum_axis(5, false); }
     here! { x.mean_axis([0, 0], false); }
@@ -557,7 +557,7 @@ fn errors_name_the_line_of_the_caller() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The kinds of errors stay what they were matched on.
+/// Programs match on the kinds of errors, so these must not change.
 #[test]
 fn kinds_of_errors_stay() {
     let x = count(&[2, 3]);

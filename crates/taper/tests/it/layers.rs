@@ -435,7 +435,7 @@ fn bags_have_their_derivatives_and_refuse_what_does_not_fit() {
     refused(f::embedding_bag(&square, &table, BagOptions { offsets: None, ..sum }), &["for each index"]);
     refused(run(&square, BagOptions { padding_idx: Some(5), ..none }), &["padding_idx 5"]);
     refused(run(&table, none), &["embedding"]);
-    // Of an index outside the table, nothing is shortened.
+    // With an index outside the table, no row is rescaled.
     let rng = Generator::seed(1, &device);
     let config = nn::EmbeddingConfig { max_norm: Some(0.5), ..Default::default() };
     let layer = nn::Embedding::with_config(5, 3, config, &rng).unwrap();
@@ -466,7 +466,7 @@ fn bags_have_their_derivatives_and_refuse_what_does_not_fit() {
     }
 }
 
-/// Bags longer than what is summed at once, in lists and in tables, against sums in f64.
+/// Bags longer than one block of the sum, in lists and in tables, compared with sums in f64.
 #[test]
 fn long_bags_are_exact_and_a_bad_index_is_named() {
     let device = device();
@@ -509,7 +509,7 @@ fn long_bags_are_exact_and_a_bad_index_is_named() {
             assert!(said.contains(&format!("index {bad}")), "{said}");
         }
     }
-    // So many that threads share them: the first index that is bad is the one that is named.
+    // Enough indices for several threads: the error names the first bad index.
     let many: Vec<i32> = (0..9000)
         .map(|i| {
             if i == 8000 {
@@ -830,7 +830,7 @@ fn likelihoods_and_margins_at_their_edges() {
     refused(nn::CtcLoss::default().forward(&log, &log, &[4, 4], &[2, 2]), &["ctc_loss", "whole numbers"]);
     let outside = nn::CtcLoss::default().forward(&log, &targets.add_scalar(5), &[4, 4], &[2, 2]).unwrap();
     assert!(outside.to_f64_vec().is_err());
-    // What stands past the labels is not looked at.
+    // Numbers after the labels are not read.
     let padded = Tensor::new([[1i32, 2], [2, -7]], &device).unwrap();
     let loss = nn::CtcLoss::default().forward(&log, &padded, &[4, 4], &[2, 1]).unwrap();
     assert!(loss.item_f64().unwrap().is_finite());

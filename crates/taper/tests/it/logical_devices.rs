@@ -90,7 +90,7 @@ impl CustomKernel for Blocks {
 /// While `held` is busy in a kernel, evaluates on `free`, and says whether that was done before the kernel
 /// ended.
 fn finishes_meanwhile(held: &Device, free: &Device, patience: Duration) -> Result<bool> {
-    // Of any length, as a backend asks for each kind of implementation that it has.
+    // The queue has no bound, because a backend asks for each kind of implementation that it has.
     let (arrived, arrivals) = mpsc::channel();
     let (release, go_on) = mpsc::sync_channel::<()>(0);
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -120,11 +120,11 @@ fn finishes_meanwhile(held: &Device, free: &Device, patience: Duration) -> Resul
 
 #[test]
 fn two_devices_work_at_the_same_time_and_one_does_one_thing_at_a_time() -> Result<()> {
-    // Devices that no other test waits for.
+    // Devices that no other test uses.
     let (one, two) = (logical_device(11), logical_device(12));
     assert!(finishes_meanwhile(&one, &two, Duration::from_secs(60))?);
     assert!(finishes_meanwhile(&two, &one, Duration::from_secs(60))?);
-    // What the test tells apart: on one device the second evaluation waits for the first.
+    // The test can fail: on one device the second evaluation waits for the first.
     assert!(!finishes_meanwhile(&two, &two, Duration::from_millis(200))?);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Sums, products and searches over more than 65,535 elements by one thread: software GPUs leave a thread's
-//! loops after so many rounds without a word, so no kernel may ask for them.
+//! Sums, products and searches over more than 65,535 elements by one thread: software GPUs end a thread's
+//! loops after that many iterations without an error, so no kernel may need more.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, agree_within, device, tensor};

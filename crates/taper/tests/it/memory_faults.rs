@@ -68,10 +68,10 @@ fn used_up_and_freed_again(d: &Device) -> Result<()> {
             }
             other => panic!("{other:?}"),
         }
-        // It names what was computed, and where.
+        // The error names the operation and its line.
         assert!(told.contains("full") && told.contains("memory_faults.rs"), "{told}");
         assert!(held.len() >= 6, "{}", held.len());
-        // All that is alive still is what it was.
+        // All live tensors still have their values.
         for (i, full) in held.iter().enumerate() {
             let ends = full.to_vec::<f32>()?;
             assert!(ends.iter().all(|&v| v == i as f32), "{i}");
@@ -81,7 +81,7 @@ fn used_up_and_freed_again(d: &Device) -> Result<()> {
         let error = Tensor::from_vec(vec![1f32; 2 * EIGHTH], [2 * EIGHTH], d).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
         drop(held);
-        // What is freed serves again, at another size.
+        // Freed memory can be used again, at another size.
         assert_eq!(Tensor::ones([3 * EIGHTH], d)?.sum().item::<f32>()?, 3.0 * EIGHTH as f32);
     }
     assert_eq!(pending.to_vec::<f32>()?, exps);
@@ -171,7 +171,7 @@ fn a_training_goes_on_after_a_batch_that_did_not_fit(d: &Device) -> Result<()> {
         let mut losses = Vec::new();
         for i in 0..6 {
             if disturbed && i % 2 == 1 {
-                // The inputs alone fit, what is computed from them does not.
+                // The inputs fit in memory, but the result does not.
                 let error = step(2 * EIGHTH / 16).unwrap_err();
                 assert!(matches!(error.kind(), ErrorKind::OutOfMemory { .. }), "{error}");
             }

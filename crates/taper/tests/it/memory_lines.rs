@@ -6,7 +6,7 @@ use taper::{ErrorKind, memory_snapshot, memory_summary, prelude::*, record_memor
 
 const MIB: u64 = 1 << 20;
 
-/// What a snapshot says of a line of this file: bytes, buffers, and its kinds in words.
+/// The snapshot's entry for a line of this file: bytes, buffers, and its kinds in words.
 fn line(number: u32) -> Result<Option<(u64, usize, String)>> {
     let snapshot = memory_snapshot()?;
     let here = snapshot.lines.iter().filter(|l| l.location.file() == file!() && l.location.line() == number);

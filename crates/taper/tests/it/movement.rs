@@ -108,12 +108,12 @@ fn the_last_of_several_stays() -> Result<()> {
     assert_eq!(x.scatter(0, &index, 7)?.to_f64_vec()?, [7.0, 1.5, 2.5, 3.5, 7.0, 5.5]);
     let line = index.flatten_all();
     assert_eq!(x.index_copy(0, &line, &src)?.to_f64_vec()?, [12.0, 13.0, 2.5, 3.5, 16.0, 17.0]);
-    // Only what is seen has a gradient.
+    // Only elements that are in the result have a gradient.
     let (a, b) = (x.clone().requires_grad(), src.clone().requires_grad());
     a.scatter(0, &index, &b)?.sum().backward()?;
     assert_eq!(a.grad().unwrap().to_f64_vec()?, [0.0, 1.0, 1.0, 1.0, 0.0, 1.0]);
     assert_eq!(b.grad().unwrap().to_f64_vec()?, [0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
-    // An index of bytes that names the last place there is.
+    // A byte index of the last possible position.
     if has(&d, DType::U8) {
         let index = Tensor::new([255u8, 0, 255], &d)?;
         let out = Tensor::zeros([256], &d)?.scatter(0, &index, &Tensor::new([1f32, 2.0, 3.0], &d)?)?;
@@ -156,7 +156,7 @@ fn reduced_by_index_as_pytorch_does() -> Result<()> {
         let out = x.scatter_reduce(0, &index, &src, reduce, include_self)?;
         near(&format!("{reduce:?} {include_self}"), &out, &at(&expected)?, (1e-6, 0.0));
     }
-    // Equals share the gradient, also with what was there.
+    // Equal elements share the gradient, also with the old element.
     for (reduce, include_self, own, sent) in [
         (Amax, true, [0.0, 1.0, 3.0], [0.5, 0.5, 1.0, 0.0, 0.0]),
         (Amax, false, [0.0, 0.0, 3.0], [0.5, 0.5, 2.0, 0.0, 0.0]),
@@ -383,7 +383,7 @@ fn distances_of_many_points_are_those_of_their_formula() -> Result<()> {
     Ok(())
 }
 
-/// Longer than what is computed by one angle, of each form and both ends.
+/// Longer than the part computed from one angle, in each form, with both ends.
 #[test]
 fn long_windows_are_those_of_their_formulas() -> Result<()> {
     use std::f64::consts::TAU;
@@ -398,7 +398,7 @@ fn long_windows_are_those_of_their_formulas() -> Result<()> {
             let expected: Vec<f64> = (0..n).map(|i| at(i as f64 / last as f64)).collect();
             let found = found.unwrap().to_f64_vec().unwrap();
             assert_close(&found, &expected, (0.0, atol), &format!("{name} {n} {periodic}"));
-            // Of the places after the first, the first is as the last.
+            // A window is symmetric; a periodic one is symmetric without its first element.
             let inner = &found[usize::from(periodic)..];
             assert!(
                 inner.iter().eq(inner.iter().rev()) || name == "kaiser" || name == "bartlett",
@@ -450,8 +450,8 @@ fn exponentials_of_large_matrices() -> Result<()> {
     Ok(())
 }
 
-/// What is written in bands, as large outputs of several parts are, is what each image gives by itself, which
-/// is small.
+/// A large output of several parts is written in bands; it must equal the results of the small images by
+/// themselves.
 #[test]
 fn a_batch_is_padded_as_its_images_are() -> Result<()> {
     let d = device();
@@ -483,8 +483,8 @@ fn a_batch_is_padded_as_its_images_are() -> Result<()> {
     Ok(())
 }
 
-/// Many elements that are added to a few places: each place has all of its own, what it held before, and an
-/// index that is none is told.
+/// Many elements that are added to a few places: each position gets the sum of its elements and its old
+/// value, and a bad index is an error.
 #[test]
 fn many_elements_go_to_a_few_places() -> Result<()> {
     let d = device();

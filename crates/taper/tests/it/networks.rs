@@ -75,7 +75,7 @@ impl Case {
 
 pub(crate) type Run = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
-/// A module, if there is one, and what the case does with it.
+/// A module, if there is one, and the function of the case.
 pub(crate) type Network = (Option<Rc<dyn Module>>, Run);
 
 pub(crate) fn of_module<M: Module + 'static>(
@@ -811,7 +811,7 @@ fn what_does_not_fit_a_recurrent_layer_is_refused() {
     refused(nn::GruCell::new(3, 4, &rng).unwrap().forward(&x(&[2, 2]), None), &["GRU", "[N, 3]"]);
     let config = nn::RnnConfig { num_layers: 0, ..Default::default() };
     refused(nn::Rnn::with_config(3, 4, config, &rng), &["RNN", "no layers"]);
-    // Dropout lies between layers, and not after the last.
+    // Dropout is between layers, and not after the last one.
     let config = nn::RnnConfig { dropout: 0.5, ..Default::default() };
     let single = nn::Rnn::with_config(3, 4, config, &rng).unwrap();
     let (first, _) = single.forward(&x(&[2, 1, 3]), None).unwrap();
@@ -878,7 +878,7 @@ fn losses_and_distances_are_pytorchs() {
 #[test]
 fn losses_at_their_edges() {
     let device = device();
-    // Probabilities of 0 and 1: logarithms are held to −100, derivatives are finite.
+    // Probabilities of 0 and 1: logarithms are clamped to −100, derivatives are finite.
     let p = Tensor::new([0.0f32, 1.0, 0.0, 1.0], &device).unwrap().requires_grad();
     let y = Tensor::new([0.0f32, 1.0, 1.0, 0.0], &device).unwrap();
     let losses = nn::BceLoss { reduction: nn::Reduction::None, weight: None }.forward(&p, &y).unwrap();

@@ -29,7 +29,7 @@ fn rows(length: usize) -> (Vec<f64>, [usize; 2]) {
             values[row * length + at] = value;
         }
     }
-    // Two rows that are nothing else.
+    // Two rows of only such numbers.
     values.extend(std::iter::repeat_n(-INF, length));
     values.extend(std::iter::repeat_n(NAN, length));
     (values, [specials.len() + 2, length])
@@ -94,7 +94,7 @@ fn rows_pass_nan_and_infinity_on() {
 
 #[test]
 fn products_pass_nan_and_infinity_on_and_nowhere_else() {
-    // Below, at and above the sizes of tiles and of vectors, so that what lies beyond an edge would show.
+    // Below, at and above the sizes of tiles and of vectors, so that a read beyond an edge would show.
     for (m, k, n) in [(3, 5, 4), (16, 64, 16), (33, 65, 31), (70, 130, 66), (1, 300, 40), (40, 300, 1)] {
         for special in [NAN, INF, -INF] {
             let mut lhs = numbers(m * k, 1);
@@ -210,7 +210,7 @@ fn zeros_keep_their_signs() -> Result<()> {
         signs(x.atan2(&one)?, "atan2", [false, true])?;
         signs(x.powi(3), "cube", [false, true])?;
         signs(x.powi(2), "square", [false, false])?;
-        // The zeros tell themselves apart by their reciprocals.
+        // The reciprocals distinguish the zeros.
         assert_eq!(one.div(&x)?.to_f64_vec()?, [INF, -INF], "reciprocals of {dtype}");
         assert_eq!(x.eq(&x.flip(0)?)?.to_vec::<bool>()?, [true, true], "both zeros of {dtype}");
     }
@@ -310,8 +310,8 @@ fn indexing_adds_nan_and_infinity_where_they_belong() -> Result<()> {
     Ok(())
 }
 
-/// A table, what is picked from it, and a line, each over more than the bindings that the suite's run in
-/// windows has.
+/// A table, the elements gathered from it, and a line, each larger than the bindings of the suite's run with
+/// small windows.
 #[test]
 fn indices_along_long_axes() -> Result<()> {
     let (rows, width, picked) = (3001, 16, 5000);

@@ -1,7 +1,6 @@
-//! The table of operations (`crates/operations`) on the device under test: a test for each thing that every
-//! row is held to. With `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that are tried; with
-//! `TAPER_TEST_DRAW=1/4` a quarter of what they are tried in, as in the repeated runs of `cargo xtask
-//! test-all-backends`.
+//! The table of operations (`crates/operations`) on the device under test: one test for each check. With
+//! `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that run; with `TAPER_TEST_DRAW=1/4` a
+//! quarter of the cases, as in the repeated runs of `cargo xtask test-all-backends`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, needs};
@@ -14,7 +13,7 @@ use taper_operations::{
     rows,
 };
 
-/// Holds every row to a check, and says of all that fail what is wrong.
+/// Runs a check for every row, and reports all failures.
 fn hold(check: impl Fn(&Bench, &Row) -> Verdict) {
     let wanted = std::env::var("TAPER_TEST_OPERATION").unwrap_or_default();
     let draw = Draw::from_env();

@@ -66,7 +66,7 @@ fn windows_larger_than_the_input_are_the_last_ones() -> Result<()> {
     let line = counting(&[1, 1, 3]);
     let one = PoolOptions { ceil_mode: true, ..Default::default() };
     assert_eq!(F::max_pool1d(&line, [5], one)?.to_f64_vec()?, [2.0]);
-    // A stride or more too large, or without ceil_mode, there is no window.
+    // If the window exceeds the input by a stride or more, or without ceil_mode, there is no window.
     assert!(F::max_pool1d(&line, [5], PoolOptions { stride: Some([2]), ..one }).is_err());
     assert!(F::max_pool1d(&line, [4], PoolOptions::default()).is_err());
     Ok(())
@@ -324,7 +324,7 @@ fn convolutions_pad_by_their_mode() -> Result<()> {
     let wide = layer(PadMode::Reflect, 3.into(), [1, 1])?;
     assert!(wide.forward(&x).unwrap_err().to_string().contains("conv2d"));
     assert!(layer(PadMode::Constant(f64::NAN), 1.into(), [1, 1]).is_err());
-    // Another number than 0, of which there is no such mode in PyTorch.
+    // A number other than 0, for which PyTorch has no such mode.
     let ones = layer(PadMode::Constant(1.0), [1, 2].into(), [1, 2])?.forward(&x)?;
     let padded = F::pad(&x, &[(1, 1), (2, 2)], PadMode::Constant(1.0))?;
     let plain = layer(PadMode::Constant(0.0), 0.into(), [1, 2])?.forward(&padded)?;
@@ -332,7 +332,7 @@ fn convolutions_pad_by_their_mode() -> Result<()> {
     Ok(())
 }
 
-/// The function is the layer, which is held to PyTorch's.
+/// The function equals the layer, which is compared with PyTorch's.
 #[test]
 fn multi_head_attention_is_a_function_of_its_parameters() -> Result<()> {
     let rng = Generator::seed(3, &device());
@@ -385,7 +385,7 @@ fn multi_head_attention_is_a_function_of_its_parameters() -> Result<()> {
     Ok(())
 }
 
-/// Squares of such gradients overflow or vanish; their norm does neither.
+/// The squares of these gradients overflow or vanish; their norm does neither.
 #[test]
 fn gradients_of_any_size_are_clipped_by_their_norm() -> Result<()> {
     let pair = [leaf(&[0.0], &[1]), leaf(&[0.0, 0.0], &[2])];

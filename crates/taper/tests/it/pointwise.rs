@@ -1,5 +1,5 @@
-//! What the table of operations cannot say of elementwise functions: signs of zeros, numbers to the last bit,
-//! promotion of dtypes.
+//! Properties of elementwise functions that the table of operations cannot express: signs of zeros, numbers
+//! to the last bit, promotion of dtypes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, has, of};
@@ -122,7 +122,7 @@ fn dtypes_are_promoted_as_pytorch_does() {
     }
 }
 
-/// Bad input is told apart, with what mends it.
+/// The errors of bad inputs are distinguishable, and name the fix.
 #[test]
 fn errors_name_the_operation_and_the_mend() {
     let d = device();
@@ -144,7 +144,8 @@ fn errors_name_the_operation_and_the_mend() {
     says(x.trapezoid_at(&x.narrow(0, 0, 2).unwrap(), 0), &["trapezoid_at", "[2]", "[3]"]);
     says(x.trace(), &["trace", "[3]"]);
     says(x.to_dtype(DType::Bool).unwrap().fmod(true), &["fmod", "to_dtype"]);
-    // Of negative numbers there is no place, and what is beyond a given length is found when it is computed.
+    // A negative number has no bin, and a number beyond the given length is found when the result is
+    // computed.
     let places = Tensor::new([1i32, -1], &d).unwrap();
     let error = places.bincount(3).and_then(|c| c.to_f64_vec()).unwrap_err();
     assert!(error.to_string().contains("-1"), "{error}");

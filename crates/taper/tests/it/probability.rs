@@ -477,7 +477,7 @@ fn normal_vectors_have_their_covariance() -> Result<()> {
         (&one, [[2.25, -0.75, -0.75, 0.8125], [2.25, -0.75, -0.75, 0.8125]]),
         (&several, [[2.25, -0.75, -0.75, 0.8125], [9.0, -3.0, -3.0, 3.25]]),
     ] {
-        // Of a factor, on every device.
+        // From a Cholesky factor, on every device.
         let of = MultivariateNormal::from_scale_tril(&loc, l)?;
         of.validate()?;
         let found = of.covariance()?.to_f64_vec()?;

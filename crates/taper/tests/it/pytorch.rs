@@ -41,7 +41,7 @@ impl Array {
 }
 
 pub(crate) fn fixture<T: for<'a> Deserialize<'a>>(name: &str) -> T {
-    // As cargo sets it for a test; a program that runs elsewhere brings its fixtures along.
+    // The variable is set by cargo for a test; a program that runs on another machine has its own fixtures.
     let home = std::env::var("CARGO_MANIFEST_DIR").unwrap_or(env!("CARGO_MANIFEST_DIR").into());
     let path = format!("{home}/tests/fixtures/{name}.json");
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()

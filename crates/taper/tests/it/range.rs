@@ -1,5 +1,5 @@
-//! Right to the ends of the range: magnitudes whose squares are none, tails of saturated functions,
-//! infinities, and what is not finite beside what is.
+//! Correct results at the ends of the range: magnitudes whose squares overflow, tails of saturated
+//! functions, infinities, and NaN or infinity next to finite numbers.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{device, has};
@@ -265,8 +265,8 @@ fn what_is_not_finite_stays_where_it_is() -> Result<()> {
     Ok(())
 }
 
-/// PyTorch's results, but that it gives NaN for what is no number in the mode `Zeros`, where its
-/// documentation says −1.
+/// PyTorch's results, except for NaN in the mode `Zeros`: PyTorch gives NaN, where its documentation says
+/// −1.
 #[test]
 fn places_of_a_grid_that_are_nowhere() -> Result<()> {
     let d = device();

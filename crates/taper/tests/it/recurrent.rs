@@ -79,7 +79,7 @@ fn all_steps_at_once_are_steps_one_by_one() {
     // Few sequences and many, a state of no whole registers, weights that are small, and too large for a
     // second-level cache.
     let shapes = [(9, 3, 5, 7), (3, 21, 4, 18), (4, 40, 8, 33), (5, 5, 3, 260), (6, 2, 3, 300)];
-    // Where there is no kernel, steps are composed either way.
+    // On devices without a kernel, steps are composed in both cases.
     let count = if device.name() == "cpu" { shapes.len() } else { 1 };
     for (steps, batch, features, size) in shapes.into_iter().take(count) {
         for kind in KINDS {

@@ -60,8 +60,8 @@ fn long_reductions_are_accurate() -> Result<()> {
     Ok(())
 }
 
-/// Sums of squares and of what is not NaN, which long rows have loops of their own for, as f64 on the host
-/// gives them: of rows in order, of rows that lie apart, of all.
+/// Sums of squares and sums without NaN, for which long rows have separate loops, compared with f64 on the
+/// host: over contiguous rows, over strided rows, and over all elements.
 #[test]
 fn long_sums_of_squares_and_without_nan() -> Result<()> {
     let d = device();
@@ -199,7 +199,7 @@ fn reductions_repeat_bit_by_bit() -> Result<()> {
     Ok(())
 }
 
-/// Long rows that lie apart are read where they lie.
+/// Long strided rows are read in place.
 #[test]
 fn rows_that_lie_apart_are_reduced_in_place() {
     for &op in ReduceOp::ALL {

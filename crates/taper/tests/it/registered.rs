@@ -1,5 +1,5 @@
-//! A backend of another crate that is registered by name. Each test has a process of its own, as what is
-//! registered stays.
+//! A backend of another crate that is registered by name. Each test has its own process, because a
+//! registration is permanent.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -56,7 +56,7 @@ struct Cards {
     name: &'static str,
     aliases: &'static [&'static str],
     kind: DeviceKind,
-    /// What its devices are called in place of `name:0`, if it does not do as it should.
+    /// A wrong name of its devices in place of `name:0`, for a provider that breaks the contract.
     called: Option<&'static str>,
     opened: Mutex<BTreeMap<(usize, usize), Device>>,
 }
@@ -188,7 +188,7 @@ fn a_bad_registration_is_an_error() -> Result<()> {
         assert!(text.contains(words), "{name:?}: {text}");
         assert!(error.location().is_some_and(|line| line.file() == file!()), "{text}");
     }
-    // Nothing of what was refused is known.
+    // None of the refused names is known.
     assert!(!taper::is_available("other") && !taper::is_available("fine"));
     taper::register_backend(Cards::named("other"))
 }

@@ -146,7 +146,8 @@ fn a_resumed_training_gives_the_bits_of_one_that_was_not_stopped() -> Result<()>
     Ok(())
 }
 
-/// What dropout drops depends on a position that is not in the state dict: the names of that are PyTorch's.
+/// The elements that dropout drops depend on a position that is not in the state dict, whose names are
+/// PyTorch's.
 #[test]
 fn the_state_dict_holds_parameters_alone() -> Result<()> {
     let net = Training::new(1, &device())?.net;

@@ -1,6 +1,5 @@
-//! What holds for the whole process. Variables of the environment whose values mean nothing: each is an error
-//! where a device is opened, and none is passed over. And the default dtype. Each case is a process of its
-//! own.
+//! Settings of the whole process. An environment variable with an invalid value is an error when a device is
+//! opened, and none is ignored. The default dtype is tested too. Each case has its own process.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::device;
@@ -51,7 +50,7 @@ fn refused(backend: &str, variable: &str, value: &str) {
     };
     told(taper::device(&name).unwrap_err());
     if backend == "cpu" {
-        // `cpu` itself cannot fail, but nothing can be made on what it gives, a second time either.
+        // `cpu` itself cannot fail, but every attempt to make a tensor on its device fails.
         for _ in 0..2 {
             told(
                 Tensor::from_vec(vec![1.0f32], [1], &taper::cpu())

@@ -6,8 +6,7 @@ use taper::autograd::{Function, TensorGrad, apply, grad};
 use taper::{DType, Device, ErrorKind, Result, Tensor, dot, eval_pending, no_grad};
 use taper_testing::reference_backend;
 
-/// Polar coordinates of points (x, y): radius, angle and x² + y², the last of which has no gradient of its
-/// own.
+/// Polar coordinates of points (x, y): radius, angle and x² + y², the last of which has no gradient.
 #[derive(Debug)]
 struct Polar;
 impl Function for Polar {
@@ -84,7 +83,7 @@ fn gradients_with_some_of_the_results_used() -> Result<()> {
         let (radius, angle, square) = apply(Polar, &[&x, &y])?;
         drop(square);
         if early {
-            // What is computed before is kept.
+            // A value that was computed before is kept.
             radius.eval()?;
         }
         radius.sum().backward_retain()?;
@@ -159,7 +158,7 @@ fn sorting_gives_values_and_indices() -> Result<()> {
     let (values, indices) = x.powi(1).sort(1, true)?;
     assert!(values.is_tracked() && !indices.is_tracked());
     assert!(values.to_string().contains("grad_fn=Sort"), "{values}");
-    // The gradient reads indices that nobody else holds.
+    // The gradient reads indices that nothing else holds.
     drop(indices);
     near(&values, [9.0, 4.0, 2.0, 7.0, 7.0, 1.0]);
     let weights = of(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[2, 3], DType::F32, &d)?;
@@ -175,7 +174,7 @@ fn sorting_gives_values_and_indices() -> Result<()> {
     Ok(())
 }
 
-/// One kernel gives the indices; the values take another, which only runs where somebody reads them.
+/// One kernel gives the indices; the values take a second kernel, which runs only if they are read.
 #[test]
 fn results_that_nobody_reads_cost_nothing() -> Result<()> {
     let (d, backend) = reference_backend();
@@ -197,7 +196,7 @@ fn results_that_nobody_reads_cost_nothing() -> Result<()> {
     assert_eq!(values.to_vec::<f32>()?, [9.0, 4.0, 2.0]);
     assert_eq!((count("argsort"), count("gather")), (3, 2));
     drop((values, indices));
-    // What the gradient reads stays as long as the tape, and no longer.
+    // A value that the gradient reads is kept as long as the tape, and no longer.
     let x = x.requires_grad();
     let before = live();
     let (values, indices) = x.sort(0, true)?;
@@ -220,7 +219,7 @@ fn the_tuple_is_drawn() -> Result<()> {
     }
     assert!(!text.contains("Polar[2]"), "{text}");
     assert_eq!(text.matches("Polar\\ntuple").count(), 1, "{text}");
-    // A user sees what it was made from, not the tuple.
+    // A user sees the inputs of the operation, not the tuple.
     assert_eq!(radius.inputs()[0].id(), x.id());
     assert_eq!(radius.inputs()[1].id(), y.id());
     Ok(())

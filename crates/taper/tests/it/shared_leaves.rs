@@ -34,14 +34,15 @@ fn no_thread_loses_anothers_gradient() -> Result<()> {
     Ok(())
 }
 
-/// Two threads that met a graph at one time both went through it, and both added what it gives.
+/// If two threads called backward on a graph at the same time, both went through it, and both added its
+/// gradients.
 #[test]
 fn one_of_many_passes_uses_a_graph_up() -> Result<()> {
     let rounds = if device().name() == "cpu" { 400 } else { 20 };
     for round in 0..rounds {
         let leaf = of(&[3.0], &[], DType::F32, &device())?.requires_grad();
         let shared = leaf.powi(2);
-        // Some have the whole graph in common, some only what is below.
+        // Some threads share the whole graph, some only its lower part.
         let outputs: Vec<Tensor> = (0..THREADS)
             .map(|k| if round % 2 == 0 { shared.clone() } else { &shared * (k + 1) as f64 })
             .collect();
@@ -69,8 +70,8 @@ fn one_of_many_passes_uses_a_graph_up() -> Result<()> {
     Ok(())
 }
 
-/// A pass that keeps the graph went through what another was taking away, and gave what was left of the
-/// gradient.
+/// A pass that keeps the graph went through nodes that another pass was releasing, and returned only a part
+/// of the gradient.
 #[test]
 fn a_pass_beside_one_that_uses_the_graph_up_is_whole_or_fails() -> Result<()> {
     let rounds = if device().name() == "cpu" { 400 } else { 20 };

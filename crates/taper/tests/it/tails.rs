@@ -1,6 +1,6 @@
-//! Functions where they are small beside what they are made of: tails, saturated sides and points next to a
-//! zero. Values and two derivatives are held to units in the last place of mpmath's (`scripts/tails.py`
-//! writes them).
+//! Functions where their values are small compared with their terms: tails, saturated sides and points next
+//! to a zero. Values and two derivatives must agree with mpmath's up to some units in the last place
+//! (`scripts/tails.py` writes them).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::BTreeMap;

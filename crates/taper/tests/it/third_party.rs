@@ -1,5 +1,5 @@
-//! A backend from outside the house: it wraps the CPU's, passes everything on, and counts kernels. What it
-//! counts also says what the scheduler fuses.
+//! A backend from another crate: it wraps the CPU's, passes everything on, and counts kernels. The counts
+//! also test what the scheduler fuses.
 #![allow(clippy::unwrap_used, clippy::type_complexity)]
 
 use std::{
@@ -20,8 +20,7 @@ struct Counting {
     counts: Mutex<BTreeMap<&'static str, usize>>,
     /// Launches whose indices are not known to be in range beforehand.
     unproven: AtomicUsize,
-    /// Whether a bad index is told late, as a GPU does: these are the launches to be told of, with what was
-    /// bad in them.
+    /// If present, bad indices are reported late, as by a GPU: the launches to report, with their bad index.
     late: Option<Mutex<Vec<(Arc<Ticket>, Option<i64>)>>>,
 }
 
@@ -175,7 +174,7 @@ fn indices_known_to_be_in_range_are_launched_without_a_ticket() -> Result<()> {
     Ok(())
 }
 
-/// A backend that learns of a bad index only later: nothing trains on it, and nobody else hears of it.
+/// A backend that finds a bad index only later: no model trains on it, and no other result gets the error.
 #[test]
 fn a_backend_may_tell_of_a_bad_index_late() -> Result<()> {
     let (device, backend) = wrapped(Some(Mutex::default()));
@@ -210,7 +209,7 @@ fn a_backend_may_tell_of_a_bad_index_late() -> Result<()> {
     Ok(())
 }
 
-/// Results that one kernel computes together answer each for what it depends on.
+/// Each result of one kernel only has the errors of the inputs that it depends on.
 #[test]
 fn a_result_computed_beside_a_bad_one_is_good() -> Result<()> {
     let (device, _) = wrapped(Some(Mutex::default()));
@@ -267,7 +266,7 @@ fn a_check_that_is_never_settled_is_an_error() -> Result<()> {
     Ok(())
 }
 
-/// What the author of a backend calls first.
+/// The first test for the author of a backend.
 #[test]
 fn a_backend_is_held_to_the_reference_in_one_line() {
     let lacking = taper_testing::conformance(&crate::common::device());

@@ -1,4 +1,4 @@
-//! Copies between devices: nodes like any other, made when somebody looks at what depends on them.
+//! Copies between devices: nodes like any other, computed when a result that depends on them is read.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -27,7 +27,7 @@ fn building_copies_nothing() -> Result<()> {
     assert_eq!(backend.memory().allocated, 0);
     assert_eq!(y.to_vec::<f32>()?, [3.0, 5.0, 7.0]);
     assert!(double.is_evaluated() && copy.is_evaluated() && copy.inputs().is_empty());
-    // Views are copied as what they show.
+    // A copy of a view has only the elements that the view shows.
     let view = of(&[1.0, 2.0, 3.0, 4.0], &[2, 2], DType::F32, &here)?.t()?.flip([0])?;
     assert_eq!(view.to(&there)?.to_vec::<f32>()?, [2.0, 4.0, 1.0, 3.0]);
     assert_eq!(view.to(&there)?.to(&here)?.sum().item::<f32>()?, 10.0);
@@ -106,7 +106,7 @@ fn a_copy_that_fails_names_its_line() -> Result<()> {
     let text = error.to_string();
     assert!(text.contains("transfers.rs") && text.contains(&format!(":{line}:")), "{text}");
     assert!(!copy.is_evaluated());
-    // Another try goes on from there.
+    // A second evaluation continues from there.
     assert_eq!(y.to_vec::<f32>()?, [2.0, 3.0]);
     let (narrow, _) = taper_testing_without_f64();
     if device().supports(DType::F64) {

@@ -1,4 +1,5 @@
-//! What every test file needs: the device under test, the plain reference to compare with, and how closely.
+//! Code that every test file needs: the device under test, the plain reference to compare with, and
+//! tolerances.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use taper::{DType, Device, ErrorKind, Result, Tensor};
@@ -29,7 +30,7 @@ pub(crate) fn logical_device(number: usize) -> Device {
     }
 }
 
-/// Whether the device under test has `dtype`. A test that goes on without one says so.
+/// Whether the device under test has `dtype`. A test that skips it prints a line.
 pub(crate) fn has(device: &Device, dtype: DType) -> bool {
     let has = device.supports(dtype);
     if !has {
@@ -64,8 +65,8 @@ pub(crate) fn every_case() -> bool {
     Draw::from_env() == Draw::ALL
 }
 
-/// Whether a line over so many bytes is longer than the bindings that `TAPER_TEST_WGPU` forces. An operation
-/// that takes lines whole must then refuse it, and be usable afterwards.
+/// Whether a line of `bytes` bytes is longer than the bindings that `TAPER_TEST_WGPU` forces. An operation
+/// that needs whole lines must then refuse it, and be usable afterwards.
 pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bool {
     let forced = std::env::var("TAPER_TEST_WGPU").unwrap_or_default();
     let forced = forced.split_whitespace().find_map(|word| word.strip_prefix("binding_bytes=")?.parse().ok());
@@ -78,7 +79,7 @@ pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bo
     true
 }
 
-/// Runs `f` on the device under test and on the reference, and compares what it gives: shape, dtype, values.
+/// Runs `f` on the device under test and on the reference, and compares the results: shape, dtype, values.
 #[track_caller]
 pub(crate) fn agree(what: &str, f: impl Fn(&Device) -> Result<Tensor>) {
     taper_testing::agree(&device(), what, None, f);
