@@ -8,6 +8,7 @@ mod check_prose;
 mod fuzz;
 mod onnx_conformance;
 mod operations;
+mod sanitize;
 mod test_all_backends;
 mod workspace;
 
@@ -40,6 +41,8 @@ enum Command {
     OnnxConformance(onnx_conformance::Args),
     /// Write docs/operations.md from the table of operations
     Operations(operations::Args),
+    /// Run the fuzzer and the readers of damaged files under AddressSanitizer, and Miri where it is installed
+    Sanitize(sanitize::Args),
     /// Run every test, the behaviour suite once on each device, and print one table
     TestAllBackends(test_all_backends::Args),
 }
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         Command::CheckLayers => check_layers::run(),
         Command::CheckProse(args) => check_prose::run(&args),
         Command::Operations(args) => operations::run(&args),
+        Command::Sanitize(args) => sanitize::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),
     };
     match result {

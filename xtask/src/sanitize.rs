@@ -1,0 +1,101 @@
+//! `cargo xtask sanitize`: unsafe code under watch. AddressSanitizer watches the fuzzer's programs on the CPU
+//! and the readers of damaged files; Miri interprets the unit tests of the CPU backend's memory, vectors and
+//! elementwise kernels where its component is installed.
+//!
+//! The sanitizer's runtime comes with the toolchain; its flag does not yet belong to the stable compiler, so
+//! `RUSTC_BOOTSTRAP` permits it for these builds alone, in a target directory of their own.
+
+use std::process::Command;
+
+use crate::{
+    Result,
+    workspace::{Workspace, cargo, in_words, output},
+};
+
+/// The modules of backend-cpu whose unit tests Miri interprets, with the instruction set that it knows.
+const INTERPRETED: &[&str] = &["memory::", "simd::", "elementwise::"];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Programs that the fuzzer draws
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    programs: usize,
+    /// The fuzzer's seed [default: the fuzzer's own]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let workspace = Workspace::read()?;
+    let host = host(&output(Command::new("rustc").arg("-vV"))?)?;
+    if has_address_sanitizer(&host) {
+        let sanitized = |command: &mut Command| {
+            command
+                .current_dir(&workspace.root)
+                .env("RUSTC_BOOTSTRAP", "1")
+                // Only with a target named do the flags leave out build scripts and procedural macros.
+                .args(["--target", &host])
+                .env("RUSTFLAGS", "-Zsanitizer=address")
+                .env("CARGO_TARGET_DIR", workspace.target.join("sanitize"))
+                // Tensors that tests keep for the whole process are no leaks.
+                .env("ASAN_OPTIONS", "detect_leaks=0");
+        };
+        let mut fuzz = cargo();
+        fuzz.args(["run", "--package", "taper-fuzz", "--no-default-features"]);
+        sanitized(&mut fuzz);
+        fuzz.args(["--", "--device", "cpu", "--programs", &args.programs.to_string()]);
+        fuzz.args(args.seed.map(|seed| format!("--seed={seed}")));
+        checked(&mut fuzz)?;
+
+        let mut files = cargo();
+        files.args(["test", "--package", "weights", "--test", "it"]);
+        sanitized(&mut files);
+        checked(files.args(["--", "hostile"]))?;
+    } else {
+        println!("AddressSanitizer: not run, the toolchain has no runtime of it for {host}");
+    }
+
+    let installed = cargo().args(["miri", "--version"]).output().is_ok_and(|output| output.status.success());
+    if installed {
+        let mut miri = cargo();
+        miri.args(["miri", "test", "--package", "backend-cpu", "--lib", "--"]).args(INTERPRETED);
+        miri.current_dir(&workspace.root).env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        checked(miri.env("TAPER_CPU_ISA", "baseline").env("TAPER_THREADS", "1"))?;
+    } else {
+        println!("Miri: not run, the toolchain has no component miri");
+    }
+    Ok(())
+}
+
+/// The target of the compiler itself, from what `rustc -vV` prints.
+fn host(version: &str) -> Result<String> {
+    let line = version.lines().find_map(|line| line.strip_prefix("host: "));
+    line.map(str::to_string).ok_or_else(|| "rustc -vV names no host".to_string())
+}
+
+/// Whether the toolchain brings AddressSanitizer's runtime for a target.
+fn has_address_sanitizer(host: &str) -> bool {
+    let Ok(sysroot) = output(Command::new("rustc").args(["--print", "sysroot"])) else { return false };
+    let libraries = std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("lib");
+    let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("asan"))
+}
+
+fn checked(command: &mut Command) -> Result<()> {
+    let words = in_words(command);
+    println!("{words}");
+    let status = command.status().map_err(|e| format!("{words} cannot be run: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{words}: {status}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_read_from_the_compilers_version() {
+        let version = "rustc 1.95.0 (59807616e 2026-04-14)\nbinary: rustc\nhost: x86_64-unknown-linux-gnu\n";
+        assert_eq!(host(version), Ok("x86_64-unknown-linux-gnu".to_string()));
+        assert!(host("rustc 1.95.0").is_err());
+    }
+}
