@@ -1,25 +1,25 @@
-//! What is known of a value beside its elements: the range of its integers, and the launches whose indices it
-//! depends on that are not known to be good. Views of a value share its facts; an output overwritten in place
-//! gets facts of its own.
+//! Facts about a value beside its elements: the range of its integers, and the launches with unchecked
+//! indices that it depends on. Views share this information with their base; an output that is
+//! overwritten in place gets its own.
 
 use std::sync::Arc;
 
 use crate::{Backend, DType, Element, Error, ErrorKind, Result, Scalar, Ticket, with_element};
 
-/// The range in which all integers of a buffer lie.
+/// An interval that contains all integers of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) low: i64,
     pub(crate) high: i64,
-    /// Whether some element of the buffer is `low` and some is `high`.
+    /// Whether both `low` and `high` occur in the buffer.
     pub(crate) attained: bool,
-    /// The least element above a negative `low`, where it is known: labels to be ignored are often the only
-    /// negative ones.
+    /// The least element above a negative `low`, if known: ignored labels are often the only negative
+    /// ones.
     pub(crate) above: Option<i64>,
 }
 
 impl Bounds {
-    /// All that a dtype can hold, of bool and the integers that `i64` holds.
+    /// The full range of bool, and of the integer dtypes that fit in `i64`; otherwise `None`.
     pub(crate) fn of(dtype: DType) -> Option<Bounds> {
         let (Scalar::Int(low), Scalar::Int(high)) = (dtype.least(), dtype.greatest()) else {
             return dtype.is_bool().then_some(Bounds { low: 0, high: 1, attained: false, above: None });
@@ -38,7 +38,7 @@ impl Bounds {
             let above = if low < 0 { values().filter(|&value| value > low).min() } else { None };
             Some(Bounds { low, high, attained: true, above })
         }
-        // u64 is beyond what bounds hold.
+        // u64 does not fit the i64 bounds.
         let has_bounds = dtype.is_int() && Bounds::of(dtype).is_some();
         if has_bounds { with_element!(dtype, T => range::<T>(bytes)) } else { None }
     }
@@ -49,7 +49,7 @@ impl Bounds {
     }
 }
 
-/// What is known of a value. Nothing, of most: then it is one word, and nothing to copy or to ask.
+/// Facts about a value: bounds and tickets. Empty for most values; it is then one word and free to copy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts(Option<Arc<Known>>);
 
@@ -81,7 +81,7 @@ impl Facts {
         self.tickets().map_or(&[], Tickets::list)
     }
 
-    /// Of elements that came from the host.
+    /// The information for elements uploaded from the host.
     pub(crate) fn of_bytes(dtype: DType, bytes: &[u8]) -> Facts {
         Facts::new(Bounds::of_bytes(dtype, bytes), Tickets::default())
     }
@@ -90,16 +90,16 @@ impl Facts {
         self.0.as_deref().and_then(|known| known.bounds)
     }
 
-    /// The error of a ticket that failed already, if one did.
+    /// The error of a ticket that has already failed, if one has.
     pub(crate) fn check(&self) -> Result<()> {
         let failed = self.ticket_list().iter().find(|ticket| ticket.is_failed());
         failed.map_or(Ok(()), |ticket| ticket.result())
     }
 
-    /// Waits for the check of every index that the value depends on, if one is still to come.
+    /// Waits for the pending checks of all indices that the value depends on.
     ///
     /// # Errors
-    /// The failure of the first that was bad, or of the device.
+    /// The error of the first bad index, or of the device.
     pub(crate) fn settle(&self, backend: &dyn Backend) -> Result<()> {
         self.check()?;
         if self.ticket_list().iter().any(|ticket| ticket.is_open()) {
@@ -123,13 +123,13 @@ impl Tickets {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Those of the inputs of a launch and its own that are not known to be good; only one, once one has
-    /// failed.
+    /// The undecided or failed tickets of a launch's inputs and of the launch itself; only one, once one
+    /// has failed.
     pub(crate) fn of_launch<'a>(
         inputs: impl IntoIterator<Item = &'a Facts>,
         own: impl IntoIterator<Item = Arc<Ticket>>,
     ) -> Tickets {
-        // In the order in which they were made.
+        // Both lists are in order of creation.
         let own: Vec<Arc<Ticket>> =
             own.into_iter().filter(|ticket| ticket.is_open() || ticket.is_failed()).collect();
         let mut all = Tickets((!own.is_empty()).then(|| Arc::from(own)));
@@ -144,7 +144,7 @@ impl Tickets {
         all
     }
 
-    /// Those of both lists that are not known to be good.
+    /// The undecided or failed tickets of both lists.
     fn merged(self, other: &Tickets) -> Tickets {
         let (Some(a), Some(b)) = (&self.0, &other.0) else {
             return if self.0.is_some() { self } else { other.clone() };
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(list(&all), [&a, &b, &c, &own].map(|t| t.number()));
         a.pass();
         assert_eq!(list(&Tickets::of_launch([&x, &y], None)), [&b, &c].map(|t| t.number()));
-        // One list alone is shared as it is.
+        // A single list is shared, not copied.
         let alone = Tickets::of_launch([&y], None);
         assert!(Arc::ptr_eq(alone.0.as_ref().unwrap(), y.tickets().unwrap().0.as_ref().unwrap()));
         b.fail(7);
@@ -214,7 +214,7 @@ mod tests {
         assert!(x.check().is_ok());
         c.pass();
         assert!(Tickets::of_launch([&x], None).0.is_none());
-        // One that nobody deferred was checked at once.
+        // A ticket that was not deferred was checked at once.
         let done = ticket();
         done.pass();
         assert!(Tickets::of_launch([], Some(done)).0.is_none());
