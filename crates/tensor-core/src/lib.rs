@@ -91,7 +91,7 @@ pub use op::{
 };
 pub use origin::{at_caller, hide_lines_of, with_location};
 pub use philox::{philox, philox_words};
-pub use places::Places;
+pub use places::SearchSorted;
 pub use provider::{Awaited, DeviceProvider};
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};

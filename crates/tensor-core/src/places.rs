@@ -1,4 +1,4 @@
-//! [`Places`]: `searchsorted`, the insertion points of values in sorted numbers, as a native kernel that
+//! [`SearchSorted`]: the insertion points of values in sorted numbers, as a native kernel that
 //! a backend may implement.
 
 use std::fmt;
@@ -9,18 +9,18 @@ use crate::{
 };
 
 /// For each value, the number of sorted numbers that precede it, as a [`CustomKernel`] whose
-/// implementation is this value itself: a backend that asks a [`Request`] for `Places` computes it from
+/// implementation is this value itself: a backend that asks a [`Request`] for `SearchSorted` computes it from
 /// these fields. Sorted numbers `[…, n]` and values `[…, m]` of one dtype and equal leading axes,
 /// row-major, give i32 `[…, m]`: in each row, the count of numbers less than a value, or less than or
 /// equal to it if `right`. NaN is the greatest, and equal to itself. On a device without this kernel
 /// ([`crate::Tensor::has_custom_kernel`]), the caller composes the operation from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct SearchSorted {
     /// Whether numbers equal to a value precede it.
     pub right: bool,
 }
 
-impl CustomKernel for Places {
+impl CustomKernel for SearchSorted {
     fn name(&self) -> &'static str {
         "searchsorted"
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Tensor;
-use crate::{DType, Error, Op, Places, ReduceOp, Result, Scalar};
+use crate::{DType, Error, Op, ReduceOp, Result, Scalar, SearchSorted};
 
-/// On a device without a kernel for [`Places`], up to this many sorted numbers are all compared with
+/// On a device without a kernel for [`SearchSorted`], up to this many sorted numbers are all compared with
 /// each value, in one kernel; longer sequences use binary search, with a gather for each step.
 const FEW: usize = 64;
 
@@ -63,7 +63,8 @@ impl Tensor {
         let (sorted, values) = (self.detach(), values.detach());
         let line = if own_rows { values.clone() } else { values.flatten_all() };
         let dtype = super::elementwise::promoted(&sorted, &line);
-        let (kernel, given) = (Arc::new(Places { right }), [&sorted, &line].map(|t| t.cast_unchecked(dtype)));
+        let (kernel, given) =
+            (Arc::new(SearchSorted { right }), [&sorted, &line].map(|t| t.cast_unchecked(dtype)));
         let given = [&given[0], &given[1]];
         if Tensor::has_custom_kernel(kernel.clone(), &given)? {
             let places = Tensor::custom_kernel(kernel, &given)?.swap_remove(0);
