@@ -51,7 +51,7 @@ impl Bounds {
 
 /// Facts about a value: bounds and tickets. Empty for most values; it is then one word and free to copy.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts(Option<Arc<Known>>);
+pub(crate) struct ValueInfo(Option<Arc<Known>>);
 
 #[derive(Debug)]
 struct Known {
@@ -63,10 +63,10 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tickets(Option<Arc<[Arc<Ticket>]>>);
 
-impl Facts {
-    pub(crate) fn new(bounds: Option<Bounds>, tickets: Tickets) -> Facts {
+impl ValueInfo {
+    pub(crate) fn new(bounds: Option<Bounds>, tickets: Tickets) -> ValueInfo {
         let nothing = bounds.is_none() && tickets.is_empty();
-        Facts((!nothing).then(|| Arc::new(Known { bounds, tickets })))
+        ValueInfo((!nothing).then(|| Arc::new(Known { bounds, tickets })))
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -82,8 +82,8 @@ impl Facts {
     }
 
     /// The information for elements uploaded from the host.
-    pub(crate) fn of_bytes(dtype: DType, bytes: &[u8]) -> Facts {
-        Facts::new(Bounds::of_bytes(dtype, bytes), Tickets::default())
+    pub(crate) fn of_bytes(dtype: DType, bytes: &[u8]) -> ValueInfo {
+        ValueInfo::new(Bounds::of_bytes(dtype, bytes), Tickets::default())
     }
 
     pub(crate) fn bounds(&self) -> Option<Bounds> {
@@ -126,14 +126,15 @@ impl Tickets {
     /// The undecided or failed tickets of a launch's inputs and of the launch itself; only one, once one
     /// has failed.
     pub(crate) fn of_launch<'a>(
-        inputs: impl IntoIterator<Item = &'a Facts>,
+        inputs: impl IntoIterator<Item = &'a ValueInfo>,
         own: impl IntoIterator<Item = Arc<Ticket>>,
     ) -> Tickets {
         // Both lists are in order of creation.
         let own: Vec<Arc<Ticket>> =
             own.into_iter().filter(|ticket| ticket.is_open() || ticket.is_failed()).collect();
         let mut all = Tickets((!own.is_empty()).then(|| Arc::from(own)));
-        for tickets in inputs.into_iter().filter_map(Facts::tickets).filter(|tickets| !tickets.is_empty()) {
+        for tickets in inputs.into_iter().filter_map(ValueInfo::tickets).filter(|tickets| !tickets.is_empty())
+        {
             if let Some(failed) = tickets.list().iter().find(|ticket| ticket.is_failed()) {
                 return Tickets(Some(Arc::from([Arc::clone(failed)])));
             }
@@ -188,9 +189,9 @@ mod tests {
         ticket
     }
 
-    fn facts(tickets: &[&Arc<Ticket>]) -> Facts {
-        let lists = tickets.iter().map(|&t| Facts::new(None, Tickets(Some(Arc::from([t.clone()])))));
-        Facts::new(None, Tickets::of_launch(&lists.collect::<Vec<_>>(), None))
+    fn facts(tickets: &[&Arc<Ticket>]) -> ValueInfo {
+        let lists = tickets.iter().map(|&t| ValueInfo::new(None, Tickets(Some(Arc::from([t.clone()])))));
+        ValueInfo::new(None, Tickets::of_launch(&lists.collect::<Vec<_>>(), None))
     }
 
     #[test]
@@ -199,7 +200,7 @@ mod tests {
         let (x, y) = (facts(&[&c, &a]), facts(&[&b, &c]));
         let list = |tickets: &Tickets| tickets.list().iter().map(|t| t.number()).collect::<Vec<_>>();
         let own = ticket();
-        let all = Tickets::of_launch([&x, &Facts::default(), &y], Some(own.clone()));
+        let all = Tickets::of_launch([&x, &ValueInfo::default(), &y], Some(own.clone()));
         assert_eq!(list(&all), [&a, &b, &c, &own].map(|t| t.number()));
         a.pass();
         assert_eq!(list(&Tickets::of_launch([&x, &y], None)), [&b, &c].map(|t| t.number()));

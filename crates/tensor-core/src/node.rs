@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::{
     BlockFormat, CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor,
     backend::Fill,
-    facts::{Bounds, Facts, Tickets},
+    facts::{Bounds, Tickets, ValueInfo},
     memory_log,
 };
 
@@ -30,7 +30,7 @@ pub(crate) type View = Option<Arc<Layout>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) storage: Storage,
-    pub(crate) facts: Facts,
+    pub(crate) facts: ValueInfo,
     pub(crate) view: View,
     /// The block format of the buffer, if its elements are in blocks.
     pub(crate) format: Option<Arc<dyn BlockFormat>>,
@@ -40,7 +40,7 @@ impl Value {
     /// The elements in `bytes`, uploaded in row-major order.
     pub(crate) fn upload(device: &Device, dtype: DType, bytes: &[u8]) -> Result<Value> {
         let storage = device.backend().upload(dtype, bytes)?;
-        Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None, format: None })
+        Ok(Value { storage, facts: ValueInfo::of_bytes(dtype, bytes), view: None, format: None })
     }
 
     /// Elements whose bytes `fill` writes, with known bounds of integers. See
@@ -53,7 +53,7 @@ impl Value {
         fill: &Fill<'_>,
     ) -> Result<Value> {
         let storage = device.backend().upload_with(dtype, numel, fill)?;
-        Ok(Value { storage, facts: Facts::new(bounds, Tickets::default()), view: None, format: None })
+        Ok(Value { storage, facts: ValueInfo::new(bounds, Tickets::default()), view: None, format: None })
     }
 
     /// The layout for a node of this shape.

@@ -23,7 +23,7 @@ pub use ggml::GgmlType;
 use crate::{
     DType, Device, Error, ErrorKind, Op, Result, Shape, Tensor,
     custom::type_number,
-    facts::Facts,
+    facts::ValueInfo,
     node::{Value, lock},
 };
 
@@ -210,7 +210,7 @@ impl Tensor {
         }
         format.check(&shape, bytes)?;
         let storage = device.backend().upload(DType::U8, bytes)?;
-        let value = Value { storage, facts: Facts::default(), view: None, format: Some(format) };
+        let value = Value { storage, facts: ValueInfo::default(), view: None, format: Some(format) };
         Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
     }
 

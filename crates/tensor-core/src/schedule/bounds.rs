@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::{
     BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
-    facts::{Bounds, Facts},
+    facts::{Bounds, ValueInfo},
     kernel::{Body, IndexedOperand, Instr, Operand, Program, Reg},
 };
 
@@ -54,7 +54,7 @@ impl From<Bounds> for Range {
 }
 
 /// The known bounds of a buffer's elements, or else those of its dtype.
-fn of_buffer(facts: &Facts, dtype: DType) -> Option<Bounds> {
+fn of_buffer(facts: &ValueInfo, dtype: DType) -> Option<Bounds> {
     facts.bounds().or_else(|| Bounds::of(dtype))
 }
 
@@ -75,7 +75,7 @@ fn covers(layout: &Layout, numel: usize) -> bool {
 /// The facts about the inputs of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
-    pub(super) facts: &'a [Facts],
+    pub(super) facts: &'a [ValueInfo],
     /// The numbers of elements of the buffers.
     pub(super) numels: &'a [usize],
     pub(super) scalars: &'a [Scalar],
@@ -139,8 +139,8 @@ pub(super) fn of_output(kernel: &Kernel, o: usize, dtype: DType, given: Given<'_
         }
         Body::Contract(Some(program)) => {
             // The bounds of the sums are unknown.
-            let inputs: SmallVec<[Facts; 4]> =
-                std::iter::once(Facts::default()).chain(inputs.iter().skip(2).cloned()).collect();
+            let inputs: SmallVec<[ValueInfo; 4]> =
+                std::iter::once(ValueInfo::default()).chain(inputs.iter().skip(2).cloned()).collect();
             let operands = kernel.operands.get(1..).unwrap_or_default();
             let given = Given { facts: &inputs, numels: numels.get(1..).unwrap_or_default(), scalars };
             let register = *program.outputs.get(o)?;

@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{
     Backend, Error, ErrorKind, Launch, Op, Refusal, Result, Scalar, Storage, Ticket,
-    facts::{Facts, Tickets},
+    facts::{Tickets, ValueInfo},
     kernel::Body,
     node::{Node, Value},
     watch,
 };
 
 /// A buffer, and what is known about its contents.
-pub(super) type Content = (Storage, Facts);
+pub(super) type Content = (Storage, ValueInfo);
 
 pub(crate) fn execute(
     plan: &Plan,
@@ -112,7 +112,7 @@ fn tickets<'a>(
 pub(super) fn launch<'a>(
     step: &Step,
     inputs: &[Storage],
-    facts: &[Facts],
+    facts: &[ValueInfo],
     scalars: &[Scalar],
     (node, gather): (&'a Node, impl Fn(usize) -> &'a Node),
     backend: &dyn Backend,
@@ -143,7 +143,7 @@ pub(super) fn launch<'a>(
     for (o, storage) in outputs.into_iter().enumerate() {
         if tickets.is_empty() && !storage.dtype().is_int() {
             // As for nearly all values, nothing is known about it.
-            made.push((storage, Facts::default()));
+            made.push((storage, ValueInfo::default()));
             continue;
         }
         let bounds = bounds::of_output(kernel, o, storage.dtype(), given);
@@ -159,14 +159,14 @@ pub(super) fn launch<'a>(
         } else {
             tickets.clone()
         };
-        made.push((storage, Facts::new(bounds, tickets)));
+        made.push((storage, ValueInfo::new(bounds, tickets)));
     }
     Ok(made)
 }
 
 fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn Backend) -> Result<()> {
     let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
-    let mut facts: SmallVec<[Facts; 4]> = SmallVec::with_capacity(step.inputs.len());
+    let mut facts: SmallVec<[ValueInfo; 4]> = SmallVec::with_capacity(step.inputs.len());
     for &slot in &step.inputs {
         if let Some((storage, known)) = &slots[slot as usize] {
             inputs.push(storage.clone());

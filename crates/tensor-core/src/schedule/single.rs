@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Backend, Op, Result, Scalar, Storage,
-    facts::Facts,
+    facts::ValueInfo,
     node::{Node, Value, View, lock},
 };
 
@@ -121,7 +121,7 @@ impl Singles {
         let Some(single) = self.known.get(key.as_slice()) else { return Outcome::New };
         let step = &single.plan.steps[0];
         let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
-        let mut facts: SmallVec<[Facts; 4]> = SmallVec::new();
+        let mut facts: SmallVec<[ValueInfo; 4]> = SmallVec::new();
         for &k in &single.inputs {
             if let Some((storage, known)) = values[k as usize].take() {
                 inputs.push(storage);
