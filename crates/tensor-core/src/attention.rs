@@ -1,5 +1,5 @@
-//! Attention as data: [`Attention`], a kernel that a backend may have of its own. It never holds a score for
-//! each query and key.
+//! [`Attention`]: fused attention as a native kernel, which a backend may implement. It never stores the
+//! matrix of scores.
 
 use std::fmt;
 
@@ -8,48 +8,47 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// One pass of attention, out = dropout(softmax(query · keyᵀ · scale + mask)) · value, as a [`CustomKernel`]
-/// whose implementation is this very value: a backend that asks a [`Request`] for an `Attention` computes it
-/// by what is written here, in tiles of queries and keys.
+/// One pass of attention, out = dropout(softmax(query · keyᵀ · scale + mask)) · value, as a
+/// [`CustomKernel`] whose implementation is this value itself: a backend that asks a [`Request`] for an
+/// `Attention` computes the pass from these fields, in tiles of queries and keys.
 ///
-/// Inputs and results of each pass are listed at [`AttentionPass`], with batch axes `…` that are equal in all
-/// of them, and of any strides. After them come, where the fields say so, a mask and a place in a stream of
-/// random numbers. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller
-/// composes attention of other operations.
+/// [`AttentionPass`] lists the inputs and results of each pass. Their batch axes `…` are equal in all of
+/// them, and the inputs have any strides. A mask and a position in a stream of random numbers follow, if
+/// the fields ask for them. On a device without this kernel ([`crate::Tensor::has_custom_kernel`]), the
+/// caller composes attention from other operations.
 ///
 /// Dao: FlashAttention-2, faster attention with better parallelism and work partitioning (2023).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
-    /// Which pass.
+    /// The pass to compute.
     pub pass: AttentionPass,
-    /// What scores are multiplied by.
+    /// The factor of the scores.
     pub scale: f64,
-    /// Where it is `Some(first)`, query i sees keys 0 to `first` + i alone.
+    /// `Some(first)`: query i sees only keys 0 to `first` + i.
     pub causal: Option<usize>,
-    /// Whether there is a mask, `[…, L, S]`: bool, true where a query sees a key, or numbers of the query's
-    /// dtype that are added to the scores.
+    /// Whether there is a mask, `[…, L, S]`: either bool, true where a query sees a key, or numbers of
+    /// the query's dtype that are added to the scores.
     pub mask: bool,
-    /// The probability with which a weight is dropped. The last input is then i64 `[2]`: the seed and the
-    /// offset of a stream, of which query i and key j of flat batch position b out of B draw element (i·B +
-    /// b)·S + j of an f32 [`crate::RandomKind::Uniform`]. A weight is kept where that is not below the
-    /// probability.
+    /// The probability with which a weight is dropped. The last input is then i64 `[2]`: the seed and
+    /// the offset of a random stream. Query i and key j of flat batch position b out of B use element
+    /// (i·B + b)·S + j of an f32 [`crate::RandomKind::Uniform`]; the weight is kept if that element is
+    /// at least the probability.
     pub dropout: Option<f64>,
 }
 
 /// The passes of [`Attention`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionPass {
-    /// query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` → out `[…, L, V]`, and the logarithm of the sum
-    /// of each query's exponentiated scores, `[…, L]`. A query that sees no key gives zeros and a logarithm
-    /// of +∞.
+    /// query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` → out `[…, L, V]`, and the log-sum-exp of
+    /// each query's scores, `[…, L]`. A query that sees no key gives zeros, and +∞ in place of the
+    /// log-sum-exp.
     Forward,
-    /// query, key, value, out, logarithms, the gradient with respect to out → the gradients with respect to
-    /// query, key and value.
+    /// query, key, value, out, log-sum-exp, gradient of out → gradients of query, key and value.
     Backward,
 }
 
 impl AttentionPass {
-    /// How many tensors it reads before the mask.
+    /// The number of input tensors before the mask.
     pub const fn inputs(self) -> usize {
         match self {
             AttentionPass::Forward => 3,
@@ -113,7 +112,7 @@ impl CustomKernel for Attention {
             AttentionPass::Backward => 1,
         };
         let causal = self.causal.map_or(0, |first| first as u64 + 1);
-        // A probability is not NaN.
+        // Unambiguous as "none": a probability is never NaN.
         let dropout = self.dropout.map_or(u64::MAX, f64::to_bits);
         vec![pass, self.scale.to_bits(), causal, u64::from(self.mask), dropout]
     }

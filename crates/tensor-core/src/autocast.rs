@@ -1,9 +1,9 @@
-//! Autocast: within a region, products are computed in a half type and what needs range or precision in f32,
-//! whatever dtype their inputs have. Which is which says one table, [`rule`]. A property of the thread, as
-//! the recording of gradients is.
+//! Autocast: within a region, matrix products run in a half type, and operations that need range or
+//! precision run in f32, whatever dtype their inputs have. One table, [`rule`], says which operation
+//! does what. A region is a property of the thread, like the recording of gradients.
 //!
-//! A listed operation casts its inputs where it begins ([`cast`]) and is computed without autocast then, so
-//! that what it is made of keeps its dtypes.
+//! A listed operation casts its inputs on entry ([`cast`]) and then runs without autocast, so that the
+//! operations it is composed of keep their dtypes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,12 +18,12 @@ use crate::{
 
 thread_local! {
     static DTYPE: Cell<Option<DType>> = const { Cell::new(None) };
-    /// How many regions there are round what runs now.
+    /// The number of nested regions that this thread is in.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
     static CASTS: RefCell<HashMap<u64, Kept>> = RefCell::new(HashMap::new());
 }
 
-/// The cast of a cell, kept while regions last.
+/// The cast of a cell's value, kept until the outermost region ends.
 struct Kept {
     /// The value that was cast.
     value: u64,
@@ -31,19 +31,19 @@ struct Kept {
     cast: Tensor,
 }
 
-/// What becomes of an operation's floating-point inputs.
+/// The cast that autocast applies to an operation's floating-point inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Cast to the region's half type.
+    /// All are cast to the region's half type.
     Lower,
     /// Half types are cast to f32.
     Wide,
-    /// Cast to the widest among them.
+    /// All are cast to the widest dtype among them.
     Widest,
 }
 
-/// The rule of an operation by its name, if it has one: the lists of PyTorch's autocast for CUDA, which Taper
-/// follows on every device.
+/// The rule of an operation by its name, if it has one: the lists of PyTorch's autocast for CUDA, which
+/// Taper follows on every device.
 #[must_use]
 pub fn rule(op: &str) -> Option<Rule> {
     Some(match op {
@@ -98,24 +98,27 @@ pub fn rule(op: &str) -> Option<Rule> {
     })
 }
 
-/// The half type of the region that this thread is in, if it is in one.
+/// The half type of the current thread's region, if it is in one.
 pub fn autocast_dtype() -> Option<DType> {
     DTYPE.get()
 }
 
-/// Runs `f` with products in `dtype`, bf16 or f16, and with what needs it in f32. `torch.autocast`.
+/// Runs `f` with matrix products in `dtype` (bf16 or f16), and with range-sensitive operations in f32.
+/// `torch.autocast`.
 ///
-/// Parameters keep their dtype, and gradients have it. Matrix products, linear layers, convolutions,
-/// attention and recurrent layers cast their inputs to `dtype`; sums, exponentials, logarithms, powers,
-/// softmax, norms and losses cast half types to f32; what takes several tensors casts them to the widest; all
-/// else runs in the dtype it is given. f64 and integers stay. These are PyTorch's lists for CUDA, on every
-/// device. A parameter that is used several times in a region is cast once.
+/// Parameters keep their dtype, and their gradients have that dtype. Matrix products, linear layers,
+/// convolutions, attention and recurrent layers cast their inputs to `dtype`; sums, exponentials,
+/// logarithms, powers, softmax, norms and losses cast half types to f32; operations that join several
+/// tensors cast them to the widest dtype among them; every other operation runs in the dtype of its
+/// inputs. f64 and integers are never cast. These are PyTorch's lists for CUDA, on every device. A
+/// parameter that is used several times in a region is cast once.
 ///
-/// Call `backward` and the optimizer outside, as in PyTorch; gradients are computed in the dtypes of the
-/// forward pass in any case. bf16 has the range of f32; for f16 small gradients need a scale (`GradScaler`).
+/// As in PyTorch, call `backward` and the optimizer outside the region; gradients are computed in the
+/// dtypes of the forward pass in any case. bf16 has the range of f32; with f16, scale the loss against
+/// underflow of small gradients (`GradScaler`).
 ///
-/// It holds for this thread and ends with `f`, also where that fails or panics. Regions may be nested: the
-/// inner one counts.
+/// The region holds for this thread and ends with `f`, also if `f` fails or panics. Regions may be
+/// nested; the innermost one applies.
 ///
 /// ```
 /// use tensor_core::{DType, Tensor, autocast, no_autocast};
@@ -129,8 +132,8 @@ pub fn autocast_dtype() -> Option<DType> {
 /// ```
 ///
 /// # Errors
-/// A dtype other than f16 and bf16, with `f` not run; what `f` fails with. An operation on a device without
-/// the dtype is an error of that operation.
+/// `Invalid` for a dtype other than f16 and bf16 (`f` is not run), and any error of `f`. An operation on
+/// a device without the dtype is an error of that operation.
 #[track_caller]
 pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
     if !matches!(dtype, DType::F16 | DType::BF16) {
@@ -143,17 +146,17 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> Result<R>) -> Result<R> {
     f()
 }
 
-/// Runs `f` without autocast within a region: `torch.autocast(enabled=False)`. What comes from outside may be
-/// of a half type; cast it where f32 is needed.
+/// Runs `f` with autocast off, within a region: `torch.autocast(enabled=False)`. Tensors made outside of
+/// `f` may be of a half type; cast them where f32 is needed.
 pub fn no_autocast<R>(f: impl FnOnce() -> R) -> R {
     let _region = Region::new(None);
     f()
 }
 
-/// A region on this thread, until it is dropped.
+/// A region on this thread. It ends when this is dropped.
 struct Region {
     before: Option<DType>,
-    /// It belongs to its thread.
+    /// Makes the region `!Send`: it belongs to its thread.
     _here: PhantomData<*const ()>,
 }
 
@@ -169,15 +172,14 @@ impl Drop for Region {
         DTYPE.set(self.before);
         DEPTH.set(DEPTH.get() - 1);
         if DEPTH.get() == 0 {
-            // Not dropped within the borrow: a tensor's end may run other code.
+            // Taken first and dropped outside of the borrow: dropping a tensor may run other code.
             let casts = CASTS.take();
             drop(casts);
         }
     }
 }
 
-/// The inputs of an operation as autocast has them. While this lives, autocast is off on this thread where it
-/// was on.
+/// An operation's inputs after autocast. While this lives, autocast is off on this thread.
 #[doc(hidden)]
 pub struct Inputs<'a, const N: usize, const M: usize> {
     given: ([&'a Tensor; N], [Option<&'a Tensor>; M]),
@@ -186,12 +188,12 @@ pub struct Inputs<'a, const N: usize, const M: usize> {
 }
 
 impl<const N: usize, const M: usize> Inputs<'_, N, M> {
-    /// Whether this thread is in a region, and the operation has a rule.
+    /// Whether this thread is in a region and the operation has a rule.
     pub fn is_cast(&self) -> bool {
         self.cast.is_some()
     }
 
-    /// What the operation is to be computed of.
+    /// The tensors to compute with.
     pub fn tensors(&self) -> ([&Tensor; N], [Option<&Tensor>; M]) {
         match &self.cast {
             None => self.given,
@@ -200,8 +202,8 @@ impl<const N: usize, const M: usize> Inputs<'_, N, M> {
     }
 }
 
-/// Casts the inputs of the operation called `op` by its [`rule`], if this thread is in a region. An operation
-/// without a rule keeps them, and is computed without autocast as well.
+/// Casts the inputs of the operation called `op` by its [`rule`], if this thread is in a region. An
+/// operation without a rule keeps its inputs, and also runs without autocast.
 ///
 /// # Errors
 /// A device that lacks the region's dtype.
@@ -226,8 +228,8 @@ pub fn cast<'a, const N: usize, const M: usize>(
     Ok(Inputs { given, cast: Some(cast), _off: Some(Region::new(None)) })
 }
 
-/// As [`cast`], of any number of tensors; `None` outside of regions. What is made of the tensors is to be
-/// made while the second lives.
+/// [`cast`] for any number of tensors; `None` outside of regions. Compute with the tensors while the
+/// second value lives: it keeps autocast off.
 ///
 /// # Errors
 /// As [`cast`].
@@ -243,7 +245,7 @@ pub fn cast_all(op: &'static str, tensors: &[&Tensor]) -> Result<Option<(Vec<Ten
     Ok(Some((each.collect(), Region::new(None))))
 }
 
-/// An error where a device lacks the dtype that is cast to.
+/// Fails if a device lacks the dtype that its tensor is cast to.
 #[track_caller]
 fn check<'a>(
     op: &'static str,
@@ -263,13 +265,13 @@ fn check<'a>(
     Err(Error::new(ErrorKind::Unsupported { op, device, dtype: to, hint }))
 }
 
-/// A tensor as it is after a cast.
+/// The tensor after its cast.
 #[track_caller]
 fn by(tensor: &Tensor, to: DType) -> Tensor {
     if changes(tensor, to) { kept(tensor, to) } else { tensor.clone() }
 }
 
-/// The one input of an operation that [`Rule::Wide`] holds for, in f32; `None` where it stays as it is.
+/// The single input of an operation with [`Rule::Wide`], cast to f32; `None` if no cast is needed.
 #[track_caller]
 pub(crate) fn widened(op: &'static str, tensor: &Tensor) -> Option<Tensor> {
     DTYPE.get()?;
@@ -277,15 +279,16 @@ pub(crate) fn widened(op: &'static str, tensor: &Tensor) -> Option<Tensor> {
     (is_reduced && rule(op) == Some(Rule::Wide)).then(|| tensor.cast_unchecked(DType::F32))
 }
 
-/// Turns autocast off on this thread, while the result lives: for what is made of listed operations and is
-/// not listed itself.
+/// Turns autocast off on this thread while the result lives: for an unlisted operation that is composed
+/// of listed ones.
 #[doc(hidden)]
 #[must_use]
 pub fn as_one() -> Option<impl Drop> {
     DTYPE.get().is_some().then(|| Region::new(None))
 }
 
-/// An input that autocast left alone, in the dtype of one that it cast: a mask of numbers beside queries.
+/// An input that autocast left alone, in the dtype of one that it cast: for example an additive mask
+/// beside queries.
 #[doc(hidden)]
 #[track_caller]
 pub fn like(tensor: Option<&Tensor>, cast: &Tensor) -> Option<Tensor> {
@@ -293,7 +296,7 @@ pub fn like(tensor: Option<&Tensor>, cast: &Tensor) -> Option<Tensor> {
     tensor.map(|tensor| if follows(tensor) { tensor.cast_unchecked(cast.dtype()) } else { tensor.clone() })
 }
 
-/// Whether this thread is in a region, also where autocast is off in it.
+/// Whether this thread is in a region, also one in which autocast is off at the moment.
 #[doc(hidden)]
 #[must_use]
 pub fn is_within() -> bool {
@@ -312,13 +315,13 @@ fn target<'a>(rule: Rule, half: DType, tensors: impl Iterator<Item = &'a Tensor>
     }
 }
 
-/// Whether a tensor is cast: f64 alone to f64.
+/// Whether the tensor is cast. f64 is cast to nothing but f64.
 fn changes(tensor: &Tensor, to: DType) -> bool {
     let dtype = tensor.dtype();
     dtype.is_float() && dtype != DType::F64 && dtype != to
 }
 
-/// The cast of a tensor. That of a cell is kept until the outermost region ends, or the cell has another
+/// The cast of a tensor. A cell's cast is kept until the outermost region ends or the cell gets another
 /// value.
 #[track_caller]
 fn kept(tensor: &Tensor, to: DType) -> Tensor {

@@ -1,16 +1,16 @@
-//! The contract between the tensor graph and a place that computes: [`Backend`], about ten methods,
-//! object-safe. A backend can live in any crate; `Device::new` takes it. See `kernel.rs` for the work it is
-//! given.
+//! [`Backend`]: the contract between the tensor graph and a device, about ten methods, object-safe. A
+//! backend can live in any crate; `Device::new` takes it. `kernel.rs` defines the work that it is given.
 
 use std::{any::Any, fmt, future::Future, pin::Pin, sync::Arc};
 
 use crate::{DType, Error, Kernel, Launch, Result};
 
-/// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last handle
-/// gives it back.
+/// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last
+/// handle frees it.
 pub type Storage = Arc<dyn Buffer>;
 
-/// What every backend's buffer can say of itself. The backend finds its own type again by `&dyn Any`.
+/// The properties that every backend's buffer reports. A backend gets its own type back by downcasting
+/// `&dyn Any`.
 pub trait Buffer: Any + fmt::Debug + Send + Sync {
     /// The dtype of the elements.
     fn dtype(&self) -> DType;
@@ -19,54 +19,56 @@ pub trait Buffer: Any + fmt::Debug + Send + Sync {
     fn numel(&self) -> usize;
 }
 
-/// The bytes of a read from a device, when they come.
+/// A pending read from a device, which gives the bytes.
 pub type Download<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>>> + Send + 'a>>;
 
-/// Fills a piece of a buffer's bytes, given where in the buffer it begins. See [`Backend::upload_with`].
+/// Fills a piece of a buffer's bytes, given the piece's offset in the buffer. See
+/// [`Backend::upload_with`].
 pub type Fill<'a> = dyn Fn(usize, &mut [u8]) -> Result<()> + Sync + 'a;
 
-/// A place that holds buffers and runs kernels.
+/// A device that holds buffers and runs kernels.
 ///
-/// All calls may come from several threads at once. Kernels run, or seem to run, in the order of the calls.
+/// All calls may come from several threads at once. The observable order of kernels is the order of the
+/// calls.
 pub trait Backend: Any + fmt::Debug + Send + Sync {
-    /// What this device is.
+    /// The device's properties.
     fn info(&self) -> &DeviceInfo;
 
     /// A buffer for `numel` elements with unspecified contents (0 elements are allowed).
     ///
     /// # Errors
-    /// `OutOfMemory` when the budget is used up even after the cache was freed, `TooLarge` for more than one
-    /// buffer may hold, `Unsupported` for a dtype that the device lacks, `DeviceLost`.
+    /// `OutOfMemory` if the budget is used up even after the cache was freed, `TooLarge` for more bytes
+    /// than one buffer may hold, `Unsupported` for a dtype that the device lacks, `DeviceLost`.
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage>;
 
     /// A buffer with these elements, in host byte order.
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage>;
 
-    /// A buffer of `numel` elements whose bytes `fill` brings: it is called with pieces of them, each with
-    /// where in them it begins, once for each byte, in any order and perhaps on several threads. The default
-    /// has one piece, which is uploaded.
+    /// A buffer of `numel` elements whose bytes `fill` writes. `fill` is called once for each piece of
+    /// the buffer, with the piece's byte offset, in any order and perhaps on several threads. The
+    /// default calls it for one piece and uploads that.
     ///
     /// # Errors
-    /// The first of `fill`, and those of [`Backend::upload`].
+    /// The first error of `fill`, and those of [`Backend::upload`].
     fn upload_with(&self, dtype: DType, numel: usize, fill: &Fill<'_>) -> Result<Storage> {
         let mut bytes = vec![0; numel * dtype.size()];
         fill(0, &mut bytes)?;
         self.upload(dtype, &bytes)
     }
 
-    /// Reads `out.len()` bytes of elements, from element `start` on; waits for the work that makes them.
+    /// Reads `out.len()` bytes of elements, from element `start` on; waits for the kernels that write
+    /// them.
     ///
-    /// # Errors
-    /// This read's own, and those of a device that is lost. A bad index is told by the [`crate::Ticket`] of
-    /// its launch, which is decided when this returns, and not here.
+    /// This read's own failure, and a lost device. A bad index is not reported here but by the
+    /// [`crate::Ticket`] of its launch, which is decided when this returns.
     fn download(&self, storage: &Storage, start: usize, out: &mut [u8]) -> Result<()>;
 
-    /// Hands the bytes of `numel` elements to `take`, from element `start` on, in pieces one after the other.
-    /// The default reads pieces of some megabytes; where the host sees the elements they are handed over
-    /// without a copy, and `take` must use no device.
+    /// Passes the bytes of `numel` elements, from element `start` on, to `take`, in consecutive pieces.
+    /// The default reads pieces of some megabytes; a backend whose memory the host sees passes it
+    /// without a copy, so `take` must not use any device.
     ///
     /// # Errors
-    /// The first of `take`, and those of [`Backend::download`].
+    /// The first error of `take`, and those of [`Backend::download`].
     fn download_with(
         &self,
         storage: &Storage,
@@ -85,8 +87,9 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Like [`Backend::download`] for `numel` elements, without blocking the thread while the device works.
-    /// The default is for devices that compute on the calling thread: done at the first poll.
+    /// Like [`Backend::download`] for `numel` elements, without blocking the thread while the device
+    /// works. The default is for devices that compute on the calling thread: it completes at the first
+    /// poll.
     fn download_async<'a>(&'a self, storage: &'a Storage, start: usize, numel: usize) -> Download<'a> {
         Box::pin(async move {
             let mut out = vec![0; numel * storage.dtype().size()];
@@ -98,24 +101,25 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Runs a kernel, or queues it.
     ///
     /// # Errors
-    /// `Unsupported` for a kernel or dtype that the backend lacks: never a silent detour over the host.
-    /// `IndexOutOfRange` for an index outside its axis, unless the launch's ticket is deferred.
+    /// `Unsupported` for a kernel or dtype that the backend lacks: it never falls back to the host
+    /// silently. `IndexOutOfRange` for an index outside its axis, unless the launch's ticket is
+    /// deferred.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
 
-    /// Whether [`Backend::run`] has an implementation of a [`crate::kernel::Body::Custom`]. Who can compose
-    /// the operation of others asks first. The default says that there is none.
+    /// Whether [`Backend::run`] has an implementation of a [`crate::kernel::Body::Custom`]. Callers that
+    /// can compose the operation ask this first. The default is that there is none.
     fn implements(&self, _kernel: &Kernel) -> bool {
         false
     }
 
-    /// The texts of the programs that a kernel is compiled to, for who wants to read them: WGSL, of a GPU.
-    /// The default is for backends that compile none.
+    /// The kernel's compiled source, for inspection (WGSL on a GPU). The default is for backends that
+    /// compile none.
     fn source(&self, _kernel: &Kernel) -> Vec<String> {
         Vec::new()
     }
 
-    /// Decides every [`crate::Ticket`] that was deferred in a launch so far, waiting for the device where it
-    /// must. The default is for backends whose `run` fails at once: there is none.
+    /// Decides every [`crate::Ticket`] that a launch deferred so far; waits for the device if it must.
+    /// The default is for backends whose `run` reports bad indices at once and defers nothing.
     fn settle(&self) -> Result<()> {
         Ok(())
     }
@@ -123,36 +127,39 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// Waits until all queued work is done.
     ///
     /// # Errors
-    /// What is wrong with the device. A bad index belongs to those who ask for what depends on it.
+    /// A failure of the device itself. Index errors are not reported here but when a dependent value is
+    /// read.
     fn synchronize(&self) -> Result<()>;
 
-    /// How much memory is in use.
+    /// The memory in use.
     fn memory(&self) -> MemoryStats;
 
-    /// Cached free buffers by size, the smallest first. The default is for backends that cache none.
+    /// Cached free buffers by size, the smallest first. The default is for backends without a cache.
     fn free_buffers(&self) -> Vec<FreeBuffers> {
         Vec::new()
     }
 
-    /// Sets `peak` back to what is allocated now.
+    /// Resets `peak` to the bytes allocated now.
     fn reset_peak(&self);
 
-    /// Gives cached free memory back to the system.
+    /// Returns cached free memory to the system.
     fn empty_cache(&self);
 
-    /// Sets the budget of memory: what would be reserved beyond it is `OutOfMemory`. `None` for no budget.
-    /// Cached free memory is given back where that is needed. The default is for backends that keep none.
+    /// Sets the memory budget: an allocation that would exceed it is `OutOfMemory`. `None` removes the
+    /// budget. Cached free memory is returned to the system as needed. The default is for backends
+    /// without budgets.
     ///
     /// # Errors
-    /// `Invalid` for a budget below what is in use (then it stays as it was), and of a backend without
-    /// budgets.
+    /// `Invalid` for a budget below the bytes in use (the old budget then stays), and from a backend
+    /// without budgets.
     fn set_memory_limit(&self, _limit: Option<u64>) -> Result<()> {
         let message = format!("{} has no budget of memory that can be set", self.info().name);
         Err(Error::invalid("set_memory_limit", message))
     }
 }
 
-/// The error of a budget of `limit` bytes where `in_use` cannot be given back. For backends.
+/// The error for a budget of `limit` bytes that is below the `in_use` bytes of live tensors. For
+/// backends.
 #[track_caller]
 pub fn limit_below_use(limit: u64, in_use: u64) -> Error {
     let (limit, in_use) = (readable_bytes(limit), readable_bytes(in_use));
@@ -161,26 +168,26 @@ pub fn limit_below_use(limit: u64, in_use: u64) -> Error {
     Error::invalid("set_memory_limit", message)
 }
 
-/// What a device is.
+/// The properties of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// The name that `taper::device` takes: `cpu`, `wgpu:0`.
     pub name: String,
-    /// The processor or adapter, in its maker's words.
+    /// The processor or adapter, as its vendor calls it.
     pub description: String,
     /// The API and driver behind it, such as `Vulkan, llvmpipe (LLVM 15.0.6)`.
     pub driver: String,
-    /// What kind of processor it is.
+    /// The kind of processor.
     pub kind: DeviceKind,
-    /// Its memory in bytes, when known.
+    /// Its memory in bytes, if known.
     pub memory: Option<u64>,
     /// The dtypes it stores and computes.
     pub dtypes: Vec<DType>,
-    /// How much it takes at once.
+    /// The greatest sizes of buffers and kernels.
     pub limits: Limits,
 }
 
-/// The properties on one line: name, maker's words, driver, kind, memory, dtypes.
+/// The properties on one line: name, vendor's description, driver, kind, memory, dtypes.
 impl fmt::Display for DeviceInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let memory = self.memory.map_or_else(|| "unknown memory".to_string(), readable_bytes);
@@ -190,25 +197,25 @@ impl fmt::Display for DeviceInfo {
     }
 }
 
-/// What kind of processor a device is.
+/// The kind of processor that a device is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceKind {
-    /// The host's own processor.
+    /// The host's CPU.
     Cpu,
-    /// A graphics processor with its own memory.
+    /// A GPU with its own memory.
     DiscreteGpu,
-    /// A graphics processor that shares the host's memory.
+    /// A GPU that shares the host's memory.
     IntegratedGpu,
-    /// A graphics processor of a virtual machine.
+    /// A virtual machine's GPU.
     VirtualGpu,
-    /// A graphics API implemented on the host's processor.
+    /// A graphics API implemented in software on the host's CPU.
     SoftwareGpu,
-    /// Something else.
+    /// Any other.
     Other,
 }
 
 impl DeviceKind {
-    /// Whether it is a graphics processor, and not a program that plays one on the host's processor.
+    /// Whether it is a real GPU, as opposed to a software adapter on the host's CPU.
     #[must_use]
     pub fn is_hardware_gpu(self) -> bool {
         match self {
@@ -231,16 +238,16 @@ impl fmt::Display for DeviceKind {
     }
 }
 
-/// How much a device takes in one kernel: the scheduler stays within these.
+/// A device's limits for one kernel; the scheduler stays within them.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of one buffer.
     pub max_buffer_bytes: u64,
-    /// Bytes of a buffer that a program may read at indices ([`crate::kernel::Instr::LoadAt`]), as the device
-    /// holds its elements; a larger one is read by a gather.
+    /// Bytes, in the device's own representation, of a buffer that a program may read at computed
+    /// indices ([`crate::kernel::Instr::LoadAt`]); a larger buffer is read by a gather kernel.
     pub max_indexed_bytes: u64,
-    /// Whether a map reads at indices what a gather would store and another map read, at no more cost.
-    /// Reductions and row kernels, and programs that compute the indices, read for themselves on every
+    /// Whether a map reads at computed indices itself rather than reading a gather's output, at no extra
+    /// cost. Reductions, row kernels and programs that compute the indices read for themselves on every
     /// device.
     pub gathers_in_maps: bool,
     /// Inputs of one map or reduction.
@@ -249,34 +256,34 @@ pub struct Limits {
     pub max_outputs: usize,
     /// Instructions of one program.
     pub max_instrs: usize,
-    /// Elements in a row of a [`crate::kernel::Body::Rows`]; 0 where the backend has none.
+    /// Elements in a row of a [`crate::kernel::Body::Rows`]; 0 if the backend has no row kernels.
     pub max_row: usize,
-    /// Instructions of the elementwise program that a [`crate::kernel::Body::Contract`] applies to its sums
-    /// before it stores them; 0 where the backend computes it in a kernel of its own.
+    /// Instructions of the epilogue that a [`crate::kernel::Body::Contract`] applies to its sums before
+    /// it stores them; 0 if the backend runs it as a separate kernel.
     pub max_epilogue: usize,
 }
 
-/// A device's memory, in bytes unless said otherwise.
+/// A device's memory, in bytes unless noted otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// In live tensors and work under way.
+    /// Bytes in live tensors and in pending work.
     pub allocated: u64,
-    /// Held from the driver or system: allocated, and cached for reuse.
+    /// Bytes held from the driver or system: allocated ones and those cached for reuse.
     pub reserved: u64,
     /// The greatest `allocated` since the start or the last `reset_peak`.
     pub peak: u64,
-    /// Allocations asked for since the start (a count).
+    /// The number of allocations since the start.
     pub allocations: u64,
-    /// The budget, when there is one.
+    /// The budget, if one is set.
     pub limit: Option<u64>,
 }
 
-/// Free buffers of one size, kept for the next tensors.
+/// Cached free buffers of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FreeBuffers {
-    /// Bytes of each.
+    /// Bytes of each buffer.
     pub bytes: u64,
-    /// How many there are.
+    /// The number of buffers.
     pub count: usize,
 }
 
@@ -295,7 +302,7 @@ impl fmt::Display for MemoryStats {
     }
 }
 
-/// A number of bytes as people read it, to three digits: `512 B`, `4.00 MiB`, `15.6 GiB`.
+/// A number of bytes in human-readable form, to three digits: `512 B`, `4.00 MiB`, `15.6 GiB`.
 #[must_use]
 pub fn readable_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -304,7 +311,7 @@ pub fn readable_bytes(bytes: u64) -> String {
     }
     let mut value = bytes as f64 / 1024.0;
     let mut unit = 0;
-    // What would be printed as 1024 is 1 of the next.
+    // From 1023.5 on the number would round to 1024, so it goes to the next unit.
     while value >= 1023.5 && unit + 1 < UNITS.len() {
         value /= 1024.0;
         unit += 1;

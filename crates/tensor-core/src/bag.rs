@@ -1,5 +1,5 @@
-//! Bags of a table's rows as data: [`EmbeddingBag`], a kernel that a backend may have of its own. It stores
-//! no row that it reads.
+//! [`EmbeddingBag`]: sums, means or maxima of a table's rows, as a native kernel that a backend may
+//! implement. It does not materialize the rows that it reads.
 
 use std::fmt;
 
@@ -8,36 +8,38 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// One vector for each bag of indices, made of the rows of a table that they name, as a [`CustomKernel`]
-/// whose implementation is this very value: a backend that asks a [`Request`] for an `EmbeddingBag` computes
-/// it by what is written here. Inputs are row-major:
+/// One vector for each bag of indices, reduced from the table rows that the indices name, as a
+/// [`CustomKernel`] whose implementation is this value itself: a backend that asks a [`Request`] for an
+/// `EmbeddingBag` computes it from these fields. Inputs are row-major:
 ///
 /// - the table `[rows, features]`;
 /// - integer indices, `[B, N]` for bags of N, or `[N]`;
-/// - of indices `[N]`, i64 or i32 bounds `[B + 1]`: bag b has the indices from `bounds[b]` to before `bounds[b + 1]`. They ascend, and are known to be within N;
-/// - a number for each index, if `weighted`, of the table's dtype.
+/// - for indices `[N]`, i64 or i32 bounds `[B + 1]`: bag b has the indices from `bounds[b]` to before
+///   `bounds[b + 1]`. They are known to ascend and to be within N;
+/// - if `weighted`, a number for each index, of the table's dtype.
 ///
-/// The result is `[B, features]`. An index outside the table is [`crate::ErrorKind::IndexOutOfRange`]. Where
-/// a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other
-/// operations.
+/// The result is `[B, features]`. An index outside the table is [`crate::ErrorKind::IndexOutOfRange`].
+/// On a device without this kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes the
+/// operation from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EmbeddingBag {
-    /// What a bag becomes.
+    /// The reduction of a bag's rows.
     pub kind: BagKind,
-    /// An index that counts for nothing.
+    /// An index whose row is skipped.
     pub padding: Option<usize>,
-    /// Whether each row is multiplied by a number of its index.
+    /// Whether each row is multiplied by its index's weight.
     pub weighted: bool,
 }
 
-/// What [`EmbeddingBag`] makes of a bag.
+/// The reduction that [`EmbeddingBag`] applies to a bag's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BagKind {
-    /// The sum of its rows; zeros of none. Of the table's dtype.
+    /// The sum of the rows, in the table's dtype; zeros for an empty bag.
     Sum,
-    /// Their mean; zeros of none. Of the table's dtype.
+    /// The mean of the rows, in the table's dtype; zeros for an empty bag.
     Mean,
-    /// The row of each feature's first greatest element, NaN being the greatest; −1 of no rows. i32.
+    /// For each feature the row of the first greatest element, as i32; NaN is the greatest. −1 for an
+    /// empty bag.
     ArgMax,
 }
 

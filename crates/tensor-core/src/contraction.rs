@@ -1,5 +1,6 @@
-//! [`Contraction`]: the matrices of a [`Body::Contract`]. Any sum of products over two strided operands is a
-//! batch of matrix products whose rows, columns and terms each run over a list of axes; this finds the lists.
+//! [`Contraction`]: a [`Body::Contract`] as matrix products. Any sum of products of two strided operands
+//! is a batch of matrix products whose batch, rows, columns and terms each run over a list of axes; this
+//! module finds the lists.
 
 use smallvec::SmallVec;
 
@@ -8,32 +9,32 @@ use crate::{
     kernel::{Body, Kernel},
 };
 
-/// An axis of a contraction, and the distance between its neighbours in each buffer, in elements.
+/// An axis of a contraction, with its stride in each buffer, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loop {
-    /// The number of positions, never 1.
+    /// The size, never 1.
     pub size: usize,
-    /// In the left operand.
+    /// The stride in the left operand.
     pub lhs: isize,
-    /// In the right operand.
+    /// The stride in the right operand.
     pub rhs: isize,
-    /// In the output; 0 along the terms.
+    /// The stride in the output; 0 along k.
     pub out: isize,
 }
 
 /// A list of axes, outermost first.
 pub type Loops = SmallVec<[Loop; 4]>;
 
-/// `out[batch, m, n] = Σₖ lhs[batch, m, k] · rhs[batch, k, n]`, where batch, m, n and k are each a list of
-/// axes: empty for one position.
+/// `out[batch, m, n] = Σₖ lhs[batch, m, k] · rhs[batch, k, n]`, where batch, m, n and k are each a list
+/// of axes; an empty list is one position.
 ///
-/// The left operand does not move along n, nor the right one along m. The columns n are the innermost axes of
-/// the output and the rows m those before them, so that the result of one batch position is one row-major
-/// matrix of the output. Axes that all three buffers step through evenly are merged: the lists of a plain
-/// product have one axis each.
+/// The left operand has stride 0 along n, and the right one along m. The columns n are the innermost
+/// axes of the output and the rows m precede them, so the result of one batch position is one row-major
+/// matrix of the output. Axes that are contiguous with each other in all three buffers are merged: each
+/// list of a plain product has one axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contraction {
-    /// Whether operand 1 of the kernel is the left one.
+    /// Whether operand 1 of the kernel is the left operand.
     pub swapped: bool,
     /// Independent products.
     pub batch: Loops,
@@ -51,7 +52,7 @@ pub fn count(loops: &[Loop]) -> usize {
 }
 
 impl Contraction {
-    /// The matrices of a kernel, where its body is [`Body::Contract`].
+    /// The matrix products of a kernel, if its body is [`Body::Contract`].
     pub fn of(kernel: &Kernel) -> Option<Contraction> {
         let (Body::Contract(_), [lhs, rhs, ..], [output, ..]) =
             (&kernel.body, &kernel.operands[..], &kernel.outputs[..])
@@ -105,7 +106,7 @@ mod tests {
             matmul(plain(&[2, 3, 4]), plain(&[2, 4, 5])),
             (false, [vec![2], vec![3], vec![5], vec![4]])
         );
-        // A batch that one operand does not have is more rows of the other.
+        // A batch axis that one operand lacks becomes rows of the other.
         let wide = plain(&[4, 5]).expand(&Shape::from([2, 4, 5]));
         assert_eq!(matmul(plain(&[2, 3, 4]), wide.clone()), (false, [vec![], vec![6], vec![5], vec![4]]));
         let across = plain(&[3, 2, 4]).permute(&[1, 0, 2]);
@@ -117,8 +118,8 @@ mod tests {
 
     #[test]
     fn a_convolution_is_a_product_over_windows() {
-        // weight [out, in, kh, kw] over images [batch, in, h, w], in the order batch, out, oh, ow, in, kh,
-        // kw.
+        // A convolution: weight [out, in, kh, kw] over images [batch, in, h, w], with the axes in the
+        // order batch, out, oh, ow, in, kh, kw.
         let space = Shape::from([2, 8, 4, 4, 3, 3, 3]);
         let weight = Layout::new(space.clone(), &[0, 27, 0, 0, 9, 3, 1], 0);
         let images = Layout::new(space, &[3 * 36, 0, 6, 1, 36, 6, 1], 0);

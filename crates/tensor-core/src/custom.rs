@@ -1,5 +1,5 @@
-//! Operations with kernels of their own, from crates that this one does not know: [`CustomKernel`]. How a
-//! tensor is made by one is [`Tensor::custom_kernel`]; how a backend runs one is its own business, see
+//! [`CustomKernel`]: operations with native kernels, from crates that this one does not know.
+//! [`Tensor::custom_kernel`] makes a tensor with one; a backend finds its implementation by
 //! [`implementation`].
 
 use std::{
@@ -16,47 +16,50 @@ use crate::{
     origin::at_caller,
 };
 
-/// An operation that brings a kernel for each backend that it runs on. PyTorch's `torch.library.custom_op`.
+/// An operation that has a kernel for each backend that it runs on. PyTorch's `torch.library.custom_op`.
 ///
-/// The value's fields are the operation's constants, which plans keep for long: no tensors. The operation has
-/// one result or several, whose shapes and dtypes follow from those of the inputs. It has no gradient by
-/// itself: `autograd::Function` gives it one, with a forward pass that calls [`Tensor::custom_kernel`].
+/// The value's fields are the operation's constants. Plans keep them, so they must not be tensors. The
+/// operation has one or several results, whose shapes and dtypes follow from those of the inputs. It has
+/// no gradient of its own; to give it one, call [`Tensor::custom_kernel`] in the forward pass of an
+/// `autograd::Function`.
 ///
-/// A kernel is a pure function of its inputs and its fields: results may be computed again, or not at all. It
-/// runs while its device is held for it, so it must not evaluate tensors.
+/// A kernel is a pure function of its inputs and its fields: results may be computed again, or not at
+/// all. The device is locked while the kernel runs, so it must not evaluate tensors.
 pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
     /// The name in error messages, profiles and graphs.
     fn name(&self) -> &'static str;
 
-    /// The shape and dtype of each result, for inputs of these.
+    /// The shape and dtype of each result, from those of the inputs.
     ///
     /// # Errors
-    /// Inputs that do not fit the operation, with what does not fit and the mend.
+    /// Inputs that do not fit the operation; the message says why, and how to fix it.
     #[track_caller]
     fn results(&self, inputs: &[(Shape, DType)]) -> Result<Vec<(Shape, DType)>>;
 
-    /// The fields in words: two values of one type with equal keys have the same results, and one may be run
-    /// in place of the other. A new key is a new plan, so what changes from step to step belongs in an input.
+    /// The fields as integers: two values of one type with equal keys have the same results and are
+    /// interchangeable. A new key needs a new plan, so a value that changes from step to step belongs in
+    /// an input.
     fn key(&self) -> Vec<u64>;
 
-    /// Offers an implementation to a backend that asks for one, by [`Request::provide`], for each type of
-    /// implementation that there is: `CpuKernel` of backend-cpu, `WgslKernel` of backend-wgpu.
+    /// Offers an implementation to a backend that asks for one: calls [`Request::provide`] for each type
+    /// of implementation that it has, such as `CpuKernel` of backend-cpu and `WgslKernel` of
+    /// backend-wgpu.
     fn implement(&self, request: &mut Request<'_>);
 
-    /// What to do where a backend has no implementation, for the error that says so; none for the common
-    /// advice to move the inputs.
+    /// Advice for the error of a backend without an implementation; `None` for the default advice to
+    /// move the inputs.
     fn hint(&self) -> Option<&'static str> {
         None
     }
 
-    /// Whether inputs may have no answer, which an implementation finds while it computes. One whose backend
-    /// learns of that later, as those on GPUs do, writes down a code, and [`CustomKernel::failure`] is the
-    /// error of what depends on the results.
+    /// Whether the kernel may find, while it computes, that inputs have no result. An implementation
+    /// that cannot report this at once, as on a GPU, writes a code, and [`CustomKernel::failure`] gives
+    /// the error for everything that depends on the results.
     fn may_fail(&self) -> bool {
         false
     }
 
-    /// The error for what an implementation wrote down: `code`, which is not 0, for part `part` of inputs of
+    /// The error for a failure `code` (not 0) that an implementation wrote for part `part` of inputs of
     /// these shapes and dtypes.
     fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
         let shapes: Vec<String> = inputs.iter().map(|(shape, _)| shape.to_string()).collect();
@@ -64,21 +67,21 @@ pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
         Error::invalid(self.name(), message)
     }
 
-    /// Whether its implementations read inputs of any layout. If not, inputs that are no row-major buffer are
-    /// copied into one.
+    /// Whether the implementations read inputs of any layout. If not, an input that is not a row-major
+    /// buffer is copied into one.
     fn takes_strides(&self) -> bool {
         false
     }
 
-    /// Whether inputs that have one axis more in front, each, and the same number of slices along it, give
-    /// the results of each slice, stacked along such an axis. `autograd::func::vmap` then calls the kernel
-    /// once, and otherwise once for each slice.
+    /// Whether the operation is independent along an extra leading axis: inputs with one more axis in
+    /// front give the results of each slice, stacked along such an axis. `autograd::func::vmap` then
+    /// calls the kernel once instead of once for each slice.
     fn is_batched(&self) -> bool {
         false
     }
 }
 
-/// A backend's question for an implementation of a type that it knows how to run, for inputs of the kernel's
+/// A backend's request for an implementation of a type that it can run, for inputs of the kernel's
 /// shapes and dtypes.
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -88,13 +91,12 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Answers with what `make` gives for the kernel, if that is of the type asked for.
+    /// Answers with `make`'s implementation for the kernel, if the request is for type `T`.
     pub fn provide<T: Any + Send + Sync>(&mut self, make: impl FnOnce(&Kernel) -> T) {
         self.provide_some(|kernel| Some(make(kernel)));
     }
 
-    /// Answers with what `make` gives for the kernel, if that is of the type asked for and there is
-    /// something.
+    /// [`Request::provide`], unless `make` gives `None`.
     pub fn provide_some<T: Any + Send + Sync>(&mut self, make: impl FnOnce(&Kernel) -> Option<T>) {
         if self.wanted == TypeId::of::<T>()
             && let Some(made) = make(self.kernel)
@@ -107,7 +109,7 @@ impl Request<'_> {
 /// The implementation of type `T` that a kernel offers. A backend keeps it in the launch's `compiled`.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] where it offers none.
+/// [`ErrorKind::Unsupported`] if it offers none.
 pub fn implementation<T: Any + Send + Sync>(
     custom: &dyn CustomKernel,
     kernel: &Kernel,
@@ -129,14 +131,14 @@ pub fn unsupported(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> 
     Error::new(ErrorKind::Unsupported { op: custom.name(), device, dtype, hint })
 }
 
-/// The error for inputs that do not fit the operation: their shapes and dtypes, and what does not fit.
+/// The error for inputs that do not fit the operation, with their shapes and dtypes and the reason.
 #[track_caller]
 pub(crate) fn misfit(custom: &dyn CustomKernel, inputs: &[(Shape, DType)], what: &dyn fmt::Display) -> Error {
     let inputs: Vec<String> = inputs.iter().map(|(shape, dtype)| format!("{shape} {dtype}")).collect();
     Error::invalid(custom.name(), format!("inputs {}: {what}", inputs.join(", ")))
 }
 
-/// One kernel may be run in place of an equal one: it is of the same type with the same key.
+/// Kernels of one type with the same key are interchangeable.
 impl PartialEq for dyn CustomKernel {
     fn eq(&self, other: &dyn CustomKernel) -> bool {
         type_of(self) == type_of(other) && self.key() == other.key()
@@ -156,7 +158,7 @@ fn type_of(kernel: &dyn CustomKernel) -> TypeId {
     (kernel as &dyn Any).type_id()
 }
 
-/// A number for each type of kernel or block format met so far: part of the key of a graph's form.
+/// A number for each type of kernel or block format seen so far, as a part of plan keys.
 pub(crate) fn type_number(id: TypeId) -> u64 {
     static TYPES: Mutex<Vec<TypeId>> = Mutex::new(Vec::new());
     let mut types = lock(&TYPES);
@@ -167,14 +169,14 @@ pub(crate) fn type_number(id: TypeId) -> u64 {
     place as u64
 }
 
-/// Which kernel it is, in words.
+/// Appends the kernel's identity to a plan's key.
 pub(crate) fn write_key(key: &mut Vec<u64>, kernel: &dyn CustomKernel) {
     let own = kernel.key();
     key.extend([type_number(type_of(kernel)), own.len() as u64]);
     key.extend(own);
 }
 
-/// Whether a layout reads a row-major buffer from its first element on.
+/// Whether a layout is row-major and starts at its buffer's first element.
 pub(crate) fn is_plain(layout: &Layout) -> bool {
     layout.is_contiguous() && (layout.offset() == 0 || layout.numel() == 0)
 }
@@ -185,14 +187,15 @@ pub(crate) fn specs(operands: &[Operand]) -> Vec<(Shape, DType)> {
 }
 
 impl Tensor {
-    /// The results of an operation with kernels of its own, in their order. Nothing is computed.
+    /// The results of an operation with native kernels, in their order. Nothing is computed yet.
     ///
-    /// No gradient passes through: call it in the forward pass of an `autograd::Function` that has one.
+    /// Gradients do not pass through: call it in the forward pass of an `autograd::Function`, which
+    /// defines them.
     ///
     /// # Errors
-    /// What the kernel says of its inputs' shapes and dtypes; no inputs, or inputs on two devices; results
-    /// that are too large, or of a dtype that the device lacks. A device for which there is no kernel is
-    /// found when a result is computed.
+    /// The kernel's own check of its inputs' shapes and dtypes; no inputs, or inputs on two devices;
+    /// results that are too large, or of a dtype that the device lacks. A device without an
+    /// implementation is an error when a result is computed.
     #[track_caller]
     #[doc(alias = "custom_op")]
     pub fn custom_kernel(kernel: Arc<dyn CustomKernel>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
@@ -219,11 +222,11 @@ impl Tensor {
         Ok(Tensor::build_results(Op::CustomKernel(kernel), &results, &inputs))
     }
 
-    /// Whether the inputs' device has an implementation of the kernel for them. Where it has none,
-    /// [`Tensor::custom_kernel`]'s results cannot be computed, and the operation must be composed of others.
+    /// Whether the inputs' device has an implementation of the kernel for them. If not, the results of
+    /// [`Tensor::custom_kernel`] cannot be computed, and the caller composes the operation from others.
     ///
     /// # Errors
-    /// What the kernel says of its inputs' shapes and dtypes.
+    /// The kernel's own check of its inputs' shapes and dtypes.
     #[track_caller]
     pub fn has_custom_kernel(kernel: Arc<dyn CustomKernel>, inputs: &[&Tensor]) -> Result<bool> {
         let Some(first) = inputs.first() else { return Ok(false) };
@@ -234,8 +237,8 @@ impl Tensor {
         Ok(first.device().backend().implements(&kernel))
     }
 
-    /// The same elements in a row-major buffer from its first element on: copied there when it is evaluated,
-    /// if they are not.
+    /// The same elements as a row-major buffer from its first element on; copied on evaluation if they
+    /// are not one already.
     #[track_caller]
     fn row_major(&self) -> Tensor {
         let node = self.node();

@@ -1,4 +1,4 @@
-//! The dtypes of what is given none: one rule for literals, ranges, sums and indices.
+//! Default dtypes: one rule for literals, ranges, sums and indices.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -6,26 +6,28 @@ use crate::{DType, Device, Error, Result};
 
 static DEFAULT: AtomicU8 = AtomicU8::new(DType::F32 as u8);
 
-/// The dtype of floating-point results that are given none: f32, unless [`set_default_dtype`] said otherwise.
+/// The default dtype of floating-point results: f32, unless [`set_default_dtype`] changed it.
 /// `torch.get_default_dtype`.
 ///
-/// One rule says what a tensor's dtype is where none is asked for:
+/// One rule gives the dtype of a tensor if the caller gives none:
 ///
-/// - **Floating-point numbers** (literals such as `1.0` in [`Tensor::new`](crate::Tensor::new) and `full`, `zeros`, `ones`, `eye`,
-///   `linspace`, `rand`, `randn`, ranges with a float in them, and functions of integers such as `exp`, `mean` and `/`) have the
-///   default dtype, and so do the parameters of layers.
-/// - **Integers** (literals, `full`, ranges of integers, sums and products of integers and bools, indices such as `argmax` and `sort`
-///   give them, `randint`, `randperm`) have [`Device::int_dtype`]: i64 on devices that have it, else i32.
+/// - **Floating-point numbers** have the default dtype: literals such as `1.0` in
+///   [`Tensor::new`](crate::Tensor::new), `full`, `zeros`, `ones`, `eye`, `linspace`, `rand`, `randn`,
+///   ranges with a float bound, functions of integers such as `exp`, `mean` and `/`, and the parameters
+///   of layers.
+/// - **Integers** have [`Device::int_dtype`], which is i64 on devices that have it, else i32: literals,
+///   `full`, ranges of integers, sums and products of integers and bools, the indices that `argmax` and
+///   `sort` return, `randint`, `randperm`.
 /// - **Bools** are bool.
-/// - Rust numbers that say their type in another way (`1.0f32`, `7u8`, `half::f16`) keep it, and so does what
-///   [`Tensor::from_slice`](crate::Tensor::from_slice) is given.
-/// - A dtype that is given, as in `(DType::F64, &device)`, wins over all of these.
+/// - Rust numbers with an explicit type (`1.0f32`, `7u8`, `half::f16`) keep it, and so do the elements
+///   given to [`Tensor::from_slice`](crate::Tensor::from_slice).
+/// - An explicit dtype, as in `(DType::F64, &device)`, overrides all of these.
 pub fn default_dtype() -> DType {
     DType::ALL[usize::from(DEFAULT.load(Ordering::Relaxed))]
 }
 
-/// Sets the dtype of floating-point results that are given none, for the whole process: see
-/// [`default_dtype`]. `torch.set_default_dtype`.
+/// Sets the default dtype of floating-point results for the whole process: see [`default_dtype`].
+/// `torch.set_default_dtype`.
 ///
 /// # Errors
 /// A dtype that is not floating-point.
@@ -42,14 +44,13 @@ pub fn set_default_dtype(dtype: DType) -> Result<()> {
 }
 
 impl Device {
-    /// The dtype of integers that are given none: i64 where the device has it, else i32. See
-    /// [`default_dtype`].
+    /// The default dtype of integers: i64 if the device has it, else i32. See [`default_dtype`].
     pub fn int_dtype(&self) -> DType {
         if self.supports(DType::I64) { DType::I64 } else { DType::I32 }
     }
 
-    /// The dtype of floating-point functions of integers: the default one, or f32 where the device lacks it,
-    /// since such functions cannot fail.
+    /// The dtype of floating-point functions of integers: the default dtype, or f32 if the device lacks
+    /// it, since such functions cannot fail.
     pub(crate) fn float_dtype(&self) -> DType {
         let dtype = default_dtype();
         if self.supports(dtype) { dtype } else { DType::F32 }

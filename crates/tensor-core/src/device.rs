@@ -1,10 +1,10 @@
-//! [`Device`]: the run-time choice of where tensors live.
+//! [`Device`]: the run-time choice of the place where tensors live.
 
 use std::{fmt, sync::Arc, sync::Mutex};
 
 use crate::{Backend, DType, DeviceInfo, Error, ErrorKind, MemoryStats, Result, schedule::PlanCache};
 
-/// A place for tensors: a cheap handle on a backend. Prints as `cpu` or `wgpu:0`.
+/// A place for tensors: a cheap handle to a backend. Prints as `cpu` or `wgpu:0`.
 #[derive(Clone)]
 pub struct Device(Arc<Shared>);
 
@@ -29,7 +29,7 @@ impl Device {
         &self.info().name
     }
 
-    /// What this device is. `torch.cuda.get_device_properties`; printed, a line.
+    /// The device's properties, which print as one line. `torch.cuda.get_device_properties`.
     #[doc(alias("get_device_properties", "get_device_name", "get_device_capability"))]
     pub fn info(&self) -> &DeviceInfo {
         self.0.backend.info()
@@ -40,7 +40,7 @@ impl Device {
         self.info().dtypes.contains(&dtype)
     }
 
-    /// An error that offers a cast, unless the device supports `dtype`.
+    /// Fails with an error that suggests a cast, unless the device supports `dtype`.
     #[track_caller]
     pub(crate) fn require(&self, dtype: DType, op: &'static str) -> Result<()> {
         if self.supports(dtype) {
@@ -57,13 +57,13 @@ impl Device {
         }))
     }
 
-    /// Evaluation on one device is serialised by this lock, which also keeps the plans.
+    /// The plans of this device. Their lock also serializes evaluation on the device.
     pub(crate) fn plans(&self) -> &Mutex<PlanCache> {
         &self.0.plans
     }
 
-    /// Memory in use. `torch.cuda.memory_allocated`, `memory_reserved` and `max_memory_allocated` in one;
-    /// printed, a line.
+    /// Memory in use, which prints as one line. `torch.cuda.memory_allocated`, `memory_reserved` and
+    /// `max_memory_allocated` in one.
     #[doc(alias(
         "memory_allocated",
         "memory_reserved",
@@ -75,22 +75,24 @@ impl Device {
         self.0.backend.memory()
     }
 
-    /// Sets the peak back to what is allocated now.
+    /// Resets the peak to the bytes allocated now.
     #[doc(alias("reset_peak_memory_stats", "reset_max_memory_allocated"))]
     pub fn reset_peak(&self) {
         self.0.backend.reset_peak();
     }
 
-    /// Gives cached free memory back to the system.
+    /// Returns cached free memory to the system.
     pub fn empty_cache(&self) {
         self.0.backend.empty_cache();
     }
 
-    /// Sets the budget of memory in bytes: what would be reserved beyond it is `OutOfMemory`, and every live
-    /// tensor stays whole. `None` for no budget. `torch.cuda.set_per_process_memory_fraction`, in bytes.
+    /// Sets the memory budget in bytes: an allocation that would exceed it is `OutOfMemory`, and all
+    /// live tensors stay intact. `None` removes the budget.
+    /// `torch.cuda.set_per_process_memory_fraction`, in bytes.
     ///
     /// # Errors
-    /// A budget below what live tensors use (it stays as it was), or a backend that has no budgets.
+    /// A budget below the bytes of live tensors (the old budget then stays), or a backend without
+    /// budgets.
     #[track_caller]
     #[doc(alias = "set_per_process_memory_fraction")]
     pub fn set_memory_limit(&self, limit: impl Into<Option<u64>>) -> Result<()> {
@@ -103,7 +105,8 @@ impl Device {
     /// Waits for all work on the device.
     ///
     /// # Errors
-    /// What is wrong with the device as a whole. A bad index is told to those who ask for what depends on it.
+    /// A failure of the device itself. Index errors are not reported here but when a dependent value is
+    /// read.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         self.0.backend.synchronize()

@@ -1,5 +1,5 @@
-//! Distances of pairs of points as data: [`Distances`], a kernel that a backend may have of its own. It
-//! stores no difference.
+//! [`Distances`]: distances between pairs of points, as a native kernel that a backend may implement. It
+//! does not materialize the differences.
 
 use std::fmt;
 
@@ -8,36 +8,38 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// The distances of points, which are rows, as a [`CustomKernel`] whose implementation is this very value: a
-/// backend that asks a [`Request`] for `Distances` computes them by what is written here. Inputs are
-/// row-major, of one floating-point dtype, and so is the result:
+/// The distances between points, which are rows, as a [`CustomKernel`] whose implementation is this
+/// value itself: a backend that asks a [`Request`] for `Distances` computes them from these fields.
+/// Inputs are row-major, of one floating-point dtype, and so is the result:
 ///
-/// - points `[…, P, M]` and `[…, R, M]` with equal leading axes give `[…, P, R]`, of each of the first to each of the second;
-/// - points `[…, N, M]` alone give `[…, N·(N − 1) / 2]`, of the pairs (0, 1), (0, 2), …, (1, 2), …
+/// - points `[…, P, M]` and `[…, R, M]` with equal leading axes give `[…, P, R]`, the distance from each
+///   of the first to each of the second;
+/// - points `[…, N, M]` alone give `[…, N·(N − 1) / 2]`, the distances of the pairs (0, 1), (0, 2), …,
+///   (1, 2), …
 ///
-/// Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other
-/// operations.
+/// On a device without this kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes the
+/// operation from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distances {
-    /// How a distance is measured.
+    /// The metric.
     pub measure: Measure,
 }
 
-/// What [`Distances`] makes of the differences of two points' coordinates.
+/// The metric of [`Distances`], as a function of the differences d of two points' coordinates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Measure {
-    /// How many are not 0.
+    /// The number of nonzero d.
     Unequal,
     /// Σ|d|.
     Sum,
     /// √Σd².
     Euclidean,
-    /// max |d|; NaN if one is NaN.
+    /// max |d|; NaN if any d is NaN.
     Greatest,
 }
 
 impl Measure {
-    /// That of the p-norm, if it is one of these.
+    /// The metric of the p-norm, if it is one of these.
     #[must_use]
     pub fn of_power(p: f64) -> Option<Measure> {
         match p {

@@ -1,4 +1,5 @@
-//! One error type for the whole house. Each kind says what was given, what was expected, and what to do.
+//! [`Error`]: the one error type of the workspace. Each kind says what was given, what was expected, and
+//! what to do.
 
 use std::{fmt, panic::Location, path::PathBuf};
 
@@ -7,13 +8,14 @@ use crate::{
     origin::{here, outside},
 };
 
-/// The result of anything that meets shapes, dtypes, devices, indices, files or memory.
+/// The result of fallible operations: on shapes, dtypes, devices, indices, files or memory.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong ([`Error::kind`]) and where: one pointer in size, so that a `Result<Tensor>` is two.
+/// An error: its kind ([`Error::kind`]) and its place. It is one pointer in size, so a `Result<Tensor>`
+/// is two.
 ///
-/// Both `Display` and `Debug` print the message, with the operation and the line of the user's program where
-/// they are known: a `main` that returns a [`Result`] ends with the message, not with a struct.
+/// Both `Display` and `Debug` print the message, with the operation and the line of the user's program
+/// if they are known: a `main` that returns a [`Result`] ends with the message, not with a struct dump.
 ///
 /// ```
 /// use tensor_core::{Error, ErrorKind};
@@ -28,13 +30,13 @@ pub struct Error(Box<Inner>);
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
-    /// The operation that failed when it was computed.
+    /// The operation whose computation failed.
     op: Option<&'static str>,
     location: Option<&'static Location<'static>>,
 }
 
 impl Error {
-    /// An error of this kind, met at the line that called into the library.
+    /// An error of this kind, at the line that called into the library.
     #[track_caller]
     pub fn new(kind: ErrorKind) -> Error {
         Error(Box::new(Inner { kind, op: None, location: outside(here()) }))
@@ -46,23 +48,23 @@ impl Error {
         Error::new(ErrorKind::Invalid { op, message: message.into() })
     }
 
-    /// What went wrong.
+    /// The kind of error, with its details.
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
     }
 
-    /// The line of the user's program: where the failing method was called or, for a failure that shows only
-    /// when a tensor is computed, where that tensor was built.
+    /// The line of the user's program: where the failing method was called or, for a failure during
+    /// evaluation, where the failing tensor was built.
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.0.location
     }
 
-    /// The operation that failed when it was computed; `None` for what failed where it was written.
+    /// The operation whose computation failed; `None` if the call itself failed.
     pub fn op(&self) -> Option<&'static str> {
         self.0.op
     }
 
-    /// The same failure, met at the line that called into the library, unless a line is known already: for an
+    /// The same error with the line that called into the library, unless it already has a line: for an
     /// error that was made in a closure, which hides its caller's line.
     #[must_use]
     #[track_caller]
@@ -70,11 +72,11 @@ impl Error {
         self.met_at(here())
     }
 
-    /// [`Error::here`] of a result's error. Not `map_err(Error::here)`, nor a closure: the standard library
-    /// would be the caller of the first, and the closure's own line that of the second.
+    /// [`Error::here`] applied to a result. `map_err(Error::here)` or a closure would not do: the caller
+    /// would be the standard library for the first, and the closure's own line for the second.
     ///
     /// # Errors
-    /// The result's.
+    /// The result's error.
     #[doc(hidden)]
     #[track_caller]
     pub fn here_in<T>(result: Result<T>) -> Result<T> {
@@ -84,7 +86,7 @@ impl Error {
         }
     }
 
-    /// As [`Error::here`], for a line that was kept: a future's errors are made while it is polled.
+    /// [`Error::here`] with a saved line: a future's errors are made while it is polled.
     pub(crate) fn met_at(mut self, location: &'static Location<'static>) -> Error {
         if self.0.location.is_none() {
             self.0.location = outside(location);
@@ -92,8 +94,8 @@ impl Error {
         self
     }
 
-    /// The same failure, met when a tensor was computed that `op` made at `location`. What is known already
-    /// stays.
+    /// The same error, raised while computing a tensor that `op` made at `location`. An operation or
+    /// line that it already has stays.
     pub(crate) fn computing(mut self, op: &'static str, location: &'static Location<'static>) -> Error {
         if self.0.op.is_none() {
             (self.0.op, self.0.location) = (Some(op), Some(location));
@@ -113,7 +115,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The message, as `Display` prints it: what `main` prints of an error that it returns.
+/// The message, as `Display` prints it, since a `main` that returns an error prints it by `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -122,11 +124,11 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// What went wrong, with the values that a reader needs to mend it.
+/// The kind of an error, with the values that a reader needs to fix it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Two shapes that do not go together in `op`.
+    /// Two incompatible shapes in `op`.
     #[error("{op}: {lhs} x {rhs}: {hint}")]
     ShapeMismatch {
         /// The operation.
@@ -135,7 +137,7 @@ pub enum ErrorKind {
         lhs: Shape,
         /// The right or second shape.
         rhs: Shape,
-        /// What does not fit, and the mend.
+        /// The mismatch, and how to fix it.
         hint: String,
     },
 
@@ -146,24 +148,24 @@ pub enum ErrorKind {
         op: &'static str,
         /// The axis as given.
         axis: isize,
-        /// The shape it was given for.
+        /// The shape.
         shape: Shape,
     },
 
-    /// Two dtypes that do not go together in `op`.
+    /// Two incompatible dtypes in `op`.
     #[error("{op}: dtypes {lhs} and {rhs} differ: {hint}")]
     DTypeMismatch {
         /// The operation.
         op: &'static str,
-        /// The dtype found first (or given).
+        /// The first dtype, or the one given.
         lhs: DType,
-        /// The dtype found second (or expected).
+        /// The second dtype, or the one expected.
         rhs: DType,
-        /// The mend.
+        /// The fix.
         hint: String,
     },
 
-    /// Tensors of two devices in one operation.
+    /// Tensors on two devices in one operation.
     #[error(
         "{op}: tensors are on {lhs} and {rhs}; move one with .to(&device)? so that both are on one device"
     )]
@@ -176,24 +178,24 @@ pub enum ErrorKind {
         rhs: String,
     },
 
-    /// An argument that makes no sense for the operation.
+    /// An argument that is not valid for the operation.
     #[error("{op}: {message}")]
     Invalid {
         /// The operation.
         op: &'static str,
-        /// What was given, what was expected, and the mend.
+        /// The value given, the value expected, and how to fix it.
         message: String,
     },
 
-    /// A matrix that an operation of linear algebra has no answer for, found when it was computed: singular,
-    /// not positive-definite, or of numbers that are not finite. `torch.linalg.LinAlgError`.
+    /// A matrix for which an operation of linear algebra has no result, found during evaluation:
+    /// singular, not positive-definite, or not finite. `torch.linalg.LinAlgError`.
     #[error("{op}: {}{message}", batch.map_or(String::new(), |b| format!("(batch element {b}) ")))]
     LinAlg {
         /// The operation.
         op: &'static str,
-        /// Which matrix of a batch, counted in row-major order; `None` for one alone.
+        /// The matrix's index in the batch, in row-major order; `None` if there is only one.
         batch: Option<usize>,
-        /// What is wrong with it, and the mend.
+        /// The problem, and how to fix it.
         message: String,
     },
 
@@ -221,11 +223,11 @@ pub enum ErrorKind {
         device: String,
         /// The dtype.
         dtype: DType,
-        /// What to do instead.
+        /// An alternative.
         hint: String,
     },
 
-    /// The device's memory, or the budget set for it, is used up. The device and all live tensors are intact.
+    /// The device's memory, or its budget, is used up. The device and all live tensors are intact.
     #[error(
         "out of memory on {device}: {asked} bytes asked, {in_use} in use, {reserved} reserved, limit {}; drop tensors, use a smaller batch, or call device.empty_cache()",
         limit.map_or("unknown".to_string(), |l| l.to_string())
@@ -243,7 +245,7 @@ pub enum ErrorKind {
         limit: Option<u64>,
     },
 
-    /// One tensor larger than the device can hold in one buffer.
+    /// A tensor larger than the device can hold in one buffer.
     #[error(
         "a tensor of {asked} bytes is too large for one buffer on {device}, whose limit is {limit} bytes; split it"
     )]
@@ -256,23 +258,23 @@ pub enum ErrorKind {
         limit: u64,
     },
 
-    /// The device is gone: driver reset, unplugged, or destroyed. Open it again for a new one.
+    /// The device is lost: driver reset, unplugged, or destroyed. Open it again for a new one.
     #[error(
         "device {device} is lost ({reason}); tensors on it are gone: open the device again and reload them"
     )]
     DeviceLost {
         /// The device.
         device: String,
-        /// What the driver said.
+        /// The driver's reason.
         reason: String,
     },
 
-    /// A device name that means nothing here, or an index past the last.
+    /// An unknown device name, or a device index out of range.
     #[error("no device \"{asked}\": {hint}")]
     UnknownDevice {
         /// The name as given.
         asked: String,
-        /// The names there are, and what to do.
+        /// The known names, and how to fix it.
         hint: String,
     },
 
@@ -281,18 +283,18 @@ pub enum ErrorKind {
     Backend {
         /// The device.
         device: String,
-        /// What it said.
+        /// The backend's message.
         message: String,
     },
 
-    /// Processes that work together, one of which hangs, has gone, or called something else.
+    /// A collective operation in which a process hangs, exited, or called another operation.
     #[error("{op}: {message}")]
     Distributed {
         /// The collective operation.
         op: &'static str,
-        /// The ranks at fault, where they are known.
+        /// The ranks at fault, if known.
         ranks: Vec<usize>,
-        /// What they did or did not do, and the mend.
+        /// The fault, and how to fix it.
         message: String,
     },
 
@@ -301,11 +303,12 @@ pub enum ErrorKind {
     Autograd {
         /// The function called.
         op: &'static str,
-        /// What is wrong, and the mend.
+        /// The problem, and how to fix it.
         message: String,
     },
 
-    /// A state that does not fit what is to take it over, a module or an optimizer say. That is unchanged.
+    /// A state dict that does not fit its target, such as a module or an optimizer. The target is
+    /// unchanged.
     #[error(
         "state dict does not fit: missing {missing:?}, unexpected {unexpected:?}, misshapen {mismatched:?}; nothing was changed"
     )]
@@ -318,17 +321,17 @@ pub enum ErrorKind {
         mismatched: Vec<String>,
     },
 
-    /// A file that cannot be read, or does not hold what its kind promises.
+    /// A file that cannot be read, or whose contents are not valid for its type.
     #[error("{}: {message}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, where, and what was expected.
+        /// The problem, its place in the file, and what was expected.
         message: String,
     },
 }
 
-/// Which axes a shape has.
+/// A description of the axes of a shape.
 fn axis_range(shape: &Shape) -> String {
     match shape.rank() {
         0 => "a scalar has no axes".into(),
@@ -337,7 +340,7 @@ fn axis_range(shape: &Shape) -> String {
     }
 }
 
-/// Which indices an axis has.
+/// A description of the valid indices of an axis.
 fn index_range(size: usize) -> String {
     match size {
         0 => ", which has no elements".into(),

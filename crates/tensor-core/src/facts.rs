@@ -1,25 +1,25 @@
-//! What is known of a value beside its elements: the range of its integers, and the launches whose indices it
-//! depends on that are not known to be good. Views of a value share its facts; an output overwritten in place
-//! gets facts of its own.
+//! Facts about a value beside its elements: the range of its integers, and the launches with unchecked
+//! indices that it depends on. Views share this information with their base; an output that is
+//! overwritten in place gets its own.
 
 use std::sync::Arc;
 
 use crate::{Backend, DType, Element, Error, ErrorKind, Result, Scalar, Ticket, with_element};
 
-/// The range in which all integers of a buffer lie.
+/// An interval that contains all integers of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) low: i64,
     pub(crate) high: i64,
-    /// Whether some element of the buffer is `low` and some is `high`.
+    /// Whether both `low` and `high` occur in the buffer.
     pub(crate) attained: bool,
-    /// The least element above a negative `low`, where it is known: labels to be ignored are often the only
-    /// negative ones.
+    /// The least element above a negative `low`, if known: ignored labels are often the only negative
+    /// ones.
     pub(crate) above: Option<i64>,
 }
 
 impl Bounds {
-    /// All that a dtype can hold, of bool and the integers that `i64` holds.
+    /// The full range of bool, and of the integer dtypes that fit in `i64`; otherwise `None`.
     pub(crate) fn of(dtype: DType) -> Option<Bounds> {
         let (Scalar::Int(low), Scalar::Int(high)) = (dtype.least(), dtype.greatest()) else {
             return dtype.is_bool().then_some(Bounds { low: 0, high: 1, attained: false, above: None });
@@ -38,7 +38,7 @@ impl Bounds {
             let above = if low < 0 { values().filter(|&value| value > low).min() } else { None };
             Some(Bounds { low, high, attained: true, above })
         }
-        // u64 is beyond what bounds hold.
+        // u64 does not fit the i64 bounds.
         let has_bounds = dtype.is_int() && Bounds::of(dtype).is_some();
         if has_bounds { with_element!(dtype, T => range::<T>(bytes)) } else { None }
     }
@@ -49,9 +49,9 @@ impl Bounds {
     }
 }
 
-/// What is known of a value. Nothing, of most: then it is one word, and nothing to copy or to ask.
+/// Facts about a value: bounds and tickets. Empty for most values; it is then one word and free to copy.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts(Option<Arc<Known>>);
+pub(crate) struct ValueInfo(Option<Arc<Known>>);
 
 #[derive(Debug)]
 struct Known {
@@ -63,10 +63,10 @@ struct Known {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tickets(Option<Arc<[Arc<Ticket>]>>);
 
-impl Facts {
-    pub(crate) fn new(bounds: Option<Bounds>, tickets: Tickets) -> Facts {
+impl ValueInfo {
+    pub(crate) fn new(bounds: Option<Bounds>, tickets: Tickets) -> ValueInfo {
         let nothing = bounds.is_none() && tickets.is_empty();
-        Facts((!nothing).then(|| Arc::new(Known { bounds, tickets })))
+        ValueInfo((!nothing).then(|| Arc::new(Known { bounds, tickets })))
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -81,25 +81,25 @@ impl Facts {
         self.tickets().map_or(&[], Tickets::list)
     }
 
-    /// Of elements that came from the host.
-    pub(crate) fn of_bytes(dtype: DType, bytes: &[u8]) -> Facts {
-        Facts::new(Bounds::of_bytes(dtype, bytes), Tickets::default())
+    /// The information for elements uploaded from the host.
+    pub(crate) fn of_bytes(dtype: DType, bytes: &[u8]) -> ValueInfo {
+        ValueInfo::new(Bounds::of_bytes(dtype, bytes), Tickets::default())
     }
 
     pub(crate) fn bounds(&self) -> Option<Bounds> {
         self.0.as_deref().and_then(|known| known.bounds)
     }
 
-    /// The error of a ticket that failed already, if one did.
+    /// The error of a ticket that has already failed, if one has.
     pub(crate) fn check(&self) -> Result<()> {
         let failed = self.ticket_list().iter().find(|ticket| ticket.is_failed());
         failed.map_or(Ok(()), |ticket| ticket.result())
     }
 
-    /// Waits for the check of every index that the value depends on, if one is still to come.
+    /// Waits for the pending checks of all indices that the value depends on.
     ///
     /// # Errors
-    /// The failure of the first that was bad, or of the device.
+    /// The error of the first bad index, or of the device.
     pub(crate) fn settle(&self, backend: &dyn Backend) -> Result<()> {
         self.check()?;
         if self.ticket_list().iter().any(|ticket| ticket.is_open()) {
@@ -123,17 +123,18 @@ impl Tickets {
         self.0.as_deref().unwrap_or_default()
     }
 
-    /// Those of the inputs of a launch and its own that are not known to be good; only one, once one has
-    /// failed.
+    /// The undecided or failed tickets of a launch's inputs and of the launch itself; only one, once one
+    /// has failed.
     pub(crate) fn of_launch<'a>(
-        inputs: impl IntoIterator<Item = &'a Facts>,
+        inputs: impl IntoIterator<Item = &'a ValueInfo>,
         own: impl IntoIterator<Item = Arc<Ticket>>,
     ) -> Tickets {
-        // In the order in which they were made.
+        // Both lists are in order of creation.
         let own: Vec<Arc<Ticket>> =
             own.into_iter().filter(|ticket| ticket.is_open() || ticket.is_failed()).collect();
         let mut all = Tickets((!own.is_empty()).then(|| Arc::from(own)));
-        for tickets in inputs.into_iter().filter_map(Facts::tickets).filter(|tickets| !tickets.is_empty()) {
+        for tickets in inputs.into_iter().filter_map(ValueInfo::tickets).filter(|tickets| !tickets.is_empty())
+        {
             if let Some(failed) = tickets.list().iter().find(|ticket| ticket.is_failed()) {
                 return Tickets(Some(Arc::from([Arc::clone(failed)])));
             }
@@ -144,7 +145,7 @@ impl Tickets {
         all
     }
 
-    /// Those of both lists that are not known to be good.
+    /// The undecided or failed tickets of both lists.
     fn merged(self, other: &Tickets) -> Tickets {
         let (Some(a), Some(b)) = (&self.0, &other.0) else {
             return if self.0.is_some() { self } else { other.clone() };
@@ -188,9 +189,9 @@ mod tests {
         ticket
     }
 
-    fn facts(tickets: &[&Arc<Ticket>]) -> Facts {
-        let lists = tickets.iter().map(|&t| Facts::new(None, Tickets(Some(Arc::from([t.clone()])))));
-        Facts::new(None, Tickets::of_launch(&lists.collect::<Vec<_>>(), None))
+    fn facts(tickets: &[&Arc<Ticket>]) -> ValueInfo {
+        let lists = tickets.iter().map(|&t| ValueInfo::new(None, Tickets(Some(Arc::from([t.clone()])))));
+        ValueInfo::new(None, Tickets::of_launch(&lists.collect::<Vec<_>>(), None))
     }
 
     #[test]
@@ -199,11 +200,11 @@ mod tests {
         let (x, y) = (facts(&[&c, &a]), facts(&[&b, &c]));
         let list = |tickets: &Tickets| tickets.list().iter().map(|t| t.number()).collect::<Vec<_>>();
         let own = ticket();
-        let all = Tickets::of_launch([&x, &Facts::default(), &y], Some(own.clone()));
+        let all = Tickets::of_launch([&x, &ValueInfo::default(), &y], Some(own.clone()));
         assert_eq!(list(&all), [&a, &b, &c, &own].map(|t| t.number()));
         a.pass();
         assert_eq!(list(&Tickets::of_launch([&x, &y], None)), [&b, &c].map(|t| t.number()));
-        // One list alone is shared as it is.
+        // A single list is shared, not copied.
         let alone = Tickets::of_launch([&y], None);
         assert!(Arc::ptr_eq(alone.0.as_ref().unwrap(), y.tickets().unwrap().0.as_ref().unwrap()));
         b.fail(7);
@@ -214,7 +215,7 @@ mod tests {
         assert!(x.check().is_ok());
         c.pass();
         assert!(Tickets::of_launch([&x], None).0.is_none());
-        // One that nobody deferred was checked at once.
+        // A ticket that was not deferred was checked at once.
         let done = ticket();
         done.pass();
         assert!(Tickets::of_launch([], Some(done)).0.is_none());

@@ -1,7 +1,7 @@
-//! A file whose parts are read where they are asked for. For the crates that have formats.
+//! [`OpenFile`]: a file whose parts are read on demand. For the crates of file formats.
 //!
-//! It is read by position, and not mapped into memory: a file that is cut off while it is mapped kills the
-//! process, and one that is read is an error (decision 31).
+//! It is read by position rather than mapped into memory: truncating a mapped file kills the process,
+//! while a failed read is an error (decision 31).
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use std::{
 pub use crate::write_file::{sweep, write_whole};
 use crate::{Error, ErrorKind, Result};
 
-/// An open file that must not change while it is read.
+/// An open file that must not change while it is in use.
 #[derive(Debug)]
 pub struct OpenFile {
     path: PathBuf,
@@ -23,7 +23,7 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
-    /// A file that was opened at `path`. Its length and time are those of now.
+    /// A file that was opened at `path`; records its present length and modification time.
     ///
     /// # Errors
     /// `File` for whatever the file system reports.
@@ -33,29 +33,30 @@ impl OpenFile {
         Ok(OpenFile { path: path.to_path_buf(), file, length, modified })
     }
 
-    /// Where it was opened.
+    /// The path that it was opened at.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its bytes.
+    /// The length in bytes.
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// Fills `bytes` from a place in the file, whoever else reads it.
+    /// Fills `bytes` from byte `at` of the file on. Safe to call from several threads.
     ///
     /// # Errors
-    /// `File` for a file that ends before, and whatever the file system reports.
+    /// `File` for a file that ends too early, and for whatever the file system reports.
     #[track_caller]
     pub fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<()> {
         read_at(&self.file, bytes, at).map_err(|error| unreadable(&self.path, &error))
     }
 
-    /// Asks whether the file is as it was: after parts were read, so that no change goes unseen.
+    /// Checks that the file has not changed since it was opened; call it after the last read, so that no
+    /// change is missed.
     ///
     /// # Errors
-    /// `File` for one of another length or time.
+    /// `File` if the length or the modification time differs.
     #[track_caller]
     pub fn check_unchanged(&self) -> Result<()> {
         let now = length_and_time(&self.file).map_err(|error| unreadable(&self.path, &error))?;
@@ -66,14 +67,14 @@ impl OpenFile {
     }
 }
 
-/// The bytes of a file: on the disk, read where they are asked for, or in memory.
+/// The bytes of a file: on disk and read on demand, or in memory.
 #[derive(Debug)]
 pub enum Content {
     /// A file that can be read by position.
     File(OpenFile),
-    /// Bytes in memory, such as those of a pipe, which cannot be read twice.
+    /// Bytes in memory, for example of a pipe, which cannot be read twice.
     Memory {
-        /// The name for errors.
+        /// The name in errors.
         path: PathBuf,
         /// The bytes.
         bytes: Vec<u8>,
@@ -81,7 +82,7 @@ pub enum Content {
 }
 
 impl Content {
-    /// Opens a file. What is no regular file, such as a pipe, is read into memory whole.
+    /// Opens a file. Anything but a regular file, such as a pipe, is read into memory as a whole.
     ///
     /// # Errors
     /// `File` for a directory and for whatever the file system reports.
@@ -100,7 +101,7 @@ impl Content {
         Ok(Content::Memory { path: path.to_path_buf(), bytes })
     }
 
-    /// The name for errors.
+    /// The name in errors.
     pub fn path(&self) -> &Path {
         match self {
             Content::File(file) => file.path(),
@@ -116,10 +117,10 @@ impl Content {
         }
     }
 
-    /// Fills `out` from byte `at` on. Callers ask [`Content::check_unchanged`] afterwards.
+    /// Fills `out` from byte `at` on. Callers call [`Content::check_unchanged`] afterwards.
     ///
     /// # Errors
-    /// `File` for bytes beyond the end, and whatever the file system reports.
+    /// `File` for a range beyond the end, and for whatever the file system reports.
     #[track_caller]
     pub fn read_at(&self, out: &mut [u8], at: u64) -> Result<()> {
         match self {
@@ -133,10 +134,10 @@ impl Content {
         }
     }
 
-    /// Whether the file is as it was when it was opened; see [`OpenFile::check_unchanged`].
+    /// Checks that the file has not changed since it was opened; see [`OpenFile::check_unchanged`].
     ///
     /// # Errors
-    /// `File` for a file of another length or time.
+    /// `File` if the length or the modification time differs.
     #[track_caller]
     pub fn check_unchanged(&self) -> Result<()> {
         match self {
@@ -146,7 +147,7 @@ impl Content {
     }
 }
 
-/// The error of a file.
+/// An error of kind `File`.
 #[track_caller]
 pub fn file_error(path: &Path, message: impl Into<String>) -> Error {
     Error::new(ErrorKind::File { path: path.to_path_buf(), message: message.into() })
@@ -180,7 +181,7 @@ fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Browsers have no files.
+/// The stub for targets without files, such as browsers.
 #[cfg(not(any(unix, windows)))]
 fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())

@@ -1,10 +1,10 @@
-//! Elementwise functions that are written in terms of others when a kernel is planned, so that no backend
-//! knows them. One is added by a variant and its formula here, a method of `Tensor`, a rule in `autograd` and
-//! a row in the table of operations.
+//! [`Formula`]: elementwise functions that are expanded into other instructions when a kernel is
+//! planned, so that no backend needs to know them. To add one, add a variant and its formula here, a
+//! method of `Tensor`, a gradient rule in `autograd` and a row in the table of operations.
 //!
-//! Each is computed in f32 or f64 (halves in f32, rounded once at the end). NaN in gives NaN out.
+//! Each is computed in f32 or f64 (half types in f32, rounded once at the end). NaN in gives NaN out.
 
-#![allow(clippy::excessive_precision)] // Coefficients stand as they were published or fitted.
+#![allow(clippy::excessive_precision)] // Coefficients are as published or fitted.
 
 use std::{
     cell::RefCell,
@@ -20,7 +20,7 @@ use crate::{
     kernel::{Instr, Reg},
 };
 
-/// An elementwise function made of others.
+/// An elementwise function composed of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Formula {
     /// The arc sine in [−π/2, π/2]; NaN beyond ±1.
@@ -47,7 +47,7 @@ pub enum Formula {
     Log10,
     /// sin(πx) / (πx), and 1 at 0.
     Sinc,
-    /// 1 − erf x, accurate where that is small.
+    /// 1 − erf x, without cancellation for large x.
     Erfc,
     /// The inverse of erf; ±∞ at ±1, NaN beyond.
     Erfinv,
@@ -59,9 +59,9 @@ pub enum Formula {
     Polygamma(u8),
     /// The modified Bessel function of the first kind of order 0 or 1, times e^(−|x|) if `scaled`.
     Bessel {
-        /// Whether it is of order 1.
+        /// Order 1 rather than 0.
         first: bool,
-        /// Whether it is scaled.
+        /// Whether the factor e^(−|x|) is included.
         scaled: bool,
     },
     /// e^(x²)·erfc x.
@@ -72,20 +72,20 @@ pub enum Formula {
     Ndtri,
     /// The Bessel function of the first kind J of order 0 or 1.
     BesselJ {
-        /// Whether it is of order 1.
+        /// Order 1 rather than 0.
         first: bool,
     },
     /// The Bessel function of the second kind Y of order 0 or 1; −∞ at 0, NaN below.
     BesselY {
-        /// Whether it is of order 1.
+        /// Order 1 rather than 0.
         first: bool,
     },
     /// The modified Bessel function of the second kind K of order 0 or 1, times eˣ if `scaled`; ∞ at 0, NaN
     /// below.
     BesselK {
-        /// Whether it is of order 1.
+        /// Order 1 rather than 0.
         first: bool,
-        /// Whether it is scaled.
+        /// Whether the factor eˣ is included.
         scaled: bool,
     },
     /// Airy's function Ai.
@@ -99,7 +99,7 @@ pub enum Formula {
 }
 
 impl Formula {
-    /// Every one of them, of the derivatives of digamma the first three.
+    /// All of them, with only the first three derivatives of digamma.
     pub const ALL: &'static [Formula] = &[
         Formula::Asin,
         Formula::Acos,
@@ -141,7 +141,7 @@ impl Formula {
         Formula::Logit,
     ];
 
-    /// The method's name.
+    /// The name of the tensor method.
     pub const fn name(self) -> &'static str {
         match self {
             Formula::Asin => "asin",
@@ -183,7 +183,7 @@ impl Formula {
         }
     }
 
-    /// The function in words of a plan's key, apart from all others.
+    /// A distinct number for each function, for a plan's key.
     pub(crate) const fn code(self) -> u64 {
         match self {
             Formula::Asin => 0,
@@ -217,11 +217,11 @@ impl Formula {
         }
     }
 
-    /// What the gradient's rule reads: bits of the inputs and of the results.
+    /// The inputs and results that the gradient rule reads, as two bit sets.
     pub(crate) const fn saved(self) -> (u32, u32) {
         match self {
             Formula::Exp2 | Formula::Erfinv | Formula::Ndtri => (0, 1),
-            // The scaled functions are in their own derivatives.
+            // The derivatives of the scaled functions contain the functions themselves.
             Formula::Bessel { scaled: true, .. } | Formula::Erfcx | Formula::BesselK { scaled: true, .. } => {
                 (1, 1)
             }
@@ -252,7 +252,7 @@ impl Formula {
         }
     }
 
-    /// At least as many instructions as the formula takes.
+    /// An upper bound of the number of instructions that the formula takes.
     pub(crate) const fn instrs(self) -> usize {
         match self {
             Formula::Atan | Formula::Exp2 | Formula::Softsign => 5,
@@ -276,9 +276,8 @@ impl Formula {
         }
     }
 
-    /// Writes the instructions for one argument of dtype `dtype` through `emit`, which gives the register of
-    /// each (the same register for the same instruction); a constant is a value and a dtype. Gives the
-    /// result's register.
+    /// Writes the instructions for the argument `x` of dtype `dtype` through `emit`, which returns the
+    /// register of each (the same one for equal instructions). Returns the result's register.
     pub(crate) fn write(self, emit: &mut dyn Emit, x: Reg, dtype: DType) -> Reg {
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
         let writer = Writer { emit: RefCell::new(emit), dtype: wide };
@@ -294,7 +293,7 @@ impl Formula {
             Formula::Atan => x.atan2(x.number(1.0)),
             Formula::Sinh => x.odd(|a| {
                 let e = a.expm1();
-                // e^(a/2) twice, where eᵃ may be infinite though its half is not.
+                // e^(a/2) is multiplied in twice: eᵃ may overflow where half of it does not.
                 let half = (a * 0.5).exp();
                 a.gt(40.0).choose((half * 0.5) * half, (e + e / (e + 1.0)) * 0.5)
             }),
@@ -332,7 +331,7 @@ impl Formula {
             Formula::Tanhshrink => tanhshrink(x),
             Formula::Softsign => x / (x.abs() + 1.0),
             Formula::Logit => {
-                // Both differences are exact enough, as the first is a multiple of what x is made of.
+                // Both differences are exact or nearly so: near ½ they cancel without a rounding error.
                 let near = ((x * 2.0 - 1.0) / (1.0 - x)).log1p();
                 let far = x.log() - (-x).log1p();
                 (x - 0.5).abs().lt(0.2).choose(near, far)
@@ -341,8 +340,8 @@ impl Formula {
     }
 }
 
-/// Up to 2, a convergent of Lambert's continued fraction, tanh x = x / (1 + x²/(3 + x²/(5 + …))), from which
-/// x is taken away: all terms are positive. It is within 1.1·10⁻⁸, or 1.1·10⁻¹⁸ in f64.
+/// Up to 2, x minus a convergent of Lambert's continued fraction tanh x = x / (1 + x²/(3 + x²/(5 + …))),
+/// rearranged such that all terms are positive. The error is within 1.1·10⁻⁸, or 1.1·10⁻¹⁸ in f64.
 fn tanhshrink(x: Value<'_>) -> Value<'_> {
     const P: [f64; 3] = [0.333333333333333333, 0.0205128205128205128, 0.0001998001998001998];
     const Q: [f64; 4] = [1.0, 0.461538461538461538, 0.02331002331002331, 0.0002072002072002072];
@@ -369,8 +368,8 @@ fn tanhshrink(x: Value<'_>) -> Value<'_> {
     x.abs().lt(2.0).choose(near, x - x.tanh())
 }
 
-/// 1 − erf x in the middle; beyond, e^(−x²) · R(x) with R a rational function, made by least squares in 50
-/// digits, within 3·10⁻¹⁴ of the scaled complementary error function times 1 + 2x from 1/2 on.
+/// 1 − erf x in the middle; from 1/2 on, e^(−x²) · R(x) with a rational function R, fitted by least
+/// squares in 50 digits, within 3·10⁻¹⁴ of the scaled complementary error function times 1 + 2x.
 fn erfc(x: Value<'_>) -> Value<'_> {
     const P: [f64; 9] = [
         1.23751263083780168,
@@ -395,19 +394,19 @@ fn erfc(x: Value<'_>) -> Value<'_> {
         0.00597177988612068489,
     ];
     const MIDDLE: f64 = 3.75;
-    // Beyond, all dtypes have 0; an infinity would be NaN below.
+    // The result underflows to 0 well before 30 in every dtype; an infinity would give NaN below.
     let a = x.abs().lt(30.0).choose(x.abs(), x.number(30.0));
     let t = (a - MIDDLE) / (a + MIDDLE);
     let scaled = t.polynomial(&P) / t.polynomial(&Q) / (a * 2.0 + 1.0);
-    // e^(−a²), with a² in two parts, the first of them exact.
+    // e^(−a²), with a² split into two parts, the first of them exact.
     let high = (a * 16.0).floor() * 0.0625;
     let tail = (-(high * high)).exp() * (-((a - high) * (a + high))).exp() * scaled;
     let far = x.lt(0.0).choose(2.0 - tail, tail);
-    // A NaN compares as false: it comes from the middle's side.
+    // NaN compares as false, so it takes the middle branch and stays NaN.
     x.abs().ge(0.5).choose(far, 1.0 - x.erf())
 }
 
-/// The quantile of the normal distribution at (1 + x) / 2, over √2.
+/// The normal quantile of (1 + x) / 2, divided by √2.
 fn erfinv(x: Value<'_>) -> Value<'_> {
     let a = x.abs();
     let (middle, tail) = normal_quantile(x * 0.5, (-((1.0 - a) * 0.5).log()).sqrt());
@@ -416,9 +415,9 @@ fn erfinv(x: Value<'_>) -> Value<'_> {
     a.gt(0.85).choose(tail, middle) * (1.0 / SQRT_2)
 }
 
-/// The quantile of the normal distribution by M. J. Wichura's three rational functions (Applied Statistics
-/// algorithm 241, 1988): by the share less ½, for up to 0.425 of it, and beyond, without a sign, by √(−ln
-/// p) of the lesser share p on a side.
+/// The normal quantile by M. J. Wichura's three rational functions (Applied Statistics algorithm 241,
+/// 1988): the first in the probability minus ½, up to 0.425 in magnitude; the other two, unsigned, in
+/// √(−ln p) for the smaller tail probability p.
 fn normal_quantile<'w>(q: Value<'w>, depth: Value<'w>) -> (Value<'w>, Value<'w>) {
     const A: [f64; 8] = [
         3.3871328727963666080e0,
@@ -489,9 +488,9 @@ fn normal_quantile<'w>(q: Value<'w>, depth: Value<'w>) -> (Value<'w>, Value<'w>)
     (middle, tail)
 }
 
-/// Stirling's series from 8 on; below, the argument is moved to [3/2, 5/2), where ln Γ(2 + y) is y times a
-/// rational function (made by least squares in 50 digits, within 10⁻¹⁸), so that the zeros at 1 and 2 are
-/// exact. Below 1/2 by the reflection ln (π / |sin πx|) − ln Γ(1 − x).
+/// Stirling's series from 8 on. Below, the argument is shifted to [3/2, 5/2), where ln Γ(2 + y) is y
+/// times a rational function (fitted by least squares in 50 digits, within 10⁻¹⁸), which makes the zeros
+/// at 1 and 2 exact. Below 1/2, the reflection ln (π / |sin πx|) − ln Γ(1 − x).
 fn lgamma(x: Value<'_>) -> Value<'_> {
     const P: [f64; 7] = [
         0.422784335098467139,
@@ -527,17 +526,17 @@ fn lgamma(x: Value<'_>) -> Value<'_> {
     // (v − ½)·(ln v − 1) does not overflow before the result does.
     let series = stirling(v.number(1.0) / v);
     let large = (v - 0.5) * (v.log() - 1.0) + (series + 0.418_938_533_204_672_74);
-    // From here on ln Γ(v) = v·(ln v − 1) to the last bit, and at ∞ nothing is subtracted from it.
+    // For larger v, ln Γ(v) = v·(ln v − 1) to the last bit, and ∞ − ∞ is avoided.
     let huge = v * (v.log() - 1.0);
     let of_v = v.lt(8.0).choose(small, v.gt(1e17).choose(huge, large));
     let sine = x.sin_pi().abs();
-    // −∞ is no whole number's neighbour.
+    // −∞ has no nearest integer, so the reflection does not apply.
     let mirrored = x.eq(f64::NEG_INFINITY).choose(x.abs(), PI.ln() - sine.log() - of_v);
     reflected.choose(mirrored, of_v)
 }
 
-/// Σ B₂ₖ / (2k·(2k−1)·v^(2k−1)) for v ≥ 8, without the constant part, less one half: the terms of Stirling's
-/// series after (v − ½)·(ln v − 1).
+/// The sum Σ B₂ₖ / (2k·(2k−1)·v^(2k−1)) of Stirling's series for v ≥ 8, from 1/v. The terms before it
+/// are (v − ½)·(ln v − 1) and a constant.
 fn stirling(inverse: Value<'_>) -> Value<'_> {
     const B: [f64; 8] = [
         1.0 / 12.0,
@@ -552,8 +551,8 @@ fn stirling(inverse: Value<'_>) -> Value<'_> {
     inverse * (inverse * inverse).polynomial(&B)
 }
 
-/// ln w − 1/2w − Σ B₂ₖ / (2k·w²ᵏ) at w = v + 10, less Σ 1/(v + j) for j < 10, where v < 10. Below 1/2 by the
-/// reflection ψ(1 − x) − π / tan πx.
+/// ln w − 1/2w − Σ B₂ₖ / (2k·w²ᵏ) at w = v + 10, minus Σ 1/(v + j) for j < 10, where v < 10. Below 1/2,
+/// the reflection ψ(1 − x) − π / tan πx.
 fn digamma(x: Value<'_>) -> Value<'_> {
     const B: [f64; 8] = [
         1.0 / 12.0,
@@ -578,14 +577,14 @@ fn digamma(x: Value<'_>) -> Value<'_> {
     let of_v = w.log() - inverse * 0.5 - square * square.polynomial(&B) - small.choose(sum, v.number(0.0));
     let angle = (x - x.round()) * PI;
     let mirrored = of_v - x.number(PI) / angle.tan();
-    // At whole numbers below 0 there is no limit; at ±0 it is ∓∞.
+    // At negative integers there is no limit; at ±0 it is ∓∞.
     let whole = x.eq_value(x.round());
     let pole = x.eq(0.0).choose(-(x.number(1.0) / x), x.number(f64::NAN));
     reflected.choose(whole.choose(pole, mirrored), of_v)
 }
 
-/// (−1)ⁿ⁺¹·n!·ζ(n + 1, x). Below 0 the sum over 1/(x + k)ⁿ⁺¹ is that over all whole k less that over
-/// negative ones; the former depends on the distance to the nearest whole number alone.
+/// (−1)ⁿ⁺¹·n!·ζ(n + 1, x). Below 0 the sum over 1/(x + k)ⁿ⁺¹ is the sum over all integers k minus that
+/// over negative ones; the former depends only on the distance to the nearest integer.
 fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
     let reflected = x.lt(0.0);
     let zeta = hurwitz(reflected.choose(1.0 - x, x), n);
@@ -596,7 +595,7 @@ fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
     }
     let nearest = x.round();
     let apart = x - nearest;
-    // The sums over numbers below 0, whose odd powers are negative.
+    // The sums over negative numbers, whose odd powers are negative.
     let (above, mirrored) = (hurwitz(apart + 1.0, n), hurwitz(1.0 - apart, n));
     let around = apart.powi(-n - 1) + if n % 2 == 1 { above + mirrored } else { above - mirrored };
     let below = if n % 2 == 1 { around - zeta } else { around + zeta };
@@ -605,9 +604,9 @@ fn polygamma(x: Value<'_>, n: i32) -> Value<'_> {
     x.eq_value(poles).choose(x.number(f64::INFINITY), of_x) * (sign * factorial)
 }
 
-/// Hurwitz' zeta function ζ(n + 1, v) for v ≥ 0 by ten terms and the formula of Euler and Maclaurin.
+/// Hurwitz' zeta function ζ(n + 1, v) for v ≥ 0, by ten terms and the Euler–Maclaurin formula.
 fn hurwitz(v: Value<'_>, n: i32) -> Value<'_> {
-    // B₂ₖ / (2k)!
+    // The coefficients B₂ₖ / (2k)!.
     const B: [f64; 8] = [
         1.0 / 12.0,
         -1.0 / 720.0,
@@ -624,7 +623,7 @@ fn hurwitz(v: Value<'_>, n: i32) -> Value<'_> {
         zeta = zeta + (v + f64::from(j)).powi(-n - 1);
     }
     let w = v + f64::from(TERMS);
-    // s·(s + 1) … (s + 2k − 2)·B₂ₖ / (2k)!, of s = n + 1.
+    // The factor s·(s + 1) … (s + 2k − 2)·B₂ₖ / (2k)! with s = n + 1.
     let mut rising = f64::from(n) + 1.0;
     let coefficients: Vec<f64> = (0u8..8)
         .map(|k| {
@@ -640,9 +639,9 @@ fn hurwitz(v: Value<'_>, n: i32) -> Value<'_> {
     zeta + last * (1.0 / f64::from(n)) + last * inverse * 0.5 + last * inverse * series
 }
 
-/// Iₙ for n of 0 and 1, times e^(−|x|) if `scaled`. Up to 8 the power series (x/2)ⁿ·Σ (x²/4)ᵏ / (k!·(k +
-/// n)!), whose terms are all positive; beyond, e^|x| / √|x| times a polynomial in 16/|x| − 1, made by
-/// interpolation in 50 digits, within 2·10⁻¹⁵.
+/// Iₙ for n of 0 and 1, times e^(−|x|) if `scaled`. Up to 8, the power series (x/2)ⁿ·Σ (x²/4)ᵏ / (k!·(k
+/// + n)!), whose terms are all positive; beyond, e^|x| / √|x| times a polynomial in 16/|x| − 1,
+/// interpolated in 50 digits, within 2·10⁻¹⁵.
 fn bessel(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     const I0: [f64; 19] = [
         0.402176509445008076,
@@ -703,18 +702,18 @@ fn bessel(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     let even = if scaled {
         a.gt(8.0).choose(tail, series * (-near).exp())
     } else {
-        // Twice e^(a/2): eᵃ may be infinite where the result is not.
+        // e^(a/2) is multiplied in twice: eᵃ may overflow where the result does not.
         let half = (far * 0.5).exp();
         a.gt(8.0).choose(half * tail * half, series)
     };
     // At ∞ the factors are 0 and ∞.
     let end = if scaled { 0.0 } else { f64::INFINITY };
     let even = a.eq(f64::INFINITY).choose(a.number(end), even);
-    // NaN compares as false, and took the series of itself.
+    // NaN compares as false, so it takes the series and stays NaN.
     if first { x.lt(0.0).choose(-even, even) } else { even }
 }
 
-/// Where a formula's instructions go.
+/// The receiver of a formula's instructions.
 pub(crate) trait Emit {
     /// The register of an instruction.
     fn emit(&mut self, instr: Instr, dtype: DType) -> Reg;
@@ -733,7 +732,7 @@ impl Writer<'_> {
     }
 }
 
-/// A register in a formula: arithmetic on it writes instructions.
+/// A register in a formula; arithmetic on it emits instructions.
 #[derive(Clone, Copy)]
 struct Value<'w> {
     writer: &'w Writer<'w>,
@@ -745,7 +744,7 @@ struct Value<'w> {
 struct Condition<'w>(Value<'w>);
 
 impl<'w> Condition<'w> {
-    /// `a` where it holds, else `b`.
+    /// `a` if the condition holds, else `b`.
     fn choose(self, a: Value<'w>, b: Value<'w>) -> Value<'w> {
         a.with(Instr::Select(self.0.reg, a.reg, b.reg))
     }
@@ -867,14 +866,14 @@ impl<'w> Value<'w> {
         self.binary(BinaryOp::Atan2, x)
     }
 
-    /// c₀ + c₁·x + c₂·x² …, by Horner's rule.
+    /// The polynomial c₀ + c₁·x + c₂·x² …, by Horner's rule.
     fn polynomial(self, coefficients: &[f64]) -> Value<'w> {
         let mut terms = coefficients.iter().rev();
         let first = terms.next().map_or(0.0, |&c| c);
         terms.fold(self.number(first), |sum, &c| sum * self + c)
     }
 
-    /// sin πx by the distance d to the nearest whole number n: exact there. Its sign is that of (−1)ⁿ.
+    /// sin πx from the distance d to the nearest integer n, which is exact; the sign is (−1)ⁿ.
     fn sin_pi(self) -> Value<'w> {
         let n = self.round();
         let sine = ((self - n) * PI).sin();
@@ -882,18 +881,18 @@ impl<'w> Value<'w> {
         odd.choose(-sine, sine)
     }
 
-    /// An odd function by what it is above 0. Zeros keep their signs.
+    /// An odd function from its values for positive arguments. Zeros keep their signs.
     fn odd(self, of: impl FnOnce(Value<'w>) -> Value<'w>) -> Value<'w> {
         let y = of(self.abs());
         self.eq(0.0).choose(self, self.lt(0.0).choose(-y, y))
     }
 
-    /// Beyond this, 1 + 1/x² is 1 in half the digits of the dtype.
+    /// The bound beyond which 1 + 1/x² is 1 in half the digits of the dtype.
     fn large(self) -> f64 {
         if self.writer.dtype == DType::F64 { 268_435_456.0 } else { 4096.0 }
     }
 
-    /// ln x over ln base, and whole where the base to that power is x.
+    /// ln x over ln base; an exact integer if x is that power of the base.
     fn log_to_base(self, base: f64, per_ln: f64) -> Value<'w> {
         let near = self.log() * per_ln;
         let whole = near.round();

@@ -1,5 +1,5 @@
-//! A batch of discrete Fourier transforms as data: [`Fourier`], a kernel that a backend may have of its own.
-//! Where it has none, the transform is composed of products (`fft::transform`).
+//! [`Fourier`]: a batch of discrete Fourier transforms, as a native kernel that a backend may implement.
+//! Without one, the transform is composed of matrix products (`fft::transform`).
 
 use std::{fmt, sync::Arc};
 
@@ -9,23 +9,23 @@ use crate::{
     fft::{conjugate, constant, transform},
 };
 
-/// Transforms along the last axis of numbers, as a [`CustomKernel`] whose implementation is this very value:
-/// a backend that asks a [`Request`] for a `Fourier` computes it by what is written here. A complex number is
-/// a last axis of 2, its real and imaginary parts; all axes before the numbers are a batch. Inputs have
-/// strides.
+/// Transforms along the last axis of numbers, as a [`CustomKernel`] whose implementation is this value
+/// itself: a backend that asks a [`Request`] for a `Fourier` computes it from these fields. A complex
+/// number is a last axis of 2, its real and imaginary parts; all axes before the numbers are a batch.
+/// Inputs may have any strides.
 ///
-/// With θ = 2πjk/n, the spectra of real signals have the frequencies 0 to n/2; those between 0 and n/2 have a
-/// mirror, which is their conjugate.
+/// With θ = 2πjk/n, a half spectrum of a real signal has the frequencies 0 to n/2. Those strictly
+/// between have a mirror: the frequency n − k, which is their conjugate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fourier {
-    /// Of what, and in which direction.
+    /// The kind of input and the direction.
     pub kind: FourierKind,
-    /// n, the numbers of a signal: at least 1.
+    /// n, the number of samples of a signal: at least 1.
     pub length: usize,
-    /// What every result is multiplied by.
+    /// The factor of every result.
     pub factor: f64,
-    /// What frequencies of a half spectrum that have a mirror are multiplied by: those given, or those found.
-    /// So the [adjoint](Fourier::adjoint) of a `Fourier` is one too. Complex transforms do not read it.
+    /// The additional factor of mirrored frequencies in a half spectrum, given or computed. With it, the
+    /// [adjoint](Fourier::adjoint) of a `Fourier` is one too. Complex transforms ignore it.
     pub mirrored: f64,
 }
 
@@ -38,19 +38,19 @@ pub enum FourierKind {
     Inverse,
     /// Real `[…, n]` → half a spectrum `[…, n/2 + 1, 2]`: Σⱼ xⱼ·e^(−iθ).
     RealToHalf,
-    /// Half a spectrum `[…, n/2 + 1, 2]` → real `[…, n]`: Σₖ xₖ·e^(iθ) with the mirrors. The imaginary parts
-    /// of frequencies without a mirror are not read.
+    /// Half a spectrum `[…, n/2 + 1, 2]` → real `[…, n]`: Σₖ xₖ·e^(iθ), mirrors included. The imaginary
+    /// parts of frequencies without a mirror are ignored.
     HalfToReal,
 }
 
 impl Fourier {
-    /// A transform with a factor, and frequencies as they are.
+    /// A transform with a factor, and with `mirrored` = 1.
     pub const fn new(kind: FourierKind, length: usize, factor: f64) -> Fourier {
         Fourier { kind, length, factor, mirrored: 1.0 }
     }
 
-    /// The transposed map of real numbers, which takes gradients of results to gradients of inputs: the
-    /// transform with conjugate factors. A frequency that stands for its mirror too counts twice.
+    /// The transpose as a real linear map, which takes gradients of results to gradients of inputs: the
+    /// transform with conjugated factors, in which a mirrored frequency counts twice.
     #[must_use]
     pub fn adjoint(self) -> Fourier {
         let (kind, mirrored) = match self.kind {
@@ -62,11 +62,11 @@ impl Fourier {
         Fourier { kind, mirrored, ..self }
     }
 
-    /// The transform: by the device's kernel if it has one, or else [composed](Fourier::composed). Nothing is
-    /// computed. Gradients pass through.
+    /// The transform: by the device's kernel if it has one, or else [composed](Fourier::composed). It is
+    /// lazy and differentiable.
     ///
     /// # Errors
-    /// A shape that is not the kind's, or a dtype that is not floating-point.
+    /// A shape that does not fit the kind, or a dtype that is not floating-point.
     #[track_caller]
     pub fn apply(self, x: &Tensor) -> Result<Tensor> {
         let kernel = Arc::new(self);
@@ -76,8 +76,8 @@ impl Fourier {
         Ok(Tensor::custom_kernel(kernel, &[x])?.swap_remove(0))
     }
 
-    /// The transform of other operations, as a device computes it that has no kernel for it: products with
-    /// small Fourier matrices, and rotations.
+    /// The transform composed of other operations, for devices without a kernel for it: products with
+    /// small Fourier matrices, and twiddle factors.
     ///
     /// # Errors
     /// As [`Fourier::apply`].
@@ -96,7 +96,7 @@ impl Fourier {
         Ok(if self.factor == 1.0 { found } else { found.mul_scalar(self.factor) })
     }
 
-    /// Half a spectrum with what is said of frequencies that have a mirror.
+    /// A half spectrum with its mirrored frequencies multiplied by `mirrored`.
     #[track_caller]
     fn weighted(self, half: &Tensor) -> Result<Tensor> {
         if self.mirrored == 1.0 {
@@ -108,12 +108,12 @@ impl Fourier {
     }
 }
 
-/// Whether frequency k of a real signal's half spectrum stands for another too.
+/// Whether frequency k of a real signal's half spectrum also stands for its mirror.
 fn has_mirror(k: usize, n: usize) -> bool {
     k != 0 && 2 * k != n
 }
 
-/// The n frequencies of which half are given, `[…, n/2 + 1, 2]`, and the others are their conjugates.
+/// All n frequencies of a half spectrum `[…, n/2 + 1, 2]`; the second half is the conjugate of the first.
 #[track_caller]
 pub(crate) fn whole_spectrum(half: &Tensor, n: usize) -> Result<Tensor> {
     let mirror = conjugate(&half.narrow(-2, 1, n - (n / 2 + 1))?.flip(-2)?)?;

@@ -11,7 +11,7 @@ pub fn is_grad_enabled() -> bool {
     ENABLED.get()
 }
 
-/// Runs `f` with recording on or off on this thread, and restores what was, also when `f` panics.
+/// Runs `f` with recording on or off on this thread, then restores the former state, also if `f` panics.
 pub fn set_grad_enabled<R>(enabled: bool, f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {

@@ -1,5 +1,5 @@
-//! Pictures read at places between their pixels as data: [`GridSample`], a kernel that a backend may have of
-//! its own. No corner is stored.
+//! [`GridSample`]: pictures sampled at positions between their pixels, as a native kernel that a backend
+//! may implement. It does not materialize the pixels that it reads.
 
 use std::fmt;
 
@@ -8,20 +8,21 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// How `grid_sample` reads between pixels.
+/// The interpolation of `grid_sample` between pixels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GridMode {
-    /// From the 2ᴰ pixels around, by their nearness: bilinear, or trilinear for volumes. PyTorch's default.
+    /// Linear interpolation of the 2ᴰ nearest pixels: bilinear, or trilinear for volumes. PyTorch's
+    /// default.
     #[default]
     Bilinear,
-    /// The nearest pixel, halves to the even one.
+    /// The nearest pixel; ties go to the even one.
     Nearest,
-    /// From the 16 pixels around, by cubic convolution with the constant a = −¾. Of images alone. Padding is
-    /// of each pixel, not of the place.
+    /// Cubic convolution of the 16 nearest pixels with the constant a = −¾; images only. Padding applies
+    /// to each pixel, not to the sampling position.
     Bicubic,
 }
 
-/// What `grid_sample` reads beyond the edges.
+/// The values that `grid_sample` reads beyond the edges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GridPadding {
     /// 0. PyTorch's default.
@@ -29,38 +30,40 @@ pub enum GridPadding {
     Zeros,
     /// The nearest pixel of the edge.
     Border,
-    /// What lies as far inside the edge, again and again.
+    /// The picture reflected at its edges, repeatedly.
     Reflection,
 }
 
-/// Pictures read at the places of a grid, as a [`CustomKernel`] whose implementation is this very value: a
-/// backend that asks a [`Request`] for a `GridSample` computes it by what is written here. Inputs are
-/// row-major, of one floating-point dtype, and so is the result:
+/// Pictures sampled at the positions of a grid, as a [`CustomKernel`] whose implementation is this value
+/// itself: a backend that asks a [`Request`] for a `GridSample` computes it from these fields. Inputs
+/// are row-major, of one floating-point dtype, and so is the result:
 ///
-/// - pictures `[…, C, H, W]`, or volumes `[…, C, D, H, W]`, of at least one pixel and no more than i32 counts;
-/// - a grid `[…, H', W', 2]` or `[…, D', H', W', 3]` with the same leading axes, of (x, y) or (x, y, z), x along the last axis.
+/// - pictures `[…, C, H, W]`, or volumes `[…, C, D, H, W]`, of at least one pixel, with sizes that fit
+///   in i32;
+/// - a grid `[…, H', W', 2]` or `[…, D', H', W', 3]` with the same leading axes, of (x, y) or (x, y, z),
+///   x along the last axis.
 ///
-/// The result has the pictures' channels and the grid's sizes. The place along an axis of n pixels is (x + 1)
-/// · n / 2 − 1/2, or with `align_corners` (x + 1) · (n − 1) / 2, in pixels from the centre of the first; then
-/// comes the padding. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller
-/// composes it of other operations.
+/// The result has the pictures' channels and the grid's sizes. Along an axis of n pixels, the coordinate
+/// x samples at (x + 1) · n / 2 − 1/2, or with `align_corners` at (x + 1) · (n − 1) / 2, in pixels from
+/// the centre of the first; padding is applied after that. On a device without this kernel
+/// ([`crate::Tensor::has_custom_kernel`]), the caller composes the operation from others.
 ///
-/// A NaN in the grid is read as −1, and so is an infinity that would be reflected.
+/// A NaN in the grid counts as −1, and so does an infinity that would be reflected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridSample {
-    /// Axes of pixels: 2 or 3.
+    /// The number of pixel axes: 2 or 3.
     pub axes: usize,
-    /// Between pixels.
+    /// The interpolation between pixels.
     pub mode: GridMode,
-    /// Beyond the edges.
+    /// The padding beyond the edges.
     pub padding: GridPadding,
-    /// Whether −1 and 1 are the centres of the first and the last pixel, and not the outer edges of them.
+    /// Whether −1 and 1 are the centres of the first and the last pixel, rather than their outer edges.
     pub align_corners: bool,
 }
 
 impl GridSample {
-    /// Numbers of the grid beyond this magnitude are taken for it, and places up to it are reflected without
-    /// an exact remainder. Pictures end at 3 or nearer.
+    /// Grid coordinates are clamped to this magnitude, and positions up to it are reflected without an
+    /// exact remainder. Pictures end at 3 or nearer.
     pub const FARTHEST: f64 = (1 << 20) as f64;
 }
 
@@ -101,7 +104,7 @@ impl CustomKernel for GridSample {
     }
 
     fn implement(&self, request: &mut Request<'_>) {
-        // Sixteen pixels have no kernel; the caller composes them.
+        // Bicubic interpolation has no kernel; the caller composes it.
         match self.mode {
             GridMode::Bilinear | GridMode::Nearest => request.provide(|_| *self),
             GridMode::Bicubic => {}

@@ -1,5 +1,6 @@
-//! What the scheduler hands to a backend: a few typed kernels, shapes and layouts resolved. A kernel is
-//! structure only; scalars come at launch, so that one plan and one pipeline serve every step of a training.
+//! [`Kernel`]: the unit of work that the scheduler gives to a backend, with shapes and layouts resolved.
+//! A kernel has structure only; scalars come at launch, so that one plan and one pipeline serve every
+//! training step.
 
 use std::{
     any::Any,
@@ -17,14 +18,14 @@ use crate::{
 /// A value inside a [`Program`]: the index of the instruction that makes it.
 pub type Reg = u16;
 
-/// One step of an elementwise program. Registers name earlier instructions.
+/// One instruction of an elementwise program. Registers name earlier instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Instr {
     /// The element of input `n` at this position.
     Load(u16),
-    /// The element of an input that a register names: the operand has an axis of its own beside those of the
-    /// space (see [`IndexedAxis`]), and
-    /// `index` is the position along it, of an integer dtype. One outside the axis is as in [`Body::Gather`].
+    /// An element of an input at a computed index. The operand has an axis beyond those of the space
+    /// (see [`IndexedAxis`]), and `index` is the position along it, of an integer dtype. An index out of
+    /// range is handled as in [`Body::Gather`].
     LoadAt {
         /// The input.
         input: u16,
@@ -33,17 +34,17 @@ pub enum Instr {
     },
     /// The `n`-th scalar of the launch, already cast to this instruction's dtype.
     Scalar(u16),
-    /// `start + step·i`, of two scalars of the launch, at flat row-major index `i` of the index space.
+    /// `start + step·i`, from two scalars of the launch, at flat row-major index `i` of the index space.
     /// Floats compute in their own dtype, integers wrap.
     Arange {
         /// Scalar slot of the first value.
         start: u16,
-        /// Scalar slot of the difference.
+        /// Scalar slot of the step.
         step: u16,
     },
     /// A random number for flat row-major index `i`: see [`RandomKind`] for the formula.
     Random {
-        /// Which distribution.
+        /// The distribution.
         kind: RandomKind,
         /// Scalar slot of the seed (the `i64` with the same bits).
         seed: u16,
@@ -60,15 +61,15 @@ pub enum Instr {
     Compare(CompareOp, Reg, Reg),
     /// `Select(condition, a, b)`: a where the bool condition holds, else b.
     Select(Reg, Reg, Reg),
-    /// The value converted to this instruction's dtype as Rust's `as` does: floats to integers cut toward
-    /// zero and saturate with NaN → 0; to bool is `≠ 0`; from bool is 0 or 1.
+    /// The value converted to this instruction's dtype as Rust's `as` does: floats to integers truncate
+    /// toward zero and saturate with NaN → 0; to bool is `≠ 0`; from bool is 0 or 1.
     Cast(Reg),
-    /// The reduction of a value over the row that this position lies in. Only in a [`Body::Rows`].
+    /// The reduction of a value over the row that contains this position. Only in a [`Body::Rows`].
     Fold(ReduceOp, Reg),
 }
 
 impl Instr {
-    /// What computing the instruction again costs, in additions.
+    /// The relative cost of computing the instruction again, in additions.
     pub fn cost(&self) -> u32 {
         match self {
             Instr::Load(_) | Instr::Scalar(_) => 0,
@@ -85,8 +86,8 @@ impl Instr {
         }
     }
 
-    /// The instruction with `f` of each register that it reads. A fold stays as it is: its operand belongs to
-    /// a pass of its own.
+    /// The instruction with `f` applied to each register that it reads. A fold stays as it is: its
+    /// operand is computed in an earlier pass.
     pub fn map_operands(self, mut f: impl FnMut(Reg) -> Reg) -> Instr {
         match self {
             Instr::Unary(op, a) => Instr::Unary(op, f(a)),
@@ -138,20 +139,20 @@ impl Instr {
     }
 }
 
-/// What a random number costs, in additions.
+/// The cost of a random number, in additions.
 pub(crate) const RANDOM_COST: u32 = 16;
 /// The cost of reading an element at an index: its address, and the check of the index.
 pub(crate) const LOAD_AT_COST: u32 = 4;
-/// What a power with a small whole exponent costs.
+/// The cost of a power with a small integer exponent.
 pub(crate) const POWI_COST: u32 = 2;
 
-/// A straight-line elementwise program: what a fused kernel computes at each position.
+/// A straight-line elementwise program: the computation of a fused kernel at each position.
 ///
-/// Instruction `i` makes register `i`, of dtype `dtypes[i]`. A register of `f16` or `bf16` holds a number of
-/// that type: such numbers are loaded, chosen, negated and so on as they are, but computed in f32 and made by
-/// a [`Instr::Cast`], which rounds. A backend may hold them in f32, so that a cast from a half type to f32
-/// costs nothing. A register that an instruction other than these makes in a half type need not be rounded
-/// before it is stored.
+/// Instruction `i` defines register `i`, of dtype `dtypes[i]`. A register of `f16` or `bf16` holds a
+/// number of that type: such numbers are loaded, selected, negated and so on as they are, but arithmetic
+/// is in f32, and a [`Instr::Cast`] rounds its result to the half type. A backend may hold such
+/// registers in f32, so that a cast from a half type to f32 costs nothing. A half register that any
+/// instruction other than these defines need not be rounded before it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Program {
     /// The instructions, in order of evaluation.
@@ -162,7 +163,7 @@ pub struct Program {
     pub inputs: Vec<DType>,
     /// The dtype of each scalar slot (`I64` for seeds and offsets).
     pub scalars: Vec<DType>,
-    /// The registers that are the results.
+    /// The registers of the results.
     pub outputs: Vec<Reg>,
 }
 
@@ -172,7 +173,7 @@ impl Program {
         self.dtypes[self.outputs[n] as usize]
     }
 
-    /// Whether an instruction reads input `k` at indices.
+    /// Whether an instruction reads input `k` at computed indices.
     pub fn is_indexed(&self, k: u16) -> bool {
         self.instrs.iter().any(|instr| matches!(instr, Instr::LoadAt { input, .. } if *input == k))
     }
@@ -182,7 +183,7 @@ impl Program {
         let mut wanted = vec![false; self.instrs.len()];
         wanted[self.outputs[n] as usize] = true;
         let mut read = vec![false; self.inputs.len()];
-        // Registers name earlier instructions.
+        // Registers name earlier instructions, so one pass from the end suffices.
         for (r, instr) in self.instrs.iter().enumerate().rev() {
             if !wanted[r] {
                 continue;
@@ -196,76 +197,75 @@ impl Program {
     }
 }
 
-/// One unit of work for a backend: what is read, over which index space, what is made of it, and where that
-/// goes.
+/// One unit of work for a backend: its inputs, its index space, its computation, and its outputs.
 ///
-/// The index space has every axis that the work runs over, those that are reduced included. What is the same
-/// for all kernels is here, so that checks, windows over large buffers and cuts along an axis are written
-/// once; what is done at each position is the [`Body`].
+/// The index space has every axis that the work iterates over, reduced axes included. This struct holds
+/// all that kernels have in common, so that checks, windows over large buffers and cuts along an axis
+/// are written once; the [`Body`] is the computation at each position.
 ///
-/// Outputs are fresh row-major buffers. Only of a [`Body::Map`] may an output be an input's own buffer: then
-/// that input's layout is row-major at offset 0 with the output's dtype, and any other input that shares the
-/// buffer has the same layout.
+/// Outputs are new row-major buffers. Only in a [`Body::Map`] may an output be an input's own buffer:
+/// then that input's layout is row-major at offset 0 with the output's dtype, and any other input that
+/// shares the buffer has the same layout.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Kernel {
     /// The index space.
     pub space: Shape,
-    /// What is read, in the order of the launch's inputs.
+    /// The inputs, in the order of the launch's.
     pub operands: SmallVec<[Operand; 4]>,
-    /// What is written, in the order of the launch's outputs.
+    /// The outputs, in the order of the launch's.
     pub outputs: SmallVec<[Output; 2]>,
-    /// What is computed.
+    /// The computation.
     pub body: Body,
 }
 
-/// What a kernel reads.
+/// An input of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operand {
     /// The dtype of the elements.
     pub dtype: DType,
-    /// How it is read. It has the axes of the index space, and along each the size of the space, with stride
-    /// 0 where it does not depend on the axis; [`Body::Gather`], [`Body::Scatter`], [`Body::Copy`] and
-    /// [`Body::Custom`] say where theirs differ.
+    /// The layout. It has the axes and sizes of the index space, with stride 0 along each axis that the
+    /// operand does not depend on; [`Body::Gather`], [`Body::Scatter`], [`Body::Copy`] and
+    /// [`Body::Custom`] say where their operands differ.
     pub layout: Layout,
-    /// The axis that [`Instr::LoadAt`] reads it along, if that is how a program reads it; [`Instr::Load`]
-    /// reads any other.
+    /// The axis along which [`Instr::LoadAt`] reads the operand. `None` if [`Instr::Load`] reads it.
     pub indexed: Option<IndexedAxis>,
-    /// How the buffer, which is of `U8`, holds the elements in blocks; none where it holds the elements of
-    /// `dtype` themselves. The layout is in elements. A decoded number that `dtype` does not have is rounded
-    /// to it once.
+    /// The block format, if the `U8` buffer encodes the elements in blocks; `None` if the buffer holds
+    /// elements of `dtype` themselves. The layout is in elements. A decoded number that `dtype` cannot
+    /// represent is rounded once.
     ///
-    /// The factors of a [`Body::Contract`] and operand 0 of a [`Body::Gather`] may be in blocks, and the
-    /// operand of a [`Body::Map`] that does nothing but load it.
+    /// Only these operands may be in blocks: the factors of a [`Body::Contract`], operand 0 of a
+    /// [`Body::Gather`], and the operand of a [`Body::Map`] that only loads it.
     pub format: Option<Arc<dyn BlockFormat>>,
 }
 
-/// An axis of an operand that is none of the index space's: positions along it are what [`Instr::LoadAt`]
-/// computes.
+/// An axis of an operand beyond those of the index space; [`Instr::LoadAt`] computes the position along
+/// it.
 ///
-/// At a position p of the space, index i names the element at `layout` of p, plus i times `stride`. Indices
-/// of several axes are written as one, of an axis that is made of them.
+/// At a position p of the space, index i selects the element at `layout` of p, plus i times `stride`.
+/// Indices along several axes are flattened into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IndexedAxis {
-    /// The number of the axis in what a user indexed: errors name it.
+    /// The number of the axis in the user's operation, for errors.
     pub axis: usize,
     /// Its size.
     pub size: usize,
-    /// The distance between neighbours along it, in elements.
+    /// The stride along it, in elements.
     pub stride: isize,
 }
 
 impl Operand {
-    /// An operand of `dtype` that is read by `layout`.
+    /// An operand of `dtype` with a layout.
     pub fn new(dtype: DType, layout: Layout) -> Operand {
         Operand { dtype, layout, indexed: None, format: None }
     }
 
-    /// An operand of `dtype` that is read along an axis of its own, from what `layout` shows on.
+    /// An operand of `dtype` that is read at indices along `axis`, relative to the position that
+    /// `layout` gives.
     pub fn indexed(dtype: DType, layout: Layout, axis: IndexedAxis) -> Operand {
         Operand { dtype, layout, indexed: Some(axis), format: None }
     }
 
-    /// The operand, with its buffer's elements in blocks of a format if one is given.
+    /// The operand with its buffer in blocks of a format, if there is one.
     pub fn in_blocks(self, format: Option<Arc<dyn BlockFormat>>) -> Operand {
         Operand { format, ..self }
     }
@@ -275,8 +275,7 @@ impl Operand {
         if self.format.is_some() { DType::U8 } else { self.dtype }
     }
 
-    /// All that may be read of it: its layout, and after the axes of the space the one that is indexed, if
-    /// there is one.
+    /// All elements that may be read: the layout, with the indexed axis appended, if there is one.
     pub fn reach(&self) -> Layout {
         let Some(IndexedAxis { size, stride, .. }) = self.indexed else { return self.layout.clone() };
         let shape: Shape = self.layout.shape().iter().copied().chain([size]).collect();
@@ -285,15 +284,15 @@ impl Operand {
     }
 }
 
-/// What a kernel writes: a row-major buffer.
+/// An output of a kernel: a row-major buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Output {
     /// The dtype of the elements.
     pub dtype: DType,
     /// The sizes.
     pub shape: Shape,
-    /// For each of its axes, the axis of the index space that it follows; ascending. The other axes of the
-    /// space are reduced.
+    /// For each output axis, the corresponding axis of the index space, in ascending order. The other
+    /// axes of the space are reduced.
     pub axes: SmallVec<[usize; 5]>,
 }
 
@@ -309,8 +308,7 @@ impl Output {
         Output { dtype, shape: axes.iter().map(|&axis| space[axis]).collect(), axes }
     }
 
-    /// How the output is written over the axes of a space of this rank: stride 0 along those that it does not
-    /// have.
+    /// The strides of the output over a space of this rank: 0 along axes that the output lacks.
     pub fn strides_over(&self, rank: usize) -> Strides {
         let mut strides: Strides = SmallVec::from_elem(0, rank);
         for (&axis, stride) in self.axes.iter().zip(self.shape.contiguous_strides()) {
@@ -320,81 +318,83 @@ impl Output {
     }
 }
 
-/// What a kernel computes from its operands.
+/// The computation of a kernel on its operands.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Body {
     /// `output[o][p] = program(operands at p)` for every position p of the space: a fused elementwise
     /// expression with one or several outputs, each over the whole space.
     Map(Program),
-    /// `output[kept] = reduce(op, program(operands at p))` over all positions p whose kept axes are `kept`: a
-    /// reduction with an elementwise prologue. The axes that the output lacks are reduced.
+    /// `output[kept] = reduce(op, program(operands at p))` over all positions p whose kept axes are
+    /// `kept`: a reduction with an elementwise prologue. The axes that the output lacks are reduced.
     ///
-    /// The program has one output, of the same dtype as the result (f16 and bf16 accumulate in f32), and no
-    /// instruction that depends on the flat position, so the index space may be walked in any order.
+    /// The program has one output, of the result's dtype (f16 and bf16 accumulate in f32), and no
+    /// instruction that depends on the flat position, so the index space may be iterated in any order.
     Reduce {
-        /// Which reduction.
+        /// The reduction.
         op: ReduceOp,
-        /// The prologue: what is reduced.
+        /// The prologue, which computes the reduced values.
         program: Program,
     },
-    /// Elementwise expressions and reductions along rows, together: softmax, layer norm and their like. The
-    /// last `row_axes` axes of the space make a row, those before them count the rows. [`Instr::Fold`]
-    /// reduces a value over each row; its result is one value everywhere in the row.
+    /// Elementwise expressions fused with reductions along rows, such as softmax and layer norm. The
+    /// last `row_axes` axes of the space make a row, and the axes before them enumerate the rows.
+    /// [`Instr::Fold`] reduces a value over each row; its result is the same at every position of the
+    /// row.
     ///
-    /// An output without the row's axes holds one value a row, and its register is the same all along a row;
-    /// any other output is over the whole space. A row has at most [`crate::Limits::max_row`] elements.
+    /// An output without the row's axes holds one value per row, from a register that is uniform along a
+    /// row; any other output covers the whole space. A row has at most [`crate::Limits::max_row`]
+    /// elements.
     Rows {
-        /// How many axes, the last ones, make a row.
+        /// The number of trailing axes that make a row.
         row_axes: usize,
-        /// What is computed at each position.
+        /// The program for each position.
         program: Program,
     },
     /// The i32 index along `axis` of the extreme element of the operand.
     ArgReduce {
-        /// Which extreme.
+        /// The kind of extreme.
         op: ArgReduceOp,
         /// The axis reduced; its size is not 0.
         axis: usize,
     },
-    /// `output[i][j][k] = op(operand[i][0][k], …, operand[i][j][k])` (for axis 1 of 3); with `reverse`, of
-    /// `operand[i][j..][k]`.
+    /// `output[i][j][k] = op(operand[i][0][k], …, operand[i][j][k])` (for axis 1 of 3); with `reverse`,
+    /// over `operand[i][j..][k]`.
     ///
-    /// Sums and products of half types are taken in f32 and rounded where they are stored. Indices are i32.
+    /// Sums and products of half types accumulate in f32 and are rounded when stored. Indices are i32.
     Cumulative {
-        /// Which operation.
+        /// The operation.
         op: CumulativeOp,
         /// The axis.
         axis: usize,
         /// Whether it runs from the end of the axis to its start.
         reverse: bool,
     },
-    /// The i32 indices of the first elements along `axis` in order, as many as the output has there; equal
-    /// elements in the order of their indices.
+    /// The i32 indices of the first elements in sorted order along `axis`, as many as the output has
+    /// there; a stable sort.
     ///
-    /// NaN is greater than all else and equal to NaN, and −0 is equal to 0, so that every device gives the
-    /// same.
+    /// NaN is greater than all other values and equal to NaN, and −0 is equal to 0, so that every device
+    /// gives the same order.
     ArgSort {
         /// The axis.
         axis: usize,
-        /// Whether the greatest come first.
+        /// Whether the order is descending.
         descending: bool,
     },
-    /// `output = Σ operand 0 · operand 1`, summed over the axes that the output lacks: matrix products, and
-    /// all that can be written as one over any number of axes, such as convolutions over sliding windows. See
-    /// [`crate::contraction::Contraction`] for its matrices.
+    /// `output = Σ operand 0 · operand 1`, summed over the axes that the output lacks: matrix products,
+    /// and everything that can be written as one over any number of axes, such as convolutions over
+    /// sliding windows. [`crate::contraction::Contraction`] gives its matrices.
     ///
-    /// Half types accumulate in f32; integers wrap. Operands may overlap themselves.
+    /// Half types accumulate in f32; integers wrap. An operand may overlap itself.
     ///
-    /// With a program, its *epilogue*, the outputs are the program's, all over the same axes: input 0 is the
-    /// finished sum at each position, of the dtype of operands 0 and 1 (half types not yet rounded), and
-    /// input `k` is operand `k + 1`, which has stride 0 along the axes that are summed. No instruction
+    /// With a program, its *epilogue*, the outputs are the program's, all over the same axes. Input 0 is
+    /// the finished sum at each position, of the dtype of operands 0 and 1 (half types not yet rounded),
+    /// and input `k` is operand `k + 1`, which has stride 0 along the summed axes. No instruction
     /// depends on the flat position. A program has at most [`crate::Limits::max_epilogue`] instructions.
     Contract(Option<Program>),
     /// `output[p] = operand 0[p with axis := operand 1[p]]`.
     ///
-    /// The space is the index's shape. Operand 0 has a size of its own along the axis. An index outside the
-    /// axis is [`crate::ErrorKind::IndexOutOfRange`]: of [`crate::Backend::run`] at once, or by the launch's
-    /// [`Ticket`].
+    /// The space is the index's shape. Operand 0 may have another size along the axis. An index outside
+    /// the axis is [`crate::ErrorKind::IndexOutOfRange`]: [`crate::Backend::run`] reports it at once, or
+    /// the launch's [`Ticket`] does later.
     Gather {
         /// The axis indexed.
         axis: usize,
@@ -402,35 +402,36 @@ pub enum Body {
     /// `output = operand 0; output[q] = op(output[q], operand 2[p])` with `q = p with axis := operand 1[p]`,
     /// for every position p of operand 2.
     ///
-    /// The space is the shape of operand 0. Operands 1 and 2 have one shape, with a size of its own along the
-    /// axis and at most the space's along any other. Repeated indices go in ascending order of position along
-    /// the axis; half types add in f32 and are rounded once. Indices that are out of range are as in
-    /// [`Body::Gather`].
+    /// The space is the shape of operand 0. Operands 1 and 2 have the same shape, which has any size
+    /// along the axis and at most the space's size along the others. Repeated indices apply in ascending
+    /// order of position along the axis; half types add in f32 and are rounded once. Indices out of
+    /// range are handled as in [`Body::Gather`].
     Scatter {
-        /// What an element and one that goes to its place become.
+        /// The function that combines an element with one that is scattered to it.
         op: ScatterOp,
         /// The axis indexed.
         axis: usize,
     },
-    /// An output filled with scalar 0 of the launch if `fill`, then overwritten by each operand in order:
-    /// concatenation and padding. Without `fill` the operands cover the whole output. Their regions do not
-    /// overlap.
+    /// Concatenation and padding: the output is filled with scalar 0 of the launch if `fill`, then
+    /// overwritten by each operand in order. Without `fill` the operands cover the whole output. Their
+    /// regions do not overlap.
     Copy {
-        /// Whether positions outside the regions take the launch's scalar.
+        /// Whether positions outside the regions are filled with the launch's scalar.
         fill: bool,
-        /// For each operand, where its elements go in the output's buffer: of the operand's own shape.
+        /// For each operand, the layout of its destination in the output's buffer, of the operand's own
+        /// shape.
         regions: SmallVec<[Layout; 4]>,
     },
-    /// An operation from elsewhere, by the implementation that it has for this backend
+    /// An operation of another crate, by its implementation for this backend
     /// ([`crate::custom::implementation`]).
     ///
-    /// Operands and outputs have shapes of their own, and the space is that of the first output. Operands are
-    /// row-major from the first element of their buffers on, unless the operation takes strides.
+    /// Operands and outputs have shapes of their own, and the space is that of the first output.
+    /// Operands are row-major from their buffers' first elements on, unless the operation takes strides.
     Custom(Arc<dyn CustomKernel>),
 }
 
 impl Body {
-    /// The elementwise program, of a body that has one.
+    /// The elementwise program, if the body has one.
     pub fn program(&self) -> Option<&Program> {
         match self {
             Body::Map(program) | Body::Reduce { program, .. } | Body::Rows { program, .. } => Some(program),
@@ -446,12 +447,12 @@ impl Body {
     }
 }
 
-/// An operand whose elements a kernel's indices name.
+/// An operand whose elements are selected by computed indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexedOperand {
-    /// Which operand.
+    /// The operand's number.
     pub operand: usize,
-    /// The axis that they name positions of.
+    /// The axis of the indices.
     pub axis: usize,
     /// Its size.
     pub size: usize,
@@ -462,7 +463,7 @@ fn read(program: &Program, layouts: impl IntoIterator<Item = Layout>) -> SmallVe
     program.inputs.iter().zip(layouts).map(|(&dtype, layout)| Operand::new(dtype, layout)).collect()
 }
 
-/// Kernels by their parts.
+/// Constructors.
 impl Kernel {
     /// A [`Body::Map`]; every layout is of shape `space`.
     pub fn map(space: Shape, layouts: impl IntoIterator<Item = Layout>, program: Program) -> Kernel {
@@ -483,8 +484,8 @@ impl Kernel {
         Kernel { operands: read(&program, layouts), outputs, space, body: Body::Reduce { op, program } }
     }
 
-    /// A [`Body::Rows`]; every layout is of shape `space`, and `per_row` says which outputs hold one value a
-    /// row.
+    /// A [`Body::Rows`]; every layout is of shape `space`, and `per_row` says which outputs hold one
+    /// value per row.
     pub fn rows(
         space: Shape,
         row_axes: usize,
@@ -534,8 +535,8 @@ impl Kernel {
         Kernel { space, operands, outputs, body: Body::Contract(None) }
     }
 
-    /// A contraction with an epilogue: `layouts` are those of the program's inputs after the first, each of
-    /// the output's shape.
+    /// A contraction with an epilogue: `layouts` are those of the program's inputs after the first, each
+    /// of the output's shape.
     pub fn with_epilogue(mut self, program: Program, layouts: impl IntoIterator<Item = Layout>) -> Kernel {
         let Some(sums) = self.outputs.first().cloned() else { return self };
         for (&dtype, layout) in program.inputs.iter().skip(1).zip(layouts) {
@@ -550,7 +551,7 @@ impl Kernel {
         self
     }
 
-    /// A contraction without its epilogue: the sums alone, in one output.
+    /// A contraction without its epilogue: only the sums, in one output.
     pub fn without_epilogue(&self) -> Kernel {
         let dtype = self.operands.first().map_or(DType::F32, |operand| operand.dtype);
         Kernel {
@@ -561,8 +562,8 @@ impl Kernel {
         }
     }
 
-    /// The epilogue of a contraction as a map over the output's shape. Operand 0 is the sums in row-major
-    /// order; where a backend keeps those of half types as f32, they are read as that.
+    /// The epilogue of a contraction as a map over the output's shape. Operand 0 is the sums in
+    /// row-major order; a backend that keeps the sums of half types in f32 reads them as f32.
     pub fn epilogue_map(&self) -> Option<Kernel> {
         let (Body::Contract(Some(program)), Some(sums)) = (&self.body, self.outputs.first()) else {
             return None;
@@ -578,7 +579,7 @@ impl Kernel {
         Some(Kernel::map(sums.shape.clone(), layouts, program.clone()))
     }
 
-    /// The matrix product of `[batch…, m, k]` and `[batch…, k, n]`, batches of one shape, as a
+    /// The matrix product of `[batch…, m, k]` and `[batch…, k, n]` with equal batch axes, as a
     /// [`Body::Contract`] over `[batch…, m, n, k]`.
     pub fn matmul(dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
         let rank = lhs.shape().rank();
@@ -594,8 +595,8 @@ impl Kernel {
         Kernel::contract(dtype, over(lhs, [l[0], 0, l[1]]), over(rhs, [0, r[1], r[0]]), &[rank])
     }
 
-    /// A [`Body::Gather`]; off the axis the input may be larger than the index, and is read as far as that
-    /// reaches.
+    /// A [`Body::Gather`]; along other axes the input may be larger than the index, which then selects
+    /// its leading part.
     pub fn gather(axis: usize, input: Operand, index: Operand) -> Kernel {
         let space = index.layout.shape().clone();
         let within = (0..space.rank()).filter(|&a| a != axis);
@@ -688,14 +689,13 @@ impl Kernel {
         (0..self.space.rank()).filter(|axis| !kept.contains(axis)).collect()
     }
 
-    /// The kernel with operands of a program read along axes of their own: for each operand, the axis if it
-    /// has one.
+    /// The kernel with some operands read at indices: for each operand, the indexed axis, if it has one.
     pub fn with_indexed(mut self, axes: impl IntoIterator<Item = Option<IndexedAxis>>) -> Kernel {
         self.operands.iter_mut().zip(axes).for_each(|(operand, axis)| operand.indexed = axis);
         self
     }
 
-    /// Whether it copies one operand, in blocks or not, into its output.
+    /// Whether it only copies one operand, in blocks or not, into its output.
     pub fn is_copy(&self) -> bool {
         match &self.body {
             Body::Map(program) => {
@@ -716,7 +716,7 @@ impl Kernel {
         }
     }
 
-    /// The operands that are read at indices, or written there by a scatter. The indices are operand 1 of a
+    /// The operands that are read or, in a scatter, written at indices. The indices are operand 1 of a
     /// gather or a scatter, and registers of a program.
     pub fn indexed_operands(&self) -> SmallVec<[IndexedOperand; 1]> {
         match &self.body {
@@ -744,12 +744,12 @@ impl Kernel {
         }
     }
 
-    /// The part of the kernel over positions `start..start + len` of an axis of the space. Its outputs are
-    /// the parts of the outputs that follow the axis, as buffers of their own; a part along an axis that is
-    /// reduced gives a part of each sum.
+    /// The part of the kernel over positions `start..start + len` of an axis of the space. Its outputs
+    /// are the corresponding parts of the outputs, as separate buffers; a part along a reduced axis
+    /// gives partial sums.
     ///
-    /// `None` where parts along the axis do not stand alone: those of a cumulative operation, a sort or a
-    /// search along it, rows cut within a row, copies, and operations from elsewhere.
+    /// `None` if parts along the axis are not independent: a cumulative operation, a sort or an
+    /// arg-reduction along it, rows cut within a row, copies, and custom kernels.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Option<Kernel> {
         match &self.body {
             Body::Map(_) | Body::Reduce { .. } | Body::Contract(_) | Body::Gather { .. } => {}
@@ -801,7 +801,7 @@ impl Kernel {
         Some(part)
     }
 
-    /// For each register of a [`Body::Rows`], whether it is the same all along a row.
+    /// For each register of a [`Body::Rows`], whether it is uniform along a row.
     pub fn uniform(&self) -> Vec<bool> {
         let Body::Rows { row_axes, program } = &self.body else { return Vec::new() };
         let lead = self.space.rank() - row_axes;
@@ -829,40 +829,40 @@ impl Kernel {
     }
 }
 
-/// A slot in which a backend keeps what it made of a kernel (bytecode, a pipeline), for as long as the plan
-/// lives.
+/// A slot in which a backend keeps the compiled form of a kernel (bytecode, a pipeline) for the life of
+/// the plan.
 #[derive(Debug, Default)]
 pub struct Compiled(OnceLock<Arc<dyn Any + Send + Sync>>);
 
 impl Compiled {
-    /// What is kept here, made by `make` the first time. `None` if something of another type is kept.
+    /// The kept value, made by `make` the first time. `None` if the kept value is of another type.
     pub fn get_or_try<T: Any + Send + Sync>(&self, make: impl FnOnce() -> Result<T>) -> Result<Option<&T>> {
         if self.0.get().is_none() {
             let made: Arc<dyn Any + Send + Sync> = Arc::new(make()?);
-            // Two threads may race; one wins, both made the same.
+            // Two threads may race; one wins, and both made equal values.
             let _ = self.0.set(made);
         }
         Ok(self.0.get().and_then(|kept| kept.downcast_ref()))
     }
 }
 
-/// A kernel with what it needs for one run. [`Launch::check`] holds it to the kernel's contract.
+/// A kernel with the buffers and scalars of one run. [`Launch::check`] checks the kernel's contract.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// What to do.
+    /// The kernel.
     pub kernel: &'a Kernel,
-    /// Where the backend may keep what it made of the kernel.
+    /// The slot for the backend's compiled form of the kernel.
     pub compiled: &'a Compiled,
-    /// The scalars, each already cast to the dtype that the program gives its slot.
+    /// The scalars, each already cast to the dtype of its slot in the program.
     pub scalars: &'a [Scalar],
-    /// The input buffers, in the kernel's order. One buffer may come twice.
+    /// The input buffers, in the kernel's order. A buffer may occur twice.
     pub inputs: &'a [Storage],
     /// The output buffers, in the kernel's order, each at least as large as the output.
     pub outputs: &'a [Storage],
-    /// Where a backend says that it will only know later whether all indices are in range, or whether a
-    /// custom kernel that may fail did: for each of [`Kernel::indexed_operands`] whose indices are not known
-    /// to be in range, its number and its ticket, and for a custom kernel one of operand 0. Memory must be
-    /// safe where there is none.
+    /// The tickets by which a backend defers the check that all indices are in range, or that a custom
+    /// kernel that may fail has not: the operand's number and its ticket for each of
+    /// [`Kernel::indexed_operands`] whose indices are not known to be in range, and operand 0's for a
+    /// custom kernel. Where there is no ticket, memory accesses must still be safe.
     pub tickets: &'a [(usize, Arc<Ticket>)],
 }
 
@@ -872,8 +872,8 @@ impl Launch<'_> {
         self.tickets.iter().find(|(of, _)| *of == operand).map(|(_, ticket)| ticket)
     }
 
-    /// The error of an index into an operand, for a backend whose [`crate::Backend::run`] fails at once: the
-    /// ticket's, where there is one.
+    /// The error of an out-of-range index into an operand, for a backend whose [`crate::Backend::run`]
+    /// fails at once; the ticket's error, if there is a ticket.
     pub fn index_error(&self, operand: usize, index: i64) -> Error {
         let op = self.kernel.name();
         match (self.ticket(operand), self.kernel.indexed_operands().iter().find(|of| of.operand == operand)) {

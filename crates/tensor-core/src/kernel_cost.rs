@@ -1,5 +1,5 @@
-//! What a kernel costs, counted from its form: arithmetic, and bytes that it reads and writes. For reports;
-//! no plan depends on it.
+//! The cost of a kernel, derived from its structure: arithmetic, and bytes read and written. For
+//! reports; no plan depends on it.
 
 use crate::{
     Kernel, Layout,
@@ -7,9 +7,9 @@ use crate::{
 };
 
 impl Kernel {
-    /// How many additions its arithmetic costs, a function such as `exp` as many as
-    /// [`crate::kernel::Instr::cost`] says; a product and its sum are two. `None` of an operation from
-    /// elsewhere, which does not tell.
+    /// The arithmetic cost in additions, with a function such as `exp` weighted by
+    /// [`crate::kernel::Instr::cost`]; a multiply-add is two. `None` for a custom kernel, whose cost is
+    /// unknown.
     #[must_use]
     pub fn flops(&self) -> Option<u64> {
         let (space, output) =
@@ -32,8 +32,8 @@ impl Kernel {
         })
     }
 
-    /// The bytes of the elements that it reads, each counted once however often it is read. What is read at
-    /// indices counts as if each index were another, as far as there are elements.
+    /// The bytes of the elements that it reads, each counted once even if it is read several times.
+    /// Reads at computed indices count as distinct elements, up to the number of elements.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         let bytes = |(k, operand): (usize, &Operand)| {
@@ -47,7 +47,7 @@ impl Kernel {
         self.operands.iter().enumerate().map(bytes).sum()
     }
 
-    /// How many elements of an operand are read at indices; none of one that is read as it lies.
+    /// The number of reads of an operand at computed indices; `None` if it is read directly.
     fn reads_at_indices(&self, operand: usize) -> Option<u64> {
         let space = self.space.numel() as u64;
         if let Body::Gather { .. } = self.body {
@@ -67,13 +67,13 @@ impl Kernel {
     }
 }
 
-/// What a program costs at one position.
+/// The cost of a program at one position.
 fn cost(program: &Program) -> u64 {
     program.instrs.iter().map(|instr| u64::from(instr.cost())).sum()
 }
 
-/// How many elements of its buffer a layout shows, at most: axes that repeat count once, and windows that
-/// overlap at most as much as they span.
+/// An upper bound of the distinct elements of a layout: repeated axes count once, and overlapping
+/// windows at most as much as their span.
 fn distinct(layout: &Layout) -> u64 {
     let (low, high) = layout.span();
     let moving = layout.shape().iter().zip(layout.strides()).filter(|(_, stride)| **stride != 0);

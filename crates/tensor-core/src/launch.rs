@@ -1,9 +1,9 @@
-//! The contract of a launch, checked: what every backend may count on before it touches memory. Kernels run
-//! unchecked loops over raw addresses, so a scheduler that broke the contract would read and write beside its
-//! buffers.
+//! [`Launch::check`]: the contract of a launch, which every backend relies on when it accesses memory.
+//! Kernels run unchecked loops over raw addresses, so a scheduler that broke the contract would read and
+//! write outside its buffers.
 //!
-//! The executor checks every launch of a build with debug assertions, whatever the backend. See `kernel.rs`
-//! for the contract itself.
+//! With debug assertions, the executor checks every launch, on every backend. `kernel.rs` defines the
+//! contract itself.
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use crate::{
     kernel::{Body, Instr, Kernel, Operand, Output, Program, Reg},
 };
 
-/// Elements of a copy's output up to which its regions are checked position by position.
+/// The number of output elements up to which a copy's regions are checked position by position.
 const POSITIONS: usize = 1 << 16;
 
 impl Launch<'_> {
-    /// Checks that the launch keeps the contract of its kernel: programs well-formed, as many buffers and
-    /// scalars as the kernel has, of its dtypes; every layout of the index space's shape and within its
-    /// buffer; outputs large enough, and no buffer shared but as [`Kernel`] allows it.
+    /// Checks that the launch keeps the contract of its kernel: programs are well-formed; there are as
+    /// many buffers and scalars as the kernel has, of its dtypes; every layout has the index space's
+    /// shape and is within its buffer; outputs are large enough; and no buffer is shared except as
+    /// [`Kernel`] allows it.
     ///
-    /// Whether an index's values lie within their axis is not checked: only the device knows them.
+    /// The range of index values is not checked: only the device knows them.
     ///
     /// # Errors
-    /// `Invalid`, with the kernel's name and what does not hold.
+    /// `Invalid`, with the kernel's name and the violated condition.
     pub fn check(&self) -> Result<()> {
         let check = self.checked();
         check.header()?;
@@ -51,12 +52,12 @@ impl Launch<'_> {
         }
     }
 
-    /// Finds whether the kernel is one of `custom`: outputs of the shapes and dtypes that it gives for the
-    /// operands, which are row-major unless it takes strides. A backend's own kernel for an operation that
-    /// says what it is may rest on this.
+    /// Checks that the kernel is one of `custom`: outputs have the shapes and dtypes that it gives for
+    /// the operands, which are row-major unless it takes strides. A backend's native kernel for the
+    /// operation may rely on this.
     ///
     /// # Errors
-    /// `Invalid`, with the kernel's name and what does not hold.
+    /// `Invalid`, with the kernel's name and the violated condition.
     pub fn check_custom(&self, custom: &dyn CustomKernel) -> Result<()> {
         self.checked().custom(custom)
     }
@@ -71,14 +72,14 @@ struct Check<'a> {
     launch: &'a Launch<'a>,
 }
 
-/// What a program may contain.
+/// The instructions that a program may contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scope {
-    /// One value a position, and nothing over rows.
+    /// One value per position, without folds over rows.
     Map,
-    /// As a map, in any order of positions.
+    /// As in a map, but independent of the order of positions.
     Reduction,
-    /// Reductions over rows too.
+    /// As in a map, and folds over rows.
     Rows,
 }
 
@@ -88,8 +89,8 @@ impl Check<'_> {
         if holds { Ok(()) } else { Err(Error::invalid(self.name, message())) }
     }
 
-    /// What holds of every kernel: buffers for each operand and output, of their dtypes and large enough;
-    /// operands over the space.
+    /// The conditions of every kernel: a buffer for each operand and output, of its dtype and large
+    /// enough; operands over the space.
     fn header(&self) -> Result<()> {
         let (kernel, launch) = (self.launch.kernel, self.launch);
         let (given, wanted) = (launch.inputs.len(), kernel.operands.len());
@@ -146,7 +147,7 @@ impl Check<'_> {
         self.that(!(1..launch.outputs.len()).any(twice), || "one buffer was given for two outputs".into())
     }
 
-    /// Operand `k` has the sizes of the space, but where its body gives it sizes of its own.
+    /// Checks that operand `k` has the sizes of the space, except where its body gives it its own.
     fn over_space(&self, k: usize, layout: &Layout) -> Result<()> {
         let (space, shape) = (&self.launch.kernel.space, layout.shape());
         let fits = |fit: &dyn Fn(usize) -> bool| {
@@ -165,14 +166,15 @@ impl Check<'_> {
             Body::Scatter { axis, .. } => {
                 fits(&|a| k > 0 && (a == *axis || shape[a] <= space[a] || shape.contains(&0)))
             }
-            // Of its region.
+            // The region has the operand's shape; see `copy`.
             Body::Copy { .. } => true,
             Body::Custom(_) => true,
         };
         self.that(holds, || format!("input {k} is of shape {shape}, and the kernel of {space}"))
     }
 
-    /// The axes of output `o` are ascending axes of the space, of its sizes but where a sort stops early.
+    /// Checks that the axes of output `o` are ascending axes of the space and of its sizes, except that
+    /// a sort may stop early.
     fn follows_space(&self, o: usize, output: &Output) -> Result<()> {
         let Kernel { space, body, .. } = self.launch.kernel;
         if let Body::Custom(_) = body {
@@ -196,7 +198,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// An output that is an input's own buffer replaces each element as it is read.
+    /// Checks that an output that is an input's own buffer replaces each element as it is read.
     fn in_place(&self) -> Result<()> {
         let kernel = self.launch.kernel;
         for (o, output) in self.launch.outputs.iter().enumerate() {
@@ -244,7 +246,7 @@ impl Check<'_> {
         self.outputs_are_apart()
     }
 
-    /// One operand, and an axis of it.
+    /// Checks that there is one operand with this axis; gives the axis's size.
     fn one_line(&self, axis: usize) -> Result<usize> {
         let Kernel { space, operands, .. } = self.launch.kernel;
         self.that(operands.len() == 1, || format!("{} operands for one", operands.len()))?;
@@ -276,7 +278,7 @@ impl Check<'_> {
         })?;
         let read = operands.iter().skip(1).map(|operand| operand.dtype);
         self.instructions(program, read, Scope::Reduction)?;
-        // Read once for each sum, also where that has no terms.
+        // Operands of the epilogue are read once for each sum, also if it has no terms.
         let over_sums = self.launch.kernel.epilogue_map().map(|map| map.layouts()).unwrap_or_default();
         for (k, layout) in over_sums.iter().enumerate().skip(1) {
             let read = k + 1;
@@ -310,7 +312,7 @@ impl Check<'_> {
         self.plain()
     }
 
-    /// So many operands, the second of which is an index along an axis.
+    /// Checks for `wanted` operands, the second of which is an index along an axis.
     fn indexed(&self, axis: usize, wanted: usize) -> Result<()> {
         let Kernel { space, operands, .. } = self.launch.kernel;
         self.that(operands.len() == wanted, || format!("{} operands for {wanted}", operands.len()))?;
@@ -368,12 +370,13 @@ impl Check<'_> {
         self.outputs_are_apart()
     }
 
-    /// A program with its operands: whatever an instruction names is there, and of the right dtype.
+    /// Checks a program against its operands: everything that an instruction names exists and has the
+    /// right dtype.
     fn program(&self, program: &Program, scope: Scope) -> Result<()> {
         self.instructions(program, self.launch.kernel.operands.iter().map(|operand| operand.dtype), scope)
     }
 
-    /// A program whose inputs are of these dtypes.
+    /// Checks a program whose inputs are of these dtypes.
     fn instructions(&self, program: &Program, read: impl Iterator<Item = DType>, scope: Scope) -> Result<()> {
         let kernel = self.launch.kernel;
         let (instrs, dtypes) = (program.instrs.len(), program.dtypes.len());
@@ -402,7 +405,7 @@ impl Check<'_> {
         }
         let of = |r: Reg| program.dtypes[r as usize];
         let slot = |n: u16| program.scalars.get(n as usize).copied();
-        // The programs of contractions number their inputs otherwise, and have none that is indexed.
+        // The programs of contractions number their inputs differently, and have no indexed input.
         let operands = &self.launch.kernel.operands;
         let is_indexed = |k: u16| operands.get(k as usize).is_some_and(|operand| operand.indexed.is_some());
         let fits = match *instr {
@@ -443,7 +446,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// No output is an input's buffer.
+    /// Checks that no output is an input's buffer.
     fn outputs_are_apart(&self) -> Result<()> {
         let is_input = |output: &Storage| self.launch.inputs.iter().any(|input| same(input, output));
         self.that(!self.launch.outputs.iter().any(is_input), || {
@@ -451,7 +454,7 @@ impl Check<'_> {
         })
     }
 
-    /// A kernel of one output that works on no scalars and never in place.
+    /// Checks that the kernel has one output, takes no scalars and does not work in place.
     fn plain(&self) -> Result<()> {
         let outputs = self.launch.kernel.outputs.len();
         self.that(outputs == 1, || format!("{outputs} outputs for one"))?;
@@ -459,7 +462,7 @@ impl Check<'_> {
         self.outputs_are_apart()
     }
 
-    /// Every element of a layout lies in a buffer of `numel` elements.
+    /// Checks that every element of a layout is inside a buffer of `numel` elements.
     fn within(&self, layout: &Layout, numel: usize, what: impl Fn() -> String) -> Result<()> {
         let (shape, strides) = (layout.shape(), layout.strides());
         let (rank, given) = (shape.rank(), strides.len());
@@ -467,8 +470,8 @@ impl Check<'_> {
         if shape.contains(&0) {
             return Ok(());
         }
-        // Wide enough that nothing overflows: an axis reaches less than 2^127, and what is beyond 2^64 is
-        // beyond any buffer.
+        // i128 cannot overflow: an axis reaches less than 2^127, and anything beyond 2^64 is beyond any
+        // buffer.
         let (mut low, mut high) = (layout.offset() as i128, layout.offset() as i128);
         for (&size, &stride) in shape.iter().zip(strides) {
             let reach = (size as i128 - 1) * stride as i128;
@@ -489,7 +492,7 @@ fn same(a: &Storage, b: &Storage) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
 }
 
-/// The places of a layout's elements, in row-major order.
+/// The buffer positions of a layout's elements, in row-major order.
 fn positions(layout: &Layout) -> impl Iterator<Item = usize> {
     (0..layout.numel()).map(|mut flat| {
         let mut at = layout.offset() as isize;

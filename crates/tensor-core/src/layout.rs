@@ -1,14 +1,16 @@
-//! Where a tensor's elements lie in its buffer: a shape, signed strides and an offset, all in elements.
-//! Views (transpose, slice, flip, expand) are new layouts over the same buffer; nothing is copied.
+//! [`Layout`]: the positions of a tensor's elements in its buffer, as a shape, signed strides and an
+//! offset, all in elements. Views (transpose, slice, flip, expand) are new layouts over the same buffer;
+//! nothing is copied.
 
 use smallvec::SmallVec;
 
 use crate::Shape;
 
-/// Strides in elements, outermost axis first. A stride of 0 repeats, a negative one walks backwards.
+/// Strides in elements, outermost axis first. A stride of 0 repeats an element, a negative one goes
+/// backwards.
 pub type Strides = SmallVec<[isize; 5]>;
 
-/// A strided window on a buffer: element `[i, j, …]` lies at `offset + i·strides[0] + j·strides[1] + …`.
+/// A strided window of a buffer: element `[i, j, …]` is at `offset + i·strides[0] + j·strides[1] + …`.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
@@ -16,7 +18,7 @@ pub struct Layout {
     offset: usize,
 }
 
-/// Copied as a block: layouts are cloned with every value.
+/// Copies the inline strides as a block, because layouts are cloned with every value.
 impl Clone for Layout {
     #[inline]
     fn clone(&self) -> Layout {
@@ -62,7 +64,7 @@ impl Layout {
         self.shape.numel()
     }
 
-    /// Whether this is the layout that [`Layout::contiguous`] gives of its shape.
+    /// Whether this equals [`Layout::contiguous`] of its shape.
     pub(crate) fn is_plain(&self) -> bool {
         let mut stride = 1;
         self.offset == 0
@@ -73,7 +75,7 @@ impl Layout {
             })
     }
 
-    /// Whether elements lie in row-major order without gaps (the offset may be anything).
+    /// Whether the elements are in row-major order without gaps, at any offset.
     pub fn is_contiguous(&self) -> bool {
         if self.shape.contains(&0) {
             return true;
@@ -88,7 +90,7 @@ impl Layout {
         true
     }
 
-    /// The smallest and one past the greatest buffer index that this layout touches; `(0, 0)` when empty.
+    /// The smallest buffer index of this layout, and one past the greatest; `(0, 0)` if it is empty.
     pub fn span(&self) -> (usize, usize) {
         if self.shape.contains(&0) {
             return (0, 0);
@@ -129,16 +131,15 @@ impl Layout {
         Layout { shape: shape.clone(), strides, offset: self.offset }
     }
 
-    /// Every `step`-th element of `axis` from `start`, `len` of them; a negative step walks backwards.
+    /// Every `step`-th element of `axis` from `start`, `len` of them; a negative step goes backwards.
     pub fn slice(&self, axis: usize, start: usize, len: usize, step: isize) -> Layout {
         let mut out = self.clone();
-        // A layout of nothing stays where it is: a step along one axis may lead out of a buffer that another
-        // axis makes empty.
+        // An empty layout keeps its offset: a step along one axis could leave a buffer that another axis
+        // makes empty.
         if len > 0 && !self.shape.contains(&0) {
             out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
         }
-        // The stride of one element is never taken, and a step that leaves the axis may be as long as it
-        // likes.
+        // The stride of a single element is never used, and a step beyond the axis could overflow it.
         if len > 1 {
             out.strides[axis] = self.strides[axis] * step;
         }
@@ -146,13 +147,14 @@ impl Layout {
         out
     }
 
-    /// `count` windows of `size` elements along `axis`, `step` elements apart, their elements `dilation`
-    /// apart: windows in the axis's place, the elements of each along a new last axis.
+    /// `count` windows of `size` elements along `axis`, `step` elements apart, with their elements
+    /// `dilation` apart. The windows take the axis's place, and the elements of each are along a new
+    /// last axis.
     pub fn unfold(&self, axis: usize, count: usize, size: usize, step: usize, dilation: usize) -> Layout {
         let along = self.strides[axis];
         let sizes = self.shape.iter().enumerate().map(|(a, &n)| if a == axis { count } else { n });
         let shape = sizes.chain([size]).collect();
-        // The stride of one window or element is never taken: it may pass what a stride can be.
+        // The stride of a single window or element is never used, and could overflow.
         let by = |n: usize, stride: usize| if n > 1 { along * stride as isize } else { 0 };
         let mut strides = self.strides.clone();
         strides[axis] = by(count, step);
@@ -168,7 +170,7 @@ impl Layout {
         }
     }
 
-    /// The same elements in the same order under another shape of equal size, when strides can express it.
+    /// The same elements in the same order under another shape of equal size, if strides can express it.
     pub fn reshape(&self, shape: &Shape) -> Option<Layout> {
         if *shape == self.shape {
             return Some(self.clone());
@@ -180,7 +182,8 @@ impl Layout {
                 offset: self.offset,
             });
         }
-        // Walk both shapes from the right in groups of equal size; each group must be one uniform run here.
+        // Walk both shapes from the right in groups of equal size; each group must have one uniform
+        // stride here.
         let mut strides: Strides = SmallVec::from_elem(0, shape.rank());
         let old: SmallVec<[(usize, isize); 5]> =
             self.shape.iter().copied().zip(self.strides.iter().copied()).filter(|&(d, _)| d != 1).collect();
@@ -216,8 +219,8 @@ impl Layout {
     }
 }
 
-/// Several layouts over one index space with its axes merged where every layout allows it, and axes of size 1
-/// dropped: what a backend wants before it walks strides. The innermost axis comes last.
+/// Several layouts over one index space, with axes merged where every layout allows it, and without axes
+/// of size 1: the form in which a backend iterates. The innermost axis comes last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collapsed {
     /// Sizes of the merged axes; empty for a single element.

@@ -1,16 +1,16 @@
-//! The ground floor of Taper: tensors as nodes of a lazy graph, the scheduler that fuses them into kernels,
-//! and the contract that a backend fulfils.
+//! The core of Taper: tensors as nodes of a lazy graph, the scheduler that fuses them into kernels, and
+//! the contract that a backend fulfils.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`Tensor`] | the handle a user holds, and every operation on it |
+//! | [`Tensor`] | the user's handle, and every operation on it |
 //! | [`Op`] | operations as data |
-//! | [`kernel`] | what the scheduler hands to a backend |
-//! | [`custom`] | operations with kernels of their own, from other crates |
-//! | [`backend`] | the contract of a backend; [`Device`] is the handle on one, [`DeviceProvider`] has them by name |
-//! | [`Error`] | everything that can go wrong |
+//! | [`kernel`] | the kernels that the scheduler gives to a backend |
+//! | [`custom`] | operations with native kernels, from other crates |
+//! | [`backend`] | the contract of a backend; [`Device`] is its handle, [`DeviceProvider`] finds it by name |
+//! | [`Error`] | the error type of all operations |
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
 mod attention;
 #[doc(hidden)]
@@ -91,7 +91,7 @@ pub use op::{
 };
 pub use origin::{at_caller, hide_lines_of, with_location};
 pub use philox::{philox, philox_words};
-pub use places::Places;
+pub use places::SearchSorted;
 pub use provider::{Awaited, DeviceProvider};
 #[doc(hidden)] // for `autograd`
 pub use recording::{Recorder, Recording};

@@ -1,5 +1,5 @@
-//! The greatest elements of windows as data: [`MaxPool`], a kernel that a backend may have of its own. No
-//! window is stored.
+//! [`MaxPool`]: the greatest element of each window, as a native kernel that a backend may implement. It
+//! does not materialize the windows.
 
 use std::fmt;
 
@@ -8,31 +8,32 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// The greatest element of each window of planes and its place, as a [`CustomKernel`] whose implementation is
-/// this very value: a backend that asks a [`Request`] for a `MaxPool` computes it by what is written here.
+/// The greatest element of each window of planes and its position, as a [`CustomKernel`] whose
+/// implementation is this value itself: a backend that asks a [`Request`] for a `MaxPool` computes it
+/// from these fields.
 ///
-/// The input `[N, D, H, W]` is row-major and of a floating-point dtype. Element (a, b, c) of window (i, j, k)
-/// of a plane is at (i·s₀ + a·d₀ − p₀, j·s₁ + b·d₁ − p₁, k·s₂ + c·d₂ − p₂) for strides s, dilations d and
-/// paddings p; what is outside the plane is no element. Results are the greatest elements, `[N, outputs…]` of
-/// the input's dtype, and their flat places in their planes, i32. NaN is the greatest, and of equal ones the
-/// first counts. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller
-/// composes it of other operations.
+/// The input `[N, D, H, W]` is row-major and of a floating-point dtype. Element (a, b, c) of window (i,
+/// j, k) of a plane is at (i·s₀ + a·d₀ − p₀, j·s₁ + b·d₁ − p₁, k·s₂ + c·d₂ − p₂) for strides s,
+/// dilations d and paddings p; positions outside the plane are skipped. Results are the greatest
+/// elements, `[N, outputs…]` of the input's dtype, and their flat positions in their planes, i32. NaN is
+/// the greatest, and the first of equal elements wins. On a device without this kernel
+/// ([`crate::Tensor::has_custom_kernel`]), the caller composes the operation from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaxPool {
-    /// Elements of a window along each axis.
+    /// The number of elements of a window along each axis.
     pub window: [usize; 3],
-    /// Distance from window to window.
+    /// The distance between windows.
     pub stride: [usize; 3],
-    /// Distance between the elements of a window.
+    /// The distance between the elements of a window.
     pub dilation: [usize; 3],
-    /// How far before the plane the first window begins.
+    /// The distance by which the first window begins before the plane.
     pub padding: [usize; 3],
     /// The number of windows.
     pub outputs: [usize; 3],
 }
 
 impl MaxPool {
-    /// The first element along an axis of window `i` that is within the plane.
+    /// The first element of window `i` along an axis that is within the plane.
     #[must_use]
     pub fn first(&self, axis: usize, i: usize) -> usize {
         let (start, pad, step) = (i * self.stride[axis], self.padding[axis], self.dilation[axis]);
@@ -62,7 +63,7 @@ impl CustomKernel for MaxPool {
             }
             let reach = (self.window[axis] - 1).checked_mul(self.dilation[axis]);
             let last = (self.outputs[axis] - 1).checked_mul(self.stride[axis]);
-            // The first window ends the earliest, and the last one begins the latest; those that begin before
+            // The first window ends earliest, and the last one begins latest; windows that begin before
             // the plane may miss it.
             let before = self.padding[axis].div_ceil(self.stride[axis]).min(self.outputs[axis]);
             let within = matches!((reach, last), (Some(reach), Some(_)) if reach >= self.padding[axis])

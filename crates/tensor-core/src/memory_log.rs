@@ -1,5 +1,5 @@
-//! Which tensors hold memory: nodes noted as they are made, while somebody records. While nobody does it
-//! costs one relaxed load for each.
+//! The tensors that hold memory: while recording is on, each new node is noted. While it is off, this
+//! costs one relaxed load per node.
 
 use std::{
     panic::Location,
@@ -19,22 +19,22 @@ use crate::{
 static RECORDING: AtomicBool = AtomicBool::new(false);
 static NOTED: Mutex<Noted> = Mutex::new(Noted { nodes: Vec::new(), prune_at: FEW });
 
-/// Nodes among which it is not worth looking for those that are gone.
+/// The number of noted nodes below which dead ones are not pruned.
 const FEW: usize = 4096;
 
 struct Noted {
     nodes: Vec<Weak<Node>>,
-    /// How many there may be before those that are gone are left out.
+    /// The number of noted nodes at which dead ones are pruned.
     prune_at: usize,
 }
 
-/// A buffer that a live tensor holds, as the oldest tensor that does has it.
+/// A buffer that live tensors hold, with the properties of the oldest of them.
 #[derive(Clone, Debug)]
 pub struct LiveBuffer {
-    /// The line that made the tensor; of a parameter or another cell, the line that made the cell.
+    /// The line that made the tensor; for a parameter or another cell, the line that made the cell.
     pub location: &'static Location<'static>,
-    /// The operation that made the tensor: `leaf` for one that came from the host, `parameter` for the value
-    /// of a cell.
+    /// The operation that made the tensor: `leaf` for one uploaded from the host, `parameter` for a
+    /// cell's value.
     pub op: &'static str,
     /// The dtype of the tensor.
     pub dtype: DType,
@@ -42,11 +42,11 @@ pub struct LiveBuffer {
     pub shape: Shape,
     /// The device of the buffer.
     pub device: Device,
-    /// Bytes of the buffer's elements: more than the shape's where the tensor is a view.
+    /// Bytes of the buffer's elements: more than the shape's if the tensor is a view.
     pub bytes: u64,
 }
 
-/// Begins to note which tensors are made, for [`live_buffers`], or ends it and forgets what was noted.
+/// Starts to note new tensors for [`live_buffers`], or stops and forgets them.
 pub fn record_memory(on: bool) {
     let mut noted = lock(&NOTED);
     RECORDING.store(on, Ordering::SeqCst);
@@ -58,7 +58,7 @@ pub fn record_memory(on: bool) {
     }
 }
 
-/// Notes a node, if somebody records.
+/// Notes a node, if recording is on.
 pub(crate) fn note(node: &Arc<Node>) {
     if RECORDING.load(Ordering::Relaxed) {
         note_down(node);
@@ -75,13 +75,14 @@ fn note_down(node: &Arc<Node>) {
     noted.nodes.push(Arc::downgrade(node));
 }
 
-/// The buffers of all live tensors that were made since recording began, each once; none if nobody records.
+/// The buffers of all live tensors that were made since recording began, each once; `None` if recording
+/// is off.
 pub fn live_buffers() -> Option<Vec<LiveBuffer>> {
     if !RECORDING.load(Ordering::SeqCst) {
         return None;
     }
     let nodes: Vec<Arc<Node>> = lock(&NOTED).nodes.iter().filter_map(Weak::upgrade).collect();
-    // By the address of the buffer, which its value keeps alive meanwhile.
+    // Keyed by the address of the buffer, which stays valid because its value is held meanwhile.
     let mut found: FxHashMap<*const (), (&Arc<Node>, crate::Storage)> = FxHashMap::default();
     for node in &nodes {
         let Some(storage) = lock(&node.state).value.as_ref().map(|value| value.storage.clone()) else {

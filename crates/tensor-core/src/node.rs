@@ -1,6 +1,6 @@
-//! The graph's nodes. A node knows how it was made (an [`Op`] and its inputs) and, once computed, its value.
-//! Users hold [`Tensor`](crate::Tensor)s, which are counted handles on nodes; the scheduler and autograd work
-//! on nodes.
+//! The graph's nodes. A node has an [`Op`] with its inputs and, once computed, its value. Users hold
+//! [`Tensor`](crate::Tensor)s, which are counted handles to nodes; the scheduler and autograd work on
+//! nodes.
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,23 +16,23 @@ use smallvec::SmallVec;
 use crate::{
     BlockFormat, CustomOp, DType, Device, Layout, Op, Result, Shape, Storage, Tensor,
     backend::Fill,
-    facts::{Bounds, Facts, Tickets},
+    facts::{Bounds, Tickets, ValueInfo},
     memory_log,
 };
 
 /// The inputs of a node.
 pub(crate) type Inputs = SmallVec<[Arc<Node>; 2]>;
 
-/// How a buffer is read: `None` for row-major from its first element on, as nearly all are.
+/// The layout of a value in its buffer: `None` if row-major from the first element on, the usual case.
 pub(crate) type View = Option<Arc<Layout>>;
 
-/// Elements in memory: a buffer, what is known of its contents, and how its node's shape lies in it.
+/// Elements in memory: a buffer, what is known about its contents, and its layout for the node's shape.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) storage: Storage,
-    pub(crate) facts: Facts,
+    pub(crate) facts: ValueInfo,
     pub(crate) view: View,
-    /// How the buffer's bytes hold the elements, where they are in blocks.
+    /// The block format of the buffer, if its elements are in blocks.
     pub(crate) format: Option<Arc<dyn BlockFormat>>,
 }
 
@@ -40,10 +40,10 @@ impl Value {
     /// The elements in `bytes`, uploaded in row-major order.
     pub(crate) fn upload(device: &Device, dtype: DType, bytes: &[u8]) -> Result<Value> {
         let storage = device.backend().upload(dtype, bytes)?;
-        Ok(Value { storage, facts: Facts::of_bytes(dtype, bytes), view: None, format: None })
+        Ok(Value { storage, facts: ValueInfo::of_bytes(dtype, bytes), view: None, format: None })
     }
 
-    /// Elements whose bytes `fill` brings, with the bounds that integers are known to have. See
+    /// Elements whose bytes `fill` writes, with known bounds of integers. See
     /// [`crate::Backend::upload_with`].
     pub(crate) fn upload_with(
         device: &Device,
@@ -53,10 +53,10 @@ impl Value {
         fill: &Fill<'_>,
     ) -> Result<Value> {
         let storage = device.backend().upload_with(dtype, numel, fill)?;
-        Ok(Value { storage, facts: Facts::new(bounds, Tickets::default()), view: None, format: None })
+        Ok(Value { storage, facts: ValueInfo::new(bounds, Tickets::default()), view: None, format: None })
     }
 
-    /// The layout, of a node of this shape.
+    /// The layout for a node of this shape.
     pub(crate) fn layout(&self, shape: &Shape) -> Layout {
         self.view.as_deref().cloned().unwrap_or_else(|| Layout::contiguous(shape.clone()))
     }
@@ -72,7 +72,7 @@ impl Value {
     }
 }
 
-/// What changes in a node's life: it gains a value, and then (unless a tape needs them) forgets its inputs.
+/// The mutable part of a node: it gains a value, and then drops its inputs unless a tape needs them.
 pub(crate) struct State {
     pub(crate) inputs: Inputs,
     pub(crate) value: Option<Value>,
@@ -83,26 +83,26 @@ pub(crate) struct Node {
     pub(crate) op: Op,
     pub(crate) dtype: DType,
     flags: AtomicU8,
-    /// How many `Tensor`s a user holds on this node, apart from the graph's own references: one when it is
-    /// made.
+    /// The number of `Tensor`s that users hold on this node, without the graph's own references; a new
+    /// node has one.
     pub(crate) handles: AtomicU32,
     pub(crate) shape: Shape,
     pub(crate) device: Device,
     pub(crate) location: &'static Location<'static>,
     pub(crate) state: Mutex<State>,
-    /// Whether `state` has its value, which never goes again: to be asked without the lock.
+    /// Lock-free flag: `state` has its value. Never cleared.
     computed: AtomicBool,
-    /// Scratch of the evaluation under way on this node's device: its number, and the node's place in its
-    /// order.
+    /// Scratch space of the current evaluation on this node's device: the evaluation's number, and the
+    /// node's position in its order.
     pub(crate) epoch: AtomicU64,
     pub(crate) place: AtomicU32,
-    /// The variable whose value this node is or was; gradients that arrive here accumulate there.
+    /// The variable whose value this node is or was; gradients that reach this node accumulate there.
     pub(crate) leaf: OnceLock<Weak<Node>>,
-    /// What few nodes have.
+    /// Data that only few nodes have.
     pub(crate) extra: Option<Box<Extra>>,
 }
 
-/// What few nodes have: neither kind is ever computed itself.
+/// Data of the two kinds of nodes that have no value of their own.
 pub(crate) enum Extra {
     /// The outer node of a variable.
     Variable(Variable),
@@ -110,8 +110,7 @@ pub(crate) enum Extra {
     Tuple(Tuple),
 }
 
-/// The results of an operation with several. Its elements hold the node, so that they are known here by weak
-/// references.
+/// The results of an operation with several. The elements hold this node, so it refers to them weakly.
 pub(crate) struct Tuple {
     pub(crate) elements: Box<[Element]>,
 }
@@ -125,9 +124,9 @@ pub(crate) struct Element {
 
 #[derive(Default)]
 struct ElementState {
-    /// The one node of this result, while there is one.
+    /// The result's node, while it lives.
     node: Weak<Node>,
-    /// The value, where the tuple's gradient rule reads it: it outlives the node.
+    /// The value, if the tuple's gradient rule reads it; it outlives the node.
     kept: Option<Value>,
 }
 
@@ -141,7 +140,7 @@ impl Tuple {
         Tuple { elements: results.iter().map(element).collect() }
     }
 
-    /// Whether no node of a result still waits.
+    /// Whether no result's node is still without a value.
     fn is_settled(&self) -> bool {
         self.elements.iter().all(|element| {
             let node = lock(&element.state).node.upgrade();
@@ -154,7 +153,7 @@ impl Tuple {
 pub(crate) struct Variable {
     pub(crate) current: Mutex<Tensor>,
     pub(crate) requires_grad: AtomicBool,
-    /// Whether gradients are or were wanted: a parameter stays one while it is frozen.
+    /// Whether gradients are or were requested: a frozen parameter stays a parameter.
     pub(crate) parameter: AtomicBool,
     pub(crate) grad: Mutex<Option<Tensor>>,
 }
@@ -162,13 +161,13 @@ pub(crate) struct Variable {
 const TRACKED: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// Locks, whatever became of an earlier holder: every critical section leaves its data whole.
+/// Locks a mutex, poisoned or not: every critical section leaves its data consistent.
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number that no other node has. Threads take them in blocks: an atomic for each would cost as much as the
-/// rest.
+/// A number that no other node has. Threads take numbers in blocks, because an atomic operation per node
+/// would cost as much as the rest of its construction.
 fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let mut id = OWN.get();
@@ -182,9 +181,11 @@ fn next_id() -> u64 {
 
 const BLOCK: u64 = 1 << 10;
 thread_local! {
-    /// The next number of the thread's block; a multiple of the block's size where it needs a new one.
+    /// The next number of the thread's block; a multiple of the block size means that a new block is
+    /// needed.
     static OWN: Cell<u64> = const { Cell::new(0) };
-    /// Calls of [`built_in`] under way on this thread, and the blocks taken since the outermost began.
+    /// The nesting depth of [`built_in`] on this thread, and the blocks taken since the outermost call
+    /// began.
     static BUILT_IN: Cell<u32> = const { Cell::new(0) };
     static BLOCKS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
@@ -198,7 +199,7 @@ fn note_block(block: u64) {
 
 /// The nodes that one thread built while a function ran.
 pub(crate) struct BuiltNodes {
-    /// The blocks that their numbers are of, ascending.
+    /// The blocks of their numbers, ascending.
     blocks: Vec<u64>,
 }
 
@@ -208,12 +209,12 @@ impl BuiltNodes {
     }
 }
 
-/// Runs `f`, and tells which nodes this thread built in it.
+/// Runs `f`, and returns the nodes that this thread built in it.
 pub(crate) fn built_in<R>(f: impl FnOnce() -> R) -> (R, BuiltNodes) {
     struct Running;
     impl Drop for Running {
         fn drop(&mut self) {
-            // What is built from here on is in a block of its own.
+            // Nodes built from here on get numbers of a new block.
             OWN.set(0);
             BUILT_IN.set(BUILT_IN.get() - 1);
             if BUILT_IN.get() == 0 {
@@ -231,7 +232,7 @@ pub(crate) fn built_in<R>(f: impl FnOnce() -> R) -> (R, BuiltNodes) {
     (result, BuiltNodes { blocks })
 }
 
-/// Whether [`built_in`] runs a function on this thread.
+/// Whether this thread is inside [`built_in`].
 pub(crate) fn is_built_in() -> bool {
     BUILT_IN.get() > 0
 }
@@ -248,8 +249,8 @@ impl Node {
         tracked: bool,
         location: &'static Location<'static>,
     ) -> Node {
-        // What a kernel may rely on. Operations that make a shape larger have asked before, with an error for
-        // the user.
+        // Kernels rely on this. Operations that enlarge a shape have checked it before, with an error
+        // for the user.
         assert!(shape.fits(), "{}: shape {shape} was not checked", op.name());
         Node {
             id: next_id(),
@@ -283,13 +284,13 @@ impl Node {
         }
     }
 
-    /// How many results the operation has.
+    /// The number of results of the operation.
     pub(crate) fn results(&self) -> usize {
         self.tuple().map_or(1, |tuple| tuple.elements.len())
     }
 
-    /// The node of result `k` of this tuple; a new one, which no user holds yet, where the last is gone. Any
-    /// other node is its own only result.
+    /// The node of result `k` of this tuple: a new one, without user handles, if the last one was
+    /// dropped. A node that is not a tuple is its own only result.
     pub(crate) fn element(self: &Arc<Node>, k: usize) -> Arc<Node> {
         let Some(tuple) = self.tuple() else { return self.clone() };
         let element = &tuple.elements[k];
@@ -302,8 +303,8 @@ impl Node {
         })
     }
 
-    /// The node that result `k` of this tuple's kernel goes to: that of the result, if it waits, or one that
-    /// nobody will find.
+    /// The node that receives result `k` of this tuple's kernel: the result's node, if it has no value
+    /// yet, or else an unreachable one.
     pub(crate) fn waiting_element(self: &Arc<Node>, k: usize) -> Arc<Node> {
         let node = self.element(k);
         match self.tuple() {
@@ -316,7 +317,8 @@ impl Node {
         let mut inputs = Inputs::from_iter([self.clone()]);
         let mut device = self.device.clone();
         if let Op::Custom(_) = self.op {
-            // Gone once a backward pass used the function up; nobody asks for elements then.
+            // The inputs are gone if a backward pass consumed the function; no elements are requested
+            // after that.
             let own = lock(&self.state).inputs.clone();
             let results = self.tuple().map_or(0, |tuple| tuple.elements.len());
             if let Some(result) = own.get((own.len() + k).saturating_sub(results)) {
@@ -332,7 +334,7 @@ impl Node {
         node
     }
 
-    /// Keeps the value of result `k` for the gradient rule, if that reads it.
+    /// Keeps the value of result `k`, if the gradient rule reads it.
     fn keep(&self, k: usize, value: &Value) {
         let Some(element) = self.tuple().and_then(|tuple| tuple.elements.get(k)) else { return };
         if self.keeps_inputs() && self.op.saved(u32::MAX).results >> k.min(31) & 1 == 1 {
@@ -344,22 +346,22 @@ impl Node {
         self.flags.load(Ordering::Relaxed) & TRACKED != 0
     }
 
-    /// Whether a backward pass used this node up: its inputs go as soon as its value is there.
+    /// Whether a backward pass consumed this node: its inputs are dropped as soon as it has its value.
     pub(crate) fn is_released(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & RELEASED != 0
     }
 
-    /// Whether the node keeps its inputs once computed.
+    /// Whether the node keeps its inputs after it is computed.
     pub(crate) fn keeps_inputs(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & (TRACKED | RELEASED) == TRACKED
     }
 
-    /// Marks the node as used up by a backward pass.
+    /// Marks the node as consumed by a backward pass.
     pub(crate) fn claim(&self) {
         self.flags.fetch_or(RELEASED, Ordering::Relaxed);
     }
 
-    /// Gives up the tape at this node.
+    /// Drops the tape at this node.
     pub(crate) fn release(&self) {
         self.claim();
         let gone = match self.tuple() {
@@ -368,9 +370,10 @@ impl Node {
                 if state.value.is_some() { std::mem::take(&mut state.inputs) } else { Inputs::new() }
             }
             Some(tuple) => {
-                // Either this sees the last element's value, or `attach` there sees that this was released.
+                // Either this sees the last element's value, or the `attach` there sees that this was
+                // released.
                 fence(Ordering::SeqCst);
-                // Elements of a user's function have their values from elsewhere.
+                // The elements of a user's function get their values independently.
                 let settled = matches!(self.op, Op::Custom(_)) || tuple.is_settled();
                 if settled { std::mem::take(&mut lock(&self.state).inputs) } else { Inputs::new() }
             }
@@ -390,8 +393,8 @@ impl Node {
         self.handles.load(Ordering::Relaxed) > 0
     }
 
-    /// Gives the node its value, unless another thread was first, and forgets the inputs where no tape needs
-    /// them.
+    /// Gives the node its value, unless another thread did so first, and drops the inputs if no tape
+    /// needs them.
     pub(crate) fn attach(&self, value: Value) {
         let tuple = if let Op::TupleElement { index, .. } = self.op {
             let tuple = lock(&self.state).inputs.first().cloned();
@@ -414,14 +417,14 @@ impl Node {
         if let Some(tuple) = tuple {
             fence(Ordering::SeqCst);
             if tuple.is_released() {
-                // It may have waited for this one.
+                // The tuple may have waited only for this value.
                 tuple.release();
             }
         }
     }
 }
 
-/// A long chain is dropped in a loop: the default would recurse once a node and overflow the stack.
+/// A long chain is dropped in a loop: the default recursion would overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
         let mut stack = Inputs::new();
@@ -437,24 +440,24 @@ impl Drop for Node {
     }
 }
 
-/// What holds further tensors, and is dropped by code that is not a node's.
+/// Parts of a node that hold further tensors and whose drop is not a node's own.
 #[expect(dead_code, reason = "held only to be dropped")]
 enum Deferred {
-    /// Of a variable, with its value and its gradient; or of a tuple, with values that were kept.
+    /// A variable with its value and its gradient, or a tuple with kept values.
     Extra(Box<Extra>),
-    /// With whatever a user's function holds.
+    /// A user's function, with everything that it holds.
     Function(Arc<dyn CustomOp>),
 }
 
 thread_local! {
     static DEFERRED: RefCell<Vec<Deferred>> = const { RefCell::new(Vec::new()) };
-    /// Whether a call further down the stack is dropping them.
+    /// Whether a call further up the stack is already dropping them.
     static DROPPING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Node {
-    /// Moves the inputs to `inputs`, and what else leads on to other nodes to the thread's list; says whether
-    /// there was any.
+    /// Moves the inputs to `inputs`, and other parts that lead to further nodes to the thread's list;
+    /// returns whether there were any.
     fn dismantle(&mut self, inputs: &mut Inputs) -> bool {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         inputs.append(&mut state.inputs);
@@ -466,12 +469,12 @@ impl Node {
             None
         };
         let found = self.extra.take().map(Deferred::Extra).into_iter().chain(function);
-        // Where the thread is at its end the list is gone already, and they are dropped here.
+        // While the thread exits, the list may already be destroyed; the parts are then dropped here.
         found.fold(false, |_, part| DEFERRED.try_with(|list| list.borrow_mut().push(part)).is_ok())
     }
 }
 
-/// Drops what the list holds, one after the other, in the outermost call: a chain through gradients or
+/// Drops the parts in the list, one after the other, in the outermost call: a chain through gradients or
 /// through the fields of functions may be as long as any other.
 fn drop_deferred() {
     struct Outermost;

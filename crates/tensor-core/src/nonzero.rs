@@ -1,4 +1,4 @@
-//! Places of what is true as data: [`Nonzero`], a kernel that a backend may have of its own.
+//! [`Nonzero`]: the indices of true elements, as a native kernel that a backend may implement.
 
 use std::fmt;
 
@@ -7,15 +7,15 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// The places of the elements of a mask that are true, as a [`CustomKernel`] whose implementation is this
-/// very value: a backend that asks a [`Request`] for `Nonzero` computes them by what is written here. A bool
-/// mask of any shape, row-major, gives i64 `[count, rank]`: the coordinates of each, in row-major order. The
-/// caller has counted them; another count is an error of the launch. Where a device has no such kernel
-/// ([`crate::Tensor::has_custom_kernel`]), the caller composes it: each true element goes to the place that a
-/// running count gives.
+/// The indices of a mask's true elements, as a [`CustomKernel`] whose implementation is this value
+/// itself: a backend that asks a [`Request`] for `Nonzero` computes them from these fields. A row-major
+/// bool mask of any shape gives i64 `[count, rank]`: the coordinates of each true element, in row-major
+/// order. The caller has counted them; another count is an error of the launch. On a device without this
+/// kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes the operation: a running count
+/// gives the output row of each true element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nonzero {
-    /// How many elements are true.
+    /// The number of true elements.
     pub count: usize,
 }
 

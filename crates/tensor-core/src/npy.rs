@@ -1,4 +1,4 @@
-//! The header of NumPy's `.npy` arrays: read and written. For the crates that have formats.
+//! The header of NumPy's `.npy` arrays: reading and writing. For the crates of file formats.
 //!
 //! The format: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
 
@@ -9,11 +9,11 @@ use crate::DType;
 /// The first six bytes of every `.npy` array.
 pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
 
-/// The longest header that is read, in bytes. NumPy itself stops at 10,000 characters unless it trusts the
-/// file.
+/// The longest header that is accepted, in bytes. NumPy itself accepts 10,000 characters unless it
+/// trusts the file.
 const HEADER_LIMIT: u32 = 1 << 20;
 
-/// What a header says of its array.
+/// The contents of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The type of the elements.
@@ -24,16 +24,16 @@ pub struct Header {
     pub fortran_order: bool,
     /// Whether the most significant byte of an element comes first.
     pub big_endian: bool,
-    /// The type string as it is written in the file, for errors.
+    /// The type string as it is in the file, for errors.
     pub descr: String,
     /// The number of bytes before the first element.
     pub start: u64,
 }
 
-/// Reads a header, which begins with [`MAGIC`], of version 1 to 3.
+/// Reads a header of version 1 to 3, which begins with [`MAGIC`].
 ///
 /// # Errors
-/// A message that follows the name of the file: it is cut off, or holds something that is not read.
+/// A message to be appended to the name of the file: the header is truncated or unsupported.
 pub fn read_header(file: &mut impl Read) -> Result<Header, String> {
     let cut = |_| "is cut off in its header".to_string();
     let mut start = [0; 8];
@@ -77,21 +77,21 @@ pub fn read_header(file: &mut impl Read) -> Result<Header, String> {
     Ok(Header { dtype, shape, fortran_order, big_endian, descr, start: 8 + wide as u64 + u64::from(length) })
 }
 
-/// The message for a type string that no dtype has.
+/// The message for a type string without a dtype.
 pub fn unknown(descr: &str) -> String {
     let known: Vec<&str> = DType::ALL.into_iter().filter_map(|dtype| dtype.info().numpy).collect();
     format!("holds {descr}, expected one of {}, little-endian", known.join(", "))
 }
 
-/// The header of an array in row-major order, so long that the elements after it begin at a multiple of 64
-/// bytes; `None` for a dtype that NumPy lacks.
+/// The header of a row-major array, padded such that the elements begin at a multiple of 64 bytes;
+/// `None` for a dtype that NumPy lacks.
 pub fn write_header(dtype: DType, shape: &[usize]) -> Option<Vec<u8>> {
     let descr = dtype.info().numpy?;
     let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
     let comma = if shape.len() == 1 { "," } else { "" };
     let mut text =
         format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}{comma}), }}", sizes.join(", "));
-    // Version 1 counts the bytes in 16 bits, the later ones in 32. A line break ends the header.
+    // Version 1 stores the length in 16 bits, later versions in 32. A line break ends the header.
     let fixed = if text.len() + 64 < usize::from(u16::MAX) { 10 } else { 12 };
     let total = (fixed + text.len() + 1).next_multiple_of(64);
     text.push_str(&" ".repeat(total - fixed - text.len() - 1));

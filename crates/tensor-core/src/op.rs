@@ -1,4 +1,4 @@
-//! Operations as data. Everything a tensor can be made by is a value of [`Op`]; all else is a composition.
+//! [`Op`]: operations as data. Every node of the graph has one; all other operations are compositions.
 //! The scheduler, the gradient rules, the graph pictures and the kernels each match on it in one place.
 
 use std::{fmt, sync::Arc};
@@ -13,9 +13,9 @@ macro_rules! names {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         $v enum $name { $($(#[$d])* $variant,)* }
         impl $name {
-            /// Every one of them.
+            /// All of them.
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-            /// The method's name.
+            /// The name of the tensor method.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
@@ -24,7 +24,8 @@ macro_rules! names {
 }
 
 names! {
-    /// Elementwise functions of one tensor. NaN in gives NaN out, but for `Sign`; formulas are for `x` real.
+    /// Elementwise functions of one tensor. NaN in gives NaN out, except for `Sign`; formulas are for
+    /// real x.
     pub enum UnaryOp {
         /// −x; wraps for integers.
         Neg => "neg",
@@ -60,7 +61,7 @@ names! {
         Relu => "relu",
         /// The error function, 2/√π ∫₀ˣ e^(−t²) dt.
         Erf => "erf",
-        /// The standard normal distribution function Φ(x), accurate where it is small.
+        /// The standard normal distribution function Φ(x), accurate in the lower tail.
         Ndtr => "ndtr",
         /// e^(−x²/2).
         Gaussian => "gaussian",
@@ -70,7 +71,7 @@ names! {
         Ceil => "ceil",
         /// The nearest integer, halves to even.
         Round => "round",
-        /// x cut toward zero.
+        /// x truncated toward zero.
         Trunc => "trunc",
         /// Logical not of a bool, bitwise not of an integer.
         Not => "not",
@@ -90,14 +91,14 @@ names! {
         Sub => "sub",
         /// a · b; integers wrap. Logical and for bool.
         Mul => "mul",
-        /// a / b, floats only (the method casts integers to f32 first).
+        /// a / b, floats only (the method converts integers to floats first).
         Div => "div",
-        /// ⌊a / b⌋ of the exact quotient, as Python and PyTorch have it: with r the remainder below, (a − r)
-        /// / b rounded to a whole number, so that 1.0 by 0.1 is 9, and −5 by ∞ is −1. For floats b = 0 gives
-        /// a / b, for integers 0.
+        /// ⌊a / b⌋ of the exact quotient, as in Python and PyTorch: (a − r) / b rounded to an integer,
+        /// with r the remainder below; so 1.0 by 0.1 is 9, and −5 by ∞ is −1. For b = 0, floats give a /
+        /// b and integers 0.
         FloorDiv => "floor_divide",
-        /// a − b·⌊a / b⌋: the remainder of the division that cuts toward zero, which is exact, plus b if it
-        /// is not 0 and of another sign than b. For floats b = 0 gives NaN, for integers 0.
+        /// a − b·⌊a / b⌋: the remainder of truncating division, which is exact, plus b if that remainder
+        /// is nonzero and its sign differs from b's. For b = 0, floats give NaN and integers 0.
         Remainder => "remainder",
         /// aᵇ as IEEE `pow`; a negative base with an integral exponent is defined. For integers a negative
         /// exponent gives 0 except for bases 1 and −1, and products wrap.
@@ -114,13 +115,13 @@ names! {
         Or => "bitwise_or",
         /// Logical or bitwise exclusive or (bool and integers).
         Xor => "bitwise_xor",
-        /// a · 2ᵇ of integers, of which what leaves the dtype is lost; 0 where b is negative or as large as
-        /// the dtype has bits.
+        /// a · 2ᵇ for integers; bits beyond the dtype are lost. 0 if b is negative or at least the bits
+        /// of the dtype.
         LeftShift => "bitwise_left_shift",
-        /// ⌊a / 2ᵇ⌋ of integers; where b is negative or as large as the dtype has bits 0, and −1 for negative
-        /// a.
+        /// ⌊a / 2ᵇ⌋ for integers. If b is negative or at least the bits of the dtype: 0, or −1 for
+        /// negative a.
         RightShift => "bitwise_right_shift",
-        /// The greatest common divisor of integers, not negative; of b and 0 |b|.
+        /// The greatest common divisor of integers, not negative; |b| for b and 0.
         Gcd => "gcd",
     }
 }
@@ -144,13 +145,13 @@ names! {
 }
 
 names! {
-    /// Reductions along axes. `Max` and `Min` pass NaN on.
+    /// Reductions along axes. `Max` and `Min` propagate NaN.
     pub enum ReduceOp {
-        /// Σx; 0 over nothing.
+        /// Σx; 0 for no elements.
         Sum => "sum",
-        /// Σx / n; NaN over nothing. Floats only.
+        /// Σx / n; NaN for no elements. Floats only.
         Mean => "mean",
-        /// Πx; 1 over nothing.
+        /// Πx; 1 for no elements.
         Prod => "prod",
         /// The greatest.
         Max => "max",
@@ -164,7 +165,8 @@ names! {
 }
 
 names! {
-    /// Reductions to the index of an element. The first among equals wins; a NaN counts as the extreme.
+    /// Reductions to the index of an element. The first of equal elements wins; a NaN counts as the
+    /// extreme.
     pub enum ArgReduceOp {
         /// The index of the greatest.
         ArgMax => "argmax",
@@ -174,18 +176,18 @@ names! {
 }
 
 names! {
-    /// Cumulative operations along an axis: element i is made of the elements 0..=i.
+    /// Cumulative operations along an axis: result i depends on elements 0..=i.
     pub enum CumulativeOp {
         /// Σx. Half types are summed in f32, and each output is rounded once; integers wrap.
         Sum => "cumsum",
-        /// Πx; otherwise as the sum.
+        /// Σx. Half types accumulate in f32, and each result is rounded once; integers wrap.
         Prod => "cumprod",
-        /// ln Σeˣ, floats only.
+        /// Πx; otherwise like the sum.
         LogSumExp => "logcumsumexp",
-        /// The index of the greatest so far, i32: the last among equals, and of the last NaN once there is
-        /// one.
+        /// The i32 index of the greatest element so far: the last of equal ones, and that of the last
+        /// NaN once there is one.
         ArgMax => "cummax",
-        /// The index of the least so far, as the greatest.
+        /// The index of the least element so far, likewise.
         ArgMin => "cummin",
     }
 }
@@ -198,22 +200,22 @@ impl CumulativeOp {
 }
 
 names! {
-    /// What becomes of an element and of one that goes to its place, in an [`Op::Scatter`].
+    /// The function that combines an element with one that is scattered to it, in an [`Op::Scatter`].
     pub enum ScatterOp {
-        /// Their sum; integers wrap. Half types are summed in f32, and each output is rounded once. Not for
-        /// bool on every device.
+        /// Their sum; integers wrap. Half types accumulate in f32, and each output is rounded once. Not
+        /// every device has it for bool.
         Add => "scatter_add",
         /// The greater; NaN if either is NaN.
         Max => "scatter_max",
         /// The lesser; NaN if either is NaN.
         Min => "scatter_min",
-        /// The one that goes there: of several the last along the axis.
+        /// The scattered one: of several, the last along the axis.
         Replace => "scatter",
     }
 }
 
 impl ScatterOp {
-    /// The function of the two; none where the one that was there does not count.
+    /// The function of the two; `None` if the old element is ignored.
     pub const fn binary(self) -> Option<BinaryOp> {
         match self {
             ScatterOp::Add => Some(BinaryOp::Add),
@@ -225,70 +227,71 @@ impl ScatterOp {
 }
 
 names! {
-    /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the block
-    /// with key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words are w0..w3.
+    /// Counter-based random numbers (Philox4x32-10, Salmon et al. 2011). Element `i` of a draw uses the
+    /// block with key = the generator's seed and counter = [lo, hi, 0, 0] of `offset + i`, whose words
+    /// are w0..w3.
     pub enum RandomKind {
-        /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64. A draw of a half
-        /// type is that of f32 cut to the bits that the type holds, `(w0 >> 21)·2⁻¹¹` in f16 and `(w0 >>
-        /// 24)·2⁻⁸` in bf16, so that none is rounded to 1.
+        /// Uniform on [0, 1): `(w0 >> 8)·2⁻²⁴` in f32, `((w0·2³² + w1) >> 11)·2⁻⁵³` in f64. A half type
+        /// truncates the f32 draw to its precision, `(w0 >> 21)·2⁻¹¹` in f16 and `(w0 >> 24)·2⁻⁸` in
+        /// bf16, so that no draw rounds up to 1.
         Uniform => "rand",
-        /// Standard normal by Box and Muller: √(−2 ln u₁)·cos(2π u₂), with u₁ = ((w0 >> 8) + 1)·2⁻²⁴ and u₂ =
-        /// (w1 >> 8)·2⁻²⁴ in f32; in f64, u₁ = (((w0·2³² + w1) >> 11) + 1)·2⁻⁵³ and u₂ likewise of w2, w3
-        /// without the + 1.
+        /// Standard normal by Box and Muller: √(−2 ln u₁)·cos(2π u₂), with u₁ = ((w0 >> 8) + 1)·2⁻²⁴ and
+        /// u₂ = (w1 >> 8)·2⁻²⁴ in f32; in f64, u₁ = (((w0·2³² + w1) >> 11) + 1)·2⁻⁵³, and u₂ from w2 and
+        /// w3 likewise, without the + 1.
         Normal => "randn",
         /// The word w0 as u32.
         Bits => "random_bits",
     }
 }
 
-/// The axes of an operation: two in place, more elsewhere, so that nodes stay small.
+/// The axes of an operation: up to two inline, more on the heap, so that nodes stay small.
 pub type OpAxes = SmallVec<[usize; 2]>;
 
-/// An operation that values are bad for, and what is wrong with them: the error of a check on the device.
+/// The error of a check of values on the device: the operation that refuses them, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The operation, as a user wrote it.
+    /// The user's operation.
     pub op: &'static str,
-    /// What is wrong.
+    /// The reason.
     pub message: &'static str,
 }
 
-/// What [`Op::Arange`] counts by.
+/// The start and step of [`Op::Arange`].
 #[derive(Clone, Debug)]
 pub struct Progression {
     /// The first value.
     pub start: Scalar,
-    /// The difference of neighbours.
+    /// The difference between neighbours.
     pub step: Scalar,
 }
 
-/// Where [`Op::Pad`] puts its input, and what it puts round it.
+/// The parameters of [`Op::Pad`]: the input's position in the result, and the fill value.
 #[derive(Clone, Debug)]
 pub struct Padding {
-    /// Per axis: elements before the first.
+    /// Per axis: the number of elements before the first.
     pub before: SmallVec<[usize; 5]>,
-    /// Per axis: elements between neighbours.
+    /// Per axis: the number of elements between neighbours.
     pub interior: SmallVec<[usize; 5]>,
-    /// What fills the rest.
+    /// The fill value.
     pub value: Scalar,
 }
 
-/// Which axes of two operands and of their contraction are the same, by a label each, as the letters of
-/// `einsum`. No label comes twice in one list; each of the result's is an operand's, and each of an operand's
-/// is the result's or the other operand's.
+/// Labels that identify the axes of two operands and of their contraction, like the letters of `einsum`.
+/// No label occurs twice in one list; each label of the result is an operand's, and each label of an
+/// operand is the result's or the other operand's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscripts {
-    /// Of the left operand's axes.
+    /// Labels of the left operand's axes.
     pub lhs: SmallVec<[u8; 8]>,
-    /// Of the right operand's axes.
+    /// Labels of the right operand's axes.
     pub rhs: SmallVec<[u8; 8]>,
-    /// Of the result's axes.
+    /// Labels of the result's axes.
     pub out: SmallVec<[u8; 8]>,
 }
 
 impl Subscripts {
-    /// Those of a matrix product of operands with so many leading axes, aligned at the last, where the result
-    /// has the more of them.
+    /// The subscripts of a matrix product whose operands have `lhs` and `rhs` leading axes. These are
+    /// aligned at the last one; the result has as many as the operand with more.
     pub(crate) fn matmul(lhs: usize, rhs: usize) -> Subscripts {
         let batch = lhs.max(rhs) as u8;
         let (m, k, n) = (batch, batch + 1, batch + 2);
@@ -304,21 +307,22 @@ impl Subscripts {
     }
 }
 
-/// How a tensor was made from its inputs. What is rare and large is boxed: every node holds one of these.
+/// The operation that makes a tensor from its inputs. Rare and large variants are boxed, since every
+/// node holds one.
 ///
-/// An operation with several results (see [`Op::is_tuple`]) is one node, whose value is a tuple. Each result
-/// is an [`Op::TupleElement`] of it, with a shape, a dtype and a life of its own.
+/// An operation with several results (see [`Op::is_tuple`]) is one node, whose value is a tuple. Each
+/// result is an [`Op::TupleElement`] of it, with its own shape, dtype and lifetime.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Data from the host or another device, or a parameter: nothing to compute.
     Leaf,
-    /// One value everywhere.
+    /// The same value everywhere.
     Full(Scalar),
     /// `start + step·i` at flat index `i`, in the tensor's dtype (integers wrap).
     Arange(Box<Progression>),
     /// Random numbers from a block of a generator's stream.
     Random {
-        /// Which distribution.
+        /// The distribution.
         kind: RandomKind,
         /// The generator's seed.
         seed: u64,
@@ -327,9 +331,9 @@ pub enum Op {
     },
     /// An elementwise function.
     Unary(UnaryOp),
-    /// xⁿ by repeated multiplication (n < 0: of the reciprocal).
+    /// xⁿ by repeated multiplication (of the reciprocal for n < 0).
     Powi(i32),
-    /// An elementwise function that kernels compute by others.
+    /// An elementwise function that kernels expand into others.
     Formula(Formula),
     /// An elementwise function of two broadcast inputs.
     Binary(BinaryOp),
@@ -345,23 +349,24 @@ pub enum Op {
     Permute(OpAxes),
     /// Broadcast to this tensor's shape.
     Expand,
-    /// Every `step`-th element from `start` along one axis; a negative step walks backwards.
+    /// Every `step`-th element from `start` along one axis; a negative step goes backwards.
     Slice {
         /// The axis.
         axis: usize,
         /// Index of the first element taken.
         start: usize,
-        /// Distance between elements taken; not 0.
+        /// The distance between the elements; not 0.
         step: isize,
     },
-    /// Windows along an axis, which may overlap: element `j` of window `i` is element `i·step + j·dilation`
-    /// of the axis. Windows take the axis's place, and the elements of each are a new last axis.
+    /// Windows along an axis, which may overlap: element `j` of window `i` is element `i·step +
+    /// j·dilation` of the axis. The windows take the axis's place, and the elements of each are along a
+    /// new last axis.
     Unfold {
         /// The axis.
         axis: usize,
-        /// Distance from window to window; not 0.
+        /// The distance between windows; not 0.
         step: usize,
-        /// Distance from element to element of a window; not 0.
+        /// The distance between the elements of a window; not 0.
         dilation: usize,
     },
     /// The inputs one after the other along an axis.
@@ -369,91 +374,92 @@ pub enum Op {
         /// The axis.
         axis: usize,
     },
-    /// The input placed in a larger tensor of `value`: along each axis, element `i` goes to `before + i·(1 +
-    /// interior)`.
+    /// The input embedded in a larger tensor of `value`: along each axis, element `i` goes to `before +
+    /// i·(1 + interior)`.
     Pad(Box<Padding>),
     /// A reduction along `axes` (ascending).
     Reduce {
-        /// Which.
+        /// The reduction.
         op: ReduceOp,
         /// The axes reduced, ascending.
         axes: OpAxes,
-        /// Whether reduced axes stay, with size 1.
+        /// Whether reduced axes are kept with size 1.
         keepdim: bool,
     },
-    /// The index of an extreme along one axis, i32.
+    /// The i32 index of an extreme along one axis.
     ArgReduce {
-        /// Which.
+        /// The kind of extreme.
         op: ArgReduceOp,
         /// The axis reduced.
         axis: usize,
-        /// Whether the axis stays, with size 1.
+        /// Whether the axis is kept with size 1.
         keepdim: bool,
     },
     /// A cumulative operation along one axis.
     Cumulative {
-        /// Which.
+        /// The operation.
         op: CumulativeOp,
         /// The axis.
         axis: usize,
-        /// Whether element i is made of the elements i.. instead of those up to it.
+        /// Whether result i depends on the elements i.. instead of ..=i.
         reverse: bool,
     },
-    /// A tuple: the elements along one axis in order, and their i32 indices. Equal elements keep the order of
-    /// their indices. NaN is the greatest. As many as the results have along the axis, the first ones.
+    /// A tuple: the elements along one axis in sorted order, and their i32 indices. The sort is stable,
+    /// and NaN is the greatest. The results have the first elements, as many as their size along the
+    /// axis.
     Sort {
         /// The axis.
         axis: usize,
-        /// Whether the greatest come first.
+        /// Whether the order is descending.
         descending: bool,
     },
-    /// The sum of the products of two inputs over the axes that the result lacks: matrix products, and einsum
-    /// of two.
+    /// The sum of the products of two inputs over the axes that the result lacks: matrix products, and
+    /// einsum of two.
     Contract(Box<Subscripts>),
     /// `out[i][j][k] = input[i][index[i][j][k]][k]` (for axis 1 of 3): inputs are the tensor and an index.
     Gather {
         /// The axis indexed.
         axis: usize,
-        /// The meaning of an index outside the axis, where it is not a user's index.
+        /// The error of an out-of-range index that is not the user's own.
         refusal: Option<&'static Refusal>,
     },
-    /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1 of
-    /// 3): inputs base, index, src. Repeated indices go in ascending order of j, so that results repeat bit
-    /// by bit.
+    /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1
+    /// of 3): inputs base, index, src. Repeated indices apply in ascending order of j, so that results
+    /// are reproducible bit for bit.
     Scatter {
-        /// What the two become.
+        /// The function that combines the two.
         op: ScatterOp,
         /// The axis indexed.
         axis: usize,
     },
-    /// The same elements in a row-major buffer from its first element on: a copy where they do not lie so.
+    /// The same elements in a row-major buffer from its first element on; a copy unless they are already.
     Contiguous,
     /// A copy from another device.
     ToDevice,
-    /// A tuple: the results of a user's own differentiable function. They were computed from the first inputs
-    /// by other operations (or by a kernel of the user's own) without a tape, and are the last inputs. Each
-    /// element reads its own result, so that this node is never evaluated: it is there for the tape.
+    /// A tuple: the results of a user's own differentiable function. They were computed from the first
+    /// inputs without a tape, by other operations or a custom kernel, and are the last inputs. Each
+    /// element reads its own result, so this node is never evaluated: it exists for the tape.
     Custom(Arc<dyn CustomOp>),
-    /// A tuple: the results of an operation from elsewhere, by a kernel of its own. It has no gradient, but
-    /// an [`Op::Custom`] around it may; only [`Fourier`](crate::Fourier) has a rule on the tape.
+    /// A tuple: the results of a custom kernel. It has no gradient of its own, but an [`Op::Custom`]
+    /// around it may; only [`Fourier`](crate::Fourier) has a gradient rule.
     CustomKernel(Arc<dyn CustomKernel>),
-    /// One result of an operation with several: the first input is the tuple. Of an [`Op::Custom`], the
-    /// second is the result.
+    /// One result of an operation with several: the first input is the tuple. For an [`Op::Custom`], the
+    /// second input is the result.
     TupleElement {
         /// The name of the tuple's operation.
         of: &'static str,
-        /// Which result.
+        /// The number of the result.
         index: usize,
     },
 }
 
-/// A differentiable function with a gradient of its own. See the `autograd` crate for the way to call one.
+/// A differentiable function with its own gradient. The `autograd` crate shows how to call one.
 pub trait CustomOp: fmt::Debug + Send + Sync {
     /// The name shown as `grad_fn` and in graphs.
     fn name(&self) -> &'static str;
 
-    /// Gradients for each input, given the inputs, the results, and the gradients with respect to the
-    /// results: `None` for a result that was not used. Gives `None` where an input has no gradient.
+    /// The gradient of each input, from the inputs, the results, and the gradients of the results:
+    /// `None` for a result that was not used. Returns `None` for an input without a gradient.
     fn backward(
         &self,
         inputs: &[Tensor],
@@ -461,36 +467,37 @@ pub trait CustomOp: fmt::Debug + Send + Sync {
         gradients: &[Option<Tensor>],
     ) -> Result<Vec<Option<Tensor>>>;
 
-    /// Whether the gradients are computed from the results too. If not, `backward` gets none, and none is
-    /// kept for it.
+    /// Whether the gradients also depend on the results. If not, `backward` gets none, and none are kept
+    /// for it.
     fn reads_results(&self) -> bool {
         true
     }
 }
 
-/// Which tensors a gradient rule reads: so that evaluation keeps these and no others.
+/// The tensors that a gradient rule reads: evaluation keeps these and no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saved {
     /// Bit `i` is set when the rule reads input `i`.
     pub inputs: u32,
-    /// Bit `k` is set when the rule reads result `k`: bit 0 is the output of an operation with one.
+    /// Bit `k` is set when the rule reads result `k`; bit 0 is the output of an operation with only one.
     pub results: u32,
 }
 
-/// How an operation comes by its results.
+/// The way in which an operation gets its results.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
-    /// A tensor in memory: its value is there from the start.
+    /// A tensor in memory, which has its value from the start.
     Leaf,
-    /// Each element is a function of its position alone: there are no inputs.
+    /// Each element is a function of its position only: there are no inputs.
     Generator,
     /// Each element is a function of the inputs' elements at its position.
     Elementwise,
-    /// The last input's buffer, seen another way.
+    /// Another view of the last input's buffer.
     View,
     /// Several results.
     Tuple,
-    /// One result, which is reduced, contracted, read by indices, put together or copied to another device.
+    /// One result by any other means: reduction, contraction, indexing, concatenation, or a copy from
+    /// another device.
     Other,
 }
 
@@ -532,7 +539,8 @@ impl Op {
         }
     }
 
-    /// The name as it is printed after `grad_fn=`: the operation's, in capitals, as in `Mean` or `MatMul`.
+    /// The name as printed after `grad_fn=`: the operation's name in camel case, such as `Mean` or
+    /// `MatMul`.
     pub fn grad_name(&self) -> String {
         if let Op::Contract(subscripts) = self
             && subscripts.is_matmul()
@@ -549,17 +557,19 @@ impl Op {
         self.name().split('_').flat_map(capital).collect()
     }
 
-    /// Whether there are several results: the node's own value is never read, but those of its elements.
+    /// Whether there are several results: the node's elements have values, the node itself never does.
     pub fn is_tuple(&self) -> bool {
         self.class() == Class::Tuple
     }
 
-    /// Whether the output is computed element by element over one index space, and so can fuse.
+    /// Whether the output is computed element by element over one index space, and can therefore be
+    /// fused.
     pub fn is_elementwise(&self) -> bool {
         matches!(self.class(), Class::Generator | Class::Elementwise)
     }
 
-    /// Whether an element depends on its flat position, and so means nothing in a kernel over another space.
+    /// Whether an element depends on its flat position, and so cannot be computed in a kernel over
+    /// another space.
     pub(crate) fn is_positional(&self) -> bool {
         matches!(self, Op::Arange(_) | Op::Random { .. })
     }
@@ -569,12 +579,12 @@ impl Op {
         matches!(self.class(), Class::Leaf | Class::Generator)
     }
 
-    /// Whether the output is another view of the last input's buffer, where strides can express it.
+    /// Whether the output is another view of the last input's buffer, if strides can express it.
     pub fn is_view(&self) -> bool {
         self.class() == Class::View
     }
 
-    /// A new operation gets its class here, and with it the answers above.
+    /// The class of the operation, from which the predicates above follow.
     const fn class(&self) -> Class {
         match self {
             Op::Leaf => Class::Leaf,
@@ -606,10 +616,10 @@ impl Op {
         }
     }
 
-    /// What this operation's gradient rule reads when the inputs in `wanted` (a bit each) want gradients. A
-    /// rule that reads more still works, at the price of computing it anew.
+    /// The tensors that this operation's gradient rule reads if the inputs in `wanted` (a bit each) need
+    /// gradients. A rule that reads more still works, but the tensor is then computed again.
     pub fn saved(&self, wanted: u32) -> Saved {
-        // Of a product, each factor is read for the other's gradient.
+        // The gradient of each factor of a product reads the other one.
         let others = (wanted & 1) << 1 | (wanted >> 1 & 1);
         use BinaryOp as B;
         use UnaryOp as U;
@@ -685,11 +695,11 @@ impl Op {
 }
 
 impl UnaryOp {
-    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not
-    /// have.
+    /// Whether a result for a narrow type, computed in the wider one, may be a number that the narrow
+    /// type lacks.
     pub(crate) const fn leaves(self, dtype: DType) -> bool {
         match self {
-            // The least integer has no opposite, and unsigned ones have none at all.
+            // The least integer has no negative, and unsigned ones have none at all.
             UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Not => !dtype.is_float(),
             UnaryOp::Sign
             | UnaryOp::Relu
@@ -717,7 +727,7 @@ impl UnaryOp {
         }
     }
 
-    /// What computing it again costs, in additions.
+    /// The relative cost of computing it again, in additions.
     pub(crate) const fn cost(self) -> u32 {
         match self {
             UnaryOp::Neg
@@ -749,8 +759,8 @@ impl UnaryOp {
 }
 
 impl BinaryOp {
-    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not
-    /// have.
+    /// Whether a result for a narrow type, computed in the wider one, may be a number that the narrow
+    /// type lacks.
     pub(crate) const fn leaves(self, dtype: DType) -> bool {
         match self {
             BinaryOp::Maximum
@@ -768,23 +778,22 @@ impl BinaryOp {
             | BinaryOp::Pow
             | BinaryOp::Atan2
             | BinaryOp::LeftShift
-            // −128 and 0 of i8 have the greatest common divisor 128.
+            // In i8 the greatest common divisor of −128 and 0 is 128.
             | BinaryOp::Gcd => true,
         }
     }
 
-    /// Whether it is of the bits of integers, or of integers as such: floats have no such operation, and no
-    /// gradient passes.
+    /// Whether it is defined on bits or on integers only: floats lack it, and it has no gradient.
     pub const fn is_integral(self) -> bool {
         matches!(self, BinaryOp::And | BinaryOp::Or | BinaryOp::Xor) || self.is_of_numbers()
     }
 
-    /// Whether it is of integers, but not of bools.
+    /// Whether it is defined on integers but not on bool.
     const fn is_of_numbers(self) -> bool {
         matches!(self, BinaryOp::LeftShift | BinaryOp::RightShift | BinaryOp::Gcd)
     }
 
-    /// Whether a dtype has the operation, and what serves where it has not.
+    /// Whether the operation exists for a dtype, and advice for the error if not.
     pub(crate) const fn fits(self, dtype: DType) -> (bool, &'static str) {
         if self.is_of_numbers() {
             return (dtype.is_int(), "integers are needed; cast with .to_dtype(DType::I32)");
@@ -809,7 +818,7 @@ impl BinaryOp {
         }
     }
 
-    /// What computing it again costs, in additions.
+    /// The relative cost of computing it again, in additions.
     pub(crate) const fn cost(self) -> u32 {
         match self {
             BinaryOp::Add
@@ -829,8 +838,8 @@ impl BinaryOp {
 }
 
 impl ReduceOp {
-    /// Whether the result of a narrow type, computed in a wider one, may be a number that this type does not
-    /// have.
+    /// Whether a result for a narrow type, computed in the wider one, may be a number that the narrow
+    /// type lacks.
     pub(crate) const fn leaves(self) -> bool {
         match self {
             ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Prod => true,
@@ -844,8 +853,8 @@ pub(crate) fn unary_dtype(op: UnaryOp, dtype: DType) -> DType {
     if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) { DType::Bool } else { dtype }
 }
 
-/// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes that pass `usize` are held
-/// at its end, where no shape is that a tensor can have.
+/// The shape of `pad` over `shape`: `before + after` more along each axis. Sizes saturate at
+/// `usize::MAX`, which is beyond the limit of any tensor.
 pub(crate) fn padded(shape: &Shape, padding: &[(usize, usize)]) -> Shape {
     shape.iter().zip(padding).map(|(&d, p)| p.0.saturating_add(d).saturating_add(p.1)).collect()
 }
@@ -854,7 +863,7 @@ pub(crate) fn padded(shape: &Shape, padding: &[(usize, usize)]) -> Shape {
 mod tests {
     use super::*;
 
-    /// Ten thousand waiting nodes hold as many operations.
+    /// Each pending node holds an operation, so its size matters.
     #[test]
     fn operations_stay_small() {
         assert!(size_of::<Op>() <= 32, "{} bytes", size_of::<Op>());

@@ -1,5 +1,5 @@
-//! Whose source line an operation is built for: the caller's, unless someone (a gradient rule) builds it for
-//! another.
+//! The source line to which an operation is ascribed: the caller's, unless other code (such as a
+//! gradient rule) builds it on behalf of another line.
 
 use std::{
     cell::Cell,
@@ -11,8 +11,8 @@ thread_local! {
     static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
-/// Runs `f` with every tensor built in it ascribed to `location`: a gradient blames the line of the operation
-/// it is of.
+/// Runs `f` with every tensor built in it ascribed to `location`: a gradient is ascribed to the line of
+/// its forward operation.
 pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<&'static Location<'static>>);
     impl Drop for Restore {
@@ -24,29 +24,29 @@ pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -
     f()
 }
 
-/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the caller:
-/// for a function of a library that hands closures on, which hide that line.
+/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the
+/// caller: for library functions that pass closures on, which would hide that line.
 #[track_caller]
 pub fn at_caller<R>(f: impl FnOnce() -> R) -> R {
     with_location(here(), f)
 }
 
-/// The line that what is built now belongs to.
+/// The line to which tensors built now are ascribed.
 #[track_caller]
 pub(crate) fn here() -> &'static Location<'static> {
-    // Not `unwrap_or_else(Location::caller)`: called by the standard library, it would name a line there.
+    // Not `unwrap_or_else(Location::caller)`: the standard library would be the caller.
     match ORIGIN.get() {
         Some(location) => location,
         None => Location::caller(),
     }
 }
 
-/// The folders with the sources of libraries, which each said of itself.
+/// The source folders of libraries that called [`hide_lines_of`].
 static LIBRARIES: RwLock<Vec<&'static str>> = RwLock::new(Vec::new());
 
-/// From now on errors name no line of a library, but at most the line of the code that called it. `root` is
-/// what `file!()` gives in the root of the library's sources. Taper says so of its own crates; a library of
-/// layers on top of it may do the same.
+/// From now on errors name no line of a library, but at most the line of the code that called it. `root`
+/// is the value of `file!()` in the root of the library's sources. Taper does this for its own crates; a
+/// library of layers on top of it may do the same.
 ///
 /// ```
 /// tensor_core::hide_lines_of(file!());
@@ -69,8 +69,8 @@ const fn folder(file: &str) -> &str {
     file.split_at(end).0
 }
 
-/// The line, unless it is in a library that [hides its lines](hide_lines_of), in this crate, or in the
-/// standard library, which called a function that it was handed: a user can do nothing with such a line.
+/// The line, unless it is in this crate, in a library that [hides its lines](hide_lines_of), or in the
+/// standard library calling a closure: a user can do nothing with such a line.
 pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
     const OWN: &str = folder(file!());
     let file = location.file();
@@ -79,7 +79,7 @@ pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static L
     (!hidden && !is_standard(file)).then_some(location)
 }
 
-/// Whether `file` is a source of the standard library.
+/// Whether `file` is a source file of the standard library.
 fn is_standard(file: &str) -> bool {
     let file = file.replace('\\', "/");
     file.starts_with("/rustc/")
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_line_of_the_standard_library_is_no_users_line() {
-        // A function that is handed on is called from there.
+        // The standard library is the caller of a function passed to it.
         let unit = [()].first().copied();
         let handed_on = unit.map(tracked).unwrap_or(std::panic::Location::caller());
         assert!(is_standard(handed_on.file()), "{handed_on}");

@@ -1,5 +1,6 @@
-//! Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3"
-//! (SC 2011). The reference for every backend: see [`crate::RandomKind`] for how its words become numbers.
+//! Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1,
+//! 2, 3" (SC 2011). The reference for every backend; [`crate::RandomKind`] defines how its words become
+//! numbers.
 
 const M0: u32 = 0xD251_1F53;
 const M1: u32 = 0xCD9E_8D57;
@@ -7,15 +8,15 @@ const W0: u32 = 0x9E37_79B9;
 const W1: u32 = 0xBB67_AE85;
 
 /// The four words of the block `counter` of the stream `seed`.
-// Inlined always: backends compile it for wider registers within their loops.
+// Always inlined: backends compile it for wider registers inside their loops.
 #[inline(always)]
 pub fn philox(seed: u64, counter: u64) -> [u32; 4] {
     rounds([counter as u32, (counter >> 32) as u32, 0, 0], [seed as u32, (seed >> 32) as u32])
 }
 
-/// The first two words of each of the blocks from `first` on: [`philox`] of several, in a loop that
-/// vectorises. Words stand in halves of u64, whose product one instruction gives, and the rounds are written
-/// out, since a loop within the loop would be in the way.
+/// The first two words of each of `N` consecutive blocks from `first` on: [`philox`] in a form that
+/// vectorises. Words are in u64, for which one instruction gives the full product, and the rounds are
+/// unrolled because an inner loop would prevent vectorisation.
 #[inline(always)]
 pub fn philox_words<const N: usize>(seed: u64, first: u64) -> [[u32; N]; 2] {
     const LOW: u64 = 0xffff_ffff;
@@ -63,7 +64,7 @@ mod tests {
         }
     }
 
-    /// Known answers of the Random123 distribution.
+    /// The known-answer tests of the Random123 distribution.
     #[test]
     fn known_answers() {
         assert_eq!(rounds([0; 4], [0; 2]), [0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8]);

@@ -1,4 +1,5 @@
-//! Places among sorted numbers as data: [`Places`], a kernel that a backend may have of its own.
+//! [`SearchSorted`]: the insertion points of values in sorted numbers, as a native kernel that
+//! a backend may implement.
 
 use std::fmt;
 
@@ -7,19 +8,19 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// How many of sorted numbers come before each value, as a [`CustomKernel`] whose implementation is this very
-/// value: a backend that asks a [`Request`] for `Places` computes them by what is written here. Sorted
-/// numbers `[…, n]` and values `[…, m]` of one dtype and equal leading axes, row-major, give i32 `[…, m]`: of
-/// each row the numbers below a value, or not above it if `right`. NaN is the greatest, and equal to itself.
-/// Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes it of other
-/// operations.
+/// For each value, the number of sorted numbers that precede it, as a [`CustomKernel`] whose
+/// implementation is this value itself: a backend that asks a [`Request`] for `SearchSorted` computes it from
+/// these fields. Sorted numbers `[…, n]` and values `[…, m]` of one dtype and equal leading axes,
+/// row-major, give i32 `[…, m]`: in each row, the count of numbers less than a value, or less than or
+/// equal to it if `right`. NaN is the greatest, and equal to itself. On a device without this kernel
+/// ([`crate::Tensor::has_custom_kernel`]), the caller composes the operation from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Places {
-    /// Whether what equals a value comes before it.
+pub struct SearchSorted {
+    /// Whether numbers equal to a value precede it.
     pub right: bool,
 }
 
-impl CustomKernel for Places {
+impl CustomKernel for SearchSorted {
     fn name(&self) -> &'static str {
         "searchsorted"
     }

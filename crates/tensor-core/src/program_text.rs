@@ -1,4 +1,4 @@
-//! An elementwise program as text, a line for each instruction: what one sees who asks what a kernel does.
+//! Elementwise programs as text, one line per instruction, for inspection.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::{
     kernel::{Instr, Program},
 };
 
-/// `r2: f32 = add r0 r1`, a line for each register, and `output r2` for each result.
+/// `r2: f32 = add r0 r1`, one line per register, and `output r2` for each result.
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write(f, &[])
@@ -15,7 +15,7 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    /// The program's text, with the values of the scalars where they are known.
+    /// The program's text, with the values of the scalars if they are known.
     pub fn text(&self, scalars: &[Scalar]) -> String {
         struct Text<'a>(&'a Program, &'a [Scalar]);
         impl fmt::Display for Text<'_> {

@@ -1,5 +1,5 @@
-//! A part of the graph apart from its values: the operations, to be built again of other inputs. What a
-//! checkpoint keeps.
+//! [`Recording`]: a part of the graph without its values, so that the operations can be built again with
+//! other inputs. Checkpointing stores these.
 
 use std::{fmt, panic::Location, sync::Arc};
 
@@ -14,9 +14,9 @@ use crate::{
     schedule::pending,
 };
 
-/// What a function recorded: its operations in an order in which they can be built, without values, and
-/// without the tensors that it read. Random numbers are part of it, as an operation has its seed and its
-/// place in the stream.
+/// The recorded operations of a function, in an order in which they can be built, without values and
+/// without the tensors that it read. Random numbers are reproduced, since their operations contain the
+/// seed and the position in the stream.
 pub struct Recording {
     nodes: Vec<Recorded>,
     outputs: Vec<Source>,
@@ -31,16 +31,16 @@ struct Recorded {
     location: &'static Location<'static>,
     tracked: bool,
     inputs: SmallVec<[Source; 2]>,
-    /// Of an operation with several results.
+    /// The results, for an operation with several.
     results: Option<Box<[(Shape, DType)]>>,
 }
 
-/// Where an operation's input comes from.
+/// The source of an operation's input.
 #[derive(Clone, Copy)]
 enum Source {
-    /// What the function read: this one of the inputs.
+    /// A tensor that the function read: the input with this number.
     Outside(u32),
-    /// This one of the operations.
+    /// The recorded operation with this number.
     Recorded(u32),
 }
 
@@ -50,28 +50,28 @@ impl fmt::Debug for Recording {
     }
 }
 
-/// What a function gave, and what it built on the way there.
+/// The nodes that a function built while it ran.
 pub struct Recorder {
     built: BuiltNodes,
 }
 
 impl Recorder {
-    /// Runs `f` on this thread. Until it ends nothing is computed that nobody asks for.
+    /// Runs `f` on this thread. Until it ends, nothing is computed unless its value is requested.
     pub fn run<R>(f: impl FnOnce() -> R) -> (R, Recorder) {
         let (result, built) = built_in(f);
         (result, Recorder { built })
     }
 
-    /// Whether the function built this tensor; not one that it was given or read.
+    /// Whether the function built this tensor, as opposed to receiving or reading it.
     pub fn built(&self, tensor: &Tensor) -> bool {
         self.built.has(tensor.node().id)
     }
 
-    /// How `outputs` were made of what the function did not build, and that: tensors from elsewhere, values
-    /// of cells, constants.
+    /// The operations that made `outputs`, and the tensors from outside of the function that they read:
+    /// other tensors, values of cells, constants.
     ///
-    /// What was recorded is then used up, as by a backward pass: evaluation keeps nothing of it, and
-    /// `outputs` have no gradient.
+    /// The recorded nodes are then consumed, as by a backward pass: evaluation keeps none of their
+    /// inputs, and `outputs` have no gradient.
     pub fn finish(self, outputs: &[Tensor]) -> (Recording, Vec<Tensor>) {
         let mut walk =
             Walk { built: self.built, places: FxHashMap::default(), found: Vec::new(), outside: Vec::new() };
@@ -95,7 +95,7 @@ impl Recorder {
     }
 }
 
-/// The search for what outputs are made of.
+/// The search for the operations that made the outputs.
 struct Walk {
     built: BuiltNodes,
     places: FxHashMap<u64, Source>,
@@ -103,7 +103,7 @@ struct Walk {
     outside: Vec<Arc<Node>>,
 }
 
-/// A node whose inputs are gone through.
+/// A node whose inputs are being visited.
 struct Frame {
     node: Arc<Node>,
     inputs: Inputs,
@@ -111,7 +111,7 @@ struct Frame {
 }
 
 impl Walk {
-    /// Depth first, in a loop: a chain may be long.
+    /// Depth first, with an explicit stack: a chain may be long.
     fn visit(&mut self, output: Arc<Node>) -> Source {
         let mut stack = Vec::new();
         let mut last = self.enter(output, &mut stack);
@@ -130,14 +130,14 @@ impl Walk {
         last.unwrap_or(Source::Outside(0))
     }
 
-    /// Where the node comes from, if that is known without its inputs.
+    /// The node's source, if it is known without visiting its inputs.
     fn enter(&mut self, node: Arc<Node>, stack: &mut Vec<Frame>) -> Option<Source> {
         if let Some(source) = self.places.get(&node.id) {
             return Some(*source);
         }
         let ends = !self.built.has(node.id) || node.leaf.get().is_some() || matches!(node.op, Op::Leaf);
         let inputs = lock(&node.state).inputs.clone();
-        // One that has its value, and forgot how it was made, is a constant.
+        // A node that has its value and dropped its inputs is a constant.
         if ends || (inputs.is_empty() && !node.op.is_source()) {
             let source = Source::Outside(self.outside.len() as u32);
             self.places.insert(node.id, source);
@@ -150,11 +150,12 @@ impl Walk {
 }
 
 impl Recording {
-    /// The outputs once more, of `outside` in the place of what the function read: tensors of the same
-    /// shapes, dtypes and devices. They are recorded as the function recorded them, if recording is on.
+    /// Builds the outputs again, with `outside` in place of the tensors that the function read; they
+    /// must have the same shapes, dtypes and devices. If recording is on, the new nodes are recorded as
+    /// the original ones were.
     ///
     /// # Panics
-    /// Fewer tensors than the function read.
+    /// `outside` has fewer tensors than the function read.
     pub fn build(&self, outside: &[Tensor]) -> Vec<Tensor> {
         let outside: Vec<Arc<Node>> = outside.iter().map(Tensor::node).collect();
         let mut built: Vec<Arc<Node>> = Vec::with_capacity(self.nodes.len());
@@ -186,7 +187,7 @@ impl Recorded {
         let (op, shape, device) = (self.op.clone(), self.shape.clone(), self.device.clone());
         let mut node = Node::new(op, shape, self.dtype, device, inputs, None, tracked, self.location);
         node.extra = self.results.as_ref().map(|results| Box::new(Extra::Tuple(Tuple::new(results))));
-        // No user holds it.
+        // No user holds a handle to it.
         node.handles.store(0, std::sync::atomic::Ordering::Relaxed);
         let node = Arc::new(node);
         memory_log::note(&node);

@@ -1,5 +1,5 @@
-//! A recurrent layer over a whole sequence as data: [`Recurrence`], a kernel that a backend may have of its
-//! own. It keeps its weights at hand from step to step.
+//! [`Recurrence`]: a recurrent layer over a whole sequence, as a native kernel that a backend may
+//! implement. It can keep the weights in fast memory between steps.
 
 use std::fmt;
 
@@ -8,38 +8,39 @@ use crate::{
     custom::{Request, misfit},
 };
 
-/// One pass over all steps of a recurrent layer, as a [`CustomKernel`] whose implementation is this very
-/// value: a backend that asks a [`Request`] for a `Recurrence` computes it by what is written here. Inputs
-/// and results of each pass are listed at [`RecurrencePass`], for T steps of N sequences and a state of H; G
-/// is [`RecurrentCell::gates`], K is [`RecurrentCell::kept`]. Inputs are row-major. Where a device has no
-/// such kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes the steps of other operations.
+/// One pass over all steps of a recurrent layer, as a [`CustomKernel`] whose implementation is this
+/// value itself: a backend that asks a [`Request`] for a `Recurrence` computes it from these fields.
+/// [`RecurrencePass`] lists the inputs and results of each pass, for T steps of N sequences with states
+/// of size H; G is [`RecurrentCell::gates`] and K is [`RecurrentCell::kept`]. Inputs are row-major. On a
+/// device without this kernel ([`crate::Tensor::has_custom_kernel`]), the caller composes the steps from
+/// other operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrence {
-    /// Which pass.
+    /// The pass to compute.
     pub pass: RecurrencePass,
-    /// What a step computes.
+    /// The function of a step.
     pub cell: RecurrentCell,
-    /// Whether the sequence is read from its end: "before" and "last" are then meant in that order.
+    /// Whether the sequence is processed from its end; "previous" and "last" below are in that order.
     pub reverse: bool,
 }
 
-/// What a step computes from a = gates + weight · h of the step before, the input's share of the gates and
-/// the state's.
+/// The function of a step, in terms of a = gates + weight · h, where gates is the input's contribution
+/// and h is the previous state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrentCell {
     /// h' = tanh(a).
     Tanh,
     /// h' = max(0, a).
     Relu,
-    /// a in the parts i, f, g, o; c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c').
+    /// a consists of the parts i, f, g, o; c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c').
     Lstm,
-    /// a in the parts r, z, n, where the state's share is weight · h + bias; r = σ(a) and z = σ(a), but n =
-    /// tanh(gates + r·(weight·h + bias)), and h' = (1 − z)·n + z·h.
+    /// a consists of the parts r, z, n, where the state contributes weight · h + bias; r = σ(a) and z =
+    /// σ(a), but n = tanh(gates + r·(weight·h + bias)), and h' = (1 − z)·n + z·h.
     Gru,
 }
 
 impl RecurrentCell {
-    /// How many times the state's size the gates have.
+    /// The size of the gates as a multiple of the state's.
     pub const fn gates(self) -> usize {
         match self {
             RecurrentCell::Tanh | RecurrentCell::Relu => 1,
@@ -48,8 +49,8 @@ impl RecurrentCell {
         }
     }
 
-    /// How many numbers of each element of a step's state the backward pass reads beside the states: σ(i),
-    /// σ(f), tanh(g) and σ(o) of an LSTM; r, z, n and weight·h + bias of the last part of a GRU.
+    /// How many numbers per element of a step's state the backward pass reads in addition to the states:
+    /// σ(i), σ(f), tanh(g) and σ(o) of an LSTM; r, z, n and weight·h + bias of the last part of a GRU.
     pub const fn kept(self) -> usize {
         match self {
             RecurrentCell::Tanh | RecurrentCell::Relu => 0,
@@ -61,17 +62,17 @@ impl RecurrentCell {
 /// The passes of [`Recurrence`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecurrencePass {
-    /// gates `[T, N, G·H]`, weight `[G·H, H]`, the state h `[N, H]` to begin with, and then the state c `[N,
-    /// H]` of an LSTM, or the bias `[G·H]` of a GRU that is added to weight · h → h after each step, `[T, N,
-    /// H]`; and of an LSTM c after the last step, `[N, H]`.
+    /// gates `[T, N, G·H]`, weight `[G·H, H]`, the initial state h `[N, H]`, and then for an LSTM the
+    /// initial state c `[N, H]`, or for a GRU the bias `[G·H]` that is added to weight · h → h after
+    /// each step, `[T, N, H]`, and for an LSTM c after the last step, `[N, H]`.
     Forward,
-    /// As `Forward`, for a backward pass: then c of an LSTM is that after each step, `[T, N, H]`, and what is
-    /// kept comes last, `[T, N, K·H]`, if K is above 0.
+    /// `Forward` in preparation for a backward pass: an LSTM gives c after each step, `[T, N, H]`, and
+    /// the kept numbers come last, `[T, N, K·H]`, if K > 0.
     Kept,
-    /// weight, h to begin with, h after each step, what was kept (if K is above 0), c to begin with and c
-    /// after each step (of an LSTM), and the gradients with respect to h after each step, h after the last
-    /// step, and c after the last step (of an LSTM) → the gradients with respect to gates, h to begin with,
-    /// and c to begin with (of an LSTM) or weight · h + bias (of a GRU), `[T, N, G·H]`.
+    /// weight, initial h, h after each step, the kept numbers (if K > 0), initial c and c after each
+    /// step (LSTM), and the gradients of h after each step, of h after the last step, and of c after the
+    /// last step (LSTM) → the gradients of gates, of the initial h, and of the initial c (LSTM) or of
+    /// weight · h + bias, `[T, N, G·H]` (GRU).
     Backward,
 }
 
@@ -88,8 +89,8 @@ impl CustomKernel for Recurrence {
         let (gates, kept) = (self.cell.gates(), self.cell.kept());
         let is_lstm = self.cell == RecurrentCell::Lstm;
         let is_gru = self.cell == RecurrentCell::Gru;
-        // The first inputs of both kinds of pass: a sequence in second or third place, the state's size in
-        // the weight.
+        // Both kinds of pass have the weight, with the state's size, and a sequence among their first
+        // three inputs.
         let (weight, sequence) = match self.pass {
             RecurrencePass::Forward | RecurrencePass::Kept => (1, 0),
             RecurrencePass::Backward => (0, 2),

@@ -1,13 +1,13 @@
-//! Rounding from f64 to the half types, once. `half`'s own conversions from f64 lose bits: without hardware
-//! they cut the lower 32 bits off, with it they round to f32 first.
+//! Rounding from f64 to the half types with a single rounding. `half`'s own conversions from f64 lose
+//! bits: the software path truncates the low 32 bits, the hardware path rounds to f32 first.
 
-/// An f32 that rounds to f16 and bf16 as `v` itself does: `v` cut to an f32, the last bit set if anything was
-/// cut off.
+/// An f32 that rounds to f16 and bf16 as `v` itself does: `v` rounded to odd, that is truncated to an
+/// f32 whose last bit is set if the truncation was inexact.
 ///
-/// Both types have at least two bits fewer than f32 all over their range, subnormal numbers included, so the
-/// last bit never decides by itself, and tells a number beside a midpoint from the midpoint (Boldo and
-/// Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd",
-/// 2008).
+/// Both types have at least two bits fewer than f32 over their whole range, subnormal numbers included,
+/// so the last bit never decides by itself, but it tells a number next to a midpoint from the midpoint
+/// (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using
+/// rounding to odd", 2008).
 ///
 /// ```
 /// use tensor_core::{bf16, round_to_odd};
@@ -23,7 +23,7 @@ pub fn round_to_odd(v: f64) -> f32 {
     if back == v || v.is_nan() {
         return nearest;
     }
-    // One step towards zero if rounding went away from it: an infinity becomes the greatest number.
+    // Undo rounding away from zero by one step towards zero; infinity becomes the greatest finite number.
     let cut = nearest.to_bits() - u32::from(back.abs() > v.abs());
     f32::from_bits(cut | 1)
 }

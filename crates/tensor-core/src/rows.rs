@@ -1,28 +1,29 @@
-//! [`RowProgram`]: the program of a [`Body::Rows`] cut at its folds into phases, for backends to compile.
+//! [`RowProgram`]: the program of a [`Body::Rows`], split at its folds into phases for backends to
+//! compile.
 
 use crate::{
     ReduceOp,
     kernel::{Body, Instr, Kernel, Program, Reg},
 };
 
-/// A row kernel's program in phases: phase `p` is what is known after `p` folds in a row. A loop over a row
-/// computes one phase, and the values to be folded for the next.
+/// A row kernel's program in phases: phase `p` has the values that depend on `p` successive folds. A
+/// loop over a row computes one phase, including the values to fold for the next one.
 #[derive(Clone, Debug)]
 pub struct RowProgram<'a> {
     /// The kernel's program.
     pub program: &'a Program,
-    /// For each register, whether it is the same all along a row.
+    /// For each register, whether it is uniform along a row.
     pub uniform: Vec<bool>,
-    /// For each register, how many folds deep it lies.
+    /// For each register, the number of successive folds that it depends on.
     pub phase: Vec<usize>,
     /// The last phase.
     pub last: usize,
-    /// For each output, whether it holds one value a row.
+    /// For each output, whether it holds one value per row.
     per_row: Vec<bool>,
 }
 
 impl<'a> RowProgram<'a> {
-    /// The program of a kernel, where its body is [`Body::Rows`].
+    /// The row program of a kernel, if its body is [`Body::Rows`].
     pub fn of(kernel: &'a Kernel) -> Option<RowProgram<'a>> {
         let Body::Rows { program, .. } = &kernel.body else { return None };
         let mut phase: Vec<usize> = Vec::with_capacity(program.instrs.len());
@@ -39,7 +40,7 @@ impl<'a> RowProgram<'a> {
         })
     }
 
-    /// Whether output `o` holds one value a row.
+    /// Whether output `o` holds one value per row.
     pub fn is_per_row(&self, o: usize) -> bool {
         self.per_row[o]
     }
@@ -52,8 +53,8 @@ impl<'a> RowProgram<'a> {
         })
     }
 
-    /// The outputs that can be stored in a phase, those of one value a row or those of all positions, with
-    /// their registers.
+    /// The outputs that can be stored in a phase, either those with one value per row or those over all
+    /// positions, with their registers.
     pub fn due(&self, phase: usize, per_row: bool) -> impl Iterator<Item = (usize, Reg)> {
         self.program
             .outputs
@@ -63,8 +64,8 @@ impl<'a> RowProgram<'a> {
             .filter(move |&(o, r)| self.phase[r as usize] == phase && self.per_row[o] == per_row)
     }
 
-    /// For each register, whether the loop over a row of a phase computes it, if nothing was kept by an
-    /// earlier loop: what differs along the row and leads to an output or a fold.
+    /// For each register, whether a phase's loop over a row computes it, if earlier loops kept nothing:
+    /// registers that vary along the row and lead to an output or a fold.
     pub fn computed(&self, phase: usize) -> Vec<bool> {
         let mut computed = vec![false; self.program.instrs.len()];
         let stored = self.due(phase, false).map(|(_, r)| r);

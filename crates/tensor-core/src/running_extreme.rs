@@ -1,20 +1,20 @@
-//! Greatest and least elements so far as data: [`RunningExtreme`], a kernel that a backend may have of its
-//! own. One pass gives elements and places.
+//! [`RunningExtreme`]: `cummax` and `cummin`, as a native kernel that a backend may implement. One pass
+//! gives both elements and indices.
 
 use crate::{
     CustomKernel, DType, Result, Shape,
     custom::{Request, misfit},
 };
 
-/// The greatest elements so far along the last axis, or the least, and their places there, as a
-/// [`CustomKernel`] whose implementation is this very value: a backend that asks a [`Request`] for a
-/// `RunningExtreme` computes them by what is written here. A row-major tensor of at least one axis, no longer
-/// than i32 counts, gives one of its shape and dtype, and i64 places: the last among equals, of which −0 and
-/// 0 are two. A NaN stays. Where a device has no such kernel ([`crate::Tensor::has_custom_kernel`]), the
-/// caller reads the elements by their places.
+/// The greatest (or least) elements so far along the last axis, and their indices, as a [`CustomKernel`]
+/// whose implementation is this value itself: a backend that asks a [`Request`] for a `RunningExtreme`
+/// computes them from these fields. A row-major tensor with at least one axis, whose length fits in i32,
+/// gives a tensor of its shape and dtype, and i64 indices: the last of equal elements wins, −0 and 0 are
+/// equal, and NaN persists. On a device without this kernel ([`crate::Tensor::has_custom_kernel`]), the
+/// caller gathers the elements by their indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunningExtreme {
-    /// Whether it is the least.
+    /// Whether it is the least rather than the greatest.
     pub least: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A single number of any dtype, as operations carry it.
+//! [`Scalar`]: a single number of any dtype, as an operand or parameter of operations.
 
 use std::fmt;
 
@@ -6,23 +6,23 @@ use crate::{DType, Device, Element, default_dtype, with_element};
 
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
-/// It takes its tensor's dtype where the category allows (`f32` tensor `+ 2` stays `f32`), as in PyTorch; a
-/// float scalar with an integer tensor gives the default dtype (see [`default_dtype`]).
+/// It takes its tensor's dtype if the category allows that (`f32` tensor `+ 2` stays `f32`), as in
+/// PyTorch; a float scalar with an integer tensor gives the default dtype (see [`default_dtype`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A floating-point number.
     Float(f64),
     /// An integer.
     Int(i64),
-    /// An integer above [`i64::MAX`]; smaller ones are [`Scalar::Int`], as [`Scalar::from_u64`] makes them.
+    /// An integer above [`i64::MAX`]; [`Scalar::from_u64`] stores smaller ones as [`Scalar::Int`].
     Unsigned(u64),
     /// A truth value.
     Bool(bool),
 }
 
 impl Scalar {
-    /// The dtype of a tensor on `device` made from this scalar alone: that of [`default_dtype`] for a float,
-    /// of [`Device::int_dtype`] for an integer, or bool.
+    /// The dtype of a tensor on `device` made from this scalar: [`default_dtype`] for a float,
+    /// [`Device::int_dtype`] for an integer, or bool.
     pub fn default_dtype(self, device: &Device) -> DType {
         match self {
             Scalar::Float(_) => default_dtype(),
@@ -32,7 +32,7 @@ impl Scalar {
         }
     }
 
-    /// An integer without a sign.
+    /// The scalar of an unsigned integer.
     pub const fn from_u64(value: u64) -> Scalar {
         if value > i64::MAX as u64 { Scalar::Unsigned(value) } else { Scalar::Int(value as i64) }
     }
@@ -52,8 +52,8 @@ impl Scalar {
         }
     }
 
-    /// The value as `i64`: a float is cut toward zero, and saturates; NaN is 0. An integer above `i64::MAX`
-    /// wraps.
+    /// The value as `i64`: a float truncates toward zero and saturates; NaN is 0. An integer above
+    /// `i64::MAX` wraps.
     pub fn as_i64(self) -> i64 {
         match self {
             Scalar::Float(v) => v as i64,
@@ -63,7 +63,7 @@ impl Scalar {
         }
     }
 
-    /// Whether the value is other than zero.
+    /// Whether the value is not zero.
     pub fn as_bool(self) -> bool {
         match self {
             Scalar::Float(v) => v != 0.0,
@@ -73,7 +73,7 @@ impl Scalar {
         }
     }
 
-    /// Whether both are one number in one category, signs of zero and NaNs told apart.
+    /// Whether both are of one category with the same bits: signs of zero and NaNs are distinguished.
     pub(crate) fn same_bits(self, other: Scalar) -> bool {
         match (self, other) {
             (Scalar::Float(a), Scalar::Float(b)) => a.to_bits() == b.to_bits(),
@@ -91,7 +91,7 @@ impl Scalar {
         }
     }
 
-    /// The scalar held to the least and the greatest number of an integer dtype; as it is for any other.
+    /// The scalar clamped to the range of an integer dtype; unchanged for any other dtype.
     pub(crate) fn saturate(self, dtype: DType) -> Scalar {
         let (Some(own), true) = (self.as_i128(), dtype.is_int()) else { return self };
         let bounds = dtype.least().as_i128().zip(dtype.greatest().as_i128());
@@ -102,7 +102,7 @@ impl Scalar {
         }
     }
 
-    /// An integer, exactly.
+    /// The exact value of an integer.
     const fn as_i128(self) -> Option<i128> {
         match self {
             Scalar::Int(v) => Some(v as i128),
@@ -111,18 +111,17 @@ impl Scalar {
         }
     }
 
-    /// The scalar as an element of `dtype` would hold it: converted in category and rounded or wrapped to
-    /// width.
+    /// The scalar converted as an element of `dtype` would be: rounded or wrapped.
     pub fn cast(self, dtype: DType) -> Scalar {
         with_element!(dtype, T => T::from_scalar(self).to_scalar())
     }
 
-    /// The numbers that `bytes` hold, elements of a dtype in host byte order.
+    /// The numbers in `bytes`, which are elements of a dtype in host byte order.
     pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
         with_element!(dtype, T => T::from_bytes(bytes).into_iter().map(T::to_scalar).collect())
     }
 
-    /// Numbers as elements of a dtype in host byte order, each cast to it as [`Scalar::cast`] does.
+    /// Numbers as elements of a dtype in host byte order, each converted by [`Scalar::cast`].
     pub fn to_bytes(dtype: DType, numbers: &[Scalar]) -> Vec<u8> {
         with_element!(dtype, T => {
             let list: Vec<T> = numbers.iter().map(|&n| T::from_scalar(n)).collect();

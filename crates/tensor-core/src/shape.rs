@@ -1,5 +1,5 @@
-//! Shapes and axes: sizes along each dimension, the ways a user may write them, and broadcasting.
-//! Where elements lie in memory is `layout.rs`.
+//! Shapes and axes: the sizes along each dimension, the ways in which a user may write them, and
+//! broadcasting. The positions of elements in memory are in `layout.rs`.
 
 use std::{fmt, ops::Deref};
 
@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 
 use crate::{Error, ErrorKind, Result};
 
-/// The most elements that a tensor, or a view of one, may have: their bytes fit an `isize` in every dtype,
+/// The maximum number of elements of a tensor or view: their bytes fit in an `isize` for every dtype,
 /// and so does every stride.
 pub const MAX_ELEMENTS: usize = isize::MAX as usize / 8;
 
 /// The sizes of a tensor along its axes, outermost first; `[]` is a scalar with one element.
 ///
-/// Any sizes can be written down. Those of a tensor went through [`Shape::checked`]: products of them do not
+/// A `Shape` may have any sizes. A tensor's shape has passed [`Shape::checked`]: their products do not
 /// overflow.
 #[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(SmallVec<[usize; 5]>);
@@ -34,8 +34,8 @@ impl Shape {
         self.0.len()
     }
 
-    /// The number of elements: the product of the sizes. `usize::MAX` stands for a product that does not fit,
-    /// which no tensor has.
+    /// The number of elements: the product of the sizes. It saturates at `usize::MAX`, which no tensor
+    /// has.
     pub fn numel(&self) -> usize {
         self.0.iter().fold(1, |n: usize, &d| n.saturating_mul(d))
     }
@@ -45,17 +45,18 @@ impl Shape {
         self.fits().then(|| self.numel())
     }
 
-    /// Whether a tensor may have these sizes: the product of those other than 0 is at most [`MAX_ELEMENTS`].
-    /// An empty tensor's count as well, since its strides are made of them.
+    /// Whether a tensor may have these sizes: the product of the nonzero ones is at most
+    /// [`MAX_ELEMENTS`]. An empty tensor's nonzero sizes count too, since its strides are products of
+    /// them.
     pub fn fits(&self) -> bool {
         self.0.iter().fold(1, |n: usize, &d| n.saturating_mul(d.max(1))) <= MAX_ELEMENTS
     }
 
-    /// These sizes, where a tensor may have them: the one place that decides, for whatever makes a shape
-    /// larger than those it was made from. `op` names the operation in the error.
+    /// These sizes, if a tensor may have them. Every operation that makes a shape larger than its
+    /// inputs' checks it here. `op` names the operation in the error.
     ///
     /// # Errors
-    /// A product of the sizes, those of 0 left out, above [`MAX_ELEMENTS`].
+    /// A product of the nonzero sizes above [`MAX_ELEMENTS`].
     #[track_caller]
     pub fn checked(self, op: &'static str) -> Result<Shape> {
         if self.fits() {
@@ -78,8 +79,9 @@ impl Shape {
         strides
     }
 
-    /// The shape to which `self` and `other` broadcast by NumPy's rule: aligned at the right, each pair of
-    /// sizes equal or one of them 1. `op` names the operation in the error.
+    /// The shape to which `self` and `other` broadcast by NumPy's rule: they are aligned at the last
+    /// axis, and the two sizes of each axis are equal or one of them is 1. `op` names the operation in
+    /// the error.
     #[track_caller]
     pub fn broadcast(&self, other: &Shape, op: &'static str) -> Result<Shape> {
         if self == other {
@@ -110,10 +112,10 @@ impl Shape {
         Shape(dims).checked(op)
     }
 
-    /// The axis meant by `axis`, which may count from the end.
+    /// The axis number of `axis`, which may count from the end.
     ///
     /// # Errors
-    /// No such axis; `op` names the operation.
+    /// An axis out of range; `op` names the operation.
     #[track_caller]
     pub fn axis(&self, axis: impl Into<Axis>, op: &'static str) -> Result<usize> {
         let Axis(axis) = axis.into();
@@ -126,8 +128,8 @@ impl Shape {
         }
     }
 
-    /// Axes meant by `axes`, resolved, in ascending order. None given means every one. A repeated axis is
-    /// an error. Axis 0 or −1 of a scalar is none, as in PyTorch.
+    /// The axis numbers of `axes` in ascending order; `..` means all axes. A repeated axis is an error.
+    /// Axis 0 or −1 of a scalar means no axis, as in PyTorch.
     #[track_caller]
     pub fn axes(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let mut out = self.axes_in_order(axes, op)?;
@@ -135,11 +137,11 @@ impl Shape {
         Ok(out)
     }
 
-    /// As [`Shape::axes`], in the order in which they are named.
+    /// [`Shape::axes`] in the order in which they are given.
     #[track_caller]
     pub(crate) fn axes_in_order(&self, axes: &Axes, op: &'static str) -> Result<SmallVec<[usize; 5]>> {
         let Some(list) = &axes.0 else { return Ok((0..self.rank()).collect()) };
-        // A scalar is as a line of one element, whose axis goes.
+        // As in PyTorch, a scalar accepts axis 0 or -1, which it does not have.
         if self.rank() == 0 && matches!(list[..], [0 | -1]) {
             return Ok(SmallVec::new());
         }
@@ -169,7 +171,7 @@ impl Shape {
     }
 }
 
-/// Copied as a block: shapes are cloned with every node.
+/// Copies the inline sizes as a block, because shapes are cloned with every node.
 impl Clone for Shape {
     #[inline]
     fn clone(&self) -> Shape {
@@ -254,18 +256,19 @@ impl<const N: usize> PartialEq<[usize; N]> for Shape {
     }
 }
 
-/// One axis as a user names it: any integer, negative ones counted from the end (`-1` is the last).
+/// One axis as a user gives it: any integer; negative ones count from the end (`-1` is the last).
 ///
-/// Functions take `impl Into<Axis>`, so that `1`, `-1` and an index from a loop all go in as they are.
+/// Functions take `impl Into<Axis>`, so that `1`, `-1` and an index from a loop can be passed as they
+/// are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis(pub(crate) isize);
 
-/// Axes as a user names them: one (`1`, `-1`), several (`[0, -1]`), or all of them (`..`).
+/// Axes as a user gives them: one (`1`, `-1`), several (`[0, -1]`), or all of them (`..`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axes(pub(crate) Option<SmallVec<[isize; 4]>>);
 
 impl Axes {
-    /// Every axis, as `..` means.
+    /// All axes, as `..` means.
     pub fn all() -> Axes {
         Axes(None)
     }
@@ -282,22 +285,24 @@ impl From<std::ops::RangeFull> for Axes {
     }
 }
 
-/// The sizes asked of `reshape` and `expand`, where -1 leaves one open: one size, an array, a slice, a
-/// vector, a shape, or a tuple whose parts may be of different types, as in `(n, -1)` with `n` of usize.
+/// The sizes given to `reshape` and `expand`, where -1 leaves one open: one size, an array, a slice, a
+/// vector, a shape, or a tuple whose parts may be of different types, as in `(n, -1)` with `n` of type
+/// usize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims(pub(crate) SmallVec<[isize; 5]>);
 
 impl Dims {
-    /// The shape that these sizes mean for the elements that now have the shape `from`.
+    /// The shape that these sizes give to the elements of a tensor of shape `from`.
     ///
     /// # Errors
-    /// Sizes that do not hold as many elements, or several of them -1.
+    /// Sizes with another number of elements, or more than one -1.
     #[track_caller]
     pub fn resolve(&self, from: &Shape) -> Result<Shape> {
         let bad =
             |why: String| Error::invalid("reshape", format!("{from} to {:?}: {why}", self.0.as_slice()));
         let numel = from.numel();
-        // Without an open size the product is the number of elements; beside one, a zero says nothing of it.
+        // Without an open size the product is the number of elements; beside an open size, 0 leaves it
+        // ambiguous.
         let mut known = 1usize;
         let mut open = None;
         for (i, &d) in self.0.iter().enumerate() {
@@ -329,9 +334,9 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An integer that can name an axis or a size: `i32`, `i64`, `isize`, `u32`, `usize`.
+/// An integer type of axes and sizes: `i32`, `i64`, `isize`, `u32`, `usize`.
 pub trait Int: sealed::Sealed + Copy {
-    /// The same number; one that is out of reach becomes the nearest, which no shape has.
+    /// The number as `isize`; it saturates, and no shape has the extreme values.
     fn as_isize(self) -> isize;
 }
 
@@ -359,7 +364,7 @@ impl From<Axis> for Axes {
     }
 }
 
-/// The ways to write one or several integers.
+/// Conversions from one or several integers.
 macro_rules! from_ints {
     ($($to:ident => $make:expr;)*) => {$(
         impl<I: Int> From<I> for $to {
@@ -387,7 +392,8 @@ from_ints! {
     Dims => Dims;
 }
 
-/// Tuples: of sizes for a shape, of integers of any types for what may be negative.
+/// Conversions from tuples: of sizes for a shape, of integers of any types for dims, which may be
+/// negative.
 macro_rules! from_tuples {
     ($($($t:ident $v:ident)*;)*) => {$(
         impl<$($t: Int),*> From<($($t,)*)> for Dims {
@@ -473,7 +479,7 @@ mod tests {
         for dims in [Dims::from((n, -1)), (n, -1i64).into(), [2, -1].into(), (&[2i64, -1]).into()] {
             assert_eq!(dims.resolve(&Shape::from([3, 2])).unwrap(), [2, 3]);
         }
-        // An axis past all reach stays out of range: it does not wrap to -1.
+        // An axis beyond isize stays out of range: it does not wrap to -1.
         assert!(Shape::from([2]).axis(usize::MAX, "test").is_err());
         assert!(Shape::from([2]).axes(&[u32::MAX].into(), "test").is_err());
         assert_eq!(Shape::from([2, 3]).axis(1u32, "test").unwrap(), 1);

@@ -1,5 +1,5 @@
-//! [`State`]: what an optimizer, a scheduler, a loader or a generator needs to go on where it was;
-//! [`Stateful`]: that it can be taken and put back.
+//! [`State`]: the saved state of an optimizer, a scheduler, a loader or a generator; [`Stateful`]: the
+//! trait by which such a state is saved and restored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +37,8 @@ impl From<i64> for StateValue {
         StateValue::Number(Scalar::Int(value))
     }
 }
-/// Bit for bit: a number of 2⁶³ or more is a negative `i64`, as [`StateReader::word`] reads it back.
+/// Keeps the bits: a number of 2⁶³ or more becomes a negative `i64`, which [`StateReader::word`]
+/// converts back.
 impl From<u64> for StateValue {
     fn from(value: u64) -> StateValue {
         StateValue::from(value as i64)
@@ -66,7 +67,8 @@ impl fmt::Display for StateValue {
     }
 }
 
-/// Tensors and plain numbers by name: `param_groups.0.lr`, `state.3.momentum_buffer`. A snapshot.
+/// A snapshot: tensors and plain numbers by name, such as `param_groups.0.lr` and
+/// `state.3.momentum_buffer`.
 ///
 /// ```
 /// use tensor_core::{Scalar, State};
@@ -81,34 +83,34 @@ impl fmt::Display for StateValue {
 pub struct State(BTreeMap<String, StateValue>);
 
 impl State {
-    /// Nothing.
+    /// An empty state.
     pub fn new() -> State {
         State::default()
     }
 
-    /// Puts a tensor or number under a name, in the place of what was there.
+    /// Stores a tensor or number under a name, replacing an existing one.
     pub fn insert(&mut self, name: impl Into<String>, value: impl Into<StateValue>) {
         self.0.insert(name.into(), value.into());
     }
 
-    /// Takes away what is under a name.
+    /// Removes the entry of that name.
     pub fn remove(&mut self, name: &str) -> Option<StateValue> {
         self.0.remove(name)
     }
 
-    /// Puts all of another state under a prefix: `lr` becomes `optimizer.lr`.
+    /// Adds all entries of another state under a prefix: `lr` becomes `optimizer.lr`.
     pub fn extend_under(&mut self, prefix: &str, other: State) {
         self.0.extend(other.0.into_iter().map(|(name, value)| (join(prefix, &name), value)));
     }
 
-    /// What is under a prefix, without it.
+    /// The entries under a prefix, with the prefix removed.
     pub fn under(&self, prefix: &str) -> State {
         let start = join(prefix, "");
         let parts = self.0.iter().filter_map(|(name, value)| Some((name.strip_prefix(&start)?, value)));
         State(parts.map(|(name, value)| (name.to_string(), value.clone())).collect())
     }
 
-    /// What is under a name.
+    /// The entry of that name.
     pub fn get(&self, name: &str) -> Option<&StateValue> {
         self.0.get(name)
     }
@@ -129,22 +131,22 @@ impl State {
         }
     }
 
-    /// All names with what they stand for, in order.
+    /// All entries, in order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &StateValue)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// How many names there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is nothing.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Reads the parts one after the other, and notes what does not fit.
+    /// A reader that records mismatches while the entries are read.
     pub fn reader(&self) -> StateReader<'_> {
         StateReader { state: self, read: BTreeSet::new(), missing: Vec::new(), mismatched: Vec::new() }
     }
@@ -164,7 +166,7 @@ impl FromIterator<(String, StateValue)> for State {
     }
 }
 
-/// A state by itself, such as one that was gathered from several processes, as a part of a checkpoint.
+/// A state on its own, such as one that was gathered from several processes, as a part of a checkpoint.
 impl Stateful for State {
     fn state_dict(&self) -> State {
         self.clone()
@@ -180,8 +182,9 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }
 
-/// Reads a [`State`] part by part. What is missing, of another kind, or left over, [`StateReader::finish`]
-/// says at once, so that nothing need be changed before all is known to fit.
+/// Reads a [`State`] entry by entry. [`StateReader::finish`] reports everything that is missing, of
+/// another kind, or left over in one error, so that nothing needs to be changed before the whole state
+/// is known to fit.
 ///
 /// ```
 /// use tensor_core::{State, Stateful, Result};
@@ -217,12 +220,12 @@ pub struct StateReader<'a> {
 }
 
 impl<'a> StateReader<'a> {
-    /// Whether there is something under a name.
+    /// Whether there is an entry of that name.
     pub fn has(&self, name: &str) -> bool {
         self.state.0.contains_key(name)
     }
 
-    /// The floating-point number of that name; 0 if there is none, which is noted.
+    /// The floating-point number of that name; 0 if it is missing, which is recorded.
     pub fn float(&mut self, name: &str) -> f64 {
         match self.take(name) {
             Some(StateValue::Number(Scalar::Float(value))) => *value,
@@ -230,7 +233,7 @@ impl<'a> StateReader<'a> {
         }
     }
 
-    /// The integer of that name; 0 if there is none, which is noted.
+    /// The integer of that name; 0 if it is missing, which is recorded.
     pub fn int(&mut self, name: &str) -> i64 {
         match self.take(name) {
             Some(StateValue::Number(Scalar::Int(value))) => *value,
@@ -238,12 +241,12 @@ impl<'a> StateReader<'a> {
         }
     }
 
-    /// The 64 bits of that name, as a `u64` was put there.
+    /// The integer of that name as the `u64` that was stored.
     pub fn word(&mut self, name: &str) -> u64 {
         self.int(name) as u64
     }
 
-    /// The truth value of that name; false if there is none, which is noted.
+    /// The bool of that name; false if it is missing, which is recorded.
     pub fn bool(&mut self, name: &str) -> bool {
         match self.take(name) {
             Some(StateValue::Number(Scalar::Bool(value))) => *value,
@@ -251,7 +254,7 @@ impl<'a> StateReader<'a> {
         }
     }
 
-    /// The tensor of that name if there is one; one of another shape or dtype than `like` is noted.
+    /// The tensor of that name if there is one; a shape or dtype other than that of `like` is recorded.
     pub fn tensor_like(&mut self, name: &str, like: &Tensor) -> Option<&'a Tensor> {
         let value = self.take(name)?;
         if let StateValue::Tensor(tensor) = value
@@ -263,7 +266,7 @@ impl<'a> StateReader<'a> {
         self.note::<&Tensor>(name, Some(value), &format!("a tensor {} {}", like.dtype(), like.shape()))
     }
 
-    /// Notes something that does not fit.
+    /// Records a mismatch.
     pub fn mismatch(&mut self, what: String) {
         self.mismatched.push(what);
     }
@@ -281,10 +284,10 @@ impl<'a> StateReader<'a> {
         None
     }
 
-    /// Done.
+    /// Finishes reading.
     ///
     /// # Errors
-    /// `StateDict` with what was asked for and is missing, what was not asked for, and what did not fit.
+    /// `StateDict` with the missing, the unread and the mismatched entries.
     #[track_caller]
     pub fn finish(self) -> Result<()> {
         let StateReader { state, read, missing, mismatched } = self;
@@ -296,17 +299,16 @@ impl<'a> StateReader<'a> {
     }
 }
 
-/// Something whose state can be taken and put back, so that training goes on as if it had not stopped:
-/// optimizers, schedulers, loaders, generators. (A module's state has a form of its own, with nothing but
-/// tensors.)
+/// A type whose state can be saved and restored, so that training resumes as if it had not stopped:
+/// optimizers, schedulers, loaders, generators. (A module's state has its own form, with tensors only.)
 pub trait Stateful {
-    /// The whole state. A snapshot.
+    /// A snapshot of the whole state.
     fn state_dict(&self) -> State;
 
-    /// Goes on from a state.
+    /// Restores a state.
     ///
     /// # Errors
-    /// `StateDict` for a state of something else. Nothing has changed then.
+    /// `StateDict` for a state that does not fit. Nothing is changed then.
     #[track_caller]
     fn load_state_dict(&mut self, state: &State) -> Result<()>;
 }

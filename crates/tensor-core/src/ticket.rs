@@ -1,4 +1,4 @@
-//! [`Ticket`]: how a launch whose inputs are only checked on the device tells of bad ones.
+//! [`Ticket`]: a deferred index check whose result arrives with the data.
 
 use std::{
     panic::Location,
@@ -14,35 +14,35 @@ use crate::{
     kernel::{Body, IndexedOperand},
 };
 
-/// The check of one launch's inputs, where it was not certain beforehand that they are good: indices in
-/// range, or what a [`CustomKernel`] asks of them.
+/// The check of one launch's inputs if they were not known to be good beforehand: indices in range, or
+/// the requirements of a [`CustomKernel`].
 ///
-/// A backend whose [`crate::Backend::run`] fails at once need not look at it: a ticket counts as passed until
-/// somebody defers it. A backend that only learns of a bad index later calls [`Ticket::defer`] within `run`,
-/// and [`Ticket::pass`] or [`Ticket::fail`] once it knows: by the end of [`crate::Backend::settle`], or of a
-/// download of anything that the launch made. The values that depend on the launch carry the ticket, and
-/// whoever asks for one of them gets the error.
+/// A backend whose [`crate::Backend::run`] reports bad indices at once can ignore it: a ticket counts as
+/// passed until it is deferred. A backend that only learns of a bad index later calls [`Ticket::defer`]
+/// within `run`, and [`Ticket::pass`] or [`Ticket::fail`] once it knows: at the latest when
+/// [`crate::Backend::settle`], or a download of anything that the launch wrote, returns. The values that
+/// depend on the launch carry the ticket, and a reader of one of them gets the error.
 #[derive(Debug)]
 pub struct Ticket {
-    /// In order of making, so that lists of tickets can be merged.
+    /// The ticket's number, in order of creation, so that lists of tickets can be merged.
     number: u64,
-    /// The operation that a user wrote, and where.
+    /// The user's operation; its source line is next.
     op: &'static str,
     location: &'static Location<'static>,
     check: Check,
     state: AtomicU8,
-    /// The index that was bad, or the code of what a kernel of its own found.
+    /// The bad index, or the failure code of a custom kernel.
     found: AtomicI64,
 }
 
-/// What is checked.
+/// The condition that is checked.
 #[derive(Debug)]
 enum Check {
-    /// The kernel's indices run over an axis of this size.
+    /// The kernel's indices must be within an axis of this size.
     Indices { kernel: &'static str, axis: usize, size: usize },
-    /// An index is out of range where values are bad for an operation.
+    /// An index out of range means that values are not valid for an operation.
     Values(Refusal),
-    /// The kernel knows what its codes mean, of inputs of these shapes and dtypes.
+    /// A custom kernel interprets its own failure codes, for inputs of these shapes and dtypes.
     Custom(Arc<dyn CustomKernel>, Vec<(Shape, DType)>),
 }
 
@@ -51,20 +51,21 @@ const OPEN: u8 = 1;
 const FAILED: u8 = 2;
 
 impl Ticket {
-    /// A ticket for the indices into one of the operands of a launch of `kernel`, which `op` at `location`
-    /// asked for.
+    /// A ticket for the indices into one of the operands of a launch of `kernel`, on behalf of `op` at
+    /// `location`.
     pub fn of_indices(
         kernel: &Kernel,
         IndexedOperand { axis, size, .. }: IndexedOperand,
         op: &'static str,
         location: &'static Location<'static>,
     ) -> Ticket {
-        // A program reads at indices in place of a gather.
+        // A program that reads at indices implements a gather.
         let kernel = if kernel.body.program().is_some() { "gather" } else { kernel.name() };
         Ticket::new(Check::Indices { kernel, axis, size }, op, location)
     }
 
-    /// A ticket for a launch of a kernel that may find that its inputs have no answer; none for any other.
+    /// A ticket for a launch of a custom kernel that may find that its inputs have no result; `None` for
+    /// any other.
     pub fn of_custom(
         kernel: &Kernel,
         op: &'static str,
@@ -77,8 +78,8 @@ impl Ticket {
         })
     }
 
-    /// All tickets of a launch of `kernel` of whose indices nothing is known, as [`crate::Launch::tickets`]
-    /// takes them.
+    /// All tickets for a launch of `kernel` if nothing is known about its indices, in the form of
+    /// [`crate::Launch::tickets`].
     pub fn all(
         kernel: &Kernel,
         op: &'static str,
@@ -104,7 +105,7 @@ impl Ticket {
         }
     }
 
-    /// With this for an error in place of one about an index.
+    /// The ticket with this error in place of the one about an index.
     pub(crate) fn refusing(mut self, refusal: Option<Refusal>) -> Ticket {
         if let Some(refusal) = refusal {
             self.check = Check::Values(refusal);
@@ -112,18 +113,18 @@ impl Ticket {
         self
     }
 
-    /// Says that the check is still to come.
+    /// Marks the check as pending.
     pub fn defer(&self) {
         let _ = self.state.compare_exchange(PASSED, OPEN, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Says that nothing is wrong.
+    /// Marks the check as passed.
     pub fn pass(&self) {
         let _ = self.state.compare_exchange(OPEN, PASSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Says what is wrong: the index that is out of range, or a code for [`CustomKernel::failure`]. The first
-    /// one said stays.
+    /// Marks the check as failed, with the index that is out of range, or a code for
+    /// [`CustomKernel::failure`]. The first failure is kept.
     pub fn fail(&self, found: i64) {
         if self.state.load(Ordering::Acquire) != FAILED {
             self.found.store(found, Ordering::Relaxed);
@@ -131,21 +132,21 @@ impl Ticket {
         }
     }
 
-    /// Whether the check is still to come.
+    /// Whether the check is pending.
     pub fn is_open(&self) -> bool {
         self.state.load(Ordering::Acquire) == OPEN
     }
 
-    /// Whether something is wrong.
+    /// Whether the check has failed.
     pub fn is_failed(&self) -> bool {
         self.state.load(Ordering::Acquire) == FAILED
     }
 
-    /// What is known of the launch's inputs.
+    /// The result of the check.
     ///
     /// # Errors
     /// [`ErrorKind::IndexOutOfRange`], or a [`CustomKernel::failure`], with the operation and the source
-    /// line, each time this is asked. [`ErrorKind::Invalid`] while the check is still to come.
+    /// line, at each call. [`ErrorKind::Invalid`] while the check is pending.
     pub fn result(&self) -> Result<()> {
         match self.state.load(Ordering::Acquire) {
             PASSED => Ok(()),
@@ -154,7 +155,7 @@ impl Ticket {
         }
     }
 
-    /// The error of an index, or of a code.
+    /// The error for a bad index or a failure code.
     pub(crate) fn error(&self, found: i64) -> Error {
         let error = match &self.check {
             &Check::Indices { kernel: op, axis, size } => {
@@ -168,7 +169,7 @@ impl Ticket {
         error.computing(self.op, self.location)
     }
 
-    /// Later tickets have greater numbers.
+    /// The ticket's number, which increases with creation.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

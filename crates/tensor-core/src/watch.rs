@@ -1,5 +1,5 @@
-//! Watching kernels as they run: [`profile`] times each, and [`detect_anomaly`] looks for the first that
-//! makes a NaN or an infinity. While nobody watches, it costs one relaxed load for each kernel.
+//! Instrumentation of kernels: [`profile`] times each one, and [`detect_anomaly`] finds the first that
+//! makes a NaN or an infinity. While both are off, this costs one relaxed load per kernel.
 
 use std::{
     panic::Location,
@@ -19,7 +19,7 @@ use crate::{
 
 const PROFILE: u8 = 1;
 const ANOMALY: u8 = 2;
-/// What is watched for, in the whole process.
+/// The active instrumentation of the whole process, as flags.
 static WATCHED: AtomicU8 = AtomicU8::new(0);
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 static ANOMALY_FOUND: Mutex<Option<Error>> = Mutex::new(None);
@@ -29,9 +29,9 @@ struct Recording {
     runs: Vec<KernelRun>,
 }
 
-/// A kernel that ran while somebody profiled; or a call that ranks make together (`all_reduce` …), on a
-/// device named `rank 0`. A call's time begins when the rank comes to it, and has the waiting for the others
-/// in it.
+/// A kernel that ran during a profile; or a collective operation (`all_reduce` …), on a device named
+/// `rank 0`. The time of a collective begins when this rank calls it, and includes waiting for the
+/// others.
 #[derive(Clone, Debug)]
 pub struct KernelRun {
     /// The device's name.
@@ -42,23 +42,23 @@ pub struct KernelRun {
     pub op: &'static str,
     /// The line that built that operation.
     pub location: &'static Location<'static>,
-    /// When it began, since the profile did.
+    /// The time from the start of the profile to its start.
     pub start: Duration,
-    /// How long it took, from being handed over until the device was at rest.
+    /// Its duration, from submission until the device is idle.
     pub time: Duration,
     /// Bytes of the elements that it reads.
     pub bytes_read: u64,
     /// Bytes that it writes.
     pub bytes_written: u64,
-    /// Its arithmetic, as [`Kernel::flops`] counts it.
+    /// Its arithmetic cost, from [`Kernel::flops`].
     pub flops: Option<u64>,
 }
 
-/// Switches a flag off again, however the watched function ends.
+/// Clears a flag when the watched function ends, also by a panic.
 struct Watch(u8);
 
 impl Watch {
-    /// None if somebody watches for the same already.
+    /// `None` if that flag is set already.
     fn begin(flag: u8) -> Option<Watch> {
         (WATCHED.fetch_or(flag, Ordering::SeqCst) & flag == 0).then_some(Watch(flag))
     }
@@ -70,15 +70,15 @@ impl Drop for Watch {
     }
 }
 
-/// Runs `f`, and gives what it gives with every kernel that ran meanwhile, in order, on any device and from
-/// any thread. What waits when `f` begins is computed before, and what still waits and is held when it ends,
-/// with it.
+/// Runs `f`, and returns its result together with every kernel that ran meanwhile, in order, on any
+/// device and from any thread. Tensors that are pending when `f` begins are computed before it; those
+/// that are pending and held when it ends are computed as a part of it.
 ///
-/// The device rests before and after each kernel, so that each time is its own: the whole takes longer than
-/// otherwise. On a GPU a time has the handing over in it, which is some ten microseconds.
+/// The device is idle before and after each kernel, so that times do not overlap: the total takes longer
+/// than without profiling. On a GPU each time includes the submission, some ten microseconds.
 ///
 /// # Errors
-/// `Invalid` while another profile is taken; whatever `f` fails with.
+/// `Invalid` while another profile is running; any error of `f`.
 #[track_caller]
 pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelRun>)> {
     eval_pending()?;
@@ -92,15 +92,15 @@ pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelRun>)> 
     Ok((done?, runs))
 }
 
-/// Runs `f`, and fails if some operation in it made a NaN or an infinity of finite inputs: with the operation
-/// and the line that built it; for a gradient, the line of the operation that it is the gradient of.
+/// Runs `f`, and fails if an operation in it made a NaN or an infinity from finite inputs: the error
+/// names the operation and the line that built it; for a gradient, the line of its forward operation.
 /// `torch.autograd.set_detect_anomaly`.
 ///
-/// Every operation of this process is computed by itself as soon as it is built, and its result read: many
-/// times slower than otherwise, and nothing is fused.
+/// Every operation of this process is computed by itself as soon as it is built, and its result is read
+/// back: many times slower than usual, and without fusion.
 ///
 /// # Errors
-/// `Invalid` for the first anomaly, or while another search is on; whatever else `f` fails with.
+/// `Invalid` for the first anomaly, or while another detection is running; any other error of `f`.
 #[track_caller]
 pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     eval_pending()?;
@@ -119,12 +119,12 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Whether operations are to be computed as they are built.
+/// Whether operations must be computed as they are built.
 pub(crate) fn is_looking_for_anomalies() -> bool {
     WATCHED.load(Ordering::Relaxed) & ANOMALY != 0
 }
 
-/// Runs a launch on behalf of `node`, watched if somebody does.
+/// Runs a launch on behalf of `node`, with the active instrumentation.
 pub(crate) fn run(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
     match WATCHED.load(Ordering::Relaxed) {
         0 => backend.run(launch),
@@ -149,8 +149,8 @@ fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched:
     Ok(())
 }
 
-/// Notes a call that this process made together with others, if somebody profiles: by whom, since when, and
-/// for how many bytes.
+/// Records a collective operation of this process during a profile: the device name, its start, and its
+/// bytes.
 #[doc(hidden)] // for `distributed`
 pub fn note_call(
     who: impl FnOnce() -> String,
@@ -193,7 +193,7 @@ fn note(kernel: &Kernel, node: &Node, backend: &dyn Backend, start: Instant, tim
     }
 }
 
-/// Keeps the error of the first launch that makes something that is not finite of what is.
+/// Keeps the error of the first launch that makes a non-finite number from finite inputs.
 fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
     if lock(&ANOMALY_FOUND).is_some() {
         return Ok(());
@@ -204,7 +204,7 @@ fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
             |input: &Storage| launch.outputs.iter().any(|output| std::sync::Arc::ptr_eq(input, output));
         for input in launch.inputs.iter().filter(|input| !overwritten(input)) {
             if not_finite(input, backend)?.is_some() {
-                // It came from elsewhere: from data.
+                // An input was not finite already, so the number came from the data.
                 return Ok(());
             }
         }
@@ -216,7 +216,7 @@ fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
     Ok(())
 }
 
-/// Words for what is not finite in a buffer, if anything is.
+/// A description of the non-finite numbers in a buffer, if there are any.
 fn not_finite(storage: &Storage, backend: &dyn Backend) -> Result<Option<String>> {
     let (dtype, numel): (DType, usize) = (storage.dtype(), storage.numel());
     if !dtype.is_float() || numel == 0 {

@@ -1,5 +1,5 @@
-//! Writing a file whole or not at all. A process that is killed leaves a file under a name of its own beside
-//! it, which the next one that writes in the folder removes: it is locked as long as its writer lives.
+//! Atomic file writing. A killed process may leave a temporary file beside the target; the next process
+//! that writes in the folder removes it. A temporary file is locked as long as its writer lives.
 
 use std::{
     fs::{self, File, OpenOptions, Permissions, TryLockError},
@@ -8,19 +8,19 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// How the name of a file that is being written begins and ends.
+/// The prefix and suffix of temporary files.
 const PREFIX: &str = ".taper-";
 const SUFFIX: &str = ".tmp";
 
-/// Writes beside `path` what `content` writes, and renames; what was there stays until the new file is whole.
-/// `failed` makes an error of one of the file system.
+/// Writes a temporary file beside `path` by `content`, and renames it; an existing file stays until the
+/// new one is complete. `failed` converts errors of the file system.
 ///
-/// A link is followed, and stays: the file that it leads to is replaced. An older file's permissions stay,
-/// and where they forbid writing it is not replaced. A device or a pipe is not replaced but written to. What
-/// killed processes left in the folder is removed.
+/// Links are followed and kept: the file that they lead to is replaced. An existing file's permissions
+/// are kept, and if they forbid writing, it is not replaced. A device or a pipe is written to directly.
+/// Temporary files of killed processes in the folder are removed.
 ///
 /// # Errors
-/// The error of `content` or of the file system. The file is as it was then.
+/// An error of `content` or of the file system. The file is then unchanged.
 pub fn write_whole<E>(
     path: &Path,
     failed: impl Fn(io::Error) -> E,
@@ -30,7 +30,8 @@ pub fn write_whole<E>(
     let open = || OpenOptions::new().write(true).open(&target).map_err(&failed);
     match fs::metadata(&target) {
         Ok(old) if old.is_file() => {
-            // Replacing asks for the right to the folder alone; this asks for that to the file.
+            // Replacing a file needs permission only for the folder; this checks the permission for the
+            // file.
             drop(open()?);
             replace(&target, failed, content, Some(old.permissions()))
         }
@@ -41,10 +42,10 @@ pub fn write_whole<E>(
     }
 }
 
-/// Where a path leads, link by link. The last need not exist.
+/// The target of a path after following all links. The last one need not exist.
 fn follow(path: &Path) -> io::Result<PathBuf> {
     let mut target = path.to_path_buf();
-    // As many as Linux follows.
+    // Linux follows up to 40 links.
     for _ in 0..40 {
         match fs::symlink_metadata(&target) {
             Ok(found) if found.is_symlink() => {
@@ -73,8 +74,8 @@ fn replace<E>(
             file.set_permissions(permissions).map_err(&failed)?;
         }
         file.sync_all().map_err(&failed)?;
-        // Elsewhere an open file cannot be renamed. Here its lock keeps others from sweeping it until it has
-        // its name.
+        // Outside of Unix an open file cannot be renamed. On Unix its lock protects it from `sweep`
+        // until it is renamed.
         #[cfg(not(unix))]
         drop(file);
         fs::rename(&beside, target).map_err(&failed)
@@ -83,15 +84,15 @@ fn replace<E>(
         // The first failure is the one to report.
         let _ = fs::remove_file(&beside);
     } else if cfg!(unix) {
-        // The new name lasts through a power cut once the folder is on disk; not every file system can be
-        // asked for that.
+        // The new name survives a power failure once the folder is on disk; not every file system
+        // supports that.
         let _ = File::open(folder_of(target)).and_then(|folder| folder.sync_all());
     }
     written
 }
 
-/// A new file beside `target` that this process has locked, and its path. It is private where the permissions
-/// come later.
+/// A new file beside `target`, locked by this process, and its path. With `private` only the owner can
+/// access it until the final permissions are set.
 fn create(target: &Path, private: bool) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let mut options = OpenOptions::new();
@@ -108,22 +109,22 @@ fn create(target: &Path, private: bool) -> io::Result<(File, PathBuf)> {
         let path = target.with_file_name(format!("{PREFIX}{}-{number}{SUFFIX}", std::process::id()));
         let file = match options.open(&path) {
             Ok(file) => file,
-            // A killed process with this number left it, and it is not swept yet.
+            // A killed process with this number left the file, and it is not swept yet.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
             Err(error) => return Err(error),
         };
         match file.try_lock() {
-            // Another process that sweeps was faster.
+            // Another process, which is sweeping, has the lock.
             Err(TryLockError::WouldBlock) => {}
             Ok(()) if !path.exists() => {}
-            // Not every file system has locks; nothing is swept there.
+            // Some file systems have no locks; `sweep` removes nothing there.
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((file, path)),
         }
     }
 }
 
-/// Removes the files that killed processes left half written in a folder: those that no process has locked.
-/// Files that cannot be removed stay.
+/// Removes the incomplete files of killed processes in a folder: temporary files that no process has
+/// locked. Files that cannot be removed stay.
 pub fn sweep(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -133,7 +134,7 @@ pub fn sweep(folder: &Path) {
             continue;
         }
         let path = entry.path();
-        // Opened to write, as some systems want it for a lock.
+        // Opened for writing, because some systems require it for a lock.
         if let Ok(file) = OpenOptions::new().write(true).open(&path)
             && file.try_lock().is_ok()
         {
@@ -142,13 +143,13 @@ pub fn sweep(folder: &Path) {
     }
 }
 
-/// On Unix a lock tells whether a file's writer lives.
+/// On Unix the lock alone tells whether a file's writer lives.
 #[cfg(unix)]
 fn is_old_enough(_: &fs::DirEntry) -> bool {
     true
 }
 
-/// Elsewhere a file is unlocked for a moment before it gets its name, so that only one of an hour ago is
+/// Elsewhere a file is unlocked for a moment before it is renamed, so only a file that is an hour old is
 /// known to have no writer.
 #[cfg(not(unix))]
 fn is_old_enough(entry: &fs::DirEntry) -> bool {
@@ -156,7 +157,7 @@ fn is_old_enough(entry: &fs::DirEntry) -> bool {
     modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age.as_secs() >= 3600))
 }
 
-/// The folder of a file, which is the current one for a name alone.
+/// The folder of a file; for a bare name, the current folder.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -189,7 +190,7 @@ mod tests {
             fs::write(folder.join(name), "half").unwrap();
         }
         fs::write(folder.join(".taper-notes"), "stays").unwrap();
-        // Files of a process that lives, which has this one's number in another container.
+        // Files of a live process with this one's number, in another container.
         let names = (0..64).map(|k| folder.join(format!(".taper-{}-{k}.tmp", std::process::id())));
         let alive: Vec<File> = names
             .map(|path| {
@@ -201,7 +202,7 @@ mod tests {
         write("a", "first").unwrap();
         assert_eq!(temporary(&folder).len(), 64 + 1);
         drop(alive);
-        // One that is written while others are.
+        // A file that is written while others are.
         let outer = write_whole(
             &folder.join("b"),
             |error| error,

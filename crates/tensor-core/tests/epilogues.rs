@@ -1,4 +1,4 @@
-//! What becomes a contraction's epilogue: counts of kernels on the reference.
+//! The choice of epilogues, checked by the numbers of kernels on the reference backend.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use taper_testing::{Reference, reference_limited, tensor};
 use tensor_core::{DType, Device, Generator, Result, Tensor, eval_all};
 
-/// The kernels that computing some tensors takes, by name, on a device whose epilogues have so many
-/// instructions at most.
+/// The kernels that compute some tensors, by name, on a device whose epilogues have at most
+/// `max_epilogue` instructions.
 fn kernels_within(
     max_epilogue: usize,
     f: impl Fn(&Device) -> Result<Vec<Tensor>>,
@@ -24,7 +24,7 @@ fn kernels(f: impl Fn(&Device) -> Result<Vec<Tensor>>) -> Vec<(&'static str, usi
     kernels_within(16, f).into_iter().collect()
 }
 
-/// Two operands that lie in memory, and a vector.
+/// Two operands in memory, and a vector.
 fn operands(d: &Device) -> Result<[Tensor; 3]> {
     let all = [
         tensor(&[4, 5], 1, DType::F32, d)?,
@@ -43,7 +43,7 @@ fn elementwise_readers_are_part_of_the_product() {
         Ok(vec![x.matmul(&w)?.add(&b)?.relu()])
     };
     assert_eq!(kernels(bias), one);
-    // A device that wants none has two kernels.
+    // A device without epilogues runs two kernels.
     let apart: Vec<_> = kernels_within(0, bias).into_iter().collect();
     assert_eq!(apart, [("map", 1), ("matmul", 1)]);
     // A residual, a cast, and a product that is only read transposed.
@@ -63,7 +63,7 @@ fn elementwise_readers_are_part_of_the_product() {
         Ok(vec![x.matmul(&w)?.reshape([2, 2, 6])?.mul(&scale)?])
     };
     assert_eq!(kernels(reshaped), one);
-    // Of two products that are added, one takes in the other.
+    // If two products are added, one becomes the other's operand.
     let two = |d: &Device| {
         let [x, w, b] = operands(d)?;
         Ok(vec![x.matmul(&w)?.add(&x.exp().matmul(&w)?)?.add(&b)?.tanh()])
@@ -73,14 +73,14 @@ fn elementwise_readers_are_part_of_the_product() {
 
 #[test]
 fn a_product_that_others_read_is_stored_too() {
-    // Kept by its tensor.
+    // The product is kept by its tensor.
     let kept = |d: &Device| {
         let [x, w, _] = operands(d)?;
         let product = x.matmul(&w)?;
         Ok(vec![product.clone(), product.relu()])
     };
     assert_eq!(kernels(kept), [("matmul", 1)]);
-    // A later kernel.
+    // The product is read by a later kernel too.
     let later = |d: &Device| {
         let [x, w, _] = operands(d)?;
         let product = x.matmul(&w)?;
@@ -98,13 +98,13 @@ fn other_readers_have_kernels_of_their_own() {
         Ok(vec![product.mul(&product.sum_axis(0, false)?)?])
     };
     assert_eq!(kernels(sums), [("map", 1), ("matmul", 1), ("sum", 1)]);
-    // Rows.
+    // The map is a row kernel.
     let rows = |d: &Device| {
         let [x, w, b] = operands(d)?;
         Ok(vec![x.matmul(&w)?.add(&b)?.softmax(-1)?])
     };
     assert_eq!(kernels(rows), kernels_within(0, rows).into_iter().collect::<Vec<_>>());
-    // A part of the product, and a bias that the product's shape cannot be read with.
+    // A part of the product, and a bias that cannot be viewed in the product's shape.
     let part = |d: &Device| {
         let [x, w, _] = operands(d)?;
         Ok(vec![x.matmul(&w)?.slice(0, 1..)?.relu()])
@@ -117,13 +117,13 @@ fn other_readers_have_kernels_of_their_own() {
         Ok(vec![x.matmul(&w)?.reshape([3, 8])?.add(&bias)?])
     };
     assert_eq!(kernels(across), [("map", 1), ("matmul", 1)]);
-    // Random numbers go by the flat position.
+    // Random numbers depend on the flat position.
     let random = |d: &Device| {
         let [x, w, _] = operands(d)?;
         Ok(vec![x.matmul(&w)?.mul(&Tensor::rand([4, 6], &Generator::seed(1, d))?)?])
     };
     assert_eq!(kernels(random), [("map", 1), ("matmul", 1)]);
-    // Longer than the device takes.
+    // The epilogue is longer than the device allows.
     let long = |d: &Device| {
         let [x, w, b] = operands(d)?;
         Ok(vec![x.matmul(&w)?.add(&b)?.relu()])
@@ -131,7 +131,7 @@ fn other_readers_have_kernels_of_their_own() {
     assert_eq!(kernels_within(3, long).into_iter().collect::<Vec<_>>(), [("map", 1), ("matmul", 1)]);
 }
 
-/// Memory is in use for no more buffers than with kernels apart: an update that works in place stays one.
+/// An epilogue uses no more memory than separate kernels: an update in place stays in place.
 #[test]
 fn updates_in_place_stay_in_place() {
     let run = |max_epilogue: usize| {

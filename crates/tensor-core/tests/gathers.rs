@@ -1,5 +1,5 @@
-//! Which gathers are read where they are needed: counts of kernels, and of the bytes that they touch, on the
-//! reference.
+//! The choice of fused gathers, checked by the numbers of kernels and of bytes that they access, on the
+//! reference backend.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper_testing::{Reference, of, reference_limited, tensor};
@@ -9,7 +9,7 @@ use tensor_core::{
     plan_of,
 };
 
-/// The kernels that computing some tensors takes, by name, on a device whose programs read buffers of at most
+/// The kernels that compute some tensors, by name, on a device whose programs read buffers of at most
 /// this size at indices.
 fn kernels_within(
     max_indexed_bytes: u64,
@@ -27,7 +27,7 @@ fn kernels_within(
     count(&backend)
 }
 
-/// Those with gathers read where they are needed, and those with gathers of their own.
+/// The kernels with fused gathers, and those with separate gathers.
 fn both(f: impl Fn(&Device) -> Result<Vec<Tensor>>) -> [Vec<(&'static str, usize)>; 2] {
     [1 << 30, 0].map(|bytes| kernels_within(bytes, &f))
 }
@@ -50,7 +50,7 @@ fn maps_reductions_and_rows_read_for_themselves() {
         Ok(vec![table.index_select(0, &index)?.add(&b)?.relu()])
     };
     assert_eq!(both(map), [vec![("map", 1)], vec![("gather", 1), ("map", 1)]]);
-    // Rows of rows: a view of what is gathered is read as well.
+    // Rows of rows: a view of a gather is fused as well.
     let embedding = |d: &Device| {
         let [table, index, b] = operands(d)?;
         Ok(vec![table.index_select(0, &index)?.reshape([2, 3, 4])?.mul(&b)?])
@@ -65,9 +65,9 @@ fn maps_reductions_and_rows_read_for_themselves() {
         let [table, index, b] = operands(d)?;
         Ok(vec![table.index_select(0, &index)?.add(&b)?.softmax(-1)?])
     };
-    // The reference stores four results of a kernel at most.
+    // The reference backend stores at most four results per kernel.
     assert_eq!(both(rows), [vec![("map", 1), ("rows", 1)], vec![("gather", 1), ("map", 1), ("rows", 1)]]);
-    // Turned, cut and repeated.
+    // Transposed, sliced and repeated views.
     let views = |d: &Device| {
         let [table, index, _] = operands(d)?;
         let turned = table.index_select(0, &index)?.t()?.slice(1, 1..)?.flip(1)?;
@@ -78,7 +78,7 @@ fn maps_reductions_and_rows_read_for_themselves() {
 
 #[test]
 fn an_index_is_computed_where_it_is_used() {
-    // Negative ones count from the end.
+    // Negative indices count from the end.
     let along = |d: &Device| {
         let [table, _, b] = operands(d)?;
         let index = of(&[-1.0, 3.0, 0.0, -5.0], &[1, 4], DType::I32, d)?;
@@ -86,7 +86,7 @@ fn an_index_is_computed_where_it_is_used() {
         Ok(vec![table.take_along_dim(&index, 0)?.mul(&b)?])
     };
     assert_eq!(both(along), [vec![("map", 1)], vec![("gather", 1), ("map", 2)]]);
-    // Read at what is read at an index.
+    // The index is gathered itself.
     let nested = |d: &Device| {
         let [table, index, _] = operands(d)?;
         let order = of(&[5.0, 0.0, 2.0, 1.0], &[4], DType::I32, d)?;
@@ -99,7 +99,7 @@ fn an_index_is_computed_where_it_is_used() {
 
 #[test]
 fn what_memory_is_wanted_for_is_a_gather() {
-    // Nothing but a gather, one whose tensor is kept, and what a product reads.
+    // Only a gather, a gather whose tensor is kept, and an operand of a product.
     let alone = |d: &Device| {
         let [table, index, _] = operands(d)?;
         Ok(vec![table.index_select(0, &index)?])
@@ -116,7 +116,7 @@ fn what_memory_is_wanted_for_is_a_gather() {
         Ok(vec![table.index_select(0, &index)?.matmul(&b.unsqueeze(1)?)?])
     };
     assert_eq!(both(product)[0], [("gather", 1), ("matmul", 1)]);
-    // Kernels over other elements read it each for itself, unless its index costs as much as it does.
+    // Kernels over other elements each read it themselves, unless its index is too expensive to repeat.
     let several = |d: &Device, wrap: bool| {
         let [table, _, _] = operands(d)?;
         let index = of(&[-1.0, 3.0, 0.0, -5.0], &[1, 4], DType::I32, d)?;
@@ -134,7 +134,7 @@ fn what_memory_is_wanted_for_is_a_gather() {
     };
     let gathers = |wrap: bool| both(|d| several(d, wrap))[0].iter().any(|(name, _)| *name == "gather");
     assert!(gathers(true) && !gathers(false));
-    // A table that is computed first.
+    // The table is computed first.
     let computed = |d: &Device| {
         let [table, index, b] = operands(d)?;
         Ok(vec![table.exp().index_select(0, &index)?.add(&b)?])
@@ -157,7 +157,7 @@ fn a_device_whose_gathers_are_fast_keeps_them_before_maps() {
     };
     assert_eq!(count(&|d| Ok(rows(d)?.relu())), 1);
     assert_eq!(count(&|d| Ok(rows(d)?.reshape([2, 12])?.neg())), 1);
-    // Reductions, and indices that are computed.
+    // Reductions, and computed indices.
     assert_eq!(count(&|d| rows(d)?.sum_axis(0, false)), 0);
     assert_eq!(count(&|d| rows(d)?.exp().sum_axis(1, false)), 0);
     assert_eq!(
@@ -173,7 +173,7 @@ fn a_device_whose_gathers_are_fast_keeps_them_before_maps() {
 
 #[test]
 fn few_inputs_are_enough() {
-    // Each gather takes two.
+    // Each gather takes two inputs.
     for max_inputs in [3, 4, 5, 8] {
         let (device, _) = reference_limited(|limits| limits.max_inputs = max_inputs);
         let [table, index, b] = operands(&device).unwrap();
@@ -208,8 +208,8 @@ fn the_plan_says_what_is_read() {
     assert!(program.to_string().contains(" at r"), "{program}");
     let names: Vec<&str> = only.operations.iter().map(|operation| operation.name.as_str()).collect();
     assert!(names.contains(&"Gather"), "{names:?}");
-    // Six rows of four, no more than the table has; six indices; four elements. With a gather the rows were
-    // written and read as well.
+    // Six rows of four, but no more than the table has; six indices; four elements. A separate gather
+    // would also write and read the rows.
     assert_eq!(only.kernel.bytes_read(), 4 * (20 + 6 + 4));
     assert_eq!(only.kernel.bytes_written(), 4 * 24);
 }
@@ -218,7 +218,7 @@ fn the_plan_says_what_is_read() {
 fn a_bad_index_names_the_gather_and_its_line() {
     let (device, _) = reference_limited(|_| ());
     let [table, index, b] = operands(&device).unwrap();
-    // Nothing is known of sums.
+    // The bounds of sums are unknown.
     let unknown = |values: &[f64]| {
         let index = of(values, &[6, 1], DType::I32, &device).unwrap();
         let sum = index.sum_axis(1, false).unwrap();
@@ -237,7 +237,7 @@ fn a_bad_index_names_the_gather_and_its_line() {
         };
         assert!(error.to_string().contains(&format!("gathers.rs:{line}:")), "{error}");
     }
-    // A value that does not depend on it is good.
+    // A value that does not depend on the bad index is good.
     good.mul(&b).unwrap().eval().unwrap();
     // An index that is known to be bad is an error before anything runs.
     let error = table.index_select(0, &of(&[0.0, 9.0, 1.0], &[3], DType::I32, &device).unwrap());

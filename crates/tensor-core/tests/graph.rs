@@ -1,5 +1,4 @@
-//! The lazy graph and its scheduler, on the plain reference backend: what fuses, what is stored, what is let
-//! go.
+//! The lazy graph and its scheduler, on the reference backend: fusion, storage and release.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::atomic::Ordering;
@@ -219,7 +218,7 @@ fn cells_keep_old_graphs_on_old_values() -> Result<()> {
     assert!(w.assign(&Tensor::zeros([3], &device)?).is_err());
     assert!(w.assign(&Tensor::zeros([2], (DType::F64, &device))?).is_err());
     assert_eq!(w.to_vec::<f32>()?, [5.0, 6.0]);
-    // In place, over and over: no memory grows, no graph either.
+    // In place, repeatedly: neither memory nor the graph grows.
     for _ in 0..100 {
         let next = set_grad_enabled(false, || &w * 0.5);
         w.assign(&next)?;
@@ -307,7 +306,8 @@ fn concatenations_of_concatenations_are_one_copy() -> Result<()> {
     drop(wide);
     assert_eq!(both.to_vec::<f32>()?, expected);
     assert_eq!(count(), 1);
-    // What is read elsewhere or kept is stored, and so are expressions; a part is no sum's operand.
+    // A concatenation that is also read elsewhere or kept is stored, and so are expressions; a part is
+    // not an operand of a sum.
     let wide = Tensor::concat(&[&x, &x], 1)?;
     let all = Tensor::concat(&[&wide, &wide], 0)?;
     assert_eq!(all.sum().item::<f32>()?, 60.0);
@@ -327,7 +327,8 @@ fn concatenations_of_concatenations_are_one_copy() -> Result<()> {
     Ok(())
 }
 
-/// One that grew step by step is no single kernel of as many parts, whose plan would take a stack as deep.
+/// A concatenation that grew step by step is not one kernel with all its parts, whose plan would recurse
+/// as deep.
 #[test]
 fn a_list_may_grow_by_any_number_of_concatenations() -> Result<()> {
     let (device, _) = reference_backend();
@@ -340,8 +341,8 @@ fn a_list_may_grow_by_any_number_of_concatenations() -> Result<()> {
     Ok(())
 }
 
-/// Bounds choose an element or the bound, for the sake of gradients: what is computed is the greater and the
-/// lesser.
+/// A clamp selects the element or the bound for the sake of gradients; the kernel computes a maximum and
+/// a minimum.
 #[test]
 fn a_choice_that_is_the_greater_of_two_is_one_instruction() -> Result<()> {
     let (device, _) = reference_backend();
@@ -352,10 +353,10 @@ fn a_choice_that_is_the_greater_of_two_is_one_instruction() -> Result<()> {
         Ok(plan.kernels[0].kernel.body.program().unwrap().instrs.len())
     };
     let held = x.clamp(-1.0, 1.0);
-    // The element, two bounds, the greater and the lesser.
+    // The element, two bounds, the maximum and the minimum.
     assert_eq!(instrs(&held)?, 5);
     assert_eq!(format!("{:?}", held.to_vec::<f32>()?), "[-1.0, 0.25, NaN, 1.0]");
-    // Other choices are made.
+    // Other selections stay.
     let choose = |condition: &Tensor, other: &Tensor| condition.where_cond(&x, other);
     let bound = x.neg();
     let most = x.maximum(&bound)?;
@@ -372,7 +373,7 @@ fn a_choice_that_is_the_greater_of_two_is_one_instruction() -> Result<()> {
     Ok(())
 }
 
-/// What is copied from one number needs no more of it than one.
+/// A copy of a constant needs only one element of it in memory.
 #[test]
 fn a_number_beside_others_is_written_once() -> Result<()> {
     let (device, _) = reference_backend();
@@ -390,13 +391,13 @@ fn a_number_beside_others_is_written_once() -> Result<()> {
     let framed = Tensor::concat(&[&one.expand([2, 1])?, &x, &one.expand([2, 2])?], 1)?;
     assert_eq!(written(&framed)?, [1, 12]);
     assert_eq!(framed.to_vec::<f32>()?, [1.0, 0.0, 1.0, 2.0, 1.0, 1.0, 1.0, 3.0, 4.0, 5.0, 1.0, 1.0]);
-    // Whoever asks for all of it gets all, and others read that.
+    // A reader of the whole tensor gets all elements, and other readers use that buffer.
     let ones = one.expand([2, 3])?;
     let beside = Tensor::concat(&[&ones, &x], 0)?;
     eval_all(&[&ones, &beside])?;
     assert_eq!(ones.to_vec::<f32>()?, [1.0; 6]);
     assert_eq!(beside.to_vec::<f32>()?, [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-    // A product reads rows that lie side by side.
+    // A product needs the rows stored contiguously.
     assert_eq!(Tensor::ones([1, 2], &device)?.matmul(&x)?.to_vec::<f32>()?, [3.0, 5.0, 7.0]);
     Ok(())
 }

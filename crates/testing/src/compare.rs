@@ -1,18 +1,18 @@
-//! How closely results are held to what is expected.
+//! Comparison of results with expected values, to a tolerance.
 
 use tensor_core::{DType, Device, Result, Tensor};
 
 use crate::reference_with;
 
-/// Relative and absolute closeness that a dtype's results can be held to after a handful of operations;
-/// nothing for integers and bools.
+/// The relative and absolute tolerance for a dtype's results after a handful of operations; 0 for
+/// integers and bools.
 pub fn tolerance(dtype: DType) -> (f64, f64) {
     match dtype {
         DType::F64 => (1e-12, 1e-13),
         DType::F32 => (2e-5, 1e-6),
         DType::F16 => (2e-3, 1e-3),
         DType::BF16 => (1.6e-2, 1e-2),
-        // Two roundings, and those of numbers below the normal ones.
+        // Two roundings, in the normal and in the subnormal range.
         _ if dtype.is_float() => (2.0 * dtype.epsilon(), 2.0 * dtype.epsilon() * dtype.smallest_normal()),
         _ => (0.0, 0.0),
     }
@@ -21,7 +21,7 @@ pub fn tolerance(dtype: DType) -> (f64, f64) {
 /// Panics unless two lists agree to `rtol·|expected| + atol`, NaN with NaN and infinities exactly.
 ///
 /// # Panics
-/// Lists of different lengths, or an element that is too far away, which is named.
+/// Lists of different lengths, or an element outside the tolerance; the message names it.
 #[track_caller]
 pub fn assert_close(found: &[f64], expected: &[f64], within: (f64, f64), what: &str) {
     if let Some(difference) = difference(found, expected, within) {
@@ -29,8 +29,8 @@ pub fn assert_close(found: &[f64], expected: &[f64], within: (f64, f64), what: &
     }
 }
 
-/// Where two lists first differ by more than `rtol·|expected| + atol`, in words: NaN is NaN, and infinities
-/// are exact.
+/// A description of the first difference of two lists beyond `rtol·|expected| + atol`: NaN equals NaN,
+/// and infinities are compared exactly.
 pub fn difference(found: &[f64], expected: &[f64], (rtol, atol): (f64, f64)) -> Option<String> {
     if found.len() != expected.len() {
         return Some(format!("lengths: {} elements, expected {}", found.len(), expected.len()));
@@ -47,10 +47,11 @@ pub fn difference(found: &[f64], expected: &[f64], (rtol, atol): (f64, f64)) -> 
     })
 }
 
-/// Panics unless the tensor's elements are within 10⁻⁵ of these, relatively or absolutely; NaN is NaN.
+/// Panics unless the tensor's elements are within 10⁻⁵ of these, relatively or absolutely; NaN equals
+/// NaN.
 ///
 /// # Panics
-/// Another number of elements, or one that is too far away.
+/// A different number of elements, or an element outside the tolerance.
 #[track_caller]
 pub fn assert_elements(found: &Tensor, expected: &[f64]) {
     let found = found.to_f64_vec().unwrap();
@@ -61,11 +62,11 @@ pub fn assert_elements(found: &Tensor, expected: &[f64]) {
     }
 }
 
-/// Runs `f` on `device` and on the reference, which has the same dtypes, and compares what it gives: shape,
-/// dtype, values to `within` (relative and absolute), or to the dtype's [`tolerance`].
+/// Runs `f` on `device` and on the reference backend, with the same dtypes, and compares the results:
+/// shape, dtype, and values to `within` (relative and absolute), or to the dtype's [`tolerance`].
 ///
 /// # Panics
-/// What differs is named, with `what`.
+/// The results differ; the message has the difference and `what`.
 #[track_caller]
 pub fn agree(device: &Device, what: &str, within: Option<(f64, f64)>, f: impl Fn(&Device) -> Result<Tensor>) {
     let found = f(device).unwrap_or_else(|e| panic!("{what}: {e}"));

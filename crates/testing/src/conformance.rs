@@ -1,4 +1,4 @@
-//! [`conformance`]: what every backend must compute, in one call.
+//! [`conformance`]: tests everything that a backend must compute, in one call.
 
 use tensor_core::{
     BinaryOp, CompareOp, CumulativeOp, DType, Device, ErrorKind, Generator, ReduceOp, Result, ScatterOp,
@@ -7,14 +7,14 @@ use tensor_core::{
 
 use crate::{VIEWS, agree, of, tensor};
 
-/// Operations on tensors, held to the reference.
+/// Operations on tensors, compared with the reference backend.
 struct Conformance<'a> {
     device: &'a Device,
     lacking: Vec<String>,
 }
 
 impl Conformance<'_> {
-    /// Holds `f` to the reference, or notes that the device says by name that it lacks it.
+    /// Compares `f` with the reference backend, or records that the device reports it as unsupported.
     #[track_caller]
     fn holds(&mut self, what: &str, within: Option<(f64, f64)>, f: impl Fn(&Device) -> Result<Tensor>) {
         let computed = f(self.device).and_then(|result| result.eval());
@@ -25,9 +25,9 @@ impl Conformance<'_> {
     }
 }
 
-/// Holds a backend to the reference: every kernel, over every dtype that the device says it has and every way
-/// a tensor may lie in memory; results that are not numbers, empty tensors, overlapping windows. Gives what
-/// the device answered with [`ErrorKind::Unsupported`], which a backend may; anything else that is wrong
+/// Compares a backend with the reference: every kernel, for every dtype that the device lists and every
+/// memory layout; non-finite results, empty tensors, overlapping windows. Returns the operations for
+/// which the device reported [`ErrorKind::Unsupported`], which is allowed; anything else that is wrong
 /// panics.
 ///
 /// ```
@@ -36,8 +36,8 @@ impl Conformance<'_> {
 /// ```
 ///
 /// # Panics
-/// A result that differs from the reference's, or an error that is not `Unsupported`; what was computed is
-/// named.
+/// A result that differs from the reference's, or an error that is not `Unsupported`; the message names
+/// the operation.
 #[track_caller]
 pub fn conformance(device: &Device) -> Vec<String> {
     let mut c = Conformance { device, lacking: Vec::new() };
@@ -64,12 +64,13 @@ fn elementwise(c: &mut Conformance<'_>, dtype: DType, view: &str, make: Make) {
         UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign | UnaryOp::Relu => dtype != DType::Bool,
         _ => float,
     });
-    // Near a zero of a function, and of large results, a part of the result is not the measure.
+    // Near a zero of a function a relative tolerance is too strict, and for large results an absolute
+    // one.
     let loose = float.then(|| if dtype.size() == 2 { (3e-2, 3e-2) } else { (1e-4, 1e-4) });
     for &op in unary {
         c.holds(&format!("{} of {view} {dtype}", op.name()), loose, |d| {
             let x = make(d, dtype, 2)?;
-            // Within the domain of roots and logarithms, and away from poles and jumps.
+            // In the domain of roots and logarithms, and away from poles and jumps.
             Ok(if float { x.abs().add_scalar(0.3).unary(op) } else { x.unary(op) })
         });
     }
@@ -80,7 +81,7 @@ fn elementwise(c: &mut Conformance<'_>, dtype: DType, view: &str, make: Make) {
             BinaryOp::LeftShift | BinaryOp::RightShift | BinaryOp::Gcd => dtype.is_int(),
             BinaryOp::Add | BinaryOp::Mul => true,
             BinaryOp::Sub | BinaryOp::Maximum | BinaryOp::Minimum => dtype != DType::Bool,
-            // Powers grow, and quotients jump: between bounds of their own.
+            // Powers grow and quotients jump, so they have their own ranges.
             BinaryOp::Pow | BinaryOp::FloorDiv | BinaryOp::Remainder => {
                 dtype.is_int() && dtype != DType::Bool
             }

@@ -1,4 +1,4 @@
-//! Epilogues of every kind for a contraction: what its tests try on each backend.
+//! Contractions with epilogues of every kind, for the tests of each backend.
 
 use tensor_core::{
     BinaryOp, CompareOp, DType, Kernel, Layout, Scalar, Strides, UnaryOp,
@@ -7,10 +7,10 @@ use tensor_core::{
 
 use crate::numbers;
 
-/// A contraction with an epilogue, and what it takes to run it.
+/// A contraction with an epilogue, and the inputs of its launch.
 #[derive(Clone, Debug)]
 pub struct EpilogueCase {
-    /// What the epilogue does.
+    /// A description of the epilogue.
     pub what: &'static str,
     /// The kernel.
     pub kernel: Kernel,
@@ -20,7 +20,7 @@ pub struct EpilogueCase {
     pub inputs: Vec<(DType, Vec<f64>)>,
 }
 
-/// Numbers that suit a dtype.
+/// Numbers in the range of a dtype.
 fn elements(dtype: DType, n: usize, seed: u64) -> Vec<f64> {
     let all = numbers(n, seed);
     match dtype {
@@ -52,7 +52,7 @@ fn case(
             (program.instrs.len() - 1) as u16
         };
         let mut place = push(instr.map_operands(|r| places[usize::from(r)]), dtype);
-        // Numbers of small integers are wrapped before they are used, as the planner has it.
+        // Numbers of small integer types are wrapped before they are used, as the planner does.
         let computed = matches!(instr, Instr::Load(0) | Instr::Unary(..) | Instr::Binary(..));
         if computed && dtype.is_int() && dtype.is_narrow() {
             place = push(Instr::Cast(place), dtype);
@@ -69,8 +69,8 @@ fn case(
     EpilogueCase { what, kernel: kernel.clone().with_epilogue(program, over), scalars, inputs }
 }
 
-/// Several epilogues of a contraction that has none, of a dtype other than bool: a bias and an activation; a
-/// scale and a residual, where the sums are stored too; a mask, a comparison and a cast.
+/// Several epilogues for a contraction without one, of a dtype other than bool: a bias and an
+/// activation; a scale and a residual, with the sums stored too; a mask, a comparison and a cast.
 pub fn epilogues(kernel: &Kernel) -> Vec<EpilogueCase> {
     let dtype = kernel.operands[0].dtype;
     let shape = kernel.outputs[0].shape.clone();
@@ -136,7 +136,7 @@ pub fn epilogues(kernel: &Kernel) -> Vec<EpilogueCase> {
     ]
 }
 
-/// Contractions of a dtype to try epilogues on: products of every form, batches, and convolutions over
+/// Contractions of a dtype to test epilogues on: products of every form, batches, and convolutions over
 /// windows.
 pub fn contractions(dtype: DType) -> Vec<Kernel> {
     let plain = |m: usize, k: usize, n: usize| {
@@ -156,19 +156,20 @@ pub fn contractions(dtype: DType) -> Vec<Kernel> {
     .into_iter()
     .map(|(m, k, n)| plain(m, k, n))
     .collect();
-    // The right operand lies along its columns.
+    // The right operand is stored by columns.
     let across = Layout::contiguous([20, 9]).permute(&[1, 0]);
     all.push(Kernel::matmul(dtype, &Layout::contiguous([6, 9]), &across));
     all.push(Kernel::matmul(dtype, &Layout::contiguous([3, 5, 4]), &Layout::contiguous([3, 4, 6])));
-    // One vector for each matrix of a batch, and all of a dot product.
+    // One vector for each matrix of a batch, and a single dot product.
     all.push(Kernel::matmul(dtype, &Layout::contiguous([4, 1, 5]), &Layout::contiguous([4, 5, 3])));
-    // weight [out, in, kh, kw] over images [batch, in, h, w], in the order batch, out, oh, ow, in, kh, kw.
+    // A convolution: weight [out, in, kh, kw] over images [batch, in, h, w], with the axes in the order
+    // batch, out, oh, ow, in, kh, kw.
     let over = |space: [usize; 7], weight: [isize; 7], images: [isize; 7], reduced: &[usize]| {
         let layout = |strides: &[isize]| Layout::new(space, strides, 0);
         Kernel::contract(dtype, layout(&weight), layout(&images), reduced)
     };
     all.push(over([2, 5, 4, 6, 3, 3, 2], [0, 18, 0, 0, 6, 2, 1], [3 * 42, 0, 7, 1, 42, 7, 1], &[4, 5, 6]));
-    // Each channel by itself: one row a batch position.
+    // A depthwise convolution: one row per batch position.
     all.push(over([2, 3, 9, 16, 1, 3, 3], [0, 9, 0, 0, 0, 3, 1], [594, 198, 18, 1, 0, 18, 1], &[4, 5, 6]));
     // A few results of many terms: the gradient of a depthwise convolution's weight.
     let few = Layout::new([3, 2, 2, 2, 8, 16], &[0, 0, 0, 128, 16, 1], 0);

@@ -1,4 +1,4 @@
-//! [`Hooked`]: a device that a test looks into.
+//! [`Hooked`]: a device whose kernels a test intercepts.
 
 use std::{fmt, sync::Arc};
 
@@ -8,14 +8,14 @@ use tensor_core::{
 
 type Run = dyn Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync;
 
-/// Another backend, but for its kernels: those go to a function, which runs them there, or does something
-/// else.
+/// A wrapper of another backend that passes its kernels to a function, which runs them on that backend
+/// or does anything else.
 pub struct Hooked {
     inner: Arc<dyn Backend>,
     run: Box<Run>,
 }
 
-/// A device whose kernels go to `run`, and all else to `inner`.
+/// A device whose kernels go to `run`, and all other calls to `inner`.
 pub fn hooked(
     inner: Arc<dyn Backend>,
     run: impl Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync + 'static,

@@ -1,9 +1,8 @@
-//! What operations are tried with: numbers without a pattern, tensors of them, and every way a tensor may lie
-//! in memory.
+//! Inputs of tests: pseudo-random numbers, tensors of them, and every memory layout of a tensor.
 
 use tensor_core::{DType, Device, Kind, Result, Scalar, Tensor, philox};
 
-/// Numbers between −2 and 2 without a pattern, the same on every device.
+/// Pseudo-random numbers between −2 and 2, the same on every device.
 pub fn numbers(n: usize, seed: u64) -> Vec<f64> {
     (0..n).map(|i| f64::from(philox(seed, i as u64)[0]) / f64::from(u32::MAX) * 4.0 - 2.0).collect()
 }
@@ -27,8 +26,8 @@ pub fn tensor(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Resu
     of(&values, shape, dtype, device)
 }
 
-/// A tensor of given numbers in a dtype, converted on the host. Unsigned integers take magnitudes, bools
-/// whether a number is above 0.
+/// A tensor of given numbers in a dtype, converted on the host. Unsigned integers take absolute values,
+/// and bools are true for positive numbers.
 ///
 /// # Errors
 /// Whatever the device reports.
@@ -42,11 +41,11 @@ pub fn of(values: &[f64], shape: &[usize], dtype: DType, device: &Device) -> Res
     Tensor::from_bytes_of(dtype, &Scalar::to_bytes(dtype, &numbers), shape, device)
 }
 
-/// The same logical kind of tensor in every way it may lie in memory: name, and how to make it of a base
-/// tensor.
+/// A memory layout of a tensor: its name, and a function that makes a tensor of a dtype and a seed with
+/// it.
 pub type View = (&'static str, fn(&Device, DType, u64) -> Result<Tensor>);
 
-/// Layouts that every operation meets.
+/// The layouts on which every operation is tested.
 pub const VIEWS: &[View] = &[
     ("contiguous", |d, t, s| tensor(&[3, 4, 5], s, t, d)),
     ("0-d", |d, t, s| tensor(&[], s, t, d)),
@@ -68,7 +67,7 @@ pub fn of_scalars(values: &[Scalar], shape: &[usize], dtype: DType, device: &Dev
 }
 
 /// The elements of a tensor in row-major order, each in its own category, so that no integer is rounded.
-/// Computes them.
+/// Evaluates the tensor.
 ///
 /// # Errors
 /// Whatever the device reports.
@@ -76,23 +75,24 @@ pub fn to_scalars(tensor: &Tensor) -> Result<Vec<Scalar>> {
     Ok(Scalar::from_bytes(tensor.dtype(), &tensor.read_bytes()?))
 }
 
-/// A way in which a tensor of given elements may lie in memory.
+/// A memory layout of a tensor with given elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Its axes in reverse order.
+    /// Transposed: the axes are stored in reverse order.
     Transposed,
-    /// Every other element along each axis of something larger, from the second on.
+    /// Sliced: every other element along each axis of a larger buffer, from the second one on.
     Sliced,
-    /// Backwards along every axis.
+    /// Flipped along every axis.
     Flipped,
-    /// The first element of the first axis that has several, for all of them: other elements than given.
+    /// Expanded: the first axis with several elements repeats its first one, so the elements differ from
+    /// those given.
     Expanded,
 }
 
 /// All of them.
 pub const LAYOUTS: &[Layout] = &[Layout::Transposed, Layout::Sliced, Layout::Flipped, Layout::Expanded];
 
-/// A tensor of given numbers, as [`of`], that lies in memory in one of [`LAYOUTS`].
+/// A tensor of given numbers, as in [`of`], stored in one of [`LAYOUTS`].
 ///
 /// # Errors
 /// Whatever the device reports.
@@ -105,7 +105,8 @@ pub fn laid_out(
 ) -> Result<Tensor> {
     let rank = shape.len();
     let strides: Vec<usize> = (0..rank).map(|axis| shape[axis + 1..].iter().product()).collect();
-    // Elements in row-major order of `sizes`, each the one of `values` at the place that `at` gives.
+    // The elements in row-major order of `sizes`, each the element of `values` at the index that `at`
+    // gives.
     let gathered = |sizes: &[usize], at: &dyn Fn(&[usize]) -> usize| -> Vec<f64> {
         let mut index = vec![0; sizes.len()];
         (0..sizes.iter().product::<usize>())

@@ -1,17 +1,17 @@
-//! What tests of several crates stand on: a plain backend to compare with, the ways a tensor may lie in
-//! memory, and how closely results are held to.
+//! Shared test tools: a plain backend to compare with, tensors in every memory layout, and comparison to
+//! tolerances.
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | [`mod@reference`] | a backend of plain loops: the oracle, and the shortest example of writing a backend |
+//! | [`mod@reference`] | a backend of plain loops: the oracle, and the shortest example of a backend |
 //! | [`compare`] | closeness: tolerances, [`assert_close`], [`agree`] |
-//! | [`mod@conformance`] | [`conformance()`]: what every backend must compute, in one call |
+//! | [`mod@conformance`] | [`conformance()`]: tests everything that a backend must compute |
 //! | [`epilogues`] | contractions with epilogues, as kernels |
-//! | [`mod@hooked`] | a device whose kernels a test sees, holds up or breaks |
+//! | [`mod@hooked`] | a device whose kernels a test observes, delays or breaks |
 //! | [`load_at`] | programs that read at indices, as kernels |
 //! | [`inputs`] | numbers, tensors of them, and [`VIEWS`] |
-//! | [`process`] | tests that need a process of their own: [`run_alone`], [`test_process`] |
-#![allow(clippy::unwrap_used, clippy::panic)] // tools of tests: to fail is to panic
+//! | [`process`] | tests that need their own process: [`run_alone`], [`test_process`] |
+#![allow(clippy::unwrap_used, clippy::panic)] // test tools report failure by a panic
 
 pub mod compare;
 pub mod conformance;

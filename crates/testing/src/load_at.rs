@@ -1,4 +1,4 @@
-//! Programs that read at indices, as kernels: what their tests try on each backend.
+//! Programs that read at indices, as kernels, for the tests of each backend.
 
 use tensor_core::{
     BinaryOp, DType, Kernel, Layout, ReduceOp, Scalar, Shape,
@@ -7,13 +7,13 @@ use tensor_core::{
 
 use crate::numbers;
 
-/// A kernel whose program reads at indices, and what it takes to run it.
+/// A kernel whose program reads at indices, and the inputs of its launch.
 #[derive(Clone, Debug)]
 pub struct LoadAtCase {
-    /// The kernel in words.
+    /// A description of the kernel.
     pub what: String,
-    /// The kernel. Its operands are the indices, a table that is read at them, and a tensor of the table's
-    /// dtype.
+    /// The kernel. Its operands are the indices, a table that is read at them, and another tensor of the
+    /// table's dtype.
     pub kernel: Kernel,
     /// The scalars of its launch.
     pub scalars: Vec<Scalar>,
@@ -21,31 +21,31 @@ pub struct LoadAtCase {
     pub inputs: Vec<(DType, Vec<f64>)>,
 }
 
-/// How the table and the indices lie over a space of two axes.
+/// The layouts of the table and the indices over a space of two axes.
 #[derive(Clone, Copy, Debug)]
 enum Read {
-    /// Row `index[i]` of a table, in a run.
+    /// Row `index[i]` of a contiguous table.
     Rows,
-    /// Row `index[i]`, of which every other element is read backwards.
+    /// Every other element of row `index[i]`, in reverse order.
     StridedRows,
     /// Column `index[i][j]` of row i.
     AlongRows,
     /// Row `index[i][j]` of column j.
     AlongColumns,
-    /// Element `index[i][j]` of all, counted from the end of the table, with indices that lie across.
+    /// Element `index[i][j]` of the flat table, counted from its end, with transposed indices.
     Flipped,
-    /// Element `index[i / 2]` where indices come from an expanded axis of the other order.
+    /// Element `index[i / 2]`, where the indices are from an expanded axis of the other order.
     Expanded,
 }
 
 const READS: [Read; 6] =
     [Read::Rows, Read::StridedRows, Read::AlongRows, Read::AlongColumns, Read::Flipped, Read::Expanded];
 
-/// Positions along the axis that is indexed.
+/// The size of the indexed axis.
 const SIZE: usize = 11;
 
 impl Read {
-    /// The layout of the indices, that of the table, and the table's own axis.
+    /// The layout of the indices, the layout of the table, and the indexed axis.
     fn layouts(self, [rows, columns]: [usize; 2]) -> (Layout, Layout, IndexedAxis) {
         let over = |strides: [isize; 2], offset| Layout::new([rows, columns], &strides, offset);
         let (r, c, n) = (rows as isize, columns as isize, SIZE as isize);
@@ -63,18 +63,18 @@ impl Read {
     }
 }
 
-/// The work that a kernel does with the elements.
+/// The computation of a kernel on the loaded elements.
 #[derive(Clone, Copy, Debug)]
 enum Made {
-    /// The elements beside others, and they themselves.
+    /// A map of the elements and another tensor, with the elements themselves as a second output.
     Map,
-    /// Elements at an index that is computed of the one that is read, and at that itself.
+    /// The elements at indices computed from the read ones, and at those themselves.
     Computed,
     /// Their sum along axes.
     Sum(&'static [usize]),
-    /// Their distance from their greatest in a row, and that.
+    /// The difference of the elements from the maximum of their row, and that maximum.
     Rows,
-    /// An element for each row, at the index that starts the row, beside what lies there.
+    /// One element per row, at the index at the row's start, with the element there of the other tensor.
     OneARow,
 }
 
@@ -116,7 +116,7 @@ fn case(read: Read, made: Made, space: [usize; 2], table: DType, index: DType) -
             vec![next, 1]
         }
         Made::Computed => {
-            // The last less the index, which is within the axis as well.
+            // The last position minus the index, which is within the axis as well.
             scalars.push(Scalar::Int(SIZE as i64 - 1).cast(index));
             steps.push((Instr::Scalar(0), index));
             steps.push((Instr::Binary(BinaryOp::Sub, next, 0), index));
@@ -173,8 +173,8 @@ fn case(read: Read, made: Made, space: [usize; 2], table: DType, index: DType) -
 }
 
 /// Kernels of every kind that read a table of one dtype at indices of another: maps, reductions and row
-/// kernels, of tables and indices that lie in every way, over spaces of short and long rows, of one element
-/// and of none. Rows are no longer than the reference takes.
+/// kernels, for tables and indices in every layout, over spaces of short and long rows, of one element
+/// and of none. No row is longer than the reference backend allows.
 pub fn load_at_cases(table: DType, index: DType) -> Vec<LoadAtCase> {
     let mut cases = Vec::new();
     for space in [[5, 7], [6, 64], [33, 4], [1, 1], [0, 4], [40, 37]] {
@@ -184,7 +184,7 @@ pub fn load_at_cases(table: DType, index: DType) -> Vec<LoadAtCase> {
             }
         }
     }
-    // Rows in several blocks.
+    // Rows that span several blocks.
     for read in READS {
         cases.push(case(read, Made::Map, [3, 1500], table, index));
         cases.push(case(read, Made::Sum(&[1]), [3, 1500], table, index));
@@ -193,7 +193,8 @@ pub fn load_at_cases(table: DType, index: DType) -> Vec<LoadAtCase> {
     cases
 }
 
-/// A bad index in the middle of otherwise good ones: what is to be found, in a case of the table's dtype.
+/// Cases with one bad index among good ones, and the bad index, for a table of the given index dtype's
+/// cases.
 pub fn bad_load_at_cases(index: DType) -> Vec<(LoadAtCase, i64)> {
     let mut cases = Vec::new();
     for read in READS {
@@ -208,7 +209,7 @@ pub fn bad_load_at_cases(index: DType) -> Vec<(LoadAtCase, i64)> {
                     continue;
                 }
                 let mut case = case(read, made, [6, 40], DType::F32, index);
-                // The one that starts row 3.
+                // The index at the start of row 3.
                 let layout = &case.kernel.operands[0].layout;
                 let at = layout.offset() as isize + 3 * layout.strides()[0];
                 case.inputs[0].1[at as usize] = bad as f64;

@@ -1,18 +1,18 @@
-//! Tests that need a process of their own: they set variables of the environment, lose a device, or count
-//! what the whole process has. Each runs in the test program itself, started again for that one test.
+//! Tests that need their own process, because they set environment variables, lose a device, or measure
+//! the whole process. The test program is started again for that one test.
 
 use std::process::Command;
 
-/// Set in a process that [`run_alone`] started, to the name of the test.
+/// The environment variable that [`run_alone`] sets in its child process, to the name of the test.
 const ALONE: &str = "TAPER_TEST_ALONE";
 
-/// The name of a test as its program lists it, `module::test`.
+/// The name of a test in its program's list, `module::test`.
 fn name_of<F>(_: &F) -> &'static str {
     let path = std::any::type_name::<F>();
     path.split_once("::").map_or(path, |(_program, name)| name)
 }
 
-/// This test program, started again for one test: add variables, then run it.
+/// A command that starts this test program again for one test: add variables, then run it.
 ///
 /// ```text
 /// let child = test_process(the_test).env("TAPER_THREADS", "3").output().unwrap();
@@ -23,8 +23,8 @@ pub fn test_process<F>(test: F) -> Command {
     command
 }
 
-/// Runs a test again in a process of its own, in which no other test runs. It is `true` for the caller, whose
-/// work is then done, and `false` in that process.
+/// Runs a test again in its own process, in which no other test runs. Returns `true` to the caller,
+/// whose work is then done, and `false` in that process.
 ///
 /// ```text
 /// #[test]
@@ -37,7 +37,7 @@ pub fn test_process<F>(test: F) -> Command {
 /// ```
 ///
 /// # Panics
-/// If the test fails there, with all that it printed.
+/// The test fails there; the message has all that it printed.
 #[track_caller]
 pub fn run_alone<F>(test: F) -> bool {
     let name = name_of(&test);
@@ -51,7 +51,7 @@ pub fn run_alone<F>(test: F) -> bool {
         "{name}, alone: {}\n{out}{err}",
         output.status
     );
-    // Notes on what this device lacks.
+    // Print the child's notes about what this device lacks.
     eprint!("{err}");
     true
 }

@@ -1,6 +1,6 @@
-//! A backend that computes the slow and plain way: one element at a time, every intermediate rounded to its
-//! dtype, real functions in f64. What the other backends are compared with, and the shortest example of
-//! writing a backend.
+//! A backend that is slow and simple: it computes one element at a time, rounds every intermediate to
+//! its dtype, and evaluates real functions in f64. Other backends are compared with it, and it is the
+//! shortest example of a backend.
 
 use std::{
     any::Any,
@@ -19,14 +19,14 @@ use tensor_core::{
     philox,
 };
 
-/// The plain backend. A test may count its kernels, and make its memory run out.
+/// The reference backend. A test may count its kernels, and make its allocations fail.
 #[derive(Debug)]
 pub struct Reference {
     info: DeviceInfo,
     live: Arc<AtomicU64>,
-    /// Kernels run so far, by name.
+    /// The number of kernels run so far, by name.
     pub kernels: Mutex<HashMap<&'static str, usize>>,
-    /// Makes the n-th allocation from now fail, when not 0.
+    /// The number of the allocation from now on that fails, or 0.
     pub fail_in: AtomicU64,
 }
 
@@ -53,17 +53,17 @@ impl Drop for Memory {
     }
 }
 
-/// A device of its own on a fresh reference backend, and that backend.
+/// A new device on a new reference backend, and that backend.
 pub fn reference_backend() -> (Device, Arc<Reference>) {
     reference_with(&DType::ALL)
 }
 
-/// A reference that has these dtypes alone: what sums of integers are taken in depends on them.
+/// A reference backend with only these dtypes, which determine the dtype of integer sums.
 pub fn reference_with(dtypes: &[DType]) -> (Device, Arc<Reference>) {
     made(dtypes, |_| {})
 }
 
-/// A reference with other limits: what fuses depends on them.
+/// A reference backend with other limits, which determine what is fused.
 pub fn reference_limited(change: impl FnOnce(&mut Limits)) -> (Device, Arc<Reference>) {
     made(&DType::ALL, change)
 }
@@ -97,12 +97,12 @@ fn made(dtypes: &[DType], change: impl FnOnce(&mut Limits)) -> (Device, Arc<Refe
     (Device::new(backend.clone()), backend)
 }
 
-/// A device of its own on a fresh reference backend.
+/// A new device on a new reference backend.
 pub fn reference() -> Device {
     reference_backend().0
 }
 
-/// The reference, one for a thread.
+/// A reference device that each thread keeps.
 pub fn reference_device() -> Device {
     thread_local! {
         static REFERENCE: Device = reference();
@@ -135,7 +135,7 @@ impl Backend for Reference {
             }));
         }
         self.live.fetch_add((numel * dtype.size()) as u64, Ordering::Relaxed);
-        // Nothing may rely on what fresh memory holds.
+        // Fresh memory is filled with junk, so that no test can rely on its contents.
         let junk = Scalar::Int(113).cast(dtype);
         let data = Mutex::new(vec![junk; numel]);
         Ok(Arc::new(Memory { dtype, numel, data, live: self.live.clone() }))
@@ -207,20 +207,21 @@ fn indices(shape: &[usize]) -> Vec<Vec<usize>> {
         .collect()
 }
 
-/// Visits every multi-index of a shape in row-major order, as its number, with the places in memory where the
-/// layouts have it.
+/// Visits every multi-index of a shape in row-major order: its flat number, and its memory position in
+/// each of the layouts.
 fn walk(shape: &[usize], layouts: &[&Layout], mut visit: impl FnMut(usize, &[usize])) {
     let n = shape.iter().product();
     let mut index = vec![0; shape.len()];
     let mut places: Vec<usize> = layouts.iter().map(|layout| layout.offset()).collect();
     for flat in 0..n {
         visit(flat, &places);
-        // The last axis with a further position takes it, and the axes behind it begin again.
+        // Increments the last axis that has a further position, and resets the axes after it.
         for axis in (0..shape.len()).rev() {
             let goes_on = index[axis] + 1 < shape[axis];
             let step = if goes_on { 1 } else { -(index[axis] as isize) };
             for (place, layout) in places.iter_mut().zip(layouts) {
-                // Only what follows the last position may be outside of memory, which nobody visits.
+                // Only the increment after the last position may leave the buffer, and that is never
+                // visited.
                 *place = place.wrapping_add_signed(layout.strides()[axis] * step);
             }
             index[axis] = index[axis].wrapping_add_signed(step);
@@ -245,7 +246,8 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
     }
     let (space, operands) = (&kernel.space, &kernel.operands);
     let layout = |k: usize| &operands[k].layout;
-    // The element of operand `k` at its place for a position of the space, or at an index along its own axis.
+    // The element of operand `k` at its memory position for a position of the space, or at an index
+    // along its indexed axis.
     let element = |place: usize, k: usize, along: Option<i64>| -> Result<Scalar> {
         let (Some(along), Some(IndexedAxis { size, stride, .. })) = (along, operands[k].indexed) else {
             return Ok(inputs[k][place]);
@@ -272,7 +274,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
         });
         done.map(|()| results)
     };
-    // Where output `o` has the value of a position of the space.
+    // The memory position of output `o` for each position of the space.
     let over_space = |output: &Output| Layout::new(space.clone(), &output.strides_over(space.rank()), 0);
     let destinations: Vec<Layout> = kernel.outputs.iter().map(over_space).collect();
     let to = |o: usize, index: &[usize]| offset(&destinations[o], index);
@@ -287,7 +289,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
         Body::Rows { row_axes, program } => {
             let length: usize = space[space.rank() - row_axes..].iter().product();
             assert!(length <= 64);
-            // Instruction by instruction: a fold wants its whole row.
+            // One instruction at a time over all positions, because a fold needs its whole row.
             let mut regs: Vec<Vec<Scalar>> = Vec::new();
             for (i, instr) in program.instrs.iter().enumerate() {
                 let values = match instr {
@@ -456,7 +458,7 @@ fn compute(device: &str, launch: &Launch<'_>, inputs: &[Vec<Scalar>]) -> Result<
     })
 }
 
-/// Every line along an axis: its index without the axis, and the flat places of its elements.
+/// Every line along an axis: its multi-index without the axis, and the flat positions of its elements.
 fn lines(shape: &[usize], axis: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     let whole = Layout::contiguous(shape);
     let mut others = shape.to_vec();
@@ -465,14 +467,14 @@ fn lines(shape: &[usize], axis: usize) -> Vec<(Vec<usize>, Vec<usize>)> {
     indices(&others).into_iter().map(|line| (line.clone(), places(&line))).collect()
 }
 
-/// A line's index with a position along the axis put in.
+/// A line's multi-index with a position along the axis inserted.
 fn place(line: &[usize], axis: usize, i: usize) -> Vec<usize> {
     let mut full = line.to_vec();
     full.insert(axis, i);
     full
 }
 
-/// What comes of one more element, the one at `i`.
+/// Adds one more element, that at `i`, to the cumulative state.
 fn cumulate(
     op: CumulativeOp,
     dtype: DType,
@@ -524,7 +526,7 @@ fn checked(op: &'static str, index: Scalar, axis: usize, size: usize) -> Result<
     }
 }
 
-/// The sum, +0 of nothing; that of the standard library is −0.
+/// The sum, which is +0 for no terms; the standard library's is −0.
 fn total(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, |sum, value| sum + value)
 }
@@ -550,7 +552,7 @@ fn reduce(op: ReduceOp, group: &[Scalar], dtype: DType) -> Scalar {
     }
 }
 
-/// The element of an input at a position, or at an index along its own axis.
+/// Loads the element of an input at a position, or at an index along its indexed axis.
 type Load<'a> = &'a dyn Fn(usize, Option<i64>) -> Result<Scalar>;
 
 /// Computes the registers of a program at one position.
@@ -568,7 +570,7 @@ fn evaluate(
     Ok(())
 }
 
-/// The value of instruction `i` at one position, given those of earlier ones.
+/// The value of instruction `i` at one position, from those of earlier ones.
 fn instruction(
     program: &Program,
     i: usize,
@@ -632,7 +634,7 @@ fn instruction(
                 r(b)
             }
         }
-        // To a half type it rounds.
+        // A cast to a half type rounds.
         Instr::Cast(a) => r(a).cast(dtype),
         Instr::Fold(..) => panic!("a fold in a program that is not of rows"),
     };
@@ -657,7 +659,7 @@ fn random(kind: RandomKind, w: [u32; 4], dtype: DType) -> Scalar {
     })
 }
 
-/// An integer or truth value, exactly.
+/// The exact value of an integer or bool.
 fn whole(value: Scalar) -> i128 {
     match value {
         Scalar::Unsigned(v) => v.into(),
@@ -665,12 +667,12 @@ fn whole(value: Scalar) -> i128 {
     }
 }
 
-/// The low bits of a whole number as a 64-bit integer of a dtype's sign.
+/// The low 64 bits of an integer, as a signed or unsigned scalar according to the dtype.
 fn integer(value: i128, dtype: DType) -> Scalar {
     if dtype.is_signed() { Scalar::Int(value as i64) } else { Scalar::from_u64(value as u64) }
 }
 
-/// The remainder of the sign of y.
+/// The remainder with the sign of y.
 fn modulo(x: i128, y: i128) -> i128 {
     let r = x % y;
     if r != 0 && (r < 0) != (y < 0) { r + y } else { r }
@@ -739,7 +741,7 @@ fn unary(op: UnaryOp, value: Scalar, dtype: DType) -> Scalar {
     })
 }
 
-/// The error function: its power series near 0, the continued fraction of its complement (Lentz) beyond.
+/// The error function: its power series near 0, else the continued fraction of its complement (Lentz).
 fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a < 2.5 {
@@ -761,15 +763,15 @@ fn erf(x: f64) -> f64 {
     (1.0 - (-a * a).exp() / (std::f64::consts::PI.sqrt() * (a + tail))).copysign(x)
 }
 
-/// e^(−x²/2), with x² in two parts.
+/// e^(−x²/2), with x² split into two parts.
 fn gaussian(x: f64) -> f64 {
     let a = if x.abs() > 40.0 { 40.0 } else { x.abs() };
     let high = (a * 1048576.0).floor() / 1048576.0;
     (-0.5 * high * high).exp() * (-0.5 * (a - high) * (a + high)).exp()
 }
 
-/// The normal distribution function: the error function near 0, the continued fraction of Mills' ratio
-/// beyond.
+/// The normal distribution function: the error function near 0, else the continued fraction of Mills'
+/// ratio.
 fn ndtr(x: f64) -> f64 {
     if x.is_nan() || x.abs() < 1.5 {
         return 0.5 + 0.5 * erf(x * std::f64::consts::FRAC_1_SQRT_2);
@@ -783,7 +785,7 @@ fn ndtr(x: f64) -> f64 {
     if x > 0.0 { 1.0 - beyond } else { beyond }
 }
 
-/// Python's floor division, as PyTorch computes it.
+/// Python's floor division, by PyTorch's algorithm.
 macro_rules! floor_divide {
     ($x:expr, $y:expr, $t:ty) => {{
         let (x, y): ($t, $t) = ($x, $y);
@@ -822,7 +824,7 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
                 _ => 0,
             },
             B::Pow => {
-                // By squaring: the exponent may pass what `wrapping_pow` takes.
+                // By squaring: the exponent may be too large for `wrapping_pow`.
                 let (mut power, mut base, mut left) = (1i128, x, y);
                 while left > 0 {
                     if left & 1 == 1 {
@@ -838,7 +840,7 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
             B::And => x & y,
             B::Or => x | y,
             B::Xor => x ^ y,
-            // A number that is shifted out of 64 bits is shifted out of fewer.
+            // Bits shifted out of 64 are shifted out of narrower types too.
             B::LeftShift => {
                 if (0..64).contains(&y) {
                     x << y
@@ -864,7 +866,7 @@ fn binary(op: BinaryOp, a: Scalar, b: Scalar, dtype: DType) -> Scalar {
         B::Sub => x - y,
         B::Mul => x * y,
         B::Div => x / y,
-        // In its own precision: the steps round.
+        // Computed in the dtype's own precision, because the intermediate steps round.
         B::FloorDiv if dtype == DType::F64 => floor_divide!(x, y, f64),
         B::FloorDiv => floor_divide!(x as f32, y as f32, f32),
         B::Remainder => {

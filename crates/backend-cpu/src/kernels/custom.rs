@@ -5,7 +5,7 @@ use std::{fmt, marker::PhantomData};
 
 use tensor_core::{
     Attention, CustomKernel, DType, Distances, Element, EmbeddingBag, Error, Fourier, GridSample, Kernel,
-    Launch, Layout, MaxPool, Nonzero, Places, Recurrence, Result, RunningExtreme, Shape,
+    Launch, Layout, MaxPool, Nonzero, Recurrence, Result, RunningExtreme, SearchSorted, Shape,
     custom::implementation,
 };
 
@@ -183,7 +183,7 @@ impl Implementation {
             native::<Fourier>,
             native::<EmbeddingBag>,
             native::<Distances>,
-            native::<Places>,
+            native::<SearchSorted>,
             native::<Nonzero>,
             native::<MaxPool>,
             native::<GridSample>,

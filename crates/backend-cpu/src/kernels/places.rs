@@ -4,7 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{DType, Error, Launch, Places, Result, with_element};
+use tensor_core::{DType, Error, Launch, Result, SearchSorted, with_element};
 
 use super::custom::Native;
 use crate::{
@@ -19,7 +19,7 @@ const GRAIN: usize = 1 << 13;
 /// Values whose places are found side by side: each step of one waits for what it reads.
 const TOGETHER: usize = 16;
 
-impl Native for Places {
+impl Native for SearchSorted {
     fn supports(_: DType) -> bool {
         true
     }
@@ -37,7 +37,7 @@ impl Native for Places {
 
 fn typed<T: Copy + Sync>(
     pool: &Arc<Pool>,
-    of: Places,
+    of: SearchSorted,
     launch: &Launch<'_>,
     less: impl Fn(T, T) -> bool + Sync,
 ) -> Result<()> {

@@ -1,23 +1,23 @@
-//! Groups of small integers with a common scale, and perhaps a zero point.
+//! [`Affine`]: groups of small integers with a common scale, and perhaps a zero point.
 
 use super::BlockFormat;
 use crate::{Axis, DType, Error, Result, Shape, Tensor, tensor::shape_misfit};
 
-/// The integers of an [`Affine`] format.
+/// The integer type of an [`Affine`] format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AffineBits {
-    /// 8 bits with a sign, −128 to 127.
+    /// Signed 8 bits, −128 to 127.
     I8,
-    /// 8 bits, 0 to 255.
+    /// Unsigned 8 bits, 0 to 255.
     U8,
-    /// 4 bits with a sign, −8 to 7; two to a byte, the first in the lower bits.
+    /// Signed 4 bits, −8 to 7; two to a byte, the first in the low bits.
     I4,
-    /// 4 bits, 0 to 15.
+    /// Unsigned 4 bits, 0 to 15.
     U4,
 }
 
 impl AffineBits {
-    /// Every one of them.
+    /// All of them.
     pub const ALL: [AffineBits; 4] = [AffineBits::I8, AffineBits::U8, AffineBits::I4, AffineBits::U4];
 
     /// The least and the greatest integer.
@@ -39,7 +39,7 @@ impl AffineBits {
         }
     }
 
-    /// Integer `i` of packed ones.
+    /// The integer at position `i` of packed ones.
     fn at(self, bytes: &[u8], i: usize) -> i32 {
         match self {
             AffineBits::I8 => i32::from(bytes[i] as i8),
@@ -50,27 +50,27 @@ impl AffineBits {
     }
 }
 
-/// Small integers q with a scale s and perhaps a zero point z for each group: `(q − z) s`, in f32. Groups are
-/// the whole tensor, the positions of an axis, or runs of neighbours along an axis: what ONNX's
-/// `DequantizeLinear` has, its blocked form included. [`Tensor::affine`] makes such a tensor.
+/// Small integers q with a scale s and perhaps a zero point z for each group: `(q − z) s`, in f32. A
+/// group is the whole tensor, one position of an axis, or a run of neighbours along an axis: the forms
+/// of ONNX's `DequantizeLinear`, its blocked form included. [`Tensor::affine`] makes such a tensor.
 ///
-/// Its bytes are eight words of u32, then the integers, filled up to a multiple of four bytes, then the
-/// scales as f32, and, if there are any, the zero points as f32. The words are I, A, G, three distances O, P
-/// and Q, the byte at which the scales begin, and that of the zero points or 0. Element i has scale number ⌊i
+/// The bytes are: eight u32 words; the integers, padded to a multiple of four bytes; the scales as f32;
+/// and, if there are any, the zero points as f32. The words are I, A, G, three strides O, P and Q, the
+/// byte offset of the scales, and the byte offset of the zero points or 0. Element i has scale number ⌊i
 /// / (I A)⌋ O + ⌊(⌊i / I⌋ mod A) / G⌋ P + (i mod I) Q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Affine {
     bits: AffineBits,
-    /// The number of elements, which the bytes do not tell.
+    /// The number of elements, which cannot be derived from the bytes.
     numel: usize,
     /// The number of bytes.
     bytes: usize,
 }
 
-/// Bytes of the eight words.
+/// Bytes of the eight header words.
 const HEADER: usize = 32;
 
-/// Which elements have a common scale, by the words of the header.
+/// The elements that share a scale, as the words of the header describe them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Groups {
     inner: usize,
@@ -80,7 +80,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// The number of the scale of element `i`.
+    /// The index of the scale of element `i`.
     fn of(&self, i: usize) -> usize {
         let Groups { inner, axis, group, distances: [outer, along, within] } = *self;
         i / (inner * axis) * outer + i / inner % axis / group * along + i % inner * within
@@ -88,12 +88,12 @@ impl Groups {
 }
 
 impl Affine {
-    /// The format of a tensor that was stored in so many bytes.
+    /// The format of a stored tensor of this shape that takes `bytes` bytes.
     pub(super) fn stored(bits: AffineBits, shape: &Shape, bytes: usize) -> Affine {
         Affine { bits, numel: shape.numel(), bytes }
     }
 
-    /// The integers that it has.
+    /// The integer type.
     #[must_use]
     pub fn bits(&self) -> AffineBits {
         self.bits
@@ -177,17 +177,17 @@ impl BlockFormat for Affine {
 }
 
 impl Tensor {
-    /// The numbers `(values − zero) · scale` of small integers, stored as these: [`Affine`], of dtype f32.
-    /// `values` are of any integer dtype; they and the zero points are packed into `bits`.
+    /// The numbers `(values − zero) · scale`, of dtype f32, stored as small integers in the [`Affine`]
+    /// format. `values` are of any integer dtype; they and the zero points are packed into `bits`.
     ///
-    /// A `scale` of one element is the whole tensor's. One of rank 1 has an element for each position of
-    /// `axis`. One of the rank of `values` has the sizes of `values` but along `axis`, where each of its
-    /// elements serves ⌈size / its size⌉ neighbours. The zero points have the scale's shape. ONNX's
-    /// `DequantizeLinear`, `torch.quantize_per_channel`.
+    /// A `scale` of one element applies to the whole tensor. A scale of rank 1 has an element for each
+    /// position of `axis`. A scale of the rank of `values` has their sizes except along `axis`, where
+    /// each of its elements applies to ⌈size / its size⌉ neighbours. The zero points have the scale's
+    /// shape. ONNX's `DequantizeLinear`, `torch.quantize_per_channel`.
     ///
     /// # Errors
-    /// Values of a float dtype or beyond the range of `bits`, shapes that do not go together, an axis that is
-    /// not there, two devices, or whatever the device reports.
+    /// Values of a float dtype or beyond the range of `bits`, incompatible shapes, an axis out of range,
+    /// two devices, or whatever the device reports.
     ///
     /// ```
     /// # use tensor_core::{AffineBits, Device, Result, Tensor};
@@ -257,7 +257,7 @@ impl Tensor {
     }
 }
 
-/// The groups of a tensor's elements that scales of this shape are for.
+/// The groups that a scale of this shape makes of a tensor's elements.
 fn groups(shape: &Shape, scale: &Shape, axis: Axis) -> Result<Groups> {
     const OP: &str = "affine";
     let whole = Groups { inner: 1, axis: 1, group: 1, distances: [0; 3] };

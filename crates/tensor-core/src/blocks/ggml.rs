@@ -9,13 +9,14 @@ use crate::{Error, Result, Shape};
 const SIMPLE: usize = 32;
 const SUPER: usize = 256;
 
-/// A block format of GGUF files. Blocks are along the last axis, whose size is a multiple of a block's.
+/// A block format of GGUF files. Blocks run along the last axis, whose size is a multiple of the block
+/// size.
 ///
-/// In the formulas `d` and `m` are numbers of f16 that a block of 32 has, and q is an element's small
-/// integer. The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with
-/// scales of 4, 6 or 8 bits, themselves in units of the block's `d` and `m`.
+/// In the formulas `d` and `m` are f16 numbers of a block of 32, and q is an element's small integer.
+/// The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with scales
+/// of 4, 6 or 8 bits, which are themselves in units of the block's `d` and `m`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(non_camel_case_types)] // their names everywhere
+#[allow(non_camel_case_types)] // ggml's names
 pub enum GgmlType {
     /// `d (q − 8)`, q of 4 bits: 4.5 bits an element.
     Q4_0,
@@ -39,10 +40,10 @@ pub enum GgmlType {
     Q6_K,
 }
 
-/// What the table says of a format.
+/// A row of the table of formats.
 struct Row {
     name: &'static str,
-    /// The number that GGUF files name it by.
+    /// The format's number in GGUF files.
     code: u32,
     /// Elements and bytes of a block.
     elements: usize,
@@ -50,7 +51,7 @@ struct Row {
     decode: fn(&[u8], &mut [f32]),
 }
 
-/// The one table of these formats.
+/// The table of these formats.
 fn row(format: GgmlType) -> Row {
     macro_rules! row {
         ($name:ident, $code:literal, $elements:expr, $bytes:literal) => {
@@ -72,7 +73,7 @@ fn row(format: GgmlType) -> Row {
 }
 
 impl GgmlType {
-    /// Every one of them.
+    /// All of them.
     pub const ALL: [GgmlType; 10] = [
         GgmlType::Q4_0,
         GgmlType::Q4_1,
@@ -86,13 +87,13 @@ impl GgmlType {
         GgmlType::Q6_K,
     ];
 
-    /// The number that GGUF files name it by.
+    /// The format's number in GGUF files.
     #[must_use]
     pub fn code(self) -> u32 {
         row(self).code
     }
 
-    /// The format that GGUF files name by this number, if it is one of these.
+    /// The format with this number in GGUF files, if it is one of these.
     #[must_use]
     pub fn from_code(code: u32) -> Option<GgmlType> {
         GgmlType::ALL.into_iter().find(|format| format.code() == code)
@@ -167,7 +168,7 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
 }
 
-/// Low and high four bits of a byte.
+/// The low and high four bits of a byte.
 fn low(byte: u8) -> f32 {
     f32::from(byte & 15)
 }
@@ -176,7 +177,8 @@ fn high(byte: u8) -> f32 {
     f32::from(byte >> 4)
 }
 
-/// The first 16 elements have the low four bits of 16 bytes, the others the high ones.
+/// Decodes four-bit integers: the first 16 elements are in the low halves of 16 bytes, the others in the
+/// high halves.
 fn nibbles(bytes: &[u8], out: &mut [f32], number: impl Fn(f32) -> f32) {
     let (first, second) = out.split_at_mut(SIMPLE / 2);
     for ((a, b), &byte) in first.iter_mut().zip(second).zip(bytes) {
@@ -194,7 +196,7 @@ fn q4_1(block: &[u8], out: &mut [f32]) {
     nibbles(&block[4..], out, |q| d * q + m);
 }
 
-/// As [`nibbles`], with a fifth bit of each element in the four bytes before.
+/// [`nibbles`] with a fifth bit for each element in the four bytes before.
 fn five_bits(bytes: &[u8], out: &mut [f32], number: impl Fn(f32) -> f32) {
     let (fifth, bytes) = bytes.split_at(4);
     let fifth = u32::from_le_bytes([fifth[0], fifth[1], fifth[2], fifth[3]]);
@@ -221,7 +223,7 @@ fn q8_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The groups of 32 elements of a super-block, with their numbers.
+/// The groups of 32 elements of a super-block, with their indices.
 fn groups(out: &mut [f32]) -> impl Iterator<Item = (usize, &mut [f32])> {
     out.chunks_exact_mut(32).enumerate()
 }
@@ -254,7 +256,7 @@ fn q3_k(block: &[u8], out: &mut [f32]) {
     }
 }
 
-/// The scale and the minimum of group `g`, six bits each, of the 12 bytes that have eight of both.
+/// The 6-bit scale and minimum of group `g`, from the 12 bytes that hold eight of each.
 fn six_bits(bytes: &[u8], g: usize) -> (f32, f32) {
     let (scale, minimum) = if g < 4 {
         (bytes[g] & 63, bytes[g + 4] & 63)

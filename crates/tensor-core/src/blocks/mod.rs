@@ -1,9 +1,10 @@
-//! Storage in blocks: numbers that share scales, as files of quantized weights have them.
+//! Block-quantized storage: numbers that share scales, as in files of quantized weights.
 //!
-//! [`BlockFormat`] is the interface of a format, which another crate may implement; [`GgmlType`] has those of
-//! GGUF files and [`Affine`] has groups of small integers. A tensor in blocks keeps the shape and the float
-//! dtype of the numbers that it stands for, is constant, and is read by matrix products, by [`Op::Gather`]
-//! along any axis, and by [`Tensor::dequantize`]; every other operation is an error that names it. Kernels
+//! [`BlockFormat`] is the interface of a format, which another crate may implement; [`GgmlType`] has the
+//! formats of GGUF files, and [`Affine`] has groups of small integers. A tensor in blocks keeps the
+//! shape and the float dtype of the decoded numbers and is constant. Matrix products, [`Op::Gather`]
+//! along any axis, and [`Tensor::dequantize`] read it; every other operation is an error that names it.
+//! Kernels see it as an operand whose elements are decoded when they are loaded (`Operand::format`).
 //! see it as an operand whose elements are decoded where they are loaded (`Operand::format`).
 
 mod affine;
@@ -22,30 +23,30 @@ pub use ggml::GgmlType;
 use crate::{
     DType, Device, Error, ErrorKind, Op, Result, Shape, Tensor,
     custom::type_number,
-    facts::Facts,
+    facts::ValueInfo,
     node::{Value, lock},
 };
 
-/// How the numbers of a tensor are kept in bytes, several of them with common scales.
+/// A byte format of a tensor whose numbers share scales.
 ///
-/// A value's fields are the format's constants. Element `i` is the `i`-th in row-major order of the tensor
-/// that the bytes were made for. Every decoded number is defined to the bit, as an f32; a tensor of another
-/// float dtype rounds it once.
+/// The fields of an implementing type are the format's constants. Element `i` is the `i`-th in the
+/// row-major order of the encoded tensor. Every decoded number is defined to the bit, as an f32; a
+/// tensor of another float dtype rounds it once.
 pub trait BlockFormat: Any + fmt::Debug + Send + Sync {
-    /// The name in messages and files, such as `q4_1`.
+    /// The name in messages and files, for example `q4_1`.
     fn name(&self) -> &'static str;
 
-    /// The fields in words: values of one type with equal keys decode alike.
+    /// The fields as integers: values of one type with equal keys decode alike.
     fn key(&self) -> Vec<u64>;
 
-    /// How many bytes a tensor of this shape takes.
+    /// The number of bytes of a tensor of this shape.
     ///
     /// # Errors
-    /// A shape that does not divide into blocks, with the mend.
+    /// A shape that does not divide into blocks; the message says how to fix it.
     fn bytes(&self, shape: &Shape) -> Result<usize>;
 
-    /// Fails where `bytes`, which [`BlockFormat::bytes`] gave the number of, cannot be those of a tensor of
-    /// this shape. The default takes any.
+    /// Fails if `bytes`, whose number is [`BlockFormat::bytes`], cannot encode a tensor of this shape.
+    /// The default accepts any.
     ///
     /// # Errors
     /// Bytes that contradict themselves.
@@ -53,26 +54,26 @@ pub trait BlockFormat: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// How many elements can be read of so many bytes.
+    /// The number of elements that `bytes` bytes hold.
     fn elements(&self, bytes: usize) -> usize;
 
-    /// The size of an element in bits, its part of the scales included: for reports.
+    /// The bits of an element including its share of the scales, for reports.
     fn bits_per_element(&self) -> f64;
 
-    /// The numbers of elements `start..start + out.len()`, which the caller knows to be there.
+    /// Decodes elements `start..start + out.len()`, which the caller knows to exist.
     fn decode(&self, bytes: &[u8], start: usize, out: &mut [f32]);
 
-    /// For GPUs, WGSL with the function `decode_x(i: u32) -> f32`, the number of element `i`. The text may
-    /// call `byte_x(j)`, the byte `j` as u32; `pair_x(j)` and `word_x(j)`, the two or four bytes from `j` on,
-    /// the first in the lowest bits; and the functions of the shaders' libraries, such as `unpack_f16`.
-    /// Functions of its own have names that end in `_x` too. The default has none: GPUs refuse such a format
-    /// by its name, but for those of this crate, which they know.
+    /// For GPUs, WGSL text with the function `decode_x(i: u32) -> f32`, which decodes element `i`. The
+    /// text may call `byte_x(j)`, byte `j` as u32; `pair_x(j)` and `word_x(j)`, the two or four bytes
+    /// from `j` on, little-endian; and the functions of the shader libraries, such as `unpack_f16`.
+    /// Names of its own functions end in `_x` too. The default is none: GPUs then refuse the format by
+    /// its name, except for the formats of this crate, which they know.
     fn wgsl(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A format is another if its type or its key is.
+/// Two formats are equal if their types and their keys are.
 impl PartialEq for dyn BlockFormat {
     fn eq(&self, other: &dyn BlockFormat) -> bool {
         type_of(self) == type_of(other) && self.key() == other.key()
@@ -98,23 +99,23 @@ fn type_of(format: &dyn BlockFormat) -> TypeId {
     (format as &dyn Any).type_id()
 }
 
-/// Which format it is, in words of a plan's key.
+/// Appends the format's identity to a plan's key.
 pub(crate) fn write_key(key: &mut Vec<u64>, format: &dyn BlockFormat) {
     let own = format.key();
     key.extend([type_number(type_of(format)), own.len() as u64]);
     key.extend(own);
 }
 
-/// The formats of other crates that are known by name.
+/// The registered formats of other crates.
 static REGISTERED: Mutex<Vec<Arc<dyn BlockFormat>>> = Mutex::new(Vec::new());
 
-/// Makes a format of another crate known by its name, so that files with tensors in it can be loaded. The
-/// last one of a name counts.
+/// Registers a format of another crate by its name, so that files with such tensors can be loaded. A
+/// later registration of a name replaces an earlier one.
 pub fn register_block_format(format: impl BlockFormat) {
     lock(&REGISTERED).push(Arc::new(format));
 }
 
-/// The format of a name for a tensor of this shape that takes so many bytes, if there is one.
+/// The format called `name` for a tensor of this shape that takes `bytes` bytes, if there is one.
 #[must_use]
 pub fn block_format(name: &str, shape: &Shape, bytes: usize) -> Option<Arc<dyn BlockFormat>> {
     let ggml = GgmlType::ALL.into_iter().map(|format| Arc::new(format) as Arc<dyn BlockFormat>);
@@ -128,7 +129,7 @@ pub fn block_format(name: &str, shape: &Shape, bytes: usize) -> Option<Arc<dyn B
     all.filter(fits).last()
 }
 
-/// The error of an operation that reads elements in blocks and has no way to.
+/// The error of an operation that cannot read elements in blocks.
 pub(crate) fn refusal(op: &'static str, shape: &Shape, format: &dyn BlockFormat) -> Error {
     let format = format.name();
     let message = format!(
@@ -139,19 +140,19 @@ pub(crate) fn refusal(op: &'static str, shape: &Shape, format: &dyn BlockFormat)
 }
 
 impl Tensor {
-    /// A tensor whose numbers are in `bytes` in blocks of a format, of the float dtype in which they are
-    /// computed with. It is constant: it has no gradient of its own, and gradients pass through products with
-    /// it.
+    /// A tensor whose numbers are encoded in `bytes`, decoded to the float dtype `dtype`. It is
+    /// constant: it has no gradient of its own, but gradients pass through products with it.
     ///
-    /// Matrix products ([`Tensor::matmul`], `einsum` of two, convolutions) read it as either operand without
-    /// a decoded copy, and [`Tensor::index_select`], [`Tensor::gather`] and embeddings decode the elements
-    /// that they pick; views of it (transposes, slices, reshapes) are views of its blocks. To look at it
-    /// ([`Tensor::to_vec`], printing) decodes it for that moment. All other operations are errors: they take
-    /// [`Tensor::dequantize`]'s result. The bytes are those of the format, little-endian.
+    /// Matrix products ([`Tensor::matmul`], `einsum` of two, convolutions) read it as either operand
+    /// without a decoded copy, and [`Tensor::index_select`], [`Tensor::gather`] and embeddings decode
+    /// only the elements that they pick. Views of it (transposes, slices, reshapes) are views of its
+    /// blocks. Reading it on the host ([`Tensor::to_vec`], printing) decodes a temporary copy. All other
+    /// operations are errors: give them the result of [`Tensor::dequantize`]. The bytes are in the
+    /// format's own layout, little-endian.
     ///
     /// # Errors
-    /// A dtype that is no float, a shape that does not divide into blocks, another number of bytes than it
-    /// takes, or a device without the dtype.
+    /// A dtype that is not a float, a shape that does not divide into blocks, a wrong number of bytes,
+    /// or a device without the dtype.
     ///
     /// ```
     /// # use tensor_core::{Device, DType, GgmlType, Result, Tensor};
@@ -176,9 +177,8 @@ impl Tensor {
         Tensor::of_blocks("from_blocks", Arc::new(format), &shape.into(), dtype, bytes, device)
     }
 
-    /// As [`Tensor::from_blocks`], with a format that is held by a handle, as [`Tensor::block_format`] gives
-    /// it.
-    #[doc(hidden)] // for formats of files
+    /// [`Tensor::from_blocks`] with a shared format, such as [`Tensor::block_format`] gives.
+    #[doc(hidden)] // for readers of file formats
     #[track_caller]
     pub fn of_blocks(
         op: &'static str,
@@ -210,11 +210,12 @@ impl Tensor {
         }
         format.check(&shape, bytes)?;
         let storage = device.backend().upload(DType::U8, bytes)?;
-        let value = Value { storage, facts: Facts::default(), view: None, format: Some(format) };
+        let value = Value { storage, facts: ValueInfo::default(), view: None, format: Some(format) };
         Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
     }
 
-    /// The format of a tensor whose numbers are stored in blocks, itself or as a view; none of any other.
+    /// The block format of this tensor, or of the tensor that it is a view of; `None` for an ordinary
+    /// tensor.
     #[must_use]
     pub fn block_format(&self) -> Option<Arc<dyn BlockFormat>> {
         let node = self.node();
@@ -232,8 +233,8 @@ impl Tensor {
         None
     }
 
-    /// The numbers of a tensor in blocks as an ordinary tensor, decoded when it is evaluated; any other
-    /// tensor as it is. `torch.Tensor.dequantize`.
+    /// The decoded numbers of a tensor in blocks as an ordinary tensor, computed on evaluation; an
+    /// ordinary tensor is returned as it is. `torch.Tensor.dequantize`.
     #[must_use = "gives a new tensor and leaves this one as it is"]
     #[track_caller]
     pub fn dequantize(&self) -> Tensor {
@@ -243,8 +244,8 @@ impl Tensor {
     /// The bytes of a tensor in blocks, as [`Tensor::from_blocks`] takes them.
     ///
     /// # Errors
-    /// A tensor that is not in blocks, or a view of one that is no longer in its order; or whatever the
-    /// device reports.
+    /// A tensor that is not in blocks, a view that is not in the blocks' order, or whatever the device
+    /// reports.
     #[track_caller]
     pub fn block_bytes(&self) -> Result<Vec<u8>> {
         const OP: &str = "block_bytes";
@@ -265,7 +266,7 @@ impl Tensor {
         Ok(bytes)
     }
 
-    /// Blocks with the same bytes on another device, or with numbers of another dtype.
+    /// The same blocks on another device, or decoded to another dtype.
     #[track_caller]
     pub(crate) fn blocks_to(
         &self,

@@ -11,7 +11,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that can be the element of a tensor. Sealed: the list is that of [`DType`].
+/// A Rust type that can be the element of a tensor. Sealed: one type for each [`DType`].
 pub trait Element: sealed::Sealed + Copy + Default + PartialEq + fmt::Debug + Send + Sync + 'static {
     /// The dtype of this type.
     const DTYPE: DType;
@@ -19,8 +19,7 @@ pub trait Element: sealed::Sealed + Copy + Default + PartialEq + fmt::Debug + Se
     /// This value as a scalar.
     fn to_scalar(self) -> Scalar;
 
-    /// A scalar as this type has it: converted in category and rounded or wrapped to width, see
-    /// [`Scalar::cast`].
+    /// A scalar converted to this type: rounded or wrapped, see [`Scalar::cast`].
     fn from_scalar(scalar: Scalar) -> Self;
 
     /// The bytes of a slice in host order.
@@ -51,7 +50,7 @@ macro_rules! elements {
     )*};
 }
 
-/// An integer of a scalar: floats saturate, integers wrap.
+/// Conversion of a scalar to an integer: floats saturate, integers wrap.
 macro_rules! integer {
     ($s:ident, $t:ty) => {
         match $s {
@@ -61,7 +60,7 @@ macro_rules! integer {
     };
 }
 
-/// A scalar as an `f32` that is rounded to a narrower float as the scalar itself would be.
+/// A scalar as an `f32`, such that rounding it on to a narrower float gives the correctly rounded scalar.
 fn nearly(s: Scalar) -> f32 {
     round_to_odd(s.as_f64())
 }

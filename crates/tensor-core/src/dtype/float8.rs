@@ -1,16 +1,17 @@
-//! 8-bit floats: the formats of the Open Compute Project's OFP8 (`FN`: finite and NaN) and of Graphcore, AMD
-//! and Qualcomm (`FNUZ`: finite, NaN, unsigned zero). Their bits and their rounding are PyTorch's.
+//! 8-bit floats: the formats of the Open Compute Project's OFP8 (`FN`: finite and NaN) and of Graphcore,
+//! AMD and Qualcomm (`FNUZ`: finite, NaN, unsigned zero). Encoding and rounding are bit-identical to
+//! PyTorch's.
 
 use std::fmt;
 
-/// The codes of a format beyond its finite numbers.
+/// The codes of a format that are not finite numbers.
 #[derive(Clone, Copy, PartialEq)]
 enum Specials {
-    /// All exponent bits are ones: infinity for a mantissa of 0, NaN otherwise.
+    /// IEEE style: with all exponent bits set, mantissa 0 is infinity and any other is NaN.
     Infinity,
-    /// All bits but the sign are ones: NaN. Larger numbers become the greatest.
+    /// NaN has all bits but the sign set. Numbers beyond the range become the greatest finite number.
     Nan,
-    /// The sign alone: NaN, which larger numbers become. There is no negative zero.
+    /// NaN is the code of negative zero, which does not exist. Numbers beyond the range become NaN.
     NegativeZeroIsNan,
 }
 
@@ -33,7 +34,7 @@ impl Format {
         }
     }
 
-    /// Every number of the format is an `f32`.
+    /// The number of a code, exactly: every number of the format is an `f32`.
     const fn decode(self, bits: u8) -> f32 {
         let magnitude = bits & !SIGN;
         let sign = if bits & SIGN == 0 { 1.0 } else { -1.0 };
@@ -63,10 +64,10 @@ impl Format {
         }
         let magnitude = f64::from(value.abs());
         let least = 1 - self.bias;
-        // A subnormal f32 is below every number of the format.
+        // A subnormal f32 is smaller than every number of the format.
         let exponent = ((value.to_bits() >> 23 & 0xff) as i32 - 127).max(least);
         let unit = 2f64.powi(exponent - self.mantissa_bits);
-        // The significand carries into the exponent's field by itself.
+        // A carry out of the significand increments the exponent field.
         let field = f64::from((exponent - least) << self.mantissa_bits);
         let code = field + (magnitude / unit).round_ties_even();
         let greatest = self.greatest();
@@ -81,7 +82,7 @@ impl Format {
         }
     }
 
-    /// The numbers of all codes.
+    /// The decoded numbers of all codes.
     const fn decoded(self) -> [f32; 256] {
         let mut numbers = [0.0; 256];
         let mut code = 0;
@@ -104,18 +105,18 @@ macro_rules! float8 {
             const FORMAT: Format =
                 Format { mantissa_bits: $mantissa_bits, bias: $bias, specials: Specials::$specials };
 
-            /// The number with these bits.
+            /// The number with this bit pattern.
             pub const fn from_bits(bits: u8) -> $name {
                 $name(bits)
             }
 
-            /// The bits.
+            /// The bit pattern.
             pub const fn to_bits(self) -> u8 {
                 self.0
             }
 
-            /// The nearest number of this type, ties to even; [`DType`](crate::DType) says what becomes of
-            /// larger ones.
+            /// The nearest number of this type, ties to even; [`DType`](crate::DType) defines the result
+            /// beyond the range.
             pub fn from_f32(value: f32) -> $name {
                 $name(Self::FORMAT.encode(value))
             }
@@ -175,7 +176,7 @@ float8! {
 mod tests {
     use super::*;
 
-    /// PyTorch 2.15 gives these codes for these numbers.
+    /// The codes that PyTorch 2.15 gives for these numbers.
     #[test]
     fn codes_are_pytorch_s() {
         let numbers = [

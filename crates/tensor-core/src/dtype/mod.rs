@@ -1,5 +1,5 @@
-//! Element types: the table of their facts ([`DType::info`]), promotion, and the Rust types that can be
-//! elements ([`Element`]). Scalars are in `scalar.rs`.
+//! Element types: the table of their properties ([`DType::info`]), type promotion, and the Rust types
+//! that can be elements ([`Element`]). Scalars are in `scalar.rs`.
 
 mod element;
 pub mod float8;
@@ -18,7 +18,7 @@ impl DType {
         self.info().bits as usize / 8
     }
 
-    /// The name that Rust uses.
+    /// The name in Rust.
     pub const fn name(self) -> &'static str {
         self.info().name
     }
@@ -49,24 +49,24 @@ impl DType {
         self.is_float() && self.is_narrow()
     }
 
-    /// Whether each operation on this type is computed in a wider one, [`DType::register`], and cast back.
+    /// Whether operations on this type are computed in a wider one, [`DType::register`], and cast back.
     pub const fn is_narrow(self) -> bool {
         self as u8 != self.register() as u8
     }
 
-    /// The type in which a function of several operations is computed on this one, PyTorch's `opmath_type`:
-    /// `f32` for floats of 8 and 16 bits, else itself.
+    /// The type in which composite functions of this type are computed, PyTorch's `opmath_type`: `f32`
+    /// for floats of 8 and 16 bits, else the type itself.
     pub const fn compute(self) -> DType {
         if self.is_float() { self.register() } else { self }
     }
 
-    /// The type in which a program's registers hold numbers of this one: `f32` for floats of 8 and 16 bits,
-    /// `i32` for integers of 8 and 16 bits, else itself.
+    /// The type in which a program's registers hold numbers of this type: `f32` for floats of 8 and 16
+    /// bits, `i32` for integers of 8 and 16 bits, else the type itself.
     pub const fn register(self) -> DType {
         self.info().compute.dtype()
     }
 
-    /// [`DType::register`] as an enum of the few types that it can be.
+    /// [`DType::register`] as an enum of its few possible values.
     pub const fn arithmetic(self) -> Arithmetic {
         self.info().compute
     }
@@ -119,14 +119,14 @@ impl DType {
         self.float_format().map_or(1.0, |format| 2f64.powi(1 - format.digits as i32))
     }
 
-    /// The type that holds results of an elementwise operation on `self` and `other`, PyTorch's
-    /// `torch.promote_types` where that has an answer: the wider of two floats or of two integers of one
+    /// The type of the result of an elementwise operation on `self` and `other`. As in PyTorch's
+    /// `torch.promote_types`, if that has an answer: the wider of two floats or of two integers of one
     /// signedness, the float of a float and an integer, the narrowest signed integer that holds both an
     /// unsigned and a signed one.
     ///
-    /// Where PyTorch has none: two floats of equal width give the next wider (`f16` with `bf16` gives `f32`,
-    /// as in PyTorch, and two 8-bit floats give `f32` as well, since neither 16-bit type is the obvious one),
-    /// and `u64` with a signed integer gives `f64`, as in NumPy.
+    /// Otherwise: two floats of equal width give the next wider one (`f16` with `bf16` gives `f32`, as
+    /// in PyTorch; two 8-bit floats give `f32` as well, since neither 16-bit type is the obvious
+    /// choice), and `u64` with a signed integer gives `f64`, as in NumPy.
     pub const fn promote(self, other: DType) -> DType {
         if self as u8 == other as u8 {
             return self;
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!((own, size), (dtype, bits as usize / 8));
             assert_eq!(float.is_some(), kind == Kind::Float, "{dtype}");
             assert_eq!(compute.register(), compute, "{dtype}");
-            // Its numbers are numbers of the type that computes them.
+            // A type's numbers are representable in its compute type.
             assert_eq!(compute.promote(dtype), compute, "{dtype}");
             for number in [dtype.greatest(), dtype.least(), Scalar::Float(1.0)] {
                 let held = number.cast(dtype);
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// PyTorch 2.15's `promote_types`, and what it refuses.
+    /// PyTorch 2.15's `promote_types`, and the pairs that it refuses.
     #[test]
     fn promotion() {
         use DType::*;

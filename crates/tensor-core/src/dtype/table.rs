@@ -1,21 +1,22 @@
-//! The table of element types: one row each. Everything that depends on an element type asks this table, or
-//! is compiled for its Rust type by [`with_element!`](crate::with_element), whose list is below the table.
+//! The table of element types: one row each. All code that depends on an element type reads this table,
+//! or is compiled for the element's Rust type by [`with_element!`](crate::with_element), whose list
+//! follows the table.
 
-/// The sort of numbers that an element type has.
+/// The category of an element type's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Truth values.
     Bool,
-    /// Whole numbers from 0 on.
+    /// Unsigned integers.
     Unsigned,
-    /// Whole numbers in two's complement.
+    /// Signed integers in two's complement.
     Signed,
     /// Binary floating-point numbers.
     Float,
 }
 
-/// The types that arithmetic is carried out in: every dtype has one of them, [`DType::arithmetic`]. Code that
-/// computes matches on these, so that a new narrow type costs it nothing.
+/// The types in which arithmetic is carried out, [`DType::arithmetic`]. Code that computes matches on
+/// these, so that a new narrow type needs no change there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // They are those of `DType`.
 pub enum Arithmetic {
@@ -59,21 +60,21 @@ pub enum Width {
 /// The binary format of a floating-point type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FloatFormat {
-    /// Significant binary digits, the implicit one included.
+    /// Bits of the significand, the implicit one included.
     pub digits: u32,
     /// The exponent of the least normal number, which is 2 to this power.
     pub min_exponent: i32,
     /// The greatest finite number.
     pub greatest: f64,
-    /// Whether the type has infinities. Where it has none, larger numbers become the greatest or NaN when
-    /// they are cast; see [`DType`].
+    /// Whether the type has infinities. If not, a cast turns numbers beyond the range into the greatest
+    /// one or NaN; see [`DType`].
     pub has_infinity: bool,
 }
 
-/// A row of the table: the facts of one element type.
+/// A row of the table: the properties of one element type.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ElementType {
-    /// The sort of numbers.
+    /// The category of its numbers.
     pub kind: Kind,
     /// Bits of one element in memory.
     pub bits: u32,
@@ -97,7 +98,7 @@ pub struct ElementType {
     pub gguf: Option<u32>,
 }
 
-/// A row's optional number or name: absent, or given.
+/// An optional number or name of a row.
 macro_rules! optional {
     () => {
         None
@@ -119,10 +120,10 @@ macro_rules! element_types {
     )*) => {
         /// The type of a tensor's elements.
         ///
-        /// Casts between them are Rust's `as`: floats to integers cut toward zero and saturate, with NaN → 0;
-        /// integers wrap; integers and floats to floats are rounded to nearest, ties to even. A number beyond
-        /// the range of a float type becomes infinite, or, where the type has no infinities, what PyTorch
-        /// makes of it: the greatest number of [`DType::F8E4M3FN`], and NaN of the two `FNUZ` types.
+        /// Casts follow Rust's `as`: floats to integers truncate toward zero and saturate, with NaN → 0;
+        /// integers wrap; integers and floats to floats round to nearest, ties to even. A number beyond
+        /// the range of a float type becomes infinite or, if the type has no infinities, what PyTorch
+        /// makes of it: the greatest number for [`DType::F8E4M3FN`], and NaN for the two `FNUZ` types.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum DType { $($(#[$doc])* $variant,)* }
@@ -131,7 +132,7 @@ macro_rules! element_types {
             /// Every dtype: bool, integers, floats, each from the narrowest on.
             pub const ALL: [DType; [$(DType::$variant),*].len()] = [$(DType::$variant),*];
 
-            /// The facts of this type.
+            /// The properties of this type.
             pub const fn info(self) -> &'static ElementType {
                 match self {
                     $(DType::$variant => &ElementType {
@@ -253,9 +254,9 @@ element_types! {
     }
 }
 
-/// Evaluates an expression in which a name stands for the Rust type of a dtype's elements, for any dtype:
-/// `with_element!(dtype, T => size_of::<T>())`. A type is compiled for each dtype, so the expression should
-/// be small.
+/// Evaluates an expression in which a name stands for the Rust type of a dtype's elements:
+/// `with_element!(dtype, T => size_of::<T>())`. The expression is compiled once for each dtype, so it
+/// should be small.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! with_element {

@@ -1,11 +1,11 @@
-//! Transforms between real spectra and signals that mirror themselves, as complex conjugates:
-//! [`super::irfft`] and [`super::rfft`] with the directions exchanged.
+//! Transforms between real spectra and Hermitian-symmetric signals: [`super::irfft`] and [`super::rfft`]
+//! with the directions exchanged.
 
 use super::{Norm, along_each, complex_rank, half, numbered, real_rank, transform::conjugate, whole, wide};
 use crate::{Axes, Axis, Result, Tensor, origin::at_caller};
 
 impl Norm {
-    /// For the other direction.
+    /// The normalization of the opposite direction.
     fn exchanged(self) -> Norm {
         match self {
             Norm::Backward => Norm::Forward,
@@ -15,8 +15,8 @@ impl Norm {
     }
 }
 
-/// The transform of a complex signal of which the half that is not a mirror is given, along an axis: real
-/// numbers, `n` of them or, if it is not told, 2(m − 1) of m. `torch.fft.hfft`.
+/// The transform of a Hermitian-symmetric complex signal, given by its first half along an axis: real
+/// numbers, `n` of them, or 2(m − 1) for m numbers if `n` is `None`. `torch.fft.hfft`.
 ///
 /// # Errors
 /// As [`super::irfft`].
@@ -31,8 +31,8 @@ fn real_spectrum(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, nor
     wide(x, |x| whole(op, &conjugate(x)?, n, axis, norm.exchanged()))
 }
 
-/// The inverse of [`hfft`]: the half of a complex signal that is not a mirror, of a real spectrum.
-/// `torch.fft.ihfft`.
+/// The inverse of [`hfft`]: the first half of a Hermitian-symmetric complex signal, from a real
+/// spectrum. `torch.fft.ihfft`.
 ///
 /// # Errors
 /// As [`super::rfft`].
@@ -46,8 +46,8 @@ fn mirrored_signal(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, n
     wide(x, |x| conjugate(&half(op, x, n, axis, norm.exchanged())?))
 }
 
-/// [`super::fft`] along all but the last of several axes, and [`hfft`] of `n` numbers along that one.
-/// `torch.fft.hfftn`, `torch.fft.hfft2`.
+/// [`super::fft`] along all but the last of several axes, and [`hfft`] with `n` results along the last
+/// one. `torch.fft.hfftn`, `torch.fft.hfft2`.
 ///
 /// # Errors
 /// As [`super::irfftn`].

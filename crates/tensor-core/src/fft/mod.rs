@@ -1,31 +1,33 @@
-//! Discrete Fourier transforms, as `torch.fft` has them.
+//! Discrete Fourier transforms: the functions of `torch.fft`.
 //!
-//! Complex numbers are pairs: a last axis of 2 that holds real and imaginary parts, as `torch.view_as_real`
-//! lays them out. Axes are counted without it, so that axis −1 of a complex `[8, 100, 2]` is that of 100
-//! numbers.
+//! Complex numbers are pairs: a last axis of size 2 holds real and imaginary parts, in the layout of
+//! `torch.view_as_real`. Axis numbers do not count it, so that axis −1 of a complex `[8, 100, 2]` is the
+//! axis of size 100.
 //!
 //! ```
 //! use tensor_core::fft::{self, Norm};
 //! # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-//! let spectrum = fft::rfft(x, None, -1, Norm::Backward)?; // of 1, 2, 3, 4: 10, −2 + 2i, −2, as [3, 2]
+//! let spectrum = fft::rfft(x, None, -1, Norm::Backward)?; // 10, −2 + 2i, −2 for 1, 2, 3, 4
 //! let back = fft::irfft(&spectrum, None, -1, Norm::Backward)?; // x again
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! | function | of | gives |
+//! | function | input | result |
 //! |---|---|---|
-//! | [`fft`], [`ifft`] | complex | complex, as many |
-//! | [`rfft`] | real | complex, the half that is not a mirror |
+//! | [`fft`], [`ifft`] | complex | complex, of the same size |
+//! | [`rfft`] | real | complex, the non-redundant half |
 //! | [`irfft`] | complex, such a half | real |
-//! | [`hfft`], [`ihfft`] | half of a complex signal that mirrors itself; a real spectrum | a real spectrum; such a half |
-//! | [`fftn`], [`ifftn`], [`rfftn`], [`irfftn`], [`hfftn`], [`ihfftn`] | along several axes | |
-//! | [`stft`], [`istft`] | frames of a real signal that overlap | their spectra, and back |
-//! | [`fftfreq`], [`rfftfreq`], [`fftshift`], [`ifftshift`] | | the frequencies, and zero in the middle |
+//! | [`hfft`] | half of a Hermitian-symmetric signal | a real spectrum |
+//! | [`ihfft`] | a real spectrum | half of a Hermitian-symmetric signal |
+//! | [`fftn`], [`rfftn`], [`hfftn`] and their inverses | the same along several axes | |
+//! | [`stft`], [`istft`] | overlapping frames of a real signal | their spectra, and back |
+//! | [`fftfreq`], [`rfftfreq`] | | the frequencies |
+//! | [`fftshift`], [`ifftshift`] | | zero frequency in the middle, and back |
 //!
-//! Each is a [`Fourier`], for which the CPU has a kernel. On other devices it is composed of products with
-//! small Fourier matrices and rotations between them (`transform`). Both have gradients of gradients, and go
-//! through `vmap`. f16 and bf16 are computed in f32.
+//! Each transform is a [`Fourier`] kernel on devices that implement it, such as the CPU. On other
+//! devices it is composed of products with small Fourier matrices and twiddle factors between them
+//! (`transform`). Both have higher derivatives and support `vmap`. f16 and bf16 are computed in f32.
 
 mod hermitian;
 mod stft;
@@ -41,15 +43,15 @@ use crate::{
     Axes, Axis, DType, Error, Fourier, FourierKind, Result, Shape, Tensor, TensorOptions, origin::at_caller,
 };
 
-/// Where the factor 1/n goes, for a transform of n numbers. PyTorch's `norm`.
+/// The placement of the factor 1/n of a transform of n numbers. PyTorch's `norm`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Norm {
-    /// Into the inverse: the forward transform is a plain sum.
+    /// 1/n in the inverse; the forward transform is a plain sum.
     #[default]
     Backward,
-    /// Into the forward transform.
+    /// 1/n in the forward transform.
     Forward,
-    /// Its root into both: each keeps lengths.
+    /// 1/√n in both directions, which makes both orthonormal.
     Ortho,
 }
 
@@ -63,7 +65,7 @@ impl Norm {
     }
 }
 
-/// What a transform along one axis needs to know.
+/// The parameters of a transform along one axis.
 #[derive(Clone, Copy)]
 struct Along {
     axis: usize,
@@ -72,8 +74,8 @@ struct Along {
 }
 
 impl Along {
-    /// A transform of `n` numbers, or of as many as there are, along an axis of a tensor with `rank` axes of
-    /// numbers.
+    /// A transform of `n` numbers, or by default of the axis's size, along an axis of a tensor with
+    /// `rank` axes of numbers.
     #[track_caller]
     fn new(
         op: &'static str,
@@ -92,15 +94,15 @@ impl Along {
         Ok(Along { axis, n, norm })
     }
 
-    /// The transform along the axis, cut or filled up to the length that its kind takes.
+    /// The transform along the axis, which is first cut or zero-padded to the length that `kind` takes.
     fn run(self, x: &Tensor, kind: FourierKind) -> Result<Tensor> {
         let numbers = x.rank() - usize::from(kind != FourierKind::RealToHalf);
         self.run_in(x, kind, &mut (0..numbers).collect())
     }
 
-    /// As [`Along::run`], where `order` names the axes of numbers as they lie in memory, and then as those of
-    /// the result do: the axis of a transform comes last. So a transform along another axis reads what lies
-    /// side by side, and nothing is moved between the two.
+    /// [`Along::run`] on a tensor whose axes of numbers are stored in the given `order`, which is
+    /// updated to that of the result: the transformed axis comes last. A transform along another axis
+    /// thus reads contiguous numbers, and no copy is needed between the two.
     fn run_in(self, x: &Tensor, kind: FourierKind, order: &mut SmallVec<[usize; 5]>) -> Result<Tensor> {
         let (n, bins) = (self.n, self.n / 2 + 1);
         let (count, inverse, pairs) = match kind {
@@ -122,7 +124,7 @@ impl Along {
     }
 }
 
-/// The tensor with `count` numbers along an axis: cut, or with zeros behind.
+/// The tensor cut or zero-padded to `count` numbers along an axis.
 fn sized(x: &Tensor, axis: usize, count: usize) -> Result<Tensor> {
     let there = x.dims()[axis];
     if there >= count {
@@ -133,7 +135,7 @@ fn sized(x: &Tensor, axis: usize, count: usize) -> Result<Tensor> {
     x.pad(&padding, 0.0)
 }
 
-/// The number of axes of a complex tensor that hold numbers.
+/// The number of axes of a complex tensor without the last one of real and imaginary parts.
 #[track_caller]
 fn complex_rank(op: &'static str, x: &Tensor) -> Result<usize> {
     match x.dims() {
@@ -157,26 +159,27 @@ fn real_rank(op: &'static str, x: &Tensor) -> Result<usize> {
     }
 }
 
-/// Computed in floats, halves in f32, and given in the dtype of the input.
+/// Applies `f` to floats, half types widened to f32; the result has the input's dtype, or f32 for
+/// integers.
 fn wide(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
     let x = if x.dtype().is_float() { x.clone() } else { x.to_dtype(DType::F32)? };
     f(&x.to_dtype(x.dtype().compute())?)?.to_dtype(x.dtype())
 }
 
-/// Σⱼ xⱼ·e^(−2πi·jk/n) for k < n, of complex numbers `[…, n, …, 2]` along an axis. `torch.fft.fft`.
+/// Σⱼ xⱼ·e^(−2πi·jk/n) for k < n, for complex numbers `[…, n, …, 2]` along an axis. `torch.fft.fft`.
 ///
-/// With `n` the axis is cut to that length first, or filled up with zeros.
+/// With `n` the axis is first cut or zero-padded to that length.
 ///
 /// # Errors
-/// A last axis that is not 2, no other axis, no such axis, or a transform of no numbers.
+/// A last axis that is not 2, no other axis, an axis out of range, or a transform of no numbers.
 #[track_caller]
 pub fn fft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> Result<Tensor> {
     let axis = axis.into();
     at_caller(|| one("fft", x, n, axis, norm, false))
 }
 
-/// Σⱼ xⱼ·e^(2πi·jk/n) / n for k < n, of complex numbers `[…, n, …, 2]` along an axis: the inverse of [`fft`].
-/// `torch.fft.ifft`.
+/// Σⱼ xⱼ·e^(2πi·jk/n) / n for k < n, for complex numbers `[…, n, …, 2]` along an axis: the inverse of
+/// [`fft`]. `torch.fft.ifft`.
 ///
 /// # Errors
 /// As [`fft`].
@@ -199,11 +202,11 @@ fn one(
     wide(x, |x| along.run(x, kind))
 }
 
-/// The transform of real numbers along an axis, complex: `[…, n, …]` gives `[…, n/2 + 1, …, 2]`, the
-/// frequencies from 0 to the middle. The others are their mirror. `torch.fft.rfft`.
+/// The complex transform of real numbers along an axis: `[…, n, …]` gives `[…, n/2 + 1, …, 2]`, the
+/// non-negative frequencies. The others are their complex conjugates. `torch.fft.rfft`.
 ///
 /// # Errors
-/// A tensor without axes, no such axis, or a transform of no numbers.
+/// A tensor without axes, an axis out of range, or a transform of no numbers.
 #[track_caller]
 pub fn rfft(x: &Tensor, n: Option<usize>, axis: impl Into<Axis>, norm: Norm) -> Result<Tensor> {
     let axis = axis.into();
@@ -215,11 +218,11 @@ fn half(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm) 
     wide(x, |x| along.run(x, FourierKind::RealToHalf))
 }
 
-/// The inverse of [`rfft`]: real numbers from the half of a spectrum that is not a mirror. `n` is how many
-/// there are to be: an even number, 2(m − 1) of m frequencies, if it is not told. `torch.fft.irfft`.
+/// The inverse of [`rfft`]: real numbers from the non-redundant half of a spectrum. `n` is the number of
+/// results; by default it is even, 2(m − 1) for m frequencies. `torch.fft.irfft`.
 ///
-/// What a mirror leaves no room for is not looked at: the imaginary parts of frequency 0 and, of an even
-/// number, of the middle one.
+/// Imaginary parts that a real signal cannot have are ignored: that of frequency 0 and, for even `n`,
+/// that of the middle frequency.
 ///
 /// # Errors
 /// As [`fft`].
@@ -237,8 +240,8 @@ fn whole(op: &'static str, x: &Tensor, n: Option<usize>, axis: Axis, norm: Norm)
     wide(x, |x| along.run(x, FourierKind::HalfToReal))
 }
 
-/// [`fft`] along several axes, one after the other; all by `..`. `torch.fft.fftn`, `torch.fft.fft2` for the
-/// last two.
+/// [`fft`] along several axes, one after the other; `..` means all. `torch.fft.fftn`, and
+/// `torch.fft.fft2` for the last two.
 ///
 /// # Errors
 /// As [`fft`]; an axis given twice.
@@ -258,18 +261,18 @@ pub fn ifftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     at_caller(|| several("ifftn", x, &axes, norm, true))
 }
 
-/// [`fftn`] of `sizes[i]` numbers along axis i: it is cut to that length first, or filled up with zeros.
-/// With `..` for the axes they are the last ones, one for each size. `torch.fft.fftn(s=…)`.
+/// [`fftn`] with axis i first cut or zero-padded to `sizes[i]` numbers. With `..` the axes are the last
+/// ones, one for each size. `torch.fft.fftn(s=…)`.
 ///
 /// # Errors
-/// As [`fftn`]; another number of sizes than of axes.
+/// As [`fftn`]; a number of sizes that differs from that of the axes.
 #[track_caller]
 pub fn fftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     let axes = axes.into();
     at_caller(|| several_sized("fftn_sized", x, sizes, &axes, norm, false))
 }
 
-/// [`ifftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]. `torch.fft.ifftn(s=…)`.
+/// [`ifftn`] with sizes as in [`fftn_sized`]. `torch.fft.ifftn(s=…)`.
 ///
 /// # Errors
 /// As [`fftn_sized`].
@@ -279,10 +282,10 @@ pub fn ifftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Nor
     at_caller(|| several_sized("ifftn_sized", x, sizes, &axes, norm, true))
 }
 
-/// [`rfftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]. `torch.fft.rfftn(s=…)`.
+/// [`rfftn`] with sizes as in [`fftn_sized`]. `torch.fft.rfftn(s=…)`.
 ///
 /// # Errors
-/// As [`rfftn`]; another number of sizes than of axes.
+/// As [`rfftn`]; a number of sizes that differs from that of the axes.
 #[track_caller]
 pub fn rfftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     const OP: &str = "rfftn_sized";
@@ -295,11 +298,11 @@ pub fn rfftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Nor
     })
 }
 
-/// [`irfftn`] of `sizes[i]` numbers along axis i, as [`fftn_sized`]: the last size is the number of real
-/// results. `torch.fft.irfftn(s=…)`.
+/// [`irfftn`] with sizes as in [`fftn_sized`]: the last one is the number of real results.
+/// `torch.fft.irfftn(s=…)`.
 ///
 /// # Errors
-/// As [`irfftn`]; another number of sizes than of axes.
+/// As [`irfftn`]; a number of sizes that differs from that of the axes.
 #[track_caller]
 pub fn irfftn_sized(x: &Tensor, sizes: &[usize], axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     const OP: &str = "irfftn_sized";
@@ -326,7 +329,7 @@ fn several_sized(
     wide(&all_sized(x, &axes, sizes)?, |x| along_each(op, x, &axes, norm, inverse))
 }
 
-/// An axis for each size.
+/// The axes that the sizes apply to, one for each.
 fn axes_for(
     op: &'static str,
     x: &Tensor,
@@ -348,12 +351,12 @@ fn axes_for(
     Ok(axes)
 }
 
-/// The tensor cut or filled up to a size along each of several axes.
+/// The tensor cut or zero-padded to a size along each of several axes.
 fn all_sized(x: &Tensor, axes: &[usize], sizes: &[usize]) -> Result<Tensor> {
     axes.iter().zip(sizes).try_fold(x.clone(), |x, (&axis, &size)| sized(&x, axis, size))
 }
 
-/// Axes of numbers, in the order in which they were named.
+/// The numbers of axes, in the order in which the caller gave them.
 #[track_caller]
 fn numbered(op: &'static str, x: &Tensor, rank: usize, axes: &Axes) -> Result<SmallVec<[usize; 5]>> {
     let numbers: Shape = x.dims()[..rank].iter().copied().collect();
@@ -394,8 +397,8 @@ pub fn rfftn(x: &Tensor, axes: impl Into<Axes>, norm: Norm) -> Result<Tensor> {
     })
 }
 
-/// The inverse of [`rfftn`]: [`ifft`] along all but the last of several axes, and [`irfft`] of `n` numbers
-/// along that one. `torch.fft.irfftn`, `torch.fft.irfft2`.
+/// The inverse of [`rfftn`]: [`ifft`] along all but the last of several axes, and [`irfft`] with `n`
+/// results along the last one. `torch.fft.irfftn`, `torch.fft.irfft2`.
 ///
 /// # Errors
 /// As [`irfft`]; an axis given twice.
@@ -414,7 +417,7 @@ pub fn irfftn(x: &Tensor, n: Option<usize>, axes: impl Into<Axes>, norm: Norm) -
 /// `torch.fft.fftfreq`.
 ///
 /// # Errors
-/// No numbers; a dtype that is not floating-point.
+/// `n` = 0; a dtype that is not floating-point.
 #[track_caller]
 pub fn fftfreq(n: usize, spacing: f64, options: impl Into<TensorOptions>) -> Result<Tensor> {
     let options = options.into();
@@ -451,8 +454,8 @@ fn frequencies(
     Tensor::from_formula(op, count, |k| number(k as i64) as f64 / whole, options)
 }
 
-/// The results of a transform with frequency 0 in the middle of each axis, in place of in front. Real
-/// numbers, or with `axes` named those of complex ones. `torch.fft.fftshift`.
+/// The results of a transform with frequency 0 moved to the middle of each axis. For real numbers, or
+/// for complex ones if `axes` names their axes. `torch.fft.fftshift`.
 ///
 /// # Errors
 /// An axis out of range or given twice.
@@ -462,7 +465,7 @@ pub fn fftshift(x: &Tensor, axes: impl Into<Axes>) -> Result<Tensor> {
     at_caller(|| shifted("fftshift", x, &axes, |size| size / 2))
 }
 
-/// Undoes [`fftshift`]. `torch.fft.ifftshift`.
+/// The inverse of [`fftshift`]. `torch.fft.ifftshift`.
 ///
 /// # Errors
 /// As [`fftshift`].

@@ -1,10 +1,10 @@
-//! Short-time transforms: a signal's spectrum in frames that overlap, and back.
+//! Short-time Fourier transforms: the spectra of a signal's overlapping frames, and back.
 
 use super::{Norm, complex_rank, half, real_rank, sized, whole, wide};
 use crate::{Axis, Error, Result, Shape, Tensor, fourier::whole_spectrum, origin::at_caller};
 
-/// What a signal is given at its ends, so that its first frame is around its first number. PyTorch's
-/// `pad_mode`.
+/// The padding at both ends of a signal, by which its first frame is centered on its first number.
+/// PyTorch's `pad_mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StftPadding {
     /// The numbers next to the end, mirrored, without the end itself.
@@ -12,28 +12,29 @@ pub enum StftPadding {
     Reflect,
     /// Zeros.
     Zeros,
-    /// The number at the end, again and again.
+    /// The number at the end, repeated.
     Replicate,
-    /// The numbers at the other end, as if the signal went around.
+    /// The numbers from the other end, as if the signal were periodic.
     Circular,
 }
 
-/// How [`stft`] and [`istft`] cut a signal. PyTorch's defaults.
+/// The options of [`stft`] and [`istft`], with PyTorch's defaults.
 #[derive(Clone, Debug)]
 pub struct StftOptions<'a> {
-    /// From one frame to the next; a quarter of `n_fft` if it is not told.
+    /// The distance between frames; by default a quarter of `n_fft`.
     pub hop_length: Option<usize>,
-    /// The length of the window, which stands in the middle of a frame; `n_fft` if it is not told.
+    /// The length of the window, which is centered in a frame; by default `n_fft`.
     pub win_length: Option<usize>,
-    /// What frames are multiplied by, `[win_length]`; ones if it is not told.
+    /// The window that multiplies each frame, `[win_length]`; by default ones.
     pub window: Option<&'a Tensor>,
-    /// Whether frame t is around number t·hop, by padding of half a frame at both ends, or begins there.
+    /// Whether frame t is centered on number t·hop, with padding by half a frame at both ends. If not,
+    /// it begins there.
     pub center: bool,
-    /// What is padded with.
+    /// The padding of a centered signal.
     pub padding: StftPadding,
-    /// Whether transforms keep lengths: 1/√n_fft.
+    /// Whether spectra are scaled by 1/√n_fft, which makes the transforms orthonormal.
     pub normalized: bool,
-    /// Whether the half of a spectrum is left out that mirrors the other.
+    /// Whether the redundant half of each spectrum is left out.
     pub onesided: bool,
 }
 
@@ -56,7 +57,7 @@ impl StftOptions<'_> {
         if self.normalized { Norm::Ortho } else { Norm::Backward }
     }
 
-    /// The hop, and the window over a whole frame, of `like`'s dtype.
+    /// The hop, and the window padded to a whole frame, in the dtype of `like`.
     fn cut(&self, op: &'static str, n_fft: usize, like: &Tensor) -> Result<(usize, Tensor)> {
         let hop = self.hop_length.unwrap_or(n_fft / 4);
         let length = self.win_length.unwrap_or(n_fft);
@@ -80,7 +81,7 @@ impl StftOptions<'_> {
     }
 }
 
-/// `[…, L]` with so many numbers more at both ends of the last axis.
+/// `[…, L]` padded by `count` numbers at both ends of the last axis.
 fn padded(op: &'static str, x: &Tensor, count: usize, how: StftPadding) -> Result<Tensor> {
     let n = x.dims()[x.rank() - 1];
     match how {
@@ -117,15 +118,15 @@ fn padded(op: &'static str, x: &Tensor, count: usize, how: StftPadding) -> Resul
     }
 }
 
-/// The spectra of frames of `n_fft` numbers of a real signal, each multiplied by a window: `[…, L]` gives
-/// `[…, n_fft/2 + 1, frames, 2]`, complex numbers as pairs (`n_fft` frequencies if not `onesided`).
-/// `torch.stft`.
+/// The spectra of frames of `n_fft` numbers of a real signal, each multiplied by a window: `[…, L]`
+/// gives `[…, n_fft/2 + 1, frames, 2]`, complex numbers as pairs (`n_fft` frequencies if not
+/// `onesided`). `torch.stft`.
 ///
-/// There are 1 + L/hop frames of a centered signal (1 + (L − n_fft)/hop of another).
+/// A centered signal has 1 + L/hop frames, any other 1 + (L − n_fft)/hop.
 ///
 /// # Errors
-/// A tensor without axes; a frame, a hop or a window of no numbers; a window that is longer than a frame or
-/// of another shape; a signal shorter than a frame, or too short to be mirrored.
+/// A tensor without axes; a frame, a hop or a window of no numbers; a window that is longer than a frame
+/// or has the wrong shape; a signal shorter than a frame, or too short to be mirrored.
 ///
 /// ```
 /// use tensor_core::fft::{self, StftOptions};
@@ -165,17 +166,18 @@ fn forward(x: &Tensor, n_fft: usize, options: &StftOptions<'_>) -> Result<Tensor
     })
 }
 
-/// The inverse of [`stft`] with the same options: frames multiplied by the window once more, added where they
-/// overlap, and divided by the sum of the windows' squares. `[…, n_fft/2 + 1, frames, 2]` gives `[…, L]`.
-/// `torch.istft`.
+/// The inverse of [`stft`] with the same options: overlap-add of the frames, each multiplied by the
+/// window again, divided by the sum of the squared windows. `[…, n_fft/2 + 1, frames, 2]` gives `[…,
+/// L]`. `torch.istft`.
 ///
-/// `length` cuts the signal, or fills it up with zeros; if it is not told, it ends with the last frame (of a
-/// centered signal in its middle). A number that no window reaches is NaN, where PyTorch reads all sums and
-/// reports an error: a window with zeros at its ends needs `center`, or a `length` that ends before them.
+/// `length` cuts or zero-pads the signal. By default it ends with the last frame, or in that frame's
+/// middle if centered. A number that no window covers is NaN, while PyTorch reads all sums back and
+/// reports an error: a window with zeros at its ends needs `center`, or a `length` that ends before
+/// them.
 ///
 /// # Errors
-/// No complex numbers, no frames, not as many frequencies as a frame of `n_fft` has; a window or hop as for
-/// [`stft`], and a hop longer than the window, which leaves gaps.
+/// Input that is not complex, no frames, a number of frequencies other than that of a frame of `n_fft`;
+/// a window or hop as for [`stft`], or a hop longer than the window, which leaves gaps.
 #[track_caller]
 pub fn istft(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOptions<'_>) -> Result<Tensor> {
     at_caller(|| inverse(x, n_fft, length, options))
@@ -203,7 +205,7 @@ fn inverse(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOption
                 format!("a hop of {hop} is longer than the window: numbers between are lost"),
             ));
         }
-        // The half that is not a mirror says all of a real signal.
+        // A real signal is determined by the non-redundant half.
         let spectra = x.transpose(-3, -2)?.narrow(-2, 0, n_fft / 2 + 1)?;
         let frames = whole(OP, &spectra, Some(n_fft), Axis(-1), options.norm())?.mul(&window)?;
         let signal = overlapped(&frames, hop)?;
@@ -217,16 +219,15 @@ fn inverse(x: &Tensor, n_fft: usize, length: Option<usize>, options: &StftOption
     })
 }
 
-/// Frames `[…, frames, n]` added where they overlap, each `hop` after the one before: `[…, n + hop·(frames −
-/// 1)]`.
+/// Overlap-add of frames `[…, frames, n]`, each `hop` after the one before: `[…, n + hop·(frames − 1)]`.
 fn overlapped(frames: &Tensor, hop: usize) -> Result<Tensor> {
     let rank = frames.rank();
     let (count, n) = (frames.dims()[rank - 2], frames.dims()[rank - 1]);
     let batch: Shape = frames.dims()[..rank - 2].iter().copied().collect();
     let of = |sizes: &[usize]| batch.dims().iter().chain(sizes).copied().collect::<Shape>();
-    // A frame is k parts of a hop, and part j of frame t belongs to part t + j of the signal. With the parts
-    // in rows `[k, count]`, each row followed by k zeros, and one number fewer a row, row j is j further to
-    // the right.
+    // A frame is k parts of length hop, and part j of frame t is added to part t + j of the signal. With
+    // the parts as rows `[k, count]`, padding each row with k zeros and reshaping to rows that are one
+    // shorter shifts row j to the right by j.
     let k = n.div_ceil(hop);
     let mut padding = vec![(0, 0); rank];
     padding[rank - 1].1 = k * hop - n;

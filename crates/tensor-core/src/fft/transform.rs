@@ -1,32 +1,33 @@
-//! The transform along the last axis of numbers, without a factor, of other operations: for devices that have
-//! no kernel for [`crate::Fourier`].
+//! The unscaled transform along the last axis of numbers, composed of other operations: for devices
+//! without a kernel for [`crate::Fourier`].
 //!
-//! Of n = a·b numbers (Cooley and Tukey 1965): with j = b·j₁ + j₂ and k = k₁ + a·k₂ it is a transform of
-//! length a over j₁, a rotation by j₂·k₁/n of a turn, and a transform of length b over j₂. The short one is a
-//! product with its matrix, which is what devices do best; the other is taken apart in turn. A length with
-//! only large factors is a convolution with a chirp (Bluestein 1970), by transforms of a length that comes
-//! apart well.
+//! For n = a·b numbers (Cooley and Tukey 1965): with j = b·j₁ + j₂ and k = k₁ + a·k₂ it is a transform
+//! of length a over j₁, a multiplication by the twiddle factor of angle 2π·j₂·k₁/n, and a transform of
+//! length b over j₂. The short transform is a product with its matrix, which devices compute fastest;
+//! the other one is split in turn. A length with only large factors is a convolution with a chirp
+//! (Bluestein 1970), by transforms of a length that splits well.
 
 use std::f64::consts::PI;
 
 use crate::{Dims, Result, Shape, Subscripts, Tensor};
 
-/// The longest transform that is one product where its length comes apart no further, and the greatest factor
-/// that is taken.
+/// The greatest factor to split off, and the longest composite length whose transform is one matrix
+/// product.
 const MATRIX: usize = 32;
-/// The longest transform of a prime length that is one product.
+/// The longest prime length whose transform is one matrix product.
 const PRIME: usize = 160;
 
-/// A tensor of numbers computed here, rounded once, for use with another.
+/// A constant tensor computed in f64 and rounded once to the dtype of `like`.
 pub(crate) fn constant(values: &[f64], shape: impl Into<Dims>, like: &Tensor) -> Result<Tensor> {
     Tensor::from_formula("fft", values.len(), |k| values[k], (like.dtype(), &like.device()).into())?
         .reshape(shape)
 }
 
-/// Cosine and sine of k/n of a turn, exact to a rounding for every k: from within an eighth of a turn.
+/// The cosine and sine of 2π·k/n, correctly rounded or nearly so for every k, by reduction to the first
+/// octant.
 fn turn(k: usize, n: usize) -> (f64, f64) {
     let k = k % n;
-    // In eighths, by whole numbers.
+    // The reduction is exact: it is done in integers.
     let (eighth, rest) = (8 * k / n, 8 * k % n);
     let angle = |rest: usize| rest as f64 * (PI / 4.0) / n as f64;
     let (sin, cos) = if eighth % 2 == 0 { angle(rest).sin_cos() } else { angle(n - rest).sin_cos() };
@@ -42,19 +43,19 @@ fn turn(k: usize, n: usize) -> (f64, f64) {
     }
 }
 
-/// Complex numbers with the other sign of their imaginary parts.
+/// The complex conjugates.
 pub(crate) fn conjugate(x: &Tensor) -> Result<Tensor> {
     x.mul(&constant(&[1.0, -1.0], [2], x)?)
 }
 
-/// Products of complex numbers.
+/// The elementwise product of complex numbers.
 fn times(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let (re, im) = (y.narrow(-1, 0, 1)?, y.narrow(-1, 1, 1)?);
     let signs = constant(&[-1.0, 1.0], [2], x)?;
     x.mul(&re)?.add(&x.flip(-1)?.mul(&im.mul(&signs)?)?)
 }
 
-/// A table `[rows, columns, 2]` of turns.
+/// A table `[rows, columns, 2]` of twiddle factors.
 fn turns(
     (rows, columns): (usize, usize),
     n: usize,
@@ -72,7 +73,7 @@ fn turns(
     constant(&values, [rows, columns, 2], like)
 }
 
-/// The transform of `[…, n, 2]`, or of real `[…, n]`, which gives `[…, n, 2]`.
+/// The transform of complex `[…, n, 2]` or real `[…, n]`, as `[…, n, 2]`.
 pub(crate) fn transform(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     let dims = x.dims();
     let lead = x.rank() - if real { 1 } else { 2 };
@@ -83,8 +84,7 @@ pub(crate) fn transform(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor>
     rows_of(&x.reshape(rows)?, real, inverse)?.reshape(shape)
 }
 
-/// The greatest factor of a length that is taken at once; none if the length is one product, or has no such
-/// factor.
+/// The greatest factor to split off a length; `None` if the length is one product or has no such factor.
 fn factor(n: usize) -> Option<usize> {
     (2..=MATRIX.min(n / 2)).rev().find(|a| n.is_multiple_of(*a))
 }
@@ -100,45 +100,45 @@ fn rows_of(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     };
     let b = n / a;
     let apart: Shape = [m, a, b].into_iter().chain((!real).then_some(2)).collect();
-    // [m, k₁, j₂, 2], whatever the operand was.
+    // Complex from here on, also for a real operand: [m, k₁, j₂, 2].
     let short = matrix(&x.reshape(apart)?, a, real, inverse)?;
     let rotated = times(&short, &turns((a, b), n, inverse, x, |k, j| k * j)?)?;
     let long = rows_of(&rotated.reshape([m * a, b, 2])?, false, inverse)?;
-    // k = k₁ + a·k₂.
+    // The frequency is k = k₁ + a·k₂.
     long.reshape([m, a, b, 2])?.permute([0, 2, 1, 3])?.reshape([m, n, 2])
 }
 
-/// A transform as one product.
+/// A transform as one matrix product.
 fn product(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     let (m, n) = (x.dims()[0], x.dims()[1]);
     let apart: Shape = [m, n, 1].into_iter().chain((!real).then_some(2)).collect();
     matrix(&x.reshape(apart)?, n, real, inverse)?.reshape([m, n, 2])
 }
 
-/// Transforms of length `a` along axis 1 of `[m, a, b, 2]`, or of real `[m, a, b]`, by their matrix: a
-/// complex number is two rows of it.
+/// Transforms of length `a` along axis 1 of `[m, a, b, 2]`, or of real `[m, a, b]`, by the Fourier
+/// matrix; a complex number takes two rows of it.
 fn matrix(x: &Tensor, a: usize, real: bool, inverse: bool) -> Result<Tensor> {
     let [m, j, r, c, k, d] = [0u8, 1, 2, 3, 4, 5];
-    // [j, k, 2]: what a real number is multiplied with.
+    // The factors of the real parts, [j, k, 2].
     let table = turns((a, a), a, inverse, x, |j, k| j * k)?;
     let out = [m, k, r, d].into_iter().collect();
     if real {
         let (lhs, rhs) = ([m, j, r].into_iter().collect(), [j, k, d].into_iter().collect());
         return x.contract(&table, Subscripts { lhs, rhs, out });
     }
-    // What an imaginary one is multiplied with: i times that.
+    // The factors of the imaginary parts: i times those of the real parts.
     let signs = constant(&[-1.0, 1.0], [2], x)?;
     let both = Tensor::stack(&[&table, &table.flip(-1)?.mul(&signs)?], 1)?;
     let (lhs, rhs) = ([m, j, r, c].into_iter().collect(), [j, c, k, d].into_iter().collect());
     x.contract(&both, Subscripts { lhs, rhs, out })
 }
 
-/// With jk = (j² + k² − (k − j)²)/2 the transform is a convolution with half turns of squares, between two
-/// rotations by them.
+/// Bluestein's algorithm: with jk = (j² + k² − (k − j)²)/2 the transform is a convolution with the chirp
+/// of angles π·j²/n, with a multiplication by the chirp before and after.
 fn chirp(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     let (m, n) = (x.dims()[0], x.dims()[1]);
     let long = (2 * n - 1).next_power_of_two();
-    // The square is a matter of whole numbers: a float would lose the turn.
+    // The square is reduced in integers: a float would lose the angle.
     let square = |k: usize| ((k as u128 * k as u128) % (2 * n as u128)) as usize;
     let half_turns = turns((1, n), 2 * n, inverse, x, |_, k| square(k))?.reshape([n, 2])?;
     let x = match real {
@@ -147,7 +147,7 @@ fn chirp(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     };
     let padded = x.pad(&[(0, 0), (0, long - n), (0, 0)], 0.0)?;
     let back = turns((1, long), 2 * n, !inverse, &x, |_, k| square(k.min(long - k)))?.reshape([long, 2])?;
-    // Between both ends the convolution does not reach.
+    // The convolution does not reach the numbers between both ends.
     let reached: Vec<f64> = (0..long).map(|k| if k.min(long - k) < n { 1.0 } else { 0.0 }).collect();
     let back = back.mul(&constant(&reached, [long, 1], &x)?)?;
     let spectrum = rows_of(&back.unsqueeze(0)?, false, false)?;
@@ -170,11 +170,11 @@ mod tests {
             for k in 0..3 * n {
                 let (cos, sin) = turn(k, n);
                 let angle = 2.0 * PI * (k % n) as f64 / n as f64;
-                // The angle itself is rounded four times, to 2⁻⁵² of as much as 2π.
+                // The reference angle itself is rounded four times, to within 2⁻⁵² of up to 2π.
                 assert!((cos - angle.cos()).abs() < 2e-15 && (sin - angle.sin()).abs() < 2e-15, "{k}/{n}");
             }
         }
-        // To a rounding, where the value is known.
+        // Where the exact value is known, the error is within one rounding.
         for (found, exact) in
             [(turn(1, 3).0, -0.5), (turn(2, 3).0, -0.5), (turn(1, 6).0, 0.5), (turn(11, 12).1, -0.5)]
         {

@@ -1,10 +1,10 @@
 //! Bessel functions of orders 0 and 1, and Airy's function.
 //!
-//! The rational functions are those of S. L. Moshier's Cephes library, the greatest power first. (PyTorch
-//! leaves out their leading 1s, and is off by 1e-7 and more for it.) The polynomials were made by
-//! interpolation at Chebyshev's points in 60 digits. The sine and cosine of x less a part of a turn are
-//! written by those of x, which rounds no argument.
-#![allow(clippy::excessive_precision)] // Coefficients stand as they were published or fitted.
+//! The rational functions are those of S. L. Moshier's Cephes library, highest power first. (PyTorch
+//! omits their leading coefficients of 1, which costs it errors of 1e-7 and more.) The polynomials were
+//! interpolated at Chebyshev points in 60 digits. The sine and cosine of x minus a phase are expressed
+//! by those of x, so that no argument is rounded.
+#![allow(clippy::excessive_precision)] // Coefficients are as published or fitted.
 
 use super::Value;
 
@@ -12,18 +12,18 @@ use super::Value;
 const ROOT: f64 = 0.564_189_583_547_756_3;
 /// 2/π.
 const TWO_BY_PI: f64 = std::f64::consts::FRAC_2_PI;
-/// Up to here Cephes has one rational function of x².
+/// The limit up to which Cephes uses one rational function of x².
 const NEAR: f64 = 5.0;
 
-/// A polynomial by its coefficients from the greatest power on.
+/// A polynomial from its coefficients, highest power first.
 fn falling<'w>(x: Value<'w>, coefficients: &[f64]) -> Value<'w> {
     let mut terms = coefficients.iter();
     let first = terms.next().map_or(0.0, |&c| c);
     terms.fold(x.number(first), |sum, &c| sum * x + c)
 }
 
-/// Hankel's form for large x, of order 0 or 1: both amplitudes, the sum and the difference of the sine and
-/// cosine of x, and 1/√(πx).
+/// Hankel's asymptotic form for large x, of order 0 or 1: both amplitudes, the sum and the difference of
+/// the sine and cosine of x, and 1/√(πx).
 struct Far<'w> {
     p: Value<'w>,
     q: Value<'w>,
@@ -43,7 +43,7 @@ fn far(x: Value<'_>, first: bool) -> Far<'_> {
     Far { p, q, sum: sin + cos, difference: sin - cos, scale: x.number(ROOT) / x.sqrt() }
 }
 
-/// 0 at infinity, where sine and cosine are NaN.
+/// `y`, but 0 at infinity, where sine and cosine are NaN.
 fn vanishing<'w>(x: Value<'w>, y: Value<'w>) -> Value<'w> {
     x.eq(f64::INFINITY).choose(x.number(0.0), y)
 }
@@ -68,7 +68,7 @@ fn j_near(a: Value<'_>, first: bool) -> Value<'_> {
     zeros * falling(square, &RP0) / falling(square, &RQ0)
 }
 
-/// Y₀ or Y₁: −∞ at 0, NaN below.
+/// Y₀ or Y₁: −∞ at 0, NaN for negative numbers.
 pub(super) fn y(x: Value<'_>, first: bool) -> Value<'_> {
     let Far { p, q, sum, difference, scale } = far(x, first);
     let far = if first { (q * difference - p * sum) * scale } else { (p * difference + q * sum) * scale };
@@ -84,8 +84,8 @@ pub(super) fn y(x: Value<'_>, first: bool) -> Value<'_> {
     x.eq(0.0).choose(x.number(f64::NEG_INFINITY), value)
 }
 
-/// K₀ or K₁, times eˣ if `scaled`: ∞ at 0, NaN below. Up to 2 by their series, beyond e⁻ˣ/√x times a
-/// polynomial in 4/x − 1.
+/// K₀ or K₁, times eˣ if `scaled`: ∞ at 0, NaN for negative numbers. Up to 2 by their series, beyond by
+/// e⁻ˣ/√x times a polynomial in 4/x − 1.
 pub(super) fn k(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     const MIDDLE: f64 = 2.0;
     let quarter = x * x * 0.25;
@@ -100,10 +100,10 @@ pub(super) fn k(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
         .collect();
     let sum = quarter.polynomial(&terms);
     let near = if first {
-        // 1/x + ln(x/2)·I₁ − x/4·Σ (ψ(k + 1) + ψ(k + 2))·(x²/4)ᵏ / (k!·(k + 1)!).
+        // The series is 1/x + ln(x/2)·I₁ − x/4·Σ (ψ(k + 1) + ψ(k + 2))·(x²/4)ᵏ / (k!·(k + 1)!).
         x.number(1.0) / x + x * 0.5 * (half_log * sum - quarter.polynomial(&PSI1) * 0.5)
     } else {
-        // −ln(x/2)·I₀ + Σ ψ(k + 1)·(x²/4)ᵏ / k!².
+        // The series is −ln(x/2)·I₀ + Σ ψ(k + 1)·(x²/4)ᵏ / k!².
         quarter.polynomial(&PSI0) - half_log * sum
     };
     let far = (x.number(4.0) / x - 1.0).polynomial(if first { &K1 } else { &K0 }) / x.sqrt();
@@ -113,7 +113,7 @@ pub(super) fn k(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     x.eq(0.0).choose(x.number(f64::INFINITY), value)
 }
 
-/// Ai: polynomials between ±2.1, beyond Cephes' forms with ζ = ⅔·|x|^(3/2).
+/// Ai: polynomials between ±2.1, and beyond that Cephes' forms with ζ = ⅔·|x|^(3/2).
 pub(super) fn airy(x: Value<'_>) -> Value<'_> {
     const BOUND: f64 = 2.1;
     let a = x.abs();

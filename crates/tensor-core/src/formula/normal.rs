@@ -1,24 +1,24 @@
-//! The normal distribution's function, its logarithm and its inverse, and the scaled complementary error
-//! function they are made of.
-#![allow(clippy::excessive_precision)] // Coefficients stand as they were published or fitted.
+//! The normal distribution function's logarithm and inverse, and the scaled complementary error function
+//! that they are built on.
+#![allow(clippy::excessive_precision)] // Coefficients are as published or fitted.
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
 use super::{Value, normal_quantile};
 
-/// e^(a²)·erfc a for a ≥ ½: a polynomial in (a − 3.75) / (a + 3.75), made by interpolation at Chebyshev's
-/// points in 60 digits, over 1 + 2a.
+/// e^(a²)·erfc a for a ≥ ½: a polynomial in (a − 3.75) / (a + 3.75), interpolated at Chebyshev points in
+/// 60 digits, over 1 + 2a.
 fn scaled_tail(a: Value<'_>) -> Value<'_> {
     const MIDDLE: f64 = 3.75;
-    // The quotient is 1 to the last bit there, and NaN at infinity.
+    // Beyond this bound the quotient is 1 to the last bit, and at infinity it would be NaN.
     let held = a.lt(1e30).choose(a, a.number(1e30));
     let t = (held - MIDDLE) / (held + MIDDLE);
     t.polynomial(&ERFCX) / (a * 2.0 + 1.0)
 }
 
-/// e^(f·a²) for a ≥ 0 and a power of two f, with a² in two parts, the first of them exact.
+/// e^(f·a²) for a ≥ 0 and a power of two f, with a² split into two parts, the first of them exact.
 fn exp_of_square(a: Value<'_>, f: f64) -> Value<'_> {
-    // Beyond, all dtypes have 0 or ∞; an infinity would be NaN.
+    // Every dtype has 0 or ∞ well before 40; an infinity would give NaN.
     let a = a.lt(40.0).choose(a, a.number(40.0));
     let high = (a * 16.0).floor() * 0.0625;
     (high * high * f).exp() * ((a - high) * (a + high) * f).exp()
@@ -30,7 +30,7 @@ pub(super) fn erfcx(x: Value<'_>) -> Value<'_> {
     let tail = scaled_tail(a);
     let rising = exp_of_square(a, 1.0);
     let far = x.lt(0.0).choose(rising * 2.0 - tail, tail);
-    // A NaN compares as false: it comes from the middle's side.
+    // NaN compares as false, so it takes the middle branch and stays NaN.
     a.ge(0.5).choose(far, (x * x).exp() * (1.0 - x.erf()))
 }
 
@@ -41,7 +41,7 @@ pub(super) fn log_ndtr(x: Value<'_>) -> Value<'_> {
     x.lt(-1.0).choose(below, (-(-x).ndtr()).log1p())
 }
 
-/// The inverse of Φ: ∓∞ at 0 and 1, NaN beyond.
+/// The inverse of Φ: ∓∞ at 0 and 1, NaN outside [0, 1].
 pub(super) fn ndtri(p: Value<'_>) -> Value<'_> {
     let q = p - 0.5;
     let lesser = p.lt(0.5).choose(p, 1.0 - p);

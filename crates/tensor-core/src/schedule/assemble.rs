@@ -1,5 +1,4 @@
-//! From kernels to a plan: which slot each buffer goes in, how long it lives, and which are overwritten in
-//! place.
+//! From kernels to a plan: the slot of each buffer, its lifetime, and the reuse of buffers in place.
 
 use std::sync::Arc;
 
@@ -17,24 +16,24 @@ use crate::{
     node::View,
 };
 
-/// Kernels in order, with where their buffers come from and go to.
+/// Kernels in order, with the sources and destinations of their buffers.
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     pub(crate) slots: usize,
-    /// Computed nodes that are read, and the slots their buffers go in.
+    /// Computed nodes that are read, and the slots of their buffers.
     pub(crate) leaves: Vec<(u32, u32)>,
-    /// Stored views of computed nodes: nothing to run.
+    /// Stored views of computed nodes, for which no kernel runs.
     pub(crate) views: Vec<Store>,
 }
 
 impl Plan {
-    /// Whether it takes no new memory: all outputs overwrite what nobody reads afterwards.
+    /// Whether it allocates nothing: every output overwrites a buffer that is not read afterwards.
     pub(super) fn is_in_place(&self) -> bool {
         let outputs = self.steps.iter().filter(|step| !step.empty).flat_map(|step| &step.outputs);
         outputs.into_iter().all(|output| matches!(output, Output::Reused { .. }))
     }
 
-    /// About how many bytes it takes, with what backends make of its kernels.
+    /// An estimate of its memory in bytes, including the backend's compiled kernels.
     pub(super) fn bytes(&self) -> usize {
         const COMPILED: usize = 1 << 10;
         let heap = |step: &Step| {
@@ -47,7 +46,7 @@ impl Plan {
     }
 }
 
-/// A node's value: which slot's buffer it is, and how it lies in it.
+/// A node's value: the slot of its buffer, and its layout in it.
 pub(crate) struct Store {
     pub(crate) item: u32,
     pub(crate) slot: u32,
@@ -58,47 +57,47 @@ pub(crate) struct Step {
     pub(crate) shared: Arc<Known>,
     pub(crate) inputs: SmallVec<[u32; 4]>,
     pub(crate) outputs: SmallVec<[Output; 2]>,
-    /// For each output, where its buffer goes.
+    /// For each output, the destination of its buffer.
     pub(crate) targets: SmallVec<[Target; 2]>,
     pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
-    /// Nodes that get their value once this kernel ran, views of its outputs among them.
+    /// Nodes that get their values after this kernel has run, including views of its outputs.
     pub(crate) stores: Vec<Store>,
-    /// The nodes that the outputs in slots are the values of.
+    /// The nodes whose values are the outputs in slots.
     pub(crate) made: SmallVec<[Store; 2]>,
-    /// Slots read here for the last time.
+    /// Slots that are read here for the last time.
     pub(crate) last_uses: SmallVec<[u32; 4]>,
-    /// Slots written here that no later kernel reads.
+    /// Slots that are written here and that no later kernel reads.
     pub(crate) unread: SmallVec<[u32; 2]>,
-    /// For each operand that a program reads at indices, the gather that asked for it.
+    /// For each operand that is read at computed indices, the gather node that it implements.
     pub(crate) gathers: SmallVec<[(u16, u32); 1]>,
-    /// The node that a failure is blamed on.
+    /// The node to which a failure is ascribed.
     pub(crate) origin: u32,
     /// Whether there is nothing to compute.
     pub(crate) empty: bool,
 }
 
-/// Where an output's buffer comes from.
+/// The source of an output's buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Output {
     Fresh {
         dtype: DType,
         numel: usize,
     },
-    /// The buffer of the `input`-th input, which nobody reads afterwards.
+    /// The buffer of input number `input`, which is not read afterwards.
     Reused {
         input: u32,
     },
 }
 
-/// Where an output's buffer goes.
+/// The destination of an output's buffer.
 pub(crate) enum Target {
-    /// To be read by later kernels, or kept by several nodes.
+    /// A slot, for later kernels to read or for several nodes to keep.
     Slot(u32),
-    /// Straight to the one node that keeps it.
+    /// The only node that keeps it.
     Node { item: u32, view: View },
 }
 
-/// Slots, lifetimes, and reuse of buffers in place.
+/// Assigns slots and lifetimes, and reuses buffers in place.
 pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mut Kernels) -> Plan {
     let n = analysis.items.len();
     let mut slot_of = vec![NONE; n];
@@ -195,7 +194,7 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
     Plan { steps, slots: slots as usize, leaves, views }
 }
 
-/// An input of a map that nobody reads afterwards and whose buffer fits an output of `dtype`.
+/// An input of a map whose buffer is not read afterwards and fits an output of `dtype`.
 fn reusable_input(
     analysis: &Analysis<'_>,
     map: &Kernel,
@@ -205,7 +204,7 @@ fn reusable_input(
     dtype: DType,
     ends: &impl Fn(u32) -> bool,
 ) -> Option<usize> {
-    // A bad index may show while the kernel runs: then what it was to overwrite must still be there.
+    // A bad index may be found while the kernel runs; the buffer must then not have been overwritten.
     if map.operands.iter().any(|operand| operand.indexed.is_some()) {
         return None;
     }

@@ -1,16 +1,16 @@
-//! Between which bounds the integers that a launch makes lie, as far as that follows from its inputs:
-//! interval arithmetic over its program. An index within its axis by these bounds needs no check on the
+//! Interval analysis: bounds of the integers that a launch produces. They follow from its inputs, by
+//! interval arithmetic over its program. An index that is in range by these bounds needs no check on the
 //! device.
 
 use smallvec::SmallVec;
 
 use crate::{
     BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
-    facts::{Bounds, Facts},
+    facts::{Bounds, ValueInfo},
     kernel::{Body, IndexedOperand, Instr, Operand, Program, Reg},
 };
 
-/// A range of integers; the ends may be past those of i64 on the way.
+/// An integer interval; intermediate ends may exceed i64.
 #[derive(Clone, Copy)]
 struct Range {
     low: i128,
@@ -24,7 +24,7 @@ impl Range {
         Range { low, high, attained: false, above: None }
     }
 
-    /// The ends in either order.
+    /// The interval between two ends in either order.
     fn between(a: i128, b: i128) -> Range {
         Range::new(a.min(b), a.max(b))
     }
@@ -33,13 +33,13 @@ impl Range {
         Range::new(self.low.min(other.low), self.high.max(other.high))
     }
 
-    /// The bounds of elements of a dtype, which are within i64.
+    /// The bounds, clamped to i64, of elements of a dtype.
     fn bounds(self) -> Bounds {
         let Range { low, high, attained, above } = self;
         Bounds { low: low as i64, high: high as i64, attained, above: above.map(|n| n as i64) }
     }
 
-    /// This range as elements of `dtype`: all of them where the numbers would wrap.
+    /// The interval as elements of `dtype`: the dtype's full range if the numbers would wrap.
     fn within(self, dtype: DType) -> Option<Range> {
         let all = Range::from(Bounds::of(dtype)?);
         Some(if self.low < all.low || self.high > all.high { all } else { self })
@@ -53,12 +53,12 @@ impl From<Bounds> for Range {
     }
 }
 
-/// What the elements of a buffer are known to be: at least something of its dtype.
-fn of_buffer(facts: &Facts, dtype: DType) -> Option<Bounds> {
+/// The known bounds of a buffer's elements, or else those of its dtype.
+fn of_buffer(facts: &ValueInfo, dtype: DType) -> Option<Bounds> {
     facts.bounds().or_else(|| Bounds::of(dtype))
 }
 
-/// Whether a layout touches each of the first `numel` elements of a buffer.
+/// Whether a layout covers each of the first `numel` elements of a buffer.
 fn covers(layout: &Layout, numel: usize) -> bool {
     let mut axes: SmallVec<[(usize, usize); 5]> = layout
         .shape()
@@ -72,19 +72,19 @@ fn covers(layout: &Layout, numel: usize) -> bool {
     dense == Some(numel) && layout.span() == (0, numel)
 }
 
-/// Facts about the inputs of a launch.
+/// The facts about the inputs of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Given<'a> {
-    pub(super) facts: &'a [Facts],
-    /// How many elements the buffers have.
+    pub(super) facts: &'a [ValueInfo],
+    /// The numbers of elements of the buffers.
     pub(super) numels: &'a [usize],
     pub(super) scalars: &'a [Scalar],
 }
 
-/// Looks at the indices into one operand of a launch: whether they are known to be in range.
+/// Whether the indices into one operand of a launch are known to be in range.
 ///
 /// # Errors
-/// An index that is known not to be, for `error` to tell.
+/// An index that is known to be out of range; `error` makes the error.
 pub(super) fn are_in_range(
     kernel: &Kernel,
     indexed: IndexedOperand,
@@ -117,13 +117,13 @@ pub(super) fn are_in_range(
     if index.layout.numel() == 0 {
         return Ok(true);
     }
-    // A view may leave out the elements that are bad.
+    // A view may leave out the bad elements.
     let attained = |bounds: Bounds| bounds.attained && covers(&index.layout, given.numels[1]);
     let range = of_buffer(&given.facts[1], index.dtype);
     check(range.map(|bounds| Range { attained: attained(bounds), ..Range::from(bounds) }))
 }
 
-/// The bounds of output `o` of a launch, where they say more than its dtype does.
+/// The bounds of output `o` of a launch, if they are tighter than those of its dtype.
 pub(super) fn of_output(kernel: &Kernel, o: usize, dtype: DType, given: Given<'_>) -> Option<Bounds> {
     let Given { facts: inputs, numels, scalars } = given;
     if !dtype.is_int() {
@@ -138,9 +138,9 @@ pub(super) fn of_output(kernel: &Kernel, o: usize, dtype: DType, given: Given<'_
             of_registers(program, &kernel.operands, given, positions)[usize::from(register)]
         }
         Body::Contract(Some(program)) => {
-            // Of the sums nothing is known.
-            let inputs: SmallVec<[Facts; 4]> =
-                std::iter::once(Facts::default()).chain(inputs.iter().skip(2).cloned()).collect();
+            // The bounds of the sums are unknown.
+            let inputs: SmallVec<[ValueInfo; 4]> =
+                std::iter::once(ValueInfo::default()).chain(inputs.iter().skip(2).cloned()).collect();
             let operands = kernel.operands.get(1..).unwrap_or_default();
             let given = Given { facts: &inputs, numels: numels.get(1..).unwrap_or_default(), scalars };
             let register = *program.outputs.get(o)?;
@@ -148,7 +148,7 @@ pub(super) fn of_output(kernel: &Kernel, o: usize, dtype: DType, given: Given<'_
         }
         Body::ArgReduce { axis, .. } | Body::ArgSort { axis, .. } => below(kernel.space[*axis]),
         Body::Cumulative { op, axis, .. } if op.is_arg() => below(kernel.space[*axis]),
-        // Elements of the input, if the launch's own indices are good.
+        // The result has elements of the input, provided that the launch's own indices are good.
         Body::Gather { .. } => copied(0).map(|range| Range { attained: false, ..range }),
         Body::Copy { fill, regions } => {
             let fill = if *fill { vec![of_scalar(*scalars.first()?)] } else { Vec::new() };
@@ -180,7 +180,7 @@ fn of_scalar(scalar: Scalar) -> Option<Range> {
     }
 }
 
-/// The ranges of a program's registers; none of one that is no integer.
+/// The intervals of a program's registers; `None` for one that is not an integer.
 fn of_registers(
     program: &Program,
     operands: &[Operand],
@@ -193,11 +193,11 @@ fn of_registers(
             Instr::Load(k) => {
                 let k = usize::from(k);
                 let whole = |bounds: Bounds| bounds.attained && covers(&operands[k].layout, numels[k]);
-                // The least element may not be in a view: then `above` only says less.
+                // A view may lack the least element; `above` is then only a weaker bound.
                 of_buffer(&inputs[k], dtype)
                     .map(|bounds| Range { attained: whole(bounds), ..Range::from(bounds) })
             }
-            // Elements of the input, if the indices are good.
+            // The result has elements of the input, provided that the indices are good.
             Instr::LoadAt { input, .. } => of_buffer(&inputs[usize::from(input)], dtype)
                 .map(|bounds| Range { attained: false, ..Range::from(bounds) }),
             Instr::Scalar(slot) => scalars.get(usize::from(slot)).and_then(|&scalar| of_scalar(scalar)),
@@ -216,7 +216,7 @@ fn of_registers(
                 let rest = where_not(program, &ranges, c, b);
                 ranges[usize::from(a)].map(|held| rest.map_or(held, |rest| held.joined(rest)))
             }
-            // Truth values keep their 0 and 1; a cast of integers that fit changes nothing.
+            // Bool keeps 0 and 1, and a cast of integers that fit changes nothing.
             Instr::Cast(a) if dtype != DType::Bool => ranges[usize::from(a)],
             Instr::Cast(_)
             | Instr::Powi(..)
@@ -230,7 +230,7 @@ fn of_registers(
     ranges
 }
 
-/// The range of `b` where condition `c` does not hold: narrower, if the condition compares it with one
+/// The interval of `b` where condition `c` is false: narrower, if the condition compares `b` with one
 /// number.
 fn where_not(program: &Program, ranges: &[Option<Range>], c: Reg, b: Reg) -> Option<Range> {
     let range = ranges[usize::from(b)]?;
@@ -252,7 +252,7 @@ fn where_not(program: &Program, ranges: &[Option<Range>], c: Reg, b: Reg) -> Opt
         CompareOp::Ne => (bound, bound),
         CompareOp::Eq => (low, high),
     };
-    // Nothing is left where the condition always holds.
+    // The interval is empty if the condition always holds.
     (low <= high).then(|| Range::new(low, high))
 }
 
@@ -264,7 +264,7 @@ fn of_unary(op: UnaryOp, a: Option<Range>) -> Option<Range> {
         UnaryOp::Abs => Some(Range::new(0, a.high.max(-a.low))),
         UnaryOp::Sign => Some(Range::new(-1, 1)),
         UnaryOp::Relu => Some(Range::new(a.low.max(0), a.high.max(0))),
-        // Those of floats, and what says nothing of integers' bounds.
+        // Functions of floats, and those that tell nothing about an integer's bounds.
         UnaryOp::Exp
         | UnaryOp::Expm1
         | UnaryOp::Log
@@ -298,13 +298,13 @@ fn of_binary(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Option<Range> {
         BinaryOp::Add => Some(Range::new(a.low + b.low, a.high + b.high)),
         BinaryOp::Sub => Some(Range::new(a.low - b.high, a.high - b.low)),
         BinaryOp::Mul => {
-            // Of two i64, each product is within i128.
+            // Each product of two i64 fits in i128.
             let ends = [a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high];
             Some(Range::new(ends.into_iter().min()?, ends.into_iter().max()?))
         }
         BinaryOp::Maximum => Some(Range::new(a.low.max(b.low), a.high.max(b.high))),
         BinaryOp::Minimum => Some(Range::new(a.low.min(b.low), a.high.min(b.high))),
-        // ⌊a / b⌋ for a divisor above 0.
+        // The quotient ⌊a / b⌋ for a positive divisor.
         BinaryOp::FloorDiv if b.low > 0 => {
             let ends = [
                 a.low.div_euclid(b.low),
@@ -314,7 +314,7 @@ fn of_binary(op: BinaryOp, dtype: DType, a: Range, b: Range) -> Option<Range> {
             ];
             Some(Range::new(ends.into_iter().min()?, ends.into_iter().max()?))
         }
-        // The sign of the divisor, and 0 for a divisor of 0.
+        // The result has the divisor's sign, and is 0 for a divisor of 0.
         BinaryOp::Remainder if b.low >= 0 => Some(Range::new(0, (b.high - 1).max(0))),
         BinaryOp::And if a.low >= 0 || b.low >= 0 => {
             let most = if a.low >= 0 && b.low >= 0 {
@@ -361,7 +361,7 @@ mod tests {
             whole.slice(0, 1, 3, 1),
             whole.slice(1, 0, 3, 2),
             Layout::new([4], &[0], 5),
-            // As many positions as elements, some of them twice.
+            // As many positions as elements, but some elements twice.
             Layout::new([6, 4], &[1, 1], 0),
             Layout::new([12, 2], &[2, 3], 0),
         ] {

@@ -1,19 +1,19 @@
-//! What was made for a form seen before, within so many bytes and entries: the least recently used goes
-//! first.
+//! [`Cache`]: a least-recently-used cache for plans and kernels by their keys, bounded in bytes and
+//! entries.
 
 use std::{mem::size_of, sync::Arc};
 
 use rustc_hash::FxHashMap;
 
-/// A form in words.
+/// The key of a cached value.
 type Key = Arc<[u64]>;
 
-/// No place in the list.
+/// The end of the list.
 const NONE: u32 = u32::MAX;
 
 pub(super) struct Cache<V> {
     places: FxHashMap<Key, u32>,
-    /// A list in both directions, through places in this vector.
+    /// A doubly linked list, by indices into this vector.
     entries: Vec<Entry<V>>,
     newest: u32,
     oldest: u32,
@@ -21,7 +21,7 @@ pub(super) struct Cache<V> {
     limit: Limit,
 }
 
-/// How much a cache keeps.
+/// The bounds of a cache.
 #[derive(Clone, Copy)]
 pub(super) struct Limit {
     pub(super) bytes: usize,
@@ -37,7 +37,7 @@ struct Entry<V> {
 }
 
 impl<V> Cache<V> {
-    /// An empty cache that keeps so much.
+    /// An empty cache with these bounds.
     pub(super) fn new(limit: Limit) -> Cache<V> {
         Cache {
             places: FxHashMap::default(),
@@ -49,7 +49,7 @@ impl<V> Cache<V> {
         }
     }
 
-    /// The value of a key, which is now the most recently used.
+    /// The value of a key, which becomes the most recently used.
     pub(super) fn get(&mut self, key: &[u64]) -> Option<&V> {
         let place = *self.places.get(key)?;
         if place != self.newest {
@@ -59,8 +59,8 @@ impl<V> Cache<V> {
         Some(&self.entries[place as usize].value)
     }
 
-    /// Keeps a value of so many bytes under a key that has none. What was not used for longest makes room; a
-    /// value that is too large by itself is kept alone.
+    /// Inserts a value of `bytes` bytes under a new key. The least recently used entries make room; a
+    /// value that exceeds the bound by itself is kept as the only one.
     pub(super) fn insert(&mut self, key: &[u64], value: V, bytes: usize) {
         let bytes = bytes + size_of::<Entry<V>>() + size_of_val(key);
         let full = |cache: &Self| {
@@ -83,7 +83,7 @@ impl<V> Cache<V> {
         let gone = self.entries.swap_remove(place as usize);
         self.bytes -= gone.bytes;
         self.places.remove(&gone.key);
-        // The last entry took the place.
+        // The last entry was moved to this index.
         if let Some(moved) = self.entries.get(place as usize) {
             let (newer, older) = (moved.newer, moved.older);
             if let Some(known) = self.places.get_mut(&moved.key) {
@@ -94,19 +94,19 @@ impl<V> Cache<V> {
         }
     }
 
-    /// Takes an entry out of the list.
+    /// Removes an entry from the list.
     fn unlink(&mut self, place: u32) {
         let Entry { newer, older, .. } = self.entries[place as usize];
         self.join(newer, older);
     }
 
-    /// Puts an entry at the list's newest end.
+    /// Inserts an entry at the newest end of the list.
     fn link(&mut self, place: u32) {
         self.join(place, self.newest);
         self.join(NONE, place);
     }
 
-    /// Makes two entries neighbours; `NONE` stands for the list's end.
+    /// Makes two entries neighbours; `NONE` is the end of the list.
     fn join(&mut self, newer: u32, older: u32) {
         match self.entries.get_mut(newer as usize) {
             Some(entry) => entry.older = older,
@@ -124,7 +124,7 @@ impl<V> Cache<V> {
 mod tests {
     use super::*;
 
-    /// Keys from the most to the least recently used, and the same from the other end.
+    /// Keys from the most to the least recently used; checks the opposite direction too.
     fn order(cache: &Cache<u64>) -> Vec<u64> {
         let walk = |mut at: u32, next: fn(&Entry<u64>) -> u32| {
             let mut found = Vec::new();
@@ -155,7 +155,7 @@ mod tests {
         cache.insert(&[4], 40, 100);
         assert_eq!(order(&cache), [4, 3, 1]);
         assert_eq!(cache.get(&[2]), None);
-        // Two make room for one that is larger.
+        // Two entries make room for a larger one.
         cache.insert(&[5], 50, 200 + own);
         assert_eq!(order(&cache), [5, 4]);
         assert_eq!(cache.get(&[4]), Some(&40));

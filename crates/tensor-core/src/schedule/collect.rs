@@ -1,4 +1,5 @@
-//! The waiting part of a graph in topological order, what each node must leave behind, and a key of its form.
+//! The pending part of a graph in topological order, with the nodes that must keep their values, and the
+//! key of its form.
 
 use std::{
     cell::RefCell,
@@ -16,20 +17,20 @@ use crate::{
     node::{Inputs, Node, Value, lock},
 };
 
-/// Places of nodes in the order.
+/// Positions of nodes in the order.
 type Places = SmallVec<[u32; 3]>;
 
-/// A node of the evaluation under way: one that waits, or a computed one that it reads.
+/// A node in the current evaluation: a pending one, or a computed one that it reads.
 pub(crate) struct Item {
     pub(crate) node: Arc<Node>,
-    /// Places of the inputs in the order; none for a computed node.
+    /// Positions of the inputs in the order; empty for a computed node.
     pub(crate) inputs: Places,
-    /// The value, of a node that has one.
+    /// The value, if the node has one.
     pub(crate) value: Option<Value>,
     /// Whether the node must have its value afterwards.
     pub(crate) store: bool,
-    /// Whether nobody can reach the node afterwards: a computed one's buffer may be overwritten by its last
-    /// reader.
+    /// Whether the node is unreachable afterwards: a computed node's buffer may then be overwritten by
+    /// its last reader.
     pub(crate) dies: bool,
 }
 
@@ -38,23 +39,23 @@ pub(crate) struct Collector {
     items: Vec<Item>,
     key: Vec<u64>,
     frames: Vec<Frame>,
-    /// Copies from other devices that are yet to be made.
+    /// Pending copies from other devices.
     copies: Vec<Arc<Node>>,
     epoch: u64,
-    /// Scratch of `decide_what_stays`, kept for its memory.
+    /// Scratch space of `decide_what_stays`, kept to reuse its memory.
     edges: Vec<u32>,
     let_go: Vec<bool>,
     asked: Vec<bool>,
-    /// Whether each item is a number that waits, or a view of one.
+    /// Whether each item is a pending constant, or a view of one.
     constant: Vec<bool>,
 }
 
 thread_local! {
-    /// The memory of the last evaluation's items, for the next.
+    /// The memory of the last evaluation's items, for reuse.
     static SPARE: RefCell<Vec<Item>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Drops the items of a finished evaluation, and keeps their list's memory.
+/// Drops the items of a finished evaluation, and keeps their vector's memory.
 pub(crate) fn discard(mut items: Vec<Item>) {
     items.clear();
     if items.capacity() <= 1 << 14 {
@@ -62,10 +63,10 @@ pub(crate) fn discard(mut items: Vec<Item>) {
     }
 }
 
-/// A node whose inputs are gone through.
+/// A node whose inputs are being visited.
 struct Frame {
     node: Arc<Node>,
-    /// Those still to come.
+    /// The inputs not yet visited.
     inputs: smallvec::IntoIter<[Arc<Node>; 2]>,
     places: Places,
 }
@@ -88,15 +89,15 @@ impl Collector {
         self.items.is_empty()
     }
 
-    /// The items, for dropping outside the device's lock.
+    /// Takes the items, so that they can be dropped outside of the device's lock.
     pub(crate) fn take(&mut self) -> Vec<Item> {
         std::mem::replace(&mut self.items, SPARE.take())
     }
 
-    /// Brings into order what the targets wait for. Gives the copies from other devices that are to be made
-    /// before it can be planned.
+    /// Puts all pending nodes that the targets depend on in order. Returns the copies from other devices
+    /// that must be made before the evaluation can be planned.
     pub(crate) fn collect(&mut self, targets: &[Arc<Node>]) -> Vec<Arc<Node>> {
-        // None is ever used twice: 32 bits of them last for hours.
+        // An epoch is never reused: even 32 bits would last for hours.
         static EPOCH: AtomicU64 = AtomicU64::new(1);
         self.epoch = EPOCH.fetch_add(1, Ordering::Relaxed);
         self.items.clear();
@@ -116,12 +117,12 @@ impl Collector {
         copies
     }
 
-    /// The node's place in the order, if it was met in this evaluation.
+    /// The node's position in the order, if this evaluation has visited it.
     fn place(&self, node: &Node) -> Option<u32> {
         (node.epoch.load(Ordering::Relaxed) == self.epoch).then(|| node.place.load(Ordering::Relaxed))
     }
 
-    /// Puts a node next in the order.
+    /// Appends a node to the order.
     fn push(&mut self, node: Arc<Node>, inputs: Places, value: Option<Value>) -> u32 {
         let place = self.items.len() as u32;
         node.epoch.store(self.epoch, Ordering::Relaxed);
@@ -130,7 +131,8 @@ impl Collector {
         place
     }
 
-    /// Depth first, in a loop: a chain may be millions long. Gives the place of the root.
+    /// Depth first, with an explicit stack: a chain may be millions of nodes long. Returns the root's
+    /// position.
     fn visit(&mut self, root: Arc<Node>) -> u32 {
         let mut top = match self.enter(root) {
             Entry::Placed(place) => return place,
@@ -161,7 +163,7 @@ impl Collector {
         }
     }
 
-    /// A node with inputs that wait is entered with a frame; any other goes straight into the order.
+    /// Pushes a frame for a node with pending inputs; any other node is appended to the order at once.
     fn enter(&mut self, node: Arc<Node>) -> Entry {
         let state = lock(&node.state);
         if let Some(value) = state.value.clone() {
@@ -174,7 +176,7 @@ impl Collector {
             return Entry::Placed(self.push(node, Places::new(), None));
         }
         let inputs = if let Op::TupleElement { .. } = node.op {
-            // Where the result was computed by other operations, the tuple is the tape's business.
+            // If other operations computed the result, only the tape needs the tuple.
             &state.inputs[state.inputs.len().saturating_sub(1)..]
         } else {
             &state.inputs[..]
@@ -194,11 +196,11 @@ impl Collector {
         Entry::Placed(self.finish(node, places))
     }
 
-    /// Puts a node that waits in the order, after its inputs. All results of a tuple follow it: one kernel
-    /// makes them.
+    /// Appends a pending node to the order, after its inputs. All results of a tuple follow it, because
+    /// one kernel makes them.
     fn finish(&mut self, node: Arc<Node>, inputs: Places) -> u32 {
         if let Some(place) = self.place(&node) {
-            // A result, which came with its tuple.
+            // A result, which was appended with its tuple.
             return place;
         }
         let tuple = node.tuple().map(|tuple| (node.clone(), tuple.elements.len()));
@@ -211,8 +213,8 @@ impl Collector {
         place
     }
 
-    /// The place of a node that has its value or is made from nothing; none for one with inputs to go through
-    /// first.
+    /// The position of a node that has its value or has no inputs; `None` for a node whose inputs must
+    /// be visited first.
     fn enter_source(&mut self, node: &Arc<Node>) -> Option<u32> {
         let value = match node.has_value() {
             true => lock(&node.state).value.clone(),
@@ -222,13 +224,13 @@ impl Collector {
         Some(self.push(node.clone(), Places::new(), value))
     }
 
-    /// From the consumers down: who must keep a value, and who is gone afterwards.
+    /// Decides, from the consumers to the producers, which nodes must keep a value and which ones die.
     fn decide_what_stays(&mut self) {
         let n = self.items.len();
         let (edges, let_go, asked, constant) =
             (&mut self.edges, &mut self.let_go, &mut self.asked, &mut self.constant);
-        // Numbers that wait, and views of them: handles on them take no memory until their value is asked
-        // for.
+        // Handles to pending constants, and to views of them, take no memory until their values are
+        // requested.
         constant.clear();
         for item in &self.items {
             let op = &item.node.op;
@@ -238,7 +240,7 @@ impl Collector {
         }
         edges.clear();
         edges.resize(n, 0);
-        // Whether every reader of a node lets go of it, and whether a gradient rule will ask for it.
+        // Whether every reader of a node releases it, and whether a gradient rule will read it.
         let_go.clear();
         let_go.resize(n, true);
         asked.clear();
@@ -252,12 +254,12 @@ impl Collector {
             let item = &self.items[i];
             let held = item.node.held();
             let elsewhere = Arc::strong_count(&item.node) > 1 + edges[i] as usize;
-            // The caller's own reference to a target counts as one elsewhere.
+            // The caller's own reference to a target counts as held elsewhere.
             let dies = !item.store && !held && !elsewhere && let_go[i];
             if let Some(value) = &item.value {
-                // Another thread that reads the value holds the node, then the buffer, and lets go of them in
-                // that order: with the fences, who sees the first gone sees the second held, or its reads
-                // done.
+                // Another thread that reads the value holds the node, then the buffer, and releases them
+                // in that order. The fences ensure that if this thread sees the node released, it also
+                // sees the buffer held or the reads completed.
                 fence(Ordering::Acquire);
                 let dies = dies
                     && Arc::strong_count(&value.storage) == 2
@@ -296,11 +298,12 @@ impl Collector {
         }
     }
 
-    /// Everything that a plan depends on, and nothing else: scalars, seeds and buffers stay out.
+    /// Writes everything that a plan depends on, and nothing else: scalars, seeds and buffers are left
+    /// out.
     fn write_key(&mut self) {
         let key = &mut self.key;
         key.clear();
-        // Where gathers come from, in the order of their first: loads at indices of one line share an input.
+        // The source lines of gathers, in order of first occurrence: gathers of one line share an input.
         let mut lines: SmallVec<[&'static Location<'static>; 4]> = SmallVec::new();
         for item in &self.items {
             let node = &item.node;
@@ -310,7 +313,7 @@ impl Collector {
                 | u64::from(item.value.is_some()) << 2
                 | u64::from(view.is_some()) << 3;
             let counts = (item.inputs.len() as u64) << 28 | (node.shape.rank() as u64) << 48;
-            // How something that has its value was computed is all the same.
+            // It does not matter how a node that has its value was computed.
             let op = if item.value.is_some() { &Op::Leaf } else { &node.op };
             write_op(key, op, (node.dtype as u64) << 16 | flags << 24 | counts);
             key.extend(node.shape.iter().map(|&d| d as u64));
@@ -334,8 +337,8 @@ impl Collector {
     }
 }
 
-/// What the rule of a user's function will ask for, of the nodes in this evaluation, given one of its
-/// results.
+/// Marks the nodes of this evaluation that the gradient rule of a user's function will read, given one
+/// of its results.
 fn ask_for_tuple_inputs(result: &Node, epoch: u64, asked: &mut [bool]) {
     let tuple = lock(&result.state).inputs.first().cloned();
     let Some(tuple) = tuple.filter(|tuple| tuple.keeps_inputs()) else { return };
@@ -349,20 +352,20 @@ fn ask_for_tuple_inputs(result: &Node, epoch: u64, asked: &mut [bool]) {
     }
 }
 
-/// Which inputs of a tracked item want gradients, a bit each.
+/// The inputs of a tracked item that need gradients, a bit each.
 fn wanted_inputs(items: &[Item], item: &Item) -> u32 {
     let tracked = |i: u32| items[i as usize].node.is_tracked();
     item.inputs.iter().enumerate().fold(0, |bits, (k, &i)| bits | u32::from(tracked(i)) << k.min(31))
 }
 
-/// How a buffer is read, in words.
+/// Appends a layout to a key.
 pub(super) fn write_layout(key: &mut Vec<u64>, layout: &Layout) {
     key.push(layout.offset() as u64);
     key.extend(layout.strides().iter().map(|&s| s as u64));
 }
 
-/// The operation in words: which, with those parameters that shape the plan. The first word's upper six bytes
-/// are `rest`.
+/// Appends an operation to a key, with those parameters that affect the plan. The upper six bytes of its
+/// first word are `rest`.
 pub(super) fn write_op(key: &mut Vec<u64>, op: &Op, rest: u64) {
     let mut word = |code: u64, kind: u64| key.push(code | kind << 8 | rest);
     match op {

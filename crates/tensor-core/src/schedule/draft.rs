@@ -1,4 +1,4 @@
-//! From groups of nodes to typed kernels, whose inputs and outputs are still named by nodes.
+//! From groups of nodes to typed kernels whose inputs and outputs are still identified by nodes.
 
 use smallvec::SmallVec;
 
@@ -12,15 +12,15 @@ use crate::{
     kernel::{Instr, Kernel, Operand, Program},
 };
 
-/// A kernel with its inputs and outputs named by items.
+/// A kernel whose inputs and outputs are identified by items.
 pub(super) struct Draft {
-    /// Boxed, as it is large and moves several times until it is in its plan.
+    /// Boxed, because it is large and is moved several times before it is in its plan.
     pub(super) kernel: Box<Kernel>,
     pub(super) sources: SmallVec<[u32; 4]>,
     pub(super) scalars: SmallVec<[ScalarRef; 4]>,
-    /// For each source that the program reads at indices, the gather that asked for it.
+    /// For each source that is read at computed indices, the gather that it implements.
     pub(super) gathers: SmallVec<[(u16, u32); 1]>,
-    /// The items whose values the outputs are.
+    /// The items whose values are the outputs.
     pub(super) results: SmallVec<[u32; 2]>,
     pub(super) origin: u32,
 }
@@ -30,7 +30,7 @@ pub(super) fn write_kernels(
     groups: &[Group],
     epilogues: &Epilogues,
 ) -> Result<Vec<Draft>> {
-    // What some kernel other than its own reads, or a node keeps, must be written to memory.
+    // A value that another kernel reads, or that a node keeps, must be written to memory.
     let mut needed = vec![false; analysis.items.len()];
     for (i, item) in analysis.items.iter().enumerate() {
         if item.store
@@ -42,13 +42,13 @@ pub(super) fn write_kernels(
     let mut drafts: Vec<Draft> = Vec::with_capacity(groups.len());
     let mut builders = Vec::with_capacity(groups.len());
     for (g, group) in groups.iter().enumerate() {
-        // A reduction by itself is better served by the kernel that is made for it.
+        // A single reduction is faster as a dedicated reduction kernel.
         let alone = group.roots.len() == 1 && analysis.is_reduction(group.roots[0]);
         let builder = group.parts.as_ref().filter(|_| !alone).map(|parts| {
             let row_axes = group.row_axes.unwrap_or(0);
             let size = parts.size(analysis);
             let mut builder = Box::new(Builder::new(analysis, g as u32, group.shape.clone(), row_axes, size));
-            // What an epilogue reads of its contraction is at hand.
+            // An epilogue reads its contraction's sums from a register.
             let product = epilogues.product(g).map(|p| groups[p].roots[0]);
             builder.sums = product;
             let regs: Vec<_> = group.roots.iter().map(|&i| builder.value(i, analysis.shape(i))).collect();
@@ -61,13 +61,13 @@ pub(super) fn write_kernels(
             Some(_) => SmallVec::new(),
             None => opaque(analysis, g as u32, group.roots[0])?,
         };
-        // The kernels of a tuple read each other's results only where they run.
+        // The kernels of a tuple read each other's results only if they run.
         for &source in own.iter().flat_map(|draft| &draft.sources) {
             needed[source as usize] |= analysis.kernel_of(source) != Some(g as u32);
         }
         builders.push((builder, own));
     }
-    // Contractions that are computed where their maps are.
+    // Contractions that are computed in the kernels of their epilogues.
     let mut waiting: Vec<Option<Draft>> = Vec::new();
     waiting.resize_with(if epilogues.is_empty() { 0 } else { groups.len() }, || None);
     for (g, (group, (builder, mut own))) in groups.iter().zip(builders).enumerate() {
@@ -111,11 +111,11 @@ pub(super) fn write_kernels(
     Ok(drafts)
 }
 
-/// A contraction with a map as its epilogue; `keeps` says whether the sums themselves are stored too.
+/// A contraction with a map as its epilogue; `keeps` says whether the sums are stored as well.
 fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, keeps: bool) -> Draft {
     let Draft { kernel, mut sources, mut scalars, origin, .. } = product;
     let Fused { mut program, sources: read, layouts, scalars: more, .. } = map;
-    // The sums are input 0 of the program. All that reads them does so by one layout.
+    // The sums are input 0 of the program. All instructions that read them use the same layout.
     let own = read.iter().position(|&source| source == origin).unwrap_or(0);
     let place = |k: usize| if k == own { 0 } else { k + usize::from(k < own) };
     for instr in &mut program.instrs {
@@ -125,8 +125,8 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     }
     program.inputs[..=own].rotate_right(1);
     if keeps && let Some(at) = program.instrs.iter().position(|instr| *instr == Instr::Load(0)) {
-        // Sums of a narrow type are cast to the wider one after their load, and where they are not wanted so,
-        // cast back after that.
+        // Sums of a narrow type are cast to the wider type after the load, and cast back after that
+        // unless they are wanted in the wider type.
         let is_narrow = program.dtypes[at].is_narrow();
         let casts = if !is_narrow {
             0
@@ -140,7 +140,7 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     }
     let sums = kernel.outputs[0].shape.clone();
     let others = read.iter().zip(&layouts).enumerate().filter(|&(k, _)| k != own);
-    // The epilogue was found because they can.
+    // Always possible: `epilogue` has checked that these layouts can be reshaped.
     let over = others.filter_map(|(_, (&source, layout))| Some((source, layout.reshape(&sums)?)));
     let (others, layouts): (SmallVec<[u32; 4]>, SmallVec<[Layout; 4]>) = over.unzip();
     sources.extend(others);
@@ -149,7 +149,7 @@ fn with_epilogue(product: Draft, map: Fused, mut results: SmallVec<[u32; 2]>, ke
     Draft { kernel, sources, scalars, gathers: SmallVec::new(), results, origin }
 }
 
-/// Drops those kernels of a tuple whose results nobody needs.
+/// Drops those kernels of a tuple whose results are not needed.
 fn keep_needed(drafts: &mut SmallVec<[Draft; 1]>, needed: &mut [bool]) {
     for at in (0..drafts.len()).rev() {
         if drafts[at].results.iter().any(|&result| needed[result as usize]) {
@@ -160,8 +160,8 @@ fn keep_needed(drafts: &mut SmallVec<[Draft; 1]>, needed: &mut [bool]) {
     }
 }
 
-/// The kernel of a contraction: over the result's axes in the order in which `stored` lies in memory, and
-/// then those that are summed.
+/// The kernel of a contraction: over the result's axes in the memory order of `stored`, followed by the
+/// summed axes.
 fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Layout, rhs: &Layout) -> Kernel {
     let order = stored_order(stored);
     let kept = order.iter().map(|&axis| subscripts.out[axis]);
@@ -180,7 +180,7 @@ fn contraction(subscripts: &Subscripts, stored: &Layout, dtype: DType, lhs: &Lay
     Kernel::contract(dtype, wide(&left.1, lhs), wide(&right.1, rhs), &reduced)
 }
 
-/// The epilogue that gives the sums in another dtype.
+/// The epilogue that casts the sums to another dtype.
 fn cast_of_sums(sums: DType, dtype: DType) -> Program {
     Program {
         instrs: vec![Instr::Load(0), Instr::Cast(0)],
@@ -191,7 +191,7 @@ fn cast_of_sums(sums: DType, dtype: DType) -> Program {
     }
 }
 
-/// The kernel of an item that is no map; of a tuple, the kernels in order.
+/// The kernel of an item that is not a map; for a tuple, its kernels in order.
 fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]>> {
     let item = &analysis.items[i as usize];
     let dtype = item.node.dtype;
@@ -263,7 +263,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             concatenated(analysis, i, &whole, &mut sources, &mut regions);
             Kernel::copy(dtype, item.node.shape.clone(), false, regions)
         }
-        // A copy of what is in blocks, over the shape that it reads.
+        // A decoding copy of an operand in blocks, over the shape that it reads.
         Op::Reshape | Op::Contiguous => {
             let operand = read(0);
             let program = Program {
@@ -277,7 +277,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             kernel.operands = SmallVec::from_iter([operand]);
             kernel
         }
-        // Parts of maps and views; and a leaf, which has its value.
+        // These are parts of maps or views, or a leaf, which has its value.
         Op::Leaf
         | Op::Full(_)
         | Op::Arange(_)
@@ -310,7 +310,7 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
     Ok(SmallVec::from_iter([draft]))
 }
 
-/// Where the parts of a concatenation go that lies at `whole`, and where they lie.
+/// The destinations and the layouts of the parts of a concatenation that is stored at `whole`.
 fn concatenated(
     analysis: &Analysis<'_>,
     i: u32,
@@ -335,7 +335,7 @@ fn concatenated(
     }
 }
 
-/// The indices in order, and the values that they point at.
+/// The kernels of a sort: the indices in order, and the values gathered by them.
 fn sort(analysis: &Analysis<'_>, i: u32, axis: usize, descending: bool) -> SmallVec<[Draft; 1]> {
     let (values, indices) = (i + 1, i + 2);
     let read = analysis.items[i as usize].inputs[0];

@@ -1,20 +1,20 @@
-//! Which maps become epilogues: computed on each finished element of a contraction before it is stored,
-//! rather than in a pass of their own over its result.
+//! The choice of epilogues: maps that are computed on each finished element of a contraction before it
+//! is stored, instead of in a separate pass over its result.
 //!
-//! A map is taken in if it reads the contraction element by element in the order in which that is stored, if
-//! whatever else it reads can be read in that order too, and if no more memory is in use than with two
-//! kernels. The contraction's own result is one more output where others read it later.
+//! A map is fused if it reads the contraction element by element in its storage order, if its other
+//! inputs can be read in that order too, and if the fused kernel uses no more memory than two kernels.
+//! If others read the contraction's own result later, it becomes an additional output.
 
 use smallvec::SmallVec;
 
 use super::plan::{Analysis, Group, NONE, Parts};
 use crate::{Layout, Limits, Op, Shape, Subscripts};
 
-/// For each kernel, the other half of a contraction with an epilogue; or `NONE`.
+/// For each kernel, its counterpart in a contraction with an epilogue, or `NONE`.
 pub(super) struct Epilogues {
-    /// The contraction that a map is the epilogue of.
+    /// For a map, the contraction whose epilogue it is.
     product: Vec<u32>,
-    /// The map that is a contraction's epilogue.
+    /// For a contraction, the map that is its epilogue.
     map: Vec<u32>,
 }
 
@@ -29,15 +29,15 @@ impl Epilogues {
         self.product.get(g).filter(|&&p| p != NONE).map(|&p| p as usize)
     }
 
-    /// Whether contraction `g` is computed where its map is.
+    /// Whether contraction `g` is computed in the kernel of a map.
     pub(super) fn has_map(&self, g: usize) -> bool {
         self.map.get(g).is_some_and(|&map| map != NONE)
     }
 }
 
-/// The axes of a result in the order in which it lies in memory.
+/// The axes of a result in the order in which they are stored.
 pub(super) fn stored_order(stored: &Layout) -> SmallVec<[usize; 8]> {
-    // A result's axis of one element may have any stride.
+    // An axis of size 1 may have any stride.
     let mut order: SmallVec<[usize; 8]> = (0..stored.shape().rank()).collect();
     if !stored.is_contiguous() {
         order.sort_by_key(|&axis| std::cmp::Reverse(stored.strides()[axis]));
@@ -45,13 +45,13 @@ pub(super) fn stored_order(stored: &Layout) -> SmallVec<[usize; 8]> {
     order
 }
 
-/// Who reads each buffer.
+/// The readers of each buffer.
 struct Readers {
-    /// The last kernel, of all buffers.
+    /// For each buffer, the last kernel that reads it.
     last: Vec<u32>,
-    /// All kernels, of contractions.
+    /// For each contraction, all kernels that read it.
     of_products: Vec<SmallVec<[u32; 2]>>,
-    /// Whether a node keeps the buffer.
+    /// For each buffer, whether a node keeps it.
     kept: Vec<bool>,
 }
 
@@ -93,21 +93,21 @@ impl Readers {
         readers
     }
 
-    /// Whether a buffer is free for others once kernel `g` has read it.
+    /// Whether a buffer can be reused once kernel `g` has read it.
     fn ends_at(&self, analysis: &Analysis<'_>, source: u32, g: u32) -> bool {
         let item = &analysis.items[source as usize];
         self.last[source as usize] == g && !self.kept[source as usize] && (item.value.is_none() || item.dies)
     }
 }
 
-/// The axes of a contraction that waits.
+/// The subscripts of a pending contraction.
 fn subscripts<'a>(analysis: &Analysis<'a>, i: u32) -> Option<&'a Subscripts> {
     let item = &analysis.items[i as usize];
     let Op::Contract(subscripts) = &item.node.op else { return None };
     item.value.is_none().then_some(subscripts)
 }
 
-/// Finds the epilogues among the kernels to be.
+/// Finds the epilogues among the planned kernels.
 pub(super) fn find(analysis: &Analysis<'_>, groups: &[Group], parts: &[Parts], limits: &Limits) -> Epilogues {
     let mut found = Epilogues { product: Vec::new(), map: Vec::new() };
     let is_product = |group: &Group| group.parts.is_none() && subscripts(analysis, group.roots[0]).is_some();
@@ -119,7 +119,7 @@ pub(super) fn find(analysis: &Analysis<'_>, groups: &[Group], parts: &[Parts], l
     let readers = Readers::of(analysis, groups, parts);
     for g in 0..groups.len() {
         let Some(map) = Map::of(analysis, groups, g, limits) else { continue };
-        // The one that is computed last: the others are there by then.
+        // The contraction that is computed last: the others are complete by then.
         let product = map
             .products()
             .filter(|&p| found.map[analysis.kernel[p as usize] as usize] == NONE && map.suits(p, &readers));
@@ -151,7 +151,7 @@ impl<'a> Map<'a> {
         fits.then_some(Map { analysis, group, parts, g: g as u32, limits })
     }
 
-    /// What it loads: the item with the buffer, and how that is read.
+    /// The buffers that it loads: the item with the buffer, and the layout.
     fn loads(&self) -> impl Iterator<Item = (u32, &'a Layout)> {
         let places = &self.analysis.places;
         let own = self.g;
@@ -163,7 +163,7 @@ impl<'a> Map<'a> {
             .map(|(source, layout)| (*source, layout))
     }
 
-    /// The contractions among what it loads.
+    /// The contractions among its loads.
     fn products(&self) -> impl Iterator<Item = u32> {
         self.loads().map(|(source, _)| source).filter(|&source| subscripts(self.analysis, source).is_some())
     }
@@ -173,7 +173,7 @@ impl<'a> Map<'a> {
         let (analysis, shape) = (self.analysis, &self.group.shape);
         let Some((_, stored)) = &analysis.places[p as usize] else { return false };
         let order: Shape = stored_order(stored).iter().map(|&axis| stored.shape()[axis]).collect();
-        // Element by element, in the order in which it is stored.
+        // Element by element, in storage order.
         let in_order =
             |layout: &Layout| layout.shape() == shape && layout.is_contiguous() && layout.offset() == 0;
         let mut others = 0;
@@ -205,8 +205,8 @@ impl<'a> Map<'a> {
         self.analysis.items[p as usize].inputs.iter().all(|&i| self.analysis.shape(i).numel() > 0)
     }
 
-    /// How many of its outputs a map of its own would put into buffers that it reads, apart from the
-    /// contraction's: a contraction has none in place.
+    /// The number of outputs that a separate map kernel would store in place of its inputs, not counting
+    /// the contraction: a contraction never works in place.
     fn works_in_place(&self, p: u32, readers: &Readers) -> usize {
         let analysis = self.analysis;
         let made = |dtype| self.group.roots.iter().any(|&r| analysis.items[r as usize].node.dtype == dtype);
@@ -220,8 +220,8 @@ impl<'a> Map<'a> {
         taken.map(|(source, _)| source).collect::<SmallVec<[u32; 4]>>().len().min(self.group.roots.len())
     }
 
-    /// Whether the contraction's operands take no more memory than its result would until the map runs, if
-    /// other kernels run before it.
+    /// Whether delaying the contraction until the map runs holds no more memory: its operands, in place
+    /// of its result.
     fn holds_no_more(&self, p: u32, readers: &Readers) -> bool {
         let analysis = self.analysis;
         let own = analysis.kernel[p as usize];

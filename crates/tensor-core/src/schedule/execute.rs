@@ -1,5 +1,5 @@
-//! Runs a plan: allocates, launches, hands values to their nodes, lets go of buffers as soon as nobody reads
-//! them.
+//! Runs a plan: allocates, launches, gives values to their nodes, and releases buffers after their last
+//! use.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use super::{
 };
 use crate::{
     Backend, Error, ErrorKind, Launch, Op, Refusal, Result, Scalar, Storage, Ticket,
-    facts::{Facts, Tickets},
+    facts::{Tickets, ValueInfo},
     kernel::Body,
     node::{Node, Value},
     watch,
 };
 
-/// A buffer, and what is known of its contents.
-pub(super) type Content = (Storage, Facts);
+/// A buffer, and what is known about its contents.
+pub(super) type Content = (Storage, ValueInfo);
 
 pub(crate) fn execute(
     plan: &Plan,
@@ -36,7 +36,7 @@ pub(crate) fn execute(
             items[item as usize].value.as_ref().map(|v| (v.storage.clone(), v.facts.clone()));
     }
     for store in &plan.views {
-        // The leaves have the first slots, in their order.
+        // The leaves have the first slots, in order.
         let leaf = plan.leaves.get(store.slot as usize).map(|&(item, _)| &items[item as usize]);
         let format = leaf.and_then(|leaf| leaf.value.as_ref()?.format.clone());
         if let Some((storage, facts)) = slots[store.slot as usize].clone() {
@@ -46,8 +46,8 @@ pub(crate) fn execute(
     }
     for (at, step) in plan.steps.iter().enumerate() {
         if let Err(error) = run(step, items, &mut slots, backend) {
-            // What is computed and still there is kept, so that another try goes on from here. A buffer that
-            // the failing kernel was to overwrite may be half of each.
+            // Computed outputs that still exist are kept, so that another attempt resumes from here. A
+            // buffer that the failing kernel was to overwrite may be partly overwritten.
             for output in &step.outputs {
                 if let Output::Reused { input } = *output {
                     slots[step.inputs[input as usize] as usize] = None;
@@ -63,7 +63,7 @@ pub(crate) fn execute(
     Ok(())
 }
 
-/// The error, with the operation and the line it belongs to.
+/// The error, with the node's operation and source line.
 pub(super) fn blame(node: &Node, error: Error) -> Error {
     let error = match refusal(node) {
         Some(refusal) if matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => {
@@ -74,7 +74,7 @@ pub(super) fn blame(node: &Node, error: Error) -> Error {
     error.computing(refusal(node).map_or(node.op.name(), |refusal| refusal.op), node.location)
 }
 
-/// The meaning of an index that is out of range, where it is not a user's.
+/// The error of an out-of-range index that is not the user's own.
 fn refusal(node: &Node) -> Option<Refusal> {
     if let Op::Gather { refusal, .. } = &node.op { refusal.copied() } else { None }
 }
@@ -82,7 +82,7 @@ fn refusal(node: &Node) -> Option<Refusal> {
 /// The tickets of a launch's own operands, each with the operand's number.
 type OwnTickets = SmallVec<[(usize, Arc<Ticket>); 1]>;
 
-/// The tickets of a launch. `gather` gives the node that asked for what is read at indices of an operand.
+/// The tickets of a launch. `gather` gives the gather node that an operand read at indices implements.
 fn tickets<'a>(
     step: &Step,
     given: Given<'_>,
@@ -107,12 +107,12 @@ fn tickets<'a>(
     Ok(tickets)
 }
 
-/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` are those of the inputs;
+/// Allocates a kernel's outputs and launches it on behalf of `node`. `facts` describes the inputs;
 /// `gather` is as in [`tickets`].
 pub(super) fn launch<'a>(
     step: &Step,
     inputs: &[Storage],
-    facts: &[Facts],
+    facts: &[ValueInfo],
     scalars: &[Scalar],
     (node, gather): (&'a Node, impl Fn(usize) -> &'a Node),
     backend: &dyn Backend,
@@ -142,12 +142,12 @@ pub(super) fn launch<'a>(
     let mut made: SmallVec<[Content; 2]> = SmallVec::with_capacity(outputs.len());
     for (o, storage) in outputs.into_iter().enumerate() {
         if tickets.is_empty() && !storage.dtype().is_int() {
-            // Nothing is known of it, as of nearly all values.
-            made.push((storage, Facts::default()));
+            // As for nearly all values, nothing is known about it.
+            made.push((storage, ValueInfo::default()));
             continue;
         }
         let bounds = bounds::of_output(kernel, o, storage.dtype(), given);
-        // Of several results that are computed together, each answers for what it depends on.
+        // Each of several results that are computed together carries only the tickets that it depends on.
         let has_program = matches!(kernel.body, Body::Map(_) | Body::Rows { .. } | Body::Contract(Some(_)));
         let tickets = if has_program && !tickets.is_empty() && kernel.outputs.len() > 1 {
             let read = kernel.operands_of(o);
@@ -159,14 +159,14 @@ pub(super) fn launch<'a>(
         } else {
             tickets.clone()
         };
-        made.push((storage, Facts::new(bounds, tickets)));
+        made.push((storage, ValueInfo::new(bounds, tickets)));
     }
     Ok(made)
 }
 
 fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn Backend) -> Result<()> {
     let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
-    let mut facts: SmallVec<[Facts; 4]> = SmallVec::with_capacity(step.inputs.len());
+    let mut facts: SmallVec<[ValueInfo; 4]> = SmallVec::with_capacity(step.inputs.len());
     for &slot in &step.inputs {
         if let Some((storage, known)) = &slots[slot as usize] {
             inputs.push(storage.clone());
@@ -209,7 +209,7 @@ fn hand_over(items: &[Item], slots: &[Option<Content>], store: &Store) {
     }
 }
 
-/// The scalar that a node's operation holds.
+/// The scalar in a node's operation.
 pub(super) fn scalar(wanted: &ScalarRef, op: &Op) -> Scalar {
     let value = match (op, wanted.part) {
         (_, Part::Constant(bits)) => Scalar::Float(f64::from_bits(bits)),

@@ -1,4 +1,4 @@
-//! What an evaluation would run, told and not run.
+//! The kernels that an evaluation would run, without running them.
 
 use std::{collections::HashSet, panic::Location, sync::Arc};
 
@@ -13,48 +13,49 @@ use crate::{
     node::{Node, lock},
 };
 
-/// What computing a tensor would do: see [`plan_of`].
+/// The planned work of computing a tensor: see [`plan_of`].
 #[derive(Debug, Default)]
 pub struct PlanReport {
-    /// Copies from other devices, in no order.
+    /// Copies from other devices, in no particular order.
     pub copies: Vec<PlannedCopy>,
     /// Kernels, in their order on each device.
     pub kernels: Vec<PlannedKernel>,
-    /// Whether more is planned once the copies are made.
+    /// Whether the rest can be planned only after the copies are made.
     pub waits_for_copies: bool,
 }
 
 /// A copy between devices.
 #[derive(Clone, Debug)]
 pub struct PlannedCopy {
-    /// Where the elements are.
+    /// The source device.
     pub from: Device,
-    /// Where they go.
+    /// The destination device.
     pub to: Device,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
-    /// The line that asked for it.
+    /// The line that requested it.
     pub location: &'static Location<'static>,
 }
 
-/// A kernel, and which part of the graph it computes.
+/// A kernel, and the part of the graph that it computes.
 #[derive(Debug)]
 pub struct PlannedKernel {
     /// The device that it runs on.
     pub device: Device,
-    /// The work.
+    /// The kernel.
     pub kernel: Kernel,
     /// The values of its scalars.
     pub scalars: Vec<Scalar>,
-    /// What it computes, inputs before results.
+    /// The operations that it computes, inputs before results.
     pub operations: Vec<PlannedOperation>,
-    /// The ids of the tensors that its inputs are.
+    /// The ids of the tensors that it reads.
     pub inputs: Vec<u64>,
-    /// Bytes of new buffers for its outputs; the others overwrite a buffer that nobody reads afterwards.
+    /// Bytes of new buffers for its outputs; other outputs overwrite a buffer that is not read
+    /// afterwards.
     pub allocates: u64,
 }
 
-/// An operation of the graph, as part of a kernel.
+/// An operation of the graph, as a part of a kernel.
 #[derive(Clone, Debug)]
 pub struct PlannedOperation {
     /// The id of the tensor.
@@ -67,15 +68,15 @@ pub struct PlannedOperation {
     pub dtype: DType,
     /// The line that built it.
     pub location: &'static Location<'static>,
-    /// Whether the result is stored, rather than used inside the kernel alone.
+    /// Whether the result is stored, rather than used only inside the kernel.
     pub stored: bool,
 }
 
-/// The kernels that computing a tensor would run now, with what is computed already taken as it is. Nothing
-/// runs.
+/// The kernels that computing a tensor now would run, given the values that are already computed.
+/// Nothing runs.
 ///
-/// Of a tensor that has its value it is what would compute it again from its inputs; nothing, where they are
-/// forgotten (see [`Tensor::inputs`]).
+/// For a tensor that has its value, the kernels that would compute it again from its inputs; none, if it
+/// has dropped them (see [`Tensor::inputs`]).
 ///
 /// # Errors
 /// A graph that cannot be planned.
@@ -96,7 +97,7 @@ pub fn plan_of(tensor: &Tensor) -> Result<PlanReport> {
                 continue;
             }
             let source = lock(&copy.state).inputs.first().cloned();
-            // None where another thread has made the copy meanwhile.
+            // The source is gone if another thread has made the copy meanwhile.
             let Some(source) = source else { continue };
             let bytes = (copy.shape.numel() * copy.dtype.size()) as u64;
             let (from, to, location) = (source.device.clone(), copy.device.clone(), copy.location);
@@ -109,7 +110,7 @@ pub fn plan_of(tensor: &Tensor) -> Result<PlanReport> {
     Ok(report)
 }
 
-/// A node like this one without its value, if what it was made from is still known.
+/// A copy of this node without its value, if its inputs are still known.
 fn again(node: &Arc<Node>) -> Option<Arc<Node>> {
     let inputs = lock(&node.state).inputs.clone();
     if inputs.is_empty() || matches!(node.op, Op::TupleElement { .. }) || node.op.is_tuple() {
@@ -119,7 +120,7 @@ fn again(node: &Arc<Node>) -> Option<Arc<Node>> {
     Some(Arc::new(Node::new(op, shape, node.dtype, device, inputs, None, false, node.location)))
 }
 
-/// Adds the kernels of one node, unless it waits for copies from other devices: gives those.
+/// Adds the kernels of one node, unless it waits for copies from other devices; returns those.
 fn plan_one(target: &Arc<Node>, report: &mut PlanReport) -> Result<Vec<Arc<Node>>> {
     let device = &target.device;
     let mut cache = lock(device.plans());
@@ -139,7 +140,7 @@ fn plan_one(target: &Arc<Node>, report: &mut PlanReport) -> Result<Vec<Arc<Node>
 }
 
 fn describe(plan: &Plan, items: &[Item], device: &Device, kernels: &mut Vec<PlannedKernel>) {
-    // The item whose value a slot's buffer is.
+    // The item whose value is in each slot.
     let mut of_slot = vec![None; plan.slots];
     for &(item, slot) in &plan.leaves {
         of_slot[slot as usize] = Some(item);
@@ -167,7 +168,7 @@ fn describe(plan: &Plan, items: &[Item], device: &Device, kernels: &mut Vec<Plan
         }
         let mut inside: Vec<u32> = inside.into_iter().collect();
         inside.sort_unstable();
-        // Constants are numbers in the program, and no operations.
+        // Constants are scalars of the program, not operations.
         inside.retain(|&i| !matches!(items[i as usize].node.op, Op::Full(_)));
         let operation = |&i: &u32| {
             let Item { node, store, .. } = &items[i as usize];

@@ -1,9 +1,10 @@
-//! Gathers that no kernel stores: their readers load the elements at indices for themselves.
+//! Fused gathers: they are not stored, because their readers load the elements at computed indices.
 //!
-//! A gather is such if nothing wants it in memory: all that reads it, itself or through views, are maps,
-//! reductions and indices of other such gathers, all of one kernel or elementwise. What it reads from lies in
-//! memory. Its index is computed in the same kernel where it is an expression over the gather's own shape,
-//! and lies in memory otherwise: then a view of the gather is a view of its table and of its index.
+//! A gather is fused if no reader needs it in memory: all its readers, direct or through views, are
+//! maps, reductions or indices of other fused gathers, and all are in one kernel or elementwise. Its
+//! table is in memory. If its index is an expression over the gather's own shape, the same kernel
+//! computes it; otherwise the index is in memory too, and a view of the gather is a view of its table
+//! and of its index.
 
 use smallvec::SmallVec;
 
@@ -16,35 +17,35 @@ use crate::{
     kernel::{IndexedAxis, LOAD_AT_COST},
 };
 
-/// The cost of reading a gather again, in additions, its index apart: no more than reading its elements where
-/// they were stored.
+/// The cost of a repeated gather without its index, in additions: no more than that of loading stored
+/// elements.
 pub(super) const GATHER_COST: u32 = LOAD_AT_COST;
 
-/// How a gather, or a view of one, is read at indices.
+/// The way in which a gather, or a view of one, is read at indices.
 #[derive(Clone)]
 pub(super) struct Gathered {
     /// The gather.
     pub(super) gather: u32,
-    /// The buffer that is read from.
+    /// The item whose buffer is read.
     pub(super) table: u32,
-    /// How it lies over the shape of the gather, or of the view.
+    /// The layout of the table over the shape of the gather or view.
     pub(super) layout: Layout,
-    /// The axis that it is read along.
+    /// The axis of the indices.
     pub(super) axis: IndexedAxis,
     pub(super) index: Index,
 }
 
-/// Where indices come from.
+/// The source of the indices.
 #[derive(Clone)]
 pub(super) enum Index {
-    /// An expression that the reader computes, over the gather's shape: of this item.
+    /// An expression over the gather's shape, which the reader computes: the item.
     Expression(u32),
-    /// A buffer, and how the indices lie in it.
+    /// A buffer, and the layout of the indices in it.
     Memory(u32, Layout),
 }
 
 impl Gathered {
-    /// A gather whose inputs lie in these places; `index` is `None` where it is an expression.
+    /// A gather whose inputs have these places; `index` is `None` if it is an expression.
     pub(super) fn of(
         analysis: &Analysis<'_>,
         gather: u32,
@@ -69,7 +70,7 @@ impl Gathered {
         Some(Gathered { gather, table: source, layout, axis: along, index })
     }
 
-    /// A view operation over it, where strides can express that.
+    /// A view operation applied to it, if strides can express that.
     pub(super) fn viewed(&self, op: &Op, shape: &Shape) -> Option<Gathered> {
         let over = |base: &Layout| {
             if let Op::Contiguous = op { Some(base.clone()) } else { view(op, base, shape) }
@@ -81,7 +82,7 @@ impl Gathered {
         Some(Gathered { layout: over(&self.layout)?, index, ..self.clone() })
     }
 
-    /// The buffers that are read: the table's, and the index's where that is one.
+    /// The buffers that it reads: the table's and, if it is in memory, the index's.
     pub(super) fn sources(&self) -> SmallVec<[u32; 2]> {
         let mut sources = SmallVec::from_slice(&[self.table]);
         if let Index::Memory(source, _) = self.index {
@@ -91,13 +92,13 @@ impl Gathered {
     }
 }
 
-/// Whether an item that waits is a gather from a buffer that a device's programs may read at indices.
+/// Whether an item is a pending gather from a buffer that the device's programs may read at indices.
 pub(super) fn may_be_read(items: &[Item], i: usize, max_bytes: u64) -> bool {
     let item = &items[i];
     if item.value.is_some() || !matches!(item.node.op, Op::Gather { .. }) {
         return false;
     }
-    // The buffer may be larger than what is gathered from.
+    // The buffer may be larger than the gathered tensor.
     let mut table = item.inputs[0] as usize;
     while items[table].value.is_none() && items[table].node.op.is_view() {
         table = items[table].inputs[0] as usize;
@@ -107,12 +108,12 @@ pub(super) fn may_be_read(items: &[Item], i: usize, max_bytes: u64) -> bool {
         return false;
     }
     let numel = value.as_ref().map_or(node.shape.numel(), |value| value.storage.numel());
-    // A device may hold small elements in words.
+    // A device may store small elements in words.
     const WORD: usize = 4;
     (numel as u64).saturating_mul(node.dtype.size().max(WORD) as u64) <= max_bytes
 }
 
-/// For each item, the gather that it is read at indices for: itself, or the one that it is a view of.
+/// For each item, the fused gather that it is or is a view of.
 pub(super) fn bases(items: &[Item], is_read: impl Fn(usize) -> bool) -> Vec<u32> {
     let mut bases = vec![NONE; items.len()];
     for (i, item) in items.iter().enumerate() {

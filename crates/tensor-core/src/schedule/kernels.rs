@@ -1,5 +1,5 @@
-//! The kernels of one device's plans, each kept once: layers of one kind, and sequences of many lengths, have
-//! most of theirs in common.
+//! The kernels of one device's plans, deduplicated: layers of one kind, and sequences of various
+//! lengths, share most of theirs.
 
 use std::{
     borrow::Borrow,
@@ -11,20 +11,20 @@ use rustc_hash::FxHashSet;
 
 use crate::kernel::{Compiled, Kernel};
 
-/// A kernel, and what its backend made of it.
+/// A kernel, and its compiled form.
 pub(crate) struct Known {
     pub(crate) kernel: Kernel,
     pub(crate) compiled: Compiled,
 }
 
-/// Kernels by what they are.
+/// The set of kernels.
 pub(super) struct Kernels {
     known: FxHashSet<ByKernel>,
-    /// How many there may be before those that no plan has are dropped.
+    /// The number of kernels at which those that no plan uses are dropped.
     most: usize,
 }
 
-/// Kernels that are kept without a look at who uses them.
+/// The minimum number of kernels that are kept regardless of use.
 const FEW: usize = 1024;
 
 impl Default for Kernels {
@@ -34,14 +34,15 @@ impl Default for Kernels {
 }
 
 impl Kernels {
-    /// The kernel that equals this one, which is it if there was none.
+    /// The stored kernel that equals this one; it is stored if it is new.
     pub(super) fn share(&mut self, kernel: Kernel) -> Arc<Known> {
         if let Some(known) = self.known.get(&kernel) {
             return known.0.clone();
         }
         if self.known.len() >= self.most {
             self.known.retain(|known| Arc::strong_count(&known.0) > 1);
-            // So that a look at all of them comes once for as many new ones.
+            // The threshold grows with the set, so that a scan of all kernels is amortized over as many
+            // new ones.
             self.most = FEW.max(2 * self.known.len());
         }
         let known = Arc::new(Known { kernel, compiled: Compiled::default() });

@@ -1,10 +1,11 @@
-//! From the waiting part of the graph to kernels that ran.
+//! The scheduler: from the pending part of the graph to executed kernels.
 //!
-//! [`evaluate`] collects what waits (`collect`), looks up or makes a plan for a graph of this form (`plan`
-//! decides what fuses, `epilogue` which maps contractions take in, `gather` which gathers are read where they
-//! are needed, `draft` and `program` write the kernels, `kernels` keeps one of each, `assemble` gives them
-//! buffers), and runs it (`execute`). `pending` bounds what waits. `transfer` brings what comes from other
-//! devices. `explain` tells what would run.
+//! [`evaluate`] collects the pending nodes (`collect`), looks up or makes a plan for a graph of this
+//! form, and runs it (`execute`). To plan, `plan` decides what is fused, `epilogue` which maps are fused
+//! into contractions, and `gather` which gathers are fused into their readers; `draft` and `program`
+//! write the kernels, `kernels` deduplicates them, and `assemble` assigns their buffers. `pending`
+//! bounds the pending work. `transfer` copies tensors from other devices. `explain` reports what would
+//! run.
 
 mod assemble;
 mod bounds;
@@ -35,7 +36,7 @@ use crate::{
     node::{Node, lock},
 };
 
-/// Plans of graph forms seen before, for one device.
+/// Plans by the form of their graph, for one device.
 pub(crate) struct PlanCache {
     plans: Cache<Arc<assemble::Plan>>,
     kernels: kernels::Kernels,
@@ -43,8 +44,8 @@ pub(crate) struct PlanCache {
     singles: single::Singles,
 }
 
-/// Plans kept: those of some hundred training steps of a network, as where the last batch, or the length of
-/// sequences, varies. Many small ones are not worth the memory.
+/// The bounds of the plan cache: enough for several hundred forms of a network's training step, as they
+/// occur if the last batch or the length of sequences varies. The bound on entries is for small plans.
 const PLANS: Limit = Limit { bytes: 32 << 20, entries: 2048 };
 
 impl Default for PlanCache {
@@ -59,8 +60,8 @@ impl Default for PlanCache {
 }
 
 impl PlanCache {
-    /// The plan for what the collector has. `new` asks to learn the kernel of the one target, if it is one
-    /// kernel.
+    /// The plan for the collected items. With `new`, the kernel of the single target is learnt if the
+    /// plan is one kernel.
     fn plan(&mut self, device: &Device, new: bool) -> Result<Arc<assemble::Plan>> {
         let PlanCache { plans, kernels, collector, singles } = self;
         if let Some(plan) = plans.get(collector.key()).cloned() {
@@ -77,13 +78,13 @@ impl PlanCache {
     }
 }
 
-/// Called after each kernel of an evaluation. The device is locked: it must evaluate nothing.
+/// A callback after each kernel of an evaluation. The device is locked: it must not evaluate anything.
 pub(crate) type Progress<'a> = &'a dyn Fn();
 
-/// That of an evaluation that nobody watches.
+/// The callback of an evaluation without progress reports.
 const UNWATCHED: Progress<'static> = &|| ();
 
-/// Computes the value of one node, and with it whatever is held on the way. As [`evaluate`].
+/// [`evaluate`] for one node.
 pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
     match compute_one(target, UNWATCHED)? {
         copies if copies.is_empty() => Ok(()),
@@ -91,16 +92,17 @@ pub(crate) fn evaluate_one(target: &Arc<Node>) -> Result<()> {
     }
 }
 
-/// Computes the values of `targets`, and with them whatever is held on the way.
+/// Computes the values of `targets`, and of the held nodes among their inputs.
 ///
 /// # Errors
-/// The first failure, with the operation and source line it belongs to. What was computed before it stays
-/// computed, and everything else stays as it was.
+/// The first failure, with its operation and source line. Values computed before it are kept, and
+/// everything else stays as it was.
 pub(crate) fn evaluate(targets: Vec<Arc<Node>>) -> Result<()> {
     evaluate_watched(targets, UNWATCHED)
 }
 
-/// As [`evaluate`]. The kernels that a target needs come before those that only later ones need.
+/// [`evaluate`] with a progress callback. The kernels that a target needs come before those that only
+/// later targets need.
 pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) -> Result<()> {
     let mut result = Ok(());
     for here in by_device(targets) {
@@ -114,10 +116,10 @@ pub(crate) fn evaluate_watched(targets: Vec<Arc<Node>>, progress: Progress<'_>) 
     result
 }
 
-/// As [`evaluate`], if that takes no new memory on any device; otherwise false, and nothing is computed.
+/// [`evaluate`], if it needs no new memory on any device; otherwise returns false and computes nothing.
 pub(crate) fn evaluate_in_place(targets: Vec<Arc<Node>>) -> Result<bool> {
     let groups = by_device(targets);
-    // One device is asked as it is run.
+    // A single device is checked in the same step as it runs.
     if groups.len() > 1 {
         for here in &groups {
             if !in_place(here, |_| Ok(()))? {
@@ -133,7 +135,7 @@ pub(crate) fn evaluate_in_place(targets: Vec<Arc<Node>>) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether nodes of one device can be computed in no new memory; if so, `f` is called.
+/// Whether nodes of one device can be computed without new memory; if so, `f` is called.
 fn in_place(targets: &[Arc<Node>], f: impl FnOnce(&Ready<'_>) -> Result<()>) -> Result<bool> {
     let Some(first) = targets.first() else { return Ok(true) };
     let device = &first.device;
@@ -146,7 +148,7 @@ fn in_place(targets: &[Arc<Node>], f: impl FnOnce(&Ready<'_>) -> Result<()>) -> 
     Ok(copies.is_empty() && answer.unwrap_or(true))
 }
 
-/// As [`evaluate`], without blocking the thread while devices hand over what others need.
+/// [`evaluate`] without blocking the thread while tensors are copied between devices.
 pub(crate) async fn evaluate_async(targets: Vec<Arc<Node>>) -> Result<()> {
     let mut result = Ok(());
     for here in by_device(targets) {
@@ -173,7 +175,7 @@ fn finish(mut evaluation: Evaluation, progress: Progress<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The nodes of each device, in the order in which the devices come.
+/// The nodes grouped by device, in order of first occurrence.
 fn by_device(mut targets: Vec<Arc<Node>>) -> SmallVec<[Vec<Arc<Node>>; 1]> {
     let mut groups = SmallVec::new();
     while let Some(device) = targets.first().map(|first| first.device.clone()) {
@@ -188,7 +190,7 @@ fn by_device(mut targets: Vec<Arc<Node>>) -> SmallVec<[Vec<Arc<Node>>; 1]> {
     groups
 }
 
-/// Computes nodes of one device, unless they wait for copies from other devices: gives those.
+/// Computes nodes of one device, unless they wait for copies from other devices; returns those.
 fn compute(targets: &[Arc<Node>], progress: Progress<'_>) -> Result<Vec<Arc<Node>>> {
     match targets {
         [] => Ok(Vec::new()),
@@ -212,7 +214,7 @@ fn compute_one(target: &Arc<Node>, progress: Progress<'_>) -> Result<Vec<Arc<Nod
     run(cache, device, std::slice::from_ref(target), new, progress)
 }
 
-/// A plan, and what it is for.
+/// A plan with its device and items.
 struct Ready<'a> {
     plan: &'a assemble::Plan,
     items: &'a [collect::Item],
@@ -225,7 +227,7 @@ impl Ready<'_> {
     }
 }
 
-/// Computes what [`with_plan`] plans.
+/// Runs the plan of [`with_plan`].
 fn run(
     cache: MutexGuard<'_, PlanCache>,
     device: &Device,
@@ -236,10 +238,10 @@ fn run(
     with_plan(cache, device, targets, new, |ready| ready.execute(progress)).map(|(copies, _)| copies)
 }
 
-/// Plans, and calls `f` with it. One evaluation at a time for a device: two threads never compute, or give
-/// away, the same buffer. Other devices are not held up. `new` asks to learn the one target's kernel. Gives
-/// the copies from other devices that are to come first: then, or where there is nothing to compute, `f` was
-/// not called.
+/// Makes a plan and calls `f` with it. Evaluations on one device are serialized, so that two threads
+/// never compute or overwrite the same buffer; other devices are not blocked. `new` requests that the
+/// single target's kernel be learnt. Returns the copies from other devices that must be made first; in
+/// that case, or if there is nothing to compute, `f` was not called.
 fn with_plan<R>(
     mut cache: MutexGuard<'_, PlanCache>,
     device: &Device,

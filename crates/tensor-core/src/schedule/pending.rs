@@ -1,5 +1,5 @@
-//! What waits to be computed on this thread, so that a loop that never looks still runs in bounded memory,
-//! and so that an optimizer's step can compute whatever is still held.
+//! The pending nodes of this thread: they are bounded, so that a loop that never reads a value runs in
+//! bounded memory, and an optimizer's step can compute all nodes that are still held.
 
 use std::{
     cell::RefCell,
@@ -12,16 +12,16 @@ use crate::{
     watch,
 };
 
-/// Nodes that may wait before those still held are computed.
+/// The number of pending nodes at which those still held are computed.
 const MAX_NODES: usize = 4096;
-/// Bytes of new buffers that waiting nodes may hold on to before those still held are computed.
+/// The bytes of new buffers of pending nodes at which those still held are computed.
 const MAX_BYTES: usize = 256 << 20;
 
 #[derive(Default)]
 struct Pending {
     nodes: Vec<Weak<Node>>,
     bytes: usize,
-    /// How many calls of [`without_bound`] are under way.
+    /// The nesting depth of [`without_bound`].
     unbounded: u32,
 }
 
@@ -29,10 +29,11 @@ thread_local! {
     static PENDING: RefCell<Pending> = RefCell::default();
 }
 
-/// Takes note of a node that waits; computes what is held when too much waits.
+/// Registers a pending node; computes the held nodes if too many are pending.
 pub(crate) fn register(node: &Arc<Node>) {
     if watch::is_looking_for_anomalies() {
-        // By itself, so that what it makes is known to be its own. Whoever looks meets a failure there.
+        // Evaluated by itself, so that its outputs are known to be its own. A failure is met by the
+        // reader.
         let _ = super::evaluate_one(node);
         return;
     }
@@ -40,14 +41,14 @@ pub(crate) fn register(node: &Arc<Node>) {
         pending.nodes.push(Arc::downgrade(node));
         pending.unbounded == 0 && (pending.nodes.len() >= MAX_NODES || pending.bytes >= MAX_BYTES)
     });
-    // What a checkpointed function records is to be forgotten, not stored.
+    // A checkpointed function's nodes are to be dropped, not stored.
     if full && !is_built_in() {
-        // A failure leaves the nodes as they are: who looks at one of them meets the error there.
+        // A failure leaves the nodes pending; a reader of one meets the error again.
         let _ = flush();
     }
 }
 
-/// Runs `f`, in which any number of nodes may wait.
+/// Runs `f` without a bound on pending nodes.
 pub(crate) fn without_bound<R>(f: impl FnOnce() -> R) -> R {
     struct Running;
     impl Drop for Running {
@@ -60,7 +61,7 @@ pub(crate) fn without_bound<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Forgets a node that was computed as soon as it was built, so that its memory can be used again.
+/// Removes a node that was computed as soon as it was built, so that its memory can be reused.
 pub(super) fn forget_last(node: &Arc<Node>) {
     PENDING.with_borrow_mut(|pending| {
         if pending.nodes.last().is_some_and(|last| std::ptr::eq(last.as_ptr(), Arc::as_ptr(node))) {
@@ -69,7 +70,7 @@ pub(super) fn forget_last(node: &Arc<Node>) {
     });
 }
 
-/// Takes note of a new buffer that waiting nodes may come to hold.
+/// Counts the bytes of a new buffer that pending nodes may come to hold.
 pub(crate) fn note_bytes(bytes: usize) {
     PENDING.with_borrow_mut(|pending| {
         if !pending.nodes.is_empty() {
@@ -78,7 +79,7 @@ pub(crate) fn note_bytes(bytes: usize) {
     });
 }
 
-/// Computes every node built on this thread that still waits and that a user still holds.
+/// Computes every pending node that this thread built and that a user still holds.
 pub(crate) fn flush() -> Result<()> {
     let nodes = PENDING.with_borrow_mut(|pending| {
         pending.bytes = 0;
@@ -87,7 +88,7 @@ pub(crate) fn flush() -> Result<()> {
     let held: Vec<Arc<Node>> =
         nodes.iter().filter_map(Weak::upgrade).filter(|node| node.held() && !node.has_value()).collect();
     let result = super::evaluate(held);
-    // Keep the list's memory for the next round.
+    // The list's memory is kept for reuse.
     PENDING.with_borrow_mut(|pending| {
         if pending.nodes.is_empty() {
             pending.nodes = nodes;

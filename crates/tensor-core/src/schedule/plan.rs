@@ -1,10 +1,10 @@
-//! Decides what fuses: from nodes in topological order to a list of kernels, with buffers reused as soon as
-//! they are free.
+//! Decides what is fused: from nodes in topological order to a list of kernels, with buffers reused as
+//! soon as they are free.
 //!
-//! Elementwise nodes of one shape are written into the kernel of whoever reads them; a node is materialised
-//! (given a buffer) when it must be stored, when a reader cannot inline it, when it costs much and several
-//! kernels read it, or when a kernel would grow past the device's limits. Materialised nodes of one shape
-//! share a kernel where their order allows.
+//! Elementwise nodes are inlined into the kernels of their readers if these have the same shape. A node
+//! is materialised (given a buffer) if it must be stored, if a reader cannot inline it, if it is
+//! expensive and several kernels read it, or if a kernel would exceed the device's limits. Materialised
+//! nodes of one shape share a kernel if their order allows it.
 
 use std::sync::Arc;
 
@@ -27,57 +27,57 @@ use crate::{
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Class {
-    /// Has its value.
+    /// A node that has its value.
     Ready,
-    /// One value everywhere: written into kernels as a scalar.
+    /// One value everywhere, which kernels take as a scalar.
     Constant,
-    /// Elementwise: can be inlined.
+    /// An elementwise node, which can be inlined.
     Elementwise,
-    /// Another view of its input.
+    /// A view of its input.
     View,
-    /// A gather that its readers make for themselves, by loads at indices.
+    /// A gather that is fused into its readers, as loads at indices.
     Gathered,
-    /// A kernel of its own, or more.
+    /// A node with one or more kernels of its own.
     Opaque,
-    /// A buffer of its own, that the kernel of a tuple makes.
+    /// A result of a tuple, with a buffer that the tuple's kernel writes.
     Element,
-    /// A concatenation that only another one reads, whose kernel copies its parts straight to their places.
+    /// A concatenation that is read only by another one, whose kernel copies its parts directly.
     Part,
 }
 
 pub(super) const NONE: u32 = u32::MAX;
 const SEVERAL: u32 = u32::MAX - 1;
 
-/// What the planner knows of each item.
+/// The planner's information about each item.
 pub(crate) struct Analysis<'a> {
     pub(crate) items: &'a [Item],
-    /// Whether an item takes several instructions: a formula, or what is computed in f32 and rounded to a
-    /// half type.
+    /// Whether any item takes several instructions: a formula, or a half type, which is computed in f32
+    /// and rounded.
     has_several: bool,
-    /// The `full` node that an item repeats, if it does.
+    /// The `full` node that an item broadcasts, if there is one.
     pub(crate) constant: Vec<Option<u32>>,
     class: Vec<Class>,
-    /// Whether an elementwise value depends on its flat position (ranges, random numbers): a reduction, which
-    /// may go through its elements in another order, reads it from memory.
+    /// Whether an elementwise value depends on its flat position (ranges, random numbers): a reduction
+    /// reads it from memory, because it may iterate in another order.
     positional: Vec<bool>,
     /// Whether the item gets a buffer.
     materialised: Vec<bool>,
-    /// Whether readers of a constant's buffer see its first element everywhere: that of the `full` node,
-    /// which holds no more unless others want more.
+    /// Whether a constant is materialised as a single element that its readers broadcast: the `full`
+    /// node's buffer, which has only that element unless other readers need all.
     single: Vec<bool>,
-    /// The kernel that makes the item's buffer.
+    /// The kernel that writes the item's buffer.
     pub(super) kernel: Vec<u32>,
-    /// Where the value of a ready, materialised or view item lies: an item with a buffer, and a layout over
-    /// it.
+    /// The place of the value of a ready, materialised or view item: an item with a buffer, and a layout
+    /// over it.
     pub(super) places: Vec<Option<(u32, Layout)>>,
-    /// For each item, the gather that it is or is a view of, if that is read at indices by its readers.
+    /// For each item, the fused gather that it is or is a view of.
     gather_of: Vec<u32>,
-    /// How such an item is read.
+    /// The access to such an item.
     pub(super) gathered: Vec<Option<Gathered>>,
 }
 
 impl Analysis<'_> {
-    /// Whether kernel `kernel` computes the item: as one of its results, or inlined.
+    /// Whether kernel `kernel` computes the item, as one of its results or inlined.
     pub(crate) fn computed_in(&self, i: u32, kernel: u32) -> bool {
         let i = i as usize;
         match self.class[i] {
@@ -88,19 +88,19 @@ impl Analysis<'_> {
         }
     }
 
-    /// The result of kernel `kernel` that the item is a view of, if it is one. Inside a row kernel such a
-    /// view is the value itself.
+    /// The result of kernel `kernel` that the item is a view of, if there is one. Inside a row kernel
+    /// such a view is the value itself.
     pub(crate) fn viewed_in(&self, i: u32, kernel: u32) -> Option<u32> {
         let (source, _) = self.places[i as usize].as_ref()?;
         (*source != i && self.kernel[*source as usize] == kernel).then_some(*source)
     }
 
-    /// The kernel that makes the item's buffer, or the kernels of one tuple.
+    /// The kernel that writes the item's buffer, or the first kernel of a tuple.
     pub(super) fn kernel_of(&self, i: u32) -> Option<u32> {
         Some(self.kernel[i as usize]).filter(|&kernel| kernel != NONE)
     }
 
-    /// Whether another concatenation copies this one's parts to their places.
+    /// Whether another concatenation copies this one's parts.
     pub(super) fn is_part(&self, i: u32) -> bool {
         self.class[i as usize] == Class::Part
     }
@@ -119,8 +119,8 @@ impl Analysis<'_> {
             && self.are_of_one_line(a, b)
     }
 
-    /// Whether errors of two gathers are the same: both of one line, and an index out of range no other
-    /// error.
+    /// Whether two gathers have the same errors: both are of one source line, and an out-of-range index
+    /// has the ordinary error.
     pub(super) fn are_of_one_line(&self, a: u32, b: u32) -> bool {
         let [a, b] = [a, b].map(|i| &self.items[i as usize].node);
         let is_plain = |op: &Op| matches!(op, Op::Gather { refusal: None, .. });
@@ -132,7 +132,7 @@ impl Analysis<'_> {
         self.class[i as usize] == Class::Elementwise && !self.materialised[i as usize]
     }
 
-    /// The buffers that reading an item's value takes, where that is not inlined.
+    /// The buffers that reading an item's value needs, if it is not inlined.
     pub(super) fn sources(&self, i: u32) -> SmallVec<[u32; 2]> {
         match (&self.places[i as usize], &self.gathered[i as usize]) {
             (Some((source, _)), _) => SmallVec::from_slice(&[*source]),
@@ -141,7 +141,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// Where the value of an item that is not inlined lies.
+    /// The place of an item that is not inlined.
     pub(crate) fn place(&self, i: u32) -> (u32, Layout) {
         self.places[i as usize].clone().unwrap_or_else(|| {
             // Inlined items have no place and are never asked for one; an empty read is harmless.
@@ -150,24 +150,24 @@ impl Analysis<'_> {
         })
     }
 
-    /// How the value of an item lies in its buffer.
+    /// The layout of an item's value in its buffer.
     pub(super) fn view(&self, i: u32) -> View {
         let (_, layout) = self.places[i as usize].as_ref()?;
         (!layout.is_plain()).then(|| Arc::new(layout.clone()))
     }
 
-    /// Whether a result of a row kernel over `space` is one value a row. (A copy has the space's elements
-    /// under another shape.)
+    /// Whether a result of a row kernel over `space` is one value per row. (A copy has the space's
+    /// elements under another shape.)
     pub(super) fn is_per_row_in(&self, i: u32, space: &Shape) -> bool {
         self.is_reduction(i) || (self.class[i as usize] == Class::Elementwise && self.shape(i) != space)
     }
 
-    /// How an item's buffer holds its elements, where they are in blocks.
+    /// The block format of an item's buffer, if it has one.
     pub(super) fn format(&self, source: u32) -> Option<&Arc<dyn BlockFormat>> {
         self.items[source as usize].value.as_ref()?.format.as_ref()
     }
 
-    /// How the buffer that an item is a view of holds the elements, where they are in blocks.
+    /// The block format of the buffer that an item is a view of, if it has one.
     fn format_read(&self, i: u32) -> Option<&Arc<dyn BlockFormat>> {
         self.places[i as usize].as_ref().and_then(|(source, _)| self.format(*source))
     }
@@ -182,7 +182,7 @@ impl Analysis<'_> {
     }
 }
 
-/// The plan for what the items wait for. Its kernels are among `kernels`.
+/// The plan for the pending items. Its kernels are shared through `kernels`.
 pub(super) fn plan(items: &[Item], limits: &Limits, kernels: &mut Kernels) -> Result<Plan> {
     let mut analysis = classify(items);
     choose_materialised(&mut analysis, limits);
@@ -236,15 +236,15 @@ fn classify(items: &[Item]) -> Analysis<'_> {
     }
 }
 
-/// At least as many instructions as an elementwise item takes, its operands apart.
+/// An upper bound of the number of instructions of an elementwise item, without its operands.
 fn instrs(item: &Item) -> usize {
-    // Two operands in a wider type, and the result cast back.
+    // Two operands cast to a wider type, and the result cast back.
     let around = if item.node.dtype.is_narrow() { 3 } else { 0 };
     let own = if let Op::Formula(formula) = &item.node.op { formula.instrs() } else { 1 };
     own + around
 }
 
-/// What computing an elementwise operation again costs, in additions: as much as its instruction.
+/// The relative cost of computing an elementwise operation again, in additions.
 fn cost(op: &Op) -> u32 {
     match op {
         Op::Unary(op) => op.cost(),
@@ -253,7 +253,7 @@ fn cost(op: &Op) -> u32 {
         Op::Powi(_) => POWI_COST,
         Op::Formula(formula) => formula.instrs() as u32,
         Op::Arange(_) | Op::Compare(_) | Op::Where | Op::Cast => 1,
-        // No elementwise operations: parts of no other kernel.
+        // These are not elementwise and are never inlined.
         Op::Leaf
         | Op::Full(_)
         | Op::Reshape
@@ -278,27 +278,26 @@ fn cost(op: &Op) -> u32 {
     }
 }
 
-/// An expression that costs more is stored rather than computed again in a second kernel that passes over the
-/// same elements.
+/// The cost in additions above which an expression is stored rather than computed again in a second
+/// kernel over the same elements.
 const RECOMPUTE_LIMIT: u32 = 5;
-/// The same for readers that are all elementwise over one shape, which mostly end up in one kernel.
+/// The same bound if all readers are elementwise over one shape, and will mostly be in one kernel.
 const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
 
-/// Who reads an item that may be made where it is read.
+/// The readers of an item that may be fused into them.
 #[derive(Clone, Copy)]
 struct Uses {
-    /// The kernel that reads it, itself or through views.
+    /// The kernel that reads it, directly or through views.
     reader: u32,
-    /// Whether something wants it in memory.
+    /// Whether a reader needs it in memory.
     in_memory: bool,
     /// Whether it is read through a view, or broadcast.
     viewed: bool,
-    /// Whether a kernel that reads it passes over other elements than the item's own.
+    /// Whether a kernel that reads it iterates over other elements than the item's own.
     beyond: bool,
 }
 
-/// The cost of computing each item again, for elementwise ones and gathers, with what is inlined of its
-/// inputs.
+/// The cost of computing each elementwise item or gather again, including its inlined inputs.
 fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
     let items = analysis.items;
     let mut costs = vec![0u32; items.len()];
@@ -316,7 +315,7 @@ fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
             | Class::Element
             | Class::Part => continue,
         };
-        // An input of another shape is read from memory, or is one value for each row; one that is no
+        // An input of another shape is read from memory or is one value per row; one that is not an
         // expression costs nothing.
         let inlined = item
             .inputs
@@ -333,12 +332,12 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
     let n = items.len();
     let costs = costs(analysis, limits);
     let has_gathers = items.iter().any(|item| matches!(item.node.op, Op::Gather { .. }));
-    // For each item, the kernel that reads it, named by the item that roots it; and whether such a kernel
-    // passes over something other than the item's own elements, so that it will never be merged with the
-    // rest.
+    // For each item, the kernel that reads it, identified by its root item; and whether such a kernel
+    // iterates over other elements than the item's own, so that it will never be merged with the other
+    // readers.
     let mut reader = vec![NONE; n];
     let mut beyond = vec![false; n];
-    // Of a part, in how many concatenations it lies.
+    // For each part, the nesting depth of its concatenations.
     let mut nested = vec![0u8; n];
     let unused = Uses { reader: NONE, in_memory: false, viewed: false, beyond: false };
     let mut uses = vec![unused; if has_gathers { n } else { 0 }];
@@ -378,7 +377,7 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
             let same_shape = analysis.items[j].node.shape == item.node.shape;
             let takes_expressions = match analysis.class[i] {
                 Class::Elementwise => same_shape,
-                // An index, if it is read as the gather is.
+                // An index is inlined if it is read in the gather's own order.
                 Class::Gathered => k == 1 && same_shape && !uses[i].viewed && !analysis.positional[j],
                 Class::Ready
                 | Class::Constant
@@ -412,8 +411,8 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
                     if (is_part || matches!(analysis.class[i], Class::Opaque | Class::Gathered))
                         && !takes_expressions =>
                 {
-                    // Operations that copy or pick elements read one as often as they need; other kernels
-                    // want them side by side.
+                    // Operations that copy or select elements can read one element repeatedly; other
+                    // kernels need all elements in memory.
                     let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
                     analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
                     analysis.materialised[j] = true;
@@ -443,7 +442,7 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
     if has_gathers {
         analysis.gather_of = gather::bases(items, |i| analysis.class[i] == Class::Gathered);
     }
-    // All that repeat one number share its buffer.
+    // All broadcasts of one number share its buffer.
     for i in (0..n).filter(|&i| analysis.single[i]).collect::<SmallVec<[usize; 8]>>() {
         if let Some(full) = analysis.constant[i].map(|full| full as usize).filter(|&full| full != i) {
             analysis.materialised[i] = false;
@@ -453,10 +452,10 @@ fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
     }
 }
 
-/// Whether item `i`, which is read as `uses` says and costs so much to make again, is a [`Class::Gathered`].
+/// Whether item `i`, with these readers and this cost of computing it again, is a [`Class::Gathered`].
 fn is_gathered(analysis: &Analysis<'_>, i: usize, uses: &Uses, cost: u32, limits: &Limits) -> bool {
     let limit = if uses.beyond { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
-    // An index that is read through a view lies in memory.
+    // An index that is read through a view is in memory.
     let cost = if uses.viewed { GATHER_COST } else { cost };
     let again = uses.reader == SEVERAL && cost > limit;
     let pays = limits.gathers_in_maps || uses.beyond || cost > GATHER_COST;
@@ -466,14 +465,15 @@ fn is_gathered(analysis: &Analysis<'_>, i: usize, uses: &Uses, cost: u32, limits
         && !uses.in_memory
         && !again
         && pays
-        // With one number for an index, a copy of the elements that it names is less.
+        // With a constant index, a copy of the selected elements is cheaper.
         && analysis.class[analysis.items[i].inputs[1] as usize] != Class::Constant
 }
 
-/// How deep concatenations of concatenations are copied as one: one that grew by steps may be of any depth.
+/// The maximum nesting of concatenations that are copied as one: one built up step by step may be of any
+/// depth.
 const NESTED: u8 = 4;
 
-/// Whether item `i`, whose one kernel of readers is `reader`'s, is a [`Class::Part`].
+/// Whether item `i`, all of whose readers are in the kernel of `reader`, is a [`Class::Part`].
 fn is_part(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
     let is_concat = |i: usize| {
         matches!(analysis.items[i].node.op, Op::Concat { .. }) && analysis.class[i] == Class::Opaque
@@ -485,7 +485,8 @@ fn is_part(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
         && is_concat(reader as usize)
 }
 
-/// What an inlined expression consists of: its operations, and the items it loads. Sorted, without repeats.
+/// The contents of an inlined expression: its operations, and the items it loads. Both are sorted,
+/// without duplicates.
 #[derive(Clone, Default)]
 pub(super) struct Parts {
     members: SmallVec<[u32; 8]>,
@@ -493,7 +494,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// Takes in what another root needs; results of the kernel itself are not loaded.
+    /// Adds the contents of another root; results of the kernel itself are not loaded.
     fn join(&mut self, other: &Parts, roots: &[u32], analysis: &Analysis<'_>) {
         Parts::add(&mut self.members, &other.members);
         Parts::add(&mut self.loads, &other.loads);
@@ -510,7 +511,7 @@ impl Parts {
 
     /// The number of instructions.
     pub(super) fn size(&self, analysis: &Analysis<'_>) -> usize {
-        // Two for an arange or random draw's scalars would be exact; they are rare.
+        // A range or random draw takes two more for its scalars; they are too rare to count.
         let gathered = self.loads.iter().filter(|&&j| analysis.gather_of[j as usize] != NONE).count();
         let plain = self.members.len() + self.loads.len() + gathered;
         if !analysis.has_several {
@@ -521,21 +522,21 @@ impl Parts {
             + self.members.iter().map(|&i| instrs(&analysis.items[i as usize])).sum::<usize>()
     }
 
-    /// Whether a value in it depends on its flat position: such an expression means something else over
+    /// Whether a value in it depends on its flat position: such an expression has other values over
     /// another space.
     pub(super) fn is_positional(&self, analysis: &Analysis<'_>) -> bool {
         self.members.iter().any(|&i| analysis.items[i as usize].node.op.is_positional())
     }
 
-    /// Whether something in it is read at indices.
+    /// Whether it contains a fused gather.
     pub(super) fn has_gathers(&self, analysis: &Analysis<'_>) -> bool {
         self.loads.iter().any(|&j| analysis.gather_of[j as usize] != NONE)
     }
 
-    /// The number of inputs, at most: of what is read at indices its table, which gathers of one line share,
-    /// and its index where that is none of the others.
+    /// An upper bound of the number of inputs. A fused gather counts its table, which gathers of one
+    /// line share, and its index unless that is another input already.
     fn inputs(&self, analysis: &Analysis<'_>) -> usize {
-        // Gathers and items, each with the view that it is read through.
+        // Gathers and items, each with the view through which it is read.
         let mut tables: SmallVec<[(u32, u32); 8]> = SmallVec::new();
         let mut indices: SmallVec<[(u32, u32); 8]> = SmallVec::new();
         let mut plain = 0;
@@ -562,8 +563,9 @@ impl Parts {
     }
 }
 
-/// Materialises inputs of expressions that would pass the device's limits. An input that is materialised for
-/// one reader is loaded by the others too, beside the inputs it was made of, so all are checked again.
+/// Materialises inputs of expressions that would exceed the device's limits. All expressions are then
+/// checked again, because other readers load a newly materialised input in addition to the inputs that
+/// it was made from.
 fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
     loop {
         let before = analysis.materialised.iter().filter(|&&is| is).count();
@@ -574,7 +576,7 @@ fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
     }
 }
 
-/// Gives an expression a buffer, or a gather that was to be read at indices; then its index too.
+/// Gives a buffer to an expression, or to a fused gather and then to its index too.
 fn store(analysis: &mut Analysis<'_>, i: u32) {
     let mut next = Some(i);
     while let Some(i) = next.take() {
@@ -589,7 +591,7 @@ fn store(analysis: &mut Analysis<'_>, i: u32) {
     }
 }
 
-/// The parts of each item, where each input that makes an expression pass the limits is materialised.
+/// The contents of each item's expression, after materialising each input that would exceed the limits.
 fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
     let mut parts: Vec<Parts> = vec![Parts::default(); analysis.items.len()];
     for i in 0..analysis.items.len() {
@@ -657,7 +659,7 @@ fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
                     let read = |&j: &u32| analysis.gather_of[j as usize] != NONE;
                     match analysis.items[i].inputs.iter().copied().find(read) {
                         Some(j) => store(analysis, analysis.gather_of[j as usize]),
-                        // Three loads and an operation: every backend takes that much.
+                        // Three loads and an operation are within the limits of every backend.
                         None => {
                             parts[i] = mine;
                             break;
@@ -670,7 +672,7 @@ fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
     parts
 }
 
-/// Layouts of everything that lies in memory. A view that strides cannot express becomes a copy.
+/// Finds the layouts of everything in memory. A view that strides cannot express becomes a copy.
 fn find_places(analysis: &mut Analysis<'_>) {
     for (i, order) in stored_orders(analysis).into_iter().enumerate() {
         let item = &analysis.items[i];
@@ -713,7 +715,7 @@ fn find_places(analysis: &mut Analysis<'_>) {
             }
             Class::View => {
                 let Some((source, base)) = analysis.places[item.inputs[0] as usize].clone() else { continue };
-                // A copy of what is in blocks is a tensor that is not.
+                // A copy of a tensor in blocks decodes it.
                 let decodes = matches!(item.node.op, Op::Contiguous) && analysis.format(source).is_some();
                 match view(&item.node.op, &base, &item.node.shape).filter(|_| !decodes) {
                     Some(layout) => Some((source, layout)),
@@ -725,13 +727,13 @@ fn find_places(analysis: &mut Analysis<'_>) {
             }
         };
     }
-    // A view of a gather's copy reads the copy.
+    // A view of a gather that was copied reads the copy.
     for (of, gathered) in analysis.gather_of.iter_mut().zip(&analysis.gathered) {
         *of = gathered.as_ref().map_or(NONE, |gathered| gathered.gather);
     }
 }
 
-/// Fails where something other than a view, a contraction or a gather reads elements in blocks.
+/// Fails if anything but a view, a contraction or a gather reads elements in blocks.
 fn refuse_blocks(analysis: &Analysis<'_>) -> Result<()> {
     for item in analysis.items.iter().filter(|item| item.value.is_none()) {
         for (k, &input) in item.inputs.iter().enumerate() {
@@ -748,9 +750,9 @@ fn refuse_blocks(analysis: &Analysis<'_>) -> Result<()> {
     Ok(())
 }
 
-/// For contractions that are only ever read with their axes permuted, always in the same way, that order:
-/// they are stored in it, so that who reads them walks memory in order. The gradient of a weight in
-/// `x.matmul(&w.t()?)` is one.
+/// The storage order of each contraction that is only read with its axes permuted, always in the same
+/// way. It is stored in that order, so that its readers access memory sequentially. An example is the
+/// gradient of the weight in `x.matmul(&w.t()?)`.
 fn stored_orders(analysis: &Analysis<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
     enum Readers<'a> {
         None,
@@ -781,7 +783,7 @@ fn stored_orders(analysis: &Analysis<'_>) -> Vec<Option<SmallVec<[usize; 5]>>> {
     readers.into_iter().map(order).collect()
 }
 
-/// The layout of a view operation over `base`, where strides can express it.
+/// The layout of a view operation over `base`, if strides can express it.
 pub(super) fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
     match op {
         Op::Permute(axes) => Some(base.permute(axes)),
@@ -792,7 +794,7 @@ pub(super) fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
         }
         Op::Reshape | Op::TupleElement { .. } => base.reshape(shape),
         Op::Contiguous => custom::is_plain(base).then(|| base.clone()),
-        // No views.
+        // These are not views.
         Op::Leaf
         | Op::Full(_)
         | Op::Arange(_)
@@ -819,36 +821,37 @@ pub(super) fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
     }
 }
 
-/// A kernel to be: a fused map or row kernel with several results, or one other item.
+/// A planned kernel: a fused map or row kernel with several results, or one other item.
 pub(super) struct Group {
     pub(super) shape: Shape,
-    /// How many axes make a row, once a reduction over the last axes is among the roots.
+    /// The number of axes that make a row, once a reduction over the last axes is among the roots.
     pub(super) row_axes: Option<usize>,
     pub(super) roots: SmallVec<[u32; 4]>,
-    /// Of maps and row kernels; `None` for anything else.
+    /// The contents of a map or row kernel; `None` for any other.
     pub(super) parts: Option<Parts>,
 }
 
-/// An item about to be given to a kernel.
+/// An item that is about to be assigned to a kernel.
 struct Candidate {
     root: u32,
-    /// The index space that it is computed over.
+    /// The index space over which it is computed.
     shape: Shape,
-    /// Of a reduction over the last axes whose rows the device takes: how many axes.
+    /// For a reduction over the last axes whose rows are within the device's limit, the number of these
+    /// axes.
     row_axes: Option<usize>,
     parts: Parts,
 }
 
 impl Group {
-    /// Whether the candidate can be computed in this kernel, given that everything it reads is there in time.
+    /// Whether the kernel can compute the candidate, given that its inputs are available in time.
     fn takes(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
         if self.shape == new.shape && self.row_axes.is_none_or(|k| new.row_axes.is_none_or(|n| n == k)) {
-            // A map that has nothing to do with the rows would only be slowed by them.
+            // A map that is unrelated to the rows would only be slowed down by them.
             let rows = self.row_axes.is_some() || new.row_axes.is_some();
             return !rows || self.reads_own(new, analysis) || self.reduces_the_same(new, analysis);
         }
-        // One value a row, computed from what the row kernel makes. It is computed at every position of the
-        // row, so it must not depend on which.
+        // One value per row, computed from results of the row kernel. It is computed at every position
+        // of the row, so it must not depend on the position.
         let Some(k) = self.row_axes else { return false };
         new.row_axes.is_none()
             && is_per_row(&new.shape, &self.shape, k)
@@ -856,7 +859,7 @@ impl Group {
             && self.reads_own(new, analysis)
     }
 
-    /// Whether both do nothing but reduce rows of one input, which are then read once.
+    /// Whether both only reduce rows of one common input, which is then read once.
     fn reduces_the_same(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
         let is_whole = |&j: &u32| *analysis.shape(j) == self.shape;
         let reduces = self.row_axes.is_some() && new.row_axes.is_some() && !self.roots.iter().any(is_whole);
@@ -871,8 +874,8 @@ impl Group {
     }
 }
 
-/// Whether `shape` numbers the rows of `space`: its leading axes, with or without axes of size 1 for the
-/// row's.
+/// Whether `shape` enumerates the rows of `space`: its leading axes, with or without axes of size 1 for
+/// the row.
 fn is_per_row(shape: &Shape, space: &Shape, row_axes: usize) -> bool {
     let lead = space.rank() - row_axes;
     shape.len() >= lead && shape[..lead] == space[..lead] && {
@@ -881,8 +884,8 @@ fn is_per_row(shape: &Shape, space: &Shape, row_axes: usize) -> bool {
     }
 }
 
-/// How something that lies in `layout`, and is read over `shape`, is read over `space`: the same shape, or a
-/// row kernel's space of which `shape` numbers the rows.
+/// The layout over `space` of an operand with `layout` over `shape`: the same shape, or a row kernel's
+/// space whose rows `shape` enumerates.
 pub(super) fn over_space(layout: &Layout, shape: &Shape, space: &Shape, row_axes: usize) -> Layout {
     let read = layout.expand(shape);
     if shape == space {
@@ -907,7 +910,7 @@ fn numbers_rows(layout: &Layout, space: &Shape, row_axes: usize) -> bool {
 }
 
 fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limits) -> Vec<Group> {
-    // How far back to look for a kernel to join: enough for the updates of a model's parameters.
+    // How far back to search for a kernel to join: enough for the updates of a model's parameters.
     const WINDOW: usize = 64;
     let materialised = analysis.materialised.iter().filter(|&&is| is).count();
     let mut groups: Vec<Group> = Vec::with_capacity(materialised);
@@ -960,7 +963,7 @@ fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limits) -> Vec<G
     groups
 }
 
-/// What it takes to compute an item within a map or row kernel; `None` for one that needs a kernel of its
+/// The requirements of computing an item within a map or row kernel; `None` if it needs a kernel of its
 /// own.
 fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) -> Option<Candidate> {
     let at = i as usize;
@@ -981,7 +984,7 @@ fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) 
             Parts::add(&mut parts.members, &[i]);
             Some(Candidate { root: i, shape, row_axes: Some(axes.len()), parts })
         }
-        // A copy runs over the shape it reads; all else over its own.
+        // A copy iterates over the shape that it reads, any other item over its own.
         Class::View => {
             let source = item.inputs[0];
             if analysis.format_read(source).is_some() {
@@ -1013,7 +1016,7 @@ fn candidate(analysis: &Analysis<'_>, parts: &[Parts], limits: &Limits, i: u32) 
 /// The first kernel in which the candidate can read item `j`.
 fn readable_from(analysis: &Analysis<'_>, groups: &[Group], new: &Candidate, j: u32) -> usize {
     if let Some(gathered) = &analysis.gathered[j as usize] {
-        // Memory, at places that are known there alone.
+        // Loads at indices can only read from memory.
         let made_in = gathered.sources().into_iter().map(|source| analysis.kernel[source as usize]);
         return made_in.filter(|&kernel| kernel != NONE).map(|kernel| kernel as usize + 1).max().unwrap_or(0);
     }
@@ -1022,8 +1025,8 @@ fn readable_from(analysis: &Analysis<'_>, groups: &[Group], new: &Candidate, j: 
     if made_in == NONE {
         return 0;
     }
-    // A result of the same kernel can be read from its register: a map's at the same position, a reduction's
-    // and what is made of it all along the row. A copy reads memory.
+    // A result of the same kernel can be read from its register: a map's at the same position; a
+    // reduction's, and values derived from it, everywhere in the row. A copy reads memory.
     let group = &groups[made_in as usize];
     let copies = analysis.class[new.root as usize] == Class::View;
     let source_shape = analysis.shape(*source);
@@ -1032,7 +1035,8 @@ fn readable_from(analysis: &Analysis<'_>, groups: &[Group], new: &Candidate, j: 
             Some(k) if analysis.is_per_row_in(*source, &group.shape) => {
                 let space = &group.shape;
                 let within = new.shape == *space || is_per_row(&new.shape, space, k);
-                // As the reader broadcasts it, and as the reader itself lies in the space.
+                // The layout must hold both as the reader broadcasts it, and for the reader's own place
+                // in the space.
                 within && numbers_rows(&over_space(layout, &new.shape, space, k), space, k)
             }
             _ => {

@@ -1,4 +1,4 @@
-//! Writes the program of one fused kernel, instruction by instruction, each subexpression once.
+//! Writes the program of one fused kernel, instruction by instruction, with common subexpressions shared.
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
@@ -14,20 +14,20 @@ use crate::{
     kernel::{IndexedAxis, Instr, Program, Reg},
 };
 
-/// A scalar of a launch: read from a node each time, so that the plan serves any value.
+/// A scalar of a launch. It is read from its node at each run, so that the plan serves any value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ScalarRef {
-    /// The node's place in the order.
+    /// The node's position in the order.
     pub(crate) item: u32,
-    /// Which of its scalars.
+    /// The selected scalar of the node.
     pub(crate) part: Part,
-    /// The dtype it is cast to.
+    /// The dtype to which it is cast.
     pub(crate) dtype: DType,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Part {
-    /// The value of `full`, or what `pad` fills with.
+    /// The value of `full`, or the fill value of `pad`.
     Value,
     /// The first value of `arange`.
     Start,
@@ -37,32 +37,32 @@ pub(crate) enum Part {
     Seed,
     /// The offset of a random draw.
     Offset,
-    /// A constant of a formula, whose bits as f64 these are.
+    /// A constant of a formula, as the bits of an f64.
     Constant(u64),
 }
 
-/// A finished program, and what its inputs and scalars are.
+/// A finished program, with its inputs and scalars.
 pub(crate) struct Fused {
     pub(crate) program: Program,
     /// The item whose buffer each input reads.
     pub(crate) sources: SmallVec<[u32; 4]>,
     pub(crate) layouts: SmallVec<[Layout; 4]>,
-    /// For each input, the axis that it is read along at indices, if that is how.
+    /// For each input, the indexed axis if it is read at computed indices.
     pub(crate) indexed: SmallVec<[Option<IndexedAxis>; 4]>,
     pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
-    /// For each input that is read at indices, the gather that asked for it.
+    /// For each input that is read at computed indices, the gather that it implements.
     pub(crate) gathers: SmallVec<[(u16, u32); 1]>,
 }
 
-/// A fused kernel in the making.
+/// A fused kernel under construction.
 pub(crate) struct Builder<'a> {
     analysis: &'a Analysis<'a>,
-    /// The kernel's place, to tell its own results from what it must load.
+    /// The kernel's number, which distinguishes its own results from values that must be loaded.
     kernel: u32,
     shape: Shape,
-    /// How many axes make a row, in a row kernel; 0 in any other.
+    /// The number of axes that make a row in a row kernel; 0 in any other.
     row_axes: usize,
-    /// The contraction that this is the epilogue of: its sums are not rounded yet.
+    /// The contraction whose epilogue this is: its sums are not rounded yet.
     pub(super) sums: Option<u32>,
     program: Program,
     /// The item whose buffer each input reads.
@@ -112,7 +112,8 @@ impl<'a> Builder<'a> {
         Fused { program, sources, layouts, indexed, scalars, gathers }
     }
 
-    /// The register of an item's value at each position of this kernel, as a reader of shape `over` sees it.
+    /// The register of an item's value at each position of this kernel, as a reader of shape `over` sees
+    /// it.
     pub(crate) fn value(&mut self, i: u32, over: &Shape) -> Reg {
         if let Some(&reg) = self.regs.get(&i) {
             return reg;
@@ -126,22 +127,22 @@ impl<'a> Builder<'a> {
         } else if let Some(source) = analysis.viewed_in(i, self.kernel) {
             self.value(source, over)
         } else {
-            // Not kept: readers of other shapes see other elements.
+            // Not memoized: readers of other shapes see other elements.
             return self.load(i, over);
         };
         self.regs.insert(i, reg);
         reg
     }
 
-    /// The register of an item that is this kernel's own result or an inlined part of one.
+    /// The register of an item that is this kernel's own result or is inlined in one.
     fn compute(&mut self, i: u32) -> Reg {
         let analysis = self.analysis;
         let item = &analysis.items[i as usize];
         let dtype = item.node.dtype;
         let input = |k: usize| item.inputs[k];
         let over = &item.node.shape;
-        // Narrow types are computed in a wider one and cast back at once, so that it makes no difference
-        // whether a result is stored.
+        // Narrow types are computed in a wider type and cast back at once, so that storing a result does
+        // not change later ones.
         let rounds = self.rounds(item);
         let wide = if rounds { dtype.register() } else { dtype };
         let instr = match &item.node.op {
@@ -177,7 +178,7 @@ impl<'a> Builder<'a> {
             Op::Reduce { op, .. } => {
                 Instr::Fold(*op, self.operand(input(0), analysis.shape(input(0)), rounds))
             }
-            // No expressions: their values are loaded.
+            // These are not expressions: their values are loaded.
             Op::Leaf
             | Op::Full(_)
             | Op::Permute(_)
@@ -201,8 +202,7 @@ impl<'a> Builder<'a> {
         if rounds { self.emit(Instr::Cast(reg), dtype) } else { reg }
     }
 
-    /// Whether an item is of a narrow type, and its instruction makes numbers that have to be cast back to
-    /// it.
+    /// Whether an item has a narrow type and its instruction's result must be cast back to that type.
     fn rounds(&self, item: &Item) -> bool {
         let dtype = item.node.dtype;
         let mixed = || item.inputs.iter().any(|&j| self.analysis.items[j as usize].node.dtype != dtype);
@@ -210,10 +210,10 @@ impl<'a> Builder<'a> {
             && match &item.node.op {
                 Op::Unary(op) => op.leaves(dtype),
                 Op::Powi(_) | Op::Arange(_) | Op::Random { .. } => true,
-                // A number beside a half tensor is f32.
+                // A scalar beside a half tensor is f32.
                 Op::Binary(op) => op.leaves(dtype) || mixed(),
                 Op::Reduce { op, .. } => op.leaves(),
-                // They round by themselves, take elements as they are, or are no expressions.
+                // These round by themselves, pass elements unchanged, or are not expressions.
                 Op::Formula(_)
                 | Op::Compare(_)
                 | Op::Where
@@ -241,17 +241,17 @@ impl<'a> Builder<'a> {
             }
     }
 
-    /// The register of an item's value as an operand of an instruction, of one that computes narrow types in
-    /// a wider one if it `rounds`.
+    /// The register of an item's value as an operand of an instruction; with `rounds`, of one that
+    /// computes narrow types in a wider type.
     fn operand(&mut self, i: u32, over: &Shape, rounds: bool) -> Reg {
         let reg = self.value(i, over);
         let dtype = self.program.dtypes[reg as usize];
         if rounds && dtype.is_narrow() { self.emit(Instr::Cast(reg), dtype.register()) } else { reg }
     }
 
-    /// The one of two operands that a choice comes down to, as that of
-    /// [`Tensor::clamp`](crate::Tensor::clamp): x where x > y, and the greater of x and y elsewhere, is the
-    /// greater; the same of the lesser. What is chosen decides gradients alone.
+    /// The maximum or minimum operand to which a select reduces, as in
+    /// [`Tensor::clamp`](crate::Tensor::clamp): `if x > y { x } else { max(x, y) }` is `max(x, y)`, and
+    /// likewise for the minimum. The select only affects gradients.
     fn extreme(&self, choice: &Item) -> Option<u32> {
         let items = &self.analysis.items;
         let [condition, x, extreme] = *choice.inputs.as_slice() else { return None };
@@ -259,7 +259,7 @@ impl<'a> Builder<'a> {
         let is_one = match (&test.node.op, &kept.node.op) {
             (Op::Compare(CompareOp::Gt), Op::Binary(BinaryOp::Maximum))
             | (Op::Compare(CompareOp::Lt), Op::Binary(BinaryOp::Minimum)) => {
-                // Of what has its value, a plan knows nothing but that.
+                // A computed node counts as a leaf in a plan: its operation must not be used.
                 test.value.is_none()
                     && kept.value.is_none()
                     && test.inputs == kept.inputs
@@ -280,7 +280,7 @@ impl<'a> Builder<'a> {
         self.load_from(source, &layout, over, dtype)
     }
 
-    /// The slot of an input: of one that is read like this already, or a new one.
+    /// The slot of an input: an existing one with the same access, or a new one.
     fn input(&mut self, source: u32, layout: Layout, indexed: Option<IndexedAxis>, dtype: DType) -> u16 {
         self.sources.push(source);
         self.layouts.push(layout);
@@ -289,7 +289,7 @@ impl<'a> Builder<'a> {
         (self.sources.len() - 1) as u16
     }
 
-    /// The elements that a gather, or a view of one, picks.
+    /// Loads the elements that a gather, or a view of one, selects.
     fn load_at(&mut self, gathered: &Gathered, over: &Shape, dtype: DType) -> Reg {
         let analysis = self.analysis;
         let index = match &gathered.index {
@@ -301,7 +301,7 @@ impl<'a> Builder<'a> {
             }
         };
         let layout = over_space(&gathered.layout, over, &self.shape, self.row_axes);
-        // The error of a bad index names the line that asked for it.
+        // Gathers share an input only if the error of a bad index names the same line.
         let known = self.gathers.iter().find(|&&(slot, gather)| {
             let slot = usize::from(slot);
             self.sources[slot] == gathered.table
@@ -320,11 +320,11 @@ impl<'a> Builder<'a> {
         self.emit(Instr::LoadAt { input, index }, dtype)
     }
 
-    /// The elements of a buffer at each position, as a reader of shape `over` sees them.
+    /// Loads the elements of a buffer at each position, as a reader of shape `over` sees them.
     fn load_from(&mut self, source: u32, layout: &Layout, over: &Shape, dtype: DType) -> Reg {
         let layout = over_space(layout, over, &self.shape, self.row_axes);
         let is_sum = self.sums == Some(source);
-        // A contraction's sums are of its factors' dtype, and not rounded yet.
+        // A contraction's sums have the dtype of its factors, and are not rounded yet.
         let held = if is_sum { self.analysis.factors_dtype(source) } else { dtype };
         let known = (0..self.sources.len()).find(|&slot| {
             self.sources[slot] == source && self.layouts[slot] == layout && self.indexed[slot].is_none()
@@ -366,7 +366,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A formula that is written into a kernel for an item.
+/// A formula that is expanded into a kernel on behalf of an item.
 struct FormulaOf<'a, 'b> {
     builder: &'a mut Builder<'b>,
     item: u32,

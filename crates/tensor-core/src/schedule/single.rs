@@ -1,4 +1,4 @@
-//! The short way for one operation on computed inputs: no graph to search, one kernel to look up and run.
+//! The fast path for one operation on computed inputs: no graph to search, one kernel to look up and run.
 
 use std::sync::Arc;
 
@@ -13,24 +13,24 @@ use super::{
 };
 use crate::{
     Backend, Op, Result, Scalar, Storage,
-    facts::Facts,
+    facts::ValueInfo,
     node::{Node, Value, View, lock},
 };
 
-/// Inputs of an operation that goes the short way: a condition and two branches.
+/// The maximum number of inputs on the fast path: a condition and two branches.
 const MAX_INPUTS: usize = 3;
 
-/// The form of an operation and its inputs: all that its kernel depends on.
+/// The form of an operation and its inputs: everything that its kernel depends on.
 type Key = Vec<u64>;
 
-/// Kernels of single operations seen before.
+/// Kernels of single operations by their form.
 pub(super) struct Singles {
     known: Cache<Single>,
-    /// The form of the node last asked for.
+    /// The form of the node that was last requested.
     key: Key,
 }
 
-/// Kernels kept.
+/// The bounds of the cache.
 const KERNELS: Limit = Limit { bytes: 4 << 20, entries: 1024 };
 
 impl Default for Singles {
@@ -39,11 +39,11 @@ impl Default for Singles {
     }
 }
 
-/// What came of asking for a node.
+/// The outcome of a request for a node.
 pub(super) enum Outcome {
     /// It was computed, or failed.
     Done(Result<()>),
-    /// An operation not seen before, which [`Singles::learn`] may keep.
+    /// A new operation, which [`Singles::learn`] may keep.
     New,
     /// More than one operation on computed inputs.
     Other,
@@ -52,15 +52,16 @@ pub(super) enum Outcome {
 struct Single {
     /// A plan of one step.
     plan: Arc<Plan>,
-    /// Which of the operation's inputs each of the kernel's reads.
+    /// For each input of the kernel, the operation's input that it reads.
     inputs: SmallVec<[u8; 4]>,
-    /// Whose scalar each of the kernel's is: an input's, or past them the operation's own.
+    /// For each scalar of the kernel, the input that holds it; numbers past the inputs mean the
+    /// operation itself.
     scalars: SmallVec<[u8; 4]>,
     view: View,
 }
 
 impl Singles {
-    /// Computes the node if it is an operation seen before, on computed inputs and constants.
+    /// Computes the node if it is a known operation on computed inputs and constants.
     pub(super) fn evaluate(&mut self, node: &Arc<Node>, backend: &dyn Backend) -> Outcome {
         if node.op.is_view() {
             return Outcome::Other;
@@ -89,7 +90,8 @@ impl Singles {
                 let kind = match (&state.value, &input.op) {
                     (Some(Value { format: Some(_), .. }), _) => return Outcome::Other,
                     (Some(value), _) => {
-                        // What only this operation still holds may be overwritten: a longer story.
+                        // An input that only this operation still holds may be reused in place; leave it
+                        // to the planner.
                         let holders = Arc::strong_count(input);
                         if holders <= count && !node.keeps_inputs() {
                             let edges = inputs.iter().filter(|other| same(other)).count();
@@ -119,7 +121,7 @@ impl Singles {
         let Some(single) = self.known.get(key.as_slice()) else { return Outcome::New };
         let step = &single.plan.steps[0];
         let mut inputs: SmallVec<[Storage; 4]> = SmallVec::new();
-        let mut facts: SmallVec<[Facts; 4]> = SmallVec::new();
+        let mut facts: SmallVec<[ValueInfo; 4]> = SmallVec::new();
         for &k in &single.inputs {
             if let Some((storage, known)) = values[k as usize].take() {
                 inputs.push(storage);
@@ -147,8 +149,8 @@ impl Singles {
         })
     }
 
-    /// Keeps the plan of the node last asked for, if its graph turned out to be one kernel with one new
-    /// buffer: says whether it was.
+    /// Keeps the plan of the node that was last requested, if its graph is a single kernel with one new
+    /// buffer; returns whether it is.
     pub(super) fn learn(&mut self, plan: &Arc<Plan>, items: &[Item]) -> bool {
         let ([step], [Output::Fresh { .. }]) =
             (plan.steps.as_slice(), plan.steps.first().map_or(&[][..], |s| &s.outputs))
@@ -160,10 +162,10 @@ impl Singles {
         if *stored as usize != target || !plan.views.is_empty() {
             return false;
         }
-        // The target's inputs in its own order, by their places among the items.
+        // The target's inputs in its own order, by their positions among the items.
         let places = &items[target].inputs;
         let which = |item: u32| places.iter().position(|&p| p == item).map(|k| k as u8);
-        // An input that comes twice is read from both its places, so that each is taken once.
+        // An input that occurs twice is read once for each occurrence.
         let mut free: SmallVec<[bool; 4]> = SmallVec::from_elem(true, places.len());
         let inputs: Option<_> = step
             .inputs

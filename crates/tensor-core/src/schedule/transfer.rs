@@ -1,5 +1,6 @@
-//! Graphs over several devices: what an evaluation needs from another device is computed there, and copied,
-//! before it begins. No device is locked while elements move, so that threads on other devices go on.
+//! Evaluation across devices: the inputs from another device are computed there and copied before an
+//! evaluation begins. No device is locked while elements are copied, so that threads on other devices
+//! can proceed.
 
 use std::sync::Arc;
 
@@ -9,20 +10,20 @@ use crate::{
     node::{Node, Value, lock},
 };
 
-/// What is left to do, the last first: a list and no recursion, since a graph may cross devices any number of
-/// times.
+/// The remaining work, last item first: a stack instead of recursion, since a graph may cross devices
+/// any number of times.
 pub(super) struct Evaluation {
     work: Vec<Work>,
 }
 
 enum Work {
-    /// Nodes of one device.
+    /// Computes nodes of one device.
     Compute(Vec<Arc<Node>>),
-    /// An [`Op::ToDevice`] node, and the node that it copies, or a row-major copy of that.
+    /// Makes the copy of an [`Op::ToDevice`] node from its source, or from a row-major copy of that.
     Copy { node: Arc<Node>, source: Arc<Node> },
 }
 
-/// A copy to another device that can be made now.
+/// A copy to another device whose source is computed.
 pub(super) struct Transfer {
     node: Arc<Node>,
     from: Device,
@@ -30,20 +31,20 @@ pub(super) struct Transfer {
 }
 
 impl Evaluation {
-    /// That of nodes of one device, given the copies from other devices that they wait for.
+    /// The evaluation of nodes on one device, given the copies from other devices that they wait for.
     pub(super) fn new(targets: Vec<Arc<Node>>, copies: Vec<Arc<Node>>) -> Evaluation {
         let mut evaluation = Evaluation { work: Vec::new() };
         evaluation.push(targets, copies);
         evaluation
     }
 
-    /// First what is copied, then the copies, then what reads them.
+    /// Pushes work such that the sources come first, then the copies, then their readers.
     fn push(&mut self, targets: Vec<Arc<Node>>, copies: Vec<Arc<Node>>) {
         self.work.push(Work::Compute(targets));
         let mut sources: Vec<Arc<Node>> = Vec::with_capacity(copies.len());
         for node in copies {
             let source = lock(&node.state).inputs.first().cloned();
-            // None where another thread has made the copy meanwhile.
+            // The source is gone if another thread has made the copy meanwhile.
             let Some(source) = source else { continue };
             sources.push(source.clone());
             self.work.push(Work::Copy { node, source });
@@ -55,7 +56,7 @@ impl Evaluation {
         }
     }
 
-    /// Goes on until elements must come from another device; `None` when all is computed.
+    /// Proceeds until elements must be copied from another device; `None` once all is computed.
     pub(super) fn advance(&mut self, progress: Progress<'_>) -> Result<Option<Transfer>> {
         while let Some(work) = self.work.pop() {
             match work {
@@ -90,7 +91,7 @@ impl Evaluation {
 }
 
 impl Transfer {
-    /// Copies the elements, waiting for the device that has them.
+    /// Copies the elements; waits for the source device.
     pub(super) fn run(self) -> Result<()> {
         let read = || {
             let mut bytes = vec![0; self.bytes()];
@@ -124,7 +125,7 @@ impl Transfer {
     fn finish(&self, bytes: Result<Vec<u8>>) -> Result<()> {
         debug_assert!(matches!(self.node.op, Op::ToDevice), "{:?}", self.node.op);
         let value = bytes.and_then(|bytes| {
-            // The download decided what was open: nothing is waited for here.
+            // The download decided all open tickets, so this does not wait.
             self.value.facts.settle(self.from.backend().as_ref())?;
             Value::upload(&self.node.device, self.node.dtype, &bytes)
         });

@@ -1,6 +1,7 @@
-//! Activation functions: compositions of elementwise operations, written so that no branch that is not taken
-//! overflows, since its gradient would be NaN then. Integers and bools are cast to the default dtype first,
-//! unless a function says otherwise; half types are computed in f32 and rounded once.
+//! Activation functions: compositions of elementwise operations, written such that a branch that is not
+//! selected never overflows, because its gradient would then be NaN. Integers and bools are first cast
+//! to the default dtype, unless a function says otherwise; half types are computed in f32 and rounded
+//! once.
 
 use super::Tensor;
 use crate::{
@@ -9,22 +10,22 @@ use crate::{
 };
 
 impl Tensor {
-    /// An operation with a tensor of this one's shape and dtype.
+    /// A binary operation with a tensor of the same shape and dtype.
     #[track_caller]
     pub(super) fn with_same(&self, op: BinaryOp, rhs: &Tensor) -> Tensor {
         debug_assert_eq!(self.dtype(), rhs.dtype(), "{op:?}");
         Tensor::build(Op::Binary(op), self.shape().clone(), self.dtype(), &[self, rhs])
     }
 
-    /// `a` where this condition holds and `b` elsewhere, of `a`'s dtype; either may be 0-d.
+    /// `a` where this condition holds and `b` elsewhere, in `a`'s dtype; either may be 0-d.
     #[track_caller]
     pub(super) fn choose(&self, a: &Tensor, b: &Tensor) -> Tensor {
         debug_assert_eq!(a.dtype(), b.dtype());
         Tensor::build(Op::Where, self.shape().clone(), a.dtype(), &[self, a, b])
     }
 
-    /// The result of `f`, which is made of several operations: of integers and bools in the default dtype, of
-    /// half types in f32, rounded once. Autocast is off in it.
+    /// The result of `f`, which composes several operations: integers and bools are cast to the default
+    /// dtype, half types are computed in f32 and rounded once. Autocast is off inside `f`.
     #[track_caller]
     pub(super) fn composed(&self, f: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         let (user, x) = (here(), self.floating());
@@ -40,17 +41,17 @@ impl Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.sigmoid()))
     }
 
-    /// x · Φ(x) with Φ the standard normal distribution function (PyTorch's default form). It and its first
-    /// two derivatives are within 4 units in the last place also where Φ is small; where terms of a
-    /// derivative cancel, these are units of the greatest term. `torch.nn.functional.gelu`.
+    /// x · Φ(x), where Φ is the standard normal distribution function (PyTorch's default form). It and
+    /// its first two derivatives are within 4 units in the last place, also where Φ is small; if terms
+    /// of a derivative cancel, the units are those of the largest term. `torch.nn.functional.gelu`.
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
         self.composed(|x| x.with_same(BinaryOp::Mul, &x.unary(UnaryOp::Ndtr)))
     }
 
-    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which is near
-    /// [`Tensor::gelu`]. Below 0 its relative error grows with |u|, by up to 4 units in the last place for
-    /// each unit of it. `gelu(approximate="tanh")` of PyTorch.
+    /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which approximates
+    /// [`Tensor::gelu`]. For negative x its relative error grows with |u|, by up to 4 units in the last
+    /// place per unit of |u|. `gelu(approximate="tanh")` of PyTorch.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
         self.composed(|x| {
@@ -60,8 +61,9 @@ impl Tensor {
         })
     }
 
-    /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20. With an
-    /// infinite threshold it is exact everywhere and does not overflow. `torch.nn.functional.softplus`.
+    /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20.
+    /// With an infinite threshold it is exact everywhere and does not overflow.
+    /// `torch.nn.functional.softplus`.
     #[track_caller]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
         if let Some(wide) = autocast::widened("softplus", self) {
@@ -69,7 +71,7 @@ impl Tensor {
         }
         self.composed(|x| {
             let z = if beta == 1.0 { x.clone() } else { x.mul_scalar(beta) };
-            // max(z, 0) + ln(1 + e^−|z|), written so that its derivative is sigmoid(z) also at 0.
+            // max(z, 0) + ln(1 + e^−|z|), written such that its derivative is sigmoid(z) also at 0.
             let positive = z.gt_scalar(0.0);
             let folded = positive.choose(&z.neg(), &z);
             let rising = positive.choose(&z, &z.constant(0.0.into()));
@@ -88,13 +90,13 @@ impl Tensor {
         self.composed(|x| x.neg().softplus(1.0, f64::INFINITY).neg())
     }
 
-    /// x above 0 and α·(eˣ − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.elu`.
+    /// x for x > 0 and α·(eˣ − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.elu`.
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Tensor {
         self.exponential_below(alpha, 1.0)
     }
 
-    /// x above 0 and α·(e^(x/α) − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.celu`.
+    /// x for x > 0 and α·(e^(x/α) − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.celu`.
     #[track_caller]
     pub fn celu(&self, alpha: f64) -> Tensor {
         self.exponential_below(alpha, 1.0 / alpha)
@@ -109,7 +111,7 @@ impl Tensor {
         self.composed(|x| x.elu(ALPHA).mul_scalar(SCALE))
     }
 
-    /// x above 0 and factor·(e^(rate·x) − 1) elsewhere.
+    /// x for x > 0 and factor·(e^(rate·x) − 1) elsewhere.
     #[track_caller]
     fn exponential_below(&self, factor: f64, rate: f64) -> Tensor {
         self.composed(|x| {
@@ -120,15 +122,16 @@ impl Tensor {
         })
     }
 
-    /// x above 0 and slope·x elsewhere; PyTorch's default slope is 0.01. `torch.nn.functional.leaky_relu`.
+    /// x for x > 0 and slope·x elsewhere; PyTorch's default slope is 0.01.
+    /// `torch.nn.functional.leaky_relu`.
     #[track_caller]
     pub fn leaky_relu(&self, negative_slope: f64) -> Tensor {
         let x = self.floating();
         x.gt_scalar(0.0).choose(&x, &x.mul_scalar(negative_slope))
     }
 
-    /// x held within [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0.
-    /// Integers stay integers, of bounds without what is behind the point. `torch.nn.functional.hardtanh`.
+    /// x clamped to [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0.
+    /// Integers stay integers, with truncated bounds. `torch.nn.functional.hardtanh`.
     #[track_caller]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
         if self.dtype().is_int() {
@@ -137,13 +140,13 @@ impl Tensor {
         self.floating().clamp(low, high)
     }
 
-    /// x held within [0, 6]; integers stay integers. `torch.nn.functional.relu6`.
+    /// x clamped to [0, 6]; integers stay integers. `torch.nn.functional.relu6`.
     #[track_caller]
     pub fn relu6(&self) -> Tensor {
         self.hardtanh(0.0, 6.0)
     }
 
-    /// (x + 3) / 6 held within [0, 1]. `torch.nn.functional.hardsigmoid`.
+    /// (x + 3) / 6 clamped to [0, 1]. `torch.nn.functional.hardsigmoid`.
     #[track_caller]
     pub fn hardsigmoid(&self) -> Tensor {
         self.composed(|x| x.add_scalar(3.0).relu6().mul_scalar(1.0 / 6.0))
@@ -180,27 +183,27 @@ impl Tensor {
         x.within(lambda).choose(&x.constant(0.0.into()), &x)
     }
 
-    /// x − λ above λ, x + λ below −λ and 0 between; PyTorch's default λ is ½. A negative λ is taken as 0.
+    /// x − λ above λ, x + λ below −λ and 0 between; PyTorch's default λ is ½. A negative λ counts as 0.
     /// `torch.nn.functional.softshrink`.
     #[track_caller]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
         let lambda = lambda.max(0.0);
         self.composed(|x| {
-            // The sign of 0 is 0, but 0 is within.
+            // The sign of 0 is 0, but 0 is within [−λ, λ] anyway.
             let shrunk = x.with_same(BinaryOp::Sub, &x.sign().mul_scalar(lambda));
             x.within(lambda).choose(&x.constant(0.0.into()), &shrunk)
         })
     }
 
-    /// Whether x lies within [−λ, λ]; NaN does not.
+    /// Whether x is within [−λ, λ]; NaN is not.
     #[track_caller]
     fn within(&self, lambda: f64) -> Tensor {
         let (above, below) = (self.ge_scalar(-lambda), self.le_scalar(lambda));
         Tensor::build(Op::Binary(BinaryOp::And), self.shape().clone(), crate::DType::Bool, &[&above, &below])
     }
 
-    /// x above `threshold` and `value` elsewhere. Integers stay integers, of a threshold and a value
-    /// without what is behind the point. `torch.nn.functional.threshold`.
+    /// x for x > `threshold` and `value` elsewhere. Integers stay integers, with a truncated threshold
+    /// and value. `torch.nn.functional.threshold`.
     #[track_caller]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
         if self.dtype().is_int() {
@@ -244,7 +247,7 @@ impl Tensor {
         Ok(value.with_same(BinaryOp::Mul, &gate.sigmoid()).cast_unchecked(self.dtype()))
     }
 
-    /// x above 0 and weight·x elsewhere, for a `weight` of one number or of one for each channel (axis 1).
+    /// x for x > 0 and weight·x elsewhere. `weight` has one number, or one for each channel (axis 1).
     /// `torch.nn.functional.prelu`.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
-//! Products that are added to a tensor, each factor with a number of its own: BLAS's forms.
+//! Products added to a tensor, with a factor for each of the two summands: BLAS's forms.
 
 use super::Tensor;
 use crate::{Error, ErrorKind, Result, Scalar, autocast};
 
-/// What a method of this file takes: ranks of the factors, and what they are called.
+/// The operands of a method of this file: the factors' ranks, and their description in errors.
 #[derive(Clone, Copy)]
 struct Form {
     op: &'static str,
@@ -12,7 +12,8 @@ struct Form {
 }
 
 impl Form {
-    /// β·`sum` + α·`product` of the factors, the sum broadcast to the product, which is wide.
+    /// β·`sum` + α·`product` of the factors, with the sum broadcast to the product, which is in the
+    /// compute dtype.
     #[track_caller]
     fn apply(
         self,
@@ -61,7 +62,7 @@ impl Form {
                 hint: "what is added to broadcasts to the product".into(),
             }));
         }
-        // As in BLAS: what is not to count is not looked at, so that its NaN does not show.
+        // As in BLAS, an operand with a factor of 0 is not read, so that its NaN does not propagate.
         if beta.as_f64() == 0.0 {
             return product.to_dtype(dtype);
         }
@@ -74,11 +75,11 @@ macro_rules! forms {
         impl Tensor {$(
             $(#[$doc])*
             ///
-            /// PyTorch's defaults of β and α are 1. With β = 0 this tensor is not looked at.
+            /// PyTorch's defaults of β and α are 1. With β = 0 this tensor is not read.
             ///
             /// # Errors
-            /// Factors of other numbers of axes or sizes, a tensor that does not broadcast to the product,
-            /// several dtypes or devices, a fraction beside integers.
+            /// Factors of the wrong ranks or incompatible sizes, a tensor that does not broadcast to the
+            /// product, several dtypes or devices, a fractional scalar for integers.
             #[track_caller]
             pub fn $name(&self, $a: &Tensor, $b: &Tensor, beta: impl Into<Scalar>, alpha: impl Into<Scalar>) -> Result<Tensor> {
                 let (ranks, what) = $form;
@@ -109,7 +110,7 @@ forms! {
     };
 }
 
-/// A batch of products, without broadcasting; of half types in f32.
+/// A batch of products without broadcasting; half types give f32.
 #[track_caller]
 fn of_batches(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     if a.dims()[0] != b.dims()[0] {
@@ -120,11 +121,11 @@ fn of_batches(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 impl Tensor {
-    /// The sum of the products of two vectors' elements, 0-d. `torch.dot`. ([`Tensor::matmul`] takes vectors
-    /// and matrices.)
+    /// The sum of the products of two vectors' elements, 0-d. `torch.dot`. ([`Tensor::matmul`] takes
+    /// vectors and matrices.)
     ///
     /// # Errors
-    /// Operands that are no vectors, two lengths, two dtypes or two devices.
+    /// Operands that are not vectors, two lengths, two dtypes or two devices.
     #[track_caller]
     #[doc(alias("vdot", "inner"))]
     pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {

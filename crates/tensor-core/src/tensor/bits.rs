@@ -1,11 +1,12 @@
-//! Truth values of any dtype, shifts of integers, and their common divisors and multiples.
+//! Logical operations on any dtype, shifts of integers, and their greatest common divisors and least
+//! common multiples.
 
 use super::{Operand, Tensor};
 use crate::{BinaryOp, DType, Error, Result, Scalar};
 
 impl Tensor {
-    /// Whether a and b both hold, broadcast: a bool that is true, or a number that is not 0; NaN is not 0.
-    /// Gives bool. `torch.logical_and`; [`Tensor::bitwise_and`] works bit by bit.
+    /// Whether a and b are both true, broadcast: a nonzero number counts as true, and so does NaN. Gives
+    /// bool. `torch.logical_and`; [`Tensor::bitwise_and`] works bit by bit.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -14,8 +15,7 @@ impl Tensor {
         self.logical("logical_and", BinaryOp::And, rhs.into())
     }
 
-    /// Whether a or b holds, broadcast, as [`Tensor::logical_and`] reads them. Gives bool.
-    /// `torch.logical_or`.
+    /// Whether a or b is true, broadcast, as in [`Tensor::logical_and`]. Gives bool. `torch.logical_or`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -24,8 +24,8 @@ impl Tensor {
         self.logical("logical_or", BinaryOp::Or, rhs.into())
     }
 
-    /// Whether one of a and b holds and the other does not, broadcast, as [`Tensor::logical_and`] reads them.
-    /// Gives bool. `torch.logical_xor`.
+    /// Whether exactly one of a and b is true, broadcast, as in [`Tensor::logical_and`]. Gives bool.
+    /// `torch.logical_xor`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -45,8 +45,8 @@ impl Tensor {
         a.binary(how, &b)
     }
 
-    /// a · 2ᵇ of integers, broadcast, as their bits have it: what leaves the dtype is lost. 0 where b is
-    /// negative or as large as the dtype has bits. `torch.bitwise_left_shift`.
+    /// a · 2ᵇ for integers, broadcast; bits beyond the dtype are lost. 0 where b is negative or at least
+    /// the bits of the dtype. `torch.bitwise_left_shift`.
     ///
     /// # Errors
     /// A dtype that is not an integer, shapes that do not broadcast, or two devices.
@@ -57,8 +57,8 @@ impl Tensor {
         a.binary(BinaryOp::LeftShift, &b)
     }
 
-    /// ⌊a / 2ᵇ⌋ of integers, broadcast, as their bits have it. Where b is negative or as large as the dtype
-    /// has bits, 0, and −1 for negative a. `torch.bitwise_right_shift`.
+    /// ⌊a / 2ᵇ⌋ for integers, broadcast. Where b is negative or at least the bits of the dtype: 0, or −1
+    /// for negative a. `torch.bitwise_right_shift`.
     ///
     /// # Errors
     /// A dtype that is not an integer, shapes that do not broadcast, or two devices.
@@ -69,7 +69,7 @@ impl Tensor {
         a.binary(BinaryOp::RightShift, &b)
     }
 
-    /// [`Tensor::pair`] of integers.
+    /// [`Tensor::pair`] for integers.
     #[track_caller]
     fn integers(&self, op: &'static str, rhs: Operand) -> Result<(Tensor, Tensor)> {
         let (a, b) = self.pair(op, rhs)?;
@@ -98,7 +98,7 @@ impl Tensor {
     #[track_caller]
     pub fn lcm(&self, rhs: impl Into<Operand>) -> Result<Tensor> {
         let (a, b) = self.integers("lcm", rhs.into())?;
-        // By 0 the quotient is 0.
+        // Integer division by 0 gives 0.
         Ok(a.floor_divide(&a.binary(BinaryOp::Gcd, &b)?)?.mul(&b)?.abs())
     }
 }

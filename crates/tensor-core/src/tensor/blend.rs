@@ -1,5 +1,5 @@
-//! Elementwise choices and mixtures of two or three tensors: bounds that are tensors, interpolation, a sum
-//! with a product or a quotient.
+//! Elementwise selection and mixing of two or three tensors: clamping with tensors as bounds,
+//! interpolation, and sums with a product or a quotient.
 
 use super::{Operand, Tensor, elementwise::promoted};
 use crate::{
@@ -14,8 +14,9 @@ impl Tensor {
         self.powi(2)
     }
 
-    /// x + `weight`·(`end` − x), broadcast, with a number or a tensor for the weight; exact at weights 0 and
-    /// 1. The dtype is that of x with `end`; integers and bools give the default dtype. `torch.lerp`.
+    /// x + `weight`·(`end` − x), broadcast; the weight is a number or a tensor. Exact at weights 0 and
+    /// 1. The dtype is the promoted one of x and `end`; integers and bools give the default dtype.
+    /// `torch.lerp`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -30,8 +31,8 @@ impl Tensor {
         const OP: &str = "lerp";
         let (a, b, dtype) = self.real_pair(OP, end.into())?;
         let span = b.sub(&a)?;
-        // From the nearer end. Where the distance is out of range, a share of each end: an end that has none
-        // does not count.
+        // Interpolates from the nearer end. If the distance overflows, uses weighted ends instead; an
+        // end with weight 0 is then left out.
         let (mixed, shares) = match weight {
             Operand::Scalar(weight) => {
                 let w = weight.as_f64();
@@ -102,9 +103,10 @@ impl Tensor {
         self.cast_unchecked(dtype.compute()).add(&rhs.cast_unchecked(dtype.compute()))?.to_dtype(dtype)
     }
 
-    /// Elements held between bounds that are tensors, broadcast; either may be absent. Where both meet, the
-    /// upper one holds. A NaN of any of them stays. The gradient goes where the number came from, and is
-    /// shared where x is a bound. [`Tensor::clamp`] takes numbers. `torch.clamp` with tensors.
+    /// Elements clamped to bounds that are tensors, broadcast; either may be absent. The upper bound
+    /// wins if the bounds cross. NaN in any operand propagates. The gradient goes to the operand that
+    /// was selected, and is shared where x equals a bound. [`Tensor::clamp`] takes numbers.
+    /// `torch.clamp` with tensors.
     ///
     /// # Errors
     /// No bounds, shapes that do not broadcast, or several devices.
@@ -130,8 +132,8 @@ impl Tensor {
         })
     }
 
-    /// The greater of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared.
-    /// `torch.fmax`; [`Tensor::maximum`] passes NaN on.
+    /// The greater of a and b, broadcast; the other one if one is NaN. Equal elements share the
+    /// gradient. `torch.fmax`; [`Tensor::maximum`] propagates NaN.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -140,8 +142,8 @@ impl Tensor {
         self.number_of("fmax", BinaryOp::Maximum, rhs.into())
     }
 
-    /// The lesser of a and b, broadcast; where one is NaN the other. Among equals the gradient is shared.
-    /// `torch.fmin`; [`Tensor::minimum`] passes NaN on.
+    /// The lesser of a and b, broadcast; the other one if one is NaN. Equal elements share the gradient.
+    /// `torch.fmin`; [`Tensor::minimum`] propagates NaN.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -150,7 +152,7 @@ impl Tensor {
         self.number_of("fmin", BinaryOp::Minimum, rhs.into())
     }
 
-    /// The extreme of two, and where one is NaN the other.
+    /// The extreme of two elements, or the other one if one is NaN.
     #[track_caller]
     fn number_of(&self, op: &'static str, extreme: BinaryOp, rhs: Operand) -> Result<Tensor> {
         let (a, b) = self.pair(op, rhs)?;

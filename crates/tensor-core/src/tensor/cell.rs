@@ -1,5 +1,5 @@
-//! Leaves and cells: tensors that want gradients, whose value can be replaced, and what autograd needs to
-//! know of them.
+//! Leaves and cells: tensors that require gradients, tensors whose value can be replaced, and the
+//! interface that autograd uses.
 
 use std::sync::{
     Arc, Mutex, Weak,
@@ -18,16 +18,15 @@ use crate::{
 };
 
 impl Tensor {
-    /// A cell that holds this tensor's value, which [`Tensor::assign`] can replace for all its handles at
-    /// once.
+    /// A cell with this tensor's value, which [`Tensor::assign`] can replace for all its handles at once.
     ///
-    /// With `requires_grad` it is a leaf of the graph: gradients accumulate in it. Without, it is a buffer,
-    /// such as a running mean. A cell given is returned as it is, with the flag set as asked: one that was a
-    /// parameter is a buffer from then on if no gradients are asked for. To freeze a parameter, use
+    /// With `requires_grad` it is a leaf of the graph: gradients accumulate in it. Without, it is a
+    /// buffer, such as a running mean. If this tensor is a cell already, it is returned with the flag
+    /// changed: without `requires_grad`, a parameter becomes a buffer. To freeze a parameter, use
     /// [`Tensor::set_requires_grad`].
     ///
     /// # Errors
-    /// `requires_grad` of a dtype that is not floating-point.
+    /// `requires_grad` for a dtype that is not floating-point.
     #[track_caller]
     #[doc(alias("Parameter", "register_buffer"))]
     pub fn into_cell(self, requires_grad: bool) -> Result<Tensor> {
@@ -69,19 +68,19 @@ impl Tensor {
         self.0.variable().is_some()
     }
 
-    /// Whether this tensor is a cell that wants gradients or wanted them once: a parameter, also while it is
-    /// frozen. A cell that never wanted any is a buffer.
+    /// Whether this tensor is a parameter: a cell that requires gradients, or did once and is now
+    /// frozen. A cell that never required any is a buffer.
     #[must_use]
     pub fn is_parameter(&self) -> bool {
         self.0.variable().is_some_and(|variable| variable.parameter.load(Ordering::Relaxed))
     }
 
-    /// Replaces the value of this cell, for every handle on it. Graphs built before keep the old value. The
-    /// gradient stays.
+    /// Replaces the value of this cell for all its handles. Graphs built before keep the old value. The
+    /// gradient is not changed.
     ///
     /// # Errors
-    /// Not a cell, another shape or another dtype; nothing is changed then. Another device is fine: the cell
-    /// moves there.
+    /// Not a cell, another shape or another dtype; nothing is changed then. Another device is allowed:
+    /// the cell moves there.
     #[track_caller]
     #[doc(alias("copy_", "set_", "fill_", "zero_"))]
     pub fn assign(&self, value: &Tensor) -> Result<()> {
@@ -117,14 +116,15 @@ impl Tensor {
         Ok(())
     }
 
-    /// The value of this moment, without a hold on it: who computes the next one may do so in its place.
+    /// A weak handle to the cell's present value: the computation of the next value may then overwrite
+    /// it in place.
     #[doc(hidden)] // for `optim`
     #[must_use]
     pub fn downgrade(&self) -> WeakTensor {
         WeakTensor(Arc::downgrade(&self.node()))
     }
 
-    /// Whether gradients are wanted for this cell or recorded for this result.
+    /// Whether this cell requires gradients, or this result is recorded for gradients.
     #[doc(alias = "requires_grad")]
     #[must_use]
     pub fn is_tracked(&self) -> bool {
@@ -134,11 +134,11 @@ impl Tensor {
         }
     }
 
-    /// Turns the wish for gradients of a cell on or off (to freeze a parameter). Graphs built before are not
-    /// touched. A cell that wanted gradients once stays a parameter ([`Tensor::is_parameter`]).
+    /// Sets whether this cell requires gradients; false freezes a parameter. Graphs built before are not
+    /// changed. A cell that has once required gradients stays a parameter ([`Tensor::is_parameter`]).
     ///
     /// # Errors
-    /// Not a cell, or on for a dtype that is not floating-point.
+    /// Not a cell, or true for a dtype that is not floating-point.
     #[track_caller]
     #[doc(alias = "requires_grad_")]
     pub fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
@@ -161,7 +161,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Whether this tensor begins a graph: a cell, or anything not recorded from a tracked input.
+    /// Whether this tensor is a leaf: a cell, or any tensor that was not recorded from a tracked input.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
         self.0.variable().is_some() || !self.0.is_tracked()
@@ -181,8 +181,9 @@ impl Tensor {
         }
     }
 
-    /// Replaces the gradient of this leaf if it is still the one that was `seen`; says whether it was. So
-    /// threads that add to one leaf lose nothing: who came second adds to what is there now.
+    /// Replaces the gradient of this leaf if it is still `seen`; returns whether it was. This
+    /// compare-and-swap lets threads add to one leaf without losing updates: on failure a thread retries
+    /// with the new gradient.
     #[doc(hidden)]
     pub fn exchange_grad(&self, seen: Option<&Tensor>, next: &Tensor) -> bool {
         let Some(variable) = self.0.variable() else { return true };
@@ -209,14 +210,14 @@ impl Tensor {
         })
     }
 
-    /// Whether a backward pass has already used this tensor's graph up.
+    /// Whether a backward pass has already consumed this tensor's graph.
     #[doc(hidden)]
     pub fn is_released(&self) -> bool {
         self.0.is_released()
     }
 
-    /// Marks the nodes as used up by a backward pass, all of them or none: of two passes that share a node,
-    /// one gets them. An error is the first node that was used up before.
+    /// Marks the nodes as consumed by a backward pass, all of them or none: if two passes share a node,
+    /// only one succeeds. The error is the first node that was consumed before.
     #[doc(hidden)]
     pub fn claim_graph<'a>(nodes: impl Iterator<Item = &'a Tensor> + Clone) -> Result<(), &'a Tensor> {
         static CLAIMS: Mutex<()> = Mutex::new(());
@@ -228,19 +229,19 @@ impl Tensor {
         Ok(())
     }
 
-    /// Lets go of what this tensor was recorded from, once it has its value.
+    /// Drops the inputs that this tensor was recorded from, once it has its value.
     #[doc(hidden)]
     pub fn release_graph(&self) {
         self.0.release();
     }
 
-    /// The cell itself for any of its values, and a handle on the value's own node otherwise.
+    /// For the value of a cell, the cell itself; for any other tensor, a handle to its own node.
     #[doc(hidden)]
     pub fn resolve(&self) -> Tensor {
         Tensor::from_node(self.node())
     }
 
-    /// The leaf in which gradients that arrive at this value accumulate.
+    /// The leaf in which gradients of this value accumulate.
     #[doc(hidden)]
     pub fn leaf(&self) -> Option<Tensor> {
         match self.0.variable() {
@@ -249,27 +250,27 @@ impl Tensor {
         }
     }
 
-    /// Whether this is a value of a leaf, live or gone.
+    /// Whether this is a value of a leaf, which may have been dropped.
     #[doc(hidden)]
     pub fn is_leaf_value(&self) -> bool {
         self.0.variable().is_some() || self.0.leaf.get().is_some()
     }
 
-    /// The nodes this one was made from, values of leaves as they were then.
+    /// The nodes that this one was made from; leaves are given by the values that they had then.
     #[doc(hidden)]
     pub fn recorded_inputs(&self) -> SmallVec<[Tensor; 2]> {
         lock(&self.0.state).inputs.iter().cloned().map(Tensor::from_node).collect()
     }
 
-    /// This tensor on `device`; the tensor itself if it is there already. Gradients flow back to where it
-    /// came from.
+    /// This tensor on `device`; the tensor itself if it is there already. Gradients flow back to the
+    /// source device.
     ///
-    /// As any operation this computes nothing: the elements are copied when someone looks at what depends on
-    /// them.
+    /// Like any operation this is lazy: the elements are copied when a dependent value is requested.
     ///
     /// # Errors
-    /// A dtype that the other device lacks, or more than it holds in one buffer. A failure to compute it here
-    /// or to allocate there is told when it is evaluated, with this line.
+    /// A dtype that the other device lacks, or a size beyond its limit for one buffer. A failure to
+    /// compute on the source device or to allocate on the other one is reported at evaluation, with this
+    /// line.
     #[track_caller]
     #[doc(alias("cuda", "cpu", "gpu", "mps"))]
     pub fn to(&self, device: &Device) -> Result<Tensor> {
@@ -286,20 +287,21 @@ impl Tensor {
     }
 }
 
-/// A value that others may let go of. See [`Tensor::downgrade`].
+/// A weak handle to a value. See [`Tensor::downgrade`].
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct WeakTensor(Weak<Node>);
 
 impl WeakTensor {
-    /// The value, if it is still there.
+    /// The value, if it still exists.
     #[must_use]
     pub fn upgrade(&self) -> Option<Tensor> {
         self.0.upgrade().map(Tensor::from_node)
     }
 }
 
-/// A node of its own for a value that already has one: the same buffer if computed, an alias if not.
+/// A separate node for a value that already has one: it shares the buffer if computed, else it is an
+/// alias.
 #[track_caller]
 fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
     let value = lock(&node.state).value.clone();
@@ -312,7 +314,7 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
         Node::new(op, node.shape.clone(), node.dtype, node.device.clone(), inputs, value, tracked, here());
     let tensor = Tensor::first(fresh);
     if tracked {
-        // A leaf's own making is nobody's business: drop it as soon as it is computed.
+        // A leaf's own history is not needed: drop it as soon as the value is computed.
         tensor.0.release();
     }
     if waits {

@@ -1,19 +1,19 @@
-//! Several tensors made one, or made to go together: stacks, grids, products of sets.
+//! Combining several tensors: stacking, broadcasting, grids, and products of sets.
 
 use super::{Tensor, index::host_index, movement::references};
 use crate::{Error, Result, Shape};
 
-/// How [`Tensor::meshgrid`] orders the first two axes.
+/// The order of the first two axes in [`Tensor::meshgrid`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MeshIndexing {
-    /// By row and column: the first tensor varies along axis 0. PyTorch's default.
+    /// Matrix indexing, by row and column: the first tensor varies along axis 0. PyTorch's default.
     #[default]
     Ij,
-    /// By x and y, as NumPy: the first tensor varies along axis 1.
+    /// Cartesian indexing, by x and y, as in NumPy: the first tensor varies along axis 1.
     Xy,
 }
 
-/// The first of a list that must have one, all of one device.
+/// The first tensor of a list, which must not be empty and must be on one device.
 #[track_caller]
 pub(super) fn first_of<'a>(op: &'static str, tensors: &[&'a Tensor]) -> Result<&'a Tensor> {
     let Some(first) = tensors.first() else {
@@ -24,14 +24,15 @@ pub(super) fn first_of<'a>(op: &'static str, tensors: &[&'a Tensor]) -> Result<&
 }
 
 impl Tensor {
-    /// With axes of size 1 in front, so that there are `rank` of them at least.
+    /// The tensor with leading axes of size 1 added until the rank is at least `rank`.
     #[track_caller]
     pub(super) fn with_lead(&self, rank: usize) -> Tensor {
         let missing = rank.saturating_sub(self.rank());
         self.reshape_unchecked(std::iter::repeat_n(1, missing).chain(self.dims().iter().copied()).collect())
     }
 
-    /// Tensors side by side: along axis 1, or axis 0 where they have one axis or none. `torch.hstack`.
+    /// Tensors concatenated along axis 1, or along axis 0 if they have fewer than two axes.
+    /// `torch.hstack`.
     ///
     /// # Errors
     /// As [`Tensor::concat`].
@@ -43,7 +44,7 @@ impl Tensor {
         Tensor::concat(&wide, usize::from(rank > 1))
     }
 
-    /// Tensors one below the other: along axis 0, vectors as rows. `torch.vstack`.
+    /// Tensors concatenated along axis 0, with vectors as rows. `torch.vstack`.
     ///
     /// # Errors
     /// As [`Tensor::concat`].
@@ -56,7 +57,7 @@ impl Tensor {
         Tensor::concat(&wide, 0)
     }
 
-    /// Tensors one behind the other: along axis 2, where `[n]` is `[1, n, 1]` and `[m, n]` is `[m, n, 1]`.
+    /// Tensors concatenated along axis 2, with `[n]` as `[1, n, 1]` and `[m, n]` as `[m, n, 1]`.
     /// `torch.dstack`.
     ///
     /// # Errors
@@ -73,7 +74,7 @@ impl Tensor {
         Tensor::concat(&deep, 2)
     }
 
-    /// As [`Tensor::hstack`], where vectors and scalars are columns. `torch.column_stack`.
+    /// [`Tensor::hstack`] with vectors and scalars as columns. `torch.column_stack`.
     ///
     /// # Errors
     /// As [`Tensor::concat`].
@@ -88,7 +89,7 @@ impl Tensor {
         Tensor::concat(&columns, 1)
     }
 
-    /// All of them broadcast to one shape. Views. `torch.broadcast_tensors`.
+    /// The tensors broadcast to one shape, as views. `torch.broadcast_tensors`.
     ///
     /// # Errors
     /// Shapes that do not broadcast.
@@ -102,11 +103,12 @@ impl Tensor {
         Ok(tensors.iter().map(|tensor| tensor.expand_unchecked(shape.clone())).collect())
     }
 
-    /// The coordinates of a grid: vectors of sizes n₁, n₂, … each broadcast to `[n₁, n₂, …]`, varying along
-    /// its own axis. Views. `torch.meshgrid`. With [`MeshIndexing::Xy`] the first two axes are exchanged.
+    /// The coordinates of a grid: vectors of sizes n₁, n₂, … are each broadcast to `[n₁, n₂, …]` along
+    /// their own axes, as views. `torch.meshgrid`. With [`MeshIndexing::Xy`] the first two axes are
+    /// exchanged.
     ///
     /// # Errors
-    /// None given, tensors of more than one axis, several dtypes or devices.
+    /// An empty list, tensors of more than one axis, several dtypes or devices.
     #[track_caller]
     pub fn meshgrid<T: AsRef<Tensor>>(tensors: &[T], indexing: MeshIndexing) -> Result<Vec<Tensor>> {
         Tensor::meshgrid_by("meshgrid", &references(tensors), indexing)
@@ -138,8 +140,8 @@ impl Tensor {
         Ok(grid)
     }
 
-    /// Every choice of one element of each vector, a row each, the last varying fastest: `[n₁·n₂·…, k]` of k
-    /// vectors. One vector alone is itself. `torch.cartesian_prod`.
+    /// Every choice of one element from each vector, one per row, the last element varying fastest:
+    /// `[n₁·n₂·…, k]` for k vectors. A single vector is returned as it is. `torch.cartesian_prod`.
     ///
     /// # Errors
     /// As [`Tensor::meshgrid`].
@@ -153,12 +155,12 @@ impl Tensor {
         }
     }
 
-    /// Every choice of `r` elements of a vector in their order, a row each: `[C(n, r), r]`; where one element
-    /// may come several times if `with_replacement`. `torch.combinations`; its defaults are 2 without
-    /// replacement.
+    /// Every choice of `r` elements of a vector, in their order, one choice per row: `[C(n, r), r]`.
+    /// With `with_replacement`, an element may occur several times. `torch.combinations`; its defaults
+    /// are 2 without replacement.
     ///
     /// # Errors
-    /// A tensor that is no vector, or more choices than indices reach.
+    /// A tensor that is not a vector, or too many choices to index.
     #[track_caller]
     pub fn combinations(&self, r: usize, with_replacement: bool) -> Result<Tensor> {
         const OP: &str = "combinations";
@@ -168,7 +170,7 @@ impl Tensor {
         if r == 0 {
             return Ok(self.slice_unchecked(0, 0, 0, 1));
         }
-        // C(n + r − 1, r) with replacement, C(n, r) without.
+        // The number is C(n + r − 1, r) with replacement, C(n, r) without.
         let of = if with_replacement { (n + r).saturating_sub(1) } else { n };
         let mut count = 1u128;
         for k in 0..r as u128 {
@@ -184,7 +186,7 @@ impl Tensor {
         let mut choice: Vec<usize> = (0..r).map(|k| if with_replacement { 0 } else { k }).collect();
         for _ in 0..count {
             places.extend(&choice);
-            // The last place that can still grow does; those after it follow from it.
+            // Increments the last position that can grow; the later ones follow from it.
             let limit = |k: usize| if with_replacement { n } else { n - (r - 1 - k) };
             let Some(k) = (0..r).rev().find(|&k| choice[k] + 1 < limit(k)) else { break };
             let next = choice[k] + 1;

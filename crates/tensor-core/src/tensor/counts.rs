@@ -1,31 +1,31 @@
-//! Distinct elements, and how many elements there are of each kind.
+//! Distinct elements, and histograms of integers.
 
 use super::Tensor;
 use crate::{Axis, CompareOp, DType, Error, Result};
 
 impl Tensor {
-    /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.
+    /// The distinct elements in ascending order, as a vector. NaN equals nothing. `torch.unique`.
     ///
-    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows
-    /// back.
+    /// The number of distinct elements determines the shape, so the device's result is read on the host.
+    /// Gradients do not flow back.
     ///
     /// # Errors
-    /// More elements than i32 reaches, or whatever the device reports.
+    /// More elements than i32 can index, or whatever the device reports.
     #[track_caller]
     pub fn unique(&self) -> Result<Tensor> {
         Ok(self.unique_all()?.0)
     }
 
-    /// The distinct elements, ascending, in one axis; for each element of this tensor the place of its value
-    /// there, of this shape; and how many there are of each. Indices and counts are i64 (i32 on a device
-    /// without). `torch.unique(return_inverse=True, return_counts=True)`.
+    /// The distinct elements in ascending order, as a vector; the index of each element's value in it,
+    /// with this tensor's shape; and the count of each value. Indices and counts are i64 (i32 on a
+    /// device without i64). `torch.unique(return_inverse=True, return_counts=True)`.
     ///
     /// # Errors
-    /// Those of [`Tensor::unique`].
+    /// As [`Tensor::unique`].
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let (values, inverse, counts) = x.unique_all()?; // of [5, 2, 5]: [2, 5], [1, 0, 1] and [1, 2]
+    /// let (values, inverse, counts) = x.unique_all()?; // [5, 2, 5] gives [2, 5], [1, 0, 1] and [1, 2]
     /// # Ok(())
     /// # }
     /// ```
@@ -40,25 +40,25 @@ impl Tensor {
         Ok((values, inverse.as_index().reshape_unchecked(self.shape().clone()), counts))
     }
 
-    /// The elements in row-major order without those that equal the one before, in one axis.
+    /// The elements in row-major order, without those that equal their predecessor, as a vector.
     /// `torch.unique_consecutive`.
     ///
-    /// How many there are decides the shape, so that where each begins is read on the host. No gradient flows
-    /// back.
+    /// The number of runs determines the shape, so the device's result is read on the host. Gradients do
+    /// not flow back.
     ///
     /// # Errors
-    /// More elements than i32 reaches, or whatever the device reports.
+    /// More elements than i32 can index, or whatever the device reports.
     #[track_caller]
     pub fn unique_consecutive(&self) -> Result<Tensor> {
         Ok(self.unique_consecutive_all()?.0)
     }
 
-    /// [`Tensor::unique_consecutive`]; for each element of this tensor the place of its value there, of this
-    /// shape; and how many equal each in a row. Indices and counts are i64 (i32 on a device without).
+    /// [`Tensor::unique_consecutive`]; the index of each element's value in it, with this tensor's
+    /// shape; and the length of each run. Indices and counts are i64 (i32 on a device without i64).
     /// `torch.unique_consecutive(return_inverse=True, return_counts=True)`.
     ///
     /// # Errors
-    /// Those of [`Tensor::unique_consecutive`].
+    /// As [`Tensor::unique_consecutive`].
     #[track_caller]
     #[doc(alias = "unique_consecutive")]
     pub fn unique_consecutive_all(&self) -> Result<(Tensor, Tensor, Tensor)> {
@@ -68,19 +68,20 @@ impl Tensor {
         Ok((values, run.as_index().reshape_unchecked(self.shape().clone()), counts))
     }
 
-    /// The distinct slices of an axis, ascending by their first elements that differ; for each slice of this
-    /// tensor the place of its equal there, `[n]`; and how many there are of each. Indices and counts are i64
-    /// (i32 on a device without). `torch.unique(dim=…)`.
+    /// The distinct slices along an axis in lexicographic order; for each slice of this tensor the index
+    /// of its equal among them, `[n]`; and the count of each. Indices and counts are i64 (i32 on a
+    /// device without i64). `torch.unique(dim=…)`.
     ///
-    /// It takes a sort for each element of a slice. How many there are is read on the host, as for
-    /// [`Tensor::unique`].
+    /// It sorts once for each element of a slice. The number of distinct slices is read on the host, as
+    /// in [`Tensor::unique`].
     ///
     /// # Errors
-    /// No such axis, one longer than i32 reaches, or whatever the device reports.
+    /// No such axis, one longer than i32 can index, or whatever the device reports.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let (rows, inverse, counts) = x.unique_along(0)?; // of [[2, 1], [0, 5], [2, 1]]: [[0, 5], [2, 1]], [1, 0, 1] and [1, 2]
+    /// // [[2, 1], [0, 5], [2, 1]] gives [[0, 5], [2, 1]], [1, 0, 1] and [1, 2].
+    /// let (rows, inverse, counts) = x.unique_along(0)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -98,7 +99,8 @@ impl Tensor {
         let front = self.detach().movedim(axis, 0)?;
         let n = front.dims()[0];
         let rows = front.reshape_unchecked([n, front.numel().checked_div(n).unwrap_or(0)].into());
-        // Stable sorts from the last column to the first: those before are decided among equals.
+        // Stable sorts from the last column to the first: later sorts keep the earlier order of equal
+        // rows.
         let mut order = Tensor::arange(0i64, n as i64, 1i64, (DType::I32, &self.device()))?;
         for column in (0..rows.dims()[1]).rev() {
             let (_, next) = rows.select(1, column)?.gather(0, &order)?.order(0, n, false);
@@ -111,14 +113,14 @@ impl Tensor {
         Ok((sorted.index_select(0, &places)?.movedim(0, axis)?, inverse.as_index(), counts))
     }
 
-    /// The slices of an axis without those that equal the one before; for each slice of this tensor the
-    /// place of its equal there, `[n]`; and how many equal each in a row. Indices and counts are i64 (i32
-    /// on a device without). `torch.unique_consecutive(dim=…)`.
+    /// The slices along an axis, without those that equal their predecessor; for each slice of this
+    /// tensor the index of its equal among them, `[n]`; and the length of each run. Indices and counts
+    /// are i64 (i32 on a device without i64). `torch.unique_consecutive(dim=…)`.
     ///
-    /// How many there are is read on the host, as for [`Tensor::unique`].
+    /// The number of runs is read on the host, as in [`Tensor::unique`].
     ///
     /// # Errors
-    /// No such axis, one longer than i32 reaches, or whatever the device reports.
+    /// No such axis, one longer than i32 can index, or whatever the device reports.
     #[track_caller]
     #[doc(alias = "unique_consecutive")]
     pub fn unique_consecutive_along(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor, Tensor)> {
@@ -132,7 +134,7 @@ impl Tensor {
         Ok((front.index_select(0, &places)?.movedim(0, axis)?, run.as_index(), counts))
     }
 
-    /// [`groups`] of equal rows that are neighbours.
+    /// [`groups`] of consecutive equal rows.
     #[track_caller]
     fn row_groups(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let n = self.dims()[0];
@@ -140,8 +142,8 @@ impl Tensor {
         groups(&changes.any_axis(1, false)?, n)
     }
 
-    /// The first of each run of equal neighbours in one axis, the number of the run of each element (i32),
-    /// and how long the runs are.
+    /// The first element of each run of equal elements, as a vector; the run number of each element
+    /// (i32); and the lengths of the runs.
     #[track_caller]
     fn runs(&self) -> Result<(Tensor, Tensor, Tensor)> {
         let n = self.numel();
@@ -150,17 +152,17 @@ impl Tensor {
         Ok((self.index_select(0, &places)?, run, counts))
     }
 
-    /// How often each of the numbers 0, 1, … comes among integers `[n]`: `[length]`, i64 (i32 on a device
-    /// without). Of `None` there are as many as the greatest number asks for, which is read on the host.
-    /// `torch.bincount`, whose `minlength` is never too small.
+    /// The number of occurrences of each of 0, 1, … among integers `[n]`: `[length]`, i64 (i32 on a
+    /// device without i64). With `None`, the greatest number determines the length and is read on the
+    /// host. `torch.bincount`, but its `minlength` is only a lower bound.
     ///
     /// # Errors
-    /// A dtype that is not an integer, or not one axis. A negative number, or one of `length` and more, is
-    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// A dtype that is not an integer, or a tensor that is not a vector. A number that is negative or at
+    /// least `length` is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let counts = x.bincount(4)?; // of [2, 0, 2]: [1, 0, 2, 0]
+    /// let counts = x.bincount(4)?; // [2, 0, 2] gives [1, 0, 2, 0]
     /// # Ok(())
     /// # }
     /// ```
@@ -169,12 +171,12 @@ impl Tensor {
         Ok(self.binned("bincount", &self.one_for_each()?, length.into())?.as_index())
     }
 
-    /// The sum of the `weights` `[n]` of each of the numbers 0, 1, … among integers `[n]`: `[length]`, of
-    /// the weights' dtype; f64 (the default dtype on a device without) where these are integers or bools.
-    /// As [`Tensor::bincount`]. `torch.bincount(weights=…)`.
+    /// The sum of the `weights` `[n]` for each of 0, 1, … among integers `[n]`: `[length]`, in the
+    /// weights' dtype, or f64 (the default dtype on a device without f64) if these are integers or
+    /// bools. See [`Tensor::bincount`]. `torch.bincount(weights=…)`.
     ///
     /// # Errors
-    /// Those of [`Tensor::bincount`], weights of another shape, or two devices.
+    /// As [`Tensor::bincount`]; weights of another shape, or two devices.
     #[track_caller]
     #[doc(alias = "bincount")]
     pub fn bincount_weighted(&self, weights: &Tensor, length: impl Into<Option<usize>>) -> Result<Tensor> {
@@ -189,8 +191,8 @@ impl Tensor {
         self.binned("bincount_weighted", &weights.cast_unchecked(dtype), length.into())
     }
 
-    /// 1 (i32) in this shape: one element in memory, where a computed one would be written out for a kernel
-    /// that reads it as an operand.
+    /// 1 (i32) in this shape, with only one element in memory; as a computed constant it would be
+    /// materialised for a kernel that reads it as an operand.
     #[track_caller]
     pub(super) fn one_for_each(&self) -> Result<Tensor> {
         let one = Tensor::from_slice(&[1i32], (), &self.device())?;
@@ -220,9 +222,9 @@ impl Tensor {
     }
 }
 
-/// Where each run begins in a line of `n` whose elements but the first differ from those before as `changes`
-/// says, the number of the run of each element (i32), and how long the runs are. How many there are is read
-/// on the host.
+/// The start of each run in a line of `n` elements, where `changes` says whether each element but the
+/// first differs from its predecessor; the run number of each element (i32); and the lengths of the
+/// runs. The number of runs is read on the host.
 #[track_caller]
 fn groups(changes: &Tensor, n: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let begins = if n == 0 { changes.clone() } else { changes.pad(&[(1, 0)], true)? };

@@ -1,4 +1,4 @@
-//! Making tensors: from host data, and from nothing (zeros, ranges, identity).
+//! Creating tensors: from host data, and from constants, ranges and the identity.
 
 use super::Tensor;
 use crate::{
@@ -12,8 +12,8 @@ use crate::{
     with_element,
 };
 
-/// Where a new tensor goes, and its dtype: `&device` (the dtype that [`default_dtype`] says) or `(DType::F64,
-/// &device)`.
+/// The device of a new tensor, and its dtype: `&device` (for the dtype of [`default_dtype`]) or
+/// `(DType::F64, &device)`.
 #[derive(Clone, Debug)]
 pub struct TensorOptions {
     pub(crate) dtype: Option<DType>,
@@ -31,7 +31,7 @@ impl From<(DType, &Device)> for TensorOptions {
     }
 }
 
-/// A shape that the device can hold in one buffer, and a dtype it has.
+/// Checks that the device has the dtype and can hold the shape in one buffer.
 #[track_caller]
 pub(crate) fn check(op: &'static str, shape: &Shape, dtype: DType, device: &Device) -> Result<()> {
     device.require(dtype, op)?;
@@ -59,18 +59,18 @@ impl Tensor {
         Tensor::first(node)
     }
 
-    /// A tensor of `data` in row-major order.
+    /// A tensor with the elements of `data` in row-major order.
     ///
     /// # Errors
-    /// `data` and `shape` of different sizes, a dtype that the device lacks, or no memory.
+    /// `data` and `shape` of different sizes, a dtype that the device lacks, or out of memory.
     #[track_caller]
     #[doc(alias("from_numpy", "frombuffer"))]
     pub fn from_slice<T: Element>(data: &[T], shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
         Tensor::from_bytes("from_slice", T::DTYPE, T::as_bytes(data), shape.into(), device)
     }
 
-    /// A tensor of the elements of a dtype whose bytes are `bytes`, in host order and at any place: what
-    /// [`Tensor::read_bytes`] gives. Bytes of a bool other than 0 are true. `torch.frombuffer`.
+    /// A tensor from `bytes`, which are elements of a dtype in host order at any alignment, such as
+    /// [`Tensor::read_bytes`] gives. Nonzero bytes of a bool are true. `torch.frombuffer`.
     ///
     /// # Errors
     /// As [`Tensor::from_slice`].
@@ -87,12 +87,12 @@ impl Tensor {
         Tensor::from_bytes("from_slice", dtype, bytes, shape.into(), device)
     }
 
-    /// As [`Tensor::from_bytes_of`], of bytes that `fill` brings straight to where the tensor keeps them:
-    /// pieces of them, each with where in them it begins, in any order and perhaps on several threads.
+    /// [`Tensor::from_bytes_of`] with bytes that `fill` writes directly to the tensor's memory: it is
+    /// called for pieces, each with its offset, in any order and perhaps on several threads.
     ///
     /// # Errors
-    /// The first of `fill`, and those of [`Tensor::from_slice`].
-    #[doc(hidden)] // for formats of files
+    /// The first error of `fill`, and those of [`Tensor::from_slice`].
+    #[doc(hidden)] // for readers of file formats
     #[track_caller]
     pub fn from_bytes_with(
         dtype: DType,
@@ -106,13 +106,13 @@ impl Tensor {
         if dtype.is_float() {
             return Tensor::filled(dtype, shape, device, None, fill);
         }
-        // The range of integers is noted, for which all of them are looked at.
+        // The range of integers is recorded, which needs all elements on the host.
         let mut bytes = vec![0; numel * dtype.size()];
         Error::here_in(fill(0, &mut bytes))?;
         Tensor::from_bytes_of(dtype, &bytes, shape, device)
     }
 
-    /// As [`Tensor::from_bytes_with`], of what was checked, with the bounds that integers are known to have.
+    /// [`Tensor::from_bytes_with`] after the checks, with known bounds of integers.
     #[track_caller]
     fn filled(
         dtype: DType,
@@ -127,8 +127,8 @@ impl Tensor {
         Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
     }
 
-    /// Indices from 0 to `greatest`, in the dtype of indices: `write` gives those from a place on, some at a
-    /// time.
+    /// Indices from 0 to `greatest`, in the dtype of indices: `write` gives the indices from a position
+    /// on, a block at a time.
     #[track_caller]
     pub(super) fn from_indices(
         op: &'static str,
@@ -165,7 +165,7 @@ impl Tensor {
         })
     }
 
-    /// A tensor of elements whose bytes, in host order, are `bytes`; those of bools are 0 and 1.
+    /// A tensor from `bytes`, which are elements in host order; those of bools are 0 or 1.
     #[track_caller]
     pub(super) fn from_bytes(
         op: &'static str,
@@ -188,7 +188,7 @@ impl Tensor {
         Ok(Tensor::ready(Op::Leaf, shape, dtype, device.clone(), value))
     }
 
-    /// A tensor of `data` in row-major order. See [`Tensor::from_slice`].
+    /// A tensor with the elements of `data` in row-major order. See [`Tensor::from_slice`].
     #[track_caller]
     #[doc(alias = "from_numpy")]
     pub fn from_vec<T: Element>(data: Vec<T>, shape: impl Into<Shape>, device: &Device) -> Result<Tensor> {
@@ -196,7 +196,7 @@ impl Tensor {
     }
 
     /// `value` everywhere. Without a dtype in `options`: the default dtype (f32) for a float, i64 for an
-    /// integer (i32 on a device without), bool for a bool. See [`default_dtype`].
+    /// integer (i32 on a device without i64), bool for a bool. See [`default_dtype`].
     #[track_caller]
     #[doc(alias = "new_full")]
     pub fn full(
@@ -213,14 +213,14 @@ impl Tensor {
         Tensor::source(Op::Full(value.cast(dtype)), shape, dtype, &options.device)
     }
 
-    /// Zeros, of the default dtype (f32) unless `options` says otherwise.
+    /// Zeros, in the default dtype (f32) unless `options` has another.
     #[track_caller]
     #[doc(alias = "new_zeros")]
     pub fn zeros(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
         Tensor::full(shape, 0.0, options)
     }
 
-    /// Ones, of the default dtype (f32) unless `options` says otherwise.
+    /// Ones, in the default dtype (f32) unless `options` has another.
     #[track_caller]
     #[doc(alias = "new_ones")]
     pub fn ones(shape: impl Into<Shape>, options: impl Into<TensorOptions>) -> Result<Tensor> {
@@ -251,13 +251,13 @@ impl Tensor {
         self.full_like(1.0)
     }
 
-    /// `start, start + step, …` up to but without `end`: ⌈(end − start) / step⌉ values.
+    /// `start, start + step, …` up to but excluding `end`: ⌈(end − start) / step⌉ values.
     ///
-    /// Without a dtype in `options`: i64 if all three are integers (i32 on a device without), else the
-    /// default dtype (f32). See [`default_dtype`].
+    /// Without a dtype in `options`: i64 if all three are integers (i32 on a device without i64), else
+    /// the default dtype (f32). See [`default_dtype`].
     ///
     /// # Errors
-    /// A step of zero, one that leads away from `end`, or numbers that are not finite.
+    /// A step of zero, a step away from `end`, or numbers that are not finite.
     #[track_caller]
     #[doc(alias = "range")]
     pub fn arange(
@@ -304,8 +304,8 @@ impl Tensor {
         )
     }
 
-    /// `n` values evenly spaced from `start` to `end`, both included. The default dtype (f32) unless
-    /// `options` says otherwise.
+    /// `n` values evenly spaced from `start` to `end`, both included, in the default dtype (f32) unless
+    /// `options` has another.
     ///
     /// # Errors
     /// An integer or bool dtype.
@@ -314,8 +314,9 @@ impl Tensor {
         Tensor::from_formula("linspace", n, evenly(start, end, n), options.into())
     }
 
-    /// `n` powers of `base` whose exponents are evenly spaced from `start` to `end`, both included. PyTorch's
-    /// default is base 10. The default dtype (f32) unless `options` says otherwise. `torch.logspace`.
+    /// `n` powers of `base` whose exponents are evenly spaced from `start` to `end`, both included, in
+    /// the default dtype (f32) unless `options` has another. PyTorch's default base is 10.
+    /// `torch.logspace`.
     ///
     /// # Errors
     /// An integer or bool dtype.
@@ -345,7 +346,7 @@ impl Tensor {
         Tensor::from_runs(op, n, fill, options)
     }
 
-    /// As [`Tensor::from_formula`], of numbers that `fill` gives from a place on, some at a time.
+    /// [`Tensor::from_formula`] with numbers that `fill` gives from a position on, a block at a time.
     #[track_caller]
     pub(crate) fn from_runs(
         op: &'static str,
@@ -365,7 +366,7 @@ impl Tensor {
         })
     }
 
-    /// The `n` by `n` identity matrix, of the default dtype (f32) unless `options` says otherwise.
+    /// The `n` by `n` identity matrix, in the default dtype (f32) unless `options` has another.
     #[track_caller]
     #[doc(alias = "identity")]
     pub fn eye(n: usize, options: impl Into<TensorOptions>) -> Result<Tensor> {
@@ -380,10 +381,10 @@ impl Tensor {
     }
 }
 
-/// Numbers computed on the host at once.
+/// The number of elements computed on the host at a time.
 const BLOCK: usize = 256;
 
-/// The bytes of the numbers that `fill` gives for the elements of a piece that begins at byte `begin`.
+/// Writes a piece of a tensor's bytes, which begins at byte `begin`, with the numbers that `fill` gives.
 fn write_blocks<T: Element>(begin: usize, piece: &mut [u8], fill: &impl Fn(usize, &mut [f64])) {
     let size = size_of::<T>();
     let mut block = [0.0; BLOCK];
@@ -397,7 +398,8 @@ fn write_blocks<T: Element>(begin: usize, piece: &mut [u8], fill: &impl Fn(usize
     }
 }
 
-/// `n` numbers from `start` to `end`, from both ends toward the middle, so that both ends are exact.
+/// `n` numbers from `start` to `end`, computed from both ends toward the middle, so that both ends are
+/// exact.
 fn evenly(start: f64, end: f64, n: usize) -> impl Fn(usize) -> f64 + Sync {
     let step = if n > 1 { (end - start) / (n - 1) as f64 } else { 0.0 };
     move |i| if i < n.div_ceil(2) { start + step * i as f64 } else { end - step * (n - 1 - i) as f64 }

@@ -6,14 +6,14 @@ use super::Tensor;
 use crate::{Axis, CumulativeOp, DType, Op, ReduceOp, Result, RunningExtreme, is_grad_enabled};
 
 impl Tensor {
-    /// A cumulative operation along one axis: element i is made of the elements 0..=i, or with `reverse` of i
-    /// and all after it. [`CumulativeOp`] says what each gives.
+    /// A cumulative operation along one axis: result i depends on the elements 0..=i, or with `reverse`
+    /// on i and all later ones. [`CumulativeOp`] defines each.
     ///
-    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64).
+    /// Sums and products of integers and bools are computed in i64 (i32 on a device without i64).
     ///
     /// # Errors
-    /// No such axis; for indices, an axis longer than i32 reaches; for [`CumulativeOp::LogSumExp`], a dtype
-    /// that is not floating-point.
+    /// No such axis; for indices, an axis longer than i32 can index; for [`CumulativeOp::LogSumExp`], a
+    /// dtype that is not floating-point.
     #[track_caller]
     pub fn cumulative(&self, op: CumulativeOp, axis: impl Into<Axis>, reverse: bool) -> Result<Tensor> {
         let result = self.cumulative_by(op, axis.into(), reverse)?;
@@ -23,7 +23,7 @@ impl Tensor {
         })
     }
 
-    /// As the operation gives it: indices are i32.
+    /// The result in the operation's own dtype: indices are i32.
     #[track_caller]
     fn cumulative_by(&self, op: CumulativeOp, axis: Axis, reverse: bool) -> Result<Tensor> {
         if self.rank() == 0 {
@@ -48,7 +48,8 @@ impl Tensor {
         Ok(Tensor::build(Op::Cumulative { op, axis, reverse }, this.shape().clone(), dtype, &[&this]))
     }
 
-    /// How many elements of a mask in one axis, at most i32's reach, are true up to each, i32.
+    /// For each element of a bool vector, the number of true elements up to it, i32. Its length fits in
+    /// i32.
     #[track_caller]
     pub(super) fn running_count(&self) -> Tensor {
         let op = Op::Cumulative { op: CumulativeOp::Sum, axis: 0, reverse: false };
@@ -83,11 +84,11 @@ impl Tensor {
         self.cumulative_by(CumulativeOp::LogSumExp, axis.into(), false)
     }
 
-    /// The greatest so far along an axis, and its index, i64 (i32 on a device without): the last among
-    /// equals. A NaN stays.
+    /// The greatest element so far along an axis, and its index, i64 (i32 on a device without i64): the
+    /// last of equal ones. NaN persists.
     ///
     /// # Errors
-    /// No such axis, or one longer than i32 reaches.
+    /// No such axis, or one longer than i32 can index.
     #[track_caller]
     pub fn cummax(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor)> {
         self.cummax_by(axis.into())
@@ -98,11 +99,11 @@ impl Tensor {
         self.running_extreme(axis, false)
     }
 
-    /// The least so far along an axis, and its index, i64 (i32 on a device without): the last among equals. A
-    /// NaN stays.
+    /// The least element so far along an axis, and its index, i64 (i32 on a device without i64): the
+    /// last of equal ones. NaN persists.
     ///
     /// # Errors
-    /// No such axis, or one longer than i32 reaches.
+    /// No such axis, or one longer than i32 can index.
     #[track_caller]
     pub fn cummin(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor)> {
         self.cummin_by(axis.into())
@@ -113,8 +114,8 @@ impl Tensor {
         self.running_extreme(axis, true)
     }
 
-    /// The greatest so far, or the least, and where it is: in one pass where the device has a kernel for that
-    /// and no gradient is wanted, else read by the indices.
+    /// The greatest or least element so far, and its index: in one pass if the device has a kernel for
+    /// that and no gradient is needed, else gathered by the indices.
     #[track_caller]
     fn running_extreme(&self, axis: Axis, least: bool) -> Result<(Tensor, Tensor)> {
         if self.rank() == 0 {

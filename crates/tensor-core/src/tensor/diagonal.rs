@@ -1,12 +1,12 @@
-//! Diagonals: taken as views, put into matrices, and matrices put along one.
+//! Diagonals: views of them, matrices with a given diagonal, and block-diagonal matrices.
 
 use smallvec::SmallVec;
 
 use super::{Tensor, combine::first_of, movement::references, shape_misfit};
 use crate::{Axis, DType, Error, Result, Scalar, ScatterOp, Shape};
 
-/// Where a diagonal lies in a matrix read row by row: its first element and the distance of neighbours, and
-/// how many there are.
+/// The positions of a diagonal in a matrix in row-major order: its first element, the stride, and the
+/// number of elements.
 #[derive(Clone, Copy)]
 struct Line {
     start: usize,
@@ -15,7 +15,7 @@ struct Line {
 }
 
 impl Line {
-    /// Of the diagonal `offset` columns right of the main one (below it where negative).
+    /// The diagonal `offset` columns to the right of the main one (below it if negative).
     fn new(rows: usize, columns: usize, offset: isize) -> Line {
         let (down, right) = (offset.min(0).unsigned_abs(), offset.max(0).unsigned_abs());
         let len = rows.saturating_sub(down).min(columns.saturating_sub(right));
@@ -24,7 +24,7 @@ impl Line {
     }
 }
 
-/// Two axes as numbers, which differ.
+/// Two different axes as numbers.
 #[track_caller]
 fn plane(op: &'static str, shape: &Shape, axis1: Axis, axis2: Axis) -> Result<(usize, usize)> {
     let (a, b) = (shape.axis(axis1, op)?, shape.axis(axis2, op)?);
@@ -35,7 +35,7 @@ fn plane(op: &'static str, shape: &Shape, axis1: Axis, axis2: Axis) -> Result<(u
 }
 
 impl Tensor {
-    /// This tensor with two axes last and made one, so that a diagonal of them is a line with a step.
+    /// This tensor with two axes moved last and merged, so that a diagonal of them is a strided slice.
     #[track_caller]
     fn matrices_as_lines(&self, a: usize, b: usize) -> Tensor {
         let others = (0..self.rank()).filter(|&axis| axis != a && axis != b);
@@ -44,12 +44,12 @@ impl Tensor {
         self.permute_unchecked(order).reshape_unchecked(flat)
     }
 
-    /// The elements of a diagonal of two axes, which go, along a new last axis: `out[…, i] = self[…, i, …, i
-    /// + offset, …]`, where a positive offset is above the main diagonal. A view where the two axes can be
-    /// read as one. `torch.diagonal`; its defaults are offset 0 of axes 0 and 1.
+    /// The elements of a diagonal of two axes, which are removed, along a new last axis: `out[…, i] =
+    /// self[…, i, …, i + offset, …]`; a positive offset is above the main diagonal. A view if the two
+    /// axes can be merged. `torch.diagonal`; its defaults are offset 0 and axes 0 and 1.
     ///
     /// # Errors
-    /// No such axis, or one axis twice.
+    /// No such axis, or the same axis twice.
     #[track_caller]
     pub fn diagonal(&self, offset: isize, axis1: impl Into<Axis>, axis2: impl Into<Axis>) -> Result<Tensor> {
         self.diagonal_by("diagonal", offset, axis1.into(), axis2.into())
@@ -63,12 +63,12 @@ impl Tensor {
         Ok(lines.slice_unchecked(self.rank() - 2, start, len, step as isize))
     }
 
-    /// Matrices that have the last axis along a diagonal, and 0 elsewhere: `[…, n]` gives matrices of n +
+    /// Matrices with the last axis along a diagonal, and 0 elsewhere: `[…, n]` gives matrices of n +
     /// |offset| rows and columns in the axes `axis1` and `axis2` of the result. `torch.diag_embed`; its
     /// defaults are offset 0 and axes −2 and −1.
     ///
     /// # Errors
-    /// A 0-d tensor, no such axis of the result, one axis twice, or a shape past what a tensor can have.
+    /// A 0-d tensor, no such axis of the result, the same axis twice, or a result that is too large.
     #[track_caller]
     pub fn diag_embed(
         &self,
@@ -100,7 +100,7 @@ impl Tensor {
         Ok(matrices.permute_unchecked(order.collect()))
     }
 
-    /// The last axis along a line of one of `size` elements, `fill` elsewhere.
+    /// The last axis scattered along a line within `size` elements, with `fill` elsewhere.
     #[track_caller]
     fn along_line(&self, line: Line, size: usize, fill: Scalar) -> Result<Tensor> {
         let last = self.rank() - 1;
@@ -112,11 +112,11 @@ impl Tensor {
         self.pad_between(before, interior, shape, fill)
     }
 
-    /// Of a vector `[n]`, the matrix that has it along a diagonal; of a matrix, that diagonal, as a view.
+    /// For a vector `[n]`, the matrix with that diagonal; for a matrix, its diagonal, as a view.
     /// `torch.diag`.
     ///
     /// # Errors
-    /// Neither one axis nor two.
+    /// A tensor that has neither one nor two axes.
     #[track_caller]
     pub fn diag(&self, offset: isize) -> Result<Tensor> {
         const OP: &str = "diag";
@@ -133,10 +133,10 @@ impl Tensor {
         }
     }
 
-    /// The matrix that has all elements of this tensor along a diagonal. `torch.diagflat`.
+    /// The matrix with all elements of this tensor along a diagonal. `torch.diagflat`.
     ///
     /// # Errors
-    /// A shape past what a tensor can have.
+    /// A result that is too large.
     #[track_caller]
     pub fn diagflat(&self, offset: isize) -> Result<Tensor> {
         self.flatten_all().diag_embed_by("diagflat", offset, Axis(0), Axis(1))
@@ -145,7 +145,7 @@ impl Tensor {
     /// The sum of a matrix's main diagonal, 0-d, in the dtype of [`Tensor::sum`]. `torch.trace`.
     ///
     /// # Errors
-    /// A tensor that is no matrix.
+    /// A tensor that is not a matrix.
     #[track_caller]
     pub fn trace(&self) -> Result<Tensor> {
         if self.rank() != 2 {
@@ -159,7 +159,7 @@ impl Tensor {
     /// [`Tensor::diagonal`]. Gradients flow to both. `torch.diagonal_scatter`.
     ///
     /// # Errors
-    /// No such axis, one axis twice, or a `src` of another shape, dtype or device.
+    /// No such axis, the same axis twice, or a `src` of another shape, dtype or device.
     #[track_caller]
     pub fn diagonal_scatter(
         &self,
@@ -178,7 +178,8 @@ impl Tensor {
         if src.numel() == 0 {
             return Ok(self.clone());
         }
-        // Where each element goes in this tensor read row by row, whose axes keep their order.
+        // The flat row-major positions of the diagonal's elements in this tensor, whose axes keep their
+        // order.
         let device = self.device();
         let dtype = if self.numel() > i32::MAX as usize { device.int_dtype() } else { DType::I32 };
         let strides = self.shape().contiguous_strides();
@@ -197,11 +198,11 @@ impl Tensor {
         Ok(out.reshape_unchecked(self.shape().clone()))
     }
 
-    /// The matrix that has these along its diagonal, one after the other, and 0 elsewhere, in their promoted
-    /// dtype. Vectors are rows, scalars matrices of one element. `torch.block_diag`.
+    /// The matrix with these matrices along its diagonal, and 0 elsewhere, in their promoted dtype.
+    /// Vectors count as rows, scalars as matrices of one element. `torch.block_diag`.
     ///
     /// # Errors
-    /// None given, more than two axes, or several devices.
+    /// An empty list, more than two axes, or several devices.
     #[track_caller]
     pub fn block_diag<T: AsRef<Tensor>>(tensors: &[T]) -> Result<Tensor> {
         Tensor::block_diag_by(&references(tensors))
@@ -228,7 +229,7 @@ impl Tensor {
         for block in &blocks {
             let [height, width] = [block.dims()[0], block.dims()[1]];
             let zeros = |width: usize| zero.expand_unchecked([height, width].into());
-            // One kernel copies the parts of all concatenations to their places.
+            // One kernel copies the parts of all nested concatenations directly.
             rows.push(Tensor::concat(
                 &[zeros(left), block.to_dtype(dtype)?, zeros(columns - left - width)],
                 1,

@@ -3,22 +3,22 @@
 use super::Tensor;
 use crate::{Axes, Axis, CompareOp, DType, Error, Result, Scalar, Shape};
 
-/// Where the points of a function lie along an axis.
+/// The sample points of a function along an axis.
 enum Points<'a> {
     Apart(f64),
     At(&'a Tensor),
 }
 
 impl Tensor {
-    /// The `n`-th difference along an axis: `x[i + 1] − x[i]`, n times over, n elements fewer. Of bools,
-    /// whether both differ. `torch.diff`.
+    /// The `n`-th difference along an axis: `x[i + 1] − x[i]`, applied n times, with n elements fewer.
+    /// For bools, whether the two differ. `torch.diff`.
     ///
     /// # Errors
     /// No such axis.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let steps = x.diff(1, -1)?; // of [1, 4, 9]: [3, 5]
+    /// let steps = x.diff(1, -1)?; // [1, 4, 9] gives [3, 5]
     /// # Ok(())
     /// # }
     /// ```
@@ -38,18 +38,19 @@ impl Tensor {
         Ok(x)
     }
 
-    /// The derivative along each of `axes` (`..` for all) of a function that has these values at points
-    /// `spacing` apart, one number for all axes or one for each: the mean slope to both neighbours, of
-    /// second order; at both ends one-sided, of order `edge_order`, 1 or 2. A tensor of this shape for each
-    /// axis. PyTorch's defaults are 1 and 1. Integers and bools give the default dtype. `torch.gradient`.
+    /// The derivative along each of `axes` (`..` for all) of a function with these values at points
+    /// `spacing` apart, one number for all axes or one for each. Inside it is the central difference, of
+    /// second order; at both ends a one-sided difference of order `edge_order`, 1 or 2. There is a
+    /// tensor of this shape for each axis. PyTorch's defaults are 1 and 1. Integers and bools give the
+    /// default dtype. `torch.gradient`.
     ///
     /// # Errors
-    /// No such axis, another number of spacings, an `edge_order` that is not 1 or 2, or not more elements
-    /// along an axis than that.
+    /// No such axis, a wrong number of spacings, an `edge_order` that is not 1 or 2, or an axis with no
+    /// more elements than that.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let slopes = x.gradient(&[1.0], 0, 1)?; // of [1, 2, 4, 8]: [1, 1.5, 3, 4]
+    /// let slopes = x.gradient(&[1.0], 0, 1)?; // [1, 2, 4, 8] gives [1, 1.5, 3, 4]
     /// # Ok(())
     /// # }
     /// ```
@@ -69,7 +70,7 @@ impl Tensor {
             let part = |first: usize, len: usize| x.narrow(axis, first, len);
             let n = x.dims()[axis];
             let inner = part(2, n - 2)?.sub(&part(0, n - 2)?)?.div_scalar(2.0 * h);
-            // The three points next to an end, from there on.
+            // One-sided, from the three points at an end, counted from that end.
             let end = |points: [usize; 3], h: f64| -> Result<Tensor> {
                 let [a, b, c] = points;
                 if edge_order == 1 {
@@ -85,11 +86,11 @@ impl Tensor {
         Ok(slopes)
     }
 
-    /// [`Tensor::gradient`] of a function with values at the points `coordinates`, a vector for each axis.
+    /// [`Tensor::gradient`] for a function sampled at the points `coordinates`, a vector for each axis.
     /// `torch.gradient(spacing=…)` with tensors.
     ///
     /// # Errors
-    /// As [`Tensor::gradient`]; coordinates that are not as many as an axis has elements, two devices.
+    /// As [`Tensor::gradient`]; coordinates whose number is not the axis's size, two devices.
     #[track_caller]
     #[doc(alias = "gradient")]
     pub fn gradient_at<T: AsRef<Tensor>>(
@@ -122,7 +123,7 @@ impl Tensor {
             let steps = points.cast_unchecked(x.dtype()).diff(1, 0)?;
             let line: Shape = (0..x.rank()).map(|a| if a == axis { n - 1 } else { 1 }).collect();
             let steps = steps.reshape_unchecked(line);
-            // The slopes of each step, and of three points the one in the middle or at an end.
+            // The slope of each step; from these, the derivative at each inner point and at both ends.
             let rises = x.diff(1, axis)?.div(&steps)?;
             let of = |t: &Tensor, first: usize, len: usize| t.narrow(axis, first, len);
             let (low, high) = (of(&steps, 0, n - 2)?, of(&steps, 1, n - 2)?);
@@ -143,7 +144,7 @@ impl Tensor {
         Ok(slopes)
     }
 
-    /// The axes that slopes are taken along, in the order in which they are named.
+    /// The axes of the derivatives, in the order in which the caller gave them.
     #[track_caller]
     fn sloped(&self, op: &'static str, axes: Axes, edge_order: usize) -> Result<Vec<usize>> {
         if edge_order != 1 && edge_order != 2 {
@@ -168,8 +169,8 @@ impl Tensor {
         Ok((self.narrow(axis, 0, n)?, self.narrow(axis, first, n)?))
     }
 
-    /// The integral along an axis by the trapezoidal rule, of values that are `dx` apart: dx · Σ(y\[i\] +
-    /// y\[i + 1\]) / 2. PyTorch's default is 1. Integers and bools give the default dtype. `torch.trapezoid`.
+    /// The integral along an axis by the trapezoidal rule, for values `dx` apart: dx · Σ(y\[i\] + y\[i +
+    /// 1\]) / 2. PyTorch's default is 1. Integers and bools give the default dtype. `torch.trapezoid`.
     ///
     /// # Errors
     /// No such axis.
@@ -187,14 +188,14 @@ impl Tensor {
         if n < 2 {
             return self.areas(OP, Points::Apart(dx), axis)?.0.sum_axis(at, false);
         }
-        // All but the two ends count whole.
+        // All values but those at the two ends have full weight.
         let inner = x.narrow(at, 1, n - 2)?.sum_axis(at, false)?;
         let ends = x.select(at, 0)?.add(&x.select(at, -1)?)?.mul_scalar(0.5);
         Ok(inner.add(&ends)?.mul_scalar(Scalar::Float(dx)))
     }
 
-    /// The integral along an axis by the trapezoidal rule, of values at the points `x`, `[n]` for all lines
-    /// or of a shape that broadcasts with this one. `torch.trapezoid`.
+    /// The integral along an axis by the trapezoidal rule, for values at the points `x`, which are `[n]`
+    /// for all lines or broadcast with this tensor. `torch.trapezoid`.
     ///
     /// # Errors
     /// No such axis, points that do not fit it, or two devices.
@@ -205,8 +206,8 @@ impl Tensor {
         Ok(areas.sum_axis(axis, false)?.cast_unchecked(self.dtype_with(x)))
     }
 
-    /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid`], one element fewer
-    /// than values. `torch.cumulative_trapezoid`.
+    /// The running integral along an axis, from the first value to each of the others, by the rule of
+    /// [`Tensor::trapezoid`]: one element fewer than values. `torch.cumulative_trapezoid`.
     ///
     /// # Errors
     /// No such axis.
@@ -216,8 +217,8 @@ impl Tensor {
         Ok(areas.cumsum(axis)?.cast_unchecked(self.floating_dtype()))
     }
 
-    /// The integral along an axis up to each value but the first: as [`Tensor::trapezoid_at`].
-    /// `torch.cumulative_trapezoid`.
+    /// The running integral along an axis, from the first value to each of the others, by the rule of
+    /// [`Tensor::trapezoid_at`]. `torch.cumulative_trapezoid`.
     ///
     /// # Errors
     /// No such axis, points that do not fit it, or two devices.
@@ -228,12 +229,12 @@ impl Tensor {
         Ok(areas.cumsum(axis)?.cast_unchecked(self.dtype_with(x)))
     }
 
-    /// The dtype of what is made of this tensor at points `x`.
+    /// The dtype of an integral of this tensor over points `x`.
     fn dtype_with(&self, x: &Tensor) -> DType {
         self.floating_dtype().promote(x.dtype())
     }
 
-    /// The area between each two neighbours, of half types in f32, and the axis they lie along.
+    /// The areas between neighbours (of half types in f32), and their axis.
     #[track_caller]
     fn areas(&self, op: &'static str, points: Points<'_>, axis: Axis) -> Result<(Tensor, usize)> {
         let axis = self.shape().axis(axis, op)?;
@@ -255,7 +256,7 @@ impl Tensor {
                 return Err(Error::invalid(op, message));
             }
         };
-        // Differences of unsigned integers would wrap.
+        // Cast first: differences of unsigned integers would wrap.
         Ok((mean.mul(&widths.floating().diff(1, axis)?)?, axis))
     }
 }

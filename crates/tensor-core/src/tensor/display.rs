@@ -1,6 +1,6 @@
-//! Printing as PyTorch prints: four digits, columns aligned, the middle of large tensors left out, then the
-//! device (unless it is the CPU), the size of an empty tensor, an unusual dtype, and how the tensor is
-//! recorded.
+//! Printing in PyTorch's format: four digits, aligned columns, and the middle of large tensors elided.
+//! Then come the device (unless it is the CPU), the size of an empty tensor, an unusual dtype, and the
+//! gradient state.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ const EDGE: usize = 3;
 const LINE_WIDTH: usize = 80;
 const PREFIX: &str = "tensor(";
 
-/// `{:.2}` prints two digits after the point instead of four.
+/// The precision is PyTorch's: `{:.2}` prints two digits after the point instead of four.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match render(self, f.precision().unwrap_or(PRECISION)) {
@@ -23,7 +23,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// As `Display`: the values are what a reader of a test failure wants.
+/// The same as `Display`, because the values are most useful in a test failure.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -75,10 +75,10 @@ fn render(tensor: &Tensor, precision: usize) -> Result<String> {
     Ok(out)
 }
 
-/// How numbers of one tensor are written, decided by all that are shown.
+/// The format of a tensor's numbers, chosen by those that are shown.
 enum Style {
     Words,
-    /// Floats that are all whole: `3.`
+    /// Floats that are all integral: `3.`
     Whole,
     Fixed,
     Scientific,
@@ -87,11 +87,11 @@ enum Style {
 struct Page<'a> {
     dims: &'a [usize],
     values: Vec<f64>,
-    /// Integers and bools are written from this, since f64 would round large ones.
+    /// The text of integers and bools, since f64 would round large integers.
     words: Vec<String>,
     summarize: bool,
     style: Style,
-    /// Digits after the point.
+    /// The number of digits after the point.
     precision: usize,
     width: usize,
 }
@@ -149,7 +149,7 @@ impl<'a> Page<'a> {
         Ok(page)
     }
 
-    /// The positions along an axis that are shown; `None` stands for the dots.
+    /// The positions along an axis that are shown; `None` is the ellipsis.
     fn positions(&self, axis: usize) -> Vec<Option<usize>> {
         let n = self.dims[axis];
         if self.summarize && n > 2 * EDGE {
@@ -199,7 +199,8 @@ impl<'a> Page<'a> {
         format!("{text:>width$}", width = self.width)
     }
 
-    /// The text of everything under one place of an axis, starting at column `indent`.
+    /// The text of the subtensor that starts at element `start`, from an axis on, starting at column
+    /// `indent`.
     fn block(&self, axis: usize, start: usize, indent: usize) -> String {
         if axis == self.dims.len() {
             return self.cell(start).trim_start().to_string();

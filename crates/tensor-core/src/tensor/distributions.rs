@@ -1,20 +1,20 @@
-//! Draws from distributions beyond uniform and normal ones. Each is a transform of uniform and normal numbers
-//! of the stream, so that one seed gives one stream on every device; where a device rounds a logarithm
-//! otherwise, a number may differ in its last bits.
+//! Random draws beyond uniform and normal ones. Each transforms uniform and normal numbers of the
+//! stream, so that one seed gives the same draws on every device, except that the last bits may differ
+//! where devices round a logarithm differently.
 
 use super::{Generator, Tensor, signs::greatest};
 use crate::{ArgReduceOp, DType, Error, Result, Shape, default_dtype};
 
-/// How often a gamma draw is tried. The chance that all fail is below 10⁻¹⁰.
+/// The number of tries of a gamma draw. The chance that all fail is below 10⁻¹⁰.
 const GAMMA_ROUNDS: usize = 8;
 
-/// How often a Poisson or binomial draw of a large mean is tried, with the same chance.
+/// The number of tries of a Poisson or binomial draw with a large mean, with the same chance.
 const COUNT_ROUNDS: usize = 16;
 
-/// From this mean on Poisson and binomial numbers are drawn by rejection, below it by inversion.
+/// The mean from which Poisson and binomial numbers are drawn by rejection; below it, by inversion.
 const LARGE_RATE: f64 = 10.0;
 
-/// More than a Poisson or binomial number of a mean up to [`LARGE_RATE`] reaches, with a chance of all but
+/// A number that a Poisson or binomial draw with a mean up to [`LARGE_RATE`] exceeds with a chance below
 /// 10⁻²⁰.
 const MOST: usize = 56;
 
@@ -34,32 +34,32 @@ fn above_zero(op: &'static str, name: &str, number: f64) -> Result<()> {
     Err(Error::invalid(op, format!("{name} {number}: give a finite number above 0")))
 }
 
-/// The number below 1 of a floating-point dtype.
+/// The greatest number below 1 of a floating-point dtype.
 fn below_one(dtype: DType) -> f64 {
     1.0 - 0.5 * dtype.epsilon()
 }
 
-/// Draws above 0 in a dtype that they are rounded to: none becomes 0 or infinite.
+/// Positive draws rounded to a dtype such that none becomes 0 or infinite.
 #[track_caller]
 fn above_zero_in(draws: &Tensor, dtype: DType) -> Result<Tensor> {
     let most = greatest(dtype).unwrap_or(f64::MAX);
     draws.clamp(dtype.smallest_normal(), most).to_dtype(dtype)
 }
 
-/// Uniform on (0, 1), of f32 or f64.
+/// Uniform numbers on (0, 1), of f32 or f64.
 #[track_caller]
 fn open_uniform(shape: Shape, dtype: DType, rng: &Generator) -> Result<Tensor> {
-    // 0, which is drawn, becomes half of the least other number.
+    // A draw of 0 becomes half of the least other draw.
     let least = if dtype == DType::F64 { 2f64.powi(-54) } else { 2f64.powi(-25) };
     Ok(Tensor::rand_dtype(shape, dtype, rng)?.maximum_scalar(least))
 }
 
 impl Tensor {
-    /// Exponential numbers with the density λ·e^(−λx) above 0, for `rate` λ: −ln(u) / λ of a uniform u. Of
-    /// the default dtype (f32). `torch.Tensor.exponential_`.
+    /// Exponential numbers with the density λ·e^(−λx) for x > 0 and `rate` λ: −ln(u) / λ for a uniform
+    /// u, in the default dtype (f32). `torch.Tensor.exponential_`.
     ///
     /// # Errors
-    /// A rate that is not finite and above 0.
+    /// A rate that is not finite or not positive.
     #[track_caller]
     #[doc(alias = "exponential_")]
     pub fn exponential(shape: impl Into<Shape>, rate: f64, rng: &Generator) -> Result<Tensor> {
@@ -69,11 +69,11 @@ impl Tensor {
         above_zero_in(&waits, dtype)
     }
 
-    /// Numbers whose logarithm is normal with this mean and deviation. Of the default dtype (f32).
-    /// `torch.Tensor.log_normal_`, whose defaults are 1 and 2.
+    /// Numbers whose logarithm is normal with this mean and standard deviation, in the default dtype
+    /// (f32). `torch.Tensor.log_normal_`, whose defaults are 1 and 2.
     ///
     /// # Errors
-    /// A mean that is not finite, a deviation that is not finite and above 0.
+    /// A mean that is not finite; a standard deviation that is not finite or not positive.
     #[track_caller]
     #[doc(alias = "log_normal_")]
     pub fn log_normal(shape: impl Into<Shape>, mean: f64, std: f64, rng: &Generator) -> Result<Tensor> {
@@ -85,11 +85,11 @@ impl Tensor {
         above_zero_in(&log.exp(), dtype)
     }
 
-    /// Cauchy numbers with the density σ / (π·((x − median)² + σ²)): median + σ·tan(π(u − ½)) of a uniform u.
-    /// Of the default dtype (f32). `torch.Tensor.cauchy_`, whose defaults are 0 and 1.
+    /// Cauchy numbers with the density σ / (π·((x − median)² + σ²)): median + σ·tan(π(u − ½)) for a
+    /// uniform u, in the default dtype (f32). `torch.Tensor.cauchy_`, whose defaults are 0 and 1.
     ///
     /// # Errors
-    /// A median that is not finite, a σ that is not finite and above 0.
+    /// A median that is not finite; a σ that is not finite or not positive.
     #[track_caller]
     #[doc(alias = "cauchy_")]
     pub fn cauchy(shape: impl Into<Shape>, median: f64, sigma: f64, rng: &Generator) -> Result<Tensor> {
@@ -108,8 +108,8 @@ impl Tensor {
         found.clamp(-most, most).to_dtype(dtype)
     }
 
-    /// How many trials, each of which succeeds with probability `p`, the first success takes: k ≥ 1 with
-    /// probability (1 − p)^(k−1)·p. Of the default dtype (f32). `torch.Tensor.geometric_`.
+    /// The number of trials up to the first success, where each succeeds with probability `p`: k ≥ 1
+    /// with probability (1 − p)^(k−1)·p, in the default dtype (f32). `torch.Tensor.geometric_`.
     ///
     /// # Errors
     /// A `p` outside (0, 1].
@@ -126,13 +126,13 @@ impl Tensor {
         trials.minimum_scalar(greatest(dtype).unwrap_or(f64::MAX)).to_dtype(dtype)
     }
 
-    /// Normal numbers with this mean and deviation, of those within [low, high]: by the inverse of the
-    /// distribution's function. Of the default dtype (f32). `torch.nn.init.trunc_normal_`.
+    /// Normal numbers with this mean and standard deviation, truncated to [low, high], by the inverse
+    /// distribution function, in the default dtype (f32). `torch.nn.init.trunc_normal_`.
     ///
     /// # Errors
-    /// Numbers that are not finite, a deviation that is not above 0, bounds out of order, or bounds with the
-    /// mean more than four deviations outside of them, where f32 no longer tells one probability from the
-    /// next.
+    /// Numbers that are not finite, a standard deviation that is not positive, bounds out of order, or a
+    /// mean more than four standard deviations outside the bounds, where f32 does not resolve the
+    /// probabilities.
     #[track_caller]
     #[doc(alias("trunc_normal", "trunc_normal_"))]
     pub fn truncated_normal(
@@ -158,7 +158,7 @@ impl Tensor {
         }
         let dtype = default_dtype();
         let uniform = Tensor::rand_dtype(shape, dtype.compute(), rng)?;
-        // 2Φ(x) − 1 = erf(x / √2).
+        // The identity 2Φ(x) − 1 = erf(x / √2).
         let root = std::f64::consts::SQRT_2;
         let edge = |x: f64| Tensor::full((), x / root, (uniform.dtype(), rng.device())).map(|t| t.erf());
         let (from, to) = (edge(a)?, edge(b)?);
@@ -166,14 +166,14 @@ impl Tensor {
         share.erfinv().mul_scalar(std * root).add_scalar(mean).clamp(low, high).to_dtype(dtype)
     }
 
-    /// Poisson numbers: k with probability λᵏ·e^(−λ) / k!, for each rate λ of this tensor, of its dtype.
-    /// `torch.poisson`. No gradient flows back.
+    /// Poisson numbers: k with probability λᵏ·e^(−λ) / k!, for each rate λ in this tensor, in its dtype.
+    /// `torch.poisson`. Gradients do not flow back.
     ///
-    /// Rates below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection
-    /// (PTRS, 1993), at most 16 times. The rates are read on the host, to be checked.
+    /// Rates below 10 use inversion of a uniform number, greater ones Hörmann's transformed rejection
+    /// (PTRS, 1993) with at most 16 tries. The rates are read on the host and checked.
     ///
     /// # Errors
-    /// A dtype that is not floating-point, a rate that is negative or not finite. Nothing is drawn then.
+    /// A dtype that is not floating-point; a rate that is negative or not finite. Nothing is drawn then.
     #[track_caller]
     pub fn poisson(&self, rng: &Generator) -> Result<Tensor> {
         const OP: &str = "poisson";
@@ -204,17 +204,17 @@ impl Tensor {
         counts.to_dtype(self.dtype())
     }
 
-    /// How many of n trials succeed, each with probability p: k with probability n!/(k!·(n − k)!)·pᵏ·(1 −
-    /// p)ⁿ⁻ᵏ, for each count n of this tensor and p of the other, which broadcast; of the promoted dtype.
-    /// `torch.binomial`. No gradient flows back.
+    /// The number of successes in n trials with probability p each: k with probability n!/(k!·(n −
+    /// k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ, for each count n in this tensor and p in the other, broadcast, in the
+    /// promoted dtype. `torch.binomial`. Gradients do not flow back.
     ///
-    /// Means below 10 by inversion of a uniform number, greater ones by Hörmann's transformed rejection
-    /// (BTRS, 1993), at most 16 times. The numbers are read on the host, to be checked. Counts are whole
-    /// numbers that the dtype holds.
+    /// Means below 10 use inversion of a uniform number, greater ones Hörmann's transformed rejection
+    /// (BTRS, 1993) with at most 16 tries. The operands are read on the host and checked. Counts are
+    /// integers that the dtype represents.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices, a count that is
-    /// negative, broken or not finite, a probability outside [0, 1]. Nothing is drawn then.
+    /// negative, fractional or not finite, a probability outside [0, 1]. Nothing is drawn then.
     #[track_caller]
     pub fn binomial(&self, probs: &Tensor, rng: &Generator) -> Result<Tensor> {
         const OP: &str = "binomial";
@@ -240,14 +240,14 @@ impl Tensor {
             return Err(Error::invalid(OP, "a probability is outside [0, 1] or NaN"));
         }
         let rng = rng.on(&self.device());
-        // Of successes or of failures, whichever are rarer.
+        // Draws successes or failures, whichever are rarer.
         let often = p.gt_scalar(0.5);
         let rare = often.where_cond(&p.neg().add_scalar(1.0), &p)?;
         let mean = n.mul(&rare)?;
         let small = mean.lt_scalar(LARGE_RATE);
         let (least, most) = (mean.min()?.item_f64()?, mean.max()?.item_f64()?);
         let zero = mean.full_like(0.0);
-        // Where the other way is taken, numbers that either can be asked for.
+        // Where the other method is selected, both get arguments that are valid for them.
         let few = |of: &Tensor| few_of(&n, &small.where_cond(of, &zero)?, &rng);
         let many = |of: &Tensor| {
             many_of(
@@ -264,11 +264,11 @@ impl Tensor {
         often.where_cond(&n.sub(&counts)?, &counts)?.to_dtype(dtype)
     }
 
-    /// Gamma numbers with the density x^(α−1)·e^(−x) / Γ(α) above 0, for each shape α of this tensor, of its
-    /// dtype. For a rate β divide by it. No gradient flows back. `torch.distributions.Gamma`.
+    /// Gamma numbers with the density x^(α−1)·e^(−x) / Γ(α) for x > 0, for each shape α in this tensor,
+    /// in its dtype. For a rate β divide by it. Gradients do not flow back. `torch.distributions.Gamma`.
     ///
-    /// By the method of Marsaglia and Tsang (2000), at most eight times; below 1 by way of α + 1. An α that
-    /// is not above 0 gives NaN.
+    /// Uses the method of Marsaglia and Tsang (2000) with at most eight tries; for α < 1, by means of α
+    /// + 1. An α that is not positive gives NaN.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -279,8 +279,8 @@ impl Tensor {
         above_zero_in(&log_gamma(self, rng)?.exp(), self.dtype())
     }
 
-    /// The logarithms of [`Tensor::standard_gamma`]'s numbers, which tell small ones apart that are 0
-    /// themselves.
+    /// The logarithms of [`Tensor::standard_gamma`]'s numbers, which also resolve numbers that underflow
+    /// to 0.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -290,11 +290,11 @@ impl Tensor {
         log_gamma(self, rng)?.to_dtype(self.dtype())
     }
 
-    /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b) between 0 and 1, and neither, for each a
-    /// of this tensor and b of the other, which
-    /// broadcast; of the promoted dtype. No gradient flows back. `torch.distributions.Beta`.
+    /// Beta numbers with the density x^(a−1)·(1 − x)^(b−1) / B(a, b), strictly between 0 and 1, for each
+    /// a in this tensor and b in the other, broadcast, in the promoted dtype. Gradients do not flow
+    /// back. `torch.distributions.Beta`.
     ///
-    /// From two gamma numbers; an a or b that is not above 0 gives NaN.
+    /// Computed from two gamma numbers; an a or b that is not positive gives NaN.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -310,10 +310,11 @@ impl Tensor {
         share.clamp(dtype.smallest_normal(), below_one(dtype)).to_dtype(dtype)
     }
 
-    /// Dirichlet numbers for concentrations `[…, k]`, of their dtype: k numbers above 0 that add up to 1,
-    /// with a density in proportion to Πxᵢ^(αᵢ−1). No gradient flows back. `torch.distributions.Dirichlet`.
+    /// Dirichlet numbers for concentrations `[…, k]`, in their dtype: k positive numbers with sum 1,
+    /// with a density proportional to Πxᵢ^(αᵢ−1). Gradients do not flow back.
+    /// `torch.distributions.Dirichlet`.
     ///
-    /// From k gamma numbers; an α that is not above 0 gives NaN.
+    /// Computed from k gamma numbers; an α that is not positive gives NaN.
     ///
     /// # Errors
     /// A dtype that is not floating-point, a 0-d tensor.
@@ -330,12 +331,12 @@ impl Tensor {
     }
 }
 
-/// The shape of `rounds` draws for each element.
+/// The shape of `rounds` tries for each element.
 fn rounds(rounds: usize, of: &Tensor) -> Shape {
     std::iter::once(rounds).chain(of.dims().iter().copied()).collect()
 }
 
-/// The first of the rounds that is accepted, and `otherwise` where none is.
+/// The first accepted try, or `otherwise` if none is accepted.
 #[track_caller]
 fn first_accepted(accepted: &Tensor, found: &Tensor, otherwise: &Tensor) -> Result<Tensor> {
     let accepted = accepted.to_dtype(DType::I32)?;
@@ -344,9 +345,9 @@ fn first_accepted(accepted: &Tensor, found: &Tensor, otherwise: &Tensor) -> Resu
     first(&accepted)?.ne_scalar(0).where_cond(&first(found)?, otherwise)
 }
 
-/// Poisson numbers of rates up to `most`, itself up to [`LARGE_RATE`]: how many k ≥ 1 there are whose P(X ≥
-/// k) is above a uniform number. The sums run from the far end, so that small probabilities keep their
-/// digits. All is one kernel, and no memory but for the result.
+/// Poisson numbers for rates up to `most`, which is at most [`LARGE_RATE`]: the number of k ≥ 1 with P(X
+/// ≥ k) above a uniform number. The sums start from the far end, so that small probabilities keep their
+/// precision. It is one kernel, and needs no memory except for the result.
 #[track_caller]
 fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
     let uniform = open_uniform(rate.shape().clone(), rate.dtype(), rng)?;
@@ -357,8 +358,8 @@ fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
             Some(*sum)
         })
         .collect();
-    // Numbers that the greatest rate reaches with a chance below this are left out: in steps, as each length
-    // is a kernel of its own.
+    // Numbers that the greatest rate exceeds with a chance below this are left out, in steps, because
+    // each length needs its own kernel.
     const RARE: f64 = 1e-20;
     let reached = (1..=MOST)
         .rev()
@@ -375,8 +376,8 @@ fn few(rate: &Tensor, most: f64, rng: &Generator) -> Result<Tensor> {
     Ok(count)
 }
 
-/// Poisson numbers of rates from [`LARGE_RATE`] on, as PyTorch draws them; the density is written without
-/// differences of large numbers.
+/// Poisson numbers for rates from [`LARGE_RATE`] on, by PyTorch's method, with a form of the density
+/// that avoids cancellation.
 #[track_caller]
 fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
     let shape = rounds(COUNT_ROUNDS, rate);
@@ -390,8 +391,8 @@ fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
     let k = a.mul_scalar(2.0).div(&edge)?.add(&b)?.mul(&u)?.add(rate)?.add_scalar(0.43).floor();
     let at_once = edge.ge_scalar(0.07).bitwise_and(&v.le(&inner)?)?;
     let outside = edge.lt_scalar(0.013).bitwise_and(&v.gt(&edge)?)?;
-    // ln(λᵏ·e^(−λ) / k!) by Stirling: −λ·((1 + δ)·ln(1 + δ) − δ) − ½·ln(2πk) − 1/(12k) + 1/(360k³), for k =
-    // λ(1 + δ).
+    // ln(λᵏ·e^(−λ) / k!) by Stirling: −λ·((1 + δ)·ln(1 + δ) − δ) − ½·ln(2πk) − 1/(12k) + 1/(360k³), for
+    // k = λ(1 + δ).
     let positive = k.maximum_scalar(1.0);
     let delta = positive.sub(rate)?.div(rate)?;
     let far = delta.add_scalar(1.0).mul(&delta.log1p())?.sub(&delta)?.mul(rate)?;
@@ -406,12 +407,12 @@ fn many(rate: &Tensor, rng: &Generator) -> Result<Tensor> {
     first_accepted(&accepted, &k, &rate.round())
 }
 
-/// Binomial numbers of means up to [`LARGE_RATE`] and p up to ½, as [`few`].
+/// Binomial numbers for means up to [`LARGE_RATE`] and p up to ½, by the method of [`few`].
 #[track_caller]
 fn few_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
     let k = Tensor::arange(1i64, MOST as i64 + 1, 1i64, (n.dtype(), rng.device()))?;
     let (n, p) = (n.unsqueeze(-1)?, p.unsqueeze(-1)?);
-    // P(k) / P(k − 1) = (n − k + 1) / k · p / (1 − p).
+    // The ratio P(k) / P(k − 1) = (n − k + 1) / k · p / (1 − p).
     let left = n.sub(&k)?.add_scalar(1.0);
     let possible = left.gt_scalar(0.0).bitwise_and(&p.gt_scalar(0.0))?;
     let none = p.neg().log1p();
@@ -424,7 +425,7 @@ fn few_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
     uniform.le(&at_least)?.to_dtype(n.dtype())?.sum_axis(-1, false)
 }
 
-/// What ln k! is beyond Stirling's (k + ½)·ln(k + 1) − (k + 1) + ½·ln 2π.
+/// The remainder of ln k! after Stirling's (k + ½)·ln(k + 1) − (k + 1) + ½·ln 2π.
 #[track_caller]
 fn stirling_rest(k: &Tensor) -> Result<Tensor> {
     let inverse = k.add_scalar(1.0).reciprocal();
@@ -432,8 +433,8 @@ fn stirling_rest(k: &Tensor) -> Result<Tensor> {
     square.mul_scalar(1.0 / 1260.0).sub_scalar(1.0 / 360.0).mul(&square)?.add_scalar(1.0 / 12.0).mul(&inverse)
 }
 
-/// Binomial numbers of means from [`LARGE_RATE`] on and p up to ½, as PyTorch draws them; the density beside
-/// that of the mode m is written without differences of large numbers.
+/// Binomial numbers for means from [`LARGE_RATE`] on and p up to ½, by PyTorch's method, with a form of
+/// the density relative to that of the mode m that avoids cancellation.
 #[track_caller]
 fn many_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
     let shape = rounds(COUNT_ROUNDS, n);
@@ -449,7 +450,7 @@ fn many_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
     let k = a.mul_scalar(2.0).div(&edge)?.add(&b)?.mul(&u)?.add(&mean)?.add_scalar(0.5).floor();
     let possible = k.ge_scalar(0.0).bitwise_and(&k.le(n)?)?;
     let at_once = edge.ge_scalar(0.07).bitwise_and(&v.le(&inner)?)?;
-    // With k within what is possible, where it is not.
+    // An impossible k is clamped to the possible range, and rejected later.
     let within = k.maximum_scalar(0.0).minimum(n)?;
     let mode = n.add_scalar(1.0).mul(p)?.floor();
     let far = within.sub(&mode)?;
@@ -466,7 +467,7 @@ fn many_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
     first_accepted(&accepted, &k, &mode)
 }
 
-/// The logarithms of gamma numbers, so that none is 0 where α is small.
+/// The logarithms of gamma numbers, which do not underflow for small α.
 #[track_caller]
 fn log_gamma(alpha: &Tensor, rng: &Generator) -> Result<Tensor> {
     let alpha = alpha.detach().to_dtype(alpha.dtype().compute())?;
@@ -477,8 +478,8 @@ fn log_gamma(alpha: &Tensor, rng: &Generator) -> Result<Tensor> {
     let x = Tensor::randn_dtype(shape.clone(), alpha.dtype(), &rng)?;
     let u = open_uniform(shape, alpha.dtype(), &rng)?;
     let power = open_uniform(alpha.shape().clone(), alpha.dtype(), &rng)?;
-    // v = (1 + y)³; ln u < x²/2 + d·(1 − v + ln v), where 1 − v is written without a difference of nearly
-    // equal numbers.
+    // With v = (1 + y)³, accept if ln u < x²/2 + d·(1 − v + ln v), where 1 − v is written without
+    // cancellation.
     let y = x.div(&d.mul_scalar(9.0).sqrt())?;
     let inside = y.gt_scalar(-1.0);
     let y = inside.where_cond(&y, &y.full_like(0.0))?;

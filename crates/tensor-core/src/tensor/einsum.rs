@@ -1,19 +1,19 @@
-//! Products and sums over named axes: `einsum`, and what it makes short.
+//! Products and sums over labelled axes: `einsum`, `outer` and `tensordot`.
 
 use smallvec::SmallVec;
 
 use super::Tensor;
 use crate::{Axes, DType, Error, Result, Shape, Subscripts, autocast};
 
-/// An axis's name: a letter, or past them an axis of the ellipsis, counted from the last.
+/// The label of an axis: a letter, or beyond the letters an axis of the ellipsis, counted from the last.
 type Label = u8;
 type Labels = SmallVec<[Label; 8]>;
 
-/// The first label of an ellipsis's axes; the letters are `A` to `Z` and `a` to `z`.
+/// The first label of the ellipsis's axes; smaller ones are the letters `A` to `Z` and `a` to `z`.
 const ELLIPSIS: Label = 52;
 const OP: &str = "einsum";
 
-/// A factor, and the names of its axes.
+/// A factor, and the labels of its axes.
 struct Factor {
     tensor: Tensor,
     labels: Labels,
@@ -24,7 +24,7 @@ fn wrong(equation: &str, message: impl std::fmt::Display) -> Error {
     Error::invalid(OP, format!("\"{equation}\": {message}")).here()
 }
 
-/// The labels of one operand or of the result, where an ellipsis stands for so many axes.
+/// The labels of one operand or of the result, in which an ellipsis has `ellipsis` axes.
 #[track_caller]
 fn labels(equation: &str, term: &str, ellipsis: usize) -> Result<Labels> {
     let mut out = Labels::new();
@@ -67,25 +67,25 @@ fn name(label: Label) -> String {
 }
 
 impl Tensor {
-    /// Einstein's summation: products of tensors whose axes are named by letters, summed over the names that
-    /// the result lacks. `torch.einsum`.
+    /// Einstein summation: products of tensors whose axes are labelled by letters, summed over the
+    /// labels that the result lacks. `torch.einsum`.
     ///
     /// `"bij,bjk->bik"` is a batch of matrix products, `"ii"` a trace, `"i,j->ij"` an outer product,
-    /// `"...ij->...ji"` a transpose. Without `->` the result has the ellipsis's axes and then, in the order
-    /// of the alphabet (capitals first), the names that come once. A name that comes twice in one operand
-    /// takes its diagonal. Axes of size 1 broadcast. Operands are multiplied from left to right, each pair as
-    /// one contraction. Products of integers are summed in their dtype, one operand as [`Tensor::sum_axis`]
-    /// has it. With several bool operands the result says whether any product is true.
+    /// `"...ij->...ji"` a transpose. Without `->` the result has the ellipsis's axes followed by the
+    /// labels that occur once, in alphabetical order (capitals first). A label that occurs twice in one
+    /// operand takes its diagonal. Axes of size 1 broadcast. Operands are multiplied from left to right,
+    /// each pair as one contraction. Products of integers are summed in their dtype, a single operand as
+    /// in [`Tensor::sum_axis`]. With several bool operands, the result says whether any product is true.
     ///
     /// # Errors
-    /// An equation with other signs than letters, `,`, `->`, `...` and spaces; another number of operands or
-    /// axes than it names; a result's name that no operand has, or twice; sizes of one name that differ;
-    /// several dtypes or devices.
+    /// An equation with characters other than letters, `,`, `->`, `...` and spaces; a number of operands
+    /// or axes other than it has; a result's label that no operand has, or that occurs twice; different
+    /// sizes for one label; several dtypes or devices.
     ///
     /// ```
     /// # use tensor_core::{Device, Tensor, Result};
     /// # fn f(q: &Tensor, k: &Tensor) -> Result<()> {
-    /// // Scores of attention: queries [batch, time, heads, features] with keys of the same form.
+    /// // Attention scores: queries [batch, time, heads, features] with keys of the same form.
     /// let scores = Tensor::einsum("bqhd,bkhd->bhqk", &[q, k])?;
     /// # Ok(())
     /// # }
@@ -118,7 +118,7 @@ impl Tensor {
         }
         let mut ellipsis = 0;
         for (term, tensor) in terms.iter().zip(&operands) {
-            // Signs first: what is no equation has no number of axes.
+            // Checked first: an invalid equation has no number of axes.
             labels(equation, term, 0)?;
             let (named, rank) = (letters(term), tensor.rank());
             let dots = term.contains("...");
@@ -172,11 +172,11 @@ impl Tensor {
         product.tensor.permute(order.collect::<SmallVec<[usize; 8]>>().as_slice())
     }
 
-    /// The products of each element of a vector with each of another: `[m]` and `[n]` give `[m, n]`.
+    /// The products of each element of one vector with each of another: `[m]` and `[n]` give `[m, n]`.
     /// `torch.outer`.
     ///
     /// # Errors
-    /// Operands that are no vectors, several dtypes or devices.
+    /// Operands that are not vectors, several dtypes or devices.
     #[track_caller]
     #[doc(alias = "ger")]
     pub fn outer(&self, rhs: &Tensor) -> Result<Tensor> {
@@ -190,12 +190,12 @@ impl Tensor {
         self.unsqueeze(1)?.mul(rhs)
     }
 
-    /// The sum of products over several axes at once: axis `lhs_axes[i]` of this tensor is summed with axis
-    /// `rhs_axes[i]` of the other. The result has what is left of this tensor's axes, then of the other's.
+    /// The sum of products over several axes at once: axis `lhs_axes[i]` of this tensor is summed with
+    /// axis `rhs_axes[i]` of the other. The result has this tensor's remaining axes, then the other's.
     /// `torch.tensordot`.
     ///
     /// # Errors
-    /// Lists of different lengths, axes that come twice or are not there, sizes that differ, several dtypes
+    /// Lists of different lengths, repeated axes or axes out of range, sizes that differ, several dtypes
     /// or devices.
     #[track_caller]
     pub fn tensordot(
@@ -228,7 +228,8 @@ impl Tensor {
         let kept =
             kept.chain(of_rhs.iter().enumerate().filter(|(axis, _)| !right.contains(axis)).map(|(_, &r)| r));
         let out: Labels = kept.collect();
-        // What is summed wholly is laid out as the other lies, so that sums run along memory in both.
+        // If an operand is summed completely, it is stored in the other's axis order, so that both are
+        // read sequentially.
         let (mut this, mut rhs) = (this.clone(), rhs.clone());
         if right.len() == rhs.rank() {
             rhs = rhs.laid_out_as(&mut of_rhs, &of_lhs)?;
@@ -238,7 +239,7 @@ impl Tensor {
         this.contract(&rhs, Subscripts { lhs: of_lhs, rhs: of_rhs, out })
     }
 
-    /// With its axes in the order in which their labels come among others, in memory too.
+    /// The factor stored with its axes in the order in which their labels occur in `others`.
     #[track_caller]
     fn laid_out_as(&self, labels: &mut Labels, others: &[Label]) -> Result<Tensor> {
         let place = |label: &Label| others.iter().position(|other| other == label);
@@ -252,7 +253,7 @@ impl Tensor {
     }
 }
 
-/// The result's labels where none are written: the ellipsis's, and the names that come once, in order.
+/// The result's labels if none are written: the ellipsis's, and those that occur once, in order.
 fn implied(factors: &[Factor]) -> Labels {
     let all = factors.iter().flat_map(|factor| factor.labels.iter().copied());
     let count = |label: Label| all.clone().filter(|&other| other == label).count();
@@ -264,7 +265,7 @@ fn implied(factors: &[Factor]) -> Labels {
     ellipsis.into_iter().chain(once).collect()
 }
 
-/// Axes of size 1 whose name has another size elsewhere are taken out; what is left of one name has one size.
+/// Removes axes of size 1 whose label has another size elsewhere, and checks that the others agree.
 #[track_caller]
 fn broadcast(equation: &str, factors: &mut [Factor]) -> Result<()> {
     let mut sizes = [1usize; Label::MAX as usize + 1];
@@ -299,7 +300,7 @@ fn broadcast(equation: &str, factors: &mut [Factor]) -> Result<()> {
 }
 
 impl Factor {
-    /// A name that comes twice: the elements whose indices along both axes are the same.
+    /// Takes the diagonal of axes with the same label: the elements whose indices along them are equal.
     #[track_caller]
     fn take_diagonals(&mut self, equation: &str) -> Result<()> {
         while let Some((first, second)) = self.repeated() {
@@ -328,7 +329,7 @@ impl Factor {
         (1..self.labels.len()).find_map(|second| earlier(second).map(|first| (first, second)))
     }
 
-    /// Sums over the axes whose names are not `kept`, of integers in the dtype of sums.
+    /// Sums over the axes whose labels are not `kept`; integers are summed in the dtype of sums.
     #[track_caller]
     fn sum_out(&mut self, kept: impl Fn(Label) -> bool) -> Result<()> {
         let axes: SmallVec<[usize; 5]> =
@@ -348,13 +349,13 @@ impl Factor {
         rhs.sum_out(|label| kept(label) || left.contains(&label))?;
         (self.tensor, rhs.tensor) = (self.tensor.cast_if(dtype)?, rhs.tensor.cast_if(dtype)?);
         let shared = |label: &Label| rhs.labels.contains(label);
-        // What both have comes first: a batch of products.
+        // Labels that both have and the result keeps come first: they are a batch of products.
         let batch = self.labels.iter().copied().filter(|label| shared(label) && kept(*label));
         let rows = self.labels.iter().copied().filter(|label| !shared(label));
         let columns = rhs.labels.iter().copied().filter(|label| !self.labels.contains(label));
         let labels: Labels = batch.chain(rows).chain(columns).collect();
         if self.labels.iter().all(|label| labels.contains(label)) {
-            // Nothing is summed: elements times elements, which may become a part of what uses them.
+            // Nothing is summed: an elementwise product, which can be fused into its readers.
             let over = |factor: &Factor| -> Result<Tensor> {
                 let places = labels.iter().map(|label| factor.labels.iter().position(|l| l == label));
                 let order: SmallVec<[usize; 8]> = places.clone().flatten().collect();

@@ -1,4 +1,4 @@
-//! Elementwise operations: one table of functions of one tensor, one of two, comparisons, `where`, casts.
+//! Elementwise operations: functions of one tensor, of two, comparisons, `where`, and casts.
 
 use std::{
     cell::RefCell,
@@ -15,8 +15,8 @@ use crate::{
 };
 
 impl Tensor {
-    /// An elementwise function of this tensor. Integers and bools are cast to the default dtype first where
-    /// the function is real-valued.
+    /// An elementwise function of this tensor. For a real-valued function, integers and bools are first
+    /// cast to the default dtype.
     #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         use UnaryOp as U;
@@ -89,16 +89,16 @@ impl Tensor {
         Ok(Tensor::build(Op::Binary(op), shape, dtype, &[&a, &b]))
     }
 
-    /// This tensor as an operand of arithmetic in `dtype`. A number beside a half tensor, 0-d and wider, is
-    /// f32, in which the two are computed: 70000 · 0.5 is a number of f16, though 70000 is none.
+    /// This tensor as an operand of arithmetic in `dtype`. A wider 0-d tensor beside a half tensor is
+    /// cast to f32, the dtype of the computation: 70000 · 0.5 fits in f16, though 70000 does not.
     #[track_caller]
     fn operand_in(&self, dtype: DType) -> Result<Tensor> {
         let is_number = self.rank() == 0 && self.dtype().promote(dtype) == self.dtype();
         self.cast_if(if is_number { dtype.compute() } else { dtype })
     }
 
-    /// `self op scalar`, or `scalar op self` when `flipped`. Bools meet an integer as i64 (i32 on a device
-    /// without), integers a float as the default dtype; nothing can fail.
+    /// `self op scalar`, or `scalar op self` when `flipped`. Bools with an integer give i64 (i32 on a
+    /// device without i64), integers with a float give the default dtype; nothing can fail.
     #[track_caller]
     pub(crate) fn with_scalar(&self, op: BinaryOp, scalar: Scalar, flipped: bool) -> Tensor {
         if let Some(wide) = autocast::widened(op.name(), self) {
@@ -109,9 +109,9 @@ impl Tensor {
             dtype = self.device().float_dtype();
         }
         if dtype == DType::Bool {
-            // Bool with bool.
+            // Both are bool.
             match op {
-                // b¹ is b, b⁰ is true.
+                // b¹ is b, and b⁰ is true.
                 BinaryOp::Pow if !flipped => {
                     return if scalar.as_bool() { self.clone() } else { self.full_like(true) };
                 }
@@ -152,8 +152,8 @@ impl Tensor {
         Ok(Tensor::build(Op::Compare(op), shape, DType::Bool, &[&a, &b]))
     }
 
-    /// A comparison with a scalar; gives bool. An integer that the dtype does not reach is below or above all
-    /// elements.
+    /// A comparison with a scalar; gives bool. An integer outside the dtype's range is less or greater
+    /// than all elements.
     #[track_caller]
     #[doc(alias = "eq")]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
@@ -202,7 +202,8 @@ impl Tensor {
         Ok(Tensor::build(Op::Where, shape, dtype, &[self, &a, &b]))
     }
 
-    /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true. `torch.masked_fill`.
+    /// This tensor with `value` where the bool `mask` (broadcast to this shape) is true.
+    /// `torch.masked_fill`.
     #[track_caller]
     #[doc(alias = "masked_fill_")]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
@@ -215,8 +216,8 @@ impl Tensor {
         mask.where_cond(&value, self)
     }
 
-    /// This tensor in another dtype; itself if it has it already. Floats to integers cut toward zero and
-    /// saturate.
+    /// This tensor in another dtype; itself if it already has it. Floats to integers truncate toward
+    /// zero and saturate.
     ///
     /// # Errors
     /// A dtype that the device lacks.
@@ -227,14 +228,14 @@ impl Tensor {
         Ok(self.cast_unchecked(dtype))
     }
 
-    /// A 0-d tensor of this one's dtype and device. Constants in use on this thread are shared, so that a
-    /// loop of `x * 0.5` makes one.
+    /// A 0-d constant of this tensor's dtype and device. Constants in use on this thread are shared, so
+    /// that a loop of `x * 0.5` makes only one.
     #[track_caller]
     pub(super) fn constant(&self, value: Scalar) -> Tensor {
         self.constant_of(value, self.dtype())
     }
 
-    /// As [`Tensor::constant`], of another dtype.
+    /// [`Tensor::constant`] in another dtype.
     #[track_caller]
     pub(super) fn constant_of(&self, value: Scalar, dtype: DType) -> Tensor {
         const KEPT: usize = 8;
@@ -262,7 +263,7 @@ impl Tensor {
         })
     }
 
-    /// The dtype of this tensor with a scalar.
+    /// The promoted dtype of this tensor with a scalar.
     pub(super) fn promoted_with(&self, scalar: Scalar) -> DType {
         match (self.dtype(), scalar) {
             (dtype, _) if dtype.is_float() => dtype,
@@ -270,15 +271,15 @@ impl Tensor {
         }
     }
 
-    /// A tensor of a half type in f32: functions that are made of several operations compute all of them in
-    /// f32, and round once. `None` for any other dtype.
+    /// A tensor of a half type cast to f32: functions that compose several operations compute all of
+    /// them in f32, and round once. `None` for any other dtype.
     #[track_caller]
     pub(crate) fn half_as_f32(&self) -> Option<Tensor> {
         let wide = self.dtype().compute();
         (wide != self.dtype()).then(|| self.cast_unchecked(wide))
     }
 
-    /// This tensor, or a cast to the default dtype if it is of integers or bools.
+    /// This tensor, cast to the default dtype if it has integers or bools.
     #[track_caller]
     pub(super) fn floating(&self) -> Tensor {
         self.cast_unchecked(self.floating_dtype())
@@ -299,15 +300,15 @@ impl Tensor {
         if self.dtype() == dtype {
             return self.clone();
         }
-        // Blocks are decoded in any float dtype.
+        // Blocks can be decoded to any float dtype.
         if let Ok(Some(blocks)) = self.blocks_to("to_dtype", &self.device(), dtype) {
             return blocks;
         }
         Tensor::build(Op::Cast, self.shape().clone(), dtype, &[self])
     }
 
-    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are cast to the default dtype then).
-    /// Bools give i64 (i32 on a device without).
+    /// xⁿ by repeated multiplication; for n < 0, of 1/x (integers are then cast to the default dtype).
+    /// Bools give i64 (i32 on a device without i64).
     #[track_caller]
     #[doc(alias = "pow")]
     pub fn powi(&self, n: i32) -> Tensor {
@@ -324,7 +325,7 @@ impl Tensor {
         Tensor::build(Op::Powi(n), this.shape().clone(), this.dtype(), &[&this])
     }
 
-    /// A formula as a value: the methods of their names are the way to call one.
+    /// Applies a formula; users call the methods of the same names.
     #[doc(hidden)]
     #[track_caller]
     pub fn formula(&self, formula: Formula) -> Tensor {
@@ -374,10 +375,10 @@ impl Tensor {
         if p.fract() == 0.0 && p.abs() <= 8.0 { self.powi(p as i32) } else { self.pow_scalar(p) }
     }
 
-    /// Elements held within [low, high]; NaN stays NaN, without a gradient, and a bound that is NaN makes
-    /// everything so. A bound that an integer dtype does not reach is held to what it does. Integers given
-    /// float bounds become the default dtype, as in PyTorch; where a bound holds, and at the bounds
-    /// themselves, no gradient flows.
+    /// Elements clamped to [low, high]; NaN stays NaN without a gradient, and a NaN bound makes all
+    /// elements NaN. A bound outside an integer dtype's range is clamped to it. Integers with float
+    /// bounds become the default dtype, as in PyTorch. No gradient flows where an element is at or
+    /// beyond a bound.
     #[track_caller]
     #[doc(alias("clip", "clamp_min", "clamp_max"))]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Tensor {
@@ -392,8 +393,8 @@ impl Tensor {
         low.held(CompareOp::Lt, BinaryOp::Minimum, high.saturate(dtype))
     }
 
-    /// The elements that compare with the bound as `inside` says; elsewhere the bound, or a NaN of either,
-    /// and no gradient.
+    /// The elements whose comparison with the bound is `inside`; elsewhere the bound, or a NaN of
+    /// either, without a gradient.
     #[track_caller]
     fn held(&self, inside: CompareOp, extreme: BinaryOp, bound: Scalar) -> Tensor {
         let user = here();
@@ -404,8 +405,8 @@ impl Tensor {
     }
 }
 
-/// The dtype of two tensors' elementwise result: promoted, except that a 0-d tensor gives way within its
-/// category (bool, integer, float), as in PyTorch.
+/// The dtype of an elementwise result of two tensors: promoted, except that a 0-d tensor does not widen
+/// a tensor of the same category (bool, integer, float), as in PyTorch.
 pub(super) fn promoted(a: &Tensor, b: &Tensor) -> DType {
     let category = |d: DType| if d.is_float() { 2 } else { u8::from(d.is_int()) };
     let (da, db) = (a.dtype(), b.dtype());
@@ -472,7 +473,7 @@ unary! {
     relu => Relu;
     /// The error function.
     erf => Erf;
-    /// Φ(x) = ½·erfc(−x/√2), the share of a standard normal distribution below x. `torch.special.ndtr`.
+    /// Φ(x) = ½·erfc(−x/√2), the standard normal distribution function. `torch.special.ndtr`.
     ndtr => Ndtr;
     /// The greatest integer ≤ x.
     floor => Floor;
@@ -480,7 +481,7 @@ unary! {
     ceil => Ceil;
     /// The nearest integer, halves to even.
     round => Round;
-    /// x cut toward zero.
+    /// x truncated toward zero.
     #[doc(alias = "fix")]
     trunc => Trunc;
     /// Whether x is NaN; gives bool.
@@ -528,18 +529,18 @@ formula! {
     exp2 => Exp2;
     /// The logarithm to base 2, exact at powers of 2.
     log2 => Log2;
-    /// The decimal logarithm, exact at powers of 10 that the dtype holds.
+    /// The decimal logarithm, exact at powers of 10 that the dtype represents.
     log10 => Log10;
     /// sin(πx) / (πx), and 1 at 0.
     sinc => Sinc;
-    /// 1 − erf x, accurate where that is small: within 10⁻¹³ of it in f64.
+    /// 1 − erf x, without cancellation for large x: within a relative error of 10⁻¹³ in f64.
     erfc => Erfc;
     /// The inverse of the error function; ±∞ at ±1, NaN beyond.
     erfinv => Erfinv;
-    /// ln |Γ(x)|; ∞ at 0 and at negative whole numbers.
+    /// ln |Γ(x)|; ∞ at 0 and at negative integers.
     #[doc(alias = "gammaln")]
     lgamma => Lgamma;
-    /// ψ(x), the derivative of ln Γ; −∞ at 0 and ∞ at −0, NaN at negative whole numbers.
+    /// ψ(x), the derivative of ln Γ; −∞ at 0 and ∞ at −0, NaN at negative integers.
     #[doc(alias = "psi")]
     digamma => Digamma;
 }
@@ -550,12 +551,12 @@ macro_rules! binary {
             $(#[$doc])*
             ///
             /// # Errors
-            /// Shapes that do not broadcast, two devices, or a dtype the operation does not take.
+            /// Shapes that do not broadcast, two devices, or a dtype that the operation does not take.
             #[track_caller]
             pub fn $name(&self, rhs: &Tensor) -> Result<Tensor> { self.binary(BinaryOp::$op, rhs) }
 
             $(#[$doc])*
-            /// With a scalar for b.
+            /// The same function with a scalar for b.
             #[track_caller]
             pub fn $scalar(&self, rhs: impl Into<Scalar>) -> Tensor {
                 self.with_scalar(BinaryOp::$op, rhs.into(), false)
@@ -585,22 +586,22 @@ binary! {
     /// aᵇ, broadcast.
     #[doc(alias = "**")]
     pow, pow_scalar => Pow;
-    /// The greater of a and b, broadcast; NaN if either is.
+    /// The greater of a and b, broadcast; NaN if either is NaN.
     maximum, maximum_scalar => Maximum;
-    /// The lesser of a and b, broadcast; NaN if either is.
+    /// The lesser of a and b, broadcast; NaN if either is NaN.
     minimum, minimum_scalar => Minimum;
     /// The angle of the point (b, a), broadcast.
     atan2, atan2_scalar => Atan2;
 }
 
 impl Tensor {
-    /// Whether x is false, or 0; gives bool. NaN is not 0.
+    /// Whether x is false or 0; gives bool. NaN is not 0.
     #[track_caller]
     pub fn logical_not(&self) -> Tensor {
         if self.dtype().is_bool() { self.unary(UnaryOp::Not) } else { self.compare_scalar(CompareOp::Eq, 0) }
     }
 
-    /// Every bit of an integer changed, −x − 1 of a signed one; of a bool, whether it is false.
+    /// The bitwise complement of an integer, −x − 1 for a signed one; the negation of a bool.
     ///
     /// # Errors
     /// A floating-point dtype.
@@ -615,21 +616,21 @@ impl Tensor {
         Ok(self.unary(UnaryOp::Not))
     }
 
-    /// a and b, of bools or bit by bit of integers, broadcast.
+    /// a and b, logical for bools and bitwise for integers, broadcast.
     #[track_caller]
     #[doc(alias = "&")]
     pub fn bitwise_and(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::And, rhs)
     }
 
-    /// a or b, of bools or bit by bit of integers, broadcast.
+    /// a or b, logical for bools and bitwise for integers, broadcast.
     #[track_caller]
     #[doc(alias = "|")]
     pub fn bitwise_or(&self, rhs: &Tensor) -> Result<Tensor> {
         self.binary(BinaryOp::Or, rhs)
     }
 
-    /// a or b but not both, of bools or bit by bit of integers, broadcast.
+    /// a exclusive-or b, logical for bools and bitwise for integers, broadcast.
     #[track_caller]
     #[doc(alias = "^")]
     pub fn bitwise_xor(&self, rhs: &Tensor) -> Result<Tensor> {
@@ -648,7 +649,7 @@ macro_rules! compare {
             pub fn $name(&self, rhs: &Tensor) -> Result<Tensor> { self.compare(CompareOp::$op, rhs) }
 
             $(#[$doc])*
-            /// With a scalar for b.
+            /// The same comparison with a scalar for b.
             #[track_caller]
             pub fn $scalar(&self, rhs: impl Into<Scalar>) -> Tensor { self.compare_scalar(CompareOp::$op, rhs) }
         )*}

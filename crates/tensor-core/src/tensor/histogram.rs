@@ -1,52 +1,54 @@
-//! Histograms count the elements in each of several intervals, along one axis or along several.
+//! Histograms: the number of elements in each of several intervals, along one axis or several.
 
 use super::Tensor;
 use crate::{DType, Error, Result, Scalar, Shape};
 
-/// The intervals of a histogram along one line. Each holds its lower bound, the last its upper bound too.
+/// The intervals of a histogram along one line. Each includes its lower bound, the last also its upper
+/// bound.
 #[derive(Clone, Copy, Debug)]
 pub enum Bins<'a> {
-    /// This number of intervals of equal width between the least and the greatest element; between half
-    /// below and half above where these are equal, and between 0 and 1 where there are none.
+    /// This number of intervals of equal width between the least and the greatest element; if these are
+    /// equal, from half below to half above them, and from 0 to 1 if there are no elements.
     Count(usize),
-    /// This number of intervals of equal width between two bounds, the lower first; between half below and
-    /// half above where they are equal.
+    /// This number of intervals of equal width between two bounds, the lower one first; from half below
+    /// to half above if the bounds are equal.
     Between(usize, f64, f64),
-    /// Intervals between neighbours of these ascending numbers `[n + 1]`.
+    /// The intervals between consecutive numbers of this ascending vector `[n + 1]`.
     Edges(&'a Tensor),
 }
 
-/// The counting of [`Tensor::histogram_with`] and [`Tensor::histogramdd`]. The default counts each element
+/// The options of [`Tensor::histogram_with`] and [`Tensor::histogramdd`]. By default each element counts
 /// once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HistogramOptions<'a> {
-    /// The weight of each element, or of each point; of the input's dtype.
+    /// The weight of each element or point, in the input's dtype.
     pub weight: Option<&'a Tensor>,
-    /// Whether each number is divided by the sum of all, and by the size of its interval: the integral is 1
-    /// then.
+    /// Whether each number is divided by the sum of all and by the size of its interval, so that the
+    /// integral is 1.
     pub density: bool,
 }
 
-/// The intervals along a line, made.
+/// The intervals along a line, as tensors.
 struct Line {
-    /// `[bins + 1]`.
+    /// The bounds, `[bins + 1]`.
     edges: Tensor,
     bins: usize,
-    /// The interval of each element, i32, and whether it is in any.
+    /// The interval of each element, i32, and whether it is in any interval.
     part: Tensor,
     inside: Tensor,
 }
 
 impl Tensor {
-    /// How many elements lie in each of `bins` parts of equal width between `low` and `high`, the last of
-    /// which holds `high` too: `[bins]`, of this dtype. Elements outside are not counted, nor is NaN. Where
-    /// both are 0, they are the least and the greatest element, as in PyTorch; where they are equal then,
-    /// the parts lie between one less and one more. `torch.histc`.
+    /// The number of elements in each of `bins` intervals of equal width between `low` and `high`, the
+    /// last of which includes `high`: `[bins]`, in this dtype. Elements outside and NaN are not counted.
+    /// If both bounds are 0, the least and the greatest element are used instead, as in PyTorch; if
+    /// these are equal, the intervals reach from one below to one above. `torch.histc`.
     ///
     /// # Errors
-    /// No bins, bounds that are not finite or the wrong way round, or a dtype that is not floating-point.
-    /// Elements that are infinite or NaN where they are the bounds: these are read on the host to see it,
-    /// except where nothing can be read, under `vmap` and in a browser; the counts have no meaning there.
+    /// No bins, bounds that are not finite or not in order, or a dtype that is not floating-point. If
+    /// elements determine the bounds, infinite or NaN ones are an error: the bounds are read on the host
+    /// for this check, except where nothing can be read, under `vmap` and in a browser; the counts are
+    /// then meaningless.
     #[track_caller]
     pub fn histc(&self, bins: usize, low: f64, high: f64) -> Result<Tensor> {
         const OP: &str = "histc";
@@ -57,10 +59,10 @@ impl Tensor {
         counts(OP, self, &[line], HistogramOptions::default())
     }
 
-    /// [`Tensor::histc`], and the bounds of its parts, `[bins + 1]`; where the least and the greatest
-    /// element are equal, the parts lie between half below and half above, and between 0 and 1 where there
-    /// are none. `torch.histogram`; [`Tensor::histogram_with`] has weights, densities and bounds of any
-    /// kind.
+    /// [`Tensor::histc`] with the bounds of the intervals, `[bins + 1]`. If the least and the greatest
+    /// element are equal, the intervals reach from half below to half above, and from 0 to 1 if there
+    /// are no elements. `torch.histogram`; [`Tensor::histogram_with`] has weights, densities and
+    /// arbitrary bounds.
     ///
     /// # Errors
     /// As [`Tensor::histc`].
@@ -71,19 +73,18 @@ impl Tensor {
         self.one_line("histogram", bounds, HistogramOptions::default())
     }
 
-    /// How many elements lie in each of the intervals that `bins` names, or the sum of their weights,
-    /// `[n]`, and the bounds of these, `[n + 1]`, both of this dtype. Elements outside are not counted.
-    /// `torch.histogram`.
+    /// The number of elements in each of the intervals `bins`, or the sum of their weights, `[n]`, and
+    /// the bounds, `[n + 1]`, both in this dtype. Elements outside are not counted. `torch.histogram`.
     ///
     /// # Errors
-    /// As [`Tensor::histc`]; edges or weights of another dtype or device, edges that are not one axis of
-    /// two or more, weights of another shape.
+    /// As [`Tensor::histc`]; edges or weights of another dtype or device, edges that are not a vector of
+    /// at least two, weights of another shape.
     ///
     /// ```
     /// # use tensor_core::{Bins, HistogramOptions, Tensor};
     /// # fn f(x: &Tensor, edges: &Tensor) -> tensor_core::Result<()> {
     /// let options = HistogramOptions { density: true, ..Default::default() };
-    /// // The elements [1, 2, 4] between [0, 2, 6]: [0.1667, 0.1667].
+    /// // [1, 2, 4] with the edges [0, 2, 6] gives [0.1667, 0.1667].
     /// let (density, edges) = x.histogram_with(Bins::Edges(edges), options)?;
     /// # Ok(())
     /// # }
@@ -107,14 +108,13 @@ impl Tensor {
         Ok((counts(op, self, &[line], options)?, edges))
     }
 
-    /// How many of the points `[…, d]` lie in each box of a grid in d dimensions, `bins` naming the
-    /// intervals along each: `[n₁, …, n_d]`, and the bounds of the intervals along each, `[nᵢ + 1]`.
-    /// Elements outside are not counted. Weights have the shape of the points, without the last axis.
-    /// `torch.histogramdd`.
+    /// The number of points `[…, d]` in each box of a d-dimensional grid, where `bins` has the intervals
+    /// along each dimension: `[n₁, …, n_d]`, and the bounds along each, `[nᵢ + 1]`. Points outside are
+    /// not counted. Weights have the shape of the points, without the last axis. `torch.histogramdd`.
     ///
     /// # Errors
-    /// Points without axes, another number of `bins` than coordinates, more boxes than i32 reaches; else as
-    /// [`Tensor::histogram_with`].
+    /// Points without axes, a number of `bins` other than that of the coordinates, more boxes than i32
+    /// can index; else as [`Tensor::histogram_with`].
     #[track_caller]
     pub fn histogramdd(
         &self,
@@ -141,8 +141,8 @@ impl Tensor {
         Ok((histogram, edges))
     }
 
-    /// The intervals along a line of elements, with `half` added on both sides where they would have no
-    /// width.
+    /// The intervals along a line of elements, extended by `half` on both sides if their width would be
+    /// 0.
     #[track_caller]
     fn line_of(&self, op: &'static str, bins: Bins<'_>, half: f64) -> Result<Line> {
         let x = self.detach().cast_unchecked(self.dtype().compute());
@@ -160,13 +160,14 @@ impl Tensor {
             }
             Bins::Count(count) if x.numel() == 0 => {
                 check_count(op, count)?;
-                // As PyTorch has it: histc gives no bounds.
+                // As in PyTorch: without elements the range is 0 to 1, also for histc, which does not
+                // return it.
                 x.line_within(count, &number(0.0), &number(1.0))
             }
             Bins::Count(count) => {
                 check_count(op, count)?;
                 let (least, greatest) = (x.min()?, x.max()?);
-                // Where nothing can be read now, the counts say nothing, as the documentation says.
+                // Where nothing can be read, the counts are meaningless, as documented.
                 if let Ok(ends) = Tensor::stack(&[&least, &greatest], 0)?.to_f64_vec()
                     && !ends.iter().all(|end| end.is_finite())
                 {
@@ -186,7 +187,7 @@ impl Tensor {
     #[track_caller]
     fn line_within(&self, bins: usize, least: &Tensor, greatest: &Tensor) -> Result<Line> {
         let x = self;
-        // The bounds by linspace's formula: from both ends, so that both are exact.
+        // The bounds by linspace's formula, from both ends, so that both are exact.
         let width = greatest.sub(least)?;
         let step = width.div_scalar(bins as f64);
         let bound = |places: &Tensor| -> Result<Tensor> {
@@ -196,7 +197,7 @@ impl Tensor {
             places.lt_scalar((bins / 2 + 1) as i64).where_cond(&from_low, &from_high)
         };
         let edges = bound(&Tensor::arange(0i64, bins as i64 + 1, 1i64, (DType::I32, &self.device()))?)?;
-        // Near the right part by a quotient, and then by its bounds.
+        // A quotient gives the approximate interval, and its bounds then correct it.
         let guess = x.sub(least)?.div(&width)?.mul_scalar(bins as f64).floor();
         let guess =
             guess.nan_to_num(0.0, None, None).clamp(0.0, bins as f64 - 1.0).cast_unchecked(DType::I32);
@@ -207,7 +208,7 @@ impl Tensor {
         Ok(Line { edges, bins, part, inside })
     }
 
-    /// The intervals between neighbours of `edges`.
+    /// The intervals between consecutive `edges`.
     #[track_caller]
     fn line_between(&self, op: &'static str, dtype: DType, edges: &Tensor) -> Result<Line> {
         Tensor::same_device(op, &[self, edges])?;
@@ -236,7 +237,7 @@ fn check_count(op: &'static str, bins: usize) -> Result<()> {
     Ok(())
 }
 
-/// The counts of `points` in the boxes that lines make.
+/// The counts of `points` in the boxes of a grid.
 #[track_caller]
 fn counts(
     op: &'static str,
@@ -254,7 +255,7 @@ fn counts(
         place = place.mul_scalar(line.bins as i64).add(&line.part)?;
         inside = inside.bitwise_and(&line.inside)?;
     }
-    // One part more for elements outside.
+    // One more box is for points outside.
     let place = inside.where_cond(&place, &place.constant(Scalar::Int(boxes as i64)))?;
     let wide = points.dtype().compute();
     let sums = match options.weight {

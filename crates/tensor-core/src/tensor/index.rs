@@ -1,5 +1,6 @@
-//! Indexing as Python's brackets do it: `x.i((.., 3.., -1, NewAxis))`, and assignment to a part of a cell.
-//! Integers and ranges are views; index tensors, lists and masks gather. Placement follows PyTorch.
+//! Indexing in the style of Python's brackets, `x.i((.., 3.., -1, NewAxis))`, and assignment to a part
+//! of a cell. Integers and ranges give views; index tensors, lists and masks gather. The order of result
+//! axes follows PyTorch.
 
 use std::{
     ops::{Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive},
@@ -14,12 +15,12 @@ use crate::{
     is_grad_enabled, set_grad_enabled,
 };
 
-/// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds past
-/// an end are held to it, as in Python: `1..`, `..-1`, `-3..=-1`, `..`.
+/// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds
+/// are clamped to the axis, as in Python: `1..`, `..-1`, `-3..=-1`, `..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     start: Option<isize>,
-    /// The first that is out.
+    /// The exclusive end.
     end: Option<isize>,
 }
 
@@ -32,7 +33,7 @@ impl Span {
         (start.unsigned_abs(), end.max(start).unsigned_abs())
     }
 
-    /// The end of a range that includes `last`.
+    /// The exclusive end of a range that includes `last`.
     fn past(last: isize) -> Option<isize> {
         match last {
             -1 => None,
@@ -65,11 +66,11 @@ spans! {
     RangeToInclusive, r => None, Span::past(r.end.as_isize());
 }
 
-/// A new axis of size 1 in an index. `None` or `np.newaxis` in Python.
+/// An index part that inserts a new axis of size 1. `None` or `np.newaxis` in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewAxis;
 
-/// In an index, as many full axes as are needed to name every axis. `...` in Python.
+/// An index part that stands for all axes that no other part names. `...` in Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ellipsis;
 
@@ -77,10 +78,10 @@ pub struct Ellipsis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<R>(pub R, pub isize);
 
-/// One part of an index: what is done with one axis (or, by a mask, with several).
+/// One part of an index, which applies to one axis (or, for a mask, to several).
 #[derive(Clone, Debug)]
 pub enum Index {
-    /// One element; the axis goes. Negative counts from the end.
+    /// One element; the axis is removed. Negative numbers count from the end.
     At(isize),
     /// A range with a step of at least 1.
     Span(Span, isize),
@@ -88,10 +89,10 @@ pub enum Index {
     NewAxis,
     /// All axes that no other part names.
     Ellipsis,
-    /// Elements by number, of any integer dtype and any shape, which takes the place of the axis; or, of
-    /// dtype bool, the elements of as many axes as it has where it is true.
+    /// An index tensor of any integer dtype and any shape, whose axes replace the axis; or a bool mask,
+    /// which selects elements along as many axes as it has.
     Tensor(Tensor),
-    /// Elements by number.
+    /// A list of element numbers.
     List(Vec<isize>),
 }
 
@@ -151,7 +152,7 @@ impl<I: Int> From<&Vec<I>> for Index {
     }
 }
 
-/// What stands in the brackets of an index: one [`Index`], or a tuple of up to eight, or a vector of them.
+/// The argument of an indexing method: one [`Index`], a tuple of up to eight, or a vector of them.
 #[diagnostic::on_unimplemented(
     message = "a tensor cannot be indexed with `{Self}`",
     note = "an index is an integer, a range, `Step(range, n)`, `NewAxis`, `Ellipsis`, a list of integers, an index tensor, a bool mask, \
@@ -199,13 +200,13 @@ tuples! {
     A a B b C c D d E e F f G g H h;
 }
 
-/// A tensor or a number: the second operand of a function, or what is put in a part of a tensor.
+/// A tensor or a number: the second operand of a function, or the value assigned to a part of a tensor.
 #[derive(Clone, Debug)]
 pub enum Operand {
     /// A tensor, which is broadcast.
     Tensor(Tensor),
-    /// A number: it takes the dtype of the other operand, or promotes it as numbers do; that of where it is
-    /// put.
+    /// A number. As an operand it takes the dtype of the other operand or promotes it, like any scalar;
+    /// as a value it takes the dtype of the assigned tensor.
     Scalar(Scalar),
 }
 
@@ -234,46 +235,47 @@ impl From<bool> for Operand {
 struct Gathered {
     axis: usize,
     index: Tensor,
-    /// Whether every number is known to be within the axis, and none is negative.
+    /// Whether all numbers are known to be within the axis and not negative.
     within: bool,
 }
 
-/// A view whose axes that index tensors are for have become one, and what the tensors name of it.
+/// A view with all indexed axes merged into one, and the combined index into that axis.
 struct Merged {
     view: Tensor,
-    /// The axis that several became.
+    /// The merged axis.
     axis: usize,
-    /// Places along it, in one axis.
+    /// The positions along it, as a vector.
     index: Tensor,
-    /// The shape of what is named.
+    /// The shape of the selected part.
     part: Shape,
-    /// Which axis each of the view was, before some became one.
+    /// For each axis of the view before the merge, its original axis.
     order: SmallVec<[usize; 5]>,
 }
 
 impl Tensor {
-    /// The part of this tensor that `index` names, as Python's `x[...]`: one [`Index`], or a tuple of them
-    /// for the axes from the outermost on. Axes that are not named stay whole.
+    /// The part of this tensor that `index` selects, like Python's `x[...]`: one [`Index`], or a tuple
+    /// of them for the axes from the outermost on. Axes without an index stay whole.
     ///
-    /// | in the tuple | in Python | |
+    /// | part | in Python | selects |
     /// |---|---|---|
-    /// | `2`, `-1` | `2`, `-1` | one element; the axis goes |
-    /// | `1..3`, `..`, `-3..`, `..=5` | `1:3`, `:`, `-3:`, `:6` | a range, bounds held to the axis |
-    /// | `Step(1.., 2)` | `1::2` | every second of a range |
+    /// | `2`, `-1` | `2`, `-1` | one element; the axis is removed |
+    /// | `1..3`, `..`, `-3..`, `..=5` | `1:3`, `:`, `-3:`, `:6` | a range, clamped to the axis |
+    /// | `Step(1.., 2)` | `1::2` | every second element of a range |
     /// | `NewAxis` | `None` | a new axis of size 1 |
     /// | `Ellipsis` | `...` | the axes that nothing else names |
-    /// | `[0, 2]`, `vec![…]`, `&indices` | `[0, 2]`, `indices` | elements by number; the axis becomes the axes of the index |
-    /// | `&mask` (bool) | `mask` | the elements where the mask is true, in one axis for as many as the mask has |
+    /// | `[0, 2]`, `vec![…]`, `&indices` | `[0, 2]`, `indices` | elements by number, in its shape |
+    /// | `&mask` (bool) | `mask` | the elements where it is true; one axis replaces its axes |
     ///
-    /// Integers, ranges, `NewAxis` and `Ellipsis` give a view and copy nothing. Several index tensors are
-    /// broadcast together; their axes stand where the first stood if they were neighbours (after integers
-    /// have gone), else in front, as in PyTorch. Gradients flow through all of it. How many elements a mask
-    /// selects decides the shape, so a mask is read on the host: whatever it waits for is computed.
+    /// Integers, ranges, `NewAxis` and `Ellipsis` give a view and copy nothing. Several index tensors
+    /// are broadcast together; their axes replace the indexed axes if these are adjacent (once integers
+    /// are removed), else they come first, as in PyTorch. Gradients flow through all forms. The number
+    /// of elements that a mask selects determines the shape, so a mask is evaluated and read on the
+    /// host.
     ///
     /// # Errors
-    /// More parts than axes, two ellipses, an integer or a list's number outside its axis, a step below 1,
-    /// index tensors that do not broadcast or are neither integers nor bool, a mask of another shape than the
-    /// axes it stands for, two devices. A number of an index tensor that is outside its axis is
+    /// More parts than axes, two ellipses, an integer or a list's number outside its axis, a step below
+    /// 1, index tensors that do not broadcast or are neither integers nor bool, a mask whose shape
+    /// differs from that of its axes, two devices. An index tensor's number outside its axis is
     /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     ///
     /// ```
@@ -294,16 +296,16 @@ impl Tensor {
         self.at("i", index.into_parts())
     }
 
-    /// This tensor with the part that `index` names (see [`Tensor::i`]) replaced by `value`, broadcast to it,
-    /// or with `value` added to it if `accumulate`. `torch.index_put`.
+    /// This tensor with the part that `index` selects (see [`Tensor::i`]) replaced by `value`, broadcast
+    /// to it, or with `value` added to it if `accumulate`. `torch.index_put`.
     ///
-    /// The tensor itself is not changed; [`Tensor::index_assign`] changes a cell. Where an index names an
-    /// element several times, the last value stays, or, with `accumulate`, all are added in order. Gradients
-    /// flow to the rest of this tensor and to `value`.
+    /// The tensor itself is not changed; [`Tensor::index_assign`] changes a cell. If an index selects an
+    /// element several times, the last value stays, or with `accumulate` all are added in order.
+    /// Gradients flow to the rest of this tensor and to `value`.
     ///
     /// # Errors
-    /// As [`Tensor::i`], and a `value` of another dtype (a number is cast) or that does not broadcast to the
-    /// part.
+    /// As [`Tensor::i`]; a `value` of another dtype (a number is cast), or one that does not broadcast
+    /// to the part.
     #[track_caller]
     pub fn index_put(
         &self,
@@ -322,17 +324,17 @@ impl Tensor {
         }
     }
 
-    /// Replaces the part of this cell that `index` names (see [`Tensor::i`]) by `value`: Python's `x[index] =
-    /// value`.
+    /// Replaces the part of this cell that `index` selects (see [`Tensor::i`]) by `value`: Python's
+    /// `x[index] = value`.
     ///
-    /// A cell is a tensor made by [`Tensor::into_cell`], a parameter or a buffer. All its handles see the new
-    /// value; graphs built before keep the old one, so a backward pass is never wrong for a change made after
-    /// its forward pass (PyTorch counts versions, and refuses). What is assigned has no history: no gradient
-    /// flows to `value`; [`Tensor::index_put`] is the form with one.
+    /// A cell is a tensor made by [`Tensor::into_cell`], a parameter or a buffer. All its handles see
+    /// the new value; graphs built before keep the old one, so a change made after the forward pass
+    /// never makes a backward pass wrong (PyTorch counts versions, and refuses). The assigned value has
+    /// no history: no gradient flows to `value`; [`Tensor::index_put`] is the differentiable form.
     ///
     /// # Errors
-    /// Not a cell; a cell that requires gradients, outside of `no_grad`; else as [`Tensor::index_put`]. The
-    /// cell is unchanged then.
+    /// Not a cell; a cell that requires gradients, outside of `no_grad`; else as [`Tensor::index_put`].
+    /// The cell is then unchanged.
     ///
     /// ```
     /// # use tensor_core::{Device, Tensor, Result};
@@ -350,8 +352,8 @@ impl Tensor {
         self.put_in_cell("index_assign", index.into_parts(), value.into(), false)
     }
 
-    /// Adds `value` to the part of this cell that `index` names; what is named several times is added to
-    /// several times. `index_put_(…, accumulate=True)`. See [`Tensor::index_assign`].
+    /// Adds `value` to the part of this cell that `index` selects; elements that are selected several
+    /// times accumulate. `index_put_(…, accumulate=True)`. See [`Tensor::index_assign`].
     ///
     /// # Errors
     /// As [`Tensor::index_assign`].
@@ -361,10 +363,11 @@ impl Tensor {
         self.put_in_cell("index_add_assign", index.into_parts(), value.into(), true)
     }
 
-    /// The places of the elements that are not zero (or not false), in row-major order: `[n, rank]`, of the
-    /// dtype of indices (i64, or i32 on a device without it). `torch.nonzero`.
+    /// The coordinates of the elements that are not zero (or not false), in row-major order: `[n,
+    /// rank]`, in the dtype of indices (i64, or i32 on a device without i64). `torch.nonzero`.
     ///
-    /// How many there are decides the shape: they are counted, and that number is read on the host.
+    /// The number of these elements determines the shape: they are counted, and the count is read on the
+    /// host.
     ///
     /// # Errors
     /// Whatever the device reports.
@@ -374,7 +377,7 @@ impl Tensor {
         let (mask, rank) = (self.cast_unchecked(DType::Bool).detach(), self.rank());
         /// Bytes of a number in a running count.
         const WORD: u64 = 4;
-        // The mask is kept, which is computed once then.
+        // Evaluated first, so that the mask is computed only once.
         mask.eval()?;
         let count = mask.sum().item::<i64>()? as usize;
         if count == 0 || rank == 0 {
@@ -382,7 +385,7 @@ impl Tensor {
         }
         match Tensor::has_custom_kernel(Arc::new(Nonzero { count }), &[&mask])? {
             true => Ok(Tensor::custom_kernel(Arc::new(Nonzero { count }), &[&mask])?.swap_remove(0)),
-            // A running count is one line, which is not cut.
+            // A running count is over one line, which cannot be split.
             false if mask.numel() as u64 * WORD <= self.device().info().limits.max_indexed_bytes => {
                 mask.nonzero_static(count, 0)
             }
@@ -390,7 +393,7 @@ impl Tensor {
         }
     }
 
-    /// The places of what is true in a mask that is read on the host.
+    /// The coordinates of the true elements of a mask that is read on the host.
     #[track_caller]
     fn nonzero_on_host(&self) -> Result<Tensor> {
         let rank = self.rank();
@@ -398,7 +401,7 @@ impl Tensor {
         let places: Vec<usize> = truth.iter().enumerate().filter(|(_, t)| **t).map(|(i, _)| i).collect();
         let dims = self.dims();
         let mut coordinates = Vec::with_capacity(places.len() * rank);
-        // The line along the last axis that the places are in, and its coordinates.
+        // The current line along the last axis, and its coordinates.
         let length = dims.last().copied().unwrap_or(1).max(1);
         let mut lead: SmallVec<[usize; 5]> = SmallVec::from_elem(0, rank.saturating_sub(1));
         let mut start = 0;
@@ -417,12 +420,12 @@ impl Tensor {
         host_index(&coordinates, Shape::from([places.len(), rank]), &self.device())
     }
 
-    /// The first `size` places of [`Tensor::nonzero`], and `fill` where there are fewer: `[size, rank]`,
-    /// i64 (i32 on a device without). The shape does not depend on the elements, so that nothing is read on
-    /// the host. PyTorch's default `fill` is −1. `torch.nonzero_static`.
+    /// The first `size` rows of [`Tensor::nonzero`], padded with `fill`: `[size, rank]`, i64 (i32 on a
+    /// device without i64). The shape does not depend on the elements, so nothing is read on the host.
+    /// PyTorch's default `fill` is −1. `torch.nonzero_static`.
     ///
     /// # Errors
-    /// More elements than i32 reaches, or a shape past what a tensor can have.
+    /// More elements than i32 can index, or a result that is too large.
     #[track_caller]
     pub fn nonzero_static(&self, size: usize, fill: i64) -> Result<Tensor> {
         const OP: &str = "nonzero_static";
@@ -432,7 +435,7 @@ impl Tensor {
         let shape = Shape::from([size, self.rank()]).checked(OP)?;
         super::create::check(OP, &shape, device.int_dtype(), &device)?;
         let none = Tensor::full([size.saturating_add(1)], -1i64, (DType::I32, &device))?;
-        // Each true element by its turn; all others, and those that are too many, to one place more.
+        // Each true element goes to its row; all others, and those beyond `size`, go to one extra row.
         let places = if mask.numel() == 0 {
             none
         } else {
@@ -452,16 +455,17 @@ impl Tensor {
         coordinates.masked_fill(&absent.unsqueeze(1)?, fill)
     }
 
-    /// The coordinates in a tensor of `shape` of elements that these integers number row by row: a tensor
-    /// of this shape for each axis, outermost first, i64 (i32 on a device without). `torch.unravel_index`.
+    /// The coordinates in `shape` of elements given by their flat row-major indices: a tensor of this
+    /// tensor's shape for each axis, outermost first, i64 (i32 on a device without i64).
+    /// `torch.unravel_index`.
     ///
     /// # Errors
-    /// A dtype that is not an integer, a shape without elements or past what a tensor can have. Numbers
-    /// outside the shape are not looked for.
+    /// A dtype that is not an integer, a shape without elements or too large. Indices outside the shape
+    /// are not detected.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let coordinates = x.unravel_index([2, 3])?; // of [4, 2]: [1, 0] and [1, 2]
+    /// let coordinates = x.unravel_index([2, 3])?; // [4, 2] gives [1, 0] and [1, 2]
     /// # Ok(())
     /// # }
     /// ```
@@ -476,7 +480,7 @@ impl Tensor {
         index.coordinates_in(&shape)
     }
 
-    /// The coordinates of flat places in a shape.
+    /// The coordinates of flat indices in a shape.
     #[track_caller]
     fn coordinates_in(&self, shape: &Shape) -> Result<Vec<Tensor>> {
         let mut rest = self.clone();
@@ -490,8 +494,8 @@ impl Tensor {
         Ok(coordinates)
     }
 
-    /// The elements where the bool `mask`, broadcast with this tensor, is true, in one axis.
-    /// `torch.masked_select`. How many there are is found as for [`Tensor::nonzero`].
+    /// The elements where the bool `mask`, broadcast with this tensor, is true, as a vector.
+    /// `torch.masked_select`. The number is found as in [`Tensor::nonzero`].
     ///
     /// # Errors
     /// A mask that is not bool or does not broadcast, or two devices.
@@ -505,7 +509,7 @@ impl Tensor {
         x.flatten_all().index_select(0, &mask.true_places()?)
     }
 
-    /// The flat places of the elements that are not zero, in one axis.
+    /// The flat indices of the nonzero elements, as a vector.
     #[track_caller]
     pub(super) fn true_places(&self) -> Result<Tensor> {
         let places = self.flatten_all().nonzero()?;
@@ -513,15 +517,15 @@ impl Tensor {
         Ok(places.reshape_unchecked([count].into()))
     }
 
-    /// What `parts` name; `op` is for errors.
+    /// The part that `parts` select; `op` is for errors.
     #[track_caller]
     pub(super) fn at(&self, op: &'static str, parts: Vec<Index>) -> Result<Tensor> {
         let (view, gathered) = self.view_at(op, parts)?;
         if gathered.is_empty() { Ok(view) } else { view.gathered(op, gathered) }
     }
 
-    /// The view that integers, ranges and new axes make, and the index tensors that are left for its axes,
-    /// ascending.
+    /// The view by all integers, ranges and new axes, and the remaining index tensors for its axes, in
+    /// ascending order.
     #[track_caller]
     fn view_at(&self, op: &'static str, parts: Vec<Index>) -> Result<(Tensor, SmallVec<[Gathered; 2]>)> {
         let named: usize = parts.iter().map(axes_of).sum();
@@ -537,7 +541,7 @@ impl Tensor {
         }
         let mut view = self.clone();
         let mut gathered = SmallVec::new();
-        // The next axis of the view, and which axis of this tensor it is.
+        // The next axis of the view, and the corresponding axis of this tensor.
         let (mut axis, mut source) = (0, 0);
         for part in parts {
             let taken = axes_of(&part);
@@ -606,7 +610,7 @@ impl Tensor {
         Ok((view, gathered))
     }
 
-    /// The place that `index` means on an axis of `size` elements.
+    /// The position of `index` on an axis of `size` elements, counted from the start.
     #[track_caller]
     pub(super) fn place(op: &'static str, index: isize, axis: usize, size: usize) -> Result<usize> {
         let at = if index < 0 { index.checked_add_unsigned(size).unwrap_or(-1) } else { index };
@@ -616,27 +620,27 @@ impl Tensor {
         Ok(at.unsigned_abs())
     }
 
-    /// This index into `size` elements with numbers that count from the end, where negative, counted from
-    /// the start. Of other integers than the signed ones it is the index itself.
+    /// This index with negative numbers, which count from the end of `size` elements, counted from the
+    /// start. An index of unsigned integers is returned as it is.
     #[track_caller]
     pub(super) fn counted_from_start(&self, size: usize) -> Result<Tensor> {
         if !matches!(self.dtype(), DType::I32 | DType::I64) {
             return Ok(self.clone());
         }
-        // Only what a whole turn mends is turned: an error then names the number as it was given.
+        // Numbers that stay out of range are not changed, so that errors show them as they were given.
         let index = self.cast_unchecked(self.device().int_dtype());
         let beyond = index.lt_scalar(0).bitwise_and(&index.ge_scalar(-(size as i64)))?;
         beyond.where_cond(&index.add_scalar(size as i64), &index)
     }
 
-    /// The elements that index tensors name along axes of this view.
+    /// The elements that index tensors select along axes of this view.
     #[track_caller]
     fn gathered(&self, op: &'static str, gathered: SmallVec<[Gathered; 2]>) -> Result<Tensor> {
         let Merged { view, axis, index, part, .. } = self.merged(op, gathered)?;
         Ok(view.index_select(axis, &index)?.reshape_unchecked(part))
     }
 
-    /// This view with `value` where index tensors name elements of it, or added there.
+    /// This view with `value` put where index tensors select elements, or added there.
     #[track_caller]
     fn put_gathered(
         &self,
@@ -654,15 +658,15 @@ impl Tensor {
         let value = value.expand_unchecked(part).reshape_unchecked(spread.shape().clone());
         let how = if accumulate { ScatterOp::Add } else { ScatterOp::Replace };
         let out = view.scatter_with(how, axis, &spread, &value)?;
-        // The axes where they were.
+        // Restores the original order of the axes.
         let mut back: SmallVec<[usize; 5]> = SmallVec::from_elem(0, order.len());
         order.iter().enumerate().for_each(|(to, &from)| back[from] = to);
         let dims = order.iter().map(|&axis| self.dims()[axis]).collect();
         Ok(out.reshape_unchecked(dims).permute_unchecked(back))
     }
 
-    /// This view with the axes that index tensors are for side by side, and then as one, and the tensors as
-    /// one index into it.
+    /// This view with the indexed axes moved together and merged, and the index tensors combined into
+    /// one.
     #[track_caller]
     fn merged(&self, op: &'static str, gathered: SmallVec<[Gathered; 2]>) -> Result<Merged> {
         let mut shape = Shape::scalar();
@@ -689,7 +693,7 @@ impl Tensor {
             .chain([sizes.iter().product()])
             .chain(dims[last..].iter().copied())
             .collect();
-        // Of an empty index the other sizes count too.
+        // The other sizes of an empty index count too.
         let part = dims[..first].iter().chain(shape.dims()).chain(&dims[last..]).copied();
         let part = part.collect::<Shape>().checked(op)?;
         Ok(Merged { view: view.reshape_unchecked(merged), axis: first, index, part, order })
@@ -753,15 +757,15 @@ impl Tensor {
             Index::Span(span, step) => *span == Span::from(..) && *step == 1,
             Index::At(_) | Index::NewAxis => false,
         });
-        // Elements are put in the view that integers and ranges make, and that goes back to where it was.
+        // Elements are put in the view by the integers and ranges, and that view is then put back.
         let around = if whole { Vec::new() } else { parts.iter().flat_map(without_gathers).collect() };
         let (view, gathered) = self.view_at(op, parts)?;
         let view = view.put_gathered(op, gathered, &value, accumulate)?;
         if whole { Ok(view) } else { self.put_in_view(op, around, &view, false) }
     }
 
-    /// [`Tensor::put`] where integers and ranges alone name the part: this tensor's slices before it, the
-    /// value and the slices behind it, along one axis after the other.
+    /// [`Tensor::put`] for a part that only integers and ranges select: along one axis after the other,
+    /// this tensor's slices before the part, the value, and the slices after it.
     #[track_caller]
     fn put_in_view(
         &self,
@@ -776,8 +780,7 @@ impl Tensor {
             return Ok(self.clone());
         }
         let rank = self.rank();
-        // The part of each axis: its first element, its step and its size, which is 1 where one element was
-        // named.
+        // The part of each axis: its first element, its step and its size, which is 1 for an integer.
         let mut named: SmallVec<[(usize, usize, usize); 5]> =
             self.dims().iter().map(|&n| (0, 1, n)).collect();
         let count: usize = parts.iter().map(axes_of).sum();
@@ -790,7 +793,7 @@ impl Tensor {
                 Index::Span(span, step) => {
                     let (start, end) = span.resolve(self.dims()[axis]);
                     let size = (end - start).div_ceil(step.unsigned_abs());
-                    // Of one element there are no gaps, however long the step.
+                    // A single element leaves no gaps, whatever the step is.
                     named[axis] = (start, if size > 1 { step.unsigned_abs() } else { 1 }, size);
                 }
                 Index::Ellipsis => axis += rank - count,
@@ -801,8 +804,8 @@ impl Tensor {
         let sizes: Shape = named.iter().map(|&(.., size)| size).collect();
         let value = value.expand_unchecked(view.shape().clone());
         let value = if accumulate { view.add(&value)? } else { value };
-        // This tensor within what the axes before each name, which the value along that axis replaces a part
-        // of.
+        // For each axis, this tensor narrowed by the parts of the axes before it; the value replaces a
+        // part of it along that axis.
         let mut around: SmallVec<[Tensor; 5]> = SmallVec::new();
         let mut inner = self.clone();
         for (axis, &(start, step, size)) in named.iter().enumerate() {
@@ -833,7 +836,7 @@ impl Tensor {
     }
 }
 
-/// A part of an index with all of the axes that elements are picked from.
+/// A part of an index, with gathered axes replaced by whole ones.
 fn without_gathers(part: &Index) -> SmallVec<[Index; 1]> {
     match part {
         Index::Tensor(_) | Index::List(_) => SmallVec::from_elem(Index::from(..), axes_of(part)),
@@ -852,7 +855,7 @@ pub(super) fn must_broadcast(op: &'static str, value: &Tensor, part: &Shape) -> 
     Err(shape_misfit(op, part, value.shape(), "the value must broadcast to the part that is named"))
 }
 
-/// How many axes of the tensor a part stands for.
+/// The number of the tensor's axes that a part indexes.
 fn axes_of(part: &Index) -> usize {
     match part {
         Index::At(_) | Index::Span(..) | Index::List(_) => 1,
@@ -870,7 +873,7 @@ pub(super) fn require_bool(op: &'static str, mask: &Tensor) -> Result<()> {
     Err(dtype_misfit(op, mask.dtype(), DType::Bool, "the mask must be bool: compare, as in x.gt_scalar(0.0)"))
 }
 
-/// Indices known on the host.
+/// An index tensor from positions on the host.
 #[track_caller]
 pub(super) fn host_index(places: &[usize], shape: Shape, device: &Device) -> Result<Tensor> {
     let greatest = places.iter().copied().max().unwrap_or(0);
@@ -879,7 +882,7 @@ pub(super) fn host_index(places: &[usize], shape: Shape, device: &Device) -> Res
     })
 }
 
-/// 0, 1, … up to `n` in the dtype of indices.
+/// The numbers 0, 1, … below `n`, in the dtype of indices.
 #[track_caller]
 fn numbers(n: usize, device: &Device) -> Result<Tensor> {
     let dtype = device.int_dtype();
@@ -889,8 +892,8 @@ fn numbers(n: usize, device: &Device) -> Result<Tensor> {
     Tensor::arange(0i64, n as i64, 1i64, (dtype, device))
 }
 
-/// One index into the axes of `sizes` made one, in one axis. Negative numbers count from the end of their
-/// axis.
+/// The flat index, as a vector, for merged axes of these `sizes`. Negative numbers count from the end of
+/// their axis.
 #[track_caller]
 fn flat_index(
     op: &'static str,
@@ -913,7 +916,7 @@ fn flat_index(
     for (Gathered { index, within, .. }, &size) in gathered.into_iter().zip(sizes) {
         let mut index = if within { index } else { index.counted_from_start(size)? }.cast_unchecked(dtype);
         if !within && !alone {
-            // Of several axes made one, a number outside its own axis could still be inside the whole.
+            // With merged axes, a number outside its own axis could still be inside the whole.
             let shape = index.shape().clone();
             index = numbers(size, device)?.gather(0, &index.flatten_all())?.reshape_unchecked(shape);
         }

@@ -1,4 +1,4 @@
-//! Reading and adding by index.
+//! Gather, scatter and their relatives: reading and adding at indices.
 
 use super::Tensor;
 use crate::{Axis, DType, Error, ErrorKind, Op, Result, ScatterOp, Shape, autocast};
@@ -7,10 +7,9 @@ impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape.
     /// `torch.gather`.
     ///
-    /// # Errors
-    /// Another number of axes (a scalar counts as a line of one element), an index larger than this tensor
-    /// off the axis, an index dtype that is not an integer, or two devices. An index outside the axis, also
-    /// a negative one, is [`ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// A different rank (a scalar counts as a vector of one element), an index larger than this tensor
+    /// along another axis, an index dtype that is not an integer, or two devices. An index outside the
+    /// axis, also a negative one, is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
         self.gather_by(axis.into(), index)
@@ -35,12 +34,12 @@ impl Tensor {
     /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3.
     /// `torch.scatter_add`.
     ///
-    /// Repeated indices add up in order of position, so that results repeat bit by bit. Of bools, the
-    /// result is true where one that goes there is. The source may be larger than the index, which then
-    /// names places for the first of its elements along each axis.
+    /// Repeated indices add up in order of position, so that results are reproducible bit for bit. For
+    /// bools, addition is logical or. The source may be larger than the index; only its leading elements
+    /// along each axis are used.
     ///
     /// # Errors
-    /// Shapes, dtypes and devices that do not fit. An index outside the axis shows when the result is
+    /// Incompatible shapes, dtypes or devices. An index outside the axis is an error when the result is
     /// computed.
     #[track_caller]
     #[doc(alias = "scatter_add_")]
@@ -48,9 +47,9 @@ impl Tensor {
         self.scatter_with(ScatterOp::Add, axis, index, src)
     }
 
-    /// A copy of this tensor in which each element that the index names has become one with those that go
-    /// there, as [`ScatterOp`] says. [`ScatterOp::Max`] and [`ScatterOp::Min`] have no gradient:
-    /// [`Tensor::scatter_reduce`] has.
+    /// A copy of this tensor in which the source elements are combined with the elements at the indices
+    /// by a [`ScatterOp`]. [`ScatterOp::Max`] and [`ScatterOp::Min`] have no gradient here;
+    /// [`Tensor::scatter_reduce`] has one.
     ///
     /// # Errors
     /// As [`Tensor::scatter_add`].
@@ -80,7 +79,7 @@ impl Tensor {
         let index = index_dtype(name, index)?;
         let src = &src.corner(index.shape());
         if this.dtype() == DType::Bool {
-            // As numbers, of which every device has scatters. One that is true makes a sum true.
+            // Computed on integers, whose scatter every device has. The maximum is the logical or.
             let op = if op == ScatterOp::Add { ScatterOp::Max } else { op };
             let (this, src) = (this.cast_unchecked(DType::I32), src.cast_unchecked(DType::I32));
             return Ok(this.scatter_with_by(op, Axis(axis as isize), &index, &src)?.ne_scalar(0));
@@ -88,13 +87,13 @@ impl Tensor {
         Ok(Tensor::build(Op::Scatter { op, axis }, this.shape().clone(), this.dtype(), &[this, &index, src]))
     }
 
-    /// As [`Tensor::gather`], where the tensor and the index broadcast off the axis, and negative numbers
-    /// count from the end of the axis. `torch.take_along_dim`, whose indices `argsort` and `argmax_axis(…,
-    /// true)` give.
+    /// [`Tensor::gather`] with the tensor and the index broadcast along the other axes; negative numbers
+    /// count from the end of the axis. `torch.take_along_dim`, whose indices `argsort` and
+    /// `argmax_axis(…, true)` give.
     ///
     /// # Errors
-    /// Another number of axes, sizes that do not broadcast, an index that is not of integers, two devices. An
-    /// index outside the axis shows when the result is computed.
+    /// A different rank, sizes that do not broadcast, an index that is not of integers, two devices. An
+    /// index outside the axis is an error when the result is computed.
     #[track_caller]
     #[doc(alias = "take_along_axis")]
     pub fn take_along_dim(&self, index: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
@@ -116,12 +115,12 @@ impl Tensor {
         spread(self).gather(axis, &spread(&index))
     }
 
-    /// The elements of this tensor, read row by row, that an integer index of any shape names; negative
-    /// numbers count from the end. The result has the index's shape. `torch.take`.
+    /// The elements of this tensor, flattened in row-major order, at an integer index of any shape;
+    /// negative numbers count from the end. The result has the index's shape. `torch.take`.
     ///
     /// # Errors
-    /// An index that is not of integers, or two devices. One outside the tensor shows when the result is
-    /// computed.
+    /// An index that is not of integers, or two devices. An index outside the tensor is an error when
+    /// the result is computed.
     #[track_caller]
     pub fn take(&self, index: &Tensor) -> Result<Tensor> {
         const OP: &str = "take";
@@ -129,12 +128,12 @@ impl Tensor {
         self.flatten_all().at(OP, vec![super::Index::Tensor(index)])
     }
 
-    /// The slices of an axis that a 1-D index (or a 0-d one, of one number) names, in its order.
+    /// The slices along an axis that a 1-D index (or a 0-d one, of one number) selects, in its order.
     /// `torch.index_select`.
     ///
     /// # Errors
-    /// An index of more axes or not of an integer dtype, another than one number for a scalar. An index
-    /// outside the axis shows when the result is computed.
+    /// An index with more axes or not of an integer dtype; for a scalar, an index other than a single
+    /// number. An index outside the axis is an error when the result is computed.
     #[track_caller]
     #[doc(alias = "embedding")]
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
@@ -155,8 +154,8 @@ impl Tensor {
         self.gather(axis, &index)
     }
 
-    /// A copy of this tensor with the slices of `src` added at the places of an axis that a 1-D index names.
-    /// `torch.index_add`.
+    /// A copy of this tensor with the slices of `src` added at the positions that a 1-D index selects
+    /// along an axis. `torch.index_add`.
     #[track_caller]
     #[doc(alias = "index_add_")]
     pub fn index_add(&self, axis: impl Into<Axis>, index: &Tensor, src: &Tensor) -> Result<Tensor> {
@@ -173,17 +172,17 @@ impl Tensor {
         self.scatter_add(axis, &index, src)
     }
 
-    /// For labels `[…]` of an integer dtype, 1 at each label's place along a new last axis and 0 elsewhere:
-    /// `[…, num_classes]`, i64 (i32 on a device without). Of `None` classes there are as many as the greatest
-    /// label asks for, which is read on the host. `torch.nn.functional.one_hot`.
+    /// For labels `[…]` of an integer dtype, 1 at each label's position along a new last axis and 0
+    /// elsewhere: `[…, num_classes]`, i64 (i32 on a device without i64). With `None`, the greatest label
+    /// determines the number of classes and is read on the host. `torch.nn.functional.one_hot`.
     ///
     /// # Errors
-    /// Labels that are not integers, no classes. A label outside the classes, also a negative one, is an
+    /// Labels that are not integers, or no classes. A label outside the classes, also a negative one, is
     /// [`ErrorKind::IndexOutOfRange`] when the result is computed.
     ///
     /// ```
     /// # fn f(labels: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let rows = labels.one_hot(3)?; // of [2, 0]: [[0, 0, 1], [1, 0, 0]]
+    /// let rows = labels.one_hot(3)?; // [2, 0] gives [[0, 0, 1], [1, 0, 0]]
     /// # Ok(())
     /// # }
     /// ```
@@ -210,7 +209,7 @@ impl Tensor {
         Ok(zeros.scatter_add(-1, &index, &index.one_for_each()?)?.as_index())
     }
 
-    /// A 1-D index seen from every position off the axis: a view.
+    /// A 1-D index broadcast along all other axes: a view.
     #[track_caller]
     pub(super) fn spread_index(
         &self,
@@ -233,19 +232,21 @@ impl Tensor {
     }
 }
 
-/// Whether a tensor or its index is 0-d and both have one axis at most, so that PyTorch takes them for lines.
+/// Whether the tensor or its index is 0-d and both have at most one axis: PyTorch then treats them as
+/// vectors.
 pub(super) fn are_lines(tensor: &Tensor, index: &Tensor) -> bool {
     let (a, b) = (tensor.rank(), index.rank());
     a.min(b) == 0 && a.max(b) <= 1
 }
 
-/// The error of an index into a scalar that has not one number.
+/// The error of an index into a scalar that is not a single number.
 #[track_caller]
 fn one_of_scalar(op: &'static str, index: &Tensor) -> Error {
     Error::invalid(op, format!("an index of shape {} into a scalar: give one number", index.shape()))
 }
 
-/// An index of as many axes as `limit`, and off the axis no larger.
+/// The axis number, after checking that the index has the rank of `limit` and no larger sizes along
+/// other axes.
 #[track_caller]
 pub(super) fn check_index(
     tensor: &Tensor,

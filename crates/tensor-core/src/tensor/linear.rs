@@ -8,7 +8,8 @@ use crate::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, autocast, de
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.
     ///
-    /// A vector on the left is a row, on the right a column; its axis goes again, as in PyTorch.
+    /// A vector on the left is a row, on the right a column; its axis is removed from the result, as in
+    /// PyTorch.
     ///
     /// # Errors
     /// Inner sizes that differ, leading axes that do not broadcast, a 0-d operand, two dtypes, or two
@@ -19,10 +20,11 @@ impl Tensor {
         self.product(rhs, false)
     }
 
-    /// [`Tensor::matmul`] whose result is of the type that adds it up, [`DType::register`], and not rounded
-    /// or wrapped to the operands': the sums of f16, bf16 and 8-bit floats in f32, those of 8-bit and 16-bit
-    /// integers in i32, which wrap there. What follows, a scale and a zero point say, is computed with these.
-    /// Of f16 or bf16 made by autocast too, the result is f32. ONNX's `MatMulInteger`, `torch._int_mm`.
+    /// [`Tensor::matmul`] with a result in the accumulator's dtype, [`DType::register`], instead of
+    /// being rounded or wrapped to the operands': the sums of f16, bf16 and 8-bit floats are f32, and
+    /// those of 8-bit and 16-bit integers are i32, which wrap there. Later steps, such as a scale and a
+    /// zero point, then use the exact sums. The result is f32 also for f16 or bf16 operands that
+    /// autocast made. ONNX's `MatMulInteger`, `torch._int_mm`.
     ///
     /// # Errors
     /// As [`Tensor::matmul`].
@@ -70,7 +72,7 @@ impl Tensor {
         let Ok(batch) = Shape::from(lead_l).broadcast(&Shape::from(lead_r), OP) else {
             return Err(misfit(format!("leading axes {lead_l:?} and {lead_r:?} do not broadcast")).here());
         };
-        // The operands as the product reads them: all of the batch, whatever they were broadcast from.
+        // The operands broadcast to the whole batch, as the contraction reads them.
         let whole =
             |rows: usize, columns: usize| batch.iter().copied().chain([rows, columns]).collect::<Shape>();
         whole(m, k).checked(OP)?;
@@ -88,8 +90,8 @@ impl Tensor {
     }
 }
 
-/// Which of two factors of different dtypes to cast: the one that is no parameter; of two others, the one
-/// that has not the default dtype, which data seldom leaves on purpose.
+/// The advice which of two factors of different dtypes to cast: the non-parameter; if neither is a
+/// parameter, the one whose dtype is not the default.
 fn cast_hint(lhs: &Tensor, rhs: &Tensor) -> String {
     let (l, r) = (lhs.dtype(), rhs.dtype());
     let (kept, why) = match (is_parameter(lhs), is_parameter(rhs)) {
@@ -106,7 +108,7 @@ fn cast_hint(lhs: &Tensor, rhs: &Tensor) -> String {
     format!("cast {which} with .to_dtype(DType::{kept:?})?{why}")
 }
 
-/// Whether this is a leaf that wants gradients, or a view of one.
+/// Whether this is a leaf that requires gradients, or a view of one.
 fn is_parameter(tensor: &Tensor) -> bool {
     let mut seen = tensor.resolve();
     while !seen.is_leaf_value() {
@@ -119,8 +121,8 @@ fn is_parameter(tensor: &Tensor) -> bool {
 }
 
 impl Tensor {
-    /// The sum of the products of two tensors over the axes that the result lacks: what [`Tensor::einsum`] is
-    /// made of, and what [`Tensor::matmul`] is for `[…, m, k]` and `[…, k, n]`.
+    /// The sum of the products of two tensors over the axes that the result lacks. [`Tensor::einsum`] is
+    /// composed of these; [`Tensor::matmul`] is the case of `[…, m, k]` and `[…, k, n]`.
     ///
     /// # Errors
     /// Labels that [`Subscripts`] does not allow or that have two sizes, bool tensors, two dtypes, or two
@@ -130,7 +132,7 @@ impl Tensor {
         self.contract_by(rhs, subscripts, false)
     }
 
-    /// [`Tensor::contract`] as [`Tensor::matmul_wide`] is to [`Tensor::matmul`].
+    /// [`Tensor::contract`] with a result in the accumulator's dtype, as in [`Tensor::matmul_wide`].
     ///
     /// # Errors
     /// As [`Tensor::contract`].
@@ -187,8 +189,8 @@ impl Tensor {
     }
 }
 
-/// The node of a contraction. A `wide` one of half types has its sums as they are, in f32: a kernel's
-/// epilogue hands them on unrounded. A device without epilogues computes it of factors in f32.
+/// The node of a contraction. With `wide`, half types keep their f32 sums: a kernel's epilogue passes
+/// them on unrounded. On a device without epilogues, the factors are cast to f32.
 #[track_caller]
 fn contraction(lhs: &Tensor, rhs: &Tensor, subscripts: Subscripts, shape: Shape, wide: bool) -> Tensor {
     let dtype = lhs.dtype();
@@ -200,7 +202,7 @@ fn contraction(lhs: &Tensor, rhs: &Tensor, subscripts: Subscripts, shape: Shape,
     Tensor::build(op, shape, result, &[lhs, rhs])
 }
 
-/// Factors of one dtype, which is not bool.
+/// Checks that factors have one dtype, which is not bool.
 #[track_caller]
 pub(super) fn check_factors(op: &'static str, lhs: &Tensor, rhs: &Tensor) -> Result<()> {
     if lhs.dtype() != rhs.dtype() {
@@ -217,7 +219,8 @@ pub(super) fn check_factors(op: &'static str, lhs: &Tensor, rhs: &Tensor) -> Res
     Ok(())
 }
 
-/// The contraction of `[lead…, m, k]` and `[lead…, k, n]`, whose leading axes broadcast to those of `shape`.
+/// The contraction of `[lead…, m, k]` and `[lead…, k, n]`, whose leading axes broadcast to those of
+/// `shape`.
 #[track_caller]
 fn contract(lhs: &Tensor, rhs: &Tensor, shape: &Shape, wide: bool) -> Tensor {
     let batch = &shape[..shape.rank() - 2];

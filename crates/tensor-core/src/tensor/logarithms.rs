@@ -1,7 +1,7 @@
-//! Logarithms of sums and of quotients, powers, lengths and angles: elementwise, computed in f32 or f64 and
-//! rounded to the dtype once.
+//! Logarithms of sums and of quotients, powers, hypotenuses and angles: elementwise functions computed
+//! in f32 or f64 and rounded once.
 //!
-//! No branch that is not taken has an infinite derivative: times 0 it would be NaN.
+//! A branch that is not selected never has an infinite derivative, which times 0 would give NaN.
 
 use std::f64::consts::{LN_2, PI};
 
@@ -9,8 +9,8 @@ use super::{Operand, Tensor};
 use crate::{DType, Error, Formula, Result, Scalar};
 
 impl Tensor {
-    /// √(a² + b²), broadcast, without overflow between; ∞ if either is infinite. Integers and bools give the
-    /// default dtype. `torch.hypot`.
+    /// √(a² + b²), broadcast, without intermediate overflow; ∞ if either is infinite. Integers and bools
+    /// give the default dtype. `torch.hypot`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -22,12 +22,12 @@ impl Tensor {
     #[track_caller]
     fn hypot_by(&self, rhs: Operand) -> Result<Tensor> {
         let (a, b, dtype) = self.real_pair("hypot", rhs)?;
-        // The result does not depend on the scale, nor does its gradient.
+        // The result does not depend on the scale, so the scale needs no gradient.
         let greater = a.detach().abs().maximum(&b.detach().abs())?;
         let usable = greater.gt_scalar(0).bitwise_and(&greater.isinf().logical_not())?;
         let scale = usable.where_cond(&greater, &greater.constant(Scalar::Float(1.0)))?;
         let length = a.div(&scale)?.powi(2).add(&b.div(&scale)?.powi(2))?.sqrt().mul(&scale)?;
-        // Also beside a NaN, as IEEE has it.
+        // An infinity wins over NaN, as in IEEE 754.
         let infinite = a.isinf().bitwise_or(&b.isinf())?;
         length.masked_fill(&infinite, f64::INFINITY)?.to_dtype(dtype)
     }
@@ -45,7 +45,7 @@ impl Tensor {
     #[track_caller]
     fn xlogy_by(&self, rhs: Operand) -> Result<Tensor> {
         let (x, y, dtype) = self.real_pair("xlogy", rhs)?;
-        // 0 times an infinity or a NaN.
+        // These arguments would give 0 times an infinity or a NaN.
         let unbounded = y.le_scalar(0.0).bitwise_or(&y.isinf())?;
         let zero = x.eq_scalar(0.0).bitwise_and(&unbounded)?;
         x.mul(&y.masked_fill(&zero, 1.0)?.log())?.to_dtype(dtype)
@@ -71,12 +71,12 @@ impl Tensor {
         self.log_of_sum("logaddexp2", rhs.into(), LN_2)
     }
 
-    /// The logarithm of the sum of two powers of a base, whose natural logarithm is `per_log`: max(a, b) +
-    /// ln(1 + e^(−|a − b|·per_log)) / per_log, smooth where both are equal.
+    /// The logarithm of the sum of two powers of a base, where `per_log` is the base's natural
+    /// logarithm: max(a, b) + ln(1 + e^(−|a − b|·per_log)) / per_log, smooth also where both are equal.
     #[track_caller]
     fn log_of_sum(&self, op: &'static str, rhs: Operand, per_log: f64) -> Result<Tensor> {
         let (a, b, dtype) = self.real_pair(op, rhs)?;
-        // Of two equal infinities the difference would be NaN.
+        // The difference of two equal infinities would be NaN.
         let infinite = a.eq(&b)?.bitwise_and(&a.isinf())?;
         let (x, y) = (a.masked_fill(&infinite, 0.0)?, b.masked_fill(&infinite, 0.0)?);
         let difference = x.sub(&y)?;
@@ -91,13 +91,13 @@ impl Tensor {
         infinite.where_cond(&a, &sum)?.to_dtype(dtype)
     }
 
-    /// ln(x / (1 − x)), the inverse of [`Tensor::sigmoid`]: ∓∞ at 0 and 1, NaN beyond. With `eps` x is held
-    /// within [eps, 1 − eps] first, and has no gradient where it was outside. Integers and bools give the
-    /// default dtype. `torch.logit`.
+    /// ln(x / (1 − x)), the inverse of [`Tensor::sigmoid`]: ∓∞ at 0 and 1, NaN outside. With `eps`, x is
+    /// first clamped to [eps, 1 − eps], and has no gradient where it was outside. Integers and bools
+    /// give the default dtype. `torch.logit`.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) {
-    /// let y = x.logit(None); // of [0.5, 0.8]: [0, 1.3863]
+    /// let y = x.logit(None); // [0.5, 0.8] gives [0, 1.3863]
     /// let z = x.logit(1e-6);
     /// # }
     /// ```
@@ -131,7 +131,7 @@ impl Tensor {
         self.floating().mul_scalar(180.0 / PI)
     }
 
-    /// aᵇ in f64 whatever the dtypes, broadcast; in the default dtype on a device without f64.
+    /// aᵇ in f64 for any dtypes, broadcast; in the default dtype on a device without f64.
     /// `torch.float_power`.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
-//! [`Tensor`]: the handle that users hold, what it can say of itself, and how operations become nodes.
-//! The operations themselves are in the files beside this one, a family each.
+//! [`Tensor`]: the user's handle, its properties, and the construction of nodes. The operations are in
+//! the files beside this one, one family each.
 
 mod activation;
 mod addmm;
@@ -71,27 +71,28 @@ use crate::{
     schedule,
 };
 
-/// An n-dimensional array on a device, and how it was made.
+/// An n-dimensional array on a device, together with the operation that made it.
 ///
-/// A tensor is a cheap, shareable handle on a node of a graph. An operation makes a new node and computes
-/// nothing; the value is computed when someone looks ([`Tensor::to_vec`], [`Tensor::item`], printing,
-/// [`Tensor::eval`]). Cloning a tensor clones the handle.
+/// A tensor is a cheap, shareable handle to a node of a graph. An operation makes a new node and
+/// computes nothing; the value is computed when it is requested ([`Tensor::to_vec`], [`Tensor::item`],
+/// printing, [`Tensor::eval`]). Cloning a tensor clones the handle.
 ///
-/// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a
-/// misfit like slice indexing does; [`Tensor::add`] and its kin are their checked twins.
+/// Operations that cannot fail return a `Tensor`, all others return a `Result`. The operators `+ - * /`
+/// panic on incompatible operands, like slice indexing; [`Tensor::add`] and its relatives are their
+/// checked forms.
 ///
-/// No operation changes a tensor: each gives a new one, and the compiler warns where that is dropped. Only a
-/// cell (a parameter, a buffer) can be given another value, by [`Tensor::assign`] and
+/// No operation changes a tensor: each returns a new one, and the compiler warns if that is dropped.
+/// Only a cell (a parameter, a buffer) can get another value, by [`Tensor::assign`] and
 /// [`Tensor::index_assign`].
 ///
-/// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares
-/// elementwise and gives a bool tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements
-/// are equal, and [`Tensor::allclose`] whether nearly.
+/// `x == y` does not compile, because Rust's `==` returns one bool immediately: [`Tensor::eq`] compares
+/// elementwise and gives a bool tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all
+/// elements are equal, and [`Tensor::allclose`] whether they are nearly so.
 ///
 /// ```compile_fail
 /// #![deny(unused_must_use)]
 /// # fn f(x: &tensor_core::Tensor) {
-/// x.relu(); // gives a new tensor, and x is as it was
+/// x.relu(); // returns a new tensor, and x is unchanged
 /// # }
 /// ```
 ///
@@ -106,20 +107,20 @@ use crate::{
 pub struct Tensor(Arc<Node>);
 
 impl Tensor {
-    /// The handle that a new node is made for.
+    /// The first handle to a new node.
     pub(crate) fn first(node: Node) -> Tensor {
         let node = Arc::new(node);
         memory_log::note(&node);
         Tensor(node)
     }
 
-    /// One more handle on a node.
+    /// Another handle to a node.
     pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
         node.handles.fetch_add(1, Ordering::Relaxed);
         Tensor(node)
     }
 
-    /// The node that holds this tensor's value now.
+    /// The node that has this tensor's present value.
     pub(crate) fn node(&self) -> Arc<Node> {
         match self.0.variable() {
             None => self.0.clone(),
@@ -162,14 +163,14 @@ impl Tensor {
         Ok(self.shape()[self.shape().axis(axis, "dim")?])
     }
 
-    /// A 0-d tensor as a line of one element, for a function along an axis of which a scalar has one in
-    /// PyTorch; others as they are.
+    /// A 0-d tensor as a vector of one element, for functions along an axis, which PyTorch allows on a
+    /// scalar; other tensors as they are.
     #[track_caller]
     fn as_line(&self) -> Tensor {
         if self.rank() == 0 { self.reshape_unchecked([1].into()) } else { self.clone() }
     }
 
-    /// A line of one element as a 0-d tensor again.
+    /// The inverse of `as_line`: a vector of one element as a 0-d tensor.
     #[track_caller]
     fn as_scalar(&self) -> Tensor {
         self.reshape_unchecked(Shape::scalar())
@@ -196,7 +197,7 @@ impl Tensor {
         self.0.id
     }
 
-    /// How this tensor was made.
+    /// The operation that made this tensor.
     #[doc(alias = "grad_fn")]
     #[must_use]
     pub fn op(&self) -> &Op {
@@ -209,8 +210,8 @@ impl Tensor {
         self.0.location
     }
 
-    /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value. One of
-    /// several results of an operation was made from that operation's inputs.
+    /// The tensors that this one was made from. Empty for leaves, and for an untracked tensor once it
+    /// has its value. For one of several results of an operation, the operation's inputs.
     #[must_use]
     pub fn inputs(&self) -> Vec<Tensor> {
         let mut inputs = self.node_inputs();
@@ -220,7 +221,7 @@ impl Tensor {
         inputs
     }
 
-    /// The inputs of this node as the graph has them: of one of several results, the node of the operation.
+    /// The inputs of this node in the graph: for one of several results, the operation's node.
     #[doc(hidden)]
     #[must_use]
     pub fn node_inputs(&self) -> Vec<Tensor> {
@@ -232,7 +233,7 @@ impl Tensor {
         inputs.into_iter().map(|input| Tensor::from_node(input).canonical()).collect()
     }
 
-    /// All results of this node, an operation with several; none of any other.
+    /// All results of this node if its operation has several; else empty.
     #[doc(hidden)]
     #[must_use]
     pub fn elements(&self) -> Vec<Tensor> {
@@ -240,15 +241,16 @@ impl Tensor {
         (0..results).map(|k| Tensor::from_node(self.0.element(k))).collect()
     }
 
-    /// How many results this node has.
+    /// The number of results of this node.
     #[doc(hidden)]
     #[must_use]
     pub fn result_count(&self) -> usize {
         self.0.results()
     }
 
-    /// Counts this handle as a user's, as it is from the start, or as the graph's own: evaluation then stores
-    /// the value only where something else asks for it. It is to count again before it is dropped.
+    /// Sets whether this handle counts as a user's, as it does initially, or as the graph's own:
+    /// evaluation then stores the value only if it is needed otherwise. The handle must count again
+    /// before it is dropped.
     #[doc(hidden)]
     pub fn count_handle(&self, counts: bool) {
         match counts {
@@ -257,7 +259,7 @@ impl Tensor {
         };
     }
 
-    /// The variable whose value this is, if it is one: so that a graph shows a parameter as itself.
+    /// The variable whose value this is, if it is one, so that a graph shows a parameter as itself.
     fn canonical(self) -> Tensor {
         match self.0.leaf.get().and_then(std::sync::Weak::upgrade) {
             Some(variable) => Tensor::from_node(variable),
@@ -265,13 +267,13 @@ impl Tensor {
         }
     }
 
-    /// Computes the value now, where it is not known yet. Other tensors that wait are left alone.
+    /// Computes the value now, unless it is known. Other pending tensors are left alone.
     ///
     /// # Errors
-    /// Whatever the device reports: memory, a lost device, an index out of range. The failing operation and
-    /// the source line that built it are named, and this tensor stays as it was. If the value depends on
-    /// indices that only the device can check, this waits for that check, and each later call gives the same
-    /// error.
+    /// Whatever the device reports: out of memory, a lost device, an index out of range. The error names
+    /// the failing operation and the source line that built it, and this tensor stays as it was. If the
+    /// value depends on indices that only the device can check, this waits for that check, and each
+    /// later call gives the same error.
     #[track_caller]
     pub fn eval(&self) -> Result<()> {
         match self.0.variable() {
@@ -280,20 +282,20 @@ impl Tensor {
         }
     }
 
-    /// Whether the value is known already.
+    /// Whether the value is known.
     #[must_use]
     pub fn is_evaluated(&self) -> bool {
         self.node().has_value()
     }
 
-    /// The value, computed if need be.
+    /// The value, which is computed if necessary.
     #[track_caller]
     pub(crate) fn value(&self) -> Result<Value> {
         node_value(&self.node())
     }
 
-    /// A new node made by `op` from `inputs`, which the caller has checked: on one device, shapes and dtypes
-    /// fitting.
+    /// A new node made by `op` from `inputs`. The caller has checked that they are on one device and
+    /// that shapes and dtypes fit.
     #[track_caller]
     pub(crate) fn build(op: Op, shape: Shape, dtype: DType, inputs: &[&Tensor]) -> Tensor {
         let nodes: Inputs = match inputs {
@@ -316,7 +318,7 @@ impl Tensor {
         tensor
     }
 
-    /// A node that has its value.
+    /// A node with a value.
     #[track_caller]
     pub(crate) fn ready(op: Op, shape: Shape, dtype: DType, device: Device, value: Value) -> Tensor {
         let node = Node::new(op, shape, dtype, device, Inputs::new(), Some(value), false, here());
@@ -324,7 +326,7 @@ impl Tensor {
     }
 
     /// The results of `op`, which has several, from `inputs`, which the caller has checked. Nothing is
-    /// computed.
+    /// computed yet.
     #[track_caller]
     pub(crate) fn build_tuple<const N: usize>(
         op: Op,
@@ -337,7 +339,7 @@ impl Tensor {
         std::array::from_fn(|k| Tensor::element_of(&tuple, k))
     }
 
-    /// As [`Tensor::build_tuple`], with any number of results but none.
+    /// [`Tensor::build_tuple`] with any number of results but 0.
     #[track_caller]
     pub(crate) fn build_results(op: Op, results: &[(Shape, DType)], inputs: &[Tensor]) -> Vec<Tensor> {
         let nodes: Inputs = inputs.iter().map(Tensor::node).collect();
@@ -351,7 +353,7 @@ impl Tensor {
         debug_assert!(op.is_tuple(), "{op:?}");
         let float = results.iter().any(|(_, dtype)| dtype.is_float());
         let tracked = float && inputs.iter().any(|n| n.is_tracked()) && is_grad_enabled();
-        // The node itself has no elements: its shape and dtype stand for nothing.
+        // The node itself has no elements: its shape and dtype have no meaning.
         let mut node = Node::new(op, Shape::scalar(), DType::F32, device, inputs, None, tracked, here());
         node.extra = Some(Box::new(Extra::Tuple(Tuple::new(results))));
         node.handles.store(0, Ordering::Relaxed);
@@ -364,8 +366,8 @@ impl Tensor {
         Tensor::from_node(node)
     }
 
-    /// The results of a user's own differentiable function: `values`, computed from `inputs` without a tape,
-    /// with `op`'s gradient. The `autograd` crate's `apply` is the comfortable way here.
+    /// The results of a user's own differentiable function: `values`, computed from `inputs` without a
+    /// tape, with `op`'s gradient. The `autograd` crate's `apply` is the convenient interface.
     #[track_caller]
     #[doc(alias = "Function")]
     pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], values: &[Tensor]) -> Vec<Tensor> {
@@ -376,11 +378,11 @@ impl Tensor {
         (0..values.len()).map(|k| Tensor::element_of(&tuple, k)).collect()
     }
 
-    /// An error unless all tensors are on one device.
+    /// Fails unless all tensors are on one device.
     #[track_caller]
     pub(crate) fn same_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
         let Some((first, rest)) = tensors.split_first() else { return Ok(()) };
-        // Only a cell's device can change; all others are compared where they are.
+        // Only a cell's device can change; all others can be compared directly.
         if tensors.iter().all(|t| t.0.extra.is_none() && t.0.device == first.0.device) {
             return Ok(());
         }
@@ -399,19 +401,19 @@ impl Tensor {
     }
 }
 
-/// Two shapes that do not go together.
+/// The error for two incompatible shapes.
 #[track_caller]
 pub(crate) fn shape_misfit(op: &'static str, lhs: &Shape, rhs: &Shape, hint: impl Into<String>) -> Error {
     Error::new(ErrorKind::ShapeMismatch { op, lhs: lhs.clone(), rhs: rhs.clone(), hint: hint.into() })
 }
 
-/// Two dtypes that do not go together.
+/// The error for two incompatible dtypes.
 #[track_caller]
 pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl Into<String>) -> Error {
     Error::new(ErrorKind::DTypeMismatch { op, lhs, rhs, hint: hint.into() })
 }
 
-/// Something that gradients do not allow.
+/// The error for an operation that gradients do not allow.
 #[track_caller]
 pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
     Error::new(ErrorKind::Autograd { op, message: message.into() })
@@ -431,14 +433,14 @@ impl Clone for Tensor {
 
 impl Drop for Tensor {
     fn drop(&mut self) {
-        // Of a node that ends with this handle, nobody asks how many are left.
+        // The last handle need not check the reference count.
         if Arc::strong_count(&self.0) > 1 {
             self.0.handles.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// The value of a node, computed if need be.
+/// The value of a node, which is computed if necessary.
 fn node_value(node: &Arc<Node>) -> Result<Value> {
     loop {
         if let Some(value) = &lock(&node.state).value {
@@ -448,7 +450,7 @@ fn node_value(node: &Arc<Node>) -> Result<Value> {
     }
 }
 
-/// Computes a node's value, if need be, and waits until it is certain that it is right.
+/// Computes a node's value if necessary, and waits until its index checks have passed.
 fn settle(node: &Arc<Node>) -> Result<()> {
     loop {
         let facts = lock(&node.state).value.as_ref().map(|value| value.facts.clone());
@@ -460,20 +462,20 @@ fn settle(node: &Arc<Node>) -> Result<()> {
     }
 }
 
-/// Computes all of `tensors` together, and returns when it is certain that each of them has its value: what
-/// an optimizer calls before it changes anything.
+/// Computes all of `tensors` together, and returns when the index checks of all have passed. An
+/// optimizer calls this before it changes anything.
 ///
 /// # Errors
-/// As for [`Tensor::eval`], of any of them.
+/// As [`Tensor::eval`], for any of them.
 pub fn eval_all(tensors: &[&Tensor]) -> Result<()> {
     let nodes: Vec<Arc<Node>> = tensors.iter().map(|tensor| tensor.node()).collect();
     schedule::evaluate(nodes.iter().filter(|node| !node.has_value()).cloned().collect())?;
-    // The first wait on a device decides the checks of all.
+    // The first wait on a device decides the checks of all its tensors.
     nodes.iter().try_for_each(settle)
 }
 
-/// As [`eval_all`], if that takes no new memory, since all results go where values lie that nobody holds any
-/// more; otherwise false, and nothing is computed.
+/// [`eval_all`], if it needs no new memory because all results can overwrite values that are no longer
+/// held; otherwise returns false and computes nothing.
 #[doc(hidden)] // for `optim`
 #[track_caller]
 pub fn eval_in_place(tensors: &[&Tensor]) -> Result<bool> {
@@ -486,15 +488,15 @@ pub fn eval_in_place(tensors: &[&Tensor]) -> Result<bool> {
     Ok(true)
 }
 
-/// Computes all of `tensors` together, those that come first first, and calls `ready` with the place of each
-/// as soon as the kernels that make it were handed to the device, in order. Whether their indices were good
-/// is known to who reads them.
+/// Computes all of `tensors` together, in order of priority, and calls `ready` with the index of each as
+/// soon as its kernels have been given to the device, in order. Readers of a tensor learn whether its
+/// indices were good.
 ///
-/// `ready` is called in the middle of the evaluation, while others wait for the device: it may tell another
-/// thread to read the tensor, and must evaluate nothing itself.
+/// `ready` is called during the evaluation, while other threads wait for the device: it may signal
+/// another thread to read the tensor, but must not evaluate anything itself.
 ///
 /// # Errors
-/// As for [`Tensor::eval`], of any of them.
+/// As [`Tensor::eval`], for any of them.
 #[doc(hidden)] // for `distributed`
 pub fn eval_each(tensors: &[&Tensor], ready: &dyn Fn(usize)) -> Result<()> {
     let nodes: Vec<Arc<Node>> = tensors.iter().map(|tensor| tensor.node()).collect();
@@ -511,21 +513,21 @@ pub fn eval_each(tensors: &[&Tensor], ready: &dyn Fn(usize)) -> Result<()> {
     Ok(())
 }
 
-/// Computes everything that waits, is still held, and was built on this thread: what an optimizer's step ends
-/// with.
+/// Computes all pending tensors that were built on this thread and are still held. An optimizer's step
+/// ends with this.
 ///
-/// It waits for no device: a bad index that only the device finds is told to those who ask for what depends
-/// on it.
+/// It does not wait for a device: a bad index that only the device can find is reported when a dependent
+/// value is read.
 ///
 /// # Errors
-/// The first failure; what could be computed stays computed.
+/// The first failure; values that could be computed are kept.
 #[track_caller]
 pub fn eval_pending() -> Result<()> {
     schedule::pending::flush()
 }
 
-/// Runs `f`, in which nothing is computed for the number of nodes that wait: what it builds is evaluated
-/// together afterwards.
+/// Runs `f` without evaluating anything because of the number of pending nodes: the nodes that it builds
+/// are evaluated together afterwards.
 #[doc(hidden)] // for `optim`
 pub fn build_only<R>(f: impl FnOnce() -> R) -> R {
     schedule::pending::without_bound(f)

@@ -1,11 +1,11 @@
-//! Variances, deviations and covariances.
+//! Variances, standard deviations and covariances.
 
 use super::Tensor;
 use crate::{Axes, Error, Result};
 
 impl Tensor {
-    /// The variance along `axes` (`..` for all): Σ(x − mean)² / (n − correction). `correction` 1 is unbiased,
-    /// PyTorch's default. The axes stay with size 1 if `keepdim`.
+    /// The variance along `axes` (`..` for all): Σ(x − mean)² / (n − correction). `correction` 1 is
+    /// unbiased, PyTorch's default. The axes are kept with size 1 if `keepdim`.
     ///
     /// # Errors
     /// No such axis.
@@ -15,8 +15,8 @@ impl Tensor {
         Ok(self.moments("var", axes.into(), correction, keepdim)?.0)
     }
 
-    /// The standard deviation along `axes` (`..` for all): the root of [`Tensor::var_axis`], also where that
-    /// leaves the range of the dtype. Its gradient where all elements are equal is 0.
+    /// The standard deviation along `axes` (`..` for all): the square root of [`Tensor::var_axis`], also
+    /// if the variance is beyond the range of the dtype. Its gradient is 0 if all elements are equal.
     ///
     /// # Errors
     /// No such axis.
@@ -34,7 +34,7 @@ impl Tensor {
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let (variance, mean) = x.var_mean(.., 1.0, false)?; // of [1, 3]: 2 and 2
+    /// let (variance, mean) = x.var_mean(.., 1.0, false)?; // [1, 3] gives 2 and 2
     /// # Ok(())
     /// # }
     /// ```
@@ -103,9 +103,9 @@ impl Tensor {
         Ok((variance, mean))
     }
 
-    /// The covariances `[n, n]` of n variables, each a row of `[n, m]` observations: Σ(x − mean x)(y − mean
-    /// y) / (m − correction). Of one row, `[m]` or `[1, m]`, its variance, 0-d. `correction` 1 is unbiased,
-    /// PyTorch's default. Integers and bools give the default dtype. `torch.cov`.
+    /// The covariances `[n, n]` of n variables, each a row of `[n, m]` observations: Σ(x − mean x)(y −
+    /// mean y) / (m − correction). For one row, `[m]` or `[1, m]`, its variance, 0-d. `correction` 1 is
+    /// unbiased, PyTorch's default. Integers and bools give the default dtype. `torch.cov`.
     ///
     /// # Errors
     /// More than two axes.
@@ -114,14 +114,14 @@ impl Tensor {
         Ok(self.covariances("cov", correction)?.of_one_row().cast_unchecked(self.floating_dtype()))
     }
 
-    /// [`Tensor::cov`] of observations `[m]` that count several times: by whole numbers `frequencies`
-    /// (integers), and by `weights` of their own. With the products w of both, Σ w·(x − mean x)(y − mean y)
-    /// over Σ w − correction, or with weights over Σ w − correction · Σ w·weights / Σ w, at least 0.
+    /// [`Tensor::cov`] for weighted observations `[m]`: integer `frequencies` count repetitions, and
+    /// `weights` are arbitrary. With w their product, the result is Σ w·(x − mean x)(y − mean y) divided
+    /// by Σ w − correction or, with weights, by Σ w − correction · Σ w·weights / Σ w, at least 0.
     /// `torch.cov(fweights=…, aweights=…)`.
     ///
     /// # Errors
     /// More than two axes; frequencies or weights that are not `[m]`, frequencies that are not integers,
-    /// two devices. Negative numbers are not looked for.
+    /// two devices. Negative numbers are not detected.
     #[track_caller]
     #[doc(alias = "cov")]
     pub fn cov_weighted(
@@ -168,7 +168,7 @@ impl Tensor {
             .cast_unchecked(self.floating_dtype()))
     }
 
-    /// Rows of observations `[n, m]` of a floating-point dtype, half types in f32.
+    /// Observations as rows `[n, m]` of a floating-point dtype, half types in f32.
     #[track_caller]
     fn observations(&self, op: &'static str) -> Result<Tensor> {
         if self.rank() > 2 {
@@ -179,7 +179,7 @@ impl Tensor {
         if x.rank() == 2 { Ok(x) } else { x.reshape([1, -1]) }
     }
 
-    /// Covariances, of half types in f32.
+    /// The covariances; for half types in f32.
     #[track_caller]
     fn covariances(&self, op: &'static str, correction: f64) -> Result<Tensor> {
         let rows = self.observations(op)?;
@@ -188,9 +188,9 @@ impl Tensor {
         Ok(centred.matmul(&centred.t()?)?.div_scalar((m - correction).max(0.0)))
     }
 
-    /// Pearson's correlations `[n, n]` of n variables, each a row of `[n, m]` observations: their covariances
-    /// over the deviations of both, held within [−1, 1]. Of one row 0-d. NaN of a row that is constant.
-    /// `torch.corrcoef`.
+    /// Pearson's correlations `[n, n]` of n variables, each a row of `[n, m]` observations: their
+    /// covariances divided by both standard deviations, clamped to [−1, 1]. For one row the result is
+    /// 0-d. A constant row gives NaN. `torch.corrcoef`.
     ///
     /// # Errors
     /// More than two axes.
@@ -198,7 +198,7 @@ impl Tensor {
     pub fn corrcoef(&self) -> Result<Tensor> {
         let rows = self.observations("corrcoef")?;
         let centred = rows.sub(&rows.mean_axis(1, true)?)?;
-        // A row's scale changes nothing, and keeps its squares in range.
+        // The result does not depend on a row's scale, which is chosen to keep its squares in range.
         let scaled = match centred.numel() {
             0 => centred,
             _ => centred.mul(&centred.detach().abs().amax(1, true)?.scale_of_squares())?,
@@ -209,7 +209,7 @@ impl Tensor {
         Ok(correlations.of_one_row().cast_unchecked(self.floating_dtype()))
     }
 
-    /// A matrix of one element as that element, 0-d; others as they are.
+    /// A matrix of one element as a 0-d tensor; others as they are.
     #[track_caller]
     fn of_one_row(&self) -> Tensor {
         if self.numel() == 1 { self.as_scalar() } else { self.clone() }

@@ -1,4 +1,4 @@
-//! Moving elements about: views (reshape, permute, expand, slice, flip), and concat, stack, pad.
+//! Views and concatenation.
 
 use smallvec::SmallVec;
 
@@ -9,10 +9,10 @@ use crate::{
 };
 
 impl Tensor {
-    /// The same elements in the same order under another shape; one size may be -1 and takes what is left.
+    /// The same elements in the same order under another shape; one size may be -1, which is inferred.
     ///
     /// # Errors
-    /// Sizes that do not hold this many elements.
+    /// Sizes with another number of elements.
     #[track_caller]
     #[doc(alias("view", "view_as", "unflatten"))]
     pub fn reshape(&self, dims: impl Into<Dims>) -> Result<Tensor> {
@@ -33,14 +33,14 @@ impl Tensor {
         Tensor::build(Op::Reshape, shape, self.dtype(), &[self])
     }
 
-    /// All elements in one axis.
+    /// All elements as a vector.
     #[track_caller]
     #[doc(alias("flatten", "ravel"))]
     pub fn flatten_all(&self) -> Tensor {
         self.reshape_unchecked([self.numel()].into())
     }
 
-    /// Axes `start..=end` made one. `flatten(1, -1)` keeps a batch axis.
+    /// Axes `start..=end` merged into one. `flatten(1, -1)` keeps a batch axis.
     #[track_caller]
     pub fn flatten(&self, start: impl Into<Axis>, end: impl Into<Axis>) -> Result<Tensor> {
         self.flatten_by(start.into(), end.into())
@@ -65,7 +65,7 @@ impl Tensor {
     /// Axes reordered: axis `i` of the result is axis `axes[i]` of this tensor.
     ///
     /// # Errors
-    /// Not every axis named exactly once.
+    /// A list that does not name every axis exactly once.
     #[track_caller]
     #[doc(alias = "transpose")]
     pub fn permute(&self, axes: impl Into<Axes>) -> Result<Tensor> {
@@ -139,7 +139,7 @@ impl Tensor {
         }
     }
 
-    /// Axes of size 1 removed: those named (others of them stay as they are), or all with `..`.
+    /// Removes axes of size 1: all with `..`, or the given ones; given axes of other sizes stay.
     #[track_caller]
     pub fn squeeze(&self, axes: impl Into<Axes>) -> Result<Tensor> {
         self.squeeze_by(axes.into())
@@ -152,7 +152,7 @@ impl Tensor {
         Ok(self.reshape_unchecked(self.shape().reduced(&dropped, false)))
     }
 
-    /// A new axis of size 1 at `axis` of the result; -1 is after the last.
+    /// Inserts an axis of size 1 at `axis` of the result; -1 is after the last.
     #[track_caller]
     #[doc(alias("newaxis", "expand_dims"))]
     pub fn unsqueeze(&self, axis: impl Into<Axis>) -> Result<Tensor> {
@@ -231,8 +231,9 @@ impl Tensor {
         Tensor::build(Op::Expand, shape, self.dtype(), &[self])
     }
 
-    /// Windows of `size` elements along an axis, one every `step` elements, as a view: windows in the axis's
-    /// place, their elements along a new last axis. `[…, n, …]` gives `[…, (n − size) / step + 1, …, size]`.
+    /// Windows of `size` elements along an axis, one every `step` elements, as a view: the windows take
+    /// the axis's place, and their elements are along a new last axis. `[…, n, …]` gives `[…, (n − size)
+    /// / step + 1, …, size]`.
     ///
     /// # Errors
     /// No such axis, a step of 0, a window larger than the axis.
@@ -241,11 +242,11 @@ impl Tensor {
         self.windows_by(axis.into(), size, step, 1)
     }
 
-    /// As [`Tensor::unfold`], with elements `dilation` apart: a window reaches over `dilation·(size − 1) + 1`
-    /// elements. What a convolution reads.
+    /// [`Tensor::unfold`] with elements `dilation` apart: a window spans `dilation·(size − 1) + 1`
+    /// elements. Convolutions read their inputs in this form.
     ///
     /// # Errors
-    /// No such axis, a step or a dilation of 0, a window that reaches over more than the axis.
+    /// No such axis, a step or a dilation of 0, a window that spans more than the axis.
     #[track_caller]
     pub fn windows(
         &self,
@@ -287,9 +288,9 @@ impl Tensor {
         Ok(Tensor::build(Op::Unfold { axis, step, dilation }, shape, self.dtype(), &[self]))
     }
 
-    /// A range of an axis, as in `x.slice(1, 2..)?`: any Rust range of any integers. Negative bounds count
-    /// from the end; bounds past an end are held to it, as in Python. [`Tensor::i`] takes ranges of several
-    /// axes.
+    /// A range of an axis, as in `x.slice(1, 2..)?`: any Rust range of any integers. Negative bounds
+    /// count from the end; bounds are clamped to the axis, as in Python. [`Tensor::i`] takes ranges of
+    /// several axes.
     ///
     /// # Errors
     /// No such axis.
@@ -345,7 +346,7 @@ impl Tensor {
     /// `len` elements of an axis from `start` on. `torch.narrow`.
     ///
     /// # Errors
-    /// A window that leaves the axis.
+    /// A range that exceeds the axis.
     #[track_caller]
     pub fn narrow(&self, axis: impl Into<Axis>, start: usize, len: usize) -> Result<Tensor> {
         self.narrow_by(axis.into(), start, len)
@@ -370,7 +371,7 @@ impl Tensor {
         Ok(self.slice_unchecked(at, start, len, 1))
     }
 
-    /// One element of an axis, which goes. Negative counts from the end. `torch.select`.
+    /// One element of an axis, which is removed. Negative numbers count from the end. `torch.select`.
     ///
     /// # Errors
     /// An index outside the axis.
@@ -409,10 +410,10 @@ impl Tensor {
         Ok(out)
     }
 
-    /// Tensors one after the other along an axis, in their promoted dtype. `torch.cat`.
+    /// Tensors concatenated along an axis, in their promoted dtype. `torch.cat`.
     ///
     /// # Errors
-    /// None given, sizes that differ off the axis, or several devices.
+    /// An empty list, sizes that differ along other axes, or several devices.
     #[track_caller]
     #[doc(alias("cat", "concatenate"))]
     pub fn concat<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
@@ -471,7 +472,7 @@ impl Tensor {
         Ok(Tensor::build(Op::Concat { axis }, shape, dtype, &cast.iter().collect::<Vec<_>>()))
     }
 
-    /// Tensors of one shape along a new axis.
+    /// Tensors of one shape, stacked along a new axis.
     #[track_caller]
     pub fn stack<T: AsRef<Tensor>>(tensors: &[T], axis: impl Into<Axis>) -> Result<Tensor> {
         Tensor::stack_by(&references(tensors), axis.into())
@@ -507,7 +508,7 @@ impl Tensor {
         Tensor::concat_by(&references(&wide), axis)
     }
 
-    /// The axis cut in pieces of `size`; the last may be smaller. `torch.split`.
+    /// The tensor split along an axis into pieces of `size`; the last may be smaller. `torch.split`.
     #[track_caller]
     pub fn split(&self, size: usize, axis: impl Into<Axis>) -> Result<Vec<Tensor>> {
         self.split_by(size, axis.into())
@@ -523,11 +524,11 @@ impl Tensor {
         (0..n.max(1)).step_by(size).map(|start| self.narrow(at, start, size.min(n - start))).collect()
     }
 
-    /// Padded with `value`: `padding[i]` elements before and after along axis `i`. A negative number takes
-    /// elements away there.
+    /// Padded with `value`: `padding[i]` elements before and after along axis `i`. A negative number
+    /// removes elements.
     ///
     /// # Errors
-    /// Not one pair for each axis, or more elements taken away than there are.
+    /// A number of pairs other than the rank, or more elements removed than there are.
     #[track_caller]
     #[doc(alias = "constant_pad_nd")]
     pub fn pad<I: Int>(&self, padding: &[(I, I)], value: impl Into<Scalar>) -> Result<Tensor> {
@@ -537,11 +538,11 @@ impl Tensor {
         cut.pad_by(&padding, value.into())
     }
 
-    /// This tensor without what negative numbers of a padding of the axes from `first` on take away, and
-    /// what is left to be added.
+    /// This tensor without the elements that negative numbers of a padding of the axes from `first` on
+    /// remove, and the remaining positive padding.
     ///
     /// # Errors
-    /// More elements taken away than there are.
+    /// More elements removed than there are.
     #[doc(hidden)]
     #[track_caller]
     pub fn cut_by(
@@ -586,11 +587,11 @@ impl Tensor {
         Ok(self.pad_unchecked(before, interior, shape, value))
     }
 
-    /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of `shape`,
-    /// and `value` fills the rest. The gradient of a strided slice.
+    /// The general form of padding: element `i` of an axis goes to `before + i·(1 + interior)` of
+    /// `shape`, and the rest is filled with `value`. The gradient of a strided slice.
     ///
     /// # Errors
-    /// Elements that would lie outside `shape`.
+    /// Elements that would be outside `shape`.
     #[doc(hidden)]
     #[track_caller]
     pub fn pad_between(
@@ -619,7 +620,7 @@ impl Tensor {
         Ok(self.pad_unchecked(before, interior, shape, value))
     }
 
-    /// [`Tensor::pad_between`], of what was checked.
+    /// [`Tensor::pad_between`] after the checks.
     #[track_caller]
     pub(crate) fn pad_unchecked(
         &self,
@@ -645,22 +646,22 @@ impl Tensor {
         self.triangle("triu", diagonal, false)
     }
 
-    /// The places of the lower triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a
-    /// device without). `torch.tril_indices`.
+    /// The indices of the lower triangle of a matrix, in row-major order: `[2, n]`, rows and columns,
+    /// i64 (i32 on a device without i64). `torch.tril_indices`.
     ///
     /// # Errors
-    /// Places that pass the dtype, or no memory.
+    /// Indices beyond the dtype, or out of memory.
     #[track_caller]
     pub fn tril_indices(rows: usize, columns: usize, diagonal: i32, device: &Device) -> Result<Tensor> {
         let end = |row| row + i64::from(diagonal) + 1;
         triangle_indices("tril_indices", rows, columns, |row| (0, end(row)), device)
     }
 
-    /// The places of the upper triangle of a matrix, row by row: `[2, n]`, rows and columns, i64 (i32 on a
-    /// device without). `torch.triu_indices`.
+    /// The indices of the upper triangle of a matrix, in row-major order: `[2, n]`, rows and columns,
+    /// i64 (i32 on a device without i64). `torch.triu_indices`.
     ///
     /// # Errors
-    /// Places that pass the dtype, or no memory.
+    /// Indices beyond the dtype, or out of memory.
     #[track_caller]
     pub fn triu_indices(rows: usize, columns: usize, diagonal: i32, device: &Device) -> Result<Tensor> {
         let start = |row| row + i64::from(diagonal);
@@ -684,7 +685,8 @@ impl Tensor {
     }
 }
 
-/// The places of the columns from the one up to the other that `kept` gives for a row, as far as there are.
+/// The indices of a part of a matrix: `kept` gives the range of columns of each row, which is clamped to
+/// the matrix.
 #[track_caller]
 fn triangle_indices(
     op: &'static str,
@@ -702,8 +704,8 @@ fn triangle_indices(
         let end = end.clamp(0, columns as i64) as usize;
         (start.max(0) as usize).min(end)..end
     };
-    // The rows that have places follow one another. Where the places of each begin, and at last how many
-    // there are.
+    // The non-empty rows are consecutive. `begins` has the number of indices before each of them, and
+    // the total.
     let top = (0..rows).find(|&row| !kept(row).is_empty()).unwrap_or(rows);
     let end = (top..rows).find(|&row| kept(row).is_empty()).unwrap_or(rows);
     let mut begins = Vec::new();
@@ -714,7 +716,7 @@ fn triangle_indices(
         count += kept(row).len();
         begins.push(count);
     }
-    // Rows, and then columns.
+    // The first half of the result is rows, the second columns.
     let write = |first: usize, mut some: &mut [usize]| {
         let mut is_column = first >= count;
         let mut place = if is_column { first - count } else { first };
@@ -739,7 +741,7 @@ fn triangle_indices(
     Tensor::from_indices(op, Shape::from([2, count]), device, greatest, write)
 }
 
-/// The tensors of a list that a user gives.
+/// References to the tensors of a user's list.
 pub(super) fn references<T: AsRef<Tensor>>(tensors: &[T]) -> SmallVec<[&Tensor; 8]> {
     tensors.iter().map(AsRef::as_ref).collect()
 }

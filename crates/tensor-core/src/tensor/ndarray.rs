@@ -1,4 +1,4 @@
-//! `ndarray` at the border, with the feature `ndarray`: arrays of any layout to tensors, and back.
+//! Conversions between `ndarray` arrays and tensors, with the feature `ndarray`.
 
 use ndarray::{ArrayD, ArrayRef, Dimension, IxDyn};
 
@@ -6,11 +6,11 @@ use super::Tensor;
 use crate::{Device, Element, Error, Result, Shape};
 
 impl Tensor {
-    /// A tensor of an array's elements, of its shape and element type. The array may be a view of any layout;
+    /// A tensor with an array's elements, shape and element type. The array may be a view of any layout;
     /// elements are copied in its logical order. `torch.from_numpy`. With the feature `ndarray`.
     ///
     /// # Errors
-    /// A dtype that the device lacks, or no memory.
+    /// A dtype that the device lacks, or out of memory.
     ///
     /// ```
     /// use ndarray::array;
@@ -38,7 +38,7 @@ impl Tensor {
     /// `tensor.numpy()`. With the feature `ndarray`.
     ///
     /// # Errors
-    /// Those of [`Tensor::to_vec`].
+    /// As [`Tensor::to_vec`].
     #[track_caller]
     #[doc(alias = "numpy")]
     pub fn to_ndarray<T: Element>(&self) -> Result<ArrayD<T>> {

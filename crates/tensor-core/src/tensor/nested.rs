@@ -1,14 +1,14 @@
-//! Tensors from nested arrays and vectors, as `torch.tensor([[1, 2], [3, 4]])`.
+//! Tensors from nested arrays and vectors, like `torch.tensor([[1, 2], [3, 4]])`.
 
 use super::{Tensor, TensorOptions};
 use crate::{DType, Element, Error, Result, Scalar, Shape, default_dtype};
 
-/// A number, or an array, slice or vector of nested ones: what [`Tensor::new`] takes.
+/// The argument of [`Tensor::new`]: a number, or a nested array, slice or vector of numbers.
 pub trait Nested {
     /// The type of the numbers.
     type Elem: Element;
 
-    /// The sizes of this level and those below.
+    /// The sizes of this level and of those below it.
     ///
     /// # Errors
     /// Rows of different lengths.
@@ -19,7 +19,7 @@ pub trait Nested {
     fn flatten(&self, out: &mut Vec<Self::Elem>);
 }
 
-/// Makes a Rust type of elements a number.
+/// Implements [`Nested`] for a Rust element type.
 macro_rules! nested_number {
     ($t:ty) => {
         impl $crate::tensor::nested::Nested for $t {
@@ -36,7 +36,7 @@ macro_rules! nested_number {
 }
 pub(crate) use nested_number;
 
-/// Sizes and positions: read as i64, which holds all that a machine can count.
+/// Implements [`Nested`] for `usize` and `isize`, which are converted to i64.
 macro_rules! word {
     ($($t:ty),*) => {$(
         impl Nested for $t {
@@ -98,18 +98,17 @@ impl<N: Nested + ?Sized> Nested for &N {
 }
 
 impl Tensor {
-    /// A tensor of a number, or of nested arrays, slices or vectors of numbers. `torch.tensor`.
+    /// A tensor from a number, or from nested arrays, slices or vectors of numbers. `torch.tensor`.
     ///
-    /// `options` is a device or `(dtype, &device)`. Without a dtype, one rule says what numbers become: what
-    /// Rust reads as a plain float (f64: `1.0`) has the default dtype, f32 unless
-    /// [`set_default_dtype`](crate::set_default_dtype) said otherwise; integers (`1`, whether i32, i64, usize
-    /// or isize) are i64, or i32 on a device without it; bools are bool; and `1.0f32`, `7u8`, `7u32`, and
-    /// half types keep their type. See [`default_dtype`](crate::default_dtype). [`Tensor::from_slice`] keeps
-    /// every type.
+    /// `options` is a device or `(dtype, &device)`. Without a dtype, one rule applies: plain Rust floats
+    /// (f64: `1.0`) have the default dtype, f32 unless [`set_default_dtype`](crate::set_default_dtype)
+    /// changed it; integers (`1`, whether i32, i64, usize or isize) are i64, or i32 on a device without
+    /// i64; bools are bool; and `1.0f32`, `7u8`, `7u32`, and half types keep their type. See
+    /// [`default_dtype`](crate::default_dtype). [`Tensor::from_slice`] keeps every type.
     ///
     /// # Errors
-    /// Rows of different lengths, an integer that the dtype does not hold, a dtype that the device lacks, or
-    /// no memory.
+    /// Rows of different lengths, an integer outside the dtype's range, a dtype that the device lacks,
+    /// or out of memory.
     ///
     /// ```
     /// # use tensor_core::{Device, DType, Tensor, Result};
@@ -129,11 +128,11 @@ impl Tensor {
         Tensor::from_literal(N::Elem::DTYPE, N::Elem::as_bytes(&flat), shape, options.into())
     }
 
-    /// A tensor of numbers of a Rust type, in the dtype that `options` or the rule of [`Tensor::new`] say.
+    /// A tensor of numbers of a Rust type, in the dtype of `options` or by the rule of [`Tensor::new`].
     #[track_caller]
     fn from_literal(given: DType, bytes: &[u8], shape: Shape, options: TensorOptions) -> Result<Tensor> {
         let device = &options.device;
-        // Rust's types of plain literals follow the defaults; a type that was named stays.
+        // Rust's types of plain literals follow the defaults; an explicit type is kept.
         let is_literal = matches!(given, DType::F64 | DType::I32 | DType::I64);
         let own = || if given.is_float() { default_dtype() } else { device.int_dtype() };
         let dtype = options.dtype.unwrap_or_else(|| if is_literal { own() } else { given });

@@ -1,11 +1,11 @@
-//! Norms of vectors: over any axes, of differences, and held below a bound. Powers are taken of numbers that
-//! are scaled, where they would leave the range of their dtype.
+//! Norms of vectors: over any axes, of differences, and limited to a maximum. Numbers whose powers would
+//! leave the range of their dtype are scaled first.
 
 use super::Tensor;
 use crate::{Axes, Axis, DType, Result, autocast};
 
-/// Where squares are scaled: magnitudes from `large` on by `down`, those below `small` by `up`. Between them,
-/// sums of 2²⁵ squares are in range; scaled ones are too.
+/// The thresholds for scaling before squaring: magnitudes from `large` on are scaled by `down`, those
+/// below `small` by `up`. In between, and after scaling, sums of 2²⁵ squares are in range.
 struct Range {
     large: f64,
     down: f64,
@@ -25,17 +25,18 @@ impl Range {
 }
 
 impl Tensor {
-    /// The p-norm along `axes` (`..` for all), which stay with size 1 if `keepdim`: (Σ|x|ᵖ)^(1/p). ∞ gives
-    /// the greatest |x|, −∞ the least, 0 how many are not 0. PyTorch's default is 2. Summed in f32 or f64;
-    /// the gradient at the norm 0 is 0, and where p is ∞ shared among equals. `torch.linalg.vector_norm`,
-    /// `torch.norm`.
+    /// The p-norm along `axes` (`..` for all), which are kept with size 1 if `keepdim`: (Σ|x|ᵖ)^(1/p). ∞
+    /// gives the greatest |x|, −∞ the least, 0 the number of nonzero elements. PyTorch's default is 2.
+    /// Sums are in f32 or f64. The gradient is 0 at the norm 0, and for infinite p it is shared among
+    /// equal elements. `torch.linalg.vector_norm`, `torch.norm`.
     ///
     /// # Errors
-    /// No such axis, a dtype that is not floating-point, or for ±∞ and below 0 nothing along an axis.
+    /// No such axis, a dtype that is not floating-point, or for ±∞ and negative p an axis without
+    /// elements.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let length = x.vector_norm(2, .., false)?; // of [3, −4]: 5
+    /// let length = x.vector_norm(2, .., false)?; // [3, −4] gives 5
     /// let greatest = x.vector_norm(f64::INFINITY, .., false)?; // 4
     /// # Ok(())
     /// # }
@@ -57,7 +58,7 @@ impl Tensor {
         let norm = if p == f64::INFINITY {
             x.abs().amax(axes, keepdim)?
         } else if p == f64::NEG_INFINITY || p < 0.0 && self.numel() == 0 {
-            // Of nothing a negative power is as little defined as the least.
+            // A negative power of an empty sum is undefined, like a minimum over nothing.
             x.abs().amin(axes, keepdim)?
         } else if p == 0.0 {
             x.ne_scalar(0.0).cast_unchecked(x.dtype()).sum_axis(axes, keepdim)?
@@ -67,8 +68,8 @@ impl Tensor {
             x.root_of_squares(axes, keepdim, 1.0)?
         } else {
             let (scaled, scale) = x.near_one(axes.clone())?;
-            // A zero adds nothing, and its derivative is 0 although |x|ᵖ has none there for p < 1. With p
-            // below 0, one zero makes the norm 0.
+            // A zero adds nothing, and its derivative is defined as 0, although |x|ᵖ has none there for
+            // p < 1. For negative p, one zero makes the norm 0.
             let zero = scaled.eq_scalar(0.0);
             let powers = scaled.masked_fill(&zero, 1.0)?.abs().powf(p);
             let (powers, vanishes) = match p < 0.0 {
@@ -85,11 +86,11 @@ impl Tensor {
         norm.to_dtype(self.dtype())
     }
 
-    /// √(Σx² / `divisor`) along axes, also where the squares leave the range of the dtype, f32 or f64. Its
+    /// √(Σx² / `divisor`) along axes, also if the squares leave the range of the dtype, f32 or f64. Its
     /// gradient at 0 is 0.
     ///
-    /// The greatest magnitude is found first, and x scaled by a power of two where that is out of bounds; all
-    /// other results have the bits that they would have without.
+    /// The greatest magnitude is computed first, and x is scaled by a power of two if that is out of
+    /// bounds; all other results are bit-identical to those without scaling.
     #[track_caller]
     pub(super) fn root_of_squares(&self, axes: Axes, keepdim: bool, divisor: f64) -> Result<Tensor> {
         if self.numel() == 0 {
@@ -102,8 +103,8 @@ impl Tensor {
         root.div(&scale.reshape_unchecked(root.shape().clone()))
     }
 
-    /// For each greatest magnitude, the power of two by which numbers are multiplied before they are squared:
-    /// 1 between bounds, and where there is no finite one.
+    /// For each greatest magnitude, the power of two to multiply numbers by before squaring: 1 within
+    /// the thresholds, and where the magnitude is not finite.
     #[doc(hidden)]
     #[track_caller]
     pub fn scale_of_squares(&self) -> Tensor {
@@ -112,13 +113,13 @@ impl Tensor {
         let (is_large, is_small) = (self.ge_scalar(large), self.lt_scalar(small));
         let scale = is_small.choose(&self.constant(up.into()), &one);
         let scale = is_large.choose(&self.constant(down.into()), &scale);
-        // Zeros and infinities stay what they are.
+        // Zeros and infinities are not scaled.
         let plain = self.eq_scalar(0.0).logical_or_same(&self.isinf());
         plain.choose(&one, &scale)
     }
 
-    /// This tensor scaled along axes by powers of two that bring its greatest magnitude near 1, and these
-    /// powers, with the axes kept: for powers other than squares.
+    /// This tensor scaled along axes by powers of two that bring its greatest magnitude near 1, and
+    /// these powers, with the axes kept: for powers other than squares.
     #[track_caller]
     fn near_one(&self, axes: Axes) -> Result<(Tensor, Tensor)> {
         if self.numel() == 0 {
@@ -131,7 +132,7 @@ impl Tensor {
         let greatest = self.detach().abs().amax(axes, true)?;
         let plain = greatest.eq_scalar(0.0).logical_or_same(&greatest.isfinite().logical_not());
         let exponent = plain.choose(&greatest.constant(1.0.into()), &greatest).log2().floor();
-        // In two steps, as the inverse of a denormal number is out of range.
+        // Scaled in two steps, because the inverse of a denormal number is out of range.
         let half = exponent.mul_scalar(-0.5).floor();
         let rest = exponent.neg().sub(&half)?;
         let (a, b) = (half.exp2(), rest.exp2());
@@ -144,7 +145,7 @@ impl Tensor {
         self.with_same(crate::BinaryOp::Or, rhs)
     }
 
-    /// x^(1/p) of numbers that are not negative, with the gradient 0 at 0.
+    /// x^(1/p) for non-negative x, with the gradient 0 at 0.
     #[track_caller]
     fn root(&self, p: f64) -> Tensor {
         let (zero, one) = (self.eq_scalar(0.0), self.constant(1.0.into()));
@@ -156,19 +157,20 @@ impl Tensor {
     /// The p-norm of a − b, broadcast, over all elements, 0-d. `torch.dist`.
     ///
     /// # Errors
-    /// Shapes that do not broadcast, two devices, a dtype that is not floating-point, or no elements for ±∞
-    /// and below 0.
+    /// Shapes that do not broadcast, two devices, a dtype that is not floating-point, or no elements for
+    /// ±∞ and negative p.
     #[track_caller]
     pub fn dist(&self, other: &Tensor, p: impl Into<f64>) -> Result<Tensor> {
         let (a, b) = self.pair("dist", other.into())?;
         a.sub(&b)?.norm_by("dist", p.into(), Axes::all(), false)
     }
 
-    /// This tensor with each slice of `axis` whose p-norm is above `maxnorm` scaled down to it; p is above 0.
+    /// This tensor with each slice along `axis` whose p-norm exceeds `maxnorm` scaled down to it; p is
+    /// positive.
     /// `torch.renorm`.
     ///
     /// # Errors
-    /// No such axis, p of 0 or less, a negative `maxnorm`, or a dtype that is not floating-point.
+    /// No such axis, p ≤ 0, a negative `maxnorm`, or a dtype that is not floating-point.
     #[track_caller]
     pub fn renorm(&self, p: impl Into<f64>, axis: impl Into<Axis>, maxnorm: f64) -> Result<Tensor> {
         self.renorm_by(p.into(), axis.into(), maxnorm)
@@ -178,7 +180,7 @@ impl Tensor {
     fn renorm_by(&self, p: f64, axis: Axis, maxnorm: f64) -> Result<Tensor> {
         const OP: &str = "renorm";
         let axis = self.shape().axis(axis, OP)?;
-        // A NaN is neither.
+        // Negated, so that NaN fails too.
         if !(p > 0.0 && maxnorm >= 0.0) {
             let message =
                 format!("p = {p} and a bound of {maxnorm}: p must be above 0, the bound at least 0");
@@ -188,7 +190,7 @@ impl Tensor {
         let others: Vec<usize> = (0..self.rank()).filter(|&a| a != axis).collect();
         let wide = self.cast_unchecked(self.dtype().compute());
         let norms = wide.norm_by(OP, p, others.into(), true)?;
-        // PyTorch's epsilon.
+        // The epsilon is PyTorch's.
         let factor = norms.add_scalar(1e-7).reciprocal().mul_scalar(maxnorm);
         let factor = norms.gt_scalar(maxnorm).where_cond(&factor, &factor.constant(1.0.into()))?;
         wide.mul(&factor)?.to_dtype(self.dtype())

@@ -1,12 +1,12 @@
-//! `+ - * /` and unary `-` on tensors, references to them, and scalars on either side.
-//! They panic on a misfit, as slice indexing does, with the message of their checked twins.
+//! `+ - * /` and unary `-` for tensors, references to them, and scalars on either side. They panic on
+//! incompatible operands, like slice indexing, with the messages of their checked forms.
 
 use std::ops;
 
 use super::Tensor;
 use crate::{BinaryOp, Scalar};
 
-/// A Rust number on the right of an operator.
+/// A Rust number as the right operand of an operator.
 pub trait Number: Into<Scalar> {}
 macro_rules! number {
     ($($t:ty),*) => {$( impl Number for $t {} )*};
@@ -18,7 +18,7 @@ macro_rules! operator {
         impl ops::$trait<&Tensor> for &Tensor {
             type Output = Tensor;
             #[track_caller]
-            #[allow(clippy::panic)] // an operator cannot return an error; `Tensor::add` and its kin can
+            #[allow(clippy::panic)] // an operator cannot return an error; `Tensor::add` and its relatives do
             fn $method(self, rhs: &Tensor) -> Tensor {
                 match self.binary(BinaryOp::$op, rhs) {
                     Ok(out) => out,
@@ -55,7 +55,7 @@ macro_rules! operator {
     )*};
 }
 
-/// One type for each kind of literal, or `(1.0 - &x).mean()` would be ambiguous.
+/// Only one type for each kind of literal, because `(1.0 - &x).mean()` would be ambiguous otherwise.
 macro_rules! left_scalar {
     ($trait:ident, $method:ident, $op:ident: $($s:ty),*) => {$(
         impl ops::$trait<&Tensor> for $s {

@@ -1,19 +1,20 @@
-//! Products of vectors and blocks: Kronecker's, the cross product, dot products along an axis.
+//! Products of vectors and blocks: the Kronecker product, the cross product, and dot products along an
+//! axis.
 
 use super::{Tensor, elementwise::promoted, shape_misfit};
 use crate::{Axis, Error, Result, Shape, autocast};
 
-/// Lines of fewer elements are not worth a loop of their own, where the rest of each factor has as many
-/// elements as this or more.
+/// The line length below which an inner loop is too short, provided that the rest of each factor has at
+/// least this many elements.
 const SHORT: usize = 64;
 const FEW: usize = 4;
 
 impl Tensor {
-    /// Kronecker's product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁, …]` give
-    /// `[a₁·b₁, …]`, aligned at the last axis, in the promoted dtype. `torch.kron`.
+    /// The Kronecker product: each element of this tensor times all of the other. `[a₁, …]` and `[b₁,
+    /// …]` give `[a₁·b₁, …]`, aligned at the last axis, in the promoted dtype. `torch.kron`.
     ///
     /// # Errors
-    /// Two devices, or a shape past what a tensor can have.
+    /// Two devices, or a result that is too large.
     #[track_caller]
     pub fn kron(&self, rhs: &Tensor) -> Result<Tensor> {
         const OP: &str = "kron";
@@ -32,8 +33,8 @@ impl Tensor {
             && a.numel() >= FEW * m
             && b.numel() >= FEW * n
         {
-            // Neighbours lie in short lines. Both are laid out along whole ones, and what is left are
-            // products of those.
+            // The innermost lines are short. Both factors are first expanded along whole output lines,
+            // which are then multiplied.
             let spread = |t: &Tensor, line: [usize; 2], wide: [usize; 2]| {
                 let of =
                     |last: [usize; 2]| t.dims()[..rank - 1].iter().copied().chain(last).collect::<Shape>();
@@ -52,11 +53,12 @@ impl Tensor {
         Ok(a.reshape_unchecked(outer).mul(&b.reshape_unchecked(inner))?.reshape_unchecked(out))
     }
 
-    /// The cross product of vectors of three along an axis: (a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀). The
-    /// tensors broadcast. `torch.linalg.cross`, whose default axis is −1; `torch.cross` takes the axis too.
+    /// The cross product of 3-vectors along an axis: (a₁b₂ − a₂b₁, a₂b₀ − a₀b₂, a₀b₁ − a₁b₀). The
+    /// tensors broadcast. `torch.linalg.cross`, whose default axis is −1; `torch.cross` takes the axis
+    /// too.
     ///
     /// # Errors
-    /// Shapes that do not broadcast, an axis that has not three elements, bools, two devices.
+    /// Shapes that do not broadcast, an axis whose size is not three, bools, two devices.
     #[track_caller]
     pub fn cross(&self, rhs: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
         const OP: &str = "cross";
@@ -81,9 +83,9 @@ impl Tensor {
         Ok(if half { product.cast_unchecked(dtype) } else { product })
     }
 
-    /// Σ a·b along an axis, which goes. The tensors broadcast; the result is in their promoted dtype.
-    /// `torch.linalg.vecdot`, whose default axis is −1. [`Tensor::matmul`] is faster where one vector meets
-    /// many.
+    /// Σ a·b along an axis, which is removed. The tensors broadcast; the result is in their promoted
+    /// dtype. `torch.linalg.vecdot`, whose default axis is −1. [`Tensor::matmul`] is faster for one
+    /// vector with many.
     ///
     /// # Errors
     /// Shapes that do not broadcast, no such axis, bools, two devices.

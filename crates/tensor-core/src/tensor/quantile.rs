@@ -1,27 +1,28 @@
-//! Elements by their rank along an axis: medians, quantiles, the k-th least; and the most frequent.
+//! Order statistics along an axis: medians, quantiles, the k-th smallest element; and the most frequent
+//! one.
 
 use super::Tensor;
 use crate::{ArgReduceOp, Axes, Axis, CumulativeOp, DType, Error, Operand, Result, Shape};
 
-/// Which value a quantile is where its rank lies between two elements. PyTorch's names.
+/// The value of a quantile whose rank is between two elements. PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Interpolation {
-    /// Between them, as far as the rank is.
+    /// Linear interpolation between the two.
     #[default]
     Linear,
-    /// The lower.
+    /// The lower one.
     Lower,
-    /// The higher.
+    /// The higher one.
     Higher,
-    /// The nearer; of equal distances the one of even rank.
+    /// The nearer one; of equal distances the one of even rank.
     Nearest,
     /// Their mean.
     Midpoint,
 }
 
 impl Interpolation {
-    /// The quantile of a rank: `at` reads what lies in the place below it, in the nearest one, and in the one
-    /// above, and `weight` is its distance from the one below.
+    /// The quantile of a fractional rank: `at` reads the element at the rank rounded down, to nearest,
+    /// or up, and `weight` is the fractional part.
     #[track_caller]
     fn between<R>(
         self,
@@ -40,7 +41,8 @@ impl Interpolation {
 }
 
 impl Tensor {
-    /// The median of all elements, 0-d: the lower of two. NaN if any is. `torch.median`.
+    /// The median of all elements, 0-d: the lower one of the two middle elements. NaN if any is NaN.
+    /// `torch.median`.
     ///
     /// # Errors
     /// No elements.
@@ -49,15 +51,16 @@ impl Tensor {
         Ok(self.flatten_all().median_by("median", 0.into(), false, false)?.0)
     }
 
-    /// The median along an axis, the lower of two, and its index, i64 (i32 on a device without). A NaN counts
-    /// as the median. The axis stays with size 1 if `keepdim`. `torch.median`.
+    /// The median along an axis, the lower one of the two middle elements, and its index, i64 (i32 on a
+    /// device without i64). If there is a NaN, it is the median. The axis is kept with size 1 if
+    /// `keepdim`. `torch.median`.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let (values, indices) = x.median_axis(-1, false)?; // of [4, 1, 3, 2]: 2 and 3
+    /// let (values, indices) = x.median_axis(-1, false)?; // [4, 1, 3, 2] gives 2 and 3
     /// # Ok(())
     /// # }
     /// ```
@@ -67,7 +70,8 @@ impl Tensor {
         self.median_by("median", axis.into(), keepdim, false)
     }
 
-    /// The median of the elements that are not NaN, 0-d: the lower of two; NaN if all are. `torch.nanmedian`.
+    /// The median of all elements but NaN, 0-d: the lower one of the two middle elements; NaN if all are
+    /// NaN. `torch.nanmedian`.
     ///
     /// # Errors
     /// No elements.
@@ -76,8 +80,9 @@ impl Tensor {
         Ok(self.flatten_all().median_by("nanmedian", 0.into(), false, true)?.0)
     }
 
-    /// The median along an axis of what is not NaN, the lower of two, and its index, i64 (i32 on a device
-    /// without). The axis stays with size 1 if `keepdim`. `torch.nanmedian`.
+    /// The median along an axis of all elements but NaN, the lower one of the two middle elements, and
+    /// its index, i64 (i32 on a device without i64). The axis is kept with size 1 if `keepdim`.
+    /// `torch.nanmedian`.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
@@ -103,7 +108,7 @@ impl Tensor {
         let place = if !self.dtype().is_float() {
             self.order(axis, middle + 1, false).1.narrow(axis, middle, 1)?
         } else if skip_nan {
-            // NaN is the greatest: the others come first.
+            // NaN is the greatest, so the other elements come first.
             let numbers = self.isnan().logical_not().sum_axis(axis, true)?;
             let rank = numbers.sub_scalar(1).floor_divide_scalar(2).maximum_scalar(0);
             self.order(axis, n, false).1.gather(axis, &rank)?
@@ -115,8 +120,9 @@ impl Tensor {
         self.taken(axis, &place, keepdim)
     }
 
-    /// The `k`-th least element along an axis, k ≥ 1, and its index, i64 (i32 on a device without): the lower
-    /// of equals, and NaN is the greatest. The axis stays with size 1 if `keepdim`. `torch.kthvalue`.
+    /// The `k`-th least element along an axis, k ≥ 1, and its index, i64 (i32 on a device without i64):
+    /// the first of equal ones, and NaN is the greatest. The axis is kept with size 1 if `keepdim`.
+    /// `torch.kthvalue`.
     ///
     /// # Errors
     /// No such axis, or k outside 1 to the number of elements along it.
@@ -143,9 +149,9 @@ impl Tensor {
         self.taken(axis, &place, keepdim)
     }
 
-    /// The most frequent element along an axis, the least of several, and the index of its last occurrence,
-    /// i64 (i32 on a device without). A NaN equals nothing. The axis stays with size 1 if `keepdim`.
-    /// `torch.mode`.
+    /// The most frequent element along an axis, the least of several, and the index of its last
+    /// occurrence, i64 (i32 on a device without i64). A NaN equals nothing. The axis is kept with size 1
+    /// if `keepdim`. `torch.mode`.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
@@ -161,8 +167,8 @@ impl Tensor {
         }
         let (axis, n) = self.some_along("mode", axis)?;
         let (sorted, order) = self.detach().order(axis, n, false);
-        // How far each element is from the first of its equals, in order: the first greatest distance ends
-        // the longest run.
+        // The distance of each element in sorted order from the first of its equals: the first greatest
+        // distance ends the longest run.
         let mut padding = vec![(0, 0); self.rank()];
         padding[axis] = (1, 0);
         let begins =
@@ -176,7 +182,7 @@ impl Tensor {
         self.taken(axis, &order.gather(axis, &ends)?, keepdim)
     }
 
-    /// An axis with elements along it, and how many.
+    /// The number and the size of an axis, which must have elements.
     #[track_caller]
     fn some_along(&self, op: &'static str, axis: Axis) -> Result<(usize, usize)> {
         let axis = self.shape().axis(axis, op)?;
@@ -190,27 +196,29 @@ impl Tensor {
         }
     }
 
-    /// The elements at places along an axis, one for each line, and the places as users meet them.
+    /// The elements at positions along an axis, one per line, and the positions in the dtype of indices.
     #[track_caller]
     fn taken(&self, axis: usize, place: &Tensor, keepdim: bool) -> Result<(Tensor, Tensor)> {
         let (values, indices) = (self.gather(axis, place)?, place.as_index());
         if keepdim { Ok((values, indices)) } else { Ok((values.squeeze(axis)?, indices.squeeze(axis)?)) }
     }
 
-    /// The `q`-quantile along `axes` (`..` for all), 0 ≤ q ≤ 1: the element of rank q·(n − 1) in ascending
-    /// order, between two of them as far as the rank is. NaN if any is. The axes stay with size 1 if
-    /// `keepdim`. `torch.quantile`; [`Tensor::quantiles`] gives several.
+    /// The `q`-quantile along `axes` (`..` for all), 0 ≤ q ≤ 1: the element of rank q·(n − 1) in
+    /// ascending order, linearly interpolated between two of them. NaN if any is NaN. The axes are kept
+    /// with size 1 if `keepdim`. `torch.quantile`; [`Tensor::quantiles`] gives several.
     ///
     /// # Errors
-    /// q outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not floating-point.
+    /// A q outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not
+    /// floating-point.
     #[track_caller]
     #[doc(alias = "percentile")]
     pub fn quantile(&self, q: f64, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.ranked("quantile", &[q], axes.into(), Interpolation::Linear, keepdim, false)?.squeeze(0)
     }
 
-    /// Several quantiles along `axes`, in front as a new axis: `[q.len(), …]`. As [`Tensor::quantile`], with
-    /// a choice of what is taken between two elements. The elements are sorted once. `torch.quantile`.
+    /// Several quantiles along `axes`, with a new leading axis: `[q.len(), …]`. Like
+    /// [`Tensor::quantile`], with a choice of interpolation. The elements are sorted once.
+    /// `torch.quantile`.
     ///
     /// # Errors
     /// No quantiles or one outside 0 to 1, no such axis, no elements along the axes, or a dtype that is not
@@ -219,7 +227,8 @@ impl Tensor {
     /// ```
     /// # use tensor_core::Interpolation;
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let quartiles = x.quantiles(&[0.25, 0.5, 0.75], .., Interpolation::Linear, false)?; // of [0, 1, 2, 3]: [0.75, 1.5, 2.25]
+    /// // [0, 1, 2, 3] gives [0.75, 1.5, 2.25].
+    /// let quartiles = x.quantiles(&[0.25, 0.5, 0.75], .., Interpolation::Linear, false)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -235,21 +244,19 @@ impl Tensor {
         self.ranked("quantiles", q, axes.into(), interpolation, keepdim, false)
     }
 
-    /// The `q`-quantile along `axes` (`..` for all) of what is not NaN, and NaN where all are: otherwise
-    /// [`Tensor::quantile`]. `torch.nanquantile`.
+    /// [`Tensor::quantile`] of all elements but NaN; NaN if all are NaN. `torch.nanquantile`.
     ///
     /// # Errors
-    /// Those of [`Tensor::quantile`].
+    /// As [`Tensor::quantile`].
     #[track_caller]
     pub fn nanquantile(&self, q: f64, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.ranked("nanquantile", &[q], axes.into(), Interpolation::Linear, keepdim, true)?.squeeze(0)
     }
 
-    /// Several quantiles along `axes` of what is not NaN, in front as a new axis: otherwise
-    /// [`Tensor::quantiles`]. `torch.nanquantile`.
+    /// [`Tensor::quantiles`] of all elements but NaN. `torch.nanquantile`.
     ///
     /// # Errors
-    /// Those of [`Tensor::quantiles`].
+    /// As [`Tensor::quantiles`].
     #[track_caller]
     #[doc(alias = "nanquantile")]
     pub fn nanquantiles(
@@ -262,14 +269,14 @@ impl Tensor {
         self.ranked("nanquantiles", q, axes.into(), interpolation, keepdim, true)
     }
 
-    /// [`Tensor::quantiles`] for the numbers of a tensor `q`, 0-d or `[m]`: `[m, …]`, without the first
-    /// axis for a 0-d one. Where it is between two elements (linearly), gradients flow to q as well.
-    /// `torch.quantile` with a tensor.
+    /// [`Tensor::quantiles`] for the numbers in a tensor `q`, 0-d or `[m]`: `[m, …]`, without the first
+    /// axis for a 0-d one. Linear interpolation also has a gradient with respect to q. `torch.quantile`
+    /// with a tensor.
     ///
     /// # Errors
-    /// As [`Tensor::quantiles`]; a q of more axes, of another dtype or device. A number of q outside 0 to 1
-    /// is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed, if its place is outside the
-    /// elements.
+    /// As [`Tensor::quantiles`]; a q of more axes, of another dtype or device. A number in q outside 0
+    /// to 1 is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed, if its rank is out of
+    /// range.
     #[track_caller]
     #[doc(alias = "quantile")]
     pub fn quantiles_at(
@@ -322,8 +329,8 @@ impl Tensor {
         Ok(value.movedim(-1, 0)?.reshape_unchecked(shape))
     }
 
-    /// The axes, and this tensor with them last and made one, of which it has some elements; and which axis
-    /// that is.
+    /// The axes; this tensor with them moved last and merged, with at least one element along them; and
+    /// the number of the merged axis.
     #[track_caller]
     fn lines_along(&self, op: &'static str, axes: &Axes) -> Result<(Vec<usize>, Tensor, usize)> {
         let axes = self.shape().axes(axes, op)?;

@@ -8,12 +8,12 @@ use crate::{
     node::lock,
 };
 
-/// A stream of random numbers for tensors of one device, as `torch.Generator`. Clones share the stream.
+/// A stream of random numbers for tensors on one device, like `torch.Generator`. Clones share the stream.
 ///
-/// A draw of n elements takes the next n blocks of the stream, whatever the device, so a program draws the
-/// same numbers on each. Philox4x32-10; see [`RandomKind`] for the formulas.
+/// A draw of n elements takes the next n blocks of the stream on any device, so a program draws the same
+/// numbers on each. The generator is Philox4x32-10; see [`RandomKind`] for the formulas.
 ///
-/// Its state, as [`Stateful`] gives it, is the seed and the number of blocks drawn: `seed`, `offset`.
+/// Its state in [`Stateful`] is the seed and the number of blocks drawn: `seed`, `offset`.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Generator {
@@ -21,7 +21,7 @@ pub struct Generator {
     device: Device,
 }
 
-/// A seed, and the next block of its stream.
+/// A seed, and the number of the next block.
 #[derive(Debug)]
 struct Stream {
     seed: u64,
@@ -35,7 +35,7 @@ impl Generator {
         Generator { stream: Arc::new(Mutex::new(Stream { seed, next: 0 })), device: device.clone() }
     }
 
-    /// The same stream for tensors on another device: what one draws, the other does not draw again.
+    /// The same stream for tensors on another device: both draw from it, and no number twice.
     pub fn on(&self, device: &Device) -> Generator {
         Generator { stream: self.stream.clone(), device: device.clone() }
     }
@@ -45,25 +45,25 @@ impl Generator {
         lock(&self.stream).seed
     }
 
-    /// How many blocks have been drawn: with the seed, the whole state.
+    /// The number of blocks drawn; with the seed, this is the whole state.
     #[doc(alias = "get_state")]
     pub fn offset(&self) -> u64 {
         lock(&self.stream).next
     }
 
-    /// Goes to another place in the stream.
+    /// Sets the position in the stream.
     #[doc(alias = "set_state")]
     pub fn set_offset(&self, offset: u64) {
         lock(&self.stream).next = offset;
     }
 
-    /// Goes to a place in the stream of another seed, for this generator and its clones.
+    /// Sets the seed and the position, for this generator and its clones.
     pub fn set_seed_and_offset(&self, seed: u64, offset: u64) {
         *lock(&self.stream) = Stream { seed, next: offset };
     }
 
-    /// The seed and the first of the next `count` blocks, which are taken: nobody else draws them. For
-    /// operations that draw by themselves.
+    /// The seed and the first of the next `count` blocks, which are reserved: no other draw uses them.
+    /// For operations that generate their own numbers.
     pub fn take(&self, count: u64) -> (u64, u64) {
         let mut stream = lock(&self.stream);
         let first = stream.next;
@@ -71,28 +71,28 @@ impl Generator {
         (stream.seed, first)
     }
 
-    /// The device whose tensors this generator fills.
+    /// The device of the tensors that this generator draws.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The next word of the stream, on the host.
+    /// The next word of the stream, generated on the host.
     pub fn next_u64(&self) -> u64 {
         let (seed, counter) = self.take(1);
         let words = crate::philox(seed, counter);
         u64::from(words[0]) << 32 | u64::from(words[1])
     }
 
-    /// A number below `bound` (which is not 0), each equally likely, on the host.
+    /// A uniform integer below `bound` (which is not 0), generated on the host.
     pub fn below(&self, bound: u64) -> u64 {
         below(bound, || self.next_u64())
     }
 
-    /// The numbers 0..n in random order, on the host (Fisher and Yates).
+    /// The numbers 0..n in random order, generated on the host (Fisher and Yates).
     pub fn permutation(&self, n: usize) -> Vec<usize> {
         const AHEAD: usize = 16;
         let mut order: Vec<usize> = (0..n).collect();
-        // The stream is held for all draws, and blocks are computed some at a time.
+        // The stream is locked for all draws, and blocks are computed several at a time.
         let mut stream = lock(&self.stream);
         let (mut words, mut used) = ([[0; AHEAD]; 2], AHEAD);
         for i in (1..n).rev() {
@@ -111,12 +111,12 @@ impl Generator {
     }
 }
 
-/// A number below `bound` from words that are each equally likely: Lemire's multiplication with rejection,
-/// without bias.
+/// A uniform integer below `bound` from uniform words: Lemire's multiplication with rejection, without
+/// bias.
 fn below(bound: u64, mut next: impl FnMut() -> u64) -> u64 {
     loop {
         let wide = u128::from(next()) * u128::from(bound);
-        // What is rejected is less than the bound: mostly no remainder is needed to know.
+        // Rejection requires `low` below the bound, so the remainder is seldom computed.
         let low = wide as u64;
         if low >= bound || low >= bound.wrapping_neg() % bound.max(1) {
             return (wide >> 64) as u64;
@@ -124,14 +124,15 @@ fn below(bound: u64, mut next: impl FnMut() -> u64) -> u64 {
     }
 }
 
-/// The least number of a floating-point dtype that is at least `low`, and the greatest below `high`.
+/// The least number of a floating-point dtype that is at least `low`, and the greatest one below `high`.
 fn within(low: f64, high: f64, dtype: DType) -> (f64, f64) {
     let cast = |x: f64| Scalar::Float(x).cast(dtype).as_f64();
     let step = |x: f64, is_up: bool| match (dtype == DType::F64, is_up) {
         (true, true) => x.next_up(),
         (true, false) => x.next_down(),
         (false, _) => {
-            // The distance to the neighbour that is farther from 0; below a power of two it is half of that.
+            // The distance to the neighbour away from 0; below a power of two the other neighbour is
+            // half as far.
             let far = (dtype.epsilon() * x.abs()).max(dtype.epsilon() * dtype.smallest_normal());
             let far = 2f64.powi(far.log2().floor() as i32) * if is_up { 1.0 } else { -1.0 };
             let near = cast(x + 0.5 * far);
@@ -180,7 +181,7 @@ impl Tensor {
             return Ok(drawn);
         }
         let drawn = match kind {
-            // Rounded, a number below 1 would become 1.
+            // Truncated, because rounding would make 1 of a number below 1.
             RandomKind::Uniform => {
                 let steps = 2.0 / dtype.epsilon();
                 drawn.mul_scalar(steps).floor().mul_scalar(1.0 / steps)
@@ -190,35 +191,35 @@ impl Tensor {
         drawn.to_dtype(dtype)
     }
 
-    /// Uniform numbers on [0, 1), of the default dtype (f32).
+    /// Uniform numbers on [0, 1), in the default dtype (f32).
     #[track_caller]
     pub fn rand(shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Uniform, shape.into(), default_dtype(), rng)
     }
 
-    /// Standard normal numbers, of the default dtype (f32).
+    /// Standard normal numbers, in the default dtype (f32).
     #[track_caller]
     pub fn randn(shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Normal, shape.into(), default_dtype(), rng)
     }
 
-    /// Uniform numbers on [0, 1) of a floating-point dtype: multiples of 2⁻²⁴ in f32, 2⁻⁵³ in f64, 2⁻¹¹ in
-    /// f16 and 2⁻⁸ in bf16, as PyTorch's on a CPU.
+    /// Uniform numbers on [0, 1) in a floating-point dtype: multiples of 2⁻²⁴ in f32, 2⁻⁵³ in f64, 2⁻¹¹
+    /// in f16 and 2⁻⁸ in bf16, as on PyTorch's CPU.
     #[track_caller]
     #[doc(alias = "rand")]
     pub fn rand_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Uniform, shape.into(), dtype, rng)
     }
 
-    /// Standard normal numbers of a floating-point dtype.
+    /// Standard normal numbers in a floating-point dtype.
     #[track_caller]
     #[doc(alias = "randn")]
     pub fn randn_dtype(shape: impl Into<Shape>, dtype: DType, rng: &Generator) -> Result<Tensor> {
         Tensor::draw_float(RandomKind::Normal, shape.into(), dtype, rng)
     }
 
-    /// Uniform numbers on [low, high), of the default dtype (f32). None is below `low`, and none reaches
-    /// `high`, but where both are equal or the dtype has no number between them.
+    /// Uniform numbers on [low, high), in the default dtype (f32). None is below `low`, and none reaches
+    /// `high`, unless both are equal or the dtype has no number between them.
     ///
     /// # Errors
     /// Bounds out of order, or not finite in f32.
@@ -242,16 +243,16 @@ impl Tensor {
         let drawn = if width <= f64::from(f32::MAX) {
             unit.mul_scalar(width).add_scalar(low)
         } else {
-            // The width passes f32 where the numbers do not: from the middle, by half of it.
+            // The width overflows f32 although the bounds do not: add half widths to the middle.
             let half = high / 2.0 - low / 2.0;
             unit.mul_scalar(2.0).sub_scalar(1.0).mul_scalar(half).add_scalar(low / 2.0 + high / 2.0)
         };
-        // Sums are rounded, also to what is no longer within the bounds.
+        // A rounded sum may be outside the bounds.
         let (least, most) = within(low, high, dtype);
         drawn.minimum_scalar(most).maximum_scalar(least).to_dtype(dtype)
     }
 
-    /// Integers of [low, high), each equally likely up to 2⁻³² · (high − low), i64 (i32 on a device without).
+    /// Integers in [low, high), uniform to within 2⁻³² · (high − low), i64 (i32 on a device without i64).
     ///
     /// # Errors
     /// An empty range, or one wider than 2³¹ − 1.
@@ -275,10 +276,10 @@ impl Tensor {
         Ok(within.add_scalar(low).as_index())
     }
 
-    /// The numbers 0..n in random order, i64 (i32 on a device without).
+    /// The numbers 0..n in random order, i64 (i32 on a device without i64).
     ///
     /// # Errors
-    /// More numbers than the dtype or the device holds.
+    /// More numbers than the dtype or the device can hold.
     #[track_caller]
     pub fn randperm(n: usize, rng: &Generator) -> Result<Tensor> {
         const OP: &str = "randperm";

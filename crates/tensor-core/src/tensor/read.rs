@@ -1,4 +1,4 @@
-//! Looking at values: what makes a lazy tensor be computed.
+//! Reading values on the host, which evaluates lazy tensors.
 
 use super::{Tensor, dtype_misfit};
 use crate::{DType, Element, Error, Op, Result, Scalar, node::Value, origin::here, schedule};
@@ -6,33 +6,33 @@ use crate::{DType, Element, Error, Op, Result, Scalar, node::Value, origin::here
 impl Tensor {
     /// The elements in row-major order. `tensor.tolist()`.
     ///
-    /// `T` is the Rust type of this tensor's dtype, or one of its kind that holds the values: a wider float
-    /// (f32 read as f64), or any integer (i64 read as i32), so that indices read the same on a device that
-    /// has no i64.
+    /// `T` is the Rust type of this tensor's dtype, or one of the same category that can hold the
+    /// values: a wider float (f32 read as f64), or any integer (i64 read as i32), so that indices can be
+    /// read in the same way on a device without i64.
     ///
     /// # Errors
-    /// A `T` of another kind, or a narrower float (cast first); an integer that `T` does not hold; or
-    /// whatever the device reports.
+    /// A `T` of another category, or a narrower float (cast first); an integer outside the range of `T`;
+    /// or whatever the device reports.
     #[track_caller]
     #[doc(alias("tolist", "numpy", "data"))]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         Ok(T::from_bytes(&self.read_as("to_vec", T::DTYPE)?))
     }
 
-    /// The only element, in the types of [`Tensor::to_vec`]: `loss.item::<f32>()?`, or `let loss: f64 =
-    /// loss.item()?`. [`Tensor::item_f64`] needs no type, and takes every dtype.
+    /// The only element, as a type that [`Tensor::to_vec`] allows: `loss.item::<f32>()?`, or `let loss:
+    /// f64 = loss.item()?`. [`Tensor::item_f64`] needs no type, and accepts every dtype.
     ///
     /// # Errors
-    /// More or fewer elements than one, or those of [`Tensor::to_vec`].
+    /// A number of elements other than one, or an error of [`Tensor::to_vec`].
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
         only(&self.item_as("item", T::DTYPE)?, "item")
     }
 
-    /// The only element as f64, whatever the dtype (an i64 beyond 2^53 is rounded; true is 1).
+    /// The only element as f64, for any dtype (an i64 beyond 2^53 is rounded; true is 1).
     ///
     /// # Errors
-    /// More or fewer elements than one, or whatever the device reports.
+    /// A number of elements other than one, or whatever the device reports.
     ///
     /// ```
     /// # use tensor_core::{Device, Tensor, Result};
@@ -51,7 +51,7 @@ impl Tensor {
             .ok_or_else(|| Error::invalid("item_f64", "nothing was read"))
     }
 
-    /// The elements' bytes as those of a Rust type of dtype `wanted`.
+    /// The elements' bytes, converted to the Rust type of dtype `wanted`.
     #[track_caller]
     pub(super) fn read_as(&self, op: &'static str, wanted: DType) -> Result<Vec<u8>> {
         self.readable(op, wanted)?;
@@ -68,7 +68,7 @@ impl Tensor {
         self.in_dtype(op, out.to_vec(), wanted)
     }
 
-    /// Elements of this tensor's dtype in `wanted`, which [`Tensor::readable`] allowed.
+    /// Converts elements of this tensor's dtype to `wanted`, which [`Tensor::readable`] has allowed.
     #[track_caller]
     fn in_dtype(&self, op: &'static str, bytes: Vec<u8>, wanted: DType) -> Result<Vec<u8>> {
         if self.dtype() == wanted {
@@ -129,10 +129,10 @@ impl Tensor {
         Ok(out)
     }
 
-    /// As [`Tensor::read_bytes`], into memory of the caller's that is used again.
+    /// [`Tensor::read_bytes`] into the caller's memory, which can be reused.
     ///
     /// # Errors
-    /// A length other than that of the elements, or whatever the device reports.
+    /// A length that differs from the elements', or whatever the device reports.
     #[track_caller]
     pub fn read_bytes_into(&self, out: &mut [u8]) -> Result<()> {
         let bytes = self.numel() * self.dtype().size();
@@ -148,19 +148,19 @@ impl Tensor {
         self.download(&self.contiguous_value()?, out)
     }
 
-    /// Hands the elements' bytes to `take`, as [`Tensor::read_bytes`] gives them, in pieces one after the
-    /// other. Where the host sees them they are not copied; then other threads' work on the device waits for
-    /// `take`, which must use no device itself.
+    /// Passes the elements' bytes, as in [`Tensor::read_bytes`], to `take` in consecutive pieces. Memory
+    /// that the host can see is not copied; other threads' work on the device then waits for `take`,
+    /// which must not use any device.
     ///
     /// # Errors
-    /// The first of `take`, or whatever the device reports.
-    #[doc(hidden)] // for formats of files
+    /// The first error of `take`, or whatever the device reports.
+    #[doc(hidden)] // for writers of file formats
     #[track_caller]
     pub fn read_bytes_with(&self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let value = self.contiguous_value()?;
         let device = self.device();
         let backend = device.backend().as_ref();
-        // Nothing is handed over that is not certain to be right.
+        // `take` must only get values whose index checks have passed.
         value.facts.settle(backend)?;
         let read = backend.download_with(&value.storage, value.offset(), self.numel(), take);
         Error::here_in(read)
@@ -169,12 +169,12 @@ impl Tensor {
     /// The elements in row-major order, as [`Tensor::to_vec`] gives them, without blocking the thread while
     /// the device works.
     ///
-    /// The first poll hands all work to the device, and later ones only look whether it is done. A device
-    /// that computes on the calling thread, as the CPU does, is done at the first poll; a GPU wakes the task
-    /// when the elements are there. Any executor will do.
+    /// The first poll gives all work to the device, and later ones only check whether it is done. A
+    /// device that computes on the calling thread, such as the CPU, is done at the first poll; a GPU
+    /// wakes the task once the elements have arrived. Any executor works.
     ///
     /// # Errors
-    /// Those of [`Tensor::to_vec`].
+    /// As [`Tensor::to_vec`].
     #[track_caller]
     pub fn to_vec_async<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> {
         let caller = here();
@@ -191,7 +191,7 @@ impl Tensor {
     /// see [`Tensor::to_vec_async`].
     ///
     /// # Errors
-    /// Those of [`Tensor::item`].
+    /// As [`Tensor::item`].
     #[track_caller]
     pub fn item_async<T: Element>(&self) -> impl Future<Output = Result<T>> {
         let caller = here();
@@ -205,18 +205,18 @@ impl Tensor {
         async move { read.await.map_err(|error: Error| error.met_at(caller)) }
     }
 
-    /// Elements from where the value begins on, once it is certain that they are right.
+    /// Reads elements from the value's first one on, and waits until their index checks have passed.
     fn download(&self, value: &Value, out: &mut [u8]) -> Result<()> {
         value.facts.check()?;
         let device = self.device();
         if !out.is_empty() {
             device.backend().download(&value.storage, value.offset(), out)?;
         }
-        // The download decided what was open: nothing is waited for here.
+        // The download decided all open tickets, so this does not wait.
         value.facts.settle(device.backend().as_ref())
     }
 
-    /// Computes the value, awaiting what other devices hand over.
+    /// Computes the value, and awaits copies from other devices.
     async fn compute_async(&self) -> Result<()> {
         let node = self.node();
         if node.has_value() { Ok(()) } else { schedule::evaluate_async(vec![node]).await }
@@ -236,16 +236,15 @@ impl Tensor {
         if value.is_contiguous() { Ok(value) } else { self.detach().contiguous_copy().value() }
     }
 
-    /// The elements in a row-major buffer from its first one on: copied when it is evaluated, if they do not
-    /// lie so.
+    /// The same elements as a row-major buffer from its first element on; copied on evaluation if they
+    /// are not one already.
     #[doc(hidden)]
     #[track_caller]
     pub fn contiguous_copy(&self) -> Tensor {
         Tensor::build(Op::Contiguous, self.shape().clone(), self.dtype(), &[self])
     }
 
-    /// This tensor's value in row-major order in memory: a copy where it is a strided view, else itself.
-    /// Computes it.
+    /// This tensor stored in row-major order: a copy if it is a strided view, else itself. Evaluates it.
     #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
         let value = self.value()?;
@@ -253,7 +252,7 @@ impl Tensor {
         Ok(if row_major { self.clone() } else { self.contiguous_copy() })
     }
 
-    /// The elements as f64, whatever the dtype: for printing and comparing.
+    /// The elements as f64, for any dtype: for printing and comparing.
     ///
     /// # Errors
     /// Whatever the device reports.
@@ -264,8 +263,8 @@ impl Tensor {
         Ok(Scalar::from_bytes(self.dtype(), &bytes).into_iter().map(Scalar::as_f64).collect())
     }
 
-    /// Whether `other` has the same shape and equal elements (NaN equals nothing). Both are computed and
-    /// read. `torch.equal`.
+    /// Whether `other` has the same shape and equal elements (NaN equals nothing). Both are evaluated
+    /// and read. `torch.equal`.
     ///
     /// # Errors
     /// Two devices, or whatever the device reports.
@@ -279,8 +278,9 @@ impl Tensor {
         self.detach().eq(&other.detach())?.all().item()
     }
 
-    /// Whether all elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities
-    /// equal, and NaN near nothing. PyTorch's tolerances are `rtol` 1e-5 and `atol` 1e-8. `torch.allclose`.
+    /// Whether all elements are close to those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|;
+    /// equal infinities are close, and NaN is close to nothing. PyTorch's tolerances are `rtol` 1e-5 and
+    /// `atol` 1e-8. `torch.allclose`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or whatever the device reports.
@@ -291,7 +291,7 @@ impl Tensor {
     }
 }
 
-/// The element that `bytes` hold.
+/// The element in `bytes`.
 #[track_caller]
 fn only<T: Element>(bytes: &[u8], op: &'static str) -> Result<T> {
     T::from_bytes(bytes).first().copied().ok_or_else(|| Error::invalid(op, "nothing was read"))

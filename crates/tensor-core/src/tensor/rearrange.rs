@@ -1,4 +1,4 @@
-//! Elements in other places: rolled, repeated, turned, axes moved, cut in parts. What can be a view is one.
+//! Rearranging elements: roll, repeat, rotate, move axes, split. The result is a view if possible.
 
 use smallvec::SmallVec;
 
@@ -6,17 +6,16 @@ use super::{Tensor, index::host_index};
 use crate::{Axes, Axis, DType, Dims, Error, Result, Shape};
 
 impl Tensor {
-    /// The elements moved along `axes` by `shifts` places, those that leave at one end coming back at the
-    /// other: `out[(i + shift) mod n] = self[i]`. Negative shifts move toward the start. One shift for each
-    /// axis; with `..` for the axes, one shift moves all elements in row-major order, as PyTorch does without
-    /// `dims`. `torch.roll`.
+    /// The elements shifted cyclically along `axes`: `out[(i + shift) mod n] = self[i]`. Negative shifts
+    /// move toward the start. There is one shift for each axis; with `..` for the axes, one shift moves
+    /// all elements in row-major order, as PyTorch does without `dims`. `torch.roll`.
     ///
     /// # Errors
-    /// Another number of shifts than of axes, no such axis.
+    /// A number of shifts other than that of axes, or no such axis.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let y = x.roll(1, 0)?; // of [1, 2, 3]: [3, 1, 2]
+    /// let y = x.roll(1, 0)?; // [1, 2, 3] gives [3, 1, 2]
     /// let y = x.roll([1, -2], [0, 1])?;
     /// # Ok(())
     /// # }
@@ -34,7 +33,7 @@ impl Tensor {
             let flat = self.flatten_all().roll_one(shifts[0], 0)?;
             return Ok(flat.reshape_unchecked(self.shape().clone()));
         }
-        // An axis may come twice: its shifts add up, as in PyTorch.
+        // An axis may be given twice: its shifts add up, as in PyTorch.
         let list = match axes.given() {
             Some(list) => list.to_vec(),
             None => (0..self.rank() as isize).collect(),
@@ -67,21 +66,21 @@ impl Tensor {
         Tensor::concat(&[tail, head], axis)
     }
 
-    /// The whole tensor `counts[i]` times along axis `i`: `[a, b]` repeated `[2, 3]` times is `[2·a, 3·b]`.
-    /// More counts than axes give new axes in front. `torch.Tensor.repeat`.
+    /// The whole tensor repeated `counts[i]` times along axis `i`: `[a, b]` repeated `[2, 3]` times is
+    /// `[2·a, 3·b]`. More counts than axes add leading axes. `torch.Tensor.repeat`.
     ///
     /// # Errors
-    /// Fewer counts than axes ([`Tensor::tile`] takes them), or a shape past what a tensor can have.
+    /// Fewer counts than axes ([`Tensor::tile`] accepts them), or a result that is too large.
     #[track_caller]
     pub fn repeat(&self, counts: impl Into<Shape>) -> Result<Tensor> {
         self.repeat_by("repeat", counts.into())
     }
 
-    /// As [`Tensor::repeat`], where axes without a count are repeated once: the counts are those of the last
-    /// axes. `torch.tile`.
+    /// [`Tensor::repeat`] with any number of counts, which are for the last axes; the others are not
+    /// repeated. `torch.tile`.
     ///
     /// # Errors
-    /// A shape past what a tensor can have.
+    /// A result that is too large.
     #[track_caller]
     pub fn tile(&self, counts: impl Into<Shape>) -> Result<Tensor> {
         let counts = counts.into();
@@ -107,7 +106,7 @@ impl Tensor {
         let both = || counts.iter().zip(&sizes);
         let out: Shape = both().map(|(&count, &size)| count.saturating_mul(size)).collect();
         super::create::check(op, &out, self.dtype(), &self.device())?;
-        // Each axis behind one of copies, unless there is one copy alone.
+        // Each axis is preceded by an axis of copies, if there is more than one copy.
         let (mut alone, mut wide): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for (&count, &size) in both() {
             if count != 1 {
@@ -121,11 +120,12 @@ impl Tensor {
         Ok(alone.expand_unchecked(Shape::from(wide).checked(op)?).reshape_unchecked(out))
     }
 
-    /// Each element `repeats` times in a row along an axis: `[1, 2]` twice is `[1, 1, 2, 2]`.
-    /// `torch.repeat_interleave` with a number; without an axis it takes [`Tensor::flatten_all`] first.
+    /// Each element repeated `repeats` times along an axis: `[1, 2]` twice is `[1, 1, 2, 2]`.
+    /// `torch.repeat_interleave` with a number; without an axis, PyTorch flattens first, like
+    /// [`Tensor::flatten_all`].
     ///
     /// # Errors
-    /// No such axis, or a shape past what a tensor can have.
+    /// No such axis, or a result that is too large.
     #[track_caller]
     pub fn repeat_interleave(&self, repeats: usize, axis: impl Into<Axis>) -> Result<Tensor> {
         const OP: &str = "repeat_interleave";
@@ -139,12 +139,12 @@ impl Tensor {
         Ok(wide.expand_unchecked(Shape::from(shape).checked(OP)?).reshape_unchecked(out))
     }
 
-    /// Element `i` of an axis `counts[i]` times in a row, for integer counts `[n]`, or `[1]` for all: `[1,
-    /// 2]` with `[2, 0]` is `[1, 1]`. `torch.repeat_interleave` with a tensor. The counts decide the shape,
-    /// so they are read on the host.
+    /// Element `i` of an axis repeated `counts[i]` times, for integer counts `[n]`, or `[1]` for all:
+    /// `[1, 2]` with `[2, 0]` is `[1, 1]`. `torch.repeat_interleave` with a tensor. The counts determine
+    /// the shape, so they are read on the host.
     ///
     /// # Errors
-    /// No such axis, counts that are not integers of at least 0, one for each element.
+    /// No such axis, or counts that are not non-negative integers, one for each element.
     #[track_caller]
     #[doc(alias = "repeat_interleave")]
     pub fn repeat_interleave_counts(&self, counts: &Tensor, axis: impl Into<Axis>) -> Result<Tensor> {
@@ -181,11 +181,11 @@ impl Tensor {
         self.index_select(axis, &index)
     }
 
-    /// The axis cut in so many parts of one size, ⌈n / chunks⌉, the last maybe smaller; there are fewer parts
-    /// where that size leaves none for the last. Views. `torch.chunk`.
+    /// The tensor split along an axis into `chunks` parts of size ⌈n / chunks⌉, of which the last may be
+    /// smaller; there are fewer parts if the first ones cover the axis. Views. `torch.chunk`.
     ///
     /// # Errors
-    /// No such axis, no chunks.
+    /// No such axis, or `chunks` = 0.
     #[track_caller]
     pub fn chunk(&self, chunks: usize, axis: impl Into<Axis>) -> Result<Vec<Tensor>> {
         let at = self.shape().axis(axis, "chunk")?;
@@ -198,7 +198,7 @@ impl Tensor {
         }
     }
 
-    /// The axis cut in parts of these sizes. Views. `torch.split` with a list.
+    /// The tensor split along an axis into parts of these sizes. Views. `torch.split` with a list.
     ///
     /// # Errors
     /// No such axis, or sizes that do not add up to the axis.
@@ -224,11 +224,11 @@ impl Tensor {
         Ok(parts)
     }
 
-    /// The axis cut in exactly so many parts, whose sizes differ by at most 1, the greater first. Views.
-    /// `torch.tensor_split` with a number.
+    /// The tensor split along an axis into exactly `sections` parts, whose sizes differ by at most 1,
+    /// the larger ones first. Views. `torch.tensor_split` with a number.
     ///
     /// # Errors
-    /// No such axis, no sections.
+    /// No such axis, or `sections` = 0.
     #[track_caller]
     #[doc(alias("array_split", "hsplit", "vsplit", "dsplit"))]
     pub fn tensor_split(&self, sections: usize, axis: impl Into<Axis>) -> Result<Vec<Tensor>> {
@@ -242,9 +242,9 @@ impl Tensor {
         self.split_with_sizes(&sizes, at)
     }
 
-    /// The axis cut before each of these places: `[2, 3]` gives `..2`, `2..3` and `3..`, as Rust and Python
-    /// slice (places count from the end where negative, and are held to the axis). Views.
-    /// `torch.tensor_split` with a list.
+    /// The tensor split along an axis before each of these positions: `[2, 3]` gives `..2`, `2..3` and
+    /// `3..`, as slices in Python (negative positions count from the end, and all are clamped to the
+    /// axis). Views. `torch.tensor_split` with a list.
     ///
     /// # Errors
     /// No such axis.
@@ -262,7 +262,8 @@ impl Tensor {
         Ok(parts)
     }
 
-    /// The parts that [`Tensor::select`] gives for each place of an axis, which goes. Views. `torch.unbind`.
+    /// The result of [`Tensor::select`] for each position of an axis, which is removed. Views.
+    /// `torch.unbind`.
     ///
     /// # Errors
     /// No such axis.
@@ -276,11 +277,11 @@ impl Tensor {
         Ok(parts)
     }
 
-    /// Axis `source[i]` moved to place `destination[i]`; the others keep their order. A view.
-    /// `torch.movedim`.
+    /// The tensor with axis `source[i]` moved to position `destination[i]`; the others keep their order.
+    /// A view. `torch.movedim`.
     ///
     /// # Errors
-    /// Lists of different lengths, no such axis, or one that comes twice.
+    /// Lists of different lengths, no such axis, or an axis given twice.
     #[track_caller]
     #[doc(alias = "moveaxis")]
     pub fn movedim(&self, source: impl Into<Axes>, destination: impl Into<Axes>) -> Result<Tensor> {
@@ -306,11 +307,11 @@ impl Tensor {
         Ok(self.permute_unchecked(order.collect()))
     }
 
-    /// Turned `k` times by 90° in the plane of two axes, from the first toward the second; backwards where
-    /// `k` is negative. A view. `torch.rot90`.
+    /// The tensor rotated `k` times by 90° in the plane of two axes, from the first toward the second;
+    /// in the opposite direction for negative `k`. A view. `torch.rot90`.
     ///
     /// # Errors
-    /// Not two different axes.
+    /// A number of axes other than two, or the same axis twice.
     #[track_caller]
     pub fn rot90(&self, k: i32, axes: impl Into<Axes>) -> Result<Tensor> {
         self.rot90_by(k, axes.into())
@@ -334,12 +335,12 @@ impl Tensor {
         }
     }
 
-    /// `out[i, j, …] = self.flatten_all()[offset + i·strides[0] + j·strides[1] + …]`, of the elements read
-    /// row by row, however they lie in memory: a copy, whose gradient adds up where elements come several
-    /// times. `torch.as_strided`. [`Tensor::unfold`] makes windows without a copy.
+    /// `out[i, j, …] = self.flatten_all()[offset + i·strides[0] + j·strides[1] + …]`. The strides refer
+    /// to the elements in row-major order, not to memory: the result is a copy, and the gradients of
+    /// repeated elements add up. `torch.as_strided`. [`Tensor::unfold`] makes windows without a copy.
     ///
     /// # Errors
-    /// Another number of strides than of sizes, elements beyond the last.
+    /// A number of strides other than that of sizes, or elements beyond the last.
     #[track_caller]
     pub fn as_strided(&self, sizes: impl Into<Shape>, strides: &[usize], offset: usize) -> Result<Tensor> {
         self.as_strided_by(sizes.into(), strides, offset)
@@ -381,9 +382,9 @@ impl Tensor {
         Ok(found.reshape_unchecked(sizes))
     }
 
-    /// The powers of numbers `[…, n]` along a new last axis of size `columns`: x⁰, x¹, … if `increasing`,
-    /// else from the highest to x⁰. `torch.vander` (whose default are as many columns as numbers, and falling
-    /// powers), also of batches. Integers and bools give i64 (i32 on a device without).
+    /// The powers of numbers `[…, n]` along a new last axis of size `columns`: x⁰, x¹, … if
+    /// `increasing`, else from the highest to x⁰. `torch.vander` (whose defaults are n columns and
+    /// decreasing powers), also for batches. Integers and bools give i64 (i32 on a device without i64).
     ///
     /// # Errors
     /// A 0-d tensor.

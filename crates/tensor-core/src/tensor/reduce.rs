@@ -1,4 +1,4 @@
-//! Reductions over all or some axes, and what is made of them: softmax, logarithms of sums, sums without NaN.
+//! Reductions over all or some axes, and their compositions: softmax, log-sum-exp, sums without NaN.
 
 use super::Tensor;
 use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape, autocast};
@@ -6,11 +6,11 @@ use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Resu
 impl Tensor {
     /// A reduction along `axes` (`..` for all).
     ///
-    /// Sums and products of integers and bools are taken in i64 (i32 on a device without i64); means of them
-    /// in the default dtype.
+    /// Sums and products of integers and bools are in i64 (i32 on a device without i64); means of them
+    /// are in the default dtype.
     ///
     /// # Errors
-    /// No such axis; a greatest or least over nothing.
+    /// No such axis; a maximum or minimum of no elements.
     #[track_caller]
     pub fn reduce(&self, op: ReduceOp, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce_by(op, axes.into(), keepdim)
@@ -54,7 +54,7 @@ impl Tensor {
         }
     }
 
-    /// A reduction to one element, of an operation that is defined over nothing.
+    /// A reduction of all elements, by an operation that is defined for none.
     #[track_caller]
     fn reduce_all(&self, op: ReduceOp) -> Tensor {
         let this = self.reducible(op);
@@ -62,31 +62,31 @@ impl Tensor {
         Tensor::build(Op::Reduce { op, axes, keepdim: false }, Shape::scalar(), this.dtype(), &[&this])
     }
 
-    /// Σx over all elements, 0-d. Integers and bools are summed in i64 (in i32 on a device without i64).
+    /// Σx over all elements, 0-d. Integers and bools are summed in i64 (i32 on a device without i64).
     #[track_caller]
     pub fn sum(&self) -> Tensor {
         self.reduce_all(ReduceOp::Sum)
     }
 
-    /// Σx / n over all elements, 0-d; NaN over nothing. Integers and bools give the default dtype.
+    /// Σx / n over all elements, 0-d; NaN for no elements. Integers and bools give the default dtype.
     #[track_caller]
     pub fn mean(&self) -> Tensor {
         self.reduce_all(ReduceOp::Mean)
     }
 
-    /// Whether any element is true (or not 0), 0-d bool.
+    /// Whether any element is true (or not 0), as a 0-d bool.
     #[track_caller]
     pub fn any(&self) -> Tensor {
         self.reduce_all(ReduceOp::Any)
     }
 
-    /// Whether all elements are true (or not 0), 0-d bool.
+    /// Whether all elements are true (or not 0), as a 0-d bool.
     #[track_caller]
     pub fn all(&self) -> Tensor {
         self.reduce_all(ReduceOp::All)
     }
 
-    /// The greatest element, 0-d; NaN if any is.
+    /// The greatest element, 0-d; NaN if any is NaN.
     ///
     /// # Errors
     /// No elements.
@@ -95,7 +95,7 @@ impl Tensor {
         self.reduce(ReduceOp::Max, .., false)
     }
 
-    /// The least element, 0-d; NaN if any is.
+    /// The least element, 0-d; NaN if any is NaN.
     ///
     /// # Errors
     /// No elements.
@@ -104,22 +104,22 @@ impl Tensor {
         self.reduce(ReduceOp::Min, .., false)
     }
 
-    /// Σx along `axes`, which stay with size 1 if `keepdim`.
+    /// Σx along `axes`, which are kept with size 1 if `keepdim`.
     #[track_caller]
     #[doc(alias = "sum")]
     pub fn sum_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Sum, axes, keepdim)
     }
 
-    /// Πx over all elements, 0-d; 1 over nothing. Integers and bools are multiplied in i64 (in i32 on a
+    /// Πx over all elements, 0-d; 1 for no elements. Integers and bools are multiplied in i64 (i32 on a
     /// device without i64). `torch.prod`.
     #[track_caller]
     pub fn prod(&self) -> Tensor {
         self.reduce_all(ReduceOp::Prod)
     }
 
-    /// Whether any element along `axes` is true (or not 0), bool; the axes stay with size 1 if `keepdim`.
-    /// `torch.any`.
+    /// Whether any element along `axes` is true (or not 0), as bool; the axes are kept with size 1 if
+    /// `keepdim`. `torch.any`.
     ///
     /// # Errors
     /// No such axis.
@@ -129,8 +129,8 @@ impl Tensor {
         self.reduce(ReduceOp::Any, axes, keepdim)
     }
 
-    /// Whether all elements along `axes` are true (or not 0), bool; the axes stay with size 1 if `keepdim`.
-    /// `torch.all`.
+    /// Whether all elements along `axes` are true (or not 0), as bool; the axes are kept with size 1 if
+    /// `keepdim`. `torch.all`.
     ///
     /// # Errors
     /// No such axis.
@@ -140,8 +140,8 @@ impl Tensor {
         self.reduce(ReduceOp::All, axes, keepdim)
     }
 
-    /// How many elements along `axes` (`..` for all) are not 0, i64 (i32 on a device without). NaN is not 0.
-    /// `torch.count_nonzero`.
+    /// The number of nonzero elements along `axes` (`..` for all), i64 (i32 on a device without i64).
+    /// NaN is not 0. `torch.count_nonzero`.
     ///
     /// # Errors
     /// No such axis.
@@ -150,7 +150,7 @@ impl Tensor {
         self.cast_unchecked(DType::Bool).reduce(ReduceOp::Sum, axes, false)
     }
 
-    /// Σx along `axes` (`..` for all) of what is not NaN; 0 over nothing. `torch.nansum`.
+    /// Σx along `axes` (`..` for all) over all elements but NaN; 0 if there are none. `torch.nansum`.
     ///
     /// # Errors
     /// No such axis.
@@ -159,8 +159,8 @@ impl Tensor {
         self.without_nan().reduce(ReduceOp::Sum, axes, keepdim)
     }
 
-    /// The mean along `axes` (`..` for all) of what is not NaN, and NaN over nothing. Integers and bools give
-    /// the default dtype. `torch.nanmean`.
+    /// The mean along `axes` (`..` for all) of all elements but NaN; NaN if there are none. Integers and
+    /// bools give the default dtype. `torch.nanmean`.
     ///
     /// # Errors
     /// No such axis.
@@ -178,7 +178,7 @@ impl Tensor {
         Ok(sum.div(&numbers.sum_axis(axes, keepdim)?)?.cast_unchecked(this.dtype()))
     }
 
-    /// This tensor with 0 for NaN.
+    /// This tensor with 0 in place of NaN.
     #[track_caller]
     fn without_nan(&self) -> Tensor {
         if !self.dtype().is_float() {
@@ -187,52 +187,52 @@ impl Tensor {
         self.isnan().choose(&self.constant(0.0.into()), self)
     }
 
-    /// The mean along `axes`, which stay with size 1 if `keepdim`.
+    /// The mean along `axes`, which are kept with size 1 if `keepdim`.
     #[track_caller]
     #[doc(alias = "mean")]
     pub fn mean_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Mean, axes, keepdim)
     }
 
-    /// Πx along `axes`, which stay with size 1 if `keepdim`.
+    /// Πx along `axes`, which are kept with size 1 if `keepdim`.
     #[track_caller]
     #[doc(alias = "prod")]
     pub fn prod_axis(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce(ReduceOp::Prod, axes, keepdim)
     }
 
-    /// The greatest along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared
-    /// among equals.
+    /// The greatest element along `axes`, which are kept with size 1 if `keepdim`; NaN if any is NaN.
+    /// Equal elements share the gradient.
     ///
     /// # Errors
-    /// No such axis, or nothing along one.
+    /// No such axis, or no elements along one.
     #[track_caller]
     #[doc(alias = "max")]
     pub fn amax(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce_by(ReduceOp::Max, axes.into(), keepdim)
     }
 
-    /// The least along `axes`, which stay with size 1 if `keepdim`; NaN if any is. Gradients are shared among
-    /// equals.
+    /// The least element along `axes`, which are kept with size 1 if `keepdim`; NaN if any is NaN. Equal
+    /// elements share the gradient.
     ///
     /// # Errors
-    /// No such axis, or nothing along one.
+    /// No such axis, or no elements along one.
     #[track_caller]
     #[doc(alias = "min")]
     pub fn amin(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce_by(ReduceOp::Min, axes.into(), keepdim)
     }
 
-    /// The greatest along one axis, NaN if any is, and its index, i64 (i32 on a device without): the first
-    /// among equals, which gets all of the gradient; [`Tensor::amax`] shares it. The axis stays with size 1
-    /// if `keepdim`. `torch.max(dim=…)`.
+    /// The greatest element along one axis, NaN if any is NaN, and its index, i64 (i32 on a device
+    /// without i64): the first of equal ones, which gets the whole gradient; [`Tensor::amax`] shares it.
+    /// The axis is kept with size 1 if `keepdim`. `torch.max(dim=…)`.
     ///
     /// # Errors
-    /// No such axis, or nothing along it.
+    /// No such axis, or no elements along it.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let (values, indices) = x.max_axis(-1, false)?; // of [1, 3, 2]: 3 and 1
+    /// let (values, indices) = x.max_axis(-1, false)?; // [1, 3, 2] gives 3 and 1
     /// # Ok(())
     /// # }
     /// ```
@@ -242,10 +242,11 @@ impl Tensor {
         self.extreme_by(ArgReduceOp::ArgMax, axis.into(), keepdim)
     }
 
-    /// The least along one axis, NaN if any is, and its index: as [`Tensor::max_axis`]. `torch.min(dim=…)`.
+    /// The least element along one axis, NaN if any is NaN, and its index: see [`Tensor::max_axis`].
+    /// `torch.min(dim=…)`.
     ///
     /// # Errors
-    /// No such axis, or nothing along it.
+    /// No such axis, or no elements along it.
     #[track_caller]
     #[doc(alias = "min")]
     pub fn min_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<(Tensor, Tensor)> {
@@ -263,11 +264,11 @@ impl Tensor {
         if keepdim { Ok((value, index)) } else { Ok((value.squeeze(axis)?, index.squeeze(axis)?)) }
     }
 
-    /// The least and the greatest along `axes` (`..` for all): [`Tensor::amin`] and [`Tensor::amax`].
-    /// `torch.aminmax`.
+    /// The least and the greatest elements along `axes` (`..` for all): [`Tensor::amin`] and
+    /// [`Tensor::amax`]. `torch.aminmax`.
     ///
     /// # Errors
-    /// No such axis, or nothing along one.
+    /// No such axis, or no elements along one.
     #[track_caller]
     pub fn aminmax(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<(Tensor, Tensor)> {
         self.aminmax_by(axes.into(), keepdim)
@@ -278,7 +279,7 @@ impl Tensor {
         Ok((self.amin(axes.clone(), keepdim)?, self.amax(axes, keepdim)?))
     }
 
-    /// The index of an extreme along one axis; the first among equals, a NaN before all else.
+    /// The index of an extreme along one axis: the first of equal ones; a NaN takes precedence.
     ///
     /// # Errors
     /// No such axis, or no elements along it.
@@ -305,13 +306,13 @@ impl Tensor {
         Ok(index.as_index())
     }
 
-    /// An i32 index in the dtype that users meet: that of integers on its device.
+    /// An i32 index cast to the dtype of indices: that of integers on its device.
     #[track_caller]
     pub(super) fn as_index(&self) -> Tensor {
         self.cast_unchecked(self.device().int_dtype())
     }
 
-    /// Fails for an axis longer than i32 indices reach.
+    /// Fails for an axis that is too long for i32 indices.
     #[track_caller]
     pub(super) fn check_indices(&self, op: &'static str, axis: usize) -> Result<()> {
         if self.dims()[axis] <= i32::MAX as usize {
@@ -320,26 +321,26 @@ impl Tensor {
         Err(Error::invalid(op, format!("axis {axis} of shape {} passes i32 indices", self.shape())))
     }
 
-    /// The flat index of the greatest element, 0-d, i64 (i32 on a device without).
+    /// The flat index of the greatest element, 0-d, i64 (i32 on a device without i64).
     #[track_caller]
     pub fn argmax(&self) -> Result<Tensor> {
         self.flatten_all().arg_reduce(ArgReduceOp::ArgMax, 0, false)
     }
 
-    /// The flat index of the least element, 0-d, i64 (i32 on a device without).
+    /// The flat index of the least element, 0-d, i64 (i32 on a device without i64).
     #[track_caller]
     pub fn argmin(&self) -> Result<Tensor> {
         self.flatten_all().arg_reduce(ArgReduceOp::ArgMin, 0, false)
     }
 
-    /// The index of the greatest element along an axis, i64 (i32 on a device without).
+    /// The index of the greatest element along an axis, i64 (i32 on a device without i64).
     #[track_caller]
     #[doc(alias = "argmax")]
     pub fn argmax_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce(ArgReduceOp::ArgMax, axis, keepdim)
     }
 
-    /// The index of the least element along an axis, i64 (i32 on a device without).
+    /// The index of the least element along an axis, i64 (i32 on a device without i64).
     #[track_caller]
     #[doc(alias = "argmin")]
     pub fn argmin_axis(&self, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
@@ -365,7 +366,7 @@ impl Tensor {
         }
         let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
         let exp = shifted.exp();
-        // One division a row.
+        // One division per row.
         exp.mul(&exp.sum_axis(axis, true)?.reciprocal())
     }
 
@@ -390,8 +391,8 @@ impl Tensor {
         shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
     }
 
-    /// ln Σeˣ along `axes`, computed from x − max x; −∞ over nothing. The axes stay with size 1 if
-    /// `keepdim`. Integers and bools give the default dtype.
+    /// ln Σeˣ along `axes`, computed from x − max x; −∞ for no elements. The axes are kept with size 1
+    /// if `keepdim`. Integers and bools give the default dtype.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.logsumexp_by(axes.into(), keepdim)
@@ -409,19 +410,19 @@ impl Tensor {
             return self.floating().logsumexp_by(axes, keepdim);
         }
         if self.shape().axes(&axes, "logsumexp")?.iter().any(|&a| self.dims()[a] == 0) {
-            // Nothing is greatest, and nothing can overflow.
+            // Without elements there is no maximum, and no overflow either.
             return Ok(self.exp().sum_axis(axes, keepdim)?.log());
         }
         let max = self.detach().amax(axes.clone(), true)?;
-        // An infinite greatest element would give ∞ − ∞: shift by 0 there.
+        // An infinite maximum would give ∞ − ∞: shift by 0 there.
         let infinite = max.isinf();
         let max = max.masked_fill(&infinite, 0.0)?;
         let log = self.sub(&max)?.exp().sum_axis(axes, keepdim)?.log();
         log.add(&max.reshape_unchecked(log.shape().clone()))
     }
 
-    /// x − max x along an axis, where the greatest carries no gradient: it cancels. `None` when there is
-    /// nothing.
+    /// x − max x along an axis, where the maximum is detached: its gradient cancels. `None` if there are
+    /// no elements.
     #[track_caller]
     fn shifted(&self, op: &'static str, axis: Axis) -> Result<Option<Tensor>> {
         self.shape().axes(&axis.into(), op)?;

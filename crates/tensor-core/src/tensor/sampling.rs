@@ -1,18 +1,19 @@
-//! Draws by probabilities that a tensor holds.
+//! Random draws with probabilities given by a tensor.
 
 use super::{Generator, Tensor};
 use crate::{DType, Error, Op, Refusal, Result, Shape};
 
 impl Tensor {
-    /// 1 with the probability that each element is, and 0 otherwise, of this tensor's dtype.
-    /// `torch.bernoulli`. No gradient flows back.
+    /// 1 with the probability that the element holds, else 0, in this tensor's dtype. `torch.bernoulli`.
+    /// Gradients do not flow back.
     ///
-    /// A probability of 0 never gives 1, and one of 1 always does. Numbers are drawn from `rng`, whatever the
-    /// device.
+    /// A probability of 0 never gives 1, and one of 1 always does. The draws depend only on `rng`, not
+    /// on the device.
     ///
     /// # Errors
-    /// A dtype that is not floating-point, or a device that cannot draw that many numbers. When the result is
-    /// computed, and on a GPU when what depends on it is read: a probability outside [0, 1], or NaN.
+    /// A dtype that is not floating-point, or a device that cannot draw that many numbers. When the
+    /// result is computed, and on a GPU when a dependent value is read: a probability that is outside
+    /// [0, 1] or NaN.
     #[track_caller]
     #[doc(alias = "bernoulli_")]
     pub fn bernoulli(&self, rng: &Generator) -> Result<Tensor> {
@@ -27,8 +28,8 @@ impl Tensor {
         draws.lt(&probs)?.to_dtype(self.dtype())?.add(&zero)
     }
 
-    /// 0 of a dtype `[]` if all elements of a bool tensor hold, and otherwise, when it is computed, an error:
-    /// on a GPU of all that depends on it.
+    /// A 0-d zero of a dtype if all elements of a bool tensor are true; else an error on evaluation,
+    /// which on a GPU is reported when a dependent value is read.
     #[track_caller]
     fn zero_if_all(&self, dtype: DType, refusal: &'static Refusal) -> Result<Tensor> {
         let is_bad = self.all().logical_not().to_dtype(DType::I32)?.reshape([1])?;
@@ -37,24 +38,25 @@ impl Tensor {
         Tensor::build(op, is_bad.shape().clone(), dtype, &[&zero, &is_bad]).reshape(Shape::scalar())
     }
 
-    /// `num_samples` places along the last axis, each drawn with the probability that its weight has in the
-    /// sum of its row: of weights `[C]` or `[N, C]`, indices `[num_samples]` or `[N, num_samples]`, i64 (i32
-    /// on a device without). `torch.multinomial`.
+    /// `num_samples` indices along the last axis, each drawn with a probability proportional to its
+    /// weight in the row: weights `[C]` or `[N, C]` give indices `[num_samples]` or `[N, num_samples]`,
+    /// i64 (i32 on a device without i64). `torch.multinomial`.
     ///
-    /// With `replacement` each draw is on its own: the place where a uniform number falls among the
-    /// cumulative weights. Without, no place comes twice: the places of the least of Exp(1)/weight
+    /// With `replacement` the draws are independent: each searches the cumulative weights for a uniform
+    /// number. Without, no index occurs twice: the indices are those of the least Exp(1)/weight
     /// (Efraimidis and Spirakis, 2006), in that order.
     ///
-    /// The weights are read on the host, to be checked.
+    /// The weights are read on the host and checked.
     ///
     /// # Errors
-    /// Neither one axis nor two, no samples, a dtype that is not floating-point, a weight that is negative or
-    /// not finite, a row whose weights are all 0, or without replacement one that has fewer than
-    /// `num_samples` above 0. Nothing is drawn then.
+    /// A tensor that has neither one nor two axes, no samples, a dtype that is not floating-point, a
+    /// weight that is negative or not finite, a row whose weights are all 0, or without replacement a
+    /// row with fewer than `num_samples` positive weights. Nothing is drawn then.
     ///
     /// ```
     /// # fn f(weights: &tensor_core::Tensor, rng: &tensor_core::Generator) -> tensor_core::Result<()> {
-    /// let places = weights.multinomial(2, false, rng)?; // of [0, 3, 1]: 1 and 2 in one order or the other
+    /// // [0, 3, 1] gives 1 and 2, in either order.
+    /// let indices = weights.multinomial(2, false, rng)?;
     /// # Ok(())
     /// # }
     /// ```
@@ -78,7 +80,7 @@ impl Tensor {
         let weights = rows.detach().to_dtype(self.dtype().compute())?;
         self.check_indices(OP, self.rank() - 1)?;
         if count > 0 {
-            // How many weights of each row can be drawn; −1 where a row makes no sense.
+            // The number of positive weights in each row; −1 for a row with an invalid weight.
             let fair = weights
                 .ge_scalar(0.0)
                 .bitwise_and(&weights.lt_scalar(f64::INFINITY))?
@@ -107,7 +109,7 @@ impl Tensor {
         let draw = |columns: usize| Tensor::rand_dtype(Shape::from([count, columns]), weights.dtype(), &rng);
         let places = match replacement {
             true => {
-                // Below the sum, whatever is rounded: the last place is one that has weight.
+                // Below the sum in spite of rounding, so that the index found has a positive weight.
                 let sums = weights.cumsum(1)?;
                 let total = sums.narrow(1, classes - 1, 1)?;
                 let mark =

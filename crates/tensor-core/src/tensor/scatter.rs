@@ -1,5 +1,6 @@
-//! Writing by index: replaced, reduced and masked elements. Each gives a new tensor; where several elements
-//! go to one place the result is the same on every device, and gradients are those of what it shows.
+//! Writing at indices: replaced, reduced and masked elements. Each function returns a new tensor. If
+//! several elements go to one position, the result is the same on every device, and so are the
+//! gradients.
 
 use super::{
     Span, Tensor,
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{Axis, DType, Error, Int, Op, Result, Scalar, ScatterOp, Shape, grad_mode::is_grad_enabled};
 
-/// What becomes of several elements that go to one place: of [`Tensor::scatter_reduce`] and
+/// The reduction of several elements that go to one position, in [`Tensor::scatter_reduce`] and
 /// [`Tensor::index_reduce`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScatterReduce {
@@ -16,11 +17,11 @@ pub enum ScatterReduce {
     Sum,
     /// Πx.
     Prod,
-    /// Σx / n; of integers rounded down.
+    /// Σx / n; rounded down for integers.
     Mean,
-    /// The greatest; NaN if any is.
+    /// The greatest; NaN if any is NaN.
     Amax,
-    /// The least; NaN if any is.
+    /// The least; NaN if any is NaN.
     Amin,
 }
 
@@ -28,13 +29,13 @@ impl Tensor {
     /// A copy of this tensor with `self[i][index[i][j][k]][k] = src[i][j][k]` for axis 1 of 3; `src` may be a
     /// number. `torch.scatter`.
     ///
-    /// Where several go to one place, the last along the axis stays (PyTorch leaves open which), and only it
-    /// gets a gradient.
+    /// If several elements go to one position, the last along the axis wins (PyTorch leaves this
+    /// unspecified), and only that one gets a gradient.
     ///
     /// # Errors
-    /// Another number of axes, an index larger than this tensor off the axis or than the source, an index
-    /// that is not of integers, a source of another dtype, two devices. An index outside the axis is
-    /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// A different rank, an index larger than this tensor along another axis or than the source, an
+    /// index that is not of integers, a source of another dtype, two devices. An index outside the axis
+    /// is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     #[doc(alias = "scatter_")]
     pub fn scatter(&self, axis: impl Into<Axis>, index: &Tensor, src: impl Into<Operand>) -> Result<Tensor> {
@@ -67,16 +68,16 @@ impl Tensor {
         self.scatter_with(ScatterOp::Replace, axis, &index, &src)
     }
 
-    /// As [`Tensor::scatter`], where all elements that go to one place are made one, together with what was
-    /// there if `include_self`. What no index names stays as it is. `torch.scatter_reduce`.
+    /// [`Tensor::scatter`] with a reduction of all elements that go to one position, including the old
+    /// element if `include_self`. Elements without an index are unchanged. `torch.scatter_reduce`.
     ///
-    /// Gradients of the greatest and least are shared among equals, as in PyTorch. Sums are added in order of
-    /// position.
+    /// For maxima and minima, equal elements share the gradient, as in PyTorch. Sums are added in order
+    /// of position.
     ///
-    /// Sums of bools are true where one is, products where all are.
+    /// For bools, sums are logical or, and products logical and.
     ///
     /// # Errors
-    /// As [`Tensor::scatter`]; means of bools.
+    /// As [`Tensor::scatter`]; the mean of bools.
     #[track_caller]
     #[doc(alias = "scatter_reduce_")]
     pub fn scatter_reduce(
@@ -121,7 +122,7 @@ impl Tensor {
         if index.numel() == 0 {
             return Ok(self.clone());
         }
-        // A mean's sum and a product's parts may be out of the range of a half type.
+        // A mean's sum and partial products may be out of a half type's range.
         if let (R::Mean | R::Prod, Some(wide)) = (reduce, self.half_as_f32()) {
             let src = src.cast_unchecked(wide.dtype());
             let found = wide.scatter_reduce_by(op, axis.into(), &index, &src, reduce, include_self)?;
@@ -129,7 +130,7 @@ impl Tensor {
         }
         let region = region(self, axis, &index);
         let (base, src) = (self.corner(&region), src.corner(index.shape()));
-        // What was there where it counts, and what changes nothing elsewhere.
+        // The old elements where they count, and the neutral element elsewhere.
         let kept = |neutral: f64| -> Result<Tensor> {
             match include_self {
                 true => Ok(base.clone()),
@@ -151,12 +152,12 @@ impl Tensor {
         self.with_corner(op, part)
     }
 
-    /// A copy of this tensor with the slices of `src` in the places of an axis that a 1-D index names; of
-    /// several for one place the last stays. `torch.index_copy`.
+    /// A copy of this tensor with the slices of `src` at the positions that a 1-D index selects along an
+    /// axis; the last one wins. `torch.index_copy`.
     ///
     /// # Errors
-    /// No such axis, an index that is not of integers along one axis, a source that has not one slice for
-    /// each of its numbers, another dtype, two devices. An index outside the axis shows when the result is
+    /// No such axis, an index that is not a vector of integers, a source without exactly one slice for
+    /// each index, another dtype, two devices. An index outside the axis is an error when the result is
     /// computed.
     #[track_caller]
     #[doc(alias = "index_copy_")]
@@ -178,13 +179,13 @@ impl Tensor {
         self.scatter_with(ScatterOp::Replace, axis, &index, src)
     }
 
-    /// A copy of this tensor with `value`, a number or a 0-d tensor, in the slices of an axis that a 1-D
-    /// index names; negative numbers count from the end. Gradients flow to the rest of this tensor and to
-    /// the value. `torch.index_fill`.
+    /// A copy of this tensor with `value`, a number or a 0-d tensor, in the slices that a 1-D index
+    /// selects along an axis; negative numbers count from the end. Gradients flow to the rest of this
+    /// tensor and to the value. `torch.index_fill`.
     ///
     /// # Errors
-    /// No such axis, an index that is not of integers along one axis, a value with axes, two devices. An
-    /// index outside the axis shows when the result is computed.
+    /// No such axis, an index that is not a vector of integers, a value that is not 0-d, two devices. An
+    /// index outside the axis is an error when the result is computed.
     #[track_caller]
     #[doc(alias = "index_fill_")]
     pub fn index_fill(
@@ -223,8 +224,8 @@ impl Tensor {
         self.along(axis, &hits.gt_scalar(0)).where_cond(&value, self)
     }
 
-    /// As [`Tensor::scatter_reduce`], for the slices of an axis that a 1-D index names: `src` has one for
-    /// each of its numbers. `torch.index_reduce`; sums are [`Tensor::index_add`] too.
+    /// [`Tensor::scatter_reduce`] for the slices that a 1-D index selects along an axis: `src` has one
+    /// slice for each index. `torch.index_reduce`; [`Tensor::index_add`] computes sums too.
     ///
     /// # Errors
     /// As [`Tensor::scatter_reduce`], and an index that is not 1-D.
@@ -248,12 +249,12 @@ impl Tensor {
         self.scatter_reduce_by(OP, Axis(axis as isize), &index, src, reduce, include_self)
     }
 
-    /// This tensor with the elements where the bool `mask` is true replaced by those of `source` in their
-    /// order. The tensor and the mask broadcast. `torch.masked_scatter`.
+    /// This tensor with the elements where the bool `mask` is true replaced by consecutive elements of
+    /// `source`. The tensor and the mask broadcast. `torch.masked_scatter`.
     ///
     /// # Errors
-    /// A mask that is not bool or does not broadcast, another dtype, two devices. A source with fewer
-    /// elements than are replaced is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
+    /// A mask that is not bool or does not broadcast, another dtype, two devices. A source with too few
+    /// elements is [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     #[doc(alias = "masked_scatter_")]
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Result<Tensor> {
@@ -286,7 +287,7 @@ impl Tensor {
         Ok(out.reshape_unchecked(shape))
     }
 
-    /// This tensor with the part that [`Tensor::select`] gives replaced by `src`, which has its shape.
+    /// This tensor with the slice of [`Tensor::select`] replaced by `src`, which has its shape.
     /// `torch.select_scatter`.
     ///
     /// # Errors
@@ -300,8 +301,8 @@ impl Tensor {
         self.put_along(OP, axis, Index::At(place as isize), src)
     }
 
-    /// This tensor with every `step`-th element of a range of an axis replaced by `src`, which has the shape
-    /// that [`Tensor::slice_step`] gives. `torch.slice_scatter`.
+    /// This tensor with every `step`-th element of a range of an axis replaced by `src`, which has the
+    /// shape of [`Tensor::slice_step`]. `torch.slice_scatter`.
     ///
     /// # Errors
     /// No such axis, a step below 1, a `src` of another shape, dtype or device.
@@ -321,14 +322,14 @@ impl Tensor {
         self.put_along(OP, axis, Index::Span(range, step), src)
     }
 
-    /// `src` in the part of one axis that `part` names.
+    /// This tensor with `src` in the part of one axis that `part` selects.
     #[track_caller]
     fn put_along(&self, op: &'static str, axis: usize, part: Index, src: &Tensor) -> Result<Tensor> {
         let whole = std::iter::repeat_n(Index::from(..), axis);
         self.put(op, whole.chain([part]).collect(), Operand::Tensor(src.clone()), false)
     }
 
-    /// The elements before `sizes` along each axis.
+    /// The leading `sizes` elements along each axis.
     #[track_caller]
     pub(super) fn corner(&self, sizes: &Shape) -> Tensor {
         let mut out = self.clone();
@@ -350,7 +351,7 @@ impl Tensor {
         self.put(op, spans, Operand::Tensor(part), false)
     }
 
-    /// A line seen along an axis of this tensor.
+    /// A vector broadcast along an axis of this tensor.
     #[track_caller]
     fn along(&self, axis: usize, line: &Tensor) -> Tensor {
         let sizes = (0..self.rank()).map(|a| if a == axis { line.numel() } else { 1 });
@@ -358,13 +359,14 @@ impl Tensor {
     }
 }
 
-/// What an index can name of a tensor: all of the axis, and of the others as much as the index has.
+/// The shape of the region that an index can address: the whole axis, and the index's sizes along the
+/// others.
 fn region(tensor: &Tensor, axis: usize, index: &Tensor) -> Shape {
     let sizes = index.dims().iter().enumerate();
     sizes.map(|(a, &n)| if a == axis { tensor.dims()[a] } else { n }).collect()
 }
 
-/// A source of the tensor's dtype, and no smaller than the index.
+/// Checks that a source has the tensor's dtype and is no smaller than the index.
 #[track_caller]
 pub(super) fn source(op: &'static str, tensor: &Tensor, index: &Tensor, src: &Tensor) -> Result<()> {
     Tensor::same_device(op, &[tensor, src])?;
@@ -379,7 +381,7 @@ pub(super) fn source(op: &'static str, tensor: &Tensor, index: &Tensor, src: &Te
     Ok(())
 }
 
-/// An index of integers along one axis.
+/// Checks that an index is a vector of integers.
 #[track_caller]
 fn line_index(op: &'static str, index: &Tensor) -> Result<Tensor> {
     let index = &index.as_line();
@@ -390,7 +392,7 @@ fn line_index(op: &'static str, index: &Tensor) -> Result<Tensor> {
     index_dtype(op, index)
 }
 
-/// How many of an index's numbers name each place, i32.
+/// The number of indices that select each position, i32.
 #[track_caller]
 fn hits(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
     let of = |shape: &Shape, value: i64| {
@@ -399,8 +401,8 @@ fn hits(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
     of(region, 0).scatter_add(axis, index, &of(&Shape::scalar(), 1).expand_unchecked(index.shape().clone()))
 }
 
-/// For each place, one more than the turn along the axis of the last number of `index` that names it, i32; 0
-/// where none does.
+/// For each position, one plus the ordinal along the axis of the last index that selects it, i32; 0 if
+/// there is none.
 #[track_caller]
 pub(super) fn last_turns(axis: usize, index: &Tensor, region: &Shape) -> Result<Tensor> {
     let zeros = Op::Full(Scalar::Int(0));
@@ -408,7 +410,7 @@ pub(super) fn last_turns(axis: usize, index: &Tensor, region: &Shape) -> Result<
     zeros.scatter_with(ScatterOp::Max, axis, index, &turns(axis, index)?.add_scalar(1))
 }
 
-/// The turn of each number of an index along the axis, i32.
+/// The ordinal of each index along the axis, i32.
 #[track_caller]
 fn turns(axis: usize, index: &Tensor) -> Result<Tensor> {
     let n = index.dims()[axis];
@@ -416,14 +418,14 @@ fn turns(axis: usize, index: &Tensor) -> Result<Tensor> {
     Ok(index.along(axis, &turns).expand_unchecked(index.shape().clone()))
 }
 
-/// An index whose numbers have room for −1.
+/// An index in a dtype that can represent −1.
 #[track_caller]
 fn signed(index: &Tensor) -> Tensor {
     if index.dtype() == DType::I32 { index.clone() } else { index.as_index() }
 }
 
-/// The product of the elements that go to each place; 1 where none does. Runs of equals of the sorted index
-/// are multiplied up by doubling, so that zeros have gradients too.
+/// The product of the elements that go to each position; 1 if there are none. Runs of equal indices in
+/// sorted order are multiplied by doubling, so that zeros have gradients too.
 #[track_caller]
 fn products(axis: usize, index: &Tensor, src: &Tensor, region: &Shape) -> Result<Tensor> {
     let n = index.dims()[axis];
@@ -444,7 +446,8 @@ fn products(axis: usize, index: &Tensor, src: &Tensor, region: &Shape) -> Result
     turn.gt_scalar(0).where_cond(&found, &found.full_like(1))
 }
 
-/// The greatest or least of the elements that go to each place, and of what was there if `include_self`.
+/// The greatest or least of the elements that go to each position, including the old one if
+/// `include_self`.
 #[track_caller]
 fn extremes(
     axis: usize,
@@ -455,7 +458,7 @@ fn extremes(
     include_self: bool,
 ) -> Result<Tensor> {
     let dtype = src.dtype();
-    // Bools as numbers, which every device has scatters of.
+    // Bools are computed as integers, whose scatter every device has.
     let number = |t: Tensor| if dtype == DType::Bool { t.cast_unchecked(DType::I32) } else { t };
     let (values, old) = (number(src.detach()), number(base.detach()));
     let held = values.dtype();
@@ -476,7 +479,7 @@ fn extremes(
     if !is_grad_enabled() || !(src.is_tracked() || base.is_tracked()) {
         return Ok(out);
     }
-    // All that equal the result share its gradient: the mean of them, of which the value is known.
+    // All elements equal to the result share its gradient, as in a mean of them, whose value is known.
     let finite = |t: &Tensor| t.isinf().logical_not();
     let mut own = old.eq(&out)?.bitwise_and(&finite(&old))?;
     if let Some(named) = &named {

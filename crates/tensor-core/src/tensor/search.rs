@@ -1,29 +1,30 @@
-//! Places among sorted numbers, and membership in a set.
+//! Insertion points in sorted numbers, and membership in a set.
 
 use std::sync::Arc;
 
 use super::Tensor;
-use crate::{DType, Error, Op, Places, ReduceOp, Result, Scalar};
+use crate::{DType, Error, Op, ReduceOp, Result, Scalar, SearchSorted};
 
-/// Where a device has no kernel for [`Places`], up to so many numbers are compared with each, in one kernel;
-/// more are searched by halves, a gather for each.
+/// On a device without a kernel for [`SearchSorted`], up to this many sorted numbers are all compared with
+/// each value, in one kernel; longer sequences use binary search, with a gather for each step.
 const FEW: usize = 64;
 
 impl Tensor {
-    /// How many of these sorted numbers come before each of `values`: those below it, or with `right` those
-    /// not above it. So `sorted[i − 1] < v ≤ sorted[i]`, or `sorted[i − 1] ≤ v < sorted[i]` with `right`. NaN
-    /// is the greatest, as [`Tensor::sort`] has it. i64 (i32 on a device without). `torch.searchsorted`.
+    /// For each of `values`, the number of these sorted numbers that precede it: those less than it or,
+    /// with `right`, those not greater than it. So `sorted[i − 1] < v ≤ sorted[i]`, or `sorted[i − 1] ≤
+    /// v < sorted[i]` with `right`. NaN is the greatest, as in [`Tensor::sort`]. i64 (i32 on a device
+    /// without i64). `torch.searchsorted`.
     ///
-    /// Sorted numbers `[n]` take values of any shape; `[…, n]` take `[…, m]`, each row its own. With a
-    /// sorter, give `sequence.gather(-1, &sorter)?`. Numbers that are not sorted give places without a
-    /// meaning.
+    /// Sorted numbers `[n]` accept values of any shape; `[…, n]` accept `[…, m]`, row by row. For a
+    /// sorter, pass `sequence.gather(-1, &sorter)?`. For numbers that are not sorted, the result is
+    /// unspecified.
     ///
     /// # Errors
-    /// A 0-d sequence, leading axes that differ, two devices, a sequence longer than i32 reaches.
+    /// A 0-d sequence, leading axes that differ, two devices, a sequence longer than i32 can index.
     ///
     /// ```
     /// # fn f(sorted: &tensor_core::Tensor, values: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let places = sorted.searchsorted(values, false)?; // of [1, 3, 5], 3 and 4 have places 1 and 2
+    /// let places = sorted.searchsorted(values, false)?; // 3 and 4 in [1, 3, 5] give 1 and 2
     /// # Ok(())
     /// # }
     /// ```
@@ -32,11 +33,11 @@ impl Tensor {
         self.places_of("searchsorted", values, right)
     }
 
-    /// The bucket of each number among sorted `boundaries` `[n]`: [`Tensor::searchsorted`] with the arguments
-    /// exchanged. `torch.bucketize`.
+    /// The bucket of each number among sorted `boundaries` `[n]`: [`Tensor::searchsorted`] with the
+    /// operands exchanged. `torch.bucketize`.
     ///
     /// # Errors
-    /// Boundaries that have not one axis, two devices.
+    /// Boundaries that are not a vector, or two devices.
     #[track_caller]
     pub fn bucketize(&self, boundaries: &Tensor, right: bool) -> Result<Tensor> {
         const OP: &str = "bucketize";
@@ -62,7 +63,8 @@ impl Tensor {
         let (sorted, values) = (self.detach(), values.detach());
         let line = if own_rows { values.clone() } else { values.flatten_all() };
         let dtype = super::elementwise::promoted(&sorted, &line);
-        let (kernel, given) = (Arc::new(Places { right }), [&sorted, &line].map(|t| t.cast_unchecked(dtype)));
+        let (kernel, given) =
+            (Arc::new(SearchSorted { right }), [&sorted, &line].map(|t| t.cast_unchecked(dtype)));
         let given = [&given[0], &given[1]];
         if Tensor::has_custom_kernel(kernel.clone(), &given)? {
             let places = Tensor::custom_kernel(kernel, &given)?.swap_remove(0);
@@ -95,11 +97,11 @@ impl Tensor {
         Ok(place.reshape_unchecked(values.shape().clone()))
     }
 
-    /// Whether each element is one of `test`'s, which may have any shape; gives bool. NaN is no element.
+    /// Whether each element occurs in `test`, which may have any shape; gives bool. NaN equals nothing.
     /// `torch.isin`; [`Tensor::logical_not`] inverts it.
     ///
     /// # Errors
-    /// Two devices, or more test elements than i32 reaches.
+    /// Two devices, or more test elements than i32 can index.
     #[track_caller]
     pub fn isin(&self, test: &Tensor) -> Result<Tensor> {
         const OP: &str = "isin";

@@ -1,12 +1,12 @@
-//! Reductions of parts of an axis that have different lengths.
+//! Reductions of consecutive segments of an axis.
 
 use super::{ScatterReduce, Tensor};
 use crate::{Axis, Error, Result, origin::at_caller};
 
 impl Tensor {
-    /// An axis cut into segments of these lengths, one after the other, each reduced to one element: `[…, n,
-    /// …]` gives `[…, segments, …]`. An empty segment is 0 for a sum, 1 for a product, NaN for a mean, and −∞
-    /// or ∞ for the greatest and the least. `torch.segment_reduce`, whose lengths are a tensor.
+    /// An axis divided into consecutive segments of these lengths, each reduced to one element: `[…, n,
+    /// …]` gives `[…, segments, …]`. An empty segment gives 0 for a sum, 1 for a product, NaN for a
+    /// mean, −∞ for a maximum and ∞ for a minimum. `torch.segment_reduce`, whose lengths are a tensor.
     ///
     /// # Errors
     /// No such axis, lengths that do not add up to it, a dtype that is not floating-point.

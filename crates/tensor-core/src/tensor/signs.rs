@@ -1,10 +1,10 @@
-//! Signs, remainders toward zero, and numbers that are not finite.
+//! Signs, truncating division, rounding to decimals, and tests for finite numbers.
 
 use super::{Operand, Tensor, elementwise::promoted};
 use crate::{CompareOp, DType, Error, Kind, Op, Result, Scalar};
 
 impl Tensor {
-    /// This tensor and another operand in the dtype that they promote to.
+    /// This tensor and another operand, both in the promoted dtype.
     #[track_caller]
     pub(super) fn pair(&self, op: &'static str, rhs: Operand) -> Result<(Tensor, Tensor)> {
         match rhs {
@@ -22,8 +22,8 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::pair`] in the dtype in which a real-valued function is computed, f32 or f64, and the dtype
-    /// of its result: integers and bools give the default dtype.
+    /// [`Tensor::pair`] in the dtype in which a real-valued function is computed, f32 or f64, and the
+    /// dtype of its result: integers and bools give the default dtype.
     #[track_caller]
     pub(super) fn real_pair(&self, op: &'static str, rhs: Operand) -> Result<(Tensor, Tensor, DType)> {
         let (given, promoted) = match rhs {
@@ -40,7 +40,7 @@ impl Tensor {
             }
         };
         let dtype = if promoted.is_float() { promoted } else { self.device().float_dtype() };
-        // Integers meet in their promoted dtype first.
+        // Integers are first cast to their promoted dtype.
         let wide = |x: &Tensor| match promoted.is_float() {
             true => x.cast_unchecked(dtype.compute()),
             false => x.cast_unchecked(promoted).cast_unchecked(dtype.compute()),
@@ -48,7 +48,7 @@ impl Tensor {
         Ok((wide(self), wide(&given), dtype))
     }
 
-    /// Whether the sign bit is set: of negative numbers and of −0. Of a NaN it is false. Gives bool.
+    /// Whether the sign bit is set: true for negative numbers and −0, and false for NaN. Gives bool.
     /// `torch.signbit`.
     #[track_caller]
     pub fn signbit(&self) -> Tensor {
@@ -56,7 +56,7 @@ impl Tensor {
         if !self.dtype().is_float() {
             return below;
         }
-        // 1 / −0 is −∞.
+        // The reciprocal of −0 is −∞.
         let minus_zero = self.reciprocal().lt_scalar(0);
         Tensor::build(
             Op::Binary(crate::BinaryOp::Or),
@@ -66,8 +66,8 @@ impl Tensor {
         )
     }
 
-    /// |a| with the sign of b, that of a zero too, broadcast; integers and bools give the default dtype. No gradient flows into b, and at
-    /// a = 0 none into a. `torch.copysign`.
+    /// The magnitude of a with the sign of b (also that of a zero), broadcast; integers and bools give
+    /// the default dtype. Gradients do not flow to b, nor to a at a = 0. `torch.copysign`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -83,15 +83,16 @@ impl Tensor {
         negative.where_cond(&size.neg(), &size)
     }
 
-    /// The remainder of a / b with the sign of a, a − b·trunc(a / b), broadcast: C's `fmod` and Rust's `%`.
-    /// For floats b = 0 gives NaN, for integers 0. [`Tensor::remainder`] has the sign of b. `torch.fmod`.
+    /// The remainder of a / b with the sign of a, a − b·trunc(a / b), broadcast: C's `fmod` and Rust's
+    /// `%`. For b = 0, floats give NaN and integers 0. [`Tensor::remainder`] has the sign of b.
+    /// `torch.fmod`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or bools.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let r = x.fmod(3)?; // of [−7, 7]: [−1, 1], where remainder gives [2, 1]
+    /// let r = x.fmod(3)?; // [−7, 7] gives [−1, 1], where remainder gives [2, 1]
     /// # Ok(())
     /// # }
     /// ```
@@ -108,7 +109,7 @@ impl Tensor {
             return Err(Error::invalid("fmod", message));
         }
         if a.dtype().is_float() {
-            // Of two magnitudes both remainders are one, and exact.
+            // For two magnitudes, both remainders are the same, and exact.
             let (negative, down) = (a.signbit(), b.lt_scalar(0));
             let r = negative.where_cond(&a.neg(), &a)?.remainder(&down.where_cond(&b.neg(), &b)?)?;
             return negative.where_cond(&r.neg(), &r);
@@ -118,8 +119,8 @@ impl Tensor {
         other_sign.where_cond(&r.sub(&b)?, &r)
     }
 
-    /// trunc(a / b), broadcast: the quotient cut toward zero. For floats b = 0 gives a / b, for integers 0.
-    /// `torch.div(rounding_mode="trunc")`; [`Tensor::floor_divide`] cuts downwards.
+    /// trunc(a / b), broadcast: the quotient truncated toward zero. For b = 0, floats give a / b and
+    /// integers 0. `torch.div(rounding_mode="trunc")`; [`Tensor::floor_divide`] rounds down.
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or bools.
@@ -138,13 +139,13 @@ impl Tensor {
                 Err(Error::invalid("trunc_divide", message))
             }
             Kind::Float => Ok(a.div(&b)?.trunc()),
-            // Without the remainder it is a whole number.
+            // Without the remainder, the quotient is an integer.
             Kind::Signed | Kind::Unsigned => a.sub(&a.fmod(&b)?)?.floor_divide(&b),
         }
     }
 
-    /// x rounded to so many decimals, halves to even: round(x·10ᵈ) / 10ᵈ. Below 0 to tens, hundreds …
-    /// Integers and bools give the default dtype. `torch.round(decimals=…)`.
+    /// x rounded to `decimals` decimals, halves to even: round(x·10ᵈ) / 10ᵈ. Negative numbers round to
+    /// tens, hundreds and so on. Integers and bools give the default dtype. `torch.round(decimals=…)`.
     #[track_caller]
     #[doc(alias = "round")]
     pub fn round_to(&self, decimals: i32) -> Tensor {
@@ -159,7 +160,7 @@ impl Tensor {
         rounded.cast_unchecked(this.dtype())
     }
 
-    /// The part after the point, x − trunc x, with the sign of x; NaN for infinities. `torch.frac`.
+    /// The fractional part, x − trunc x, with the sign of x; NaN for infinities. `torch.frac`.
     #[track_caller]
     #[doc(alias = "fract")]
     pub fn frac(&self) -> Tensor {
@@ -167,7 +168,7 @@ impl Tensor {
         x.with_same(crate::BinaryOp::Sub, &x.trunc())
     }
 
-    /// 0 below 0, 1 above, and `values` at 0, broadcast; 0 for NaN. `torch.heaviside`.
+    /// 0 for negative x, 1 for positive x, and `values` at 0, broadcast; 0 for NaN. `torch.heaviside`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -202,13 +203,13 @@ impl Tensor {
         self.floating().eq_scalar(f64::NEG_INFINITY)
     }
 
-    /// This tensor with `nan` for NaN, `posinf` for +∞ and `neginf` for −∞, without a gradient there; `None`
-    /// is the greatest and the least number of the dtype. Integers and bools stay as they are. PyTorch's
-    /// defaults are 0, `None` and `None`. `torch.nan_to_num`.
+    /// This tensor with `nan` in place of NaN, `posinf` in place of +∞ and `neginf` in place of −∞,
+    /// without a gradient there; `None` means the greatest and the least number of the dtype. Integers
+    /// and bools are unchanged. PyTorch's defaults are 0, `None` and `None`. `torch.nan_to_num`.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) {
-    /// let y = x.nan_to_num(0.0, None, -1.0); // of [NaN, ∞, −∞] in f32: [0, 3.4028e38, −1]
+    /// let y = x.nan_to_num(0.0, None, -1.0); // [NaN, ∞, −∞] in f32 gives [0, 3.4028e38, −1]
     /// # }
     /// ```
     #[track_caller]
@@ -230,16 +231,17 @@ impl Tensor {
         self.isneginf().choose(&number(neginf.unwrap_or(-greatest)), &x)
     }
 
-    /// Whether elements are near those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|, infinities
-    /// equal; NaN is near NaN with `equal_nan`, else near nothing. Gives bool. PyTorch's defaults are 1e-5,
-    /// 1e-8 and false. `torch.isclose`; [`Tensor::allclose`] says it of all.
+    /// Whether elements are close to those of `other`, broadcast: |a − b| ≤ `atol` + `rtol` · |b|; equal
+    /// infinities are close; NaN is close to NaN with `equal_nan`, else to nothing. Gives bool.
+    /// PyTorch's defaults are 1e-5, 1e-8 and false. `torch.isclose`; [`Tensor::allclose`] tests all
+    /// elements.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
     #[track_caller]
     pub fn isclose(&self, other: &Tensor, rtol: f64, atol: f64, equal_nan: bool) -> Result<Tensor> {
         let (a, b) = self.pair("isclose", other.into())?;
-        // Integers are equal as they are: f32 would round them.
+        // Integers are compared exactly: f32 would round them.
         let mut same = a.compare(CompareOp::Eq, &b)?;
         let (a, b) = (a.floating(), b.floating());
         if equal_nan {
@@ -247,7 +249,7 @@ impl Tensor {
         }
         let distance = a.sub(&b)?.abs();
         let bound = b.abs().mul_scalar(rtol).add_scalar(atol);
-        // An infinite bound would hold anything.
+        // An infinite bound would accept any distance.
         let near = distance.le(&bound)?.bitwise_and(&distance.isinf().logical_not())?;
         same.bitwise_or(&near)
     }

@@ -1,22 +1,22 @@
-//! Sorting along an axis, and the first few of the order: one operation with two results, of which unused
-//! ones cost nothing.
+//! Sorting along an axis, and the top k. Both are one operation with two results; a result that is not
+//! used costs nothing.
 
 use super::Tensor;
 use crate::{Axis, DType, Error, Op, Result, Shape};
 
 impl Tensor {
-    /// The elements along an axis in ascending or descending order, and their indices, i64 (i32 on a device
-    /// without).
+    /// The elements along an axis in ascending or descending order, and their indices, i64 (i32 on a
+    /// device without i64).
     ///
-    /// Equal elements keep their order, in either direction, and NaN is the greatest: every device gives the
-    /// same. `torch.sort(stable=True)`.
+    /// The sort is stable in both directions, and NaN is the greatest, so that every device gives the
+    /// same results. `torch.sort(stable=True)`.
     ///
     /// # Errors
-    /// No such axis, or one longer than i32 reaches.
+    /// No such axis, or one longer than i32 can index.
     ///
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
-    /// let (values, indices) = x.sort(-1, true)?; // of [1, 3, 3]: [3, 3, 1] and [1, 2, 0]
+    /// let (values, indices) = x.sort(-1, true)?; // [1, 3, 3] gives [3, 3, 1] and [1, 2, 0]
     /// # Ok(())
     /// # }
     /// ```
@@ -31,23 +31,24 @@ impl Tensor {
         Ok((values, indices.as_index()))
     }
 
-    /// The indices that sort an axis, i64 (i32 on a device without): those of [`Tensor::sort`].
+    /// The indices that sort an axis, i64 (i32 on a device without i64): the second result of
+    /// [`Tensor::sort`].
     ///
     /// # Errors
-    /// No such axis, or one longer than i32 reaches.
+    /// No such axis, or one longer than i32 can index.
     #[track_caller]
     pub fn argsort(&self, axis: impl Into<Axis>, descending: bool) -> Result<Tensor> {
         Ok(self.whole_order("argsort", axis.into(), descending)?.1.as_index())
     }
 
-    /// The `k` greatest elements along an axis (or least, if not `largest`) in order from the extreme on, and
-    /// their indices, i64 (i32 on a device without).
+    /// The `k` greatest elements along an axis (or least, if not `largest`), sorted from the extreme on,
+    /// and their indices, i64 (i32 on a device without i64).
     ///
-    /// They are the first `k` of [`Tensor::sort`]: among equals the lower index comes first, and NaN is the
-    /// greatest.
+    /// They are the first `k` of [`Tensor::sort`]: of equal elements the lower index comes first, and
+    /// NaN is the greatest.
     ///
     /// # Errors
-    /// No such axis, one longer than i32 reaches, or fewer than `k` elements along it.
+    /// No such axis, one longer than i32 can index, or fewer than `k` elements along it.
     #[track_caller]
     pub fn topk(&self, k: usize, axis: impl Into<Axis>, largest: bool) -> Result<(Tensor, Tensor)> {
         self.topk_by(k, axis.into(), largest)
@@ -58,7 +59,7 @@ impl Tensor {
         const OP: &str = "topk";
         if self.rank() == 0 {
             let (values, indices) = self.as_line().topk_by(k, axis, largest)?;
-            // None of a scalar's elements is a line of none.
+            // For a scalar, k = 0 gives an empty vector.
             return Ok(if k == 0 { (values, indices) } else { (values.as_scalar(), indices.as_scalar()) });
         }
         let at = self.shape().axis(axis, OP)?;
@@ -98,7 +99,7 @@ impl Tensor {
         Ok(self.order(axis, k, descending))
     }
 
-    /// The first `k` elements along an axis in their order, and their i32 places.
+    /// The first `k` elements along an axis in sorted order, and their i32 indices.
     #[track_caller]
     pub(super) fn order(&self, axis: usize, k: usize, descending: bool) -> (Tensor, Tensor) {
         let shape: Shape =

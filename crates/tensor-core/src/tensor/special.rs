@@ -1,5 +1,6 @@
-//! Special functions: those of the normal distribution, Bessel's and Airy's, Hurwitz' zeta, and polynomials
-//! that are orthogonal. Names are those of `torch.special`. Integers and bools give the default dtype.
+//! Special functions: those of the normal distribution, Bessel and Airy functions, the Hurwitz zeta
+//! function, and orthogonal polynomials. Names are those of `torch.special`. Integers and bools give the
+//! default dtype.
 
 use super::{Operand, Tensor};
 use crate::{Formula, Result, Scalar};
@@ -15,41 +16,42 @@ macro_rules! formulas {
 }
 
 formulas! {
-    /// e^(x²)·erfc x, which does not vanish for large x as [`Tensor::erfc`] does. `torch.special.erfcx`.
+    /// e^(x²)·erfc x, which does not underflow for large x as [`Tensor::erfc`] does.
+    /// `torch.special.erfcx`.
     erfcx = Formula::Erfcx;
     /// ln Φ(x), also where [`Tensor::ndtr`] is 0. `torch.special.log_ndtr`.
     log_ndtr = Formula::LogNdtr;
-    /// The inverse of [`Tensor::ndtr`]: ∓∞ at 0 and 1, NaN beyond. `torch.special.ndtri`.
+    /// The inverse of [`Tensor::ndtr`]: ∓∞ at 0 and 1, NaN outside [0, 1]. `torch.special.ndtri`.
     ndtri = Formula::Ndtri;
     /// J₀(x), the Bessel function of the first kind of order 0. `torch.special.bessel_j0`.
     bessel_j0 = Formula::BesselJ { first: false };
     /// J₁(x), the Bessel function of the first kind of order 1. `torch.special.bessel_j1`.
     bessel_j1 = Formula::BesselJ { first: true };
-    /// Y₀(x), the Bessel function of the second kind of order 0: −∞ at 0, NaN below.
+    /// Y₀(x), the Bessel function of the second kind of order 0: −∞ at 0, NaN for negative x.
     /// `torch.special.bessel_y0`.
     bessel_y0 = Formula::BesselY { first: false };
-    /// Y₁(x), the Bessel function of the second kind of order 1: −∞ at 0, NaN below.
+    /// Y₁(x), the Bessel function of the second kind of order 1: −∞ at 0, NaN for negative x.
     /// `torch.special.bessel_y1`.
     bessel_y1 = Formula::BesselY { first: true };
-    /// K₀(x), the modified Bessel function of the second kind of order 0: ∞ at 0, NaN below.
+    /// K₀(x), the modified Bessel function of the second kind of order 0: ∞ at 0, NaN for negative x.
     /// `torch.special.modified_bessel_k0`.
     modified_bessel_k0 = Formula::BesselK { first: false, scaled: false };
-    /// K₁(x), the modified Bessel function of the second kind of order 1: ∞ at 0, NaN below.
+    /// K₁(x), the modified Bessel function of the second kind of order 1: ∞ at 0, NaN for negative x.
     /// `torch.special.modified_bessel_k1`.
     modified_bessel_k1 = Formula::BesselK { first: true, scaled: false };
-    /// eˣ·K₀(x), which does not vanish for large x. `torch.special.scaled_modified_bessel_k0`.
+    /// eˣ·K₀(x), which does not underflow for large x. `torch.special.scaled_modified_bessel_k0`.
     scaled_modified_bessel_k0 = Formula::BesselK { first: false, scaled: true };
-    /// eˣ·K₁(x), which does not vanish for large x. `torch.special.scaled_modified_bessel_k1`.
+    /// eˣ·K₁(x), which does not underflow for large x. `torch.special.scaled_modified_bessel_k1`.
     scaled_modified_bessel_k1 = Formula::BesselK { first: true, scaled: true };
-    /// Ai(x), Airy's function, the solution of y″ = x·y that vanishes for large x. It has no gradient, as
-    /// in PyTorch. `torch.special.airy_ai`.
+    /// Ai(x), the Airy function: the solution of y″ = x·y that vanishes for large x. It has no gradient,
+    /// as in PyTorch. `torch.special.airy_ai`.
     airy_ai = Formula::AiryAi;
 }
 
 impl Tensor {
-    /// Σ over k ≥ 0 of 1/(q + k)ˢ, Hurwitz' zeta function of this s and q, broadcast: ∞ at s = 1 and at q =
-    /// 0, NaN for s below 1 and for q below 0. Ten terms and the formula of Euler and Maclaurin.
-    /// `torch.special.zeta`, which takes negative q as well.
+    /// Σ over k ≥ 0 of 1/(q + k)ˢ, the Hurwitz zeta function of s (this tensor) and q, broadcast: ∞ at s
+    /// = 1 and at q = 0, NaN for s < 1 and for q < 0. Computed by ten terms and the Euler–Maclaurin
+    /// formula. `torch.special.zeta`, which also accepts negative q.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
@@ -60,7 +62,7 @@ impl Tensor {
 
     #[track_caller]
     fn zeta_by(&self, q: Operand) -> Result<Tensor> {
-        // B₂ₖ / (2k)!
+        // The coefficients B₂ₖ / (2k)!.
         const B: [f64; 11] = [
             1.0 / 12.0,
             -1.0 / 720.0,
@@ -87,7 +89,7 @@ impl Tensor {
         let w = v.add_scalar(TERMS);
         let (last, inverse) = (w.pow(&falls)?, w.reciprocal());
         let rest = w.div(&x.sub_scalar(1.0))?.add_scalar(0.5);
-        // s·(s + 1) … (s + 2k)·B₂ₖ / (2k)! / w^(2k + 1).
+        // The factor s·(s + 1) … (s + 2k)·B₂ₖ / (2k)! / w^(2k + 1).
         let mut rising = x.mul(&inverse)?;
         let mut series = rising.mul_scalar(B[0]);
         for (k, b) in (1i32..).zip(&B[1..]) {
@@ -95,7 +97,7 @@ impl Tensor {
             rising = rising.mul(&next)?;
             series = series.add(&rising.mul_scalar(*b))?;
         }
-        // Where nothing is left of the powers, their factors may be infinite.
+        // Where the powers underflow to 0, their factors may be infinite.
         let tail = last.mul(&rest.add(&series)?)?.masked_fill(&last.eq_scalar(0.0), 0.0)?;
         let pole = s.eq_scalar(1.0).bitwise_or(&s.gt_scalar(1.0).bitwise_and(&q.eq_scalar(0.0))?)?;
         let value = defined.where_cond(&sum.add(&tail)?, &sum.constant(Scalar::Float(f64::NAN)))?;
@@ -114,13 +116,14 @@ impl Tensor {
     #[track_caller]
     fn xlog1py_by(&self, rhs: Operand) -> Result<Tensor> {
         let (x, y, dtype) = self.real_pair("xlog1py", rhs)?;
-        // 0 times an infinity or a NaN.
+        // These arguments would give 0 times an infinity or a NaN.
         let unbounded = y.le_scalar(-1.0).bitwise_or(&y.isinf())?;
         let zero = x.eq_scalar(0.0).bitwise_and(&unbounded)?;
         x.mul(&y.masked_fill(&zero, 0.0)?.log1p())?.to_dtype(dtype)
     }
 
-    /// −x·ln x, the entropy of a share: 0 at 0, where no gradient flows, and −∞ below. `torch.special.entr`.
+    /// −x·ln x, an entropy term: 0 at 0, where no gradient flows, and −∞ for negative x.
+    /// `torch.special.entr`.
     #[track_caller]
     pub fn entr(&self) -> Tensor {
         let this = self.floating();
@@ -139,7 +142,7 @@ impl Tensor {
         use crate::BinaryOp::{Div, Mul};
         let this = self.floating();
         let x = this.cast_unchecked(this.dtype().compute());
-        // 1 − x²/6 + x⁴/120 …, whose derivatives do not cancel.
+        // The series 1 − x²/6 + x⁴/120 …, whose derivatives do not cancel.
         let near = x.abs().lt_scalar(0.5);
         let small = near.choose(&x, &x.constant(0.0.into()));
         let square = small.powi(2);
@@ -160,7 +163,7 @@ impl Tensor {
     }
 }
 
-/// pₙ of pₖ₊₁ = (a·x + b)·pₖ − c·pₖ₋₁ with a, b, c of k, where p₀ is 1 and p₁ is given.
+/// pₙ by the recurrence pₖ₊₁ = (a·x + b)·pₖ − c·pₖ₋₁, where a, b, c depend on k, p₀ is 1 and p₁ is given.
 #[track_caller]
 fn recurrence(
     x: &Tensor,
@@ -188,7 +191,7 @@ macro_rules! polynomials {
         impl Tensor {$(
             $(#[$doc])*
             ///
-            /// By its recurrence, in as many steps as n.
+            /// Computed by its recurrence, in n steps.
             #[track_caller]
             pub fn $name(&self, n: u32) -> Tensor {
                 recurrence(self, n, |x| x.mul_scalar($a).add_scalar($b), $step)
@@ -198,14 +201,14 @@ macro_rules! polynomials {
 }
 
 polynomials! {
-    /// Tₙ(x), Chebyshev's polynomial of the first kind: cos(n·arccos x) within ±1.
+    /// Tₙ(x), the Chebyshev polynomial of the first kind: cos(n·arccos x) within ±1.
     /// `torch.special.chebyshev_polynomial_t`.
     chebyshev_polynomial_t = (1.0, 0.0), |_| [2.0, 0.0, 1.0];
-    /// Uₙ(x), Chebyshev's polynomial of the second kind. `torch.special.chebyshev_polynomial_u`.
+    /// Uₙ(x), the Chebyshev polynomial of the second kind. `torch.special.chebyshev_polynomial_u`.
     chebyshev_polynomial_u = (2.0, 0.0), |_| [2.0, 0.0, 1.0];
-    /// Vₙ(x), Chebyshev's polynomial of the third kind. `torch.special.chebyshev_polynomial_v`.
+    /// Vₙ(x), the Chebyshev polynomial of the third kind. `torch.special.chebyshev_polynomial_v`.
     chebyshev_polynomial_v = (2.0, -1.0), |_| [2.0, 0.0, 1.0];
-    /// Wₙ(x), Chebyshev's polynomial of the fourth kind. `torch.special.chebyshev_polynomial_w`.
+    /// Wₙ(x), the Chebyshev polynomial of the fourth kind. `torch.special.chebyshev_polynomial_w`.
     chebyshev_polynomial_w = (2.0, 1.0), |_| [2.0, 0.0, 1.0];
     /// Tₙ(2x − 1), for x from 0 to 1. `torch.special.shifted_chebyshev_polynomial_t`.
     shifted_chebyshev_polynomial_t = (2.0, -1.0), |_| [4.0, -2.0, 1.0];
@@ -215,12 +218,12 @@ polynomials! {
     shifted_chebyshev_polynomial_v = (4.0, -3.0), |_| [4.0, -2.0, 1.0];
     /// Wₙ(2x − 1), for x from 0 to 1. `torch.special.shifted_chebyshev_polynomial_w`.
     shifted_chebyshev_polynomial_w = (4.0, -1.0), |_| [4.0, -2.0, 1.0];
-    /// Hₙ(x), Hermite's polynomial as physicists have it. `torch.special.hermite_polynomial_h`.
+    /// Hₙ(x), the physicist's Hermite polynomial. `torch.special.hermite_polynomial_h`.
     hermite_polynomial_h = (2.0, 0.0), |k| [2.0, 0.0, 2.0 * k];
-    /// Heₙ(x), Hermite's polynomial as statisticians have it. `torch.special.hermite_polynomial_he`.
+    /// Heₙ(x), the probabilist's Hermite polynomial. `torch.special.hermite_polynomial_he`.
     hermite_polynomial_he = (1.0, 0.0), |k| [1.0, 0.0, k];
-    /// Lₙ(x), Laguerre's polynomial. `torch.special.laguerre_polynomial_l`.
+    /// Lₙ(x), the Laguerre polynomial. `torch.special.laguerre_polynomial_l`.
     laguerre_polynomial_l = (-1.0, 1.0), |k| [-1.0 / (k + 1.0), (2.0 * k + 1.0) / (k + 1.0), k / (k + 1.0)];
-    /// Pₙ(x), Legendre's polynomial. `torch.special.legendre_polynomial_p`.
+    /// Pₙ(x), the Legendre polynomial. `torch.special.legendre_polynomial_p`.
     legendre_polynomial_p = (1.0, 0.0), |k| [(2.0 * k + 1.0) / (k + 1.0), 0.0, k / (k + 1.0)];
 }

@@ -1,15 +1,15 @@
-//! Windows of signal processing, computed on the host in f64 and rounded once.
+//! Window functions of signal processing, computed on the host in f64 and rounded once.
 
 use std::f64::consts::{PI, TAU};
 
 use super::{Tensor, create::TensorOptions};
 use crate::{Error, Result};
 
-/// Below this the series of I₀ at 0 is short.
+/// The argument below which the power series of I₀ is used.
 const SHORT: f64 = 20.0;
 
-/// I₀(x)·e⁻ˣ of the modified Bessel function of order 0, for x ≥ 0: its series where that is short, else the
-/// one for large x, whose terms fall until k ≈ 4x and whose error is about e⁻²ˣ.
+/// I₀(x)·e⁻ˣ for x ≥ 0, with I₀ the modified Bessel function of order 0: the power series for small x,
+/// else the asymptotic one, whose terms decrease until k ≈ 4x and whose error is about e⁻²ˣ.
 fn i0e(x: f64) -> f64 {
     if x < SHORT {
         let (mut term, mut sum, mut k) = (1.0, 1.0, 1.0);
@@ -29,13 +29,13 @@ fn i0e(x: f64) -> f64 {
     sum / (TAU * x).sqrt()
 }
 
-/// Of a window of `n` elements, the place that counts as its end: the last, or if `periodic` the one after
-/// it, which is left out.
+/// The position at which a window of `n` elements ends: the last one, or if `periodic` the one after it,
+/// which is left out.
 fn end(n: usize, periodic: bool) -> usize {
     if periodic { n } else { n.saturating_sub(1) }
 }
 
-/// `at` of each place as a share of the way to the end.
+/// The window whose element is `at` of its position as a fraction of the end.
 #[track_caller]
 fn window(
     op: &'static str,
@@ -49,21 +49,22 @@ fn window(
         if n == 1 {
             return values.fill(1.0);
         }
-        // Whole numbers of 32 bits become floats several at a time.
+        // Conversion of 32-bit integers to floats vectorises.
         let first = first as f64;
         (0u32..).zip(values).for_each(|(i, value)| *value = at((first + f64::from(i)) / end));
     };
     Tensor::from_runs(op, n, fill, options)
 }
 
-/// Places whose angles are told by the first one's, and how far each lies from it.
+/// The number of positions per arc: cosines within an arc are computed from the arc's first angle and a
+/// table.
 const ARC: usize = 256;
 
-/// cos(2πi / end) for each place i: by those of angles that lie apart, cos(a + b) = cos a · cos b − sin a ·
-/// sin b. Equal on both sides of the middle.
+/// cos(2πi / end) for each position i, by the addition theorem cos(a + b) = cos a · cos b − sin a · sin
+/// b. Symmetric about the middle.
 struct Cosines {
     end: usize,
-    /// Cosine and sine of the angles up to the length of an arc.
+    /// The cosines and sines of the angles within an arc.
     steps: Vec<(f64, f64)>,
 }
 
@@ -89,7 +90,7 @@ impl Cosines {
         }
     }
 
-    /// Places of the first half.
+    /// Writes positions of the first half.
     fn write_half(&self, first: usize, values: &mut [f64]) {
         let mut done = 0;
         while done < values.len() {
@@ -102,7 +103,7 @@ impl Cosines {
     }
 }
 
-/// `at` of the cosine of each place's angle, which goes around once.
+/// The window whose element is `at` of the cosine of its angle, which makes one full turn.
 #[track_caller]
 fn cosine_window(
     op: &'static str,
@@ -127,8 +128,8 @@ macro_rules! windows {
         impl Tensor {$(
             $(#[$doc])*
             ///
-            /// With t = i / n if `periodic` (PyTorch's default, for spectra), else i / (n − 1). One element
-            /// alone is 1. Of the default dtype (f32) unless `options` says otherwise.
+            /// Here t = i / n if `periodic` (PyTorch's default, for spectra), else i / (n − 1). A single
+            /// element is 1. In the default dtype (f32) unless `options` has another.
             ///
             /// # Errors
             /// A dtype that is not floating-point.
@@ -141,18 +142,18 @@ macro_rules! windows {
 }
 
 windows! {
-    /// Hann's window of `n` elements: ½ − ½·cos(2πt). `torch.hann_window`.
+    /// The Hann window of `n` elements: ½ − ½·cos(2πt). `torch.hann_window`.
     hann_window = cosine_window |cos| 0.5 - 0.5 * cos;
-    /// Blackman's window of `n` elements: 0.42 − ½·cos(2πt) + 0.08·cos(4πt). `torch.blackman_window`.
-    // cos 2a = 2 cos² a − 1.
+    /// The Blackman window of `n` elements: 0.42 − ½·cos(2πt) + 0.08·cos(4πt). `torch.blackman_window`.
+    // The double angle is cos 2a = 2 cos² a − 1.
     blackman_window = cosine_window |cos| 0.42 - 0.5 * cos + 0.08 * (2.0 * cos * cos - 1.0);
-    /// Bartlett's window of `n` elements, a triangle: 1 − |2t − 1|. `torch.bartlett_window`.
+    /// The Bartlett window of `n` elements, a triangle: 1 − |2t − 1|. `torch.bartlett_window`.
     bartlett_window = window |t| 1.0 - (2.0 * t - 1.0).abs();
 }
 
 impl Tensor {
-    /// Hamming's window of `n` elements: α − β·cos(2πt), with t as in [`Tensor::hann_window`]. PyTorch's
-    /// defaults are α = 0.54 and β = 0.46. `torch.hamming_window`.
+    /// The Hamming window of `n` elements: α − β·cos(2πt), with t as in [`Tensor::hann_window`].
+    /// PyTorch's defaults are α = 0.54 and β = 0.46. `torch.hamming_window`.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -167,8 +168,8 @@ impl Tensor {
         cosine_window("hamming_window", n, periodic, options.into(), |cos| alpha - beta * cos)
     }
 
-    /// Kaiser's window of `n` elements: I₀(β·√(1 − (2t − 1)²)) / I₀(β), with t as in [`Tensor::hann_window`].
-    /// PyTorch's default is β = 12. `torch.kaiser_window`.
+    /// The Kaiser window of `n` elements: I₀(β·√(1 − (2t − 1)²)) / I₀(β), with t as in
+    /// [`Tensor::hann_window`]. PyTorch's default is β = 12. `torch.kaiser_window`.
     ///
     /// # Errors
     /// A dtype that is not floating-point, or a β that is negative or not finite.
@@ -184,7 +185,7 @@ impl Tensor {
             return Err(Error::invalid(OP, format!("beta {beta}: give a finite one of at least 0")));
         }
         if beta < SHORT {
-            // I₀(x) = Σ (x² / 4)ᵏ / k!², of as many terms as the greatest x needs.
+            // The series I₀(x) = Σ (x² / 4)ᵏ / k!², with as many terms as the greatest x needs.
             let (mut terms, mut term) = (vec![1.0], 1.0);
             while term > 1e-17 {
                 let k = terms.len() as f64;
@@ -205,7 +206,7 @@ impl Tensor {
     }
 }
 
-/// `at` of each place.
+/// The window whose element is `at` of its position.
 #[track_caller]
 fn window_of_places(
     op: &'static str,
@@ -222,7 +223,7 @@ fn window_of_places(
 
 impl Tensor {
     /// The cosine window of `n` elements, half a wave: sin(π·(i + ½) / m) with m = n + 1 if `periodic`,
-    /// else n. Of the default dtype (f32) unless `options` says otherwise. `torch.signal.windows.cosine`,
+    /// else n. In the default dtype (f32) unless `options` has another. `torch.signal.windows.cosine`,
     /// whose `sym` is not `periodic`.
     ///
     /// # Errors
@@ -233,12 +234,12 @@ impl Tensor {
         window_of_places("cosine_window", n, options.into(), |i| ((i + 0.5) * waves).sin())
     }
 
-    /// The exponential window of `n` elements: e^(−|i − c| / τ) around `center` c, the middle if it is not
-    /// told, (n − 1) / 2, or n / 2 if `periodic`. PyTorch's default is τ = 1.
+    /// The exponential window of `n` elements: e^(−|i − c| / τ) around `center` c, by default the
+    /// middle, (n − 1) / 2, or n / 2 if `periodic`. PyTorch's default is τ = 1.
     /// `torch.signal.windows.exponential`.
     ///
     /// # Errors
-    /// A τ that is not above 0, a center of a window that is not periodic, a dtype that is not
+    /// A τ that is not positive, a center of a window that is not periodic, a dtype that is not
     /// floating-point.
     #[track_caller]
     pub fn exponential_window(
@@ -266,7 +267,7 @@ impl Tensor {
     /// if `periodic`. PyTorch's default is σ = 1. `torch.signal.windows.gaussian`.
     ///
     /// # Errors
-    /// A σ that is not above 0, a dtype that is not floating-point.
+    /// A σ that is not positive, a dtype that is not floating-point.
     #[track_caller]
     pub fn gaussian_window(
         n: usize,
@@ -282,8 +283,8 @@ impl Tensor {
         window_of_places(OP, n, options.into(), |i| (-((i - center) / std).powi(2) / 2.0).exp())
     }
 
-    /// A window of `n` elements that is a sum of cosines, a₀ − a₁·cos(2πt) + a₂·cos(4πt) − …, with t as in
-    /// [`Tensor::hann_window`]. `torch.signal.windows.general_cosine`.
+    /// The window of `n` elements that is a sum of cosines, a₀ − a₁·cos(2πt) + a₂·cos(4πt) − …, with t
+    /// as in [`Tensor::hann_window`]. `torch.signal.windows.general_cosine`.
     ///
     /// # Errors
     /// No coefficients, a dtype that is not floating-point.
@@ -298,7 +299,7 @@ impl Tensor {
         if coefficients.is_empty() {
             return Err(Error::invalid(OP, "no coefficients: give at least one"));
         }
-        // Clenshaw's sum of cos kα by cos α.
+        // Clenshaw's summation of cos kα in terms of cos α.
         let sum = |cos: f64| {
             let (mut now, mut before) = (0.0, 0.0);
             for (k, a) in coefficients.iter().enumerate().skip(1).rev() {
@@ -310,7 +311,7 @@ impl Tensor {
         cosine_window(OP, n, periodic, options.into(), sum)
     }
 
-    /// Nuttall's window of `n` elements, a sum of four cosines with low side lobes:
+    /// The Nuttall window of `n` elements, a sum of four cosines with low side lobes: see
     /// [`Tensor::general_cosine_window`]. `torch.signal.windows.nuttall`.
     ///
     /// # Errors
@@ -326,7 +327,7 @@ impl Tensor {
 mod tests {
     use super::i0e;
 
-    /// Values of SciPy's i0e.
+    /// Compared with SciPy's `i0e`.
     #[test]
     fn bessel() {
         for (x, known) in [
