@@ -1,4 +1,4 @@
-// Half types are computed in f32; these round an f32 to the nearest value of the half type, ties to even.
+// Half types are computed in f32; these functions round an f32 to the nearest half value, ties to even.
 
 fn round_bf16(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
