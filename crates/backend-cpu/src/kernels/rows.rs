@@ -1,9 +1,9 @@
 //! Row kernels: elementwise expressions and reductions along rows, a few rows at a time in cache.
 //!
-//! The program is cut at its folds into passes over the rows. A pass computes, block by block, what the next
-//! folds reduce and the outputs that are ready by then; between two passes the values that are one a row are
-//! computed for all rows of the tile at once. What a later pass needs again is kept for the tile if it costs
-//! much, and computed again if it is cheap.
+//! The program is cut at its folds into passes over the rows. A pass computes, block by block, the operands
+//! of the next folds and the outputs that are ready by then. Between two passes, the values that are one
+//! number for each row are computed for all rows of the tile at once. A value that a later pass needs is
+//! kept for the tile if it is expensive, and recomputed if it is cheap.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -40,18 +40,18 @@ const LONG: usize = 1 << 15;
 /// A value that costs this many additions or fewer is computed again in a later pass rather than kept.
 const RECOMPUTE_LIMIT: u32 = 2;
 
-/// Where a pass finds an input.
+/// The source of a pass's input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
-    /// The kernel's.
+    /// An input of the kernel.
     Input(u16),
-    /// Kept for the tile by an earlier pass.
+    /// A value kept for the tile by an earlier pass.
     Saved(u16),
-    /// One value a row.
+    /// One value for each row.
     Row(u16),
 }
 
-/// Where a pass leaves a result.
+/// The destination of a pass's result.
 #[derive(Clone, Copy)]
 enum Destination {
     /// An output of the kernel.
@@ -65,9 +65,9 @@ struct Pass {
     program: Lowered,
     inputs: SmallVec<[Source; 4]>,
     outputs: SmallVec<[Destination; 4]>,
-    /// Of the results after the outputs.
+    /// The folds; their operands are the results after the outputs.
     folds: SmallVec<[RowFold; 2]>,
-    /// What the folds read where it lies, if they are all that there is to do.
+    /// The terms that the folds read in place, if the pass does nothing else.
     terms: Option<SmallVec<[Term; 2]>>,
     by_row: bool,
 }
@@ -78,41 +78,41 @@ pub(crate) struct RowKernel {
     /// Number and length of the rows.
     rows: usize,
     length: usize,
-    /// RowKernel in a tile: whole rows, and of short rows whole blocks.
+    /// Rows in a tile: whole rows; short rows fill whole blocks.
     tile: usize,
-    /// The dtype of each value kept for a tile, and of each value that is one a row.
+    /// The dtype of each value kept for a tile, and of each value that is one number for each row.
     saved: Vec<DType>,
     row_values: Vec<DType>,
     /// One past the greatest element that each input reads.
     ends: Vec<usize>,
     steps: usize,
-    /// What each pass looks ahead for.
+    /// The memory that each pass prefetches.
     ahead: Vec<SmallVec<[Wanted; 4]>>,
 }
 
-/// Memory to look ahead for.
+/// Memory to prefetch.
 struct Wanted {
     /// The number of the input, or of the output if it is written.
     index: u16,
     write: bool,
-    /// The place of its first element, and an element's bytes.
+    /// The offset of its first element, and an element's bytes.
     offset: usize,
     size: usize,
     distance: Distance,
 }
 
-/// How far ahead of the block at hand a pass looks.
+/// The distance between the current block and the prefetched memory.
 #[derive(Clone, Copy)]
 enum Distance {
-    /// The same block, for a later pass.
+    /// The current block, which a later pass will read.
     Here,
     Block,
     Tile,
 }
 
-/// What each pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands.
-/// Of short rows the pass that leaves memory the longest in peace looks ahead for all, to the next tile where
-/// it comes too late for this one.
+/// The memory that each pass prefetches: all contiguous inputs and outputs, except inputs that an earlier
+/// pass has read. With short rows, the pass with the most computation prefetches for all passes; for itself
+/// and earlier passes it prefetches the next tile.
 fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Wanted; 4]>> {
     let cost = |pass: &Pass| if pass.by_row || pass.terms.is_some() { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
@@ -139,7 +139,7 @@ fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Want
             }
         }
     }
-    // Only steps fetch.
+    // Only steps issue prefetches.
     let idle = |pass: &Pass| pass.program.steps.is_empty() || pass.terms.is_some();
     wanted.iter_mut().zip(passes).filter(|(_, pass)| idle(pass)).for_each(|(wanted, _)| wanted.clear());
     wanted
