@@ -140,9 +140,9 @@ impl ByLines<'_> {
         if self.lines.tasks(WIDE) < threads { parts } else { 1 }
     }
 
-    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and how
-    /// far what lies as the index does begins from the first element of all. Threads share the parts. The
-    /// error is that of the first part with one.
+    /// Calls `f` for each of `parts` parts of all lines, cut along them: with the part's number, its lines,
+    /// and the offset of its first element in the tensor with the index's shape. Threads share the parts.
+    /// Returns the error of the first part that failed.
     pub(crate) fn go_by_parts(
         &self,
         parts: usize,

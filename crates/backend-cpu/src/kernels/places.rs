@@ -1,5 +1,5 @@
-//! Places among sorted numbers, by halves: as many steps for every value, none of which is a branch, and
-//! several values at once.
+//! Binary search in sorted rows (`searchsorted`). The search takes the same number of branch-free steps for
+//! every value, and several values are searched at once.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};

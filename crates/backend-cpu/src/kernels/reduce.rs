@@ -2,7 +2,7 @@
 //!
 //! - *rows*: reduced axes innermost, each block folded in interleaved lanes;
 //! - *columns*: a long kept axis innermost; whole blocks of neighbouring results are accumulated row by
-//! row, so that memory is read in order.
+//!   row, so that memory is read in order.
 //!
 //! An input without a prologue is read in place, without the engine; so is the input of a long sum of
 //! squares or of a sum that skips NaN: see `row_fold`. A few strided terms, as in pooling, are read in

@@ -155,7 +155,7 @@ struct Compiler<'a> {
     rows: Shape,
 }
 
-/// A pass's program in the making.
+/// The program of a pass under construction.
 struct Draft {
     program: Program,
     inputs: SmallVec<[Source; 4]>,
@@ -206,23 +206,23 @@ impl Compiler<'_> {
         matches!(self.instr(r), Instr::Fold(..))
     }
 
-    /// Whether a register is read from memory or from the launch.
+    /// Whether a register holds an input or a scalar of the launch.
     fn is_given(&self, r: Reg) -> bool {
         matches!(self.instr(r), Instr::Load(_) | Instr::Scalar(_))
     }
 
-    /// Which values are kept for the tile, and which one a row.
+    /// Chooses the values to keep for the tile, and the values to keep for each row.
     fn choose_kept(&mut self) {
         let program = self.code.program;
         let n = program.instrs.len();
         let mut later = vec![false; n];
         let mut read = vec![false; n];
         for (i, instr) in program.instrs.iter().enumerate() {
-            // A fold's operand is read in the pass before.
+            // A fold's operand is read in the pass before the fold's result.
             let reader = self.code.phase[i] - usize::from(matches!(instr, Instr::Fold(..)));
             for r in instr.operands() {
                 later[r as usize] |= reader > self.code.phase[r as usize];
-                // Of what is one a row, what some other pass reads.
+                // A value that is one number for each row is kept if another pass reads it.
                 read[r as usize] |= !self.code.uniform[i]
                     || self.is_fold(i as Reg)
                     || self.code.phase[i] > self.code.phase[r as usize];
@@ -251,7 +251,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// What is one a row, after `phase` folds.
+    /// The pass over rows, after `phase` folds: it computes values that are one number for each row.
     fn row_pass(&self, phase: usize) -> Result<Option<Pass>> {
         let program = self.code.program;
         let mut draft = Draft::new();
@@ -279,7 +279,7 @@ impl Compiler<'_> {
             return known;
         }
         let dtype = self.code.program.dtypes[r as usize];
-        // Found by an earlier pass.
+        // Already computed by an earlier pass.
         let known_row =
             |r: Reg| self.row.contains_key(&r) && (self.is_fold(r) || self.code.phase[r as usize] < phase);
         let reg = match self.instr(r) {
@@ -318,7 +318,7 @@ impl Compiler<'_> {
         reg
     }
 
-    /// Everything over positions that is ready after `phase` folds.
+    /// The pass over positions, after `phase` folds: it computes everything that is ready by then.
     fn full_pass(&self, phase: usize) -> Result<Option<Pass>> {
         let program = self.code.program;
         let mut draft = Draft::new();
@@ -402,7 +402,7 @@ impl Compiler<'_> {
         draft.program.scalars = self.code.program.scalars.clone();
         draft.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
-        // Other passes see the values that stay in the tile.
+        // Other passes read the values kept for the tile, so only outputs of the kernel count as stored.
         let is_stored = |o: usize| matches!(outputs.get(o), Some(Destination::Output(_)));
         let mut program = lower(&draft.program, shape, &draft.operands, is_stored)?;
         for (access, from) in program.inputs.iter_mut().zip(&draft.inputs) {
@@ -411,7 +411,7 @@ impl Compiler<'_> {
             }
         }
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
-            // What stays in the tile keeps the width it was computed in.
+            // A value kept for the tile keeps its compute dtype.
             if !matches!(to, Destination::Output(_)) {
                 out.1 = out.1.register();
             }
@@ -451,7 +451,7 @@ impl Draft {
         self.push(Instr::Load(slot), dtype)
     }
 
-    /// One more input.
+    /// Adds an input.
     fn input(&mut self, from: Source, operand: Operand) -> u16 {
         self.inputs.push(from);
         self.program.inputs.push(operand.dtype);
@@ -459,7 +459,7 @@ impl Draft {
         (self.inputs.len() - 1) as u16
     }
 
-    /// The elements of the kernel's operand `k`, read by `layout`, that the indices in a register name.
+    /// Reads the kernel's operand `k`, with layout `layout`, at the indices in a register.
     fn load_at(&mut self, k: u16, operand: &Operand, layout: Layout, index: Reg, dtype: DType) -> Reg {
         let known = self.inputs.iter().zip(&self.operands).position(|(from, read)| {
             *from == Source::Input(k) && read.indexed.is_some() && read.layout == layout
@@ -504,15 +504,15 @@ struct RowRunner<'a> {
     launch: &'a Launch<'a>,
     inputs: &'a [Memory],
     outputs: &'a [Memory],
-    /// Whether looking ahead is worth it.
+    /// Whether prefetching is worth it.
     far: bool,
 }
 
 impl RowRunner<'_> {
-    /// RowKernel `first..end`, a tile at a time.
+    /// Runs rows `first..end`, a tile at a time.
     fn some(&self, first: usize, end: usize, tile: usize) -> Result<()> {
         let rows = self.rows;
-        // 8 bytes an element serve every dtype; each piece begins on a cache line.
+        // 8 bytes per element fit every dtype; each piece begins on a cache line.
         let (row_words, saved_words) = (tile.next_multiple_of(8), (tile * rows.length).next_multiple_of(8));
         let registers: usize = rows.passes.iter().map(|p| words(&p.program)).sum();
         let total = registers + rows.row_values.len() * row_words + rows.saved.len() * saved_words;
@@ -520,7 +520,7 @@ impl RowRunner<'_> {
             let row_at = |r: u16| scratch.wrapping_add(registers + r as usize * row_words);
             let saved_base = registers + rows.row_values.len() * row_words;
             let saved_at = |s: u16| scratch.wrapping_add(saved_base + s as usize * saved_words);
-            // The tile's values, addressed as if those of all rows were there.
+            // The tile's values; the address is shifted so that they are indexed by the number of the row.
             let row_value = |r: u16, from: usize| {
                 let dtype = rows.row_values[r as usize];
                 let ptr = row_at(r).cast::<u8>().wrapping_sub(from * dtype.size());
@@ -556,7 +556,7 @@ impl RowRunner<'_> {
                 let evaluator = Evaluator::new(self.isa, &pass.program, inputs, self.launch, &targets, own);
                 evaluators.push((evaluator, targets));
             }
-            // What lies in the tile stays where it is while the rows move on.
+            // The tile's buffers are reused for the next rows, so their addresses are shifted back.
             let shift = |memory: &mut Memory, elements: usize| {
                 memory.ptr = memory.ptr.wrapping_sub(elements * memory.dtype.size());
             };
@@ -592,7 +592,7 @@ impl RowRunner<'_> {
         })
     }
 
-    /// One pass over the positions of rows `from..to`.
+    /// Runs a pass over the positions of rows `from..to`.
     fn full(
         &self,
         pass: &Pass,
@@ -639,7 +639,7 @@ impl RowRunner<'_> {
                 for (fold, lie) in pass.folds.iter().zip(terms) {
                     let mut total = Total::start(fold);
                     blocks(0, length, |start, n| {
-                        // SAFETY: the launch checked that every row lies in the buffer.
+                        // SAFETY: the launch checked that every row is within the buffer.
                         unsafe { total.add_terms(self.isa, fold, &lie, start, n) };
                         Ok(())
                     })?;
@@ -650,7 +650,7 @@ impl RowRunner<'_> {
             return Ok(());
         }
         if length <= BLOCK / 2 {
-            // Several short rows a block.
+            // A block holds several short rows.
             return blocks_of(from, to, BLOCK / length, |row, n| {
                 look_ahead(evaluator, row * length, n * length);
                 evaluator.block(row * length, n * length, targets, row * length)?;
@@ -694,7 +694,7 @@ impl RowRunner<'_> {
     }
 }
 
-/// Calls `f(start, n)` for pieces of `from..to` of at most a block.
+/// Calls `f(start, n)` for pieces of `from..to`, each at most a block.
 fn blocks(from: usize, to: usize, f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
     blocks_of(from, to, BLOCK, f)
 }

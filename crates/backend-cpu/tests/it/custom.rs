@@ -1,4 +1,4 @@
-//! Operations from elsewhere, with kernels for the CPU.
+//! Custom operations with kernels for the CPU.
 
 use std::sync::{
     Arc,
@@ -10,25 +10,25 @@ use tensor_core::{
     CustomKernel, DType, Error, ErrorKind, Layout, Result, Shape, Tensor, custom::Request, kernel::Kernel,
 };
 
-/// What a test's operation does.
+/// The behaviour of the test operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// The elements times a constant, and how many there are.
+    /// Multiplies the elements by a constant, and counts them.
     Scale(i64),
-    /// The elements in reverse, by strides of any kind.
+    /// Reverses the elements, for inputs of any strides.
     Reverse,
-    /// Nothing, but an error.
+    /// Always returns an error.
     Fail,
-    /// It takes its input for another type.
+    /// Reads its input as another type.
     Mistake,
-    /// Two results that depend on no element.
+    /// Has two results that depend on no element.
     Nothing,
 }
 
 #[derive(Debug)]
 struct Test(What);
 
-/// How often an implementation was asked for.
+/// The number of times an implementation was requested.
 static MADE: AtomicUsize = AtomicUsize::new(0);
 
 impl CustomKernel for Test {
@@ -95,7 +95,7 @@ impl CustomKernel for Test {
     }
 }
 
-/// The places of a layout's elements in row-major order.
+/// Appends the offsets of a layout's elements in row-major order.
 fn places(layout: &Layout, axis: usize, at: isize, out: &mut Vec<usize>) {
     match layout.shape().get(axis) {
         None => out.push(at as usize),
@@ -133,7 +133,7 @@ fn several_results_of_inputs_in_any_order() -> Result<()> {
         assert_eq!(run(What::Reverse, &x.t()?)?[0].to_vec::<f32>()?, [5.0, 2.0, 4.0, 1.0, 3.0, 0.0]);
         assert_eq!(run(What::Reverse, &x.flip([1])?)?[0].to_vec::<f32>()?, [3.0, 4.0, 5.0, 0.0, 1.0, 2.0]);
     }
-    // A constant, a result of another such operation, and what comes after.
+    // A constant, a result of another such operation, and operations on the results.
     assert_eq!(run(What::Scale(2), &Tensor::full([2], 4.0, &cpu())?)?[0].to_vec::<f32>()?, [8.0; 2]);
     let twice = run(What::Scale(2), &run(What::Scale(2), &ready)?[0].t()?)?;
     assert_eq!((&twice[0] + 1.0).sum().item::<f32>()?, 66.0);
@@ -142,7 +142,7 @@ fn several_results_of_inputs_in_any_order() -> Result<()> {
     Ok(())
 }
 
-/// Kernels that differ in their keys are different, and one is made once.
+/// Kernels with different keys are different, and each is made once.
 #[test]
 fn plans_are_kept_by_the_key() -> Result<()> {
     for factor in [5, 7, 5, 7] {
@@ -154,7 +154,7 @@ fn plans_are_kept_by_the_key() -> Result<()> {
         more.push(run(What::Scale(5), &six()?)?[0].sum().item::<f32>()?);
     }
     assert_eq!(more, [75.0; 20]);
-    // Other tests make some meanwhile, but not twenty.
+    // Other tests make some meanwhile, but fewer than twenty.
     assert!(MADE.load(Ordering::Relaxed) - before < 20 + 15);
     Ok(())
 }
@@ -166,7 +166,7 @@ fn failures_name_the_operation_and_the_line() -> Result<()> {
     let error = found.eval().unwrap_err();
     assert_eq!(error.op(), Some("test_op"));
     assert!(error.to_string().contains("always fails") && error.to_string().contains("custom.rs"), "{error}");
-    // What it read is there, and so is the device.
+    // Its input is still valid, and so is the device.
     assert_eq!(x.to_vec::<f32>()?[5], 6.0);
     assert!(found.eval().is_err());
     let error = run(What::Mistake, &x)?[0].eval().unwrap_err();
@@ -181,7 +181,7 @@ fn failures_name_the_operation_and_the_line() -> Result<()> {
     Ok(())
 }
 
-/// The kernel has outputs by its results, and cannot be cut along an axis.
+/// The kernel has one output for each result, and cannot be split along an axis.
 #[test]
 fn a_custom_kernel_is_whole() {
     let operand = tensor_core::kernel::Operand::new(DType::F32, Layout::contiguous([2, 3]));
