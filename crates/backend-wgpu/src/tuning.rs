@@ -1,9 +1,9 @@
-//! Matrix products by measurement: where it is asked for, the ways to compute a product that the device has
-//! are timed on the first product of each class (its dtype, sizes to a power of two, and layouts), and the
-//! fastest is kept, on disk too.
+//! Autotuning of matrix products. If requested, the variants of a product that the device supports are
+//! timed on the first product of each class (its dtype, sizes to a power of two, and layouts), and the
+//! fastest is kept, also on disk.
 //!
-//! Every way adds up each result in the order of k; only how a device contracts multiplications and additions
-//! may differ.
+//! Every variant adds up each result in the order of k; results can differ only where a device fuses
+//! multiplications and additions differently.
 
 use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
 
@@ -16,33 +16,33 @@ use crate::{
     platform::Instant,
 };
 
-/// Products of fewer multiplications take the fixed table's way: they are over before a clock could tell.
+/// Smaller products, in multiplications, use the fixed table's variant: they are too short to time.
 const LEAST_WORK: usize = 1 << 20;
-/// How long one way is timed, if it takes less than this.
+/// The time for measuring one variant, unless a single run takes longer.
 const TIMED: Duration = Duration::from_millis(4);
-/// Runs of one way in a row, at most.
+/// The most runs of one variant in a row.
 const MOST_RUNS: u32 = 16;
 
-/// The ways found best on one device.
+/// The best variants found for one device.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     form: Form,
-    /// By form and class.
+    /// The best variants by form and class.
     best: Mutex<BTreeMap<String, Way>>,
     file: Option<Kept>,
-    /// One at a time: two measurements would disturb each other.
+    /// Held while measuring: two measurements would disturb each other.
     measuring: Mutex<()>,
 }
 
 impl Tuning {
-    /// What was found in earlier processes, where it is kept in `dir`.
+    /// Loads the results of earlier processes, if they are kept in `dir`.
     pub(crate) fn open(form: Form, info: &wgpu::AdapterInfo, dir: Option<&Path>) -> Tuning {
         let file = dir.map(|dir| Kept::new("tuning", info, dir));
         let best = file.as_ref().and_then(Kept::read).map_or_else(BTreeMap::new, |text| parse(&text));
         Tuning { form, best: Mutex::new(best), file, measuring: Mutex::new(()) }
     }
 
-    /// The file, if there is to be one.
+    /// The path of the file, if results are kept.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(Kept::path)
     }
@@ -51,10 +51,10 @@ impl Tuning {
         let mut best = lock(&self.best);
         best.insert(class, way);
         if let Some(file) = &self.file {
-            // Another process may have found others meanwhile.
+            // Another process may have added results meanwhile.
             let mut all = file.read().map_or_else(BTreeMap::new, |text| parse(&text));
             all.extend(best.iter().map(|(class, &way)| (class.clone(), way)));
-            // A directory that cannot be written costs the next process its own measurements, no more.
+            // If the directory is not writable, the next process only has to measure again.
             let _ = file.write(text(&all).as_bytes());
         }
     }
@@ -72,7 +72,7 @@ fn text(best: &BTreeMap<String, Way>) -> String {
     best.iter().map(line).collect()
 }
 
-/// Lines that say nothing known are passed over.
+/// Lines that cannot be parsed are ignored.
 fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
     let line = |line: &str| {
         let (class, way) = line.split_once(" = ")?;
@@ -87,8 +87,8 @@ fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
 }
 
 impl Tuning {
-    /// The best way to compute what `launch` computes, measured now if it was not before; none where nothing
-    /// is to be chosen.
+    /// The best variant for the product of `launch`, measured now if it is unknown; None if there is no
+    /// choice.
     pub(crate) fn choose(&self, gpu: &Gpu, launch: &Launch<'_>) -> Result<Option<Way>> {
         let kernel = launch.kernel;
         let Some((class, _)) = contract::class(kernel).filter(|&(_, work)| work >= LEAST_WORK) else {
@@ -122,8 +122,8 @@ impl Tuning {
     }
 }
 
-/// How long one run takes, on the launch's own buffers: each run writes the same result. None where the
-/// device refuses the kernel, or once it has taken longer than `slowest`.
+/// The time of one run, on the launch's own buffers: each run writes the same result. None if the device
+/// refuses the kernel, or if a run takes longer than `slowest`.
 fn time(
     gpu: &Gpu,
     launch: &Launch<'_>,

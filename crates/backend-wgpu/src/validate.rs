@@ -1,4 +1,4 @@
-//! Generated shaders of every kind, validated by naga with no device.
+//! Validates generated shaders of every kind with naga; needs no device.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
 )]
 mod compilers;
 
-/// A device of every ability, with kernels of one form.
+/// The capabilities of a device that supports everything, with kernels of one form.
 pub(crate) fn capabilities(direct: bool) -> Capabilities {
     let info = DeviceInfo {
         name: "wgpu:0".into(),
@@ -56,8 +56,8 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
     }
 }
 
-/// Validates all shaders of a kernel, in both forms and with parameters in both places; gives how many there
-/// were. A kernel that is `Unsupported` counts as none.
+/// Validates all shaders of a kernel, in both forms and with both kinds of parameters; returns their
+/// number. A kernel that is `Unsupported` counts as zero.
 fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
     [true, false].map(|direct| validate_for(kernel, aliases, &capabilities(direct))).iter().sum()
 }
@@ -89,7 +89,7 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
     count
 }
 
-/// Every way to compute a product, whatever a table or a clock would choose.
+/// Validates every variant of a product, not only the one that the table or autotuning would choose.
 fn validate_ways(kernel: &Kernel) -> usize {
     let capabilities = capabilities(true);
     let ways = crate::kernels::contract::ways(kernel, Form::Auto, &capabilities);
@@ -317,7 +317,7 @@ fn products_indexing_and_copies_of_every_dtype() {
     assert!(count > 500, "{count}");
 }
 
-/// Softmax, its logarithm and the row's extreme: folds of a fold, outputs at several depths.
+/// Softmax, its logarithm and the row's extreme: folds of folds, and outputs at several depths.
 fn softmax(shape: &[usize], row_axes: usize, layout: &Layout, dtype: DType) -> Kernel {
     let program = Program {
         instrs: vec![
@@ -356,7 +356,8 @@ fn row_kernels_of_every_kind() {
                 }
             }
         }
-        // A fold of the sum of two, of each kind the dtype has, beside a random number and a count.
+        // A fold of the sum of two inputs, of each kind that the dtype supports, beside a random number and
+        // a count.
         for &op in ReduceOp::ALL {
             for out in [DType::U32, DType::F32] {
                 let counted =
@@ -416,7 +417,7 @@ fn row_kernels_of_other_shapes_are_one_text() {
     }
 }
 
-/// Sums of a scatter alone are rounded apart from what makes them.
+/// Only a scatter-add may round in a separate dispatch.
 #[test]
 fn packed_elements_take_no_more_dispatches() {
     let count = |kernel: &Kernel, direct: bool| {

@@ -1,4 +1,4 @@
-//! Operations from elsewhere, with kernels in WGSL.
+//! Custom operations with kernels in WGSL.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::common::devices;
 
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// The elements times a factor, and each element's place.
+    /// The elements times a factor, and each element's position.
     Scale,
     /// A shader that does not compile.
     Crooked,
-    /// It names one output of two.
+    /// A kernel that names only one of two outputs.
     Misnamed,
-    /// It has a kernel for nothing.
+    /// An operation without a kernel.
     Absent,
 }
 
@@ -92,14 +92,14 @@ fn what_is_wrong_with_a_kernel_is_said() -> Result<()> {
         assert!(error.contains("test_op") && error.contains("1 outputs"), "{form}: {error}");
         let error = failed(What::Absent)?;
         assert!(matches!(error.kind(), ErrorKind::Unsupported { op: "test_op", .. }), "{form}: {error}");
-        // The device goes on.
+        // The device stays usable.
         assert_eq!(run(What::Scale, &x)?[0].sum().item::<f32>()?, 30.0, "{form}");
     }
     Ok(())
 }
 
-/// A program of several stages: x doubled so many times in a buffer of its own, by two stages in turn, and a
-/// failure where an element of the result is above a limit. Its parts are the elements.
+/// A program of several stages: x is doubled `times` times in a temporary buffer, by two stages in turn. An
+/// element of the result above a limit is a failure; the parts are the elements.
 #[derive(Clone, Copy, Debug)]
 struct Doubled {
     times: usize,
@@ -109,7 +109,7 @@ struct Doubled {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Right,
-    /// A stage that names a buffer which is not there.
+    /// A stage that names a missing buffer.
     NoBuffer,
     /// A stage that writes to an input.
     WritesInput,
@@ -194,7 +194,7 @@ fn stages_run_in_order_and_in_rounds() -> Result<()> {
     Ok(())
 }
 
-/// The first part that fails is told of, by all that depends on it and by nothing else.
+/// The first failing part is reported by everything that depends on the result, and by nothing else.
 #[test]
 fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
     for (form, device) in devices() {
@@ -221,7 +221,7 @@ fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
     Ok(())
 }
 
-/// The elements times two, and whether each is above 1, by the functions of buffers alone: one text for
+/// The elements times two, and whether each is above 1, with the access functions only: one source for
 /// every dtype.
 #[derive(Debug)]
 struct ByFunctions;
