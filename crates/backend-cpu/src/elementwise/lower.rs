@@ -212,7 +212,7 @@ pub(crate) fn lower(
         program,
         output_dtypes: &output_dtypes,
         place: vec![Src::Reg(0); program.instrs.len()],
-        part: parts(program),
+        fused: fused(program),
         by_run: along_runs(program, &inputs),
         last_use: Vec::new(),
         free: Vec::new(),
@@ -385,7 +385,7 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
 
 /// An instruction fused into its only consumer's step.
 #[derive(Clone, Copy, Debug)]
-enum Part {
+enum Fused {
     /// A comparison, fused into selections: writing and reading the truth values would cost more than
     /// computing them.
     Test(CompareOp, Reg, Reg),
@@ -394,7 +394,7 @@ enum Part {
 }
 
 /// A comparison or a NaN test of numbers that are computed in f32.
-fn test_of(program: &Program, i: usize) -> Option<Part> {
+fn test_of(program: &Program, i: usize) -> Option<Fused> {
     let instr = program.instrs[i];
     let (op, x, y) = if let Instr::Compare(op, x, y) = instr {
         (op, x, y)
@@ -404,11 +404,11 @@ fn test_of(program: &Program, i: usize) -> Option<Part> {
     } else {
         return None;
     };
-    (program.dtypes[x as usize].register() == DType::F32).then_some(Part::Test(op, x, y))
+    (program.dtypes[x as usize].register() == DType::F32).then_some(Fused::Test(op, x, y))
 }
 
 /// The instructions that are fused into another's step.
-fn parts(program: &Program) -> Vec<Option<Part>> {
+fn fused(program: &Program) -> Vec<Option<Fused>> {
     // The number of uses of each register, and of uses as the condition of an f32 selection.
     let (mut uses, mut conditions) = (vec![0usize; program.instrs.len()], vec![0usize; program.instrs.len()]);
     program.outputs.iter().for_each(|&o| uses[o as usize] += 1);
@@ -421,7 +421,7 @@ fn parts(program: &Program) -> Vec<Option<Part>> {
         }
     }
     let tests = (0..uses.len()).map(|i| if uses[i] == conditions[i] { test_of(program, i) } else { None });
-    let mut parts: Vec<Option<Part>> = tests.collect();
+    let mut parts: Vec<Option<Fused>> = tests.collect();
     // Pairs, from the first instruction on. An instruction that has absorbed another is not absorbed
     // itself.
     let mut whole = vec![false; uses.len()];
@@ -434,7 +434,7 @@ fn parts(program: &Program) -> Vec<Option<Part>> {
                 && uses[r as usize] == 1
                 && !whole[r as usize]
             {
-                parts[r as usize] = Some(Part::First(first, a, b));
+                parts[r as usize] = Some(Fused::First(first, a, b));
                 whole[i] = true;
                 break;
             }
@@ -447,8 +447,8 @@ struct Lowering<'a> {
     program: &'a Program,
     output_dtypes: &'a [DType],
     place: Vec<Src>,
-    /// See [`parts`].
-    part: Vec<Option<Part>>,
+    /// See [`fused`].
+    fused: Vec<Option<Fused>>,
     /// See [`along_runs`].
     by_run: Vec<bool>,
     last_use: Vec<usize>,
@@ -464,8 +464,8 @@ impl Lowering<'_> {
     /// the pair's third, and whether its result is the left operand of the second.
     fn first_of(&self, i: usize) -> Option<(BinaryOp, [Reg; 3], bool)> {
         let Instr::Binary(_, x, y) = self.program.instrs[i] else { return None };
-        [(x, y, true), (y, x, false)].into_iter().find_map(|(r, other, left)| match self.part[r as usize] {
-            Some(Part::First(op, a, b)) => Some((op, [a, b, other], left)),
+        [(x, y, true), (y, x, false)].into_iter().find_map(|(r, other, left)| match self.fused[r as usize] {
+            Some(Fused::First(op, a, b)) => Some((op, [a, b, other], left)),
             _ => None,
         })
     }
@@ -478,7 +478,7 @@ impl Lowering<'_> {
             return SmallVec::from_slice(&all);
         }
         if let Instr::Select(c, a, b) = *instr
-            && let Some(Part::Test(_, x, y)) = self.part[c as usize]
+            && let Some(Fused::Test(_, x, y)) = self.fused[c as usize]
         {
             return SmallVec::from_slice(&[x, y, a, b]);
         }
@@ -488,7 +488,7 @@ impl Lowering<'_> {
     /// The last instruction whose step reads each register.
     fn last_uses(&self) -> Vec<usize> {
         let mut last = vec![0; self.program.instrs.len()];
-        for i in (0..last.len()).filter(|&i| self.part[i].is_none()) {
+        for i in (0..last.len()).filter(|&i| self.fused[i].is_none()) {
             self.reads(i).iter().for_each(|&r| last[r as usize] = i);
         }
         // Outputs live to the end of the block.
@@ -497,7 +497,7 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, i: usize) -> Result<()> {
-        if self.part[i].is_some() {
+        if self.fused[i].is_some() {
             return Ok(());
         }
         let program = self.program;
@@ -524,8 +524,8 @@ impl Lowering<'_> {
                 (pair.unwrap_or(Code::Binary(op, at(a), at(b))), to)
             }
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
-            Instr::Select(c, a, b) => match self.part[c as usize] {
-                Some(Part::Test(op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
+            Instr::Select(c, a, b) => match self.fused[c as usize] {
+                Some(Fused::Test(op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
                 _ => (Code::Select(at(c), at(a), at(b)), to),
             },
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
