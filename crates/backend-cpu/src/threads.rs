@@ -141,7 +141,7 @@ pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Op
 const MOST: usize = 1 << 14;
 
 /// Grains of work that are worth waking a helper for.
-const WAKING: usize = 16;
+const MIN_GRAINS_TO_WAKE: usize = 16;
 
 /// The grains of work that callers did alone since a helper was last woken.
 static ALONE: AtomicUsize = AtomicUsize::new(0);
@@ -163,7 +163,7 @@ pub(crate) fn worth(work: usize, grain: usize) -> usize {
     let now = clock();
     let since = now.saturating_sub(LAST_ALONE.swap(now, Ordering::Relaxed));
     let alone = alone(ALONE.load(Ordering::Relaxed), since, grains);
-    let wakes = alone >= WAKING;
+    let wakes = alone >= MIN_GRAINS_TO_WAKE;
     ALONE.store(if wakes { 0 } else { alone }, Ordering::Relaxed);
     if wakes { threads } else { 1 }
 }
@@ -585,7 +585,7 @@ mod tests {
         assert_eq!(worth(100, 101), 1);
         let _steady = lock(&NUMBER);
         // This much work is worth waking helpers for, whether they are awake or not.
-        assert_eq!(worth(WAKING * available(), 1), available());
+        assert_eq!(worth(MIN_GRAINS_TO_WAKE * available(), 1), available());
     }
 
     #[test]

@@ -26,7 +26,7 @@ const LOADED: (usize, usize) = (1 << 14, 1 << 12);
 /// Fewer than this part of a line are selected, and the others never sorted.
 const FEW: usize = 8;
 /// Elements that are looked at together for one that belongs to the first few.
-const GLANCE: usize = 32;
+const SELECT_BLOCK: usize = 32;
 /// Elements from which on a line is sorted by digits.
 const LONG: usize = 1 << 11;
 
@@ -236,8 +236,8 @@ impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
             best.iter().max().map(|item| key(item.index() as usize))
         };
         if let Some(mut bound) = shrink(best) {
-            for start in (room..n).step_by(GLANCE) {
-                let end = n.min(start + GLANCE);
+            for start in (room..n).step_by(SELECT_BLOCK) {
+                let end = n.min(start + SELECT_BLOCK);
                 if !(start..end).fold(false, |any, i| any | (key(i) < bound)) {
                     continue;
                 }

@@ -24,7 +24,7 @@ const PIECE: usize = 1 << 15;
 /// Threads share a line of this many elements or more, if there are fewer lines than threads.
 pub(super) const LONG: usize = 1 << 17;
 /// Looks at another thread's progress before this one gives way.
-const PATIENCE: usize = 64;
+const SPIN_LIMIT: usize = 64;
 
 /// An associative operation that runs along a line.
 pub(super) trait Running: Send + Sync {
@@ -246,7 +246,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
             let mut looks = 0;
             while turn.load(Ordering::Acquire) != index {
                 looks += 1;
-                if looks < PATIENCE { std::hint::spin_loop() } else { std::thread::yield_now() }
+                if looks < SPIN_LIMIT { std::hint::spin_loop() } else { std::thread::yield_now() }
             }
             let before = before();
             pass_on(R::join(before, whole));
