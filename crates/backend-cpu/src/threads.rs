@@ -80,7 +80,7 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     if threads == 0 {
         return Err(Error::invalid(
             "set_num_threads",
-            "0 threads compute nothing; the least is 1, the caller's own",
+            "the number of threads must be at least 1, the calling thread",
         ));
     }
     let pool = start(threads.min(processors()) - 1)?;
@@ -97,7 +97,7 @@ fn start(helpers: usize) -> Result<Option<Arc<ThreadPool>>> {
     let name = |i: usize| format!("taper-cpu-{}", i + 1);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(helpers).thread_name(name).build();
     let pool = pool
-        .map_err(|e| Error::invalid("set_num_threads", format!("{helpers} threads beside the caller: {e}")));
+        .map_err(|e| Error::invalid("set_num_threads", format!("{helpers} threads cannot be started: {e}")));
     Ok(Some(Arc::new(pool?)))
 }
 
@@ -522,7 +522,7 @@ mod tests {
             assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 50));
         }
         let error = set_num_threads(0).unwrap_err().to_string();
-        assert!(error.contains("the least is 1"), "{error}");
+        assert!(error.contains("at least 1"), "{error}");
     }
 
     /// The pieces done by the caller and by its helpers, while one of them is blocked in its first piece

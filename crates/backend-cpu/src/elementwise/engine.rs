@@ -516,7 +516,7 @@ impl<'a> Evaluator<'a> {
             Arithmetic::I32 => int!(i32),
             Arithmetic::U32 => int!(u32),
             Arithmetic::Bool => {
-                return Err(Error::invalid("arange", format!("{dtype} has no ranges")));
+                return Err(Error::invalid("arange", format!("ranges of {dtype} are not supported")));
             }
         }
         Ok(())

@@ -534,7 +534,7 @@ impl Lowering<'_> {
                 (Code::LoadAt(LoadAt { input, index: at(index), by_run }), dtype_of(index))
             }
             Instr::Fold(..) => {
-                return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
+                return Err(Error::invalid("launch", "only row kernels may contain folds"));
             }
         };
         // The result's register is taken before the operands' registers are freed, so no operand is

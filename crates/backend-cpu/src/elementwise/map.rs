@@ -34,7 +34,7 @@ pub(crate) fn check_inputs(
     scalars: usize,
 ) -> Result<()> {
     if inputs.len() != program.inputs.len() || scalars != program.scalars.len() {
-        return Err(Error::invalid(op, "the launch has other inputs or scalars than the kernel"));
+        return Err(Error::invalid(op, "the launch's inputs or scalars do not match the kernel"));
     }
     if program.numel == 0 {
         return Ok(());
@@ -95,7 +95,10 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
 fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
     let bound = Bound::of_launch(pool, launch)?;
     let [operand] = &launch.kernel.operands[..] else {
-        return Err(Error::invalid("dequantize", "the kernel reads other operands beside the one in blocks"));
+        return Err(Error::invalid(
+            "dequantize",
+            "the kernel has operands besides the one in a block format",
+        ));
     };
     let Some(blocks) = Blocks::of(operand, bound.inputs[0]) else { return Ok(()) };
     let (layout, out) = (&operand.layout, bound.outputs[0]);

@@ -99,7 +99,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
             let ordered = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
             let within = bounds.iter().all(|&at| (0..=indices.len() as i64).contains(&at));
             if !ordered || !within {
-                return Err(Error::invalid(op, "bounds of bags ascend, and do not pass the indices"));
+                return Err(Error::invalid(op, "the bounds of bags must ascend and stay within the indices"));
             }
             bounds.iter().map(|&at| at as usize).collect()
         }

@@ -133,7 +133,7 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
     if dtype == T::DTYPE {
         return Ok(());
     }
-    Err(Error::invalid(op, format!("its kernel takes {what} of {dtype} for one of {}", T::DTYPE)))
+    Err(Error::invalid(op, format!("its kernel reads {what} of {dtype} as {}", T::DTYPE)))
 }
 
 /// A custom operation with a kernel in this backend; the value holds the operation's parameters.
@@ -212,7 +212,7 @@ pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Laun
             launch.check_custom(native.as_ref())?;
             return native.run(backend, launch);
         }
-        None => return Err(Error::invalid(op, "the launch holds what another backend made of its kernel")),
+        None => return Err(Error::invalid(op, "the launch holds a kernel that another backend compiled")),
     };
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let operands = bound.inputs.iter().zip(&kernel.operands);

@@ -410,5 +410,5 @@ pub(crate) fn is_run(block: &[usize], strides: &[isize]) -> bool {
 
 /// The error of a kernel whose operands do not match its body.
 pub(crate) fn malformed(op: &'static str) -> Error {
-    Error::invalid(op, "the kernel has other operands than its body")
+    Error::invalid(op, "the kernel's operands do not match its body")
 }

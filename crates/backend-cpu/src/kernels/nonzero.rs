@@ -36,7 +36,7 @@ impl Native for Nonzero {
             total += std::mem::replace(begin, total);
         }
         if total != self.count {
-            let message = format!("{total} elements are true, where {} were counted", self.count);
+            let message = format!("{total} elements are true, but {} were counted before", self.count);
             return Err(Error::invalid(launch.kernel.name(), message));
         }
         let rank = shape.rank();

@@ -164,7 +164,7 @@ struct Draft {
 }
 
 fn compile(kernel: &Kernel) -> Result<RowKernel> {
-    let malformed = || Error::invalid("rows", "the kernel is no row kernel");
+    let malformed = || Error::invalid("rows", "the kernel is not a row kernel");
     let Body::Rows { row_axes, .. } = &kernel.body else { return Err(malformed()) };
     let mut compiler = Compiler {
         kernel,
@@ -477,7 +477,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     bound.require(OP, rows.ends.len(), program.outputs.len())?;
     bound.require_apart(OP)?;
     if launch.scalars.len() != program.scalars.len() {
-        return Err(Error::invalid(OP, "the launch has other scalars than the kernel"));
+        return Err(Error::invalid(OP, "the launch's scalars do not match the kernel"));
     }
     for ((input, operand), &end) in bound.inputs.iter().zip(&launch.kernel.operands).zip(&rows.ends) {
         input.require(OP, operand.dtype, end)?;

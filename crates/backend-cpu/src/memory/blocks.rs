@@ -41,8 +41,7 @@ impl<'a> Blocks<'a> {
         if memory.dtype == DType::U8 && wanted <= held {
             return Ok(());
         }
-        let message =
-            format!("the kernel needs {wanted} elements in blocks of {format}, the buffer has {held}");
+        let message = format!("the kernel needs {wanted} elements in {format} blocks, the buffer has {held}");
         Err(Error::invalid(op, message))
     }
 

@@ -145,7 +145,7 @@ impl CpuBuffer {
             return Err(Error::invalid(
                 "download",
                 format!(
-                    "{length} bytes from element {start} were asked of a buffer of {} elements",
+                    "{length} bytes from element {start} are beyond the end of a buffer of {} elements",
                     self.numel
                 ),
             ));
@@ -155,7 +155,7 @@ impl CpuBuffer {
 }
 
 fn foreign() -> Error {
-    Error::invalid("cpu", "a buffer of another device was handed to the cpu; move it with .to(&device)?")
+    Error::invalid("cpu", "a buffer of another device was passed to the cpu; move it with .to(&device)?")
 }
 
 impl Buffer for CpuBuffer {
