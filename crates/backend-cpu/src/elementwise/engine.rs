@@ -233,7 +233,7 @@ impl<'a> Evaluator<'a> {
         for (memory, access) in self.inputs.iter().zip(&program.inputs) {
             let first = match access.contiguous {
                 true => access.offset + pos,
-                false if program.lies_in_rows(access) => {
+                false if program.is_read_by_rows(access) => {
                     offset_of(access, &program.dims, pos / inner, pos % inner)
                 }
                 false => continue,

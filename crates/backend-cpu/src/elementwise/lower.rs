@@ -139,7 +139,7 @@ impl Lowered {
         let mut at_indices = self.steps.iter().filter_map(of).peekable();
         at_indices.peek().is_none()
             || at_indices.any(is_run)
-            || self.inputs.iter().any(|access| access.number || self.lies_in_rows(access))
+            || self.inputs.iter().any(|access| access.number || self.is_read_by_rows(access))
     }
 
     /// The length of runs along the innermost axis.
@@ -150,12 +150,13 @@ impl Lowered {
     /// Whether prefetching the next block is worth it. With one or two steps over contiguous inputs the
     /// hardware prefetches well; with more steps between the reads, or at the end of a row, it does not.
     pub(crate) fn is_far(&self) -> bool {
-        let lies = |access: &Access| self.lies_in_rows(access) || self.steps.len() > 2 && access.contiguous;
-        self.numel >= FAR && !self.steps.is_empty() && self.inputs.iter().any(lies)
+        let gains =
+            |access: &Access| self.is_read_by_rows(access) || self.steps.len() > 2 && access.contiguous;
+        self.numel >= FAR && !self.steps.is_empty() && self.inputs.iter().any(gains)
     }
 
     /// Whether blocks read rows of an input in place, each row at an address of its own.
-    pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
+    pub(crate) fn is_read_by_rows(&self, access: &Access) -> bool {
         let plain = !access.dtype.is_narrow() && access.indexed.is_none();
         let Some((1, outer)) = access.strides.split_last() else { return false };
         plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
@@ -188,16 +189,16 @@ pub(crate) fn lower(
         .zip(&collapsed.strides)
         .zip(&program.inputs)
         .map(|(((k, operand), strides), &dtype)| {
-            let as_it_lies = operand.indexed.is_none();
+            let is_plain = operand.indexed.is_none();
             // An integer may be the index of a run, which is read in place; a narrow one has to be widened
             // first.
             let may_be_number = dtype == DType::F32 || dtype.is_int() && !dtype.is_narrow();
             Access {
                 dtype,
                 offset: operand.layout.offset(),
-                contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
-                single: as_it_lies && strides.iter().all(|&s| s == 0),
-                number: as_it_lies && strides.last() == Some(&0) && may_be_number,
+                contiguous: is_plain && strides.as_slice() == plain.as_slice(),
+                single: is_plain && strides.iter().all(|&s| s == 0),
+                number: is_plain && strides.last() == Some(&0) && may_be_number,
                 strides: strides.clone(),
                 names_runs: false,
                 last_use: 0,
@@ -278,7 +279,7 @@ pub(crate) fn lower(
     // The first of several equally costly steps.
     let costs = &lowering.costs;
     let costliest = (0..costs.len()).rev().max_by_key(|&i| costs[i]).unwrap_or(0);
-    let as_it_lies = |src: &Src| match src {
+    let in_place = |src: &Src| match src {
         Src::Input(k) => {
             let access: &Access = &inputs[*k as usize];
             access.contiguous && !access.dtype.is_narrow()
@@ -289,7 +290,7 @@ pub(crate) fn lower(
         && lowering.steps.iter().all(|step| {
             matches!(step.code, Code::Unary(..) | Code::Binary(..))
                 && step.output.is_some()
-                && operands(&step.code).iter().all(as_it_lies)
+                && operands(&step.code).iter().all(in_place)
         });
     let mut lowered = Lowered {
         direct,

@@ -68,9 +68,9 @@ fn first_greatest<T: Copy, K: Copy + Default + Ord>(
         let (length, along, across) = (lines.length, lines.along[0], lines.across[0]);
         let mut best = [0i32; TOGETHER];
         if along == 1 && count == 1 {
-            best[0] = isa.narrow().run(Line { from, length, key: &key }) as i32;
+            best[0] = isa.narrow().run(ContiguousLine { from, length, key: &key }) as i32;
         } else if across == 1 {
-            isa.narrow().run(Side { from, length, along, best: &mut best[..count], key: &key });
+            isa.narrow().run(NeighbouringLines { from, length, along, best: &mut best[..count], key: &key });
         } else {
             for (line, best) in best[..count].iter_mut().enumerate() {
                 let from = from.wrapping_offset(line as isize * across);
@@ -88,13 +88,13 @@ fn first_greatest<T: Copy, K: Copy + Default + Ord>(
 }
 
 /// The first position of the greatest key in a contiguous line.
-struct Line<'a, T, F> {
+struct ContiguousLine<'a, T, F> {
     from: *const T,
     length: usize,
     key: &'a F,
 }
 
-impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
+impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for ContiguousLine<'_, T, F> {
     type Output = usize;
     #[inline(always)]
     fn run(self) -> usize {
@@ -131,7 +131,7 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
 }
 
 /// The first positions of the greatest keys of neighbouring lines.
-struct Side<'a, T, F> {
+struct NeighbouringLines<'a, T, F> {
     from: *const T,
     length: usize,
     along: isize,
@@ -139,7 +139,7 @@ struct Side<'a, T, F> {
     key: &'a F,
 }
 
-impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Side<'_, T, F> {
+impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for NeighbouringLines<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run(self) {

@@ -1,7 +1,7 @@
 //! Cumulative operations. Several lines run at a time, one element of each after the other: lines whose
 //! neighbours are contiguous make vectors, and for other lines the dependency chains of several run in
-//! parallel. Contiguous lines of f32, i32 and i64 are handled by `running`, except products and integer
-//! extremes with their positions.
+//! parallel. Contiguous lines of f32, i32 and i64 are handled by `running`, except products and
+//! positions of integer extremes.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -202,7 +202,7 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         (CumulativeOp::LogSumExp, Work::F64) => {
             scan.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
         }
-        // LogSumExp of integers was refused above, and the u64 loops serve only extremes with positions.
+        // LogSumExp of integers was refused above, and the u64 loops serve only positions of extremes.
         (CumulativeOp::LogSumExp, Work::I64 | Work::U64)
         | (CumulativeOp::Sum | CumulativeOp::Prod, Work::U64) => {}
         (CumulativeOp::LogSumExp, Work::F32) => scan.go(

@@ -24,7 +24,7 @@ use crate::{
     threads,
 };
 
-/// Places whose corners are found at once.
+/// Grid points whose corners are found at once.
 const PLACES: usize = 64;
 /// Channels that are read at each of these places before the next ones. Planes are often a power of two
 /// apart, and so in one set of the first-level cache, which has room for a line of so many.
@@ -39,7 +39,7 @@ impl Native for GridSample {
 }
 
 /// A float type of coordinates.
-trait Place: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output = Self> {
+trait Coordinate: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output = Self> {
     fn floor(self) -> Self;
     /// Rounds to the nearest integer, ties to even.
     fn round(self) -> Self;
@@ -77,7 +77,7 @@ trait Place: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output = Self
 
 macro_rules! place {
     ($t:ty $(, $four_planes:item)?) => {
-        impl Place for $t {
+        impl Coordinate for $t {
             #[inline(always)]
             fn floor(self) -> $t {
                 self.floor()
@@ -139,7 +139,7 @@ place!(
 );
 place!(f64);
 
-fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) -> Result<()> {
+fn typed<T: Coordinate>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) -> Result<()> {
     let shape = |k: usize| launch.kernel.operands[k].layout.shape().dims();
     let (lead, picture) = shape(0).split_at(shape(0).len() - 1 - of.axes);
     let places: usize = shape(1)[lead.len()..][..of.axes].iter().product();
@@ -195,7 +195,7 @@ struct Axis<T> {
     farthest: T,
 }
 
-impl<T: Place> Axis<T> {
+impl<T: Coordinate> Axis<T> {
     fn new(size: usize, align_corners: bool) -> Axis<T> {
         let n = size as f64;
         let (scale, before, low, span) =
@@ -280,15 +280,15 @@ struct Sampler<T> {
 // SAFETY: inputs are only read, and threads write different points.
 unsafe impl<T: Sync> Sync for Sampler<T> {}
 
-impl<T: Place> Sampler<T> {
+impl<T: Coordinate> Sampler<T> {
     /// Computes the results of some grid points, counted over all images.
     fn range<const D: usize, const K: usize>(&self, range: Range<usize>) {
-        self.isa.narrow().run(Places::<'_, T, D, K> { of: self, range });
+        self.isa.narrow().run(GridPoints::<'_, T, D, K> { of: self, range });
     }
 }
 
 /// Grid points in images with `D` axes; each reads `K` pixels: one, or all corners around it.
-struct Places<'a, T, const D: usize, const K: usize> {
+struct GridPoints<'a, T, const D: usize, const K: usize> {
     of: &'a Sampler<T>,
     range: Range<usize>,
 }
@@ -312,7 +312,7 @@ struct Sides<T> {
     outside: [[u32; PLACES]; 2],
 }
 
-impl<T: Place> Sides<T> {
+impl<T: Coordinate> Sides<T> {
     #[inline(always)]
     fn new() -> Sides<T> {
         Sides { pixels: [[0; PLACES]; 2], weights: [[T::ONE; PLACES]; 2], outside: [[0; PLACES]; 2] }
@@ -332,7 +332,7 @@ impl<T: Place> Sides<T> {
     }
 }
 
-impl<T: Place, const D: usize, const K: usize> Job for Places<'_, T, D, K> {
+impl<T: Coordinate, const D: usize, const K: usize> Job for GridPoints<'_, T, D, K> {
     type Output = ();
 
     #[inline(always)]
@@ -352,7 +352,7 @@ impl<T: Place, const D: usize, const K: usize> Job for Places<'_, T, D, K> {
     }
 }
 
-impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
+impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
     /// Computes the corners of `count` points from `first` on.
     #[inline(always)]
     fn corners(&self, first: usize, count: usize) -> Corners<T, K> {

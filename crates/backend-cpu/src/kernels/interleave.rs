@@ -101,7 +101,12 @@ impl<T: Copy + Default, const C: usize> Stacked<'_, T, C> {
             let from = std::array::from_fn(|c| {
                 self.from[c].at(walks[c].offset + skip as isize * along[c]).cast_const()
             });
-            self.isa.narrow().run(Line { rows: count, from, along, to: self.to.at((row * C) as isize) });
+            self.isa.narrow().run(InterleavedRows {
+                rows: count,
+                from,
+                along,
+                to: self.to.at((row * C) as isize),
+            });
             walks.iter_mut().for_each(Walk::next);
             row += count;
         }
@@ -109,14 +114,14 @@ impl<T: Copy + Default, const C: usize> Stacked<'_, T, C> {
 }
 
 /// Rows of `C` elements; each tensor's line has its own stride.
-struct Line<T, const C: usize> {
+struct InterleavedRows<T, const C: usize> {
     rows: usize,
     from: [*const T; C],
     along: [isize; C],
     to: *mut T,
 }
 
-impl<T: Copy + Default, const C: usize> Job for Line<T, C> {
+impl<T: Copy + Default, const C: usize> Job for InterleavedRows<T, C> {
     type Output = ();
     #[inline(always)]
     fn run(self) {

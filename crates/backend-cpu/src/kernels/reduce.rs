@@ -93,7 +93,7 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
     let columns = if by_columns { columns } else { 1 };
     let lowered = lower(program, &ordered, &operands, |_| false)?;
     let fold = RowFold { op, dtype: program.output_dtype(0), row: 0 };
-    let in_order = |access: &Access| access.contiguous || lowered.lies_in_rows(access);
+    let in_order = |access: &Access| access.contiguous || lowered.is_read_by_rows(access);
     let term = Term::of(&lowered, 0, &fold, in_order, |_| false);
     let term = term.filter(|term| !by_columns && count > BLOCK / 2 && !matches!(term, Term::Element(_)));
     Ok(Reduction {
@@ -143,9 +143,9 @@ pub(crate) fn run(
     };
     let of_term = |data, n| {
         // Never a mean: that is a row kernel's.
-        let lie = term.lie(data, std::ptr::null(), launch.scalars);
+        let source = term.source(data, std::ptr::null(), launch.scalars);
         // SAFETY: as above.
-        unsafe { lie.sum(isa, dtype, 0, n) }
+        unsafe { source.sum(isa, dtype, 0, n) }
     };
     task.run::<f64>(bound.outputs[0], &of_term)
 }
@@ -279,7 +279,7 @@ impl Reducer<'_> {
             && self.reduction.count > BLOCK / 2
             && let Some(k) = self.input()
             && let Some(access) = program.inputs.get(k as usize)
-            && program.lies_in_rows(access)
+            && program.is_read_by_rows(access)
         {
             return f(&mut Blocks::InRows(program, access, self.inputs[k as usize]));
         }

@@ -33,7 +33,7 @@ pub(super) enum Term {
 }
 
 /// The addresses of the terms of a row.
-pub(super) enum Lie {
+pub(super) enum TermSource {
     Elements(*const u8),
     Squares(*const u8),
     SquaredDifferences(*const u8, *const u8),
@@ -51,7 +51,7 @@ impl Term {
         is_row_value: impl Fn(u16) -> bool,
     ) -> Option<Term> {
         let (src, dtype) = program.outputs[f];
-        let lies = |src: Src| match src {
+        let input_of = |src: Src| match src {
             Src::Input(k) => {
                 let access = &program.inputs[k as usize];
                 (in_order(access) && access.dtype == dtype && !dtype.is_narrow()).then_some(k)
@@ -63,7 +63,7 @@ impl Term {
             Src::Reg(r) => program.steps.iter().rfind(|step| step.dst == r),
             Src::Input(_) => None,
         };
-        if let Some(k) = lies(src) {
+        if let Some(k) = input_of(src) {
             return Some(Term::Element(k));
         }
         let is_sum = matches!(fold.op, ReduceOp::Sum | ReduceOp::Mean) && fold.dtype == dtype;
@@ -78,7 +78,7 @@ impl Term {
             | Code::Choose(CompareOp::Ne, [x, same, Src::Reg(r), x1])
                 if x == same && x == x1 && (r as usize) < program.scalars.len() =>
             {
-                return lies(x).map(|k| Term::Numbers(k, r));
+                return input_of(x).map(|k| Term::Numbers(k, r));
             }
             Code::Arange { .. }
             | Code::Random { .. }
@@ -92,7 +92,7 @@ impl Term {
             | Code::Cast(_)
             | Code::LoadAt(_) => return None,
         };
-        if let Some(k) = lies(base) {
+        if let Some(k) = input_of(base) {
             return Some(Term::Square(k));
         }
         // The register of the squared value may have been reused since.
@@ -102,7 +102,7 @@ impl Term {
         let Code::Binary(BinaryOp::Sub, x, Src::Input(mean)) = difference.code else { return None };
         let is_row =
             difference.from == dtype && program.inputs[mean as usize].dtype == dtype && is_row_value(mean);
-        lies(x).filter(|_| is_row).map(|k| Term::SquaredDifference(k, mean))
+        input_of(x).filter(|_| is_row).map(|k| Term::SquaredDifference(k, mean))
     }
 
     /// The input whose elements the term reads.
@@ -119,7 +119,7 @@ impl Term {
         scalars: &[Scalar],
         row: usize,
         first: usize,
-    ) -> Lie {
+    ) -> TermSource {
         let element = |k: u16, at: usize| {
             let access = &program.inputs[k as usize];
             inputs[k as usize]
@@ -131,21 +131,21 @@ impl Term {
             Term::SquaredDifference(_, mean) => element(mean, row),
             Term::Element(_) | Term::Square(_) | Term::Numbers(..) => std::ptr::null(),
         };
-        self.lie(element(self.input(), first), mean, scalars)
+        self.source(element(self.input(), first), mean, scalars)
     }
 
     /// The terms of the elements at `data`; `mean` is the number that squared differences are taken from.
-    pub(super) fn lie(self, data: *const u8, mean: *const u8, scalars: &[Scalar]) -> Lie {
+    pub(super) fn source(self, data: *const u8, mean: *const u8, scalars: &[Scalar]) -> TermSource {
         match self {
-            Term::Element(_) => Lie::Elements(data),
-            Term::Square(_) => Lie::Squares(data),
-            Term::SquaredDifference(..) => Lie::SquaredDifferences(data, mean),
-            Term::Numbers(_, other) => Lie::Numbers(data, scalars[other as usize]),
+            Term::Element(_) => TermSource::Elements(data),
+            Term::Square(_) => TermSource::Squares(data),
+            Term::SquaredDifference(..) => TermSource::SquaredDifferences(data, mean),
+            Term::Numbers(_, other) => TermSource::Numbers(data, scalars[other as usize]),
         }
     }
 }
 
-impl Lie {
+impl TermSource {
     /// The sum of `n` terms of a row, from number `start` on.
     ///
     /// # Safety
@@ -161,9 +161,9 @@ impl Lie {
                     };
                 }
                 match self {
-                    Lie::Elements(data) => sum!(data, |a: $t, v: $t| a + v),
-                    Lie::Squares(data) => sum!(data, |a: $t, v: $t| a + v * v),
-                    Lie::SquaredDifferences(data, mean) => {
+                    TermSource::Elements(data) => sum!(data, |a: $t, v: $t| a + v),
+                    TermSource::Squares(data) => sum!(data, |a: $t, v: $t| a + v * v),
+                    TermSource::SquaredDifferences(data, mean) => {
                         // SAFETY: each row of the tile has a mean.
                         let mean = unsafe { mean.cast::<$t>().read() };
                         let add = |a: $t, v: $t| {
@@ -172,7 +172,7 @@ impl Lie {
                         };
                         sum!(data, add)
                     }
-                    Lie::Numbers(data, other) => {
+                    TermSource::Numbers(data, other) => {
                         // Uses masks: the compiler would turn a conditional into a load and keep the sums
                         // in memory.
                         let other = (other.as_f64() as $t).to_bits();
@@ -226,14 +226,21 @@ impl Total {
     ///
     /// # Safety
     /// The terms are in memory.
-    pub(super) unsafe fn add_terms(&mut self, isa: Isa, of: &RowFold, lie: &Lie, start: usize, n: usize) {
-        if let Lie::Elements(data) = lie {
+    pub(super) unsafe fn add_terms(
+        &mut self,
+        isa: Isa,
+        of: &RowFold,
+        source: &TermSource,
+        start: usize,
+        n: usize,
+    ) {
+        if let TermSource::Elements(data) = source {
             // SAFETY: the caller's promise.
             return unsafe { self.add(isa, of, data.wrapping_add(start * of.dtype.register().size()), n) };
         }
         if let Total::Float(total) = self {
             // SAFETY: the caller's promise.
-            *total += unsafe { lie.sum(isa, of.dtype, start, n) };
+            *total += unsafe { source.sum(isa, of.dtype, start, n) };
         }
     }
 

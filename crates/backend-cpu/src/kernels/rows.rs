@@ -636,11 +636,11 @@ impl RowRunner<'_> {
                     term.at(&pass.program, &evaluator.inputs, self.launch.scalars, row, row * length)
                 };
                 let terms = terms.iter().map(at);
-                for (fold, lie) in pass.folds.iter().zip(terms) {
+                for (fold, source) in pass.folds.iter().zip(terms) {
                     let mut total = Total::start(fold);
                     blocks(0, length, |start, n| {
                         // SAFETY: the launch checked that every row is within the buffer.
-                        unsafe { total.add_terms(self.isa, fold, &lie, start, n) };
+                        unsafe { total.add_terms(self.isa, fold, &source, start, n) };
                         Ok(())
                     })?;
                     // SAFETY: the tile has a value for each of its rows.
