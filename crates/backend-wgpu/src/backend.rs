@@ -57,7 +57,7 @@ impl WgpuBackend {
             None => None,
         };
         let made = match tuned {
-            Some(way) => window::dispatches(kernel, aliases, &capabilities.with(way))?,
+            Some(variant) => window::dispatches(kernel, aliases, &capabilities.with(variant))?,
             None => window::dispatches(kernel, aliases, capabilities)?,
         };
         Ok(Arc::new(assemble(gpu, made)?))

@@ -34,7 +34,7 @@ pub fn profile<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(
     let backend = backend_of(device, "profile")?;
     let gpu = &backend.gpu;
     if !gpu.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
-        return Err(Error::invalid("profile", format!("the adapter of {device} writes no timestamps")));
+        return Err(Error::invalid("profile", format!("the adapter of {device} has no timestamps")));
     }
     eval_pending()?;
     gpu.finish()?;

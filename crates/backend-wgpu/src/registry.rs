@@ -14,10 +14,10 @@ use crate::{
     tuning::Tuning,
 };
 
-type ByPlace = HashMap<Place, (Device, Weak<WgpuBackend>)>;
+type DevicesByKey = HashMap<DeviceKey, (Device, Weak<WgpuBackend>)>;
 
 /// The devices by adapter and number.
-static DEVICES: Mutex<Option<ByPlace>> = Mutex::new(None);
+static DEVICES: Mutex<Option<DevicesByKey>> = Mutex::new(None);
 /// Every device open in this process.
 static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 
@@ -70,15 +70,15 @@ pub const MOST_LOGICAL: usize = 64;
 ///
 /// A browser page cannot wait for a device: await [`logical_async`].
 pub fn logical(index: usize, number: usize) -> Result<Device> {
-    let place = place(index, number)?;
+    let key = key(index, number)?;
     let mut devices = lock(&DEVICES);
     let devices = devices.get_or_insert_default();
-    if let Some(device) = at_hand(devices, place) {
+    if let Some(device) = find_open(devices, key) {
         return Ok(device);
     }
     let options = Options::from_env()?;
-    let opened = wait(open_backend(place, &options));
-    Ok(keep(devices, place, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
+    let opened = wait(open_backend(key, &options));
+    Ok(keep(devices, key, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
 }
 
 /// The async form of [`wgpu()`]: the only one that works in a browser page.
@@ -94,15 +94,15 @@ pub async fn wgpu_async(index: usize) -> Result<Device> {
 /// # Errors
 /// As [`logical`].
 pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
-    let place = place(index, number)?;
-    if let Some(device) = at_hand(lock(&DEVICES).get_or_insert_default(), place) {
+    let key = key(index, number)?;
+    if let Some(device) = find_open(lock(&DEVICES).get_or_insert_default(), key) {
         return Ok(device);
     }
-    let opened = open_backend(place, &Options::from_env()?).await?;
+    let opened = open_backend(key, &Options::from_env()?).await?;
     let mut devices = lock(&DEVICES);
     let devices = devices.get_or_insert_default();
     // Another task may have opened it meanwhile.
-    Ok(at_hand(devices, place).unwrap_or_else(|| keep(devices, place, opened)))
+    Ok(find_open(devices, key).unwrap_or_else(|| keep(devices, key, opened)))
 }
 
 /// This backend's devices by name: `wgpu:0` on the first adapter, and `wgpu:0#1` for another one on it.
@@ -145,9 +145,9 @@ impl DeviceProvider for WgpuDevices {
 }
 
 /// The numbers of an adapter and of a logical device on it.
-type Place = (usize, usize);
+type DeviceKey = (usize, usize);
 
-fn place(index: usize, number: usize) -> Result<Place> {
+fn key(index: usize, number: usize) -> Result<DeviceKey> {
     if number < MOST_LOGICAL {
         return Ok((index, number));
     }
@@ -157,15 +157,15 @@ fn place(index: usize, number: usize) -> Result<Place> {
     }))
 }
 
-/// The device of a place, if it is open and not lost.
-fn at_hand(devices: &ByPlace, place: Place) -> Option<Device> {
-    let (device, backend) = devices.get(&place)?;
+/// The device of a key, if it is open and not lost.
+fn find_open(devices: &DevicesByKey, key: DeviceKey) -> Option<Device> {
+    let (device, backend) = devices.get(&key)?;
     backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost()).then(|| device.clone())
 }
 
-fn keep(devices: &mut ByPlace, place: Place, opened: (Device, Weak<WgpuBackend>)) -> Device {
+fn keep(devices: &mut DevicesByKey, key: DeviceKey, opened: (Device, Weak<WgpuBackend>)) -> Device {
     let device = opened.0.clone();
-    devices.insert(place, opened);
+    devices.insert(key, opened);
     device
 }
 
@@ -190,7 +190,7 @@ pub async fn open_async(index: usize, options: &Options) -> Result<Device> {
     Ok(open_backend((index, 0), options).await?.0)
 }
 
-async fn open_backend((index, number): Place, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
+async fn open_backend((index, number): DeviceKey, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
     let mut found = adapter::find(index).await?;
     if number > 0 {
         found.info.name = format!("wgpu:{index}#{number}");

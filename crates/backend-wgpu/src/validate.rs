@@ -52,7 +52,7 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
         uniform_alignment: 256,
         max_workgroups: 65_535,
         dispatch_work: 1 << 33,
-        way: None,
+        variant: None,
     }
 }
 
@@ -90,15 +90,16 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
 }
 
 /// Validates every variant of a product, not only the one that the table or autotuning would choose.
-fn validate_ways(kernel: &Kernel) -> usize {
+fn validate_variants(kernel: &Kernel) -> usize {
     let capabilities = capabilities(true);
-    let ways = crate::kernels::contract::ways(kernel, Form::Auto, &capabilities);
+    let variants = crate::kernels::contract::variants(kernel, Form::Auto, &capabilities);
     let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
-    assert_eq!(ways.len() >= 2, several, "{kernel:?}: {ways:?}");
-    ways.iter()
-        .map(|&way| {
-            let made = validate_for(kernel, &Aliases::new(), &capabilities.with(way));
-            assert!(made > 0, "{way:?} of {kernel:?}");
+    assert_eq!(variants.len() >= 2, several, "{kernel:?}: {variants:?}");
+    variants
+        .iter()
+        .map(|&variant| {
+            let made = validate_for(kernel, &Aliases::new(), &capabilities.with(variant));
+            assert!(made > 0, "{variant:?} of {kernel:?}");
             made
         })
         .sum()
@@ -271,14 +272,14 @@ fn products_indexing_and_copies_of_every_dtype() {
                 for rhs in &right {
                     let (lhs, rhs) = (lhs.clone(), rhs.clone());
                     let kernel = Kernel::matmul(dtype, &lhs, &rhs);
-                    count += validate_ways(&kernel);
+                    count += validate_variants(&kernel);
                     count += validate(&kernel, &none);
                     let plain = lhs.is_contiguous() && rhs.is_contiguous();
                     if dtype == DType::Bool || !plain || m > 100 {
                         continue;
                     }
                     for case in taper_testing::epilogues::epilogues(&kernel) {
-                        count += validate_ways(&case.kernel);
+                        count += validate_variants(&case.kernel);
                         count += validate(&case.kernel, &none);
                     }
                 }
@@ -483,7 +484,7 @@ fn operands_in_blocks() {
             }
             let mut left = Kernel::matmul(dtype, &weight, &x.permute(&[1, 0]));
             blocks(&mut left.operands[0]);
-            count += validate_ways(&left);
+            count += validate_variants(&left);
             let index = Operand::new(DType::I32, Layout::new([3, 256], &[1, 0], 0));
             let table = Operand::new(dtype, weight.clone()).in_blocks(Some(Arc::new(format)));
             count += validate(&Kernel::gather(0, table, index), &none);

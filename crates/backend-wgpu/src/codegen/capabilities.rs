@@ -16,7 +16,7 @@ pub enum Form {
 
 /// A variant of the kernel for products of several rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
+pub(crate) enum ProductVariant {
     /// Each invocation computes a square block of results with this many on a side.
     Blocks(usize),
     /// Each workgroup computes a tile with this many results on a side.
@@ -45,13 +45,13 @@ pub(crate) struct Capabilities {
     /// The most work in one dispatch, in the unit of `Dispatch::work`.
     pub(crate) dispatch_work: u64,
     /// The variant to use for products, if it was measured or is forced.
-    pub(crate) way: Option<Way>,
+    pub(crate) variant: Option<ProductVariant>,
 }
 
 impl Capabilities {
     /// A copy that forces a product variant.
-    pub(crate) fn with(&self, way: Way) -> Capabilities {
-        Capabilities { way: Some(way), ..self.clone() }
+    pub(crate) fn with(&self, variant: ProductVariant) -> Capabilities {
+        Capabilities { variant: Some(variant), ..self.clone() }
     }
 
     /// An `Unsupported` error.

@@ -356,7 +356,7 @@ pub(crate) fn statement(
         return Err(capabilities.unsupported(
             instr_name(instr),
             dtype,
-            "this adapter has no such numbers; cast first, or compute on the cpu",
+            "this adapter does not support the dtype; cast first, or use the cpu",
         ));
     }
     let of = |reg: Reg| program.dtypes[reg as usize];

@@ -1,6 +1,6 @@
 //! The table on the device in which kernels record a bad index. A launch with unchecked indices has a slot
-//! there until the table is read. It is copied with the fence of a read-back, and the copy decides the
-//! launch's ticket.
+//! there until the table is read. The table is copied behind the fence of a read-back, and the copy decides
+//! the launch's ticket.
 
 use std::{ops::Range, sync::Arc};
 

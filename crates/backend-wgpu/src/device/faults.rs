@@ -110,7 +110,7 @@ pub(crate) fn scoped<T>(
     let (faults, what) = (Arc::clone(faults), what.to_owned());
     let late = move |caught: Option<Caught>| {
         if let Some(caught) = caught {
-            faults.lose(format!("{what}, on which other work was built meanwhile: {caught}"));
+            faults.lose(format!("{what} failed, and other work already depends on it: {caught}"));
         }
     };
     (out, now_or_later(caught, late).flatten())

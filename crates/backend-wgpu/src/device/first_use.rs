@@ -14,9 +14,9 @@ use std::{
 use crate::{device::faults::lock, platform::Instant};
 
 /// The time spent on new kernels before the notice is printed.
-const PATIENCE: Duration = Duration::from_secs(1);
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// The total time that this device's user has waited for new kernels. Once it exceeds [`PATIENCE`], one
+/// The total time that this device's user has waited for new kernels. Once it exceeds [`NOTICE_AFTER`], one
 /// line is written to stderr, if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct FirstUse {
@@ -40,9 +40,9 @@ impl FirstUse {
     }
 
     /// The time that a wait may take before the notice is due; None if no notice is needed.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn time_until_notice(&self) -> Option<Duration> {
         let quiet = self.said.load(Ordering::Relaxed) || self.new.load(Ordering::Relaxed) == 0;
-        (!quiet).then(|| PATIENCE.saturating_sub(*lock(&self.waited)))
+        (!quiet).then(|| NOTICE_AFTER.saturating_sub(*lock(&self.waited)))
     }
 
     /// Counts a wait for the device that began at `start`; `over` means that all kernels created before
@@ -57,7 +57,7 @@ impl FirstUse {
     fn add(&self, time: Duration, device: &str) {
         let mut waited = lock(&self.waited);
         *waited += time;
-        if *waited >= PATIENCE && !self.said.swap(true, Ordering::Relaxed) {
+        if *waited >= NOTICE_AFTER && !self.said.swap(true, Ordering::Relaxed) {
             let line = format!(
                 "taper: the first run of each kernel on {device} includes its compilation; the driver keeps it for later starts\n"
             );
@@ -81,17 +81,17 @@ mod tests {
         let ago =
             |ms: u64| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap_or_else(Instant::now);
         // No new kernel: a long wait is caused by the work itself.
-        assert_eq!(first.patience(), None);
+        assert_eq!(first.time_until_notice(), None);
         first.waited(ago(5000), true, "wgpu:9");
         first.made(ago(100), "wgpu:9");
-        let left = first.patience();
+        let left = first.time_until_notice();
         assert!(left.is_some_and(|left| left <= Duration::from_millis(900)), "{left:?}");
         first.waited(ago(300), true, "wgpu:9");
-        assert_eq!(first.patience(), None);
+        assert_eq!(first.time_until_notice(), None);
         assert!(!first.said.load(Ordering::Relaxed));
         first.made(ago(1), "wgpu:9");
         first.waited(ago(700), false, "wgpu:9");
-        assert!(first.said.load(Ordering::Relaxed) && first.patience().is_none());
+        assert!(first.said.load(Ordering::Relaxed) && first.time_until_notice().is_none());
     }
 
     #[test]
@@ -99,6 +99,6 @@ mod tests {
         let first = listening();
         first.said.store(true, Ordering::Relaxed);
         first.made(Instant::now(), "wgpu:9");
-        assert_eq!(first.patience(), None);
+        assert_eq!(first.time_until_notice(), None);
     }
 }

@@ -110,7 +110,7 @@ impl Gpu {
             trace: wgpu::Trace::Off,
         };
         let opened = found.adapter.request_device(&descriptor).await;
-        let (device, queue) = opened.map_err(|e| backend(format!("the adapter gave no device: {e}")))?;
+        let (device, queue) = opened.map_err(|e| backend(format!("the adapter could not be opened: {e}")))?;
         let faults = Faults::watch(&device);
         let software = found.software;
         let immediates = features.contains(wgpu::Features::IMMEDIATES) && !no_immediates;
@@ -137,7 +137,7 @@ impl Gpu {
                 | DeviceKind::SoftwareGpu
                 | DeviceKind::Other => 1 << 33,
             }),
-            way: None,
+            variant: None,
             info,
         };
         let buffer = |label, size, usage| {
@@ -202,7 +202,7 @@ impl Gpu {
     /// The error of a call that would have to wait for the device in a browser page.
     pub(crate) fn must_be_awaited(&self, what: &str) -> Error {
         self.error(format!(
-            "{what} would wait for the device, which a page cannot: await to_vec_async or item_async"
+            "{what} would block on the device, which a browser page cannot do: await to_vec_async or item_async"
         ))
     }
 
@@ -237,7 +237,7 @@ impl Gpu {
                 op: "allocate",
                 device: self.name().into(),
                 dtype,
-                hint: "this adapter has no such numbers; cast first, or stay on the cpu".into(),
+                hint: "this adapter does not support the dtype; cast first, or use the cpu".into(),
             }));
         }
         let limit = self.capabilities.info.limits.max_buffer_bytes;
@@ -303,10 +303,10 @@ impl Gpu {
         let any: &dyn std::any::Any = storage.as_ref();
         let buffer = any
             .downcast_ref::<WgpuBuffer>()
-            .ok_or_else(|| self.error("a buffer of another backend was handed to this device"))?;
+            .ok_or_else(|| self.error("a buffer of another backend was passed to this device"))?;
         if buffer.device() != self.id {
             return Err(self.error(
-                "a buffer of another device was handed to this one; if the device was reopened, reload the tensor",
+                "a buffer of another device was passed to this one; if the device was reopened, reload the tensor",
             ));
         }
         Ok(buffer)

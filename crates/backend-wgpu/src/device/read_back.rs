@@ -149,10 +149,10 @@ impl Gpu {
         }
         let index = self.flush(stream)?;
         let mapping = Mapping::default();
-        let told = mapping.clone();
+        let reporter = mapping.clone();
         self.scoped("read", || {
             staging.map_async(wgpu::MapMode::Read, ..need.next_multiple_of(8), move |result| {
-                told.tell(result.is_ok());
+                reporter.report(result.is_ok());
             });
         })?;
         Ok(Reading { staging, mapping, index, within, table: after, faults })
@@ -223,17 +223,17 @@ pub(crate) struct Mapping(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Default)]
 struct State {
-    told: Option<bool>,
+    reported: Option<bool>,
     waker: Option<Waker>,
 }
 
 impl Mapping {
     /// Only the first report counts.
-    fn tell(&self, mapped: bool) {
+    fn report(&self, mapped: bool) {
         let (state, changed) = &*self.0;
         let waker = {
             let mut state = lock(state);
-            state.told.get_or_insert(mapped);
+            state.reported.get_or_insert(mapped);
             state.waker.take()
         };
         changed.notify_all();
@@ -244,15 +244,16 @@ impl Mapping {
 
     /// Waits for wgpu's report; a report that is missing one minute after the device finished is a failure.
     fn wait(&self) {
-        const LONG: Duration = Duration::from_secs(60);
+        const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
         let (state, changed) = &*self.0;
-        let waited = changed.wait_timeout_while(lock(state), LONG, |state| state.told.is_none());
+        let waited =
+            changed.wait_timeout_while(lock(state), REPORT_TIMEOUT, |state| state.reported.is_none());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-        self.tell(false);
+        self.report(false);
     }
 
     fn is_mapped(&self) -> bool {
-        lock(&self.0.0).told == Some(true)
+        lock(&self.0.0).reported == Some(true)
     }
 }
 
@@ -261,7 +262,7 @@ impl Future for Mapping {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.0.0);
-        if state.told.is_some() {
+        if state.reported.is_some() {
             return Poll::Ready(());
         }
         state.waker = Some(context.waker().clone());
@@ -317,7 +318,7 @@ impl Waiting {
             match gpu.wait(index) {
                 Ok(()) => mapping.wait(),
                 // The reader gets the error from the device.
-                Err(_) => mapping.tell(false),
+                Err(_) => mapping.report(false),
             }
         }
     }

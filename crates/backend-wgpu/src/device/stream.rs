@@ -240,7 +240,7 @@ impl Gpu {
         stream.uniform_bytes.clear();
         // The failing commands cannot be attributed: every result on the device may be wrong.
         let index = index.inspect_err(|error| {
-            self.faults.lose(format!("commands were lost, and the results of them with them: {error}"));
+            self.faults.lose(format!("commands and their results were lost: {error}"));
         })?;
         if let Some(mut profiler) = stream.profiler.take() {
             let collected = profiler.collect(self, index.clone());
@@ -270,7 +270,7 @@ impl Gpu {
             self.first_use.waited(start, over, self.name());
             waited
         };
-        let mut waited = wait(self.first_use.patience());
+        let mut waited = wait(self.first_use.time_until_notice());
         if matches!(waited, Err(wgpu::PollError::Timeout)) {
             waited = wait(None);
         }

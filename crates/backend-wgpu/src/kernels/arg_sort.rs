@@ -18,7 +18,7 @@ use crate::codegen::{
 };
 
 /// Elements of a merge that one invocation produces.
-const MERGED: usize = 8;
+const MERGE_ELEMENTS: usize = 8;
 
 /// The dispatches of a sort.
 pub(crate) fn dispatches(
@@ -59,7 +59,7 @@ pub(crate) fn dispatches(
         let mut d = Dispatch::new("sort_merge");
         let pairs = runs.number.div_ceil(2);
         let kept = (2 * runs.width).min(k);
-        let parts = kept.div_ceil(MERGED);
+        let parts = kept.div_ceil(MERGE_ELEMENTS);
         let total = count * pairs * parts;
         d.params.size("total", total);
         d.params.size("count", runs.count);
@@ -76,7 +76,7 @@ pub(crate) fn dispatches(
         sort.put(&mut d, runs, list.len() % 2);
         d.code.kernel(64, taper_shaders::SORT_MERGE);
         d.workgroups = total.div_ceil(64);
-        d.work = 64 * (MERGED + runs.width.ilog2() as usize) * 4;
+        d.work = 64 * (MERGE_ELEMENTS + runs.width.ilog2() as usize) * 4;
         list.push(d);
     }
     let temporaries = if list.len() == 1 {

@@ -16,7 +16,7 @@ use tensor_core::{
 
 use crate::{
     codegen::{
-        capabilities::{Capabilities, Form, Way},
+        capabilities::{Capabilities, Form, ProductVariant},
         dispatch::{Dispatch, Dispatches, Params, Resource},
         dtypes::{FIELDS, loaded, storage_size},
         formulas, index,
@@ -150,17 +150,17 @@ impl Product {
     }
 
     /// The variant from the fixed table.
-    fn fixed(&self, capabilities: &Capabilities) -> Way {
+    fn fixed(&self, capabilities: &Capabilities) -> ProductVariant {
         let blocks = |size: usize| self.m.div_ceil(size) * self.n.div_ceil(size) * self.batch;
         // For a result of one or a few rows, one invocation for each four columns reads best, on every kind
         // of device.
         if !capabilities.direct && self.m > 4 {
-            Way::Tile(self.tile(capabilities).side)
+            ProductVariant::Tile(self.tile(capabilities).side)
         } else if self.n <= 4 || blocks(8) < capabilities.invocations / 4 || storage_size(self.dtype) == 8 {
             // The largest register blocks that still give every invocation some work.
-            Way::Blocks(4)
+            ProductVariant::Blocks(4)
         } else {
-            Way::Blocks(8)
+            ProductVariant::Blocks(8)
         }
     }
 
@@ -218,24 +218,28 @@ impl Product {
 
 /// The variants of a contraction on this device, from one family of forms; at most one if there is no
 /// choice.
-pub(crate) fn ways(kernel: &Kernel, form: Form, capabilities: &Capabilities) -> SmallVec<[Way; 8]> {
-    let mut ways = SmallVec::new();
+pub(crate) fn variants(
+    kernel: &Kernel,
+    form: Form,
+    capabilities: &Capabilities,
+) -> SmallVec<[ProductVariant; 8]> {
+    let mut variants = SmallVec::new();
     let Some(of) = Product::of(kernel).filter(|of| of.m.min(of.n) > 1 && of.dtype != DType::Bool) else {
-        return ways;
+        return variants;
     };
     let narrow = storage_size(of.dtype) <= 4;
     if form != Form::Tiled {
-        ways.push(Way::Blocks(4));
+        variants.push(ProductVariant::Blocks(4));
         if narrow {
-            ways.push(Way::Blocks(8));
+            variants.push(ProductVariant::Blocks(8));
         }
     }
     if form != Form::Direct {
         let room = capabilities.workgroup_bytes;
         let fit = |tile: &&Tile| **tile == Tile::SMALL || narrow && tile.workgroup_bytes() <= room;
-        ways.extend(Tile::ALL.iter().filter(fit).map(|tile| Way::Tile(tile.side)));
+        variants.extend(Tile::ALL.iter().filter(fit).map(|tile| ProductVariant::Tile(tile.side)));
     }
-    ways
+    variants
 }
 
 /// The class of a product, which decides the best variant, and its number of multiplications. The class has
@@ -276,15 +280,15 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
         let program = product(dtype, kernel.outputs[0].dtype);
         return reduce::dispatches(Reduce { kernel, op: ReduceOp::Sum, program: &program }, capabilities);
     }
-    let way = capabilities.way.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
-    Ok(match way {
-        Way::Tile(side) => {
+    let variant = capabilities.variant.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
+    Ok(match variant {
+        ProductVariant::Tile(side) => {
             let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
             of.tiled(kernel, tile, capabilities)?
         }
-        Way::Blocks(_) if of.m == 1 => of.blocked(kernel, [1, 4], capabilities)?,
-        Way::Blocks(8) => of.blocked(kernel, [8, 8], capabilities)?,
-        Way::Blocks(_) => of.blocked(kernel, [4, 4], capabilities)?,
+        ProductVariant::Blocks(_) if of.m == 1 => of.blocked(kernel, [1, 4], capabilities)?,
+        ProductVariant::Blocks(8) => of.blocked(kernel, [8, 8], capabilities)?,
+        ProductVariant::Blocks(_) => of.blocked(kernel, [4, 4], capabilities)?,
     }
     .into())
 }

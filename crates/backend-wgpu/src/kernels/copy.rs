@@ -111,7 +111,7 @@ pub(crate) fn copy(
         () if neighbours => (elements + 6) / 4,
         () => elements,
     };
-    in_runs(shape.iter().product(), run, STEP, &mut d, capabilities);
+    in_runs(shape.iter().product(), run, MAX_COPY_WORDS, &mut d, capabilities);
     d.params.stride("src_step", last[0]);
     d.params.stride("dst_step", last[1]);
     if neighbours {
@@ -155,7 +155,7 @@ pub(crate) fn copy(
 }
 
 /// The most words that one invocation of a software adapter copies: two cache lines of the host.
-const STEP: usize = 8;
+const MAX_COPY_WORDS: usize = 8;
 
 /// Sets the number of invocations for `runs` runs of `run` words each, with the parameters `total`
 /// (invocations), `run`, `parts` (invocations for each run) and `step` (words for each invocation).

@@ -242,7 +242,7 @@ pub(crate) fn dispatches(
     let op = custom.name();
     let made = program(custom, kernel, &capabilities.info.name)?;
     let misnamed = |what: &str, names: usize, there: usize| {
-        Error::invalid(op, format!("its WGSL kernel names {names} {what}, and the operation has {there}"))
+        Error::invalid(op, format!("its WGSL kernel names {names} {what}, but the operation has {there}"))
     };
     if made.inputs.len() != kernel.operands.len() {
         return Err(misnamed("inputs", made.inputs.len(), kernel.operands.len()));
@@ -292,7 +292,7 @@ pub(crate) fn dispatches(
         list.push(dispatch(op, stage, find)?);
     }
     if let Some(codes) = &made.failures {
-        list.push(tell(op, find(codes)?));
+        list.push(report_failure(op, find(codes)?));
     }
     let temporaries = made.temporaries.iter().map(|(_, dtype, elements)| (*dtype, *elements)).collect();
     Ok(Dispatches { list, temporaries })
@@ -306,7 +306,7 @@ fn dispatch<'a>(
 ) -> Result<Dispatch> {
     let own = stage.inputs.len() + stage.outputs.len();
     if names.len() != own {
-        let message = format!("a stage of its WGSL program has {own} buffers, and {} are bound", names.len());
+        let message = format!("a stage of its WGSL program has {own} buffers, but {} are bound", names.len());
         return Err(Error::invalid(op, message));
     }
     let mut d = Dispatch::new(op);
@@ -339,19 +339,19 @@ fn dispatch<'a>(
 }
 
 /// Writes the first code that is not 0 to the launch's slot of the fault table.
-fn tell(op: &'static str, codes: &Buffer<'_>) -> Dispatch {
+fn report_failure(op: &'static str, codes: &Buffer<'_>) -> Dispatch {
     let mut d = Dispatch::new(op);
     d.params.fault("fault", 0);
     d.params.size("parts", codes.elements);
     d.bind("codes", "u32", false, codes.resource);
     d.bind("faults", "atomic<u32>", true, Resource::Faults);
-    d.code.kernel(64, TELL);
+    d.code.kernel(64, REPORT_FAILURE);
     d.workgroups = usize::from(codes.elements > 0);
     d.work = codes.elements;
     d
 }
 
-const TELL: &str = "
+const REPORT_FAILURE: &str = "
 const NONE = 0xffffffffu;
 var<workgroup> first: atomic<u32>;
 

@@ -57,7 +57,7 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
     let mut d = Dispatch::new("gather");
     let runs = shape.iter().product::<usize>();
     if whole_words {
-        copy::in_runs(runs, run, STEP, &mut d, capabilities);
+        copy::in_runs(runs, run, MAX_GATHER_WORDS, &mut d, capabilities);
     } else {
         d.params.size("total", runs * run);
         d.params.size("run", run);
@@ -103,4 +103,4 @@ pub(crate) fn decoding(kernel: &Kernel, along: Along) -> Option<(Kernel, Program
 }
 
 /// The most words that one invocation of a software adapter reads from one run.
-const STEP: usize = 64;
+const MAX_GATHER_WORDS: usize = 64;

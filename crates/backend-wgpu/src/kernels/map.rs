@@ -238,11 +238,11 @@ pub(crate) fn dispatches(
 
 /// The side of the square of positions that a workgroup computes if an input is dense along another axis
 /// than the output.
-const SQUARE: usize = 16;
+const SQUARE_SIDE: usize = 16;
 
 /// The axis, other than the last, along which some input is dense that is not dense along the last axis.
 fn strided_axis(shape: &[usize], strides: &[impl std::ops::Deref<Target = [isize]>]) -> Option<usize> {
-    let wide = |axis: usize| shape[axis] >= SQUARE;
+    let wide = |axis: usize| shape[axis] >= SQUARE_SIDE;
     let last = shape.len().checked_sub(1).filter(|&last| wide(last))?;
     strides
         .iter()
@@ -254,7 +254,7 @@ fn strided_axis(shape: &[usize], strides: &[impl std::ops::Deref<Target = [isize
 fn squares_along(shape: &[usize], axis: usize, params: &mut Params) -> usize {
     let inner = shape.last().copied().unwrap_or(1);
     let (rows, middle) = (shape[axis], shape[axis + 1..shape.len() - 1].iter().product::<usize>());
-    let (across, along) = (inner.div_ceil(SQUARE), rows.div_ceil(SQUARE));
+    let (across, along) = (inner.div_ceil(SQUARE_SIDE), rows.div_ceil(SQUARE_SIDE));
     let sizes = [("inner", inner), ("rows", rows), ("middle", middle), ("across", across), ("along", along)];
     for (name, size) in sizes {
         params.size(name, size);
@@ -269,9 +269,14 @@ fn in_squares(c: &mut Code) {
     c.bind("batch", "square / params.along");
     c.bind(
         "ci",
-        format_args!("(workgroup_index - square * params.across) * {SQUARE}u + local_index % {SQUARE}u"),
+        format_args!(
+            "(workgroup_index - square * params.across) * {SQUARE_SIDE}u + local_index % {SQUARE_SIDE}u"
+        ),
     );
-    c.bind("cr", format_args!("(square - batch * params.along) * {SQUARE}u + local_index / {SQUARE}u"));
+    c.bind(
+        "cr",
+        format_args!("(square - batch * params.along) * {SQUARE_SIDE}u + local_index / {SQUARE_SIDE}u"),
+    );
     c.bind("outer", "batch / params.middle");
     c.bind("row", "(outer * params.rows + cr) * params.middle + (batch - outer * params.middle)");
     c.bind("u", "select(params.total, row * params.inner + ci, ci < params.inner && cr < params.rows)");

@@ -170,7 +170,7 @@ fn in_dispatches(
         return Err(Error::invalid(
             op.name(),
             format!(
-                "a reduction over {length} elements is more than a wgpu device counts; reduce one axis at a time"
+                "a reduction over {length} elements exceeds the index range of wgpu devices; reduce one axis at a time"
             ),
         ));
     }

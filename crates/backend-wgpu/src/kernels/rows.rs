@@ -30,11 +30,11 @@ use crate::{
 };
 
 /// Invocations of a workgroup whose invocations share rows.
-const SHARED: usize = 256;
+const LANES_PER_WORKGROUP: usize = 256;
 /// Invocations of a workgroup whose invocations each have a row.
-const APART: usize = 64;
+const ROWS_PER_WORKGROUP: usize = 64;
 /// Folds that use workgroup memory together, if it has room for them.
-const TOGETHER: usize = 4;
+const FOLDS_TOGETHER: usize = 4;
 
 /// The dispatch of a row kernel; `first` is the flat index of its first position if it is a piece of a
 /// larger kernel.
@@ -93,12 +93,13 @@ pub(crate) fn dispatches(
         let elements = Elements::of(dtype).in_fours(in_fours && is_packed(dtype));
         d.bind(format!("out{o}"), elements, true, Resource::Output(o));
     }
-    let code = RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is no row kernel"))?;
+    let code =
+        RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is not a row kernel"))?;
     let (unravel, later) = (in_row.unravel("j"), first > 0);
     let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later, in_fours };
     let phases = writer.write(length, &mut d)?;
 
-    d.code.entry(if direct { APART } else { SHARED }, |c| {
+    d.code.entry(if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP }, |c| {
         if direct {
             c.bind("row", "workgroup_index * 64u + local_index");
             c.return_if("row >= params.rows");
@@ -116,7 +117,7 @@ pub(crate) fn dispatches(
         c.append(bases.text());
         c.append(phases.text());
     });
-    let together = if direct { APART } else { SHARED / lanes };
+    let together = if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP / lanes };
     d.work = together * length.max(1) * writer.work();
     d.workgroups = rows.div_ceil(together);
     Ok(d.into())
@@ -126,7 +127,7 @@ pub(crate) fn dispatches(
 /// at most a workgroup.
 fn lanes(length: usize) -> usize {
     let least = length.next_power_of_two().min(32);
-    length.div_ceil(4).next_power_of_two().clamp(least, SHARED)
+    length.div_ceil(4).next_power_of_two().clamp(least, LANES_PER_WORKGROUP)
 }
 
 /// The program in phases.
@@ -191,11 +192,12 @@ impl Writer<'_> {
 
     /// The number of folds that use workgroup memory together.
     fn together(&self) -> usize {
-        let of = |n: usize| storage_size(unpacked(self.program.dtypes[n])) * SHARED * TOGETHER;
+        let of =
+            |n: usize| storage_size(unpacked(self.program.dtypes[n])) * LANES_PER_WORKGROUP * FOLDS_TOGETHER;
         // Each dtype has its own arrays.
         let bytes: usize =
             (1..=self.rows.last).flat_map(|phase| self.folds(phase)).map(|(n, ..)| of(n)).sum();
-        if bytes <= self.capabilities.workgroup_bytes { TOGETHER } else { 1 }
+        if bytes <= self.capabilities.workgroup_bytes { FOLDS_TOGETHER } else { 1 }
     }
 
     /// Computes the values that are one number for each row, after `phase` folds.
@@ -332,7 +334,10 @@ impl Trees {
                 .collect();
             for (name, &(n, dtype)) in names.iter().zip(some) {
                 if !self.names.contains(name) {
-                    module.line(format_args!("var<workgroup> {name}: array<{}, {SHARED}>;", loaded(dtype)));
+                    module.line(format_args!(
+                        "var<workgroup> {name}: array<{}, {LANES_PER_WORKGROUP}>;",
+                        loaded(dtype)
+                    ));
                     self.names.push(name.clone());
                 }
                 c.set(format_args!("{name}[local_index]"), formulas::store(dtype, &format!("total{n}")));

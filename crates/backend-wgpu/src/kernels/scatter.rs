@@ -19,7 +19,7 @@ use crate::{
 
 /// Invocations of a workgroup if each has a line: few, because each has much work, and small workgroups
 /// keep every core busy.
-const LINES: usize = 32;
+const LINES_PER_WORKGROUP: usize = 32;
 
 /// The dispatches of a scatter to the slice of the result that the kernel has; the output already holds the
 /// base. Sums of half types are rounded once, so the per-line form needs an output of f32: see
@@ -216,9 +216,9 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch 
     let operands: SmallVec<[(&[isize], usize); 3]> =
         strides.iter().zip(offsets).map(|(s, offset)| (&s[..], offset)).collect();
     d.code.append(&index::places(&shape, &operands, &mut d.params));
-    d.code.kernel(LINES, taper_shaders::SCATTER_LINE);
-    d.workgroups = (lines / unit).div_ceil(LINES);
-    d.work = LINES * src.shape()[axis];
+    d.code.kernel(LINES_PER_WORKGROUP, taper_shaders::SCATTER_LINE);
+    d.workgroups = (lines / unit).div_ceil(LINES_PER_WORKGROUP);
+    d.work = LINES_PER_WORKGROUP * src.shape()[axis];
     d
 }
 

@@ -506,13 +506,13 @@ impl Whole<'_> {
             made.temporaries.extend(copies.temporaries);
             made.list.splice(0..0, copies.list);
         }
-        self.land(&mut made, &kernel, &goals)?;
+        self.move_outputs(&mut made, &kernel, &goals)?;
         Ok(made)
     }
 
     /// Moves outputs to their place in the whole output: by the start of their bindings, or with copies
     /// from temporaries.
-    fn land(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
+    fn move_outputs(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
         if starts(kernel, goals) {
             for binding in made.bindings() {
                 if let Resource::Output(o) = binding.resource {
@@ -624,7 +624,7 @@ impl Whole<'_> {
             out.append(joined);
         }
         let goals: SmallVec<[Layout; 2]> = (0..kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
-        self.land(&mut out, kernel, &goals)?;
+        self.move_outputs(&mut out, kernel, &goals)?;
         Ok(out)
     }
 

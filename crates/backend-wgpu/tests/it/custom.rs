@@ -8,7 +8,7 @@ use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, 
 use crate::common::devices;
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum Behaviour {
     /// The elements times a factor, and each element's position.
     Scale,
     /// A shader that does not compile.
@@ -20,7 +20,7 @@ enum What {
 }
 
 #[derive(Debug)]
-struct Test(What);
+struct Test(Behaviour);
 
 const SCALE: &str = "
 fn twice(x: f32) -> f32 { return 2.0 * x; }
@@ -46,10 +46,10 @@ impl CustomKernel for Test {
     }
     fn implement(&self, request: &mut Request<'_>) {
         let (source, outputs): (_, &[&str]) = match self.0 {
-            What::Scale => (SCALE, &["y", "place"]),
-            What::Crooked => ("fn kernel(a: u32, b: u32) { no_such_function(); }", &["y", "place"]),
-            What::Misnamed => (SCALE, &["y"]),
-            What::Absent => return,
+            Behaviour::Scale => (SCALE, &["y", "place"]),
+            Behaviour::Crooked => ("fn kernel(a: u32, b: u32) { no_such_function(); }", &["y", "place"]),
+            Behaviour::Misnamed => (SCALE, &["y"]),
+            Behaviour::Absent => return,
         };
         request.provide(|kernel| {
             let n = kernel.operands[0].layout.numel();
@@ -59,7 +59,7 @@ impl CustomKernel for Test {
     }
 }
 
-fn run(what: What, x: &Tensor) -> Result<Vec<Tensor>> {
+fn run(what: Behaviour, x: &Tensor) -> Result<Vec<Tensor>> {
     Tensor::custom_kernel(Arc::new(Test(what)), &[x])
 }
 
@@ -68,15 +68,23 @@ fn results_are_those_of_the_shader() -> Result<()> {
     for (form, device) in devices() {
         for n in [1usize, 31, 1000, 70_000] {
             let x = &Tensor::arange(0.0, n as f64, 1.0, device)? * 0.5;
-            let [y, place] = &run(What::Scale, &x)?[..] else { panic!("two results") };
+            let [y, place] = &run(Behaviour::Scale, &x)?[..] else { panic!("two results") };
             let count: Vec<f32> = (0..n).map(|i| i as f32).collect();
             assert_eq!(y.to_vec::<f32>()?, count, "{form}");
             assert_eq!(place.to_vec::<i32>()?, (0..n as i32).collect::<Vec<_>>(), "{form}");
         }
         let x = Tensor::arange(0.0, 6.0, 1.0, device)?.reshape([2, 3])?;
         x.eval()?;
-        assert_eq!(run(What::Scale, &x.t()?)?[0].to_vec::<f32>()?, [0.0, 6.0, 2.0, 8.0, 4.0, 10.0], "{form}");
-        assert_eq!(run(What::Scale, &x.narrow(0, 1, 1)?)?[0].to_vec::<f32>()?, [6.0, 8.0, 10.0], "{form}");
+        assert_eq!(
+            run(Behaviour::Scale, &x.t()?)?[0].to_vec::<f32>()?,
+            [0.0, 6.0, 2.0, 8.0, 4.0, 10.0],
+            "{form}"
+        );
+        assert_eq!(
+            run(Behaviour::Scale, &x.narrow(0, 1, 1)?)?[0].to_vec::<f32>()?,
+            [6.0, 8.0, 10.0],
+            "{form}"
+        );
     }
     Ok(())
 }
@@ -86,14 +94,14 @@ fn what_is_wrong_with_a_kernel_is_said() -> Result<()> {
     for (form, device) in devices() {
         let x = Tensor::arange(0.0, 6.0, 1.0, device)?;
         let failed = |what| -> Result<_> { Ok(run(what, &x)?[0].eval().unwrap_err()) };
-        let error = failed(What::Crooked)?.to_string();
+        let error = failed(Behaviour::Crooked)?.to_string();
         assert!(error.contains("no_such_function") && error.contains("custom.rs"), "{form}: {error}");
-        let error = failed(What::Misnamed)?.to_string();
+        let error = failed(Behaviour::Misnamed)?.to_string();
         assert!(error.contains("test_op") && error.contains("1 outputs"), "{form}: {error}");
-        let error = failed(What::Absent)?;
+        let error = failed(Behaviour::Absent)?;
         assert!(matches!(error.kind(), ErrorKind::Unsupported { op: "test_op", .. }), "{form}: {error}");
         // The device stays usable.
-        assert_eq!(run(What::Scale, &x)?[0].sum().item::<f32>()?, 30.0, "{form}");
+        assert_eq!(run(Behaviour::Scale, &x)?[0].sum().item::<f32>()?, 30.0, "{form}");
     }
     Ok(())
 }
@@ -103,11 +111,11 @@ fn what_is_wrong_with_a_kernel_is_said() -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 struct Doubled {
     times: usize,
-    program: Way,
+    program: Stages,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Stages {
     Right,
     /// A stage that names a missing buffer.
     NoBuffer,
@@ -159,17 +167,17 @@ impl CustomKernel for Doubled {
                 .stage(check.inputs(&["value"]).outputs(&["codes"]), &["y", "codes"])
                 .failures("codes");
             match program {
-                Way::Right => made,
-                Way::NoBuffer => made.stage(copy(), &["y", "nowhere"]),
-                Way::WritesInput => made.stage(copy(), &["own", "x"]),
-                Way::Twice => made.stage(copy(), &["y", "y"]),
+                Stages::Right => made,
+                Stages::NoBuffer => made.stage(copy(), &["y", "nowhere"]),
+                Stages::WritesInput => made.stage(copy(), &["own", "x"]),
+                Stages::Twice => made.stage(copy(), &["y", "y"]),
             }
         });
     }
 }
 
 #[track_caller]
-fn doubled(times: usize, program: Way, x: &Tensor) -> Result<Tensor> {
+fn doubled(times: usize, program: Stages, x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::custom_kernel(Arc::new(Doubled { times, program }), &[x])?.swap_remove(0))
 }
 
@@ -178,14 +186,14 @@ fn stages_run_in_order_and_in_rounds() -> Result<()> {
     for (form, device) in devices() {
         for (n, times) in [(1usize, 0), (40, 1), (700, 3)] {
             let x = Tensor::full([n], 1.5, device)?;
-            let y = doubled(times, Way::Right, &x)?;
+            let y = doubled(times, Stages::Right, &x)?;
             assert_eq!(y.to_vec::<f32>()?, vec![1.5 * f32::powi(2.0, times as i32); n], "{form}");
         }
         let x = Tensor::full([4], 1.0, device)?;
         for (program, part) in [
-            (Way::NoBuffer, "no buffer \"nowhere\""),
-            (Way::WritesInput, "input \"x\""),
-            (Way::Twice, "\"y\" twice"),
+            (Stages::NoBuffer, "no buffer \"nowhere\""),
+            (Stages::WritesInput, "input \"x\""),
+            (Stages::Twice, "\"y\" twice"),
         ] {
             let error = doubled(1, program, &x)?.eval().unwrap_err().to_string();
             assert!(error.contains("doubled") && error.contains(part), "{form}: {error}");
@@ -199,8 +207,8 @@ fn stages_run_in_order_and_in_rounds() -> Result<()> {
 fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
     for (form, device) in devices() {
         let x = Tensor::arange(0.0, 700.0, 1.0, device)?;
-        let good = doubled(0, Way::Right, &x)?;
-        let bad = doubled(1, Way::Right, &x)?;
+        let good = doubled(0, Stages::Right, &x)?;
+        let bad = doubled(1, Stages::Right, &x)?;
         let line = line!() - 1;
         let later = bad.add_scalar(1.0).sum();
         let beside = good.sum();
@@ -216,7 +224,11 @@ fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
             }
         }
         assert_eq!(beside.item::<f32>()?, 244_650.0, "{form}");
-        assert_eq!(doubled(1, Way::Right, &x.narrow(0, 0, 400)?)?.sum().item::<f32>()?, 159_600.0, "{form}");
+        assert_eq!(
+            doubled(1, Stages::Right, &x.narrow(0, 0, 400)?)?.sum().item::<f32>()?,
+            159_600.0,
+            "{form}"
+        );
     }
     Ok(())
 }
