@@ -72,7 +72,7 @@ fn typed<T: Real>(backend: &CpuBackend, of: Fourier, launch: &Launch<'_>) -> Res
 /// Rows of numbers, and the plan that transforms them.
 struct Rows<'a, T: Real> {
     of: Fourier,
-    plan: &'a Plan<T>,
+    plan: &'a FftPlan<T>,
     from: Memory,
     /// The offset of the first row.
     offset: usize,
@@ -99,9 +99,9 @@ impl<T: Real> Rows<'_, T> {
         let (n, bins) = (self.of.length, self.of.length / 2 + 1);
         // Room for a row that may be overwritten, and the plan's scratch, in complex numbers.
         let (own, besides) = match self.plan {
-            Plan::Complex(plan) => (0, plan.get_immutable_scratch_len()),
-            Plan::RealToHalf(plan) => (bins, plan.get_scratch_len()),
-            Plan::HalfToReal(plan) => (bins, plan.get_scratch_len()),
+            FftPlan::Complex(plan) => (0, plan.get_immutable_scratch_len()),
+            FftPlan::RealToHalf(plan) => (bins, plan.get_scratch_len()),
+            FftPlan::HalfToReal(plan) => (bins, plan.get_scratch_len()),
         };
         let scratch = CpuBuffer::new(pool, self.from.dtype, 2 * (own + besides))?;
         let scratch = scratch.memory().at::<T>(0);
@@ -141,10 +141,10 @@ impl<T: Real> Rows<'_, T> {
                 (std::slice::from_raw_parts(from, taken), std::slice::from_raw_parts_mut(to, given))
             };
             match self.plan {
-                Plan::Complex(plan) => {
+                FftPlan::Complex(plan) => {
                     plan.process_immutable_with_scratch(complex(from), complex_mut(to), besides);
                 }
-                Plan::RealToHalf(plan) => {
+                FftPlan::RealToHalf(plan) => {
                     let signal = &mut real_mut(own)[..n];
                     for (from, to) in from.chunks_exact(n).zip(complex_mut(to).chunks_exact_mut(bins)) {
                         signal.copy_from_slice(from);
@@ -152,7 +152,7 @@ impl<T: Real> Rows<'_, T> {
                         self.weigh(to);
                     }
                 }
-                Plan::HalfToReal(plan) => {
+                FftPlan::HalfToReal(plan) => {
                     for (from, to) in complex(from).chunks_exact(bins).zip(to.chunks_exact_mut(n)) {
                         own.copy_from_slice(from);
                         self.weigh(own);
@@ -272,27 +272,27 @@ fn real_mut<T: Real>(numbers: &mut [Complex<T>]) -> &mut [T] {
 }
 
 /// A plan for one length.
-enum Plan<T> {
+enum FftPlan<T> {
     Complex(Arc<dyn Fft<T>>),
     RealToHalf(Arc<dyn RealToComplex<T>>),
     HalfToReal(Arc<dyn ComplexToReal<T>>),
 }
 
 /// Recently used plans, the latest at the end.
-struct Plans<T>(Vec<(FourierKind, usize, Arc<Plan<T>>)>);
+struct FftPlans<T>(Vec<(FourierKind, usize, Arc<FftPlan<T>>)>);
 
 /// The plan of a kind and a length: a kept one, or a new one, which evicts the least recently used plans.
-fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<Plan<T>> {
+fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<FftPlan<T>> {
     let mut plans = T::plans().lock().unwrap_or_else(PoisonError::into_inner);
     let plans = &mut plans.0;
     if let Some(at) = plans.iter().position(|(other, length, _)| (*other, *length) == (kind, n)) {
         plans[at..].rotate_left(1);
     } else {
         let plan = match kind {
-            FourierKind::Forward => Plan::Complex(FftPlanner::new().plan_fft_forward(n)),
-            FourierKind::Inverse => Plan::Complex(FftPlanner::new().plan_fft_inverse(n)),
-            FourierKind::RealToHalf => Plan::RealToHalf(RealFftPlanner::new().plan_fft_forward(n)),
-            FourierKind::HalfToReal => Plan::HalfToReal(RealFftPlanner::new().plan_fft_inverse(n)),
+            FourierKind::Forward => FftPlan::Complex(FftPlanner::new().plan_fft_forward(n)),
+            FourierKind::Inverse => FftPlan::Complex(FftPlanner::new().plan_fft_inverse(n)),
+            FourierKind::RealToHalf => FftPlan::RealToHalf(RealFftPlanner::new().plan_fft_forward(n)),
+            FourierKind::HalfToReal => FftPlan::HalfToReal(RealFftPlanner::new().plan_fft_inverse(n)),
         };
         plans.push((kind, n, Arc::new(plan)));
         let mut sum: usize = plans.iter().map(|(_, length, _)| length).sum();
@@ -307,7 +307,7 @@ fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<Plan<T>> {
 trait Real: FftNum {
     const ZERO: Self;
     fn of(x: f64) -> Self;
-    fn plans() -> &'static Mutex<Plans<Self>>;
+    fn plans() -> &'static Mutex<FftPlans<Self>>;
 }
 
 macro_rules! real {
@@ -317,8 +317,8 @@ macro_rules! real {
             fn of(x: f64) -> $t {
                 x as $t
             }
-            fn plans() -> &'static Mutex<Plans<$t>> {
-                static PLANS: Mutex<Plans<$t>> = Mutex::new(Plans(Vec::new()));
+            fn plans() -> &'static Mutex<FftPlans<$t>> {
+                static PLANS: Mutex<FftPlans<$t>> = Mutex::new(FftPlans(Vec::new()));
                 &PLANS
             }
         }

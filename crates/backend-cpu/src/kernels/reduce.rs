@@ -151,7 +151,7 @@ pub(crate) fn run(
 }
 
 /// Folds `n` elements of a block.
-type Fold<'a, W> = &'a (dyn Fn(*const u8, usize) -> W + Sync);
+type BlockFold<'a, W> = &'a (dyn Fn(*const u8, usize) -> W + Sync);
 
 /// The source of the elements to reduce.
 enum Blocks<'a, 'b> {
@@ -214,7 +214,7 @@ struct Reducer<'a> {
 }
 
 impl Reducer<'_> {
-    fn run<W: Accumulator>(&self, out: Memory, fold: Fold<'_, W>) -> Result<()> {
+    fn run<W: Accumulator>(&self, out: Memory, fold: BlockFold<'_, W>) -> Result<()> {
         let r = self.reduction;
         let results = r.outer * r.columns;
         if results == 0 {
@@ -302,7 +302,7 @@ impl Reducer<'_> {
             && threads::available() > 1
     }
 
-    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize, fold: Fold<'_, W>) -> Result<()> {
+    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize, fold: BlockFold<'_, W>) -> Result<()> {
         let count = self.reduction.count;
         let some = |first: usize, chunk: &mut [W]| {
             self.read(|blocks| {

@@ -61,7 +61,7 @@ enum Destination {
 }
 
 /// A run over a tile: over its positions, or over its rows.
-struct Pass {
+struct RowPass {
     program: Lowered,
     inputs: SmallVec<[Source; 4]>,
     outputs: SmallVec<[Destination; 4]>,
@@ -74,7 +74,7 @@ struct Pass {
 
 /// A kernel ready to run.
 pub(crate) struct RowKernel {
-    passes: Vec<Pass>,
+    passes: Vec<RowPass>,
     /// Number and length of the rows.
     rows: usize,
     length: usize,
@@ -113,8 +113,8 @@ enum Distance {
 /// The memory that each pass prefetches: all contiguous inputs and outputs, except inputs that an earlier
 /// pass has read. With short rows, the pass with the most computation prefetches for all passes; for itself
 /// and earlier passes it prefetches the next tile.
-fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Wanted; 4]>> {
-    let cost = |pass: &Pass| if pass.by_row || pass.terms.is_some() { 0 } else { pass.program.cost };
+fn wanted(kernel: &Kernel, passes: &[RowPass], length: usize) -> Vec<SmallVec<[Wanted; 4]>> {
+    let cost = |pass: &RowPass| if pass.by_row || pass.terms.is_some() { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
     let mut wanted: Vec<SmallVec<[Wanted; 4]>> = passes.iter().map(|_| SmallVec::new()).collect();
     for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
@@ -140,7 +140,7 @@ fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Want
         }
     }
     // Only steps issue prefetches.
-    let idle = |pass: &Pass| pass.program.steps.is_empty() || pass.terms.is_some();
+    let idle = |pass: &RowPass| pass.program.steps.is_empty() || pass.terms.is_some();
     wanted.iter_mut().zip(passes).filter(|(_, pass)| idle(pass)).for_each(|(wanted, _)| wanted.clear());
     wanted
 }
@@ -156,7 +156,7 @@ struct Compiler<'a> {
 }
 
 /// The program of a pass under construction.
-struct Draft {
+struct PassBuilder {
     program: Program,
     inputs: SmallVec<[Source; 4]>,
     operands: Vec<Operand>,
@@ -252,9 +252,9 @@ impl Compiler<'_> {
     }
 
     /// The pass over rows, after `phase` folds: it computes values that are one number for each row.
-    fn row_pass(&self, phase: usize) -> Result<Option<Pass>> {
+    fn row_pass(&self, phase: usize) -> Result<Option<RowPass>> {
         let program = self.code.program;
-        let mut draft = Draft::new();
+        let mut builder = PassBuilder::new();
         let mut wanted: Vec<(Reg, Destination)> = Vec::new();
         for i in 0..program.instrs.len() {
             let r = i as Reg;
@@ -270,12 +270,12 @@ impl Compiler<'_> {
         if wanted.is_empty() {
             return Ok(None);
         }
-        let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut draft, r, phase)).collect();
-        self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true).map(Some)
+        let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut builder, r, phase)).collect();
+        self.finish(builder, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true).map(Some)
     }
 
-    fn emit_row(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
-        if let Some(&known) = draft.regs.get(&r) {
+    fn emit_row(&self, builder: &mut PassBuilder, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = builder.regs.get(&r) {
             return known;
         }
         let dtype = self.code.program.dtypes[r as usize];
@@ -287,17 +287,17 @@ impl Compiler<'_> {
                 let layout = &self.kernel.operands[k as usize].layout;
                 let lead = self.rows.rank();
                 let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+                builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
             }
             Instr::LoadAt { input: k, index } if !known_row(r) => {
-                let index = self.emit_row(draft, index, phase);
+                let index = self.emit_row(builder, index, phase);
                 let operand = &self.kernel.operands[k as usize];
                 let (layout, lead) = (&operand.layout, self.rows.rank());
                 let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                draft.load_at(k, operand, layout, index, dtype)
+                builder.load_at(k, operand, layout, index, dtype)
             }
             _ if let Some(&row) = self.row.get(&r).filter(|_| known_row(r)) => {
-                draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
+                builder.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
             }
             instr @ (Instr::LoadAt { .. }
             | Instr::Scalar(_)
@@ -310,18 +310,18 @@ impl Compiler<'_> {
             | Instr::Select(..)
             | Instr::Cast(_)
             | Instr::Fold(..)) => {
-                let instr = instr.map_operands(|a| self.emit_row(draft, a, phase));
-                draft.push(instr, dtype)
+                let instr = instr.map_operands(|a| self.emit_row(builder, a, phase));
+                builder.push(instr, dtype)
             }
         };
-        draft.regs.insert(r, reg);
+        builder.regs.insert(r, reg);
         reg
     }
 
     /// The pass over positions, after `phase` folds: it computes everything that is ready by then.
-    fn full_pass(&self, phase: usize) -> Result<Option<Pass>> {
+    fn full_pass(&self, phase: usize) -> Result<Option<RowPass>> {
         let program = self.code.program;
-        let mut draft = Draft::new();
+        let mut builder = PassBuilder::new();
         let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
         for (o, r) in self.code.due(phase, false) {
             wanted.push(r);
@@ -345,12 +345,12 @@ impl Compiler<'_> {
         if wanted.is_empty() {
             return Ok(None);
         }
-        let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut draft, r, phase)).collect();
-        self.finish(draft, regs, outputs, folds, false).map(Some)
+        let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut builder, r, phase)).collect();
+        self.finish(builder, regs, outputs, folds, false).map(Some)
     }
 
-    fn emit_full(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
-        if let Some(&known) = draft.regs.get(&r) {
+    fn emit_full(&self, builder: &mut PassBuilder, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = builder.regs.get(&r) {
             return known;
         }
         let dtype = self.code.program.dtypes[r as usize];
@@ -358,20 +358,25 @@ impl Compiler<'_> {
         let reg = match self.instr(r) {
             Instr::Load(k) => {
                 let layout = self.kernel.operands[k as usize].layout.clone();
-                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+                builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
             }
             _ if let Some(&row) = self.row.get(&r) => {
                 let mut strides = self.rows.contiguous_strides();
                 strides.resize(shape.rank(), 0);
-                draft.load(Source::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.register(), dtype)
+                builder.load(
+                    Source::Row(row),
+                    Layout::new(shape.clone(), &strides, 0),
+                    dtype.register(),
+                    dtype,
+                )
             }
             _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) => {
-                draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
+                builder.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
             }
             Instr::LoadAt { input: k, index } => {
-                let index = self.emit_full(draft, index, phase);
+                let index = self.emit_full(builder, index, phase);
                 let operand = &self.kernel.operands[k as usize];
-                draft.load_at(k, operand, operand.layout.clone(), index, dtype)
+                builder.load_at(k, operand, operand.layout.clone(), index, dtype)
             }
             instr @ (Instr::Scalar(_)
             | Instr::Arange { .. }
@@ -383,29 +388,29 @@ impl Compiler<'_> {
             | Instr::Select(..)
             | Instr::Cast(_)
             | Instr::Fold(..)) => {
-                let instr = instr.map_operands(|a| self.emit_full(draft, a, phase));
-                draft.push(instr, dtype)
+                let instr = instr.map_operands(|a| self.emit_full(builder, a, phase));
+                builder.push(instr, dtype)
             }
         };
-        draft.regs.insert(r, reg);
+        builder.regs.insert(r, reg);
         reg
     }
 
     fn finish(
         &self,
-        mut draft: Draft,
+        mut builder: PassBuilder,
         regs: Vec<Reg>,
         outputs: SmallVec<[Destination; 4]>,
         folds: SmallVec<[RowFold; 2]>,
         by_row: bool,
-    ) -> Result<Pass> {
-        draft.program.scalars = self.code.program.scalars.clone();
-        draft.program.outputs = regs;
+    ) -> Result<RowPass> {
+        builder.program.scalars = self.code.program.scalars.clone();
+        builder.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
         // Other passes read the values kept for the tile, so only outputs of the kernel count as stored.
         let is_stored = |o: usize| matches!(outputs.get(o), Some(Destination::Output(_)));
-        let mut program = lower(&draft.program, shape, &draft.operands, is_stored)?;
-        for (access, from) in program.inputs.iter_mut().zip(&draft.inputs) {
+        let mut program = lower(&builder.program, shape, &builder.operands, is_stored)?;
+        for (access, from) in program.inputs.iter_mut().zip(&builder.inputs) {
             if let Source::Input(k) = *from {
                 access.operand = k as usize;
             }
@@ -416,7 +421,7 @@ impl Compiler<'_> {
                 out.1 = out.1.register();
             }
         }
-        let is_row_value = |k: u16| matches!(draft.inputs[k as usize], Source::Row(_));
+        let is_row_value = |k: u16| matches!(builder.inputs[k as usize], Source::Row(_));
         let terms = match outputs.is_empty() {
             true => {
                 let in_order = |access: &Access| access.contiguous;
@@ -425,13 +430,13 @@ impl Compiler<'_> {
             }
             false => None,
         };
-        Ok(Pass { program, inputs: draft.inputs, outputs, folds, terms, by_row })
+        Ok(RowPass { program, inputs: builder.inputs, outputs, folds, terms, by_row })
     }
 }
 
-impl Draft {
-    fn new() -> Draft {
-        Draft {
+impl PassBuilder {
+    fn new() -> PassBuilder {
+        PassBuilder {
             program: Program::default(),
             inputs: SmallVec::new(),
             operands: Vec::new(),
@@ -531,7 +536,7 @@ impl RowRunner<'_> {
                 let ptr = saved_at(s).cast::<u8>().wrapping_sub(from * rows.length * dtype.size());
                 Memory { ptr, numel: rows.rows * rows.length, dtype }
             };
-            let inputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+            let inputs = |pass: &RowPass, from: usize| -> SmallVec<[Memory; 4]> {
                 let place = |f: &Source| match *f {
                     Source::Input(k) => self.inputs[k as usize],
                     Source::Saved(s) => saved_value(s, from),
@@ -539,7 +544,7 @@ impl RowRunner<'_> {
                 };
                 pass.inputs.iter().map(place).collect()
             };
-            let outputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+            let outputs = |pass: &RowPass, from: usize| -> SmallVec<[Memory; 4]> {
                 let place = |t: &Destination| match *t {
                     Destination::Output(o) => self.outputs[o as usize],
                     Destination::Saved(s) => saved_value(s, from),
@@ -595,7 +600,7 @@ impl RowRunner<'_> {
     /// Runs a pass over the positions of rows `from..to`.
     fn full(
         &self,
-        pass: &Pass,
+        pass: &RowPass,
         evaluator: &mut Evaluator<'_>,
         targets: &[Memory],
         rows: Range<usize>,

@@ -254,7 +254,7 @@ impl<T: Copy> Job for ShortRows<T> {
 }
 
 /// A copy of rows with so few columns that a tile would be mostly empty.
-struct Narrow<T> {
+struct NarrowRows<T> {
     rows: usize,
     columns: usize,
     from: *const T,
@@ -265,7 +265,7 @@ struct Narrow<T> {
     dc: isize,
 }
 
-impl<T: Copy> Job for Narrow<T> {
+impl<T: Copy> Job for NarrowRows<T> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
@@ -450,7 +450,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                             from.wrapping_offset(rows.start as isize * sr),
                             to.wrapping_offset(rows.start as isize * dr),
                         );
-                        isa.run(Narrow { rows: rows.len(), columns, from, sr, sc, to, dr, dc });
+                        isa.run(NarrowRows { rows: rows.len(), columns, from, sr, sc, to, dr, dc });
                         return;
                     }
                     let plane = Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc };

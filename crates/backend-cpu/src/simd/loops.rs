@@ -149,7 +149,7 @@ pub(crate) unsafe fn map2_checked<T: Copy>(
 }
 
 /// A fold in `N` lanes.
-struct Fold<const N: usize, T, A, F, G> {
+struct FoldLanes<const N: usize, T, A, F, G> {
     data: *const T,
     n: usize,
     start: A,
@@ -164,7 +164,7 @@ const FEW: usize = 8;
 /// Those that fill a register.
 const REGISTER: usize = 16;
 
-impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<N, T, A, F, G> {
+impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for FoldLanes<N, T, A, F, G> {
     type Output = A;
     #[inline(always)]
     fn run(self) -> A {
@@ -223,9 +223,9 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
 ) -> A {
     if n < LANES {
         // Few lanes do not fill a wider register.
-        isa.narrow().run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
+        isa.narrow().run(FoldLanes::<FEW, _, _, _, _> { data, n, start, f, join })
     } else {
-        sets.run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
+        sets.run(FoldLanes::<LANES, _, _, _, _> { data, n, start, f, join })
     }
 }
 
@@ -242,18 +242,18 @@ pub(crate) unsafe fn fold_any_order<T: Copy, A: Copy>(
     join: impl Fn(A, A) -> A,
 ) -> A {
     const SOME: usize = 16;
-    isa.narrow().run(Fold::<SOME, _, _, _, _> { data, n, start, f, join })
+    isa.narrow().run(FoldLanes::<SOME, _, _, _, _> { data, n, start, f, join })
 }
 
 /// The number that a comparison keeps, in `N` lanes, and the greatest bit pattern without signs.
-struct Extreme<const N: usize, F> {
+struct ExtremeLanes<const N: usize, F> {
     data: *const f32,
     n: usize,
     start: f32,
     pick: F,
 }
 
-impl<const N: usize, F: Fn(f32, f32) -> f32> Job for Extreme<N, F> {
+impl<const N: usize, F: Fn(f32, f32) -> f32> Job for ExtremeLanes<N, F> {
     type Output = (f32, u32);
     #[inline(always)]
     fn run(self) -> (f32, u32) {
@@ -300,7 +300,7 @@ pub(crate) unsafe fn fold_extreme(
     pick: impl Fn(f32, f32) -> f32,
 ) -> f32 {
     const SOME: usize = 32;
-    let (extreme, top) = isa.narrow().run(Extreme::<SOME, _> { data, n, start, pick });
+    let (extreme, top) = isa.narrow().run(ExtremeLanes::<SOME, _> { data, n, start, pick });
     if top > f32::INFINITY.to_bits() { f32::from_bits(top) } else { extreme }
 }
 
