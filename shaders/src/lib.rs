@@ -1,11 +1,11 @@
 //! The WGSL of Taper's wgpu backend.
 //!
 //! Two kinds of source live in `wgsl/`. *Libraries* ([`LIBRARIES`]) are collections of functions; [`link`]
-//! puts the functions that a kernel mentions in front of it, so that a kernel carries no text it does not
-//! use. *Kernels* are functions `kernel(workgroup_index, local_index)` that expect a short header of aliases,
-//! constants and bindings, listed at the top of each, and an entry point from the backend, which writes all
-//! other kernels itself. Nothing here needs a device: the tests validate every function and every specialised
-//! kernel with naga.
+//! puts in front of a kernel the library functions that it mentions, so a kernel carries no text it does
+//! not use. *Kernels* are functions `kernel(workgroup_index, local_index)`. Each expects a short header of
+//! aliases, constants and bindings, listed at the top of its file, and an entry point; the backend writes
+//! both, and generates all other kernels itself. Nothing here needs a device: the tests validate every
+//! function and every specialised kernel with naga.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -23,20 +23,20 @@ pub const LIBRARIES: &[(&str, &str)] = &[
     ("float64", include_str!("../wgsl/float64.wgsl")),
 ];
 
-/// Reading by index along an axis.
+/// Gather along an axis.
 pub const GATHER: &str = include_str!("../wgsl/gather.wgsl");
-/// Reading by index along an axis, elements smaller than a word.
+/// Gather along an axis, for elements smaller than a word.
 pub const GATHER_FOUR: &str = include_str!("../wgsl/gather_four.wgsl");
-/// Adding by index, one invocation for each element of the output, or for four.
+/// Scatter-add, one invocation for each element of the output or for four of them.
 pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
-/// Adding by index, one invocation for each line along the axis.
+/// Scatter-add, one invocation for each line along the axis.
 pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
-/// Replacing by index: one pass over the index, or over the source.
+/// Scatter that replaces: one pass over the index or over the source.
 pub const SCATTER_REPLACE: &str = include_str!("../wgsl/scatter_replace.wgsl");
 
-/// A cumulative operation, one invocation for each part of a line.
+/// A cumulative operation, one invocation for each chunk of a line.
 pub const CUMULATIVE_LINE: &str = include_str!("../wgsl/cumulative_line.wgsl");
-/// A cumulative operation, one workgroup for each part of a line.
+/// A cumulative operation, one workgroup for each chunk of a line.
 pub const CUMULATIVE_TILE: &str = include_str!("../wgsl/cumulative_tile.wgsl");
 /// The first step of a sort, one invocation for each block.
 pub const SORT_BLOCK: &str = include_str!("../wgsl/sort_block.wgsl");
@@ -45,24 +45,24 @@ pub const SORT_TILE: &str = include_str!("../wgsl/sort_tile.wgsl");
 /// The later steps of a sort.
 pub const SORT_MERGE: &str = include_str!("../wgsl/sort_merge.wgsl");
 
-/// The kernels of `torch.linalg`, which the crate `linalg` puts together. All of them expect [`linalg::F32`]
-/// or [`linalg::F64`] before them.
+/// The kernels of `torch.linalg`, which the crate `linalg` assembles. All of them expect [`linalg::F32`] or
+/// [`linalg::F64`] before them.
 pub mod linalg {
-    /// Numbers of f32: their type `T`, and what is done with them.
+    /// Arithmetic of f32: the type `T` and its helper functions.
     pub const F32: &str = include_str!("../wgsl/linalg/f32.wgsl");
-    /// The same of f64.
+    /// Arithmetic of f64: the type `T` and its helper functions.
     pub const F64: &str = include_str!("../wgsl/linalg/f64.wgsl");
-    /// Each element of a batch of matrices by itself.
+    /// Sets each element of a batch of matrices from its indices alone.
     pub const EACH: &str = include_str!("../wgsl/linalg/each.wgsl");
-    /// LU with partial pivoting of a panel of columns.
+    /// LU factorization with partial pivoting of a panel of columns.
     pub const LU_PANEL: &str = include_str!("../wgsl/linalg/lu_panel.wgsl");
-    /// LDLᵀ of symmetric matrices.
+    /// LDLᵀ factorization of symmetric matrices.
     pub const LDL: &str = include_str!("../wgsl/linalg/ldl.wgsl");
-    /// Systems by the factors of LDLᵀ.
+    /// Solves systems with the factors of LDLᵀ.
     pub const LDL_SOLVE: &str = include_str!("../wgsl/linalg/ldl_solve.wgsl");
-    /// A triangular system of one block.
+    /// Solves a triangular system of one block.
     pub const TRIANGLE: &str = include_str!("../wgsl/linalg/triangle.wgsl");
-    /// What a block leaves of the rest: a product subtracted.
+    /// The update of the trailing matrix: C −= A·B.
     pub const UPDATE: &str = include_str!("../wgsl/linalg/update.wgsl");
     /// The Cholesky factor of one block.
     pub const CHOLESKY_BLOCK: &str = include_str!("../wgsl/linalg/cholesky_block.wgsl");
@@ -74,7 +74,7 @@ pub mod linalg {
     pub const ROW_MOST: &str = include_str!("../wgsl/linalg/row_most.wgsl");
     /// A power of two for each matrix.
     pub const SCALE: &str = include_str!("../wgsl/linalg/scale.wgsl");
-    /// Functions of Jacobi methods: who is rotated with whom, and by how much.
+    /// Functions of the Jacobi methods: which rows a round pairs, and the rotation of a pair.
     pub const PAIRS: &str = include_str!("../wgsl/linalg/pairs.wgsl");
     /// A round of one-sided rotations.
     pub const ROTATE: &str = include_str!("../wgsl/linalg/rotate.wgsl");
@@ -88,12 +88,12 @@ pub mod linalg {
     pub const NORMS: &str = include_str!("../wgsl/linalg/norms.wgsl");
     /// The order of numbers.
     pub const ORDER: &str = include_str!("../wgsl/linalg/order.wgsl");
-    /// What pivots multiply to.
+    /// The product of pivots, which is the determinant.
     pub const DETERMINANT: &str = include_str!("../wgsl/linalg/determinant.wgsl");
 }
 
-/// Block formats: `decode_x(i)`, the number of element i of a buffer `x`. All of them expect `byte_x`,
-/// `pair_x` and `word_x`, which read one, two and four bytes from a byte on.
+/// Block formats: `decode_x(i)` returns element i of a buffer `x` as a float. All of them expect `byte_x`,
+/// `pair_x` and `word_x`, which read one, two and four bytes at a byte offset.
 pub mod blocks {
     /// Blocks of Q4_0 of GGUF files.
     pub const Q4_0: &str = include_str!("../wgsl/blocks/q4_0.wgsl");
@@ -115,18 +115,18 @@ pub mod blocks {
     pub const Q5_K: &str = include_str!("../wgsl/blocks/q5_k.wgsl");
     /// Blocks of Q6_K of GGUF files.
     pub const Q6_K: &str = include_str!("../wgsl/blocks/q6_k.wgsl");
-    /// Groups of small integers, which one of the functions below brings.
+    /// Groups of small integers; one of the functions below unpacks them.
     pub const AFFINE: &str = include_str!("../wgsl/blocks/affine.wgsl");
-    /// An integer of 8 bits with a sign.
+    /// A signed integer of 8 bits.
     pub const AFFINE_I8: &str = include_str!("../wgsl/blocks/affine_i8.wgsl");
-    /// An integer of 8 bits.
+    /// An unsigned integer of 8 bits.
     pub const AFFINE_U8: &str = include_str!("../wgsl/blocks/affine_u8.wgsl");
-    /// An integer of 4 bits with a sign.
+    /// A signed integer of 4 bits.
     pub const AFFINE_I4: &str = include_str!("../wgsl/blocks/affine_i4.wgsl");
-    /// An integer of 4 bits.
+    /// An unsigned integer of 4 bits.
     pub const AFFINE_U4: &str = include_str!("../wgsl/blocks/affine_u4.wgsl");
 
-    /// What a backend puts in front of them for a buffer `x` of words: its bytes.
+    /// The byte readers `byte_x`, `pair_x` and `word_x` for a buffer `x` of words.
     pub const BYTES: &str = include_str!("../wgsl/blocks/bytes.wgsl");
 }
 
@@ -165,7 +165,7 @@ pub fn functions() -> Vec<&'static str> {
     names
 }
 
-/// `body` with every library function that it calls, directly or through others, put in front.
+/// `body` with every library function that it calls, directly or through others, in front.
 pub fn link(body: &str) -> String {
     let mut wanted: Vec<&'static str> = Vec::new();
     let add = |name: &str, wanted: &mut Vec<&'static str>| {

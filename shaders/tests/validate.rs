@@ -1,4 +1,4 @@
-//! Every library function and every kernel file, parsed and validated by naga with no device.
+//! Parses and validates every library function and every kernel file with naga; needs no device.
 #![allow(clippy::panic, clippy::unwrap_used)]
 
 mod compilers;
@@ -24,7 +24,7 @@ fn validate(what: &str, source: &str) {
     assert_eq!(shared_bool(&module), None, "{what}: bool in workgroup memory\n{source}");
 }
 
-/// The least that a kernel declares: functions may take what every kernel is given from it.
+/// The smallest header of a kernel: library functions may read the parameters that every kernel has.
 const PARAMS: &str =
     "struct Params { first_workgroup: u32 }\n@group(0) @binding(9) var<uniform> params: Params;\n";
 
@@ -80,8 +80,8 @@ fn sums_of_two_parts_of_a_constant_are_found() {
     }
 }
 
-/// A fused kernel hides a value twice where a compiler may find two operands to be one: in two ways, as `x ^
-/// z ^ z` is x and `x | z | z` is `x | z`.
+/// A fused kernel hides a value twice where a compiler could find two operands equal. The two ways differ,
+/// because `x ^ z ^ z` is x but `x | z | z` is `x | z`.
 #[test]
 fn two_ways_to_hide_a_value_do_not_undo_each_other() {
     let way = |name: &str| {
@@ -121,7 +121,7 @@ fn linking_takes_what_is_needed_and_no_more() {
     assert_eq!(taper_shaders::link("fn f() {}"), "fn f() {}");
 }
 
-/// The header that a backend would put in front of the files, at its simplest.
+/// The simplest header that a backend would put in front of the files.
 fn kernel(source: &str, params: &str, bindings: &str, functions: &str) -> String {
     taper_shaders::link(&format!(
         "struct Params {{ {params} }}\n@group(0) @binding(9) var<uniform> params: Params;\n{bindings}\n{functions}\n{source}"
@@ -166,7 +166,7 @@ fn every_kernel_validates_in_every_element_type() {
     let binding = |n: usize, name: &str, ty: &str, access: &str| {
         format!("@group(0) @binding({n}) var<storage, {access}> {name}: array<{ty}>;\n")
     };
-    // The functions of a binding, as far as a kernel calls them.
+    // The load and store functions of a binding that the kernel calls.
     let access = |name: &str, t: &str, stored: &str| {
         let load = format!("fn load_{name}(i: u32) -> {t} {{ return {name}[i]; }}\n");
         if stored.is_empty() {
@@ -249,7 +249,7 @@ fn every_kernel_validates_in_every_element_type() {
     }
 }
 
-/// Each with the header that the crate `linalg` gives it.
+/// Validates each kernel with the header that the crate `linalg` gives it.
 #[test]
 fn every_kernel_of_linear_algebra_validates() {
     use taper_shaders::linalg as files;
@@ -259,8 +259,8 @@ fn every_kernel_of_linear_algebra_validates() {
     let element = "fn element(b: u32, r: u32, c: u32) -> T { return infinity(); }\n";
     let keep = "fn keep(b: u32, mantissa: T, exponent: i32) { log[b] = raised(mantissa, exponent) + logarithm(mantissa); }\n";
     let pairs = files::PAIRS;
-    // Its source, what is before it, its parameters, and its buffers: of numbers that are read, written, and
-    // of counts.
+    // A kernel's source, its header, its parameters, and its buffers: numbers that are read, numbers that
+    // are written, and counts.
     type Kernel<'a> = (&'a str, &'a str, &'a str, &'a [&'a str], &'a [&'a str], &'a [&'a str]);
     let kernels: &[Kernel<'_>] = &[
         (files::EACH, element, "total rows columns", &[], &["to"], &[]),

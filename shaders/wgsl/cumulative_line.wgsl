@@ -1,9 +1,10 @@
-// A cumulative operation, one invocation for each part of a line along the axis, which it walks in order.
+// A cumulative operation, one invocation for each chunk of a line along the axis; it walks the chunk in
+// order.
 // Header: alias State, `params` with `total`, `length`, `splits`, `chunk`; functions input_at(line),
-// output_at(line), element(line, base, r), combine(a, b) (a comes first), identity(), before(g, base) (all
-// that comes before part g, where CARRIED) and keep(g, base, r, last, state), which takes what has come of
-// element r in part g; const CARRIED, and ROUNDS where additions round: then sums of 16 and of 256 elements
-// are kept apart, so that the error grows with their number. No part is empty.
+// output_at(line), element(line, base, r), combine(a, b) (a comes first), identity(), before(g, base) (the
+// state of all elements before chunk g, if CARRIED) and keep(g, base, r, last, state), which receives the
+// state up to element r of chunk g; consts CARRIED, and ROUNDS if additions round. With ROUNDS, sums of 16
+// and of 256 elements are kept apart, which limits the growth of the error. No chunk is empty.
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let g = workgroup_index * 64u + local_index;

@@ -1,11 +1,11 @@
-// A cumulative operation, one workgroup for each part of a line along the axis: tiles of 1024 elements one
-// after the other, four to an invocation, whose totals become prefixes in workgroup memory. Header: as
-// cumulative_line, but for ROUNDS and identity().
+// A cumulative operation, one workgroup for each chunk of a line along the axis. The workgroup processes
+// tiles of 1024 elements one after the other, four to an invocation; the totals become prefixes in
+// workgroup memory. Header: as cumulative_line, but without ROUNDS and identity().
 
 var<workgroup> prefixes: array<State, 256>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {
-    // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
+    // Every invocation stays to the end because of the barriers; surplus workgroups repeat the last chunk.
     let g = min(workgroup_index, params.total - 1u);
     let line = g / params.splits;
     let part = g - line * params.splits;
@@ -21,7 +21,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     }
     for (var first = begin; first < end; first += 1024u) {
         let mine = first + local_index * 4u;
-        // What stands for elements past the end comes after everything that is kept.
+        // Positions past the end repeat the last element; they come after everything that is kept.
         var s0 = element(line, base, min(mine, last));
         var s1 = combine(s0, element(line, base, min(mine + 1u, last)));
         var s2 = combine(s1, element(line, base, min(mine + 2u, last)));

@@ -1,16 +1,16 @@
-// Real functions of f32, within a few units in the last place on every driver. WGSL lets a compiler assume
-// that NaN and infinity do not occur, and rearrange sums: so NaN is tested on the bits, infinities come from
-// bits, and no formula here needs (a + b) - a to be anything in particular.
+// Real functions of f32, accurate to a few units in the last place on every driver. WGSL lets a compiler
+// assume that NaN and infinity do not occur, and lets it reorder sums. So NaN is tested on the bits,
+// infinities are made from bits, and no formula here relies on the value of (a + b) - a.
 
-// x, of which the compiler knows nothing: it takes no sum, product or quotient apart that goes through here,
-// and nothing cancels. The number of a workgroup has no top bit, but only we know. The code of fused kernels
-// has this around every float that one operation hands to another.
+// Returns x, but hides its value from the compiler: no sum, product or quotient is rearranged across the
+// call, and nothing cancels. The top bit of first_workgroup is never set, which the compiler cannot know.
+// Generated kernels wrap every float that one operation passes to another in this call.
 fn opaque_f32(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) ^ (params.first_workgroup >> 31u));
 }
 
-// As opaque_f32, of what is opaque already, or is made of it by moving bits: the same exclusive or twice is
-// none, and NVIDIA's compiler finds out.
+// Like opaque_f32, for a value that is already opaque or was made from an opaque one by moving bits.
+// Applying the same exclusive or twice is the identity, and NVIDIA's compiler notices that.
 fn distinct_f32(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) | (params.first_workgroup >> 31u));
 }
@@ -23,8 +23,8 @@ fn is_inf_f32(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u;
 }
 
-// Infinity and NaN by way of a variable: a constant expression must not give either, and Chromium's compiler
-// refuses it.
+// Infinity and NaN go through a variable: a constant expression must not produce either, and Chromium's
+// compiler refuses it.
 fn inf_f32() -> f32 {
     var bits = 0x7f800000u;
     return bitcast<f32>(bits);
@@ -35,7 +35,7 @@ fn nan_f32() -> f32 {
     return bitcast<f32>(bits);
 }
 
-// `&` and not `&&`: no branches, of which some compilers follow every path.
+// `&` instead of `&&` avoids branches, because some compilers evaluate every path.
 fn eq_f32(a: f32, b: f32) -> bool {
     return (a == b) & !is_nan_f32(a) & !is_nan_f32(b);
 }
@@ -56,20 +56,20 @@ fn min_f32(a: f32, b: f32) -> f32 {
     return select(select(select(b, a, a < b), b, is_nan_f32(b)), a, is_nan_f32(a));
 }
 
-// Below zero by the bits: NaN and -0 stay.
+// Tests for negative numbers on the bits: NaN and -0 are returned unchanged.
 fn relu_f32(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     return select(x, 0.0, bits > 0x80000000u && bits <= 0xff800000u);
 }
 
-// By the bits: 0 for both zeros and for NaN.
+// Computed on the bits: returns 0 for both zeros and for NaN.
 fn sign_f32(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     let size = bits & 0x7fffffffu;
     return select(select(1.0, -1.0, bits != size), 0.0, size == 0u || size > 0x7f800000u);
 }
 
-// What is special is selected by the bits: below zero, infinite or NaN.
+// Negative, infinite and NaN arguments are selected by their bits.
 fn sqrt_f32(x: f32) -> f32 {
     let bits = bitcast<u32>(x);
     let special = select(x, nan_f32(), bits > 0x80000000u);
@@ -80,8 +80,8 @@ fn rsqrt_f32(x: f32) -> f32 {
     return 1.0 / sqrt_f32(x);
 }
 
-// a / b. GPUs multiply a by the reciprocal of b, which WGSL lets them take for zero where b is 2^126 or more,
-// as it is denormal: so the exponent of such a b is two less, as long as b is divided by.
+// a / b. GPUs multiply a by the reciprocal of b. For |b| of 2^126 or more the reciprocal is denormal, and
+// WGSL allows it to be flushed to zero. So such a b is divided by 4 first, and the quotient as well.
 fn div_f32(a: f32, b: f32) -> f32 {
     let bits = bitcast<u32>(b);
     let size = bits & 0x7fffffffu;
@@ -96,7 +96,7 @@ fn scale2_f32(y: f32, k: i32) -> f32 {
     return (y * bitcast<f32>(u32(half + 127) << 23u)) * bitcast<f32>(u32(rest + 127) << 23u);
 }
 
-// e^r - 1 for |r| ≤ ½ ln 2: the polynomial through (e^r - 1 - r)/r² at Chebyshev's nodes.
+// e^r - 1 for |r| ≤ ½ ln 2: the polynomial that interpolates (e^r - 1 - r)/r² at Chebyshev nodes.
 fn expm1_reduced_f32(r: f32) -> f32 {
     var p = 1.392621314e-3;
     p = p * r + 8.363203146e-3;
@@ -106,21 +106,21 @@ fn expm1_reduced_f32(r: f32) -> f32 {
     return r * r * p + r;
 }
 
-// The bits of whole k, of at most nine bits, in the place of an exponent: those of a float that has k in its
-// last bits.
+// A whole number k of at most nine bits, shifted to the exponent field. Adding 1.5·2^23 leaves k in the
+// last bits of the float.
 fn exponent_f32(k: f32) -> u32 {
     return bitcast<u32>(k + 12582912.0) << 23u;
 }
 
-// e^x for x in -104..89: x = k·ln 2 + r, a polynomial in r, times 2^k in two steps, so that either factor is
-// finite. A compiler that made one constant of the two parts of ln 2 would lose the digits of r.
+// e^x for x in -104..89: x = k·ln 2 + r; a polynomial in r, times 2^k in two steps so that both factors are
+// finite. A compiler that merged the two parts of ln 2 into one constant would lose the digits of r.
 fn exp_within_f32(x: f32) -> f32 {
     let k = round(x * 1.44269504);
     let r = opaque_f32(x - k * 0.693359375) + k * 2.12194440e-4;
     return times_two_to_f32(expm1_reduced_f32(r) + 1.0, k);
 }
 
-// y·2^k for y in 2^-30..2^30 and whole k of at most nine bits.
+// y·2^k for |y| in 2^-30..2^30 and a whole number k of at most nine bits.
 fn times_two_to_f32(y: f32, k: f32) -> f32 {
     let whole = exponent_f32(k);
     let half = bitcast<u32>(bitcast<i32>(whole) >> 1u) & 0xff800000u;
@@ -133,7 +133,7 @@ fn exp_f32(x: f32) -> f32 {
 
 // e^x - 1: a Taylor polynomial near 0, where the subtraction would cancel.
 fn expm1_f32(x: f32) -> f32 {
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (x == 0.0) {
         return x;
     }
@@ -151,7 +151,7 @@ fn expm1_f32(x: f32) -> f32 {
     return x + x * x * p;
 }
 
-// What ln(1 + f) is less than f, for 1 + f between √½ and √2 (fdlibm).
+// f - ln(1 + f), for 1 + f between √½ and √2 (fdlibm).
 fn log1p_tail_f32(f: f32) -> f32 {
     let s = f / (2.0 + f);
     let z = s * s;
@@ -160,11 +160,11 @@ fn log1p_tail_f32(f: f32) -> f32 {
     return s * (h + r) - h;
 }
 
-// ln x: the exponent apart, the mantissa between √½ and √2. What is special is selected at the end, without
-// branches.
+// ln x: the exponent is split off, which leaves a mantissa between √½ and √2. Special cases are selected at
+// the end, without branches.
 fn log_f32(x: f32) -> f32 {
     let given = bitcast<u32>(x);
-    // As a number, the bits of a denormal are 2^149 times as much as it is.
+    // The bits of a denormal, read as an integer, are the number times 2^149.
     let denormal = given < 0x00800000u;
     let scaled = select(given, bitcast<u32>(f32(given)), denormal);
     let bits = scaled + (0x3f800000u - 0x3f3504f3u);
@@ -177,7 +177,7 @@ fn log_f32(x: f32) -> f32 {
 }
 
 fn log1p_f32(x: f32) -> f32 {
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (x == 0.0) {
         return x;
     }
@@ -196,12 +196,12 @@ fn log_add_exp_f32(a: f32, b: f32) -> f32 {
     return greater + log1p_f32(exp_f32(min(a, b) - greater));
 }
 
-// By e = e^2|x| - 1, which loses nothing near 0, as e/(e + 2). Beyond 10 it is 1. The sign is put on at the
-// end: sums would lose that of a zero.
+// tanh |x| = e/(e + 2) with e = e^2|x| - 1, which is accurate near 0. Beyond 10 the result is 1. The sign
+// is applied at the end, because sums would lose the sign of a zero.
 fn tanh_f32(x: f32) -> f32 {
     let a = min(abs(x), 10.0);
     let k = round(a * 2.88539008);
-    // The product is exact where the error would count.
+    // The product is exact wherever its error would matter.
     let r = (a + a) - k * 0.69314718;
     let s = bitcast<f32>(exponent_f32(k) + 0x3f800000u);
     let e = s * expm1_reduced_f32(r) + (s - 1.0);
@@ -216,7 +216,7 @@ fn sigmoid_f32(x: f32) -> f32 {
 
 // Cephes: a polynomial below 1, one minus the complement above.
 fn erf_f32(x: f32) -> f32 {
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (is_nan_f32(x) || x == 0.0) {
         return x;
     }
@@ -262,8 +262,8 @@ fn erf_f32(x: f32) -> f32 {
     return select(r, -r, x < 0.0);
 }
 
-// e^(-a²/2) over 2^k for a in 0..14.43, with k beside it. The square of the leading bits is exact; the rest
-// is a small exponent.
+// e^(-a²/2) / 2^k and k, for a in 0..14.43. The square of the leading bits is exact; the rest is a small
+// exponent.
 fn gaussian_parts_f32(a: f32) -> vec2<f32> {
     let high = head_f32(a);
     let square = -0.5 * (high * high);
@@ -300,13 +300,13 @@ fn ndtr_f32(x: f32) -> f32 {
     return select(select(tail, 1.0 - tail, x > 0.0), x, is_nan_f32(x));
 }
 
-// Payne and Hanek: |x| over 2π with 96 bits of 1/2π, for arguments too large to subtract multiples of π/2
-// from.
+// Payne and Hanek's reduction: |x| / 2π with 96 bits of 1/2π, for arguments that are too large to subtract
+// multiples of π/2 from.
 fn reduce_large_f32(x: f32, r: ptr<function, f32>) -> i32 {
     let bits = bitcast<u32>(x);
     let m = (bits << 8u) | 0x80000000u;
-    // The four words of 1/2π from 32·⌊e/32⌋ - 32 bits on: selected, as a table in memory is slow on a
-    // software adapter.
+    // The four words of 1/2π from bit 32·⌊e/32⌋ - 32 on. They are selected, because a table in memory is
+    // slow on software adapters.
     let e = ((bits >> 23u) & 0xffu) - 126u;
     let by_four = e >= 128u;
     let a0 = select(0u, 0x7d4d3770u, by_four);
@@ -357,7 +357,8 @@ fn cos_kernel_f32(r: f32) -> f32 {
     return ((2.443315711809948e-5 * z - 1.388731625493765e-3) * z + 4.166664568298827e-2) * z * z - 0.5 * z + 1.0;
 }
 
-// |x| less q·π/2, which has at most 11 bits, so that the products with the first two parts of π/2 are exact; |x| < 2000.
+// |x| - q·π/2 for |x| < 2000. q has at most 11 bits, so the products with the first two parts of π/2 are
+// exact.
 fn reduce_near_f32(x: f32, q: ptr<function, u32>) -> f32 {
     let k = round(abs(x) * 0.636619772);
     *q = bitcast<u32>(k + 12582912.0);
@@ -365,12 +366,13 @@ fn reduce_near_f32(x: f32, q: ptr<function, u32>) -> f32 {
     return opaque_f32(high - k * 4.837512969970703125e-4) - k * 7.549789948768648e-8;
 }
 
-// y, negative if bit 1 of q is set and, once more, if x is: the sine is odd, and keeps the sign of a zero.
+// y, negated if bit 1 of q is set, and negated again if x is negative: the sine is odd and keeps the sign
+// of a zero.
 fn with_sign_f32(y: f32, q: u32, x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(y) ^ ((q & 2u) << 30u) ^ (bitcast<u32>(x) & 0x80000000u));
 }
 
-// The functions of an angle |x| < 2000, without branches.
+// The sine, cosine and tangent for |x| < 2000, without branches.
 fn sin_near_f32(x: f32) -> f32 {
     var q: u32;
     let r = reduce_near_f32(x, &q);
@@ -472,13 +474,13 @@ fn atan2_f32(y: f32, x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(a) | (bitcast<u32>(y) & 0x80000000u));
 }
 
-// The leading bits of x, so that a product of two such is exact.
+// The leading bits of x; the product of two such numbers is exact.
 fn head_f32(x: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u);
 }
 
-// a^b for finite a > 0, a ≠ 1, in two-part arithmetic (fdlibm's e_powf.c): log2 a in a head and a tail, times
-// b in the same way, then 2 to that.
+// a^b for finite a > 0, a ≠ 1, in two-part arithmetic (fdlibm's e_powf.c): log2 a as head and tail, times b
+// in the same way, then 2 to that power.
 fn pow_positive_f32(a: f32, b: f32) -> f32 {
     var n = -127;
     var ix = bitcast<u32>(a);
@@ -548,7 +550,7 @@ fn pow_positive_f32(a: f32, b: f32) -> f32 {
     return scale2_f32(y, i32(e));
 }
 
-// a^b with IEEE's special cases.
+// a^b with the special cases of IEEE 754.
 fn pow_f32(a: f32, b: f32) -> f32 {
     if (b == 0.0 && !is_nan_f32(b)) {
         return 1.0;
@@ -581,7 +583,7 @@ fn pow_f32(a: f32, b: f32) -> f32 {
     return y;
 }
 
-// The whole number m and the exponent e of finite x = m·2^e > 0, with the top bit of m set.
+// The whole number m and the exponent e of a finite x = m·2^e > 0; the top bit of m is set.
 fn take_apart_f32(x: f32, e: ptr<function, i32>) -> u32 {
     let bits = bitcast<u32>(x);
     let m = bits & 0x7fffffu;
@@ -591,8 +593,8 @@ fn take_apart_f32(x: f32, e: ptr<function, i32>) -> u32 {
     return select(m << shift, m | 0x800000u, normal);
 }
 
-// The remainder of a by b with the sign of a (C's fmod), exact: a long division of the mantissas, eight bits
-// at a time, which is 35 rounds at most.
+// The remainder of a by b with the sign of a (C's fmod). Exact: a long division of the mantissas, eight
+// bits per round, at most 35 rounds.
 fn fmod_f32(a: f32, b: f32) -> f32 {
     let size_a = bitcast<u32>(a) & 0x7fffffffu;
     let size_b = bitcast<u32>(b) & 0x7fffffffu;
@@ -613,20 +615,21 @@ fn fmod_f32(a: f32, b: f32) -> f32 {
     return bitcast<f32>(bitcast<u32>(scale2_f32(f32(m), eb)) | (bitcast<u32>(a) & 0x80000000u));
 }
 
-// Whether a and b, neither of them NaN, are of different signs and a is not zero.
+// Whether a and b (neither is NaN) have different signs and a is not zero.
 fn opposite_f32(a: f32, b: f32) -> bool {
     let bits = bitcast<u32>(a);
     return (bits & 0x7fffffffu) != 0u && ((bits ^ bitcast<u32>(b)) & 0x80000000u) != 0u;
 }
 
-// The remainder with the sign of b.
+// The remainder with the sign of b (Python's %).
 fn remainder_f32(a: f32, b: f32) -> f32 {
     let m = fmod_f32(a, b);
     return select(m, m + b, opposite_f32(m, b) && !is_nan_f32(m));
 }
 
-// ⌊a/b⌋ by way of the exact remainder, as PyTorch and Python have it: ⌊1/0.1⌋ is 9, as 0.1 is a little more
-// than a tenth, where the rounded quotient is 10. A quotient that underflows has its sign all the same.
+// ⌊a/b⌋ computed from the exact remainder, as PyTorch and Python define it: ⌊1/0.1⌋ is 9, because the float
+// 0.1 is a little more than a tenth, although the rounded quotient is 10. A quotient that underflows keeps
+// its sign.
 fn floordiv_f32(a: f32, b: f32) -> f32 {
     if (b == 0.0) {
         return a / b;

@@ -1,12 +1,12 @@
-// Real functions of f64 (with the adapter features SHADER_F64 and SHADER_INT64). Neither WGSL nor the drivers
-// have them; most follow fdlibm.
+// Real functions of f64 (needs the adapter features SHADER_F64 and SHADER_INT64). Neither WGSL nor the
+// drivers provide them; most follow fdlibm.
 
-// As opaque_f32.
+// Like opaque_f32.
 fn opaque_f64(x: f64) -> f64 {
     return bitcast<f64>(bitcast<u64>(x) ^ u64(params.first_workgroup >> 31u));
 }
 
-// As distinct_f32.
+// Like distinct_f32.
 fn distinct_f64(x: f64) -> f64 {
     return bitcast<f64>(bitcast<u64>(x) | u64(params.first_workgroup >> 31u));
 }
@@ -37,7 +37,7 @@ fn f64_from_words(low: u32, high: u32) -> f64 {
     return bitcast<f64>((u64(high) << 32u) | u64(low));
 }
 
-// `&` and not `&&`: no branches, of which some compilers follow every path.
+// `&` instead of `&&` avoids branches, because some compilers evaluate every path.
 fn eq_f64(a: f64, b: f64) -> bool {
     return (a == b) & !is_nan_f64(a) & !is_nan_f64(b);
 }
@@ -77,14 +77,14 @@ fn rsqrt_f64(x: f64) -> f64 {
     return 1.0lf / sqrt_f64(x);
 }
 
-// The built-in one loses the sign of a zero on llvmpipe where the processor has no vectors of 512 bits: it
-// goes by way of integers there.
+// The built-in function loses the sign of a zero on llvmpipe if the processor has no 512-bit vectors:
+// llvmpipe converts to integers there.
 fn trunc_f64(x: f64) -> f64 {
     return select(ceil(x), floor(x), x > 0.0lf);
 }
 
-// Adding and subtracting 2^52 rounds, but a compiler may cancel that: so rounding is by truncation and
-// comparison.
+// Adding and subtracting 2^52 would round, but a compiler may cancel the two. So rounding uses truncation
+// and comparison.
 fn round_f64(x: f64) -> f64 {
     if (!(abs(x) < 4503599627370496.0lf) || is_nan_f64(x)) {
         return x;
@@ -124,7 +124,7 @@ fn exp_f64(x: f64) -> f64 {
 }
 
 fn expm1_f64(x: f64) -> f64 {
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (x == 0.0lf) {
         return x;
     }
@@ -175,7 +175,7 @@ fn log_f64(x: f64) -> f64 {
 }
 
 fn log1p_f64(x: f64) -> f64 {
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (x == 0.0lf) {
         return x;
     }
@@ -195,7 +195,7 @@ fn log_add_exp_f64(a: f64, b: f64) -> f64 {
 }
 
 fn tanh_f64(x: f64) -> f64 {
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (is_nan_f64(x) || x == 0.0lf) {
         return x;
     }
@@ -212,9 +212,9 @@ fn sigmoid_f64(x: f64) -> f64 {
     return select(1.0lf / (1.0lf + e), e / (1.0lf + e), x < 0.0lf);
 }
 
-// A series of positive terms below 3, the continued fraction of the complement above.
+// A series of positive terms below 3; above, a continued fraction of the complement.
 fn erf_f64(x: f64) -> f64 {
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (is_nan_f64(x) || x == 0.0lf) {
         return x;
     }
@@ -249,7 +249,7 @@ fn gaussian_f64(x: f64) -> f64 {
     return gaussian_within_f64(min_f64(abs(x), 39.0lf));
 }
 
-// As ndtr_f32, by a polynomial in (|x| - 3)/(|x| + 3).
+// Like ndtr_f32, with a polynomial in (|x| - 3)/(|x| + 3).
 fn ndtr_f64(x: f64) -> f64 {
     if (is_nan_f64(x)) {
         return x;
@@ -288,8 +288,8 @@ fn ndtr_f64(x: f64) -> f64 {
     return select(tail, 1.0lf - tail, x > 0.0lf);
 }
 
-// x = q·π/2 + r; q modulo 4. Exact multiples of π/2 up to |x| of about 10^6, losing digits beyond. NVIDIA's
-// compiler adds the first two parts of π/2 where it can.
+// x = q·π/2 + r; returns q modulo 4. Exact multiples of π/2 up to |x| of about 10^6; beyond, digits are
+// lost. NVIDIA's compiler would add the first two parts of π/2 without opaque_f64.
 fn reduce_f64(x: f64, r: ptr<function, f64>) -> i32 {
     let k = round_f64(x * 0.63661977236758134308lf);
     let high = opaque_f64(x - k * 1.57079632673412561417e+00lf);
@@ -315,7 +315,7 @@ fn sin_f64(x: f64) -> f64 {
     if (is_nan_f64(x) || is_inf_f64(x)) {
         return nan_f64();
     }
-    // Sums below would lose the sign of a zero.
+    // The sums below would lose the sign of a zero.
     if (x == 0.0lf) {
         return x;
     }
@@ -387,7 +387,7 @@ fn head_f64(x: f64) -> f64 {
     return bitcast<f64>(bitcast<u64>(x) & 0xffffffff00000000lu);
 }
 
-// As pow_positive_f32, with fdlibm's e_pow.c.
+// Like pow_positive_f32, after fdlibm's e_pow.c.
 fn pow_positive_f64(a: f64, b: f64) -> f64 {
     var n = -1023;
     var bits = bitcast<u64>(a);
@@ -490,7 +490,7 @@ fn pow_f64(a: f64, b: f64) -> f64 {
     return y;
 }
 
-// The whole number m and the exponent e of finite x = m·2^e > 0, with the top bit of m set.
+// The whole number m and the exponent e of a finite x = m·2^e > 0; the top bit of m is set.
 fn take_apart_f64(x: f64, e: ptr<function, i32>) -> u64 {
     let bits = bitcast<u64>(x);
     var m = bits & 0xffffffffffffflu;
@@ -506,7 +506,7 @@ fn take_apart_f64(x: f64, e: ptr<function, i32>) -> u64 {
     return m;
 }
 
-// The remainder of a by b with the sign of a, as fmod_f32.
+// The remainder of a by b with the sign of a, like fmod_f32.
 fn fmod_f64(a: f64, b: f64) -> f64 {
     let size_a = bitcast<u64>(a) & 0x7ffffffffffffffflu;
     let size_b = bitcast<u64>(b) & 0x7ffffffffffffffflu;
@@ -528,7 +528,7 @@ fn fmod_f64(a: f64, b: f64) -> f64 {
     return select(r, -r, sign_bit_f64(a));
 }
 
-// Whether a and b, neither of them NaN, are of different signs and a is not zero.
+// Whether a and b (neither is NaN) have different signs and a is not zero.
 fn opposite_f64(a: f64, b: f64) -> bool {
     return (bitcast<u64>(a) & 0x7ffffffffffffffflu) != 0lu && sign_bit_f64(a) != sign_bit_f64(b);
 }

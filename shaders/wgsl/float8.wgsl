@@ -1,7 +1,7 @@
-// 8-bit floats: bits and numbers, which are computed in f32. As `float8.rs` of tensor-core has them: with m
-// mantissa bits and this exponent bias, rounded to nearest, ties to even.
+// Conversions between 8-bit floats and f32, which computes them. The formats are those of `float8.rs` in
+// tensor-core: m mantissa bits and an exponent bias, rounded to nearest, ties to even.
 
-// The number of bits that are no special code.
+// The number with these bits, which are not a special code.
 fn f32_from_bits8(bits: u32, m: u32, bias: u32) -> f32 {
     let field = (bits & 0x7fu) >> m;
     let fraction = bits & ((1u << m) - 1u);
@@ -13,7 +13,7 @@ fn f32_from_bits8(bits: u32, m: u32, bias: u32) -> f32 {
     return bitcast<f32>(sign | ((field + 127u - bias) << 23u) | (fraction << (23u - m)));
 }
 
-// The magnitude of a number that is not NaN as a code, which may be beyond the greatest.
+// The code of the magnitude of a number that is not NaN; it may exceed the greatest code.
 fn code8_from_f32(x: f32, m: u32, bias: u32) -> u32 {
     let size = bitcast<u32>(x) & 0x7fffffffu;
     if ((size >> 23u) + bias < 128u) {
@@ -83,7 +83,7 @@ fn pack_f8e5m2fnuz(x: f32) -> u32 {
     return pack_fnuz(x, 2u, 16u);
 }
 
-// One zero, and NaN for numbers beyond the greatest.
+// The fnuz formats have one zero, and NaN for numbers beyond the greatest.
 fn pack_fnuz(x: f32, m: u32, bias: u32) -> u32 {
     if (is_nan_f32(x)) {
         return 0x80u;

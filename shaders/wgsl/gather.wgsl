@@ -1,9 +1,10 @@
-// output[p] = input[p with axis := index[p]], in runs of elements that one index is for. What an index finds
-// outside the input, which may be a part of what is indexed, from `start` on, is left to the other parts.
-// Header: alias Word, `params` with `total` (invocations), `run` (words of a run), `parts` (invocations of a
-// run), `step` (the words that one invocation moves), `run_stride`, `start`, `count`, `size`, `axis_stride`;
-// bindings `input`, `index`, `output`, `faults` with their functions; functions places(run) (in the index,
-// and in the input with the axis at its start), index_value(word) and report(word).
+// output[p] = input[p with axis := index[p]], in runs of elements that share one index. The input may be a
+// slice of the indexed tensor that begins at `start`; an index outside the slice is left to the kernels of
+// the other slices.
+// Header: alias Word, `params` with `total` (invocations), `run` (words of a run), `parts` (invocations of
+// a run), `step` (words that one invocation moves), `run_stride`, `start`, `count`, `size`, `axis_stride`;
+// bindings `input`, `index`, `output`, `faults` with their functions; functions places(run) (offsets in the
+// index, and in the input with the axis at its start), index_value(word) and report(word).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 256u + local_index;
@@ -24,7 +25,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         }
         return;
     }
-    // Modulo 2^32, what comes before the part is far behind it.
+    // Modulo 2^32, an index before the slice is far beyond its end.
     let along = at.x - params.start;
     if (along >= params.count) {
         return;

@@ -1,5 +1,5 @@
-// As gather, for elements smaller than a word that do not move in whole words: one invocation makes four
-// neighbours of the output, which are whole words of it, each from an index of its own.
+// Like gather, for elements smaller than a word that do not move in whole words. One invocation makes four
+// neighbours of the output, which are whole words, each from an index of its own.
 // Header: as gather, with `total` and `run` in elements, and without `parts`, `step` and Word.
 
 fn element(i: u32) -> u32 {
@@ -11,7 +11,7 @@ fn element(i: u32) -> u32 {
         report(word);
         return 0u;
     }
-    // Modulo 2^32, what comes before the part is far behind it.
+    // Modulo 2^32, an index before the slice is far beyond its end.
     let along = at.x - params.start;
     if (along >= params.count) {
         return load_output(i);

@@ -1,6 +1,6 @@
-// Half types are computed in f32; these round an f32 to the nearest value of the half type, ties to even.
-// They have one exit each: a program has one of them after every step, and SwiftShader's compiler takes time
-// and memory without bound for many early exits inside nested loops.
+// Half types are computed in f32; these functions round an f32 to the nearest half value, ties to even.
+// Each has a single exit: a program rounds after every step, and SwiftShader's compiler takes unbounded time
+// and memory for many early exits inside nested loops.
 
 fn round_bf16(x: f32) -> f32 {
     let bits = bitcast<u32>(x);

@@ -1,6 +1,6 @@
-// Integers of 32 bits: arithmetic wraps, a division by zero gives 0, conversions from floats saturate.
+// Integers of 32 bits: arithmetic wraps, division by zero gives 0, conversions from floats saturate.
 
-// As opaque_f32, for integers: a compiler that reasons about the range of converted numbers may be wrong.
+// Like opaque_f32, for integers: compilers may reason wrongly about the range of converted numbers.
 fn opaque_i32(x: i32) -> i32 {
     return bitcast<i32>(bitcast<u32>(x) ^ (params.first_workgroup >> 31u));
 }
@@ -109,7 +109,7 @@ fn shr_u32(a: u32, b: u32) -> u32 {
     return select(0u, a >> (b & 31u), b < 32u);
 }
 
-// A longer shift leaves nothing but the sign, and a negative one is as long.
+// Shifts by 32 or more leave only the sign bit; a negative count, read as unsigned, is such a shift.
 fn shr_i32(a: i32, b: i32) -> i32 {
     return a >> min(bitcast<u32>(b), 31u);
 }

@@ -1,4 +1,4 @@
-// Integers of 64 bits (with the adapter feature SHADER_INT64): as in integer.wgsl.
+// Integers of 64 bits (needs the adapter feature SHADER_INT64), with the rules of integer.wgsl.
 
 fn u64_from_words(low: u32, high: u32) -> u64 {
     return u64(low) | (u64(high) << 32u);
@@ -8,12 +8,12 @@ fn i64_from_words(low: u32, high: u32) -> i64 {
     return bitcast<i64>(u64_from_words(low, high));
 }
 
-// As opaque_f32, for integers: a compiler that reasons about the range of converted numbers may be wrong.
+// Like opaque_f32, for integers: compilers may reason wrongly about the range of converted numbers.
 fn opaque_i64(x: i64) -> i64 {
     return bitcast<i64>(bitcast<u64>(x) ^ u64(params.first_workgroup >> 31u));
 }
 
-// By words: Mesa 22.3 takes `i64(x) < literal` for false, whatever x is.
+// Built from words: Mesa 22.3 evaluates `i64(x) < literal` as false for every x.
 fn i64_from_i32(x: i32) -> i64 {
     return i64_from_words(bitcast<u32>(x), bitcast<u32>(x >> 31u));
 }
@@ -98,7 +98,7 @@ fn shl_i64(a: i64, b: i64) -> i64 {
     return select(0li, a << (u32_from_i64(b) & 63u), b >= 0li && b < 64li);
 }
 
-// A longer shift leaves nothing but the sign, and a negative one is as long.
+// Shifts by 64 or more leave only the sign bit, and so do negative counts.
 fn shr_i64(a: i64, b: i64) -> i64 {
     let by = select(63u, u32_from_i64(b) & 63u, b >= 0li && b < 64li);
     return a >> by;

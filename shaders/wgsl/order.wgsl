@@ -1,6 +1,6 @@
-// Keys whose order as unsigned integers is that of the elements they are made of, from the bits of these. NaN
-// is the greatest, and both zeros are one. Eight-byte elements come as two words, the low one first; their
-// keys have the high one first.
+// Sort keys: unsigned integers, made from the bits of elements, that have the elements' order. NaN is the
+// greatest, and both zeros are equal. Eight-byte elements come as two words, the low one first; their keys
+// have the high word first.
 
 fn order_u32(x: u32) -> u32 {
     return x;

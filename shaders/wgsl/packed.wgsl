@@ -1,6 +1,6 @@
-// Elements smaller than a word of 32 bits, from their bits and to them. The bits of an element are the
-// lowest of a word whose others are 0. WGSL's own functions may flush small numbers to zero, round otherwise
-// and overflow to anything: these are exact.
+// Conversions of elements smaller than a word of 32 bits from and to their bits, which are the low bits of
+// a word whose other bits are 0. WGSL's own functions may flush small numbers to zero, round differently,
+// and return any value on overflow; these are exact.
 
 fn unpack_bool(bits: u32) -> u32 {
     return bits;
@@ -46,7 +46,7 @@ fn unpack_bf16(bits: u32) -> f32 {
     return bitcast<f32>(bits << 16u);
 }
 
-// The nearest, ties to even; a number too large becomes an infinity. One exit, as in half.wgsl.
+// Rounds to nearest, ties to even; numbers that are too large become infinite. A single exit, as in half.wgsl.
 fn pack_bf16(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
     let rounded = (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
@@ -55,16 +55,16 @@ fn pack_bf16(x: f32) -> u32 {
 
 fn unpack_f16(bits: u32) -> f32 {
     let size = bits & 0x7fffu;
-    // The exponent is 112 more in an f32, that of an infinity and of a NaN twice as much.
+    // The exponent of an f32 is greater by 112; for infinity and NaN it is greater by twice that.
     var wide = (size << 13u) + select(0x38000000u, 0x70000000u, size >= 0x7c00u);
     if (size < 0x400u) {
-        // A multiple of 2^-24, the least of which is a normal f32.
+        // A denormal half is a multiple of 2^-24; the least of them is a normal f32.
         wide = bitcast<u32>(f32(size) * 5.9604644775390625e-8);
     }
     return bitcast<f32>(((bits & 0x8000u) << 16u) | wide);
 }
 
-// As pack_bf16.
+// Rounds like pack_bf16.
 fn pack_f16(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
     let size = bits & 0x7fffffffu;

@@ -12,7 +12,7 @@ fn philox(seed: vec2<u32>, counter: vec2<u32>) -> vec4<u32> {
     return c;
 }
 
-// The block of element i of a draw: the counter is offset + i, in 64 bits.
+// The Philox block of element i of a draw: the 64-bit counter is offset + i.
 fn philox_at(seed: vec2<u32>, offset: vec2<u32>, i: u32) -> vec4<u32> {
     let low = offset.x + i;
     return philox(seed, vec2<u32>(low, offset.y + select(0u, 1u, low < i)));

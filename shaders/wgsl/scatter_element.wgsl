@@ -1,10 +1,11 @@
-// output[q] = one_of(output[q], src[p]) with q = p with axis := index[p], gathered, where output holds base
-// already: each element of the output walks the positions along the axis in ascending order and takes what
-// is meant for it. The output may be a part of what is indexed, from `start` on.
-// Header: alias T, const EACH (neighbours that an invocation makes), `params` with `total`, `start`, `size`,
-// `length`, `index_stride`, `src_stride`; bindings `index`, `src`, `output`, `faults` with their functions;
-// functions inside(i), along(i), places(i) (in the index and in src, with the axis at 0), index_value(word),
-// report(word), one_of(a, b), and put(first), which stores element(i) for these.
+// output[q] = one_of(output[q], src[p]) with q = p with axis := index[p], in gather form; output already
+// holds base. Each element of the output walks the positions along the axis in ascending order and takes
+// the values whose index names it. The output may be a slice of the indexed tensor that begins at `start`.
+// Header: alias T, const EACH (neighbours that an invocation makes), `params` with `total`, `start`,
+// `size`, `length`, `index_stride`, `src_stride`; bindings `index`, `src`, `output`, `faults` with their
+// functions; functions inside(i), along(i), places(i) (offsets in the index and in src, with the axis at
+// 0), index_value(word), report(word), one_of(a, b), and put(first), which stores element(i) of each
+// neighbour.
 
 fn element(i: u32) -> T {
     var kept = load_output(i);

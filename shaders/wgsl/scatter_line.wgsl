@@ -1,9 +1,9 @@
-// output[q] = one_of(output[q], src[p]) with q = p with axis := index[p], where output holds base already:
-// one invocation owns each line along the axis, or as many of them as a T has elements, and walks it in
-// ascending order. The output may be a part of what is indexed: `count` from `start` on.
+// output[q] = one_of(output[q], src[p]) with q = p with axis := index[p]; output already holds base. One
+// invocation owns a line along the axis, or as many lines as a T has elements, and walks it in ascending
+// order. The output may be a slice of the indexed tensor: `count` elements from `start` on.
 // Header: alias T, `params` with `total`, `start`, `count`, `size`, `length`, `index_stride`, `src_stride`,
 // `output_stride`; bindings `index`, `src`, `output`, `faults` with their functions; functions places(line)
-// (in the index, in src and in the output, with the axis at 0), index_value(word), report(word) and
+// (offsets in the index, in src and in the output, with the axis at 0), index_value(word), report(word) and
 // one_of(a, b).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
@@ -18,7 +18,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         if (at.y != 0u || at.x >= params.size) {
             report(word);
         } else {
-            // Modulo 2^32, what comes before the part is far behind it.
+            // Modulo 2^32, an index before the slice is far beyond its end.
             let along = at.x - params.start;
             if (along < params.count) {
                 let o = place.z + along * params.output_stride;

@@ -1,10 +1,12 @@
-// One pass over the positions of an index, or of a source: visits the place that each means, with the number
-// of its turn along the axis, from 1 on. What comes of it is the header's: the turns of places are cleared,
-// the last turn of each is found, and then the source of that turn goes to the output. The output may be a
-// part of what is indexed: `count` from `start` on. Header: `params` with `total`, `start`, `count`, `size`,
-// `length`, `axis_step` (positions from one turn to the next), `turn_stride` (of a place's turns along the
-// axis); bindings `index`, `turns`, `faults`; functions places(i) (in the index, and in the turns with the
-// axis at 0), index_value(word), report(word) and visit(i, along, turns' place, turn).
+// One pass over the positions of an index or of a source. It visits the output element that each position
+// names, with the position's number along the axis, counted from 1 (its turn). The header decides the
+// action of a visit: a first pass clears the turns of the elements, a second finds the last turn of each,
+// and a third copies the source of that turn to the output. The output may be a slice of the indexed
+// tensor: `count` elements from `start` on.
+// Header: `params` with `total`, `start`, `count`, `size`, `length`, `axis_step` (positions from one turn
+// to the next), `turn_stride` (of the turns along the axis); bindings `index`, `turns`, `faults`; functions
+// places(i) (offsets in the index, and in the turns with the axis at 0), index_value(word), report(word)
+// and visit(i, along, offset in turns, turn).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 256u + local_index;
@@ -18,7 +20,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         report(word);
         return;
     }
-    // Modulo 2^32, what comes before the part is far behind it.
+    // Modulo 2^32, an index before the slice is far beyond its end.
     let along = at.x - params.start;
     if (along < params.count) {
         visit(i, along, place.y + along * params.turn_stride, (i / params.axis_step) % params.length + 1u);

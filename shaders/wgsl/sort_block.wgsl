@@ -1,7 +1,8 @@
-// The first step of a sort, one invocation for each block of 16 elements along the axis, by insertion; equal
-// keys stay in order. Header: alias Word and Key, `params` with `total`, `length`, `blocks`, `width`
-// (elements kept of a block, at most); bindings `input` and outputs; functions input_at(line), element(base,
-// r) (a key), last_key(), less(a, b) and put(line, place, key, index).
+// The first step of a sort, one invocation for each block of 16 elements along the axis: a stable insertion
+// sort.
+// Header: alias Word and Key, `params` with `total`, `length`, `blocks`, `width` (the most elements kept of
+// a block); bindings `input` and outputs; functions input_at(line), element(base, r) (a key), last_key(),
+// less(a, b) and put(line, place, key, index).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let g = workgroup_index * 64u + local_index;

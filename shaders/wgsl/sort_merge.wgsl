@@ -1,8 +1,9 @@
-// A step of a sort: neighbouring runs of a line are merged, of which the first few are kept. One invocation
-// makes 8 neighbours; where its part of the two runs begins is found by bisection (merge path: Odeh, Green,
-// Mwassi, Shmueli and Birk 2012). Header: alias Key, `params` with `total`, `count` (elements of a line),
-// `width` (of a run), `pairs`, `kept` (of a merged run, at most), `parts` (invocations for each merged run);
-// bindings `keys_in`, `indices_in` and outputs; functions less(a, b) and put(line, place, key, index).
+// A step of a sort: merges neighbouring runs of a line and keeps the first `kept` elements. One invocation
+// makes 8 neighbours; a bisection finds its start in both runs (merge path: Odeh, Green, Mwassi, Shmueli
+// and Birk 2012).
+// Header: alias Key, `params` with `total`, `count` (elements of a line), `width` (of a run), `pairs`,
+// `kept` (the most elements of a merged run), `parts` (invocations for each merged run); bindings
+// `keys_in`, `indices_in` and outputs; functions less(a, b) and put(line, place, key, index).
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let g = workgroup_index * 64u + local_index;
@@ -23,7 +24,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     if (first >= end) {
         return;
     }
-    // How many of the first run come before `first`; among equals they all do.
+    // Finds how many elements of the first run come before `first`; equal elements of the first run do.
     var low = first - min(first, count_b);
     var high = min(first, count_a);
     while (low < high) {

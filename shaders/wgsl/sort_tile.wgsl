@@ -1,12 +1,12 @@
-// The first step of a sort, one workgroup for each block of 1024 elements along the axis, by a bitonic
-// network (Batcher 1968) in workgroup memory. Equal keys are told apart by their indices, so that they stay
-// in order. Header: as sort_block.
+// The first step of a sort, one workgroup for each block of 1024 elements along the axis: a bitonic network
+// (Batcher 1968) in workgroup memory. Equal keys are compared by index, which makes the sort stable.
+// Header: as sort_block.
 
 var<workgroup> keys: array<Key, 1024>;
 var<workgroup> indices: array<u32, 1024>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {
-    // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
+    // Every invocation stays to the end because of the barriers; surplus workgroups repeat the last block.
     let g = min(workgroup_index, params.total - 1u);
     let line = g / params.blocks;
     let block = g - line * params.blocks;
@@ -14,7 +14,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     let count = min(1024u, params.length - begin);
     let base = input_at(line);
     for (var i = local_index; i < 1024u; i += 256u) {
-        // What fills the block up has indices beyond all others, and a key that none is greater than.
+        // Padding elements have the greatest key and an index beyond all others.
         keys[i] = last_key();
         indices[i] = begin + i;
         if (i < count) {

@@ -1,4 +1,4 @@
-// Unsigned integers of 64 bits (with the adapter feature SHADER_INT64): as in integer.wgsl.
+// Unsigned integers of 64 bits (needs the adapter feature SHADER_INT64), with the rules of integer.wgsl.
 
 fn opaque_u64(x: u64) -> u64 {
     return x ^ u64(params.first_workgroup >> 31u);

@@ -1,8 +1,9 @@
-//! What crates need that have algorithms of their own over matrices in memory (factorizations, say): products
-//! and copies as the backend's kernels form them, its threads, and loops compiled for its instruction set.
+//! Dense matrix helpers for crates with algorithms of their own over matrices in memory, such as
+//! factorizations: the backend's products and copies, its threads, and loops compiled for its instruction
+//! set.
 //!
-//! All of it is for the inside of a [`CpuKernel`](crate::CpuKernel). Results are the same bits on any number
-//! of threads: an element of a product depends on its row, its column and the number of terms alone.
+//! Everything here is for use inside a [`CpuKernel`](crate::CpuKernel). Results have the same bits for any
+//! number of threads: an element of a product depends only on its row, its column and the number of terms.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,11 +20,11 @@ mod sealed {
 
 /// f32 and f64.
 pub trait Scalar: Copy + Default + Send + Sync + sealed::Sealed + 'static {
-    /// C = A·B, C + A·B or C − A·B: shared by all threads where that is worth it, and on this one within
-    /// [`share`].
+    /// C = A·B, C + A·B or C − A·B. All threads share the work if it is large enough; inside a [`share`] it
+    /// stays on the calling thread.
     ///
     /// # Panics
-    /// Sizes that do not fit, or a C of which neither rows nor columns lie side by side.
+    /// If the sizes do not match, or if neither the rows nor the columns of C are contiguous.
     fn gemm(update: Update, a: ArrayView2<'_, Self>, b: ArrayView2<'_, Self>, c: ArrayViewMut2<'_, Self>);
 }
 
@@ -45,18 +46,18 @@ fn isa() -> Isa {
 /// Copies a matrix, in tiles where one of the two is transposed.
 ///
 /// # Panics
-/// Two sizes.
+/// If the sizes differ.
 pub fn assign<T: Scalar>(from: ArrayView2<'_, T>, to: ArrayViewMut2<'_, T>) {
     dense::assign(isa(), from, to);
 }
 
-/// Runs a loop as compiled for the device's instruction set.
+/// Runs a loop compiled for the device's instruction set.
 #[inline]
 pub fn run<J: Job>(job: J) -> J::Output {
     isa().run(job)
 }
 
-/// Calls `f` with each of the items, on this thread and on others that are free. They are begun in order.
+/// Calls `f` with each item, on this thread and on free worker threads. Items are started in order.
 pub fn share<I: Send>(items: Vec<I>, f: impl Fn(I) + Sync) {
     let items: Vec<Mutex<Option<I>>> = items.into_iter().map(|item| Mutex::new(Some(item))).collect();
     threads::share(items.len(), |i| {
@@ -67,7 +68,7 @@ pub fn share<I: Send>(items: Vec<I>, f: impl Fn(I) + Sync) {
     });
 }
 
-/// How many threads would take items of a [`share`] that is begun here: 1 within one.
+/// The number of threads that a [`share`] started here would use; 1 inside a [`share`].
 pub fn available_threads() -> usize {
     threads::available()
 }

@@ -1,10 +1,10 @@
-//! Variables of the environment as text, and the error of those that cannot be read.
+//! Environment variables as text, and the error for a value that cannot be parsed.
 
 use std::ffi::OsString;
 
 use tensor_core::Error;
 
-/// A variable whose value means nothing.
+/// A variable with an invalid value.
 #[derive(Debug)]
 pub(crate) struct Misread {
     name: &'static str,
@@ -17,7 +17,7 @@ impl Misread {
     }
 }
 
-/// A variable that is set to something.
+/// A variable that is set and not empty.
 pub(crate) struct Variable {
     name: &'static str,
     pub(crate) text: String,
@@ -25,7 +25,7 @@ pub(crate) struct Variable {
 
 impl Variable {
     pub(crate) fn of(name: &'static str, text: Option<OsString>) -> Option<Variable> {
-        // What is no Unicode is no value of any of them, and is shown as well as it can be.
+        // A value that is not Unicode matches no valid value; it is shown lossily.
         let text = text?.to_string_lossy().trim().to_string();
         (!text.is_empty()).then_some(Variable { name, text })
     }

@@ -1,8 +1,8 @@
-//! What can be learnt about the machine without asking anything that can fail loudly.
+//! Best-effort machine information.
 
 use std::fs;
 
-/// The processor in its maker's words.
+/// The processor's model name.
 pub(crate) fn processor() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     info.lines()
@@ -14,7 +14,7 @@ pub(crate) fn processor() -> String {
         .unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH))
 }
 
-/// Bytes of memory that this process may use: the machine's, or less where a control group says so.
+/// Bytes of memory that this process may use: the machine's memory, or the limit of its control group.
 pub(crate) fn memory() -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
     let total = info.lines().find_map(|line| {

@@ -1,35 +1,35 @@
-//! Taper's backend for the host's processor.
+//! Taper's CPU backend.
 //!
-//! Fused expressions run through a block engine: about a thousand positions at a time, all temporaries in the
-//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products run
-//! in micro-kernels, compiled likewise. `rayon` gives the threads; a pool gives the memory, since fresh pages
-//! cost more than arithmetic.
+//! Fused expressions run through a block engine: about a thousand positions at a time, with all temporaries
+//! in the first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and selected at run time.
+//! Products run in micro-kernels that are compiled the same way. `rayon` provides the threads. A pool
+//! provides the memory, because fresh pages cost more than arithmetic.
 //!
-//! The rooms, each of which uses those above it alone:
+//! The modules; each uses only those above it.
 //!
-//! | room | holds |
+//! | module | contents |
 //! |---|---|
-//! | `environment`, `host` | variables of the environment; what is known of the machine |
-//! | `threads` | how a kernel shares its work |
+//! | `environment`, `host` | environment variables; information about the machine |
+//! | `threads` | sharing of a kernel's work between threads |
 //! | `simd` | instruction sets, vectors, real functions, inner loops, the order of elements |
 //! | `memory` | pool, buffers, walks along strides, strided copies, conversions of half types |
 //! | `elementwise` | programs lowered to steps, the block engine, the table of formulas, the map kernel |
 //! | `kernels` | one file for each other body of a kernel |
-//! | `dense` | products, threads and loops for algorithms of other crates |
+//! | `dense` | products, threads and loops for algorithms in other crates |
 //! | `settings`, and this file | the device |
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `TAPER_CPU_ISA` | `avx512`, `avx2` or `baseline`: the instruction set, which the processor must have |
-//! | `TAPER_CPU_BF16` | `amx`, `avx512bf16` or `widen`: how products of bf16 are formed, where the processor and `avx512` have it |
+//! | `TAPER_CPU_BF16` | `amx`, `avx512bf16` or `widen`: the form of bf16 products, if available |
 //! | `TAPER_CPU_MEMORY_LIMIT` | the memory budget in bytes |
-//! | `TAPER_THREADS` | how many threads share large kernels, the caller's among them: see [`set_num_threads`] |
-//! | `RAYON_NUM_THREADS` | the same where `TAPER_THREADS` is not set; 0 for as many as there are processors |
+//! | `TAPER_THREADS` | threads that share large kernels, with the caller: see [`set_num_threads`] |
+//! | `RAYON_NUM_THREADS` | the same if `TAPER_THREADS` is not set; 0 means one per processor |
 //!
-//! A value that cannot be read is an error of [`open`], and of every use of memory of [`cpu`]'s device.
+//! A value that cannot be parsed is an error of [`open`], and of every use of memory of [`cpu`]'s device.
 //! `taper` reports variables that begin with `TAPER_` and that no backend reads.
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // every place has to handle a new variant
 
 pub mod dense;
 mod elementwise;
@@ -62,25 +62,25 @@ use crate::{
     simd::{bf16::Bf16, isa::Isa},
 };
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The source root of this crate. `taper` uses it to keep errors from naming lines of this crate.
 #[doc(hidden)]
 pub const ROOT: &str = file!();
 
-/// The host's processor as a place for tensors.
+/// The host's processor as a device for tensors.
 #[derive(Debug)]
 pub struct CpuBackend {
     info: DeviceInfo,
     isa: Isa,
     bf16: Bf16,
     pool: Arc<Pool>,
-    /// What in the environment could not be read.
+    /// The first environment variable that could not be parsed.
     misread: Option<Misread>,
 }
 
 impl CpuBackend {
-    /// A backend with a memory pool of its own. Most programs want [`cpu`], the one that all share.
+    /// A backend with its own memory pool. Most programs want [`cpu`], which is shared.
     ///
-    /// Where a variable of the environment cannot be read, each of its allocations is the error that says so.
+    /// If an environment variable cannot be parsed, each allocation returns that error.
     pub fn new() -> CpuBackend {
         CpuBackend::named("cpu".into())
     }
@@ -96,7 +96,7 @@ impl CpuBackend {
         }
     }
 
-    /// The error of the environment, if there is one.
+    /// Returns the error of the environment, if there is one.
     fn settled(&self) -> Result<()> {
         self.misread.as_ref().map_or(Ok(()), |misread| Err(misread.error()))
     }
@@ -114,8 +114,8 @@ impl CpuBackend {
                 limits: Limits {
                     max_buffer_bytes: isize::MAX as u64,
                     max_indexed_bytes: isize::MAX as u64,
-                    // A gather copies runs, and what comes of it is at hand for a map that works in place:
-                    // see decision 47.
+                    // A gather copies runs, and an in-place map finds its result in the cache: see decision
+                    // 47.
                     gathers_in_maps: false,
                     max_inputs: 64,
                     max_outputs: 32,
@@ -140,8 +140,8 @@ impl Default for CpuBackend {
 
 /// The device that all tensors on the host's processor share; it prints as `cpu`.
 ///
-/// Where a variable of the environment cannot be read, making a tensor on it is the error that says so;
-/// [`open`] tells at once.
+/// If an environment variable cannot be parsed, creating a tensor on it returns that error; [`open`]
+/// returns it at once.
 pub fn cpu() -> Device {
     shared().0.clone()
 }
@@ -149,15 +149,15 @@ pub fn cpu() -> Device {
 /// The same device as [`cpu`].
 ///
 /// # Errors
-/// `Invalid` for a variable of the environment that cannot be read, with what it can be.
+/// `Invalid` for an environment variable that cannot be parsed; the message lists the valid values.
 pub fn open() -> Result<Device> {
     let (device, backend) = shared();
     backend.settled().map(|()| device.clone())
 }
 
-/// One of several devices on the host's processor: 0 is [`cpu`], any other prints as `cpu#1` and has memory,
-/// plans and a budget of its own, the same at every call. They share the threads. It is for programs that are
-/// to be tried on several devices where there is one.
+/// One of several logical devices on the host's processor: 0 is [`cpu`], any other prints as `cpu#1` and so
+/// on, and has its own memory, plans and budget; every call returns the same device. They share the
+/// threads. Use them to test a program for several devices on one machine.
 ///
 /// # Errors
 /// As [`open`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
@@ -177,10 +177,10 @@ pub fn logical(number: usize) -> Result<Device> {
     backend.settled().map(|()| device.clone())
 }
 
-/// How many devices there are at most on one processor.
+/// The number of logical devices on one processor.
 pub const MOST_LOGICAL: usize = 64;
 
-/// This backend's devices by name: `cpu`, and `cpu#1` on the same processor.
+/// This backend's devices by name: `cpu`, and `cpu#1` for another one on the same processor.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuDevices;
 
@@ -298,7 +298,7 @@ impl Backend for CpuBackend {
     }
 
     fn synchronize(&self) -> Result<()> {
-        // Kernels are done when `run` returns.
+        // Kernels have finished when `run` returns.
         Ok(())
     }
 

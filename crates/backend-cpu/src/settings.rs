@@ -1,4 +1,4 @@
-//! What the environment says of the device, read when it is opened.
+//! Settings of the device from environment variables, read when it is opened.
 
 use std::ffi::OsString;
 
@@ -15,11 +15,11 @@ use crate::{
 pub(crate) const VARIABLES: &[&str] =
     &["TAPER_CPU_BF16", "TAPER_CPU_ISA", "TAPER_CPU_MEMORY_LIMIT", "TAPER_THREADS"];
 
-/// How the device is to be.
+/// The configuration of the device.
 pub(crate) struct Settings {
     pub(crate) isa: Isa,
     pub(crate) bf16: Bf16,
-    /// The bytes that buffers may take.
+    /// The most bytes that buffers may take.
     pub(crate) budget: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ impl Settings {
                 wanted.misread(&has)
             })
         });
-        // Threads are the process's, not the device's: only whether they can be read is asked here.
+        // Threads belong to the process, not to the device; here their variables are only validated.
         threads::from_env(&variable)?;
         let budget = set("TAPER_CPU_MEMORY_LIMIT").map(|wanted| {
             let bytes = wanted.text.parse().ok().filter(|&bytes: &u64| bytes > 0);

@@ -1,10 +1,11 @@
-//! How kernels share their work among threads.
+//! Sharing of a kernel's work between threads.
 //!
-//! The calling thread takes part from the first moment on, and threads of a pool join when they have woken
-//! up: a kernel of some tens of microseconds would otherwise be over before its caller had been put to sleep
-//! and woken again. A thread that has joined stays awake for a moment, since one kernel mostly follows
-//! another, but only while every thread has a processor to itself: else it would take the time of those that
-//! have work. No more threads work at once than there are processors. Tasks are taken in order by whoever is
+//! The calling thread starts working at once, and pool threads (helpers) join when they have woken up. If
+//! the caller slept instead, a kernel of some tens of microseconds would be over before it woke again. A
+//! helper stays awake for a moment after its work, because one kernel usually follows another. It does so
+//! only while every thread has a processor to itself, since otherwise it would take processor time from
+//! threads that have work. No more threads work at once than there are processors. Free threads take tasks
+//! in order.
 //! free.
 #![allow(unsafe_code)]
 
@@ -28,22 +29,22 @@ use tensor_core::{Error, Result};
 use crate::environment::{Misread, Variable};
 
 thread_local! {
-    /// Whether this thread is carrying out a task.
+    /// Whether this thread is running a task.
     static BUSY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The threads that a kernel started here may use, this one among them.
+/// The number of threads that a kernel started here may use, including this one.
 ///
-/// One on a thread of rayon's own, and within a task: waiting for others there would take up unrelated work
-/// of its caller's, which may want the very device that is being waited for.
+/// It is 1 on a rayon thread and within a task: waiting there would run unrelated work of the caller's
+/// pool, which may need the very device that is being waited for.
 pub(crate) fn available() -> usize {
     if BUSY.get() || rayon::current_thread_index().is_some() { 1 } else { num_threads().min(processors()) }
 }
 
-/// How many threads share a kernel, its caller among them; 0 until it is first asked.
+/// The number of threads that share a kernel, including its caller; 0 until it is first requested.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
-/// The threads beside the caller's: none before they are first needed.
+/// The helper threads; started when they are first needed.
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
 /// Processors that this process may use.
@@ -52,12 +53,13 @@ fn processors() -> usize {
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last, or
-/// `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else as many as there are processors. `torch.get_num_threads`.
+/// The number of threads that share a large kernel, including its caller: the last argument of
+/// [`set_num_threads`], or `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else the number of processors.
+/// `torch.get_num_threads`.
 pub fn num_threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
         0 => {
-            // What cannot be read is an error wherever the device is opened.
+            // A value that cannot be parsed is reported when the device is opened.
             let wanted = from_env(&|name| std::env::var_os(name)).ok().flatten().unwrap_or_else(processors);
             match THREADS.compare_exchange(0, wanted, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => wanted,
@@ -68,9 +70,9 @@ pub fn num_threads() -> usize {
     }
 }
 
-/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on, on
-/// any thread. Results are the same bits on any number. No more work at once than there are processors.
-/// `torch.set_num_threads`.
+/// Sets the number of threads that share a large kernel, including its caller, for kernels that start from
+/// now on, on any thread. Results have the same bits for any number. No more threads work at once than
+/// there are processors. `torch.set_num_threads`.
 ///
 /// # Errors
 /// `Invalid` for 0, and if the system does not start the threads.
@@ -78,7 +80,7 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     if threads == 0 {
         return Err(Error::invalid(
             "set_num_threads",
-            "0 threads compute nothing; the least is 1, the caller's own",
+            "the number of threads must be at least 1, the calling thread",
         ));
     }
     let pool = start(threads.min(processors()) - 1)?;
@@ -87,7 +89,7 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// A pool of so many threads.
+/// Starts a pool of `helpers` threads.
 fn start(helpers: usize) -> Result<Option<Arc<ThreadPool>>> {
     if helpers == 0 {
         return Ok(None);
@@ -95,17 +97,17 @@ fn start(helpers: usize) -> Result<Option<Arc<ThreadPool>>> {
     let name = |i: usize| format!("taper-cpu-{}", i + 1);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(helpers).thread_name(name).build();
     let pool = pool
-        .map_err(|e| Error::invalid("set_num_threads", format!("{helpers} threads beside the caller: {e}")));
+        .map_err(|e| Error::invalid("set_num_threads", format!("{helpers} threads cannot be started: {e}")));
     Ok(Some(Arc::new(pool?)))
 }
 
-/// The pool, started if need be. Without one, callers work alone.
+/// The pool, started if necessary. Without one, callers work alone.
 fn pool() -> Option<Arc<ThreadPool>> {
     let mut pool = lock(&POOL);
     if pool.is_none() {
         match start(num_threads().min(processors()) - 1) {
             Ok(started) => *pool = started,
-            // The system has no threads to give; the next kernel does not ask again.
+            // The system cannot start threads; the next kernel does not try again.
             Err(_) => THREADS.store(1, Ordering::Relaxed),
         }
     }
@@ -128,7 +130,7 @@ pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Op
         return Ok(None);
     };
     match wanted.text.parse() {
-        // Rayon's word for as many as there are processors.
+        // In rayon's variable, 0 means one thread per processor.
         Ok(0) => Ok(None),
         Ok(threads) if threads <= MOST => Ok(Some(threads)),
         _ => Err(wanted.misread("a number of threads; TAPER_THREADS goes before it")),
@@ -139,16 +141,16 @@ pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Op
 const MOST: usize = 1 << 14;
 
 /// Grains of work that are worth waking a helper for.
-const WAKING: usize = 16;
+const MIN_GRAINS_TO_WAKE: usize = 16;
 
-/// Grains that callers did alone since a helper was last woken.
+/// The grains of work that callers did alone since a helper was last woken.
 static ALONE: AtomicUsize = AtomicUsize::new(0);
-/// The microsecond of [`clock`] at which one last did.
+/// The microsecond of [`clock`] at which a caller last worked alone.
 static LAST_ALONE: AtomicU64 = AtomicU64::new(0);
 
-/// How many threads should share work of so many times `grain`, which is what is worth a thread that is
-/// awake: some microseconds. A helper that sleeps is woken only where the work, or all that came shortly
-/// before it and would have kept the helper awake, is worth that too.
+/// The number of threads that should share `work`. `grain` is the work that is worth an awake thread, some
+/// microseconds. A sleeping helper is woken only if the work is large enough for that, counted with recent
+/// work that would have kept the helper awake.
 pub(crate) fn worth(work: usize, grain: usize) -> usize {
     let grains = work / grain;
     let threads = available().min(grains);
@@ -161,30 +163,30 @@ pub(crate) fn worth(work: usize, grain: usize) -> usize {
     let now = clock();
     let since = now.saturating_sub(LAST_ALONE.swap(now, Ordering::Relaxed));
     let alone = alone(ALONE.load(Ordering::Relaxed), since, grains);
-    let wakes = alone >= WAKING;
+    let wakes = alone >= MIN_GRAINS_TO_WAKE;
     ALONE.store(if wakes { 0 } else { alone }, Ordering::Relaxed);
     if wakes { threads } else { 1 }
 }
 
-/// The grains done alone after so many more, so many microseconds since the last: none before those count if
-/// a helper would sleep again by now.
+/// The grains done alone, after `grains` more that came `since` microseconds after the last. Earlier grains
+/// count only if a helper would still be awake.
 fn alone(before: usize, since: u64, grains: usize) -> usize {
     if u128::from(since) <= AWAKE.as_micros() { before.saturating_add(grains) } else { grains }
 }
 
-/// Calls `f` with each number below `count`, on this thread and on others that are free.
+/// Calls `f` with each number below `count`, on this thread and on free helpers.
 pub(crate) fn share(count: usize, f: impl Fn(usize) + Sync) {
     share_tasks(count, &f);
 }
 
-/// [`share`], compiled once. A task is called by its address wherever it runs, so that it too is compiled
-/// once.
+/// [`share`], compiled once. Tasks are called through a pointer, so they are compiled once as well.
 fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     let helpers = (available() - 1).min(count.saturating_sub(1));
     if helpers == 0 {
         return (0..count).for_each(f);
     }
-    // SAFETY: only the lifetime changes. Nobody calls it after `Work::finish`, which comes before its end.
+    // SAFETY: only the lifetime changes. `f` is not called after `Work::finish` returns, which is before
+    // its lifetime ends.
     let f: *const (dyn Fn(usize) + Sync) =
         unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), &'static (dyn Fn(usize) + Sync)>(f) };
     let work = Arc::new(Work {
@@ -205,8 +207,8 @@ fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     }
 }
 
-/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left
-/// out.
+/// Like [`share`]; returns the error of one of the tasks if any fails. Tasks that have not started by then
+/// are skipped.
 pub(crate) fn try_share(count: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     try_share_tasks(count, &f)
 }
@@ -231,20 +233,20 @@ pub(crate) fn part(size: usize, unit: usize, parts: usize, i: usize) -> Range<us
     begin(i)..begin(i + 1)
 }
 
-/// The size of pieces, in multiples of `unit`, of which each thread has a few: that evens out what disturbs
-/// one of them.
+/// The size of pieces, in multiples of `unit`, that gives each thread several pieces, so that a delayed
+/// thread does not delay the whole.
 pub(crate) fn piece(count: usize, unit: usize) -> usize {
     count.div_ceil(available() * 8).max(1).next_multiple_of(unit)
 }
 
-/// As [`share`], with ranges that cover what lies below `count` and begin at multiples of `unit`, a few for
-/// each thread.
+/// Like [`share`], with ranges that cover `0..count` and begin at multiples of `unit`, several for each
+/// thread.
 pub(crate) fn share_ranges(count: usize, unit: usize, f: impl Fn(Range<usize>) + Sync) {
     let piece = piece(count, unit);
     share(count.div_ceil(piece), |i| f(i * piece..count.min((i + 1) * piece)));
 }
 
-/// As [`share_ranges`] and [`try_share`].
+/// Combines [`share_ranges`] and [`try_share`].
 pub(crate) fn try_share_ranges(
     count: usize,
     unit: usize,
@@ -254,21 +256,21 @@ pub(crate) fn try_share_ranges(
     try_share(count.div_ceil(piece), |i| f(i * piece..count.min((i + 1) * piece)))
 }
 
-/// As [`share`], with each piece of so many elements of `all` and its number.
+/// Like [`share`], with each chunk of `size` elements of `all` and its number.
 pub(crate) fn share_chunks<T: Send>(all: &mut [T], size: usize, f: impl Fn(usize, &mut [T]) + Sync) {
     let chunks: Vec<Mutex<&mut [T]>> = all.chunks_mut(size).map(Mutex::new).collect();
-    // Each lock is taken once, by whoever has the task.
+    // Each lock is taken once, by the thread that runs the task.
     share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)));
 }
 
-/// As [`try_share`], with each piece of so many elements of `all` and its number.
+/// Like [`try_share`], with each chunk of `size` elements of `all` and its number.
 pub(crate) fn try_share_chunks<T: Send>(
     all: &mut [T],
     size: usize,
     f: impl Fn(usize, &mut [T]) -> Result<()> + Sync,
 ) -> Result<()> {
     let chunks: Vec<Mutex<&mut [T]>> = all.chunks_mut(size).map(Mutex::new).collect();
-    // Each lock is taken once, by whoever has the task.
+    // Each lock is taken once, by the thread that runs the task.
     try_share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
@@ -280,7 +282,7 @@ const AWAY: Duration = Duration::from_micros(200);
 /// How long nobody stays awake after that.
 const CROWDED: Duration = Duration::from_millis(20);
 
-/// The microsecond of [`clock`] until which threads that wait give way, as others want their processors.
+/// The microsecond of [`clock`] until which waiting threads give up their processors to others.
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 
 /// Microseconds since the first call.
@@ -289,28 +291,28 @@ fn clock() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_micros() as u64
 }
 
-/// Whether a thread that waits takes the time of one that has work.
+/// Whether a waiting thread takes processor time from one that has work.
 fn is_crowded() -> bool {
     clock() < CROWDED_UNTIL.load(Ordering::Relaxed)
 }
 
-/// To be told of each pause between two looks: a long one means that there are more threads than processors
-/// just now.
+/// Records a pause between two polls: a long one means that there are currently more threads than
+/// processors.
 fn paused_for(time: Duration) {
     if time > AWAY {
         CROWDED_UNTIL.store(clock() + CROWDED.as_micros() as u64, Ordering::Relaxed);
     }
 }
 
-/// Where work waits for helpers.
+/// The list of work that waits for helpers.
 struct Board {
-    /// Work that has room for so many more helpers.
+    /// Work, with the number of helpers that may still join.
     waiting: Mutex<Vec<(Arc<Work>, usize)>>,
-    /// How many times work was put here.
+    /// The number of times that work was added.
     news: AtomicUsize,
-    /// Helpers without work that look at `news`.
+    /// Helpers without work that poll `news`.
     idle: AtomicUsize,
-    /// Those, and helpers at work.
+    /// All awake helpers: idle ones and working ones.
     awake: AtomicUsize,
 }
 
@@ -326,11 +328,11 @@ impl Board {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Offers work to helpers, and sends for as many as are not at hand.
+    /// Offers work to helpers, and wakes as many more as needed.
     fn put(&'static self, work: &Arc<Work>, helpers: usize) {
         self.waiting().push((Arc::clone(work), helpers));
         self.news.fetch_add(1, Ordering::SeqCst);
-        // Whoever is counted here and leaves looks at the board once more after that.
+        // A helper that is counted here and then leaves checks the board once more afterwards.
         let idle = self.idle.load(Ordering::SeqCst);
         if idle < helpers
             && let Some(pool) = pool()
@@ -353,7 +355,7 @@ impl Board {
         Some(waiting.remove(0).0)
     }
 
-    /// Helps with what there is and what comes soon.
+    /// Runs work that is available now or soon.
     fn help(&self) {
         self.awake.fetch_add(1, Ordering::Relaxed);
         self.help_while_there_is_work();
@@ -366,7 +368,7 @@ impl Board {
             if let Some(work) = self.take() {
                 work.help();
             } else if !self.wait(seen) {
-                // `put` may have counted on this thread until just now.
+                // `put` may have counted this thread as idle until just now.
                 match self.take() {
                     Some(work) => work.help(),
                     None => return,
@@ -375,7 +377,7 @@ impl Board {
         }
     }
 
-    /// Stays awake until there are other news than those `seen`: whether there are.
+    /// Stays awake until `news` differs from `seen`. Returns whether it does.
     fn wait(&self, seen: usize) -> bool {
         if is_crowded() {
             return self.news.load(Ordering::SeqCst) != seen;
@@ -402,27 +404,27 @@ const CLOSED: usize = 1 << (usize::BITS - 1);
 /// processor, and gets the caller's.
 const PATIENCE: Duration = Duration::from_micros(100);
 
-/// Tasks that several threads take from.
+/// Tasks that several threads share.
 struct Work {
     f: *const (dyn Fn(usize) + Sync),
     count: usize,
-    /// How many tasks of each part were taken; the first part is the caller's.
+    /// The number of tasks taken from each part; the first part is the caller's.
     next: Vec<AtomicUsize>,
-    /// Helpers that are at it, and [`CLOSED`].
+    /// The helpers that are working on it, and the flag [`CLOSED`].
     inside: AtomicUsize,
-    /// What the first panicking task threw.
+    /// The payload of the first task that panicked.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     caller: Thread,
 }
 
-// SAFETY: the function is `Sync`, and called only while `share` waits.
+// SAFETY: the function is `Sync`, and only called while `share` waits.
 unsafe impl Send for Work {}
 // SAFETY: as above.
 unsafe impl Sync for Work {}
 
 impl Work {
-    /// Carries out tasks until there are none left, those of a part first. Only for the caller before
-    /// [`Work::finish`], and for helpers that got inside.
+    /// Runs tasks until none are left, those of part `part` first. Only for the caller before
+    /// [`Work::finish`], and for helpers counted in `inside`.
     fn take_tasks(&self, part: usize) {
         let before = BUSY.replace(true);
         let parts = self.next.len();
@@ -433,7 +435,7 @@ impl Work {
                 if i >= tasks.end {
                     break;
                 }
-                // SAFETY: `share` has not returned, since it waits for whoever is inside.
+                // SAFETY: `share` has not returned, because it waits for all helpers inside.
                 let f = unsafe { &*self.f };
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| f(i))) {
                     self.next.iter().for_each(|next| next.store(self.count, Ordering::Relaxed));
@@ -449,13 +451,13 @@ impl Work {
             let helpers = self.next.len() - 1;
             self.take_tasks(1 + rayon::current_thread_index().unwrap_or(0) % helpers);
         }
-        // What was written is to be seen by the caller, who waits for the last one.
+        // Release: the caller, who waits for the last helper, has to see all writes.
         if self.inside.fetch_sub(1, Ordering::Release) == CLOSED | 1 {
             self.caller.unpark();
         }
     }
 
-    /// Lets nobody in any more, and waits for those who are inside.
+    /// Admits no more helpers, and waits for those inside.
     fn finish(&self) {
         if self.inside.fetch_or(CLOSED, Ordering::Acquire) == 0 {
             return;
@@ -483,7 +485,7 @@ mod tests {
 
     use super::*;
 
-    /// Held by tests that set the number of threads, and by those that must not see it change.
+    /// Locked by tests that set the number of threads and by tests that need it to stay the same.
     static NUMBER: Mutex<()> = Mutex::new(());
 
     #[test]
@@ -501,7 +503,7 @@ mod tests {
         }
     }
 
-    /// The number is the process's, so that one test tries all.
+    /// The number belongs to the process, so one test tries all numbers.
     #[test]
     fn any_number_of_threads_does_all_tasks() {
         let _steady = lock(&NUMBER);
@@ -520,11 +522,11 @@ mod tests {
             assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 50));
         }
         let error = set_num_threads(0).unwrap_err().to_string();
-        assert!(error.contains("the least is 1"), "{error}");
+        assert!(error.contains("at least 1"), "{error}");
     }
 
-    /// The pieces that the caller and its helpers did, while one of either is held up in its first one until
-    /// all others are done.
+    /// The pieces done by the caller and by its helpers, while one of them is blocked in its first piece
+    /// until all others are done.
     fn done_while_one_is_held_up(is_helper: bool) -> (usize, usize) {
         const COUNT: usize = 64;
         let caller = std::thread::current().id();
@@ -537,14 +539,14 @@ mod tests {
             count.fetch_add(1, Ordering::SeqCst);
             begun.fetch_add(1, Ordering::SeqCst);
             if is_caller != is_helper && !is_held_up.swap(true, Ordering::SeqCst) {
-                // One that nobody takes work from would wait for ever; the time says so.
+                // If its work were never taken, this would wait forever; the time limit reports that.
                 let since = Instant::now();
                 while others.load(Ordering::SeqCst) < COUNT - 1 {
                     assert!(since.elapsed() < Duration::from_secs(60), "nobody took its work");
                     std::thread::yield_now();
                 }
             } else {
-                // All others wait until one is held up.
+                // All others wait until one is blocked.
                 let since = Instant::now();
                 while !is_held_up.load(Ordering::SeqCst) {
                     assert!(since.elapsed() < Duration::from_secs(60), "nobody came");
@@ -582,8 +584,8 @@ mod tests {
         assert_eq!(alone(10, 1000, 6), 6);
         assert_eq!(worth(100, 101), 1);
         let _steady = lock(&NUMBER);
-        // Whether a helper is awake or not, so much is worth waking it.
-        assert_eq!(worth(WAKING * available(), 1), available());
+        // This much work is worth waking helpers for, whether they are awake or not.
+        assert_eq!(worth(MIN_GRAINS_TO_WAKE * available(), 1), available());
     }
 
     #[test]
@@ -604,7 +606,7 @@ mod tests {
         assert!(matches!(error.unwrap_err().kind(), ErrorKind::TooLarge { asked: 1, .. }));
         let panic = catch_unwind(|| share(100, |i| assert!(i != 70, "seventy")));
         assert_eq!(panic.unwrap_err().downcast_ref::<&str>(), Some(&"seventy"));
-        // And the thread may go on sharing.
+        // The thread can share work afterwards.
         assert!(available() >= 1 && !BUSY.get());
     }
 }

@@ -1,4 +1,4 @@
-//! [`WgpuBackend`]: the contract of `tensor_core::Backend`, over the device of `gpu.rs`.
+//! [`WgpuBackend`]: implements `tensor_core::Backend` with the device of `gpu.rs`.
 
 use std::sync::{Arc, Mutex};
 
@@ -23,15 +23,15 @@ use crate::{
     tuning::Tuning,
 };
 
-/// A graphics adapter as a place for tensors.
+/// A graphics adapter as a device for tensors.
 #[derive(Debug)]
 pub struct WgpuBackend {
     pub(crate) gpu: Arc<Gpu>,
-    /// Measured choices, where they are asked for.
+    /// The measured choices, if autotuning is on.
     pub(crate) tuning: Option<Tuning>,
 }
 
-/// What was compiled of a kernel, by which of its inputs live in an output's buffer.
+/// The compiled variants of a kernel, by the inputs that share an output's buffer.
 struct Variants {
     device: u64,
     made: Mutex<SmallVec<[Variant; 1]>>,
@@ -57,13 +57,13 @@ impl WgpuBackend {
             None => None,
         };
         let made = match tuned {
-            Some(way) => window::dispatches(kernel, aliases, &capabilities.with(way))?,
+            Some(variant) => window::dispatches(kernel, aliases, &capabilities.with(variant))?,
             None => window::dispatches(kernel, aliases, capabilities)?,
         };
         Ok(Arc::new(assemble(gpu, made)?))
     }
 
-    /// What was compiled for a launch: kept with its kernel, or made.
+    /// The compiled kernel of a launch: stored with the kernel, or compiled now.
     fn compiled(&self, launch: &Launch<'_>, aliases: Aliases) -> Result<Arc<CompiledKernel>> {
         let device = self.gpu.id;
         let kept = launch.compiled.get_or_try(|| Ok(Variants { device, made: Mutex::default() }))?;
@@ -78,19 +78,19 @@ impl WgpuBackend {
         Ok(made)
     }
 
-    /// Pipelines made so far.
+    /// The number of pipelines compiled so far.
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
         self.gpu.pipelines.len()
     }
 
-    /// The file that measured choices are kept in, if they are.
+    /// The file that stores measured choices, if there is one.
     #[doc(hidden)]
     pub fn tuning_file(&self) -> Option<&std::path::Path> {
         self.tuning.as_ref().and_then(|t| t.path())
     }
 
-    /// The file that pipelines are kept in, if they are.
+    /// The file that stores pipelines, if there is one.
     #[doc(hidden)]
     pub fn cache_file(&self) -> Option<&std::path::Path> {
         self.gpu.disk_cache.as_ref().map(|c| c.path())

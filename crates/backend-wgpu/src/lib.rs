@@ -1,4 +1,5 @@
-//! Taper on any GPU: the [`tensor_core::Backend`] over wgpu (Vulkan, Metal, DX12; WebGPU in browsers).
+//! Taper's GPU backend: implements [`tensor_core::Backend`] with wgpu (Vulkan, Metal, DX12; WebGPU in
+//! browsers).
 //!
 //! ```no_run
 //! # fn main() -> tensor_core::Result<()> {
@@ -9,20 +10,20 @@
 //! # }
 //! ```
 //!
-//! | room | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | `registry`, `backend`, `profile` | the devices of a process, the contract of `tensor_core::Backend`, times for users |
-//! | `tuning` | the ways of matrix products, measured |
-//! | `kernels` | what each kernel does: a file for each body, and `window` for what is larger than a binding |
-//! | `device` | one open device: adapter, memory, pipelines, command batches, reads, failures |
-//! | `codegen` | what a dispatch is, and the writer of its WGSL |
-//! | `platform` | what differs between systems: clocks, and whether a thread can wait |
+//! | `registry`, `backend`, `profile` | the process's devices, the `Backend` contract, kernel times |
+//! | `tuning` | measured variants of matrix products |
+//! | `kernels` | one file for each kernel body; `window` for tensors larger than a binding |
+//! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
+//! | `codegen` | dispatches, and the writer of their WGSL |
+//! | `platform` | differences between systems: clocks, and whether a thread can wait |
 //!
-//! Each room uses those below it alone; `kernels` and `device` do not know of each other.
+//! Each module uses only those below it; `kernels` and `device` are independent of each other.
 //!
-//! The WGSL that is not generated is in the crate `taper-shaders`. No type of wgpu appears in this interface.
+//! WGSL that is not generated is in the crate `taper-shaders`. This interface exposes no wgpu types.
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // every place has to handle a new variant
 
 mod backend;
 mod codegen;
@@ -48,6 +49,6 @@ pub use registry::{
     wgpu, wgpu_async,
 };
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The source root of this crate. `taper` uses it to keep errors from naming lines of this crate.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

@@ -1,4 +1,4 @@
-//! How long each kind of kernel takes, for users.
+//! Times of each kind of kernel, for users.
 
 use tensor_core::{Device, Error, Result, eval_pending};
 
@@ -10,16 +10,17 @@ use crate::{
     registry::backend_of,
 };
 
-/// Runs `work`, and gives what its kernels took on `device`, the longest first.
+/// Runs `work`, and returns the times of its kernels on `device`, the longest first.
 ///
-/// Every dispatch goes in a pass of its own while this runs, so `work` as a whole takes longer than
-/// otherwise. Kernels that other threads start on the device meanwhile are counted too.
+/// While this runs, every dispatch has its own pass, so `work` as a whole takes longer than usual. Kernels
+/// that other threads start on the device meanwhile are counted too.
 ///
 /// ```no_run
 /// # fn main() -> tensor_core::Result<()> {
 /// # use tensor_core::Tensor;
 /// let device = backend_wgpu::wgpu(0)?;
-/// let (sum, times) = backend_wgpu::profile(&device, || Tensor::ones([1000, 1000], &device)?.sum().item::<f32>())?;
+/// let work = || Tensor::ones([1000, 1000], &device)?.sum().item::<f32>();
+/// let (sum, times) = backend_wgpu::profile(&device, work)?;
 /// for kernel in times {
 ///     println!("{:10} {:6} dispatches {:12} ns", kernel.name, kernel.count, kernel.nanoseconds);
 /// }
@@ -28,13 +29,12 @@ use crate::{
 /// ```
 ///
 /// # Errors
-/// `Invalid` for a device of another backend, or one whose adapter writes no timestamps; whatever `work`
-/// fails with.
+/// `Invalid` for a device of another backend, or one whose adapter has no timestamps; any error of `work`.
 pub fn profile<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelTime>)> {
     let backend = backend_of(device, "profile")?;
     let gpu = &backend.gpu;
     if !gpu.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
-        return Err(Error::invalid("profile", format!("the adapter of {device} writes no timestamps")));
+        return Err(Error::invalid("profile", format!("the adapter of {device} has no timestamps")));
     }
     eval_pending()?;
     gpu.finish()?;

@@ -1,4 +1,4 @@
-//! Devices of this process: each adapter is opened once, and again only when it was lost.
+//! The process's devices: each adapter is opened once, and again only if it was lost.
 
 use std::{
     collections::HashMap,
@@ -14,14 +14,14 @@ use crate::{
     tuning::Tuning,
 };
 
-type ByPlace = HashMap<Place, (Device, Weak<WgpuBackend>)>;
+type DevicesByKey = HashMap<DeviceKey, (Device, Weak<WgpuBackend>)>;
 
-/// The devices handed out by place.
-static DEVICES: Mutex<Option<ByPlace>> = Mutex::new(None);
+/// The devices by adapter and number.
+static DEVICES: Mutex<Option<DevicesByKey>> = Mutex::new(None);
 /// Every device open in this process.
 static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 
-/// The graphics adapters of this machine, best first, by the names that devices have: hardware before
+/// The graphics adapters of this machine, best first, under the names of their devices: hardware before
 /// software.
 ///
 /// ```
@@ -30,56 +30,58 @@ static OPEN: Mutex<Vec<Weak<WgpuBackend>>> = Mutex::new(Vec::new());
 /// }
 /// ```
 ///
-/// In a page of a browser there are none, as nobody can wait for its word there: await [`adapters_async`].
+/// In a browser page the list is empty, because a page cannot wait for the answer: await
+/// [`adapters_async`].
 pub fn adapters() -> Vec<DeviceInfo> {
     wait(adapters_async()).unwrap_or_default()
 }
 
-/// As [`adapters`], awaited. `navigator.gpu.requestAdapter` in a browser, which hands out one.
+/// The async form of [`adapters`]. In a browser it is `navigator.gpu.requestAdapter`, which returns one.
 pub async fn adapters_async() -> Vec<DeviceInfo> {
     adapter::all().await.into_iter().map(|f| f.info).collect()
 }
 
-/// The device on adapter `index` of [`adapters`]: the same one at every call, or a new one if that was lost.
+/// The device on adapter `index` of [`adapters`]: the same one for every call, or a new one if that was
+/// lost.
 ///
-/// `TAPER_ADAPTER` picks the adapter of index 0 by a part of its name; how it is opened,
-/// [`Options::from_env`] says. Compiled pipelines are kept in the user's cache directory where the driver
-/// hands them out. Drivers compile a kernel when it is made or first run, and most keep it themselves; where
-/// that takes a second in all, one line on stderr says so, if that is a terminal.
+/// `TAPER_ADAPTER` selects the adapter of index 0 by a part of its name; [`Options::from_env`] lists the
+/// variables for opening it. Compiled pipelines are kept in the user's cache directory if the driver
+/// exports them. Drivers compile a kernel when it is created or first run, and most keep it themselves. If
+/// that takes a second in all, one line is written to stderr, if that is a terminal.
 ///
 /// # Errors
-/// `Invalid` for an environment variable that cannot be read; `UnknownDevice` when there is no such adapter,
-/// with those there are, or with what to install when there are none; `Backend` when the driver refuses.
+/// `Invalid` for an environment variable that cannot be parsed; `UnknownDevice` if the adapter does not
+/// exist, with a list of those that do, or with a hint what to install; `Backend` if the driver refuses.
 ///
-/// In a page of a browser nobody can wait for a device: await [`wgpu_async`].
+/// A browser page cannot wait for a device: await [`wgpu_async`].
 pub fn wgpu(index: usize) -> Result<Device> {
     logical(index, 0)
 }
 
-/// How many devices there are at most on one adapter.
+/// The number of logical devices on one adapter.
 pub const MOST_LOGICAL: usize = 64;
 
-/// One of several devices on adapter `index`: 0 is that of [`wgpu()`], any other prints as `wgpu:0#1` and has
-/// a queue, memory, pipelines and a budget of its own, the same at every call. It is for programs that are to
-/// be tried on several devices where there is one.
+/// One of several logical devices on adapter `index`: 0 is that of [`wgpu()`], any other prints as
+/// `wgpu:0#1` and so on, and has its own queue, memory, pipelines and budget; every call returns the same
+/// device. Use them to test a program for several devices on one adapter.
 ///
 /// # Errors
 /// As [`wgpu()`], and `UnknownDevice` from [`MOST_LOGICAL`] on.
 ///
-/// In a page of a browser nobody can wait for a device: await [`logical_async`].
+/// A browser page cannot wait for a device: await [`logical_async`].
 pub fn logical(index: usize, number: usize) -> Result<Device> {
-    let place = place(index, number)?;
+    let key = key(index, number)?;
     let mut devices = lock(&DEVICES);
     let devices = devices.get_or_insert_default();
-    if let Some(device) = at_hand(devices, place) {
+    if let Some(device) = find_open(devices, key) {
         return Ok(device);
     }
     let options = Options::from_env()?;
-    let opened = wait(open_backend(place, &options));
-    Ok(keep(devices, place, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
+    let opened = wait(open_backend(key, &options));
+    Ok(keep(devices, key, opened.unwrap_or_else(|| Err(must_be_awaited(index, "wgpu_async")))?))
 }
 
-/// As [`wgpu()`], awaited: the only way in a page of a browser.
+/// The async form of [`wgpu()`]: the only one that works in a browser page.
 ///
 /// # Errors
 /// As [`wgpu()`].
@@ -87,24 +89,24 @@ pub async fn wgpu_async(index: usize) -> Result<Device> {
     logical_async(index, 0).await
 }
 
-/// As [`logical`], awaited.
+/// The async form of [`logical`].
 ///
 /// # Errors
 /// As [`logical`].
 pub async fn logical_async(index: usize, number: usize) -> Result<Device> {
-    let place = place(index, number)?;
-    if let Some(device) = at_hand(lock(&DEVICES).get_or_insert_default(), place) {
+    let key = key(index, number)?;
+    if let Some(device) = find_open(lock(&DEVICES).get_or_insert_default(), key) {
         return Ok(device);
     }
-    let opened = open_backend(place, &Options::from_env()?).await?;
+    let opened = open_backend(key, &Options::from_env()?).await?;
     let mut devices = lock(&DEVICES);
     let devices = devices.get_or_insert_default();
-    // Another task may have been faster.
-    Ok(at_hand(devices, place).unwrap_or_else(|| keep(devices, place, opened)))
+    // Another task may have opened it meanwhile.
+    Ok(find_open(devices, key).unwrap_or_else(|| keep(devices, key, opened)))
 }
 
-/// This backend's devices by name: `wgpu:0` on the first adapter, and `wgpu:0#1` beside it. `gpu` is another
-/// word for `wgpu`.
+/// This backend's devices by name: `wgpu:0` on the first adapter, and `wgpu:0#1` for another one on it.
+/// `gpu` is a synonym of `wgpu`.
 #[derive(Clone, Copy, Debug)]
 pub struct WgpuDevices;
 
@@ -142,10 +144,10 @@ impl DeviceProvider for WgpuDevices {
     }
 }
 
-/// The numbers of an adapter and of a device on it.
-type Place = (usize, usize);
+/// The numbers of an adapter and of a logical device on it.
+type DeviceKey = (usize, usize);
 
-fn place(index: usize, number: usize) -> Result<Place> {
+fn key(index: usize, number: usize) -> Result<DeviceKey> {
     if number < MOST_LOGICAL {
         return Ok((index, number));
     }
@@ -155,15 +157,15 @@ fn place(index: usize, number: usize) -> Result<Place> {
     }))
 }
 
-/// The device of a place, if it is open and not lost.
-fn at_hand(devices: &ByPlace, place: Place) -> Option<Device> {
-    let (device, backend) = devices.get(&place)?;
+/// The device of a key, if it is open and not lost.
+fn find_open(devices: &DevicesByKey, key: DeviceKey) -> Option<Device> {
+    let (device, backend) = devices.get(&key)?;
     backend.upgrade().is_some_and(|b| !b.gpu.faults.is_lost()).then(|| device.clone())
 }
 
-fn keep(devices: &mut ByPlace, place: Place, opened: (Device, Weak<WgpuBackend>)) -> Device {
+fn keep(devices: &mut DevicesByKey, key: DeviceKey, opened: (Device, Weak<WgpuBackend>)) -> Device {
     let device = opened.0.clone();
-    devices.insert(place, opened);
+    devices.insert(key, opened);
     device
 }
 
@@ -172,7 +174,7 @@ fn must_be_awaited(index: usize, form: &str) -> Error {
     Error::new(ErrorKind::UnknownDevice { asked: format!("wgpu:{index}"), hint })
 }
 
-/// Opens adapter `index` with options of its own: a device apart from the one that [`wgpu()`] gives.
+/// Opens adapter `index` with its own options: another device than the one from [`wgpu()`].
 ///
 /// # Errors
 /// As [`wgpu()`].
@@ -180,7 +182,7 @@ pub fn open(index: usize, options: &Options) -> Result<Device> {
     wait(open_async(index, options)).unwrap_or_else(|| Err(must_be_awaited(index, "open_async")))
 }
 
-/// As [`open`], awaited: the only way in a page of a browser.
+/// The async form of [`open`]: the only one that works in a browser page.
 ///
 /// # Errors
 /// As [`wgpu()`].
@@ -188,14 +190,14 @@ pub async fn open_async(index: usize, options: &Options) -> Result<Device> {
     Ok(open_backend((index, 0), options).await?.0)
 }
 
-async fn open_backend((index, number): Place, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
+async fn open_backend((index, number): DeviceKey, options: &Options) -> Result<(Device, Weak<WgpuBackend>)> {
     let mut found = adapter::find(index).await?;
     if number > 0 {
         found.info.name = format!("wgpu:{index}#{number}");
     }
     let gpu = Arc::new(Gpu::open(&found, options).await?);
     let dir = options.cache_dir.as_deref();
-    // Measuring is waiting.
+    // Measuring needs to wait.
     let tuning = (options.autotune && CAN_WAIT)
         .then(|| Tuning::open(options.forced.form, &found.adapter.get_info(), dir));
     let backend = Arc::new(WgpuBackend { gpu, tuning });
@@ -213,7 +215,7 @@ pub(crate) fn backend_of(device: &Device, op: &'static str) -> Result<Arc<WgpuBa
     found.ok_or_else(|| Error::invalid(op, format!("{device} is not a device of this backend")))
 }
 
-/// Ends a device for good, as a driver reset would: from now on everything on it is `DeviceLost`. The next
+/// Destroys a device, as a driver reset would: from then on every use of it returns `DeviceLost`. The next
 /// call of [`wgpu()`] opens a new one.
 ///
 /// # Errors
@@ -221,7 +223,7 @@ pub(crate) fn backend_of(device: &Device, op: &'static str) -> Result<Arc<WgpuBa
 pub fn destroy(device: &Device) -> Result<()> {
     let backend = backend_of(device, "destroy")?;
     let gpu = &backend.gpu;
-    // Marked first: whoever meets what is destroyed finds out why.
+    // Marked first, so that a failing call finds the reason.
     gpu.faults.lose("it was destroyed".into());
     gpu.device.destroy();
     Ok(())

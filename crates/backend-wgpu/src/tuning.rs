@@ -1,129 +1,129 @@
-//! Matrix products by measurement: where it is asked for, the ways to compute a product that the device has
-//! are timed on the first product of each class (its dtype, sizes to a power of two, and layouts), and the
-//! fastest is kept, on disk too.
+//! Autotuning of matrix products. If requested, the variants of a product that the device supports are
+//! timed on the first product of each class (its dtype, sizes to a power of two, and layouts), and the
+//! fastest is kept, also on disk.
 //!
-//! Every way adds up each result in the order of k; only how a device contracts multiplications and additions
-//! may differ.
+//! Every variant adds up each result in the order of k; results can differ only where a device fuses
+//! multiplications and additions differently.
 
 use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
 
 use tensor_core::{Launch, Result};
 
 use crate::{
-    codegen::capabilities::{Capabilities, Form, Way},
+    codegen::capabilities::{Capabilities, Form, ProductVariant},
     device::{disk_cache::Kept, faults::lock, gpu::Gpu, pipeline::assemble},
     kernels::{contract, map::Aliases, window},
     platform::Instant,
 };
 
-/// Products of fewer multiplications take the fixed table's way: they are over before a clock could tell.
-const LEAST_WORK: usize = 1 << 20;
-/// How long one way is timed, if it takes less than this.
-const TIMED: Duration = Duration::from_millis(4);
-/// Runs of one way in a row, at most.
-const MOST_RUNS: u32 = 16;
+/// Smaller products, in multiplications, use the fixed table's variant: they are too short to time.
+const MIN_WORK: usize = 1 << 20;
+/// The time for measuring one variant, unless a single run takes longer.
+const TIME_PER_VARIANT: Duration = Duration::from_millis(4);
+/// The most runs of one variant in a row.
+const MAX_RUNS: u32 = 16;
 
-/// The ways found best on one device.
+/// The best variants found for one device.
 #[derive(Debug)]
 pub(crate) struct Tuning {
     form: Form,
-    /// By form and class.
-    best: Mutex<BTreeMap<String, Way>>,
+    /// The best variants by form and class.
+    best: Mutex<BTreeMap<String, ProductVariant>>,
     file: Option<Kept>,
-    /// One at a time: two measurements would disturb each other.
+    /// Held while measuring: two measurements would disturb each other.
     measuring: Mutex<()>,
 }
 
 impl Tuning {
-    /// What was found in earlier processes, where it is kept in `dir`.
+    /// Loads the results of earlier processes, if they are kept in `dir`.
     pub(crate) fn open(form: Form, info: &wgpu::AdapterInfo, dir: Option<&Path>) -> Tuning {
         let file = dir.map(|dir| Kept::new("tuning", info, dir));
         let best = file.as_ref().and_then(Kept::read).map_or_else(BTreeMap::new, |text| parse(&text));
         Tuning { form, best: Mutex::new(best), file, measuring: Mutex::new(()) }
     }
 
-    /// The file, if there is to be one.
+    /// The path of the file, if results are kept.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.file.as_ref().map(Kept::path)
     }
 
-    fn keep(&self, class: String, way: Way) {
+    fn keep(&self, class: String, variant: ProductVariant) {
         let mut best = lock(&self.best);
-        best.insert(class, way);
+        best.insert(class, variant);
         if let Some(file) = &self.file {
-            // Another process may have found others meanwhile.
+            // Another process may have added results meanwhile.
             let mut all = file.read().map_or_else(BTreeMap::new, |text| parse(&text));
-            all.extend(best.iter().map(|(class, &way)| (class.clone(), way)));
-            // A directory that cannot be written costs the next process its own measurements, no more.
+            all.extend(best.iter().map(|(class, &variant)| (class.clone(), variant)));
+            // If the directory is not writable, the next process only has to measure again.
             let _ = file.write(text(&all).as_bytes());
         }
     }
 }
 
 /// A line for each class: `auto f32 1024 1024 512 1 Last Last = tile 64`.
-fn text(best: &BTreeMap<String, Way>) -> String {
-    let line = |(class, way): (&String, &Way)| {
-        let way = match way {
-            Way::Blocks(side) => format!("blocks {side}"),
-            Way::Tile(side) => format!("tile {side}"),
+fn text(best: &BTreeMap<String, ProductVariant>) -> String {
+    let line = |(class, variant): (&String, &ProductVariant)| {
+        let variant = match variant {
+            ProductVariant::Blocks(side) => format!("blocks {side}"),
+            ProductVariant::Tile(side) => format!("tile {side}"),
         };
-        format!("{class} = {way}\n")
+        format!("{class} = {variant}\n")
     };
     best.iter().map(line).collect()
 }
 
-/// Lines that say nothing known are passed over.
-fn parse(bytes: &[u8]) -> BTreeMap<String, Way> {
+/// Lines that cannot be parsed are ignored.
+fn parse(bytes: &[u8]) -> BTreeMap<String, ProductVariant> {
     let line = |line: &str| {
-        let (class, way) = line.split_once(" = ")?;
-        let way = match way.split_once(' ') {
-            Some(("blocks", side)) => Way::Blocks(side.parse().ok()?),
-            Some(("tile", side)) => Way::Tile(side.parse().ok()?),
+        let (class, variant) = line.split_once(" = ")?;
+        let variant = match variant.split_once(' ') {
+            Some(("blocks", side)) => ProductVariant::Blocks(side.parse().ok()?),
+            Some(("tile", side)) => ProductVariant::Tile(side.parse().ok()?),
             _ => return None,
         };
-        Some((class.to_string(), way))
+        Some((class.to_string(), variant))
     };
     std::str::from_utf8(bytes).unwrap_or_default().lines().filter_map(line).collect()
 }
 
 impl Tuning {
-    /// The best way to compute what `launch` computes, measured now if it was not before; none where nothing
-    /// is to be chosen.
-    pub(crate) fn choose(&self, gpu: &Gpu, launch: &Launch<'_>) -> Result<Option<Way>> {
+    /// The best variant for the product of `launch`, measured now if it is unknown; None if there is no
+    /// choice.
+    pub(crate) fn choose(&self, gpu: &Gpu, launch: &Launch<'_>) -> Result<Option<ProductVariant>> {
         let kernel = launch.kernel;
-        let Some((class, _)) = contract::class(kernel).filter(|&(_, work)| work >= LEAST_WORK) else {
+        let Some((class, _)) = contract::class(kernel).filter(|&(_, work)| work >= MIN_WORK) else {
             return Ok(None);
         };
-        let ways = contract::ways(kernel, self.form, &gpu.capabilities);
-        if ways.len() < 2 {
+        let variants = contract::variants(kernel, self.form, &gpu.capabilities);
+        if variants.len() < 2 {
             return Ok(None);
         }
         let class = format!("{:?} {class}", self.form).to_lowercase();
-        let known = || lock(&self.best).get(&class).copied().filter(|way| ways.contains(way));
-        if let Some(way) = known() {
-            return Ok(Some(way));
+        let known = || lock(&self.best).get(&class).copied().filter(|variant| variants.contains(variant));
+        if let Some(variant) = known() {
+            return Ok(Some(variant));
         }
         let _alone = lock(&self.measuring);
-        if let Some(way) = known() {
-            return Ok(Some(way));
+        if let Some(variant) = known() {
+            return Ok(Some(variant));
         }
-        let mut best: Option<(Duration, Way)> = None;
-        for way in ways {
+        let mut best: Option<(Duration, ProductVariant)> = None;
+        for variant in variants {
             let slowest = best.map_or(Duration::MAX, |(time, _)| time * 4);
-            match time(gpu, launch, &gpu.capabilities.with(way), slowest)? {
-                Some(time) if best.is_none_or(|(least, _)| time < least) => best = Some((time, way)),
+            match time(gpu, launch, &gpu.capabilities.with(variant), slowest)? {
+                Some(time) if best.is_none_or(|(least, _)| time < least) => best = Some((time, variant)),
                 _ => {}
             }
         }
-        Ok(best.map(|(_, way)| {
-            self.keep(class.clone(), way);
-            way
+        Ok(best.map(|(_, variant)| {
+            self.keep(class.clone(), variant);
+            variant
         }))
     }
 }
 
-/// How long one run takes, on the launch's own buffers: each run writes the same result. None where the
-/// device refuses the kernel, or once it has taken longer than `slowest`.
+/// The time of one run, on the launch's own buffers: each run writes the same result. None if the device
+/// refuses the kernel, or if a run takes longer than `slowest`.
 fn time(
     gpu: &Gpu,
     launch: &Launch<'_>,
@@ -151,8 +151,8 @@ fn time(
     if once > slowest {
         return Ok(None);
     }
-    let count = TIMED.as_nanos() / once.as_nanos().max(1);
-    let count = u32::try_from(count).unwrap_or(MOST_RUNS).clamp(1, MOST_RUNS);
+    let count = TIME_PER_VARIANT.as_nanos() / once.as_nanos().max(1);
+    let count = u32::try_from(count).unwrap_or(MAX_RUNS).clamp(1, MAX_RUNS);
     Ok(Some(once.min(runs(count)?).min(runs(count)?)))
 }
 
@@ -164,9 +164,9 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_again_and_nonsense_is_not() {
         let best = BTreeMap::from([
-            ("auto f32 64 64 64 1 last last".to_string(), Way::Tile(128)),
-            ("auto f32 64 64 64 2 last last".to_string(), Way::Blocks(8)),
-            ("direct f64 64 64 64 1 no first".to_string(), Way::Blocks(4)),
+            ("auto f32 64 64 64 1 last last".to_string(), ProductVariant::Tile(128)),
+            ("auto f32 64 64 64 2 last last".to_string(), ProductVariant::Blocks(8)),
+            ("direct f64 64 64 64 1 no first".to_string(), ProductVariant::Blocks(4)),
         ]);
         assert_eq!(parse(text(&best).as_bytes()), best);
         let more = format!("{}nonsense\na = tile\nb = tile x\nc = wheel 4\nd =\n\n", text(&best));

@@ -1,4 +1,4 @@
-//! Generated shaders of every kind, validated by naga with no device.
+//! Validates generated shaders of every kind with naga; needs no device.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::{
 )]
 mod compilers;
 
-/// A device of every ability, with kernels of one form.
+/// The capabilities of a device that supports everything, with kernels of one form.
 pub(crate) fn capabilities(direct: bool) -> Capabilities {
     let info = DeviceInfo {
         name: "wgpu:0".into(),
@@ -52,12 +52,12 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
         uniform_alignment: 256,
         max_workgroups: 65_535,
         dispatch_work: 1 << 33,
-        way: None,
+        variant: None,
     }
 }
 
-/// Validates all shaders of a kernel, in both forms and with parameters in both places; gives how many there
-/// were. A kernel that is `Unsupported` counts as none.
+/// Validates all shaders of a kernel, in both forms and with both kinds of parameters; returns their
+/// number. A kernel that is `Unsupported` counts as zero.
 fn validate(kernel: &Kernel, aliases: &Aliases) -> usize {
     [true, false].map(|direct| validate_for(kernel, aliases, &capabilities(direct))).iter().sum()
 }
@@ -89,16 +89,17 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
     count
 }
 
-/// Every way to compute a product, whatever a table or a clock would choose.
-fn validate_ways(kernel: &Kernel) -> usize {
+/// Validates every variant of a product, not only the one that the table or autotuning would choose.
+fn validate_variants(kernel: &Kernel) -> usize {
     let capabilities = capabilities(true);
-    let ways = crate::kernels::contract::ways(kernel, Form::Auto, &capabilities);
+    let variants = crate::kernels::contract::variants(kernel, Form::Auto, &capabilities);
     let several = kernel.outputs[0].shape.iter().all(|&n| n > 1) && kernel.outputs[0].dtype != DType::Bool;
-    assert_eq!(ways.len() >= 2, several, "{kernel:?}: {ways:?}");
-    ways.iter()
-        .map(|&way| {
-            let made = validate_for(kernel, &Aliases::new(), &capabilities.with(way));
-            assert!(made > 0, "{way:?} of {kernel:?}");
+    assert_eq!(variants.len() >= 2, several, "{kernel:?}: {variants:?}");
+    variants
+        .iter()
+        .map(|&variant| {
+            let made = validate_for(kernel, &Aliases::new(), &capabilities.with(variant));
+            assert!(made > 0, "{variant:?} of {kernel:?}");
             made
         })
         .sum()
@@ -271,14 +272,14 @@ fn products_indexing_and_copies_of_every_dtype() {
                 for rhs in &right {
                     let (lhs, rhs) = (lhs.clone(), rhs.clone());
                     let kernel = Kernel::matmul(dtype, &lhs, &rhs);
-                    count += validate_ways(&kernel);
+                    count += validate_variants(&kernel);
                     count += validate(&kernel, &none);
                     let plain = lhs.is_contiguous() && rhs.is_contiguous();
                     if dtype == DType::Bool || !plain || m > 100 {
                         continue;
                     }
                     for case in taper_testing::epilogues::epilogues(&kernel) {
-                        count += validate_ways(&case.kernel);
+                        count += validate_variants(&case.kernel);
                         count += validate(&case.kernel, &none);
                     }
                 }
@@ -317,7 +318,7 @@ fn products_indexing_and_copies_of_every_dtype() {
     assert!(count > 500, "{count}");
 }
 
-/// Softmax, its logarithm and the row's extreme: folds of a fold, outputs at several depths.
+/// Softmax, its logarithm and the row's extreme: folds of folds, and outputs at several depths.
 fn softmax(shape: &[usize], row_axes: usize, layout: &Layout, dtype: DType) -> Kernel {
     let program = Program {
         instrs: vec![
@@ -356,7 +357,8 @@ fn row_kernels_of_every_kind() {
                 }
             }
         }
-        // A fold of the sum of two, of each kind the dtype has, beside a random number and a count.
+        // A fold of the sum of two inputs, of each kind that the dtype supports, beside a random number and
+        // a count.
         for &op in ReduceOp::ALL {
             for out in [DType::U32, DType::F32] {
                 let counted =
@@ -416,7 +418,7 @@ fn row_kernels_of_other_shapes_are_one_text() {
     }
 }
 
-/// Sums of a scatter alone are rounded apart from what makes them.
+/// Only a scatter-add may round in a separate dispatch.
 #[test]
 fn packed_elements_take_no_more_dispatches() {
     let count = |kernel: &Kernel, direct: bool| {
@@ -482,7 +484,7 @@ fn operands_in_blocks() {
             }
             let mut left = Kernel::matmul(dtype, &weight, &x.permute(&[1, 0]));
             blocks(&mut left.operands[0]);
-            count += validate_ways(&left);
+            count += validate_variants(&left);
             let index = Operand::new(DType::I32, Layout::new([3, 256], &[1, 0], 0));
             let table = Operand::new(dtype, weight.clone()).in_blocks(Some(Arc::new(format)));
             count += validate(&Kernel::gather(0, table, index), &none);

@@ -1,12 +1,13 @@
-//! What naga accepts and other compilers of WGSL refuse, or get wrong.
+//! Checks for WGSL that naga accepts but that other compilers refuse or miscompile.
 
 use naga::{
     AddressSpace, Arena, BinaryOperator, Expression, GlobalVariable, Handle, Literal, LocalVariable, Module,
     ScalarKind, Type, TypeInner, UnaryOperator,
 };
 
-/// What a compiler that keeps to the letter of WGSL refuses in a module, if anything: `bitcast` of a constant
-/// to a float that is infinite or NaN. Such values go by way of a `var`, which is not a constant.
+/// The reason why a strict WGSL compiler refuses a module, if there is one: a `bitcast` of a constant to a
+/// float that is infinite or NaN. Such values have to go through a `var`, which is not a constant
+/// expression.
 pub(crate) fn refused(module: &Module) -> Option<String> {
     let functions = module.functions.iter().map(|(_, f)| f);
     let functions = functions.chain(module.entry_points.iter().map(|e| &e.function));
@@ -23,7 +24,7 @@ pub(crate) fn refused(module: &Module) -> Option<String> {
     })
 }
 
-/// The words of a constant expression; empty where it is none.
+/// The words of a constant expression; empty if it is not constant.
 fn bits(module: &Module, arena: &Arena<Expression>, expression: Handle<Expression>) -> Vec<u32> {
     match arena[expression] {
         Expression::Literal(Literal::U32(bits)) => vec![bits],
@@ -39,10 +40,10 @@ fn bits(module: &Module, arena: &Arena<Expression>, expression: Handle<Expressio
     }
 }
 
-/// A sum in a module's functions in which one factor is multiplied by two constants, if there is one: in `x -
-/// k * A - k * B`, A and B are two parts of a number that one float is too short for. A compiler that makes
-/// `k * (A + B)` of it undoes what the parts are for, and NVIDIA's does. So one of the products, or what is
-/// made of it, goes through `opaque_f32`.
+/// A sum in a module's functions in which one factor is multiplied by two constants, if there is one. In `x
+/// - k * A - k * B`, A and B are the head and tail of a constant that one float cannot hold. A compiler
+/// that rewrites this as `k * (A + B)` loses the tail, and NVIDIA's does. So one of the products, or a
+/// value made from it, has to go through `opaque_f32`.
 pub(crate) fn parts_in_a_sum(module: &Module) -> Option<String> {
     module.functions.iter().find_map(|(_, function)| {
         function.expressions.iter().find_map(|(sum, _)| {
@@ -55,7 +56,8 @@ pub(crate) fn parts_in_a_sum(module: &Module) -> Option<String> {
     })
 }
 
-/// The factors beside constants in the terms of a sum. What a function gives is a term in whole.
+/// Collects the factors that stand beside constants in the terms of a sum. The result of a call is one
+/// term.
 fn terms(arena: &Arena<Expression>, sum: Handle<Expression>, factors: &mut Vec<Factor>) {
     match arena[sum] {
         Expression::Binary { op: BinaryOperator::Add | BinaryOperator::Subtract, left, right } => {
@@ -74,7 +76,7 @@ fn terms(arena: &Arena<Expression>, sum: Handle<Expression>, factors: &mut Vec<F
     }
 }
 
-/// A factor: a value, or a variable, of which each use is an expression of its own.
+/// A factor: a value, or a variable (each use of a variable is an expression of its own).
 #[derive(PartialEq)]
 enum Factor {
     Value(Handle<Expression>),
@@ -91,7 +93,7 @@ fn factor(arena: &Arena<Expression>, of: Handle<Expression>) -> Option<Factor> {
     }
 }
 
-/// Whether an expression is a number of the source, with its bits given or not.
+/// Whether an expression is a literal number, given as a value or by its bits.
 fn is_number(arena: &Arena<Expression>, of: Handle<Expression>) -> bool {
     match arena[of] {
         Expression::Literal(_) | Expression::Constant(_) => true,
@@ -100,7 +102,7 @@ fn is_number(arena: &Arena<Expression>, of: Handle<Expression>) -> bool {
     }
 }
 
-/// An array or variable of bool in workgroup memory, for which NVIDIA's driver gives wrong results.
+/// A bool array or variable in workgroup memory, for which NVIDIA's driver gives wrong results.
 pub(crate) fn shared_bool(module: &Module) -> Option<&str> {
     let has_bool = |ty: Handle<Type>| {
         let mut left = vec![ty];

@@ -1,5 +1,5 @@
-// (q - z) s, with the scale s and the zero point z of the group that an element is in: see `Affine` in
-// tensor-core, whose header of eight words comes first. It expects `integer_x`, the q of an element.
+// (q - z) s, with the scale s and zero point z of the element's group: see `Affine` in tensor-core. A
+// header of eight words comes first. Expects `integer_x`, which returns q of an element.
 fn decode_x(i: u32) -> f32 {
     let inner = word_x(0u);
     let axis = word_x(4u);

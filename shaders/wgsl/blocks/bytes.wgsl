@@ -1,4 +1,4 @@
-// Bytes of a buffer of words. A pair and a word begin at an even byte.
+// Bytes of a buffer of words. Pairs and words begin at even byte offsets.
 fn byte_x(j: u32) -> u32 {
     return (x[j >> 2u] >> ((j & 3u) * 8u)) & 255u;
 }

@@ -1,4 +1,4 @@
-// d s q - m t: s and t of 16 elements each in a byte, two bits of each of 256 elements, d and m.
+// d s q - m t. Layout: s and t of 16 elements in one byte each, two bits for each of 256 elements, d and m.
 fn decode_x(i: u32) -> f32 {
     let block = i / 256u * 84u;
     let e = i % 256u;

@@ -1,4 +1,5 @@
-// d (s - 32) (q - 4): the third bits of 256 elements, their low two bits, six bits of s for 16 elements, d.
+// d (s - 32) (q - 4). Layout: the third bits of 256 elements, their low two bits, six bits of s for each 16
+// elements, d.
 fn decode_x(i: u32) -> f32 {
     let block = i / 256u * 110u;
     let e = i % 256u;

@@ -1,4 +1,5 @@
-// d (q - 8): the scale, and four bits of each of 32 elements, the first 16 in the low ones.
+// d (q - 8). Layout: the scale, then four bits for each of 32 elements, the first 16 in the low halves of
+// the bytes.
 fn decode_x(i: u32) -> f32 {
     let block = i / 32u * 18u;
     let e = i % 32u;

@@ -1,4 +1,5 @@
-// d q + m: the scale, the minimum, and four bits of each of 32 elements, the first 16 in the low ones.
+// d q + m. Layout: the scale, the minimum, then four bits for each of 32 elements, the first 16 in the low
+// halves of the bytes.
 fn decode_x(i: u32) -> f32 {
     let block = i / 32u * 20u;
     let e = i % 32u;

@@ -1,4 +1,4 @@
-// d (q - 16): the scale, the fifth bits of 32 elements, and their low four bits.
+// d (q - 16). Layout: the scale, the fifth bits of 32 elements, their low four bits.
 fn decode_x(i: u32) -> f32 {
     let block = i / 32u * 22u;
     let e = i % 32u;

@@ -1,4 +1,4 @@
-// d q + m: the scale, the minimum, the fifth bits of 32 elements, and their low four bits.
+// d q + m. Layout: the scale, the minimum, the fifth bits of 32 elements, their low four bits.
 fn decode_x(i: u32) -> f32 {
     let block = i / 32u * 24u;
     let e = i % 32u;

@@ -1,5 +1,5 @@
-// d s q - m t: d and m, six bits of s and t for 32 elements, the fifth bits of 256 elements, and their low
-// four bits.
+// d s q - m t. Layout: d and m, six bits of s and of t for each 32 elements, the fifth bits of 256
+// elements, their low four bits.
 fn decode_x(i: u32) -> f32 {
     let block = i / 256u * 176u;
     let e = i % 256u;
@@ -12,7 +12,7 @@ fn decode_x(i: u32) -> f32 {
     return d * scales.x * f32(four | (fifth << 4u)) - m * scales.y;
 }
 
-// The scale and the minimum of group g, six bits each, of the 12 bytes from `at` on that have eight of both.
+// The scale and the minimum of group g, six bits each, from the 12 bytes at `at` that hold eight of both.
 fn scales_x(at: u32, g: u32) -> vec2<f32> {
     if (g < 4u) {
         return vec2<f32>(f32(byte_x(at + g) & 63u), f32(byte_x(at + g + 4u) & 63u));

@@ -1,4 +1,5 @@
-// d s (q - 32): the low four bits of 256 elements, their high two bits, a byte of s for 16 elements, d.
+// d s (q - 32). Layout: the low four bits of 256 elements, their high two bits, a byte of s for each 16
+// elements, d.
 fn decode_x(i: u32) -> f32 {
     let block = i / 256u * 210u;
     let e = i % 256u;

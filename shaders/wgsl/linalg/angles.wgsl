@@ -1,5 +1,5 @@
-// The rotations of one round of two-sided Jacobi for each symmetric matrix of w: an invocation has a pair.
-// moved[b] is set where an element beside the diagonal was not small. params: batch, pairs, size, round.
+// The rotations of one round of two-sided Jacobi for each symmetric matrix of w; one invocation computes
+// one pair. moved[b] is set if an off-diagonal element was not small. params: batch, pairs, size, round.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 64u + local_index;
     let b = i / params.pairs;
@@ -11,7 +11,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     if (done[b] == 0u && both.y < params.size) {
         let base = b * params.size * params.size;
         let g = w[base + both.x * params.size + both.y];
-        // The greatest element is about 1.
+        // Matrices are scaled so that the greatest element is about 1.
         if (abs(g) > EPSILON * T(0.25)) {
             moved[b] = 1u;
         }

@@ -1,6 +1,6 @@
-// The Cholesky factor of a block on the diagonal of each matrix of w, in place, from (start, start) on: a
-// workgroup has a matrix, and an invocation an element. Where a pivot is not positive, its order is the
-// matrix's code. params: batch, size (of a matrix), start, width.
+// The Cholesky factor of a diagonal block of each matrix of w, in place, from (start, start) on. A
+// workgroup factors one matrix, an invocation one element. If a pivot is not positive, its order becomes
+// the matrix's code. params: batch, size (of a matrix), start, width.
 var<workgroup> tile: array<T, BLOCK * BLOCK>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {

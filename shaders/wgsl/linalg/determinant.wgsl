@@ -1,6 +1,6 @@
-// What the pivots of an LU factorization multiply to: an invocation has a matrix. Mantissas are multiplied
-// and exponents added, so that nothing overflows before the end. A header has keep(b, mantissa, exponent), of
-// a mantissa between ½ and 1, or one that is 0, infinite or NaN. params: batch, size.
+// The product of the pivots of an LU factorization; one invocation for each matrix. Mantissas are
+// multiplied and exponents added, so nothing overflows before the end. The header has keep(b, mantissa,
+// exponent); the mantissa is between ½ and 1, or it is 0, infinite or NaN. params: batch, size.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let b = workgroup_index * 64u + local_index;
     if (b >= params.batch) {
@@ -17,7 +17,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         let part = parts(pivot);
         mantissa *= part.mantissa;
         exponent += part.exponent;
-        // The product of two numbers from ½ on is at least ¼.
+        // The product of two mantissas of at least ½ is at least ¼.
         if (abs(mantissa) < T(0.5) && mantissa != T(0)) {
             mantissa *= T(2);
             exponent -= 1;

@@ -1,4 +1,4 @@
-// Each element of a batch of matrices by itself: to[b][r][c] = element(b, r, c), which a header has.
+// Sets each element of a batch of matrices: to[b][r][c] = element(b, r, c), a function of the header.
 // params: total, rows, columns.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 256u + local_index;

@@ -1,10 +1,10 @@
-// The numbers that the kernels of linear algebra compute with.
+// The number type of the linear-algebra kernels.
 alias T = f32;
 const EPSILON = 1.1920929e-7f;
 const MOST = 3.0e38f;
-// The square of a length that is nothing beside 1.
+// Squared lengths below this are negligible beside 1.
 const TINY = 1.0e-28f;
-// Doublings that take no finite number to infinity.
+// The most doublings or halvings of a matrix's scale, which keep the scale a normal number.
 const DOUBLINGS = 120u;
 
 fn is_nan(x: T) -> bool {
@@ -15,7 +15,7 @@ fn is_inf(x: T) -> bool {
     return is_inf_f32(x);
 }
 
-// x / y, of numbers from all of the range.
+// x / y, for numbers of the whole range.
 fn quotient(x: T, y: T) -> T {
     return div_f32(x, y);
 }
@@ -41,7 +41,7 @@ fn parts(x: T) -> Parts {
     return Parts(bitcast<f32>((bits & 0x807fffffu) | 0x3f000000u), exponent);
 }
 
-// Exponents that no number has give 0 or infinity.
+// Exponents beyond the range of the type give 0 or infinity.
 fn raised(mantissa: T, exponent: i32) -> T {
     let half = clamp(exponent, -280, 280) / 2;
     return scale2_f32(scale2_f32(mantissa, half), clamp(exponent, -280, 280) - half);

@@ -1,10 +1,10 @@
-// The numbers that the kernels of linear algebra compute with.
+// The number type of the linear-algebra kernels.
 alias T = f64;
 const EPSILON = 2.220446049250313e-16lf;
 const MOST = 1.0e308lf;
-// The square of a length that is nothing beside 1.
+// Squared lengths below this are negligible beside 1.
 const TINY = 1.0e-100lf;
-// Doublings that take no finite number to infinity.
+// The most doublings or halvings of a matrix's scale, which keep the scale a normal number.
 const DOUBLINGS = 1000u;
 
 fn is_nan(x: T) -> bool {
@@ -15,7 +15,7 @@ fn is_inf(x: T) -> bool {
     return is_inf_f64(x);
 }
 
-// x / y, of numbers from all of the range.
+// x / y, for numbers of the whole range.
 fn quotient(x: T, y: T) -> T {
     return x / y;
 }
@@ -41,7 +41,7 @@ fn parts(x: T) -> Parts {
     return Parts(bitcast<f64>((bits & 0x800ffffffffffffflu) | 0x3fe0000000000000lu), exponent);
 }
 
-// Exponents that no number has give 0 or infinity.
+// Exponents beyond the range of the type give 0 or infinity.
 fn raised(mantissa: T, exponent: i32) -> T {
     let half = clamp(exponent, -2200, 2200) / 2;
     return scale2_f64(scale2_f64(mantissa, half), clamp(exponent, -2200, 2200) - half);

@@ -1,7 +1,7 @@
-// The LDLᵀ factorization of each symmetric matrix of w, of which the lower triangle is read, in place, by the
-// pivots of Bunch and Kaufman: a workgroup has a matrix. L is below D, whose blocks of one or two rows are on
-// the diagonal; pivots[b][k] is the row, counted from 1, that row k changed places with, and its negative for
-// both rows of a block of two, of which the second did. params: batch, size.
+// The LDLᵀ factorization of each symmetric matrix of w, in place, with Bunch-Kaufman pivots; only the lower
+// triangle is read. One workgroup for each matrix. L is stored below D, whose blocks of one or two rows are
+// on the diagonal. pivots[b][k] is the row, counted from 1, that row k was exchanged with; both rows of a
+// block of two hold its negative, and the second row is the exchanged one. params: batch, size.
 var<workgroup> plan: vec2<u32>;
 
 fn element(b: u32, i: u32, j: u32) -> u32 {
@@ -14,8 +14,8 @@ fn exchange(first: u32, second: u32) {
     w[second] = kept;
 }
 
-// The row that row k, or the second of a block from k on, changes places with, and how many rows the block
-// has.
+// The row to exchange with row k (or with the second row of a block of two at k), and the number of rows of
+// the block.
 fn choose(b: u32, k: u32) -> vec2<u32> {
     let n = params.size;
     let own = abs(w[element(b, k, k)]);
@@ -46,7 +46,7 @@ fn choose(b: u32, k: u32) -> vec2<u32> {
     return vec2<u32>(row, 2u);
 }
 
-// Rows and columns `a` and `c` of the part from `k` on change places.
+// Exchanges rows and columns `a` and `c` of the trailing part from `k` on.
 fn turn(b: u32, k: u32, a: u32, c: u32) {
     for (var i = c + 1u; i < params.size; i++) {
         exchange(element(b, i, a), element(b, i, c));
@@ -60,7 +60,7 @@ fn turn(b: u32, k: u32, a: u32, c: u32) {
     }
 }
 
-// The two elements of L in row i of a block of two from k on.
+// The two elements of L in row i for the block of two at k.
 fn both(b: u32, i: u32, k: u32) -> vec2<T> {
     let across = w[element(b, k + 1u, k)];
     let first = quotient(w[element(b, k, k)], across);

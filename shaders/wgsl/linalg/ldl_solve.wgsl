@@ -1,4 +1,4 @@
-// X in A·X = B of the factors that ldl.wgsl gives, in place of B in x: an invocation has a column of a
+// Solves A·X = B with the factors of ldl.wgsl; X replaces B in x. One invocation for each column of a
 // matrix. params: batch, size, right, total.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let index = workgroup_index * 64u + local_index;

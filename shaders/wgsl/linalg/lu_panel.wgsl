@@ -1,11 +1,11 @@
-// LU with shares pivoting of columns start .. start + width of each matrix of w, from row start on. A
-// workgroup has a matrix. Rows are exchanged over all columns, and rows_of[b][i] says which row of the matrix
-// row i is. A column without a pivot is left out. params: batch, rows, columns, start, width, pivots (of a
-// matrix).
+// LU factorization with partial pivoting of columns start .. start + width of each matrix of w, from row
+// start on. One workgroup for each matrix. Rows are exchanged over all columns; rows_of[b][i] is the
+// original row that is now row i. A column without a pivot is skipped. params: batch, rows, columns, start,
+// width, pivots (of a matrix).
 var<workgroup> best: array<T, 256>;
 var<workgroup> place: array<u32, 256>;
 
-// The greater of two candidates is kept in the first; of equal ones that of the lesser row.
+// Keeps the greater of two candidates in the first; of two equal ones, that of the lower row.
 fn choose(mine: u32, other: u32) {
     if (best[other] > best[mine] || (best[other] == best[mine] && place[other] < place[mine])) {
         best[mine] = best[other];
@@ -26,7 +26,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         var at = j;
         for (var r = j + local_index; r < params.rows; r += 256u) {
             let x = w[base + r * ld + j];
-            // A NaN is a pivot, so that it shows.
+            // A NaN is taken as the pivot, so that it reaches the result.
             let size = select(abs(x), MOST, is_nan(x));
             if (size > most) {
                 most = size;

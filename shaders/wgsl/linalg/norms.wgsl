@@ -1,5 +1,4 @@
-// The length of each row: a workgroup has a row.
-// params: total, length.
+// The length of each row; one workgroup for each row. params: total, length.
 var<workgroup> shares: array<T, 64>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {

@@ -1,6 +1,5 @@
-// The places of each matrix's numbers in their order, descending or not, and which number is at each place:
-// an invocation has a number. Equal ones are in the order that they come in. params: total, count,
-// descending.
+// The sorted position of each of a matrix's numbers, ascending or descending, and the number at each
+// position. One invocation for each number. The order is stable. params: total, count, descending.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 64u + local_index;
     if (i >= params.total) {

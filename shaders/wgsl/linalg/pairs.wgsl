@@ -1,5 +1,5 @@
-// Which two of so many players, an even number, meet as pair k of a round: in players − 1 rounds everybody
-// meets everybody once.
+// The two rows that meet as pair k of a round of a round-robin tournament with an even number of players:
+// after players − 1 rounds every two rows have met once.
 fn pair(k: u32, round: u32, players: u32) -> vec2<u32> {
     let last = players - 1u;
     let turn = round % last;
@@ -20,7 +20,7 @@ fn rotation(a: T, b: T, g: T) -> vec2<T> {
     }
     let cosine = T(1) / sqrt(T(1) + tangent * tangent);
     let sine = cosine * tangent;
-    // A device's quotients and roots may be some units off, each time in one direction.
+    // A device's quotients and roots may be off by some units, always in the same direction.
     let lack = T(0.5) * (T(1) - cosine * cosine - sine * sine);
     return vec2<T>(cosine + cosine * lack, sine + sine * lack);
 }

@@ -1,7 +1,7 @@
 // Householder reflections I − τ·v·vᵀ that make columns start .. start + width of each matrix of w upper
-// triangular, from row start on: a workgroup has a matrix. v has 1 at the diagonal, which is not stored, and
-// its rest below it. Their product is I − V·T·Vᵀ with the upper triangular T that goes to factors[b][panel].
-// params: batch, rows, columns, start, width, panel, panels.
+// triangular, from row start on. One workgroup for each matrix. v is 1 at the diagonal, which is not
+// stored; the rest of v is stored below it. The product of the reflections is I − V·T·Vᵀ; the upper
+// triangular T is stored in factors[b][panel]. params: batch, rows, columns, start, width, panel, panels.
 var<workgroup> shares: array<T, 256>;
 var<workgroup> dots: array<T, BLOCK>;
 var<workgroup> triangle: array<T, BLOCK * BLOCK>;
@@ -19,8 +19,8 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     triangle[local_index] = T(0);
     for (var k = 0u; k < params.width; k++) {
         let j = params.start + k;
-        // The greatest magnitude of the column, so that no square leaves the range of numbers, however small
-        // the column is beside others.
+        // The greatest magnitude of the column: with this scale no square leaves the range of numbers, even
+        // if the column is very small beside the others.
         var most = T(0);
         for (var r = j + local_index; r < params.rows; r += 256u) {
             most = max(most, abs(w[base + r * ld + j]));
@@ -78,8 +78,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
             w[base + j * ld + j] = beta;
         }
         storageBarrier();
-        // Products of v with the columns after it, which it reflects, and with the reflections before it, for
-        // T.
+        // Products of v with the later columns, which it reflects, and with the earlier reflections, for T.
         sum = T(0);
         if (over < params.width && over != k) {
             if (down == 0u) {

@@ -1,7 +1,7 @@
-// C −= V·T·Vᵀ·C, or with transposed V·Tᵀ·Vᵀ·C, of a panel of reflections: a workgroup has BLOCK columns of a
-// matrix, from column first on. Element (r, j) of C is c[(b * rows + r) * ld + j]. A header has reflector(b,
-// r, i), the elements of V below its diagonal. params: batch, strips, rows, ld, start, width, first, right,
-// panel, panels, transposed.
+// C −= V·T·Vᵀ·C, or C −= V·Tᵀ·Vᵀ·C if transposed, for a panel of reflections. One workgroup for BLOCK
+// columns of a matrix, from column first on. Element (r, j) of C is c[(b * rows + r) * ld + j]. The header
+// has reflector(b, r, i), the elements of V below its diagonal. params: batch, strips, rows, ld, start,
+// width, first, right, panel, panels, transposed.
 var<workgroup> factor: array<T, BLOCK * BLOCK>;
 var<workgroup> product: array<T, BLOCK * BLOCK>;
 

@@ -1,6 +1,6 @@
-// One round of one-sided Jacobi rotations: columns of W, which are the rows of w, are made orthogonal in
-// pairs, and the rows of v take part. A workgroup has a pair. moved[b] is set where one was not orthogonal.
-// params: batch, pairs, columns (how many), length (of each), with_v, round.
+// One round of one-sided Jacobi rotations: makes the columns of W, stored as the rows of w, orthogonal in
+// pairs, and rotates the rows of v with them. One workgroup for each pair. moved[b] is set if a pair was
+// not orthogonal. params: batch, pairs, columns (how many), length (of each), with_v, round.
 var<workgroup> shares: array<vec3<T>, 64>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {
@@ -34,8 +34,8 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     for (var s = 0u; s < 8u; s++) {
         sums += shares[s];
     }
-    // Squares of columns that are nothing beside the others vanish: the angle between two of them is
-    // anything.
+    // The squares of columns that are negligible beside the others vanish, and the angle between two such
+    // columns is arbitrary.
     if (sums.x == T(0) || sums.y == T(0) || max(sums.x, sums.y) < TINY) {
         return;
     }

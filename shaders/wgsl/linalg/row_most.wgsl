@@ -1,4 +1,4 @@
-// The greatest magnitude of each row, −1 where an element is not finite: an invocation has a row.
+// The greatest magnitude of each row, or −1 if an element is not finite. One invocation for each row.
 // params: total, columns.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let row = workgroup_index * 64u + local_index;

@@ -1,7 +1,6 @@
-// A power of two that brings the greatest magnitude of each matrix to between ½ and 4, and its reciprocal,
-// both normal numbers; both are 1 where an element is not finite, and then the matrix's code is 1. A
-// workgroup has a matrix.
-// params: batch, rows.
+// A power of two that brings the greatest magnitude of each matrix between ½ and 4, and its reciprocal;
+// both are normal numbers. If an element is not finite, both are 1 and the matrix's code is 1. One
+// workgroup for each matrix. params: batch, rows.
 var<workgroup> shares: array<T, 64>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {

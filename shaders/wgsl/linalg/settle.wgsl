@@ -1,5 +1,5 @@
-// Ends a sweep of rotations: a matrix in which none was needed is done. After the last, one that is not done
-// has the code 2. params: batch, last.
+// Ends a sweep of rotations: a matrix that needed no rotation is done. After the last sweep, a matrix that
+// is not done gets the code 2. params: batch, last.
 fn kernel(workgroup_index: u32, local_index: u32) {
     let b = workgroup_index * 64u + local_index;
     if (b >= params.batch) {

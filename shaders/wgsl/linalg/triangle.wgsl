@@ -1,6 +1,6 @@
-// X in T·X = B, where T is a block on the diagonal of a triangular matrix, width long and wide: an invocation
-// has a column. B is in x and X goes there: element i of column c of matrix b is x[b * batch_stride + offset
-// + i * along + c * across]. A header has triangle(b, i, j), the block's elements, and whether it is UPPER
+// Solves T·X = B, where T is a diagonal block of a triangular matrix, width long and wide. One invocation
+// for each column. X replaces B in x: element i of column c of matrix b is x[b * batch_stride + offset + i
+// * along + c * across]. The header has triangle(b, i, j), the block's elements, and the constants UPPER
 // and UNIT. params: batch, strips, right, width, batch_stride, offset, along, across.
 var<workgroup> tile: array<T, BLOCK * BLOCK>;
 

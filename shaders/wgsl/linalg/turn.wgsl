@@ -1,6 +1,7 @@
 // Applies the rotations of a round: W becomes Jᵀ·W·J, and the rows of v, which are the columns of V, are
-// rotated. An invocation has the four elements of w where two pairs meet and those that mirror them, or two
-// elements of v. params: batch, pairs, size, blocks and of_v (invocations of a matrix's w and v), round.
+// rotated. An invocation computes the four elements of w where two pairs meet and their mirror images, or
+// two elements of v. params: batch, pairs, size, blocks and of_v (invocations of a matrix's w and v),
+// round.
 fn rotated(b: u32, k: u32) -> vec2<T> {
     let at = 2u * (b * params.pairs + k);
     return vec2<T>(turns[at], turns[at + 1u]);
@@ -43,7 +44,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     let has_column = columns.y < n;
     let of_rows = rotated(b, k);
     let of_columns = rotated(b, l);
-    // A pair with somebody who is not there keeps the other, who is the first.
+    // With an odd size, a row paired with the padding row is left unchanged.
     var xx = w[base + rows.x * n + columns.x];
     var xy = T(0);
     var yx = T(0);

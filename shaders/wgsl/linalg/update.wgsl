@@ -1,6 +1,6 @@
-// C −= A·B in tiles of 64 x 64: element (i, j) of C is c[b * batch_stride + offset + i * ld + j]. A header
-// has left(b, i, k) and right(b, k, j). With lower, tiles above the diagonal are left out. params: batch,
-// down, across (tiles), rows, columns, depth, batch_stride, offset, ld, lower.
+// C −= A·B in tiles of 64 x 64: element (i, j) of C is c[b * batch_stride + offset + i * ld + j]. The
+// header has left(b, i, k) and right(b, k, j). If lower is set, tiles above the diagonal are skipped.
+// params: batch, down, across (tiles), rows, columns, depth, batch_stride, offset, ld, lower.
 var<workgroup> lhs: array<T, 1024>;
 var<workgroup> rhs: array<T, 1024>;
 

@@ -1,4 +1,4 @@
-//! Comparisons, selections, and both in one.
+//! Comparisons, selections, and a comparison fused with the selection that uses it.
 #![allow(unsafe_code)]
 
 use tensor_core::{Arithmetic, CompareOp, DType};
@@ -12,7 +12,8 @@ use crate::simd::{
 /// `out = a op b` as bool, over `n` elements of `dtype`.
 ///
 /// # Safety
-/// `a` and `b` are good for `n` elements of `dtype`, `out` for `n` bools; `out` lies apart.
+/// `a` and `b` are valid for `n` elements of `dtype`, `out` for `n` bools; `out` does not overlap the
+/// others.
 pub(crate) unsafe fn compare(
     isa: Isa,
     op: CompareOp,
@@ -61,7 +62,7 @@ pub(crate) unsafe fn compare(
 /// `out = condition ? a : b` over `n` elements of `dtype`.
 ///
 /// # Safety
-/// `condition` is good for `n` bools, the others for `n` elements of `dtype`; `out` may be `a` or `b`.
+/// `condition` is valid for `n` bools, the others for `n` elements of `dtype`; `out` may be `a` or `b`.
 pub(crate) unsafe fn select(
     isa: Isa,
     dtype: DType,
@@ -99,9 +100,9 @@ pub(crate) unsafe fn select(
 /// `out = x op y ? a : b` over `n` elements of f32, for operands x, y, a and b.
 ///
 /// # Safety
-/// All are good for `n` elements, aligned; `out` lies apart.
+/// All are valid for `n` elements and aligned; `out` does not overlap the others.
 pub(crate) unsafe fn choose(isa: Isa, op: CompareOp, operands: [*const u8; 4], out: *mut u8, n: usize) {
-    // For numbers of any order, `x > y` is `y < x`.
+    // `x > y` is `y < x` for all floats, NaN included.
     let [x, y, a, b] = operands.map(<*const u8>::cast::<f32>);
     let (x, y, op) = match op {
         CompareOp::Gt => (y, x, CompareOp::Lt),
@@ -129,7 +130,8 @@ pub(crate) unsafe fn choose(isa: Isa, op: CompareOp, operands: [*const u8; 4], o
 mod tests {
     use super::*;
 
-    /// A comparison and a selection in one give what the two give one after the other, of any numbers.
+    /// The fused form gives the same results as a comparison followed by a selection, for all kinds of
+    /// floats.
     #[test]
     fn a_choice_is_a_comparison_and_a_selection() {
         let numbers = [1.5f32, -0.0, 0.0, f32::NAN, f32::INFINITY, -2.0, f32::NEG_INFINITY, 1e-40];
@@ -144,7 +146,7 @@ mod tests {
                 {
                     let (mut is, mut expected, mut out) = (vec![false; n], vec![0f32; n], vec![0f32; n]);
                     let (a, b) = (bytes(&a), bytes(&b));
-                    // SAFETY: all hold n elements, and lie apart.
+                    // SAFETY: all hold n elements and do not overlap.
                     unsafe {
                         compare(isa, op, DType::F32, bytes(&x), bytes(&y), is.as_mut_ptr().cast(), n);
                         select(isa, DType::F32, is.as_ptr().cast(), a, b, expected.as_mut_ptr().cast(), n);

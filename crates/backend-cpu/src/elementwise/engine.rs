@@ -1,5 +1,5 @@
-//! The block engine: runs a lowered program on some thousand positions at a time, all temporaries in the
-//! first-level cache.
+//! The block engine: runs a lowered program on about a thousand positions at a time, with all temporaries
+//! in the first-level cache.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, ops::Range};
@@ -40,11 +40,11 @@ pub(crate) const FAR: usize = 1 << 18;
 pub(crate) const SHORT_RUN: usize = 128;
 
 thread_local! {
-    /// The registers' memory, kept from launch to launch.
+    /// The memory of the registers, reused from launch to launch.
     static SCRATCH: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Words of scratch memory that a program's registers take: 8 bytes a position serve every dtype.
+/// Words of scratch memory that a program's registers take: 8 bytes per position fit every dtype.
 pub(crate) fn words(program: &Lowered) -> usize {
     program.registers * BLOCK
 }
@@ -76,7 +76,7 @@ pub(crate) fn with_evaluator<R>(
     })
 }
 
-/// Memory that will be wanted soon.
+/// A range of memory to prefetch.
 #[derive(Clone, Copy)]
 pub(crate) struct Stream {
     pub(crate) at: *const u8,
@@ -86,7 +86,7 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Asks for the cache lines of `part` of `parts`: a hint that changes nothing, and may point anywhere.
+    /// Prefetches the cache lines of part `part` of `parts`. This is only a hint: any address is allowed.
     fn fetch(&self, part: usize, parts: usize) {
         #[cfg(target_arch = "x86_64")]
         {
@@ -109,14 +109,14 @@ impl Stream {
     }
 }
 
-/// Which steps may write their output's memory straight away: unless it is an input's that is still read
-/// later.
+/// Which steps may write directly to the memory of their output: all, unless that memory belongs to an
+/// input that is read later.
 fn direct_outputs(program: &Lowered, inputs: &[Memory], outputs: &[Memory]) -> SmallVec<[bool; 16]> {
     let safe = |at: usize, step: &Step| {
         let Some(output) = step.output.and_then(|o| outputs.get(o as usize)) else { return false };
         let shares = |k: usize| inputs[k].ptr == output.ptr;
         let later = (0..inputs.len()).any(|k| shares(k) && program.inputs[k].last_use > at);
-        // These read their operand again after writing, or want their output apart.
+        // These steps read their operand again after writing, or need an output that does not overlap it.
         let twice =
             matches!(
                 step.code,
@@ -143,22 +143,23 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) inputs: SmallVec<[Memory; 4]>,
     launch: &'a Launch<'a>,
     registers: *mut u64,
-    /// Where each register's block lies just now (its own memory, or an output's), and after them each
-    /// input's.
+    /// The address of each register's current block (in its own memory or in an output's), followed by the
+    /// address of each input's block.
     places: SmallVec<[*const u8; 24]>,
-    /// Bit `k` is set where input `k` is one number for this block, and its place is that number's.
+    /// Bit `k` is set if input `k` is one number for this block; its place is then the address of that
+    /// number.
     numbers: u64,
-    /// Fetched while the next block's costliest step computes: a processor looks ahead within a loop, not
-    /// from one to the next.
+    /// Memory to prefetch while the costliest step of the next block runs: hardware prefetching works
+    /// within a loop but not across loops.
     pub(crate) ahead: SmallVec<[Stream; 4]>,
     fresh: bool,
-    /// How much of the constant registers is filled.
+    /// The number of elements to fill in the constant registers.
     block: usize,
     direct: SmallVec<[bool; 16]>,
 }
 
 impl<'a> Evaluator<'a> {
-    /// `registers` is good for [`words`] words.
+    /// `registers` is valid for [`words`] words.
     pub(crate) fn new(
         isa: Isa,
         program: &'a Lowered,
@@ -194,7 +195,7 @@ impl<'a> Evaluator<'a> {
         matches!(src, Src::Input(k) if k < 64 && self.numbers >> k & 1 == 1)
     }
 
-    /// Whether an operand is a scalar: a register of nothing but it.
+    /// Whether an operand is a scalar, that is, a register filled with one scalar.
     fn is_scalar(&self, src: Src) -> bool {
         matches!(src, Src::Reg(r) if (r as usize) < self.program.scalars.len())
     }
@@ -206,7 +207,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The length of the next block from `pos` on, at most to `end`.
+    /// The length of the next block, from `pos` to `end` at most.
     pub(crate) fn block_len(&self, pos: usize, end: usize) -> usize {
         let inner = self.program.inner();
         let run = match inner >= SHORT_RUN && self.program.stops_at_rows {
@@ -216,8 +217,8 @@ impl<'a> Evaluator<'a> {
         run.min(BLOCK).min(end - pos)
     }
 
-    /// Asks for what the block from `pos` on reads where it lies, and for where it writes, while the block
-    /// before is computed.
+    /// Schedules prefetches for the block at `pos`: the inputs that it reads in place, and the outputs.
+    /// They are issued while the block before it is computed.
     pub(crate) fn look_ahead(&mut self, outputs: &[Memory], pos: usize) {
         let (program, end) = (self.program, self.program.numel);
         if pos >= end {
@@ -232,7 +233,7 @@ impl<'a> Evaluator<'a> {
         for (memory, access) in self.inputs.iter().zip(&program.inputs) {
             let first = match access.contiguous {
                 true => access.offset + pos,
-                false if program.lies_in_rows(access) => {
+                false if program.is_read_by_rows(access) => {
                     offset_of(access, &program.dims, pos / inner, pos % inner)
                 }
                 false => continue,
@@ -242,10 +243,11 @@ impl<'a> Evaluator<'a> {
         self.ahead.extend(outputs.iter().map(|memory| stream(memory, pos, true)));
     }
 
-    /// Computes positions `pos..pos + n`; [`Evaluator::result`] is where. Outputs given in `targets` are
-    /// written there, from the target's element `at` on.
+    /// Computes positions `pos..pos + n`; [`Evaluator::result`] gives the addresses of the results. Outputs
+    /// given in `targets` are written there, from the target's element `at` on.
     ///
-    /// It gives no list of the results: a list is written in small parts and moved in large ones, and such a
+    /// It does not return a list of the results: such a list is written in small parts and read in large
+    /// ones, and a load like that waits for all earlier stores, which include those of the block.
     /// load has to wait until every store before it, those of the block among them, has left the processor.
     pub(crate) fn block(&mut self, pos: usize, n: usize, targets: &[Memory], at: usize) -> Result<()> {
         if self.fresh {
@@ -301,12 +303,12 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// Where output `o` of the last block lies, in its compute dtype.
+    /// The address of output `o` of the last block, in its compute dtype.
     pub(crate) fn result(&self, o: usize) -> *const u8 {
         self.place(self.program.outputs[o].0)
     }
 
-    /// Scalars, and inputs that are one element everywhere, are the same for every block.
+    /// Fills the registers of scalars and of one-element inputs, which are the same for every block.
     fn fill_constants(&self) {
         let n = self.block;
         for (slot, (&dtype, value)) in self.program.scalars.iter().zip(self.launch.scalars).enumerate() {
@@ -338,8 +340,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Where input `k`'s elements of this block lie, after gathering them if need be. The block begins at
-    /// position `pos`, in row `row` of the innermost axis, `column` elements into it.
+    /// The address of input `k`'s elements of this block; gathers them into the register if necessary. The
+    /// block begins at position `pos`, which is column `column` of row `row` along the innermost axis.
     fn load(
         &mut self,
         k: u16,
@@ -386,7 +388,7 @@ impl<'a> Evaluator<'a> {
         register
     }
 
-    /// Runs a step on a `part` of the block that begins at position `pos`.
+    /// Runs a step on the part `part` of the block that begins at position `pos`.
     fn run(&self, step: &Step, out: *mut u8, pos: usize, part: Range<usize>) -> Result<()> {
         let isa = self.isa;
         let (pos, n) = (pos + part.start, part.len());
@@ -396,8 +398,8 @@ impl<'a> Evaluator<'a> {
             self.place(src).wrapping_add(skip)
         };
         let find = |src: Src| find_as(src, step.from);
-        // SAFETY: every operand is a block of n elements of its dtype, and `out` is one that no operand
-        // shares unless `direct_outputs` allowed it.
+        // SAFETY: every operand is a block of n elements of its dtype, and `out` shares memory with no
+        // operand unless `direct_outputs` allowed it.
         unsafe {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, find(a), out, n)?,
@@ -435,7 +437,7 @@ impl<'a> Evaluator<'a> {
         Ok(())
     }
 
-    /// An input that a step reads at indices, which lie at `index`.
+    /// An input that a step reads at the indices stored at `index`.
     fn indexed(&self, load: LoadAt, index_dtype: DType, index: *const u8) -> Option<Indexed<'_>> {
         let access = &self.program.inputs[load.input as usize];
         let axis = access.indexed?;
@@ -450,13 +452,13 @@ impl<'a> Evaluator<'a> {
         Some(Indexed { access, axis, dims, numel, memory, index, index_dtype, by_run: load.by_run, runs })
     }
 
-    /// The error of an index into an input.
+    /// The error for an index that is out of range for an input.
     fn bad_index(&self, load: LoadAt, index: i64) -> Error {
         self.launch.index_error(self.program.inputs[load.input as usize].operand, index)
     }
 
-    /// Where the elements of a block of `n` from `column` of row `row` on lie, if a step reads them at one
-    /// index and they are as the steps after it want them.
+    /// The address of the `n` elements from column `column` of row `row` on, if a step reads them at one
+    /// index and later steps can use them in place.
     fn one_run(&self, step: &Step, (row, column): (usize, usize), n: usize) -> Result<Option<*const u8>> {
         let Code::LoadAt(load) = step.code else { return Ok(None) };
         let indexed = self.indexed(load, step.from, self.place(load.index));
@@ -514,7 +516,7 @@ impl<'a> Evaluator<'a> {
             Arithmetic::I32 => int!(i32),
             Arithmetic::U32 => int!(u32),
             Arithmetic::Bool => {
-                return Err(Error::invalid("arange", format!("{dtype} has no ranges")));
+                return Err(Error::invalid("arange", format!("ranges of {dtype} are not supported")));
             }
         }
         Ok(())
@@ -588,7 +590,7 @@ impl<'a> Evaluator<'a> {
     }
 }
 
-/// A part of the stream `seed`: `n` blocks from `first` on.
+/// A slice of the stream `seed`: `n` blocks from `first` on.
 #[derive(Clone, Copy)]
 struct Draw {
     seed: u64,
@@ -596,8 +598,8 @@ struct Draw {
     n: usize,
 }
 
-/// `out[i] = f(the first two words of block i)`, in the widest registers: words of many blocks first, and
-/// then their numbers.
+/// `out[i] = f(the first two words of block i)`, vectorised: first the words of many blocks, then their
+/// numbers.
 struct Words<O, F> {
     draw: Draw,
     out: *mut O,
@@ -624,7 +626,8 @@ impl<O: Copy + Default, F: Fn([u32; 2]) -> O> Job for Words<O, F> {
     }
 }
 
-/// The element of the buffer at `column` of row `row` of the space's innermost axis.
+/// The offset in the buffer of column `column` of row `row`, where rows run along the innermost axis of the
+/// space.
 pub(crate) fn offset_of(access: &Access, dims: &[usize], mut row: usize, column: usize) -> usize {
     let Some((&inner, outer)) = access.strides.split_last() else { return access.offset };
     let mut at = access.offset as isize + column as isize * inner;
@@ -639,10 +642,10 @@ pub(crate) fn offset_of(access: &Access, dims: &[usize], mut row: usize, column:
     at as usize
 }
 
-/// Copies the elements of positions `pos..pos + n` side by side, in their compute dtype.
+/// Copies the elements of positions `pos..pos + n` to contiguous memory, in their compute dtype.
 ///
 /// # Safety
-/// Every position's element lies in `memory`; `out` holds `n` elements of the compute dtype.
+/// Every position's element is within `memory`; `out` holds `n` elements of the compute dtype.
 #[allow(clippy::too_many_arguments)]
 unsafe fn gather(
     isa: Isa,
@@ -691,8 +694,8 @@ unsafe fn gather(
     }
 }
 
-/// What [`gather`] does. Its caller promises that every position's element lies in memory from `from` on, and
-/// that `out` has room for all.
+/// The job of [`gather`]. Every position's element is in the memory at `from`, and `out` has room for all
+/// of them.
 struct Gather<'a, T, O, F> {
     offset: usize,
     strides: &'a [isize],
@@ -728,7 +731,8 @@ impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Job for Gather<'_, T, O, F> {
 }
 
 impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Gather<'_, T, O, F> {
-    /// A run along the innermost axis, whose stride is `S` if that is a number it can be.
+    /// Copies a run along the innermost axis. `S` is its stride if known at compile time, else
+    /// `isize::MAX`.
     ///
     /// # Safety
     /// As [`gather`].
@@ -743,10 +747,10 @@ impl<T: Copy, O: Copy, F: Fn(T) -> O + Copy> Gather<'_, T, O, F> {
         }
     }
 
-    /// Rows of `C` elements, as many as make a run along the axis before the innermost one.
+    /// Copies rows of `C` elements whose starts form a run along the next axis.
     ///
     /// # Safety
-    /// As [`gather`]; positions begin and end with rows.
+    /// As [`gather`]; the positions begin and end at row boundaries.
     #[inline(always)]
     unsafe fn interleaved<const C: usize>(&self) {
         let last = self.dims.len() - 1;
@@ -815,7 +819,7 @@ pub(crate) unsafe fn runs(
         if done == n {
             break;
         }
-        // To the start of the next row.
+        // Moves to the start of the next row.
         row -= index[rank - 1] as isize * stride;
         index[rank - 1] = 0;
         for axis in (0..rank - 1).rev() {
@@ -830,8 +834,8 @@ pub(crate) unsafe fn runs(
     }
 }
 
-/// The bits of the nearest bf16, as `bf16::from_f32` has them, without a branch: so that a loop of it is made
-/// of vectors.
+/// The bits of the nearest bf16, as `bf16::from_f32` gives them, but without a branch, so that loops over
+/// it vectorise.
 #[inline(always)]
 fn bf16_bits(v: f32) -> u16 {
     let bits = v.to_bits();
@@ -844,7 +848,7 @@ fn bf16_bits(v: f32) -> u16 {
 /// Writes a block of the compute dtype as elements of `dtype`.
 ///
 /// # Safety
-/// `from` holds `n` elements of the compute dtype, `to` has room for `n` of `dtype`; they lie apart.
+/// `from` holds `n` elements of the compute dtype, `to` has room for `n` of `dtype`; they do not overlap.
 pub(crate) unsafe fn store(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {

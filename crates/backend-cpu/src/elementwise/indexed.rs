@@ -1,5 +1,5 @@
-//! Elements of an input that indices name: see [`tensor_core::kernel::Instr::LoadAt`]. They are read run by
-//! run of the innermost axis; all indices of a run are checked before one of them is used.
+//! Elements of an input that are read at indices: see [`tensor_core::kernel::Instr::LoadAt`]. They are read
+//! in runs along the innermost axis; all indices of a run are checked before one of them is used.
 #![allow(unsafe_code)]
 
 use tensor_core::{Arithmetic, DType, kernel::IndexedAxis};
@@ -16,7 +16,7 @@ use crate::{
     simd::cache::prefetch,
 };
 
-/// An input that is read at indices, and the indices of a block.
+/// An input that is read at indices, with the indices of a block.
 #[derive(Clone, Copy)]
 pub(crate) struct Indexed<'a> {
     pub(crate) access: &'a Access,
@@ -27,17 +27,17 @@ pub(crate) struct Indexed<'a> {
     pub(crate) memory: Memory,
     pub(crate) index: *const u8,
     pub(crate) index_dtype: DType,
-    /// Whether the indices of a run are one number.
+    /// Whether all positions of a run share one index.
     pub(crate) by_run: bool,
-    /// Where those of runs lie, if not in the block.
+    /// The source of the run indices, if they are not loaded into the block.
     pub(crate) runs: Option<(&'a Access, Memory)>,
 }
 
-/// A type of indices.
+/// An integer type of indices.
 trait Pick: Copy + Into<i64> {
-    /// Whether all are from 0 to the last.
+    /// Whether all are in `0..=last`.
     fn are_inside(picks: &[Self], last: i64) -> bool {
-        // The sign bit of one below 0 or beyond the last.
+        // The sign bit is set for an index below 0 or above `last`.
         let outside = |bits: i64, &pick: &Self| bits | pick.into() | last.wrapping_sub(pick.into());
         picks.iter().fold(0, outside) >= 0
     }
@@ -47,7 +47,7 @@ impl Pick for i64 {}
 impl Pick for u32 {}
 
 impl Pick for i32 {
-    /// In half the registers.
+    /// 32-bit arithmetic needs half as many registers.
     fn are_inside(picks: &[i32], last: i64) -> bool {
         let last = i32::try_from(last).unwrap_or(i32::MAX);
         picks.iter().fold(0, |bits, &pick| bits | pick | last.wrapping_sub(pick)) >= 0
@@ -59,13 +59,13 @@ const LINE: usize = 64;
 const AHEAD: usize = 1 << 10;
 const NEAR: usize = 1 << 14;
 
-/// Where the index of row `row` of the innermost axis lies, of indices that are one along it.
+/// The address of the index of row `row`, for indices that are constant along the innermost axis.
 pub(crate) fn index_of_row(access: &Access, memory: Memory, dims: &[usize], row: usize) -> *const u8 {
     let at = offset_of(access, dims, row, 0);
     memory.at::<u8>(0).wrapping_add(at * access.dtype.size()).cast_const()
 }
 
-/// Rows that lie where indices name them: a program that does nothing but read them.
+/// Rows that indices select, used in place: a program that does nothing but read them.
 pub(crate) struct NamedRows<'a> {
     indexed: Indexed<'a>,
     index: &'a Access,
@@ -73,7 +73,7 @@ pub(crate) struct NamedRows<'a> {
 }
 
 impl<'a> NamedRows<'a> {
-    /// The rows of a program, if reading them is all that it does.
+    /// The rows of a program, if it does nothing but read rows at indices.
     pub(crate) fn of(program: &'a Lowered, inputs: &[Memory]) -> Option<NamedRows<'a>> {
         let [Step { code: Code::LoadAt(load), from, dst, .. }] = program.steps[..] else { return None };
         let [(Src::Reg(result), _)] = program.outputs[..] else { return None };
@@ -82,7 +82,7 @@ impl<'a> NamedRows<'a> {
         let (dims, numel) = (&program.dims[..], program.numel);
         let memory = inputs[load.input as usize];
         let (index_dtype, by_run) = (from, load.by_run);
-        // Indices of a narrow type are read once they are widened.
+        // Indices of a narrow type have to be widened before they are read.
         let axis = access.indexed.filter(|_| result == dst && !index.dtype.is_narrow())?;
         let indexed = Indexed {
             access,
@@ -98,18 +98,18 @@ impl<'a> NamedRows<'a> {
         indexed.is_run().then_some(NamedRows { indexed, index, indices: inputs[k as usize] })
     }
 
-    /// The operand of the kernel that the rows are of.
+    /// The kernel operand that holds the rows.
     pub(crate) fn operand(&self) -> usize {
         self.indexed.access.operand
     }
 
-    /// Where positions `pos..pos + n`, which are a part of a row, lie.
+    /// The address of positions `pos..pos + n`, which are within one row.
     ///
     /// # Errors
     /// The index, if it is outside the axis.
     ///
     /// # Safety
-    /// The launch checked how far the inputs reach, and the positions are the space's.
+    /// The launch checked the bounds of the inputs, and the positions are within the space.
     pub(crate) unsafe fn at(&self, pos: usize, n: usize) -> Result<*const u8, i64> {
         let Indexed { dims, numel, .. } = self.indexed;
         let inner = dims.last().copied().unwrap_or(1);
@@ -117,7 +117,7 @@ impl<'a> NamedRows<'a> {
         let index = |row| index_of_row(self.index, self.indices, dims, row);
         // SAFETY: the caller's promise.
         unsafe {
-            // Rows ahead, as far as memory is away.
+            // Prefetches a row far enough ahead to hide the memory latency.
             let ahead = row + ROWS_AHEAD;
             if ahead * inner < numel {
                 self.indexed.look_ahead(index(ahead), ahead, column, n);
@@ -130,11 +130,11 @@ impl<'a> NamedRows<'a> {
 /// Rows that are asked for before they are read.
 const ROWS_AHEAD: usize = 4;
 
-/// Calls a macro with the type of indices of a dtype. The contract of a launch allows no other.
+/// Calls a macro with the Rust type of an index dtype. The contract of a launch allows no other dtypes.
 macro_rules! by_index {
     ($dtype:expr, $go:ident) => {
         match $dtype.arithmetic() {
-            // A u64 beyond i64 is a negative index.
+            // A u64 beyond i64 becomes a negative index, which is out of range.
             Arithmetic::I64 | Arithmetic::U64 => $go!(i64),
             Arithmetic::U32 => $go!(u32),
             Arithmetic::I32 | Arithmetic::Bool | Arithmetic::F32 | Arithmetic::F64 => $go!(i32),
@@ -143,13 +143,13 @@ macro_rules! by_index {
 }
 
 impl Indexed<'_> {
-    /// Whether what one index names of a run lies as the engine reads it.
+    /// Whether the run that one index selects can be used in place by the engine.
     pub(crate) fn is_run(&self) -> bool {
         self.by_run && !self.access.dtype.is_narrow() && matches!(self.access.strides.last(), None | Some(1))
     }
 
-    /// Asks for what the next index names, which lies at `index`, of `n` elements from `column` of row `row`
-    /// on.
+    /// Prefetches the run that the next index, stored at `index`, selects: `n` elements from column
+    /// `column` of row `row` on.
     ///
     /// # Safety
     /// As [`Indexed::run`].
@@ -162,14 +162,13 @@ impl Indexed<'_> {
         }
     }
 
-    /// Where the elements lie that the first index names, from `column` of row `row` of the innermost axis
-    /// on.
+    /// The address of the elements that the first index selects, from column `column` of row `row` on.
     ///
     /// # Errors
     /// The index, if it is outside the axis.
     ///
     /// # Safety
-    /// There is an index, and the input reaches as far as its access says.
+    /// There is at least one index, and the input is as large as its access says.
     pub(crate) unsafe fn run(&self, row: usize, column: usize) -> Result<*const u8, i64> {
         macro_rules! first {
             ($i:ty) => {
@@ -185,15 +184,15 @@ impl Indexed<'_> {
         Ok(self.memory.at::<u8>(0).wrapping_offset(at * self.access.dtype.size() as isize))
     }
 
-    /// Copies the elements that the indices of positions `pos..pos + n` name to `out`, in their compute
+    /// Copies the elements selected by the indices of positions `pos..pos + n` to `out`, in their compute
     /// dtype.
     ///
     /// # Errors
     /// The first index that is outside the axis.
     ///
     /// # Safety
-    /// There are `n` indices, the input reaches as far as its access says, and `out` has room for `n`
-    /// elements of its compute dtype.
+    /// There are `n` indices, the input is as large as its access says, and `out` has room for `n` elements
+    /// of its compute dtype.
     pub(crate) unsafe fn load(&self, pos: usize, n: usize, out: *mut u8) -> Result<(), i64> {
         macro_rules! go {
             ($t:ty, $o:ty, $f:expr) => {{
@@ -243,7 +242,7 @@ impl Indexed<'_> {
                 None => index.wrapping_add(done),
             };
             row += 1;
-            // SAFETY: the caller's promise: an index within the axis names elements of the input.
+            // SAFETY: the caller's promise: an index within the axis selects elements of the input.
             unsafe {
                 let picked: i64 = index.read().into();
                 if !(0..=last).contains(&picked) {
@@ -282,8 +281,8 @@ impl Indexed<'_> {
             }
             Ok(())
         };
-        // The next row is prefetched while this one's elements are computed with, if most of its cache lines
-        // will be read.
+        // The next row is prefetched while this one's elements are used, if most of its cache lines will be
+        // read.
         let bytes = size * size_of::<T>();
         let dense = !self.by_run && along == 1 && bytes <= NEAR && n * LINE >= bytes;
         if dense && (pos + n).is_multiple_of(inner) && pos + n < self.numel {
@@ -291,7 +290,7 @@ impl Indexed<'_> {
                 from.wrapping_add(offset_of(self.access, self.dims, (pos + n) / inner, 0)).cast::<u8>();
             (0..bytes).step_by(LINE).for_each(|at| prefetch::<true, _>(next.wrapping_add(at)));
         }
-        // SAFETY: the positions are the space's.
+        // SAFETY: the positions are within the space.
         unsafe {
             runs(self.access.offset, &self.access.strides, self.dims, pos, n, |done, at, stride, len| {
                 if found.is_ok() {

@@ -1,4 +1,4 @@
-//! From a program to steps on numbered block registers: what the engine runs, made once for each kernel.
+//! Lowers a program to steps on numbered block registers, once for each kernel. The engine runs the steps.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -12,12 +12,12 @@ use crate::elementwise::{
     table::takes_number,
 };
 
-/// Where a step finds an operand.
+/// The source of a step's operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Src {
     /// A register.
     Reg(u16),
-    /// An input's elements of this block: its own memory where that is contiguous, else a register of its
+    /// An input's elements of this block: its own memory if it can be used in place, else a register of its
     /// own.
     Input(u16),
 }
@@ -38,15 +38,18 @@ pub(crate) enum Code {
     Binary(BinaryOp, Src, Src),
     Compare(CompareOp, Src, Src),
     Select(Src, Src, Src),
-    /// A comparison of the first two, and a selection between the last two that alone asked for it.
+    /// A comparison of the first two operands, fused with the selection between the last two that is its
+    /// only user.
     Choose(CompareOp, [Src; 4]),
-    /// An operation of the first two, and another of what it gives and the third that alone asked for it.
+    /// An operation on the first two operands, fused with its only user: an operation on its result and the
+    /// third.
     Pair(BinaryOp, Second, [Src; 3]),
     Cast(Src),
     LoadAt(LoadAt),
 }
 
-/// Elements of an input that indices name, which are one number along the innermost axis if `by_run`.
+/// Elements of an input that are read at indices; `by_run` if the index is constant along the innermost
+/// axis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadAt {
     pub(crate) input: u16,
@@ -57,38 +60,38 @@ pub(crate) struct LoadAt {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) code: Code,
-    /// The dtype of the operands (for a selection: of what it chooses from).
+    /// The dtype of the operands; for a selection, the dtype of the values it selects.
     pub(crate) from: DType,
     /// The dtype of the result.
     pub(crate) to: DType,
     /// The register of the result.
     pub(crate) dst: u16,
-    /// The output that the result is, if it can be written there straight away.
+    /// The output that the result is, if the step can write it directly.
     pub(crate) output: Option<u16>,
 }
 
-/// How one input is read over the collapsed index space.
+/// The access to one input over the collapsed index space.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub(crate) dtype: DType,
     pub(crate) offset: usize,
     pub(crate) strides: SmallVec<[isize; 5]>,
-    /// Row-major over the whole space.
+    /// Whether its elements are row-major over the whole space.
     pub(crate) contiguous: bool,
-    /// One element everywhere.
+    /// Whether it is one element everywhere.
     pub(crate) single: bool,
-    /// One element along the innermost axis, and every reader takes it as one number.
+    /// Whether it is one element along the innermost axis and every reader accepts it as a number.
     pub(crate) number: bool,
-    /// Indices that are one along the innermost axis, for steps that read them where they lie: blocks do not
-    /// load such an input.
+    /// Whether it holds indices that are constant along the innermost axis and that steps read in place;
+    /// blocks do not load such an input.
     pub(crate) names_runs: bool,
-    /// The last step that reads it; `usize::MAX` when it is an output itself.
+    /// The last step that reads it; `usize::MAX` if it is an output itself.
     pub(crate) last_use: usize,
     /// One past the greatest element touched.
     pub(crate) end: usize,
     /// The axis along which steps read it at indices; blocks do not load such an input.
     pub(crate) indexed: Option<IndexedAxis>,
-    /// The kernel's operand that it is, of one that is read at indices.
+    /// The kernel operand that it is, for an input that is read at indices.
     pub(crate) operand: usize,
 }
 
@@ -96,22 +99,22 @@ pub(crate) struct Access {
 #[derive(Debug)]
 pub(crate) struct Lowered {
     pub(crate) steps: Vec<Step>,
-    /// The step that takes the longest; 0 where there is none.
+    /// The step that takes the longest; 0 if there is none.
     pub(crate) costliest: usize,
-    /// What all steps cost a position, in additions.
+    /// The cost of all steps per position, in additions.
     pub(crate) cost: u32,
     /// Registers in all: scalars first, then one for each input, then temporaries.
     pub(crate) registers: usize,
     pub(crate) scalars: Vec<DType>,
     pub(crate) inputs: Vec<Access>,
     pub(crate) outputs: Vec<(Src, DType)>,
-    /// Whether each step is a function of inputs as they lie and gives an output: there is nothing to hold in
-    /// registers.
+    /// Whether each step reads inputs in place and produces an output, so that no registers are needed.
     pub(crate) direct: bool,
-    /// The collapsed index space, innermost last; empty for one element.
+    /// The collapsed index space, innermost axis last; empty for one element.
     pub(crate) dims: SmallVec<[usize; 5]>,
     pub(crate) numel: usize,
-    /// Whether blocks end with long runs along the innermost axis, so that inputs are read where they lie.
+    /// Whether blocks end at row ends, so that inputs with long runs along the innermost axis are read in
+    /// place.
     pub(crate) stops_at_rows: bool,
 }
 
@@ -120,13 +123,13 @@ impl Lowered {
         self.scalars.len() as u16 + k
     }
 
-    /// Whether this is a copy of one input whose neighbours lie apart in memory, as a transpose's do.
+    /// Whether this is a copy of one input whose innermost stride is not 1, such as a transpose.
     pub(crate) fn is_strided_copy(&self) -> bool {
         let apart = |access: &Access| !matches!(access.strides.last(), None | Some(0 | 1));
         matches!((&self.outputs[..], &self.inputs[..]), ([(Src::Input(0), _)], [access]) if apart(access))
     }
 
-    /// Whether something is read where it lies if blocks end with rows.
+    /// Whether some input can be read in place if blocks end at row ends.
     fn gains_by_rows(&self) -> bool {
         let of = |step: &Step| if let Code::LoadAt(load) = step.code { Some(load) } else { None };
         let is_run = |load: LoadAt| {
@@ -136,7 +139,7 @@ impl Lowered {
         let mut at_indices = self.steps.iter().filter_map(of).peekable();
         at_indices.peek().is_none()
             || at_indices.any(is_run)
-            || self.inputs.iter().any(|access| access.number || self.lies_in_rows(access))
+            || self.inputs.iter().any(|access| access.number || self.is_read_by_rows(access))
     }
 
     /// The length of runs along the innermost axis.
@@ -144,23 +147,24 @@ impl Lowered {
         self.dims.last().copied().unwrap_or(1)
     }
 
-    /// Whether looking ahead to the next block is worth it. Within a step or two over what lies in order the
-    /// processor sees what comes; between more it loses sight of it, and at the end of a row.
+    /// Whether prefetching the next block is worth it. With one or two steps over contiguous inputs the
+    /// hardware prefetches well; with more steps between the reads, or at the end of a row, it does not.
     pub(crate) fn is_far(&self) -> bool {
-        let lies = |access: &Access| self.lies_in_rows(access) || self.steps.len() > 2 && access.contiguous;
-        self.numel >= FAR && !self.steps.is_empty() && self.inputs.iter().any(lies)
+        let gains =
+            |access: &Access| self.is_read_by_rows(access) || self.steps.len() > 2 && access.contiguous;
+        self.numel >= FAR && !self.steps.is_empty() && self.inputs.iter().any(gains)
     }
 
-    /// Whether blocks read an input where its rows lie, each at a place of its own.
-    pub(crate) fn lies_in_rows(&self, access: &Access) -> bool {
+    /// Whether blocks read rows of an input in place, each row at an address of its own.
+    pub(crate) fn is_read_by_rows(&self, access: &Access) -> bool {
         let plain = !access.dtype.is_narrow() && access.indexed.is_none();
         let Some((1, outer)) = access.strides.split_last() else { return false };
         plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
     }
 }
 
-/// Steps of a program over an index space. `is_stored` says of which results nothing but the memory of their
-/// dtype sees: storing rounds, so that a cast to a narrow type need not.
+/// Lowers a program over an index space. `is_stored` tells which results are only stored in memory of their
+/// dtype: a store rounds, so a cast to a narrow type before it can be dropped.
 pub(crate) fn lower(
     program: &Program,
     shape: &[usize],
@@ -172,7 +176,7 @@ pub(crate) fn lower(
     let without = without_idle_casts(program, is_stored);
     let program = without.as_ref().unwrap_or(program);
     let strides: SmallVec<[&[isize]; 4]> = sources.iter().map(|operand| operand.layout.strides()).collect();
-    // The flat position itself takes part, so that merging never reorders the space.
+    // The row-major position takes part as an operand, so that merging axes never reorders the space.
     let collapsed = collapse(shape, &strides);
     let numel = shape.iter().product();
     let mut plain: SmallVec<[isize; 5]> = SmallVec::from_elem(1, collapsed.shape.len());
@@ -185,16 +189,16 @@ pub(crate) fn lower(
         .zip(&collapsed.strides)
         .zip(&program.inputs)
         .map(|(((k, operand), strides), &dtype)| {
-            let as_it_lies = operand.indexed.is_none();
-            // An integer may be the index of runs, which is read where it lies, and a narrow one has to be
-            // widened first.
+            let is_plain = operand.indexed.is_none();
+            // An integer may be the index of a run, which is read in place; a narrow one has to be widened
+            // first.
             let may_be_number = dtype == DType::F32 || dtype.is_int() && !dtype.is_narrow();
             Access {
                 dtype,
                 offset: operand.layout.offset(),
-                contiguous: as_it_lies && strides.as_slice() == plain.as_slice(),
-                single: as_it_lies && strides.iter().all(|&s| s == 0),
-                number: as_it_lies && strides.last() == Some(&0) && may_be_number,
+                contiguous: is_plain && strides.as_slice() == plain.as_slice(),
+                single: is_plain && strides.iter().all(|&s| s == 0),
+                number: is_plain && strides.last() == Some(&0) && may_be_number,
                 strides: strides.clone(),
                 names_runs: false,
                 last_use: 0,
@@ -209,7 +213,7 @@ pub(crate) fn lower(
         program,
         output_dtypes: &output_dtypes,
         place: vec![Src::Reg(0); program.instrs.len()],
-        part: parts(program),
+        fused: fused(program),
         by_run: along_runs(program, &inputs),
         last_use: Vec::new(),
         free: Vec::new(),
@@ -237,7 +241,7 @@ pub(crate) fn lower(
         }
     }
     for step in &lowering.steps {
-        // One of two operands may be a number, and any of a pair.
+        // One of two operands of a binary step may be a number, and any operand of a pair.
         let taken = match step.code {
             Code::Binary(op, Src::Input(a), Src::Input(b)) if takes_number(op, step.from) => {
                 if inputs[b as usize].number { Some(b) } else { Some(a) }.filter(|_| a != b)
@@ -272,10 +276,10 @@ pub(crate) fn lower(
         access.names_runs = access.number && access.dtype != DType::F32;
         access.number &= !access.names_runs;
     }
-    // The first among equals.
+    // The first of several equally costly steps.
     let costs = &lowering.costs;
     let costliest = (0..costs.len()).rev().max_by_key(|&i| costs[i]).unwrap_or(0);
-    let as_it_lies = |src: &Src| match src {
+    let in_place = |src: &Src| match src {
         Src::Input(k) => {
             let access: &Access = &inputs[*k as usize];
             access.contiguous && !access.dtype.is_narrow()
@@ -286,7 +290,7 @@ pub(crate) fn lower(
         && lowering.steps.iter().all(|step| {
             matches!(step.code, Code::Unary(..) | Code::Binary(..))
                 && step.output.is_some()
-                && operands(&step.code).iter().all(as_it_lies)
+                && operands(&step.code).iter().all(in_place)
         });
     let mut lowered = Lowered {
         direct,
@@ -318,9 +322,9 @@ pub(crate) fn operands(code: &Code) -> SmallVec<[Src; 4]> {
     }
 }
 
-/// Which registers hold one number along the innermost axis of the collapsed space.
+/// Whether each register is constant along the innermost axis of the collapsed space.
 fn along_runs(program: &Program, inputs: &[Access]) -> Vec<bool> {
-    // A space of one element has no such axis.
+    // A space of one element has no innermost axis.
     let is_steady = |k: u16| inputs[k as usize].strides.last().is_none_or(|&stride| stride == 0);
     let mut steady: Vec<bool> = Vec::with_capacity(program.instrs.len());
     for instr in &program.instrs {
@@ -341,20 +345,20 @@ fn along_runs(program: &Program, inputs: &[Access]) -> Vec<bool> {
     steady
 }
 
-/// The program without casts that change nothing here: from a narrow type to the one that computes it, and
-/// to a narrow type where the result is only stored. None where there are none. An unread scalar stands in
-/// their places.
+/// The program without casts that have no effect here: from a narrow type to the type that computes it, and
+/// to a narrow type if the result is only stored. None if there is no such cast. An unread scalar replaces
+/// each removed cast.
 fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> Option<Program> {
     if !program.dtypes.iter().any(|dtype| dtype.is_narrow()) {
         return None;
     }
     let is_output = |i: usize| program.outputs.contains(&(i as Reg));
-    // Values that were read from memory are written as they are.
+    // Values that were read from memory are written unchanged.
     let is_given = |r: Reg| {
         let instr = program.instrs[r as usize];
         instr.input().is_some() || matches!(instr, Instr::Scalar(_))
     };
-    // Readers that see a register's rounding.
+    // Marks registers with a reader that would see the rounding.
     let mut seen = vec![false; program.instrs.len()];
     program.instrs.iter().flat_map(Instr::operands).for_each(|r| seen[r as usize] = true);
     for (o, &r) in program.outputs.iter().enumerate() {
@@ -380,33 +384,33 @@ fn without_idle_casts(program: &Program, is_stored: impl Fn(usize) -> bool) -> O
     Some(without)
 }
 
-/// What of an instruction is a part of the step of another, the only one that asks for it.
+/// An instruction fused into its only consumer's step.
 #[derive(Clone, Copy, Debug)]
-enum Part {
-    /// Registers that are compared, for selections between others: the truth values would take more time to
-    /// write and read than to find.
+enum Fused {
+    /// A comparison, fused into selections: writing and reading the truth values would cost more than
+    /// computing them.
     Test(CompareOp, Reg, Reg),
     /// The first operation of a pair.
     First(BinaryOp, Reg, Reg),
 }
 
-/// A test of numbers that are computed in f32.
-fn test_of(program: &Program, i: usize) -> Option<Part> {
+/// A comparison or a NaN test of numbers that are computed in f32.
+fn test_of(program: &Program, i: usize) -> Option<Fused> {
     let instr = program.instrs[i];
     let (op, x, y) = if let Instr::Compare(op, x, y) = instr {
         (op, x, y)
     } else if let Instr::Unary(UnaryOp::IsNan, x) = instr {
-        // NaN alone is not itself.
+        // Only NaN differs from itself.
         (CompareOp::Ne, x, x)
     } else {
         return None;
     };
-    (program.dtypes[x as usize].register() == DType::F32).then_some(Part::Test(op, x, y))
+    (program.dtypes[x as usize].register() == DType::F32).then_some(Fused::Test(op, x, y))
 }
 
-/// Which instructions are a part of another's step.
-fn parts(program: &Program) -> Vec<Option<Part>> {
-    // Uses, and those as the condition of a selection of f32.
+/// The instructions that are fused into another's step.
+fn fused(program: &Program) -> Vec<Option<Fused>> {
+    // The number of uses of each register, and of uses as the condition of an f32 selection.
     let (mut uses, mut conditions) = (vec![0usize; program.instrs.len()], vec![0usize; program.instrs.len()]);
     program.outputs.iter().for_each(|&o| uses[o as usize] += 1);
     for (instr, dtype) in program.instrs.iter().zip(&program.dtypes) {
@@ -418,8 +422,9 @@ fn parts(program: &Program) -> Vec<Option<Part>> {
         }
     }
     let tests = (0..uses.len()).map(|i| if uses[i] == conditions[i] { test_of(program, i) } else { None });
-    let mut parts: Vec<Option<Part>> = tests.collect();
-    // Pairs, from the first instruction on: what has a part is none.
+    let mut parts: Vec<Option<Fused>> = tests.collect();
+    // Pairs, from the first instruction on. An instruction that has absorbed another is not absorbed
+    // itself.
     let mut whole = vec![false; uses.len()];
     for (i, instr) in program.instrs.iter().enumerate() {
         let Instr::Binary(op, x, y) = *instr else { continue };
@@ -430,7 +435,7 @@ fn parts(program: &Program) -> Vec<Option<Part>> {
                 && uses[r as usize] == 1
                 && !whole[r as usize]
             {
-                parts[r as usize] = Some(Part::First(first, a, b));
+                parts[r as usize] = Some(Fused::First(first, a, b));
                 whole[i] = true;
                 break;
             }
@@ -443,12 +448,12 @@ struct Lowering<'a> {
     program: &'a Program,
     output_dtypes: &'a [DType],
     place: Vec<Src>,
-    /// See [`parts`].
-    part: Vec<Option<Part>>,
+    /// See [`fused`].
+    fused: Vec<Option<Fused>>,
     /// See [`along_runs`].
     by_run: Vec<bool>,
     last_use: Vec<usize>,
-    /// What each step costs a position, in additions; a pair takes no longer than one of its two.
+    /// The cost of each step per position, in additions; a pair costs as much as one of its two operations.
     costs: Vec<u32>,
     free: Vec<u16>,
     registers: usize,
@@ -456,43 +461,44 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// The first operation of the pair whose second is instruction `i`: what it computes of which, the
-    /// operand beside it, and whether it is on the left.
+    /// The first operation of the pair whose second is instruction `i`: the operation, its two operands and
+    /// the pair's third, and whether its result is the left operand of the second.
     fn first_of(&self, i: usize) -> Option<(BinaryOp, [Reg; 3], bool)> {
         let Instr::Binary(_, x, y) = self.program.instrs[i] else { return None };
-        [(x, y, true), (y, x, false)].into_iter().find_map(|(r, other, left)| match self.part[r as usize] {
-            Some(Part::First(op, a, b)) => Some((op, [a, b, other], left)),
+        [(x, y, true), (y, x, false)].into_iter().find_map(|(r, other, left)| match self.fused[r as usize] {
+            Some(Fused::First(op, a, b)) => Some((op, [a, b, other], left)),
             _ => None,
         })
     }
 
-    /// What the step of instruction `i` reads: for a selection, what its test compares.
+    /// The registers that the step of instruction `i` reads; for a selection with a fused test, also the
+    /// test's operands.
     fn reads(&self, i: usize) -> SmallVec<[Reg; 4]> {
         let instr = &self.program.instrs[i];
         if let Some((_, all, _)) = self.first_of(i) {
             return SmallVec::from_slice(&all);
         }
         if let Instr::Select(c, a, b) = *instr
-            && let Some(Part::Test(_, x, y)) = self.part[c as usize]
+            && let Some(Fused::Test(_, x, y)) = self.fused[c as usize]
         {
             return SmallVec::from_slice(&[x, y, a, b]);
         }
         SmallVec::from_slice(&instr.operands())
     }
 
-    /// The last instruction whose step reads each.
+    /// The last instruction whose step reads each register.
     fn last_uses(&self) -> Vec<usize> {
         let mut last = vec![0; self.program.instrs.len()];
-        for i in (0..last.len()).filter(|&i| self.part[i].is_none()) {
+        for i in (0..last.len()).filter(|&i| self.fused[i].is_none()) {
             self.reads(i).iter().for_each(|&r| last[r as usize] = i);
         }
-        // Results live to the end of the block.
+        // Outputs live to the end of the block.
         self.program.outputs.iter().for_each(|&o| last[o as usize] = usize::MAX);
         last
     }
 
     fn step(&mut self, i: usize) -> Result<()> {
-        if self.part[i].is_some() {
+        if self.fused[i].is_some() {
             return Ok(());
         }
         let program = self.program;
@@ -519,8 +525,8 @@ impl Lowering<'_> {
                 (pair.unwrap_or(Code::Binary(op, at(a), at(b))), to)
             }
             Instr::Compare(op, a, b) => (Code::Compare(op, at(a), at(b)), dtype_of(a)),
-            Instr::Select(c, a, b) => match self.part[c as usize] {
-                Some(Part::Test(op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
+            Instr::Select(c, a, b) => match self.fused[c as usize] {
+                Some(Fused::Test(op, x, y)) => (Code::Choose(op, [at(x), at(y), at(a), at(b)]), to),
                 _ => (Code::Select(at(c), at(a), at(b)), to),
             },
             Instr::Cast(a) => (Code::Cast(at(a)), dtype_of(a)),
@@ -529,11 +535,11 @@ impl Lowering<'_> {
                 (Code::LoadAt(LoadAt { input, index: at(index), by_run }), dtype_of(index))
             }
             Instr::Fold(..) => {
-                return Err(Error::invalid("launch", "a fold stands in a program that is not of rows"));
+                return Err(Error::invalid("launch", "only row kernels may contain folds"));
             }
         };
-        // The result's register is taken before the operands' are given back: none of them is overwritten
-        // while read.
+        // The result's register is taken before the operands' registers are freed, so no operand is
+        // overwritten while it is read.
         let dst = self.free.pop().unwrap_or_else(|| {
             self.registers += 1;
             (self.registers - 1) as u16
@@ -566,8 +572,7 @@ mod tests {
 
     use super::*;
 
-    /// The steps of a program of six inputs of f32, which are registers 0 to 5, and of operations on
-    /// registers.
+    /// The steps of a program with six f32 inputs, which are registers 0 to 5, and the given operations.
     fn steps(operations: &[Instr], outputs: &[Reg]) -> Vec<Code> {
         let mut program =
             Program { inputs: vec![DType::F32; 6], outputs: outputs.to_vec(), ..Program::default() };
@@ -583,7 +588,7 @@ mod tests {
         use BinaryOp::{Add, Div, Mul, Sub};
         use Src::{Input, Reg};
         let b = Instr::Binary;
-        // (x·y + z)·w − v: the third begins a pair anew.
+        // (x·y + z)·w − v: the third operation starts a new pair.
         let chain = [b(Mul, 0, 1), b(Add, 6, 2), b(Mul, 7, 3), b(Sub, 4, 8)];
         assert!(matches!(
             steps(&chain, &[9])[..],
@@ -592,8 +597,8 @@ mod tests {
                 Code::Pair(Mul, Second::SubFrom, [Reg(_), Input(3), Input(4)]),
             ]
         ));
-        // What two ask for is whole, and so are what is an output too, what is squared, and what is neither
-        // sum, difference nor product.
+        // An instruction is not fused if it has two users, if it is also an output, if it is squared, or if
+        // it is not a sum, difference or product.
         let twice = [b(Mul, 0, 1), b(Add, 6, 2), b(Sub, 6, 3), b(Add, 7, 8)];
         assert!(matches!(
             steps(&twice, &[9])[..],

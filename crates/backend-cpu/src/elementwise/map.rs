@@ -34,7 +34,7 @@ pub(crate) fn check_inputs(
     scalars: usize,
 ) -> Result<()> {
     if inputs.len() != program.inputs.len() || scalars != program.scalars.len() {
-        return Err(Error::invalid(op, "the launch has other inputs or scalars than the kernel"));
+        return Err(Error::invalid(op, "the launch's inputs or scalars do not match the kernel"));
     }
     if program.numel == 0 {
         return Ok(());
@@ -61,7 +61,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     if program.is_strided_copy() && bound.are_apart() {
         let (input, out) = (bound.inputs[0], bound.outputs[0]);
         let plain = Layout::contiguous(kernel.space.clone());
-        // SAFETY: both layouts were checked, and the memories are apart.
+        // SAFETY: both layouts were checked, and the memories do not overlap.
         unsafe { layouts::copy(isa, (input, &kernel.operands[0].layout), (out, &plain)) };
         return Ok(());
     }
@@ -91,17 +91,20 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     threads::try_share_ranges(numel, BLOCK, some)
 }
 
-/// A copy of what is in blocks.
+/// Copies a tensor in a block format, decoding it.
 fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
     let bound = Bound::of_launch(pool, launch)?;
     let [operand] = &launch.kernel.operands[..] else {
-        return Err(Error::invalid("dequantize", "the kernel reads other operands beside the one in blocks"));
+        return Err(Error::invalid(
+            "dequantize",
+            "the kernel has operands besides the one in a block format",
+        ));
     };
     let Some(blocks) = Blocks::of(operand, bound.inputs[0]) else { return Ok(()) };
     let (layout, out) = (&operand.layout, bound.outputs[0]);
     let share = |first: usize, to: Memory, numel: usize| {
         pieces(numel, numel, &|start, end| {
-            // SAFETY: the buffers were checked, and each piece writes elements of its own.
+            // SAFETY: the buffers were checked, and each piece writes its own elements.
             unsafe { blocks.decode_into(first + start, to, start, end - start) };
         });
     };
@@ -109,19 +112,19 @@ fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
         share(layout.offset(), out, layout.numel());
         return Ok(());
     }
-    // Another order: what the layout spans is decoded once, and then copied.
+    // Not row-major: the span of the layout is decoded once and then copied.
     let (low, high) = layout.span();
     let whole = CpuBuffer::new(pool, operand.dtype, high - low)?;
     share(low, whole.memory(), high - low);
     let layout = Layout::new(layout.shape().clone(), layout.strides(), layout.offset() - low);
     let plain = Layout::contiguous(launch.kernel.space.clone());
-    // SAFETY: both layouts are within their memory, which lies apart.
+    // SAFETY: both layouts are within their memories, which do not overlap.
     unsafe { layouts::copy(isa, (whole.memory(), &layout), (out, &plain)) };
     Ok(())
 }
 
-/// Operations on a few elements that are read as they lie, and written elsewhere: the registers that the
-/// engine would set up for them take longer than the arithmetic.
+/// Runs operations on few elements that are read in place and written to another buffer: setting up the
+/// engine's registers would take longer than the arithmetic.
 fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     let n = program.numel;
     let place = |src: Src| match src {
@@ -134,15 +137,15 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     for step in &program.steps {
         let Some(o) = step.output else { continue };
         let out = bound.outputs[o as usize].at::<u8>(0);
-        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset on,
-        // and the output holds n and is no input.
+        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset
+        // on. The output holds n elements and is not an input.
         unsafe {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,
                 Code::Binary(op, a, b) => {
                     table::binary(isa, op, step.from, place(a), place(b), Uniform::Neither, out, n)?;
                 }
-                // `Lowered::direct` is said of nothing else.
+                // `Lowered::direct` is false for these.
                 Code::Arange { .. }
                 | Code::Random { .. }
                 | Code::Powi(..)

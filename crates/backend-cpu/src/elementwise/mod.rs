@@ -1,6 +1,6 @@
-//! Fused elementwise expressions: a program is lowered to steps on block registers ([`lower`]), the engine
-//! runs them a block at a time ([`engine`]), each by a formula of the [`table`], of [`compare`] or of
-//! [`pair`]. [`map`] is the kernel that is nothing else. Uses `memory`, `simd` and `threads`.
+//! Fused elementwise expressions. A program is lowered to steps on block registers ([`lower`]), and the
+//! engine runs them a block at a time ([`engine`]), each with a formula of [`table`], [`compare`] or
+//! [`pair`]. [`map`] is the kernel that runs such a program alone. Uses `memory`, `simd` and `threads`.
 
 pub(crate) mod compare;
 pub(crate) mod engine;

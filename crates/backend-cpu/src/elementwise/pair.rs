@@ -1,5 +1,5 @@
-//! Two operations in one step: sums, differences and products of f32, the first of which is an operand of the
-//! second alone. What lies between them stays in a register of the processor.
+//! Two operations in one step: sums, differences and products of f32, where the result of the first is used
+//! only by the second. The intermediate result stays in a processor register.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use crate::simd::{
     vector::{F32x4, Vector},
 };
 
-/// The second operation of a pair, of the first's result t and an operand c.
+/// The second operation of a pair, on the first's result t and an operand c.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Second {
     /// t + c.
@@ -27,7 +27,7 @@ pub(crate) enum Second {
 }
 
 impl Second {
-    /// That of an operation whose left operand is t, or whose right one is.
+    /// The second operation for `op` if t is its left operand (`left`) or its right one.
     pub(crate) fn of(op: BinaryOp, dtype: DType, left: bool) -> Option<Second> {
         if !is_first(op, dtype) {
             return None;
@@ -59,12 +59,12 @@ pub(crate) fn is_first(op: BinaryOp, dtype: DType) -> bool {
     dtype == DType::F32 && matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul)
 }
 
-/// `out = (a first b) second c` over `n` elements of f32. Each operand is one number for all of them where
-/// `numbers` says so.
+/// `out = (a first b) second c` over `n` elements of f32. `numbers` tells which operands are a single
+/// number for all elements.
 ///
 /// # Safety
-/// Operands are good for `n` elements, or for one if that is a number; all are aligned. `out` is good for
-/// `n`; it may be an operand that is no number.
+/// Operands are valid for `n` elements, or for one element if they are numbers; all are aligned. `out` is
+/// valid for `n` elements; it may be an operand that is not a number.
 pub(crate) unsafe fn pair(
     isa: Isa,
     (first, second): (BinaryOp, Second),
@@ -77,7 +77,7 @@ pub(crate) unsafe fn pair(
         return;
     }
     let (mut operands, mut numbers) = (operands.map(<*const u8>::cast::<f32>), numbers);
-    // A number is kept on the right, where that says the same.
+    // The number becomes the right operand if the operation is commutative.
     if numbers[0] && !numbers[1] && first != BinaryOp::Sub {
         operands.swap(0, 1);
         numbers.swap(0, 1);
@@ -119,7 +119,7 @@ pub(crate) unsafe fn pair(
             match first {
                 BinaryOp::Add => second!(ADD, $numbers),
                 BinaryOp::Sub => second!(SUB, $numbers),
-                // `is_first` is said of no other.
+                // `is_first` allows no other operation.
                 _ => second!(MUL, $numbers),
             }
         };
@@ -131,13 +131,13 @@ pub(crate) unsafe fn pair(
         ([false, true, true], _) => first!({ B | C }),
         ([true, true, false], _) => first!({ A | B }),
         ([true, true, true], _) => first!({ A | B | C }),
-        // Only of a difference.
+        // Only a difference keeps the number on the left.
         ([true, false, false], _) => second!(SUB, A),
         ([true, false, true], _) => second!(SUB, { A | C }),
     }
 }
 
-/// Operations, as parameters of a loop.
+/// Operations, as const parameters of a loop.
 const ADD: u8 = 0;
 const SUB: u8 = 1;
 const SUB_FROM: u8 = 2;
@@ -153,7 +153,7 @@ fn apply<const OP: u8, V: Vector>(x: V, y: V) -> V {
     }
 }
 
-/// Operands that are numbers, as parameters of a loop.
+/// Bits for the operands that are numbers, as a const parameter of a loop.
 const A: u8 = 1;
 const B: u8 = 2;
 const C: u8 = 4;
@@ -176,9 +176,9 @@ impl<V: Vector<Number = f32>, const FIRST: u8, const SECOND: u8, const NUMBERS: 
     #[inline(always)]
     fn run(self) {
         let Pair { operands: [a, b, c], out, n, .. } = self;
-        // SAFETY: the caller gives an element of each.
+        // SAFETY: the caller gives at least one element of each.
         let [x, y, z] = unsafe { [V::splat(a.read()), V::splat(b.read()), V::splat(c.read())] };
-        // Not closures, which are compiled without the instruction set.
+        // A macro, because closures would be compiled without the instruction set.
         macro_rules! some {
             ($load:ident, $at:expr, $n:expr $(, $count:expr)?) => {{
                 let a = if NUMBERS & A != 0 { x } else { V::$load(a.add($at) $(, $count)?) };
@@ -190,7 +190,7 @@ impl<V: Vector<Number = f32>, const FIRST: u8, const SECOND: u8, const NUMBERS: 
         let mut i = 0;
         while i + TURN * V::WIDTH <= n {
             for k in 0..TURN {
-                // SAFETY: the caller gives n elements. Those of a place are read before it is written.
+                // SAFETY: the caller gives n elements. Elements are read before their place is written.
                 unsafe { some!(load, i + k * V::WIDTH, V::WIDTH) };
             }
             i += TURN * V::WIDTH;
@@ -211,8 +211,8 @@ impl<V: Vector<Number = f32>, const FIRST: u8, const SECOND: u8, const NUMBERS: 
 mod tests {
     use super::*;
 
-    /// A pair gives the bits of one operation after the other, with any of its operands a number, and in an
-    /// operand's place.
+    /// A pair gives the same bits as its two operations one after the other, with any operand a number, and
+    /// also when written in place.
     #[test]
     fn a_pair_is_one_operation_after_the_other() {
         let apply = |op: BinaryOp, x: f32, y: f32| {

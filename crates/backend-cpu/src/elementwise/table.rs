@@ -1,6 +1,6 @@
-//! One formula for each operation and dtype. A block of operands in, a block of results out.
+//! One formula for each operation and dtype, applied to a block of operands.
 #![allow(unsafe_code)]
-// Closures are inlined into the loops; a function's pointer need not be.
+// Closures are inlined into the loops; function pointers might not be.
 #![allow(clippy::redundant_closure)]
 
 use tensor_core::{Arithmetic, BinaryOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, round_to_odd};
@@ -23,12 +23,12 @@ fn lacking(op: &'static str, dtype: DType) -> Error {
     })
 }
 
-/// Scalar passes over the angles for which the vector form does not hold.
+/// Computes the angles for which the vector form does not hold, one by one.
 ///
 /// # Safety
 /// As [`map1`]; `x` must still hold the operand.
 unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> f64) {
-    // Most blocks have none, which a vector pass tells.
+    // Most blocks have no such angle; a vector pass finds out.
     let wide = |any: u32, v: f32| any | u32::from(math::is_wide_angle(v));
     // SAFETY: the caller's promise.
     if unsafe { fold(isa, isa, x, n, 0u32, wide, |a, b| a | b) } == 0 {
@@ -45,14 +45,14 @@ unsafe fn patch(isa: Isa, x: *const f32, out: *mut f32, n: usize, f: fn(f64) -> 
     }
 }
 
-/// Elements of smaller integers that are worked on at once as i64.
+/// Elements of smaller integers that are processed at once as i64.
 const WIDENED: usize = 256;
 
-/// Calls `f(start, operands, n)` for pieces of operands of bool or a 32-bit integer, as i64. Operations on
-/// these give the results in their low bits, so that smaller integers need no loops of their own.
+/// Calls `f(start, operands, n)` for pieces of operands of bool or a 32-bit integer, widened to i64. The
+/// low bits of the i64 results are the results, so smaller integers need no loops of their own.
 ///
 /// # Safety
-/// Operands are good for `n` elements of `dtype`, aligned.
+/// Operands are valid for `n` elements of `dtype` and aligned.
 pub(crate) unsafe fn as_i64<const N: usize>(
     isa: Isa,
     dtype: DType,
@@ -76,8 +76,8 @@ pub(crate) unsafe fn as_i64<const N: usize>(
 /// `out = op(x)` over `n` elements of the compute dtype `dtype`.
 ///
 /// # Safety
-/// `x` and `out` are good for `n` elements of `dtype` (`out` of bool for tests), aligned. `out` is not `x`
-/// for functions of angle.
+/// `x` and `out` are valid for `n` elements of `dtype` (`out` of bool for tests) and aligned. `out` is not
+/// `x` for trigonometric functions.
 pub(crate) unsafe fn unary(
     isa: Isa,
     op: UnaryOp,
@@ -94,7 +94,7 @@ pub(crate) unsafe fn unary(
             return Ok(());
         }};
     }
-    // A function that comes with and without fused multiply-add.
+    // A function in two versions, with and without fused multiply-add.
     macro_rules! real {
         ($f:ident) => {
             match isa.fused() {
@@ -117,7 +117,7 @@ pub(crate) unsafe fn unary(
         }};
     }
     let narrow = isa.narrow();
-    // `$sets` for what much is computed with.
+    // `$sets`: the wide instruction sets, for hot operations.
     macro_rules! float {
         ($t:ty, $sets:expr) => {
             match op {
@@ -186,7 +186,7 @@ pub(crate) unsafe fn unary(
                     }
                     return Ok(());
                 }
-                // Those that have returned, and the one that floats do not have.
+                // The first ones have returned above; floats do not have the last.
                 U::Neg
                 | U::Abs
                 | U::Sign
@@ -222,7 +222,7 @@ pub(crate) unsafe fn unary(
                 U::Sin => go!(Plain, f64, f64, |v| v.sin()),
                 U::Cos => go!(Plain, f64, f64, |v| v.cos()),
                 U::Tan => go!(Plain, f64, f64, |v| v.tan()),
-                // Those that have returned, and the one that floats do not have.
+                // The first ones have returned above; floats do not have the last.
                 U::Neg
                 | U::Abs
                 | U::Sign
@@ -311,7 +311,7 @@ pub(crate) unsafe fn unary(
     Err(lacking(op.name(), dtype))
 }
 
-/// `out = xⁿ` by repeated squaring of nothing but x: the same products on every instruction set.
+/// `out = xⁿ` by repeated squaring of x alone: the same products on every instruction set.
 ///
 /// # Safety
 /// As [`unary`].
@@ -325,7 +325,7 @@ pub(crate) unsafe fn powi(
 ) -> Result<()> {
     let times = p.unsigned_abs();
     let narrow = isa.narrow();
-    // `$sets` for squares and cubes.
+    // `$sets`: the instruction sets for squares and cubes.
     macro_rules! go {
         ($sets:expr, $t:ty, $one:expr, $mul:expr, $inverse:expr) => {{
             // SAFETY: the caller's promise.
@@ -353,7 +353,7 @@ pub(crate) unsafe fn powi(
     match dtype.arithmetic() {
         Arithmetic::F32 => go!(isa, f32, 1.0f32, |a: f32, b: f32| a * b, |v: f32| 1.0 / v),
         Arithmetic::F64 => go!(narrow, f64, 1.0f64, |a: f64, b: f64| a * b, |v: f64| 1.0 / v),
-        // The low bits of products are the same for signed and unsigned ones.
+        // The low bits of signed and unsigned products are the same.
         Arithmetic::I64 | Arithmetic::U64 => {
             go!(narrow, i64, 1, |a: i64, b: i64| a.wrapping_mul(b), |v: i64| v)
         }
@@ -372,12 +372,12 @@ pub(crate) unsafe fn powi(
     }
 }
 
-/// Whether [`binary`] takes a single number for an operand.
+/// Whether [`binary`] accepts a single number as an operand.
 pub(crate) fn takes_number(op: BinaryOp, dtype: DType) -> bool {
     matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Div) && dtype == DType::F32
 }
 
-/// Which operand of a binary operation is one number for the whole block.
+/// The operand of a binary operation that is one number for the whole block.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Uniform {
     Neither,
@@ -388,8 +388,8 @@ pub(crate) enum Uniform {
 /// `out = op(a, b)` over `n` elements of `dtype`.
 ///
 /// # Safety
-/// All are good for `n` elements of `dtype`, aligned, but for a `number`, which is good for one; that only
-/// where [`takes_number`]. `out` is not an operand for `pow`, nor a number.
+/// All are valid for `n` elements of `dtype` and aligned; a `number` is valid for one element and allowed
+/// only if [`takes_number`]. `out` is not an operand for `pow`, and never a number.
 #[allow(clippy::too_many_arguments)]
 pub(crate) unsafe fn binary(
     isa: Isa,
@@ -446,7 +446,7 @@ pub(crate) unsafe fn binary(
         }};
     }
     let narrow = isa.narrow();
-    // `$sets` for what much is computed with.
+    // `$sets`: the wide instruction sets, for hot operations.
     macro_rules! float {
         ($t:ty, $sets:expr) => {
             match op {
@@ -472,7 +472,7 @@ pub(crate) unsafe fn binary(
     match dtype.arithmetic() {
         Arithmetic::F32 => {
             float!(f32, isa);
-            // What holds for most pairs, how to tell, and what holds for all.
+            // A fast formula, the test for the pairs for which it holds, and a formula for the other pairs.
             macro_rules! checked {
                 ($f:expr, $holds:expr, $otherwise:expr) => {{
                     // SAFETY: the caller's promise.
@@ -514,7 +514,7 @@ pub(crate) unsafe fn binary(
                         f64::from(x).powf(f64::from(y)) as f32
                     })
                 }
-                // Those that have returned, and those that floats do not have.
+                // The first ones have returned above; floats do not have the others.
                 B::Add
                 | B::Sub
                 | B::Mul
@@ -536,7 +536,7 @@ pub(crate) unsafe fn binary(
                 B::Remainder => go!(Plain, f64, |x, y| math::FloorDivide::remainder(x, y)),
                 B::Atan2 => go!(Plain, f64, |x, y| x.atan2(y)),
                 B::Pow => go!(Plain, f64, |x, y| x.powf(y)),
-                // Those that have returned, and those that floats do not have.
+                // The first ones have returned above; floats do not have the others.
                 B::Add
                 | B::Sub
                 | B::Mul
@@ -570,7 +570,7 @@ pub(crate) unsafe fn binary(
             B::Or => go!(narrow, i64, |x, y| x | y),
             B::Xor => go!(narrow, i64, |x, y| x ^ y),
             B::LeftShift => go!(isa, i64, |x, y| if (0..64).contains(&y) { x << (y & 63) } else { 0 }),
-            // A longer shift leaves nothing but the sign, and a negative one is as long.
+            // Shifts by 64 or more leave only the sign bit, and so do negative counts.
             B::RightShift => go!(isa, i64, |x, y| x >> (y as u64).min(63)),
             B::Gcd => go!(Plain, i64, |x, y| gcd(x.unsigned_abs(), y.unsigned_abs()) as i64),
             B::Div | B::Atan2 => {}
@@ -593,7 +593,7 @@ pub(crate) unsafe fn binary(
             B::Div | B::Atan2 => {}
         },
         own @ (Arithmetic::I32 | Arithmetic::U32) => match op {
-            // These are the same for signed and unsigned ones.
+            // These are the same for signed and unsigned integers.
             B::Add => go!(narrow, u32, |x, y| x.wrapping_add(y)),
             B::Sub => go!(narrow, u32, |x, y| x.wrapping_sub(y)),
             B::Mul => go!(narrow, u32, |x, y| x.wrapping_mul(y)),
@@ -605,7 +605,7 @@ pub(crate) unsafe fn binary(
             B::Maximum => go!(narrow, u32, |x, y| x.max(y)),
             B::Minimum if own == Arithmetic::I32 => go!(narrow, i32, |x, y| x.min(y)),
             B::Minimum => go!(narrow, u32, |x, y| x.min(y)),
-            // f64 tells every quotient of two of them from a whole number that it is not.
+            // The f64 quotient of two i32 is a whole number only if the exact quotient is.
             B::FloorDiv if own == Arithmetic::I32 => {
                 go!(isa, i32, |x, y| math::quotient(f64::from(x), f64::from(y)) as i64 as i32)
             }
@@ -626,7 +626,8 @@ pub(crate) unsafe fn binary(
             B::Gcd => go!(Plain, u32, |x, y| gcd(u64::from(x), u64::from(y)) as u32),
             B::Pow => {
                 let own = own.dtype();
-                // SAFETY: the caller's promise; operands are read before results are written to their place.
+                // SAFETY: the caller's promise; operands are read before results are written to their
+                // place.
                 return unsafe {
                     as_i64(isa, own, [a, b], n, &mut |start, [x, y], n| {
                         binary(isa, op, DType::I64, x, y, Uniform::Neither, x, n)?;
@@ -655,8 +656,7 @@ pub(crate) unsafe fn binary(
     Err(lacking(op.name(), dtype))
 }
 
-/// The greatest common divisor by halving: an odd number and the difference of two odd ones have the divisors
-/// of the two.
+/// The greatest common divisor by halving: it relies on gcd(x, y) = gcd(x, x − y) for odd x and y.
 fn gcd(mut x: u64, mut y: u64) -> u64 {
     if x == 0 || y == 0 {
         return x | y;
@@ -681,10 +681,10 @@ fn floor_divide(x: i64, y: i64) -> i64 {
     if x.wrapping_rem(y) != 0 && (x < 0) != (y < 0) { q - 1 } else { q }
 }
 
-/// The low bits of x^y; what a negative power leaves of it as an integer.
+/// The low bits of x^y; for a negative y, the power truncated to an integer.
 fn power(x: i64, y: i64) -> i64 {
     match y {
-        // What shifts are made of.
+        // Shifts use this case.
         0.. => unsigned_power(x as u64, y as u64) as i64,
         _ if x == 1 => 1,
         _ if x == -1 => 1 - 2 * (y & 1),
@@ -694,7 +694,7 @@ fn power(x: i64, y: i64) -> i64 {
 
 /// The low bits of x^y.
 fn unsigned_power(x: u64, y: u64) -> u64 {
-    // Shifts are powers of 2.
+    // A left shift is a product with a power of 2.
     if x == 2 {
         return u64::from(y < 64) << (y & 63);
     }
@@ -709,11 +709,11 @@ fn unsigned_power(x: u64, y: u64) -> u64 {
     power
 }
 
-/// `out = x as to` over `n` elements of `from`, both in the types that compute them; numbers of narrow types
-/// are rounded or wrapped to them on the way.
+/// `out = x as to` over `n` elements of `from`, both in their compute types. Numbers of narrow types are
+/// rounded or wrapped on the way.
 ///
 /// # Safety
-/// `x` is good for `n` elements of `from`'s compute type, `out` for `n` of `to`'s; they lie apart.
+/// `x` is valid for `n` elements of `from`'s compute type, `out` for `n` of `to`'s; they do not overlap.
 pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
     use Arithmetic as A;
     let narrow = isa.narrow();
@@ -723,20 +723,20 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
             unsafe { map1::<$f, $t>(narrow, x.cast(), out.cast(), n, $e) }
         };
     }
-    // A number that is rounded once more gets an f32 that rounds as the number itself does.
+    // A number that will be rounded again is rounded to odd first, so that the second rounding is correct.
     macro_rules! to_f32 {
         ($f:ty) => {
             if to.is_narrow() { go!($f, f32, |v| round_to_odd(v as f64)) } else { go!($f, f32, |v| v as f32) }
         };
     }
-    // By way of a dtype that has all values of both.
+    // Casts through a dtype that has all values of both.
     let by_way_of = |way: DType| {
         let mut wide = std::mem::MaybeUninit::<[u64; WIDENED]>::uninit();
         let wide = wide.as_mut_ptr().cast::<u8>();
         for start in (0..n).step_by(WIDENED) {
             let n = WIDENED.min(n - start);
             let (size, to_size) = (from.register().size(), to.register().size());
-            // SAFETY: the caller's promise; the piece has room for so many.
+            // SAFETY: the caller's promise; `wide` has room for the piece.
             unsafe {
                 cast(isa, from, way, x.wrapping_add(start * size), wide, n);
                 cast(isa, way, to, wide, out.wrapping_add(start * to_size), n);
@@ -783,11 +783,11 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
     }
 }
 
-/// Numbers of `to`'s compute type as numbers of `to`: floats rounded, integers wrapped, or held to its range
-/// where they were floats of `from`.
+/// Numbers of `to`'s compute type, made valid numbers of `to`: floats are rounded; integers wrap, or
+/// saturate if they were floats of `from`.
 ///
 /// # Safety
-/// Both are good for `n` elements of `to`'s compute type; they lie apart or are the same.
+/// Both are valid for `n` elements of `to`'s compute type; they do not overlap, or they are the same.
 unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
     macro_rules! held {
         ($sets:expr, $w:ty, $f:expr) => {
@@ -813,7 +813,7 @@ unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, 
         };
     }
     if to == DType::BF16 {
-        // Every result of a program in BF16 goes through this.
+        // Every result of a BF16 program goes through this, so it uses all instruction sets.
         held!(isa, f32, |v| bf16::narrow(v).widen())
     } else {
         by_narrow!(to, narrowed, {})
@@ -827,8 +827,7 @@ mod tests {
     use super::*;
     use crate::elementwise::compare::compare;
 
-    /// Integers of several widths wrap and saturate as their own arithmetic does; in place too, over several
-    /// pieces.
+    /// Integers of all widths wrap and saturate by their own rules, also in place and over several pieces.
     #[test]
     fn integers_wrap_and_saturate() -> Result<()> {
         macro_rules! check {
@@ -867,7 +866,7 @@ mod tests {
                     let floats = [-1e30f32, -1.5, -0.5, 0.0, 0.5, 254.9, 3e9, 1e30, f32::INFINITY, f32::NAN];
                     let mut out = vec![0 as $t; floats.len()];
                     let to = out.as_mut_ptr().cast::<u8>();
-                    // SAFETY: both hold as many.
+                    // SAFETY: both hold `floats.len()` elements.
                     unsafe { cast(isa, DType::F32, $dtype, floats.as_ptr().cast(), to, floats.len()) };
                     assert!(out.iter().zip(floats).all(|(&o, f)| o == f as $t));
                     let mut out = vec![0f64; n];
@@ -885,7 +884,7 @@ mod tests {
         Ok(())
     }
 
-    /// Every dtype as every other: the numbers at the ends of both, and numbers between them.
+    /// Casts between all pairs of dtypes: the numbers at the ends of both ranges, and numbers between them.
     #[test]
     fn casts_are_those_of_scalars() {
         use tensor_core::Scalar;
@@ -917,7 +916,7 @@ mod tests {
             let expected: Vec<Scalar> = numbers.iter().map(|number| number.cast(to)).collect();
             for isa in Isa::available() {
                 let mut out = vec![0u8; n * held[1].size()];
-                // SAFETY: both hold n elements of the types that compute these.
+                // SAFETY: both hold n elements of their compute types.
                 unsafe { cast(isa, from, to, x.as_ptr(), out.as_mut_ptr(), n) };
                 for ((number, found), expected) in
                     numbers.iter().zip(Scalar::from_bytes(held[1], &out)).zip(&expected)

@@ -1,4 +1,4 @@
-//! What [`reduce`](super::reduce) and [`rows`](super::rows) keep of a reduction under way: f64 for floats,
+//! Accumulators of the reductions in [`reduce`](super::reduce) and [`rows`](super::rows): f64 for floats,
 //! i64 for the rest.
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// RowBlock of elements, `stride` elements apart.
+/// Rows of elements, `stride` elements apart.
 #[derive(Clone, Copy)]
 pub(crate) struct RowBlock {
     pub(crate) data: *const u8,
@@ -21,18 +21,17 @@ pub(crate) struct RowBlock {
     pub(crate) count: usize,
 }
 
-/// What partial results are held in: f64 for floats, i64 (whose low bits wrap as any integer's do) for the
-/// rest.
+/// A partial result: f64 for floats, i64 for the rest (its low bits wrap like those of any integer).
 pub(crate) trait Accumulator: Copy + Send + Sync {
     fn identity(op: ReduceOp) -> Self;
     fn join(op: ReduceOp, a: Self, b: Self) -> Self;
-    /// The fold of a block of the compute dtype.
+    /// Folds a block of the compute dtype.
     ///
     /// # Safety
     /// `data` holds `n` elements of the dtype's compute dtype.
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> Self;
-    /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` where that is its own
-    /// precision, between [`Accumulator::open`], which empties it, and [`Accumulator::close`], which joins it
+    /// Joins rows of the compute dtype to `sums`, element by element; or to `narrow` if that has the
+    /// precision of the dtype. [`Accumulator::open`] empties `narrow`, and [`Accumulator::close`] joins it
     /// to `sums`.
     ///
     /// # Safety
@@ -52,7 +51,7 @@ pub(crate) trait Accumulator: Copy + Send + Sync {
     unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[Self], out: Memory);
 }
 
-/// The greater of two floats, or whichever is NaN: three vector instructions.
+/// The greater of two floats, or NaN if either is NaN: three vector instructions.
 macro_rules! greater {
     ($a:expr, $v:expr) => {{
         let greater = if $v > $a { $v } else { $a };
@@ -60,7 +59,7 @@ macro_rules! greater {
     }};
 }
 
-/// The lesser of two floats, or whichever is NaN.
+/// The lesser of two floats, or NaN if either is NaN.
 macro_rules! lesser {
     ($a:expr, $v:expr) => {{
         let lesser = if $v < $a { $v } else { $a };
@@ -70,8 +69,8 @@ macro_rules! lesser {
 
 pub(super) use {greater, lesser};
 
-/// Whether floats are accumulated in f32 within a group. Means are not, so that the mean of equal numbers is
-/// that number, and numbers whose sum is out of range have a mean.
+/// Whether floats are accumulated in f32 within a group. Means are not: the mean of equal numbers has to be
+/// that number, and numbers whose sum overflows f32 have a mean.
 fn is_narrow(op: ReduceOp, dtype: DType) -> bool {
     dtype != DType::F64 && !matches!(op, ReduceOp::Prod | ReduceOp::Mean)
 }
@@ -97,7 +96,7 @@ impl Accumulator for f64 {
     }
 
     unsafe fn fold(isa: Isa, op: ReduceOp, dtype: DType, data: *const u8, n: usize) -> f64 {
-        // `$sets` for what much is computed with.
+        // `$sets`: the wide instruction sets, for hot operations.
         macro_rules! go {
             ($t:ty, $sets:expr) => {{
                 let data = data.cast::<$t>();
@@ -122,7 +121,7 @@ impl Accumulator for f64 {
                 }
             }};
         }
-        /// Fewer numbers are not worth a search of their own for NaN.
+        /// A separate search for NaN pays only from this many numbers on.
         const MANY: usize = 32;
         if dtype != DType::F64 && n >= MANY && matches!(op, ReduceOp::Max | ReduceOp::Min) {
             let data = data.cast();
@@ -168,7 +167,7 @@ impl Accumulator for f64 {
             (true, ReduceOp::Sum | ReduceOp::Mean | ReduceOp::Any | ReduceOp::All) => {
                 go!(few, f64, sums, |a, v| a + v)
             }
-            // Products leave the range of f32 too easily.
+            // Products overflow or underflow f32 too easily.
             (false, ReduceOp::Prod) => go!(few, f32, sums, |a, v| a * f64::from(v)),
             (false, ReduceOp::Mean) => go!(isa, f32, sums, |a, v| a + f64::from(v)),
             (false, ReduceOp::Max) => go!(isa, f32, narrow, |a, v| greater!(a, v)),
@@ -210,7 +209,7 @@ impl Accumulator for f64 {
     unsafe fn finish(op: ReduceOp, dtype: DType, count: usize, all: &[f64], out: Memory) {
         let last = |v: f64| if op == ReduceOp::Mean { v / count as f64 } else { v };
         debug_assert!(dtype.is_float(), "{dtype} is accumulated as i64");
-        // Narrow types are rounded from f32, as by a cast of a result that is kept in it.
+        // Narrow types are rounded by way of f32, as a cast of a result held in f32 would be.
         let held = |v: f64| if dtype.is_narrow() { f64::from(v as f32) } else { v };
         with_element!(dtype, T => for (i, &v) in all.iter().enumerate() {
             // SAFETY: the caller's promise.
@@ -219,12 +218,12 @@ impl Accumulator for f64 {
     }
 }
 
-/// Whether extremes of a dtype are accumulated as i64 of the same order, by [`in_order`].
+/// Whether extremes of a dtype are accumulated as i64, mapped by [`in_order`] to keep the order.
 fn is_ordered(op: ReduceOp, dtype: DType) -> bool {
     dtype == DType::U64 && matches!(op, ReduceOp::Max | ReduceOp::Min)
 }
 
-/// An i64 in the order of u64.
+/// Maps a u64 to an i64 with the same order.
 #[inline(always)]
 fn in_order(v: u64) -> i64 {
     v as i64 ^ i64::MIN
@@ -283,7 +282,7 @@ impl Accumulator for i64 {
             (Arithmetic::I64 | Arithmetic::U64, ReduceOp::Sum | ReduceOp::Mean) => {
                 go!(i64, 0, i64::wrapping_add)
             }
-            // Questions about masks.
+            // Reductions of masks.
             (Arithmetic::Bool, ReduceOp::Sum) => go!(u8, 0, i64::wrapping_add),
             (Arithmetic::Bool, ReduceOp::Any) => go!(u8, 0, or),
             (Arithmetic::Bool, ReduceOp::All) => go!(u8, 1, and),

@@ -29,8 +29,8 @@ pub(crate) fn run(
     let operand = &launch.kernel.operands[0];
     let (layout, shape) = (&operand.layout, &launch.kernel.outputs[0].shape);
     if layout.numel() == 0 {
-        // The first of nothing, or nothing at all.
-        // SAFETY: the output was checked to hold so many elements.
+        // The input is empty: the index along an empty axis is 0, or the output is empty too.
+        // SAFETY: the output was checked to hold `shape.numel()` elements.
         unsafe { out.at::<i32>(0).write_bytes(0, shape.numel()) };
         return Ok(());
     }
@@ -51,7 +51,7 @@ const TOGETHER: usize = 64;
 /// Keys that are kept side by side along a line, so that the loop over them vectorises.
 const LANES: usize = 32;
 
-/// Where each line's greatest key is met first.
+/// Finds the first position of the greatest key of each line.
 fn first_greatest<T: Copy, K: Copy + Default + Ord>(
     isa: Isa,
     layout: &Layout,
@@ -68,9 +68,9 @@ fn first_greatest<T: Copy, K: Copy + Default + Ord>(
         let (length, along, across) = (lines.length, lines.along[0], lines.across[0]);
         let mut best = [0i32; TOGETHER];
         if along == 1 && count == 1 {
-            best[0] = isa.narrow().run(Line { from, length, key: &key }) as i32;
+            best[0] = isa.narrow().run(ContiguousLine { from, length, key: &key }) as i32;
         } else if across == 1 {
-            isa.narrow().run(Side { from, length, along, best: &mut best[..count], key: &key });
+            isa.narrow().run(NeighbouringLines { from, length, along, best: &mut best[..count], key: &key });
         } else {
             for (line, best) in best[..count].iter_mut().enumerate() {
                 let from = from.wrapping_offset(line as isize * across);
@@ -81,27 +81,27 @@ fn first_greatest<T: Copy, K: Copy + Default + Ord>(
         }
         for (line, best) in best[..count].iter().enumerate() {
             let to = out.at::<i32>(0).wrapping_offset(to + line as isize * lines.across[1]);
-            // SAFETY: the output holds one element a line, and each line has its own.
+            // SAFETY: the output holds one element for each line, and each line writes its own.
             unsafe { to.write(*best) };
         }
     });
 }
 
-/// The place of the first greatest key among neighbours.
-struct Line<'a, T, F> {
+/// The first position of the greatest key in a contiguous line.
+struct ContiguousLine<'a, T, F> {
     from: *const T,
     length: usize,
     key: &'a F,
 }
 
-impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
+impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for ContiguousLine<'_, T, F> {
     type Output = usize;
     #[inline(always)]
     fn run(self) -> usize {
         // SAFETY: the input's span was checked; i < length.
         let at = |i: usize| (self.key)(unsafe { self.from.add(i).read() });
-        // Each lane has the elements of its number, LANES apart: its greatest key, and the row where that was
-        // first met.
+        // Lane l sees the elements l, l + LANES, and so on: it keeps its greatest key, and the row where
+        // that first occurred.
         let (mut keys, mut rows) = ([K::default(); LANES], [0i32; LANES]);
         let whole = self.length / LANES;
         for row in 0..whole {
@@ -112,8 +112,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
                 *greatest = if greater { key } else { *greatest };
             }
         }
-        // No key is less than the least: a lane without rows says what is true of its first element, or lies
-        // behind all others.
+        // A lane without rows has the default key, the least one, at row 0. That is true of its first
+        // element, or loses to all other lanes.
         let (mut best, mut first) = (K::default(), 0);
         for (lane, (&key, &row)) in keys.iter().zip(&rows).enumerate() {
             let place = row as usize * LANES + lane;
@@ -130,8 +130,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Line<'_, T, F> {
     }
 }
 
-/// The places of the first greatest keys of lines that lie side by side.
-struct Side<'a, T, F> {
+/// The first positions of the greatest keys of neighbouring lines.
+struct NeighbouringLines<'a, T, F> {
     from: *const T,
     length: usize,
     along: isize,
@@ -139,7 +139,7 @@ struct Side<'a, T, F> {
     key: &'a F,
 }
 
-impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Side<'_, T, F> {
+impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for NeighbouringLines<'_, T, F> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
@@ -150,8 +150,8 @@ impl<T: Copy, K: Copy + Default + Ord, F: Fn(T) -> K> Job for Side<'_, T, F> {
             for (line, (best, greatest)) in self.best.iter_mut().zip(&mut keys).enumerate() {
                 // SAFETY: the input's span was checked.
                 let key = (self.key)(unsafe { from.add(line).read() });
-                // No key is less than the least, so that the first place stays where there is nothing
-                // greater.
+                // The default key is the least one, so the first position stays unless a greater key
+                // occurs.
                 let greater = key > *greatest;
                 *best = if greater { i as i32 } else { *best };
                 *greatest = if greater { key } else { *greatest };

@@ -1,6 +1,6 @@
-//! Sorting along an axis. Elements become keys (see `order`) with the index below: so all items differ, and
-//! any sort of them is stable. Long lines are sorted by their digits; when few of a line are wanted, the rest
-//! is never sorted.
+//! Sorting along an axis. Elements become keys (see `order`) with the index in the low bits, so all items
+//! differ and any sort of them is stable. Long lines use a radix sort; if only a few elements of a line are
+//! wanted, the rest is never sorted.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const LOADED: (usize, usize) = (1 << 14, 1 << 12);
 /// Fewer than this part of a line are selected, and the others never sorted.
 const FEW: usize = 8;
 /// Elements that are looked at together for one that belongs to the first few.
-const GLANCE: usize = 32;
+const SELECT_BLOCK: usize = 32;
 /// Elements from which on a line is sorted by digits.
 const LONG: usize = 1 << 11;
 
@@ -59,7 +59,7 @@ macro_rules! item {
 item!(u64, 4);
 item!(u128, 8);
 
-/// A key with room for an index beside it.
+/// A key type and the item type that has room for the index beside it.
 trait Keyed {
     type Item: Item;
 }
@@ -115,8 +115,8 @@ fn sort<T: Ordered, I: Item>(
     let width = (if apart { LOADED.0 } else { LOADED.1 } / n).clamp(1, TOGETHER);
     let work = layout.numel() * 8;
     let (along, across) = (lines.along, lines.across);
-    // Called by its address, the closure sees captured values in memory: copies of them, and constants, make
-    // loops without loads.
+    // The closure is called through a pointer, and captured values would be read from memory: copies of
+    // them, and constants, keep the loops free of loads.
     lines.for_each(width, work, &|Band { lines: count, starts: [from, to] }| {
         let (n, k, along, across, descending) = (n, k, along, across, descending);
         let digits = const { size_of::<T::Key>() };
@@ -131,7 +131,7 @@ fn sort<T: Ordered, I: Item>(
         let store = |line: usize, first: &[I]| {
             for (i, item) in first.iter().enumerate() {
                 let at = i as isize * along[1] + line as isize * across[1];
-                // SAFETY: the output holds `k` elements a line, and each line has its own.
+                // SAFETY: the output holds `k` elements for each line, and each line writes its own.
                 unsafe { to.wrapping_offset(at).write(item.index()) };
             }
         };
@@ -160,7 +160,7 @@ fn sort<T: Ordered, I: Item>(
     });
 }
 
-/// The least `k` of some items, in order.
+/// The least `k` items, in order.
 fn first_in_order<'a, I: Item>(
     items: &'a mut [I],
     k: usize,
@@ -182,7 +182,7 @@ fn first_in_order<'a, I: Item>(
     &items[..k]
 }
 
-/// The least `k` items, in order, into `best`: most of the others are looked at once.
+/// Puts the least `k` items, in order, into `best`. Most of the other items are read only once.
 fn select<I: Item>(items: &[I], k: usize, best: &mut Vec<I>) {
     let room = (2 * k).max(64);
     best.clear();
@@ -203,8 +203,8 @@ fn select<I: Item>(items: &[I], k: usize, best: &mut Vec<I>) {
     best.sort_unstable();
 }
 
-/// [`select`] of neighbours that are no items yet: most are compared with the bound, many at once, and
-/// nothing more.
+/// [`select`] on contiguous elements that are not yet items: most are only compared with the bound, many at
+/// once.
 struct Select<'a, T, I> {
     from: *const T,
     n: usize,
@@ -226,7 +226,8 @@ impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
         let room = (2 * k).max(64).min(n);
         best.clear();
         best.extend((0..room).map(|i| I::new(key(i).into(), i)));
-        // The greatest key of the k best so far; of its equals, those met later come after it.
+        // The greatest key of the k best items so far. Equal keys that come later are not among the first
+        // k.
         let shrink = |best: &mut Vec<I>| {
             if k < best.len() {
                 best.select_nth_unstable(k);
@@ -235,14 +236,14 @@ impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
             best.iter().max().map(|item| key(item.index() as usize))
         };
         if let Some(mut bound) = shrink(best) {
-            for start in (room..n).step_by(GLANCE) {
-                let end = n.min(start + GLANCE);
+            for start in (room..n).step_by(SELECT_BLOCK) {
+                let end = n.min(start + SELECT_BLOCK);
                 if !(start..end).fold(false, |any, i| any | (key(i) < bound)) {
                     continue;
                 }
                 let others = (start..end).filter(|&i| key(i) < bound);
                 best.extend(others.map(|i| I::new(key(i).into(), i)));
-                // A bound that is near lets most of the rest pass at a glance.
+                // A tight bound lets most of the remaining blocks be skipped.
                 if best.len() > k + k / 4 {
                     bound = shrink(best).unwrap_or(bound);
                 }
@@ -253,8 +254,7 @@ impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
     }
 }
 
-/// Sorts by one byte of the key after the other, the lowest first; each pass keeps the order of what is equal
-/// in it.
+/// Radix sort: one byte of the key after the other, the lowest first; each pass is stable.
 fn by_digits<I: Item>(items: &mut [I], digits: usize, spare: &mut Vec<I>) {
     let mut counts = vec![[0u32; 256]; digits.min(I::DIGITS)];
     for item in items.iter() {
@@ -268,7 +268,7 @@ fn by_digits<I: Item>(items: &mut [I], digits: usize, spare: &mut Vec<I>) {
     let mut swapped = false;
     for (n, counts) in counts.iter().enumerate() {
         if counts.iter().any(|&count| count as usize == from.len()) {
-            // All are equal in this one.
+            // All items have the same byte here.
             continue;
         }
         let mut next = [0u32; 256];

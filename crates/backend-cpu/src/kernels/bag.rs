@@ -1,8 +1,8 @@
-//! Bags of a table's rows: each row is added where it lies. A few rows are summed in the table's dtype, and
-//! these sums in f64, so that long bags are as exact as other sums; a bag is one thread's, so that its bits
-//! do not depend on how many there are.
+//! Embedding bags: sums of a table's rows, read in place. Up to 64 rows are summed in the table's dtype,
+//! and these partial sums in f64, so long bags are as exact as other sums. One thread computes a whole bag,
+//! so its bits do not depend on the number of threads.
 //!
-//! Means of 8192 bags of 20 rows of 64 take 1.6 ms; a reduction that reads the rows at indices takes 7.0
+//! Means of 8192 bags of 20 rows of 64 take 1.6 ms; a reduction that reads the rows at indices takes 7.0 ms
 //! (decision 47).
 #![allow(unsafe_code)]
 
@@ -46,25 +46,24 @@ impl Native for EmbeddingBag {
     }
 }
 
-/// Integers of a row-major input: where they lie, if they are i64.
+/// The integers of a row-major input, borrowed if they are i64.
 fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
     macro_rules! go {
         ($t:ty) => {
-            // SAFETY: the launch checked that the input has so many elements of this dtype, which are
-            // initialised.
+            // SAFETY: the launch checked that the input has `numel` initialised elements of this dtype.
             Ok((0..numel).map(|i| unsafe { memory.at::<$t>(i).read() } as i64).collect())
         };
     }
     if memory.dtype == DType::I64 {
-        // SAFETY: as above, and the launch holds the memory for longer than what is made of it.
+        // SAFETY: as above, and the launch keeps the memory alive longer than the slice.
         return Ok(Cow::Borrowed(unsafe { std::slice::from_raw_parts(memory.at::<i64>(0), numel) }));
     }
     let no_index = format!("an index cannot be {}; cast it to I32", memory.dtype);
     by_index!(memory.dtype, go, Err(Error::invalid("embedding_bag", no_index)))
 }
 
-/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in vectors,
-/// as there is no way out of the loop.
+/// Whether all indices are rows of a table. The sign bit is set for an index below 0 or beyond the last
+/// row; without an early exit the loop vectorises.
 fn are_rows(indices: &[i64], rows: usize) -> bool {
     let outside = |bits: i64, &index: &i64| bits | index | (rows as i64 - 1).wrapping_sub(index);
     indices.iter().fold(0, outside) >= 0
@@ -77,7 +76,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
     let (rows, features) = (shape(0)[0], shape(0)[1]);
     let indices = integers(bound.inputs[1], shape(1).numel())?;
     let shared = indices.len().saturating_mul(features) >= 2 * GRAIN;
-    // All of them before any is used, as rows are asked for ahead.
+    // All indices are checked before any is used, because rows are prefetched ahead.
     let outside = AtomicBool::new(false);
     let check = |range: Range<usize>| {
         if !are_rows(&indices[range], rows) {
@@ -100,7 +99,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
             let ordered = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
             let within = bounds.iter().all(|&at| (0..=indices.len() as i64).contains(&at));
             if !ordered || !within {
-                return Err(Error::invalid(op, "bounds of bags ascend, and do not pass the indices"));
+                return Err(Error::invalid(op, "the bounds of bags must ascend and stay within the indices"));
             }
             bounds.iter().map(|&at| at as usize).collect()
         }
@@ -115,7 +114,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
         bounds: &bounds,
         out: bound.outputs[0],
     };
-    // SAFETY: the sizes of all operands and every index were checked, and each range has bags of its own.
+    // SAFETY: the sizes of all operands and every index were checked, and the ranges of bags are disjoint.
     let some = |range: Range<usize>| unsafe { bags.go(range) };
     match shared {
         true => threads::share_ranges(bounds.len() - 1, 1, some),
@@ -135,10 +134,10 @@ struct Bags<'a, T> {
     out: Memory,
 }
 
-// SAFETY: inputs are read alone, and threads write bags apart.
+// SAFETY: inputs are only read, and threads write different bags.
 unsafe impl<T> Sync for Bags<'_, T> {}
 
-/// The sums of a range of bags, which are its alone.
+/// The sums of a range of bags that belongs to this job alone.
 struct Sums<'a, T> {
     bags: &'a Bags<'a, T>,
     range: Range<usize>,
@@ -153,7 +152,7 @@ impl<T: Float> Job for Sums<'_, T> {
         for bag in self.range {
             let count = self.bags.counted(bag).count();
             for first in (0..features).step_by(STRIP) {
-                // SAFETY: `Bags::go` makes this of what it was promised.
+                // SAFETY: `Bags::go` creates this under the same conditions.
                 unsafe { self.bags.strip(bag, first, STRIP.min(features - first), count) };
             }
         }
@@ -162,8 +161,8 @@ impl<T: Float> Job for Sums<'_, T> {
 
 impl<T: Float> Bags<'_, T> {
     /// # Safety
-    /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of the
-    /// range are this call's alone.
+    /// Operands have the sizes that the kernel states, all indices are rows of the table, and the bags of
+    /// the range belong to this call alone.
     unsafe fn go(&self, range: Range<usize>) {
         match self.of.kind {
             BagKind::Sum | BagKind::Mean => self.isa.run(Sums { bags: self, range }),
@@ -172,23 +171,23 @@ impl<T: Float> Bags<'_, T> {
         }
     }
 
-    /// The positions of a bag that count.
+    /// The positions of a bag, without padding.
     #[inline(always)]
     fn counted(&self, bag: usize) -> impl Iterator<Item = usize> + '_ {
         let padding = self.of.padding.map_or(-1, |row| row as i64);
         (self.bounds[bag]..self.bounds[bag + 1]).filter(move |&at| self.indices[at] != padding)
     }
 
-    /// The row of an index.
+    /// The address of the row that position `at` selects.
     ///
     /// # Safety
     /// As [`Bags::go`].
     unsafe fn row(&self, at: usize) -> *const T {
-        // SAFETY: the index is a row.
+        // SAFETY: the index is a row of the table.
         unsafe { self.table.add(self.indices[at] as usize * self.features) }
     }
 
-    /// The sums of a strip of features of a bag.
+    /// Computes the sums of a strip of features of a bag.
     ///
     /// # Safety
     /// As [`Bags::go`]; the strip is within the features.
@@ -211,7 +210,7 @@ impl<T: Float> Bags<'_, T> {
                 wide.iter_mut().zip(&mut sums).for_each(|(wide, sum)| *wide += std::mem::take(sum).into());
             }
         }
-        // SAFETY: the output has the bag's row, which is this call's alone.
+        // SAFETY: the output has the bag's row, which belongs to this call alone.
         let out =
             unsafe { std::slice::from_raw_parts_mut(self.out.at::<T>(bag * self.features + first), width) };
         if !long && self.of.kind == BagKind::Sum {
@@ -225,8 +224,8 @@ impl<T: Float> Bags<'_, T> {
         }
     }
 
-    /// Asks for the strip from feature `first` on, `width` wide, of the row that is added `AHEAD` positions
-    /// after position `at`.
+    /// Prefetches the strip from feature `first` on, `width` wide, of the row that is `AHEAD` positions
+    /// after `at`.
     #[inline(always)]
     fn ask(&self, at: usize, first: usize, width: usize) {
         if let Some(&index) = self.indices.get(at + AHEAD) {
@@ -245,7 +244,7 @@ impl<T: Float> Bags<'_, T> {
     unsafe fn add_whole(&self, positions: Range<usize>, first: usize, sums: &mut [T; STRIP]) {
         let (padding, features, table) =
             (self.of.padding.map_or(-1, |row| row as i64), self.features, self.table);
-        // A copy, which stays in registers.
+        // A local copy, which stays in registers.
         let mut totals = *sums;
         for (at, &index) in positions.clone().zip(&self.indices[positions]) {
             self.ask(at, first, STRIP);
@@ -261,7 +260,7 @@ impl<T: Float> Bags<'_, T> {
         *sums = totals;
     }
 
-    /// As [`Bags::add_whole`], of a strip as wide as there are sums, with weights if there are any.
+    /// Like [`Bags::add_whole`], for a strip as wide as `sums`, with weights if there are any.
     ///
     /// # Safety
     /// As [`Bags::strip`].

@@ -30,7 +30,7 @@ pub(crate) fn run(
     for (region, operand) in regions.iter().zip(&launch.kernel.operands) {
         out.require("copy", operand.dtype, region.span().1)?;
     }
-    // SAFETY: the layouts were checked, and the launch that the output lies apart.
+    // SAFETY: the layouts were checked, and the launch checked that the output does not overlap the inputs.
     if !fill && unsafe { interleaved(isa, regions, launch, &bound.inputs, out) } {
         return Ok(());
     }
@@ -39,12 +39,12 @@ pub(crate) fn run(
         threads::share(bands.count.div_ceil(bands.piece), |i| {
             let range = i * bands.piece..bands.count.min((i + 1) * bands.piece);
             if let Some(value) = value {
-                // SAFETY: the output holds so many elements, and bands lie apart.
+                // SAFETY: the output holds that many elements, and bands are disjoint.
                 unsafe { fill_range(out, range.start * bands.numel..range.end * bands.numel, value) };
             }
             for region in &bands.regions {
                 if let Some((src, dst)) = region.part(&range) {
-                    // SAFETY: the layouts were checked; regions lie apart from each other, and so do bands.
+                    // SAFETY: the layouts were checked; regions are disjoint, and so are bands.
                     unsafe { layouts::copy(isa, (region.input, &src), (out, &dst)) };
                 }
             }
@@ -58,11 +58,10 @@ pub(crate) fn run(
     for ((dst, operand), &input) in regions.iter().zip(&launch.kernel.operands).zip(&bound.inputs) {
         let src = &operand.layout;
         if src.numel() == 0 {
-            // Where it lies means nothing.
+            // An empty region may have any offset.
             continue;
         }
-        // SAFETY: both layouts were checked; regions of the output are apart from each other and from every
-        // input.
+        // SAFETY: both layouts were checked; regions of the output overlap neither each other nor an input.
         unsafe { layouts::copy(isa, (input, src), (out, dst)) };
     }
     Ok(())
@@ -77,8 +76,8 @@ const LONG_ROW: usize = 256;
 /// More regions than this are copied one after the other: most of them would have nothing in a band.
 const MOST: usize = 16;
 
-/// An output in bands across its first axis, each with what the regions have in it. Leading axes that every
-/// region has whole, as the images of a padded batch, are one axis.
+/// An output cut into bands along its first axis, with the regions that meet them. Leading axes that every
+/// region covers completely, such as the images of a padded batch, are merged into one axis.
 struct Bands {
     regions: SmallVec<[Region; 4]>,
     count: usize,
@@ -87,7 +86,7 @@ struct Bands {
     piece: usize,
 }
 
-/// What one input gives, and the first band that has some of it.
+/// The data of one input, and the first band that contains some of it.
 struct Region {
     input: Memory,
     src: Layout,
@@ -96,8 +95,8 @@ struct Region {
 }
 
 impl Bands {
-    /// None where bands gain nothing: where an output is small, or is made of long rows; where a part is no
-    /// box of the output, or neighbours in its input are neighbours across bands.
+    /// None if bands have no advantage: for a small output, an output of long rows, a region that is not a
+    /// box of the output, or an input whose neighbours are in different bands.
     fn of(launch: &Launch<'_>, fill: bool, regions: &[Layout], inputs: &[Memory]) -> Option<Bands> {
         let (shape, operands) = (&launch.kernel.outputs[0].shape, &launch.kernel.operands);
         let long = |dst: &Layout| dst.is_contiguous() || dst.shape().last().is_some_and(|&n| n >= LONG_ROW);
@@ -148,7 +147,7 @@ impl Bands {
 }
 
 impl Region {
-    /// Source and destination of what lies in these bands.
+    /// The source and the destination of this region's data within these bands.
     fn part(&self, bands: &Range<usize>) -> Option<(Layout, Layout)> {
         let (start, end) = (self.start, self.start + self.src.shape()[0]);
         let (from, to) = (bands.start.max(start), bands.end.min(end));
@@ -157,10 +156,10 @@ impl Region {
     }
 }
 
-/// Fills a range of the elements of a buffer.
+/// Fills a range of the elements of a buffer with one value.
 ///
 /// # Safety
-/// The buffer holds them, and nobody else reads or writes them.
+/// The buffer holds these elements, and nothing else reads or writes them meanwhile.
 unsafe fn fill_range(out: Memory, range: Range<usize>, value: Scalar) {
     with_element!(out.dtype, T => {
         // SAFETY: the caller's promise.

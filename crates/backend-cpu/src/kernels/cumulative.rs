@@ -1,6 +1,7 @@
-//! Cumulative operations: several lines at a time, one element of each after the other, so that neighbours
-//! along another axis make vectors, and the chains of rows run side by side. What runs along lines of f32,
-//! i32 and i64 whose elements lie side by side is in `running`, but for products, and for places of integers.
+//! Cumulative operations. Several lines run at a time, one element of each after the other: lines whose
+//! neighbours are contiguous make vectors, and for other lines the dependency chains of several run in
+//! parallel. Contiguous lines of f32, i32 and i64 are handled by `running`, except products and
+//! positions of integer extremes.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -36,13 +37,13 @@ const ROWS: usize = 8;
 /// A line of fewer elements is taken one by one.
 const SHORT: usize = 32;
 
-/// The dtypes that have loops; others become one of them and come back.
+/// The dtypes that have loops; other dtypes are converted to one of them and back.
 #[derive(Clone, Copy)]
 enum Work {
     F64,
     F32,
     I64,
-    /// Where the order of u64 counts; otherwise it is computed as i64.
+    /// Used only if the order of u64 matters; otherwise u64 is computed as i64.
     U64,
 }
 
@@ -93,7 +94,7 @@ pub(crate) fn run(
         compute(op, dtype, work, scan);
         return Ok(());
     }
-    // Other dtypes become one of those and come back: they have no loops of their own.
+    // Other dtypes have no loops of their own: they are converted and converted back.
     let numel = shape.numel();
     let (mut wide, layout) = (vec![0u64; numel], Layout::contiguous(shape.clone()));
     let wide = Memory { ptr: wide.as_mut_ptr().cast(), numel, dtype: work.dtype() };
@@ -105,7 +106,7 @@ pub(crate) fn run(
     let mut results = vec![0u64; numel];
     let results = Memory { ptr: results.as_mut_ptr().cast(), numel, dtype: work.dtype() };
     compute(op, dtype, work, Scan { isa, reverse, layout: &layout, axis, input: wide, out: results });
-    // SAFETY: both hold so many elements of these dtypes, and each piece writes blocks of its own.
+    // SAFETY: both hold `numel` elements of these dtypes, and each piece writes its own blocks.
     let some = |at: usize, n: usize, block: *mut u8| unsafe {
         table::cast(isa, work.dtype(), dtype, results.at::<u8>(at), block, n);
         store(isa, dtype, block, out.at::<u8>(at), n);
@@ -114,7 +115,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Calls `f(at, n, block)` for positions `0..numel`, a block at a time, with memory for one.
+/// Calls `f(at, n, block)` for positions `0..numel`, a block at a time, with memory for one block.
 fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
     pieces(numel.div_ceil(BLOCK), numel, &|start, end| {
         let mut block = [0u64; BLOCK];
@@ -124,7 +125,7 @@ fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
     });
 }
 
-/// Brings the input's elements into `wide`, in row-major order and its dtype.
+/// Copies the input's elements to `wide`, in row-major order and converted to its dtype.
 fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
     let Operand { dtype, layout, .. } = operand;
     let (shape, dtype, numel) = (layout.shape(), *dtype, wide.numel);
@@ -134,7 +135,7 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
         ($t:ty) => {{
             let from = input.at::<$t>(layout.offset()).cast_const();
             let (strides, plain) = (layout.strides(), shape.contiguous_strides());
-            // SAFETY: the input's span was checked; the copy has room for all of them.
+            // SAFETY: the input's span was checked; the copy has room for all elements.
             unsafe { strided::copy::<$t>(isa, shape, from, strides, copy.at::<$t>(0), &plain) }
         }};
     }
@@ -142,7 +143,7 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
     by_blocks(numel, &|at, n, block| {
         macro_rules! held {
             ($t:ty) => {{
-                // SAFETY: the copy holds `n` elements from there, and a block has room for `n` wide ones.
+                // SAFETY: the copy holds `n` elements from `at` on, and a block has room for `n` wide ones.
                 unsafe {
                     let narrow = std::slice::from_raw_parts(copy.at::<$t>(at).cast_const(), n);
                     <$t>::widen_all(narrow, std::slice::from_raw_parts_mut(block.cast(), n));
@@ -151,15 +152,15 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
             }};
         }
         let from = by_narrow!(dtype, held, copy.at::<u8>(at).cast_const());
-        // SAFETY: both hold so many elements, and each piece writes blocks of its own.
+        // SAFETY: both hold `n` elements, and each piece writes its own blocks.
         unsafe { table::cast(isa, dtype.register(), wide.dtype, from, wide.at::<u8>(at), n) };
     });
 }
 
-/// Runs the kernel over elements of `work`.
+/// Runs the operation over elements of type `work`.
 fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
     let (isa, narrow) = (scan.isa, scan.isa.narrow());
-    // The greatest key so far, and where it was last met.
+    // The greatest key so far, and its last position.
     macro_rules! last_greatest {
         ($t:ty, $key:expr) => {
             scan.go(
@@ -174,7 +175,7 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         };
     }
     let narrow_float = dtype.is_reduced_float();
-    // Sums and products keep a wider state than they store: f64 for f32, f32 for narrow floats.
+    // Sums and products keep a state wider than the output: f64 for f32, f32 for narrow floats.
     match (op, work) {
         (CumulativeOp::Sum, Work::F64) => scan.go(narrow, |x: f64, _| x, |s, x: f64, _| s + x, |s: f64| s),
         (CumulativeOp::Sum, Work::F32) if narrow_float => {
@@ -201,7 +202,7 @@ fn compute(op: CumulativeOp, dtype: DType, work: Work, scan: Scan<'_>) {
         (CumulativeOp::LogSumExp, Work::F64) => {
             scan.go(Plain, |x: f64, _| x, |s, x: f64, _| log_add_exp(s, x), |s: f64| s)
         }
-        // Refused above for integers, and u64 has its own loops for places alone.
+        // LogSumExp of integers was refused above, and the u64 loops serve only positions of extremes.
         (CumulativeOp::LogSumExp, Work::I64 | Work::U64)
         | (CumulativeOp::Sum | CumulativeOp::Prod, Work::U64) => {}
         (CumulativeOp::LogSumExp, Work::F32) => scan.go(
@@ -247,8 +248,8 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in, `close`
-    /// stores.
+    /// Runs over all lines: `open` makes a state from the first element, `add` adds the next element,
+    /// `close` converts a state to the stored value.
     fn go<X: Copy, S: Copy, Y>(
         &self,
         sets: impl Sets,
@@ -280,8 +281,8 @@ impl Scan<'_> {
         });
     }
 
-    /// The kernel by [`Line`], over the elements of `R`: whether it was done, as elements of a line lie side
-    /// by side.
+    /// Runs the operation by [`Line`] over elements of `R`. Returns false if the elements of a line are not
+    /// contiguous.
     fn in_vectors<R: Running<To = Shared<T>>, T>(&self) -> bool {
         let output = Layout::contiguous(self.layout.shape().clone());
         let lines = Lines::new([self.layout, &output], self.axis);
@@ -298,12 +299,12 @@ impl Scan<'_> {
         let (length, numel) = (lines.length, self.layout.numel());
         let shared = length >= LONG && numel / length < threads::available();
         let begin = if REVERSE { length as isize - 1 } else { 0 };
-        // Lines that threads share come one after the other.
+        // If threads share single lines, the lines run one after the other.
         lines.for_each(ROWS, if shared { 0 } else { numel }, &|Band { lines: count, starts }| {
             for j in 0..count as isize {
                 let [at, out] = [0, 1].map(|side| starts[side] + begin + j * lines.across[side]);
-                // SAFETY: the launch checked that all lines lie in their memory, the output's apart from the
-                // input's.
+                // SAFETY: the launch checked that all lines are within their memories, and that the output
+                // does not overlap the input.
                 let line = unsafe {
                     let from = self.input.at::<R::Item>(self.layout.offset()).wrapping_offset(at);
                     Line::<R, REVERSE>::new(from, Shared(self.out.at::<T>(0).wrapping_offset(out)), length)
@@ -314,7 +315,7 @@ impl Scan<'_> {
     }
 }
 
-/// Some lines: all positions lie in the caller's memory, and nobody else writes the output's.
+/// A band of lines: all positions are within the caller's memory, and nothing else writes the output's.
 struct LineBand<X, Y, F, G, H> {
     from: *const X,
     to: *mut Y,
@@ -322,7 +323,7 @@ struct LineBand<X, Y, F, G, H> {
     across: [isize; 2],
     count: usize,
     length: usize,
-    /// The index of the first element, and the distance to the next.
+    /// The index of the first element, and the step to the next index.
     index: (i32, i32),
     open: F,
     add: G,
@@ -372,7 +373,7 @@ where
             };
         }
         match (self.across, &mut *states) {
-            // A state alone stays in a register.
+            // A single state stays in a register.
             (_, [state]) => {
                 let mut one = [*state];
                 rest!(one, 0, 0);

@@ -1,4 +1,4 @@
-//! Kernels of operations from elsewhere: functions of slices.
+//! Kernels of custom operations: functions of slices.
 #![allow(unsafe_code)]
 
 use std::{fmt, marker::PhantomData};
@@ -16,10 +16,11 @@ use crate::{
 
 type Function = dyn Fn(&[CpuInput<'_>], &mut [CpuOutput<'_>]) -> Result<()> + Send + Sync;
 
-/// What a [`CustomKernel`] runs on the CPU: a function of its inputs and outputs, as slices.
+/// The CPU implementation of a [`CustomKernel`]: a function of its inputs and outputs, as slices.
 ///
-/// It runs on the thread that asks for the value, and holds the device meanwhile: it must not evaluate
-/// tensors. Its error is the operation's, with the line that built it.
+/// It runs on the thread that asks for the value and holds the device while it runs, so it must not
+/// evaluate tensors. If it fails, the operation fails with its error and names the line that built the
+/// operation.
 ///
 /// ```
 /// use backend_cpu::CpuKernel;
@@ -35,7 +36,8 @@ type Function = dyn Fn(&[CpuInput<'_>], &mut [CpuOutput<'_>]) -> Result<()> + Se
 pub struct CpuKernel(Box<Function>);
 
 impl CpuKernel {
-    /// A kernel that calls `function` with the operation's inputs and its outputs, which are zero.
+    /// A kernel that calls `function` with the operation's inputs and its outputs, which are filled with
+    /// zeros.
     pub fn new(
         function: impl Fn(&[CpuInput<'_>], &mut [CpuOutput<'_>]) -> Result<()> + Send + Sync + 'static,
     ) -> CpuKernel {
@@ -58,20 +60,20 @@ pub struct CpuInput<'a> {
 }
 
 impl<'a> CpuInput<'a> {
-    /// The sizes.
+    /// The shape.
     #[must_use]
     pub fn shape(&self) -> &'a Shape {
         self.layout.shape()
     }
 
-    /// The type of the elements.
+    /// The dtype of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.memory.dtype
     }
 
-    /// How the elements lie in the slice: in row-major order from the first on, unless the operation takes
-    /// strides.
+    /// The layout of the elements in the slice: row-major from the first element on, unless the operation
+    /// accepts strides.
     #[must_use]
     pub fn layout(&self) -> &'a Layout {
         self.layout
@@ -80,12 +82,12 @@ impl<'a> CpuInput<'a> {
     /// The elements.
     ///
     /// # Errors
-    /// Elements of another type.
+    /// If the elements have another type.
     #[track_caller]
     pub fn as_slice<T: Element>(&self) -> Result<&'a [T]> {
         check::<T>(self.op, "an input", self.memory.dtype)?;
-        // SAFETY: `run` checked that the buffer has as many elements of this dtype, which were written before
-        // they are read here. The launch holds the gate for longer than 'a, and no output is this buffer.
+        // SAFETY: `run` checked that the buffer has that many elements of this dtype, all written before.
+        // The launch holds the device for longer than 'a, and this buffer is not an output.
         Ok(unsafe { std::slice::from_raw_parts(self.memory.at::<T>(0).cast_const(), self.layout.span().1) })
     }
 }
@@ -100,13 +102,13 @@ pub struct CpuOutput<'a> {
 }
 
 impl<'a> CpuOutput<'a> {
-    /// The sizes.
+    /// The shape.
     #[must_use]
     pub fn shape(&self) -> &'a Shape {
         self.shape
     }
 
-    /// The type of the elements.
+    /// The dtype of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
         self.memory.dtype
@@ -115,13 +117,13 @@ impl<'a> CpuOutput<'a> {
     /// The elements, in row-major order.
     ///
     /// # Errors
-    /// Elements of another type.
+    /// If the elements have another type.
     #[track_caller]
     pub fn as_mut_slice<T: Element>(&mut self) -> Result<&mut [T]> {
         check::<T>(self.op, "an output", self.memory.dtype)?;
-        // SAFETY: `run` checked that the buffer has as many elements of this dtype and made them zero, which
-        // all types of elements have. The launch holds the gate, and no other output or input is this buffer;
-        // the borrow of this output keeps a second slice away.
+        // SAFETY: `run` checked that the buffer has that many elements of this dtype and set them to zero,
+        // a valid value of every element type. The launch holds the device, this buffer is no other output
+        // or input, and the mutable borrow of this output prevents a second slice.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.memory.at::<T>(0), self.shape.numel()) })
     }
 }
@@ -131,12 +133,12 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
     if dtype == T::DTYPE {
         return Ok(());
     }
-    Err(Error::invalid(op, format!("its kernel takes {what} of {dtype} for one of {}", T::DTYPE)))
+    Err(Error::invalid(op, format!("its kernel reads {what} of {dtype} as {}", T::DTYPE)))
 }
 
-/// An operation that the backend has a kernel of its own for: the value says what it is.
+/// A custom operation with a kernel in this backend; the value holds the operation's parameters.
 pub(crate) trait Native: CustomKernel {
-    /// Whether there is a kernel for a first operand of the dtype.
+    /// Whether the kernel supports a first operand of this dtype.
     fn supports(dtype: DType) -> bool
     where
         Self: Sized,
@@ -144,11 +146,12 @@ pub(crate) trait Native: CustomKernel {
         matches!(dtype, DType::F32 | DType::F64)
     }
 
-    /// Computes it, for a launch that [`Launch::check_custom`] found to be of this operation.
+    /// Runs the kernel for a launch that [`Launch::check_custom`] accepted for this operation.
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()>;
 }
 
-/// Calls a function that is generic over the elements for those of a launch's first operand, f32 or f64.
+/// Calls a function that is generic over the element type with that of a launch's first operand, f32 or
+/// f64.
 macro_rules! for_float {
     ($of:expr, $launch:expr, $typed:ident($($argument:expr),*)) => {
         match $launch.kernel.operands.first().map(|operand| operand.dtype) {
@@ -160,7 +163,7 @@ macro_rules! for_float {
 }
 pub(crate) use for_float;
 
-/// What the backend runs for an operation from elsewhere.
+/// The implementation of a custom operation on this backend.
 enum Implementation {
     Function(CpuKernel),
     Native(Box<dyn Native + Send + Sync>),
@@ -194,12 +197,12 @@ impl Implementation {
     }
 }
 
-/// Whether there is something to run for the operation.
+/// Whether this backend has an implementation of the operation.
 pub(crate) fn implements(backend: &CpuBackend, custom: &dyn CustomKernel, kernel: &Kernel) -> bool {
     Implementation::of(custom, kernel, &backend.info.name).is_ok()
 }
 
-/// Runs the operation's [`CpuKernel`], or the backend's own kernel for what the operation says it is.
+/// Runs the operation's [`CpuKernel`], or the backend's native kernel for it.
 pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Launch<'_>) -> Result<()> {
     let (kernel, op) = (launch.kernel, custom.name());
     let made = launch.compiled.get_or_try(|| Implementation::of(custom, kernel, &backend.info.name))?;
@@ -209,7 +212,7 @@ pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Laun
             launch.check_custom(native.as_ref())?;
             return native.run(backend, launch);
         }
-        None => return Err(Error::invalid(op, "the launch holds what another backend made of its kernel")),
+        None => return Err(Error::invalid(op, "the launch holds a kernel that another backend compiled")),
     };
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let operands = bound.inputs.iter().zip(&kernel.operands);
@@ -217,7 +220,7 @@ pub(crate) fn run(backend: &CpuBackend, custom: &dyn CustomKernel, launch: &Laun
         operands.map(|(&memory, operand)| CpuInput { op, memory, layout: &operand.layout }).collect();
     let mut outputs: Vec<CpuOutput<'_>> = Vec::with_capacity(kernel.outputs.len());
     for (&memory, output) in bound.outputs.iter().zip(&kernel.outputs) {
-        // SAFETY: `of_launch` checked that the buffer has this many elements, and that it is no input.
+        // SAFETY: `of_launch` checked that the buffer has this many elements and is not an input.
         unsafe { memory.ptr.write_bytes(0, output.shape.numel() * memory.dtype.size()) };
         outputs.push(CpuOutput { op, memory, shape: &output.shape, _memory: PhantomData });
     }

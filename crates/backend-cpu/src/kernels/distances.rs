@@ -1,6 +1,7 @@
-//! Distances of pairs of points. A panel of neighbouring points is laid out with their coordinates side by
-//! side, so that each step of a tile takes one coordinate of them all from one of every point of a few. A few
-//! coordinates are added up in the points' dtype, and these sums in f64.
+//! Distances between pairs of points. Neighbouring points form a panel, transposed so that their values of
+//! one coordinate are contiguous; each step of a tile combines one coordinate of the whole panel with that
+//! of a few other points. Up to 64 coordinates are summed in the points' dtype, and these partial sums in
+//! f64.
 #![allow(unsafe_code)]
 
 use std::{cmp::min, ops::Range};
@@ -34,15 +35,16 @@ impl Native for Distances {
     }
 }
 
-/// What a distance is made of.
+/// The terms of a distance and their sum.
 trait Norm: Sync {
-    /// A sum and one more difference.
+    /// Adds one more difference to a sum.
     fn add<T: Float>(sum: T, difference: T) -> T;
-    /// Two sums.
+    /// Joins two partial sums.
     fn join(a: f64, b: f64) -> f64 {
         a + b
     }
-    /// The distance, of the sum of all, and of the differences again where the sum alone does not tell.
+    /// The distance, from the sum of all terms. Some norms read the differences again if the sum is not
+    /// accurate.
     fn finish<T: Float>(sum: f64, _differences: impl Iterator<Item = T> + Clone) -> f64 {
         sum
     }
@@ -75,13 +77,13 @@ impl Norm for Euclidean {
 
     #[inline(always)]
     fn finish<T: Float>(sum: f64, differences: impl Iterator<Item = T> + Clone) -> f64 {
-        // Squares that are too small to add are below the rounding of such a sum.
+        // Squares that underflow are below the rounding error of a sum of at least this size.
         let least = if size_of::<T>() == size_of::<f32>() { 2f64.powi(-90) } else { 2f64.powi(-900) };
         if sum.is_nan() || sum >= least && sum < f64::INFINITY { sum.sqrt() } else { scaled(differences) }
     }
 }
 
-/// √Σd² where squares leave the range of the dtype: they are taken of quotients by the greatest difference.
+/// √Σd² if squares leave the range of the dtype: the differences are divided by the greatest one first.
 #[cold]
 fn scaled<T: Float>(differences: impl Iterator<Item = T> + Clone) -> f64 {
     let differences = differences.map(Into::<f64>::into);
@@ -96,7 +98,7 @@ impl Norm for Greatest {
     #[inline(always)]
     fn add<T: Float>(sum: T, difference: T) -> T {
         let size = difference.abs();
-        // A NaN among the sums stays, and one that comes is taken.
+        // A NaN in the sum is kept, and a new NaN replaces the sum.
         if size <= sum || sum.is_nan() { sum } else { size }
     }
 
@@ -139,11 +141,11 @@ struct Points<T> {
     rows: usize,
     columns: usize,
     coordinates: usize,
-    /// Whether points meet those after them alone.
+    /// Whether points are only compared with the points after them.
     pairs: bool,
 }
 
-// SAFETY: inputs are read alone, and threads write distances apart.
+// SAFETY: inputs are only read, and threads write different distances.
 unsafe impl<T> Sync for Points<T> {}
 
 impl<T: Float> Points<T> {
@@ -163,12 +165,13 @@ impl<T: Float> Points<T> {
         }
     }
 
-    /// How many distances each matrix has.
+    /// The number of distances of each matrix.
     fn distances(&self) -> usize {
         if self.pairs { self.rows * (self.rows - 1) / 2 } else { self.rows * self.columns }
     }
 
-    /// The place of the distance of two points, of pairs that of `column` greater than `row`.
+    /// The position of the distance of two points in the output; for `pairs`, `column` is greater than
+    /// `row`.
     fn place(&self, row: usize, column: usize) -> usize {
         if self.pairs {
             row * (2 * self.rows - row - 1) / 2 + column - row - 1
@@ -178,7 +181,7 @@ impl<T: Float> Points<T> {
     }
 }
 
-/// The points of a panel, and those that meet them.
+/// A panel of points, and the points it is compared with.
 struct Panel<'a, T, N> {
     of: &'a Points<T>,
     matrix: usize,
@@ -193,12 +196,12 @@ impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
     #[inline(always)]
     fn run(self) {
         let Points { points, others, out, rows, columns, coordinates, pairs, .. } = *self.of;
-        // Points after the last of the panel meet none of it.
+        // Points after the panel's last point are not compared with it.
         let end = if pairs { min(self.rows.end, self.columns.end - 1) } else { self.rows.end };
         if self.rows.start >= end {
             return;
         }
-        // SAFETY: the launch checked that the inputs have so many matrices of so many rows.
+        // SAFETY: the launch checked that the inputs have that many matrices of that many rows.
         let point = |first: *const T, of: usize, row: usize| unsafe {
             std::slice::from_raw_parts(first.add((self.matrix * of + row) * coordinates), coordinates)
         };
@@ -207,14 +210,14 @@ impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
             panel.iter_mut().zip(point(others, columns, column)).for_each(|(lanes, &x)| lanes[lane] = x);
         }
         for first in (self.rows.start..end).step_by(ROWS) {
-            // After the last row of all comes the last again, which is not stored.
+            // After the last row it is repeated; the results of the repetitions are not stored.
             let tile: [&[T]; ROWS] = std::array::from_fn(|i| point(points, rows, min(first + i, end - 1)));
             let found = distances::<T, N>(tile, &panel);
             for (row, found) in (first..end).zip(&found) {
                 let from = if pairs { self.columns.start.max(row + 1) } else { self.columns.start };
                 let at = self.matrix * self.of.distances() + self.of.place(row, from);
                 // SAFETY: the launch checked that the output has all distances; those of this panel and row
-                // are this task's alone.
+                // belong to this task alone.
                 let places =
                     unsafe { std::slice::from_raw_parts_mut(out.at::<T>(at), self.columns.end - from) };
                 places.copy_from_slice(&found[from - self.columns.start..self.columns.len()]);
@@ -223,7 +226,7 @@ impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
     }
 }
 
-/// The distances of each of a few points to those of a panel.
+/// The distances between each of a few points and the points of a panel.
 #[inline(always)]
 fn distances<T: Float, N: Norm>(points: [&[T]; ROWS], panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
     let mut totals = [[0f64; COLUMNS]; ROWS];

@@ -1,5 +1,5 @@
-//! Reductions of a few terms that lie apart, such as those of pooling: the results of a row are made
-//! together, term by term, each read where it lies.
+//! Reductions of a few strided terms, such as those of pooling: the results of a row are computed together,
+//! term by term, with each term read in place.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, Kernel, ReduceOp, collapse, kernel::Instr, kernel::Program};
@@ -17,23 +17,23 @@ const MOST_TERMS: usize = 32;
 const SHORTEST: usize = 8;
 const PIECE: usize = 4096;
 
-/// A reduction as rows of results.
+/// A reduction, arranged as rows of results.
 pub(crate) struct FewTerms {
     op: ReduceOp,
-    /// The axes before a row's, with the operand's strides.
+    /// The axes outside a row, with the operand's strides.
     lead: Vec<(usize, isize)>,
     rows: usize,
-    /// Results in a row, and the distance of their first terms.
+    /// The results in a row, and the distance between the first terms of neighbouring results.
     length: usize,
     stride: isize,
-    /// Where each term lies from the first.
+    /// The offset of each term from the first.
     terms: Vec<isize>,
     offset: usize,
 }
 
 impl FewTerms {
-    /// The reduction in this form, if that is how it is best made: of floats that are reduced as they lie in
-    /// memory, no row of which is one run of it.
+    /// The reduction in this form, if it is the best one: for floats that are reduced without a prologue
+    /// and of which no row is contiguous in memory.
     pub(crate) fn of(kernel: &Kernel, op: ReduceOp, program: &Program) -> Option<FewTerms> {
         let taken = match op {
             ReduceOp::Sum | ReduceOp::Max | ReduceOp::Min => true,
@@ -71,14 +71,14 @@ impl FewTerms {
         })
     }
 
-    /// How many results there are.
+    /// The number of results.
     pub(crate) fn results(&self) -> usize {
         self.rows * self.length
     }
 
     /// # Safety
-    /// The kernel's operand lies in `input`, and `out` has room for its results, of this dtype both; they lie
-    /// apart.
+    /// The kernel's operand is within `input`, and `out` has room for its results; both have the
+    /// reduction's dtype and do not overlap.
     pub(crate) unsafe fn run(&self, isa: Isa, input: Memory, out: Memory) {
         let pieces = self.length.div_ceil(PIECE);
         let piece = |at: usize| {
@@ -96,7 +96,7 @@ impl FewTerms {
                 to: out.at::<f32>(row * self.length + start),
                 n: PIECE.min(self.length - start),
             };
-            // NaN is passed on, as by `Accumulator`.
+            // NaN is propagated, as by `Accumulator`.
             match self.op {
                 ReduceOp::Max => strip.reduce(isa, f32::NEG_INFINITY, |a, v| {
                     let greater = if v > a { v } else { a };
@@ -120,7 +120,7 @@ impl FewTerms {
     }
 }
 
-/// Neighbouring results: their first terms lie at `from`, `stride` apart.
+/// Neighbouring results, whose first terms start at `from`, `stride` apart.
 #[derive(Clone, Copy)]
 struct Strip<'a> {
     from: *const f32,
@@ -140,7 +140,7 @@ impl Strip<'_> {
     }
 }
 
-/// A strip whose stride is `S`, or any if that is 0.
+/// A strip whose stride is `S`, or any stride if `S` is 0.
 struct Reduce<'a, F, const S: isize> {
     strip: Strip<'a>,
     start: f32,
@@ -148,10 +148,10 @@ struct Reduce<'a, F, const S: isize> {
 }
 
 impl<F: Fn(f32, f32) -> f32 + Copy, const S: isize> Reduce<'_, F, S> {
-    /// Takes in `R` terms from number `first` on.
+    /// Adds `R` terms, from number `first` on, to all results.
     ///
     /// # Safety
-    /// The terms of all results lie in memory that the caller holds, apart from the results.
+    /// The terms of all results are in memory that the caller owns, and do not overlap the results.
     #[inline(always)]
     unsafe fn terms<const R: usize>(&self, first: usize) {
         let Strip { from, terms, stride, to, n } = self.strip;

@@ -1,6 +1,6 @@
-//! Fourier transforms, by `rustfft` and `realfft`: rows of numbers that threads share. Plans (factors of a
-//! length, and their rotations) are kept from launch to launch. Rows go through a plan in groups that depend
-//! on the length alone, so that an element's bits do not depend on threads.
+//! Fourier transforms with `rustfft` and `realfft`; threads share the rows. Plans (the factors of a length
+//! and its twiddle factors) are kept from launch to launch. Rows go through a plan in groups whose size
+//! depends only on the length, so an element's bits do not depend on the number of threads.
 #![allow(unsafe_code)]
 
 use std::{
@@ -58,9 +58,9 @@ fn typed<T: Real>(backend: &CpuBackend, of: Fourier, launch: &Launch<'_>) -> Res
     let (from, to) = (bound.inputs[0], bound.outputs[0]);
     let rows = Rows { of, plan: &plan, from, offset: layout.offset(), spread, to, taken, given };
     let (count, group) = (numel / taken, (AT_HAND / n).max(1));
-    // Rows that are gathered together, in whole groups.
+    // The number of rows gathered together, in whole groups.
     let gathered = if rows.spread.is_some() { group * SIDE_BY_SIDE.div_ceil(group) } else { group };
-    // SAFETY: the numbers of both buffers were checked, and each range has its own rows.
+    // SAFETY: the sizes of both buffers were checked, and each range has its own rows.
     let some = |range| unsafe { rows.transform(pool, range, group, gathered) };
     let multiplications = count.saturating_mul(n).saturating_mul(2 * (n.ilog2() as usize + 1));
     match multiplications >= 2 * GRAIN {
@@ -69,17 +69,17 @@ fn typed<T: Real>(backend: &CpuBackend, of: Fourier, launch: &Launch<'_>) -> Res
     }
 }
 
-/// Rows of numbers, and the plan of their transforms.
+/// Rows of numbers, and the plan that transforms them.
 struct Rows<'a, T: Real> {
     of: Fourier,
-    plan: &'a Plan<T>,
+    plan: &'a FftPlan<T>,
     from: Memory,
-    /// Where the first row begins.
+    /// The offset of the first row.
     offset: usize,
-    /// How rows lie that are not one after the other.
+    /// The layout of rows that are not contiguous.
     spread: Option<Spread<'a>>,
     to: Memory,
-    /// The real numbers of a row, before and after.
+    /// The real numbers in an input row and in an output row.
     taken: usize,
     given: usize,
 }
@@ -88,7 +88,7 @@ impl<T: Real> Rows<'_, T> {
     /// Transforms some rows, a group at a time.
     ///
     /// # Safety
-    /// The input's rows are initialised; nobody else has these rows of the output.
+    /// The input's rows are initialised, and nothing else accesses these rows of the output.
     unsafe fn transform(
         &self,
         pool: &Arc<Pool>,
@@ -97,16 +97,16 @@ impl<T: Real> Rows<'_, T> {
         gathered: usize,
     ) -> Result<()> {
         let (n, bins) = (self.of.length, self.of.length / 2 + 1);
-        // A row that may be overwritten, and what the plan wants besides, in complex numbers.
+        // Room for a row that may be overwritten, and the plan's scratch, in complex numbers.
         let (own, besides) = match self.plan {
-            Plan::Complex(plan) => (0, plan.get_immutable_scratch_len()),
-            Plan::RealToHalf(plan) => (bins, plan.get_scratch_len()),
-            Plan::HalfToReal(plan) => (bins, plan.get_scratch_len()),
+            FftPlan::Complex(plan) => (0, plan.get_immutable_scratch_len()),
+            FftPlan::RealToHalf(plan) => (bins, plan.get_scratch_len()),
+            FftPlan::HalfToReal(plan) => (bins, plan.get_scratch_len()),
         };
         let scratch = CpuBuffer::new(pool, self.from.dtype, 2 * (own + besides))?;
         let scratch = scratch.memory().at::<T>(0);
-        // SAFETY: the buffer has as many numbers, is aligned for them, and lives until this function returns;
-        // zero is a number.
+        // SAFETY: the buffer has that many numbers, is aligned for them, and lives until this function
+        // returns; all-zero bytes are a valid number.
         let scratch: &mut [Complex<T>] = unsafe {
             scratch.write_bytes(0, 2 * (own + besides));
             std::slice::from_raw_parts_mut(scratch.cast(), own + besides)
@@ -118,8 +118,8 @@ impl<T: Real> Rows<'_, T> {
             let count = group.min(rows.end - start);
             let done = start - rows.start;
             let first = self.from.at::<T>(self.offset).cast_const();
-            // SAFETY: the caller's promise; the room is for so many rows, which are all written here before
-            // they are read.
+            // SAFETY: the caller's promise; the buffer has room for these rows, which are all written here
+            // before they are read.
             let from = unsafe {
                 match &self.spread {
                     None => first.add(start * self.taken),
@@ -133,18 +133,18 @@ impl<T: Real> Rows<'_, T> {
                 }
             };
             let (taken, given) = (count * self.taken, count * self.given);
-            // SAFETY: the caller's promise: these rows lie in both buffers, and an output is no input. The
-            // output's numbers are made zero before a slice has them.
+            // SAFETY: the caller's promise: these rows are within both buffers, and the output is not the
+            // input. The output is zeroed before a slice covers it.
             let (from, to) = unsafe {
                 let to = self.to.at::<T>(start * self.given);
                 to.write_bytes(0, given);
                 (std::slice::from_raw_parts(from, taken), std::slice::from_raw_parts_mut(to, given))
             };
             match self.plan {
-                Plan::Complex(plan) => {
+                FftPlan::Complex(plan) => {
                     plan.process_immutable_with_scratch(complex(from), complex_mut(to), besides);
                 }
-                Plan::RealToHalf(plan) => {
+                FftPlan::RealToHalf(plan) => {
                     let signal = &mut real_mut(own)[..n];
                     for (from, to) in from.chunks_exact(n).zip(complex_mut(to).chunks_exact_mut(bins)) {
                         signal.copy_from_slice(from);
@@ -152,11 +152,11 @@ impl<T: Real> Rows<'_, T> {
                         self.weigh(to);
                     }
                 }
-                Plan::HalfToReal(plan) => {
+                FftPlan::HalfToReal(plan) => {
                     for (from, to) in complex(from).chunks_exact(bins).zip(to.chunks_exact_mut(n)) {
                         own.copy_from_slice(from);
                         self.weigh(own);
-                        // Frequencies without a mirror.
+                        // Frequencies 0 and n/2 have no mirror image; their imaginary parts are zero.
                         own[0].im = T::ZERO;
                         if n.is_multiple_of(2) {
                             own[n / 2].im = T::ZERO;
@@ -173,7 +173,7 @@ impl<T: Real> Rows<'_, T> {
         Ok(())
     }
 
-    /// Multiplies what has a mirror in half a spectrum.
+    /// Multiplies the frequencies of a half spectrum that have a mirror image.
     fn weigh(&self, half: &mut [Complex<T>]) {
         if self.of.mirrored != 1.0 {
             let weight = T::of(self.of.mirrored);
@@ -187,12 +187,13 @@ impl<T: Real> Rows<'_, T> {
     }
 }
 
-/// Where rows lie that are not one after the other.
+/// The layout of rows that are not contiguous.
 struct Spread<'a> {
     /// The axes of the batch.
     dims: &'a [usize],
     strides: &'a [isize],
-    /// Numbers of a row, the distance of two, and that of a real and an imaginary part, if it has them.
+    /// The numbers in a row, their stride, and the stride between real and imaginary parts for complex
+    /// rows.
     count: usize,
     along: isize,
     pair: Option<isize>,
@@ -212,10 +213,10 @@ impl Spread<'_> {
         }
     }
 
-    /// Writes rows one after the other.
+    /// Gathers rows into contiguous memory.
     ///
     /// # Safety
-    /// The rows lie in memory from `first` on, and `to` has room for them.
+    /// The rows are in the memory at `first`, and `to` has room for them.
     unsafe fn gather<T: Copy>(&self, first: *const T, rows: Range<usize>, to: *mut T) {
         let mut walk = Walk::new(self.dims, self.strides, rows.start);
         let starts: SmallVec<[isize; 16]> = rows
@@ -252,47 +253,46 @@ impl Spread<'_> {
     }
 }
 
-/// Pairs as complex numbers.
+/// Pairs of real numbers as complex numbers.
 fn complex<T: Real>(pairs: &[T]) -> &[Complex<T>] {
-    // SAFETY: a complex number is a struct of two such numbers, as C lays it out.
+    // SAFETY: a complex number is a `repr(C)` struct of two such numbers.
     unsafe { std::slice::from_raw_parts(pairs.as_ptr().cast(), pairs.len() / 2) }
 }
 
-/// Pairs as complex numbers.
+/// Pairs of real numbers as mutable complex numbers.
 fn complex_mut<T: Real>(pairs: &mut [T]) -> &mut [Complex<T>] {
-    // SAFETY: as above; the borrow goes on in what is returned.
+    // SAFETY: as above; the result keeps the mutable borrow.
     unsafe { std::slice::from_raw_parts_mut(pairs.as_mut_ptr().cast(), pairs.len() / 2) }
 }
 
-/// Complex numbers as pairs.
+/// Complex numbers as pairs of real numbers.
 fn real_mut<T: Real>(numbers: &mut [Complex<T>]) -> &mut [T] {
     // SAFETY: as above.
     unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), numbers.len() * 2) }
 }
 
-/// What computes one transform of a length.
-enum Plan<T> {
+/// A plan for one length.
+enum FftPlan<T> {
     Complex(Arc<dyn Fft<T>>),
     RealToHalf(Arc<dyn RealToComplex<T>>),
     HalfToReal(Arc<dyn ComplexToReal<T>>),
 }
 
-/// Those used last, the latest at the end.
-struct Plans<T>(Vec<(FourierKind, usize, Arc<Plan<T>>)>);
+/// Recently used plans, the latest at the end.
+struct FftPlans<T>(Vec<(FourierKind, usize, Arc<FftPlan<T>>)>);
 
-/// The plan of a kind and a length: one that is kept, or a new one, in whose place those are dropped that
-/// were not used for longest.
-fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<Plan<T>> {
+/// The plan of a kind and a length: a kept one, or a new one, which evicts the least recently used plans.
+fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<FftPlan<T>> {
     let mut plans = T::plans().lock().unwrap_or_else(PoisonError::into_inner);
     let plans = &mut plans.0;
     if let Some(at) = plans.iter().position(|(other, length, _)| (*other, *length) == (kind, n)) {
         plans[at..].rotate_left(1);
     } else {
         let plan = match kind {
-            FourierKind::Forward => Plan::Complex(FftPlanner::new().plan_fft_forward(n)),
-            FourierKind::Inverse => Plan::Complex(FftPlanner::new().plan_fft_inverse(n)),
-            FourierKind::RealToHalf => Plan::RealToHalf(RealFftPlanner::new().plan_fft_forward(n)),
-            FourierKind::HalfToReal => Plan::HalfToReal(RealFftPlanner::new().plan_fft_inverse(n)),
+            FourierKind::Forward => FftPlan::Complex(FftPlanner::new().plan_fft_forward(n)),
+            FourierKind::Inverse => FftPlan::Complex(FftPlanner::new().plan_fft_inverse(n)),
+            FourierKind::RealToHalf => FftPlan::RealToHalf(RealFftPlanner::new().plan_fft_forward(n)),
+            FourierKind::HalfToReal => FftPlan::HalfToReal(RealFftPlanner::new().plan_fft_inverse(n)),
         };
         plans.push((kind, n, Arc::new(plan)));
         let mut sum: usize = plans.iter().map(|(_, length, _)| length).sum();
@@ -307,7 +307,7 @@ fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<Plan<T>> {
 trait Real: FftNum {
     const ZERO: Self;
     fn of(x: f64) -> Self;
-    fn plans() -> &'static Mutex<Plans<Self>>;
+    fn plans() -> &'static Mutex<FftPlans<Self>>;
 }
 
 macro_rules! real {
@@ -317,8 +317,8 @@ macro_rules! real {
             fn of(x: f64) -> $t {
                 x as $t
             }
-            fn plans() -> &'static Mutex<Plans<$t>> {
-                static PLANS: Mutex<Plans<$t>> = Mutex::new(Plans(Vec::new()));
+            fn plans() -> &'static Mutex<FftPlans<$t>> {
+                static PLANS: Mutex<FftPlans<$t>> = Mutex::new(FftPlans(Vec::new()));
                 &PLANS
             }
         }
@@ -340,7 +340,7 @@ mod tests {
     const KINDS: [FourierKind; 4] =
         [FourierKind::Forward, FourierKind::Inverse, FourierKind::RealToHalf, FourierKind::HalfToReal];
 
-    /// The sum itself, of one row.
+    /// The defining sum, for one row.
     fn sum(of: Fourier, row: &[f64]) -> Vec<f64> {
         let n = of.length;
         let turns: Vec<(f64, f64)> = (0..n).map(|k| (2.0 * PI * k as f64 / n as f64).sin_cos()).collect();
@@ -394,7 +394,8 @@ mod tests {
         let found = transform.apply(&x).unwrap().to_f64_vec().unwrap();
         let exact: Vec<f64> =
             values.chunks(values.len() / rows).flat_map(|row| sum(transform, row)).collect();
-        // Rounding grows as the logarithm of the length, results as its root; our sums in f64 round too.
+        // Rounding errors grow with the logarithm of the length and results with its root; the f64
+        // reference rounds too.
         let unit = if dtype == DType::F64 { 4e-16 * n as f64 } else { 4e-7 };
         let within = unit * 4.0 * transform.factor.abs() * (n as f64).sqrt() * (n as f64).ln().max(1.0);
         assert_close(&found, &exact, (0.0, within), &format!("{rows} of {transform:?}, {dtype}"));
@@ -414,7 +415,7 @@ mod tests {
         }
     }
 
-    /// Enough for every thread, in groups of rows of which the last is no whole one.
+    /// Enough rows for every thread, in groups of which the last is incomplete.
     #[test]
     fn rows_that_lie_apart_have_the_bits_of_rows_together() {
         let base = of(&numbers(24 * 37 * 60 * 2, 5), &[24, 37, 60, 2], DType::F32, &cpu()).unwrap();
@@ -453,7 +454,7 @@ mod tests {
             let found = Fourier::new(kind, 12, 1.0).apply(&none).unwrap();
             assert_eq!(found.to_vec::<f32>().unwrap(), [0.0f32; 0]);
         }
-        // A frequency without a mirror has no imaginary part to read.
+        // The imaginary part of a frequency without a mirror image is ignored.
         let half = [3.0, f64::NAN, 0.0, 0.0, 1.0, f64::INFINITY];
         let half = of(&half, &[3, 2], DType::F64, &cpu()).unwrap();
         let found = Fourier::new(FourierKind::HalfToReal, 4, 1.0).apply(&half).unwrap();
@@ -474,7 +475,7 @@ mod tests {
             plans.0.iter().any(|(kind, n, _)| (*kind, *n) == (FourierKind::Forward, length))
         };
         assert!(!held(77));
-        // One that is longer than all may be stands alone.
+        // A plan longer than the limit of all lengths is kept alone.
         plan::<f64>(FourierKind::Forward, LENGTHS + 1);
         assert!(f64::plans().lock().unwrap().0.len() <= PLANS);
         plan::<f64>(FourierKind::Forward, 78);

@@ -1,4 +1,4 @@
-//! Elements read by index along an axis.
+//! Gather: elements read by index along an axis.
 #![allow(unsafe_code)]
 
 use std::sync::{
@@ -47,7 +47,7 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked.
                 let take = move |to: isize, from: isize| unsafe { out.at(to).write(all.at(from).read()) };
                 match pass.parts() {
-                    // What has an index that is none is told by the general way.
+                    // An index out of range is reported by the general path.
                     1 if in_order(&pass, all, out)? => Ok(()),
                     1 => pass.go(take),
                     parts => pass
@@ -69,8 +69,8 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
                 let mut walk = Walk::new(&picks.lead, &off_axis, start);
                 for (i, &number) in picks.numbers[start..end].iter().enumerate() {
                     let from = walk.offset + number as isize * along;
-                    // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger
-                    // than the input, whose span was checked; each piece writes blocks of its own.
+                    // SAFETY: an index beyond the axis was refused; along other axes the index is no larger
+                    // than the input, whose span was checked. Each piece writes its own blocks.
                     unsafe {
                         let from = input.at::<$t>(layout.offset()).offset(from).cast_const();
                         let to = out.at::<$t>((start + i) * length);
@@ -95,7 +95,7 @@ pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<
     Ok(())
 }
 
-/// Gathers from what is in blocks: each run that an index is for is decoded where it goes.
+/// Gathers from a block format: each run that one index selects is decoded directly into the output.
 fn decode(blocks: Blocks<'_>, layout: &Layout, axis: usize, picks: &Picks, out: Memory) {
     let strides = layout.strides();
     let (off_axis, along) = (picks.off_axis(strides, axis), strides[axis]);
@@ -109,8 +109,8 @@ fn decode(blocks: Blocks<'_>, layout: &Layout, axis: usize, picks: &Picks, out: 
             let mut inner = Walk::new(&picks.block, within, 0);
             let (steps, each) = if run { (1, length) } else { (length, 1) };
             for step in 0..steps {
-                // SAFETY: an index beyond the axis was refused, and off the axis the index is no larger than
-                // the input, whose span was checked; each piece writes blocks of its own.
+                // SAFETY: an index beyond the axis was refused; along other axes the index is no larger
+                // than the input, whose span was checked. Each piece writes its own blocks.
                 unsafe { blocks.decode_into((from + inner.offset) as usize, out, i * length + step, each) };
                 inner.next();
             }
@@ -125,8 +125,8 @@ const LEAST: usize = 64;
 const NEAR: usize = 1 << 14;
 const LINE: usize = 64;
 
-/// Gathers from lines whose elements lie side by side, into such, by such indices: whether there are such,
-/// and all indices are within them.
+/// Gathers if the lines of input, output and index are all contiguous. Returns false if they are not, or if
+/// some index is out of range.
 fn in_order<T: Copy>(pass: &ByLines<'_>, from: Shared<T>, to: Shared<T>) -> Result<bool> {
     if pass.lines.along != [1, 1, 1] || pass.lines.length < LEAST {
         return Ok(false);
@@ -145,13 +145,13 @@ fn in_order_by<T: Copy, I: Copy + Into<i64>>(pass: &ByLines<'_>, from: Shared<T>
     let (lines, last) = (&pass.lines, pass.size as i64 - 1);
     let index = Shared(pass.index.at::<I>(pass.index_layout.offset()));
     let bytes = pass.size * size_of::<T>();
-    // Where few of a line's elements are read, most of it would be asked for in vain.
+    // If few of a line's elements are read, prefetching all of it would be wasted.
     let dense = bytes <= NEAR && lines.length * LINE >= bytes;
     let inside = AtomicBool::new(true);
     lines.for_each(1, pass.index_layout.numel(), &|Band { starts: [picks, near, far], .. }| {
         // SAFETY: the span of the index was checked.
         let picks = unsafe { std::slice::from_raw_parts(index.at(picks).cast_const(), lines.length) };
-        // The sign bit of an index below 0 or beyond the last.
+        // The sign bit is set for an index below 0 or above `last`.
         let outside = |bits: i64, &pick: &I| bits | pick.into() | last.wrapping_sub(pick.into());
         if picks.iter().fold(0, outside) < 0 {
             inside.store(false, Ordering::Relaxed);
@@ -163,7 +163,8 @@ fn in_order_by<T: Copy, I: Copy + Into<i64>>(pass: &ByLines<'_>, from: Shared<T>
         }
         let (from, to) = (from.at(far), to.at(near));
         for (i, &pick) in picks.iter().enumerate() {
-            // SAFETY: the index is within the axis, the spans were checked, and each line is one thread's.
+            // SAFETY: the index is within the axis, the spans were checked, and each line belongs to one
+            // thread.
             unsafe { to.add(i).write(from.offset(pick.into() as isize).read()) };
         }
     });

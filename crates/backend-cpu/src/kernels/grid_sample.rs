@@ -1,9 +1,9 @@
-//! Pictures read at the places of a grid. The corners around some places, and their weights, are found side
-//! by side; then a few channels at a time are read at them. The steps and their order are those of the
-//! composition in `nn`, so that both give the same bits.
+//! Images sampled at the points of a grid. The corners around a group of points and their weights are
+//! computed together; then a few channels at a time are read at them. The steps and their order are those
+//! of the composition in `nn`, so both give the same bits.
 //!
-//! It takes 0.75 ms (bilinear) and 0.38 ms (nearest) for 8 x 16 images of 64 x 64; maps that read at indices
-//! take 1.7 ms and 0.46 ms (decision 47).
+//! It takes 0.75 ms (bilinear) and 0.38 ms (nearest) for 8 x 16 images of 64 x 64; maps that read at
+//! indices take 1.7 ms and 0.46 ms (decision 47).
 #![allow(unsafe_code)]
 
 use std::{
@@ -24,7 +24,7 @@ use crate::{
     threads,
 };
 
-/// Places whose corners are found at once.
+/// Grid points whose corners are found at once.
 const PLACES: usize = 64;
 /// Channels that are read at each of these places before the next ones. Planes are often a power of two
 /// apart, and so in one set of the first-level cache, which has room for a line of so many.
@@ -38,20 +38,20 @@ impl Native for GridSample {
     }
 }
 
-/// A number that may be a place.
-trait Place: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output = Self> {
+/// A float type of coordinates.
+trait Coordinate: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output = Self> {
     fn floor(self) -> Self;
-    /// Halves to the even number.
+    /// Rounds to the nearest integer, ties to even.
     fn round(self) -> Self;
-    /// A whole number as i32.
+    /// Converts a whole number to i32.
     ///
     /// # Safety
-    /// It is from 0 to below 2³¹.
+    /// The number is at least 0 and below 2³¹.
     unsafe fn whole(self) -> i32;
-    /// The greatest number that is no greater than an i32.
+    /// The greatest float that is not above `whole`.
     fn at_most(whole: i32) -> Self;
-    /// Weighted sums of pixels in planes that lie `area` apart: of `upper` and the pixel after it, and of
-    /// `lower` and the pixel after it. The weights are in the order of [`Corners`].
+    /// Weighted sums of four pixels in each of four planes that are `area` apart: `upper` and the pixel
+    /// after it, `lower` and the pixel after it. The weights are in the order of [`Corners`].
     ///
     /// # Safety
     /// The four planes have these pixels.
@@ -77,7 +77,7 @@ trait Place: Float + Div<Output = Self> + Neg<Output = Self> + Rem<Output = Self
 
 macro_rules! place {
     ($t:ty $(, $four_planes:item)?) => {
-        impl Place for $t {
+        impl Coordinate for $t {
             #[inline(always)]
             fn floor(self) -> $t {
                 self.floor()
@@ -88,8 +88,8 @@ macro_rules! place {
             }
             #[inline(always)]
             unsafe fn whole(self) -> i32 {
-                // SAFETY: the caller's promise. A conversion that saturates would not be one instruction for
-                // several numbers.
+                // SAFETY: the caller's promise. A saturating conversion would not be one vector
+                // instruction.
                 unsafe { self.to_int_unchecked() }
             }
             fn at_most(whole: i32) -> $t {
@@ -105,7 +105,7 @@ place!(f32);
 #[cfg(target_arch = "x86_64")]
 place!(
     f32,
-    /// Neighbours are read together, which makes half as many reads.
+    /// Reads neighbouring pixels together, which halves the number of loads.
     #[inline(always)]
     unsafe fn four_planes(upper: *const f32, lower: *const f32, area: usize, weights: [f32; 4]) -> [f32; 4] {
         use std::arch::x86_64::{
@@ -115,7 +115,7 @@ place!(
         // SAFETY: the caller's promise, and every x86-64 processor has these instructions.
         unsafe {
             let weights = _mm_setr_ps(weights[0], weights[2], weights[1], weights[3]);
-            // No closure, which might be compiled by itself, for another instruction set.
+            // A macro, because a closure might be compiled separately, without the instruction set.
             macro_rules! products {
                 ($plane:literal) => {{
                     let (upper, lower) =
@@ -124,7 +124,7 @@ place!(
                     _mm_mul_ps(_mm_castpd_ps(pixels), weights)
                 }};
             }
-            // Of each plane the first and the second pixel above, and those below.
+            // For each plane, the products of the two upper pixels and of the two lower pixels.
             let (a, b, c, d) = (products!(0), products!(1), products!(2), products!(3));
             let [above, others_above] = [_mm_unpacklo_ps(a, b), _mm_unpacklo_ps(c, d)];
             let [below, others_below] = [_mm_unpackhi_ps(a, b), _mm_unpackhi_ps(c, d)];
@@ -139,7 +139,7 @@ place!(
 );
 place!(f64);
 
-fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) -> Result<()> {
+fn typed<T: Coordinate>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) -> Result<()> {
     let shape = |k: usize| launch.kernel.operands[k].layout.shape().dims();
     let (lead, picture) = shape(0).split_at(shape(0).len() - 1 - of.axes);
     let places: usize = shape(1)[lead.len()..][..of.axes].iter().product();
@@ -160,7 +160,7 @@ fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) ->
         grid: bound.inputs[1].at::<T>(0),
         out: Shared(bound.outputs[0].at::<T>(0)),
     };
-    // Those that the kernel offers are the only ones to come here.
+    // The kernel is only created for these modes.
     let is_nearest = match of.mode {
         GridMode::Bilinear => false,
         GridMode::Nearest => true,
@@ -179,23 +179,23 @@ fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) ->
     Ok(())
 }
 
-/// An axis of pixels.
+/// The pixels along one axis.
 struct Axis<T> {
     size: i32,
-    /// The number of the last pixel: rounded, and no greater.
+    /// The last pixel's number, rounded to the type but not above the true number.
     last: T,
     top: T,
-    /// The place of x is (x + 1) · `scale` − `before`.
+    /// The coordinate of x in pixels is (x + 1) · `scale` − `before`.
     scale: T,
     before: T,
-    /// Where reflections begin, and how far it is to the other mirror.
+    /// The first mirror of reflection padding, and the distance to the other mirror.
     low: T,
     span: T,
     /// See [`GridSample::FARTHEST`].
     farthest: T,
 }
 
-impl<T: Place> Axis<T> {
+impl<T: Coordinate> Axis<T> {
     fn new(size: usize, align_corners: bool) -> Axis<T> {
         let n = size as f64;
         let (scale, before, low, span) =
@@ -212,7 +212,7 @@ impl<T: Place> Axis<T> {
         if x > self.last { self.last } else { x }
     }
 
-    /// A number of the grid, with −1 for NaN, and for infinities where they would be reflected.
+    /// The grid value, with −1 for NaN, and for an infinity that would be reflected.
     #[inline(always)]
     fn readable(&self, padding: GridPadding, x: T) -> T {
         match padding {
@@ -232,7 +232,7 @@ impl<T: Place> Axis<T> {
         }
     }
 
-    /// The places of some numbers of the grid, in pixels.
+    /// Converts grid values to pixel coordinates.
     #[inline(always)]
     fn place(&self, padding: GridPadding, at: &mut [T; PLACES]) {
         for x in at.iter_mut() {
@@ -265,54 +265,54 @@ struct Sampler<T> {
     of: GridSample,
     axes: Vec<Axis<T>>,
     channels: usize,
-    /// Pixels of a channel.
+    /// Pixels of one channel.
     area: usize,
-    /// Whether the corners along the last axis are neighbours in memory: whether each pixel's number and the
-    /// next one are numbers that `T` has.
+    /// Whether `T` can represent each pixel's number and the next one, so that the corners along the last
+    /// axis are neighbours in memory.
     adjacent: bool,
-    /// Places of the grid for each picture.
+    /// Grid points for each image.
     places: usize,
     pictures: *const T,
     grid: *const T,
     out: Shared<T>,
 }
 
-// SAFETY: inputs are read alone, and threads write places apart.
+// SAFETY: inputs are only read, and threads write different points.
 unsafe impl<T: Sync> Sync for Sampler<T> {}
 
-impl<T: Place> Sampler<T> {
-    /// The results at some places, counted over all pictures.
+impl<T: Coordinate> Sampler<T> {
+    /// Computes the results of some grid points, counted over all images.
     fn range<const D: usize, const K: usize>(&self, range: Range<usize>) {
-        self.isa.narrow().run(Places::<'_, T, D, K> { of: self, range });
+        self.isa.narrow().run(GridPoints::<'_, T, D, K> { of: self, range });
     }
 }
 
-/// Some places of pictures with `D` axes, each of which reads `K` pixels: one, or all corners around it.
-struct Places<'a, T, const D: usize, const K: usize> {
+/// Grid points in images with `D` axes; each reads `K` pixels: one, or all corners around it.
+struct GridPoints<'a, T, const D: usize, const K: usize> {
     of: &'a Sampler<T>,
     range: Range<usize>,
 }
 
-/// The pixels that some places read.
+/// The pixels that a group of grid points reads.
 struct Corners<T, const K: usize> {
-    /// Within a channel, also where none is read.
+    /// Offsets within a channel; valid even for a corner that is not read.
     offsets: [[i32; PLACES]; K],
     weights: [[T; PLACES]; K],
-    /// A bit for each of them that lies within the picture.
+    /// A bit for each corner that is within the image.
     inside: [u32; PLACES],
 }
 
-/// Along one axis, the pixels on both sides of some places.
+/// The two neighbouring pixels of each point along one axis.
 #[derive(Clone, Copy)]
 struct Sides<T> {
-    /// The nearest within the picture.
+    /// The pixel, clamped to the image.
     pixels: [[i32; PLACES]; 2],
     weights: [[T; PLACES]; 2],
-    /// 1 of those that lie outside.
+    /// 1 if the pixel is outside the image.
     outside: [[u32; PLACES]; 2],
 }
 
-impl<T: Place> Sides<T> {
+impl<T: Coordinate> Sides<T> {
     #[inline(always)]
     fn new() -> Sides<T> {
         Sides { pixels: [[0; PLACES]; 2], weights: [[T::ONE; PLACES]; 2], outside: [[0; PLACES]; 2] }
@@ -323,16 +323,16 @@ impl<T: Place> Sides<T> {
         self.weights[side] = *weights;
         for (p, &x) in at.iter().enumerate() {
             self.outside[side][p] = u32::from(!((x >= T::ZERO) & (x <= of.last)));
-            // Of NaN the first.
+            // NaN becomes the first pixel.
             let x = if x > T::ZERO { x } else { T::ZERO };
             let x = if x < of.top { x } else { of.top };
-            // SAFETY: it is from 0 to the number of the last pixel, an i32.
+            // SAFETY: the number is at least 0 and at most the number of the last pixel, an i32.
             self.pixels[side][p] = unsafe { x.whole() };
         }
     }
 }
 
-impl<T: Place, const D: usize, const K: usize> Job for Places<'_, T, D, K> {
+impl<T: Coordinate, const D: usize, const K: usize> Job for GridPoints<'_, T, D, K> {
     type Output = ();
 
     #[inline(always)]
@@ -352,16 +352,16 @@ impl<T: Place, const D: usize, const K: usize> Job for Places<'_, T, D, K> {
     }
 }
 
-impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
-    /// The corners of `count` places from `first` on.
+impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
+    /// Computes the corners of `count` points from `first` on.
     #[inline(always)]
     fn corners(&self, first: usize, count: usize) -> Corners<T, K> {
-        // SAFETY: the launch checked that the grid has so many places of `D` numbers.
+        // SAFETY: the launch checked that the grid has that many points of `D` numbers.
         let grid = unsafe { std::slice::from_raw_parts(self.of.grid.add(first * D), count * D) };
         let mut sides = [Sides::<T>::new(); D];
         for (axis, sides) in sides.iter_mut().enumerate() {
             let mut at = [T::ZERO; PLACES];
-            // x comes first in the grid, and is the last axis.
+            // x comes first in the grid; it belongs to the last axis.
             at.iter_mut().zip(grid.chunks_exact(D)).for_each(|(at, numbers)| *at = numbers[D - 1 - axis]);
             let of = &self.of.axes[axis];
             of.place(self.of.of.padding, &mut at);
@@ -399,7 +399,7 @@ impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
         found
     }
 
-    /// The results of some channels of a picture at some places.
+    /// Computes the results of some channels of an image at a group of points.
     #[inline(always)]
     fn read(
         &self,
@@ -413,7 +413,7 @@ impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
         let plane = picture * self.of.channels + channels.start;
         let (pictures, results) =
             (self.of.pictures.wrapping_add(plane * area), self.of.out.0.wrapping_add(plane * places + place));
-        // A number that the compiler knows not to be exceeded.
+        // A bound that the compiler can see avoids bounds checks.
         for p in 0..count.min(PLACES) {
             let (mut offsets, mut weights) = ([0usize; K], [T::ZERO; K]);
             for k in 0..K {
@@ -428,8 +428,8 @@ impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
                     for _ in $channels {
                         let mut sum = T::ZERO;
                         for k in 0..K {
-                            // SAFETY: the launch checked that the picture has so many channels of `area`
-                            // pixels, and an offset is below that.
+                            // SAFETY: the launch checked that the image has that many channels of `area`
+                            // pixels, and an offset is below `area`.
                             let pixel = if $inside >> k & 1 == 1 {
                                 unsafe { pixels.add(offsets[k]).read() }
                             } else {
@@ -441,7 +441,7 @@ impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
                                 _ => sum + pixel * weights[k],
                             };
                         }
-                        // SAFETY: as above of the output's places; these are this task's alone.
+                        // SAFETY: as above for the output; these points belong to this task alone.
                         unsafe { out.write(sum) };
                         (pixels, out) = (pixels.wrapping_add(area), out.wrapping_add(places));
                     }
@@ -451,14 +451,14 @@ impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
                 channels!(channels.clone(), inside);
                 continue;
             }
-            // Most places lie within the picture.
+            // The fast path: most points are within the image.
             let mut rest = channels.clone();
             if D == 2 && K == 4 && self.of.adjacent {
                 let (upper, lower) = (offsets[0], offsets[1 % K]);
                 let weights = [weights[0], weights[1 % K], weights[2 % K], weights[3 % K]];
                 let (mut pixels, mut out) = (pictures, results.wrapping_add(p));
                 while rest.len() >= 4 {
-                    // SAFETY: as above; the pixels after these are corners too.
+                    // SAFETY: as above; the pixels after these two are corners too.
                     unsafe {
                         let sums = T::four_planes(pixels.add(upper), pixels.add(lower), area, weights);
                         for (c, &sum) in sums.iter().enumerate() {

@@ -1,7 +1,8 @@
-//! An index of [`gather`](super::gather) and [`scatter`](super::scatter). If it varies along the last axis,
-//! each element moves by itself: line by line along the axis indexed. Else it is read once, over the axes
-//! along which it varies; behind them lie blocks that move as one (whole rows of an embedding), and a block
-//! is contiguous more often than not.
+//! The index operand of [`gather`](super::gather) and [`scatter`](super::scatter). If the index varies
+//! along its last axis, each element moves by itself, line by line along the indexed axis ([`ByLines`]).
+//! Otherwise the index is read once, over the axes along which it varies ([`Picks`]); the remaining axes
+//! form blocks that move as one, such as whole rows of an embedding, and these blocks are usually
+//! contiguous.
 #![allow(unsafe_code)]
 
 use std::sync::{Mutex, PoisonError};
@@ -17,8 +18,8 @@ use crate::{
     threads,
 };
 
-/// Whether no elements move as one: the index differs from place to place along the last axis of more than
-/// one.
+/// Whether elements have to move one by one: the index varies along the last axis that has more than one
+/// element.
 pub(crate) fn varies(index: &Layout) -> bool {
     let axes = index.shape().iter().zip(index.strides()).rev();
     axes.into_iter().find(|(n, _)| **n != 1).is_none_or(|(_, &stride)| stride != 0)
@@ -49,8 +50,8 @@ const NUMBERS: usize = 128;
 /// Elements that are worth a part of their own.
 const LEAST_PART: usize = 1 << 15;
 
-/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of
-/// what is indexed.
+/// Elements that each have their own index: lines of the index, of the tensor with the index's shape, and
+/// of the indexed tensor.
 pub(crate) struct ByLines<'a> {
     pub(crate) op: &'static str,
     pub(crate) index: Memory,
@@ -61,14 +62,14 @@ pub(crate) struct ByLines<'a> {
 }
 
 impl ByLines<'_> {
-    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index
-    /// means. Along a line in ascending order; each line comes from one thread.
+    /// Calls `f` with the offset of each element of the tensor with the index's shape, and with the offset
+    /// that its index selects in the indexed tensor. A line is processed in ascending order by one thread.
     pub(crate) fn go(&self, f: impl Fn(isize, isize) + Copy + Sync) -> Result<()> {
         self.go_after(None, f)
     }
 
-    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed, ahead
-    /// of its elements: of lines that have indices of their own.
+    /// Like [`ByLines::go`]. It also calls `before` with the offset of each line of the indexed tensor,
+    /// before the line's elements; only for lines that have their own indices.
     pub(crate) fn go_after(
         &self,
         before: Option<&(dyn Fn(isize) + Sync)>,
@@ -78,7 +79,7 @@ impl ByLines<'_> {
         let first_bad: Mutex<Option<(isize, i64)>> = Mutex::new(None);
         let bad = |at: isize, index: i64| {
             let mut first = first_bad.lock().unwrap_or_else(PoisonError::into_inner);
-            // The one that comes first in memory, whichever thread met it.
+            // Keeps the bad index that comes first in memory, whichever thread found it.
             if first.is_none_or(|(other, _)| at < other) {
                 *first = Some((at, index));
             }
@@ -98,8 +99,8 @@ impl ByLines<'_> {
         }
     }
 
-    /// Calls `f` with the number of each element of the one line, counted modulo `N`, the distance of what
-    /// lies as the index does, and the index: in order.
+    /// Calls `f` for each element of the only line, in order: with its number modulo `N`, its offset in the
+    /// tensor with the index's shape, and its index.
     pub(crate) fn along_one_line<const N: usize>(&self, f: impl Fn(usize, isize, usize)) -> Result<()> {
         const { assert!(NUMBERS.is_multiple_of(N), "elements that are read at once begin with number 0") };
         let (op, axis, size, dtype) = (self.op, self.axis, self.size, self.index.dtype);
@@ -131,17 +132,17 @@ impl ByLines<'_> {
         Ok(())
     }
 
-    /// How many parts lines are worth being cut in, where the order of elements does not show: more than 1
-    /// where there are too few lines for all threads.
+    /// The number of parts to cut lines into if the order of elements does not matter: more than 1 if there
+    /// are too few lines for all threads.
     pub(crate) fn parts(&self) -> usize {
         let threads = threads::available();
         let parts = threads.min(self.index_layout.numel() / LEAST_PART).min(self.lines.length).max(1);
         if self.lines.tasks(WIDE) < threads { parts } else { 1 }
     }
 
-    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and how
-    /// far what lies as the index does begins from the first element of all. Threads share the parts. The
-    /// error is that of the first part with one.
+    /// Calls `f` for each of `parts` parts of all lines, cut along them: with the part's number, its lines,
+    /// and the offset of its first element in the tensor with the index's shape. Threads share the parts.
+    /// Returns the error of the first part that failed.
     pub(crate) fn go_by_parts(
         &self,
         parts: usize,
@@ -170,9 +171,9 @@ impl ByLines<'_> {
         bad: &(dyn Fn(isize, i64) + Sync),
     ) {
         let lines = &self.lines;
-        // Lines of one element lie side by side in any case.
+        // Lines of one element count as side by side.
         let side_by_side = match lines.across[0] {
-            // One line of indices for all: what lies as the index does decides.
+            // All lines share one line of indices: the tensor with the index's shape decides.
             0 => lines.across[1] != 0 && lines.across[1].unsigned_abs() < lines.along[1].unsigned_abs(),
             _ => lines.side_by_side(),
         };
@@ -187,19 +188,20 @@ impl ByLines<'_> {
             let (outer, inner) = if by_columns { (lines.length, count) } else { (count, lines.length) };
             let (over, within) =
                 if by_columns { (lines.along, lines.across) } else { (lines.across, lines.along) };
-            // Along the axis itself, what is indexed stays where its line starts.
+            // Along the indexed axis itself, the offset in the indexed tensor stays at the start of its
+            // line.
             let still = |strides: [isize; 3], along: bool| if along { 0 } else { strides[2] };
             let (over_far, within_far) = (still(over, by_columns), still(within, !by_columns));
             let runs = Runs { outer, inner, over, within, over_far, within_far, starts };
-            // Several short ones are read at once, if one follows the other.
+            // Several short runs are read at once if they are contiguous.
             let follow = over[0] == within[0] * inner as isize;
             match follow && 2 * inner <= NUMBERS {
                 true => self.short_runs(&runs, f, bad),
                 false => self.long_runs(&runs, f, bad),
             }
         };
-        // What is written ahead of a long line's elements is still at hand when they come, if other lines
-        // wait.
+        // With one line at a time, the data that `before` writes for a long line is still in the cache when
+        // the line's elements are processed.
         let one_by_one = before.is_some() && !by_columns && 2 * lines.length > NUMBERS;
         lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| match one_by_one {
             true => (0..count as isize)
@@ -208,12 +210,12 @@ impl ByLines<'_> {
         });
     }
 
-    /// Runs one by one.
+    /// Processes runs one by one.
     #[inline(always)]
     fn long_runs(&self, runs: &Runs, f: &(impl Fn(isize, isize) + Copy), bad: &(dyn Fn(isize, i64) + Sync)) {
         let Runs { outer, inner, over, within, over_far, within_far, starts } = *runs;
         let mut numbers = [0i64; NUMBERS];
-        // Copies, which what `f` writes cannot change: they stay in registers.
+        // Local copies stay in registers, because the writes of `f` cannot change them.
         let (f, last, pick) = (*f, self.size as i64 - 1, self.lines.along[2]);
         for i in 0..outer as isize {
             let start = [0, 1].map(|l| starts[l] + i * over[l]);
@@ -233,8 +235,8 @@ impl ByLines<'_> {
         }
     }
 
-    /// Runs that are shorter than what is read at once, several together, in loops over the runs: along a
-    /// line elements come in the same order.
+    /// Processes several short runs together, in loops over the runs; the elements of a line are still
+    /// processed in order.
     #[inline(never)]
     fn short_runs(&self, runs: &Runs, f: &(impl Fn(isize, isize) + Copy), bad: &(dyn Fn(isize, i64) + Sync)) {
         let Runs { outer, inner, over, within, over_far, within_far, starts } = *runs;
@@ -259,7 +261,7 @@ impl ByLines<'_> {
         }
     }
 
-    /// Whether several lines go by the same indices.
+    /// Whether several lines share the same indices.
     pub(crate) fn is_shared(&self) -> bool {
         let shape = self.index_layout.shape();
         let mut axes = shape.iter().zip(self.index_layout.strides()).enumerate();
@@ -296,7 +298,7 @@ impl ByLines<'_> {
         });
     }
 
-    /// Reads indices from distance `at` on, `stride` elements apart, of which the line has as many.
+    /// Reads `numbers.len()` indices from offset `at` on, `stride` elements apart.
     fn numbers(&self, at: isize, stride: isize, numbers: &mut [i64]) {
         macro_rules! go {
             ($t:ty) => {{
@@ -310,17 +312,17 @@ impl ByLines<'_> {
                         }
                     };
                 }
-                // A stride that the compiler knows is read in vectors.
+                // With a stride known at compile time the loop vectorises.
                 if stride == 1 { read!(1) } else { read!(stride) }
             }};
         }
-        // `go` refuses other types; a number that is no index is beyond every axis.
+        // `go` refuses other dtypes; -1 is out of range for every axis.
         by_index!(self.index.dtype, go, numbers.fill(-1));
     }
 }
 
-/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run and
-/// within one, and where the first begins.
+/// A band of lines, arranged as runs along the axis with the smaller stride: the number of runs and their
+/// length, the distances between runs and within one, and the offsets of the first.
 struct Runs {
     outer: usize,
     inner: usize,
@@ -331,13 +333,13 @@ struct Runs {
     starts: [isize; 3],
 }
 
-/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors, as
-/// there is no way out of the loop.
+/// Whether all are in `0..=last`. The sign bit is set for an index below 0 or above `last`; without an
+/// early exit the loop vectorises.
 fn are_inside(numbers: &[i64], last: i64) -> bool {
     numbers.iter().fold(0, |bits, &picked| bits | picked | last.wrapping_sub(picked)) >= 0
 }
 
-/// An index over the axes along which it varies, and the shape of the blocks behind them.
+/// The indices over the axes along which they vary, and the shape of the blocks they select.
 pub(crate) struct Picks {
     pub(crate) lead: SmallVec<[usize; 5]>,
     pub(crate) numbers: Vec<usize>,
@@ -384,7 +386,7 @@ impl Picks {
         Ok(Picks { lead: lead.into(), numbers, block: block.into() })
     }
 
-    /// Strides over the leading axes, without the one that is picked from.
+    /// The strides over the leading axes, with 0 for the indexed axis.
     pub(crate) fn off_axis(&self, strides: &[isize], axis: usize) -> SmallVec<[isize; 5]> {
         strides[..self.lead.len()].iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
     }
@@ -394,7 +396,7 @@ fn no_index(op: &'static str, dtype: DType) -> Error {
     Error::invalid(op, format!("an index cannot be {dtype}; cast it to I32"))
 }
 
-/// Whether a block with these strides is one run of memory.
+/// Whether a block with these strides is contiguous.
 pub(crate) fn is_run(block: &[usize], strides: &[isize]) -> bool {
     let mut expected = 1;
     for (&d, &s) in block.iter().zip(strides).rev() {
@@ -406,7 +408,7 @@ pub(crate) fn is_run(block: &[usize], strides: &[isize]) -> bool {
     true
 }
 
-/// The error of a kernel with other operands than its body has.
+/// The error of a kernel whose operands do not match its body.
 pub(crate) fn malformed(op: &'static str) -> Error {
-    Error::invalid(op, "the kernel has other operands than its body")
+    Error::invalid(op, "the kernel's operands do not match its body")
 }

@@ -1,6 +1,6 @@
-//! Concatenations of single elements: tensors stacked along a last axis of two to four, whose elements come
-//! by turns. Written in one pass, where a copy for each tensor would go through the output as often, a few
-//! bytes of each cache line at a time.
+//! Interleaves two to four tensors that are stacked along a new last axis. The output is written in one
+//! pass; a copy for each tensor would write every cache line of the output several times, a few bytes at a
+//! time.
 #![allow(unsafe_code)]
 
 use std::{cmp::min, ops::Range};
@@ -19,10 +19,10 @@ const ROWS: usize = 64;
 /// Rows that a thread takes at once.
 const GRAIN: usize = 1 << 14;
 
-/// Writes the output if it is made so, and says whether it was.
+/// Writes the output if it has this form, and returns whether it did.
 ///
 /// # Safety
-/// The layouts of the launch stay within these memories, and the output lies apart.
+/// The layouts of the launch stay within these memories, and the output does not overlap the inputs.
 pub(super) unsafe fn interleaved(
     isa: Isa,
     regions: &[Layout],
@@ -79,7 +79,7 @@ pub(super) unsafe fn interleaved(
     }
 }
 
-/// `C` tensors of one shape, whose axes are `rows` with strides for each.
+/// `C` tensors of one shape; `rows` has the axes, with strides for each tensor.
 struct Stacked<'a, T, const C: usize> {
     isa: Isa,
     rows: &'a Collapsed,
@@ -88,7 +88,7 @@ struct Stacked<'a, T, const C: usize> {
 }
 
 impl<T: Copy + Default, const C: usize> Stacked<'_, T, C> {
-    /// Writes some rows, counted over all axes: from lines along the last of them.
+    /// Writes some rows, counted over all axes, from lines along the last axis.
     fn range(&self, range: Range<usize>) {
         let Collapsed { shape, strides } = self.rows;
         let (Some(&length), lead) = (shape.last(), &shape[..shape.len().saturating_sub(1)]) else { return };
@@ -101,22 +101,27 @@ impl<T: Copy + Default, const C: usize> Stacked<'_, T, C> {
             let from = std::array::from_fn(|c| {
                 self.from[c].at(walks[c].offset + skip as isize * along[c]).cast_const()
             });
-            self.isa.narrow().run(Line { rows: count, from, along, to: self.to.at((row * C) as isize) });
+            self.isa.narrow().run(InterleavedRows {
+                rows: count,
+                from,
+                along,
+                to: self.to.at((row * C) as isize),
+            });
             walks.iter_mut().for_each(Walk::next);
             row += count;
         }
     }
 }
 
-/// Rows of `C` elements, of lines with strides of their own.
-struct Line<T, const C: usize> {
+/// Rows of `C` elements; each tensor's line has its own stride.
+struct InterleavedRows<T, const C: usize> {
     rows: usize,
     from: [*const T; C],
     along: [isize; C],
     to: *mut T,
 }
 
-impl<T: Copy + Default, const C: usize> Job for Line<T, C> {
+impl<T: Copy + Default, const C: usize> Job for InterleavedRows<T, C> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
@@ -125,10 +130,10 @@ impl<T: Copy + Default, const C: usize> Job for Line<T, C> {
             let count = min(ROWS, self.rows - first);
             for ((column, from), &along) in columns.iter_mut().zip(self.from).zip(&self.along) {
                 let from = from.wrapping_offset(first as isize * along);
-                // SAFETY: `interleaved` was promised that all elements lie in the memory.
+                // SAFETY: `interleaved`'s caller promised that all elements are within the memory.
                 unsafe {
                     match along {
-                        // It holds the one element already.
+                        // The column is already filled with the one element.
                         0 if first > 0 => {}
                         0 => column.fill(from.read()),
                         1 if count == ROWS => *column = from.cast::<[T; ROWS]>().read_unaligned(),
@@ -145,13 +150,14 @@ impl<T: Copy + Default, const C: usize> Job for Line<T, C> {
                 ($count:expr) => {
                     for i in 0..$count {
                         for (c, column) in columns.iter().enumerate() {
-                            // SAFETY: as above; the output has so many rows, and each is one thread's.
+                            // SAFETY: as above; the output has that many rows, and each belongs to one
+                            // thread.
                             unsafe { to.add(i * C + c).write(column[i]) };
                         }
                     }
                 };
             }
-            // A number that the compiler knows makes vectors.
+            // A count known at compile time makes the loop vectorise.
             if count == ROWS { write!(ROWS) } else { write!(count) }
         }
     }

@@ -1,6 +1,6 @@
-//! The greatest elements of windows. The rows of a window are brought into order once: the elements that one
-//! place in the windows of a row takes lie side by side, whatever the stride, and a register of windows goes
-//! through them. Where a row has a few long windows, a register takes elements of one of them instead.
+//! Max pooling. The rows of a window are reordered once: the elements that one window position reads in a
+//! row of windows become contiguous, for any stride, and a register holds neighbouring windows. If a row
+//! has only a few long windows, a register holds elements of one window instead.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -26,9 +26,9 @@ impl Native for MaxPool {
     }
 }
 
-/// The elements of a plane.
+/// The element type of a plane.
 trait Number: Copy + PartialOrd + Send + Sync + 'static {
-    /// What no element is less than.
+    /// A lower bound of all elements.
     const LEAST: Self;
 }
 
@@ -44,7 +44,7 @@ fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> R
     let shape = launch.kernel.operands[0].layout.shape();
     let &[planes, depth, height, width] = shape.dims() else { return Ok(()) };
     let bound = Bound::of_launch(&backend.pool, launch)?;
-    // A single window's stride says nothing.
+    // The stride of a single window does not matter.
     let stride = std::array::from_fn(|axis| if of.outputs[axis] == 1 { 1 } else { of.stride[axis] });
     let of = MaxPool { stride, ..of };
     let windows = of.outputs[2];
@@ -70,7 +70,7 @@ fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> R
     };
     let rows = planes * of.outputs[0] * of.outputs[1];
     let work = rows * windows * of.window.iter().product::<usize>();
-    // SAFETY: the launch checked the sizes of all operands, and each range has rows of its own.
+    // SAFETY: the launch checked the sizes of all operands, and each range has its own rows.
     let some = |range: Range<usize>| unsafe { pool.rows(range) };
     match threads::worth(work, GRAIN) {
         1 => some(0..rows),
@@ -84,36 +84,35 @@ struct Pool<T> {
     of: MaxPool,
     sizes: [usize; 3],
     planes: *const T,
-    /// Where each window of a row begins, which is below 0 in the padding; and its first element within the
-    /// row.
+    /// The start of each window of a row, negative in the padding; and its first element within the row.
     starts: Vec<i32>,
     firsts: Vec<i32>,
-    /// How far from a window's first element those of each of its columns lie, in a row in order and in the
-    /// row.
+    /// The offset of each of a window's columns from its first element, in a reordered row and in the
+    /// original row.
     columns: Vec<(usize, i32)>,
-    /// 0, 1, … in memory: of constants the compiler makes an instruction for each.
+    /// 0, 1, … in memory: as constants, the compiler would build each with an instruction.
     lanes: [i32; LANES],
     maxima: Shared<T>,
     places: Shared<i32>,
 }
 
-// SAFETY: the input is read alone, and threads write rows apart.
+// SAFETY: the input is only read, and threads write different rows.
 unsafe impl<T: Sync> Sync for Pool<T> {}
 
-/// Elements from one phase of the stride to the next, of a row in order.
+/// The distance between phases of the stride in a reordered row, in elements.
 fn phase(of: &MaxPool) -> usize {
     of.outputs[2].next_multiple_of(LANES) + (of.window[2] - 1) * of.dilation[2] / of.stride[2]
 }
 
-/// Rows in order: every `stride`th element of a row side by side, with what no element is less than around
+/// Reordered rows: every `stride`th element of a row is contiguous, with padding of the least value around
 /// the row.
 struct Ordered<T> {
     rows: Vec<T>,
-    /// The number of the row that each place holds, counted over all planes.
+    /// The number of the row that each slot holds, counted over all planes.
     held: Vec<Option<usize>>,
-    /// Rows of a plane that are held, and planes of a window's depth.
+    /// The rows of a plane that are held, and the planes of a window's depth.
     span: [usize; 2],
-    /// Elements from one phase of the stride to the next, and of a row.
+    /// The distance between phases of the stride, and the elements of a row.
     phase: usize,
     row: usize,
 }
@@ -127,8 +126,8 @@ impl<T: Number> Ordered<T> {
         Ordered { rows: vec![T::LEAST; held.len() * row], held, span, phase, row }
     }
 
-    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is the
-    /// `number`th of all.
+    /// The start of the reordered row (z, y) of a plane, which is reordered now unless it is held already.
+    /// It is row `number` of all.
     ///
     /// # Safety
     /// `from` has `width` elements.
@@ -154,7 +153,7 @@ impl<T: Number> Ordered<T> {
     }
 }
 
-/// Brings a row into order; what is around it stays.
+/// Reorders a row; the padding around it is kept.
 struct InOrder<'a, T> {
     from: &'a [T],
     row: &'a mut [T],
@@ -168,9 +167,9 @@ impl<T: Number> Job for InOrder<'_, T> {
     #[inline(always)]
     fn run(self) {
         let InOrder { from, row, stride, padding, phase } = self;
-        // Where an element of the padded row goes.
+        // The reordered position of an element of the padded row.
         let to = |at: usize| at % stride * phase + at / stride;
-        // Elements past the last window.
+        // Elements past the last window are dropped.
         let from = &from[..from.len().min(row.len() - padding.min(row.len()))];
         let (first, rest) = from.split_at(from.len().min((stride - padding % stride) % stride));
         for (x, &value) in first.iter().enumerate() {
@@ -201,20 +200,20 @@ impl<T: Number> Job for InOrder<'_, T> {
 }
 
 impl<T: Number> Pool<T> {
-    /// The results of rows of windows, counted over all planes.
+    /// Computes rows of windows, counted over all planes.
     ///
     /// # Safety
-    /// Operands are of the sizes that the kernel says, and the rows are this call's alone.
+    /// Operands have the sizes that the kernel states, and the rows belong to this call alone.
     unsafe fn rows(&self, range: Range<usize>) {
         let Pool { isa, of, sizes: [depth, height, width], .. } = *self;
         let windows = of.outputs[2];
-        // A few long windows are gone through by themselves.
+        // A few long windows are processed one by one.
         let along = windows < LANES / 2 && of.window[2] >= LANES && of.dilation[2] == 1;
         let mut ordered = (!along).then(|| Ordered::<T>::new(&of));
-        // Of each row of the windows: where it begins, and the place of its first element in the plane.
+        // For each row of the windows: its start, and its first element's position in the plane.
         let mut lines: Vec<(usize, i32)> = Vec::with_capacity(of.window[0] * of.window[1]);
-        // Of each element of the windows: where the first window's lies among the rows in order, and how far
-        // along the plane.
+        // For each element of the windows: the offset of the first window's element among the reordered
+        // rows, and its position relative to the plane.
         let mut taps: Vec<(usize, i32)> = Vec::new();
         for number in range {
             let (rest, j) = (number / of.outputs[1], number % of.outputs[1]);
@@ -232,7 +231,7 @@ impl<T: Number> Pool<T> {
                     let line = z * height + y;
                     let number = plane * depth * height + line;
                     let begin = match &mut ordered {
-                        // SAFETY: the caller's promise: the row is the plane's.
+                        // SAFETY: the caller's promise: the row is within the plane.
                         Some(ordered) => unsafe {
                             ordered.row(isa, &of, [z, y], number, self.planes.add(number * width), width)
                         },
@@ -241,7 +240,7 @@ impl<T: Number> Pool<T> {
                     lines.push((begin, (line * width) as i32));
                 }
             }
-            // SAFETY: the caller's promise; rows of windows lie one after the other.
+            // SAFETY: the caller's promise; rows of windows are contiguous.
             let (maxima, places) = unsafe {
                 let first = (number * windows) as isize;
                 (
@@ -276,28 +275,27 @@ impl<T: Number> Pool<T> {
     }
 }
 
-/// The result of one window, of which a register takes a run of elements at once.
+/// The result of one window; a register holds a run of its elements.
 struct LongWindow<'a, T> {
     pool: &'a Pool<T>,
     lines: &'a [(usize, i32)],
-    /// The elements of each row.
+    /// The range of elements in each row.
     along: Range<usize>,
 }
 
 impl<T: Number> Job for LongWindow<'_, T> {
     type Output = (T, i32);
-    // As below.
+    // Loops by index, as in `RowOfWindows`.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) -> (T, i32) {
         let LongWindow { pool, lines, along } = self;
         let first = lines.first().map_or(0, |&(_, place)| place) + along.start as i32;
-        // One set of lanes for whole registers of a row and one for what is left of it: each waits for its
-        // own comparisons alone.
+        // Separate lanes for whole registers of a row and for its rest shorten the dependency chains.
         let (mut best, mut place) = ([T::LEAST; LANES], [first; LANES]);
         let (mut best_left, mut place_left) = (best, place);
         let lane = pool.lanes;
-        // A register of elements, the first of which is at place `here`.
+        // Processes a register of elements; the first is at position `here`.
         macro_rules! go_through {
             ($values:expr, $here:expr, $best:ident, $place:ident) => {
                 for l in 0..LANES {
@@ -321,8 +319,8 @@ impl<T: Number> Job for LongWindow<'_, T> {
                 continue;
             }
             if let Some(values) = row.last_chunk::<LANES>() {
-                // It is read along with elements before it, which changes nothing: the first of equal ones
-                // counts.
+                // The rest is read together with elements before it. That changes nothing, because the
+                // first of equal elements wins.
                 go_through!(values, start + (row.len() - LANES) as i32, best_left, place_left);
             } else {
                 let mut values = [T::LEAST; LANES];
@@ -330,13 +328,13 @@ impl<T: Number> Job for LongWindow<'_, T> {
                 go_through!(values, start, best_left, place_left);
             }
         }
-        // By a call of its own: the loop above keeps its lanes in registers as long as nothing else is done
-        // with them here.
+        // A separate function: the loop above keeps its lanes in registers only if nothing else uses them
+        // here.
         first_of(&[best, best_left], &[place, place_left])
     }
 }
 
-/// The greatest of some values, with its place; of equal ones the first.
+/// The greatest value and its position; of equal values the first.
 #[inline(never)]
 fn first_of<T: Number>(values: &[[T; LANES]; 2], places: &[[i32; LANES]; 2]) -> (T, i32) {
     let (values, places) = (values.as_flattened(), places.as_flattened());
@@ -347,17 +345,17 @@ fn first_of<T: Number>(values: &[[T; LANES]; 2], places: &[[i32; LANES]; 2]) -> 
     (greatest, place.unwrap_or(places[0]))
 }
 
-/// Whether a value is greater than the greatest so far: NaN is, of all but NaN.
+/// Whether a value replaces the greatest so far; NaN replaces everything except NaN.
 #[allow(clippy::neg_cmp_op_on_partial_ord, clippy::eq_op)]
 #[inline(always)]
 fn comes_first<T: Number>(value: T, best: T) -> bool {
     !(value <= best) & (best == best)
 }
 
-/// The results of one row of windows.
+/// Computes one row of windows.
 struct RowOfWindows<'a, T> {
     pool: &'a Pool<T>,
-    /// The rows in order.
+    /// The reordered rows.
     rows: &'a [T],
     taps: &'a [(usize, i32)],
     /// Elements of the plane before the windows' first row.
@@ -368,7 +366,7 @@ struct RowOfWindows<'a, T> {
 
 impl<T: Number> Job for RowOfWindows<'_, T> {
     type Output = ();
-    // Loops by numbers, not closures, which are compiled by themselves.
+    // Loops by index instead of closures, which would be compiled separately.
     #[allow(clippy::needless_range_loop)]
     #[inline(always)]
     fn run(self) {
@@ -381,7 +379,7 @@ impl<T: Number> Job for RowOfWindows<'_, T> {
             for l in 0..LANES {
                 place[l] = place[l].wrapping_add(before);
             }
-            // One loop through all elements of the windows, so that the greatest so far stay in registers.
+            // One loop through all elements of the windows, so that the maxima so far stay in registers.
             for &(from, here) in taps {
                 let values = &rows[from + k..from + k + LANES];
                 for l in 0..LANES {

@@ -1,8 +1,9 @@
-//! One file for each body of [`tensor_core::kernel::Body`] but the map, which lives with its engine in
-//! `elementwise`. Uses every other room. Of each other, they use `index` (what [`gather`] and [`scatter`]
-//! share), `accumulator` (what [`reduce`] and [`rows`] share), `few_terms` (a form of [`reduce`]), `row_fold`
-//! (the folds of [`rows`]), `running` (one of [`cumulative`] and of `running_extreme`), `interleave` (one of
-//! [`copy`]) and [`contract`]'s micro-kernels.
+//! One file for each variant of [`tensor_core::kernel::Body`], except the map, which is beside its engine
+//! in `elementwise`. The kernels use all other modules of the crate. Several of them share code: `index`
+//! serves [`gather`] and [`scatter`], `accumulator` serves [`reduce`] and [`rows`], `few_terms` is a
+//! special case of [`reduce`], `row_fold` has the folds of [`rows`], `running` and `running_extreme` belong
+//! to [`cumulative`], `interleave` belongs to [`copy`], and several kernels use [`contract`]'s
+//! micro-kernels.
 
 mod accumulator;
 pub(crate) mod arg_reduce;

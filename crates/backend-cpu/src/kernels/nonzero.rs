@@ -1,5 +1,5 @@
-//! The places of what is true: threads count blocks of the mask, and then write the places of each block from
-//! where those before it end.
+//! The positions of true elements. Threads first count blocks of the mask; then they write the positions of
+//! each block after those of the blocks before it.
 #![allow(unsafe_code)]
 
 use smallvec::SmallVec;
@@ -23,8 +23,8 @@ impl Native for Nonzero {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
         let shape = launch.kernel.operands[0].layout.shape();
         let bound = Bound::of_launch(&backend.pool, launch)?;
-        // SAFETY: the launch checked that the mask is row-major and has so many elements, each a byte of 0 or
-        // 1.
+        // SAFETY: the launch checked that the mask is row-major and has that many elements, each a byte of
+        // 0 or 1.
         let mask =
             unsafe { std::slice::from_raw_parts(bound.inputs[0].at::<u8>(0).cast_const(), shape.numel()) };
         let mut begins = vec![0usize; mask.len().div_ceil(BLOCK)];
@@ -36,7 +36,7 @@ impl Native for Nonzero {
             total += std::mem::replace(begin, total);
         }
         if total != self.count {
-            let message = format!("{total} elements are true, where {} were counted", self.count);
+            let message = format!("{total} elements are true, but {} were counted before", self.count);
             return Err(Error::invalid(launch.kernel.name(), message));
         }
         let rank = shape.rank();
@@ -46,15 +46,15 @@ impl Native for Nonzero {
             let first = range.start;
             let mut to = begins[block] * rank;
             let mut write = |coordinate: usize| {
-                // SAFETY: the output has room for the coordinates of all, and those of a block follow those
-                // of the blocks before it.
+                // SAFETY: the output has room for all coordinates, and those of a block follow those of the
+                // blocks before it.
                 unsafe { out.at(to as isize).write(coordinate as i64) };
                 to += 1;
             };
             if rank == 1 {
                 return for_each_true(&mask[range], |place| write(first + place));
             }
-            // The line along the last axis that the places are in, and its coordinates.
+            // The current line along the last axis, and its coordinates.
             let (&length, lead) = shape.dims().split_last().unwrap_or((&1, &[]));
             let mut line: SmallVec<[usize; 5]> = SmallVec::from_elem(0, lead.len());
             let (mut start, mut end) = (0, 0);
@@ -80,8 +80,8 @@ fn of_block(block: usize, mask: &[u8]) -> std::ops::Range<usize> {
     block * BLOCK..mask.len().min((block + 1) * BLOCK)
 }
 
-/// Calls `f` with the place of each byte that is 1 of bytes of 0 and 1, ascending: eight of them become the
-/// bits of a byte by one product.
+/// Calls `f` with the position of each 1 among bytes of 0 and 1, in ascending order. One multiplication
+/// packs eight bytes into the bits of a byte.
 #[inline(always)]
 fn for_each_true(mask: &[u8], mut f: impl FnMut(usize)) {
     let (words, rest) = mask.as_chunks::<8>();

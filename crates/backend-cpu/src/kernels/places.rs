@@ -1,5 +1,5 @@
-//! Places among sorted numbers, by halves: as many steps for every value, none of which is a branch, and
-//! several values at once.
+//! Binary search in sorted rows (`searchsorted`). The search takes the same number of branch-free steps for
+//! every value, and several values are searched at once.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -28,7 +28,7 @@ impl Native for SearchSorted {
         let Some(operand) = launch.kernel.operands.first() else {
             return Err(Error::invalid(launch.kernel.name(), "the kernel has no operands"));
         };
-        // In the order of keys, in which NaN is the greatest.
+        // Compares by sort keys, so NaN is the greatest.
         with_element!(operand.dtype, T => {
             typed::<T>(&backend.pool, *self, launch, |a: T, b: T| a.key() < b.key())
         })
@@ -53,8 +53,7 @@ fn typed<T: Copy + Sync>(
         let mut i = range.start;
         while i < range.end {
             let end = range.end.min((i / m + 1) * m);
-            // SAFETY: all are row-major and of the sizes that were checked, and each range has places of its
-            // own.
+            // SAFETY: all are row-major with checked sizes, and each range writes its own positions.
             let (row, values, places) = unsafe {
                 let row: &[T] = match n {
                     0 => &[],
@@ -78,7 +77,7 @@ fn typed<T: Copy + Sync>(
     Ok(())
 }
 
-/// The place of each value of a row.
+/// Searches all values in a row.
 fn all<T: Copy>(row: &[T], values: &[T], places: &mut [i32], before: impl Fn(T, T) -> bool) {
     let (values, rest) = values.as_chunks::<TOGETHER>();
     let (places, rest_of_places) = places.as_chunks_mut::<TOGETHER>();
@@ -90,16 +89,16 @@ fn all<T: Copy>(row: &[T], values: &[T], places: &mut [i32], before: impl Fn(T, 
     }
 }
 
-/// For each value, how many numbers of a row come first, of which `before` holds and of the rest not. No
-/// value's steps wait for another's.
+/// For each value, the number of leading elements of the row for which `before` holds. The steps of
+/// different values are independent of each other.
 #[inline(always)]
 fn halved<const N: usize, T: Copy>(row: &[T], values: &[T; N], before: &impl Fn(T, T) -> bool) -> [i32; N] {
     let (mut first, mut left) = ([0usize; N], row.len());
     let mut step = |left: usize, half: usize| {
         debug_assert!(0 < half && half <= left && left <= row.len());
         for (first, &value) in first.iter_mut().zip(values) {
-            // SAFETY: `first` begins at 0, and each step that adds `half` to it takes as much from what is
-            // left: it stays within the row.
+            // SAFETY: `first` starts at 0, and each step that adds `half` to it takes `half` from `left`,
+            // so it stays within the row.
             let number = unsafe { *row.get_unchecked(*first + half - 1) };
             *first += half & usize::from(before(number, value)).wrapping_neg();
         }

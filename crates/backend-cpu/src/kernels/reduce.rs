@@ -1,15 +1,16 @@
-//! Reductions. The prologue runs through the block engine over an index space in one of two orders:
+//! Reductions. The block engine runs the prologue over an index space in one of two orders:
 //!
 //! - *rows*: reduced axes innermost, each block folded in interleaved lanes;
-//! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
-//!   read in order.
+//! - *columns*: a long kept axis innermost; whole blocks of neighbouring results are accumulated row by
+//!   row, so that memory is read in order.
 //!
-//! An input reduced as it lies, with no prologue, is read in place without the engine, and so is one of which
-//! a long sum takes squares or leaves out NaN: see `row_fold`. Few terms that lie apart, as in pooling, are
-//! read in place too: see `few_terms`.
+//! An input without a prologue is read in place, without the engine; so is the input of a long sum of
+//! squares or of a sum that skips NaN: see `row_fold`. A few strided terms, as in pooling, are read in
+//! place too: see `few_terms`.
 //!
-//! Pieces are cut by the shape alone, and joined in order, so that results are the same bits on any number of
-//! threads. Floats are accumulated some 32 at a time in their own precision, and these sums joined in f64.
+//! Pieces are cut by the shape alone and joined in order, so results have the same bits for any number of
+//! threads. Floats are accumulated about 32 at a time in their own precision, and these partial sums are
+//! joined in f64.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -52,19 +53,20 @@ const STRIP: usize = 4096;
 /// Fewer neighbouring results than this are not worth a block.
 const MIN_COLUMNS: usize = 32;
 
-/// A kernel with its index space in the order it is run.
+/// A kernel with its index space in the order in which it runs.
 struct Reduction {
     program: Lowered,
-    /// Results before, and neighbouring results after, the reduced axes in the order of the space.
+    /// The results before the reduced axes, and the neighbouring results after them, in the order of the
+    /// space.
     outer: usize,
     columns: usize,
     /// Elements that go into one result.
     count: usize,
     /// Whether results are accumulated a block at a time.
     by_columns: bool,
-    /// What the fold's own loop computes, in place of the engine.
+    /// A term that the fold's own loop computes, instead of the engine.
     term: Option<Term>,
-    /// The reduction in another form, if that is better.
+    /// The reduction as a sum of few strided terms, if that is faster.
     few_terms: Option<FewTerms>,
 }
 
@@ -72,7 +74,7 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
     let (shape, axes) = (&kernel.space, kernel.reduced_axes());
     let reduced = |axis: &usize| axes.contains(axis);
     let count: usize = (0..shape.rank()).filter(reduced).map(|a| shape[a]).product();
-    // The kept axes after the last reduced one of more than one element.
+    // The kept axes after the last reduced axis of more than one element.
     let tail =
         (0..shape.rank()).rev().take_while(|a| !reduced(a) || shape[*a] == 1).last().unwrap_or(shape.rank());
     let columns: usize = (tail..shape.rank()).map(|a| shape[a]).product();
@@ -91,7 +93,7 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
     let columns = if by_columns { columns } else { 1 };
     let lowered = lower(program, &ordered, &operands, |_| false)?;
     let fold = RowFold { op, dtype: program.output_dtype(0), row: 0 };
-    let in_order = |access: &Access| access.contiguous || lowered.lies_in_rows(access);
+    let in_order = |access: &Access| access.contiguous || lowered.is_read_by_rows(access);
     let term = Term::of(&lowered, 0, &fold, in_order, |_| false);
     let term = term.filter(|term| !by_columns && count > BLOCK / 2 && !matches!(term, Term::Element(_)));
     Ok(Reduction {
@@ -123,14 +125,14 @@ pub(crate) fn run(
     bound.outputs[0].require(name, dtype, results)?;
     if let Some(few) = &reduction.few_terms {
         debug_assert_eq!(few.results(), results);
-        // SAFETY: the launch checked the operand's layout; the output was checked to hold the results, and to
-        // lie apart.
+        // SAFETY: the launch checked the operand's layout; the output was checked to hold the results and
+        // not to overlap.
         unsafe { few.run(isa, bound.inputs[0], bound.outputs[0]) };
         return Ok(());
     }
     let task = Reducer { isa, op, dtype, reduction, inputs: &bound.inputs, launch };
     let Some(term) = reduction.term else {
-        // SAFETY: a block holds as many elements as are folded of it.
+        // SAFETY: a block holds as many elements as are folded.
         let floats = |data, n| unsafe { f64::fold(isa, op, dtype, data, n) };
         // SAFETY: as above.
         let integers = |data, n| unsafe { i64::fold(isa, op, dtype, data, n) };
@@ -140,45 +142,45 @@ pub(crate) fn run(
         };
     };
     let of_term = |data, n| {
-        // Without means: those are a row kernel's.
-        let lie = term.lie(data, std::ptr::null(), launch.scalars);
+        // Never a mean: that is a row kernel's.
+        let source = term.source(data, std::ptr::null(), launch.scalars);
         // SAFETY: as above.
-        unsafe { lie.sum(isa, dtype, 0, n) }
+        unsafe { source.sum(isa, dtype, 0, n) }
     };
     task.run::<f64>(bound.outputs[0], &of_term)
 }
 
-/// The fold of so many elements of a block.
-type Fold<'a, W> = &'a (dyn Fn(*const u8, usize) -> W + Sync);
+/// Folds `n` elements of a block.
+type BlockFold<'a, W> = &'a (dyn Fn(*const u8, usize) -> W + Sync);
 
-/// Where the elements to be reduced come from.
+/// The source of the elements to reduce.
 enum Blocks<'a, 'b> {
-    /// The first of them and an element's size.
+    /// Contiguous elements: the address of the first, and an element's size.
     InPlace(*const u8, usize),
-    /// Rows that lie apart, each in order.
+    /// Rows of contiguous elements at different addresses.
     InRows(&'a Lowered, &'a Access, Memory),
-    /// Rows that indices name.
+    /// Rows that indices select.
     Named(NamedRows<'a>, &'a Launch<'a>),
-    /// By the engine, and whether it looks ahead.
+    /// Elements computed by the engine, and whether it prefetches.
     Computed(&'a mut Evaluator<'b>, bool),
 }
 
 impl Blocks<'_, '_> {
     fn block_len(&self, pos: usize, end: usize) -> usize {
         match self {
-            // No registers to hold: 32 elements for each lane of a fold.
+            // No registers are needed, so blocks are larger: 32 elements for each lane of a fold.
             Blocks::InPlace(..) => (2 * BLOCK).min(end - pos),
             Blocks::InRows(program, ..) => {
                 let inner = program.inner();
                 (inner - pos % inner).min(2 * BLOCK).min(end - pos)
             }
-            // Whole strips of columns, as they are asked for.
+            // Whole strips of columns, as requested.
             Blocks::Named(..) => end - pos,
             Blocks::Computed(evaluator, _) => evaluator.block_len(pos, end),
         }
     }
 
-    /// Where positions `pos..pos + n` lie; the next block will probably begin at `next`.
+    /// The address of positions `pos..pos + n`; the next block will probably begin at `next`.
     fn block(&mut self, pos: usize, n: usize, next: usize) -> Result<*const u8> {
         match self {
             Blocks::InPlace(first, size) => Ok(first.wrapping_add(pos * *size)),
@@ -188,7 +190,7 @@ impl Blocks<'_, '_> {
                 Ok(memory.at::<u8>(0).wrapping_add(at * access.dtype.size()).cast_const())
             }
             Blocks::Named(rows, launch) => {
-                // SAFETY: the launch checked how far its inputs reach.
+                // SAFETY: the launch checked the bounds of its inputs.
                 unsafe { rows.at(pos, n) }.map_err(|index| launch.index_error(rows.operand(), index))
             }
             Blocks::Computed(evaluator, far) => {
@@ -212,7 +214,7 @@ struct Reducer<'a> {
 }
 
 impl Reducer<'_> {
-    fn run<W: Accumulator>(&self, out: Memory, fold: Fold<'_, W>) -> Result<()> {
+    fn run<W: Accumulator>(&self, out: Memory, fold: BlockFold<'_, W>) -> Result<()> {
         let r = self.reduction;
         let results = r.outer * r.columns;
         if results == 0 {
@@ -233,14 +235,14 @@ impl Reducer<'_> {
             self.rows(&mut partials, pieces, fold)?;
         }
         if pieces > 1 {
-            // The pieces of one result lie `columns` apart.
+            // The pieces of one result are `columns` apart.
             for o in 0..r.outer {
                 for c in 0..r.columns {
                     let first = o * pieces * r.columns + c;
                     let joined = (1..pieces).fold(partials[first], |sum, p| {
                         W::join(self.op, sum, partials[first + p * r.columns])
                     });
-                    // Earlier places are done with: results move up in order.
+                    // Earlier positions are no longer needed: results move up in order.
                     partials[o * r.columns + c] = joined;
                 }
             }
@@ -250,7 +252,7 @@ impl Reducer<'_> {
         Ok(())
     }
 
-    /// The input that is reduced as it lies in memory.
+    /// The input that is reduced in place, without a prologue.
     fn input(&self) -> Option<u16> {
         match (self.reduction.term, self.reduction.program.outputs.first()) {
             (Some(term), _) => Some(term.input()),
@@ -259,7 +261,7 @@ impl Reducer<'_> {
         }
     }
 
-    /// Its first element, if all are in order.
+    /// The address of its first element, if all elements are contiguous.
     fn in_place(&self) -> Option<*const u8> {
         let program = &self.reduction.program;
         let k = self.input()?;
@@ -277,18 +279,18 @@ impl Reducer<'_> {
             && self.reduction.count > BLOCK / 2
             && let Some(k) = self.input()
             && let Some(access) = program.inputs.get(k as usize)
-            && program.lies_in_rows(access)
+            && program.is_read_by_rows(access)
         {
             return f(&mut Blocks::InRows(program, access, self.inputs[k as usize]));
         }
-        // Sums of columns are of whole rows.
+        // Sums of columns read whole rows.
         if self.reduction.by_columns
             && program.inner() == self.reduction.columns
             && let Some(rows) = NamedRows::of(program, self.inputs)
         {
             return f(&mut Blocks::Named(rows, self.launch));
         }
-        // Beside a single step, reading rows in order, there is nothing to hide the looks behind.
+        // With a single step that reads rows in order, prefetches have no computation to overlap with.
         let far = program.is_far() && program.steps.len() > 1;
         with_evaluator(self.isa, program, self.inputs, self.launch, &[], |evaluator| {
             f(&mut Blocks::Computed(evaluator, far))
@@ -300,12 +302,12 @@ impl Reducer<'_> {
             && threads::available() > 1
     }
 
-    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize, fold: Fold<'_, W>) -> Result<()> {
+    fn rows<W: Accumulator>(&self, partials: &mut [W], pieces: usize, fold: BlockFold<'_, W>) -> Result<()> {
         let count = self.reduction.count;
         let some = |first: usize, chunk: &mut [W]| {
             self.read(|blocks| {
                 if count <= BLOCK / 2 {
-                    // Several short rows a block.
+                    // A block holds several short rows.
                     let rows = BLOCK / count;
                     for (i, results) in chunk.chunks_mut(rows).enumerate() {
                         let (pos, n) = ((first + i * rows) * count, results.len() * count);
@@ -342,7 +344,7 @@ impl Reducer<'_> {
         let r = self.reduction;
         let in_place = self.in_place().is_some();
         let widest = if in_place { STRIP } else { BLOCK };
-        // Strips narrow enough to go round, of whole cache lines.
+        // Strips narrow enough for all threads, of whole cache lines.
         let tasks = (threads::available() * 2).div_ceil(r.outer * pieces);
         let width = widest.min(r.columns.div_ceil(tasks).next_multiple_of(64));
         let some = |first: usize, start: usize, sums: &mut [W]| {
@@ -351,7 +353,7 @@ impl Reducer<'_> {
             let rows = piece * ROWS..r.count.min((piece + 1) * ROWS);
             let pos = |row: usize| (o * r.count + row) * r.columns + start;
             self.read(|blocks| {
-                // RowBlock that one block gives.
+                // The rows of one block.
                 let step = if in_place { GROUP } else { 1 };
                 let mut narrow = [0f32; STRIP];
                 for group in rows.clone().step_by(GROUP) {
@@ -360,8 +362,8 @@ impl Reducer<'_> {
                     for row in (group..end).step_by(step) {
                         let data = blocks.block(pos(row), sums.len(), pos(row + step))?;
                         let some = RowBlock { data, stride: r.columns, count: step.min(end - row) };
-                        // SAFETY: the block holds as many elements as there are sums, and in place so do the
-                        // rows after it.
+                        // SAFETY: the block holds as many elements as there are sums; if it is read in
+                        // place, so do the rows after it.
                         unsafe { W::accumulate(self.isa, self.op, self.dtype, sums, &mut narrow, some) };
                     }
                     W::close(self.isa, self.op, self.dtype, sums, &narrow);

@@ -1,6 +1,6 @@
-//! The folds of a row kernel: a reduction along one row under way, and the few terms that a fold's own loop
-//! computes of what lies in memory, such as the squares of deviations from a mean, so that they are neither
-//! stored nor read again. Reductions take these terms too.
+//! The folds of a row kernel: the running reduction of one row, and the terms that a fold's own loop
+//! computes from memory, such as squared deviations from a mean, so that they are neither stored nor read
+//! again. Reductions use these terms too.
 #![allow(unsafe_code)]
 
 use tensor_core::{BinaryOp, CompareOp, DType, ReduceOp, Scalar};
@@ -19,21 +19,21 @@ pub(super) struct RowFold {
     pub(super) row: u16,
 }
 
-/// What is folded, of inputs of the pass that lie in order.
+/// The term that is folded, computed from contiguous inputs of the pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Term {
     /// The elements of an input.
     Element(u16),
-    /// Their squares.
+    /// The squares of an input's elements.
     Square(u16),
-    /// The squares of their differences from another input, which is one number a row.
+    /// The squares of an input's differences from another input, which is one number for each row.
     SquaredDifference(u16, u16),
-    /// Those that are numbers, and a scalar in the place of NaN.
+    /// An input's elements, with NaN replaced by a scalar.
     Numbers(u16, u16),
 }
 
-/// Where the terms of a row lie.
-pub(super) enum Lie {
+/// The addresses of the terms of a row.
+pub(super) enum TermSource {
     Elements(*const u8),
     Squares(*const u8),
     SquaredDifferences(*const u8, *const u8),
@@ -41,8 +41,8 @@ pub(super) enum Lie {
 }
 
 impl Term {
-    /// The terms of a pass's fold, the `f`th of its results, if they are among those. `in_order` says which
-    /// inputs a row of them may be read of.
+    /// The term of a pass's fold, for its `f`th result, if it is one of these. `in_order` tells which
+    /// inputs have contiguous rows.
     pub(super) fn of(
         program: &Lowered,
         f: usize,
@@ -51,19 +51,19 @@ impl Term {
         is_row_value: impl Fn(u16) -> bool,
     ) -> Option<Term> {
         let (src, dtype) = program.outputs[f];
-        let lies = |src: Src| match src {
+        let input_of = |src: Src| match src {
             Src::Input(k) => {
                 let access = &program.inputs[k as usize];
                 (in_order(access) && access.dtype == dtype && !dtype.is_narrow()).then_some(k)
             }
             Src::Reg(_) => None,
         };
-        // A result's register is written last by the step that it is the result of.
+        // The last step that writes a result's register computes the result.
         let made = |src: Src| match src {
             Src::Reg(r) => program.steps.iter().rfind(|step| step.dst == r),
             Src::Input(_) => None,
         };
-        if let Some(k) = lies(src) {
+        if let Some(k) = input_of(src) {
             return Some(Term::Element(k));
         }
         let is_sum = matches!(fold.op, ReduceOp::Sum | ReduceOp::Mean) && fold.dtype == dtype;
@@ -73,12 +73,12 @@ impl Term {
         }
         let base = match step.code {
             Code::Powi(2, base) => base,
-            // x = x ? x : a scalar, and x ≠ x ? a scalar : x.
+            // The patterns x == x ? x : scalar, and x != x ? scalar : x.
             Code::Choose(CompareOp::Eq, [x, same, x1, Src::Reg(r)])
             | Code::Choose(CompareOp::Ne, [x, same, Src::Reg(r), x1])
                 if x == same && x == x1 && (r as usize) < program.scalars.len() =>
             {
-                return lies(x).map(|k| Term::Numbers(k, r));
+                return input_of(x).map(|k| Term::Numbers(k, r));
             }
             Code::Arange { .. }
             | Code::Random { .. }
@@ -92,26 +92,26 @@ impl Term {
             | Code::Cast(_)
             | Code::LoadAt(_) => return None,
         };
-        if let Some(k) = lies(base) {
+        if let Some(k) = input_of(base) {
             return Some(Term::Square(k));
         }
-        // The register of what is squared may have been taken for something else since.
+        // The register of the squared value may have been reused since.
         let at = program.steps.iter().position(|other| std::ptr::eq(other, step))?;
         let Src::Reg(r) = base else { return None };
         let difference = program.steps[..at].iter().rfind(|other| other.dst == r)?;
         let Code::Binary(BinaryOp::Sub, x, Src::Input(mean)) = difference.code else { return None };
         let is_row =
             difference.from == dtype && program.inputs[mean as usize].dtype == dtype && is_row_value(mean);
-        lies(x).filter(|_| is_row).map(|k| Term::SquaredDifference(k, mean))
+        input_of(x).filter(|_| is_row).map(|k| Term::SquaredDifference(k, mean))
     }
 
-    /// The input whose elements they are made of.
+    /// The input whose elements the term reads.
     pub(super) fn input(self) -> u16 {
         let (Term::Element(k) | Term::Square(k) | Term::SquaredDifference(k, _) | Term::Numbers(k, _)) = self;
         k
     }
 
-    /// Where those of row `row` lie, whose first element is number `first`.
+    /// The addresses of the terms of row `row`, whose first element is number `first`.
     pub(super) fn at(
         self,
         program: &Lowered,
@@ -119,7 +119,7 @@ impl Term {
         scalars: &[Scalar],
         row: usize,
         first: usize,
-    ) -> Lie {
+    ) -> TermSource {
         let element = |k: u16, at: usize| {
             let access = &program.inputs[k as usize];
             inputs[k as usize]
@@ -131,26 +131,25 @@ impl Term {
             Term::SquaredDifference(_, mean) => element(mean, row),
             Term::Element(_) | Term::Square(_) | Term::Numbers(..) => std::ptr::null(),
         };
-        self.lie(element(self.input(), first), mean, scalars)
+        self.source(element(self.input(), first), mean, scalars)
     }
 
-    /// Terms of the elements at `data`; `mean` is what squared differences are from.
-    pub(super) fn lie(self, data: *const u8, mean: *const u8, scalars: &[Scalar]) -> Lie {
+    /// The terms of the elements at `data`; `mean` is the number that squared differences are taken from.
+    pub(super) fn source(self, data: *const u8, mean: *const u8, scalars: &[Scalar]) -> TermSource {
         match self {
-            Term::Element(_) => Lie::Elements(data),
-            Term::Square(_) => Lie::Squares(data),
-            Term::SquaredDifference(..) => Lie::SquaredDifferences(data, mean),
-            Term::Numbers(_, other) => Lie::Numbers(data, scalars[other as usize]),
+            Term::Element(_) => TermSource::Elements(data),
+            Term::Square(_) => TermSource::Squares(data),
+            Term::SquaredDifference(..) => TermSource::SquaredDifferences(data, mean),
+            Term::Numbers(_, other) => TermSource::Numbers(data, scalars[other as usize]),
         }
     }
 }
 
-impl Lie {
+impl TermSource {
     /// The sum of `n` terms of a row, from number `start` on.
     ///
     /// # Safety
-    /// They lie in memory, and are of `dtype`: f32 or f64, or another float's elements as they are computed
-    /// with.
+    /// The terms are in memory and of `dtype`: f32 or f64, or the compute type of another float.
     pub(super) unsafe fn sum(&self, isa: Isa, dtype: DType, start: usize, n: usize) -> f64 {
         macro_rules! go {
             ($sets:expr, $t:ty, $bits:ty) => {{
@@ -162,9 +161,9 @@ impl Lie {
                     };
                 }
                 match self {
-                    Lie::Elements(data) => sum!(data, |a: $t, v: $t| a + v),
-                    Lie::Squares(data) => sum!(data, |a: $t, v: $t| a + v * v),
-                    Lie::SquaredDifferences(data, mean) => {
+                    TermSource::Elements(data) => sum!(data, |a: $t, v: $t| a + v),
+                    TermSource::Squares(data) => sum!(data, |a: $t, v: $t| a + v * v),
+                    TermSource::SquaredDifferences(data, mean) => {
                         // SAFETY: each row of the tile has a mean.
                         let mean = unsafe { mean.cast::<$t>().read() };
                         let add = |a: $t, v: $t| {
@@ -173,8 +172,9 @@ impl Lie {
                         };
                         sum!(data, add)
                     }
-                    Lie::Numbers(data, other) => {
-                        // By masks: of a choice the compiler makes a load, and keeps the sums in memory.
+                    TermSource::Numbers(data, other) => {
+                        // Uses masks: the compiler would turn a conditional into a load and keep the sums
+                        // in memory.
                         let other = (other.as_f64() as $t).to_bits();
                         let add = |a: $t, v: $t| {
                             let mask = <$bits>::from(!v.is_nan()).wrapping_neg();
@@ -189,7 +189,7 @@ impl Lie {
     }
 }
 
-/// A row's reduction under way.
+/// The running reduction of a row.
 pub(super) enum Total {
     Float(f64),
     Int(i64),
@@ -225,15 +225,22 @@ impl Total {
     /// Adds `n` terms of a row, from number `start` on.
     ///
     /// # Safety
-    /// They lie in memory.
-    pub(super) unsafe fn add_terms(&mut self, isa: Isa, of: &RowFold, lie: &Lie, start: usize, n: usize) {
-        if let Lie::Elements(data) = lie {
+    /// The terms are in memory.
+    pub(super) unsafe fn add_terms(
+        &mut self,
+        isa: Isa,
+        of: &RowFold,
+        source: &TermSource,
+        start: usize,
+        n: usize,
+    ) {
+        if let TermSource::Elements(data) = source {
             // SAFETY: the caller's promise.
             return unsafe { self.add(isa, of, data.wrapping_add(start * of.dtype.register().size()), n) };
         }
         if let Total::Float(total) = self {
             // SAFETY: the caller's promise.
-            *total += unsafe { lie.sum(isa, of.dtype, start, n) };
+            *total += unsafe { source.sum(isa, of.dtype, start, n) };
         }
     }
 

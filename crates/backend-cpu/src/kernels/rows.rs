@@ -1,9 +1,9 @@
 //! Row kernels: elementwise expressions and reductions along rows, a few rows at a time in cache.
 //!
-//! The program is cut at its folds into passes over the rows. A pass computes, block by block, what the next
-//! folds reduce and the outputs that are ready by then; between two passes the values that are one a row are
-//! computed for all rows of the tile at once. What a later pass needs again is kept for the tile if it costs
-//! much, and computed again if it is cheap.
+//! The program is cut at its folds into passes over the rows. A pass computes, block by block, the operands
+//! of the next folds and the outputs that are ready by then. Between two passes, the values that are one
+//! number for each row are computed for all rows of the tile at once. A value that a later pass needs is
+//! kept for the tile if it is expensive, and recomputed if it is cheap.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -40,18 +40,18 @@ const LONG: usize = 1 << 15;
 /// A value that costs this many additions or fewer is computed again in a later pass rather than kept.
 const RECOMPUTE_LIMIT: u32 = 2;
 
-/// Where a pass finds an input.
+/// The source of a pass's input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Source {
-    /// The kernel's.
+    /// An input of the kernel.
     Input(u16),
-    /// Kept for the tile by an earlier pass.
+    /// A value kept for the tile by an earlier pass.
     Saved(u16),
-    /// One value a row.
+    /// One value for each row.
     Row(u16),
 }
 
-/// Where a pass leaves a result.
+/// The destination of a pass's result.
 #[derive(Clone, Copy)]
 enum Destination {
     /// An output of the kernel.
@@ -61,60 +61,60 @@ enum Destination {
 }
 
 /// A run over a tile: over its positions, or over its rows.
-struct Pass {
+struct RowPass {
     program: Lowered,
     inputs: SmallVec<[Source; 4]>,
     outputs: SmallVec<[Destination; 4]>,
-    /// Of the results after the outputs.
+    /// The folds; their operands are the results after the outputs.
     folds: SmallVec<[RowFold; 2]>,
-    /// What the folds read where it lies, if they are all that there is to do.
+    /// The terms that the folds read in place, if the pass does nothing else.
     terms: Option<SmallVec<[Term; 2]>>,
     by_row: bool,
 }
 
 /// A kernel ready to run.
 pub(crate) struct RowKernel {
-    passes: Vec<Pass>,
+    passes: Vec<RowPass>,
     /// Number and length of the rows.
     rows: usize,
     length: usize,
-    /// RowKernel in a tile: whole rows, and of short rows whole blocks.
+    /// Rows in a tile: whole rows; short rows fill whole blocks.
     tile: usize,
-    /// The dtype of each value kept for a tile, and of each value that is one a row.
+    /// The dtype of each value kept for a tile, and of each value that is one number for each row.
     saved: Vec<DType>,
     row_values: Vec<DType>,
     /// One past the greatest element that each input reads.
     ends: Vec<usize>,
     steps: usize,
-    /// What each pass looks ahead for.
+    /// The memory that each pass prefetches.
     ahead: Vec<SmallVec<[Wanted; 4]>>,
 }
 
-/// Memory to look ahead for.
+/// Memory to prefetch.
 struct Wanted {
     /// The number of the input, or of the output if it is written.
     index: u16,
     write: bool,
-    /// The place of its first element, and an element's bytes.
+    /// The offset of its first element, and an element's bytes.
     offset: usize,
     size: usize,
     distance: Distance,
 }
 
-/// How far ahead of the block at hand a pass looks.
+/// The distance between the current block and the prefetched memory.
 #[derive(Clone, Copy)]
 enum Distance {
-    /// The same block, for a later pass.
+    /// The current block, which a later pass will read.
     Here,
     Block,
     Tile,
 }
 
-/// What each pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands.
-/// Of short rows the pass that leaves memory the longest in peace looks ahead for all, to the next tile where
-/// it comes too late for this one.
-fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Wanted; 4]>> {
-    let cost = |pass: &Pass| if pass.by_row || pass.terms.is_some() { 0 } else { pass.program.cost };
+/// The memory that each pass prefetches: all contiguous inputs and outputs, except inputs that an earlier
+/// pass has read. With short rows, the pass with the most computation prefetches for all passes; for itself
+/// and earlier passes it prefetches the next tile.
+fn wanted(kernel: &Kernel, passes: &[RowPass], length: usize) -> Vec<SmallVec<[Wanted; 4]>> {
+    let cost = |pass: &RowPass| if pass.by_row || pass.terms.is_some() { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);
     let mut wanted: Vec<SmallVec<[Wanted; 4]>> = passes.iter().map(|_| SmallVec::new()).collect();
     for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
@@ -139,8 +139,8 @@ fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Want
             }
         }
     }
-    // Only steps fetch.
-    let idle = |pass: &Pass| pass.program.steps.is_empty() || pass.terms.is_some();
+    // Only steps issue prefetches.
+    let idle = |pass: &RowPass| pass.program.steps.is_empty() || pass.terms.is_some();
     wanted.iter_mut().zip(passes).filter(|(_, pass)| idle(pass)).for_each(|(wanted, _)| wanted.clear());
     wanted
 }
@@ -155,8 +155,8 @@ struct Compiler<'a> {
     rows: Shape,
 }
 
-/// A pass's program in the making.
-struct Draft {
+/// The program of a pass under construction.
+struct PassBuilder {
     program: Program,
     inputs: SmallVec<[Source; 4]>,
     operands: Vec<Operand>,
@@ -164,7 +164,7 @@ struct Draft {
 }
 
 fn compile(kernel: &Kernel) -> Result<RowKernel> {
-    let malformed = || Error::invalid("rows", "the kernel is no row kernel");
+    let malformed = || Error::invalid("rows", "the kernel is not a row kernel");
     let Body::Rows { row_axes, .. } = &kernel.body else { return Err(malformed()) };
     let mut compiler = Compiler {
         kernel,
@@ -206,23 +206,23 @@ impl Compiler<'_> {
         matches!(self.instr(r), Instr::Fold(..))
     }
 
-    /// Whether a register is read from memory or from the launch.
+    /// Whether a register holds an input or a scalar of the launch.
     fn is_given(&self, r: Reg) -> bool {
         matches!(self.instr(r), Instr::Load(_) | Instr::Scalar(_))
     }
 
-    /// Which values are kept for the tile, and which one a row.
+    /// Chooses the values to keep for the tile, and the values to keep for each row.
     fn choose_kept(&mut self) {
         let program = self.code.program;
         let n = program.instrs.len();
         let mut later = vec![false; n];
         let mut read = vec![false; n];
         for (i, instr) in program.instrs.iter().enumerate() {
-            // A fold's operand is read in the pass before.
+            // A fold's operand is read in the pass before the fold's result.
             let reader = self.code.phase[i] - usize::from(matches!(instr, Instr::Fold(..)));
             for r in instr.operands() {
                 later[r as usize] |= reader > self.code.phase[r as usize];
-                // Of what is one a row, what some other pass reads.
+                // A value that is one number for each row is kept if another pass reads it.
                 read[r as usize] |= !self.code.uniform[i]
                     || self.is_fold(i as Reg)
                     || self.code.phase[i] > self.code.phase[r as usize];
@@ -251,10 +251,10 @@ impl Compiler<'_> {
         }
     }
 
-    /// What is one a row, after `phase` folds.
-    fn row_pass(&self, phase: usize) -> Result<Option<Pass>> {
+    /// The pass over rows, after `phase` folds: it computes values that are one number for each row.
+    fn row_pass(&self, phase: usize) -> Result<Option<RowPass>> {
         let program = self.code.program;
-        let mut draft = Draft::new();
+        let mut builder = PassBuilder::new();
         let mut wanted: Vec<(Reg, Destination)> = Vec::new();
         for i in 0..program.instrs.len() {
             let r = i as Reg;
@@ -270,16 +270,16 @@ impl Compiler<'_> {
         if wanted.is_empty() {
             return Ok(None);
         }
-        let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut draft, r, phase)).collect();
-        self.finish(draft, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true).map(Some)
+        let regs: Vec<Reg> = wanted.iter().map(|&(r, _)| self.emit_row(&mut builder, r, phase)).collect();
+        self.finish(builder, regs, wanted.into_iter().map(|w| w.1).collect(), SmallVec::new(), true).map(Some)
     }
 
-    fn emit_row(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
-        if let Some(&known) = draft.regs.get(&r) {
+    fn emit_row(&self, builder: &mut PassBuilder, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = builder.regs.get(&r) {
             return known;
         }
         let dtype = self.code.program.dtypes[r as usize];
-        // Found by an earlier pass.
+        // Already computed by an earlier pass.
         let known_row =
             |r: Reg| self.row.contains_key(&r) && (self.is_fold(r) || self.code.phase[r as usize] < phase);
         let reg = match self.instr(r) {
@@ -287,17 +287,17 @@ impl Compiler<'_> {
                 let layout = &self.kernel.operands[k as usize].layout;
                 let lead = self.rows.rank();
                 let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+                builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
             }
             Instr::LoadAt { input: k, index } if !known_row(r) => {
-                let index = self.emit_row(draft, index, phase);
+                let index = self.emit_row(builder, index, phase);
                 let operand = &self.kernel.operands[k as usize];
                 let (layout, lead) = (&operand.layout, self.rows.rank());
                 let layout = Layout::new(self.rows.clone(), &layout.strides()[..lead], layout.offset());
-                draft.load_at(k, operand, layout, index, dtype)
+                builder.load_at(k, operand, layout, index, dtype)
             }
             _ if let Some(&row) = self.row.get(&r).filter(|_| known_row(r)) => {
-                draft.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
+                builder.load(Source::Row(row), Layout::contiguous(self.rows.clone()), dtype.register(), dtype)
             }
             instr @ (Instr::LoadAt { .. }
             | Instr::Scalar(_)
@@ -310,18 +310,18 @@ impl Compiler<'_> {
             | Instr::Select(..)
             | Instr::Cast(_)
             | Instr::Fold(..)) => {
-                let instr = instr.map_operands(|a| self.emit_row(draft, a, phase));
-                draft.push(instr, dtype)
+                let instr = instr.map_operands(|a| self.emit_row(builder, a, phase));
+                builder.push(instr, dtype)
             }
         };
-        draft.regs.insert(r, reg);
+        builder.regs.insert(r, reg);
         reg
     }
 
-    /// Everything over positions that is ready after `phase` folds.
-    fn full_pass(&self, phase: usize) -> Result<Option<Pass>> {
+    /// The pass over positions, after `phase` folds: it computes everything that is ready by then.
+    fn full_pass(&self, phase: usize) -> Result<Option<RowPass>> {
         let program = self.code.program;
-        let mut draft = Draft::new();
+        let mut builder = PassBuilder::new();
         let (mut wanted, mut outputs) = (Vec::new(), SmallVec::new());
         for (o, r) in self.code.due(phase, false) {
             wanted.push(r);
@@ -345,12 +345,12 @@ impl Compiler<'_> {
         if wanted.is_empty() {
             return Ok(None);
         }
-        let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut draft, r, phase)).collect();
-        self.finish(draft, regs, outputs, folds, false).map(Some)
+        let regs: Vec<Reg> = wanted.iter().map(|&r| self.emit_full(&mut builder, r, phase)).collect();
+        self.finish(builder, regs, outputs, folds, false).map(Some)
     }
 
-    fn emit_full(&self, draft: &mut Draft, r: Reg, phase: usize) -> Reg {
-        if let Some(&known) = draft.regs.get(&r) {
+    fn emit_full(&self, builder: &mut PassBuilder, r: Reg, phase: usize) -> Reg {
+        if let Some(&known) = builder.regs.get(&r) {
             return known;
         }
         let dtype = self.code.program.dtypes[r as usize];
@@ -358,20 +358,25 @@ impl Compiler<'_> {
         let reg = match self.instr(r) {
             Instr::Load(k) => {
                 let layout = self.kernel.operands[k as usize].layout.clone();
-                draft.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
+                builder.load(Source::Input(k), layout, self.code.program.inputs[k as usize], dtype)
             }
             _ if let Some(&row) = self.row.get(&r) => {
                 let mut strides = self.rows.contiguous_strides();
                 strides.resize(shape.rank(), 0);
-                draft.load(Source::Row(row), Layout::new(shape.clone(), &strides, 0), dtype.register(), dtype)
+                builder.load(
+                    Source::Row(row),
+                    Layout::new(shape.clone(), &strides, 0),
+                    dtype.register(),
+                    dtype,
+                )
             }
             _ if let Some(&saved) = self.saved.get(&r).filter(|_| self.code.phase[r as usize] < phase) => {
-                draft.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
+                builder.load(Source::Saved(saved), Layout::contiguous(shape.clone()), dtype.register(), dtype)
             }
             Instr::LoadAt { input: k, index } => {
-                let index = self.emit_full(draft, index, phase);
+                let index = self.emit_full(builder, index, phase);
                 let operand = &self.kernel.operands[k as usize];
-                draft.load_at(k, operand, operand.layout.clone(), index, dtype)
+                builder.load_at(k, operand, operand.layout.clone(), index, dtype)
             }
             instr @ (Instr::Scalar(_)
             | Instr::Arange { .. }
@@ -383,40 +388,40 @@ impl Compiler<'_> {
             | Instr::Select(..)
             | Instr::Cast(_)
             | Instr::Fold(..)) => {
-                let instr = instr.map_operands(|a| self.emit_full(draft, a, phase));
-                draft.push(instr, dtype)
+                let instr = instr.map_operands(|a| self.emit_full(builder, a, phase));
+                builder.push(instr, dtype)
             }
         };
-        draft.regs.insert(r, reg);
+        builder.regs.insert(r, reg);
         reg
     }
 
     fn finish(
         &self,
-        mut draft: Draft,
+        mut builder: PassBuilder,
         regs: Vec<Reg>,
         outputs: SmallVec<[Destination; 4]>,
         folds: SmallVec<[RowFold; 2]>,
         by_row: bool,
-    ) -> Result<Pass> {
-        draft.program.scalars = self.code.program.scalars.clone();
-        draft.program.outputs = regs;
+    ) -> Result<RowPass> {
+        builder.program.scalars = self.code.program.scalars.clone();
+        builder.program.outputs = regs;
         let shape = if by_row { &self.rows } else { &self.kernel.space };
-        // Other passes see the values that stay in the tile.
+        // Other passes read the values kept for the tile, so only outputs of the kernel count as stored.
         let is_stored = |o: usize| matches!(outputs.get(o), Some(Destination::Output(_)));
-        let mut program = lower(&draft.program, shape, &draft.operands, is_stored)?;
-        for (access, from) in program.inputs.iter_mut().zip(&draft.inputs) {
+        let mut program = lower(&builder.program, shape, &builder.operands, is_stored)?;
+        for (access, from) in program.inputs.iter_mut().zip(&builder.inputs) {
             if let Source::Input(k) = *from {
                 access.operand = k as usize;
             }
         }
         for (out, to) in program.outputs.iter_mut().zip(&outputs) {
-            // What stays in the tile keeps the width it was computed in.
+            // A value kept for the tile keeps its compute dtype.
             if !matches!(to, Destination::Output(_)) {
                 out.1 = out.1.register();
             }
         }
-        let is_row_value = |k: u16| matches!(draft.inputs[k as usize], Source::Row(_));
+        let is_row_value = |k: u16| matches!(builder.inputs[k as usize], Source::Row(_));
         let terms = match outputs.is_empty() {
             true => {
                 let in_order = |access: &Access| access.contiguous;
@@ -425,13 +430,13 @@ impl Compiler<'_> {
             }
             false => None,
         };
-        Ok(Pass { program, inputs: draft.inputs, outputs, folds, terms, by_row })
+        Ok(RowPass { program, inputs: builder.inputs, outputs, folds, terms, by_row })
     }
 }
 
-impl Draft {
-    fn new() -> Draft {
-        Draft {
+impl PassBuilder {
+    fn new() -> PassBuilder {
+        PassBuilder {
             program: Program::default(),
             inputs: SmallVec::new(),
             operands: Vec::new(),
@@ -451,7 +456,7 @@ impl Draft {
         self.push(Instr::Load(slot), dtype)
     }
 
-    /// One more input.
+    /// Adds an input.
     fn input(&mut self, from: Source, operand: Operand) -> u16 {
         self.inputs.push(from);
         self.program.inputs.push(operand.dtype);
@@ -459,7 +464,7 @@ impl Draft {
         (self.inputs.len() - 1) as u16
     }
 
-    /// The elements of the kernel's operand `k`, read by `layout`, that the indices in a register name.
+    /// Reads the kernel's operand `k`, with layout `layout`, at the indices in a register.
     fn load_at(&mut self, k: u16, operand: &Operand, layout: Layout, index: Reg, dtype: DType) -> Reg {
         let known = self.inputs.iter().zip(&self.operands).position(|(from, read)| {
             *from == Source::Input(k) && read.indexed.is_some() && read.layout == layout
@@ -477,7 +482,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     bound.require(OP, rows.ends.len(), program.outputs.len())?;
     bound.require_apart(OP)?;
     if launch.scalars.len() != program.scalars.len() {
-        return Err(Error::invalid(OP, "the launch has other scalars than the kernel"));
+        return Err(Error::invalid(OP, "the launch's scalars do not match the kernel"));
     }
     for ((input, operand), &end) in bound.inputs.iter().zip(&launch.kernel.operands).zip(&rows.ends) {
         input.require(OP, operand.dtype, end)?;
@@ -504,15 +509,15 @@ struct RowRunner<'a> {
     launch: &'a Launch<'a>,
     inputs: &'a [Memory],
     outputs: &'a [Memory],
-    /// Whether looking ahead is worth it.
+    /// Whether prefetching is worth it.
     far: bool,
 }
 
 impl RowRunner<'_> {
-    /// RowKernel `first..end`, a tile at a time.
+    /// Runs rows `first..end`, a tile at a time.
     fn some(&self, first: usize, end: usize, tile: usize) -> Result<()> {
         let rows = self.rows;
-        // 8 bytes an element serve every dtype; each piece begins on a cache line.
+        // 8 bytes per element fit every dtype; each piece begins on a cache line.
         let (row_words, saved_words) = (tile.next_multiple_of(8), (tile * rows.length).next_multiple_of(8));
         let registers: usize = rows.passes.iter().map(|p| words(&p.program)).sum();
         let total = registers + rows.row_values.len() * row_words + rows.saved.len() * saved_words;
@@ -520,7 +525,7 @@ impl RowRunner<'_> {
             let row_at = |r: u16| scratch.wrapping_add(registers + r as usize * row_words);
             let saved_base = registers + rows.row_values.len() * row_words;
             let saved_at = |s: u16| scratch.wrapping_add(saved_base + s as usize * saved_words);
-            // The tile's values, addressed as if those of all rows were there.
+            // The tile's values; the address is shifted so that they are indexed by the number of the row.
             let row_value = |r: u16, from: usize| {
                 let dtype = rows.row_values[r as usize];
                 let ptr = row_at(r).cast::<u8>().wrapping_sub(from * dtype.size());
@@ -531,7 +536,7 @@ impl RowRunner<'_> {
                 let ptr = saved_at(s).cast::<u8>().wrapping_sub(from * rows.length * dtype.size());
                 Memory { ptr, numel: rows.rows * rows.length, dtype }
             };
-            let inputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+            let inputs = |pass: &RowPass, from: usize| -> SmallVec<[Memory; 4]> {
                 let place = |f: &Source| match *f {
                     Source::Input(k) => self.inputs[k as usize],
                     Source::Saved(s) => saved_value(s, from),
@@ -539,7 +544,7 @@ impl RowRunner<'_> {
                 };
                 pass.inputs.iter().map(place).collect()
             };
-            let outputs = |pass: &Pass, from: usize| -> SmallVec<[Memory; 4]> {
+            let outputs = |pass: &RowPass, from: usize| -> SmallVec<[Memory; 4]> {
                 let place = |t: &Destination| match *t {
                     Destination::Output(o) => self.outputs[o as usize],
                     Destination::Saved(s) => saved_value(s, from),
@@ -556,7 +561,7 @@ impl RowRunner<'_> {
                 let evaluator = Evaluator::new(self.isa, &pass.program, inputs, self.launch, &targets, own);
                 evaluators.push((evaluator, targets));
             }
-            // What lies in the tile stays where it is while the rows move on.
+            // The tile's buffers are reused for the next rows, so their addresses are shifted back.
             let shift = |memory: &mut Memory, elements: usize| {
                 memory.ptr = memory.ptr.wrapping_sub(elements * memory.dtype.size());
             };
@@ -592,10 +597,10 @@ impl RowRunner<'_> {
         })
     }
 
-    /// One pass over the positions of rows `from..to`.
+    /// Runs a pass over the positions of rows `from..to`.
     fn full(
         &self,
-        pass: &Pass,
+        pass: &RowPass,
         evaluator: &mut Evaluator<'_>,
         targets: &[Memory],
         rows: Range<usize>,
@@ -636,11 +641,11 @@ impl RowRunner<'_> {
                     term.at(&pass.program, &evaluator.inputs, self.launch.scalars, row, row * length)
                 };
                 let terms = terms.iter().map(at);
-                for (fold, lie) in pass.folds.iter().zip(terms) {
+                for (fold, source) in pass.folds.iter().zip(terms) {
                     let mut total = Total::start(fold);
                     blocks(0, length, |start, n| {
-                        // SAFETY: the launch checked that every row lies in the buffer.
-                        unsafe { total.add_terms(self.isa, fold, &lie, start, n) };
+                        // SAFETY: the launch checked that every row is within the buffer.
+                        unsafe { total.add_terms(self.isa, fold, &source, start, n) };
                         Ok(())
                     })?;
                     // SAFETY: the tile has a value for each of its rows.
@@ -650,7 +655,7 @@ impl RowRunner<'_> {
             return Ok(());
         }
         if length <= BLOCK / 2 {
-            // Several short rows a block.
+            // A block holds several short rows.
             return blocks_of(from, to, BLOCK / length, |row, n| {
                 look_ahead(evaluator, row * length, n * length);
                 evaluator.block(row * length, n * length, targets, row * length)?;
@@ -694,7 +699,7 @@ impl RowRunner<'_> {
     }
 }
 
-/// Calls `f(start, n)` for pieces of `from..to` of at most a block.
+/// Calls `f(start, n)` for pieces of `from..to`, each at most a block.
 fn blocks(from: usize, to: usize, f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
     blocks_of(from, to, BLOCK, f)
 }

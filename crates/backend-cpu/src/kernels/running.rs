@@ -1,6 +1,6 @@
-//! Running sums, and greatest and least elements of f32, along lines whose elements lie side by side: eight
-//! at a time, and a long line in pieces that threads share. The bits do not depend on the number of threads:
-//! a piece begins anew, and what lies before the piece is joined to each of its results.
+//! Running sums and running extremes along contiguous lines, eight elements at a time; threads share the
+//! pieces of a long line. The bits do not depend on the number of threads: each piece is scanned from a
+//! fresh state, and the state of all earlier pieces is joined to each of its results.
 #![allow(unsafe_code)]
 
 use std::{
@@ -24,24 +24,24 @@ const PIECE: usize = 1 << 15;
 /// Threads share a line of this many elements or more, if there are fewer lines than threads.
 pub(super) const LONG: usize = 1 << 17;
 /// Looks at another thread's progress before this one gives way.
-const PATIENCE: usize = 64;
+const SPIN_LIMIT: usize = 64;
 
-/// What runs along a line.
+/// An associative operation that runs along a line.
 pub(super) trait Running: Send + Sync {
     type Item: Copy;
     type State: Copy;
-    /// Where results go: the address of the first.
+    /// The destination of results: the address of the first.
     type To: Copy + Send + Sync;
-    /// What changes no state that it is joined to.
+    /// The neutral state.
     const NOTHING: Self::State;
-    /// The state of an element by itself, the `position`th that is met.
+    /// The state of a single element; `position` counts the elements processed before it.
     fn open(x: Self::Item, position: usize) -> Self::State;
     fn join(earlier: Self::State, later: Self::State) -> Self::State;
-    /// Stores what is made of the states of elements that lie side by side, from place `at` on; `last` is the
-    /// position of the line's end, for lines that are walked backwards.
+    /// Stores the results for the states of contiguous elements, from offset `at` on. For a reversed line,
+    /// `last` is the position of the line's end.
     ///
     /// # Safety
-    /// The line has so many elements there, at `line` and at `to`.
+    /// The line has `N` elements there, at `line` and at `to`.
     unsafe fn store<const N: usize>(
         line: Shared<Self::Item>,
         to: Self::To,
@@ -53,10 +53,10 @@ pub(super) trait Running: Send + Sync {
     fn from_bits(bits: u64) -> Self::State;
 }
 
-/// Stores what `close` makes of states.
+/// Stores `close(state)` for each state.
 ///
 /// # Safety
-/// So many results have room from place `at` on.
+/// There is room for `N` results from offset `at` on.
 #[inline(always)]
 pub(super) unsafe fn close<S: Copy, T: Copy + Default, const N: usize>(
     to: Shared<T>,
@@ -112,7 +112,7 @@ impl Running for Sum {
     }
 }
 
-/// Sums of integers, which wrap.
+/// Integer sums, which wrap.
 pub(super) struct Integers<T>(PhantomData<T>);
 
 macro_rules! integers {
@@ -157,8 +157,8 @@ macro_rules! integers {
 }
 integers!(i32, i64);
 
-/// The place of the greatest element, or of the least if `LEAST`: the last among equals. The state is the
-/// element's key, and below it the position.
+/// The position of the greatest element, or of the least if `LEAST`; the last among equal elements. The
+/// state is the element's key in the high bits and the position in the low bits.
 pub(super) struct Extreme<const LEAST: bool>;
 
 impl<const LEAST: bool> Running for Extreme<LEAST> {
@@ -170,7 +170,7 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
     #[inline(always)]
     fn open(x: f32, position: usize) -> i64 {
         let key = if LEAST { opposite(x) } else { x.key() };
-        // Signed, as more processors compare such numbers in vectors.
+        // A signed key, because more processors have vector comparisons of signed integers.
         i64::from((key ^ 1 << 31) as i32) << 32 | position as i64
     }
 
@@ -200,8 +200,8 @@ impl<const LEAST: bool> Running for Extreme<LEAST> {
     }
 }
 
-/// A line of elements: the addresses of the first that is read and written, and of the rest above them, or
-/// below if `REVERSE`.
+/// A line of elements: the addresses of the first element read and written. The other elements are above
+/// them, or below if `REVERSE`.
 pub(super) struct Line<R: Running, const REVERSE: bool> {
     from: Shared<R::Item>,
     to: R::To,
@@ -211,13 +211,13 @@ pub(super) struct Line<R: Running, const REVERSE: bool> {
 
 impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
     /// # Safety
-    /// So many elements lie at all addresses: those at `from` stay as they are, nobody else reads or writes
-    /// those at `to`, and they lie apart.
+    /// There are `length` elements at both addresses; those at `from` do not change, nothing else reads or
+    /// writes those at `to`, and the two do not overlap.
     pub(super) unsafe fn new(from: *const R::Item, to: R::To, length: usize) -> Line<R, REVERSE> {
         Line { from: Shared(from.cast_mut()), to, length, running: PhantomData }
     }
 
-    /// Writes all results, on this thread.
+    /// Writes all results on this thread.
     pub(super) fn alone(&self, isa: Isa) {
         let mut before = R::NOTHING;
         for index in 0..self.pieces() {
@@ -225,13 +225,13 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
         }
     }
 
-    /// Writes all results, on this thread and on others that are free: whoever has a piece joins its elements
-    /// while the pieces before it are under way.
+    /// Writes all results, on this thread and on free worker threads. A thread joins the elements of its
+    /// piece while earlier pieces are still being processed.
     pub(super) fn shared(&self, isa: Isa) {
         let (taken, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let state = AtomicU64::new(R::to_bits(R::NOTHING));
         threads::share(self.pieces(), |_| {
-            // In order, so that the piece that all others wait for is always somebody's.
+            // Pieces are taken in order, so the piece that all others wait for is always being processed.
             let index = taken.fetch_add(1, Ordering::Relaxed);
             let before = || R::from_bits(state.load(Ordering::Relaxed));
             let pass_on = |next: R::State| {
@@ -246,7 +246,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
             let mut looks = 0;
             while turn.load(Ordering::Acquire) != index {
                 looks += 1;
-                if looks < PATIENCE { std::hint::spin_loop() } else { std::thread::yield_now() }
+                if looks < SPIN_LIMIT { std::hint::spin_loop() } else { std::thread::yield_now() }
             }
             let before = before();
             pass_on(R::join(before, whole));
@@ -266,14 +266,15 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
         REVERSE.then(|| self.length - 1)
     }
 
-    /// The distance of the lowest of `n` elements from the `i`th on.
+    /// The offset of the lowest of `n` elements from the `i`th on.
     #[inline(always)]
     fn low(i: usize, n: usize) -> isize {
         if REVERSE { 1 - (i + n) as isize } else { i as isize }
     }
 }
 
-/// A piece of a line, with what lies `before` it: writes its results, and gives what it is by itself.
+/// A scan of a piece of a line, after the state `before`: writes the results and returns the state of the
+/// piece alone.
 struct Scan<'a, R: Running, const REVERSE: bool> {
     line: &'a Line<R, REVERSE>,
     start: usize,
@@ -282,10 +283,10 @@ struct Scan<'a, R: Running, const REVERSE: bool> {
 }
 
 impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
-    /// The states of the `i`th element, of this and the next one, and so on.
+    /// The states of the `i`th element, of elements `i` and `i + 1`, and so on.
     ///
     /// # Safety
-    /// `i + WIDTH` elements are in the line.
+    /// The line has at least `i + WIDTH` elements.
     #[inline(always)]
     unsafe fn states(&self, i: usize) -> [R::State; WIDTH] {
         let at = self.line.from.at(Line::<R, REVERSE>::low(i, WIDTH)).cast::<[R::Item; WIDTH]>();
@@ -308,7 +309,7 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     }
 
     /// # Safety
-    /// `i + N` elements are in the line.
+    /// The line has at least `i + N` elements.
     #[inline(always)]
     unsafe fn store<const N: usize>(&self, i: usize, mut states: [R::State; N], last: Option<usize>) {
         if REVERSE {
@@ -319,18 +320,18 @@ impl<R: Running, const REVERSE: bool> Scan<'_, R, REVERSE> {
     }
 
     /// # Safety
-    /// `i` elements and one more are in the line.
+    /// The line has more than `i` elements.
     #[inline(always)]
     unsafe fn state(&self, i: usize) -> R::State {
         // SAFETY: the caller's promise, and that of `Line::new`.
         R::open(unsafe { self.line.from.at(Line::<R, REVERSE>::low(i, 1)).read() }, i)
     }
 
-    /// Joins all of the piece, and writes its results if `STORE`.
+    /// Joins all elements of the piece, and writes the results if `STORE`.
     #[inline(always)]
     fn go<const STORE: bool>(&self) -> R::State {
         let (mut state, mut i, last) = (R::NOTHING, self.start, self.line.last());
-        // SAFETY: all of these are in the line.
+        // SAFETY: all of these elements are in the line.
         unsafe {
             while i + WIDTH <= self.end {
                 let mut states = self.states(i);
@@ -365,7 +366,7 @@ impl<R: Running, const REVERSE: bool> Job for Scan<'_, R, REVERSE> {
     }
 }
 
-/// What a piece is by itself: nothing is written.
+/// Computes the state of a piece alone, without writing results.
 struct Whole<'a, R: Running, const REVERSE: bool>(Scan<'a, R, REVERSE>);
 
 impl<R: Running, const REVERSE: bool> Job for Whole<'_, R, REVERSE> {
@@ -382,8 +383,7 @@ mod tests {
 
     use super::*;
 
-    /// All results of a line, which are the same bits if threads share them, in the order in which they are
-    /// met.
+    /// All results of a line in processing order; checks that sharing between threads gives the same bits.
     fn results<R: Running<To = Shared<T>>, T: Copy + Default + PartialEq + Debug, const REVERSE: bool>(
         isa: Isa,
         x: &[R::Item],
@@ -392,7 +392,7 @@ mod tests {
         let mut out = [vec![T::default(); n], vec![T::default(); n]];
         let first = if REVERSE { n - 1 } else { 0 };
         let [alone, shared] = &mut out;
-        // SAFETY: all have so many elements from the first on.
+        // SAFETY: all have `n` elements from the first on.
         unsafe {
             let from = x.as_ptr().add(first);
             Line::<R, REVERSE>::new(from, Shared(alone.as_mut_ptr().add(first)), n).alone(isa);
@@ -436,7 +436,7 @@ mod tests {
     fn results_are_those_of_one_element_after_the_other() {
         for isa in Isa::available() {
             for n in [1, 7, 8, 9, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 13] {
-                // Each number several times, rising and falling.
+                // Each number occurs several times, rising and falling.
                 let number = |i: usize| (i * 7919 % 1009) as f32 / 1009.0 - 0.25;
                 let x: Vec<f32> = (0..n).map(|i| number(i) * (i / 64 + 1) as f32).collect();
                 check::<false>(isa, &x);

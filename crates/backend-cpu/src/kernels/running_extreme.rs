@@ -1,5 +1,5 @@
-//! Greatest and least elements so far, with their places, in one pass along rows: what [`super::cumulative`]
-//! finds by place alone.
+//! Running extremes with their positions, in one pass along rows; [`super::cumulative`] finds only the
+//! positions.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, Launch, Result, RunningExtreme};
@@ -18,7 +18,7 @@ use crate::{
 /// Elements that are worth a thread.
 const GRAIN: usize = 1 << 16;
 
-/// The greatest element, or the least, and its place, both as [`Extreme`] finds them.
+/// The greatest or least element so far, and its position, as [`Extreme`] finds it.
 pub(super) struct ExtremeAndPlace<const LEAST: bool>;
 
 impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
@@ -37,7 +37,8 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
         Extreme::<LEAST>::join(earlier, later)
     }
 
-    /// An element is what its key was made of, but for 0, whose sign the key lacks, and NaN: those are read.
+    /// The element is decoded from its key, except 0, whose sign the key lacks, and NaN: those are read
+    /// from the line.
     #[inline(always)]
     unsafe fn store<const N: usize>(
         line: Shared<f32>,
@@ -57,8 +58,8 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
         if lost {
             for (found, state) in found.iter_mut().zip(states) {
                 let position = state as i32 as isize;
-                // SAFETY: the place is that of an element of the line, which is walked backwards if `last`
-                // says so.
+                // SAFETY: the position is that of an element of the line, which is reversed if `last` is
+                // given.
                 *found = unsafe { line.at(if last.is_some() { -position } else { position }).read() };
             }
         }
@@ -105,7 +106,7 @@ impl Native for RunningExtreme {
     }
 }
 
-/// Where elements lie, and where the extremes and their places go.
+/// The addresses of the elements, the extremes and their positions.
 struct Rows {
     length: usize,
     count: usize,
@@ -118,8 +119,8 @@ impl Rows {
         let line = |row: usize| {
             let at = (row * self.length) as isize;
             let to = (Shared(self.to.0.at(at)), Shared(self.to.1.at(at)));
-            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and a
-            // row is one task's.
+            // SAFETY: the launch checked that all have that many rows and that the outputs do not overlap
+            // the input; a row belongs to one task.
             unsafe { Line::<R, false>::new(self.from.at(at), to, self.length) }
         };
         if self.length >= LONG && self.count < threads::available() {
@@ -136,14 +137,14 @@ impl Rows {
 mod tests {
     use super::*;
 
-    /// The places alone, in the order in which they are met.
+    /// The positions alone, in processing order.
     fn places<R: Running<Item = f32, To = Shared<i32>>, const REVERSE: bool>(
         isa: Isa,
         x: &[f32],
     ) -> Vec<i32> {
         let mut found = vec![0i32; x.len()];
         let first = if REVERSE { x.len() - 1 } else { 0 };
-        // SAFETY: both have so many elements from the first on.
+        // SAFETY: both have `x.len()` elements from the first on.
         unsafe {
             let to = Shared(found.as_mut_ptr().add(first));
             Line::<R, REVERSE>::new(x.as_ptr().add(first), to, x.len()).alone(isa);
@@ -154,14 +155,14 @@ mod tests {
         found
     }
 
-    /// The elements that a line's extremes are, which are the same bits if threads share them, with their
-    /// places, in the order in which they are met.
+    /// The bits of a line's extremes, with their positions, in processing order; checks that sharing
+    /// between threads gives the same bits.
     fn elements<const LEAST: bool, const REVERSE: bool>(isa: Isa, x: &[f32]) -> Vec<(u32, i64)> {
         let n = x.len();
         let first = if REVERSE { n - 1 } else { 0 };
         let mut all = [false, true].map(|is_shared| {
             let (mut extremes, mut places) = (vec![0f32; n], vec![0i64; n]);
-            // SAFETY: all have so many elements from the first on.
+            // SAFETY: all have `n` elements from the first on.
             unsafe {
                 let to = (Shared(extremes.as_mut_ptr().add(first)), Shared(places.as_mut_ptr().add(first)));
                 let line = Line::<ExtremeAndPlace<LEAST>, REVERSE>::new(x.as_ptr().add(first), to, n);
@@ -176,7 +177,7 @@ mod tests {
         all[0].clone()
     }
 
-    /// An extreme is the very element at its place, which [`Extreme`] finds too.
+    /// An extreme has the bits of the element at its position, and [`Extreme`] finds the same position.
     fn check_elements<const REVERSE: bool>(isa: Isa, x: &[f32]) {
         let both = [
             (elements::<false, REVERSE>(isa, x), places::<Extreme<false>, REVERSE>(isa, x)),
@@ -192,7 +193,7 @@ mod tests {
     fn extremes_are_the_elements_at_their_places() {
         for isa in Isa::available() {
             for n in [1, 5, 8, 9, 100, (1 << 15) + 3, 3 * (1 << 15) + 13] {
-                // Negative and positive, with zeros of both signs.
+                // Negative and positive numbers, with zeros of both signs.
                 let number = |i: usize| (i * 7919 % 1009) as f32 / 8.0 - 60.0;
                 let mut x: Vec<f32> =
                     (0..n).map(|i| if i % 7 == 0 { 0.0f32.copysign(number(i)) } else { number(i) }).collect();
@@ -202,7 +203,7 @@ mod tests {
                 check_elements::<false>(isa, &low);
                 (x[n / 3], x[n / 4]) = (f32::INFINITY, f32::NEG_INFINITY);
                 check_elements::<false>(isa, &x);
-                // Of another NaN than the usual one, the bits stay.
+                // An unusual NaN keeps its bits.
                 x[n / 2] = f32::from_bits(0xffc1_2345);
                 check_elements::<false>(isa, &x);
                 check_elements::<true>(isa, &x);

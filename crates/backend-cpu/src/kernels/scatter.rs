@@ -1,5 +1,5 @@
-//! Elements brought by index to places along an axis, in the order of their positions: added there, or the
-//! greatest, the least or the last kept.
+//! Scatter: elements of a source go to positions along an axis given by an index, in source order. They are
+//! added there, or the greatest, the least or the last is kept.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -21,8 +21,7 @@ use crate::{
     simd::isa::Isa,
 };
 
-/// Calls a macro with the element type of a dtype that computes itself, and how an element is added to
-/// another.
+/// Calls a macro with the element type that computes a dtype, and with the function that adds two elements.
 macro_rules! by_sum {
     ($dtype:expr, $go:ident) => {
         match $dtype.arithmetic() {
@@ -35,8 +34,8 @@ macro_rules! by_sum {
     };
 }
 
-/// Calls a macro as `by_sum` does, with the function that keeps one of two: `$float` of floats, `$int` of the
-/// rest.
+/// Calls a macro like `by_sum`, with the function that keeps one of two elements: `$float` for floats,
+/// `$int` for the rest.
 macro_rules! by_extreme {
     ($dtype:expr, $go:ident, $float:ident, $int:ident) => {
         match $dtype.arithmetic() {
@@ -51,7 +50,7 @@ macro_rules! by_extreme {
     };
 }
 
-/// Calls a macro as `by_sum` does, with words of the dtype's size, of which the new one is kept.
+/// Calls a macro like `by_sum`, with words of the dtype's size; the new word is kept.
 macro_rules! by_word {
     ($dtype:expr, $go:ident) => {{
         macro_rules! replace {
@@ -63,7 +62,7 @@ macro_rules! by_word {
     }};
 }
 
-/// Calls a macro as `by_sum` does, for any operation.
+/// Calls a macro like `by_sum`, for any operation.
 macro_rules! by_op {
     ($op:expr, $dtype:expr, $go:ident) => {
         match $op {
@@ -82,11 +81,11 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     let [base_operand, index, source] = &launch.kernel.operands[..] else { return Err(malformed(name)) };
     let (shape, dtype) = (&launch.kernel.space, base_operand.dtype);
     if index.layout.numel() == 0 {
-        // SAFETY: both layouts were checked, and the output lies apart.
+        // SAFETY: both layouts were checked, and the output does not overlap.
         unsafe { copy_base(isa, base_operand, base, out) };
         return Ok(());
     }
-    // Narrow types are computed in wider ones, in copies of the source and of the output, and rounded once.
+    // Narrow types are computed in wider copies of the source and of the output, and rounded once.
     let is_wide = op != ScatterOp::Replace && dtype.is_narrow();
     // SAFETY: the source's span was checked; the launch checked that the output holds
     // the elements that `copy_base` writes.
@@ -101,7 +100,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     let sums = wide_sums.as_mut().map_or(out, Widened::memory);
     let begin = || {
         if !is_wide {
-            // SAFETY: both layouts were checked, and the output lies apart.
+            // SAFETY: both layouts were checked, and the output does not overlap.
             unsafe { copy_base(isa, base_operand, base, out) };
         }
     };
@@ -123,8 +122,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
             size: shape[axis],
             lines: Lines::new([&index.layout, &source.layout, &output], axis),
         };
-        // Sums of a line's parts are worth it where there are fewer of them than elements. The shape alone
-        // says how many, as their order shows.
+        // Separate sums for parts of a line pay if they are fewer than the elements. The number of parts
+        // depends on the shape alone, because the order of additions affects the bits.
         let most = index.layout.numel() / (4 * LANES * pass.size).max(1);
         let fits = op == ScatterOp::Add && pass.lines.is_one();
         let parts = (index.layout.numel() / LEAST_PART).min(MOST_PARTS).min(most);
@@ -146,7 +145,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 Arithmetic::Bool => {}
             }
         }
-        // One number that all lines begin with is written where a line's elements come next.
+        // If the base is a single number, it is written to each line just before the line's elements are
+        // added.
         let off_axis = |a: usize| a == axis || index.layout.shape()[a] == shape[a];
         let begins_so = plain[axis] == 1 && (0..shape.rank()).all(off_axis) && is_one(&base_operand.layout);
         let line_by_line = begins_so && !pass.is_shared() && !is_wide;
@@ -157,15 +157,15 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                 }
                 let (src, all) = (Shared(src.at::<$t>(source.layout.offset())), Shared(sums.at::<$t>(0)));
                 // SAFETY: as below: `ByLines` refuses an index beyond the axis, and the spans were checked;
-                // each line of the output is one thread's.
+                // each line of the output belongs to one thread.
                 let add = move |from: isize, to: isize| unsafe {
                     let to = all.at(to);
                     to.write($add(to.read(), src.at(from).read()));
                 };
                 let begin_line = |line: isize| {
                     let number = base.at::<$t>(base_operand.layout.offset()).cast_const();
-                    // SAFETY: the base holds its number; the line is one of the output's, and one thread's,
-                    // which alone writes it.
+                    // SAFETY: the base holds its number; the line is one of the output's and belongs to one
+                    // thread, which alone writes it.
                     unsafe { std::slice::from_raw_parts_mut(all.at(line), pass.size).fill(number.read()) };
                 };
                 let before: Option<&(dyn Fn(isize) + Sync)> =
@@ -186,8 +186,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     macro_rules! go {
         ($t:ty, $add:expr) => {{
             begin();
-            // Every pick in order of position, so that repeated indices add up the same way each time; a
-            // thread has some elements of each block.
+            // All indices in order, so that repeated indices add up in the same order every time; each
+            // thread handles some elements of each block.
             let some = |start: usize, end: usize| {
                 let mut to = Walk::new(&picks.lead, &off_axis, 0);
                 let mut from = Walk::new(&picks.lead, src_lead, 0);
@@ -215,7 +215,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
                     from.next();
                 }
             };
-            // Narrow blocks are not worth dividing.
+            // Narrow blocks are not worth sharing.
             let work = if length >= 64 { picks.numbers.len() * length } else { 0 };
             pieces(length, work, &some);
             end();
@@ -232,8 +232,8 @@ const LEAST_PART: usize = 1 << 15;
 const MOST_PARTS: usize = 16;
 const LANES: usize = 4;
 
-/// Adds the elements of one line to the output, which holds the base: `parts` of it side by side, each into
-/// sums of its own, which are joined in order.
+/// Adds the elements of one line to the output, which holds the base: `parts` parts of the line run in
+/// parallel, each into its own sums, which are joined in order.
 fn add_by_parts<T: Copy + Send + Sync>(
     pass: &ByLines<'_>,
     parts: usize,
@@ -247,10 +247,10 @@ fn add_by_parts<T: Copy + Send + Sync>(
     let all = Shared(sums.as_mut_ptr());
     pass.go_by_parts(parts, |number, part, first| {
         let sums = Shared(all.at((number * LANES * size) as isize));
-        // By value, as what is written could change what is referred to.
+        // Captured by value: the compiler must assume that writes change captured references.
         part.along_one_line::<LANES>(move |lane, from, picked| {
-            // SAFETY: the index is within the axis, of whose length each of the part's own sums are; the
-            // source's span was checked.
+            // SAFETY: the index is within the axis, and the part's own sums have that length; the source's
+            // span was checked.
             unsafe {
                 let to = sums.at((lane * size + picked) as isize);
                 to.write(add(to.read(), src.at(first + from).read()));
@@ -259,7 +259,7 @@ fn add_by_parts<T: Copy + Send + Sync>(
     })?;
     for sums in sums.chunks(size) {
         for (i, &sum) in (0..).zip(sums) {
-            // SAFETY: the launch checked that the output holds as many as the axis is long.
+            // SAFETY: the launch checked that the output has as many elements as the axis.
             unsafe {
                 let to = out.at::<T>(0).offset(i * along);
                 to.write(add(to.read(), sum));
@@ -269,15 +269,15 @@ fn add_by_parts<T: Copy + Send + Sync>(
     Ok(())
 }
 
-/// Whether one element is seen everywhere.
+/// Whether a layout repeats a single element.
 fn is_one(layout: &Layout) -> bool {
     layout.shape().iter().zip(layout.strides()).all(|(&n, &stride)| n == 1 || stride == 0)
 }
 
-/// The base of a scatter into its output.
+/// Copies the base of a scatter into its output.
 ///
 /// # Safety
-/// Both lie in the memory given, and the output apart.
+/// Both layouts are within the given memories, which do not overlap.
 unsafe fn copy_base(isa: Isa, operand: &Operand, base: Memory, out: Memory) {
     let Operand { dtype, layout, .. } = operand;
     let (shape, strides) = (layout.shape(), layout.strides());

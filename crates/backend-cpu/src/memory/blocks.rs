@@ -1,4 +1,4 @@
-//! Operands in blocks: bytes that a format decodes, a run of elements at a time.
+//! Operands in a block format: bytes that the format decodes, a run of elements at a time.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -10,7 +10,7 @@ use crate::memory::{
     narrow::{Narrow, by_narrow},
 };
 
-/// The elements of an operand in blocks.
+/// The elements of an operand in a block format.
 #[derive(Clone, Copy)]
 pub(crate) struct Blocks<'a> {
     memory: Memory,
@@ -20,19 +20,19 @@ pub(crate) struct Blocks<'a> {
 }
 
 thread_local! {
-    /// Decoded numbers on their way to elements of another type.
+    /// Decoded numbers before their conversion to another type.
     static DECODED: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<'a> Blocks<'a> {
-    /// Those of an operand in a buffer that a launch was found to hold; none of an operand that is not in
-    /// blocks.
+    /// The elements of an operand, in a buffer that was checked for the launch; None if the operand has no
+    /// block format.
     pub(crate) fn of(operand: &'a Operand, memory: Memory) -> Option<Blocks<'a>> {
         let format = operand.format.as_deref()?;
         Some(Blocks { memory, format, dtype: operand.dtype })
     }
 
-    /// Fails unless a buffer holds as many elements of the operand's format as its layout reaches.
+    /// Fails unless a buffer holds as many elements of the operand's format as its layout needs.
     pub(crate) fn require(op: &'static str, operand: &Operand, memory: Memory) -> Result<()> {
         let Some(format) = &operand.format else {
             return memory.require(op, operand.dtype, operand.layout.span().1);
@@ -41,14 +41,13 @@ impl<'a> Blocks<'a> {
         if memory.dtype == DType::U8 && wanted <= held {
             return Ok(());
         }
-        let message =
-            format!("the kernel needs {wanted} elements in blocks of {format}, the buffer has {held}");
+        let message = format!("the kernel needs {wanted} elements in {format} blocks, the buffer has {held}");
         Err(Error::invalid(op, message))
     }
 
     /// Decodes elements `start..start + out.len()`, each rounded to the operand's dtype.
     pub(crate) fn decode(&self, start: usize, out: &mut [f32]) {
-        // SAFETY: the launch holds the buffer, which has that many initialised bytes that nobody writes.
+        // SAFETY: the launch holds the buffer, which has that many initialised bytes and is not written.
         let bytes = unsafe { std::slice::from_raw_parts(self.memory.at::<u8>(0), self.memory.numel) };
         self.format.decode(bytes, start, out);
         if self.dtype.arithmetic() == Arithmetic::F32 && self.dtype != DType::F32 {
@@ -68,11 +67,10 @@ impl<'a> Blocks<'a> {
         by_narrow!(self.dtype, go, ());
     }
 
-    /// Decodes elements from `start` on into `numel` elements of a buffer of the operand's dtype, from `at`
-    /// on.
+    /// Decodes `numel` elements from `start` on into a buffer of the operand's dtype, from `at` on.
     ///
     /// # Safety
-    /// The buffer has them, and they are the caller's alone.
+    /// The buffer has room for them, and nothing else accesses them.
     pub(crate) unsafe fn decode_into(&self, start: usize, to: Memory, at: usize, numel: usize) {
         debug_assert_eq!(to.dtype, self.dtype);
         if self.dtype == DType::F32 {

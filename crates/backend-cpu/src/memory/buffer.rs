@@ -1,6 +1,6 @@
-//! Buffers, and the one lock that orders access to them: a launch holds the pool's gate for itself, reads
-//! share it. A lock for each buffer would cost more than a small kernel; launches on one device come one at a
-//! time anyway.
+//! Buffers, and the one lock that orders access to them: a launch holds the pool's gate exclusively, reads
+//! share it. A lock for each buffer would cost more than a small kernel, and launches on one device run one
+//! at a time anyway.
 #![allow(unsafe_code)]
 
 use std::{
@@ -33,18 +33,18 @@ pub(crate) struct CpuBuffer {
     pool: Arc<Pool>,
 }
 
-/// Read and written under the pool's gate only, once the buffer is shared.
+/// Once the buffer is shared, these are only read and written under the pool's gate.
 enum Elements {
-    /// A few lie in the buffer itself: a chunk would cost more time and memory than they do.
+    /// A few elements are stored in the buffer itself: a chunk would cost more time and memory.
     Inline(UnsafeCell<[u64; INLINE / 8]>),
     Pooled(ManuallyDrop<Chunk>),
 }
 
-// SAFETY: the gate orders access to what lies inline, as it does for chunks.
+// SAFETY: the gate orders access to inline elements, as it does for chunks.
 unsafe impl Sync for Elements {}
 
 impl Elements {
-    /// The first byte. Good until the buffer moves, which it does not once it is shared.
+    /// The address of the first byte; valid until the buffer moves. A shared buffer does not move.
     fn data(&self) -> *mut u8 {
         match self {
             Elements::Inline(words) => words.get().cast(),
@@ -65,7 +65,7 @@ impl CpuBuffer {
         Ok(CpuBuffer { dtype, numel, memory, pool: pool.clone() })
     }
 
-    /// Its memory, good until the buffer moves.
+    /// Its memory; valid until the buffer moves.
     pub(crate) fn memory(&self) -> Memory {
         Memory { ptr: self.memory.data(), numel: self.numel, dtype: self.dtype }
     }
@@ -80,20 +80,20 @@ impl CpuBuffer {
         any.downcast_ref().ok_or_else(foreign)
     }
 
-    /// Copies bytes in, from the start of the buffer; what does not fit is left out.
+    /// Copies bytes to the start of the buffer; bytes that do not fit are dropped.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         let len = bytes.len().min(self.bytes());
         let truths = self.dtype == DType::Bool;
         let memory = &mut self.bytes_mut()[..len];
         if truths {
-            // The loops count on truth values of 0 and 1.
+            // The loops require bools to be 0 or 1.
             memory.iter_mut().zip(bytes).for_each(|(to, &from)| *to = u8::from(from != 0));
         } else {
             memory.copy_from_slice(&bytes[..len]);
         }
     }
 
-    /// All bytes, in pieces that threads share, each filled with what `fill` brings.
+    /// Fills all bytes, in pieces that threads share; `fill` writes each piece.
     pub(crate) fn write_with(&mut self, fill: &Fill<'_>) -> Result<()> {
         let truths = self.dtype == DType::Bool;
         threads::try_share_chunks(self.bytes_mut(), PIECE, |i, piece| {
@@ -105,7 +105,7 @@ impl CpuBuffer {
         })
     }
 
-    /// The bytes, of a buffer that nobody else has yet.
+    /// The bytes of a buffer that is not shared yet.
     fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the memory holds `self.bytes()` initialised bytes, and `self` is not shared.
         unsafe { std::slice::from_raw_parts_mut(self.memory.data(), self.bytes()) }
@@ -119,8 +119,8 @@ impl CpuBuffer {
         })
     }
 
-    /// Hands out the bytes of `numel` elements, from element `start` on, in pieces: between two of them,
-    /// kernels may run.
+    /// Passes the bytes of `numel` elements, from element `start` on, to a function in pieces; kernels may
+    /// run between two pieces.
     pub(crate) fn read_with(
         &self,
         start: usize,
@@ -137,7 +137,7 @@ impl CpuBuffer {
     /// Calls `f` with `length` bytes, from element `start` on, while no kernel runs.
     fn look<R>(&self, start: usize, length: usize, f: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
         let _shared = self.pool.read_gate();
-        // SAFETY: the memory holds `self.bytes()` initialised bytes, and the gate keeps writers away.
+        // SAFETY: the memory holds `self.bytes()` initialised bytes, and the gate excludes writers.
         let memory = unsafe { std::slice::from_raw_parts(self.memory.data(), self.bytes()) };
         let begin = start.checked_mul(self.dtype.size());
         let range = begin.and_then(|begin| Some(begin..begin.checked_add(length)?));
@@ -145,7 +145,7 @@ impl CpuBuffer {
             return Err(Error::invalid(
                 "download",
                 format!(
-                    "{length} bytes from element {start} were asked of a buffer of {} elements",
+                    "{length} bytes from element {start} are beyond the end of a buffer of {} elements",
                     self.numel
                 ),
             ));
@@ -155,7 +155,7 @@ impl CpuBuffer {
 }
 
 fn foreign() -> Error {
-    Error::invalid("cpu", "a buffer of another device was handed to the cpu; move it with .to(&device)?")
+    Error::invalid("cpu", "a buffer of another device was passed to the cpu; move it with .to(&device)?")
 }
 
 impl Buffer for CpuBuffer {
@@ -180,7 +180,7 @@ impl Drop for CpuBuffer {
         match &mut self.memory {
             Elements::Inline(_) => self.pool.release_inline(bytes),
             Elements::Pooled(chunk) => {
-                // SAFETY: the buffer ends here, so nobody looks at the chunk again.
+                // SAFETY: the buffer is dropped here, so the chunk is not used again.
                 let chunk = unsafe { ManuallyDrop::take(chunk) };
                 self.pool.release(chunk, bytes);
             }
@@ -201,7 +201,7 @@ macro_rules! by_size {
 }
 pub(crate) use by_size;
 
-/// The memory of one buffer of a launch. The pointer is good for `numel` elements of `dtype` while its
+/// The memory of one buffer of a launch. The pointer is valid for `numel` elements of `dtype` while its
 /// [`Bound`] lives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
@@ -210,7 +210,7 @@ pub(crate) struct Memory {
     pub(crate) dtype: DType,
 }
 
-// SAFETY: the launch holds the gate; the kernels divide what they write among their threads.
+// SAFETY: the launch holds the gate; kernels give their threads disjoint parts to write.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -222,7 +222,7 @@ impl Memory {
         self.ptr.wrapping_add(at * self.dtype.size()).cast()
     }
 
-    /// Fails unless elements up to `numel` of this dtype may be touched.
+    /// Fails unless the memory has this dtype and at least `numel` elements.
     pub(crate) fn require(self, op: &'static str, dtype: DType, numel: usize) -> Result<()> {
         if self.dtype == dtype && numel <= self.numel {
             return Ok(());
@@ -237,7 +237,7 @@ impl Memory {
     }
 }
 
-/// What `make` makes of a kernel at its first launch.
+/// The value that `make` computes from a kernel at its first launch.
 pub(crate) fn compiled<'a, T: Send + Sync + 'static>(
     launch: &Launch<'a>,
     make: impl FnOnce() -> Result<T>,
@@ -250,12 +250,13 @@ pub(crate) fn compiled<'a, T: Send + Sync + 'static>(
     })
 }
 
-/// A launch's buffers, held for it alone.
+/// A launch's buffers, held exclusively.
 pub(crate) struct Bound<'a> {
     _gate: RwLockWriteGuard<'a, ()>,
     pub(crate) inputs: SmallVec<[Memory; 4]>,
     pub(crate) outputs: SmallVec<[Memory; 2]>,
-    /// Whether some output is held elsewhere too: if none is, none is an input, or given twice.
+    /// Whether some output buffer has other owners. If none has, no output is an input, and none was given
+    /// twice.
     shared: bool,
 }
 
@@ -289,8 +290,8 @@ impl<'a> Bound<'a> {
         Ok(bound)
     }
 
-    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart
-    /// from the inputs.
+    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, and with outputs
+    /// that are not inputs.
     pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
         let (kernel, op) = (launch.kernel, launch.kernel.name());
         let bound = Bound::new(pool, launch.inputs, launch.outputs)?;
@@ -330,7 +331,7 @@ impl<'a> Bound<'a> {
         ))
     }
 
-    /// Fails when an output is an input's buffer too: only a map may work in place.
+    /// Fails if an output is an input's buffer too: only a map may work in place.
     pub(crate) fn require_apart(&self, op: &'static str) -> Result<()> {
         match self.are_apart() {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! Copies between two layouts of one dtype: by `strided`, and those of bytes by `ndarray`.
+//! Copies between two layouts of one dtype: with `strided`, or with `ndarray` for bytes.
 #![allow(unsafe_code)]
 
 use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape};
@@ -7,11 +7,11 @@ use tensor_core::{Layout, Width};
 use super::{buffer::Memory, strided};
 use crate::{simd::isa::Isa, threads};
 
-/// Copies the elements of one layout to the places of another of its shape.
+/// Copies the elements of one layout to the positions of another of the same shape.
 ///
 /// # Safety
-/// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one, nor
-/// anybody else's.
+/// Both layouts are within their memories, which do not overlap. No two positions of `dst` are the same
+/// element, and nothing else accesses them.
 pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
     macro_rules! go {
         ($t:ty) => {
@@ -40,16 +40,16 @@ pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst):
 /// Copies of fewer bytes stay on the calling thread.
 const SHARED_BYTES: usize = 1 << 16;
 
-/// Copies bytes and bools, which masks and images are made of: `ndarray` chooses the order of the axes, and a
-/// loop of our own for this size would have to be compiled for each instruction set.
+/// Copies bytes and bools, such as masks and images. `ndarray` chooses the order of the axes; a loop of our
+/// own for this size would have to be compiled for each instruction set.
 ///
 /// # Safety
-/// Both layouts have one shape and stay within their memory; the memories lie apart, and no two positions of
-/// `dst` are one.
+/// Both layouts have one shape and are within their memories, which do not overlap. No two positions of
+/// `dst` are the same element.
 unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
     let shape = src.1.shape();
     let copy = |src_layout: &Layout, dst_layout: &Layout| {
-        // SAFETY: the caller's promise, which holds for parts of the layouts too.
+        // SAFETY: the caller's promise, which also holds for slices of the layouts.
         unsafe { view_mut(dst.0, dst_layout).assign(&view(src.0, src_layout)) };
     };
     match (0..shape.rank()).max_by_key(|&axis| shape[axis]) {
@@ -61,8 +61,8 @@ unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
     }
 }
 
-/// The address of a layout's lowest byte, its strides without their signs, and the axes to flip for the true
-/// order.
+/// The address of a layout's lowest byte, the magnitudes of its strides, and the axes to flip to restore
+/// the order.
 fn parts(memory: Memory, layout: &Layout) -> (*mut u8, StrideShape<IxDyn>, Vec<Axis>) {
     let (low, _) = layout.span();
     let strides: Vec<usize> = layout.strides().iter().map(|s| s.unsigned_abs()).collect();
@@ -72,7 +72,7 @@ fn parts(memory: Memory, layout: &Layout) -> (*mut u8, StrideShape<IxDyn>, Vec<A
 }
 
 /// # Safety
-/// The layout stays within `memory`, and nobody writes there meanwhile.
+/// The layout is within `memory`, and nothing writes there meanwhile.
 unsafe fn view<'a>(memory: Memory, layout: &Layout) -> ArrayViewD<'a, u8> {
     let (ptr, shape, flipped) = parts(memory, layout);
     // SAFETY: the caller's promise.
@@ -82,7 +82,7 @@ unsafe fn view<'a>(memory: Memory, layout: &Layout) -> ArrayViewD<'a, u8> {
 }
 
 /// # Safety
-/// As [`view`]; besides, no two positions share a byte, and nobody else reads them.
+/// As [`view`]; in addition, no two positions share a byte, and nothing else reads them.
 unsafe fn view_mut<'a>(memory: Memory, layout: &Layout) -> ArrayViewMutD<'a, u8> {
     let (ptr, shape, flipped) = parts(memory, layout);
     // SAFETY: the caller's promise.

@@ -1,5 +1,5 @@
-//! Positions of a shape in row-major order, what it takes to go along one axis, and work shared among
-//! threads.
+//! Row-major iteration over the positions of a shape, lines along one axis, and the sharing of their work
+//! between threads.
 
 use smallvec::SmallVec;
 use tensor_core::{Layout, Strides, collapse};
@@ -9,7 +9,7 @@ use crate::threads;
 /// Elements below which the work stays on the calling thread.
 const PARALLEL: usize = 1 << 17;
 
-/// The distance from the first element as the positions of a shape go by in row-major order.
+/// The offset of an element as the positions of a shape are visited in row-major order.
 pub(crate) struct Walk<'a> {
     dims: &'a [usize],
     strides: &'a [isize],
@@ -18,7 +18,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk that begins at flat position `start`.
+    /// Starts at row-major position `start`.
     pub(crate) fn new(dims: &'a [usize], strides: &'a [isize], start: usize) -> Walk<'a> {
         let mut walk = Walk { dims, strides, index: SmallVec::from_elem(0, dims.len()), offset: 0 };
         let mut rest = start;
@@ -43,9 +43,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// `0..count` in a few pieces, side by side where the work is worth it.
+/// Calls `f` with pieces of `0..count`, in parallel if the work is worth it.
 ///
-/// `f` is called by its address, so that the loops in it are compiled once, not for each way to share them.
+/// `f` is called through a pointer, so its loops are compiled once.
 pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync)) {
     if work < PARALLEL || threads::available() == 1 {
         return f(0, count);
@@ -53,24 +53,23 @@ pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync
     threads::share_ranges(count, 1, |some| f(some.start, some.end));
 }
 
-/// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first
-/// reaches. Those axes are merged where every layout allows it; lines that are neighbours on the last of them
-/// make a band.
+/// All lines along one axis of several layouts. The layouts agree on the sizes of the other axes of the
+/// first. Those axes are merged where every layout allows it; neighbouring lines along the last of them
+/// form a band.
 #[derive(Clone)]
 pub(crate) struct Lines<const N: usize> {
     dims: SmallVec<[usize; 5]>,
     strides: [Strides; N],
     band: usize,
-    /// The distance from one line of a band to the next, in each layout.
+    /// The distance between neighbouring lines of a band, in each layout.
     pub(crate) across: [isize; N],
-    /// The distance from one element of a line to the next.
+    /// The distance between neighbouring elements of a line, in each layout.
     pub(crate) along: [isize; N],
-    /// Elements of the first layout's line.
+    /// The number of elements in a line of the first layout.
     pub(crate) length: usize,
 }
 
-/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first element
-/// of all.
+/// Neighbouring lines: their number, and the offset of the first line in each layout.
 pub(crate) struct Band<const N: usize> {
     pub(crate) lines: usize,
     pub(crate) starts: [isize; N],
@@ -103,22 +102,22 @@ impl<const N: usize> Lines<N> {
         self.band == 1 && self.dims.is_empty()
     }
 
-    /// The first elements of each line.
+    /// The same lines, cut to their first `length` elements.
     pub(crate) fn first(&self, length: usize) -> Lines<N> {
         Lines { length, ..self.clone() }
     }
 
-    /// How many tasks [`Lines::for_each`] has.
+    /// The number of tasks of [`Lines::for_each`].
     pub(crate) fn tasks(&self, width: usize) -> usize {
         self.dims.iter().product::<usize>() * self.band.div_ceil(width)
     }
 
-    /// Whether neighbours of the first layout lie in neighbouring lines rather than in one.
+    /// Whether neighbours in the first layout belong to neighbouring lines, not to the same line.
     pub(crate) fn side_by_side(&self) -> bool {
         self.band > 1 && self.across[0].unsigned_abs() < self.along[0].unsigned_abs()
     }
 
-    /// Calls `f` with all lines, at most `width` at a time, side by side where `work` is worth it.
+    /// Calls `f` with all lines, at most `width` at a time, in parallel if `work` is large enough.
     pub(crate) fn for_each(&self, width: usize, work: usize, f: &(dyn Fn(Band<N>) + Sync)) {
         let blocks = self.band.div_ceil(width);
         pieces(self.tasks(width), work, &|start, end| {

@@ -1,5 +1,5 @@
-//! Buffers and the pool that they come from, walks along strides, strided copies, conversions of narrow
-//! types. Uses `simd` and `threads`.
+//! Buffers and their pool, iteration along strides, strided copies, conversions of narrow types. Uses
+//! `simd` and `threads`.
 
 pub(crate) mod blocks;
 pub(crate) mod buffer;

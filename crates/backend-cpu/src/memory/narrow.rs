@@ -1,5 +1,5 @@
-//! Narrow types and the types that compute them: an element at a time, and whole buffers in pieces that
-//! threads share.
+//! Conversions between narrow types and the types that compute them: single elements, and whole buffers in
+//! pieces that threads share.
 #![allow(unsafe_code)]
 
 use half::slice::HalfFloatSliceExt;
@@ -15,19 +15,19 @@ pub(crate) trait Narrow: Copy + Send + Sync {
     /// The type that computes it.
     type Wide: Copy + Send + Sync + bytemuck::Pod;
     fn widen(self) -> Self::Wide;
-    /// The nearest number of a float; the low bits of an integer.
+    /// The nearest number for floats; the low bits for integers.
     fn narrow(wide: Self::Wide) -> Self;
-    /// Widens as many elements as both hold.
+    /// Widens elements, up to the length of the shorter slice.
     fn widen_all(from: &[Self], to: &mut [Self::Wide]) {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());
     }
-    /// Narrows as many elements as both hold.
+    /// Narrows elements, up to the length of the shorter slice.
     fn narrow_all(from: &[Self::Wide], to: &mut [Self]) {
         to.iter_mut().zip(from).for_each(|(to, from)| *to = Self::narrow(*from));
     }
 }
 
-/// Implements [`Narrow`] for a float, with methods for whole slices where its crate has faster ones.
+/// Implements [`Narrow`] for a float type, with its crate's faster methods for slices if there are any.
 macro_rules! float {
     ($t:ty $(, $($slices:tt)*)?) => {
         impl Narrow for $t {
@@ -107,7 +107,7 @@ macro_rules! by_narrow {
 }
 pub(crate) use by_narrow;
 
-/// A buffer of a narrow dtype in the type that computes it.
+/// A copy of a narrow buffer in its compute type.
 pub(crate) struct Widened {
     /// Elements of `f32` or `i32`.
     words: Vec<u32>,
@@ -115,10 +115,10 @@ pub(crate) struct Widened {
 }
 
 impl Widened {
-    /// The first `numel` elements of a buffer; nothing of a type that is not narrow.
+    /// Copies the first `numel` elements of a buffer; None if its type is not narrow.
     ///
     /// # Safety
-    /// The buffer holds that number of elements, initialised, and they are not written meanwhile.
+    /// The buffer holds that many initialised elements, and they are not written meanwhile.
     pub(crate) unsafe fn of(from: Memory, numel: usize) -> Option<Widened> {
         let mut words = vec![0u32; numel];
         macro_rules! go {
@@ -135,17 +135,18 @@ impl Widened {
         Some(Widened { words, dtype: from.dtype.register() })
     }
 
-    /// Its memory, good until it moves.
+    /// Its memory; valid until it moves.
     pub(crate) fn memory(&mut self) -> Memory {
         Memory { ptr: self.words.as_mut_ptr().cast(), numel: self.words.len(), dtype: self.dtype }
     }
 }
 
-/// Narrows the first `numel` elements of a buffer into one of a narrow dtype that `wide`'s computes, each
-/// once.
+/// Narrows the first `numel` elements of `wide` into `to`, a buffer of a narrow dtype with the compute
+/// dtype of `wide`. Each element is rounded once.
 ///
 /// # Safety
-/// Both hold that number, those of `wide` initialised; they do not overlap, and `to` is the caller's alone.
+/// Both hold that many elements, those of `wide` initialised; they do not overlap, and nothing else
+/// accesses `to`.
 pub(crate) unsafe fn narrow_into(wide: Memory, to: Memory, numel: usize) {
     debug_assert_eq!(wide.dtype, to.dtype.register());
     macro_rules! go {

@@ -1,5 +1,5 @@
-//! A caching pool for buffers: fresh pages cost more than most arithmetic on them, so freed memory is kept by
-//! size class and handed out again. Memory is zeroed when it comes from the system, so it never holds
+//! A caching pool for buffers. Fresh pages cost more than most arithmetic on them, so freed memory is kept
+//! by size class and reused. Memory is zeroed when it comes from the system, so it never holds
 //! uninitialised bytes.
 #![allow(unsafe_code)]
 
@@ -27,7 +27,7 @@ const EXACT: usize = 16;
 /// A piece of memory of one size class.
 #[derive(Debug)]
 pub(crate) struct Chunk {
-    /// What the system gave; `data` is the first aligned byte in it.
+    /// The system's allocation; `data` is its first aligned byte.
     base: NonNull<u8>,
     data: NonNull<u8>,
     size: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Chunk {
 
 // SAFETY: a chunk is the only owner of its memory; access to the bytes is ordered by the pool's gate.
 unsafe impl Send for Chunk {}
-// SAFETY: as above; a shared reference gives only the address.
+// SAFETY: as above; a shared reference only gives the address.
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
@@ -45,7 +45,7 @@ impl Chunk {
         self.data.as_ptr()
     }
 
-    /// Zeroed memory from the system, or `None` when it has none.
+    /// Zeroed memory from the system, or `None` if it has none.
     fn fresh(size: usize, class: usize) -> Option<Chunk> {
         let layout = Chunk::layout(size)?;
         // SAFETY: the layout's size is not 0.
@@ -57,29 +57,30 @@ impl Chunk {
         Some(Chunk { base, data, size, class })
     }
 
-    /// A larger alignment would make `alloc_zeroed` write every page; so the alignment is made by hand.
+    /// A larger alignment would make `alloc_zeroed` write every page, so the address is aligned here.
     fn layout(size: usize) -> Option<Layout> {
         Layout::from_size_align(size.checked_add(ALIGN)?, 16).ok()
     }
 
     fn give_back(self) {
         if let Some(layout) = Chunk::layout(self.size) {
-            // SAFETY: `fresh` allocated `base` with this layout, and the chunk, its only owner, ends here.
+            // SAFETY: `fresh` allocated `base` with this layout; the chunk is its only owner and is dropped
+            // here.
             unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) }
         }
     }
 }
 
-/// Asks for huge pages where a chunk has whole ones: fewer faults when it is first written, fewer misses in
-/// the tables of pages.
+/// Requests huge pages for the whole ones in a chunk: fewer page faults at the first write, and fewer TLB
+/// misses.
 #[cfg(target_os = "linux")]
 fn want_huge_pages(data: NonNull<u8>, size: usize) {
     const HUGE: usize = 1 << 21;
     let skip = data.as_ptr().align_offset(HUGE);
     let whole = size.saturating_sub(skip) / HUGE * HUGE;
     if whole >= HUGE {
-        // Where there are none, the call fails and all is as it was.
-        // SAFETY: the range lies within the chunk, and its contents stay.
+        // Without huge pages the call fails and changes nothing.
+        // SAFETY: the range is within the chunk, whose contents do not change.
         unsafe { libc::madvise(data.as_ptr().add(skip).cast(), whole, libc::MADV_HUGEPAGE) };
     }
 }
@@ -87,7 +88,7 @@ fn want_huge_pages(data: NonNull<u8>, size: usize) {
 #[cfg(not(target_os = "linux"))]
 fn want_huge_pages(_: NonNull<u8>, _: usize) {}
 
-/// The class of a size: its number and the bytes that a chunk of the class holds.
+/// The size class for a size: its number, and the bytes of a chunk of that class.
 fn class_of(bytes: usize) -> (usize, usize) {
     let units = bytes.div_ceil(ALIGN).max(1);
     if units <= EXACT {
@@ -130,7 +131,7 @@ pub(crate) struct Pool {
     /// The device's name, for errors.
     device: String,
     state: Mutex<State>,
-    /// Held by whoever touches the contents of buffers: a launch for itself, reads together.
+    /// Held while the contents of buffers are accessed: exclusively by a launch, shared by reads.
     gate: RwLock<()>,
 }
 
@@ -156,7 +157,7 @@ impl Pool {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is consistent between statements, so a panic elsewhere does not spoil it.
+        // Each statement leaves the state consistent, so a panic of another thread does not invalidate it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -178,7 +179,7 @@ impl Pool {
         Ok(chunk)
     }
 
-    /// Counts `bytes` bytes that lie in their buffer, at most [`INLINE`].
+    /// Counts `bytes` bytes that are stored in their buffer, at most [`INLINE`].
     pub(crate) fn take_inline(&self, bytes: usize) -> Result<()> {
         let mut state = self.state();
         self.reserve(&mut state, bytes, INLINE, || Some(()))?;
@@ -186,8 +187,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Memory of `size` bytes within the budget, for a buffer of `bytes`: as things are, or else with the
-    /// cache given back.
+    /// Reserves `size` bytes within the budget, for a buffer of `bytes`; frees the cache if necessary.
     fn reserve<T>(
         &self,
         state: &mut State,
@@ -216,7 +216,7 @@ impl Pool {
         }))
     }
 
-    /// Counts the end of a buffer of `bytes` bytes that lay in it.
+    /// Counts the drop of a buffer that stored `bytes` bytes itself.
     pub(crate) fn release_inline(&self, bytes: usize) {
         let stats = &mut self.state().stats;
         stats.allocated -= bytes as u64;
@@ -246,7 +246,7 @@ impl Pool {
         self.state().stats
     }
 
-    /// The cache by size.
+    /// The cached chunks by size.
     pub(crate) fn free_buffers(&self) -> Vec<FreeBuffers> {
         let of = |list: &Vec<Chunk>| {
             list.first().map(|chunk| FreeBuffers { bytes: chunk.size as u64, count: list.len() })
@@ -263,7 +263,7 @@ impl Pool {
         self.state().trim();
     }
 
-    /// Sets the budget, giving back the cache where that is needed.
+    /// Sets the budget; frees the cache if necessary.
     pub(crate) fn set_limit(&self, limit: Option<u64>) -> Result<()> {
         let mut state = self.state();
         if let Some(limit) = limit {
@@ -285,7 +285,7 @@ impl Drop for Pool {
     }
 }
 
-/// More than an address space can hold in one piece.
+/// The error for more bytes than an address space can hold in one piece.
 pub(crate) fn too_large(asked: u64) -> Error {
     Error::new(ErrorKind::TooLarge { device: "cpu".into(), asked, limit: isize::MAX as u64 })
 }
@@ -332,7 +332,7 @@ mod tests {
         let stats = pool.stats();
         assert_eq!((stats.allocated, stats.reserved, stats.peak, stats.allocations), (40, 64, 40, 1));
         pool.release(pool.take(128).unwrap(), 128);
-        // The cache makes room, and then the budget is used up.
+        // The cache is freed to make room; after that the budget is used up.
         pool.take_inline(1).unwrap();
         pool.take_inline(64).unwrap();
         assert!(matches!(

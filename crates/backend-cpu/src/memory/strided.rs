@@ -1,4 +1,4 @@
-//! Copies between strided layouts. Where the source runs along another axis than the target (a transpose),
+//! Copies between strided layouts. If source and target are contiguous along different axes (a transpose),
 //! elements go through a small tile, so that each cache line is read once and written once.
 #![allow(unsafe_code)]
 
@@ -23,10 +23,10 @@ const NARROW: usize = 5;
 /// Elements below which a copy stays on the calling thread.
 const PARALLEL: usize = 1 << 18;
 
-/// An address that threads may share: each writes elements of its own.
+/// An address that threads may share; each thread writes its own elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<T>(pub(crate) *mut T);
-// SAFETY: whoever shares one divides what is written among threads, and nobody writes what is read.
+// SAFETY: the owner gives threads disjoint elements to write, and no thread writes elements that are read.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}
@@ -38,8 +38,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// A copy of rows and columns: the first element of both sides, and their strides from row to row and column
-/// to column. All positions lie in the caller's memory.
+/// A copy of rows and columns: the first element of both sides, and their row and column strides. All
+/// positions are within the caller's memory.
 struct Plane<T> {
     isa: Isa,
     rows: Range<usize>,
@@ -65,7 +65,7 @@ impl<T: Copy + Default> Job for Plane<T> {
                     let width = TILE.min(end - c);
                     let from = self.from.wrapping_offset(r as isize * self.sr + c as isize * self.sc);
                     let to = self.to.wrapping_offset(r as isize * self.dr + c as isize * self.dc);
-                    // SAFETY: rows r..r + height and columns c..c + width lie in the caller's memory.
+                    // SAFETY: rows r..r + height and columns c..c + width are within the caller's memory.
                     unsafe {
                         if transposed && height == TILE && width == TILE {
                             let columns = from_fn(|j| from.wrapping_offset(j as isize * self.sc));
@@ -82,8 +82,8 @@ impl<T: Copy + Default> Job for Plane<T> {
 
 impl<T: Copy + Default> Plane<T> {
     /// # Safety
-    /// So many rows and columns from both addresses on lie in the caller's memory; neither number is greater
-    /// than [`TILE`].
+    /// `height` rows and `width` columns from both addresses on are within the caller's memory; neither
+    /// number is greater than [`TILE`].
     #[inline(always)]
     unsafe fn tile(&self, from: *const T, to: *mut T, height: usize, width: usize) {
         let mut tile = [T::default(); TILE * TILE];
@@ -104,11 +104,11 @@ impl<T: Copy + Default> Plane<T> {
     }
 }
 
-/// Writes columns of elements that lie side by side, from these places on, as rows at `to`, `dr` elements
-/// apart: so many rows and columns, [`TILE`] of both if `WHOLE`.
+/// Writes contiguous columns, which start at the given addresses, as rows at `to`, `dr` elements apart.
+/// With `WHOLE` there are [`TILE`] rows and columns.
 ///
 /// # Safety
-/// All of them lie in the caller's memory, and neither number is greater than [`TILE`].
+/// All elements are within the caller's memory, and neither number is greater than [`TILE`].
 #[inline(always)]
 pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
     isa: Isa,
@@ -128,11 +128,11 @@ pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
     // SAFETY: the caller's promise.
     unsafe {
         if WHOLE {
-            // Whole lines each way, of a size that the compiler knows.
+            // Whole cache lines both ways, of a size known at compile time.
             for j in 0..TILE {
                 tile[j] = columns[j].cast::<[T; TILE]>().read_unaligned();
             }
-            // Indexed, since the row of one is the column of the other.
+            // Indexed, because the row of one is the column of the other.
             #[allow(clippy::needless_range_loop)]
             for i in 0..TILE {
                 let row: [T; TILE] = from_fn(|j| tile[j][i]);
@@ -148,8 +148,8 @@ pub(crate) unsafe fn transpose<const WHOLE: bool, T: Copy + Default>(
     }
 }
 
-/// As [`transpose`], a column or row to a register: pairs of columns are interleaved, then pairs of pairs,
-/// then quarters of registers are brought to their places.
+/// [`transpose`] with a register for each column or row: interleaves pairs of columns, then pairs of pairs,
+/// and then moves quarters of registers to their places.
 ///
 /// # Safety
 /// As [`transpose`].
@@ -170,7 +170,7 @@ unsafe fn transpose_avx512<const WHOLE: bool>(
     let first = |n: usize| ((1u32 << n) - 1) as u16;
     let mut a = [_mm512_setzero_si512(); TILE];
     for (j, column) in a.iter_mut().enumerate() {
-        // SAFETY: the caller's promise; a masked load reads what its mask says.
+        // SAFETY: the caller's promise; a masked load reads only unmasked elements.
         unsafe {
             if WHOLE {
                 *column = _mm512_loadu_si512(columns[j].cast());
@@ -205,7 +205,7 @@ unsafe fn transpose_avx512<const WHOLE: bool>(
     }
     for (i, row) in a.iter().enumerate() {
         let to = to.wrapping_offset(i as isize * dr);
-        // SAFETY: the caller's promise; a masked store writes what its mask says.
+        // SAFETY: the caller's promise; a masked store writes only unmasked elements.
         unsafe {
             if WHOLE {
                 _mm512_storeu_si512(to.cast(), *row);
@@ -216,7 +216,7 @@ unsafe fn transpose_avx512<const WHOLE: bool>(
     }
 }
 
-/// A copy of rows whose elements lie side by side on both sides, so few that a call for each would take
+/// A copy of rows that are contiguous on both sides and so short that a `memcpy` call for each would take
 /// longer than the copy.
 struct ShortRows<T> {
     rows: usize,
@@ -234,7 +234,7 @@ impl<T: Copy> Job for ShortRows<T> {
         for r in 0..self.rows as isize {
             let (from, to) = (self.from.wrapping_offset(r * self.sr), self.to.wrapping_offset(r * self.dr));
             let mut done = 0;
-            // SAFETY: the elements lie in the caller's memory.
+            // SAFETY: the elements are within the caller's memory.
             unsafe {
                 macro_rules! pieces {
                     ($n:expr) => {
@@ -253,8 +253,8 @@ impl<T: Copy> Job for ShortRows<T> {
     }
 }
 
-/// A copy of rows of so few columns that a tile would be mostly empty.
-struct Narrow<T> {
+/// A copy of rows with so few columns that a tile would be mostly empty.
+struct NarrowRows<T> {
     rows: usize,
     columns: usize,
     from: *const T,
@@ -265,23 +265,23 @@ struct Narrow<T> {
     dc: isize,
 }
 
-impl<T: Copy> Job for Narrow<T> {
+impl<T: Copy> Job for NarrowRows<T> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
         for c in 0..self.columns as isize {
             let (from, to) = (self.from.wrapping_offset(c * self.sc), self.to.wrapping_offset(c * self.dc));
             for r in 0..self.rows as isize {
-                // SAFETY: the elements lie in the caller's memory.
+                // SAFETY: the elements are within the caller's memory.
                 unsafe { to.wrapping_offset(r * self.dr).write(from.wrapping_offset(r * self.sr).read()) };
             }
         }
     }
 }
 
-/// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps, and
-/// one where each column's elements lie side by side, and columns `apart` from each other: what windows that
-/// do not overlap are made of.
+/// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps,
+/// and a side where each column is contiguous and the columns are `apart` elements apart. Non-overlapping
+/// windows need such copies.
 struct Interleave<T, const C: usize> {
     rows: usize,
     from: *const T,
@@ -295,7 +295,8 @@ impl<T: Copy, const C: usize> Job for Interleave<T, C> {
     type Output = ();
     #[inline(always)]
     fn run(self) {
-        // SAFETY: so many rows and columns of both sides lie in the caller's memory, the two apart.
+        // SAFETY: `rows` rows of `C` columns are within the caller's memory on both sides, which do not
+        // overlap.
         unsafe {
             if self.split {
                 let columns: [*mut T; C] = from_fn(|c| self.to.wrapping_offset(c as isize * self.apart));
@@ -317,8 +318,8 @@ impl<T: Copy, const C: usize> Job for Interleave<T, C> {
 }
 
 impl<T: Copy + Default> Plane<T> {
-    /// The copy in loops for two to four columns that are interleaved on one side, if this is one: whether it
-    /// was done.
+    /// Copies with a loop for two to four columns that are interleaved on one side. Returns false if the
+    /// copy does not have this form.
     fn interleaved(&self) -> bool {
         let columns = self.columns as isize;
         let merges = self.sr == 1 && self.dc == 1 && self.dr == columns;
@@ -344,12 +345,12 @@ impl<T: Copy + Default> Plane<T> {
     }
 }
 
-/// Copies a block of so many rows and columns on the calling thread. Strides are those from row to row and
-/// column to column.
+/// Copies a block of `rows` rows and `columns` columns on the calling thread. Strides are row stride and
+/// column stride.
 ///
 /// # Safety
-/// Every position of both lies in memory that the caller holds: `from` for reading, `to` for writing; they
-/// lie apart, and no two positions of `to` are one.
+/// Every position of both is within memory that the caller holds: `from` for reading, `to` for writing.
+/// They do not overlap, and no two positions of `to` are the same element.
 pub(crate) unsafe fn block<T: Copy + Default>(
     isa: Isa,
     [rows, columns]: [usize; 2],
@@ -380,8 +381,8 @@ pub(crate) unsafe fn block<T: Copy + Default>(
 /// strides.
 ///
 /// # Safety
-/// Every position of both lies in memory that the caller holds: `src` for reading, `dst` for writing; they
-/// lie apart, and no two positions of `dst` are one.
+/// Every position of both is within memory that the caller holds: `src` for reading, `dst` for writing.
+/// They do not overlap, and no two positions of `dst` are the same element.
 pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
     isa: Isa,
     shape: &[usize],
@@ -400,14 +401,15 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
     let inner = match dims.len() {
         0 => 0,
         1 => 1,
-        // Rows that are copied, or filled with one element.
+        // Contiguous rows are copied, or filled with one element.
         n if matches!(src_strides[n - 1], 0 | 1) && dst_strides[n - 1] == 1 && dims[n - 1] > SHORT_ROW => 1,
         _ => 2,
     };
     let outer = dims.len() - inner;
     let (head, tail) = dims.split_at(outer);
     let blocks: usize = head.iter().product();
-    // One block of the innermost axis or two, at the place that the outer axes give; a part of its rows.
+    // Copies one block of the innermost one or two axes, at the position given by the outer axes; `rows` is
+    // the part of its rows.
     let block: &(dyn Fn(usize, Range<usize>) + Sync) = &|b, rows| {
         let (mut s, mut d, mut rest) = (0isize, 0isize, b);
         for axis in (0..outer).rev() {
@@ -448,7 +450,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                             from.wrapping_offset(rows.start as isize * sr),
                             to.wrapping_offset(rows.start as isize * dr),
                         );
-                        isa.run(Narrow { rows: rows.len(), columns, from, sr, sc, to, dr, dc });
+                        isa.run(NarrowRows { rows: rows.len(), columns, from, sr, sc, to, dr, dc });
                         return;
                     }
                     let plane = Plane { isa, rows: rows.clone(), columns, from, sr, sc, to, dr, dc };

@@ -1,5 +1,5 @@
-//! How products of bf16 are formed: by AMX tiles, by AVX512-BF16, or widened to f32. What this processor has
-//! is found when it is asked for; of tiles, the system must allow them too.
+//! The form of bf16 products: with AMX tiles, with AVX512-BF16, or widened to f32. The processor's features
+//! are detected at run time; for tiles, the system must also grant permission.
 #![allow(unsafe_code)]
 
 use std::fmt;
@@ -20,7 +20,7 @@ enum Level {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bf16(Level);
 
-/// Instructions that multiply pairs of bf16 and add them to f32.
+/// Instructions that multiply pairs of bf16 and add the products to f32.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pairs {
@@ -29,13 +29,13 @@ pub(crate) enum Pairs {
 }
 
 impl Bf16 {
-    /// Every form that goes with an instruction set, best first. Pairs are packed by AVX-512.
+    /// Every form that works with an instruction set, best first. Packing pairs needs AVX-512.
     pub(crate) fn available(isa: Isa) -> Vec<Bf16> {
         #[cfg_attr(not(target_arch = "x86_64"), allow(unused_mut))]
         let mut all = vec![Bf16(Level::Widen)];
         #[cfg(target_arch = "x86_64")]
         if isa.is_avx512() && is_x86_feature_detected!("avx512bf16") {
-            // Intel's processors multiply pairs at half the rate of f32, AMD's at twice.
+            // Intel processors multiply pairs at half the rate of f32, AMD processors at twice the rate.
             let at = if x86::is_intel() { 1 } else { 0 };
             all.insert(at, Bf16(Level::Avx512));
             if x86::has_tiles() {
@@ -57,7 +57,7 @@ impl Bf16 {
         }
     }
 
-    /// The instructions, if products are not widened.
+    /// The instructions; None if products are widened.
     pub(crate) fn pairs(self) -> Option<Pairs> {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -87,13 +87,13 @@ mod x86 {
         [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).concat() == b"GenuineIntel"
     }
 
-    /// Whether the processor has tiles of bf16, and the system lets this process use them: asked once.
+    /// Whether the processor has bf16 tiles and the system lets this process use them; detected once.
     pub(super) fn has_tiles() -> bool {
         static HAS: OnceLock<bool> = OnceLock::new();
         *HAS.get_or_init(|| has_instructions() && system_allows())
     }
 
-    /// AMX-BF16 and AMX-TILE, and tiles of 16 rows of 64 bytes, eight of them.
+    /// AMX-BF16, AMX-TILE, and eight tiles of 16 rows of 64 bytes.
     fn has_instructions() -> bool {
         const AMX_BF16: u32 = 1 << 22;
         const AMX_TILE: u32 = 1 << 24;
@@ -110,15 +110,14 @@ mod x86 {
             && palette.ecx & 0xffff == 16
     }
 
-    /// Linux saves tiles on a switch of threads for those processes alone that asked for it.
+    /// Linux saves tiles on a context switch only for processes that requested permission.
     #[cfg(target_os = "linux")]
     fn system_allows() -> bool {
         const ARCH_GET_XCOMP_SUPP: libc::c_ulong = 0x1021;
         const ARCH_REQ_XCOMP_PERM: libc::c_ulong = 0x1023;
         const XFEATURE_XTILEDATA: libc::c_ulong = 18;
         let mut supported = 0u64;
-        // SAFETY: the first call writes one u64 to the address; the second asks for a permission by its
-        // number.
+        // SAFETY: the first call writes one u64 to the address; the second requests a permission by number.
         unsafe {
             libc::syscall(libc::SYS_arch_prctl, ARCH_GET_XCOMP_SUPP, &raw mut supported) == 0
                 && supported >> XFEATURE_XTILEDATA & 1 == 1

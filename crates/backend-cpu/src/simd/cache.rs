@@ -1,11 +1,11 @@
-//! Hints about what memory will be wanted.
+//! Prefetch hints.
 #![allow(unsafe_code)]
 
-/// Asks for a cache line before it is needed, into the first level (`NEAREST`) or the second.
+/// Prefetches a cache line into the first-level cache (`NEAREST`) or the second-level cache.
 #[inline(always)]
 pub(crate) fn prefetch<const NEAREST: bool, T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address does nothing but fill the cache, and SSE is part of x86-64.
+    // SAFETY: a prefetch of any address only fills the cache, and SSE is part of x86-64.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
         match NEAREST {

@@ -1,5 +1,6 @@
-//! e^(−x²/2) and the integral of the normal density, accurate in their tails: x² is taken in two parts, as
-//! one rounding of it would be of the exponent. See `math` for the exponential function.
+//! e^(−x²/2) and the normal distribution function, accurate in their tails: x² is computed in two parts,
+//! because one rounding error in it would become a relative error of the result. See `math` for the
+//! exponential function.
 
 use super::{
     math::{Reduced, exp_reduced_parts, polynomial},
@@ -25,7 +26,7 @@ fn parts<const FUSED: bool>(a: f32) -> (f32, f32, f32) {
     let rest = (a - high) * (a + high);
     let Reduced { r, p, k, shifted } = exp_reduced_parts::<FUSED, f32>(-0.5 * (high * high), -0.5 * rest);
     let y = 1.0 + r;
-    // The sum rounds away a part of r.
+    // The rounding error of the sum is part of r.
     let lost = r - (y - 1.0);
     (y + p.fma::<FUSED>(r * r, lost), k, shifted)
 }
@@ -37,9 +38,9 @@ pub(crate) fn gaussian<const FUSED: bool>(x: f32) -> f32 {
     y.times_two_to(k, shifted)
 }
 
-/// The standard normal distribution function. Below 0 it is e^(−x²/2) / (|x| + 0.797) times a polynomial
-/// in (|x| − 2) / (|x| + 2) that varies little (by interpolation in 40 digits, within 8·10⁻⁹), so that its
-/// last addition rounds all that counts; above, it is one minus that.
+/// The standard normal distribution function. Below 0 it is e^(−x²/2) / (|x| + 0.797) times a polynomial in
+/// (|x| − 2) / (|x| + 2) that varies little (interpolated with 40 digits, error below 8·10⁻⁹), so that only
+/// its last addition has a relevant rounding error. Above 0 it is one minus that.
 #[inline(always)]
 pub(crate) fn ndtr<const FUSED: bool>(x: f32) -> f32 {
     let a = magnitude(x);
@@ -86,7 +87,8 @@ pub(crate) fn gaussian_f64(x: f64) -> f64 {
     decay(magnitude_f64(x))
 }
 
-/// As [`ndtr`], with a polynomial in (|x| − 3) / (|x| + 3) (by interpolation in 60 digits, within 4·10⁻¹⁹).
+/// Like [`ndtr`], with a polynomial in (|x| − 3) / (|x| + 3) (interpolated with 60 digits, error below
+/// 4·10⁻¹⁹).
 pub(crate) fn ndtr_f64(x: f64) -> f64 {
     const C: [f64; 28] = [
         3.774368430371549e-10,

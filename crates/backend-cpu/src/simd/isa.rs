@@ -1,17 +1,17 @@
-//! Which instruction set the inner loops run on. Every loop is written once as a [`Job`], compiled for
-//! AVX-512, AVX2 with FMA and the target's baseline (which has NEON on aarch64), or for some of these
-//! ([`Sets`]), and chosen at run time.
+//! The instruction set of the inner loops. Every loop is written once as a [`Job`], compiled for AVX-512,
+//! AVX2 with FMA and the target's baseline (which includes NEON on aarch64), or for some of these
+//! ([`Sets`]), and selected at run time.
 //!
-//! Every one of them gives the same bits always; sets with fused multiply-add differ from the others in the
-//! last bits of those real functions that use it (see `math`), and in nothing else.
+//! Each instruction set always gives the same bits. Sets with fused multiply-add differ from the others
+//! only in the last bits of the real functions that use it (see `math`).
 #![allow(unsafe_code)]
 
 use std::fmt;
 
-/// Whether the baseline multiplies and adds in one step.
+/// Whether the baseline has fused multiply-add.
 pub(crate) const BASELINE_FMA: bool = cfg!(any(target_arch = "aarch64", target_feature = "fma"));
 
-/// The instruction sets with loops of their own. Private, so that an [`Isa`] is proof of detection.
+/// The instruction sets that loops are compiled for. Private, so that an [`Isa`] proves detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Baseline,
@@ -25,10 +25,10 @@ enum Level {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Isa(Level);
 
-/// A loop to be compiled for every instruction set. `run` must be `#[inline(always)]`, and so must what it
-/// calls.
+/// A loop that is compiled for every instruction set. `run` and the functions that it calls must be
+/// `#[inline(always)]`.
 pub trait Job {
-    /// What the loop gives.
+    /// The result of the loop.
     type Output;
     /// Runs the loop.
     fn run(self) -> Self::Output;
@@ -53,8 +53,8 @@ impl Isa {
         all
     }
 
-    /// Whether this is what is called so; what every processor of an architecture has may be called
-    /// `baseline` on any.
+    /// Whether this instruction set has that name. The baseline of any architecture may also be called
+    /// `baseline`.
     pub(crate) fn is(self, name: &str) -> bool {
         self.name() == name || name == "baseline" && self.0 == Level::Baseline
     }
@@ -71,7 +71,7 @@ impl Isa {
         }
     }
 
-    /// Whether a multiplication and an addition can be one instruction.
+    /// Whether it has fused multiply-add.
     pub(crate) fn has_fma(self) -> bool {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
@@ -80,7 +80,7 @@ impl Isa {
         }
     }
 
-    /// Whether this is AVX-512 with its byte, word, doubleword and vector-length parts.
+    /// Whether this is AVX-512 with its BW, DQ and VL extensions.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_avx512(self) -> bool {
         self.0 == Level::Avx512
@@ -92,11 +92,11 @@ impl Isa {
         self.0 == Level::Avx2
     }
 
-    /// Runs the job as compiled for this instruction set.
+    /// Runs the job compiled for this instruction set.
     #[inline]
     pub(crate) fn run<J: Job>(self, job: J) -> J::Output {
         match self.0 {
-            // SAFETY: `available` makes this value only where the processor has the features.
+            // SAFETY: `available` creates this value only if the processor has the features.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512(job) },
             // SAFETY: as above.
@@ -106,22 +106,22 @@ impl Isa {
         }
     }
 
-    /// For loops that memory limits, or that few programs run: without a version for AVX-512.
+    /// The sets for loops that are limited by memory, or that few programs run: no AVX-512 version.
     pub(crate) fn narrow(self) -> Narrow {
         Narrow(self)
     }
 
-    /// For loops with fused multiply-add, where there is one.
+    /// The sets for loops with fused multiply-add, if the processor has it.
     pub(crate) fn fused(self) -> Option<Fused> {
         self.has_fma().then_some(Fused(self))
     }
 }
 
-/// The versions of a loop that are compiled, and which of them runs. Each costs time to build, so that a loop
-/// has those that pay.
+/// The instruction sets that a loop is compiled for, and the selected one. Each version costs build time,
+/// so a loop has only the versions that pay.
 pub(crate) trait Sets: Copy + Send + Sync {
-    /// Whether loops over blocks have one form for all places of the output, shorter to compile and a little
-    /// slower.
+    /// Whether block loops have a single form for all aliasing cases of the output: faster to compile and
+    /// slightly slower.
     const SHORT: bool;
     fn run<J: Job>(self, job: J) -> J::Output;
 }
@@ -143,8 +143,8 @@ impl Sets for Narrow {
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         match self.0.0 {
-            // SAFETY: `available` makes these values only where the processor has the features; AVX-512 comes
-            // with those of AVX2.
+            // SAFETY: `available` creates these values only if the processor has the features; AVX-512
+            // implies those of AVX2.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => unsafe { avx2(job) },
             Level::Baseline => job.run(),
@@ -164,7 +164,7 @@ impl Sets for Plain {
     }
 }
 
-/// Those with fused multiply-add: see [`Isa::has_fma`].
+/// The sets with fused multiply-add: see [`Isa::has_fma`].
 #[derive(Clone, Copy)]
 pub(crate) struct Fused(Isa);
 
@@ -173,7 +173,7 @@ impl Sets for Fused {
     #[inline]
     fn run<J: Job>(self, job: J) -> J::Output {
         match self.0.0 {
-            // SAFETY: `available` makes this value only where the processor has the features.
+            // SAFETY: `available` creates this value only if the processor has the features.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512(job) },
             // SAFETY: as above.
@@ -187,7 +187,7 @@ impl Sets for Fused {
     }
 }
 
-/// All sets of `S`, in the short form.
+/// All sets of `S`, with the short form of block loops.
 #[derive(Clone, Copy)]
 pub(crate) struct Short<S>(pub(crate) S);
 
@@ -205,14 +205,14 @@ impl fmt::Debug for Isa {
     }
 }
 
-/// The job as compiled for AVX-512.
+/// Runs the job compiled for AVX-512.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]
 pub(crate) fn avx512<J: Job>(job: J) -> J::Output {
     job.run()
 }
 
-/// The job as compiled for AVX2 with fused multiply-add.
+/// Runs the job compiled for AVX2 with fused multiply-add.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]
 pub(crate) fn avx2<J: Job>(job: J) -> J::Output {

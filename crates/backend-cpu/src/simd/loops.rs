@@ -1,9 +1,9 @@
 //! The inner loops: a function applied along one, two or three blocks, and folds.
 //!
-//! The loops are as plain as can be, one position a turn, so that compilers vectorise them. An output may be
-//! an operand's own memory: that case has a loop of its own, in which the two are visibly one address; or,
-//! where [`Sets::SHORT`] asks for little code, there is one loop for all cases, whose results pass through a
-//! buffer of its own.
+//! The loops are as plain as possible, one position per iteration, so that compilers vectorise them. An
+//! output may be an operand's own memory. That case has its own loop, where the compiler sees that both are
+//! one address. With [`Sets::SHORT`] there is one loop for all cases, whose results pass through a local
+//! buffer.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
@@ -21,8 +21,8 @@ macro_rules! looped {
             #[inline(always)]
             fn each(self) {
                 for i in 0..self.n {
-                    // SAFETY: the caller gives `n` elements behind each pointer; a position is read before it
-                    // is written.
+                    // SAFETY: the caller gives `n` elements behind each pointer; a position is read before
+                    // it is written.
                     unsafe { self.out.add(i).write((self.f)($(self.$ptr.add(i).read()),+)) };
                 }
             }
@@ -57,7 +57,7 @@ macro_rules! looped {
                         // SAFETY: the caller gives `job.n` elements behind each pointer.
                         results[i].write((job.f)($(unsafe { job.$ptr.add(start + i).read() }),+));
                     }
-                    // SAFETY: as above; the first n results were written, after their operands were read.
+                    // SAFETY: as above; the first n results were written after their operands were read.
                     unsafe {
                         std::ptr::copy_nonoverlapping(results.as_ptr().cast(), job.out.add(start), n);
                     }
@@ -69,8 +69,8 @@ macro_rules! looped {
         /// `out[i] = f(…[i])` for i < n.
         ///
         /// # Safety
-        /// Each pointer is good for `n` initialised elements, aligned. `out` may equal an operand of the same
-        /// element size, or lie apart from all.
+        /// Each pointer is valid for `n` initialised elements and aligned. `out` may equal an operand of
+        /// the same element size; otherwise it does not overlap any operand.
         #[inline]
         #[allow(clippy::too_many_arguments)]
         pub(crate) unsafe fn $name<$($T: Copy,)+ O: Copy>(
@@ -89,7 +89,7 @@ looped!(map2, Map2, Short2, A a, B b);
 looped!(map3, Map3, Short3, A a, B b, C c);
 looped!(map4, Map4, Short4, A a, B b, C c, D d);
 
-/// A function of two operands that holds for most of them, with another for the rest.
+/// A function of two operands that is correct for most of them, with a fallback for the rest.
 struct Checked<T, F, H, G> {
     a: *const T,
     b: *const T,
@@ -123,14 +123,14 @@ impl<T: Copy, F: Fn(T, T) -> T, H: Fn(T, T) -> bool, G: Fn(T, T) -> T> Job for C
                     }
                 }
             }
-            // SAFETY: as above; the first n results were written, after their operands were read.
+            // SAFETY: as above; the first n results were written after their operands were read.
             unsafe { std::ptr::copy_nonoverlapping(results.as_ptr().cast(), self.out.add(start), n) };
         }
     }
 }
 
-/// `out[i] = f(a[i], b[i])` where `holds(a[i], b[i])`, and `otherwise(a[i], b[i])` elsewhere. `f` is computed
-/// everywhere, so that it vectorises.
+/// `out[i] = f(a[i], b[i])` if `holds(a[i], b[i])`, else `otherwise(a[i], b[i])`. `f` is computed for all
+/// elements, so that it vectorises.
 ///
 /// # Safety
 /// As [`map2`].
@@ -149,7 +149,7 @@ pub(crate) unsafe fn map2_checked<T: Copy>(
 }
 
 /// A fold in `N` lanes.
-struct Fold<const N: usize, T, A, F, G> {
+struct FoldLanes<const N: usize, T, A, F, G> {
     data: *const T,
     n: usize,
     start: A,
@@ -164,7 +164,7 @@ const FEW: usize = 8;
 /// Those that fill a register.
 const REGISTER: usize = 16;
 
-impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for Fold<N, T, A, F, G> {
+impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for FoldLanes<N, T, A, F, G> {
     type Output = A;
     #[inline(always)]
     fn run(self) -> A {
@@ -177,7 +177,7 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
                 lanes[j] = (self.f)(lanes[j], chunk[j]);
             }
         }
-        // Less than a turn: whole registers of it, and the rest by itself.
+        // Less than one iteration is left: whole registers first, then single elements.
         let left = self.n - whole * N;
         for k in 0..N / REGISTER {
             if left >= (k + 1) * REGISTER {
@@ -195,7 +195,7 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
             rest = (self.f)(rest, unsafe { self.data.add(i).read() });
         }
         lanes[0] = (self.join)(lanes[0], rest);
-        // Halves onto halves: pairwise.
+        // The lanes are joined pairwise, half onto half.
         let mut width = N / 2;
         while width > 0 {
             for j in 0..width {
@@ -207,11 +207,11 @@ impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job f
     }
 }
 
-/// Folds `n` elements on one of `sets` with `f` in interleaved accumulators from `start`, and those pairwise
-/// with `join`: in an order that depends on `n` alone, whatever the instruction set.
+/// Folds `n` elements on one of `sets`: with `f` in interleaved accumulators from `start`, and then
+/// pairwise with `join`. The order depends only on `n`, not on the instruction set.
 ///
 /// # Safety
-/// `data` is good for `n` initialised elements, aligned.
+/// `data` is valid for `n` initialised elements and aligned.
 pub(crate) unsafe fn fold<T: Copy, A: Copy>(
     isa: Isa,
     sets: impl Sets,
@@ -223,13 +223,13 @@ pub(crate) unsafe fn fold<T: Copy, A: Copy>(
 ) -> A {
     if n < LANES {
         // Few lanes do not fill a wider register.
-        isa.narrow().run(Fold::<FEW, _, _, _, _> { data, n, start, f, join })
+        isa.narrow().run(FoldLanes::<FEW, _, _, _, _> { data, n, start, f, join })
     } else {
-        sets.run(Fold::<LANES, _, _, _, _> { data, n, start, f, join })
+        sets.run(FoldLanes::<LANES, _, _, _, _> { data, n, start, f, join })
     }
 }
 
-/// [`fold`] where the order means nothing, as for integers.
+/// [`fold`] for operations whose order does not matter, as for integers.
 ///
 /// # Safety
 /// As [`fold`].
@@ -242,18 +242,18 @@ pub(crate) unsafe fn fold_any_order<T: Copy, A: Copy>(
     join: impl Fn(A, A) -> A,
 ) -> A {
     const SOME: usize = 16;
-    isa.narrow().run(Fold::<SOME, _, _, _, _> { data, n, start, f, join })
+    isa.narrow().run(FoldLanes::<SOME, _, _, _, _> { data, n, start, f, join })
 }
 
-/// The number that a comparison keeps, in `N` lanes, and the greatest of all bits without signs.
-struct Extreme<const N: usize, F> {
+/// The number that a comparison keeps, in `N` lanes, and the greatest bit pattern without signs.
+struct ExtremeLanes<const N: usize, F> {
     data: *const f32,
     n: usize,
     start: f32,
     pick: F,
 }
 
-impl<const N: usize, F: Fn(f32, f32) -> f32> Job for Extreme<N, F> {
+impl<const N: usize, F: Fn(f32, f32) -> f32> Job for ExtremeLanes<N, F> {
     type Output = (f32, u32);
     #[inline(always)]
     fn run(self) -> (f32, u32) {
@@ -286,9 +286,9 @@ impl<const N: usize, F: Fn(f32, f32) -> f32> Job for Extreme<N, F> {
     }
 }
 
-/// The one of `n` numbers and `start` that `pick`, a comparison, keeps of any two; or a NaN, if there is one.
-/// A comparison that passes NaN on takes four instructions: here it is one, and another two find the greatest
-/// bits, which are a NaN's where there is one. In an order that depends on `n` alone.
+/// The one of `n` numbers and `start` that `pick`, a comparison, keeps; or a NaN if there is one. A
+/// comparison that propagates NaN takes four instructions. This takes one, and two more to find the
+/// greatest bit pattern, which is a NaN's if there is one. The order depends only on `n`.
 ///
 /// # Safety
 /// As [`fold`].
@@ -300,7 +300,7 @@ pub(crate) unsafe fn fold_extreme(
     pick: impl Fn(f32, f32) -> f32,
 ) -> f32 {
     const SOME: usize = 32;
-    let (extreme, top) = isa.narrow().run(Extreme::<SOME, _> { data, n, start, pick });
+    let (extreme, top) = isa.narrow().run(ExtremeLanes::<SOME, _> { data, n, start, pick });
     if top > f32::INFINITY.to_bits() { f32::from_bits(top) } else { extreme }
 }
 
@@ -313,7 +313,7 @@ struct Accumulate<'a, T, A, F> {
 }
 
 impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Accumulate<'_, T, A, F> {
-    /// `R` rows from row `row` on, in order.
+    /// Adds `R` rows from row `row` on, in order.
     #[inline(always)]
     fn rows<const R: usize>(&mut self, row: usize) {
         let data = self.data.wrapping_add(row * self.stride);
@@ -347,7 +347,7 @@ impl<T: Copy, A: Copy, F: Fn(A, T) -> A> Job for Accumulate<'_, T, A, F> {
 /// `sums[i] = f(sums[i], data[r · stride + i])` for each row r < rows in order.
 ///
 /// # Safety
-/// Each row holds as many initialised elements, aligned, as there are sums.
+/// Each row holds as many initialised, aligned elements as there are sums.
 pub(crate) unsafe fn accumulate<T: Copy, A: Copy>(
     sets: impl Sets,
     sums: &mut [A],
@@ -364,8 +364,8 @@ mod tests {
     use super::*;
     use crate::simd::isa::Short;
 
-    /// Every way in which an output may be an operand's memory, on every instruction set, over lengths with
-    /// and without a rest.
+    /// Every allowed aliasing of an output with an operand, on every instruction set, for lengths with and
+    /// without a rest.
     #[test]
     fn outputs_in_place_and_apart_agree() {
         for isa in Isa::available() {
@@ -380,7 +380,7 @@ mod tests {
                 let mut apart = vec![0f32; n];
                 let (mut a2, mut b2, mut a3, mut b3, mut c3) =
                     (a.clone(), b.clone(), a.clone(), b.clone(), c.clone());
-                // SAFETY: all hold n elements of 4 bytes; an output is one operand's memory or apart.
+                // SAFETY: all hold n elements of 4 bytes; an output equals an operand or does not overlap.
                 unsafe {
                     let (pa, pb, pc) = (a.as_ptr(), b.as_ptr(), c.as_ptr());
                     map2(isa, pa, pb, apart.as_mut_ptr(), n, two);
@@ -418,7 +418,7 @@ mod tests {
         }
     }
 
-    /// Of any length, with a NaN at any place and none, zeros of both signs and infinities.
+    /// Data of any length, with a NaN at any position or none, zeros of both signs and infinities.
     #[test]
     fn extremes_are_found_with_and_without_nan() {
         let numbers = [0.5f32, -0.0, 0.0, 3.25, f32::INFINITY, -7.0, f32::NEG_INFINITY, f32::MAX];

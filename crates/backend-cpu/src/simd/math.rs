@@ -1,13 +1,14 @@
 //! Real functions of f32, branch-free so that loops over them vectorise.
 //!
-//! The common ones are computed in f32, twice as many to a register: an argument is reduced to a short
-//! interval with constants in two or three parts, so that the reduction is exact or nearly so, and a
-//! polynomial does the rest (most are those of the Cephes library). The others are computed in f64 and
-//! rounded once. All are within 2 units in the last place (the normal distribution function within 3), as the
-//! test at the end says. Special values fall out of the arithmetic or of a final selection.
+//! The common ones are computed in f32, which fits twice as many numbers into a register. The argument is
+//! reduced to a short interval with constants in two or three parts, so that the reduction is exact or
+//! nearly exact, and a polynomial computes the rest (most are from the Cephes library). The others are
+//! computed in f64 and rounded once. All are within 2 units in the last place (the normal distribution
+//! function within 3); the test at the end checks this. Special values result from the arithmetic or from a
+//! final selection.
 //!
-//! `FUSED` functions multiply and add in one step, for instruction sets that can: a third fewer operations,
-//! and other last bits.
+//! `FUSED` functions use fused multiply-add, for instruction sets that have it: a third fewer operations,
+//! and different last bits.
 
 pub(crate) use crate::simd::gaussian::{gaussian, gaussian_f64, ndtr, ndtr_f64};
 use crate::simd::vector::{Function, Real, Vector, two_to};
@@ -23,7 +24,7 @@ fn power_of_two(shifted: f64) -> f64 {
 
 #[inline(always)]
 fn clamp(x: f64, low: f64, high: f64) -> f64 {
-    // Comparisons are false for NaN, which passes.
+    // Comparisons with NaN are false, so NaN is returned unchanged.
     let x = if x < low { low } else { x };
     if x > high { high } else { x }
 }
@@ -116,21 +117,21 @@ pub(super) struct Reduced<V> {
     pub(super) shifted: V,
 }
 
-/// For x within ±150.
+/// The reduction for x within ±150.
 #[inline(always)]
 fn exp_reduced<const FUSED: bool, V: Real>(x: V) -> Reduced<V> {
     let (k, shifted) = whole_exponent::<FUSED, V>(x);
     reduced_by::<FUSED, V>(without_exponent::<FUSED, V>(x, k), k, shifted)
 }
 
-/// For the sum of a number within ±150 and of a much smaller one.
+/// The reduction for the sum of a number within ±150 and a much smaller one.
 #[inline(always)]
 pub(super) fn exp_reduced_parts<const FUSED: bool, V: Real>(x: V, rest: V) -> Reduced<V> {
     let (k, shifted) = whole_exponent::<FUSED, V>(x + rest);
     reduced_by::<FUSED, V>(without_exponent::<FUSED, V>(x, k) + rest, k, shifted)
 }
 
-/// The whole number k next to x / ln 2, and k + [`MAGIC_F32`].
+/// The whole number k nearest to x / ln 2, and k + [`MAGIC_F32`].
 #[inline(always)]
 fn whole_exponent<const FUSED: bool, V: Real>(x: V) -> (V, V) {
     let magic = V::splat(MAGIC_F32);
@@ -141,7 +142,7 @@ fn whole_exponent<const FUSED: bool, V: Real>(x: V) -> (V, V) {
 /// x − k·ln 2.
 #[inline(always)]
 fn without_exponent<const FUSED: bool, V: Real>(x: V, k: V) -> V {
-    // ln 2 in two parts: a product of the first with an exponent is exact.
+    // ln 2 in two parts; the product of the first with an exponent is exact.
     const HIGH: f32 = 0.693_359_4;
     const LOW: f32 = -2.121_944_4e-4;
     k.fma::<FUSED>(V::splat(-LOW), k.fma::<FUSED>(V::splat(-HIGH), x))
@@ -161,13 +162,13 @@ fn reduced_by<const FUSED: bool, V: Real>(r: V, k: V, shifted: V) -> Reduced<V> 
 #[inline(always)]
 fn exp_parts<const FUSED: bool>(x: f32) -> (f32, f32, f32) {
     let Reduced { r, p, k, shifted } = exp_reduced::<FUSED, f32>(x);
-    // What the sum rounds away of r counts.
+    // The rounding error of 1 + r is not negligible.
     let y = 1.0 + r;
     let rest = r - (y - 1.0);
     (y + p.fma::<FUSED>(r * r, rest), k, shifted)
 }
 
-/// e^x. Past the ends of f32 it gives infinity and 0.
+/// e^x; infinity or 0 beyond the range of f32.
 #[inline(always)]
 pub(crate) fn exp<const FUSED: bool, V: Real>(x: V) -> V {
     let x = x.at_least(-104.0).at_most(89.0);
@@ -216,7 +217,7 @@ fn log_finite<const FUSED: bool>(x: f32, extra: f32) -> f32 {
             3.333_333e-1,
         ],
     );
-    // ln 2 in two parts, the small one first.
+    // ln 2 in two parts; the smaller one is added first.
     let y = e.fma::<FUSED>(-2.121_944_4e-4, f * z * p);
     let y = (-0.5f32).fma::<FUSED>(z, y) + f;
     e.fma::<FUSED>(0.693_359_4, y)
@@ -238,7 +239,7 @@ pub(crate) fn log<const FUSED: bool>(x: f32) -> f32 {
 pub(crate) fn log1p(x: f32) -> f32 {
     let wide = f64::from(x);
     let y = 1.0 + wide;
-    // What the sum rounded away counts when x is tiny.
+    // The rounding error of the sum matters for tiny x.
     let lost = wide - (y - 1.0);
     let r = (ln_wide(y) + lost / y) as f32;
     let r = if x == -1.0 { f32::NEG_INFINITY } else { r };
@@ -275,14 +276,15 @@ pub(crate) fn sigmoid<const FUSED: bool>(x: f32) -> f32 {
     let e = y.times_two_to(k, shifted);
     let top = if x < 0.0 { e } else { 1.0 };
     let sum = 1.0 + e;
-    // What the sum rounded away counts, times 1 / sum, for which 1 − e/2 is near enough where it matters.
+    // The rounding error of the sum matters. It is multiplied by 1 / sum; the approximation 1 − e/2 is
+    // sufficient.
     let lost = e - (sum - 1.0);
     let y = top / sum;
     y - y * lost * (1.0 - 0.5 * e)
 }
 
-/// The error function. Near 0 an odd polynomial; from 0.93 on 1 − e^p(|x|), for a polynomial p of ln(1 −
-/// erf). Both are minimax fits of N. Juffa's.
+/// The error function: an odd polynomial near 0; from 0.93 on 1 − e^p(|x|), with a polynomial p for ln(1 −
+/// erf). Both are minimax fits by N. Juffa.
 #[inline(always)]
 pub(crate) fn erf<const FUSED: bool>(x: f32) -> f32 {
     let (t, s) = (x.abs(), x * x);
@@ -359,7 +361,7 @@ fn sin_cos<const FUSED: bool>(x: f32) -> (f32, f32) {
     sin_cos_quarter::<FUSED>(r, quadrant)
 }
 
-/// (sin, cos) of r + π/2 · quadrant, for |r| ≤ π/4 and a bit.
+/// (sin, cos) of r + π/2 · quadrant, for |r| slightly above π/4 at most.
 #[inline(always)]
 fn sin_cos_quarter<const FUSED: bool>(r: f32, quadrant: u32) -> (f32, f32) {
     let z = r * r;
@@ -387,12 +389,12 @@ pub(crate) fn cos<const FUSED: bool>(x: f32) -> f32 {
 /// 2⁻²⁴: uniform numbers of f32 on [0, 1) are its multiples.
 pub(crate) const E24: f32 = 1.0 / 16_777_216.0;
 
-/// A standard normal number by Box and Muller, of two words: √(−2 ln u₁)·cos(2π u₂), as
-/// [`tensor_core::RandomKind::Normal`] says. The angle is reduced in turns, where it is exact, so that the
+/// A standard normal number from two words by the Box-Muller transform: √(−2 ln u₁)·cos(2π u₂), as
+/// [`tensor_core::RandomKind::Normal`] specifies. The angle is reduced in turns, which is exact, so the
 /// result has the relative accuracy of the logarithm and of the cosine.
 #[inline(always)]
 pub(crate) fn normal<const FUSED: bool>(w0: u32, w1: u32) -> f32 {
-    // As i32, which more instruction sets convert: both are below 2^24.
+    // Converted as i32, which more instruction sets support: both are below 2^24.
     let u1 = ((w0 >> 8) + 1) as i32 as f32 * E24;
     let quarters = (w1 >> 8) as i32 as f32 * (4.0 * E24);
     let shifted = quarters + MAGIC_F32;
@@ -408,12 +410,12 @@ pub(crate) fn tan(x: f32) -> f32 {
     if x == 0.0 { x } else { y }
 }
 
-/// The angle of the point (x, y) in f64, rounded once. The lesser over the greater magnitude, or less π/4
-/// from tan π/8 on, into a series.
+/// The angle of the point (x, y), computed in f64 and rounded once. A series of the smaller magnitude over
+/// the greater one; from tan π/8 on the angle is taken relative to π/4.
 #[inline(always)]
 pub(crate) fn atan2(y: f32, x: f32) -> f32 {
-    // Greater than every f32 by more than f32 tells: two infinities are equal, and a number over one of them
-    // is 0.
+    // Stands for infinity: far greater than every f32, so two infinities are equal, and a finite number
+    // over an infinity rounds to 0.
     const INFINITE: f64 = 1e300;
     const TAN_8TH: f64 = 0.414_213_562_373_095_03;
     let (u, v) = (f64::from(x).abs(), f64::from(y).abs());
@@ -436,13 +438,13 @@ pub(crate) fn atan2(y: f32, x: f32) -> f32 {
     let angle = if far { angle + std::f64::consts::FRAC_PI_4 } else { angle };
     let angle = if steep { std::f64::consts::FRAC_PI_2 - angle } else { angle };
     let angle = if x.is_sign_negative() { std::f64::consts::PI - angle } else { angle };
-    // A comparison with NaN is false, so one of them may have been lost.
+    // A comparison with NaN is false, so a NaN may have been lost.
     let angle = if x.is_nan() || y.is_nan() { f64::NAN } else { angle };
     (angle as f32).copysign(y)
 }
 
-/// Whether [`pow`] holds: a positive finite base and a finite exponent. All else goes to the standard
-/// library.
+/// Whether [`pow`] is correct: for a positive finite base and a finite exponent. Other pairs go to the
+/// standard library.
 #[inline(always)]
 pub(crate) fn is_plain_power(x: f32, y: f32) -> bool {
     x > 0.0 && x < f32::INFINITY && y.abs() < f32::INFINITY
@@ -459,7 +461,7 @@ pub(crate) fn log2_wide(x: f32) -> f64 {
     ln_wide(f64::from(x)) * std::f64::consts::LOG2_E
 }
 
-/// 2^(y · log): [`pow`] of one base with many exponents. Any exponent will do where `log` is not 0.
+/// 2^(y · log): [`pow`] for one base and many exponents. Any exponent is allowed if `log` is not 0.
 #[inline(always)]
 pub(crate) fn power_by_log(log: f64, y: f32) -> f32 {
     exp2(f64::from(y) * log) as f32
@@ -471,7 +473,8 @@ pub(crate) fn quotient(a: f64, b: f64) -> f64 {
     if b == 0.0 { 0.0 } else { (a / b).floor() }
 }
 
-/// Whether [`short_floor_divide`] and [`short_remainder`] hold: most pairs. The others go to [`FloorDivide`].
+/// Whether [`short_floor_divide`] and [`short_remainder`] are correct, as for most pairs. The others go to
+/// [`FloorDivide`].
 #[inline(always)]
 pub(crate) fn is_short_quotient(a: f32, b: f32) -> bool {
     (f64::from(a) / f64::from(b)).abs() < EXACT_QUOTIENT && b.abs() < f32::INFINITY
@@ -482,8 +485,8 @@ pub(crate) fn short_floor_divide(a: f32, b: f32) -> f32 {
     (f64::from(a) / f64::from(b)).floor() as f32
 }
 
-/// A quotient cut to a whole number has no more than 22 bits, and its product with the divisor no more than
-/// 46: nothing is rounded.
+/// A truncated quotient has at most 22 bits, and its product with the divisor at most 46: nothing is
+/// rounded.
 #[inline(always)]
 pub(crate) fn short_remainder(a: f32, b: f32) -> f32 {
     let (wide, divisor) = (f64::from(a), f64::from(b));
@@ -492,11 +495,11 @@ pub(crate) fn short_remainder(a: f32, b: f32) -> f32 {
     if rest != 0.0 && (rest < 0.0) != (b < 0.0) { rest + b } else { rest }
 }
 
-/// Division to a whole number and its remainder, as Python and PyTorch define them: by the exact remainder of
-/// a division that cuts toward zero, so that 1.0 is nine times 0.1 and a little more.
+/// Floor division and its remainder, as Python and PyTorch define them. They are computed from the exact
+/// remainder of a truncated division, so 1.0 contains 0.1 nine times with a rest.
 pub(crate) trait FloorDivide {
     fn floor_divide(self, divisor: Self) -> Self;
-    /// What is left, with the divisor's sign.
+    /// The remainder, with the divisor's sign.
     fn remainder(self, divisor: Self) -> Self;
 }
 
@@ -615,7 +618,7 @@ mod tests {
         }
     }
 
-    /// The distance in units of the last place of the correctly rounded value.
+    /// The distance from the exact value, in units of the last place.
     fn ulps(found: f32, exact: f64) -> f64 {
         let expected = exact as f32;
         if found == expected || (found.is_nan() && expected.is_nan()) {
@@ -629,7 +632,7 @@ mod tests {
         (f64::from(found) - exact).abs() / spacing
     }
 
-    /// Floats over the whole range, both signs, denormals and special values among them.
+    /// Floats over the whole range and with both signs, including denormals and special values.
     fn sweep() -> impl Iterator<Item = f32> {
         let special = [
             0.0,
@@ -701,7 +704,7 @@ mod tests {
             for w1 in ends.into_iter().chain([w0.wrapping_mul(48_271), !w0]) {
                 let u1 = f64::from((w0 >> 8) + 1) / 16_777_216.0;
                 let quarters = f64::from(w1 >> 8) / 4_194_304.0;
-                // Libraries' cosines of quarter turns are not 0.
+                // Library cosines of quarter turns are not exactly 0.
                 let cos =
                     if quarters % 2.0 == 1.0 { 0.0 } else { (quarters * std::f64::consts::FRAC_PI_2).cos() };
                 let off = ulps(normal::<FUSED>(w0, w1), (-2.0 * u1.ln()).sqrt() * cos);

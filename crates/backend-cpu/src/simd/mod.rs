@@ -1,5 +1,5 @@
-//! Numbers in registers: instruction sets, real functions, inner loops and the order of elements; and hints
-//! for caches. Uses nothing of this crate.
+//! Instruction sets, vector registers, real functions, inner loops, sort keys, and prefetch hints. Uses no
+//! other module of this crate.
 
 pub(crate) mod bf16;
 pub(crate) mod cache;

@@ -1,5 +1,5 @@
-//! Elements as unsigned integers of the same order: NaN is the greatest and equal to NaN, −0 equals 0. What
-//! is ordered by these needs no care for either.
+//! Sort keys: unsigned integers with the order of the elements. NaN is the greatest and equal to NaN, and
+//! −0 equals 0, so code that compares keys needs no special cases for them.
 
 use std::ops::Not;
 
@@ -8,12 +8,12 @@ use tensor_core::{F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, bf16, f16};
 /// An element with an order over all its values.
 pub(crate) trait Ordered: Copy {
     type Key: Copy + Ord + Into<u64> + Not<Output = Self::Key> + Send;
-    /// The key of NaN, in types that have one: the greatest, which no other element has.
+    /// The key of NaN, in types that have NaN: the greatest key, which no other element has.
     const NAN: Option<Self::Key>;
     fn key(self) -> Self::Key;
 }
 
-/// The key in the opposite order, but for NaN, which is the greatest still.
+/// The key for descending order; NaN is still the greatest.
 #[inline(always)]
 pub(crate) fn opposite<T: Ordered>(x: T) -> T::Key {
     let key = x.key();
@@ -29,8 +29,8 @@ macro_rules! floats {
             fn key(self) -> $bits {
                 const SIGN: $bits = 1 << (<$bits>::BITS - 1);
                 let bits = if self.to_bits() == SIGN { 0 } else { self.to_bits() };
-                // Ones for negative numbers, which are flipped: no branch, which the signs of numbers would
-                // make hard to foresee.
+                // All ones for negative numbers, which are flipped. There is no branch, because the signs
+                // of numbers are hard to predict.
                 let negative = (bits >> (<$bits>::BITS - 1)).wrapping_neg();
                 let flipped = bits ^ (negative | SIGN);
                 if self.is_nan() { <$bits>::MAX } else { flipped }

@@ -1,6 +1,6 @@
-//! Numbers in registers. A formula is written once, over [`Vector`]: for one number, where compilers
-//! vectorise the loop, and for the registers of an instruction set, where they do not find the best one. Both
-//! give the same bits.
+//! Vectors of numbers. A formula is written once, over [`Vector`]: for a single number, if compilers
+//! vectorise the loop well, and for the registers of an instruction set, if they do not. Both give the same
+//! bits.
 #![allow(unsafe_code)]
 
 use std::ops::{Add, Mul, Sub};
@@ -9,43 +9,45 @@ use std::ops::{Add, Mul, Sub};
 pub(crate) use self::x86::{F32x8, F32x16, F64x4, F64x8};
 use crate::simd::isa::{BASELINE_FMA, Job};
 
-/// One number, or a register of them. A register of an instruction set is only to be used inside its own
+/// One number, or a register of them. A register of an instruction set may only be used inside its own
 /// [`Vector::run`].
 pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> {
     type Number: Float;
-    /// How many numbers there are.
+    /// The number of numbers in the register.
     const WIDTH: usize;
-    /// Whether the instruction set multiplies and adds in one step.
+    /// Whether the instruction set has fused multiply-add.
     const HAS_FMA: bool;
     fn splat(x: Self::Number) -> Self;
-    /// self · b + c: rounded once if `FUSED`.
+    /// self · b + c, rounded once if `FUSED`.
     fn fma<const FUSED: bool>(self, b: Self, c: Self) -> Self;
     /// # Safety
-    /// `at` is good for reads of [`Vector::WIDTH`] numbers.
+    /// `at` is valid for reads of [`Vector::WIDTH`] numbers.
     unsafe fn load(at: *const Self::Number) -> Self;
-    /// The first `n` numbers, and zeros.
+    /// Loads the first `n` numbers; the rest is zero.
     ///
     /// # Safety
-    /// `at` is good for reads of `n` numbers, which is from 1 to [`Vector::WIDTH`].
+    /// `at` is valid for reads of `n` numbers; `n` is from 1 to [`Vector::WIDTH`].
     unsafe fn load_first(at: *const Self::Number, n: usize) -> Self;
-    /// These numbers up to number `from`, and then those at `at` up to number `n`.
+    /// Keeps these numbers before number `from`, and loads numbers `from` to `n` from `at`.
     ///
     /// # Safety
-    /// `at` is good for reads of its numbers `from` to `n`, which are from 0 to [`Vector::WIDTH`], and some.
+    /// `at` is valid for reads of its numbers `from` to `n`; `from` < `n`, both from 0 to
+    /// [`Vector::WIDTH`].
     unsafe fn load_rest(self, at: *const Self::Number, from: usize, n: usize) -> Self;
     /// # Safety
-    /// `at` is good for writes of `n` numbers, which is from 1 to [`Vector::WIDTH`].
+    /// `at` is valid for writes of `n` numbers; `n` is from 1 to [`Vector::WIDTH`].
     unsafe fn store_first(self, at: *mut Self::Number, n: usize);
-    /// Stores the numbers from `from` up to number `n`.
+    /// Stores numbers `from` to `n`.
     ///
     /// # Safety
-    /// `at` is good for writes of its numbers `from` to `n`, which are from 0 to [`Vector::WIDTH`], and some.
+    /// `at` is valid for writes of its numbers `from` to `n`; `from` < `n`, both from 0 to
+    /// [`Vector::WIDTH`].
     unsafe fn store_rest(self, at: *mut Self::Number, from: usize, n: usize);
-    /// The numbers at even places of this register and the next, and those at odd ones.
+    /// The numbers at even positions of this register and the next, and those at odd positions.
     fn unzip(self, next: Self) -> [Self; 2];
-    /// The inverse of [`Vector::unzip`]: numbers of both by turns.
+    /// The inverse of [`Vector::unzip`]: interleaves the numbers of both.
     fn zip(self, odd: Self) -> [Self; 2];
-    /// The sum of the numbers of each of eight: halves are added to each other until one is left.
+    /// The sum of the numbers of each of eight registers: halves are added until one number is left.
     #[inline(always)]
     fn totals(of: [Self; 8]) -> [Self::Number; 8] {
         const MOST: usize = 16;
@@ -53,7 +55,7 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
         let mut totals = [Self::Number::ZERO; 8];
         for (total, register) in totals.iter_mut().zip(of) {
             let mut lanes = [Self::Number::ZERO; MOST];
-            // SAFETY: so many numbers have room.
+            // SAFETY: the array has room for `WIDTH` numbers.
             unsafe { register.store_first(lanes.as_mut_ptr(), Self::WIDTH) };
             let mut width = Self::WIDTH;
             while width > 1 {
@@ -66,21 +68,21 @@ pub(crate) trait Vector: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Ou
         }
         totals
     }
-    /// Runs the job as compiled for the register's instruction set.
+    /// Runs the job compiled for the register's instruction set.
     ///
     /// # Safety
-    /// The processor has it.
+    /// The processor has the instruction set.
     unsafe fn run<J: Job>(job: J) -> J::Output;
 }
 
-/// A floating-point number of memory: f32 and f64.
+/// A floating-point type of elements: f32 and f64.
 pub(crate) trait Float:
     Vector<Number = Self> + Default + PartialOrd + Into<f64> + Send + Sync + 'static
 {
     const ZERO: Self;
     const HALF: Self;
     const ONE: Self;
-    /// From 1 to the next number.
+    /// The distance from 1 to the next number.
     const EPSILON: Self;
     fn abs(self) -> Self;
     fn is_nan(self) -> bool;
@@ -88,19 +90,19 @@ pub(crate) trait Float:
     fn rounded(wide: f64) -> Self;
 }
 
-/// What the real functions of `math` are written for besides: f32, alone or sixteen at a time.
+/// The additional operations of `math`'s real functions: f32, alone or in registers.
 pub(crate) trait Real: Vector<Number = f32> {
-    /// The greater of this and a bound; NaN stays.
+    /// The greater of this and a bound; NaN stays NaN.
     fn at_least(self, bound: f32) -> Self;
-    /// The lesser of this and a bound; NaN stays.
+    /// The lesser of this and a bound; NaN stays NaN.
     fn at_most(self, bound: f32) -> Self;
-    /// self · 2^k, rounded once, for an integer k in −150..=128 and self in [½, 2); `k_and_magic` is k + 1.5
-    /// · 2²³.
+    /// self · 2^k, rounded once, for an integer k in −150..=128 and self in [½, 2). `k_and_magic` is k +
+    /// 1.5 · 2²³.
     fn times_two_to(self, k: Self, k_and_magic: Self) -> Self;
 }
 
-/// A function of them. Not a closure, which would be compiled by itself, without the instruction set that it
-/// is used in: its method must be `#[inline(always)]`, and so must what it calls.
+/// A function of a vector. A closure would be compiled separately, without the caller's instruction set.
+/// The method and the functions that it calls must be `#[inline(always)]`.
 pub(crate) trait Function {
     fn of<V: Real>(&self, x: V) -> V;
 }
@@ -196,8 +198,8 @@ macro_rules! float {
 float!(f32);
 float!(f64);
 
-/// 2^(k + n) for the integer k in the low bits of `k_and_magic`, |k + n| ≤ 126: what stands above those is
-/// shifted out.
+/// 2^(k + n) for the integer k in the low bits of `k_and_magic`, |k + n| ≤ 126. The higher bits are shifted
+/// out.
 #[inline(always)]
 pub(crate) fn two_to(k_and_magic: f32, n: i32) -> f32 {
     f32::from_bits(k_and_magic.to_bits().wrapping_add(127i32.wrapping_add(n) as u32) << 23)
@@ -206,7 +208,7 @@ pub(crate) fn two_to(k_and_magic: f32, n: i32) -> f32 {
 impl Real for f32 {
     #[inline(always)]
     fn at_least(self, bound: f32) -> f32 {
-        // Comparisons are false for NaN, which passes.
+        // Comparisons with NaN are false, so NaN is returned unchanged.
         if self < bound { bound } else { self }
     }
 
@@ -217,8 +219,8 @@ impl Real for f32 {
 
     #[inline(always)]
     fn times_two_to(self, k: f32, k_and_magic: f32) -> f32 {
-        // An offset keeps the power within the range; taking that away again is the only rounding, and the
-        // only way out.
+        // An offset keeps the power in range. Removing it again is the only rounding step and the only one
+        // that can overflow or underflow.
         const OFFSET: i32 = 64;
         let negative = k < 0.0;
         let offset = if negative { OFFSET } else { -OFFSET };
@@ -227,7 +229,7 @@ impl Real for f32 {
     }
 }
 
-/// As many numbers as every processor's registers hold (16 bytes), for the compiler to put into one.
+/// 16 bytes of numbers, the register size of every processor; the compiler keeps them in a register.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
 pub(crate) struct Lanes<T, const N: usize>([T; N]);
@@ -352,8 +354,8 @@ mod x86 {
     use super::{Real, Vector};
     use crate::simd::isa::{self, Job};
 
-    // SAFETY of every block below: registers are used inside their `run` alone, whose caller says that the
-    // processor has the instructions.
+    // SAFETY of every block below: registers are only used inside their `run`, whose caller promises that
+    // the processor has the instructions.
     macro_rules! register {
         (
             $(#[$doc:meta])* $name:ident, $inner:ty, $number:ty, $width:expr, $run:path;
@@ -404,14 +406,14 @@ mod x86 {
 
                 #[inline(always)]
                 unsafe fn load_first($at: *const $number, $n: usize) -> $name {
-                    // SAFETY: see above, and the caller's promise: the mask ends after n.
+                    // SAFETY: see above, and the caller's promise: only the first n elements are unmasked.
                     $name(unsafe { $load_first })
                 }
 
                 #[inline(always)]
                 unsafe fn load_rest(self, $rest: *const $number, $from: usize, $end: usize) -> $name {
                     let $old = self.0;
-                    // SAFETY: as above; nothing is read where the mask is not.
+                    // SAFETY: as above; masked elements are not read.
                     $name(unsafe { $load_rest })
                 }
 
@@ -462,36 +464,37 @@ mod x86 {
         };
     }
 
-    /// The low `n` of all bits.
+    /// A mask of the low `n` bits.
     #[inline(always)]
     fn bits(n: usize) -> u32 {
         u32::MAX >> (32 - n)
     }
 
-    /// The low `n` of all bits but the low `from`.
+    /// A mask of bits `from` to `n`.
     #[inline(always)]
     fn bits_from(from: usize, n: usize) -> u32 {
         bits(n) & (u32::MAX << from)
     }
 
-    /// Ones, then zeros: a window on them is a mask.
+    /// Ones, then zeros: a window of this array is a mask.
     static ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
-    /// Ones in the first `n` of the eight 32-bit parts of a register.
+    /// A mask of the first `n` of eight 32-bit lanes.
     #[inline(always)]
     unsafe fn window(n: usize) -> __m256i {
-        // SAFETY: eight parts from 8 − n on lie in the array, as n is from 0 to 8; the caller has AVX.
+        // SAFETY: eight elements from 8 − n on are in the array, because n is from 0 to 8; the caller has
+        // AVX.
         unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n).cast()) }
     }
 
-    /// [`Vector::totals`] of sixteen each: what is left of two registers goes into one.
+    /// [`Vector::totals`] of registers of sixteen: after each step two half-empty registers are merged.
     ///
     /// # Safety
     /// The processor has AVX-512.
     #[inline(always)]
     unsafe fn totals_of_sixteen(of: [__m512; 8]) -> [f32; 8] {
-        /// Quarters of two registers, or parts of quarters: the first two of both, the last two, the even
-        /// ones, the odd ones.
+        /// Shuffles that select quarters of two registers, or elements of quarters: the first two of both,
+        /// the last two, the even ones, the odd ones.
         const FIRST: i32 = 0x44;
         const LAST: i32 = 0xee;
         const EVEN: i32 = 0x88;
@@ -504,7 +507,7 @@ mod x86 {
             };
         }
         let mut parts = [0.0; 16];
-        // SAFETY: the caller's promise; so many numbers have room.
+        // SAFETY: the caller's promise; the array has room for the sums.
         unsafe {
             let ab = joined!(a, b, _mm512_shuffle_f32x4, FIRST, LAST);
             let cd = joined!(c, d, _mm512_shuffle_f32x4, FIRST, LAST);
@@ -609,7 +612,7 @@ mod x86 {
     impl Real for F32x16 {
         #[inline(always)]
         fn at_least(self, bound: f32) -> F32x16 {
-            // With a NaN these give their second operand.
+            // If one operand is NaN, these instructions return the second operand.
             // SAFETY: see above.
             F32x16(unsafe { _mm512_max_ps(_mm512_set1_ps(bound), self.0) })
         }
@@ -652,8 +655,8 @@ impl<V: Real, F: Function> Job for Map<V, F> {
 /// `out[i] = f(x[i])` for i < n, a register of `V` at a time.
 ///
 /// # Safety
-/// `x` and `out` are good for `n` elements; they are the same or lie apart. The processor has the register's
-/// instruction set.
+/// `x` and `out` are valid for `n` elements; they are equal or do not overlap. The processor has the
+/// register's instruction set.
 pub(crate) unsafe fn map<V: Real>(x: *const f32, out: *mut f32, n: usize, f: impl Function) {
     // SAFETY: the caller's promise.
     unsafe { V::run(Map::<V, _> { x, out, n, f }) };
@@ -676,7 +679,7 @@ mod tests {
         type Output = ();
         fn run(self) {
             let numbers: Vec<V::Number> = (0..2 * V::WIDTH as u8).map(V::Number::from).collect();
-            // SAFETY: there are as many numbers on both sides.
+            // SAFETY: both sides have `WIDTH` numbers for each register.
             let unzipped = unsafe { V::load(numbers.as_ptr()).unzip(V::load(numbers[V::WIDTH..].as_ptr())) };
             let store = |[a, b]: [V; 2]| {
                 let mut out = vec![V::Number::default(); 2 * V::WIDTH];
@@ -709,7 +712,7 @@ mod tests {
                     let expected = |i: usize| if (from..n).contains(&i) { numbers[i] } else { zero };
                     let expected: Vec<V::Number> = (0..V::WIDTH).map(expected).collect();
                     let [mut loaded, mut stored] = [vec![zero; V::WIDTH], vec![zero; V::WIDTH]];
-                    // SAFETY: there are as many numbers on both sides.
+                    // SAFETY: both sides have enough numbers.
                     unsafe {
                         V::splat(zero)
                             .load_rest(numbers.as_ptr(), from, n)
@@ -729,7 +732,7 @@ mod tests {
         where
             V::Number: From<u8> + PartialEq + std::fmt::Debug + Default,
         {
-            // SAFETY: called for what the processor has.
+            // SAFETY: only called for instruction sets of this processor.
             unsafe {
                 V::run(Unzipped::<V>(std::marker::PhantomData));
                 V::run(Parts::<V>(std::marker::PhantomData));
@@ -749,14 +752,14 @@ mod tests {
         }
     }
 
-    /// Registers give what single numbers do, in every place of a register and over the whole range.
+    /// Registers give the same results as single numbers, in every lane and over the whole range.
     #[test]
     fn a_register_gives_the_same_bits_as_a_number() {
         if !Isa::available().iter().any(|isa| isa.is_avx512()) {
             eprintln!("no AVX-512 here: there is nothing but single numbers");
             return;
         }
-        // Spread over all bit patterns, with what lies about the ends of the range.
+        // Spread over all bit patterns, with more numbers near the ends of the range.
         let spread = (0..1 << 22).map(|i: u32| f32::from_bits(i.wrapping_mul(1021)));
         let ends = (0..4000).flat_map(|i| [-104.5 + i as f32 * 0.005, 87.5 + i as f32 * 0.0005]);
         let special =

@@ -1,4 +1,4 @@
-//! The CPU backend against the plain reference: every kernel, over layouts that matter to it.
+//! The CPU backend against the reference backend: every kernel, over the layouts that matter to it.
 #![allow(clippy::unwrap_used)]
 
 use taper_testing::floats;
@@ -43,7 +43,7 @@ fn maps_over_every_kind_of_input() {
     });
 }
 
-/// A test may be a part of the selections that ask for it, and must not be where something else asks too.
+/// A comparison may be fused into the selections that use it, but not if something else uses it too.
 #[test]
 fn tests_of_one_selection_and_of_several() {
     for shape in [vec![], vec![7], vec![1025], vec![50, 300], vec![300, 1000]] {
@@ -102,8 +102,8 @@ fn outputs_may_overwrite_their_inputs() -> Result<()> {
     Ok(())
 }
 
-/// Elements of several tensors by turns: more and fewer rows than are written at once, of one element, of
-/// rows that are seen again, of columns.
+/// Interleaved elements of several tensors: more and fewer rows than are written at once, single elements,
+/// repeated rows, columns.
 #[test]
 fn tensors_stacked_along_a_last_axis() {
     for columns in 2..=5usize {
@@ -128,7 +128,7 @@ fn tensors_stacked_along_a_last_axis() {
             }
         }
     }
-    // Columns that are not alike, and one that fills the output alone.
+    // Inputs with different numbers of columns, and one input that fills the output alone.
     agree("two and one", 0.0, |d| Tensor::concat(&[floats(&[100, 2], 1, d)?, floats(&[100, 1], 2, d)?], 1));
     agree("all of one", 0.0, |d| {
         let one = floats(&[1], 1, d)?.expand([300])?;
@@ -179,14 +179,15 @@ fn reductions_over_every_axis() {
 
 #[test]
 fn reductions_of_memory_as_it_lies() -> Result<()> {
-    // Strips, groups of rows and pieces, with a rest of each; from the start of a buffer and from within.
+    // Strips, groups of rows and pieces, with a rest of each; from the start and from the middle of a
+    // buffer.
     for (rows, columns) in [(1, 33), (33, 4097), (1100, 65)] {
         for first in [0, 1] {
             let part =
                 |d: &Device| floats(&[rows + 1, columns], 1, d)?.slice(0, first..first + rows as isize);
             for axis in [0isize, 1] {
                 let what = format!("[{rows}, {columns}] from row {first} over {axis}");
-                // Signs cancel: what is left may be small beside the summands.
+                // Terms cancel, so the result may be small beside them.
                 agree(&what, 1e-5, |d| part(d)?.sum_axis(axis, false));
                 agree(&what, 1e-6, |d| part(d)?.abs().sum_axis(axis, false));
                 agree(&what, 0.0, |d| part(d)?.amax(axis, false));
@@ -237,7 +238,7 @@ fn products_of_every_shape_and_layout() {
     }
 }
 
-/// On a thread of rayon's own a kernel has no other threads.
+/// On a rayon thread a kernel uses only that thread.
 #[test]
 fn products_are_the_same_bits_on_one_thread_and_on_all() -> Result<()> {
     let device = backend_cpu::cpu();
@@ -305,7 +306,7 @@ fn indices_copies_and_extremes() {
     agree("uniform", 0.0, |d| Tensor::rand([1000], &tensor_core::Generator::seed(3, d)));
 }
 
-/// The transpose of what has more than one axis.
+/// The transpose, for tensors of more than one axis.
 fn turned(x: &Tensor) -> Result<Tensor> {
     if x.rank() < 2 { Ok(x.clone()) } else { x.transpose(0, -1) }
 }
@@ -313,7 +314,7 @@ fn turned(x: &Tensor) -> Result<Tensor> {
 #[test]
 fn cumulative_operations_of_every_width() {
     use tensor_core::CumulativeOp;
-    // Few lines and many, side by side and apart, with a rest of each; enough for all threads, too.
+    // Few lines and many, contiguous and strided, with a rest of each; also enough for all threads.
     for (shape, axis) in [
         (vec![5000], 0),
         (vec![19, 300], 1),
@@ -337,7 +338,7 @@ fn cumulative_operations_of_every_width() {
         agree(&what, 1e-6, |d| turned(&floats(&shape, 1, d)?)?.flip(0)?.cumsum(0));
         agree(&what, 2e-3, |d| floats(&shape, 1, d)?.to_dtype(DType::F16)?.cumsum(axis));
     }
-    // Lines with something between them.
+    // Lines with gaps between them.
     let part = |d: &Device| floats(&[21, 400], 1, d)?.narrow(1, 3, 350);
     agree("along parts of rows", 1e-6, |d| part(d)?.cumsum(1));
     agree("along parts of rows", 0.0, |d| Ok(part(d)?.cummin(1)?.1));
@@ -383,7 +384,8 @@ fn rows_of_every_length() {
         let centred = x.sub(&x.mean_axis(-1, true)?)?;
         centred.mul(&(centred.powi(2).mean_axis(-1, true)? + 1e-5).rsqrt())
     };
-    // Several rows a block, about one, several blocks, several tiles; few rows, and enough for all threads.
+    // Several rows in a block, about one, several blocks, several tiles; few rows, and enough for all
+    // threads.
     for (rows, length) in [
         (1, 1),
         (3, 1),
@@ -395,7 +397,7 @@ fn rows_of_every_length() {
         (300, 1000),
         (5, 1025),
         (70, 5000),
-        // A tile is one row, and memory far away.
+        // A tile is one row, and the memory exceeds the cache.
         (8, 40_000),
     ] {
         let x = |d: &Device| floats(&[rows, length], 1, d);
@@ -422,14 +424,14 @@ fn rows_of_every_length() {
     agree("a transposed input", 1e-5, |d| normalised(&floats(&[300, 70], 1, d)?.t()?));
 }
 
-/// Squares and squared deviations are formed by the fold's own loop where they are all that a pass is for;
-/// with the same bits as where they are not, as where something else reads them.
+/// The fold's own loop computes squares and squared deviations if the pass does nothing else, with the same
+/// bits as if another step reads them too.
 #[test]
 fn folds_of_squares() -> Result<()> {
     let cpu = backend_cpu::cpu();
     for (rows, length) in [(3, 1), (40, 7), (20, 300), (9, 1000), (3, 1025), (3, 5000)] {
         for dtype in [DType::F32, DType::F64, DType::F16] {
-            // From within a buffer, so that rows begin anywhere.
+            // From the middle of a buffer, so that rows begin at any alignment.
             let x = |d: &Device| floats(&[rows + 1, length], 1, d)?.narrow(0, 1, rows)?.to_dtype(dtype);
             let rtol = if dtype == DType::F16 { 2e-2 } else { 1e-5 };
             let what = format!("[{rows}, {length}] of {dtype}");
@@ -446,7 +448,8 @@ fn folds_of_squares() -> Result<()> {
             if dtype == DType::F16 {
                 continue;
             }
-            // Neither a difference from a number a row, nor of the row's elements.
+            // Not a difference from one number for each row, and a difference that is not from the row's
+            // elements.
             agree(&what, rtol, |d| {
                 let x = x(d)?;
                 let other = floats(&[rows, length], 2, d)?.to_dtype(dtype)?;

@@ -1,5 +1,5 @@
 //! Launches that break their kernel's contract are refused before anything is read or written. In builds
-//! without debug assertions a caller asks [`Launch::check`] itself.
+//! without debug assertions a caller has to call [`Launch::check`] itself.
 #![allow(clippy::unwrap_used)]
 
 use tensor_core::{
@@ -10,7 +10,7 @@ use tensor_core::{
 
 const F32: DType = DType::F32;
 
-/// A launch whose parts can be changed before it is tried.
+/// A launch whose parts can be changed before it runs.
 struct Try {
     kernel: Kernel,
     scalars: Vec<Scalar>,
@@ -48,14 +48,14 @@ impl Try {
         self
     }
 
-    /// Passes.
+    /// Checks that the launch passes.
     #[track_caller]
     fn good(self) -> Try {
         self.run().unwrap();
         self
     }
 
-    /// Fails, and says so in these words.
+    /// Checks that the launch fails with an error that contains these words.
     #[track_caller]
     fn bad(self, words: &str) {
         let error = self.run().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! The number of threads. The environment is read once in a process, so each case is one of its own.
+//! The number of threads. A process reads the environment once, so each case runs in its own process.
 #![allow(clippy::unwrap_used)]
 
 use std::process::Output;

@@ -1,4 +1,5 @@
-//! Contractions with epilogues give the bits of a contraction and a map after it, in every form and dtype.
+//! Contractions with epilogues give the same bits as a contraction followed by a map, in every form and
+//! dtype.
 #![allow(clippy::unwrap_used)]
 
 use taper_testing::{
@@ -15,7 +16,7 @@ fn upload(device: &Device, (dtype, values): &(DType, Vec<f64>)) -> Storage {
     device.backend().upload(*dtype, &Scalar::to_bytes(*dtype, &scalars)).unwrap()
 }
 
-/// The bytes of a kernel's outputs.
+/// Runs a kernel on new output buffers.
 fn launch(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[Storage]) -> Vec<Storage> {
     let fresh = |output: &tensor_core::kernel::Output| {
         device.backend().allocate(output.dtype, output.shape.numel()).unwrap()
@@ -34,8 +35,8 @@ fn bytes(device: &Device, storage: &Storage) -> Vec<u8> {
     bytes
 }
 
-/// Holds an epilogue to a map over the sums, to the bit; half types, whose sums the map would round first, to
-/// the reference.
+/// Compares an epilogue with a map over the sums, bit by bit. Half types are compared with the reference,
+/// because the map would round their sums first.
 fn check(case: &EpilogueCase, buffers: &[(DType, Vec<f64>)]) {
     let EpilogueCase { what, kernel, scalars, inputs } = case;
     let device = backend_cpu::cpu();
@@ -78,8 +79,8 @@ fn every_contraction_of_every_dtype() {
     }
 }
 
-/// Products that are finished tile by tile, in several blocks of terms, and shared among threads; long
-/// batches of small ones.
+/// Products that are finished tile by tile, with several blocks of terms, shared among threads; and long
+/// batches of small products.
 #[test]
 fn large_products() {
     for dtype in [DType::F32, DType::F64, DType::I32, DType::F16] {
@@ -97,7 +98,7 @@ fn large_products() {
     }
 }
 
-/// The sums of an element are the same whatever else is computed, and so is what is made of them.
+/// The bits of an element do not depend on the other elements that are computed.
 #[test]
 fn bits_do_not_depend_on_the_rest_of_the_shape() {
     let device = backend_cpu::cpu();

@@ -1,4 +1,4 @@
-//! Programs that read at indices, against the plain reference.
+//! Programs that read at indices, against the reference backend.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper_testing::{
@@ -13,7 +13,7 @@ use tensor_core::{
 const INDEX_DTYPES: [DType; 4] = [DType::I32, DType::I64, DType::U32, DType::U8];
 
 fn upload(device: &Device, (dtype, values): &(DType, Vec<f64>)) -> Storage {
-    // Whole numbers beyond those of f64 are those of i64 at its ends.
+    // Whole numbers beyond the range of i64 become the ends of its range.
     let scalar = |&x: &f64| match dtype {
         dtype if dtype.is_int() => Scalar::Int(x as i64).cast(*dtype),
         _ => Scalar::Float(x).cast(*dtype),
@@ -130,7 +130,7 @@ fn a_bad_index_is_an_error_that_names_it() {
     }
 }
 
-/// Whether an index is the bad one, or the one that a program computes of it.
+/// Whether an index is the bad one, or the one that a program computes from it.
 fn is_one_of(index: i64, case: &LoadAtCase, bad: i64) -> bool {
     index == bad || case.what.starts_with("Computed") && index == (10i64).wrapping_sub(bad)
 }
@@ -147,7 +147,8 @@ fn what_does_not_fit_is_refused() {
         let tensor_core::kernel::Body::Map(program) = &mut case.kernel.body else { panic!("no map") };
         f(program);
     };
-    // The table is smaller than the axis says; a plain load of it; an index that is no integer; no axis.
+    // A table smaller than the axis states; a plain load of it; an index that is not an integer; a missing
+    // axis.
     let errors = [
         refused(&|case| case.kernel.operands[1].indexed.as_mut().unwrap().size = 1000),
         refused(&|case| program(case, &|p| p.instrs[1] = tensor_core::kernel::Instr::Load(1))),

@@ -1,5 +1,5 @@
-//! The CPU backend against the plain reference, and what it refuses. One module a topic, one program for all:
-//! it links once.
+//! The CPU backend against the reference backend, and the launches that it refuses. One module for each
+//! topic, in a single binary that links once.
 
 mod agree;
 mod bad_launch;

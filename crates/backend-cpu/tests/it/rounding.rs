@@ -1,14 +1,15 @@
-//! Conversions to the half types round to the nearest, halves to even, once: every target, what lies half-way
-//! between neighbours, and the numbers beside those, from f32 and f64, by the kernels and on the host.
+//! Conversions to the half types round once, to nearest, ties to even. Tested for every target value, for
+//! the midpoints between neighbours and for the numbers beside those, from f32 and f64, by the kernels and
+//! on the host.
 #![allow(clippy::unwrap_used)]
 
 use tensor_core::{DType, Element, Result, Scalar, Tensor, bf16, f16};
 
-/// A half type's number by its bits, and bits of positive numbers from 0 to infinity's.
+/// A half type: the number for given bits, and the bits of infinity.
 struct Half {
     dtype: DType,
     infinity: u16,
-    /// What comes after the greatest number, were there no infinity.
+    /// The number that would follow the greatest one.
     end: f64,
     wide: fn(u16) -> f64,
 }
@@ -23,7 +24,8 @@ const HALVES: [Half; 2] = [
     },
 ];
 
-/// Numbers, and the bits that each rounds to. `beside` gives the neighbours of a number in its own type.
+/// Numbers, and the bits that each rounds to. `below` and `above` give the neighbours of a number in its
+/// own type.
 fn cases<T: Copy>(
     half: &Half,
     number: impl Fn(f64) -> T,
@@ -70,7 +72,7 @@ fn check<T: Element + Into<Scalar>>(half: &Half, cases: &[(T, u16)]) -> Result<(
     let x = Tensor::from_vec(all, [cases.len()], &device)?;
     let what = |how: &str| format!("{} to {} by {how}", T::DTYPE, half.dtype);
     same(cases, &bits_of(&x.to_dtype(half.dtype)?)?, &what("a cast"));
-    // What is computed stays f32 or f64 until it is stored.
+    // A computed value stays f32 or f64 until it is stored.
     same(cases, &bits_of(&x.mul(&x.ones_like())?.to_dtype(half.dtype)?)?, &what("a cast of a result"));
     let exact = |bits: u16| (half.wide)(bits);
     for &(x, bits) in cases {
@@ -88,7 +90,7 @@ fn every_target_and_midpoint() -> Result<()> {
         check(half, &cases(half, |x| x as f32, f32::next_down, f32::next_up, |x| -x))?;
         check(half, &cases(half, |x| x, f64::next_down, f64::next_up, |x| -x))?;
     }
-    // A NaN stays one.
+    // A NaN stays NaN.
     let device = backend_cpu::cpu();
     for bits in [0x7ff0_0000_0000_0001u64, 0xfff8_0000_0000_0000, 0x7ff0_0000_0000_1000] {
         let x = Tensor::from_vec(vec![f64::from_bits(bits)], [1], &device)?;
@@ -99,7 +101,7 @@ fn every_target_and_midpoint() -> Result<()> {
     Ok(())
 }
 
-/// Instruction sets are chosen once in a process, so each is a process of its own.
+/// The instruction set is selected once in a process, so each runs in its own process.
 #[test]
 fn every_target_and_midpoint_on_every_instruction_set() {
     for isa in ["baseline", "avx2", "avx512"] {
@@ -113,7 +115,7 @@ fn every_target_and_midpoint_on_every_instruction_set() {
     }
 }
 
-/// Without hardware for f16, `half` computes the conversion.
+/// Without hardware support for f16, `half` computes the conversion.
 #[test]
 fn conversions_without_hardware() {
     let half = &HALVES[0];
@@ -127,7 +129,7 @@ fn conversions_without_hardware() {
 fn numbers_that_are_not_read_from_tensors() -> Result<()> {
     let device = backend_cpu::cpu();
     for dtype in [DType::F16, DType::BF16] {
-        // One step of the type above 1, halved, and a little more.
+        // Half a step of the type above 1, and a little more.
         let step = if dtype == DType::F16 { 2f64.powi(-10) } else { 2f64.powi(-7) };
         let value = 1.0 + step / 2.0 + 2f64.powi(-40);
         let options = (dtype, &device);
@@ -136,7 +138,7 @@ fn numbers_that_are_not_read_from_tensors() -> Result<()> {
         assert_eq!(padded.to_f64_vec()?, [0.0, 1.0 + step]);
         assert_eq!(Tensor::linspace(value, 2.0, 2, options)?.to_f64_vec()?, [1.0 + step, 2.0]);
         assert_eq!(Tensor::linspace(2.0, value, 2, options)?.to_f64_vec()?, [2.0, 1.0 + step]);
-        // ln(e^a + e^b) with e^b far below what f64 shows is a.
+        // ln(e^a + e^b) is a if e^b is far below the precision of f64.
         let terms = Tensor::from_vec(vec![1.0 + step, -900.0], [2], &device)?.to_dtype(dtype)?;
         assert_eq!(
             terms.cumulative(tensor_core::CumulativeOp::LogSumExp, 0, false)?.to_f64_vec()?,

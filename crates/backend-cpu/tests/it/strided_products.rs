@@ -1,10 +1,10 @@
-//! Products of operands that are views of every kind, against a plain loop. What a view leaves out of its
-//! buffer is NaN (or a number that no product gives), so that reading beside it shows.
+//! Products of operands that are views of every kind, against a plain loop. Elements of the buffer outside
+//! the view are NaN (or a number that no product gives), so that reads outside the view are detected.
 #![allow(clippy::unwrap_used)]
 
 use tensor_core::{DType, Element, Result, Tensor, bf16, f16};
 
-/// Whole numbers without a pattern.
+/// Pseudo-random whole numbers.
 struct Dice {
     seed: u64,
     at: u64,
@@ -28,10 +28,10 @@ struct Operand {
     view: Tensor,
 }
 
-/// How one axis of an operand lies along an axis of its buffer.
+/// The mapping of one axis of an operand to an axis of its buffer.
 struct Along {
     size: usize,
-    /// Whether one element of the buffer stands for all of the axis.
+    /// Whether one element of the buffer is expanded along the axis.
     expanded: bool,
     flipped: bool,
     step: usize,
@@ -50,7 +50,7 @@ impl Along {
         Along { size, expanded, flipped: dice.chance(4), step, before, stored: before + reach + after }
     }
 
-    /// The index along the buffer's axis of index `i` of the operand's.
+    /// The index along the buffer's axis for index `i` of the operand.
     fn place(&self, i: usize) -> usize {
         let i = if self.expanded {
             0
@@ -63,7 +63,7 @@ impl Along {
     }
 }
 
-/// A view of `shape`, through select, permute, slice, flip and expand.
+/// A view of `shape`, made by select, permute, slice, flip and expand.
 fn operand<T: Element>(
     shape: [usize; 3],
     number: impl Fn(i32) -> T,
@@ -115,7 +115,7 @@ fn operand<T: Element>(
     Ok(Operand { shape, values, view: view.expand(dims)? })
 }
 
-/// One product of dtype `T`; its numbers are so small that every dtype holds all sums.
+/// Checks one product of dtype `T`; the numbers are so small that every dtype can hold all sums.
 fn check<T: Element>(
     [batch, m, n, k]: [usize; 4],
     number: impl Fn(i32) -> T + Copy,
@@ -137,7 +137,7 @@ fn check<T: Element>(
     }
     let (mut lhs, mut rhs) = (left.view.clone(), right.view.clone());
     if batch == 1 && dice.chance(2) {
-        // Matrices, and vectors where there is one row or column.
+        // Matrices; vectors if there is one row or column.
         lhs = lhs.select(0, 0)?;
         rhs = rhs.select(0, 0)?;
         if m == 1 && dice.chance(2) {

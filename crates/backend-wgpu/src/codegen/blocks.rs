@@ -1,11 +1,11 @@
-//! How operands in blocks are decoded: WGSL for each format, over a buffer of words.
+//! Decoding of operands in block formats: WGSL for each format, over a buffer of words.
 
 use std::any::Any;
 
 use taper_shaders::blocks;
 use tensor_core::{Affine, AffineBits, BlockFormat, GgmlType};
 
-/// The functions that decode elements of a format, for a buffer `x`; none of a format without a text.
+/// The functions that decode elements of a format, for a buffer `x`; None for a format without WGSL.
 pub(crate) fn text(format: &dyn BlockFormat) -> Option<String> {
     let any: &dyn Any = format;
     if let Some(format) = any.downcast_ref::<GgmlType>() {
@@ -38,7 +38,7 @@ fn ggml(format: GgmlType) -> &'static str {
     }
 }
 
-/// The same functions for a buffer of another name, and those that read its bytes.
+/// The same functions for a buffer of another name, with the functions that read its bytes.
 pub(crate) fn named(text: &str, name: &str) -> String {
     let suffix = format!("_{name}(");
     let bytes = blocks::BYTES.replace("x[", &format!("{name}["));

@@ -1,57 +1,57 @@
-//! What an open device allows, and how kernels are made for it.
+//! The limits of an open device, and the choices that decide how kernels are generated for it.
 
 use tensor_core::{DType, DeviceInfo, Error, ErrorKind};
 
-/// Which family of kernels to use where there are two.
+/// The family of kernels to use where there are two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// Direct kernels on software adapters, tiled ones on the others.
+    /// Direct kernels on software adapters, tiled kernels on all others.
     #[default]
     Auto,
-    /// One invocation for each result or block of results: no workgroup memory, no barriers.
+    /// One invocation for each result or block of results; no workgroup memory, no barriers.
     Direct,
-    /// Workgroup memory and barriers.
+    /// Kernels with workgroup memory and barriers.
     Tiled,
 }
 
-/// One way to compute a product of several rows.
+/// A variant of the kernel for products of several rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Way {
-    /// A square of so many results on a side for each invocation.
+pub(crate) enum ProductVariant {
+    /// Each invocation computes a square block of results with this many on a side.
     Blocks(usize),
-    /// Tiles with so many results on a side.
+    /// Each workgroup computes a tile with this many results on a side.
     Tile(usize),
 }
 
-/// What an open device allows, and how kernels are made for it.
+/// The limits of an open device, and the choices that decide how kernels are generated for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Capabilities {
     pub(crate) info: DeviceInfo,
-    /// Kernels without workgroup memory and barriers.
+    /// Whether to use kernels without workgroup memory and barriers.
     pub(crate) direct: bool,
-    /// How many invocations it takes to keep the device busy.
+    /// The number of invocations that keeps the device busy.
     pub(crate) invocations: usize,
     /// Bytes of workgroup memory.
     pub(crate) workgroup_bytes: usize,
-    /// Bytes of one binding, a multiple of 256.
+    /// The most bytes of one binding, a multiple of 256.
     pub(crate) binding_bytes: u64,
-    /// How many times an invocation may go round its loops, all together.
+    /// The most loop iterations of one invocation, over all its loops.
     pub(crate) rounds: usize,
-    /// Bytes of immediates; 0 where there are none or they are turned off.
+    /// Bytes of immediates; 0 if there are none or they are turned off.
     pub(crate) immediate_bytes: u32,
     pub(crate) uniform_alignment: u32,
-    /// Workgroups in each dimension of a dispatch.
+    /// The most workgroups in each dimension of a dispatch.
     pub(crate) max_workgroups: u32,
-    /// Work in one dispatch, in the measure of `Dispatch::work`.
+    /// The most work in one dispatch, in the unit of `Dispatch::work`.
     pub(crate) dispatch_work: u64,
-    /// How a product is to be computed, where that was measured.
-    pub(crate) way: Option<Way>,
+    /// The variant to use for products, if it was measured or is forced.
+    pub(crate) variant: Option<ProductVariant>,
 }
 
 impl Capabilities {
-    /// The same, with a way for products.
-    pub(crate) fn with(&self, way: Way) -> Capabilities {
-        Capabilities { way: Some(way), ..self.clone() }
+    /// A copy that forces a product variant.
+    pub(crate) fn with(&self, variant: ProductVariant) -> Capabilities {
+        Capabilities { variant: Some(variant), ..self.clone() }
     }
 
     /// An `Unsupported` error.

@@ -1,6 +1,6 @@
-//! What a kernel is on its way to the device: dispatches, each WGSL with its parameters and bindings, before
-//! any device is asked. Each kernel module makes [`Dispatches`]; `pipeline.rs` turns them into pipelines.
-//! Tests validate them with naga alone.
+//! A kernel before it reaches the device: a list of dispatches, each with its WGSL, parameters and
+//! bindings; no device is needed. Each kernel module makes [`Dispatches`]; `pipeline.rs` compiles them into
+//! pipelines. Tests validate them with naga alone.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// Where the buffer of a binding comes from.
+/// The source of a binding's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// An input of the launch.
@@ -21,7 +21,7 @@ pub(crate) enum Resource {
     Output(usize),
     /// A temporary of this kernel.
     Temporary(usize),
-    /// The device's record of bad indices: see `fault_table.rs`.
+    /// The device's table of bad indices: see `fault_table.rs`.
     Faults,
 }
 
@@ -32,21 +32,22 @@ pub(crate) struct Binding {
     pub(crate) elements: Elements,
     pub(crate) write: bool,
     pub(crate) resource: Resource,
-    /// The byte of the buffer where the binding starts.
+    /// The byte offset in the buffer at which the binding starts.
     pub(crate) start: u64,
 }
 
 /// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch.
-/// Before all others comes `first_workgroup`, the number of a dispatch's first workgroup, which is set at
+/// The first word is always `first_workgroup`, the number of a dispatch's first workgroup, which is set for
 /// every dispatch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Params {
     names: Vec<String>,
     words: Vec<u32>,
     scalars: Vec<(usize, usize, DType)>,
-    /// Where the launch's places in the fault table go, and which operand's indices each is for.
+    /// The words that receive the launch's slots in the fault table, with the operand whose indices each
+    /// slot is for.
     faults: Vec<(usize, usize)>,
-    /// Where the number of the round goes.
+    /// The word that receives the number of the loop round.
     round: Option<usize>,
 }
 
@@ -67,7 +68,8 @@ impl Params {
         self.word(name, value as u32);
     }
 
-    /// Adds scalar `slot` of the launch: `params.s<slot>`, with an `h` after it for the high word of 8 bytes.
+    /// Adds scalar `slot` of the launch: `params.s<slot>`; for 8-byte types the high word is
+    /// `params.s<slot>h`.
     pub(crate) fn scalar(&mut self, slot: usize, dtype: DType) {
         self.scalars.push((self.words.len(), slot, dtype));
         self.word(format!("s{slot}"), 0);
@@ -76,19 +78,19 @@ impl Params {
         }
     }
 
-    /// Adds the first word of the slot in the fault table that the launch has for indices into an operand.
+    /// Adds the first word of the launch's fault-table slot for indices into an operand.
     pub(crate) fn fault(&mut self, name: impl Into<String>, operand: usize) {
         self.faults.push((self.words.len(), operand));
         self.word(name, 0);
     }
 
-    /// Adds the number of the round, `params.round`.
+    /// Adds the number of the loop round, `params.round`.
     pub(crate) fn round(&mut self) {
         self.round = Some(self.words.len());
         self.word("round", 0);
     }
 
-    /// The words for one round of a launch; `fault` gives the first word of an operand's slot.
+    /// The words for one round of a launch; `fault` returns the first word of an operand's slot.
     pub(crate) fn fill(
         &self,
         scalars: &[tensor_core::Scalar],
@@ -116,28 +118,29 @@ impl Params {
         }
     }
 
-    /// How many words there are.
+    /// The number of words.
     pub(crate) fn len(&self) -> usize {
         1 + self.words.len()
     }
 }
 
-/// One dispatch: a text, what it is given, and how many workgroups.
+/// One dispatch: its WGSL, its parameters and bindings, and its number of workgroups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dispatch {
     pub(crate) label: &'static str,
     pub(crate) params: Params,
     pub(crate) bindings: Vec<Binding>,
-    /// Everything but the declarations of params and bindings; library functions are linked in later.
+    /// Everything except the declarations of params and bindings; library functions are linked later.
     pub(crate) code: Code,
-    /// Whether the code is a user's, whose functions may have the names of library functions: none of those
-    /// are linked in.
+    /// Whether the code is a user's. Its functions may have the names of library functions, so no library
+    /// function is linked.
     pub(crate) foreign: bool,
-    /// Workgroups, in all.
+    /// The total number of workgroups.
     pub(crate) workgroups: usize,
-    /// The number of the loop that it is in, with all beside it that have this number, and the loop's rounds.
+    /// The number of the loop that it belongs to, and the rounds of that loop. Neighbouring dispatches with
+    /// the same number form the loop.
     pub(crate) repeated: Option<(usize, usize)>,
-    /// About how many instructions of the program, or additions, a workgroup carries out.
+    /// The approximate work of a workgroup, in program instructions or additions.
     pub(crate) work: usize,
 }
 
@@ -146,7 +149,7 @@ impl Dispatch {
         Dispatch { label, ..Dispatch::default() }
     }
 
-    /// Adds a storage buffer `name` with these elements, whose functions `storage.rs` names.
+    /// Adds a storage buffer `name` with these elements; `storage.rs` lists the functions that access it.
     pub(crate) fn bind(
         &mut self,
         name: impl Into<String>,
@@ -158,7 +161,7 @@ impl Dispatch {
         self.bindings.push(Binding { name, elements, write, resource, start: 0 });
     }
 
-    /// The whole WGSL. Parameters are immediates, or else a uniform buffer at the binding after the last.
+    /// The complete WGSL. Parameters are immediates, or else a uniform buffer after the last binding.
     pub(crate) fn text(&self, immediates: bool) -> String {
         let mut out = String::from("struct Params {\n    first_workgroup: u32,\n");
         for name in &self.params.names {
@@ -190,7 +193,7 @@ impl Dispatch {
     }
 }
 
-/// Everything one kernel does, in order.
+/// All dispatches of one kernel, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Dispatches {
     pub(crate) list: Vec<Dispatch>,
@@ -199,7 +202,7 @@ pub(crate) struct Dispatches {
 }
 
 impl Dispatches {
-    /// Adds what comes after. Temporaries of one number are one buffer, used in turn.
+    /// Appends later dispatches. Temporaries with the same number share a buffer.
     pub(crate) fn append(&mut self, next: Dispatches) {
         self.list.extend(next.list);
         for (k, (dtype, numel)) in next.temporaries.into_iter().enumerate() {
@@ -211,7 +214,7 @@ impl Dispatches {
         }
     }
 
-    /// Renumbers the temporaries from 1 on, so that the first is another's.
+    /// Renumbers the temporaries from 1 on, to leave the first to another kernel.
     pub(crate) fn shift_temporaries(&mut self) {
         self.temporaries.insert(0, (DType::U32, 0));
         for binding in self.bindings() {
@@ -221,7 +224,7 @@ impl Dispatches {
         }
     }
 
-    /// Binds one resource in place of another.
+    /// Replaces one resource by another in all bindings.
     pub(crate) fn redirect(&mut self, from: Resource, to: Resource) {
         self.bindings().filter(|b| b.resource == from).for_each(|b| b.resource = to);
     }

@@ -1,7 +1,8 @@
-//! How each dtype lies in device memory and is computed there, and the way there and back from host bytes.
+//! The layout of each dtype in device memory, the WGSL type that computes it, and the conversions from and
+//! to host bytes.
 //!
-//! A storage buffer holds what the host does: elements of 32 and 64 bits as WGSL's types, smaller ones
-//! packed into words of 32 bits, the first in the lowest bits. Kernels read and write them by the functions
+//! A storage buffer holds the same bytes as the host: elements of 32 and 64 bits as WGSL types, smaller
+//! ones packed into words of 32 bits, the first in the lowest bits. Kernels access them with the functions
 //! of `storage.rs`.
 
 use std::borrow::Cow;
@@ -12,21 +13,22 @@ use tensor_core::{Arithmetic, DType, Scalar};
 pub(crate) struct Stored {
     /// Bits of an element: 8, 16, 32 or 64.
     pub(crate) bits: usize,
-    /// The WGSL type of an element that was loaded.
+    /// The WGSL type of a loaded element.
     pub(crate) loaded: &'static str,
-    /// For elements smaller than a word, the functions of the shaders' libraries that make a loaded element
-    /// of its bits, and bits of one that is to be stored, rounded or wrapped to what they hold.
+    /// For elements smaller than a word, the library functions that convert between the bits of an element
+    /// and a loaded element; packing rounds or wraps.
     pub(crate) packing: Option<Packing>,
 }
 
-/// The WGSL functions between elements and their bits, which are the lowest of a word whose others are 0.
+/// The WGSL functions between elements and their bits, which are the low bits of a word whose other bits
+/// are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Packing {
     pub(crate) unpack: &'static str,
     pub(crate) pack: &'static str,
 }
 
-/// The one table of dtypes in device memory.
+/// The table of dtypes in device memory.
 pub(crate) const fn stored(dtype: DType) -> Stored {
     const fn whole(bits: usize, loaded: &'static str) -> Stored {
         Stored { bits, loaded, packing: None }
@@ -55,12 +57,12 @@ pub(crate) const fn stored(dtype: DType) -> Stored {
     }
 }
 
-/// The WGSL type of an element that was loaded, or is to be stored.
+/// The WGSL type of an element that was loaded or will be stored.
 pub(crate) const fn loaded(dtype: DType) -> &'static str {
     stored(dtype).loaded
 }
 
-/// The WGSL type of a value in a computation: as it is loaded, but for bool.
+/// The WGSL type of a value in a computation: the loaded type, except for bool.
 pub(crate) fn value(dtype: DType) -> &'static str {
     if matches!(dtype, DType::Bool) { "bool" } else { loaded(dtype) }
 }
@@ -70,7 +72,7 @@ pub(crate) const fn storage_size(dtype: DType) -> usize {
     stored(dtype).bits / 8
 }
 
-/// Elements in a word; 1 for those that are no smaller.
+/// The elements in a word; 1 if an element is at least a word.
 pub(crate) const fn per_word(dtype: DType) -> usize {
     if stored(dtype).bits < 32 { 32 / stored(dtype).bits } else { 1 }
 }
@@ -80,7 +82,7 @@ pub(crate) const fn is_packed(dtype: DType) -> bool {
     per_word(dtype) > 1
 }
 
-/// A dtype that holds every loaded element of this one in whole words: for temporaries.
+/// A dtype with whole words that can hold every loaded element of this one; used for temporaries.
 pub(crate) fn unpacked(dtype: DType) -> DType {
     if !is_packed(dtype) {
         return dtype;
@@ -92,10 +94,10 @@ pub(crate) fn unpacked(dtype: DType) -> DType {
     }
 }
 
-/// The elements of a vector of four.
+/// The component names of a vector of four.
 pub(crate) const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
 
-/// The bytes of a storage buffer from elements as the host has them: truth values as 0 and 1.
+/// The bytes of a storage buffer for elements in host layout; bools become 0 or 1.
 pub(crate) fn to_storage(dtype: DType, bytes: &[u8]) -> Cow<'_, [u8]> {
     if dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {
         return bytes.iter().map(|&b| u8::from(b != 0)).collect::<Vec<u8>>().into();
@@ -103,7 +105,7 @@ pub(crate) fn to_storage(dtype: DType, bytes: &[u8]) -> Cow<'_, [u8]> {
     bytes.into()
 }
 
-/// The words of a scalar as a parameter: one, or two (low first) for the 8-byte types.
+/// The words of a scalar parameter: one, or two (low first) for the 8-byte types.
 pub(crate) fn scalar_words(scalar: Scalar, dtype: DType) -> [u32; 2] {
     let wide = |bits: u64| [bits as u32, (bits >> 32) as u32];
     match dtype.arithmetic() {

@@ -1,5 +1,5 @@
-//! The one table of elementwise formulas in WGSL, and the function made of a whole program.
-//! Names ending in a dtype (`exp_f32`) are functions of the shaders' libraries.
+//! The table of elementwise formulas in WGSL, and the function generated for a whole program. Names that
+//! end in a dtype (`exp_f32`) are functions of the shader libraries.
 
 use tensor_core::{
     BinaryOp, CompareOp, DType, RandomKind, ReduceOp, Result, UnaryOp,
@@ -13,7 +13,7 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// The suffix of library functions for a dtype: the type that it is loaded as.
+/// The suffix of library functions for a dtype: its loaded type.
 fn suffix(dtype: DType) -> &'static str {
     loaded(dtype)
 }
@@ -31,7 +31,7 @@ fn literal(dtype: DType, n: i32) -> String {
     }
 }
 
-/// A result of arithmetic wrapped to its dtype, where that has fewer bits than it is computed in.
+/// Wraps the result of arithmetic to its dtype, if that has fewer bits than the compute type.
 fn wrapped(dtype: DType, expression: String) -> String {
     if dtype.is_float() || !dtype.is_narrow() {
         return expression;
@@ -180,10 +180,10 @@ pub(crate) fn compare(op: CompareOp, dtype: DType, a: &str, b: &str) -> String {
     }
 }
 
-/// A value of one dtype as another.
+/// Converts a value of one dtype to another.
 pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     if from == to {
-        // A sum that was not wrapped yet is cast to its own dtype.
+        // A sum that has not been wrapped yet is cast to its own dtype.
         return wrapped(to, x.into());
     }
     if from == DType::Bool {
@@ -237,13 +237,13 @@ pub(crate) fn load(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("({x} != 0u)") } else { x.into() }
 }
 
-/// A value as an element to be stored, in a buffer or in workgroup memory, where a bool is a word, too:
-/// NVIDIA's driver gives wrong results for arrays of bool. Half types are rounded as they are packed.
+/// Converts a value to an element for a buffer or for workgroup memory. A bool is a word there too:
+/// NVIDIA's driver gives wrong results for arrays of bool. Half types are rounded when they are packed.
 pub(crate) fn store(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { format!("select(0u, 1u, {x})") } else { x.into() }
 }
 
-/// The value that changes nothing, and how two values become one. None for what the dtype lacks.
+/// The neutral element and the operation of a reduction; None if the dtype does not support it.
 pub(crate) fn reduction(op: ReduceOp, dtype: DType) -> Option<(String, BinaryOp)> {
     use ReduceOp as R;
     let t = value(dtype);
@@ -323,7 +323,7 @@ fn powi(n: i32, dtype: DType, x: &str, register: usize, c: &mut Code) -> Option<
     Some(product.unwrap_or_else(|| literal(dtype, 1)))
 }
 
-/// The name by which errors call an instruction.
+/// The name of an instruction in error messages.
 fn instr_name(instr: Instr) -> &'static str {
     match instr {
         Instr::Unary(op, _) => op.name(),
@@ -341,9 +341,9 @@ fn instr_name(instr: Instr) -> &'static str {
     }
 }
 
-/// Writes `let r<n> = …;`: instruction `n` from the registers before it, what is stored of the inputs as
-/// `x<k>`, where those that are read at indices have theirs from as `b<k>`, and the flat position `i`. The
-/// scalars are parameters.
+/// Writes `let r<n> = …;` for instruction `n`. It reads the registers before it, the stored elements of the
+/// inputs as `x<k>`, the start offsets of inputs read at indices as `b<k>`, and the flat position `i`.
+/// Scalars are parameters.
 pub(crate) fn statement(
     program: &Program,
     n: usize,
@@ -356,12 +356,12 @@ pub(crate) fn statement(
         return Err(capabilities.unsupported(
             instr_name(instr),
             dtype,
-            "this adapter has no such numbers; cast first, or compute on the cpu",
+            "this adapter does not support the dtype; cast first, or use the cpu",
         ));
     }
     let of = |reg: Reg| program.dtypes[reg as usize];
     let scalar = |slot: u16| scalar(program.scalars[slot as usize], slot);
-    // A sum of small integers is not wrapped to their dtype yet, and stays so.
+    // A sum of small integers is not wrapped to their dtype yet; its consumer does that.
     let as_loaded = |input: u16, x: &str| match program.inputs[input as usize] {
         own if own == dtype => load(own, x),
         own => cast(own, dtype, &load(own, x)),
@@ -393,7 +393,7 @@ pub(crate) fn statement(
         }
         Instr::Unary(op, x) => unary(op, of(x), &r(x)),
         Instr::Powi(p, x) => powi(p, dtype, &r(x), n, c),
-        // A compiler takes x - x for 0 and x / x for 1. (It does so rightly for integers.)
+        // A compiler may simplify x - x to 0 and x / x to 1, which is correct only for integers.
         Instr::Binary(op @ (BinaryOp::Sub | BinaryOp::Div), a, b)
             if dtype.is_float() && may_be_one(program, a, b) =>
         {
@@ -421,13 +421,13 @@ pub(crate) fn statement(
     Ok(())
 }
 
-/// The same value, of which a compiler knows nothing: see `opaque_f32`.
+/// The same value, hidden from the compiler: see `opaque_f32`.
 pub(crate) fn opaque(dtype: DType, x: &str) -> String {
     if dtype == DType::Bool { x.into() } else { format!("opaque_{}({x})", suffix(dtype)) }
 }
 
-/// A value in one of two ways of which neither undoes the other: `opaque_f32`, or, for what is opaque already
-/// or made of such by moving bits, `distinct_f32`.
+/// Hides a value from the compiler in one of two ways that do not cancel: `opaque_f32`, or `distinct_f32`
+/// for a value that is opaque already or was made from an opaque one by moving bits.
 fn hidden(dtype: DType, x: &str, again: bool) -> String {
     match again && dtype.is_float() {
         true => format!("distinct_{}({x})", suffix(dtype)),
@@ -435,8 +435,8 @@ fn hidden(dtype: DType, x: &str, again: bool) -> String {
     }
 }
 
-/// Whether instruction `n` gives the bits of an operand or those but for the sign: an exclusive or of the
-/// lowest bit goes through it.
+/// Whether instruction `n` returns the bits of an operand, except for the sign: an exclusive or of the
+/// lowest bit commutes with it.
 fn is_moved(program: &Program, n: usize) -> bool {
     match program.instrs[n] {
         Instr::Unary(op, _) => matches!(op, UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Relu),
@@ -454,15 +454,15 @@ fn is_moved(program: &Program, n: usize) -> bool {
     }
 }
 
-/// Whether instruction `n` makes a float, or converts to an integer, that another instruction computes with.
-/// Compilers of WGSL may take chains of floats apart as if there were neither NaN nor infinity nor rounding,
-/// and do: (x + y) - x would be y. They also reason about the range of converted integers, and may be wrong:
-/// Mesa 22.3 takes `i64(x) < 0` for false if x is an i32. What only sums of a reduction take in need not be
-/// opaque, as no compiler knows what is in a sum.
+/// Whether instruction `n` makes a float, or converts to an integer, that another instruction computes
+/// with. WGSL compilers may rearrange float expressions as if there were no NaN, infinity or rounding, and
+/// they do: (x + y) - x would become y. They also reason, sometimes wrongly, about the range of converted
+/// integers: Mesa 22.3 evaluates `i64(x) < 0` as false if x is an i32. A value that is only added to the
+/// sums of a reduction need not be opaque, because no compiler knows the sums.
 fn is_opaque(program: &Program, n: usize) -> bool {
     let computed = match program.instrs[n] {
         Instr::Load(_) | Instr::LoadAt { .. } | Instr::Scalar(_) => false,
-        // A half type is f32 already.
+        // A half type is computed as f32 already.
         Instr::Cast(x) => {
             let (from, to) = (program.dtypes[x as usize], program.dtypes[n]);
             to != DType::Bool && from.register() != to
@@ -483,8 +483,8 @@ fn is_opaque(program: &Program, n: usize) -> bool {
     computed && program.instrs[n + 1..].iter().any(takes)
 }
 
-/// Whether a compiler may find two registers to hold one value: a register and itself, or x + y and y + x.
-/// (What they are made of is opaque to it.)
+/// Whether a compiler could find that two registers hold one value: a register and itself, or x + y and y +
+/// x. Their operands are opaque to it.
 fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     match (program.instrs[a as usize], program.instrs[b as usize]) {
         _ if a == b => true,
@@ -498,14 +498,14 @@ fn may_be_one(program: &Program, a: Reg, b: Reg) -> bool {
     }
 }
 
-/// How many times an invocation goes round loops in a program, at most: a software adapter counts them among
-/// the rounds that an invocation has.
+/// The most loop iterations of one invocation in a program: software adapters limit the iterations of an
+/// invocation.
 pub(crate) fn rounds(program: &Program) -> usize {
     let of = |n: usize| {
         let dtype = program.dtypes[n];
         let wide = matches!(value(dtype), "f64" | "i64" | "u64");
         match program.instrs[n] {
-            // Steps of a long division; of f64, and of the numbers that are made normal before it.
+            // The steps of a long division; for f64 also those that normalise both numbers.
             Instr::Binary(BinaryOp::FloorDiv | BinaryOp::Remainder, ..) if dtype.is_float() => {
                 if wide {
                     192 + 2 * 52
@@ -513,9 +513,9 @@ pub(crate) fn rounds(program: &Program) -> usize {
                     35
                 }
             }
-            // A bit of the exponent each.
+            // One iteration for each bit of the exponent.
             Instr::Binary(BinaryOp::Pow, ..) => 64,
-            // Euclid's steps: two neighbours of Fibonacci's take the most.
+            // The steps of Euclid's algorithm; neighbouring Fibonacci numbers need the most.
             Instr::Binary(BinaryOp::Gcd, ..) => {
                 if wide {
                     92
@@ -523,7 +523,7 @@ pub(crate) fn rounds(program: &Program) -> usize {
                     47
                 }
             }
-            // Terms of a series, or the bits of a denormal number.
+            // The terms of a series, or the bits of a denormal number.
             Instr::Unary(..) if wide && dtype.is_float() => 128,
             Instr::Random { .. } => 10 + if wide { 128 } else { 0 },
             Instr::Load(_)
@@ -542,10 +542,10 @@ pub(crate) fn rounds(program: &Program) -> usize {
     (0..program.instrs.len()).map(of).sum()
 }
 
-/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i` with what is loaded of its inputs
-/// there (`b<k>`: where an input that is read at indices begins), giving what is to be stored (or, for a
-/// reduction's prologue, a value, when `raw`). One result comes bare, several as `o0`, `o1`, …. Adds the
-/// scalars to the parameters.
+/// `fn program(i, x0, x1, …) -> Results`: the program at flat position `i`, with the loaded elements of its
+/// inputs (`b<k>` is the start offset of an input read at indices). It returns the elements to store, or,
+/// with `raw`, a value for the prologue of a reduction. A single result is returned directly, several as
+/// fields `o0`, `o1`, …. Adds the scalars to the parameters.
 pub(crate) fn function(
     program: &Program,
     raw: bool,
@@ -598,8 +598,8 @@ pub(crate) fn function(
 mod tests {
     use super::*;
 
-    /// What hides a value must not undo what hid it before, or a product and a difference become one
-    /// operation.
+    /// Hiding a value twice must not cancel; otherwise the compiler merges a product and a difference into
+    /// one operation.
     #[test]
     fn a_value_is_hidden_in_two_ways() {
         let float = DType::F32;

@@ -1,5 +1,5 @@
-//! WGSL that turns a flat row-major position into the offsets of strided operands: one division for each axis
-//! but the first, with sizes and strides as parameters. Only the number of axes is text.
+//! WGSL that converts a flat row-major position to the offsets of strided operands: one division for each
+//! axis except the first. Sizes and strides are parameters; only the number of axes is part of the text.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use tensor_core::{Layout, Shape};
 
 use crate::codegen::{dispatch::Params, wgsl::Code};
 
-/// An index space in a dispatch: its axes are parameters `<space><axis>`, its coordinates locals
+/// An index space in a dispatch: its sizes are parameters `<space><axis>`, its coordinates local variables
 /// `<space>c<axis>`.
 pub(crate) struct Space {
     name: &'static str,
@@ -43,8 +43,8 @@ impl Space {
         c.text().to_string()
     }
 
-    /// Adds strides of an operand to the parameters; gives the expression of the offset they make, with a
-    /// leading plus. Axes of stride 0 everywhere are kept: which are 0 is not structure.
+    /// Adds the strides of an operand to the parameters; returns the expression of its offset, with a
+    /// leading plus. Axes of stride 0 are kept, so that the text does not depend on which strides are 0.
     pub(crate) fn offset(&self, operand: &str, strides: &[isize], params: &mut Params) -> String {
         let mut out = String::new();
         for (axis, &stride) in strides.iter().enumerate().take(self.rank) {
@@ -56,8 +56,8 @@ impl Space {
     }
 }
 
-/// A function `name(i) -> u32`: the buffer index at flat position `i` of `shape`, for an operand at `offset`
-/// with `strides`. Axes are merged first.
+/// A function `name(i) -> u32`: the buffer index at flat position `i` of `shape`, for an operand at
+/// `offset` with `strides`. Axes are merged where possible.
 pub(crate) fn function(
     name: &'static str,
     shape: &[usize],
@@ -78,9 +78,8 @@ pub(crate) fn function(
     c.text().to_string()
 }
 
-/// A function `places(i) -> vec2<u32>` or `vec3<u32>`: the buffer indices at flat position `i` of `shape`,
-/// for two or three operands with their strides and offsets. Axes are merged first, those that all operands
-/// can merge.
+/// A function `places(i) -> vec2<u32>` or `vec3<u32>`: the buffer indices at flat position `i` of `shape`
+/// for two or three operands with these strides and offsets. Axes are merged if all operands allow it.
 pub(crate) fn places(shape: &[usize], operands: &[(&[isize], usize)], params: &mut Params) -> String {
     let strides: SmallVec<[&[isize]; 3]> = operands.iter().map(|&(strides, _)| strides).collect();
     let merged = tensor_core::collapse(shape, &strides);
@@ -116,34 +115,34 @@ impl Lines<'_> {
         without(self.input.shape(), self.axis)
     }
 
-    /// How many there are.
+    /// The number of lines.
     pub(crate) fn count(&self) -> usize {
         self.others().iter().product()
     }
 
-    /// Elements of an input's line.
+    /// The number of elements in a line of the input.
     pub(crate) fn length(&self) -> usize {
         self.input.shape()[self.axis]
     }
 
-    /// The distance from one element of a line to the next, in the input.
+    /// The stride between elements of a line in the input.
     pub(crate) fn stride(&self) -> isize {
         self.input.strides()[self.axis]
     }
 
-    /// The distance from one element of a line to the next, in the output.
+    /// The stride between elements of a line in the output.
     pub(crate) fn output_stride(&self) -> isize {
         self.output.contiguous_strides()[self.axis]
     }
 
-    /// The function `input_at(line)`: where line `line` has its element `first`.
+    /// The function `input_at(line)`: the offset of element `first` of line `line` in the input.
     pub(crate) fn input_at(&self, first: usize, params: &mut Params) -> String {
         let offset = self.input.offset() as isize + first as isize * self.stride();
         let strides = without(self.input.strides(), self.axis);
         function("input_at", &self.others(), &strides, offset as usize, params)
     }
 
-    /// The function `output_at(line)`: likewise in the output.
+    /// The function `output_at(line)`: the same for the output.
     pub(crate) fn output_at(&self, first: usize, params: &mut Params) -> String {
         let strides = self.output.contiguous_strides();
         let offset = first * strides[self.axis].unsigned_abs();
@@ -151,7 +150,7 @@ impl Lines<'_> {
     }
 }
 
-/// A list without the entry of one axis.
+/// A list without the entry for one axis.
 pub(crate) fn without<T: Copy>(all: &[T], axis: usize) -> SmallVec<[T; 8]>
 where
     [T; 8]: smallvec::Array<Item = T>,

@@ -1,5 +1,5 @@
-//! From a kernel to text: what a dispatch is, the writer of WGSL, the formulas of programs, and what all of
-//! them ask of a device. Nothing here needs a device.
+//! Code generation: dispatches, the WGSL writer, the formulas of programs, and the device limits that they
+//! depend on. Nothing here needs a device.
 
 pub(crate) mod blocks;
 pub(crate) mod capabilities;

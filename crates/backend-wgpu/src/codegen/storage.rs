@@ -1,20 +1,19 @@
-//! How kernels read and write storage buffers: by functions of an element's place, which are written for
-//! each binding. Only this module knows how elements are packed into words, so a kernel's code is the same
-//! for dtypes of all sizes.
+//! Access to storage buffers: functions of an element's index, generated for each binding. Only this module
+//! knows how elements are packed into words, so a kernel's code is the same for dtypes of all sizes.
 //!
 //! | function of a binding `x` | |
 //! |---|---|
 //! | `load_x(i)` | element i |
-//! | `load4_x(i)` | elements i to i + 3; where the binding is in fours, i is a multiple of 4 |
-//! | `store_x(i, e)` | element i, though other invocations write its neighbours |
-//! | `store_some_x(i, four, n)` | the first n of four elements from i on, though other invocations write their neighbours |
-//! | `store4_x(i, four)` | elements i to i + 3, a multiple of 4 |
-//! | `store_first_x(i, four, n)` | the first n of elements i to i + 3, a multiple of 4 that no other invocation writes to |
+//! | `load4_x(i)` | elements i to i + 3; if the binding is in fours, i is a multiple of 4 |
+//! | `store_x(i, e)` | element i; other invocations may write its neighbours |
+//! | `store_some_x(i, four, n)` | the first n of four elements from i on; neighbours may be shared |
+//! | `store4_x(i, four)` | elements i to i + 3, i a multiple of 4 |
+//! | `store_first_x(i, four, n)` | the first n of elements i to i + 3, i a multiple of 4, not shared |
 //!
-//! Two invocations that wrote parts of one word by loads and stores would undo each other's. The last two
-//! functions are for invocations that own whole words; the two before them change their own bits of a shared
-//! word atomically. Nothing changes an element that it is not given. [`accessors`] writes those functions
-//! that the code calls.
+//! Two invocations that wrote parts of one word with a load and a store would lose updates. The last two
+//! functions are for invocations that own whole words; the two before them change only their bits of a
+//! shared word, atomically. No function changes an element that it does not receive. [`accessors`]
+//! generates the functions that the code calls.
 
 use std::fmt::Write;
 
@@ -30,23 +29,23 @@ use crate::codegen::{
 /// The elements of a storage buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Elements {
-    /// Elements of this WGSL type, which the code may index itself.
+    /// Elements of this WGSL type, which the code may index directly.
     Plain(String),
     /// Elements of a dtype.
     Of {
-        /// Their number in a word, or 1.
+        /// The elements in a word, or 1.
         per_word: usize,
-        /// The WGSL type of a loaded one.
+        /// The WGSL type of a loaded element.
         loaded: &'static str,
         packing: Option<Packing>,
-        /// Whether [`Elements::fours`] holds.
+        /// Whether [`Elements::in_fours`] was requested.
         fours: bool,
     },
-    /// Elements in blocks, which are only read.
+    /// Elements in a block format, which are only read.
     Blocks {
         /// The functions that decode them, for a buffer `x`.
         text: String,
-        /// The WGSL type of a loaded one, and the functions that round it to a narrower dtype.
+        /// The WGSL type of a loaded element, and the functions that round it to a narrower dtype.
         loaded: &'static str,
         rounding: Option<Packing>,
     },
@@ -59,22 +58,22 @@ impl Elements {
         Elements::Of { per_word: per_word(dtype), loaded, packing, fours: false }
     }
 
-    /// Elements of an operand that is read.
+    /// Elements of an operand that is only read.
     pub(crate) fn of_operand(operand: &Operand) -> Elements {
         let Some(format) = &operand.format else { return Elements::of(operand.dtype) };
         let (loaded, rounding) = (stored(operand.dtype).loaded, stored(operand.dtype).packing);
-        // Kernels of formats without a text were refused before.
+        // Kernels of formats without WGSL were refused before.
         Elements::Blocks { text: blocks::text(format.as_ref()).unwrap_or_default(), loaded, rounding }
     }
 
-    /// Elements of a dtype, loaded as their bits: words of u32, or `vec2<u32>` for those of 8 bytes.
+    /// Elements of a dtype, loaded as their bits: words of u32, or `vec2<u32>` for elements of 8 bytes.
     pub(crate) fn bits(dtype: DType) -> Elements {
         let loaded = if storage_size(dtype) == 8 { "vec2<u32>" } else { "u32" };
         Elements::Of { per_word: per_word(dtype), loaded, packing: None, fours: false }
     }
 
-    /// Promises, if `fours`, that elements are loaded and stored in fours from multiples of 4 on, though
-    /// single ones may be, too. Not for elements of 8 bytes.
+    /// If `fours`, promises that elements are loaded and stored in fours at multiples of 4; single accesses
+    /// are still allowed. Not for elements of 8 bytes.
     pub(crate) fn in_fours(self, fours: bool) -> Elements {
         match self {
             Elements::Of { per_word, loaded, packing, .. } => {
@@ -84,7 +83,7 @@ impl Elements {
         }
     }
 
-    /// Makes them whole words of the type that they are loaded as.
+    /// Stores the elements as whole words of their loaded type.
     pub(crate) fn unpack(&mut self) {
         if let Elements::Of { per_word, packing, .. } = self {
             (*per_word, *packing) = (1, None);
@@ -98,9 +97,9 @@ impl From<&str> for Elements {
     }
 }
 
-/// The WGSL type of the elements of a binding's array, and the functions that `code` calls for it. Code from
-/// elsewhere, whose bindings have any names, is given `load` and `store` alone: `store_first_x` is of
-/// `first_x`.
+/// The WGSL type of the elements of a binding's array, and the functions that `code` calls for it. Foreign
+/// code, whose bindings may have any names, only gets `load` and `store`: there, `store_first_x` would
+/// belong to a binding `first_x`.
 pub(crate) fn accessors(binding: &Binding, code: &str, foreign: bool) -> (String, String) {
     let name = &binding.name;
     let calls = |function: &str| {
@@ -144,13 +143,14 @@ struct Writer<'a> {
     packing: Option<Packing>,
     fours: bool,
     per_word: usize,
-    /// Whether invocations write parts of words.
+    /// Whether several invocations write parts of one word.
     shared: bool,
 }
 
-/// The place of an element. Names end in an underscore, as the binding may have any other.
+/// The parameter for an element's index. Names end in an underscore, because the binding may have any other
+/// name.
 const I: (&str, &str) = ("i_", "u32");
-/// How many of four elements are stored.
+/// The parameter for the number of elements to store, out of four.
 const N: (&str, &str) = ("n_", "u32");
 
 impl Writer<'_> {
@@ -162,7 +162,7 @@ impl Writer<'_> {
         format!("vec4<{}>", self.loaded)
     }
 
-    /// Elements of whole words.
+    /// Functions for elements of whole words.
     fn whole(&self, calls: &impl Fn(&str) -> bool, c: &mut Code) -> String {
         let (name, t, four) = (self.name, self.loaded, &self.four());
         let (one, x) = (("x_", t), ("x_", four.as_str()));
@@ -220,7 +220,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether the array is of pairs of words.
+    /// Whether the array consists of pairs of words.
     fn pairs(&self) -> bool {
         self.fours && self.per_word == 2 && !self.shared
     }
@@ -266,7 +266,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Element `e` of a word, a name.
+    /// Element `e` of the word named `word`.
     fn element_of(&self, word: &str, e: usize) -> String {
         let (bits, mask) = (self.bits(), self.mask());
         match e {
@@ -294,7 +294,7 @@ impl Writer<'_> {
         out
     }
 
-    /// Elements that share words.
+    /// Functions for elements that share words.
     fn packed(&self, calls: &impl Fn(&str) -> bool, c: &mut Code) -> String {
         let (name, t, four, per_word) = (self.name, self.loaded, &self.four(), self.per_word);
         let (one, x) = (("x_", t), ("x_", four.as_str()));
@@ -373,7 +373,8 @@ impl Writer<'_> {
             c.function(&self.function("store_some"), &[I, x, N], "", |c| {
                 c.bind("w_", format_args!("i_ >> {by}u"));
                 c.bind("shift_", format_args!("(i_ & {within}u) * {bits}u"));
-                // The bits that go beyond a word are those of a shift in two steps: one of 32 is undefined.
+                // The bits that go to the next word are shifted in two steps, because a shift by 32 is
+                // undefined.
                 c.var("bits_", "0u");
                 c.var("mask_", "0u");
                 for h in 0..self.words() {
@@ -398,7 +399,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The mask of the first `n` elements of a word, and of all where there are more.
+    /// The mask of the first `n` elements of a word, or of all elements if there are fewer.
     fn first(&self, n: &str) -> String {
         let (per_word, bits) = (self.per_word, self.bits());
         format!(
@@ -424,7 +425,7 @@ mod tests {
     use super::*;
     use crate::codegen::dispatch::{Dispatch, Resource};
 
-    /// The WGSL of a dispatch with one buffer `x`, on which `code` works.
+    /// The WGSL of a dispatch with one buffer `x` that `code` uses.
     fn text(elements: Elements, code: &str) -> String {
         let mut d = Dispatch::new("test");
         d.bind("x", elements, true, Resource::Output(0));
@@ -437,7 +438,7 @@ mod tests {
         let flags = naga::valid::ValidationFlags::all();
         for dtype in DType::ALL {
             for elements in [Elements::of(dtype), Elements::bits(dtype)] {
-                // Vectors have no elements of 8 bytes in bits.
+                // Vectors of four bit patterns do not exist for elements of 8 bytes.
                 let narrow = storage_size(dtype) <= 4;
                 let fours = |n: &str| {
                     format!(

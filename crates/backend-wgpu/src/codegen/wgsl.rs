@@ -1,5 +1,5 @@
-//! A writer of WGSL: statements in nested blocks, functions, entry points. What a statement says is text;
-//! where it stands, and what closes what, is not.
+//! A writer of WGSL: statements in nested blocks, functions, entry points. The caller writes statements as
+//! text; the writer handles indentation and closing braces.
 
 use std::fmt::Display;
 
@@ -49,7 +49,7 @@ impl Code {
         self.block(format_args!("if ({condition})"), body);
     }
 
-    /// Leaves the function where `condition` holds.
+    /// Returns from the function if `condition` holds.
     pub(crate) fn return_if(&mut self, condition: impl Display) {
         self.when(condition, |c| c.line("return;"));
     }
@@ -83,8 +83,8 @@ impl Code {
         self.function(name, parameters, returns, |c| c.line(format_args!("return {value};")));
     }
 
-    /// The entry point, with workgroups of `invocations`. It knows `workgroup_index`, over all dispatches of
-    /// the kernel, and `local_index`, of the invocation in its workgroup.
+    /// The entry point, with workgroups of `invocations` invocations. It defines `workgroup_index`, counted
+    /// over all dispatches of the kernel, and `local_index`, the invocation's index in its workgroup.
     pub(crate) fn entry(&mut self, invocations: usize, body: impl FnOnce(&mut Code)) {
         self.line(format_args!("\n@compute @workgroup_size({invocations})"));
         self.block(
@@ -103,7 +103,7 @@ impl Code {
         self.entry(invocations, |c| c.line("kernel(workgroup_index, local_index);"));
     }
 
-    /// Text that was written elsewhere.
+    /// Appends existing text.
     pub(crate) fn append(&mut self, text: &str) {
         self.text.push_str(text);
     }

@@ -4,7 +4,7 @@ use tensor_core::{Arithmetic, DType, DeviceInfo, DeviceKind, Error, ErrorKind, L
 
 use crate::device::instance::instance;
 
-/// What to install where no adapter is found.
+/// The hint if no adapter is found.
 const HINT: &str = if cfg!(target_arch = "wasm32") {
     "no graphics adapter was found; the browser offers no WebGPU to this page: it may need https, or to be turned on"
 } else {
@@ -12,7 +12,7 @@ const HINT: &str = if cfg!(target_arch = "wasm32") {
     apt-get install libvulkan1 mesa-vulkan-drivers"
 };
 
-/// An adapter and what is known of it before it is opened.
+/// An adapter and its properties, before it is opened.
 pub(crate) struct Found {
     pub(crate) adapter: wgpu::Adapter,
     pub(crate) info: DeviceInfo,
@@ -20,7 +20,7 @@ pub(crate) struct Found {
     pub(crate) memory_limit: Option<u64>,
 }
 
-/// One card may be reached through several APIs: which to prefer.
+/// The preference among APIs if several expose the same card; the lowest is preferred.
 fn api_rank(backend: wgpu::Backend) -> usize {
     match backend {
         wgpu::Backend::Vulkan | wgpu::Backend::Metal => 0,
@@ -49,13 +49,13 @@ fn kind_rank(ty: wgpu::DeviceType) -> usize {
     }
 }
 
-/// Every adapter, each card once, as `wgpu:0`, `wgpu:1`, ….
+/// Every adapter, each card only once, as `wgpu:0`, `wgpu:1`, ….
 pub(crate) async fn all() -> Vec<Found> {
     let Some(instance) = instance() else { return Vec::new() };
     let adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
     let mut adapters: Vec<(wgpu::Adapter, wgpu::AdapterInfo)> = adapters
         .into_iter()
-        // GL is never a second way to a card, and too limited to be the only one.
+        // GL never exposes another card, and is too limited to be the only API.
         .filter(|a| a.limits().max_storage_buffers_per_shader_stage >= 8)
         .map(|a| {
             let info = a.get_info();
@@ -80,7 +80,7 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
     let limits = adapter.limits();
     let features = adapter.features();
     let wide = features.contains(wgpu::Features::SHADER_INT64);
-    // The functions of f64 take numbers apart by 64-bit integers.
+    // The f64 functions split numbers with 64-bit integers.
     let double = wide && features.contains(wgpu::Features::SHADER_F64);
     let mut dtypes = DType::ALL.to_vec();
     dtypes.retain(|dtype| match dtype.arithmetic() {
@@ -96,7 +96,7 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
         adapter,
         info: DeviceInfo {
             name: format!("wgpu:{index}"),
-            // A browser names none.
+            // A browser does not report a name.
             description: if info.name.is_empty() { format!("{:?}", info.backend) } else { info.name.clone() },
             driver: driver.join(", "),
             kind: kind(info.device_type),
@@ -109,33 +109,33 @@ fn describe(index: usize, adapter: wgpu::Adapter, info: &wgpu::AdapterInfo) -> F
     }
 }
 
-/// Bytes that a driver may add to a buffer to align it.
+/// The bytes that a driver may add to a buffer for alignment.
 const BUFFER_SLACK: u64 = 64 << 10;
 
-/// What the scheduler may ask for within an adapter's limits.
+/// The limits that the scheduler may use with this adapter.
 pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
-    // The status of indices needs a place beside inputs and outputs.
+    // The fault table needs a binding beside inputs and outputs.
     let (max_inputs, max_outputs) =
         if limits.max_storage_buffers_per_shader_stage >= 16 { (10, 4) } else { (5, 2) };
     Limits {
-        // Whole vectors of 16 bytes, and element numbers that fit 31 bits. What is larger than one binding is
-        // worked through in windows. SwiftShader adds something to each buffer, and allocates no more than it
-        // says buffers have.
+        // Whole vectors of 16 bytes, and element indices that fit 31 bits. Tensors larger than one binding
+        // are processed in windows. SwiftShader adds some bytes to each buffer and refuses more than the
+        // buffer limit in total.
         max_buffer_bytes: limits.max_buffer_size.min(1 << 33).saturating_sub(BUFFER_SLACK) / 16 * 16,
         max_indexed_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
         gathers_in_maps: true,
         max_inputs,
         max_outputs,
         max_instrs: 64,
-        // Longer rows leave the cache between a kernel's phases, so that one kernel reads memory no less than
-        // several; and where they are few, reductions in parts keep more of the device busy.
+        // Longer rows are evicted from the cache between a kernel's phases, so one kernel would read as
+        // much memory as several. With few rows, split reductions also keep more of the device busy.
         max_row: 1 << 14,
-        // Written out for each of the results that an invocation keeps in registers.
+        // The epilogue is repeated for each result that an invocation keeps in registers.
         max_epilogue: 16,
     }
 }
 
-/// The machine's memory, where the system says.
+/// The machine's memory, if the system reports it.
 fn system_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib: u64 = text
@@ -149,7 +149,7 @@ fn system_memory() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The adapter of an index. `TAPER_ADAPTER` picks the first of `wgpu:0` by a part of its name.
+/// Finds the adapter with this index. `TAPER_ADAPTER` selects `wgpu:0` by a part of its name.
 pub(crate) async fn find(index: usize) -> Result<Found> {
     let all = all().await;
     let list = || {

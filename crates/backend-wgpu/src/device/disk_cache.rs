@@ -1,6 +1,6 @@
-//! What is kept on disk between processes, one file of a kind for each adapter and driver: compiled
-//! pipelines, where the driver hands them out (Vulkan), and measured choices (`tuning.rs`). A file that is
-//! missing, damaged or another driver's is as good as none; nothing here fails.
+//! Files kept between processes, one of each kind for each adapter and driver: compiled pipelines, if the
+//! driver exports them (Vulkan), and measured choices (`tuning.rs`). A file that is missing, damaged or
+//! from another driver is ignored; nothing here fails.
 #![allow(unsafe_code)]
 
 use std::{
@@ -17,11 +17,11 @@ use crate::{
     platform::Instant,
 };
 
-/// Files above this are begun anew: drivers only ever add to them.
+/// Larger files are discarded, because drivers never remove entries.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// The directory for pipelines: `TAPER_CACHE_DIR`, none if that is `off`, or else a place in the user's cache
-/// directory.
+/// The directory for these files: `TAPER_CACHE_DIR`, or None if that is `off`, or else a folder in the
+/// user's cache directory.
 pub(crate) fn directory(setting: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     match setting {
         Some(off) if off == "off" => None,
@@ -33,7 +33,7 @@ pub(crate) fn directory(setting: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     }
 }
 
-/// A file of one kind, and whose it is.
+/// A file of one kind, with the key that it must have.
 #[derive(Debug)]
 pub(crate) struct Kept {
     kind: &'static str,
@@ -42,10 +42,10 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// The file in `dir` for an adapter with its driver.
+    /// The file in `dir` for an adapter and its driver.
     pub(crate) fn new(kind: &'static str, info: &wgpu::AdapterInfo, dir: &Path) -> Kept {
-        // Other versions make other shaders; a file of their own keeps the old ones from piling up in this
-        // one.
+        // Other versions generate other shaders; with a file for each version, old pipelines do not
+        // accumulate.
         let key = format!(
             "{}, {:?}, {:x}:{:x}, {}, {}, {}",
             env!("CARGO_PKG_VERSION"),
@@ -63,7 +63,7 @@ impl Kept {
         Kept { kind, path, key }
     }
 
-    /// The file.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -72,7 +72,7 @@ impl Kept {
         format!("taper {} 1\n{}\n{:016x}\n", self.kind, self.key, checksum(data))
     }
 
-    /// What is in the file, if it is whole and has this key.
+    /// The contents of the file, if it is complete and has this key.
     pub(crate) fn read(&self) -> Option<Vec<u8>> {
         if std::fs::metadata(&self.path).ok()?.len() > MAX_BYTES {
             return None;
@@ -87,7 +87,7 @@ impl Kept {
         Some(bytes)
     }
 
-    /// Writes a file beside the old one and puts it in its place, so that no reader ever sees half of it.
+    /// Writes a temporary file and renames it over the old one, so readers never see a partial file.
     pub(crate) fn write(&self, data: &[u8]) -> std::io::Result<()> {
         if let Some(dir) = self.path.parent() {
             std::fs::create_dir_all(dir)?;
@@ -111,16 +111,16 @@ pub(crate) struct DiskCache {
 }
 
 struct Saved {
-    /// The checksum of what is on disk.
+    /// The checksum of the data on disk.
     checksum: u64,
-    /// Pipelines of the device when it was written.
+    /// The number of pipelines of the device when the file was last written.
     pipelines: usize,
-    /// Not again before this, so that saving takes a small part of the time.
+    /// The earliest time of the next save, so that saving takes only a small part of the time.
     not_before: Instant,
 }
 
 impl DiskCache {
-    /// The cache for `device` in `dir`, with what is there already.
+    /// Opens the cache for `device` in `dir`, and loads existing pipelines.
     pub(crate) fn open(
         device: &wgpu::Device,
         faults: &Arc<Faults>,
@@ -139,20 +139,20 @@ impl DiskCache {
         caught.is_none().then(|| DiskCache { raw, file, saved: Mutex::new(saved) })
     }
 
-    /// What pipelines are made with.
+    /// The cache object for creating pipelines.
     pub(crate) fn raw(&self) -> &wgpu::PipelineCache {
         &self.raw
     }
 
-    /// The file.
+    /// The path of the file.
     pub(crate) fn path(&self) -> &Path {
         self.file.path()
     }
 
-    /// Writes the file if there are other pipelines than when it was last written and that was not just now,
-    /// or `now`.
+    /// Writes the file if there are new pipelines since the last write and that was not too recent, or if
+    /// `now` is set.
     pub(crate) fn save(&self, pipelines: usize, now: bool) {
-        // Another thread that saves does it for this one too.
+        // If another thread is saving, it saves for this one too.
         let Ok(mut saved) = self.saved.try_lock() else { return };
         let start = Instant::now();
         if saved.pipelines == pipelines || !now && start < saved.not_before {
@@ -168,7 +168,7 @@ impl DiskCache {
         saved.not_before = Instant::now() + start.elapsed() * 20 + Duration::from_millis(10);
     }
 
-    /// Writes what is not written yet: for when the device closes.
+    /// Writes all unsaved pipelines; called when the device closes.
     pub(crate) fn close(&self, pipelines: usize) {
         drop(lock(&self.saved));
         self.save(pipelines, true);
@@ -177,13 +177,13 @@ impl DiskCache {
 
 fn create(device: &wgpu::Device, data: Option<&[u8]>) -> wgpu::PipelineCache {
     let descriptor = wgpu::PipelineCacheDescriptor { label: Some("pipelines"), data, fallback: true };
-    // SAFETY: `data` is what `PipelineCache::get_data` gave for the same adapter and driver: `Kept::read`
-    // compares the key and a checksum. The driver checks its own header as well, and with `fallback` refuses
-    // in silence.
+    // SAFETY: `data` came from `PipelineCache::get_data` for the same adapter and driver: `Kept::read`
+    // compares the key and a checksum. The driver also checks its own header, and with `fallback` it
+    // ignores data that does not match.
     unsafe { device.create_pipeline_cache(&descriptor) }
 }
 
-/// FNV-1a, in words of 8 bytes: against damage, not against malice.
+/// FNV-1a over words of 8 bytes; protects against damage, not against malice.
 fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let step = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(card.read().as_deref(), Some(&data[..]));
         assert_eq!(file("pipelines", "another card").read(), None);
         assert_eq!(file("tuning", "card").read(), None);
-        // Nothing but the file is left in the directory.
+        // No temporary file is left in the directory.
         assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
         let whole = std::fs::read(&path).unwrap();
         for at in 0..whole.len() {

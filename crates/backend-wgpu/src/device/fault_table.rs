@@ -1,6 +1,6 @@
-//! The table on the device in which kernels that go by indices write down a bad one. A launch whose indices
-//! are not known to be good has a slot there until somebody reads the table, with the fence that a read waits
-//! for anyway, and so decides its ticket.
+//! The table on the device in which kernels record a bad index. A launch with unchecked indices has a slot
+//! there until the table is read. The table is copied behind the fence of a read-back, and the copy decides
+//! the launch's ticket.
 
 use std::{ops::Range, sync::Arc};
 
@@ -12,24 +12,24 @@ use crate::{
     platform::CAN_WAIT,
 };
 
-/// Words of a slot: whether an index was bad, and the first such in two words. The last is not used.
+/// Words of a slot: whether an index was bad, and the first bad index in two words. The last word is not
+/// used.
 const WORDS: u32 = 4;
 /// Bytes of a slot.
 const SLOT_BYTES: u64 = WORDS as u64 * 4;
-/// Slots at most. When all are taken by tickets that somebody still holds, the next launch waits for the
-/// device.
+/// The most slots. If all are taken by live tickets, the next launch waits for the device.
 const SLOTS: u64 = 1024;
-/// The slot of launches whose indices are known to be good: nobody reads it.
+/// The slot of launches with checked indices; it is never read.
 const UNREAD: u32 = 0;
 
 /// The slots of one device.
 pub(crate) struct FaultTable {
     pub(crate) raw: wgpu::Buffer,
-    /// Tickets not decided yet, in order of launches.
+    /// Undecided tickets, in launch order.
     open: Vec<Open>,
-    /// Slots that hold zeros and that no kernel under way writes to.
+    /// Slots that hold zeros and that no running kernel writes to.
     free: Vec<u32>,
-    /// Slots that must be cleared before they serve again.
+    /// Slots that must be cleared before they are used again.
     stale: Vec<u32>,
     /// The number of the next launch.
     next: u64,
@@ -41,7 +41,7 @@ struct Open {
     ticket: Arc<Ticket>,
 }
 
-/// What a copy of the table tells of: launches before `next`, in so many bytes from its start on.
+/// The contents of a copy of the table: launches before `next`, in the first `bytes` bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     next: u64,
@@ -49,7 +49,7 @@ pub(crate) struct Snapshot {
 }
 
 impl FaultTable {
-    /// A table that one binding shows whole.
+    /// A table that fits one binding.
     pub(crate) fn new(device: &wgpu::Device, binding_bytes: u64) -> FaultTable {
         let slots = SLOTS.min(binding_bytes / SLOT_BYTES);
         let raw = device.create_buffer(&wgpu::BufferDescriptor {
@@ -58,12 +58,12 @@ impl FaultTable {
             usage: wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
             mapped_at_creation: false,
         });
-        // The lowest comes off the end first: what is read back is short.
+        // The lowest slot is used first, which keeps the read-back short.
         let free = (UNREAD + 1..slots as u32).rev().collect();
         FaultTable { raw, open: Vec::new(), free, stale: Vec::new(), next: 0 }
     }
 
-    /// Defers the tickets of a launch, all or none; gives their slots, if there are enough.
+    /// Defers the tickets of a launch, all or none; returns their slots if enough are free.
     fn defer(&mut self, tickets: &[(usize, Arc<Ticket>)]) -> Option<Slots> {
         let first = self.free.len().checked_sub(tickets.len())?;
         let slots = tickets.iter().zip(self.free.drain(first..).rev()).map(|((operand, ticket), slot)| {
@@ -76,8 +76,8 @@ impl FaultTable {
         Some(slots)
     }
 
-    /// Frees the slots of tickets that nobody holds any more, and the stale ones; gives the bytes that must
-    /// be cleared first.
+    /// Frees the slots of dropped tickets and the stale slots; returns the byte ranges that must be cleared
+    /// first.
     fn sweep(&mut self) -> Vec<Range<u64>> {
         let stale = &mut self.stale;
         self.open.retain(|open| {
@@ -100,13 +100,13 @@ impl FaultTable {
         runs
     }
 
-    /// What a copy made now would tell of; none if no ticket is open.
+    /// A description of a copy made now; None if no ticket is open.
     pub(crate) fn snapshot(&self) -> Option<Snapshot> {
         let last = self.open.iter().map(|open| open.slot).max()?;
         Some(Snapshot { next: self.next, bytes: u64::from(last + 1) * SLOT_BYTES })
     }
 
-    /// Decides the tickets that a copy tells of. Several copies of one launch say the same.
+    /// Decides the tickets covered by a copy. Several copies of one launch agree.
     pub(crate) fn decide(&mut self, snapshot: Snapshot, words: &[u32]) {
         let (free, stale) = (&mut self.free, &mut self.stale);
         self.open.retain(|open| {
@@ -131,14 +131,14 @@ impl FaultTable {
 pub(crate) struct Slots(SmallVec<[(usize, u32); 1]>);
 
 impl Slots {
-    /// The first word of the slot in which a kernel writes down a bad index into an operand.
+    /// The first word of the slot in which a kernel records a bad index into an operand.
     pub(crate) fn of(&self, operand: usize) -> u32 {
         self.0.iter().find(|(of, _)| *of == operand).map_or(UNREAD, |&(_, slot)| slot) * WORDS
     }
 }
 
 impl Gpu {
-    /// The slots of a launch with these tickets, and the stream that it is to be recorded in.
+    /// The slots of a launch with these tickets, and the stream to record it in.
     pub(crate) fn fault_slots(
         &self,
         tickets: &[(usize, Arc<Ticket>)],
@@ -162,7 +162,7 @@ impl Gpu {
         }
     }
 
-    /// Decides every ticket of the launches so far; waits for the device if there is one.
+    /// Decides every ticket of the launches so far; waits for the device if any ticket is open.
     pub(crate) fn settle_tickets(&self) -> Result<()> {
         let reading = {
             let mut stream = lock(&self.stream);

@@ -1,6 +1,6 @@
-//! Failures that wgpu reports from the side: errors outside every scope, and the loss of the device. Either
-//! leaves results that nobody can trust, so both make the device lost: never a panic, and never told to one
-//! reader only.
+//! Errors that wgpu reports asynchronously: errors outside every scope, and the loss of the device. Results
+//! may be wrong after either, so both mark the device as lost. They never panic, and every later reader
+//! gets the error.
 
 use std::{
     fmt,
@@ -14,12 +14,12 @@ use tensor_core::{Error, ErrorKind, Result};
 
 use crate::platform::now_or_later;
 
-/// A lock whose holder panicked is still a lock: what it guards here is valid between any two statements.
+/// Locks a mutex even if a holder panicked: the guarded data is valid between any two statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether one device is lost. Once it is, every call says so until it is opened again.
+/// Whether the device is lost. Once it is, every call fails until the device is opened again.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
     lost: AtomicBool,
@@ -27,11 +27,11 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// Listens to `device` from now on.
+    /// Starts to observe errors of `device`.
     pub(crate) fn watch(device: &wgpu::Device) -> Arc<Faults> {
         let faults = Arc::new(Faults::default());
         let other = Arc::clone(&faults);
-        // Some command did not do what it should, and nobody knows which results depend on it.
+        // A command failed, and the results that depend on it are unknown.
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
             other.lose(format!("a command failed, and results that depend on it are wrong: {error}"));
         }));
@@ -42,7 +42,7 @@ impl Faults {
         faults
     }
 
-    /// Marks the device as gone for good. The first reason stays.
+    /// Marks the device as permanently lost. The first reason is kept.
     pub(crate) fn lose(&self, reason: String) {
         let mut kept = lock(&self.reason);
         if kept.is_empty() {
@@ -51,12 +51,12 @@ impl Faults {
         self.lost.store(true, Ordering::Release);
     }
 
-    /// Whether the device is gone.
+    /// Whether the device is lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// `DeviceLost` if the device is gone.
+    /// `DeviceLost` if the device is lost.
     pub(crate) fn alive(&self, device: &str) -> Result<()> {
         if self.is_lost() {
             return Err(Error::new(ErrorKind::DeviceLost {
@@ -68,11 +68,11 @@ impl Faults {
     }
 }
 
-/// What an error scope caught.
+/// An error caught by an error scope.
 pub(crate) enum Caught {
-    /// The driver has no memory left.
+    /// The driver is out of memory.
     OutOfMemory,
-    /// Anything else, in wgpu's words.
+    /// Any other error, with wgpu's message.
     Other(String),
 }
 
@@ -85,9 +85,9 @@ impl fmt::Display for Caught {
     }
 }
 
-/// Runs `work` with scopes for every kind of error around it. Scopes belong to the calling thread. What a
-/// scope catches only after this returns, as in a browser, makes the device lost: `work` was built on by
-/// then.
+/// Runs `work` inside scopes for every kind of error. Scopes belong to the calling thread. An error that
+/// arrives only after this returns, as in a browser, makes the device lost, because other work already
+/// depends on `work`.
 pub(crate) fn scoped<T>(
     device: &wgpu::Device,
     faults: &Arc<Faults>,
@@ -110,7 +110,7 @@ pub(crate) fn scoped<T>(
     let (faults, what) = (Arc::clone(faults), what.to_owned());
     let late = move |caught: Option<Caught>| {
         if let Some(caught) = caught {
-            faults.lose(format!("{what}, on which other work was built meanwhile: {caught}"));
+            faults.lose(format!("{what} failed, and other work already depends on it: {caught}"));
         }
     };
     (out, now_or_later(caught, late).flatten())
@@ -126,7 +126,7 @@ mod tests {
         device::{adapter, gpu::Gpu},
     };
 
-    /// It used to be told once, to whoever read next, and then forgotten.
+    /// A regression test: only the next reader used to get the error.
     #[test]
     fn an_error_outside_every_scope_is_told_to_everybody_from_then_on() {
         let found = match pollster::block_on(adapter::find(0)) {
@@ -140,7 +140,7 @@ mod tests {
         };
         let gpu = pollster::block_on(Gpu::open(&found, &Options::default())).unwrap();
         gpu.finish().unwrap();
-        // No buffer may have both of these.
+        // No buffer may have both of these usages.
         let _refused = gpu.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some("impossible"),
             size: 256,

@@ -1,5 +1,5 @@
-//! What a user is told who waits for the driver's compiler. A driver compiles a kernel when it is made or at
-//! its first run, and most keep it on disk for the next start; before, the first step of a training may take
+//! Progress notice while the driver compiles. A driver compiles a kernel when it is created or at its first
+//! run, and most drivers keep it on disk for the next start. Without that, the first training step may take
 //! seconds.
 
 use std::{
@@ -13,17 +13,17 @@ use std::{
 
 use crate::{device::faults::lock, platform::Instant};
 
-/// Waiting for new kernels that nobody needs to be told of.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time spent on new kernels before the notice is printed.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
 
-/// How long this device has kept its user waiting for new kernels. Once that is [`PATIENCE`], one line on
-/// stderr says so, if that is a terminal.
+/// The total time that this device's user has waited for new kernels. Once it exceeds [`NOTICE_AFTER`], one
+/// line is written to stderr, if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct FirstUse {
-    /// Kernels made since the device was last waited for.
+    /// Kernels created since the last wait for the device.
     new: AtomicUsize,
     waited: Mutex<Duration>,
-    /// Whether there is nothing more to say.
+    /// Whether no notice is needed any more.
     said: AtomicBool,
 }
 
@@ -33,20 +33,20 @@ impl FirstUse {
         FirstUse { new: AtomicUsize::new(0), waited: Mutex::default(), said: AtomicBool::new(silent) }
     }
 
-    /// Takes note of a kernel that was made since `start`.
+    /// Counts a kernel whose creation began at `start`.
     pub(crate) fn made(&self, start: Instant, device: &str) {
         self.new.fetch_add(1, Ordering::Relaxed);
         self.add(start.elapsed(), device);
     }
 
-    /// How long a wait may take before something is to be said; none if it may take for ever.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    /// The time that a wait may take before the notice is due; None if no notice is needed.
+    pub(crate) fn time_until_notice(&self) -> Option<Duration> {
         let quiet = self.said.load(Ordering::Relaxed) || self.new.load(Ordering::Relaxed) == 0;
-        (!quiet).then(|| PATIENCE.saturating_sub(*lock(&self.waited)))
+        (!quiet).then(|| NOTICE_AFTER.saturating_sub(*lock(&self.waited)))
     }
 
-    /// Takes note of a wait for the device since `start`, at whose end all kernels made before have run, if
-    /// it is `over`.
+    /// Counts a wait for the device that began at `start`; `over` means that all kernels created before
+    /// have run.
     pub(crate) fn waited(&self, start: Instant, over: bool, device: &str) {
         let new = if over { self.new.swap(0, Ordering::Relaxed) } else { self.new.load(Ordering::Relaxed) };
         if new > 0 {
@@ -57,11 +57,11 @@ impl FirstUse {
     fn add(&self, time: Duration, device: &str) {
         let mut waited = lock(&self.waited);
         *waited += time;
-        if *waited >= PATIENCE && !self.said.swap(true, Ordering::Relaxed) {
+        if *waited >= NOTICE_AFTER && !self.said.swap(true, Ordering::Relaxed) {
             let line = format!(
                 "taper: the first run of each kernel on {device} includes its compilation; the driver keeps it for later starts\n"
             );
-            // Nobody listens to a closed terminal.
+            // A write to a closed terminal may fail; that is ignored.
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     }
@@ -80,18 +80,18 @@ mod tests {
         let first = listening();
         let ago =
             |ms: u64| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap_or_else(Instant::now);
-        // No new kernel: what takes long is the work.
-        assert_eq!(first.patience(), None);
+        // No new kernel: a long wait is caused by the work itself.
+        assert_eq!(first.time_until_notice(), None);
         first.waited(ago(5000), true, "wgpu:9");
         first.made(ago(100), "wgpu:9");
-        let left = first.patience();
+        let left = first.time_until_notice();
         assert!(left.is_some_and(|left| left <= Duration::from_millis(900)), "{left:?}");
         first.waited(ago(300), true, "wgpu:9");
-        assert_eq!(first.patience(), None);
+        assert_eq!(first.time_until_notice(), None);
         assert!(!first.said.load(Ordering::Relaxed));
         first.made(ago(1), "wgpu:9");
         first.waited(ago(700), false, "wgpu:9");
-        assert!(first.said.load(Ordering::Relaxed) && first.patience().is_none());
+        assert!(first.said.load(Ordering::Relaxed) && first.time_until_notice().is_none());
     }
 
     #[test]
@@ -99,6 +99,6 @@ mod tests {
         let first = listening();
         first.said.store(true, Ordering::Relaxed);
         first.made(Instant::now(), "wgpu:9");
-        assert_eq!(first.patience(), None);
+        assert_eq!(first.time_until_notice(), None);
     }
 }

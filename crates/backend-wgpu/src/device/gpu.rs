@@ -1,4 +1,4 @@
-//! One open device: the wgpu handles, what the adapter allows, its memory, pipelines and command stream.
+//! An open device: the wgpu handles, the adapter's limits, and its memory, pipelines and command stream.
 
 use std::{
     fmt,
@@ -38,16 +38,16 @@ pub(crate) struct Gpu {
     pub(crate) pool: Arc<Pool>,
     pub(crate) pipelines: Pipelines,
     pub(crate) first_use: FirstUse,
-    /// Where pipelines outlive the process, if anywhere.
+    /// The on-disk pipeline cache, if there is one.
     pub(crate) disk_cache: Option<DiskCache>,
     pub(crate) stream: Mutex<Stream>,
-    /// Reads that somebody awaits.
+    /// Asynchronous reads in progress.
     pub(crate) waiting: Waiting,
     /// The number of the open batch of commands.
     pub(crate) batch: Arc<AtomicU64>,
-    /// A number of its own among all devices of the process.
+    /// A number that is unique among the devices of the process.
     pub(crate) id: u64,
-    /// Bound in place of an input of no elements.
+    /// Bound in place of an input without elements.
     pub(crate) dummy: wgpu::Buffer,
 }
 
@@ -74,7 +74,7 @@ fn lower<T: Ord>(limit: &mut T, cap: Option<T>) {
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 impl Gpu {
-    /// Opens `found`.
+    /// Opens the adapter `found`.
     pub(crate) async fn open(found: &Found, options: &crate::Options) -> Result<Gpu> {
         let name = found.info.name.clone();
         let backend = |message: String| Error::new(ErrorKind::Backend { device: name.clone(), message });
@@ -88,7 +88,7 @@ impl Gpu {
             without,
         } = options.forced;
         let mut limits = found.adapter.limits();
-        // Asked of wgpu too, so that it watches over them.
+        // Requested from wgpu too, so that it validates them.
         lower(&mut limits.max_storage_buffer_binding_size, binding_bytes);
         lower(&mut limits.max_compute_workgroups_per_dimension, workgroups);
         lower(&mut limits.max_storage_buffers_per_shader_stage, storage_buffers);
@@ -110,7 +110,7 @@ impl Gpu {
             trace: wgpu::Trace::Off,
         };
         let opened = found.adapter.request_device(&descriptor).await;
-        let (device, queue) = opened.map_err(|e| backend(format!("the adapter gave no device: {e}")))?;
+        let (device, queue) = opened.map_err(|e| backend(format!("the adapter could not be opened: {e}")))?;
         let faults = Faults::watch(&device);
         let software = found.software;
         let immediates = features.contains(wgpu::Features::IMMEDIATES) && !no_immediates;
@@ -123,8 +123,8 @@ impl Gpu {
             invocations: if software { 1024 } else { 65_536 },
             workgroup_bytes: limits.max_compute_workgroup_storage_size as usize,
             binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
-            // lavapipe leaves an invocation's loops after 65,535 rounds, and says nothing. Half of it is left
-            // to inner loops.
+            // lavapipe silently leaves an invocation's loops after 65,535 iterations. Half of them are
+            // reserved for inner loops.
             rounds: if software { 1 << 15 } else { usize::MAX },
             immediate_bytes: if immediates { limits.max_immediate_size.min(128) } else { 0 },
             uniform_alignment: limits.min_uniform_buffer_offset_alignment.max(4),
@@ -137,7 +137,7 @@ impl Gpu {
                 | DeviceKind::SoftwareGpu
                 | DeviceKind::Other => 1 << 33,
             }),
-            way: None,
+            variant: None,
             info,
         };
         let buffer = |label, size, usage| {
@@ -179,7 +179,7 @@ impl Gpu {
         })
     }
 
-    /// Has new pipelines written to disk, now and then.
+    /// Saves new pipelines to disk, at most every now and then unless `now` is set.
     pub(crate) fn keep_pipelines(&self, now: bool) {
         if let Some(cache) = &self.disk_cache {
             cache.save(self.pipelines.len(), now);
@@ -191,7 +191,7 @@ impl Gpu {
         &self.capabilities.info.name
     }
 
-    /// An [`ErrorKind::Backend`] of this device; `DeviceLost` if that is why.
+    /// An [`ErrorKind::Backend`] of this device, or `DeviceLost` if the device is lost.
     pub(crate) fn error(&self, message: impl Into<String>) -> Error {
         match self.faults.alive(self.name()) {
             Err(lost) => lost,
@@ -199,14 +199,14 @@ impl Gpu {
         }
     }
 
-    /// Why a call does nothing in a page of a browser, where it would wait for the device.
+    /// The error of a call that would have to wait for the device in a browser page.
     pub(crate) fn must_be_awaited(&self, what: &str) -> Error {
         self.error(format!(
-            "{what} would wait for the device, which a page cannot: await to_vec_async or item_async"
+            "{what} would block on the device, which a browser page cannot do: await to_vec_async or item_async"
         ))
     }
 
-    /// Runs `work` in error scopes; whatever they catch is an error here.
+    /// Runs `work` in error scopes; a caught error is returned.
     pub(crate) fn scoped<T>(&self, what: &str, work: impl FnOnce() -> T) -> Result<T> {
         self.faults.alive(self.name())?;
         let (out, caught) = scoped(&self.device, &self.faults, what, work);
@@ -237,7 +237,7 @@ impl Gpu {
                 op: "allocate",
                 device: self.name().into(),
                 dtype,
-                hint: "this adapter has no such numbers; cast first, or stay on the cpu".into(),
+                hint: "this adapter does not support the dtype; cast first, or use the cpu".into(),
             }));
         }
         let limit = self.capabilities.info.limits.max_buffer_bytes;
@@ -256,7 +256,7 @@ impl Gpu {
         let raw = match self.create(size)? {
             Some(raw) => raw,
             None => {
-                // Finish what is under way, give the cache back, and try once more.
+                // Finish the pending work, free the cache, and try once more.
                 self.reclaim()?;
                 self.create(size)?.ok_or_else(|| self.out_of_memory(bytes))?
             }
@@ -264,7 +264,7 @@ impl Gpu {
         Ok((wrap(Some(raw)), 0))
     }
 
-    /// A new buffer from the driver; none when the budget or the driver's memory is used up.
+    /// A new buffer from the driver; None if the budget or the driver's memory is used up.
     fn create(&self, size: u64) -> Result<Option<wgpu::Buffer>> {
         if !self.pool.reserve(size) {
             return Ok(None);
@@ -289,7 +289,7 @@ impl Gpu {
         failed
     }
 
-    /// Waits for all work and gives every cached buffer back to the driver.
+    /// Waits for all work and frees every cached buffer.
     pub(crate) fn reclaim(&self) -> Result<()> {
         let flushed = if CAN_WAIT { self.finish() } else { self.flush(&mut lock(&self.stream)).map(|_| ()) };
         self.pool.trim();
@@ -298,15 +298,15 @@ impl Gpu {
         flushed
     }
 
-    /// The buffer of a storage, if it is one of this device.
+    /// The buffer of a storage, if it belongs to this device.
     pub(crate) fn buffer<'a>(&self, storage: &'a Storage) -> Result<&'a WgpuBuffer> {
         let any: &dyn std::any::Any = storage.as_ref();
         let buffer = any
             .downcast_ref::<WgpuBuffer>()
-            .ok_or_else(|| self.error("a buffer of another backend was handed to this device"))?;
+            .ok_or_else(|| self.error("a buffer of another backend was passed to this device"))?;
         if buffer.device() != self.id {
             return Err(self.error(
-                "a buffer of another device was handed to this one; if the device was reopened, reload the tensor",
+                "a buffer of another device was passed to this one; if the device was reopened, reload the tensor",
             ));
         }
         Ok(buffer)

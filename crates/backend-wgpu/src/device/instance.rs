@@ -1,9 +1,9 @@
-//! The one instance of wgpu in a process: the APIs that are compiled in.
+//! The process-wide wgpu instance, with the APIs that are compiled in.
 #![allow(unsafe_code)]
 
 use std::sync::OnceLock;
 
-/// The instance; none where no API of this platform is compiled in, which wgpu would panic about.
+/// The instance; None if no API of this platform is compiled in, because wgpu would panic.
 pub(crate) fn instance() -> Option<&'static wgpu::Instance> {
     static INSTANCE: OnceLock<Option<wgpu::Instance>> = OnceLock::new();
     INSTANCE
@@ -22,10 +22,10 @@ pub(crate) fn instance() -> Option<&'static wgpu::Instance> {
         .as_ref()
 }
 
-/// An instance of Vulkan without Wayland's windows, where there is no `XDG_RUNTIME_DIR` and so no Wayland: in
-/// a container, a cron job, a service. wgpu asks for windows of every kind, whereupon a layer of Mesa's calls
-/// Wayland up, whose library writes "error: XDG_RUNTIME_DIR is invalid or not set in the environment" on the
-/// user's screen. None where things are otherwise.
+/// A Vulkan instance without Wayland surfaces, for environments without `XDG_RUNTIME_DIR` and so without
+/// Wayland: containers, cron jobs, services. wgpu requests every surface extension. A Mesa layer then opens
+/// Wayland, whose library writes "error: XDG_RUNTIME_DIR is invalid or not set in the environment" to the
+/// terminal. None in all other environments.
 #[cfg(all(feature = "vulkan", unix, not(target_os = "android"), not(target_vendor = "apple")))]
 fn without_windows() -> Option<wgpu::Instance> {
     use wgpu::hal::vulkan;
@@ -44,15 +44,15 @@ fn without_windows() -> Option<wgpu::Instance> {
     let leave_out: Box<vulkan::CreateInstanceCallback<'_>> = Box::new(|arguments| {
         arguments.extensions.retain(|&name| name != c"VK_KHR_wayland_surface");
     });
-    // SAFETY: wgpu asks that the callback take no extension away, as it believes that it has each that the
-    // system offers. It uses this one to make a Wayland surface, for which it looks in the list that results,
-    // as some systems have none; and nothing here makes a surface.
+    // SAFETY: wgpu requires that the callback removes no extension, because it assumes that it has every
+    // available one. It uses this one only to create a Wayland surface, after it has looked it up in the
+    // resulting list, since some systems lack it; and no surface is created here.
     let made = unsafe { vulkan::Instance::init_with_callback(&descriptor, Some(leave_out)) }.ok()?;
-    // SAFETY: the instance was made a line above, and nobody else has it.
+    // SAFETY: the instance was created on the line above and has no other owner.
     Some(unsafe { wgpu::Instance::from_hal::<wgpu::hal::api::Vulkan>(made) })
 }
 
-/// Elsewhere nothing is written.
+/// On other platforms nothing is printed.
 #[cfg(not(all(feature = "vulkan", unix, not(target_os = "android"), not(target_vendor = "apple"))))]
 fn without_windows() -> Option<wgpu::Instance> {
     None

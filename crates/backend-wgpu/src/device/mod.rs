@@ -1,5 +1,5 @@
-//! One open device: adapters, memory, pipelines, command batches, reads, times and failures. `gpu.rs` has the
-//! device itself; the files beside it are what it does, each in an `impl` of its own.
+//! An open device: adapters, memory, pipelines, command batches, reads, timestamps and failures. `gpu.rs`
+//! defines the device; each other file adds one of these in its own `impl`.
 
 pub(crate) mod adapter;
 pub(crate) mod disk_cache;

@@ -1,4 +1,4 @@
-//! How a device is opened: [`Options`], and the environment variables that change them.
+//! Options for opening a device: [`Options`], and the environment variables that change them.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -6,47 +6,48 @@ use tensor_core::{DType, Error, Result};
 
 use crate::{Form, device::disk_cache};
 
-/// The variables of this backend.
+/// The environment variables of this backend.
 pub(crate) const VARIABLES: &[&str] =
     &["TAPER_ADAPTER", "TAPER_CACHE_DIR", "TAPER_WGPU_AUTOTUNE", "TAPER_WGPU_MEMORY_LIMIT"];
 
-/// How to open a device, where the defaults will not do.
+/// Options for opening a device.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The memory budget in bytes; without one, three quarters of the system's memory on software adapters,
-    /// and the driver's word on others.
+    /// The memory budget in bytes. Without one, software adapters use three quarters of the system's
+    /// memory, and other adapters are limited only by the driver.
     pub memory_limit: Option<u64>,
-    /// Whether the ways to compute a matrix product are timed on the first of each class (dtype, sizes to a
-    /// power of two, layouts), rather than chosen by a fixed table. What is found is kept in `cache_dir` for
-    /// the same adapter, driver and version; until then the first product of a class takes longer. Another
-    /// way may round otherwise in the last bits.
+    /// Whether the variants of a matrix product are timed on the first product of each class (dtype, sizes
+    /// to a power of two, layouts), instead of chosen by a fixed table. The results are kept in `cache_dir`
+    /// for the same adapter, driver and version. The first product of a class takes longer. Variants may
+    /// differ in the last bits.
     pub autotune: bool,
-    /// The directory where compiled pipelines, where the driver hands them out, and what autotuning found are
-    /// kept from one process to the next; none keeps none.
+    /// The directory that keeps compiled pipelines (if the driver exports them) and autotuning results
+    /// between processes; None keeps nothing.
     pub cache_dir: Option<PathBuf>,
-    /// What tests force upon a device.
+    /// Conditions that tests force on a device.
     #[doc(hidden)]
     pub forced: Forced,
 }
 
-/// Conditions that a test forces: other kernels than the adapter would get, and limits below its own, so that
-/// small tensors meet what large ones and lesser adapters meet.
+/// Conditions that a test forces: other kernels than the adapter would get, and lower limits, so that small
+/// tensors exercise the code for large tensors and weaker adapters.
 #[doc(hidden)]
 #[derive(Clone, Debug, Default)]
 pub struct Forced {
-    /// Which family of kernels to use.
+    /// The family of kernels to use.
     pub form: Form,
-    /// Parameters of kernels go through a uniform buffer, and not as immediates.
+    /// Passes the parameters of kernels in a uniform buffer instead of immediates.
     pub no_immediates: bool,
-    /// Bytes of one binding, at least 512: larger tensors are worked through in windows.
+    /// The most bytes of one binding, at least 512: larger tensors are processed in windows.
     pub binding_bytes: Option<u64>,
-    /// Workgroups in each dimension of a dispatch.
+    /// The most workgroups in each dimension of a dispatch.
     pub workgroups: Option<u32>,
-    /// Storage buffers of one kernel; every adapter has 8.
+    /// The most storage buffers of one kernel; every adapter has 8.
     pub storage_buffers: Option<u32>,
-    /// Elementary steps in one dispatch; longer ones are split, lest the system take the device for hung.
+    /// The most elementary steps of one dispatch; longer dispatches are split, to avoid the system's hang
+    /// detection.
     pub dispatch_work: Option<u64>,
-    /// Dtypes to do without.
+    /// Dtypes to treat as unsupported.
     pub without: &'static [DType],
 }
 
@@ -67,13 +68,13 @@ impl Options {
     /// | variable | sets |
     /// |---|---|
     /// | `TAPER_WGPU_MEMORY_LIMIT` | the memory budget in bytes |
-    /// | `TAPER_WGPU_AUTOTUNE` | `1` times the ways of matrix products: see [`Options::autotune`] |
-    /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines and what autotuning found, or `off` |
+    /// | `TAPER_WGPU_AUTOTUNE` | `1` times the variants of matrix products: see [`Options::autotune`] |
+    /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines and autotuning results, or `off` |
     ///
-    /// An empty value is none.
+    /// An empty value counts as unset.
     ///
     /// # Errors
-    /// `Invalid` for a value that cannot be read, with those that can.
+    /// `Invalid` for a value that cannot be parsed; the message lists the valid ones.
     pub fn from_env() -> Result<Options> {
         Options::read(|name| std::env::var_os(name))
     }
@@ -110,7 +111,7 @@ impl Options {
 }
 
 impl Forced {
-    /// Conditions written as `form=direct immediates=off storage_buffers=8`.
+    /// Parses conditions such as `form=direct immediates=off storage_buffers=8`.
     fn read(text: &str) -> Option<Forced> {
         let mut out = Forced::default();
         for word in text.split_whitespace() {

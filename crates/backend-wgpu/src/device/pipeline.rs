@@ -1,4 +1,4 @@
-//! Pipelines, cached by their whole source: a key that misses nothing that shapes the code.
+//! Pipelines, cached by their complete source, which contains everything that affects the code.
 
 use std::{
     fmt,
@@ -20,25 +20,25 @@ pub(crate) struct Pipeline {
     pub(crate) layout: wgpu::BindGroupLayout,
 }
 
-/// One dispatch, ready but for its buffers and scalars.
+/// One compiled dispatch; only its buffers and scalars are missing.
 pub(crate) struct Compiled {
     pub(crate) label: &'static str,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) params: Params,
-    /// Whose buffer each binding is, and the byte where it starts.
+    /// The source of each binding's buffer, and the byte offset at which the binding starts.
     pub(crate) resources: Vec<(Resource, u64)>,
     pub(crate) workgroups: usize,
-    /// The number of the loop that it is in, and the loop's rounds.
+    /// The number of the loop that it belongs to, and the rounds of that loop.
     pub(crate) repeated: Option<(usize, usize)>,
-    /// Workgroups in one dispatch at most.
+    /// The most workgroups in one dispatch.
     pub(crate) most: usize,
     /// Work of a workgroup.
     pub(crate) work: usize,
-    /// Whether the parameters go as immediates, or else in a uniform buffer.
+    /// Whether the parameters are immediates; otherwise they are in a uniform buffer.
     pub(crate) immediates: bool,
 }
 
-/// What is kept of a kernel between launches.
+/// The compiled form of a kernel, kept between launches.
 pub(crate) struct CompiledKernel {
     pub(crate) dispatches: Vec<Compiled>,
     pub(crate) temporaries: Vec<(DType, usize)>,
@@ -57,13 +57,13 @@ impl fmt::Debug for Pipelines {
 }
 
 impl Pipelines {
-    /// How many there are.
+    /// The number of pipelines.
     pub(crate) fn len(&self) -> usize {
         lock(&self.made).len()
     }
 }
 
-/// Pipelines for all dispatches of a kernel; those with nothing to do are left out.
+/// Compiles pipelines for all dispatches of a kernel; dispatches without work are left out.
 pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
     let of = &gpu.capabilities;
     let dispatches = made
@@ -88,10 +88,10 @@ pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
     Ok(CompiledKernel { dispatches, temporaries: made.temporaries })
 }
 
-/// Workgroups of so much work each that go into one dispatch: whole rows of the greatest length, so that
-/// dispatches meet without a gap or an overlap, and not so many that a system takes the device for hung.
+/// The number of workgroups, of `work` each, in one dispatch: whole rows of the greatest length, so that
+/// dispatches meet without gaps or overlaps, and few enough to avoid the system's hang detection.
 fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
-    // In 64 bits: those of a page have no others.
+    // In 64 bits, because `usize` has only 32 bits in a browser page.
     let row = u64::from(row);
     let most = (dispatch_work / work.max(1) as u64).max(1);
     let most = if most <= row { most } else { row * (most / row).min(row) };
@@ -103,7 +103,7 @@ fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> 
     if let Some(made) = lock(&gpu.pipelines.made).get(&text) {
         return Ok(Arc::clone(made));
     }
-    // Compiled outside the lock: two threads may make the same one, and the first stays.
+    // Compiled outside the lock: if two threads compile the same pipeline, the first one is kept.
     let start = Instant::now();
     let made = gpu.scoped(d.label, || create(gpu, d, &text, immediates))?;
     gpu.first_use.made(start, gpu.name());
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(device, "wgpu:0");
             assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
         }
-        // Nothing of it is kept, and the device goes on.
+        // The failed pipeline is not kept, and the device stays usable.
         assert_eq!(gpu.pipelines.len(), 0);
         let mut straight = Dispatch::new("straight");
         straight.code.entry(1, |_| {});

@@ -1,5 +1,5 @@
-//! Device memory: one wgpu buffer per tensor, out of size classes, kept for reuse when freed.
-//! A freed buffer is reusable at once, because the queue runs everything in order. Every byte is counted.
+//! Device memory: one wgpu buffer per tensor, in size classes, kept for reuse when freed. A freed buffer
+//! can be reused at once, because the queue executes in order. Every byte is counted.
 
 use std::{
     collections::BTreeMap,
@@ -11,13 +11,13 @@ use tensor_core::{Buffer, DType, FreeBuffers, MemoryStats};
 
 use crate::{codegen::dtypes::storage_size, device::faults::lock};
 
-/// The least size of a buffer, and the unit of all sizes: a multiple of every alignment that matters here.
+/// The least size of a buffer and the unit of all sizes; a multiple of every required alignment.
 const UNIT: u64 = 256;
-/// Free memory that is kept whatever is in use.
+/// Cached memory that is kept regardless of the peak usage.
 const CACHE_FLOOR: u64 = 64 << 20;
 
-/// The sizes that buffers come in, at most `most`: eight between each power of two and the next, so at most
-/// an eighth is wasted.
+/// The size class for `bytes`, at most `most`: eight classes between each power of two and the next, so at
+/// most an eighth is wasted.
 pub(crate) fn size_class(bytes: u64, most: u64) -> u64 {
     let bytes = bytes.max(1);
     let step = (bytes.next_power_of_two() / 16).max(UNIT);
@@ -72,7 +72,7 @@ impl Pool {
         inner.stats.peak = inner.stats.allocated;
     }
 
-    /// Sets the budget, unless more is reserved: says how much, then.
+    /// Sets the budget. Fails with the reserved bytes if more than the budget is reserved.
     pub(crate) fn set_limit(&self, limit: Option<u64>) -> Result<(), u64> {
         let stats = &mut lock(&self.inner).stats;
         if limit.is_some_and(|limit| stats.reserved > limit) {
@@ -82,7 +82,7 @@ impl Pool {
         Ok(())
     }
 
-    /// A cached buffer of at least `size` bytes with not too much to spare, with the batch that last used it.
+    /// A cached buffer of at least `size` bytes without too much waste, with the batch that last used it.
     pub(crate) fn take(&self, size: u64) -> Option<(wgpu::Buffer, u64)> {
         let mut inner = lock(&self.inner);
         let (&class, list) =
@@ -92,7 +92,7 @@ impl Pool {
         Some((free.raw, free.batch))
     }
 
-    /// Whether `size` more bytes stay within the budget; if so they count as reserved from now on.
+    /// Reserves `size` bytes if they fit the budget, and returns whether they did.
     pub(crate) fn reserve(&self, size: u64) -> bool {
         let mut inner = lock(&self.inner);
         let after = inner.stats.reserved + size;
@@ -103,13 +103,13 @@ impl Pool {
         true
     }
 
-    /// Takes back a reservation, or counts a buffer that goes back to the driver.
+    /// Cancels a reservation, or counts a buffer that returns to the driver.
     pub(crate) fn release(&self, size: u64) {
         let mut inner = lock(&self.inner);
         inner.stats.reserved = inner.stats.reserved.saturating_sub(size);
     }
 
-    /// Counts a buffer that a tensor took.
+    /// Counts a buffer taken by a tensor.
     pub(crate) fn count(&self, bytes: u64) {
         let mut inner = lock(&self.inner);
         inner.stats.allocations += 1;
@@ -117,15 +117,14 @@ impl Pool {
         inner.stats.peak = inner.stats.peak.max(inner.stats.allocated);
     }
 
-    /// A tensor's buffer comes back.
+    /// Takes back the buffer of a tensor.
     fn give_back(&self, raw: wgpu::Buffer, bytes: u64, batch: u64) {
         let size = raw.size();
         let dropped;
         {
             let mut inner = lock(&self.inner);
             inner.stats.allocated = inner.stats.allocated.saturating_sub(bytes);
-            // What is cached stays below what was ever in use at one time; beyond that the driver has it
-            // back.
+            // The cache stays below the peak usage; memory beyond that is returned to the driver.
             if inner.cached + size <= inner.stats.peak.max(CACHE_FLOOR) {
                 inner.free.entry(size).or_default().push(Free { raw, batch });
                 inner.cached += size;
@@ -135,7 +134,7 @@ impl Pool {
                 dropped = Some(raw);
             }
         }
-        // wgpu's own locks are taken outside ours.
+        // Dropped outside our lock, because wgpu takes locks of its own.
         drop(dropped);
     }
 
@@ -176,12 +175,12 @@ impl WgpuBuffer {
         WgpuBuffer { raw, pool: Arc::clone(pool), batch: Arc::clone(batch), device, bytes, dtype, numel }
     }
 
-    /// The wgpu buffer; none for no elements.
+    /// The wgpu buffer; None for an empty tensor.
     pub(crate) fn raw(&self) -> Option<&wgpu::Buffer> {
         self.raw.as_ref()
     }
 
-    /// The number of the device it lives on.
+    /// The number of the device that it belongs to.
     pub(crate) fn device(&self) -> u64 {
         self.device
     }

@@ -1,4 +1,4 @@
-//! Timestamps that the device writes before and after every dispatch, while somebody asks for them.
+//! Timestamps before and after every dispatch, written by the device while profiling is on.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use tensor_core::Result;
 
 use crate::device::{gpu::Gpu, stream::MAX_DISPATCHES};
 
-/// Two timestamps a dispatch.
+/// Two timestamps for each dispatch.
 const QUERIES: u32 = 2 * MAX_DISPATCHES as u32;
 const BYTES: u64 = 8 * QUERIES as u64;
 
-/// What one kind of kernel took, all its dispatches together.
+/// The total time of one kind of kernel, over all its dispatches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelTime {
@@ -22,14 +22,14 @@ pub struct KernelTime {
     pub nanoseconds: u64,
 }
 
-/// The timestamps of the open batch of commands, and the sums of those before.
+/// The timestamps of the open batch of commands, and the totals of earlier batches.
 pub(crate) struct Profiler {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
     readable: wgpu::Buffer,
-    /// Nanoseconds of a tick.
+    /// Nanoseconds per tick.
     period: f64,
-    /// The dispatches of the open batch.
+    /// The labels of the dispatches in the open batch.
     labels: Vec<&'static str>,
     pub(crate) totals: BTreeMap<&'static str, KernelTime>,
 }
@@ -58,7 +58,7 @@ impl Profiler {
         }
     }
 
-    /// A pass for one dispatch, between two timestamps.
+    /// A compute pass for one dispatch, between two timestamps.
     pub(crate) fn pass(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
@@ -75,7 +75,7 @@ impl Profiler {
         encoder.begin_compute_pass(&descriptor).forget_lifetime()
     }
 
-    /// Records that the timestamps of this batch become readable.
+    /// Records the commands that make the timestamps of this batch readable.
     pub(crate) fn resolve(&self, encoder: &mut wgpu::CommandEncoder) {
         let count = 2 * self.labels.len() as u32;
         if count > 0 {
@@ -84,7 +84,7 @@ impl Profiler {
         }
     }
 
-    /// Waits for the batch that was submitted last, and adds its times up.
+    /// Waits for the batch that was submitted last, and adds its times to the totals.
     pub(crate) fn collect(&mut self, gpu: &Gpu, batch: wgpu::SubmissionIndex) -> Result<()> {
         let labels = std::mem::take(&mut self.labels);
         if labels.is_empty() {

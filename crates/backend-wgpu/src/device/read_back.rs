@@ -1,5 +1,5 @@
-//! Reading device memory back: a copy into a staging buffer, which is mapped once the device has made it. The
-//! caller waits for that, or one thread of the device does for everybody who awaits a read.
+//! Reading device memory: a copy to a staging buffer, which is mapped once the device has finished it. The
+//! caller waits for that, or one thread of the device waits on behalf of all asynchronous reads.
 
 use std::{
     collections::VecDeque,
@@ -18,16 +18,16 @@ use crate::{
     platform::CAN_WAIT,
 };
 
-/// The greatest piece of one read-back.
+/// The most bytes of one piece of a read-back.
 const READ_BYTES: usize = 32 << 20;
 
-/// Ranges of `numel` elements that are read one after the other.
+/// Ranges that split `numel` elements into pieces.
 fn pieces(numel: usize, dtype: DType) -> impl Iterator<Item = Range<usize>> + Send {
     let piece = READ_BYTES / dtype.size();
     (0..numel).step_by(piece).map(move |begin| begin..(begin + piece).min(numel))
 }
 
-/// Bytes of a buffer that are read together.
+/// The bytes of a buffer that are read together.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
     raw: &'a wgpu::Buffer,
@@ -36,39 +36,39 @@ pub(crate) struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// The piece with these elements of a buffer whose reading starts at element `start`.
+    /// The piece with the range `elements`, counted from element `start` of the buffer.
     fn new(raw: &'a wgpu::Buffer, start: usize, elements: &Range<usize>, dtype: DType) -> Piece<'a> {
         let start = ((start + elements.start) * dtype.size()) as u64;
         Piece { raw, start, bytes: elements.len() * dtype.size() }
     }
 
-    /// Where the first word of it starts: copies are of whole words.
+    /// The offset of its first word: copies are in whole words.
     fn first_word(&self) -> u64 {
         self.start / 4 * 4
     }
 
-    /// The bytes within these words.
+    /// The range of its bytes within these words.
     fn within(&self) -> Range<usize> {
         let begin = (self.start % 4) as usize;
         begin..begin + self.bytes
     }
 
-    /// Bytes of all its words.
+    /// The bytes of all its words.
     fn word_bytes(&self) -> usize {
         self.within().end.next_multiple_of(4)
     }
 }
 
-/// A read under way.
+/// A read in progress.
 pub(crate) struct Reading {
     staging: wgpu::Buffer,
     mapping: Mapping,
     index: wgpu::SubmissionIndex,
-    /// Where the bytes asked for lie among those copied.
+    /// The range of the requested bytes within the copied ones.
     within: Range<usize>,
-    /// Where the copy of the fault table begins, which follows these.
+    /// The start of the fault table's copy, which follows these bytes.
     table: usize,
-    /// The launches that this copy decides.
+    /// The launches whose tickets this copy decides.
     faults: Option<Snapshot>,
 }
 
@@ -92,7 +92,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Reads elements of a buffer as host bytes, with no thread of the caller's waiting.
+    /// Reads elements of a buffer as host bytes, without blocking a thread of the caller.
     pub(crate) async fn read_async(
         self: Arc<Gpu>,
         storage: Storage,
@@ -118,7 +118,7 @@ impl Gpu {
         Ok(out)
     }
 
-    /// The buffer of a storage, if nothing is wrong and it has `numel` elements from `start` on.
+    /// The buffer of a storage, if the device is alive and the buffer has `numel` elements from `start` on.
     fn readable<'a>(&self, storage: &'a Storage, start: usize, numel: usize) -> Result<&'a WgpuBuffer> {
         self.faults.alive(self.name())?;
         let buffer = self.buffer(storage)?;
@@ -131,8 +131,8 @@ impl Gpu {
         Ok(buffer)
     }
 
-    /// Records the copy of a piece, if any, and of the fault table, where tickets are open, into a staging
-    /// buffer, submits, and asks for the mapping.
+    /// Records the copy of a piece (if there is one) and of the fault table (if tickets are open) to a
+    /// staging buffer, submits, and requests the mapping.
     pub(crate) fn begin_read(&self, stream: &mut Stream, piece: Option<Piece<'_>>) -> Result<Reading> {
         let after = piece.map_or(0, |piece| piece.word_bytes());
         let within = piece.map_or(0..0, |piece| piece.within());
@@ -149,10 +149,10 @@ impl Gpu {
         }
         let index = self.flush(stream)?;
         let mapping = Mapping::default();
-        let told = mapping.clone();
+        let reporter = mapping.clone();
         self.scoped("read", || {
             staging.map_async(wgpu::MapMode::Read, ..need.next_multiple_of(8), move |result| {
-                told.tell(result.is_ok());
+                reporter.report(result.is_ok());
             });
         })?;
         Ok(Reading { staging, mapping, index, within, table: after, faults })
@@ -161,12 +161,12 @@ impl Gpu {
     /// Waits for a reading.
     pub(crate) fn wait_for(&self, reading: &Reading) -> Result<()> {
         self.wait(reading.index.clone())?;
-        // The wait ran the callback; if another thread's poll does, it is about to end.
+        // The wait ran the callback, or another thread's poll is running it.
         reading.mapping.wait();
         Ok(())
     }
 
-    /// Decides the tickets that a reading tells of, which was waited for, and shows the bytes.
+    /// Decides the tickets of a finished reading, and passes its bytes to `show`.
     pub(crate) fn end_read(&self, reading: Reading, show: impl FnOnce(&[u8])) -> Result<()> {
         let Reading { staging, mapping, within, table, faults, .. } = reading;
         self.faults.alive(self.name())?;
@@ -190,7 +190,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// A buffer for reading back `need` bytes.
+    /// A staging buffer of at least `need` bytes.
     fn staging(&self, stream: &mut Stream, need: u64) -> Result<wgpu::Buffer> {
         if let Some(i) = stream.staging.iter().position(|b| b.size() >= need) {
             return Ok(stream.staging.swap_remove(i));
@@ -217,23 +217,23 @@ impl Gpu {
     }
 }
 
-/// Whether a buffer is mapped: told once by wgpu, and waited for or awaited by one reader.
+/// Whether a buffer is mapped: reported once by wgpu, and waited for or awaited by one reader.
 #[derive(Clone, Default)]
 pub(crate) struct Mapping(Arc<(Mutex<State>, Condvar)>);
 
 #[derive(Default)]
 struct State {
-    told: Option<bool>,
+    reported: Option<bool>,
     waker: Option<Waker>,
 }
 
 impl Mapping {
-    /// What is told first stays.
-    fn tell(&self, mapped: bool) {
+    /// Only the first report counts.
+    fn report(&self, mapped: bool) {
         let (state, changed) = &*self.0;
         let waker = {
             let mut state = lock(state);
-            state.told.get_or_insert(mapped);
+            state.reported.get_or_insert(mapped);
             state.waker.take()
         };
         changed.notify_all();
@@ -242,17 +242,18 @@ impl Mapping {
         }
     }
 
-    /// Waits for the word of wgpu; none within a minute after the device was done is a failure.
+    /// Waits for wgpu's report; a report that is missing one minute after the device finished is a failure.
     fn wait(&self) {
-        const LONG: Duration = Duration::from_secs(60);
+        const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
         let (state, changed) = &*self.0;
-        let waited = changed.wait_timeout_while(lock(state), LONG, |state| state.told.is_none());
+        let waited =
+            changed.wait_timeout_while(lock(state), REPORT_TIMEOUT, |state| state.reported.is_none());
         drop(waited.unwrap_or_else(PoisonError::into_inner));
-        self.tell(false);
+        self.report(false);
     }
 
     fn is_mapped(&self) -> bool {
-        lock(&self.0.0).told == Some(true)
+        lock(&self.0.0).reported == Some(true)
     }
 }
 
@@ -261,7 +262,7 @@ impl Future for Mapping {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.0.0);
-        if state.told.is_some() {
+        if state.reported.is_some() {
             return Poll::Ready(());
         }
         state.waker = Some(context.waker().clone());
@@ -269,14 +270,14 @@ impl Future for Mapping {
     }
 }
 
-/// What the thread of a device waits for on behalf of one reader.
+/// A wait of the device's thread on behalf of one reader.
 struct Job {
     index: wgpu::SubmissionIndex,
     mapping: Mapping,
 }
 
-/// The reads that somebody awaits. While there are any, one thread waits for the device on behalf of all:
-/// wgpu answers only somebody who asks it. In a browser it answers by itself.
+/// Asynchronous reads. While there are any, one thread polls the device on behalf of all, because wgpu runs
+/// callbacks only when it is polled. In a browser, callbacks run without polling.
 #[derive(Default)]
 pub(crate) struct Waiting(Mutex<Jobs>);
 
@@ -299,12 +300,12 @@ impl Waiting {
         let started =
             std::thread::Builder::new().name("taper-read".into()).spawn(move || Self::serve(&other));
         if started.is_err() {
-            // A system with no thread to spare still has this one.
+            // If the system cannot start a thread, the current one serves.
             Self::serve(gpu);
         }
     }
 
-    /// Does what is queued, in order, until nothing is.
+    /// Processes the queue in order until it is empty.
     fn serve(gpu: &Gpu) {
         loop {
             let next = {
@@ -316,8 +317,8 @@ impl Waiting {
             let Some(Job { index, mapping }) = next else { return };
             match gpu.wait(index) {
                 Ok(()) => mapping.wait(),
-                // The reader asks the device what is wrong.
-                Err(_) => mapping.tell(false),
+                // The reader gets the error from the device.
+                Err(_) => mapping.report(false),
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Commands on their way to the device: one open encoder and compute pass, sent when somebody reads, when
-//! enough has gathered, or when a host write must not overtake it. Submissions in flight are bounded.
+//! Commands on their way to the device: one open encoder and compute pass, submitted for a read, when
+//! enough work has accumulated, or when a host write must not overtake it. The number of submissions in
+//! flight is bounded.
 
 use std::{collections::VecDeque, sync::atomic::Ordering, time::Duration};
 
@@ -20,34 +21,34 @@ use crate::{
 
 /// Dispatches in one submission.
 pub(crate) const MAX_DISPATCHES: usize = 256;
-/// Bytes bound by the dispatches of one submission: so that a device starts early on large work.
+/// The most bytes bound by the dispatches of one submission, so that a device starts early on large work.
 const MAX_BYTES: u64 = 256 << 20;
-/// Dispatches' worth of the most work that one submission holds.
+/// The most work of one submission, in units of the largest dispatch.
 const MAX_WORK: u64 = 4;
-/// Bytes of host writes between submissions: wgpu holds a copy of each until then.
+/// The most bytes of host writes between submissions: wgpu holds a copy of each until then.
 const MAX_WRITTEN: u64 = 32 << 20;
-/// Submissions that may be under way at once.
+/// The most submissions in flight.
 const MAX_IN_FLIGHT: usize = 4;
-/// Bytes of parameters in one submission, where they go through a uniform buffer.
+/// The most bytes of parameters in one submission, if they go through a uniform buffer.
 const UNIFORM_BYTES: u64 = 256 << 10;
 
-/// What is recorded and not submitted, and what is submitted and not done.
+/// The recorded and not yet submitted commands, and the submissions in flight.
 pub(crate) struct Stream {
     encoder: Option<wgpu::CommandEncoder>,
     pass: Option<wgpu::ComputePass<'static>>,
     dispatches: usize,
     bytes: u64,
-    /// Of the dispatches since the last submission.
+    /// The work of the dispatches since the last submission.
     work: u64,
     written: u64,
     in_flight: VecDeque<wgpu::SubmissionIndex>,
     uniforms: wgpu::Buffer,
     uniform_bytes: Vec<u8>,
     pub(crate) faults: FaultTable,
-    /// Buffers for reading back, reused.
+    /// Staging buffers for reading back, reused.
     pub(crate) staging: Vec<wgpu::Buffer>,
     words: Vec<u32>,
-    /// While somebody asks how long kernels take.
+    /// The profiler, while profiling is on.
     pub(crate) profiler: Option<Profiler>,
 }
 
@@ -83,7 +84,7 @@ impl Stream {
     }
 
     pub(crate) fn encoder(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {
-        // A pass borrows its encoder: end it before anything else is recorded.
+        // A pass borrows its encoder, so it has to end before anything else is recorded.
         self.pass = None;
         self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
     }
@@ -101,7 +102,7 @@ impl Stream {
 impl Gpu {
     /// Records all dispatches of a kernel.
     pub(crate) fn encode(&self, kernel: &CompiledKernel, launch: &Launch<'_>) -> Result<()> {
-        // Temporaries come first: making them may have to flush.
+        // Temporaries come first, because their allocation may flush the stream.
         let temporaries: Vec<WgpuBuffer> = kernel
             .temporaries
             .iter()
@@ -115,7 +116,7 @@ impl Gpu {
                 let mut words = std::mem::take(&mut stream.words);
                 one.params.fill(launch.scalars, |operand| slots.of(operand), round as u32, &mut words);
                 for first in (0..one.workgroups).step_by(one.most) {
-                    // The first of all parameters.
+                    // `first_workgroup` is the first parameter.
                     words[0] = first as u32;
                     let buffers = [launch.inputs, launch.outputs];
                     self.record(&mut stream, one, first, &words, buffers, &temporaries)?;
@@ -161,7 +162,7 @@ impl Gpu {
         for &(resource, start) in &one.resources {
             let storage = |list: &[Storage], k: usize| -> Result<wgpu::Buffer> {
                 let storage = list.get(k).ok_or_else(|| self.error("a launch lacks a buffer"))?;
-                // wgpu's handles are counted references; a clone copies no memory.
+                // wgpu's handles are reference-counted; a clone copies no memory.
                 Ok(self.buffer(storage)?.raw().unwrap_or(&self.dummy).clone())
             };
             let buffer = match resource {
@@ -172,7 +173,7 @@ impl Gpu {
                 }
                 Resource::Faults => stream.faults.raw.clone(),
             };
-            // A larger buffer shows as much of itself as a binding may.
+            // A buffer larger than a binding is bound only up to the limit.
             let size = buffer.size().saturating_sub(start).min(self.capabilities.binding_bytes);
             stream.bytes += size;
             bound.push((buffer, start, size));
@@ -190,7 +191,8 @@ impl Gpu {
                 }),
             })
             .collect();
-        // A failure here has no scope: the uncaptured-error handler takes the device for lost.
+        // No error scope here: a failure reaches the uncaptured-error handler, which marks the device as
+        // lost.
         let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: None,
             layout: &one.pipeline.layout,
@@ -211,7 +213,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Sends what is recorded to the device.
+    /// Submits the recorded commands.
     pub(crate) fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
         self.faults.alive(self.name())?;
         stream.pass = None;
@@ -227,7 +229,7 @@ impl Gpu {
         self.batch.fetch_add(1, Ordering::AcqRel);
         let index = self.scoped("submit", || {
             let commands = encoder.map(wgpu::CommandEncoder::finish);
-            // Writes run before this submission and after all earlier ones: the one buffer serves every
+            // Writes run before this submission and after all earlier ones, so one buffer serves every
             // batch.
             if !uniform_bytes.is_empty() {
                 self.queue.write_buffer(&stream.uniforms, 0, &uniform_bytes);
@@ -236,9 +238,9 @@ impl Gpu {
         });
         stream.uniform_bytes = uniform_bytes;
         stream.uniform_bytes.clear();
-        // Whose commands they were, nobody knows: every result on the device may be wrong.
+        // The failing commands cannot be attributed: every result on the device may be wrong.
         let index = index.inspect_err(|error| {
-            self.faults.lose(format!("commands were lost, and the results of them with them: {error}"));
+            self.faults.lose(format!("commands and their results were lost: {error}"));
         })?;
         if let Some(mut profiler) = stream.profiler.take() {
             let collected = profiler.collect(self, index.clone());
@@ -255,8 +257,7 @@ impl Gpu {
         Ok(index)
     }
 
-    /// Waits for a submission; in a page of a browser, where that cannot be, no longer than for what is
-    /// there.
+    /// Waits for a submission. A browser page cannot wait; it only checks that the device is alive.
     pub(crate) fn wait(&self, index: wgpu::SubmissionIndex) -> Result<()> {
         if !CAN_WAIT {
             return self.faults.alive(self.name());
@@ -269,7 +270,7 @@ impl Gpu {
             self.first_use.waited(start, over, self.name());
             waited
         };
-        let mut waited = wait(self.first_use.patience());
+        let mut waited = wait(self.first_use.time_until_notice());
         if matches!(waited, Err(wgpu::PollError::Timeout)) {
             waited = wait(None);
         }
@@ -277,7 +278,7 @@ impl Gpu {
         waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
     }
 
-    /// Fills a buffer that `allocate` gave (with the batch it came with) from the host.
+    /// Fills a buffer from `allocate` (with the batch that it came with) from the host.
     pub(crate) fn write(&self, raw: &wgpu::Buffer, batch: u64, bytes: &[u8]) -> Result<()> {
         let mut stream = lock(&self.stream);
         // A host write overtakes recorded commands, and those may still use this memory for its former
@@ -285,7 +286,7 @@ impl Gpu {
         if stream.encoder.is_some() && batch == self.batch.load(Ordering::Acquire) {
             self.flush(&mut stream)?;
         }
-        // Writes are of whole words; a buffer has whole words, too.
+        // Writes are in whole words; a buffer has whole words too.
         let (words, rest) = bytes.split_at(bytes.len() / 4 * 4);
         self.scoped("upload", || {
             self.queue.write_buffer(raw, 0, words);
@@ -302,7 +303,7 @@ impl Gpu {
         Ok(())
     }
 
-    /// Sends everything and waits for it.
+    /// Submits everything and waits for it.
     pub(crate) fn settle(&self) -> Result<()> {
         let index = {
             let mut stream = lock(&self.stream);
@@ -316,17 +317,17 @@ impl Gpu {
         self.wait(index)
     }
 
-    /// Sends everything, waits for it, and writes new pipelines to disk.
+    /// Submits everything, waits for it, and writes new pipelines to disk.
     pub(crate) fn finish(&self) -> Result<()> {
         self.settle()?;
         self.keep_pipelines(true);
         Ok(())
     }
 
-    /// Gives staging buffers and cached memory back to the driver.
+    /// Returns staging buffers and cached memory to the driver.
     pub(crate) fn empty_cache(&self) {
         lock(&self.stream).staging.clear();
-        // A device that is lost says so to whoever uses it next; there is nobody to tell here.
+        // If the device is lost, the next use reports it; this function has no error to return.
         let _ = self.reclaim();
     }
 }

@@ -1,5 +1,6 @@
-//! The index of an extreme along one axis: an invocation for each result, or for each part of one, whose
-//! winners a second dispatch compares. The first among equals wins, and a NaN counts as the extreme.
+//! The index of an extreme along one axis. Each result has one invocation, or several that search parts of
+//! the axis, whose winners a second dispatch compares. The first of equal elements wins, and NaN counts as
+//! the extreme.
 
 use tensor_core::{
     ArgReduceOp, DType, collapse,
@@ -15,7 +16,7 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// What is searched, and for what.
+/// The operand, axis and kind of a search.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     op: ArgReduceOp,
@@ -28,17 +29,17 @@ impl<'a> Search<'a> {
         Search { op, axis, operand: &kernel.operands[0] }
     }
 
-    /// Positions of the axis.
+    /// The number of positions along the axis.
     pub(crate) fn length(&self) -> usize {
         self.operand.layout.shape()[self.axis]
     }
 
-    /// How many results there are.
+    /// The number of results.
     fn results(&self) -> usize {
         self.operand.layout.numel() / self.length().max(1)
     }
 
-    /// Whether `x` is to win over `best`, which comes before it.
+    /// The condition for `x` to replace `best`, which comes before it.
     fn better(&self) -> String {
         let sign = if self.op == ArgReduceOp::ArgMax { ">" } else { "<" };
         if self.operand.dtype.is_float() {
@@ -50,8 +51,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Where the winners of parts go, by their positions along the axis and by their values: all results of one
-/// part, then those of the next.
+/// The winners of the parts: their positions along the axis, and their values. All results of one part are
+/// followed by those of the next.
 const WINNERS: [Resource; 2] = [Resource::Temporary(0), Resource::Temporary(1)];
 
 /// The dispatches of an arg-reduction.
@@ -65,7 +66,7 @@ pub(crate) fn dispatches(of: Search<'_>, capabilities: &Capabilities) -> Dispatc
     out
 }
 
-/// How many invocations search for one result.
+/// The number of invocations that search for one result.
 pub(crate) fn splits(of: Search<'_>, capabilities: &Capabilities) -> usize {
     let (results, length) = (of.results(), of.length());
     let busy = capabilities.invocations;
@@ -74,7 +75,7 @@ pub(crate) fn splits(of: Search<'_>, capabilities: &Capabilities) -> usize {
     splits.max(length.div_ceil(capabilities.rounds))
 }
 
-/// Takes `x`, which is at `r`, where it is better.
+/// Takes `x`, at position `r`, if it is better than the best so far.
 fn take(of: Search<'_>, x: &str, c: &mut Code) {
     c.bind("x", x);
     c.when(of.better(), |c| {
@@ -83,8 +84,8 @@ fn take(of: Search<'_>, x: &str, c: &mut Code) {
     });
 }
 
-/// The search through a part of the axis, which starts at position `first` of the whole, by `splits`
-/// invocations for each result. Each has the result, or is one of the winners, from the `winners`-th on.
+/// The search in a window of the axis that starts at position `first`, by `splits` invocations for each
+/// result. An invocation writes the result, or one of the winners, counted from `winners` on.
 pub(crate) fn search(of: Search<'_>, first: usize, splits: usize, winners: Option<usize>) -> Dispatch {
     let (layout, axis, length) = (&of.operand.layout, of.axis, of.length());
     let shape = without(layout.shape(), axis);
@@ -140,7 +141,7 @@ pub(crate) fn search(of: Search<'_>, first: usize, splits: usize, winners: Optio
     d
 }
 
-/// The comparison of `winners` for each result.
+/// The comparison of `winners` winners for each result.
 pub(crate) fn compare(of: Search<'_>, winners: usize) -> Dispatches {
     let results = of.results();
     let all = results * winners;

@@ -1,6 +1,7 @@
-//! Sorting along an axis: blocks first, then merges of neighbours until one run is left; of each run no more
-//! is kept than is wanted. Blocks are of 16 elements and sorted by one invocation each, or of 1024 and sorted
-//! by a workgroup in workgroup memory. All of it is stable and exact, so every device gives the same.
+//! Sorting along an axis: sorted blocks first, then merges of neighbouring runs until one is left; only the
+//! elements that are wanted are kept of each run. Blocks have 16 elements and are sorted by one invocation
+//! each, or they have 1024 and are sorted by a workgroup in workgroup memory. The sort is stable and exact,
+//! so every device gives the same result.
 
 use tensor_core::{
     DType, Result,
@@ -16,8 +17,8 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// Elements that an invocation makes of a merge.
-const MERGED: usize = 8;
+/// Elements of a merge that one invocation produces.
+const MERGE_ELEMENTS: usize = 8;
 
 /// The dispatches of a sort.
 pub(crate) fn dispatches(
@@ -58,7 +59,7 @@ pub(crate) fn dispatches(
         let mut d = Dispatch::new("sort_merge");
         let pairs = runs.number.div_ceil(2);
         let kept = (2 * runs.width).min(k);
-        let parts = kept.div_ceil(MERGED);
+        let parts = kept.div_ceil(MERGE_ELEMENTS);
         let total = count * pairs * parts;
         d.params.size("total", total);
         d.params.size("count", runs.count);
@@ -75,20 +76,20 @@ pub(crate) fn dispatches(
         sort.put(&mut d, runs, list.len() % 2);
         d.code.kernel(64, taper_shaders::SORT_MERGE);
         d.workgroups = total.div_ceil(64);
-        d.work = 64 * (MERGED + runs.width.ilog2() as usize) * 4;
+        d.work = 64 * (MERGE_ELEMENTS + runs.width.ilog2() as usize) * 4;
         list.push(d);
     }
     let temporaries = if list.len() == 1 {
         Vec::new()
     } else {
         let keys = if storage_size(operand.dtype) == 8 { operand.dtype } else { DType::U32 };
-        // No step makes more than the first.
+        // No step needs more memory than the first.
         [(keys, most), (DType::U32, most)].repeat(if list.len() == 2 { 1 } else { 2 })
     };
     Ok(Dispatches { list, temporaries })
 }
 
-/// The sorted runs that a line is made of: how many, elements of each but the last, and of all.
+/// The sorted runs of a line: their number, the elements of each but the last, and the elements of all.
 #[derive(Clone, Copy)]
 struct Runs {
     number: usize,
@@ -112,7 +113,7 @@ impl Sort<'_> {
         if self.wide() { "vec2<u32>" } else { "u32" }
     }
 
-    /// The type of keys, and which of two comes first.
+    /// Adds the type of keys, and the function that tells which of two comes first.
     fn keys(&self, c: &mut Code) {
         let less = if self.wide() { "a.x < b.x || (a.x == b.x && a.y < b.y)" } else { "a < b" };
         c.line(format_args!("alias Key = {};", self.key()));
@@ -120,7 +121,7 @@ impl Sort<'_> {
         c.expression("last_key", &[], "Key", "~Key()");
     }
 
-    /// The keys of the input's elements, inverted for a descending order.
+    /// Adds the keys of the input's elements, inverted for a descending order.
     fn elements(&self, d: &mut Dispatch) {
         d.params.stride("stride", self.lines.stride());
         d.params.word("flip", if self.descending { u32::MAX } else { 0 });
@@ -129,15 +130,15 @@ impl Sort<'_> {
         d.bind("input", elements, false, Resource::Input(0));
         self.keys(&mut d.code);
         d.code.append(&self.lines.input_at(0, &mut d.params));
-        // As bits of the type that it is computed in.
+        // Converted to the bits of the compute type.
         let element = "load_input(base + r * params.stride)";
         let bits = if is_packed(dtype) { format!("bitcast<u32>({element})") } else { element.into() };
         let key = format!("order_{}({bits}) ^ Key(params.flip)", loaded(dtype));
         d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", key);
     }
 
-    /// Where a dispatch's results go: to pair `to` of the temporaries, or the indices alone to the output
-    /// when one run is left.
+    /// Adds the destination of a dispatch's results: pair `to` of the temporaries, or, if one run is left,
+    /// only the indices to the output.
     fn put(&self, d: &mut Dispatch, runs: Runs, to: usize) {
         let parameters = [("line", "u32"), ("place", "u32"), ("key", "Key"), ("index", "u32")];
         if runs.number == 1 {

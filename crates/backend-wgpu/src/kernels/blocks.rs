@@ -1,4 +1,4 @@
-//! What one binding shows of a buffer, and copies between buffers that are larger.
+//! The part of a buffer that one binding covers (a window), and copies between buffers that are larger.
 
 use tensor_core::{DType, Layout};
 
@@ -11,21 +11,21 @@ use crate::{
     kernels::copy,
 };
 
-/// Windows over elements of a dtype start at multiples of this number: of 256 bytes, which every adapter
-/// takes, or of more.
+/// Windows over elements of a dtype start at multiples of this number of elements: at multiples of 256
+/// bytes or more, which every adapter accepts.
 pub(crate) fn align(dtype: DType) -> usize {
     256 / storage_size(dtype).min(4)
 }
 
-/// A kernel in more pieces than this is refused.
+/// A kernel that needs more pieces than this is refused.
 pub(crate) const MAX_PIECES: usize = 4096;
 
-/// Elements of a dtype in one binding.
+/// The elements of a dtype that fit one binding.
 pub(crate) fn room(dtype: DType, capabilities: &Capabilities) -> usize {
     capabilities.binding_bytes as usize / storage_size(dtype)
 }
 
-/// Where the window over a layout starts, in elements; none if it does not fit one.
+/// The start of the window over a layout, in elements; None if the layout does not fit one window.
 pub(crate) fn window(layout: &Layout, dtype: DType, capabilities: &Capabilities) -> Option<usize> {
     let (low, high) = layout.span();
     [0, low / align(dtype) * align(dtype)]
@@ -38,7 +38,7 @@ pub(crate) fn shifted(layout: &Layout, start: usize) -> Layout {
     Layout::new(layout.shape().clone(), layout.strides(), layout.offset().saturating_sub(start))
 }
 
-/// The axis of more than one position over which a layout reaches furthest.
+/// The axis with more than one position over which a layout spans the most memory.
 pub(crate) fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<usize> {
     let sizes = layout.shape().iter().zip(layout.strides()).enumerate();
     sizes
@@ -48,7 +48,7 @@ pub(crate) fn widest(layout: &Layout, among: impl Fn(usize) -> bool) -> Option<u
 }
 
 /// Copies of input `k` through `from` to the output through `to`, cut along any axes until both sides fit a
-/// window; none if that takes too many.
+/// window; None if that needs too many copies.
 pub(crate) fn copies(
     k: usize,
     dtype: DType,
@@ -76,7 +76,7 @@ pub(crate) fn copies(
         };
         let axis = widest(wide, |_| true).filter(|_| out.list.len() + open.len() < MAX_PIECES)?;
         let n = from.shape()[axis];
-        // Whole vectors, where there are enough.
+        // Halves of whole vectors, if there are enough elements.
         let align = align(dtype);
         let half = if n >= 2 * align { n.div_ceil(2).next_multiple_of(align) } else { n.div_ceil(2) };
         for (start, len) in [(half, n - half), (0, half)] {

@@ -1,4 +1,4 @@
-//! From the body of a kernel to what makes its dispatches.
+//! Generates the dispatches of a kernel's body.
 
 use tensor_core::{
     Result,
@@ -18,9 +18,8 @@ use crate::{
     },
 };
 
-/// The dispatches of a kernel whose operands fit a binding each. Where it is a part of a larger kernel,
-/// `first` is the flat index of its first output element, and `along` which part it has of the axis that is
-/// indexed.
+/// The dispatches of a kernel whose operands fit one binding each. For a piece of a larger kernel, `first`
+/// is the flat index of its first output element, and `along` is its slice of the indexed axis.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     aliases: &Aliases,
@@ -47,7 +46,7 @@ pub(crate) fn dispatches(
             None => Ok(gather::dispatch(kernel, along, capabilities).into()),
         },
         Body::Scatter { op, .. } => scatter::dispatches(kernel, *op, along, capabilities),
-        // `window.rs` makes these.
+        // `window.rs` generates these.
         Body::Copy { .. } | Body::Custom(_) => Ok(Dispatches::default()),
     }
 }

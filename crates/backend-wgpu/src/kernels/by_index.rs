@@ -1,5 +1,5 @@
-//! What goes by indices: how a kernel reads an index, and writes down a bad one in the launch's slot of the
-//! device's fault table. A bad index reads as 0, or is not added.
+//! Kernels that read indices: the functions that read an index and report a bad one in the launch's slot of
+//! the device's fault table. A bad index reads as 0, or is not added.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -12,8 +12,8 @@ use crate::codegen::{
     dtypes::loaded,
 };
 
-/// Adds functions to read an index: its value with a mark when it does not fit a word, and the report of a
-/// bad one.
+/// Adds the functions that read an index (its value, with a flag if it does not fit a word) and that report
+/// a bad one.
 pub(crate) fn index_functions(dtype: DType, d: &mut Dispatch) {
     d.params.fault("fault", 0);
     d.bind("faults", "atomic<u32>", true, Resource::Faults);
@@ -40,8 +40,8 @@ fn read_and_report(dtype: DType, name: &str, d: &mut Dispatch) {
     });
 }
 
-/// Adds the functions `load_at<k>(base, word)`, for each input `in<k>` that a program reads at indices: what
-/// is stored at the index `word` along the axis of its own that the operand has, from element `base` on.
+/// Adds the functions `load_at<k>(base, word)` for each input `in<k>` that a program reads at indices. They
+/// return the stored element at index `word` along the operand's indexed axis, relative to element `base`.
 pub(crate) fn load_functions(operands: &[Operand], program: &Program, d: &mut Dispatch) {
     let mut bound = false;
     for (k, operand) in operands.iter().enumerate() {
@@ -83,18 +83,18 @@ pub(crate) fn load_at_name(k: u16, index: DType) -> String {
     format!("load_at{k}_{}", loaded(index))
 }
 
-/// Which part of the axis that is indexed a kernel's table or result has: a kernel over more of it than one
-/// binding shows is several, each over a part.
+/// The slice of the indexed axis that a kernel's table or result covers. A kernel over more of the axis
+/// than one binding holds is split into several, each over one slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Along {
     pub(crate) axis: usize,
-    /// Where the part starts.
+    /// The start of the slice.
     pub(crate) start: usize,
-    /// The size of the whole axis: of all that an index may name.
+    /// The size of the whole axis, which bounds the indices.
     pub(crate) size: usize,
 }
 
-/// The strides of a layout with the one along `axis` set to 0, so that walking it stays at the axis's start.
+/// The strides of a layout with 0 for `axis`, so that offsets stay at the start of that axis.
 pub(crate) fn off_axis(strides: &[isize], axis: usize) -> Strides {
     strides.iter().enumerate().map(|(a, &s)| if a == axis { 0 } else { s }).collect()
 }

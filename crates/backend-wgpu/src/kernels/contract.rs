@@ -1,11 +1,11 @@
-//! Contractions: batched matrix products, and whatever else is a sum of products over lists of axes, such as
-//! convolutions over sliding windows. Two forms: direct, where each invocation keeps a block of results in
-//! registers; and tiles in workgroup memory (`tile.rs`).
+//! Contractions: batched matrix products and other sums of products over lists of axes, such as
+//! convolutions over sliding windows. There are two forms: the direct one, where each invocation keeps a
+//! block of results in registers, and tiles in workgroup memory (`tile.rs`).
 //!
-//! Each operand is addressed by functions of the batch, of its outer position (row or column) and of k, made
-//! of sizes and strides that are parameters: a plain product has one axis in each, a convolution several.
-//! Where the innermost axis of one of them is dense and everything else lies in multiples of four, four
-//! elements are read at once. A product of few results is a reduction.
+//! Each operand is addressed by functions of the batch, of its outer position (row or column) and of k;
+//! their sizes and strides are parameters. A plain product has one axis in each, a convolution several. If
+//! the innermost axis of one of them is dense and everything else is a multiple of four, four elements are
+//! read at once. A product with few results is computed as a reduction.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -16,7 +16,7 @@ use tensor_core::{
 
 use crate::{
     codegen::{
-        capabilities::{Capabilities, Form, Way},
+        capabilities::{Capabilities, Form, ProductVariant},
         dispatch::{Dispatch, Dispatches, Params, Resource},
         dtypes::{FIELDS, loaded, storage_size},
         formulas, index,
@@ -44,13 +44,13 @@ impl Axes {
         Axes { sizes: merged.shape, strides: merged.strides[0].iter().copied().collect() }
     }
 
-    /// Whether neighbours lie side by side, in whole vectors of four.
+    /// Whether neighbours are contiguous, in whole vectors of four.
     fn dense(&self) -> bool {
         let fours = |(&last, rest): (&isize, &[isize])| last == 1 && rest.iter().all(|s| s % 4 == 0);
         self.strides.split_last().is_some_and(fours) && self.sizes.last().is_some_and(|n| n % 4 == 0)
     }
 
-    /// Whether positions lie whole vectors apart.
+    /// Whether all strides are multiples of four.
     fn aligned(&self) -> bool {
         self.strides.iter().all(|s| s % 4 == 0)
     }
@@ -88,8 +88,8 @@ impl Side {
         Side { name, offset, batch, outer, inner, dense, elements }
     }
 
-    /// The functions `<name>_batch`, `<name>_outer` and `<name>_inner` from positions to places in the
-    /// buffer, which add up.
+    /// The functions `<name>_batch`, `<name>_outer` and `<name>_inner` from positions to offsets in the
+    /// buffer; the offset of an element is their sum.
     fn functions(&self, params: &mut Params, c: &mut Code) {
         const NAMES: [[&str; 3]; 2] =
             [["lhs_batch", "lhs_outer", "lhs_inner"], ["rhs_batch", "rhs_outer", "rhs_inner"]];
@@ -131,7 +131,7 @@ impl Product {
         })
     }
 
-    /// The largest tile of which there are enough to keep the device busy.
+    /// The largest tile size that still gives enough tiles to keep the device busy.
     fn tile(&self, capabilities: &Capabilities) -> Tile {
         let least = self.m.min(self.n);
         let tiles = |tile: Tile| self.m.div_ceil(tile.side) * self.n.div_ceil(tile.side) * self.batch;
@@ -149,22 +149,23 @@ impl Product {
         }
     }
 
-    /// The way of the fixed table.
-    fn fixed(&self, capabilities: &Capabilities) -> Way {
+    /// The variant from the fixed table.
+    fn fixed(&self, capabilities: &Capabilities) -> ProductVariant {
         let blocks = |size: usize| self.m.div_ceil(size) * self.n.div_ceil(size) * self.batch;
-        // A result of one or a few rows is read best by an invocation for each four columns, on every kind of
-        // device.
+        // For a result of one or a few rows, one invocation for each four columns reads best, on every kind
+        // of device.
         if !capabilities.direct && self.m > 4 {
-            Way::Tile(self.tile(capabilities).side)
+            ProductVariant::Tile(self.tile(capabilities).side)
         } else if self.n <= 4 || blocks(8) < capabilities.invocations / 4 || storage_size(self.dtype) == 8 {
-            // Register blocks as large as still leave every invocation something to do.
-            Way::Blocks(4)
+            // The largest register blocks that still give every invocation some work.
+            ProductVariant::Blocks(4)
         } else {
-            Way::Blocks(8)
+            ProductVariant::Blocks(8)
         }
     }
 
-    /// A dispatch with the parameters that every form takes, its operands bound, and the functions.
+    /// A dispatch with the parameters that every variant needs, its operands bound, and the addressing
+    /// functions.
     fn dispatch(&self) -> Dispatch {
         let mut d = Dispatch::new("matmul");
         for (name, size) in [("m", self.m), ("n", self.n), ("k", self.k)] {
@@ -215,31 +216,35 @@ impl Product {
     }
 }
 
-/// The ways in which a contraction can be computed on this device, of a family of forms; one or none where
-/// there is no choice.
-pub(crate) fn ways(kernel: &Kernel, form: Form, capabilities: &Capabilities) -> SmallVec<[Way; 8]> {
-    let mut ways = SmallVec::new();
+/// The variants of a contraction on this device, from one family of forms; at most one if there is no
+/// choice.
+pub(crate) fn variants(
+    kernel: &Kernel,
+    form: Form,
+    capabilities: &Capabilities,
+) -> SmallVec<[ProductVariant; 8]> {
+    let mut variants = SmallVec::new();
     let Some(of) = Product::of(kernel).filter(|of| of.m.min(of.n) > 1 && of.dtype != DType::Bool) else {
-        return ways;
+        return variants;
     };
     let narrow = storage_size(of.dtype) <= 4;
     if form != Form::Tiled {
-        ways.push(Way::Blocks(4));
+        variants.push(ProductVariant::Blocks(4));
         if narrow {
-            ways.push(Way::Blocks(8));
+            variants.push(ProductVariant::Blocks(8));
         }
     }
     if form != Form::Direct {
         let room = capabilities.workgroup_bytes;
         let fit = |tile: &&Tile| **tile == Tile::SMALL || narrow && tile.workgroup_bytes() <= room;
-        ways.extend(Tile::ALL.iter().filter(fit).map(|tile| Way::Tile(tile.side)));
+        variants.extend(Tile::ALL.iter().filter(fit).map(|tile| ProductVariant::Tile(tile.side)));
     }
-    ways
+    variants
 }
 
-/// What decides which way is best: the dtype, the sizes to a power of two, how the operands can be read, and
-/// how many axes they are read over, where those are more than a plain product's. And how many
-/// multiplications there are.
+/// The class of a product, which decides the best variant, and its number of multiplications. The class has
+/// the dtype, the sizes to a power of two, how the operands can be read, and the number of axes if an
+/// operand has more than a plain product.
 pub(crate) fn class(kernel: &Kernel) -> Option<(String, usize)> {
     let of = Product::of(kernel)?;
     let work = [of.m, of.n, of.k, of.batch].into_iter().fold(1, usize::saturating_mul);
@@ -259,7 +264,7 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
         return Err(capabilities.unsupported("matmul", dtype, "cast first with .to_dtype(DType::I32)"));
     };
     let reduces = of.m == 1 && !capabilities.direct && of.n * of.batch < capabilities.invocations;
-    // Loops of a program are rounds of an invocation, for each of its results.
+    // The loops of a program count as iterations of an invocation, once for each of its results.
     if let Body::Contract(Some(program)) = &kernel.body
         && (reduces || formulas::rounds(program) > 0)
     {
@@ -275,20 +280,20 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
         let program = product(dtype, kernel.outputs[0].dtype);
         return reduce::dispatches(Reduce { kernel, op: ReduceOp::Sum, program: &program }, capabilities);
     }
-    let way = capabilities.way.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
-    Ok(match way {
-        Way::Tile(side) => {
+    let variant = capabilities.variant.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
+    Ok(match variant {
+        ProductVariant::Tile(side) => {
             let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
             of.tiled(kernel, tile, capabilities)?
         }
-        Way::Blocks(_) if of.m == 1 => of.blocked(kernel, [1, 4], capabilities)?,
-        Way::Blocks(8) => of.blocked(kernel, [8, 8], capabilities)?,
-        Way::Blocks(_) => of.blocked(kernel, [4, 4], capabilities)?,
+        ProductVariant::Blocks(_) if of.m == 1 => of.blocked(kernel, [1, 4], capabilities)?,
+        ProductVariant::Blocks(8) => of.blocked(kernel, [8, 8], capabilities)?,
+        ProductVariant::Blocks(_) => of.blocked(kernel, [4, 4], capabilities)?,
     }
     .into())
 }
 
-/// The product of two inputs. Products of small integers that add up to wider sums are not wrapped.
+/// The product of two inputs. Products of small integers that are added to wider sums are not wrapped.
 fn product(dtype: DType, sums: DType) -> Program {
     let inputs = vec![dtype; 2];
     let loads = [(Instr::Load(0), dtype), (Instr::Load(1), dtype)];
@@ -304,9 +309,9 @@ fn product(dtype: DType, sums: DType) -> Program {
     Program { instrs, dtypes, inputs, scalars: Vec::new(), outputs: vec![last] }
 }
 
-/// The direct kernel with `rows` × `columns` results an invocation, unrolled. Four steps along k are taken at
-/// a time: `a<row>` holds four elements of a row of the left operand, `b<step>_<q>` four columns of a row of
-/// the right one.
+/// The direct kernel with `rows` × `columns` results for each invocation, unrolled. It advances four steps
+/// along k at a time: `a<row>` holds four elements of a row of the left operand, `b<step>_<q>` four columns
+/// of a row of the right one.
 fn blocked([rows, columns]: [usize; 2], [lhs, rhs]: [Dense; 2], store: &Store, c: &mut Code) {
     let fours = columns / 4;
     let rows_of = |dense| if dense == Dense::Outer { rows.div_ceil(4) } else { rows };
@@ -393,8 +398,9 @@ fn vector(four: [String; 4]) -> String {
     format!("vec4<T>({})", four.join(", "))
 }
 
-/// Four steps along k of `many` rows or columns at places `<local><i>`: `<to><i>` with a vector along k each,
-/// or, where an operand is dense along its outer axis, `<to><q>_<step>` with four rows or columns.
+/// Loads four steps along k of `many` rows or columns at offsets `<local><i>`: into `<to><i>`, each a
+/// vector along k, or, if the operand is dense along its outer axis, into `<to><q>_<step>`, each with four
+/// rows or columns.
 fn load(name: &str, local: &str, to: &str, many: usize, dense: Dense, c: &mut Code) {
     if dense == Dense::Inner {
         c.bind(format_args!("{name}_k"), format_args!("{name}_inner(k)"));

@@ -1,6 +1,6 @@
-//! Strided copies and fills. Elements move as their bits, whatever their dtype: whole words of them where
-//! both sides lie so. Where one side is dense along another axis than the other, an invocation moves a 4 × 4
-//! block and a workgroup 8 × 8 of them, so that both sides use all of the memory that they touch.
+//! Strided copies and fills. Elements are moved as bits, for every dtype; as whole words if both sides
+//! allow it. If the two sides are dense along different axes, an invocation moves a block of 4 × 4 and a
+//! workgroup 8 × 8 blocks, so that both sides use all of each memory transaction.
 
 use smallvec::SmallVec;
 use tensor_core::{DType, Layout, collapse};
@@ -14,7 +14,7 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// Scalar 0 of the launch into `numel` elements of the output, in whole words.
+/// Fills `numel` elements of the output with scalar 0 of the launch, in whole words.
 pub(crate) fn fill(numel: usize, dtype: DType) -> Dispatch {
     let words = numel.div_ceil(per_word(dtype));
     let mut d = Dispatch::new("fill");
@@ -41,8 +41,8 @@ pub(crate) fn fill(numel: usize, dtype: DType) -> Dispatch {
     d
 }
 
-/// Two layouts of packed elements as layouts of the words that these make up, where all runs of both begin
-/// and end with a word.
+/// Two layouts of packed elements as layouts of their words, if all runs of both begin and end at word
+/// boundaries.
 fn in_words(src: &Layout, dst: &Layout, dtype: DType) -> Option<[Layout; 2]> {
     let per_word = per_word(dtype);
     let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
@@ -60,13 +60,13 @@ fn in_words(src: &Layout, dst: &Layout, dtype: DType) -> Option<[Layout; 2]> {
     Some([layout(src, &merged.strides[0])?, layout(dst, &merged.strides[1])?])
 }
 
-/// Input 0, through its layout, to the whole output, if that is dense along another axis.
+/// Copies input 0, through its layout, to the whole output, if the input is dense along another axis.
 pub(crate) fn transposed(label: &'static str, src: &Layout, dtype: DType) -> Option<Dispatch> {
     let dst = Layout::contiguous(src.shape().clone());
     Transpose::of(src, &dst).map(|transpose| transpose.dispatch(label, dtype, 0))
 }
 
-/// Input `k` through `src` to the output through `dst`.
+/// Copies input `k` through `src` to the output through `dst`.
 pub(crate) fn copy(
     label: &'static str,
     src: &Layout,
@@ -87,15 +87,15 @@ pub(crate) fn copy(
     let merged = collapse(src.shape(), &[src.strides(), dst.strides()]);
     let mut strides = merged.strides;
     let last = [0, 1].map(|k| strides[k].last().copied().unwrap_or(0));
-    // A side that is dense along the last axis, with everything else in multiples of four, has four elements
-    // at once.
+    // A side that is dense along the last axis, with all other strides and offsets multiples of four, moves
+    // four elements at once.
     let fours = |k: usize, offset: usize| {
         last[k] == 1 && offset.is_multiple_of(4) && strides[k].iter().rev().skip(1).all(|s| s % 4 == 0)
     };
     let vectors =
         storage_size(dtype) <= 4 && merged.shape.last().is_some_and(|n| n % 4 == 0) && fours(1, dst.offset());
     let read_fours = vectors && fours(0, src.offset());
-    // Neighbours in the destination that share words, which other invocations may write to, too.
+    // Neighbours in the destination that share words, to which other invocations may also write.
     let neighbours = !vectors && is_packed(dtype) && last[1] == 1;
     let mut d = Dispatch::new(label);
     d.bind("input", Elements::bits(dtype).in_fours(read_fours), false, Resource::Input(k));
@@ -107,11 +107,11 @@ pub(crate) fn copy(
     let elements = shape.pop().unwrap_or(1);
     let run = match () {
         () if vectors => elements / 4,
-        // From one multiple of four to the next, wherever the run begins.
+        // In steps of four aligned elements, whatever the start of the run.
         () if neighbours => (elements + 6) / 4,
         () => elements,
     };
-    in_runs(shape.iter().product(), run, STEP, &mut d, capabilities);
+    in_runs(shape.iter().product(), run, MAX_COPY_WORDS, &mut d, capabilities);
     d.params.stride("src_step", last[0]);
     d.params.stride("dst_step", last[1]);
     if neighbours {
@@ -154,12 +154,13 @@ pub(crate) fn copy(
     Some(d)
 }
 
-/// The most words that one invocation of a software adapter copies: two lines of the host's cache.
-const STEP: usize = 8;
+/// The most words that one invocation of a software adapter copies: two cache lines of the host.
+const MAX_COPY_WORDS: usize = 8;
 
-/// Gives a dispatch the invocations that move so many runs of `run` words each: parameters `total`
-/// (invocations), `run`, `parts` (invocations of a run) and `step` (words of an invocation). Neighbouring
-/// invocations move neighbouring words, but on software adapters, where one moves up to `most`.
+/// Sets the number of invocations for `runs` runs of `run` words each, with the parameters `total`
+/// (invocations), `run`, `parts` (invocations for each run) and `step` (words for each invocation).
+/// Neighbouring invocations move neighbouring words; on software adapters one invocation moves up to `most`
+/// words instead.
 pub(crate) fn in_runs(runs: usize, run: usize, most: usize, d: &mut Dispatch, capabilities: &Capabilities) {
     let spare = runs * run / capabilities.invocations;
     let step = if capabilities.direct { spare.clamp(1, most).min(run.max(1)) } else { 1 };
@@ -172,13 +173,13 @@ pub(crate) fn in_runs(runs: usize, run: usize, most: usize, d: &mut Dispatch, ca
     d.work = 256 * step;
 }
 
-/// A copy whose source is dense along one axis, and whose destination is along another.
+/// A copy whose source and destination are dense along different axes.
 struct Transpose {
-    /// Elements along the source's dense axis, and the destination's stride there.
+    /// The size of the source's dense axis, and the destination's stride along it.
     read: (usize, isize),
-    /// Elements along the destination's dense axis, and the source's stride there.
+    /// The size of the destination's dense axis, and the source's stride along it.
     write: (usize, isize),
-    /// The other axes, and both sides' strides.
+    /// The other axes, and the strides of both sides.
     batch: SmallVec<[usize; 8]>,
     strides: [SmallVec<[isize; 8]>; 2],
     offsets: [usize; 2],
@@ -277,7 +278,7 @@ fn each(c: &mut Code) {
     });
 }
 
-/// Moves up to 4 × 4 elements in up to four lines of the destination.
+/// Moves up to 4 × 4 elements as up to four rows of the destination.
 fn lines(c: &mut Code) {
     c.bind("rows", "min(params.size_r - r, 4u)");
     c.bind("columns", "min(params.size_w - w, 4u)");

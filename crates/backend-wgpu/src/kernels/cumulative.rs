@@ -1,6 +1,6 @@
-//! Cumulative operations. Two forms: an invocation for each line (or part of one), and a workgroup with
-//! prefixes in workgroup memory. When lines are few and long, a first step makes the totals of their parts
-//! and a second what comes before each part.
+//! Cumulative operations. There are two forms: one invocation for each line (or part of a line), and one
+//! workgroup with prefixes in workgroup memory. For few long lines, a first step computes the totals of
+//! their parts, and a second the prefix before each part.
 
 use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
 
@@ -14,16 +14,16 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// What a dispatch makes.
+/// The result that a dispatch computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// The results, from the start of each line.
     Whole,
     /// The total of each part, into temporary 0.
     Totals,
-    /// What has come up to the end of each part, from the totals, into temporary 1.
+    /// The inclusive prefixes of the totals, into temporary 1.
     Carries,
-    /// The results, each part from what came before it.
+    /// The results, each part starting from the prefix before it.
     Parts,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn dispatches(
     if count * length == 0 {
         return Ok(Dispatches::default());
     }
-    // A part's product may overflow where the whole one does not: each line goes from its start to its end.
+    // A part's product may overflow even if the whole product does not, so each line is one part.
     let whole = op == CumulativeOp::Prod && dtype.is_float();
     let dense = lines.stride().unsigned_abs() <= 1;
     let tile =
@@ -60,7 +60,7 @@ pub(crate) fn dispatches(
         return Err(capabilities.unsupported("cumprod", dtype, &hint));
     }
     let chunk = length.div_ceil(splits);
-    // No part is empty.
+    // Recomputed so that no part is empty.
     let splits = length.div_ceil(chunk);
     let scan = |role, tile| {
         Scan { op, reverse, dtype, lines: &lines, role, splits, chunk, tile }.dispatch(capabilities)
@@ -89,7 +89,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
         let Scan { op, reverse, lines, role, splits, chunk, tile, .. } = *self;
-        // Indices need the elements' order alone, in which false comes before true as 0 before 1.
+        // Indices depend only on the order of elements, and false before true is the order of 0 and 1.
         let dtype = if self.dtype.is_bool() && op.is_arg() { DType::U8 } else { self.dtype };
         let (length, splits, chunk) =
             if role == Role::Carries { (splits, 1, splits) } else { (lines.length(), splits, chunk) };
@@ -170,7 +170,7 @@ impl Scan<'_> {
     }
 }
 
-/// The type of what is carried along, and what becomes of two: the one table of operations.
+/// Adds the type of the running state and the function that combines two states: the table of operations.
 fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities, c: &mut Code) -> Result<()> {
     let t = loaded(dtype);
     let two = [("a", "State"), ("b", "State")];
@@ -198,7 +198,7 @@ fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities, c: &mut Co
         _ if dtype == DType::Bool => None,
         CumulativeOp::Sum => formulas::binary(BinaryOp::Add, dtype, "a", "b"),
         CumulativeOp::Prod => formulas::binary(BinaryOp::Mul, dtype, "a", "b"),
-        // These have their state written above.
+        // The states of these were written above.
         CumulativeOp::ArgMax | CumulativeOp::ArgMin => None,
     };
     let Some((formula, (zero, _))) = formula.zip(formulas::reduction(ReduceOp::Sum, dtype)) else {
@@ -207,7 +207,7 @@ fn state(op: CumulativeOp, dtype: DType, capabilities: &Capabilities, c: &mut Co
     c.line(format_args!("alias State = {t};"));
     c.line(format_args!("const ROUNDS = {};", op == CumulativeOp::Sum && dtype.is_float()));
     c.expression("combine", &two, "State", formula);
-    // Only ever asked for where additions round.
+    // Only used if additions round.
     c.expression("identity", &[], "State", zero);
     c.expression("stash", &[("state", "State")], t, "state");
     Ok(())

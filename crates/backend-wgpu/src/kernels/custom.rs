@@ -1,4 +1,4 @@
-//! Kernels of operations from elsewhere: WGSL with the names of its bindings.
+//! Kernels of custom operations: WGSL with named bindings.
 
 use tensor_core::{
     CustomKernel, DType, Error, ErrorKind, Result,
@@ -13,23 +13,24 @@ use crate::codegen::{
     storage::Elements,
 };
 
-/// What a [`CustomKernel`] runs on a GPU: one dispatch of a WGSL function. [`WgslProgram`] is a list of
-/// them.
+/// The GPU implementation of a [`CustomKernel`]: one dispatch of a WGSL function. [`WgslProgram`] is a list
+/// of them.
 ///
 /// The source is WGSL that defines `fn kernel(workgroup_index: u32, local_index: u32)`, which every
-/// invocation of every workgroup calls once; it may have functions, constants and workgroup variables beside
-/// it, but neither bindings nor an entry point. The backend declares a storage buffer for each input and
-/// output under its name, and numbers as `params.name`.
+/// invocation of every workgroup calls once. It may also define functions, constants and workgroup
+/// variables, but no bindings and no entry point. The backend declares a storage buffer under the name of
+/// each input and output, and numbers as `params.name`.
 ///
-/// `load_x(i)` is element i of a buffer `x`, and `store_x(i, value)` replaces it, though other invocations
-/// write its neighbours: as f32 for f32 and the half types (rounded to nearest as they are stored), u32 for
-/// u32, u8 and bool (0 or 1), i32, i64 or f64. A kernel that uses these functions is one text for dtypes of
-/// all sizes. Elements of 4 and 8 bytes are also `x[i]`, an `array` of the same types. Smaller ones share
-/// words, and the functions alone read and write them; for these, `merge_x`, `unpack_…` and `pack_…` are
-/// names of the backend, too. A buffer's name does not end in an underscore.
+/// `load_x(i)` is element i of a buffer `x`, and `store_x(i, value)` replaces it, even if other invocations
+/// write its neighbours. Elements have the type f32 for f32 and the half types (rounded to nearest when
+/// stored), u32 for u32, u8 and bool (0 or 1), i32, i64 or f64. A kernel that uses these functions has one
+/// source for dtypes of all sizes. Elements of 4 and 8 bytes are also available as `x[i]`, an `array` of
+/// the same types. Smaller elements share words and can only be accessed with the functions; for them,
+/// `merge_x`, `unpack_…` and `pack_…` are reserved names too. The name of a buffer must not end in an
+/// underscore.
 ///
-/// Workgroups of one dispatch may run as several, so they must not wait for each other. Of a software
-/// adapter, which runs a kernel on the host's processor, barriers are slow.
+/// The workgroups of one dispatch may be split into several dispatches, so they must not wait for each
+/// other. On a software adapter, which runs kernels on the host's processor, barriers are slow.
 ///
 /// ```
 /// use backend_wgpu::WgslKernel;
@@ -59,7 +60,7 @@ pub struct WgslKernel {
 }
 
 impl WgslKernel {
-    /// A kernel of one workgroup of one invocation, until [`WgslKernel::workgroups`] says otherwise.
+    /// A kernel of one workgroup with one invocation; [`WgslKernel::workgroups`] changes that.
     #[must_use]
     pub fn new(source: impl Into<String>) -> WgslKernel {
         WgslKernel {
@@ -73,42 +74,44 @@ impl WgslKernel {
         }
     }
 
-    /// The names of the inputs' buffers, which are read.
+    /// Sets the names of the input buffers, which are read-only.
     #[must_use]
     pub fn inputs(self, names: &[&str]) -> WgslKernel {
         WgslKernel { inputs: names.iter().map(ToString::to_string).collect(), ..self }
     }
 
-    /// The names of the outputs' buffers, which are read and written. Their contents are unspecified before.
+    /// Sets the names of the output buffers, which can be read and written. Their initial contents are
+    /// unspecified.
     #[must_use]
     pub fn outputs(self, names: &[&str]) -> WgslKernel {
         WgslKernel { outputs: names.iter().map(ToString::to_string).collect(), ..self }
     }
 
-    /// Adds a number, `params.name` of type u32. Other sizes need no other source, and so no other pipeline.
+    /// Adds a number, `params.name` of type u32. Its value is not part of the source, so other values need
+    /// no other pipeline.
     #[must_use]
     pub fn param(mut self, name: impl Into<String>, value: u32) -> WgslKernel {
         self.params.push((name.into(), value));
         self
     }
 
-    /// So many workgroups of so many invocations each, which are 256 at most on every adapter.
+    /// Sets the number of workgroups, and of invocations in each: at most 256 on every adapter.
     #[must_use]
     pub fn workgroups(self, invocations: usize, workgroups: usize) -> WgslKernel {
         WgslKernel { invocations, workgroups, ..self }
     }
 
-    /// About how many operations a workgroup carries out, all its invocations together, so that long work is
-    /// several dispatches and no system takes the device for hung. The number of its invocations where
-    /// nothing is said.
+    /// Sets the approximate number of operations of a workgroup, over all its invocations. Long work is
+    /// split into several dispatches, to avoid the system's hang detection. The default is the number of
+    /// invocations.
     #[must_use]
     pub fn work(self, work: usize) -> WgslKernel {
         WgslKernel { work, ..self }
     }
 }
 
-/// What a [`CustomKernel`] runs on a GPU where one dispatch is not enough: stages, each of which sees what
-/// those before it wrote, and buffers of its own between them.
+/// The GPU implementation of a [`CustomKernel`] that needs several dispatches: stages, each of which sees
+/// the writes of earlier ones, and temporary buffers between them.
 ///
 /// ```
 /// use backend_wgpu::{WgslKernel, WgslProgram};
@@ -139,12 +142,12 @@ pub struct WgslProgram {
 struct Stage {
     kernel: WgslKernel,
     buffers: Vec<String>,
-    /// The number of the loop that it is in, and its rounds.
+    /// The number of the loop that it belongs to, and the rounds of that loop.
     repeated: Option<(usize, usize)>,
 }
 
 impl WgslProgram {
-    /// A program without stages. The names are those of the operation's inputs and outputs, in their order.
+    /// A program without stages. The names are those of the operation's inputs and outputs, in order.
     #[must_use]
     pub fn new(inputs: &[&str], outputs: &[&str]) -> WgslProgram {
         let owned = |names: &[&str]| names.iter().map(ToString::to_string).collect();
@@ -157,7 +160,7 @@ impl WgslProgram {
         }
     }
 
-    /// Adds a buffer of so many elements for the stages alone. Its contents are unspecified before.
+    /// Adds a temporary buffer of `numel` elements. Its initial contents are unspecified.
     #[must_use]
     pub fn temporary(mut self, name: impl Into<String>, dtype: DType, numel: usize) -> WgslProgram {
         self.temporaries.push((name.into(), dtype, numel));
@@ -165,8 +168,8 @@ impl WgslProgram {
     }
 
     /// Adds a kernel. Its inputs and then its outputs are bound to the program's buffers of these names, in
-    /// their order; a buffer that a stage both reads and writes is bound once, as an output. One without
-    /// workgroups is left out.
+    /// order; a buffer that a stage both reads and writes is bound once, as an output. A stage without
+    /// workgroups is skipped.
     #[must_use]
     pub fn stage(mut self, kernel: WgslKernel, buffers: &[&str]) -> WgslProgram {
         let buffers = buffers.iter().map(ToString::to_string).collect();
@@ -174,8 +177,7 @@ impl WgslProgram {
         self
     }
 
-    /// Adds stages that run so many times, one after the other and then the first again: `params.round` of
-    /// type u32 counts from 0.
+    /// Adds stages that run in order, `rounds` times over; `params.round` of type u32 counts from 0.
     #[must_use]
     pub fn repeat(mut self, rounds: usize, stages: &[(&WgslKernel, &[&str])]) -> WgslProgram {
         let repeated = Some((self.stages.len(), rounds));
@@ -188,9 +190,8 @@ impl WgslProgram {
         self
     }
 
-    /// Says that the stages leave in this buffer, of u32, a word for each part of the inputs that may have no
-    /// answer: 0 where it has one, and else a code for [`CustomKernel::failure`]. The first part that failed
-    /// counts.
+    /// Names a u32 buffer of failure codes that the stages write: a word for each part of the inputs, 0 if
+    /// the part has a result, else a code for [`CustomKernel::failure`]. The first failed part is reported.
     #[must_use]
     pub fn failures(self, codes: impl Into<String>) -> WgslProgram {
         WgslProgram { failures: Some(codes.into()), ..self }
@@ -211,10 +212,10 @@ impl From<WgslKernel> for WgslProgram {
     }
 }
 
-/// What the operation runs on a GPU.
+/// The program of the operation for this backend.
 ///
 /// # Errors
-/// [`ErrorKind::Unsupported`] where it has nothing for this kernel.
+/// [`ErrorKind::Unsupported`] if it has none for this kernel.
 pub(crate) fn program(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<WgslProgram> {
     match implementation::<WgslProgram>(custom, kernel, device) {
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => {
@@ -241,7 +242,7 @@ pub(crate) fn dispatches(
     let op = custom.name();
     let made = program(custom, kernel, &capabilities.info.name)?;
     let misnamed = |what: &str, names: usize, there: usize| {
-        Error::invalid(op, format!("its WGSL kernel names {names} {what}, and the operation has {there}"))
+        Error::invalid(op, format!("its WGSL kernel names {names} {what}, but the operation has {there}"))
     };
     if made.inputs.len() != kernel.operands.len() {
         return Err(misnamed("inputs", made.inputs.len(), kernel.operands.len()));
@@ -291,7 +292,7 @@ pub(crate) fn dispatches(
         list.push(dispatch(op, stage, find)?);
     }
     if let Some(codes) = &made.failures {
-        list.push(tell(op, find(codes)?));
+        list.push(report_failure(op, find(codes)?));
     }
     let temporaries = made.temporaries.iter().map(|(_, dtype, elements)| (*dtype, *elements)).collect();
     Ok(Dispatches { list, temporaries })
@@ -305,7 +306,7 @@ fn dispatch<'a>(
 ) -> Result<Dispatch> {
     let own = stage.inputs.len() + stage.outputs.len();
     if names.len() != own {
-        let message = format!("a stage of its WGSL program has {own} buffers, and {} are bound", names.len());
+        let message = format!("a stage of its WGSL program has {own} buffers, but {} are bound", names.len());
         return Err(Error::invalid(op, message));
     }
     let mut d = Dispatch::new(op);
@@ -337,20 +338,20 @@ fn dispatch<'a>(
     Ok(d)
 }
 
-/// Writes the first code that is not 0 down in the launch's slot of the fault table.
-fn tell(op: &'static str, codes: &Buffer<'_>) -> Dispatch {
+/// Writes the first code that is not 0 to the launch's slot of the fault table.
+fn report_failure(op: &'static str, codes: &Buffer<'_>) -> Dispatch {
     let mut d = Dispatch::new(op);
     d.params.fault("fault", 0);
     d.params.size("parts", codes.elements);
     d.bind("codes", "u32", false, codes.resource);
     d.bind("faults", "atomic<u32>", true, Resource::Faults);
-    d.code.kernel(64, TELL);
+    d.code.kernel(64, REPORT_FAILURE);
     d.workgroups = usize::from(codes.elements > 0);
     d.work = codes.elements;
     d
 }
 
-const TELL: &str = "
+const REPORT_FAILURE: &str = "
 const NONE = 0xffffffffu;
 var<workgroup> first: atomic<u32>;
 

@@ -1,8 +1,7 @@
-//! The epilogue of a contraction: how a kernel stores its results, as they are or by way of an elementwise
-//! program.
+//! The epilogue of a contraction: a kernel stores its results unchanged or through an elementwise program.
 //!
-//! The program is called for each result that an invocation holds in registers. Where that cannot be, it is a
-//! map over the sums.
+//! The program is called for each result that an invocation holds in registers. If that is not possible,
+//! the program runs as a map over the sums.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -23,11 +22,11 @@ use crate::{
     kernels::map::{self, Aliases},
 };
 
-/// The names of outputs; more than a device takes in one kernel.
+/// The names of outputs; more than a device supports in one kernel.
 const OUTPUTS: [&str; 8] =
     ["output", "output1", "output2", "output3", "output4", "output5", "output6", "output7"];
 
-/// How results go to their outputs.
+/// Generates the stores of results to their outputs.
 pub(crate) struct Store {
     /// The dtypes of the outputs.
     outputs: SmallVec<[DType; 2]>,
@@ -35,8 +34,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Adds the functions, parameters and operands that storing takes to a dispatch of `kernel`. Its code has
-    /// an alias `T` for the type of sums.
+    /// Adds the functions, parameters and operands needed for storing to a dispatch of `kernel`. Its code
+    /// has an alias `T` for the type of sums.
     pub(crate) fn new(kernel: &Kernel, d: &mut Dispatch, capabilities: &Capabilities) -> Result<Store> {
         let outputs = kernel.outputs.iter().map(|output| output.dtype).collect();
         let sums = kernel.operands[0].dtype;
@@ -50,7 +49,7 @@ impl Store {
         }
     }
 
-    /// Binds the outputs, in vectors of four if `vectors`.
+    /// Binds the outputs, in vectors of four if `vectors` is set.
     pub(crate) fn bind(&self, vectors: bool, d: &mut Dispatch) {
         for (o, (&dtype, name)) in self.outputs.iter().zip(OUTPUTS).enumerate() {
             d.bind(name, Elements::of(dtype).in_fours(vectors), true, Resource::Output(o));
@@ -62,8 +61,8 @@ impl Store {
         self.outputs.iter().all(|&dtype| storage_size(dtype) <= 4)
     }
 
-    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, as many of them as there are
-    /// columns from `column` on.
+    /// Stores the results in vector `x` at flat positions `at` to `at + 3`, limited to the columns that
+    /// exist from `column` on.
     pub(crate) fn up_to_four(&self, at: &str, column: &str, x: &str, c: &mut Code) {
         if !self.outputs.iter().any(|&dtype| is_packed(dtype)) {
             for (e, field) in FIELDS.iter().enumerate() {
@@ -80,7 +79,7 @@ impl Store {
         });
     }
 
-    /// Stores the result `x` at flat position `at`, a name or a constant expression.
+    /// Stores the result `x` at flat position `at`, which is a name or a constant expression.
     fn one(&self, at: &str, x: &str, c: &mut Code) {
         if !self.has_program {
             return c.line(format_args!("store_output({at}, {x});"));
@@ -93,14 +92,14 @@ impl Store {
         });
     }
 
-    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, which are whole vectors of the
-    /// outputs.
+    /// Stores the results in vector `x` at flat positions `at` to `at + 3`, which form a whole vector of
+    /// each output.
     pub(crate) fn four(&self, at: &str, x: &str, c: &mut Code) {
         self.stored(at, x, c, |name, four| format!("store4_{name}({at}, {four});"));
     }
 
-    /// Stores the vector `x` of results at flat positions `at` to `at + 3`, by a statement with the name and
-    /// the elements of each output.
+    /// Stores the results in vector `x` at flat positions `at` to `at + 3`, with a statement made from the
+    /// name and the elements of each output.
     fn stored(&self, at: &str, x: &str, c: &mut Code, statement: impl Fn(&str, &str) -> String) {
         if !self.has_program {
             return c.line(statement("output", x));
@@ -116,7 +115,7 @@ impl Store {
         });
     }
 
-    /// Each output's name, and where its value is in what the program gives.
+    /// Each output's name, and the field of the program's result that holds its value.
     fn fields(&self) -> impl Iterator<Item = (&'static str, String)> {
         let several = self.outputs.len() > 1;
         let field = move |o: usize| if several { format!(".o{o}") } else { String::new() };
@@ -124,8 +123,8 @@ impl Store {
     }
 }
 
-/// Writes the function `finish(i, x)`: what the program makes of sum `x` at flat position `i`. Binds the
-/// operands that it reads.
+/// Writes the function `finish(i, x)`: the program's results for the sum `x` at flat position `i`. Binds
+/// the operands that it reads.
 fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     let layouts: SmallVec<[_; 4]> = map.operands.iter().skip(1).map(|operand| &operand.layout).collect();
     let strides: SmallVec<[&[isize]; 4]> = layouts.iter().map(|layout| layout.strides()).collect();
@@ -133,7 +132,7 @@ fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     let space = Space::new("e", &merged.shape, &mut d.params);
     let flat = tensor_core::Shape::from(merged.shape.as_slice()).contiguous_strides();
     let mut coordinates = false;
-    // Nothing of the sum's making is known to a compiler that sees what is made of it.
+    // The sum is hidden from the compiler, so that it cannot rearrange the sum together with the epilogue.
     let mut list = formulas::opaque(sums, "x");
     for (k, (layout, strides)) in layouts.iter().zip(&merged.strides).enumerate() {
         d.params.size(format!("eo{k}"), layout.offset());
@@ -160,7 +159,8 @@ fn finish(map: &Kernel, sums: DType, program: &Program, d: &mut Dispatch) {
     });
 }
 
-/// The sums of a contraction alone, those of half types as f32: only the rounding at the end is left out.
+/// The contraction without epilogue; sums of half types are stored as f32, which skips only the final
+/// rounding.
 pub(crate) fn sums(kernel: &Kernel) -> Kernel {
     let mut sums = kernel.without_epilogue();
     let stored = kernel.operands[0].dtype.register();
@@ -168,7 +168,7 @@ pub(crate) fn sums(kernel: &Kernel) -> Kernel {
     sums
 }
 
-/// The epilogue of a kernel as a map over its sums, which lie in `from`.
+/// The epilogue of a kernel as a map over its sums, which are stored in `from`.
 pub(crate) fn apart(kernel: &Kernel, from: Resource, capabilities: &Capabilities) -> Result<Vec<Dispatch>> {
     let Some(map) = kernel.epilogue_map() else { return Ok(Vec::new()) };
     let Body::Map(program) = &map.body else { return Ok(Vec::new()) };

@@ -1,4 +1,4 @@
-//! Gathers: reading by index along an axis, in runs of elements that one index is for.
+//! Gathers: reading by index along an axis, in runs of elements that share one index.
 
 use tensor_core::{
     Layout, collapse,
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// The dispatch of a gather from the part of the table that the kernel has.
+/// The dispatch of a gather from the slice of the table that the kernel has.
 pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilities) -> Dispatch {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (input, index) = (&kernel.operands[0].layout, &kernel.operands[1].layout);
@@ -28,14 +28,14 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
     let (mut shape, mut strides) = (merged.shape, merged.strides);
     let mut axis_stride = input.strides()[axis];
     let mut offset = input.offset();
-    // The elements that one index is for, one after another in the output.
+    // The elements that share one index; they are contiguous in the output.
     let (mut run, mut run_stride) = (1, 0);
     if let (Some(&n), Some(0)) = (shape.last(), strides[0].last()) {
         shape.pop();
         strides[0].pop();
         (run, run_stride) = (n, strides[1].pop().unwrap_or(0));
     }
-    // Runs of whole words, of several elements each or of one, and then of fours of these.
+    // Splits runs into whole words, of several elements each or of one, and then into groups of four words.
     let per_word = per_word(dtype);
     let mut divide = |by: usize| {
         let whole =
@@ -57,7 +57,7 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
     let mut d = Dispatch::new("gather");
     let runs = shape.iter().product::<usize>();
     if whole_words {
-        copy::in_runs(runs, run, STEP, &mut d, capabilities);
+        copy::in_runs(runs, run, MAX_GATHER_WORDS, &mut d, capabilities);
     } else {
         d.params.size("total", runs * run);
         d.params.size("run", run);
@@ -80,8 +80,8 @@ pub(crate) fn dispatch(kernel: &Kernel, along: Along, capabilities: &Capabilitie
     d
 }
 
-/// A gather from what is in blocks, as a map that reads at indices and decodes what it loads; none of any
-/// other.
+/// A gather from a block format, as a map that reads at indices and decodes the loaded elements; None for
+/// other tables.
 pub(crate) fn decoding(kernel: &Kernel, along: Along) -> Option<(Kernel, Program)> {
     let [table, index] = &kernel.operands[..] else { return None };
     let format = table.format.clone()?;
@@ -102,5 +102,5 @@ pub(crate) fn decoding(kernel: &Kernel, along: Along) -> Option<(Kernel, Program
     Some((map, program))
 }
 
-/// The most words that one invocation of a software adapter reads from one place.
-const STEP: usize = 64;
+/// The most words that one invocation of a software adapter reads from one run.
+const MAX_GATHER_WORDS: usize = 64;

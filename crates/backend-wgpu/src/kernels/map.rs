@@ -1,5 +1,5 @@
-//! Fused elementwise kernels: an invocation for each element; or for four, where every operand allows
-//! vectors, and where elements of an output share words, so that an invocation owns those that it writes.
+//! Fused elementwise kernels. One invocation computes one element; or four, if every operand allows vectors
+//! or if elements of an output share words, so that an invocation owns the words that it writes.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -20,30 +20,30 @@ use crate::{
     kernels::{by_index, copy},
 };
 
-/// For each input, the output whose buffer it shares, if any.
+/// For each input, the output whose buffer it shares, if there is one.
 pub(crate) type Aliases = SmallVec<[Option<u8>; 8]>;
 
-/// How an invocation reads an input.
+/// The way an invocation reads an input.
 enum Load {
-    /// From a place, in elements that are named by the reach.
+    /// From offset `at`, with the elements that `reach` tells.
     Element { buffer: String, at: String, reach: Reach },
-    /// At indices, from this place on, and so far apart for neighbouring positions.
+    /// At indices: the offset of the first position, and the distance between neighbouring positions.
     AtIndex { from: String, apart: String },
 }
 
-/// The elements that an invocation of several neighbouring positions reads of an input.
+/// The elements of an input that an invocation of several neighbouring positions reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reach {
-    /// One element for all.
+    /// One element for all positions.
     One,
     /// Four elements at once.
     Four,
-    /// An element for each, at equal distances.
+    /// One element for each position, with a constant stride.
     Strided,
 }
 
-/// The dispatch of a map. `aliases` says which inputs live in an output's buffer; `first` is the flat index
-/// of its first position, where it is a part of a larger one.
+/// The dispatch of a map. `aliases` tells which inputs share an output's buffer; `first` is the flat index
+/// of its first position if it is a piece of a larger map.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     program: &Program,
@@ -53,7 +53,7 @@ pub(crate) fn dispatches(
 ) -> Result<Dispatches> {
     let numel = kernel.space.numel();
     let operands = kernel.layouts();
-    // Nothing but a read: a copy, which knows how to go about a transpose.
+    // A plain load is a copy, which also handles transposes.
     if let ([Instr::Load(0)], [0], [layout], [None]) =
         (&program.instrs[..], &program.outputs[..], &operands[..], &aliases[..])
         && program.inputs[0] == program.dtypes[0]
@@ -68,8 +68,8 @@ pub(crate) fn dispatches(
     let inner = shape.last().copied().unwrap_or(1);
     let outputs: Vec<DType> = (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
     let packs = outputs.iter().any(|&dtype| is_packed(dtype));
-    // Whether four positions from a multiple of four on are neighbours along the last axis. Past the end of a
-    // run that is no whole number of fours there are no indices.
+    // Whether four positions from a multiple of four on are neighbours along the last axis. Beyond the end
+    // of a run whose length is not a multiple of four there are no indices to read.
     let indexed = kernel.operands.iter().any(|operand| operand.indexed.is_some());
     let in_fours = shape.len() <= 1 && !indexed || inner % 4 == 0;
     let reach = |k: usize| match strides[k].split_last() {
@@ -88,7 +88,8 @@ pub(crate) fn dispatches(
         && program.inputs.iter().chain(&outputs).all(|&d| storage_size(d) <= 4)
         && (0..operands.len()).all(|k| program.is_indexed(k as u16) || reach(k) != Reach::Strided);
     let unit: usize = if vectors || packs { 4 } else { 1 };
-    // The index space in units; where these may go from one row to the next, by positions.
+    // The index space in units (positions, or groups of four); units that may cross a row end are counted
+    // by flat position.
     let mut space_shape = shape.clone();
     if let Some(last) = space_shape.last_mut().filter(|_| in_fours) {
         *last = last.div_ceil(unit);
@@ -159,7 +160,7 @@ pub(crate) fn dispatches(
     let (ordered, unravel) =
         (in_fours || unit == 1, if coordinates { space.unravel("u") } else { String::new() });
     if !ordered {
-        // Each of four positions by itself.
+        // Each of the four positions separately.
         let result = match outputs[..] {
             [dtype] => loaded(dtype),
             _ => "Results",
@@ -235,12 +236,13 @@ pub(crate) fn dispatches(
     Ok(d.into())
 }
 
-/// The side of the square of positions that a workgroup takes where an input lies across the output.
-const SQUARE: usize = 16;
+/// The side of the square of positions that a workgroup computes if an input is dense along another axis
+/// than the output.
+const SQUARE_SIDE: usize = 16;
 
-/// The axis, other than the last, along which some input is dense that is not dense along the last.
+/// The axis, other than the last, along which some input is dense that is not dense along the last axis.
 fn strided_axis(shape: &[usize], strides: &[impl std::ops::Deref<Target = [isize]>]) -> Option<usize> {
-    let wide = |axis: usize| shape[axis] >= SQUARE;
+    let wide = |axis: usize| shape[axis] >= SQUARE_SIDE;
     let last = shape.len().checked_sub(1).filter(|&last| wide(last))?;
     strides
         .iter()
@@ -248,11 +250,11 @@ fn strided_axis(shape: &[usize], strides: &[impl std::ops::Deref<Target = [isize
         .find_map(|s| (0..last).find(|&axis| s[axis].unsigned_abs() == 1 && wide(axis)))
 }
 
-/// Adds the sizes that [`in_squares`] reads; gives how many workgroups that takes.
+/// Adds the sizes that [`in_squares`] reads; returns the number of workgroups.
 fn squares_along(shape: &[usize], axis: usize, params: &mut Params) -> usize {
     let inner = shape.last().copied().unwrap_or(1);
     let (rows, middle) = (shape[axis], shape[axis + 1..shape.len() - 1].iter().product::<usize>());
-    let (across, along) = (inner.div_ceil(SQUARE), rows.div_ceil(SQUARE));
+    let (across, along) = (inner.div_ceil(SQUARE_SIDE), rows.div_ceil(SQUARE_SIDE));
     let sizes = [("inner", inner), ("rows", rows), ("middle", middle), ("across", across), ("along", along)];
     for (name, size) in sizes {
         params.size(name, size);
@@ -260,16 +262,21 @@ fn squares_along(shape: &[usize], axis: usize, params: &mut Params) -> usize {
     across * along * (shape.iter().product::<usize>() / (inner * rows))
 }
 
-/// Gives an invocation its position `u` in squares along an axis and the last axis, so that inputs dense
-/// along either use all of the memory that they touch; beyond an edge, `u` is `params.total`.
+/// Computes an invocation's position `u` from squares along an axis and the last axis, so that inputs dense
+/// along either axis use all of each memory transaction. Beyond an edge, `u` is `params.total`.
 fn in_squares(c: &mut Code) {
     c.bind("square", "workgroup_index / params.across");
     c.bind("batch", "square / params.along");
     c.bind(
         "ci",
-        format_args!("(workgroup_index - square * params.across) * {SQUARE}u + local_index % {SQUARE}u"),
+        format_args!(
+            "(workgroup_index - square * params.across) * {SQUARE_SIDE}u + local_index % {SQUARE_SIDE}u"
+        ),
     );
-    c.bind("cr", format_args!("(square - batch * params.along) * {SQUARE}u + local_index / {SQUARE}u"));
+    c.bind(
+        "cr",
+        format_args!("(square - batch * params.along) * {SQUARE_SIDE}u + local_index / {SQUARE_SIDE}u"),
+    );
     c.bind("outer", "batch / params.middle");
     c.bind("row", "(outer * params.rows + cr) * params.middle + (batch - outer * params.middle)");
     c.bind("u", "select(params.total, row * params.inner + ci, ci < params.inner && cr < params.rows)");

@@ -1,5 +1,5 @@
-//! The kernels, a file for each body, as dispatches. `window.rs` cuts what is larger than a binding, and
-//! hands each piece to `body.rs`.
+//! The kernels as dispatches, one file for each body. `window.rs` cuts kernels that are larger than a
+//! binding into pieces and passes each piece to `body.rs`.
 
 pub(crate) mod arg_reduce;
 pub(crate) mod arg_sort;

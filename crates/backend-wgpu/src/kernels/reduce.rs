@@ -1,6 +1,7 @@
-//! Reductions with their prologue inlined. Two forms: an invocation for each result (or part of one), and a
-//! workgroup with a tree in workgroup memory. When results are few and long, parts go to a temporary that a
-//! second dispatch reduces. The order of additions depends on shapes alone, so results repeat bit by bit.
+//! Reductions with an inlined prologue. There are two forms: one invocation for each result (or part of a
+//! result), and one workgroup with a tree in workgroup memory. For few long results, parts go to a
+//! temporary that a second dispatch reduces. The order of additions depends only on shapes, so results are
+//! reproducible bit by bit.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -35,7 +36,7 @@ impl Axes {
         Axes { sizes: SmallVec::from_slice(&[size]), strides }
     }
 
-    /// Some axes of an index space, merged.
+    /// Some axes of the kernel's index space, merged.
     fn of(kernel: &Kernel, axes: &[usize]) -> Axes {
         let sizes: SmallVec<[usize; 8]> = axes.iter().map(|&a| kernel.space[a]).collect();
         let layouts = kernel.layouts();
@@ -59,7 +60,7 @@ impl Axes {
     }
 }
 
-/// One dispatch: the merged axes that stay and those that are reduced, over all inputs.
+/// One dispatch: the merged kept axes and the merged reduced axes, over all inputs.
 struct Reduction<'a> {
     op: ReduceOp,
     program: &'a Program,
@@ -67,28 +68,28 @@ struct Reduction<'a> {
     offsets: SmallVec<[usize; 8]>,
     kept: Axes,
     reduced: Axes,
-    /// Parts that each result is split into.
+    /// The number of parts that each result is split into.
     splits: usize,
-    /// The dtype stored: the result's, or the temporary's.
+    /// The dtype that is stored: the result's, or the temporary's.
     stored: DType,
-    /// Divide by this number (for a mean, in the last dispatch).
+    /// The divisor, for a mean, in the last dispatch.
     divide: Option<usize>,
     tree: bool,
     output: Resource,
 }
 
-/// What an invocation takes four of at once, in vectors.
+/// The elements that an invocation processes four at a time, in vectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Vectors {
-    /// Nothing: one element at a time.
+    /// None: one element at a time.
     None,
-    /// Neighbouring results, all of which it makes.
+    /// Neighbouring results, all computed by one invocation.
     Kept,
     /// Neighbouring elements of one result.
     Reduced,
 }
 
-/// What is reduced, and how.
+/// A kernel's reduction, and its settings.
 #[derive(Clone, Copy)]
 pub(crate) struct Reduce<'a> {
     pub(crate) kernel: &'a Kernel,
@@ -101,13 +102,13 @@ pub(crate) fn dispatches(reduce: Reduce<'_>, capabilities: &Capabilities) -> Res
     in_dispatches(reduce, reduce.kernel.outputs[0].dtype, reduce.mean_over(), capabilities)
 }
 
-/// A part of a reduction, not rounded and not divided; [`join`] brings the parts together.
+/// A part of a reduction, neither rounded nor divided; [`join`] combines the parts.
 pub(crate) fn part(reduce: Reduce<'_>, capabilities: &Capabilities) -> Result<Dispatches> {
     in_dispatches(reduce, reduce.program.output_dtype(0).register(), None, capabilities)
 }
 
-/// What makes `results` of the dtype from `parts` of each, which lie in `from`, `pitch` elements from one to
-/// the next; divided by `divide`, for a mean.
+/// The dispatches that compute `results` results of the dtype from `parts` parts of each, which are stored
+/// in `from`, `pitch` elements apart; divided by `divide`, for a mean.
 pub(crate) fn join(
     op: ReduceOp,
     dtype: DType,
@@ -136,14 +137,14 @@ pub(crate) fn join(
 }
 
 impl Reduce<'_> {
-    /// By how many the sum is divided, for a mean.
+    /// The divisor of the sum, for a mean.
     pub(crate) fn mean_over(&self) -> Option<usize> {
         let reduced = self.kernel.reduced_axes();
         (self.op == ReduceOp::Mean).then(|| reduced.iter().map(|&a| self.kernel.space[a]).product())
     }
 }
 
-/// The program that is its one input.
+/// The program that returns its only input.
 fn load(dtype: DType) -> Program {
     Program {
         instrs: vec![Instr::Load(0)],
@@ -169,12 +170,12 @@ fn in_dispatches(
         return Err(Error::invalid(
             op.name(),
             format!(
-                "a reduction over {length} elements is more than a wgpu device counts; reduce one axis at a time"
+                "a reduction over {length} elements exceeds the index range of wgpu devices; reduce one axis at a time"
             ),
         ));
     }
 
-    // A tree pays where neighbours in memory are reduced together and there is enough to share.
+    // A tree pays if neighbours in memory are reduced together and there are enough of them.
     let dense = (0..kernel.operands.len()).all(|k| {
         reduced.strides[k].last().is_none_or(|s| s.unsigned_abs() <= 1)
             || kept.strides[k].last().is_some_and(|&s| s == 0)
@@ -216,8 +217,8 @@ fn in_dispatches(
     Ok(Dispatches { list: vec![first, second], temporaries: vec![(reduction.stored, results * splits)] })
 }
 
-/// How many steps a fold may take where a thread may go so many rounds: the outer loops of
-/// [`Fold::accumulate`] take their part.
+/// The most steps of a fold if an invocation may run `rounds` iterations: the outer loops of
+/// [`Fold::accumulate`] need the rest.
 pub(crate) fn loop_steps(rounds: usize) -> usize {
     rounds / 8 * 7
 }
@@ -225,12 +226,12 @@ pub(crate) fn loop_steps(rounds: usize) -> usize {
 impl Reduction<'_> {
     /// The elements of input `k`.
     fn elements(&self, k: usize) -> Elements {
-        // Parts of sums are no operands of the kernel.
+        // Partial sums are not operands of the kernel.
         let of = || Elements::of(self.program.inputs[k]);
         self.operands.get(k).map_or_else(of, Elements::of_operand)
     }
 
-    /// Vectors, where all operands have them along the same axis.
+    /// The vectors that all operands allow along the same axis.
     fn vectors(&self) -> Vectors {
         if !self.program.inputs.iter().chain([&self.stored]).all(|&d| storage_size(d) <= 4) {
             return Vectors::None;
@@ -263,7 +264,7 @@ impl Reduction<'_> {
         let dtype = program.output_dtype(0);
         let vectors = self.vectors();
         let (results, length) = (self.kept.numel(), self.reduced.numel());
-        // What an invocation makes, and reads of one result at once.
+        // The results that an invocation computes, and the elements of one result that it reads at once.
         let (made, read) = match vectors {
             Vectors::None => (1, 1),
             Vectors::Kept => (4, 1),
@@ -287,7 +288,7 @@ impl Reduction<'_> {
         let reduced = Space::new("e", &self.reduced.sizes, &mut d.params);
         let (mut bases, mut loads) = (Code::default(), Code::default());
         loads.append(&reduced.unravel("r"));
-        // What the program is given, for each of four elements.
+        // The arguments of the program, for each of up to four elements.
         let mut elements = vec![String::new(); made.max(read)];
         for (k, &offset) in self.offsets.iter().enumerate() {
             d.params.size(format!("o{k}"), offset);
@@ -330,7 +331,8 @@ impl Reduction<'_> {
         }
         d.code.entry(if self.tree { 256 } else { 64 }, |c| {
             if self.tree {
-                // Every invocation stays to the end, for the barriers; surplus workgroups repeat the last.
+                // Every invocation stays to the end because of the barriers; surplus workgroups repeat the
+                // last one.
                 c.bind("g", "min(workgroup_index, params.total - 1u)");
             } else {
                 c.bind("g", "workgroup_index * 64u + local_index");
@@ -370,7 +372,7 @@ impl Reduction<'_> {
         Ok(d)
     }
 
-    /// The expression of what is stored of `total` with this name after it.
+    /// The expression that is stored for `total<name>`.
     fn finished(&self, name: &str, dtype: DType, params: &mut Params) -> String {
         let mut total = format!("total{name}");
         if let Some(n) = self.divide {
@@ -380,7 +382,7 @@ impl Reduction<'_> {
     }
 }
 
-/// Brings the totals of a workgroup, of this dtype, together; its first invocation goes on.
+/// Combines the totals of a workgroup, of this dtype; only its first invocation continues.
 fn tree(dtype: DType, c: &mut Code) {
     c.set("shared_parts[local_index]", formulas::store(dtype, "total"));
     c.line("workgroupBarrier();");
@@ -394,17 +396,17 @@ fn tree(dtype: DType, c: &mut Code) {
     c.return_if("local_index != 0u || workgroup_index >= params.total");
 }
 
-/// What `combine` makes of an invocation's own element of an array in workgroup memory and the one `apart`
-/// further on, as it is kept there.
+/// The stored result of `combine` for an invocation's own element of an array in workgroup memory and the
+/// one `apart` further on.
 pub(crate) fn combined(dtype: DType, combine: &str, array: &str, apart: &str) -> String {
     let [own, other] = [array.to_string() + "[local_index]", format!("{array}[local_index + {apart}]")]
         .map(|element| formulas::load(dtype, &element));
     formulas::store(dtype, &format!("{combine}({own}, {other})"))
 }
 
-/// The loop of a reduction in WGSL: how one invocation brings many values together as `total<name>`. Sums go
-/// to blocks of 16 steps, those to blocks of 256, and those to a total, so that the error grows with the
-/// number of blocks, not of elements.
+/// The loop of a reduction in WGSL, in which one invocation combines many values into `total<name>`. Sums
+/// are added in blocks of 16 steps, those in blocks of 256, and those to a total, so that the error grows
+/// with the number of blocks, not with that of elements.
 pub(crate) struct Fold {
     name: String,
     dtype: DType,
@@ -434,9 +436,9 @@ impl Fold {
         c.expression(&format!("combine{}", self.name), &[("a", t), ("b", t)], t, &self.combined);
     }
 
-    /// The loop of some folds: `body` gives each a value by [`Fold::add`] for every `name` from start to end
-    /// by step. Those that round are loops within loops, over a block, over the blocks of a larger one, and
-    /// over these.
+    /// The loop of some folds: for every `name` from start to end by step, `body` passes each fold a value
+    /// with [`Fold::add`]. Folds that round use nested loops: over a block, over the blocks of a larger
+    /// block, and over those.
     pub(crate) fn accumulate(
         folds: &[&Fold],
         name: &str,
@@ -478,12 +480,12 @@ impl Fold {
         c.set(format_args!("{into}{n}"), format_args!("combine{n}({into}{n}, {x})"));
     }
 
-    /// What adds `x` in the loop.
+    /// Adds `x` inside the loop.
     pub(crate) fn add(&self, x: &str, c: &mut Code) {
         self.combine(if self.rounds { "block" } else { "total" }, x, c);
     }
 
-    /// The expression that brings several values together, two by two.
+    /// The expression that combines several values pairwise.
     fn all(&self, values: &[String]) -> String {
         match values {
             [x] => x.clone(),
@@ -495,7 +497,7 @@ impl Fold {
     }
 }
 
-/// The sum `total` of `n` values divided by their number, which becomes the parameter `name`.
+/// The sum `total` of `n` values divided by `n`, which becomes the parameter `name`.
 pub(crate) fn mean(total: &str, n: usize, dtype: DType, name: &str, params: &mut Params) -> String {
     if n == 0 {
         return format!("nan_{}()", value(dtype));

@@ -1,10 +1,10 @@
-//! Row kernels: softmax, layer norm and their like in one dispatch. Two forms: an invocation for each row,
-//! with no barrier, and several of a workgroup for each row, which share their folds by a tree in workgroup
-//! memory.
+//! Row kernels: softmax, layer norm and similar programs in one dispatch. There are two forms: one
+//! invocation for each row, without barriers, and several invocations of a workgroup for each row, which
+//! share their folds with a tree in workgroup memory.
 //!
-//! The program is cut at its folds into phases. What is one value a row is a local of every invocation of the
-//! row; what varies along the row is computed in one loop over it for each phase, and again where a later
-//! phase needs it: memory is the limit.
+//! The program is cut at its folds into phases. A value that is one number for each row is a local variable
+//! of every invocation of the row. Values that vary along the row are computed in one loop for each phase,
+//! and again in later phases that need them, because memory bandwidth is the limit.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -29,15 +29,15 @@ use crate::{
     },
 };
 
-/// Invocations of a workgroup that share rows.
-const SHARED: usize = 256;
-/// Invocations of a workgroup that have a row each.
-const APART: usize = 64;
-/// Folds that go through workgroup memory together, where it has room for them.
-const TOGETHER: usize = 4;
+/// Invocations of a workgroup whose invocations share rows.
+const LANES_PER_WORKGROUP: usize = 256;
+/// Invocations of a workgroup whose invocations each have a row.
+const ROWS_PER_WORKGROUP: usize = 64;
+/// Folds that use workgroup memory together, if it has room for them.
+const FOLDS_TOGETHER: usize = 4;
 
-/// The dispatch of a row kernel; `first` is the flat index of its first position, where it is a part of a
-/// larger one.
+/// The dispatch of a row kernel; `first` is the flat index of its first position if it is a piece of a
+/// larger kernel.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     row_axes: usize,
@@ -49,7 +49,7 @@ pub(crate) fn dispatches(
     let rows: usize = kernel.space[..lead].iter().product();
     let length: usize = kernel.space[lead..].iter().product();
     let folds = program.instrs.iter().filter(|i| matches!(i, Instr::Fold(..))).count();
-    // An invocation with a row to itself may have too far to go.
+    // A single invocation may exceed the iteration limit of the device.
     let far = (folds + 1) * (1 + formulas::rounds(program)) * length > loop_steps(capabilities.rounds);
     let direct = capabilities.direct && !far;
     let part = |from: usize, to: usize| {
@@ -93,19 +93,20 @@ pub(crate) fn dispatches(
         let elements = Elements::of(dtype).in_fours(in_fours && is_packed(dtype));
         d.bind(format!("out{o}"), elements, true, Resource::Output(o));
     }
-    let code = RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is no row kernel"))?;
+    let code =
+        RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is not a row kernel"))?;
     let (unravel, later) = (in_row.unravel("j"), first > 0);
     let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later, in_fours };
     let phases = writer.write(length, &mut d)?;
 
-    d.code.entry(if direct { APART } else { SHARED }, |c| {
+    d.code.entry(if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP }, |c| {
         if direct {
             c.bind("row", "workgroup_index * 64u + local_index");
             c.return_if("row >= params.rows");
             c.bind("end", "params.length");
         } else {
-            // Every invocation stays to the end, for the barriers; those past the last row find nothing in
-            // it.
+            // Every invocation stays to the end because of the barriers; surplus invocations repeat the
+            // last row without elements.
             c.bind("l", "local_index & (params.lanes - 1u)");
             c.bind("own", "workgroup_index * (256u / params.lanes) + local_index / params.lanes");
             c.bind("row", "min(own, params.rows - 1u)");
@@ -116,17 +117,17 @@ pub(crate) fn dispatches(
         c.append(bases.text());
         c.append(phases.text());
     });
-    let together = if direct { APART } else { SHARED / lanes };
+    let together = if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP / lanes };
     d.work = together * length.max(1) * writer.work();
     d.workgroups = rows.div_ceil(together);
     Ok(d.into())
 }
 
-/// How many invocations share a row: about four elements each, but whole memory transactions, up to a
-/// workgroup.
+/// The number of invocations that share a row: about four elements each, but whole memory transactions, and
+/// at most a workgroup.
 fn lanes(length: usize) -> usize {
     let least = length.next_power_of_two().min(32);
-    length.div_ceil(4).next_power_of_two().clamp(least, SHARED)
+    length.div_ceil(4).next_power_of_two().clamp(least, LANES_PER_WORKGROUP)
 }
 
 /// The program in phases.
@@ -135,29 +136,29 @@ struct Writer<'a> {
     capabilities: &'a Capabilities,
     direct: bool,
     rows: RowProgram<'a>,
-    /// For each input, the offset along the row from its base.
+    /// For each input, its offset along the row from the row's base.
     steps: Vec<String>,
-    /// The coordinates in the row.
+    /// The statements that compute the coordinates in the row.
     unravel: String,
     /// Whether flat positions start at a parameter.
     later: bool,
-    /// Whether rows begin at multiples of four of an output.
+    /// Whether rows begin at multiples of four elements of an output.
     in_fours: bool,
 }
 
 impl Writer<'_> {
-    /// The folds whose results belong to a phase: the instruction, and what it folds.
+    /// The folds whose results belong to a phase: the instruction, the operation and the operand.
     fn folds(&self, phase: usize) -> impl Iterator<Item = (usize, ReduceOp, Reg)> {
         self.rows.folds(phase).map(|(r, op, a)| (r as usize, op, a))
     }
 
-    /// Instructions for each position, over all loops.
+    /// The instructions for each position, over all loops.
     fn work(&self) -> usize {
         let of = |phase| self.rows.computed(phase).into_iter().filter(|&n| n).count();
         (0..=self.rows.last).map(of).sum::<usize>().max(1)
     }
 
-    /// The statements after the row's bases; adds the functions and shared arrays to the dispatch.
+    /// The statements after the bases of the row; adds the functions and shared arrays to the dispatch.
     fn write(&self, length: usize, d: &mut Dispatch) -> Result<Code> {
         let mut c = Code::default();
         let mut folds: Vec<Option<Fold>> = Vec::new();
@@ -189,16 +190,17 @@ impl Writer<'_> {
         Ok(c)
     }
 
-    /// How many folds go through workgroup memory together.
+    /// The number of folds that use workgroup memory together.
     fn together(&self) -> usize {
-        let of = |n: usize| storage_size(unpacked(self.program.dtypes[n])) * SHARED * TOGETHER;
-        // Each dtype has arrays of its own.
+        let of =
+            |n: usize| storage_size(unpacked(self.program.dtypes[n])) * LANES_PER_WORKGROUP * FOLDS_TOGETHER;
+        // Each dtype has its own arrays.
         let bytes: usize =
             (1..=self.rows.last).flat_map(|phase| self.folds(phase)).map(|(n, ..)| of(n)).sum();
-        if bytes <= self.capabilities.workgroup_bytes { TOGETHER } else { 1 }
+        if bytes <= self.capabilities.workgroup_bytes { FOLDS_TOGETHER } else { 1 }
     }
 
-    /// What is one value a row, after `phase` folds.
+    /// Computes the values that are one number for each row, after `phase` folds.
     fn steady(&self, phase: usize, c: &mut Code) -> Result<()> {
         let mut loaded = Vec::new();
         for n in 0..self.program.instrs.len() {
@@ -226,7 +228,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// The loop along the row after `phase` folds.
+    /// Writes the loop along the row, after `phase` folds.
     fn along(&self, phase: usize, folds: &[Option<Fold>], c: &mut Code) -> Result<()> {
         let wanted: Vec<(&Fold, Reg)> =
             self.folds(phase + 1).filter_map(|(n, _, a)| folds[n].as_ref().map(|fold| (fold, a))).collect();
@@ -241,8 +243,7 @@ impl Writer<'_> {
             Fold::accumulate(&all, "j", from_to, c, |c| result = self.position(phase, &wanted, &due, c));
             return result;
         }
-        // Four neighbours are one invocation's, from one multiple of four of the output to the next, and are
-        // stored together.
+        // One invocation computes four aligned neighbours of the output and stores them together.
         let (before, limit) = (format!("before{phase}"), format!("limit{phase}"));
         c.bind(&before, "at & 3u");
         c.bind(&limit, format_args!("select(0u, end + {before}, end > 0u)"));
@@ -267,7 +268,7 @@ impl Writer<'_> {
         result
     }
 
-    /// The work at position `j` of the row: values for the folds, and outputs, packed ones to `four<o>`.
+    /// The work at position `j` of the row: values for the folds, and outputs; packed ones go to `four<o>`.
     fn position(
         &self,
         phase: usize,
@@ -309,7 +310,8 @@ impl Writer<'_> {
 struct Trees {
     together: usize,
     names: Vec<String>,
-    /// Whether a tree came before, whose result must be read by all before the array is used again.
+    /// Whether the array was used before: all invocations have to read that result before the array is
+    /// reused.
     used: bool,
 }
 
@@ -318,7 +320,8 @@ impl Trees {
         Trees { together, names: Vec::new(), used: false }
     }
 
-    /// Brings `total<n>` of a row's invocations together, for each fold and its type: all have the result.
+    /// Combines `total<n>` of a row's invocations for each fold and its type; all invocations get the
+    /// result.
     fn write(&mut self, folds: &[(usize, DType)], module: &mut Code, c: &mut Code) {
         for some in folds.chunks(self.together) {
             if std::mem::replace(&mut self.used, true) {
@@ -331,7 +334,10 @@ impl Trees {
                 .collect();
             for (name, &(n, dtype)) in names.iter().zip(some) {
                 if !self.names.contains(name) {
-                    module.line(format_args!("var<workgroup> {name}: array<{}, {SHARED}>;", loaded(dtype)));
+                    module.line(format_args!(
+                        "var<workgroup> {name}: array<{}, {LANES_PER_WORKGROUP}>;",
+                        loaded(dtype)
+                    ));
                     self.names.push(name.clone());
                 }
                 c.set(format_args!("{name}[local_index]"), formulas::store(dtype, &format!("total{n}")));

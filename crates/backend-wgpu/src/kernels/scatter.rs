@@ -1,7 +1,7 @@
-//! Scatters: adding by index along an axis, or keeping the greatest or least. Two forms, an invocation for
-//! each line along the axis or for each element of the output; in both, repeated indices go in the order of
-//! their positions. Replacing has a form of its own, whose work is that of the source alone: integer atomics
-//! find the last position that goes to each place.
+//! Scatters: adding by index along an axis, or keeping the greatest or least. There are two forms: one
+//! invocation for each line along the axis, or one for each element of the output. Both process repeated
+//! indices in the order of their positions. Replacing has a form of its own, whose work is proportional to
+//! the source: integer atomics find the last position for each output element.
 
 use smallvec::SmallVec;
 use tensor_core::{DType, Result, ScatterOp, Shape, Strides, collapse, kernel::Kernel};
@@ -17,13 +17,13 @@ use crate::{
     kernels::by_index::{Along, fours, index_functions, off_axis},
 };
 
-/// Invocations of a workgroup that have a line each: few with much to do each, and small workgroups keep
-/// every core busy.
-const LINES: usize = 32;
+/// Invocations of a workgroup if each has a line: few, because each has much work, and small workgroups
+/// keep every core busy.
+const LINES_PER_WORKGROUP: usize = 32;
 
-/// The dispatches of a scatter to the part of the result that the kernel has, whose base is in the output
-/// already. Sums of half types are rounded once, so that the output of one that goes by lines must be of
-/// f32: see [`goes_by_line`].
+/// The dispatches of a scatter to the slice of the result that the kernel has; the output already holds the
+/// base. Sums of half types are rounded once, so the per-line form needs an output of f32: see
+/// [`goes_by_line`].
 pub(crate) fn dispatches(
     kernel: &Kernel,
     op: ScatterOp,
@@ -45,27 +45,27 @@ pub(crate) fn dispatches(
     }))
 }
 
-/// Whether a scatter that adds is made line by line along the axis, each addition in memory, and not element
-/// by element of the output.
+/// Whether a scatter-add uses one invocation for each line along the axis, with each addition in memory,
+/// instead of one for each element of the output.
 pub(crate) fn goes_by_line(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> bool {
     let length = kernel.operands[2].layout.shape()[axis];
-    // The work of the slowest invocation in each form. Those that keep a software adapter busy run a few at
-    // a time.
+    // The work of the slowest invocation in each form. A software adapter runs only a few of its
+    // invocations at a time.
     let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
     let each_element = kernel.space.numel().div_ceil(busy) * length;
     let each_line = lines(kernel, axis).div_ceil(busy) * length;
-    // If the output is empty, the lines still look at every index, and report it: each is out of range.
+    // If the output is empty, use the per-line form: it still validates every index.
     kernel.space.numel() == 0 || each_line.saturating_mul(2) < each_element
 }
 
-/// How many lines along the axis the source has.
+/// The number of lines along the axis in the source.
 fn lines(kernel: &Kernel, axis: usize) -> usize {
     let shape = kernel.operands[2].layout.shape();
     shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &n)| n).product()
 }
 
-/// What both forms of a scatter begin with: the dispatch, with functions to read an index and to make one of
-/// two.
+/// The common start of both forms of a scatter: the dispatch, with the functions that read an index and
+/// combine two elements.
 fn parts(
     kernel: &Kernel,
     op: ScatterOp,
@@ -89,29 +89,29 @@ fn parts(
     d
 }
 
-/// A shape with size 1 along the axes, but for the one that is indexed, along which the index does not vary.
+/// A shape with size 1 along the axes on which the index does not vary, except the indexed axis.
 fn narrow(kernel: &Kernel, axis: usize, shape: &[usize]) -> Shape {
     let strides = kernel.operands[1].layout.strides();
     let varies = |a: usize| a == axis || strides[a] != 0;
     shape.iter().enumerate().map(|(a, &n)| if varies(a) { n } else { 1 }).collect()
 }
 
-/// The places for which a scatter that replaces keeps a turn.
+/// The shape of the turns that a replacing scatter stores.
 pub(crate) fn turns(kernel: &Kernel, axis: usize) -> Shape {
     let mut places = kernel.operands[2].layout.shape().dims().to_vec();
     places[axis] = kernel.space[axis];
     narrow(kernel, axis, &places)
 }
 
-/// The three passes of a scatter that replaces. The places of an index, each with the last turn along the
-/// axis that goes there, are kept over those axes alone along which the index varies.
+/// The three passes of a replacing scatter. The last turn of each output element is stored only over the
+/// indexed axis and the axes along which the index varies.
 fn replace(kernel: &Kernel, along: Along) -> Dispatches {
     let axis = along.axis;
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
     if src.numel() == 0 {
         return Dispatches::default();
     }
-    // With no output to own, every index is out of range, and the first pass tells of it.
+    // If the output is empty, every index is out of range, and the first pass reports it.
     let nowhere = kernel.space.numel() == 0;
     let varies = |a: usize| a == axis || index.strides()[a] != 0;
     let places = turns(kernel, axis);
@@ -164,14 +164,14 @@ fn replace(kernel: &Kernel, along: Along) -> Dispatches {
     Dispatches { list: vec![clear, last, d], temporaries: vec![(DType::U32, places.numel())] }
 }
 
-/// The end of a pass of [`replace`]: what it does with each place.
+/// The end of a pass of [`replace`]: the statement for each element.
 fn visit(d: &mut Dispatch, what: &str) {
     let arguments = [("i", "u32"), ("along", "u32"), ("place", "u32"), ("turn", "u32")];
     d.code.function("visit", &arguments, "", |c| c.line(what));
     d.code.kernel(256, taper_shaders::SCATTER_REPLACE);
 }
 
-/// An invocation for each line along the axis, or for four that lie side by side.
+/// One invocation for each line along the axis, or for four neighbouring lines.
 fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch {
     let lines = lines(kernel, along.axis);
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
@@ -187,7 +187,7 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch 
         strides.iter().map(|s| s.last().copied()).eq([Some(0), Some(1), Some(1)])
             && strides[1..].iter().all(|s| fours(&s[..s.len() - 1]))
     };
-    // The greater and lesser of floats are functions of single numbers.
+    // The maximum and minimum of floats are functions of single numbers.
     let vectors = matches!((dtype, op), (DType::F32, ScatterOp::Add) | (DType::I32 | DType::U32, _))
         && kernel.operands[2].dtype == dtype
         && shape.last().is_some_and(|n| n % 4 == 0)
@@ -216,13 +216,13 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch 
     let operands: SmallVec<[(&[isize], usize); 3]> =
         strides.iter().zip(offsets).map(|(s, offset)| (&s[..], offset)).collect();
     d.code.append(&index::places(&shape, &operands, &mut d.params));
-    d.code.kernel(LINES, taper_shaders::SCATTER_LINE);
-    d.workgroups = (lines / unit).div_ceil(LINES);
-    d.work = LINES * src.shape()[axis];
+    d.code.kernel(LINES_PER_WORKGROUP, taper_shaders::SCATTER_LINE);
+    d.workgroups = (lines / unit).div_ceil(LINES_PER_WORKGROUP);
+    d.work = LINES_PER_WORKGROUP * src.shape()[axis];
     d
 }
 
-/// An invocation for each element of the output, or for four that share words.
+/// One invocation for each element of the output, or for four that share words.
 fn by_element(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch {
     let (axis, dtype) = (along.axis, kernel.outputs[0].dtype);
     let (index, src) = (&kernel.operands[1].layout, &kernel.operands[2].layout);
@@ -247,7 +247,8 @@ fn by_element(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispat
         (&off_axis(src.strides(), axis)[..], src.offset()),
     ];
     d.code.append(&index::places(shape, &operands, &mut d.params));
-    // Coordinates of an output element: along the axis, and whether the source reaches it off the axis.
+    // The coordinate of an output element along the axis, and whether the source covers it along the other
+    // axes.
     let strides = shape.contiguous_strides();
     d.params.size("axis_step", strides[axis].unsigned_abs());
     d.params.size("count", shape[axis]);

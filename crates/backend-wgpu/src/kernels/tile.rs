@@ -1,17 +1,17 @@
-//! The contraction in workgroup memory, as unrolled text: a workgroup makes a tile of the result, 16 steps
-//! along k at a time, and each of its invocations keeps 4 × 4 or 8 × 8 results in registers. See
-//! `contract.rs` for the choice.
+//! The contraction in workgroup memory, as unrolled text. A workgroup computes a tile of the result, 16
+//! steps along k at a time, and each of its invocations keeps 4 × 4 or 8 × 8 results in registers.
+//! `contract.rs` chooses the variant.
 //!
-//! Both operands are held k-major in vectors of four, so that a step reads whole vectors. A *unit* is a block
-//! of 4 × 4 elements of an operand, which one invocation brings in: four vectors along whichever axis is
-//! dense, or 16 elements.
+//! Both operands are stored k-major in vectors of four, so that a step reads whole vectors. A *unit* is a
+//! block of 4 × 4 elements of an operand, which one invocation loads: as four vectors along the dense axis,
+//! or as 16 elements.
 
 use crate::{
     codegen::{dtypes::FIELDS, wgsl::Code},
     kernels::epilogue::Store,
 };
 
-/// The positions of an operand along which four elements are read at once.
+/// The axis of an operand along which four elements are read at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dense {
     /// None: one element at a time.
@@ -22,10 +22,10 @@ pub(crate) enum Dense {
     Inner,
 }
 
-/// Steps along k that are in workgroup memory at once.
+/// The steps along k that are in workgroup memory at once.
 const DEPTH: usize = 16;
 
-/// The size of a tile: `side` × `side` results, `fours` × `fours` blocks of 4 × 4 an invocation.
+/// The size of a tile: `side` × `side` results; an invocation has `fours` × `fours` blocks of 4 × 4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Tile {
     pub(crate) side: usize,
@@ -33,14 +33,14 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
-    /// 32 × 32 by 64 invocations: for small results, and for elements of 8 bytes.
+    /// 32 × 32 results with 64 invocations: for small results, and for elements of 8 bytes.
     pub(crate) const SMALL: Tile = Tile { side: 32, fours: 1 };
-    /// 64 × 64 by 64 invocations.
+    /// 64 × 64 results with 64 invocations.
     pub(crate) const MEDIUM: Tile = Tile { side: 64, fours: 2 };
-    /// 128 × 128 by 256 invocations.
+    /// 128 × 128 results with 256 invocations.
     pub(crate) const LARGE: Tile = Tile { side: 128, fours: 2 };
 
-    /// All of them.
+    /// All tile sizes.
     pub(crate) const ALL: [Tile; 3] = [Tile::SMALL, Tile::MEDIUM, Tile::LARGE];
 
     /// Invocations along one side of a workgroup.
@@ -52,19 +52,19 @@ impl Tile {
         self.across() * self.across()
     }
 
-    /// Vectors from one step along k to the next: one more than there are, against bank conflicts.
+    /// The distance between steps along k, in vectors: one more than needed, which avoids bank conflicts.
     fn pitch(self) -> usize {
         self.side / 4 + 1
     }
 
-    /// Units of an operand in a block of steps. Invocations bring in one of each operand; where there are
-    /// twice as many, one half of them brings in the left operand and the other half the right one.
+    /// The units of an operand in a block of steps. Each invocation loads one unit of each operand; if
+    /// there are twice as many invocations as units, one half loads the left operand and the other half the
+    /// right one.
     fn units(self) -> usize {
         self.side / 4 * (DEPTH / 4)
     }
 
-    /// The first invocation that brings in a unit of an operand, and a condition that holds for those that
-    /// do.
+    /// The first invocation that loads a unit of an operand, and the condition for the invocations that do.
     fn bringing(self, name: &str) -> (usize, Option<String>) {
         let units = self.units();
         match (units < self.invocations(), name) {
@@ -80,7 +80,7 @@ impl Tile {
     }
 }
 
-/// The entry point, for operands that are dense so, and an output in vectors if `vectors`. It expects an
+/// The entry point, for operands with these dense axes and an output in vectors if `vectors`. It expects an
 /// alias T, `params` with `m`, `n`, `k`, `tiles_m`, `tiles_n` and `workgroups`, bindings `lhs`, `rhs`,
 /// `output`, and the functions of `contract.rs`.
 pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: bool, c: &mut Code) {
@@ -90,7 +90,7 @@ pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: 
         c.line(format_args!("var<workgroup> {name}_tile: array<vec4<T>, {}>;", DEPTH * pitch));
     }
     c.entry(tile.invocations(), |c| {
-        // A whole workgroup leaves or stays, so the barriers below are met by all of its invocations.
+        // Whole workgroups leave or stay, so all invocations of a workgroup reach the barriers below.
         c.return_if("workgroup_index >= params.workgroups");
         c.bind("tile_n", "workgroup_index % params.tiles_n");
         c.bind("tile_m", "(workgroup_index / params.tiles_n) % params.tiles_m");
@@ -130,14 +130,14 @@ pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: 
     });
 }
 
-/// What does not change along k of the unit of an operand that an invocation brings in: `<name>_o` and
-/// `<name>_k`, its position along the outer axis and along k in the tile, and `<name>_at<j>`, the places of
-/// its rows or columns in the buffer.
+/// The values that do not change along k for the unit that an invocation loads: `<name>_o` and `<name>_k`,
+/// its position along the outer axis and along k in the tile, and `<name>_at<j>`, the offsets of its rows
+/// or columns in the buffer.
 fn unit(tile: Tile, name: &str, origin: &str, dense: Dense, size: &str, c: &mut Code) {
     c.bind(format_args!("{name}_base"), format_args!("{name}_batch(batch)"));
     let (wide, (first, _)) = (tile.side / 4, tile.bringing(name));
     let e = format!("(local_index - {first}u)");
-    // Neighbouring invocations read neighbouring memory where an axis is dense.
+    // Neighbouring invocations read neighbouring memory along the dense axis.
     let (o, k) = match dense {
         Dense::Inner => (format!("{e} / {}u", DEPTH / 4), format!("{e} % {}u", DEPTH / 4)),
         Dense::Outer | Dense::Neither => (format!("{e} % {wide}u"), format!("{e} / {wide}u")),
@@ -145,13 +145,13 @@ fn unit(tile: Tile, name: &str, origin: &str, dense: Dense, size: &str, c: &mut 
     c.bind(format_args!("{name}_o"), o);
     c.bind(format_args!("{name}_k"), format_args!("({k}) * 4u"));
     for j in 0..if dense == Dense::Outer { 1 } else { 4 } {
-        // Beyond the edge nothing is read.
+        // Offsets are clamped at the edge.
         let at = format!("min({origin} + {name}_o * 4u + {j}u, params.{size} - 1u)");
         c.bind(format_args!("{name}_at{j}"), format_args!("{name}_base + {name}_outer({at})"));
     }
 }
 
-/// Brings a unit of an operand into its tile, zeros beyond its edges.
+/// Loads a unit of an operand to its tile, with zeros beyond the edges.
 fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
     let pitch = tile.pitch();
     let origin = if name == "lhs" { "row0" } else { "col0" };
@@ -161,7 +161,7 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
         c.bind("k", format_args!("k0 + {name}_k"));
         (0..4).for_each(|i| c.var(format_args!("v{i}"), "vec4<T>()"));
         match dense {
-            // Four steps along k, a vector each: as it is kept.
+            // Four steps along k, one vector each, as the tile stores them.
             Dense::Outer => {
                 for i in 0..4 {
                     c.when(format_args!("o < {size} && k + {i}u < params.k"), |c| {
@@ -170,7 +170,7 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
                     });
                 }
             }
-            // Four rows, a vector along k each: transposed on the way.
+            // Four rows, one vector along k each, transposed when they are stored.
             Dense::Inner => c.when("k < params.k", |c| {
                 c.bind("along", format_args!("{name}_inner(k)"));
                 for i in 0..4 {
@@ -205,8 +205,8 @@ fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
     });
 }
 
-/// Writes an invocation's results: rows and columns of each block of 4 × 4 are neighbours in the output, the
-/// blocks lie half a tile apart.
+/// Writes an invocation's results: the rows and columns of each 4 × 4 block are neighbours in the output,
+/// and the blocks are half a tile apart.
 fn write_out(tile: Tile, store: &Store, vectors: bool, c: &mut Code) {
     let half = tile.side / tile.fours;
     for r in 0..4 * tile.fours {

@@ -1,11 +1,11 @@
-//! Kernels over more of a buffer than one binding shows, or with more rounds of a loop than an invocation may
-//! go.
+//! Kernels over more of a buffer than one binding covers, or with more loop iterations than an invocation
+//! may run.
 //!
-//! Such a kernel is cut along an axis of its space into halves, and those again, until each piece fits: every
-//! operand of it lies within one binding that may start further on in the buffer, or is small enough to be
-//! copied together first. What a piece makes goes where it lies in the output: at once where that is one run
-//! that a binding may start at, or else by way of a temporary. Along an axis that is reduced, searched or
-//! indexed a kernel has *parts*, whose results are brought together.
+//! Such a kernel is cut along an axis of its space into halves, repeatedly, until each piece fits: every
+//! operand of the piece is within one binding, which may start anywhere in the buffer, or is small enough
+//! to be copied to contiguous memory first. The results of a piece are written to their place in the
+//! output: directly if that is one run at which a binding may start, else through a temporary. Along a
+//! reduced, searched or indexed axis a kernel has *parts*, whose results are combined.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -62,14 +62,14 @@ pub(crate) fn dispatches(
         if let Some(made) = whole.summed_apart()? {
             return Ok(made);
         }
-        // The base goes into the output, and what is added is added to it there.
+        // The base is copied to the output, and the source is added there.
         let goal = Layout::contiguous(kernel.space.clone());
         out.append(whole.copied(0, &kernel.operands[0].layout, &goal)?);
     }
     out.append(whole.pieces()?);
     Ok(out)
 }
-/// A map with its axes merged: fewer and longer axes need fewer pieces.
+/// A map with merged axes: fewer and longer axes need fewer pieces.
 fn merged(kernel: &Kernel) -> Option<Kernel> {
     let Body::Map(program) = &kernel.body else { return None };
     let layouts = kernel.layouts();
@@ -92,37 +92,38 @@ struct Whole<'a> {
     capabilities: &'a Capabilities,
 }
 
-/// A part of a kernel along axes of its space, and where it starts along each.
+/// A piece of a kernel along axes of its space, with its start along each axis.
 struct Piece {
     kernel: Kernel,
     origin: SmallVec<[usize; 6]>,
 }
 
-/// What is to be done with a piece.
+/// The next step for a piece.
 enum Next {
-    /// It is one kernel.
+    /// It is a single kernel.
     Whole,
-    /// It is several, along the axis that its result does not have or has from an index.
+    /// It is split into parts along an axis that its result does not have, or that its result indexes.
     Parts(Vec<Kernel>),
     /// It is cut along this axis.
     Cut(usize),
 }
 
-/// How a kernel reads its operands: through which resources, from which byte on.
+/// The bindings of a kernel's operands: the resource, and the byte offset at which the binding starts.
 type Bound = SmallVec<[(Resource, u64); 4]>;
 
-/// Whether a layout is one run.
+/// Whether a layout is contiguous.
 fn is_run(layout: &Layout) -> bool {
     let merged = collapse(layout.shape(), &[layout.strides()]);
     merged.shape.is_empty() || merged.strides[0][..] == [1]
 }
 
-/// What a kernel has parts along: axes that its result does not have, or has from an index.
+/// The axes along which a kernel has parts: axes that its result does not have, or that its result indexes.
 struct Inner {
     axes: SmallVec<[usize; 5]>,
-    /// The operands that alone are divided, where the others do not have the axis.
+    /// The operands that are split, if the others do not have the axis.
     operands: Option<std::ops::Range<usize>>,
-    /// How often an invocation goes round a loop along them that the kernel does not share among more
+    /// The loop iterations of one invocation along these axes, if the kernel does not share them between
+    /// invocations.
     /// invocations.
     rounds: usize,
 }
@@ -140,7 +141,7 @@ impl Inner {
             }
             Body::ArgReduce { axis, .. } | Body::Gather { axis } => inner(along(axis), Some(0..1), 0),
             Body::Scatter { op, axis } => {
-                // What replaces goes round no loop.
+                // Replacing needs no loop.
                 let rounds = op.binary().map_or(0, |_| kernel.operands[2].layout.shape()[axis]);
                 inner(along(axis), Some(1..3), rounds)
             }
@@ -153,7 +154,7 @@ impl Inner {
         }
     }
 
-    /// Positions along an axis.
+    /// The size of an axis.
     fn size(&self, kernel: &Kernel, axis: usize) -> usize {
         let own = |of: &std::ops::Range<usize>| kernel.operands[of.start].layout.shape()[axis];
         self.operands.as_ref().map_or(kernel.space[axis], own)
@@ -170,17 +171,17 @@ impl Inner {
     }
 }
 
-/// The largest temporary of a kernel, where it may be larger than its output: its dtype and elements, and
-/// the axis along which a cut makes it smaller, if not the first that can be cut.
+/// The largest temporary of a kernel, if it may be larger than its output: its dtype and elements, and the
+/// axis along which a cut makes it smaller, unless that is the first axis that can be cut.
 fn temporary(kernel: &Kernel) -> Option<(DType, usize, Option<usize>)> {
     let operand = kernel.operands.first()?;
     match kernel.body {
-        // The keys, though the input be one element for all or the output a few.
+        // The keys: even if the input is a single repeated element, or the output has only a few.
         Body::ArgSort { .. } => Some((unpacked(operand.dtype), kernel.space.numel(), None)),
         Body::Scatter { op: ScatterOp::Replace, axis } => {
             Some((DType::U32, scatter::turns(kernel, axis).numel(), Some(axis)))
         }
-        // Sums that the epilogue takes from memory.
+        // The sums, which the epilogue reads from memory.
         Body::Contract(Some(_)) => Some((operand.dtype.register(), kernel.outputs[0].shape.numel(), None)),
         Body::Map(_)
         | Body::Reduce { .. }
@@ -195,7 +196,7 @@ fn temporary(kernel: &Kernel) -> Option<(DType, usize, Option<usize>)> {
     }
 }
 
-/// Whether what a kernel computes depends on the flat position.
+/// Whether a kernel's results depend on the flat position.
 fn is_positional(kernel: &Kernel) -> bool {
     let depends = |instr: &Instr| matches!(instr, Instr::Arange { .. } | Instr::Random { .. });
     kernel.body.program().is_some_and(|program| program.instrs.iter().any(depends))
@@ -214,7 +215,7 @@ impl Whole<'_> {
             match next {
                 Next::Whole => out.append(self.piece(piece)?),
                 Next::Parts(parts) => out.append(self.parts(piece, parts)?),
-                // The earlier half comes off the stack first.
+                // The earlier half is popped from the stack first.
                 Next::Cut(axis) if done + open.len() < MAX_PIECES => {
                     let halves = self.halves(&piece, axis).ok_or_else(|| self.refused(&piece.kernel))?;
                     open.extend(halves.into_iter().rev());
@@ -225,8 +226,8 @@ impl Whole<'_> {
         Ok(out)
     }
 
-    /// A scatter that adds to elements of a half type, where these are not made one by one: sums are kept in
-    /// f32 and rounded at the end.
+    /// A scatter-add to elements of a half type in the per-line form: sums are stored in f32 and rounded at
+    /// the end.
     fn summed_apart(&self) -> Result<Option<Dispatches>> {
         const SUMS: Resource = Resource::Temporary(0);
         let (kernel, capabilities) = (self.kernel, self.capabilities);
@@ -268,12 +269,12 @@ impl Whole<'_> {
         Ok(Some(out))
     }
 
-    /// Elements of a dtype in one binding.
+    /// The elements of a dtype that fit one binding.
     fn room(&self, dtype: DType) -> usize {
         room(dtype, self.capabilities)
     }
 
-    /// Where the window over an operand starts, in elements; none if it does not fit one.
+    /// The start of the window over an operand, in elements; None if it does not fit one window.
     fn window(&self, operand: &Operand) -> Option<usize> {
         if let Some(format) = &operand.format {
             let bytes = operand.reach().span().1 as f64 * format.bits_per_element() / 8.0;
@@ -291,7 +292,7 @@ impl Whole<'_> {
         copies(k, dtype, from, to, self.capabilities).ok_or_else(|| self.refused(self.kernel))
     }
 
-    /// The operands of a kernel that do not fit a window, but for a base that is in the output already.
+    /// The operands of a kernel that do not fit a window, except a base that is already in the output.
     fn wide<'k>(&self, kernel: &'k Kernel) -> impl Iterator<Item = (usize, &'k Operand)> {
         let first = usize::from(matches!(kernel.body, Body::Scatter { .. }));
         kernel.operands.iter().enumerate().skip(first).filter(|(_, operand)| self.window(operand).is_none())
@@ -299,7 +300,7 @@ impl Whole<'_> {
 
     /// Whether a kernel can be cut along an axis that it keeps.
     fn cuts(&self, kernel: &Kernel, axis: usize) -> bool {
-        // Where it starts must be a number of the flat order.
+        // A piece must start at a single flat position.
         let ordered = !is_positional(kernel) || kernel.space[..axis].iter().all(|&n| n == 1);
         let kept = kernel.outputs.iter().all(|output| output.axes.contains(&axis));
         kernel.space[axis] > 1 && ordered && kept && kernel.narrow(axis, 0, 1).is_some()
@@ -321,11 +322,11 @@ impl Whole<'_> {
         }
         let inner = Inner::of(kernel);
         for (k, operand) in self.wide(kernel) {
-            // A cut along an axis that an operand has apart from the space does not make it narrower.
+            // A cut of the space does not shorten an operand's own axis of the same number.
             let own = |axis| {
                 inner.axes.contains(&axis) && inner.operands.as_ref().is_some_and(|of| of.contains(&k))
             };
-            // Along the axis at whose positions a program reads there is nothing to cut.
+            // The axis at whose positions a program reads cannot be cut.
             if operand.indexed.is_some_and(|axis| {
                 axis.size.saturating_sub(1).saturating_mul(axis.stride.unsigned_abs())
                     >= self.room(operand.dtype)
@@ -343,7 +344,7 @@ impl Whole<'_> {
         if inner.rounds > self.capabilities.rounds {
             return self.in_parts(kernel).map(Next::Parts).ok_or_else(|| self.refused(kernel));
         }
-        // What is left to be copied together must be small enough for that.
+        // Operands that have to be copied to contiguous memory must be small enough for that.
         let apart = |operand: &Operand| {
             operand.indexed.is_some()
                 || operand.format.is_some()
@@ -357,7 +358,7 @@ impl Whole<'_> {
         }
     }
 
-    /// Two halves along an axis, the second starting where a window over the output may if possible.
+    /// Two halves along an axis; the second starts at a window boundary of the output if possible.
     fn halves(&self, piece: &Piece, axis: usize) -> Option<[Piece; 2]> {
         let n = piece.kernel.space[axis];
         let stride = self.kernel.outputs[0].strides_over(self.kernel.space.rank())[axis].unsigned_abs();
@@ -373,18 +374,18 @@ impl Whole<'_> {
         Some([part(0, half)?, part(half, n - half)?])
     }
 
-    /// Elements from the results of one part to those of the next.
+    /// The distance between the results of neighbouring parts, in elements.
     fn pitch(kernel: &Kernel) -> usize {
         kernel.outputs[0].shape.numel().next_multiple_of(align(kernel.outputs[0].dtype))
     }
 
-    /// A kernel cut along what its result does not have, or has from an index, into parts that fit; none if
-    /// that cannot be, or if the results of all parts do not fit a binding.
+    /// A kernel cut into parts that fit, along axes that its result does not have or that it indexes; None
+    /// if that is impossible, or if the results of all parts do not fit a binding.
     fn in_parts(&self, kernel: &Kernel) -> Option<Vec<Kernel>> {
         let stored =
             self.room(kernel.outputs[0].dtype.register()).min(self.room(kernel.operands[0].dtype.register()));
         let most = match kernel.body {
-            // These go to the output at once.
+            // These write to the output directly.
             Body::Gather { .. } | Body::Scatter { .. } => MAX_PIECES,
             Body::Map(_)
             | Body::Reduce { .. }
@@ -413,14 +414,14 @@ impl Whole<'_> {
             if n < 2 || parts.len() + open.len() + 1 >= most {
                 return None;
             }
-            // Whole vectors of four, where there are enough.
+            // Whole vectors of four, if there are enough elements.
             let half = if n >= 8 { (n / 2).next_multiple_of(4) } else { n / 2 };
             open.extend([inner.part(&part, axis, half, n - half)?, inner.part(&part, axis, 0, half)?]);
         }
         Some(parts)
     }
 
-    /// Where output `o` of a piece lies in the output of the whole.
+    /// The layout of a piece's output `o` within the output of the whole kernel.
     fn goal(&self, Piece { kernel, origin }: &Piece, o: usize) -> Layout {
         let (whole, part) = (&self.kernel.outputs[o], &kernel.outputs[o]);
         let axes = whole.axes.iter().enumerate();
@@ -429,7 +430,7 @@ impl Whole<'_> {
         })
     }
 
-    /// Which part of the axis that is indexed a piece has.
+    /// The slice of the indexed axis that a piece covers.
     fn along(&self, piece: &Piece) -> Along {
         let (axis, start, size) = match self.kernel.body {
             Body::Gather { axis } => (axis, 0, self.kernel.operands[0].layout.shape()[axis]),
@@ -447,8 +448,8 @@ impl Whole<'_> {
         Along { axis, start, size }
     }
 
-    /// Makes the layouts of a kernel's operands relative to where their bindings start. One that no window
-    /// shows is copied together first, into a temporary after the first `reserved`; gives what copies it.
+    /// Makes the layouts of a kernel's operands relative to the starts of their bindings. An operand that
+    /// fits no window is first copied into a temporary after the first `reserved`; returns those copies.
     fn bind(
         &self,
         kernel: &mut Kernel,
@@ -460,7 +461,7 @@ impl Whole<'_> {
         for (k, operand) in kernel.operands.iter_mut().enumerate() {
             let base = k == 0 && matches!(self.kernel.body, Body::Scatter { .. });
             let size = storage_size(operand.dtype);
-            // An operand in an output's buffer is seen through the output's binding.
+            // An operand that shares an output's buffer uses the output's binding.
             let start = match aliases.get(k).copied().flatten() {
                 Some(o) => Some(goals[usize::from(o)].offset()),
                 None if base => Some(0),
@@ -483,11 +484,12 @@ impl Whole<'_> {
         Ok((bound, copies))
     }
 
-    /// A piece that is one kernel.
+    /// The dispatches of a piece that is a single kernel.
     fn piece(&self, piece: Piece) -> Result<Dispatches> {
         let goals: SmallVec<[Layout; 2]> =
             (0..piece.kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
-        // Where a binding cannot start, the output is made elsewhere, and is not an input's own buffer.
+        // If a binding cannot start there, the output is written to a temporary, and so shares no buffer
+        // with an input.
         let apart = Aliases::from_elem(None, self.aliases.len());
         let aliases = if starts(&piece.kernel, &goals) { self.aliases } else { &apart };
         let along = self.along(&piece);
@@ -504,13 +506,13 @@ impl Whole<'_> {
             made.temporaries.extend(copies.temporaries);
             made.list.splice(0..0, copies.list);
         }
-        self.land(&mut made, &kernel, &goals)?;
+        self.move_outputs(&mut made, &kernel, &goals)?;
         Ok(made)
     }
 
-    /// Puts outputs where they lie in those of the whole: by where their bindings start, or by way of
-    /// temporaries that are copied there.
-    fn land(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
+    /// Moves outputs to their place in the whole output: by the start of their bindings, or with copies
+    /// from temporaries.
+    fn move_outputs(&self, made: &mut Dispatches, kernel: &Kernel, goals: &[Layout]) -> Result<()> {
         if starts(kernel, goals) {
             for binding in made.bindings() {
                 if let Resource::Output(o) = binding.resource {
@@ -532,7 +534,7 @@ impl Whole<'_> {
                 Ok(copied.list)
             };
             if adds {
-                // To what is in the output.
+                // The operation needs the present contents of the output.
                 let before = copied(&goals[o], &here, [Resource::Output(o), temporary])?;
                 made.list.splice(0..0, before);
             }
@@ -541,7 +543,7 @@ impl Whole<'_> {
         Ok(())
     }
 
-    /// A piece in parts. The first temporaries hold what the parts found.
+    /// The dispatches of a piece in parts. The first temporaries hold the results of the parts.
     fn parts(&self, piece: Piece, parts: Vec<Kernel>) -> Result<Dispatches> {
         const FOUND: Resource = Resource::Temporary(0);
         let kernel = &piece.kernel;
@@ -549,7 +551,7 @@ impl Whole<'_> {
         let summed =
             if matches!(kernel.body, Body::Contract(_)) { kernel.operands[0].dtype } else { output.dtype };
         let (count, pitch, stored) = (parts.len(), Self::pitch(kernel), summed.register());
-        // Positions of the axis, and winners, of the parts so far.
+        // The positions along the axis and the winners of earlier parts.
         let (mut first, mut winners) = (0, 0);
         let along = self.along(&piece);
         let mut out = Dispatches::default();
@@ -613,7 +615,7 @@ impl Whole<'_> {
             let join = reduce::join(op, dtype, sizes, divide, FOUND, self.capabilities)?;
             let mut joined = Dispatches { list: vec![join], temporaries: vec![(stored, count * pitch)] };
             if has_epilogue {
-                // The parts' own temporaries are free by now.
+                // The temporaries of the parts are free by now.
                 const SUMS: Resource = Resource::Temporary(1);
                 joined.temporaries.push((stored, output.shape.numel()));
                 joined.redirect(Resource::Output(0), SUMS);
@@ -622,11 +624,11 @@ impl Whole<'_> {
             out.append(joined);
         }
         let goals: SmallVec<[Layout; 2]> = (0..kernel.outputs.len()).map(|o| self.goal(&piece, o)).collect();
-        self.land(&mut out, kernel, &goals)?;
+        self.move_outputs(&mut out, kernel, &goals)?;
         Ok(out)
     }
 
-    /// The epilogue of a contraction whose sums lie in `from`. Its operands fit windows.
+    /// The epilogue of a contraction whose sums are stored in `from`. Its operands fit windows.
     fn epilogue(&self, kernel: &Kernel, from: Resource) -> Result<Vec<Dispatch>> {
         let (mut kernel, mut bound) = (kernel.clone(), Bound::new());
         for (k, operand) in kernel.operands.iter_mut().enumerate() {
@@ -640,8 +642,8 @@ impl Whole<'_> {
         Ok(made.list)
     }
 
-    /// The dispatches of one part, its own temporaries after the one in which all parts have their results,
-    /// `start` bytes on.
+    /// The dispatches of one part, whose result goes to the shared temporary at byte `start`; the part's
+    /// own temporaries follow that one.
     fn one_of(&self, mut made: Dispatches, start: usize) -> Dispatches {
         made.shift_temporaries();
         for binding in made.bindings() {
@@ -652,7 +654,7 @@ impl Whole<'_> {
         made
     }
 
-    /// The dispatches of a copy kernel: a fill if asked for, then each region.
+    /// The dispatches of a copy kernel: a fill if requested, then each region.
     fn copy(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
         let output = &self.kernel.outputs[0];
         let (dtype, numel) = (output.dtype, output.shape.numel());
@@ -669,7 +671,7 @@ impl Whole<'_> {
         Ok(out)
     }
 
-    /// The refusal of a kernel that cannot be cut.
+    /// The error for a kernel that cannot be cut.
     fn refused(&self, kernel: &Kernel) -> Error {
         let output = &kernel.outputs[0];
         let (rounds, most) = (Inner::of(kernel).rounds, self.capabilities.rounds);
@@ -685,7 +687,7 @@ impl Whole<'_> {
                 );
                 return self.capabilities.unsupported(kernel.name(), output.dtype, &hint);
             }
-            // Of its keys.
+            // The keys of a sort.
             None if matches!(kernel.body, Body::ArgSort { .. }) => {
                 (kernel.operands[0].dtype, kernel.space.numel())
             }
@@ -701,7 +703,7 @@ impl Whole<'_> {
     }
 }
 
-/// Whether bindings of a kernel's outputs can start at all of these.
+/// Whether bindings of a kernel's outputs can start at all of these places.
 fn starts(kernel: &Kernel, goals: &[Layout]) -> bool {
     let fits = |(goal, output): (&Layout, &Output)| {
         is_run(goal) && goal.offset().is_multiple_of(align(output.dtype))
@@ -709,7 +711,7 @@ fn starts(kernel: &Kernel, goals: &[Layout]) -> bool {
     goals.iter().zip(&kernel.outputs).all(fits)
 }
 
-/// Puts the operands of dispatches where they are bound.
+/// Moves the operands of dispatches to the places at which they are bound.
 fn place(made: &mut Dispatches, bound: &Bound) {
     for binding in made.bindings() {
         if let Resource::Input(k) = binding.resource

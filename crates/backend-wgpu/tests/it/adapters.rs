@@ -1,5 +1,5 @@
-//! Several adapters and several devices in one process. A machine with one software adapter can be shown it
-//! twice, so this is a test in a process of its own.
+//! Several adapters and several devices in one process. A machine with one software adapter can list it
+//! twice, so this test starts its own process.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use backend_wgpu::Options;
 use tensor_core::{Device, ErrorKind, Result, Tensor};
 
-/// What the Vulkan loader knows as lavapipe, on Linux.
+/// The driver files of lavapipe for the Vulkan loader, on Linux.
 fn software_driver() -> Option<PathBuf> {
     let entries =
         ["/usr/share/vulkan/icd.d", "/etc/vulkan/icd.d"].iter().filter_map(|d| std::fs::read_dir(d).ok());
@@ -47,7 +47,7 @@ fn several_adapters_and_devices_in_one_process() -> Result<()> {
     check(child)
 }
 
-/// Counted as skipped, with the reason, by `cargo xtask test-all-backends`.
+/// Reports a skipped test with its reason, which `cargo xtask test-all-backends` counts.
 fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
     if let Ok(log) = std::env::var("TAPER_TEST_SKIP_LOG") {
@@ -72,12 +72,12 @@ fn on_two_adapters() -> Result<()> {
     let devices = [backend_wgpu::wgpu(0)?, backend_wgpu::wgpu(1)?];
     let [one, two] = &devices;
     assert!(one != two && *one == backend_wgpu::wgpu(0)? && *two == backend_wgpu::wgpu(1)?);
-    // Two more on the first adapter.
+    // Two more devices on the first adapter.
     let more = [backend_wgpu::open(0, &Options::default())?, backend_wgpu::open(0, &Options::default())?];
     assert!(more[0] != more[1] && more[0] != *one);
     let all: Vec<Device> = devices.iter().chain(&more).cloned().collect();
 
-    // Each computes, all at once.
+    // All devices compute at the same time.
     let work = |device: &Device, seed: usize| -> Result<f32> {
         let mut x = Tensor::full([64, 64], 1.0 + seed as f64, device)?;
         for _ in 0..50 {
@@ -99,7 +99,7 @@ fn on_two_adapters() -> Result<()> {
         }
     });
 
-    // Tensors go from one to the other, and are told apart.
+    // Tensors can be moved between devices, and mixing devices is an error.
     let x = Tensor::arange(0.0, 100.0, 1.0, one)?;
     let moved = x.to(two)?;
     assert_eq!((moved.device(), moved.to_vec::<f32>()?), (two.clone(), x.to_vec::<f32>()?));
@@ -108,7 +108,7 @@ fn on_two_adapters() -> Result<()> {
     assert!(error.to_string().contains("wgpu:0") && error.to_string().contains("wgpu:1"), "{error}");
     assert!(x.add(&Tensor::ones([100], &more[0])?).is_err(), "two devices of one adapter");
 
-    // Tensors outlive the handle on their device, and the end of one device is the end of that one alone.
+    // Tensors outlive the handle of their device, and the loss of one device does not affect the others.
     let [kept, lost] = more;
     let held = Tensor::ones([1000], &kept)? * 3.0;
     drop((kept, all));
@@ -123,13 +123,13 @@ fn on_two_adapters() -> Result<()> {
     assert_eq!((&moved * 2.0).to_vec::<f32>()?[99], 198.0);
     assert_eq!(work(one, 4)?.round(), 5.0);
 
-    // An index that there is not names those that there are.
+    // The error for an unknown index lists the existing devices.
     let error = backend_wgpu::wgpu(99).unwrap_err().to_string();
     assert!(names.iter().all(|name| error.contains(name)), "{error}");
     Ok(())
 }
 
-/// As in a container: Mesa's layer would call up Wayland, whose library complains on stderr.
+/// As in a container: Mesa's layer would open Wayland, whose library writes a warning to stderr.
 #[test]
 fn nothing_is_written_where_there_is_no_runtime_directory() {
     const MARK: &str = "TAPER_TEST_QUIET";
@@ -148,7 +148,7 @@ fn nothing_is_written_where_there_is_no_runtime_directory() {
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success(), "{out}{err}");
         assert!(!err.contains("XDG_RUNTIME_DIR"), "{err}");
-        // As many adapters as there are otherwise.
+        // The number of adapters is the same.
         assert!(out.contains(&format!("adapters: {}", backend_wgpu::adapters().len())), "{out}");
     }
 }

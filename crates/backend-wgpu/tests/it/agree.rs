@@ -1,12 +1,12 @@
-//! The wgpu backend against the plain reference, on the adapter at hand: every kernel, and the faults a GPU
-//! can have.
+//! The wgpu backend against the reference backend, on the available adapter: every kernel, and the failures
+//! of a GPU.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use taper_testing::floats;
 use tensor_core::{DType, Device, ErrorKind, Generator, ReduceOp, Result, Tensor, eval_pending};
 
-/// The first adapter's device, or `None` where there is none: said aloud, and a failure where one is
-/// required.
+/// The first adapter's device, or `None` if there is none; that is reported, and fails the test if a device
+/// is required.
 fn device() -> Option<Device> {
     match backend_wgpu::wgpu(0) {
         Ok(device) => Some(device),
@@ -70,7 +70,7 @@ fn functions_answer_as_ieee_does() {
     ];
     let n = special.len();
     for &op in tensor_core::UnaryOp::ALL {
-        // Sines of huge angles are not the drivers' business.
+        // Drivers are not accurate for sines of huge angles.
         let values: Vec<f32> =
             special.iter().copied().filter(|v| !(v.abs() > 1e3 && v.is_finite())).collect();
         agree(op.name(), 2e-5, |d| Ok(Tensor::from_slice(&values, [values.len()], d)?.unary(op)));

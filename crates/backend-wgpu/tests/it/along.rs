@@ -16,7 +16,7 @@ fn lacking(op: CumulativeOp, dtype: DType) -> bool {
     !op.is_arg() && (dtype == DType::Bool || (op == CumulativeOp::LogSumExp && !dtype.is_float()))
 }
 
-/// Few different numbers, whole ones, that any dtype holds.
+/// Few different whole numbers, which any dtype can hold.
 fn few(n: usize, seed: u64) -> Vec<f64> {
     numbers(n, seed).iter().map(|x| (x * 2.0).round().abs()).collect()
 }
@@ -29,7 +29,7 @@ fn every_dtype() {
             let inputs = [(dtype, few(layout.numel(), 3))];
             let what = format!("of {dtype} along {axis} of {shape:?}");
             for &op in CumulativeOp::ALL.iter().filter(|&&op| !lacking(op, dtype)) {
-                // Sums of half types stay where every whole number is one of theirs.
+                // Sums of half types stay in the range where every whole number is representable.
                 let within = if op == CumulativeOp::Sum { 0.0 } else { tolerance(dtype) * 40.0 };
                 let within = if dtype == DType::BF16 { 0.03 } else { within };
                 for reverse in [false, true] {
@@ -94,7 +94,7 @@ fn lines_of_every_length() {
             }
         }
     }
-    // Products in parts would overflow, and meet a zero: each line is one part.
+    // Products in parts would overflow and then meet a zero: each line has to be one part.
     let mut values = vec![2.0; 5000];
     values[0] = 0.0;
     let kernel = cumulative(CumulativeOp::Prod, 0, false, DType::F32, &Layout::contiguous([5000]));
@@ -132,7 +132,7 @@ fn special_values() {
                     for k in [3, n / 2, n] {
                         agree("special", &sort(0, descending, k, dtype, &layout), &[], &inputs, 0.0);
                     }
-                    // WGSL may take the least numbers for zeros where it compares floats.
+                    // WGSL may treat denormal numbers as zero in float comparisons.
                     let inputs = [(
                         dtype,
                         draw(seed).iter().map(|x| if x.abs() < 1e-30 { 0.0 } else { *x }).collect(),

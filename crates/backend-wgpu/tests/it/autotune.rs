@@ -1,5 +1,5 @@
-//! Measured ways of matrix products: found once, kept, found again, and nothing of it where it is not asked
-//! for.
+//! Measured variants of matrix products: found once, kept, loaded again, and never measured unless
+//! requested.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
@@ -33,7 +33,7 @@ fn product(m: usize, n: usize, k: usize, dtype: DType) -> Kernel {
     Kernel::matmul(dtype, &lhs, &rhs)
 }
 
-/// A product of a class that is worth measuring, checked.
+/// Computes and checks a product of a class that is worth measuring.
 fn multiply(device: &Device) {
     let (a, b) = (numbers(N * N, 1), numbers(N * N, 2));
     let inputs = [(DType::F32, a.clone()), (DType::F32, b.clone())];
@@ -44,7 +44,7 @@ fn multiply(device: &Device) {
     }
 }
 
-/// The lines of a file of choices, without its head.
+/// The lines of a file of choices, without its header.
 fn lines(file: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(file).unwrap();
     assert!(text.starts_with("taper tuning 1\n"), "{text}");
@@ -65,22 +65,22 @@ fn the_best_way_is_measured_once_and_kept() {
     assert!(!file.exists());
     let before = pipelines(&first);
     multiply(&first);
-    // Every way was compiled.
+    // Every variant was compiled.
     assert!(pipelines(&first) >= before + 4, "{} pipelines", pipelines(&first));
     let found = lines(&file);
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].starts_with("auto f32 128 128 128 1 inner outer = "), "{found:?}");
-    // The same class at another size measures nothing.
+    // Another size of the same class measures nothing.
     let (before, n) = (pipelines(&first), N - 28);
     run(&first, &product(n, n, N, DType::F32), &[], &vec![(DType::F32, vec![1.0; N * N]); 2]).unwrap();
     assert!(pipelines(&first) <= before + 1);
     drop(first);
 
-    // Neither does the next process; it compiles one way, with the one kernel that it runs.
+    // Neither does the next process; it compiles only the variant that it runs.
     let next = open(Some(dir.path()), true, Form::Auto);
     multiply(&next);
     assert_eq!((pipelines(&next), lines(&file)), (1, found.clone()));
-    // What another family of forms measures is its own, and is added.
+    // Another family of forms measures its own choice, which is added to the file.
     let tiled = open(Some(dir.path()), true, Form::Tiled);
     multiply(&tiled);
     let both = lines(&file);
@@ -128,7 +128,7 @@ fn nothing_is_measured_or_kept_where_it_is_not_asked_for() {
     drop(plain);
     let kept = std::fs::read_dir(dir.path()).unwrap().map(|f| f.unwrap().path());
     assert!(kept.into_iter().all(|path| path.extension().is_some_and(|e| e == "pipelines")));
-    // Asked for, with nowhere to keep it: found for this device alone.
+    // Requested without a cache directory: the results are kept only for this device.
     let alone = open(None, true, Form::Auto);
     multiply(&alone);
     let before = pipelines(&alone);
@@ -136,7 +136,7 @@ fn nothing_is_measured_or_kept_where_it_is_not_asked_for() {
     assert_eq!(pipelines(&alone), before);
 }
 
-/// Measuring waits for the device, and what it meets of earlier work is for the next read to tell.
+/// Measuring waits for the device, but an error of earlier work is still reported by the next read.
 #[test]
 fn a_bad_index_before_a_measurement_is_told_by_its_own_ticket() {
     if device().is_none() {
@@ -173,7 +173,7 @@ fn a_bad_index_before_a_measurement_is_told_by_its_own_ticket() {
     assert!(matches!(error.kind(), ErrorKind::IndexOutOfRange { op: "gather", .. }), "{error}");
 }
 
-/// Whatever a clock would choose: each way gives the product, at sizes on and off its edges.
+/// Each variant computes the product correctly, at sizes on and off its edges.
 #[test]
 fn every_class_is_computed_right() {
     if device().is_none() {

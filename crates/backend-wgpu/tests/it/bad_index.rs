@@ -1,4 +1,4 @@
-//! Bad indices: the ticket of a launch tells of its own, and nothing else does.
+//! Bad indices: only the ticket of the launch reports them.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn a_bad_index_is_told_by_its_ticket() {
                     panic!("{name}: {error}")
                 };
                 assert_eq!((op, index as f64, axis, size), (wanted, bad, at, 4), "{name}");
-                // Nobody else hears of it; the device goes on.
+                // No other call reports it, and the device stays usable.
                 device.synchronize().unwrap();
                 let mut inputs = inputs;
                 inputs[1].1 = vec![0.0, 3.0, 1.0];
@@ -157,7 +157,7 @@ fn a_dropped_read_leaves_the_ticket_to_the_next() {
 #[test]
 fn every_ticket_is_decided_for_itself() {
     for (name, device) in devices() {
-        // More than there are slots, with bad ones among them, none of which is read for itself.
+        // More launches than slots, some with bad indices, and none of them read.
         let bad = |i: i32| if i % 7 == 3 { 4 + i } else { i % 4 };
         let all: Vec<_> = (0..2500).map(|i| gathered(device, &[0, bad(i)], false)).collect();
         device.backend().settle().unwrap();
@@ -170,12 +170,12 @@ fn every_ticket_is_decided_for_itself() {
                 }
             }
         }
-        // The slots of bad ones serve again.
+        // The slots of bad launches can be used again.
         for _ in 0..3 {
             gathered(device, &[1, 2], true).1.result().unwrap();
             assert!(gathered(device, &[1, 4], true).1.result().is_err(), "{name}");
         }
-        // Nobody asks for these: their slots are cleared before they serve again.
+        // These tickets are dropped unread: their slots are cleared before they are used again.
         for _ in 0..3000 {
             gathered(device, &[7, 8], false);
         }

@@ -1,4 +1,4 @@
-//! Operations from elsewhere, with kernels in WGSL.
+//! Custom operations with kernels in WGSL.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, 
 use crate::common::devices;
 
 #[derive(Clone, Copy, Debug)]
-enum What {
-    /// The elements times a factor, and each element's place.
+enum Behaviour {
+    /// The elements times a factor, and each element's position.
     Scale,
     /// A shader that does not compile.
     Crooked,
-    /// It names one output of two.
+    /// A kernel that names only one of two outputs.
     Misnamed,
-    /// It has a kernel for nothing.
+    /// An operation without a kernel.
     Absent,
 }
 
 #[derive(Debug)]
-struct Test(What);
+struct Test(Behaviour);
 
 const SCALE: &str = "
 fn twice(x: f32) -> f32 { return 2.0 * x; }
@@ -46,10 +46,10 @@ impl CustomKernel for Test {
     }
     fn implement(&self, request: &mut Request<'_>) {
         let (source, outputs): (_, &[&str]) = match self.0 {
-            What::Scale => (SCALE, &["y", "place"]),
-            What::Crooked => ("fn kernel(a: u32, b: u32) { no_such_function(); }", &["y", "place"]),
-            What::Misnamed => (SCALE, &["y"]),
-            What::Absent => return,
+            Behaviour::Scale => (SCALE, &["y", "place"]),
+            Behaviour::Crooked => ("fn kernel(a: u32, b: u32) { no_such_function(); }", &["y", "place"]),
+            Behaviour::Misnamed => (SCALE, &["y"]),
+            Behaviour::Absent => return,
         };
         request.provide(|kernel| {
             let n = kernel.operands[0].layout.numel();
@@ -59,7 +59,7 @@ impl CustomKernel for Test {
     }
 }
 
-fn run(what: What, x: &Tensor) -> Result<Vec<Tensor>> {
+fn run(what: Behaviour, x: &Tensor) -> Result<Vec<Tensor>> {
     Tensor::custom_kernel(Arc::new(Test(what)), &[x])
 }
 
@@ -68,15 +68,23 @@ fn results_are_those_of_the_shader() -> Result<()> {
     for (form, device) in devices() {
         for n in [1usize, 31, 1000, 70_000] {
             let x = &Tensor::arange(0.0, n as f64, 1.0, device)? * 0.5;
-            let [y, place] = &run(What::Scale, &x)?[..] else { panic!("two results") };
+            let [y, place] = &run(Behaviour::Scale, &x)?[..] else { panic!("two results") };
             let count: Vec<f32> = (0..n).map(|i| i as f32).collect();
             assert_eq!(y.to_vec::<f32>()?, count, "{form}");
             assert_eq!(place.to_vec::<i32>()?, (0..n as i32).collect::<Vec<_>>(), "{form}");
         }
         let x = Tensor::arange(0.0, 6.0, 1.0, device)?.reshape([2, 3])?;
         x.eval()?;
-        assert_eq!(run(What::Scale, &x.t()?)?[0].to_vec::<f32>()?, [0.0, 6.0, 2.0, 8.0, 4.0, 10.0], "{form}");
-        assert_eq!(run(What::Scale, &x.narrow(0, 1, 1)?)?[0].to_vec::<f32>()?, [6.0, 8.0, 10.0], "{form}");
+        assert_eq!(
+            run(Behaviour::Scale, &x.t()?)?[0].to_vec::<f32>()?,
+            [0.0, 6.0, 2.0, 8.0, 4.0, 10.0],
+            "{form}"
+        );
+        assert_eq!(
+            run(Behaviour::Scale, &x.narrow(0, 1, 1)?)?[0].to_vec::<f32>()?,
+            [6.0, 8.0, 10.0],
+            "{form}"
+        );
     }
     Ok(())
 }
@@ -86,30 +94,30 @@ fn what_is_wrong_with_a_kernel_is_said() -> Result<()> {
     for (form, device) in devices() {
         let x = Tensor::arange(0.0, 6.0, 1.0, device)?;
         let failed = |what| -> Result<_> { Ok(run(what, &x)?[0].eval().unwrap_err()) };
-        let error = failed(What::Crooked)?.to_string();
+        let error = failed(Behaviour::Crooked)?.to_string();
         assert!(error.contains("no_such_function") && error.contains("custom.rs"), "{form}: {error}");
-        let error = failed(What::Misnamed)?.to_string();
+        let error = failed(Behaviour::Misnamed)?.to_string();
         assert!(error.contains("test_op") && error.contains("1 outputs"), "{form}: {error}");
-        let error = failed(What::Absent)?;
+        let error = failed(Behaviour::Absent)?;
         assert!(matches!(error.kind(), ErrorKind::Unsupported { op: "test_op", .. }), "{form}: {error}");
-        // The device goes on.
-        assert_eq!(run(What::Scale, &x)?[0].sum().item::<f32>()?, 30.0, "{form}");
+        // The device stays usable.
+        assert_eq!(run(Behaviour::Scale, &x)?[0].sum().item::<f32>()?, 30.0, "{form}");
     }
     Ok(())
 }
 
-/// A program of several stages: x doubled so many times in a buffer of its own, by two stages in turn, and a
-/// failure where an element of the result is above a limit. Its parts are the elements.
+/// A program of several stages: x is doubled `times` times in a temporary buffer, by two stages in turn. An
+/// element of the result above a limit is a failure; the parts are the elements.
 #[derive(Clone, Copy, Debug)]
 struct Doubled {
     times: usize,
-    program: Way,
+    program: Stages,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum Stages {
     Right,
-    /// A stage that names a buffer which is not there.
+    /// A stage that names a missing buffer.
     NoBuffer,
     /// A stage that writes to an input.
     WritesInput,
@@ -159,17 +167,17 @@ impl CustomKernel for Doubled {
                 .stage(check.inputs(&["value"]).outputs(&["codes"]), &["y", "codes"])
                 .failures("codes");
             match program {
-                Way::Right => made,
-                Way::NoBuffer => made.stage(copy(), &["y", "nowhere"]),
-                Way::WritesInput => made.stage(copy(), &["own", "x"]),
-                Way::Twice => made.stage(copy(), &["y", "y"]),
+                Stages::Right => made,
+                Stages::NoBuffer => made.stage(copy(), &["y", "nowhere"]),
+                Stages::WritesInput => made.stage(copy(), &["own", "x"]),
+                Stages::Twice => made.stage(copy(), &["y", "y"]),
             }
         });
     }
 }
 
 #[track_caller]
-fn doubled(times: usize, program: Way, x: &Tensor) -> Result<Tensor> {
+fn doubled(times: usize, program: Stages, x: &Tensor) -> Result<Tensor> {
     Ok(Tensor::custom_kernel(Arc::new(Doubled { times, program }), &[x])?.swap_remove(0))
 }
 
@@ -178,14 +186,14 @@ fn stages_run_in_order_and_in_rounds() -> Result<()> {
     for (form, device) in devices() {
         for (n, times) in [(1usize, 0), (40, 1), (700, 3)] {
             let x = Tensor::full([n], 1.5, device)?;
-            let y = doubled(times, Way::Right, &x)?;
+            let y = doubled(times, Stages::Right, &x)?;
             assert_eq!(y.to_vec::<f32>()?, vec![1.5 * f32::powi(2.0, times as i32); n], "{form}");
         }
         let x = Tensor::full([4], 1.0, device)?;
         for (program, part) in [
-            (Way::NoBuffer, "no buffer \"nowhere\""),
-            (Way::WritesInput, "input \"x\""),
-            (Way::Twice, "\"y\" twice"),
+            (Stages::NoBuffer, "no buffer \"nowhere\""),
+            (Stages::WritesInput, "input \"x\""),
+            (Stages::Twice, "\"y\" twice"),
         ] {
             let error = doubled(1, program, &x)?.eval().unwrap_err().to_string();
             assert!(error.contains("doubled") && error.contains(part), "{form}: {error}");
@@ -194,13 +202,13 @@ fn stages_run_in_order_and_in_rounds() -> Result<()> {
     Ok(())
 }
 
-/// The first part that fails is told of, by all that depends on it and by nothing else.
+/// The first failing part is reported by everything that depends on the result, and by nothing else.
 #[test]
 fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
     for (form, device) in devices() {
         let x = Tensor::arange(0.0, 700.0, 1.0, device)?;
-        let good = doubled(0, Way::Right, &x)?;
-        let bad = doubled(1, Way::Right, &x)?;
+        let good = doubled(0, Stages::Right, &x)?;
+        let bad = doubled(1, Stages::Right, &x)?;
         let line = line!() - 1;
         let later = bad.add_scalar(1.0).sum();
         let beside = good.sum();
@@ -216,12 +224,16 @@ fn what_a_device_finds_is_an_error_of_what_depends_on_it() -> Result<()> {
             }
         }
         assert_eq!(beside.item::<f32>()?, 244_650.0, "{form}");
-        assert_eq!(doubled(1, Way::Right, &x.narrow(0, 0, 400)?)?.sum().item::<f32>()?, 159_600.0, "{form}");
+        assert_eq!(
+            doubled(1, Stages::Right, &x.narrow(0, 0, 400)?)?.sum().item::<f32>()?,
+            159_600.0,
+            "{form}"
+        );
     }
     Ok(())
 }
 
-/// The elements times two, and whether each is above 1, by the functions of buffers alone: one text for
+/// The elements times two, and whether each is above 1, with the access functions only: one source for
 /// every dtype.
 #[derive(Debug)]
 struct ByFunctions;

@@ -1,6 +1,6 @@
-//! More workgroups than one dimension of a dispatch takes, on the adapter's own limits, for each kind of
-//! kernel; maps, reductions and products have such a test among their own. With the limit forced to 5, every
-//! test here has it.
+//! More workgroups than one dimension of a dispatch allows, with the adapter's own limits, for each kind of
+//! kernel. Maps, reductions and products have such tests in their own files. With the limit forced to 5,
+//! every test exercises this.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, scatter, to_bytes, to_numbers};
@@ -10,10 +10,11 @@ use tensor_core::{
     kernel::{Compiled, Operand},
 };
 
-/// More groups of 256 threads than one dimension takes.
+/// More workgroups of 256 invocations than one dimension allows.
 const N: usize = 65_536 * 256 + 77;
 
-/// Runs a kernel, and gives the elements at the output's ends and around the 65,536th workgroup's start.
+/// Runs a kernel, and returns the elements at the output's ends and around the start of the 65,536th
+/// workgroup.
 fn run(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[(DType, Vec<f64>)]) -> Vec<f64> {
     let backend = device.backend();
     let upload = |(d, v): &(DType, Vec<f64>)| backend.upload(*d, &to_bytes(*d, v)).unwrap();
@@ -42,7 +43,7 @@ fn run(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[(DType, V
 #[test]
 fn copies_and_fills() {
     let Some(device) = device() else { return };
-    // An odd offset keeps vectors, and their fourfold reach, away.
+    // An odd offset prevents vectors, which would need only a fourth of the workgroups.
     let region = (Layout::contiguous([N]), Layout::new([N], &[0], 1));
     let copy = |fill, regions: Vec<(Layout, Layout)>| Kernel::copy(DType::F32, N.into(), fill, regions);
     let inputs = [(DType::F32, vec![1.0, 3.0])];
@@ -77,7 +78,7 @@ fn indices_of_extremes() {
     assert_eq!(run(device, &kernel, &[], &[(DType::F32, vec![4.0, 5.0])]), [1.0; 12]);
 }
 
-/// The scheduler keeps to what 8 bindings allow, and wgpu refuses more.
+/// The scheduler stays within 8 bindings; wgpu would refuse more.
 #[test]
 fn more_inputs_in_one_expression_than_bindings() {
     if device().is_none() {

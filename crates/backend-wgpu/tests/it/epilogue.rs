@@ -1,4 +1,4 @@
-//! Contractions with epilogues: every form, dtype and way of reading more operands, also where a kernel is
+//! Contractions with epilogues: every form, dtype and access to additional operands, also if a kernel is
 //! cut into pieces and parts.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -27,17 +27,17 @@ fn agree(on: &[(&'static str, Device)], kernel: &Kernel) {
 
 #[test]
 fn every_contraction_in_every_form() {
-    // Each is a pipeline of its own, so that all contractions are tried in one dtype and some in each other.
+    // Each case is a pipeline of its own, so all contractions run in one dtype and only some in the others.
     contractions(DType::F32).iter().for_each(|kernel| agree(devices(), kernel));
     for dtype in DType::ALL.into_iter().filter(|dtype| ![DType::Bool, DType::F32].contains(dtype)) {
-        // Narrow types share the kernels of those that compute them, but for loads and stores.
+        // Narrow types share kernels with their compute types, except for loads and stores.
         let step = if dtype.is_narrow() { 16 } else { 4 };
         contractions(dtype).iter().skip(1).step_by(step).for_each(|kernel| agree(devices(), kernel));
     }
 }
 
-/// Bindings of 16 KiB: results larger than one, and more terms than one shows, whose sums are brought
-/// together first.
+/// Bindings of 16 KiB: results larger than a binding, and more terms than one holds, whose sums are
+/// combined first.
 #[test]
 fn in_pieces_and_in_parts() {
     static SMALL: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
@@ -59,7 +59,7 @@ fn in_pieces_and_in_parts() {
     }
 }
 
-/// More rounds of a loop than an invocation of a software adapter may go.
+/// More loop iterations than an invocation of a software adapter may run.
 #[test]
 fn over_many_terms() {
     let (a, b) = (Layout::contiguous([2, 140_000]), Layout::contiguous([3, 140_000]).permute(&[1, 0]));

@@ -1,5 +1,4 @@
-//! Everything that can go wrong becomes an `Error`, and the device goes on (or, when lost, can be opened
-//! again).
+//! Every failure becomes an `Error`, and the device stays usable (or, if lost, can be opened again).
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{device, numbers, read, run, to_bytes};
@@ -25,7 +24,7 @@ fn a_terabyte_is_too_large() {
         let found = device.backend().allocate(DType::F32, numel);
         assert!(matches!(found.as_ref().map_err(|e| e.kind()), Err(ErrorKind::TooLarge { .. })), "{found:?}");
     }
-    // As much as there may be in one buffer works, to its last element, where that is not most of the memory.
+    // The largest buffer works, to its last element, unless it would take most of the memory.
     let Some(device) = open(None) else { return };
     let most = device.info().limits.max_buffer_bytes as usize / 4;
     if most <= 1 << 29 {
@@ -54,7 +53,7 @@ fn the_budget_is_kept_and_freed_memory_serves_again() {
         );
         assert!(held.len() >= 7, "{}", held.len());
         assert!(backend.memory().reserved <= 8 << 20);
-        // What is held still works, and so does the device after it is freed, at another size.
+        // The tensors that are held stay valid. After they are freed, the device works at another size too.
         assert_eq!(run(&device, &fill(10), &[Scalar::Float(2.0)], &[]).is_ok(), held.len() < 8);
         drop(held);
         assert_eq!(run(&device, &fill(1 << 20), &[Scalar::Float(2.0)], &[]).unwrap()[0][77], 2.0);
@@ -96,7 +95,7 @@ fn a_device_lost_under_load_gives_right_results_or_an_error() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                // Once lost, lost for good; until then every number is right.
+                // After the loss every read fails; until then every number is right.
                 for i in 0.. {
                     let value = f64::from(i % 1000);
                     match run(&device, &fill(100), &[Scalar::Float(value)], &[]) {
@@ -127,7 +126,7 @@ fn an_asynchronous_read_fails_as_the_others_do() {
     assert!(matches!(read(0).as_ref().map_err(|e| e.kind()), Err(ErrorKind::DeviceLost { .. })));
 }
 
-/// Lost or read: never neither.
+/// The read either succeeds or reports the loss; it never hangs.
 #[test]
 fn a_read_under_way_when_the_device_is_lost_ends() {
     for round in 0..20 {
@@ -156,7 +155,7 @@ fn a_read_under_way_when_the_device_is_lost_ends() {
     }
 }
 
-/// Threads of this process that wait for devices on behalf of reads, where the system tells.
+/// The threads of this process that wait for devices on behalf of reads, if the system lists them.
 fn reading_threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?;
     let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -165,7 +164,7 @@ fn reading_threads() -> Option<usize> {
     Some(tasks.filter_map(name).filter(|name| name.trim() == "taper-read").count())
 }
 
-/// In a process of its own: other tests read too.
+/// In its own process, because other tests read too.
 #[test]
 fn one_thread_waits_for_all_reads_of_a_device_and_ends() {
     const MARK: &str = "TAPER_TEST_READERS";
@@ -190,12 +189,12 @@ fn one_thread_waits_for_all_reads_of_a_device_and_ends() {
         most = most.max(reading_threads().unwrap_or(0));
         waiting
     });
-    // One may still be ending while the next begins.
+    // One thread may still be ending while the next begins.
     assert!(most < 10, "{most} threads for {} reads", reads.len());
     for read in reads {
         assert_eq!(pollster::block_on(read).unwrap(), [7; 4000]);
     }
-    // It ends by itself; if it does not, this does not either.
+    // The thread ends by itself; otherwise this loop does not end either.
     while reading_threads().is_some_and(|n| n > 0) {
         std::thread::yield_now();
     }
@@ -206,7 +205,7 @@ fn the_device_of_an_index_is_one_until_it_is_lost() {
     if device().is_none() {
         return;
     }
-    // Index 0 again through the registry; a device of its own for the destruction would not be in it.
+    // The test goes through the registry, because it has to destroy a registered device.
     let last = backend_wgpu::adapters().len() - 1;
     let first = backend_wgpu::wgpu(last).unwrap();
     assert_eq!(first, backend_wgpu::wgpu(last).unwrap());
@@ -256,7 +255,7 @@ fn buffers_of_other_devices_are_refused() {
     assert!(two.backend().download(&buffer, 0, &mut [0; 16]).is_err());
     assert!(one.backend().download(&buffer, 2, &mut [0; 16]).is_err(), "past the end");
     drop(one);
-    // Freed after its device is gone.
+    // Freed after its device was dropped.
     drop(buffer);
 }
 
@@ -272,7 +271,7 @@ fn nothing_is_something_too() {
     }
 }
 
-/// The environment is read once a process asks for a device: so a process of its own asks here.
+/// The environment is read when a process first requests a device, so this test starts its own process.
 #[test]
 fn a_name_that_no_adapter_has_lists_those_there_are() {
     const NAME: &str = "no such card";
@@ -308,7 +307,7 @@ fn a_memory_limit_that_cannot_be_read_is_told() {
     }
 }
 
-/// Upper and lower case are one, and a part of the name will do.
+/// Upper and lower case are equal, and a part of the name is enough.
 #[test]
 fn an_adapter_is_chosen_by_a_part_of_its_name() {
     const MARK: &str = "TAPER_TEST_CHOSEN";
@@ -336,7 +335,7 @@ fn an_adapter_is_chosen_by_a_part_of_its_name() {
 fn without_an_adapter_the_error_says_what_to_install() {
     const MARK: &str = "TAPER_TEST_NO_ADAPTER";
     if std::env::var_os(MARK).is_some() {
-        // Where the loader takes no such word there is still an adapter; then this shows nothing.
+        // If the loader ignores the setting there is still an adapter; then this test shows nothing.
         match backend_wgpu::wgpu(0) {
             Err(error) => {
                 assert!(matches!(error.kind(), ErrorKind::UnknownDevice { .. }), "{error}");

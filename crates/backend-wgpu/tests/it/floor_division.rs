@@ -1,4 +1,4 @@
-//! floor_divide and remainder of floats: exact, as PyTorch's and Python's.
+//! floor_divide and remainder of floats: exact, as in PyTorch and Python.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::devices;
@@ -7,7 +7,7 @@ use tensor_core::{BinaryOp, DType, Result, Tensor};
 const INF: f64 = f64::INFINITY;
 const NAN: f64 = f64::NAN;
 
-/// Dividend and divisor, floor of the quotient and remainder, as PyTorch gives them in f32 (and in f64, where
+/// Dividend, divisor, floor of the quotient and remainder, as PyTorch computes them in f32 (and in f64, if
 /// that has the same numbers).
 const CASES: &[(f64, f64, f64, f64)] = &[
     (7.0, 2.0, 3.0, 1.0),
@@ -35,12 +35,12 @@ const CASES: &[(f64, f64, f64, f64)] = &[
     (1.0, -3e38, -1.0, -3e38),
     (1.0, 3e38, 0.0, 1.0),
     (-1.0, -3e38, 0.0, -1.0),
-    // 2^60 by 3, and 2^100 by 7: remainders that a rounded quotient does not give.
+    // 2^60 by 3, and 2^100 by 7: a rounded quotient would give wrong remainders.
     (1152921504606846976.0, 3.0, 384307168202282325.0, 1.0),
     (1267650600228229401496703205376.0, 7.0, 181092942889747057356671886482.0, 2.0),
 ];
 
-/// Whether two values are one number: NaN with NaN, and zeros of one sign.
+/// Whether two values are the same number: NaN equals NaN, and zeros must have the same sign.
 fn same(found: f64, expected: f64) -> bool {
     found.is_nan() && expected.is_nan() || found.to_bits() == expected.to_bits()
 }
@@ -88,7 +88,7 @@ fn a_tenth_goes_nine_times_into_one() -> Result<()> {
             (Tensor::from_slice(&[1.0_f32, -1.0], [2], d)?, Tensor::from_slice(&[0.1_f32], [1], d)?);
         let floors = one.binary(BinaryOp::FloorDiv, &tenth)?.to_vec::<f32>()?;
         assert_eq!(floors, [9.0, -10.0], "{name}");
-        // 1 less nine times the f32 nearest to a tenth, which is a little more than that.
+        // 1 minus nine times the f32 nearest to a tenth, which is a little more than a tenth.
         let left = (1.0 - 9.0 * f64::from(0.1_f32)) as f32;
         let remainders = one.binary(BinaryOp::Remainder, &tenth)?.to_vec::<f32>()?;
         assert_eq!(remainders[0], left, "{name}");

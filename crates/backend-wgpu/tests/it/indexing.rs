@@ -35,8 +35,8 @@ fn gathers() {
             }
         }
     }
-    // Rows of a table, as an embedding reads them: in vectors and off them, forwards and backwards, wide and
-    // narrow.
+    // Rows of a table, as an embedding reads them: with and without vectors, forwards and backwards, wide
+    // and narrow.
     for (columns, offset) in [(16, 0), (300, 0), (18, 0), (16, 2), (1, 0)] {
         for dtype in [DType::F32, DType::U8, DType::F64] {
             let table = Layout::new([10, columns], &[columns as isize, 1], offset);
@@ -77,7 +77,7 @@ fn scatters_in_every_dtype() {
                     (index_dtype, whole(n, base.shape()[axis], 2)),
                     (dtype, numbers(n, 3)),
                 ];
-                // The reference rounds a half after each addition.
+                // The reference rounds a half type after each addition.
                 agree(&format!("{} {dtype}", op.name()), &kernel, &[], &inputs, tolerance(dtype) * 8.0);
             }
         }
@@ -86,7 +86,7 @@ fn scatters_in_every_dtype() {
 
 #[test]
 fn scatters_by_lines() {
-    // Few long lines and many: both forms of the kernel, and a base that is one value spread out.
+    // Few long lines and many short ones: both forms of the kernel, with a base that is one expanded value.
     for (rows, columns, length) in [(300, 64, 200), (2000, 1, 50), (3, 700, 40)] {
         let base = Layout::new([rows, columns], &[0, 0], 0);
         let index = Layout::new([length, columns], &[1, 0], 0);
@@ -144,7 +144,7 @@ fn copies_and_fills() {
                 tolerance(dtype),
             );
         }
-        // One run into another, in vectors and off them.
+        // One run into another, with and without vectors.
         for (offset, n) in [(0, 64), (4, 64), (1, 64), (0, 63)] {
             let dense = Kernel::copy(
                 dtype,
@@ -159,8 +159,8 @@ fn copies_and_fills() {
     }
 }
 
-/// Transposes of every size about a thread's block, and copies whose source is spread, strided or off the
-/// vectors.
+/// Transposes of every size around an invocation's block, and copies whose source is expanded, strided or
+/// not aligned to vectors.
 #[test]
 fn copies_of_views() {
     let dtype = DType::F32;

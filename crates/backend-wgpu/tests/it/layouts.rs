@@ -1,6 +1,5 @@
-//! Every kernel over layouts drawn at random: permuted, sliced, stepped, flipped, broadcast, empty, 0-d,
-//! alone and together. The draw is fixed; `TAPER_TEST_SEED=n` takes another, `TAPER_TEST_ROUNDS=n` more of
-//! it.
+//! Every kernel over random layouts: permuted, sliced, stepped, flipped, broadcast, empty, 0-d, alone and
+//! combined. The seed is fixed; `TAPER_TEST_SEED=n` changes it, `TAPER_TEST_ROUNDS=n` runs more rounds.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, numbers};
@@ -30,16 +29,15 @@ impl Draw {
         list[self.below(list.len())]
     }
 
-    /// Up to four axes, now and then an empty one.
+    /// A shape of up to four axes; occasionally one is empty.
     fn shape(&mut self) -> Vec<usize> {
         let rank = self.below(5);
         (0..rank).map(|_| if self.below(40) == 0 { 0 } else { self.of(&[1, 2, 3, 4, 5, 8, 12]) }).collect()
     }
 
-    /// A layout of `shape`, and the numbers of a buffer that holds it.
+    /// A layout of `shape`, and the numbers of a buffer that contains it.
     fn input(&mut self, shape: &[usize], dtype: DType) -> (Layout, Input) {
-        // Axes in the order of memory, each perhaps wider, stepped over, walked backwards, or one element for
-        // all.
+        // Axes in memory order; each may be wider, stepped over, reversed, or one element for all.
         let mut order: Vec<usize> = (0..shape.len()).collect();
         for i in 1..shape.len() {
             if self.below(3) == 0 {
@@ -147,8 +145,8 @@ fn elementwise(draw: &mut Draw, round: u64, shape: &[usize], dtype: DType, toler
     agree(&what, &reduce, &[], &buffers, tolerance * 20.0);
 }
 
-/// The program above less its row's extreme, and the row's sum of that. One row is as long as the reference
-/// takes.
+/// The program above without its row's extreme, and the row's sum of the result. The reference limits the
+/// length of a row.
 fn rows(
     draw: &mut Draw,
     what: &str,

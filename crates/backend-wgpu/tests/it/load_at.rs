@@ -1,4 +1,4 @@
-//! Programs that read at indices, against the plain reference.
+//! Programs that read at indices, against the reference backend.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ fn tables_of_f32() {
     load_at_cases(DType::F32, DType::I32).iter().for_each(check);
 }
 
-/// A part of the cases, another of each dtype.
+/// A subset of the cases, a different one for each dtype.
 #[test]
 fn tables_of_every_dtype() {
     for (first, table) in DType::ALL.into_iter().enumerate() {
@@ -60,8 +60,8 @@ fn a_bad_index_is_told_by_its_ticket() {
     }
 }
 
-/// Two tables that one kernel reads each at its own indices: which of the two is bad shows, and a bad index
-/// reads nothing.
+/// One kernel reads two tables, each at its own indices: the error names the table with the bad index, and
+/// a bad index reads nothing.
 #[test]
 fn each_table_has_a_ticket_of_its_own() {
     let axis = |size| IndexedAxis { axis: 0, size, stride: 1 };
@@ -138,7 +138,7 @@ fn long_maps() {
             scalars: vec![],
             outputs: vec![3],
         };
-        // Element i of row index[i], of rows that overlap.
+        // Element i of row index[i], with overlapping rows.
         let layouts =
             [[1, 0], [1, 0], [1, 3]].map(|[stride, offset]| Layout::new([n], &[stride], offset as usize));
         let axis = IndexedAxis { axis: 0, size: 5, stride: 7 };

@@ -1,4 +1,4 @@
-//! A lost device, in a process of its own: every other test would lose it too.
+//! A lost device, in its own process: the other tests would lose it too.
 #![allow(clippy::unwrap_used)]
 
 use tensor_core::{ErrorKind, Result, Tensor};

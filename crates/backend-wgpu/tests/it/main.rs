@@ -1,5 +1,5 @@
-//! The wgpu backend against the plain reference, and the faults that a GPU can have. One module a topic, one
-//! program for all: it links once.
+//! The wgpu backend against the reference backend, and the failures of a GPU. One module for each topic, in
+//! a single binary that links once.
 
 mod adapters;
 mod agree;

@@ -11,7 +11,7 @@ fn map(shape: &[usize], inputs: Vec<Layout>, program: Program) -> Kernel {
     Kernel::map(shape.into(), inputs, program)
 }
 
-/// A program of loads of all inputs, then `rest`; outputs are the last instruction.
+/// A program that loads all inputs and then runs `rest`; the last instruction is the output.
 fn program(inputs: &[DType], rest: &[(Instr, DType)], scalars: &[DType]) -> Program {
     let mut p = Program { inputs: inputs.to_vec(), scalars: scalars.to_vec(), ..Program::default() };
     for (k, &d) in inputs.iter().enumerate() {
@@ -31,7 +31,7 @@ fn pointwise(inputs: &[DType], instr: Instr, out: DType, n: usize) -> Kernel {
     map(&[n], vec![Layout::contiguous([n]); inputs.len()], program(inputs, &[(instr, out)], &[]))
 }
 
-/// Values that meet every corner of a float function.
+/// Values that exercise every special case of a float function.
 fn corners() -> Vec<f64> {
     let mut v = vec![
         0.0,
@@ -74,7 +74,7 @@ fn unary_functions_of_floats() {
         for &op in UnaryOp::ALL.iter().filter(|o| **o != UnaryOp::Not) {
             let values: Vec<f64> = corners()
                 .into_iter()
-                // f64 reduces angles by three parts of π/2, which serves up to about a million.
+                // f64 reduces angles with three parts of π/2, which is accurate up to about a million.
                 .map(|v| if dtype == DType::F64 && v.is_finite() { v.clamp(-1e5, 1e5) } else { v })
                 .collect();
             let out = if matches!(op, UnaryOp::IsNan | UnaryOp::IsInf) { DType::Bool } else { dtype };
@@ -90,7 +90,7 @@ fn unary_functions_of_floats() {
     }
 }
 
-/// A function, its oracle, the ends of the domain, and the error allowed.
+/// A function, its reference, the ends of the domain, and the allowed error.
 type Sweep = (UnaryOp, fn(f64) -> f64, f64, f64, f64);
 
 /// The error in units in the last place of f32, over a sweep of each function's domain.
@@ -140,7 +140,7 @@ fn accuracy_in_units_of_the_last_place() {
     }
 }
 
-/// GPUs multiply by a reciprocal, which is denormal where a divisor is 2^126 or more.
+/// GPUs multiply by a reciprocal, which is denormal for divisors of 2^126 or more.
 #[test]
 fn quotients_from_one_end_of_the_range_to_the_other() {
     let ends = |least: i32, greatest: i32, bits: i32| -> Vec<f64> {
@@ -165,7 +165,7 @@ fn quotients_from_one_end_of_the_range_to_the_other() {
             for (&(a, b), &found) in pairs.iter().zip(&found[0]) {
                 let e = if dtype == DType::F32 { f64::from(a as f32 / b as f32) } else { a / b };
                 let least = f64::exp2(if dtype == DType::F32 { -126.0 } else { -1022.0 });
-                // Denormal results may be flushed, and a rounding leads to the least normal number.
+                // Denormal results may be flushed, and rounding can lead to the least normal number.
                 let near = if e.abs() <= least {
                     found.abs() <= least
                 } else {
@@ -178,7 +178,7 @@ fn quotients_from_one_end_of_the_range_to_the_other() {
     }
 }
 
-/// π/2 is subtracted in parts, which a compiler must not add up.
+/// π/2 is subtracted in parts, which a compiler must not combine.
 #[test]
 fn angles_of_f64_in_units_of_the_last_place() {
     let Some(device) = device().filter(|device| device.supports(DType::F64)) else { return };
@@ -302,7 +302,7 @@ fn functions_of_integers() {
             };
             if !lacking {
                 let kernel = pointwise(&[dtype; 2], Instr::Binary(op, 0, 1), dtype, n);
-                // The reference counts a power's exponent in 32 bits.
+                // The reference stores a power's exponent in 32 bits.
                 let b = if op == BinaryOp::Pow {
                     b.iter().map(|v: &f64| v.clamp(-9.0, 31.0)).collect()
                 } else {
@@ -436,7 +436,7 @@ fn every_kind_of_layout() {
     }
 }
 
-/// Whole vectors and a rest, beside inputs that lie otherwise.
+/// Whole vectors and a rest, with inputs of other layouts.
 #[test]
 fn many_elements() {
     let add = |dtype| program(&[dtype; 2], &[(Instr::Binary(BinaryOp::Add, 0, 1), dtype)], &[]);
@@ -480,7 +480,7 @@ fn many_elements() {
     }
 }
 
-/// Few angles among many are so large that they are reduced apart, in one program with others.
+/// A few angles are so large that they need the slow reduction, in the same program as the others.
 #[test]
 fn large_angles_among_small() {
     for (n, dtype) in [(500, DType::F32), (20_003, DType::F32), (20_000, DType::F16)] {
@@ -505,7 +505,7 @@ fn large_angles_among_small() {
     }
 }
 
-/// Squares of positions, whole and cut off at the edges, with axes before and between.
+/// Squares of positions, complete and cut off at the edges, with axes before and between.
 #[test]
 fn inputs_that_lie_crosswise() {
     for (shape, order) in [
@@ -632,7 +632,7 @@ fn an_output_may_be_an_inputs_own_buffer() {
             p.outputs = vec![4, 3];
             let kernel = map(&[n], vec![Layout::contiguous([n]); 3], p);
             let other = backend.allocate(DType::F32, n).unwrap();
-            // r comes in twice and is written over; the same kernel then runs without the overlap.
+            // r is bound twice and overwritten; the same kernel then runs without the overlap.
             let compiled = Compiled::default();
             for outputs in
                 [[r.clone(), other.clone()], [backend.allocate(DType::F32, n).unwrap(), other.clone()]]
@@ -660,7 +660,7 @@ fn an_output_may_be_an_inputs_own_buffer() {
 #[test]
 fn more_workgroups_than_one_axis_takes() {
     let Some(device) = device() else { return };
-    // 65,536 groups of 256 threads, one element each, and a few more.
+    // More than 65,536 workgroups of 256 invocations, one element each.
     let n = 65_536 * 256 + 77;
     let rest = [(Instr::Arange { start: 0, step: 1 }, DType::U32)];
     let kernel = map(&[n], vec![Layout::new([n], &[0], 0)], program(&[DType::F64], &rest, &[DType::U32; 2]));

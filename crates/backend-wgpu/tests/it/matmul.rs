@@ -1,4 +1,4 @@
-//! Matrix products: sizes at and off every tile, any strides, batches, dtypes, in every form.
+//! Matrix products: sizes on and off tile boundaries, any strides, batches, dtypes, in every form.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, numbers, tolerance};
@@ -75,8 +75,8 @@ fn batches_and_dtypes() {
     for dtype in
         [DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8, DType::I64, DType::F64]
     {
-        // A small tile, one in the middle, and one of the largest, with vectors and without.
-        // And a vector on either side, long enough to be split among threads.
+        // A small tile, a medium one and a large one, with and without vectors; and a vector on either
+        // side, long enough to be split between invocations.
         for (m, n, k) in [(9, 12, 10), (72, 68, 20), (130, 66, 7), (1, 12, 1100), (7, 1, 1100)] {
             let lhs = Layout::contiguous([3, m, k]).expand(&Shape::from([2, 3, m, k]));
             let rhs = Layout::contiguous([2, 1, k, n]).expand(&Shape::from([2, 3, k, n]));
@@ -109,11 +109,11 @@ fn larger_blocks() {
 
 #[test]
 fn more_tiles_than_workgroups_of_one_axis() {
-    // 70,000 batches of one tile each, and of one block where there are no tiles.
+    // 70,000 batches of one tile each, or of one block each in the direct form.
     let (lhs, rhs) = (Layout::new([70_000, 5, 2], &[0, 2, 1], 0), Layout::new([70_000, 2, 6], &[0, 6, 1], 0));
     let inputs = [(DType::F32, numbers(10, 1)), (DType::F32, numbers(12, 2))];
     agree("many tiles", &Kernel::matmul(DType::F32, &lhs, &rhs), &[], &inputs, 1e-6);
-    // And of one element.
+    // The same with one element each.
     let lhs = Layout::new([70_000, 1, 2], &[0, 2, 1], 0);
     let rhs = Layout::new([70_000, 2, 1], &[0, 1, 1], 0);
     agree(
@@ -125,8 +125,8 @@ fn more_tiles_than_workgroups_of_one_axis() {
     );
 }
 
-/// What a convolution is, forward and backward, and other sums of products over several axes: a weight over
-/// windows of images.
+/// Convolutions, forward and backward, and other sums of products over several axes: a weight over windows
+/// of images.
 #[test]
 fn contractions_over_windows() {
     for (size, window, step, dilation, channels) in
@@ -160,7 +160,7 @@ fn contractions_over_windows() {
                 (dtype, numbers(numel(layout), seed).iter().map(|v| v * scale).collect())
             };
             let tolerance = tolerance(dtype) * 40.0;
-            // The result; the gradient of the weight; and the two operands in the other order.
+            // The result; the gradient of the weight; and the two operands swapped.
             for (what, lhs, rhs, reduced) in [
                 ("forward", &images, &weight, &[4, 5, 6][..]),
                 ("swapped", &weight, &images, &[4, 5, 6]),

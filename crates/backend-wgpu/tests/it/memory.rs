@@ -1,4 +1,4 @@
-//! Memory is counted exactly, reused at once, and does not creep; threads share a device.
+//! Memory is counted exactly, reused at once, and does not leak; threads share a device.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -33,7 +33,7 @@ fn add(n: usize) -> Kernel {
     )
 }
 
-/// Memory that this process has resident, where the system says.
+/// The resident memory of this process, if the system reports it.
 fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     Some(text.split_whitespace().nth(1)?.parse::<u64>().ok()? * 4096)
@@ -128,7 +128,7 @@ fn uploads_without_a_read_do_not_pile_up() {
     }
 }
 
-/// A freed buffer is given to an upload while recorded commands still read its former contents.
+/// A freed buffer is reused for an upload while recorded commands still read its former contents.
 #[test]
 fn an_upload_does_not_overtake_recorded_commands() {
     let Some(device) = open() else { return };
@@ -175,7 +175,7 @@ fn two_threads_on_one_device() {
             });
         }
     });
-    // A buffer made here and dropped there.
+    // A buffer allocated on one thread and dropped on another.
     let buffer = device.backend().allocate(DType::F32, 10).unwrap();
     thread::spawn(move || drop(buffer)).join().unwrap();
     assert_eq!(device.memory().allocated, 0);
@@ -211,7 +211,7 @@ fn an_asynchronous_read_gives_the_same() {
 #[test]
 fn pieces_of_a_large_buffer_come_back_in_order() {
     let Some(device) = open() else { return };
-    // More than one staging buffer's worth.
+    // More than one staging buffer holds.
     let n = 10_000_000usize;
     let bytes: Vec<u8> = (0..n as u32).flat_map(u32::to_ne_bytes).collect();
     let buffer = device.backend().upload(DType::U32, &bytes).unwrap();

@@ -1,4 +1,4 @@
-//! New sizes compile nothing: shapes and strides are parameters of a kernel, and never its text.
+//! New sizes compile nothing: shapes and strides are parameters of a kernel, not part of its text.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use backend_wgpu::{Options, WgpuBackend};
@@ -11,7 +11,7 @@ fn pipelines(device: &Device) -> usize {
     any.downcast_ref::<WgpuBackend>().unwrap().pipelines()
 }
 
-/// What a training step is made of: products, a map, rows, reductions along either axis, an update.
+/// The kernels of a training step: products, a map, rows, reductions along either axis, an update.
 fn step(batch: usize, device: &Device) -> Result<f32> {
     let x = Tensor::ones((batch, 24), device)?;
     let (w, v) = (Tensor::ones((24, 16), device)? * 0.01, Tensor::ones((16, 8), device)? * 0.1);
@@ -32,7 +32,8 @@ fn no_size_compiles_anything_that_its_class_has() -> Result<()> {
     let options = Options { cache_dir: None, ..Options::default() };
     let device = backend_wgpu::open(0, &options)?;
     assert!(device.supports(DType::F32));
-    // Few or many rows, whole vectors of four or not: forms of kernels, of which there are a bounded number.
+    // Few or many rows, whole vectors of four or not: these select forms of kernels, of which there are a
+    // bounded number.
     let classes = (1..=17).chain([32, 33, 64, 65, 127, 128, 129, 255, 256, 257, 300, 301, 302, 304]);
     for batch in classes {
         step(batch, &device)?;

@@ -1,5 +1,5 @@
-//! Elements that share words: lengths, offsets and strides that are no multiples of a word's, neighbours of
-//! what is stored, and the rounding of half types as they are packed.
+//! Elements that share words: lengths, offsets and strides that are not multiples of a word's, neighbours
+//! of stored elements, and the rounding of half types when they are packed.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, devices, numbers, run, scatter, to_bytes};
@@ -13,12 +13,12 @@ use tensor_core::{
 const DTYPES: [DType; 8] =
     [DType::Bool, DType::U8, DType::I8, DType::F8E4M3FN, DType::I16, DType::F16, DType::BF16, DType::F32];
 
-/// Small whole numbers, which every dtype holds.
+/// Small whole numbers, which every dtype can hold.
 fn whole(n: usize, seed: u64) -> Vec<f64> {
     numbers(n, seed).iter().map(|x| (x * 20.0).round().abs()).collect()
 }
 
-/// Numbers that a dtype holds.
+/// Numbers that a dtype can hold.
 fn held(dtype: DType, n: usize, seed: u64) -> Input {
     let values = whole(n, seed);
     (dtype, if dtype == DType::Bool { values.iter().map(|x| x % 2.0).collect() } else { values })
@@ -40,7 +40,7 @@ fn greater(dtype: DType) -> Program {
     }
 }
 
-/// Two outputs of other widths, from inputs at every place in a word.
+/// Two outputs of different widths, from inputs at every position in a word.
 #[test]
 fn odd_lengths_offsets_and_strides() {
     for dtype in DTYPES.into_iter().chain([DType::F64]) {
@@ -52,7 +52,7 @@ fn odd_lengths_offsets_and_strides() {
                 agree(&format!("{n} of {dtype} from {offset} by {stride}"), &kernel, &[], &inputs, 0.0);
             }
         }
-        // Rows of no whole words, and an input that lies across them.
+        // Rows that are not whole words, and a transposed input.
         for (rows, columns) in [(3, 3), (5, 4), (17, 33), (18, 36), (2, 1001)] {
             let shape = [rows, columns];
             for view in [
@@ -68,8 +68,7 @@ fn odd_lengths_offsets_and_strides() {
     }
 }
 
-/// Runs a kernel into buffers that are longer than its outputs by [`BEYOND`] elements; gives what these then
-/// hold.
+/// Runs a kernel into buffers that are [`BEYOND`] elements longer than its outputs; returns their contents.
 fn run_in_longer(device: &Device, kernel: &Kernel, scalars: &[Scalar], inputs: &[Input]) -> Vec<Vec<u8>> {
     let backend = device.backend();
     let inputs: Vec<Storage> =
@@ -171,7 +170,7 @@ fn neighbours_of_what_is_stored_are_untouched() {
     }
 }
 
-/// Regions whose ends lie within words of each other, one in the order of the output and one across it.
+/// Regions whose ends share words; one region is in the order of the output and one is transposed.
 #[test]
 fn regions_leave_their_neighbours() {
     for dtype in DTYPES.into_iter().chain([DType::F64]) {
@@ -198,7 +197,7 @@ fn regions_leave_their_neighbours() {
     }
 }
 
-/// Lengths that are no whole words go to the device and back, from any element on.
+/// Lengths that are not whole words are moved to the device and back, from any element on.
 #[test]
 fn any_length_is_moved() {
     for (name, device) in devices() {
@@ -225,7 +224,7 @@ fn any_length_is_moved() {
     }
 }
 
-/// Buffers have the bytes of their elements, and no more.
+/// Buffers take exactly the bytes of their elements.
 #[test]
 fn memory_is_that_of_the_host() {
     let Some((_, device)) = devices().first() else { return };
@@ -262,7 +261,7 @@ fn product(dtype: DType, n: usize) -> Kernel {
     Kernel::map(n.into(), [Layout::contiguous([n]), Layout::new([n], &[0], 0)], program)
 }
 
-/// Every value of a half type, and f32 at and beside every midpoint between two of them.
+/// Every value of a half type, and f32 at and next to every midpoint between two of them.
 #[test]
 fn half_types_are_unpacked_and_rounded_exactly() {
     for dtype in [DType::F16, DType::BF16] {
@@ -319,13 +318,13 @@ fn half_types_are_unpacked_and_rounded_exactly() {
                 let same = found == expected || value(found).is_nan() && x.is_nan();
                 assert!(same, "{x:e} in {dtype} on {name}: {found:#x}, expected {expected:#x}");
             }
-            // Products, which nothing but packing rounds.
+            // Products, whose only rounding happens when they are packed.
             for factor in [rounded(1.01), rounded(-1.5), rounded(7e-5), rounded(3e-7), rounded(6e4)] {
                 let found = run(&product(dtype, 1 << 16), &[(dtype, &all), (dtype, &factor.to_ne_bytes())]);
                 for (bits, found) in (0..=u16::MAX).zip(found.as_chunks().0) {
                     let (x, found) = (value(bits) * value(factor), u16::from_ne_bytes(*found));
                     let expected = rounded(x);
-                    // A device may take an f32 that is not normal for 0.
+                    // A device may flush a denormal f32 to 0.
                     let flushed = [x, value(bits), value(factor)].iter().any(|x| x.is_subnormal());
                     let same = found == expected || x.is_nan() && value(found).is_nan() || flushed;
                     assert!(same, "{x:e} in {dtype} on {name}: {found:#x}, expected {expected:#x}");

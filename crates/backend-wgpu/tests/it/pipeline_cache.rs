@@ -1,4 +1,4 @@
-//! Pipelines kept on disk: written, used again, and never a reason to fail.
+//! Pipelines kept on disk: written, used again, and never a cause of failure.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ fn open(dir: &Path) -> Device {
     backend_wgpu::open(0, &options).unwrap()
 }
 
-/// The file of a device's pipelines. Every Vulkan driver has one.
+/// The file of a device's pipelines, which every Vulkan driver has.
 fn file(device: &Device) -> Option<PathBuf> {
     let any: &dyn std::any::Any = device.backend().as_ref();
     let file = any.downcast_ref::<WgpuBackend>().unwrap().cache_file().map(PathBuf::from);
@@ -58,7 +58,7 @@ fn pipelines_are_written_and_a_damaged_file_is_replaced() {
         let now = std::fs::read(&file).unwrap();
         assert!(now != bytes && now.starts_with(b"taper pipelines 1\n"), "{} bytes", bytes.len());
     }
-    // A whole one is taken as it is, and found again.
+    // A complete file is loaded unchanged.
     let again = open(dir.path());
     works(&again);
     drop(again);
@@ -80,7 +80,7 @@ fn a_directory_that_cannot_be_used_is_no_failure() {
     drop(device);
     assert_eq!(std::fs::read(&blocked).unwrap(), b"in the way");
 
-    // A directory where the file should be.
+    // A directory in place of the file.
     let device = open(dir.path());
     let Some(file) = file(&device) else { return };
     std::fs::create_dir(&file).unwrap();

@@ -1,4 +1,4 @@
-//! Times of kernels, in a process of its own: other tests' kernels would be counted.
+//! Times of kernels, in its own process: kernels of other tests would be counted.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::device;
@@ -21,7 +21,7 @@ fn kernels_are_counted_and_timed() {
     let (plain, before) = (work().unwrap(), std::time::Instant::now());
     let profiled = backend_wgpu::profile(device, work);
     if let Some(ErrorKind::Invalid { message, .. }) = profiled.as_ref().err().map(|e| e.kind()) {
-        // lavapipe and every desktop driver have them.
+        // lavapipe and every desktop driver have timestamps.
         assert!(message.contains("timestamps") && !device.info().driver.starts_with("Vulkan"), "{message}");
         eprintln!("skipped: {message}");
         return;
@@ -36,7 +36,7 @@ fn kernels_are_counted_and_timed() {
     assert!(total > 0 && total < elapsed, "{total} of {elapsed} ns: {times:?}");
     assert!(times.is_sorted_by_key(|t| std::cmp::Reverse(t.nanoseconds)));
 
-    // A failure passes through, and the device goes on without timestamps.
+    // An error is passed through, and the device continues without timestamps.
     let failed = backend_wgpu::profile(device, || Err::<(), _>(Error::invalid("test", "on purpose")));
     assert!(matches!(failed.as_ref().map_err(|e| e.kind()), Err(ErrorKind::Invalid { op: "test", .. })));
     assert_eq!(work().unwrap(), plain);

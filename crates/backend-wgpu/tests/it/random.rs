@@ -1,4 +1,4 @@
-//! Random numbers: word for word the stream of `tensor_core::philox`, and what is made of it.
+//! Random numbers: word for word the stream of `tensor_core::philox`, and the distributions made from it.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{agree, devices, run};

@@ -62,7 +62,8 @@ fn every_reduction_of_every_dtype() {
     }
 }
 
-/// Rows and columns that a thread takes by 4, 8 or 16 elements, or for 8 results, and those that it cannot.
+/// Rows and columns that an invocation reads by 4, 8 or 16 elements, or for 8 results, and others that do
+/// not allow it.
 #[test]
 fn vectors_of_every_width() {
     let with = |instrs: usize| {
@@ -133,7 +134,7 @@ fn every_axis_and_layout() {
     }
 }
 
-/// Results and elements in fours, from places that are multiples of four and others.
+/// Results and elements in groups of four, from aligned offsets and others.
 #[test]
 fn neighbours_are_read_together() {
     let big = Layout::contiguous([24, 48]);
@@ -262,7 +263,7 @@ fn indices_of_extremes() {
         for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
             for dtype in [DType::F32, DType::BF16, DType::I32, DType::U8, DType::I64, DType::F64] {
                 let layout = Layout::contiguous(Shape::from(&shape[..]));
-                // Few distinct values: the first of equals must win.
+                // Few distinct values: the first of equal values must win.
                 let mut values: Vec<f64> = numbers(n, 4).iter().map(|x| (x * 3.0).round().abs()).collect();
                 for nan in [false, true] {
                     if nan && dtype.is_float() {

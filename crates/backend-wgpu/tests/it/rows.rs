@@ -8,7 +8,7 @@ use tensor_core::{
     kernel::{Instr, Program, Reg},
 };
 
-/// A program of loads of all inputs, then `rest`.
+/// A program that loads all inputs and then runs `rest`.
 fn program(inputs: &[DType], rest: &[(Instr, DType)], outputs: &[Reg]) -> Program {
     let mut p = Program { inputs: inputs.to_vec(), outputs: outputs.to_vec(), ..Program::default() };
     for (k, &d) in inputs.iter().enumerate() {
@@ -67,7 +67,7 @@ fn layer_norm(dtype: DType) -> Program {
     p
 }
 
-/// Runs a kernel on every device and compares with what a function makes of each row.
+/// Runs a kernel on every device and compares with a function applied to each row.
 fn each_row(
     what: &str,
     kernel: &Kernel,
@@ -129,7 +129,7 @@ fn rows_of_every_length() {
 
 #[test]
 fn more_rows_than_workgroups_go_one_way() {
-    // A row that all share, and a number of their own.
+    // A row shared by all, and one number for each row.
     let (count, n) = (65_700, 513);
     let shape = [count, n];
     let rest = [Instr::Binary(B::Add, 0, 1), Instr::Fold(ReduceOp::Mean, 2)];
@@ -170,7 +170,7 @@ fn nan_and_infinity_pass() {
         });
         let kernel = rows(&[6, n], 1, &[Layout::contiguous([6, n])], softmax(DType::F32), &[false]);
         each_row(&format!("softmax of {n}"), &kernel, &x, n, 1e-5, |row| {
-            // A NaN, or infinity less itself, spoils the row.
+            // A NaN, or an infinity minus itself, makes the whole row NaN.
             let spoilt = row.iter().any(|v| v.is_nan() || *v == f64::INFINITY)
                 || row.iter().all(|v| *v == f64::NEG_INFINITY);
             if spoilt { vec![f64::NAN; n] } else { expected_softmax(row) }
@@ -250,7 +250,7 @@ fn half_types_add_up_wider() {
     }
 }
 
-/// Results at every depth, of which some are dear and read again later.
+/// Results at every depth; some are expensive and needed again later.
 #[test]
 fn outputs_at_every_depth() {
     for dtype in [DType::F32, DType::F16, DType::F64] {
@@ -279,7 +279,7 @@ fn outputs_at_every_depth() {
             ] {
                 let p = program(&[dtype; 2], &rest.map(|i| (i, dtype)), &outputs);
                 let whole = Layout::contiguous(Shape::from(&shape[..]));
-                // The second is one number a row.
+                // The second input is one number for each row.
                 let lead = shape.len() - row_axes;
                 let mut strides = Shape::from(&shape[..lead]).contiguous_strides();
                 strides.resize(shape.len(), 0);

@@ -1,5 +1,5 @@
-//! Tensors larger than one binding, with bindings of 16 KiB: every kind of kernel in pieces, and what cannot
-//! be cut.
+//! Tensors larger than one binding, with bindings of 16 KiB: every kind of kernel in pieces, and kernels
+//! that cannot be cut.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::OnceLock;
@@ -13,14 +13,14 @@ use tensor_core::{
     kernel::{Compiled, IndexedAxis, Instr, Operand, Program},
 };
 
-/// Elements of four bytes in one binding, and of smaller ones in the tests of these.
+/// Elements of four bytes in one binding; also the number of smaller elements in their tests.
 const BINDING: usize = 4096;
 
 fn devices() -> &'static [(&'static str, Device)] {
     devices_for(4)
 }
 
-/// Devices whose bindings show [`BINDING`] elements of this size.
+/// Devices whose bindings hold [`BINDING`] elements of this size.
 fn devices_for(size: usize) -> &'static [(&'static str, Device)] {
     static DEVICES: [OnceLock<Vec<(&'static str, Device)>>; 3] = [const { OnceLock::new() }; 3];
     DEVICES[size.ilog2() as usize].get_or_init(|| {
@@ -37,13 +37,13 @@ fn devices_for(size: usize) -> &'static [(&'static str, Device)] {
 }
 
 fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[crate::common::Input], tolerance: f64) {
-    // Where there are smaller elements, bindings of as many of them.
+    // With smaller elements, bindings hold as many of them.
     let outputs = kernel.outputs.iter().map(|output| output.dtype);
     let size = kernel.operands.iter().map(|operand| operand.dtype).chain(outputs).map(DType::size).min();
     agree_on(devices_for(size.unwrap_or(4).min(4)), what, kernel, scalars, inputs, tolerance);
 }
 
-/// What adds or multiplies all inputs.
+/// A program that adds or multiplies all inputs.
 fn program(dtype: DType, inputs: u16, op: BinaryOp) -> Program {
     let mut p = Program { inputs: vec![dtype; usize::from(inputs)], ..Program::default() };
     p.instrs.extend((0..inputs).map(Instr::Load));
@@ -71,7 +71,7 @@ fn maps() {
             ("a row for all", Layout::new(shape, &[0, 1], 3)),
             ("a column for all", Layout::new(shape, &[1, 0], 5)),
             ("backwards", whole.flip(0).flip(1)),
-            // These lie across the output, and are brought into its order first.
+            // These are transposed relative to the output, and are copied to its order first.
             ("transposed", Layout::contiguous([columns, rows]).permute(&[1, 0])),
             ("transposed and backwards", Layout::contiguous([columns, rows]).permute(&[1, 0]).flip(0)),
         ];
@@ -167,7 +167,7 @@ fn reductions() {
             }
         }
     }
-    // Many results of few elements, in an order that is not the memory's.
+    // Many results of few elements, in another order than that of memory.
     let layout = Layout::contiguous([2, 6400]).permute(&[1, 0]);
     let kernel = Kernel::reduce(
         ReduceOp::Sum,
@@ -224,7 +224,7 @@ fn rows() {
             (&across, &whole.flip(0)),
             (&whole, &Layout::new(shape.as_slice(), &strides, 3)),
         ] {
-            // The reference rounds a half after each instruction.
+            // The reference rounds a half type after each instruction.
             for (dtype, p, tolerance) in [(DType::F32, &p, 2e-5), (DType::F16, &halves, 2e-2)] {
                 let kernel = Kernel::rows(
                     shape.as_slice().into(),
@@ -244,7 +244,7 @@ fn rows() {
 
 #[test]
 fn indices_of_extremes() {
-    // Lines that fit a binding, and lines longer than one, in memory's order and across it.
+    // Lines that fit a binding, and lines longer than one, contiguous and strided.
     let turned = Layout::contiguous([3, 6000]).permute(&[1, 0]);
     for (layout, axis) in [
         (Layout::contiguous([640, 20]), 1),
@@ -261,7 +261,7 @@ fn indices_of_extremes() {
     ] {
         let n = layout.numel();
         for dtype in [DType::F32, DType::F16, DType::I32, DType::F64] {
-            // Equal numbers, of which the first wins, and now and then a NaN, which wins over all.
+            // Equal numbers, of which the first wins, and sometimes a NaN, which wins over all numbers.
             let mut values: Vec<f64> = numbers(n, 3).iter().map(|x| (x * 9.0).round()).collect();
             let nan = if dtype.is_float() { f64::NAN } else { 0.0 };
             for at in [n / 2, n / 2 + 1, n - 2] {
@@ -279,7 +279,7 @@ fn indices_of_extremes() {
 #[test]
 fn lines() {
     for dtype in [DType::F32, DType::F16, DType::U8] {
-        // Indices are four bytes each, whatever they are of.
+        // Indices have four bytes each, for every dtype of the input.
         let shapes = match dtype {
             DType::F32 => [[640, 20], [7, 1500], [3, 3000], [40, 300]],
             _ => [[1900, 20], [7, 4000], [3, 3001], [140, 301]],
@@ -288,7 +288,7 @@ fn lines() {
             let whole = Layout::contiguous(shape);
             let turned = Layout::contiguous([shape[1], shape[0]]).permute(&[1, 0]);
             for input in [whole, turned, Layout::new(shape, &[0, 1], 3), Layout::new(shape, &[1, 0], 3)] {
-                // Sums of an f16 are exact where they are small.
+                // Small sums of f16 are exact.
                 let held = |x: &f64| if dtype == DType::U8 { x.abs() * 3.0 } else { *x * 3.0 }.round();
                 let mut values: Vec<f64> = numbers(shape[0] * shape[1] + 3, 4).iter().map(held).collect();
                 if dtype == DType::F16 {
@@ -308,7 +308,7 @@ fn lines() {
             }
         }
     }
-    // The keys of a sort, twice as wide as its indices, need room too.
+    // The keys of a sort need memory too; they are twice as wide as its indices.
     let input = Layout::new([4, 1500], &[0, 1], 0);
     let kernel = Kernel::arg_sort(1, false, 1500, Operand::new(DType::F64, input));
     agree("a row for all", &kernel, &[], &[(DType::F64, numbers(1500, 2))], 0.0);
@@ -318,8 +318,8 @@ fn lines() {
 fn products() {
     let plain = |r: usize, c: usize| Layout::contiguous([r, c]);
     let turned = |r: usize, c: usize| Layout::contiguous([c, r]).permute(&[1, 0]);
-    // Rows by the window; one row, whose columns are cut; a left operand that lies across the rows; and
-    // operands that only parts of k make fit, the right one alone and both.
+    // Windows of rows; one row, whose columns are cut; a transposed left operand; and operands that only
+    // fit in parts of k, the right one alone and both.
     for (m, n, k) in [
         (640, 16, 40),
         (3000, 1, 7),
@@ -349,7 +349,7 @@ fn products() {
     agree("batches", &kernel, &[], &inputs, 1e-5);
 }
 
-/// Parts along k are added up unrounded, and integers wrap.
+/// Parts along k are added up without rounding, and integers wrap.
 #[test]
 fn products_in_parts_of_other_dtypes() {
     let (m, n, k) = (9, 40, 500);
@@ -368,7 +368,7 @@ fn by_index() {
         (0..n as u64).map(|i| f64::from(tensor_core::philox(9, i)[0] % below)).collect()
     };
     for dtype in [DType::F32, DType::F64] {
-        // A small table read often, and large rows read along themselves.
+        // A small table that is read often, and large rows that are read along themselves.
         for (table, index, axis) in [([10, 20], [640, 20], 0), ([640, 20], [640, 30], 1)] {
             let kernel = Kernel::gather(
                 axis,
@@ -394,7 +394,7 @@ fn by_index() {
     }
 }
 
-/// Tables, results, indices and sources longer than a binding along the axis that is indexed.
+/// Tables, results, indices and sources that are longer than a binding along the indexed axis.
 #[test]
 fn by_index_over_more_than_a_binding() {
     let whole = |n: usize, below: usize| -> Vec<f64> {
@@ -434,7 +434,7 @@ fn by_index_over_more_than_a_binding() {
                         (DType::I32, whole(picked * columns, table)),
                         (dtype, numbers(picked * columns, 2)),
                     ];
-                    // The reference rounds a half after each addition.
+                    // The reference rounds a half type after each addition.
                     let rounded = crate::common::tolerance(dtype) * 16.0;
                     for (op, tolerance) in [(ScatterOp::Add, rounded), (ScatterOp::Replace, 0.0)] {
                         let (base, index, src) = (base.clone(), index.clone(), src.clone());
@@ -446,7 +446,7 @@ fn by_index_over_more_than_a_binding() {
             }
         }
     }
-    // Along an axis in the middle, where the source does not reach all of the others.
+    // Along an axis in the middle, with a source that does not cover all of the other axes.
     let (base, index) = (Layout::contiguous([2, 900, 5]), Layout::contiguous([1, 2500, 4]));
     let kernel = scatter(ScatterOp::Add, 1, DType::F32, DType::I32, base, index.clone(), index);
     let inputs =
@@ -513,7 +513,7 @@ fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
                 false,
                 Operand::new(DType::F32, Layout::contiguous([5000])),
             ),
-            // Its keys have no room, though its input and output do.
+            // Its keys do not fit, although its input and output do.
             Kernel::arg_sort(0, false, 3, Operand::new(DType::F32, Layout::new([5000], &[0], 0))),
         ];
         for kernel in refused {
@@ -535,11 +535,11 @@ fn what_cannot_be_cut_is_told_and_leaves_the_device_usable() {
     }
 }
 
-/// On the adapter as it is: two tensors of more than it shows in one binding, where such may exist.
+/// With the adapter's own limits: two tensors larger than a binding, if such tensors may exist.
 #[test]
 fn a_tensor_over_the_adapters_own_binding() {
     let Some(device) = device() else { return };
-    // lavapipe shows 128 MiB; elsewhere this is an ordinary tensor.
+    // lavapipe binds at most 128 MiB; on other adapters this is an ordinary tensor.
     let n = (128 << 20) / 4 + 1000;
     if device.info().limits.max_buffer_bytes < 4 * n as u64 {
         let found = device.backend().allocate(DType::F32, n);
@@ -591,8 +591,8 @@ fn a_tensor_over_the_adapters_own_binding() {
     }
 }
 
-/// Programs read at indices: indices and results are larger than a binding, and the table fits one, wherever
-/// it lies in a larger buffer.
+/// Programs read at indices: indices and results are larger than a binding, and the table fits one,
+/// anywhere in a larger buffer.
 #[test]
 fn programs_that_read_at_indices() {
     let program = |op| Program {
@@ -649,7 +649,7 @@ fn programs_that_read_at_indices() {
             }
         }
     }
-    // A table that no binding shows is left to a gather, which the scheduler asks for.
+    // A table that fits no binding is left to a gather, which the scheduler creates.
     for (name, device) in devices() {
         assert!(device.info().limits.max_indexed_bytes <= 4 * BINDING as u64);
         let axis = IndexedAxis { axis: 0, size: BINDING + 1, stride: 1 };

@@ -1,10 +1,10 @@
-//! The backward pass: the weights of each tile are formed again from the logarithms that the forward pass
-//! kept.
+//! The backward pass. It computes the weights of each tile again from the log-sum-exp that the forward pass
+//! stored.
 //!
-//! With P the weights and dP = gradient · valueᵀ, the scores' gradient is dS = P ∘ (dP − Σ P ∘ dP), whose sum
-//! is that of gradient ∘ out. Where there are as many batch positions as threads, each is one task, which
-//! forms a tile once for all three results. Where there are fewer, tasks are blocks of queries, for their own
-//! gradient, and then blocks of keys, for those of keys and values.
+//! With P the weights and dP = gradient · valueᵀ, the gradient of the scores is dS = P ∘ (dP − Σ P ∘ dP);
+//! the sum equals that of gradient ∘ out. If there are at least as many batch positions as threads, each
+//! batch position is one task, which computes a tile once for all three results. Otherwise tasks are blocks
+//! of queries, for the gradient of the queries, and then blocks of keys, for those of keys and values.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -26,14 +26,14 @@ use crate::{
 /// Keys of a task of its own.
 const TASK_KEYS: usize = 4 * KEYS;
 
-/// What the forward pass gave, and the gradient with respect to its result.
+/// The results of the forward pass, and the gradient with respect to its output.
 pub(super) struct Given<'a> {
     pub(super) out: Source<'a>,
     pub(super) logarithms: Source<'a>,
     pub(super) gradient: Source<'a>,
 }
 
-/// Which results a task forms.
+/// The results that a task computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     All,
@@ -63,7 +63,7 @@ pub(super) fn run<T: Score>(problem: &Problem<'_, T>, given: &Given<'_>, results
 struct Task<'a, T: Score> {
     p: &'a Problem<'a, T>,
     given: &'a Given<'a>,
-    /// Of query, key and value.
+    /// The gradients of query, key and value.
     results: [Memory; 3],
     batch: usize,
     keys: Range<usize>,
@@ -73,14 +73,14 @@ struct Task<'a, T: Score> {
 /// A block of queries.
 struct Block<'a, T> {
     queries: Range<usize>,
-    /// Queries and gradients as columns, and as rows: groups of features.
+    /// Queries and gradients, transposed (columns) and as rows: groups of features.
     query_columns: &'a mut [Lanes<T>],
     gradient_columns: &'a mut [Lanes<T>],
     query_rows: &'a mut [Lanes<T>],
     gradient_rows: &'a mut [Lanes<T>],
     logarithms: &'a mut [Lanes<T>],
     sums: &'a mut [Lanes<T>],
-    /// The gradient with respect to the queries, as columns.
+    /// The gradient with respect to the queries, transposed.
     result: &'a mut [Lanes<T>],
 }
 
@@ -131,12 +131,12 @@ impl<T: Score> Task<'_, T> {
         });
     }
 
-    /// Brings a block's inputs to where they are read.
+    /// Copies a block's inputs to its buffers.
     fn load(&self, block: &mut Block<'_, T>) {
         let (p, given, batch, queries) = (self.p, self.given, self.batch, &block.queries);
         let (query, gradient) = (p.query.matrix::<T>(batch), given.gradient.matrix::<T>(batch));
         let groups = queries.len().div_ceil(LANES);
-        // SAFETY: the block lies in the matrices.
+        // SAFETY: the block is within the matrices.
         unsafe {
             p.transposed(query, queries, p.width, p.scale, block.query_columns);
             p.transposed(gradient, queries, p.features, T::ONE, block.gradient_columns);
@@ -148,17 +148,17 @@ impl<T: Score> Task<'_, T> {
         let scaled = &mut block.query_rows[..queries.len() * p.width.div_ceil(LANES)];
         p.isa.run(super::Scaled { numbers: scaled.as_flattened_mut(), by: p.scale });
         let out = given.out.matrix::<T>(batch);
-        // The sums over the last axis have one axis less: as a matrix with one column.
+        // The log-sum-exp has no last axis; it is read as a matrix with one column.
         let (logarithms, stride) = self.logarithms();
         let (block_logarithms, sums) =
             (block.logarithms[..groups].as_flattened_mut(), block.sums[..groups].as_flattened_mut());
-        // A lane without a query has weights of 0.
+        // A lane without a query gets weights of 0.
         block_logarithms.fill(T::INFINITY);
         sums.fill(T::ZERO);
         for (i, query) in queries.clone().enumerate() {
             let mut sum = T::ZERO;
             for feature in 0..p.features {
-                // SAFETY: both lie in their matrices.
+                // SAFETY: both elements are within their matrices.
                 let (x, y) =
                     unsafe { (out.element(query, feature).read(), gradient.element(query, feature).read()) };
                 sum = sum + x * y;
@@ -169,7 +169,7 @@ impl<T: Score> Task<'_, T> {
         }
     }
 
-    /// Where the logarithms of the batch position lie, and how far apart.
+    /// The address and the stride of the batch position's log-sum-exp.
     fn logarithms(&self) -> (*const T, isize) {
         let Source { memory, layout } = self.given.logarithms;
         let (shape, strides) = (layout.shape(), layout.strides());
@@ -182,14 +182,14 @@ impl<T: Score> Task<'_, T> {
         (memory.at::<T>(0).cast_const().wrapping_offset(at), strides[lead])
     }
 
-    /// Copies rows, each of whole groups.
+    /// Copies rows, each padded to whole groups.
     ///
     /// # Safety
-    /// They lie in the matrix.
+    /// The rows are within the matrix.
     unsafe fn rows(&self, matrix: Matrix<T>, rows: &Range<usize>, width: usize, to: &mut [Lanes<T>]) {
         let (from, strides) = (matrix.element(rows.start, 0), [matrix.row, matrix.column]);
         let to_strides = [width.next_multiple_of(LANES) as isize, 1];
-        // SAFETY: the caller's promise; there is room for as many rows.
+        // SAFETY: the caller's promise; `to` has room for the rows.
         unsafe {
             strided::block(
                 self.p.isa,
@@ -202,7 +202,7 @@ impl<T: Score> Task<'_, T> {
         }
     }
 
-    /// Adds what a tile gives to the gradients.
+    /// Adds a tile's contribution to the gradients.
     fn tile(
         &self,
         block: &mut Block<'_, T>,
@@ -230,7 +230,7 @@ impl<T: Score> Task<'_, T> {
             last: 0,
             update: Update::Set,
         };
-        // SAFETY: the keys lie in the matrix, whose features lie side by side; tiles are whole groups.
+        // SAFETY: the keys are within the matrix, whose features are contiguous; tiles are whole groups.
         unsafe { product(&p.kernels, keys.len(), columns, &of_weights) };
         let kept = p.draw(batch, queries, keys, spare).map(|draw| p.isa.run(draw));
         let softmax = SoftmaxBackward {
@@ -261,7 +261,8 @@ impl<T: Score> Task<'_, T> {
                     last: 0,
                     update: Update::Add,
                 };
-                // SAFETY: these keys' results are this task's, and begin as zeros; rows are whole groups.
+                // SAFETY: these keys' results belong to this task and begin as zeros; rows are whole
+                // groups.
                 unsafe { product(&p.kernels, keys.len(), width, &tile) };
             }
         }
@@ -278,7 +279,8 @@ impl<T: Score> Task<'_, T> {
                 last: 0,
                 update: Update::adds(keys.start > self.keys.start),
             };
-            // SAFETY: the keys lie in the matrix, whose features lie side by side; tiles are whole groups.
+            // SAFETY: the keys are within the matrix, whose features are contiguous; tiles are whole
+            // groups.
             unsafe { product(&p.kernels, p.width, columns, &tile) };
         }
     }
@@ -291,11 +293,11 @@ impl<T: Score> Task<'_, T> {
         if !any {
             result.fill([T::ZERO; LANES]);
         }
-        // What scores were made of was scaled, and so is what they lead to.
+        // The queries were scaled before the product, so their gradient is scaled as well.
         p.isa.run(super::Scaled { numbers: result.as_flattened_mut(), by: p.scale });
         let to = self.results[0].at::<T>((self.batch * p.rows + queries.start) * p.width);
         let (sizes, strides) = ([queries.len(), p.width], [1, (groups * LANES) as isize]);
-        // SAFETY: these queries' result is this task's.
+        // SAFETY: these queries' results belong to this task.
         unsafe {
             strided::block(p.isa, sizes, result.as_ptr().cast(), strides, to, [p.width as isize, 1]);
         }

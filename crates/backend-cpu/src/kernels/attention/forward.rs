@@ -1,5 +1,5 @@
-//! The forward pass: for each block of queries one run over the keys, with the greatest score and the sum of
-//! exponentials so far.
+//! The forward pass: one pass over the keys for each block of queries, with a running maximum of the scores
+//! and a running sum of exponentials.
 #![allow(unsafe_code)]
 
 use super::{
@@ -30,7 +30,7 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
         let (scores, spare) = (room.take(tile), room.take(tile));
         greatest.fill([T::NEG_INFINITY; LANES]);
         sums.fill([T::ZERO; LANES]);
-        // SAFETY: the block lies in its matrix.
+        // SAFETY: the block is within its matrix.
         unsafe { p.transposed(p.query.matrix(batch), &queries, p.width, p.scale, transposed) };
         let seen = p.seen(queries.end);
         if seen == 0 {
@@ -61,13 +61,13 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
                 last: 0,
                 update: Update::adds(start > 0),
             };
-            // SAFETY: the keys lie in the value's matrix, whose features lie side by side; tiles are whole
+            // SAFETY: the keys are within the value matrix, whose features are contiguous; tiles are whole
             // groups.
             unsafe { product(&p.kernels, p.features, columns, &tile) };
         }
         for (factors, sums) in factors.iter_mut().zip(&*sums) {
             for (factor, &sum) in factors.iter_mut().zip(sums) {
-                // What saw nothing gives zeros; NaN stays.
+                // A query that sees no keys gets zeros; NaN stays.
                 *factor = if sum == T::ZERO { T::ZERO } else { sum.reciprocal() };
             }
         }
@@ -79,7 +79,7 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
                 true => T::INFINITY,
                 false => greatest[i] + sums[i].ln(),
             };
-            // SAFETY: each of the results is written by one block.
+            // SAFETY: each result is written by one block only.
             unsafe { logarithms.at::<T>(first + i).write(logarithm) };
         }
         let (sizes, strides) = ([queries.len(), p.features], [1, columns as isize]);

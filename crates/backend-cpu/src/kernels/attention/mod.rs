@@ -1,10 +1,10 @@
-//! Attention in tiles of queries and keys, after Dao (FlashAttention-2, 2023): of the scores no more than a
-//! tile is ever there.
+//! Attention in tiles of queries and keys, after Dao (FlashAttention-2, 2023): only one tile of the scores
+//! is in memory at a time.
 //!
-//! Everything that belongs to a tile is held with queries along registers: scores are keys by queries, and
-//! results features by queries. So keys and values are read where they lie, as the left operands of products,
-//! and only a block of queries is transposed. [`tile`] has what is done to a tile, [`forward`] and
-//! [`backward`] the passes. A result's bits do not depend on the number of threads.
+//! A tile has its queries along the registers: scores are keys by queries, and results are features by
+//! queries. So keys and values are read in place, as the left operands of products, and only a block of
+//! queries is transposed. [`tile`] has the operations on a tile, [`forward`] and [`backward`] the passes. A
+//! result's bits do not depend on the number of threads.
 #![allow(unsafe_code)]
 
 mod backward;
@@ -48,7 +48,7 @@ fn typed<T: Score>(backend: &CpuBackend, attention: &Attention, launch: &Launch<
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let source = |k: usize| Source { memory: bound.inputs[k], layout: &kernel.operands[k].layout };
     let (query, mut key, mut value) = (source(0), source(1), source(2));
-    // Products read along the features of keys and values.
+    // The products read keys and values along contiguous features.
     let (key_copy, value_copy) = (key.side_by_side::<T>(isa), value.side_by_side::<T>(isa));
     for (source, copy) in [(&mut key, &key_copy), (&mut value, &value_copy)] {
         if let Some((elements, layout)) = copy {
@@ -66,7 +66,7 @@ fn typed<T: Score>(backend: &CpuBackend, attention: &Attention, launch: &Launch<
         let word = |i: isize| {
             let at =
                 place.memory.at::<u64>(place.layout.offset()).wrapping_offset(i * place.layout.strides()[0]);
-            // SAFETY: the operand is i64 [2], and lies in its buffer.
+            // SAFETY: the operand is i64 [2], within its buffer.
             unsafe { at.read() }
         };
         Draws { p, seed: word(0), first: word(1) }
@@ -98,7 +98,7 @@ fn typed<T: Score>(backend: &CpuBackend, attention: &Attention, launch: &Launch<
     Ok(())
 }
 
-/// An input: a buffer, and how it is read.
+/// An input: a buffer and its layout.
 #[derive(Clone, Copy)]
 struct Source<'a> {
     memory: Memory,
@@ -106,7 +106,7 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// The matrix of a batch position, in the last two axes.
+    /// The matrix of a batch position, from the last two axes.
     fn matrix<T>(&self, mut batch: usize) -> Matrix<T> {
         let (shape, strides) = (self.layout.shape(), self.layout.strides());
         let lead = shape.rank() - 2;
@@ -119,7 +119,7 @@ impl Source<'_> {
         Matrix { at: start.wrapping_offset(at), row: strides[lead], column: strides[lead + 1] }
     }
 
-    /// A row-major copy, if the last axis has another stride than 1.
+    /// A row-major copy, if the stride of the last axis is not 1.
     fn side_by_side<T: Score>(&self, isa: Isa) -> Option<(Vec<T>, Layout)> {
         let (shape, strides) = (self.layout.shape(), self.layout.strides());
         if shape[shape.rank() - 1] < 2 || strides[shape.rank() - 1] == 1 {
@@ -134,7 +134,7 @@ impl Source<'_> {
     }
 }
 
-/// Where in which stream the draws of dropout lie.
+/// The dropout probability, and the position of the draws in the random stream.
 #[derive(Clone, Copy)]
 struct Draws {
     p: f64,
@@ -147,7 +147,7 @@ struct Problem<'a, T: Score> {
     isa: Isa,
     kernels: MicroKernels<T>,
     batches: usize,
-    /// L, S, E and V.
+    /// L, S, E and V of `scaled_dot_product_attention`.
     rows: usize,
     keys: usize,
     width: usize,
@@ -162,18 +162,18 @@ struct Problem<'a, T: Score> {
 }
 
 impl<T: Score> Problem<'_, T> {
-    /// Keys that some of the queries before `end` sees: all from the first on.
+    /// The number of keys that some query before `end` sees; they are the first ones.
     fn seen(&self, end: usize) -> usize {
         self.causal.map_or(self.keys, |first| self.keys.min(first.saturating_add(end)))
     }
 
-    /// Whether threads share the work.
+    /// Whether the work is large enough for several threads.
     fn is_large(&self) -> bool {
         let each = self.rows.saturating_mul(self.keys).saturating_mul(self.width + self.features);
         threads::available() > 1 && each.saturating_mul(self.batches) >= SERIAL
     }
 
-    /// Calls `f` with each number below `count`, on several threads if there is much to do.
+    /// Calls `f` with each number below `count`, on several threads if the work is large.
     fn share(&self, count: usize, f: impl Fn(usize) + Sync) {
         match self.is_large() {
             true => threads::share(count, f),
@@ -181,11 +181,11 @@ impl<T: Score> Problem<'_, T> {
         }
     }
 
-    /// A block of rows of a matrix as columns, each times `scale`; groups of columns are filled up with
+    /// Transposes a block of rows of a matrix, multiplied by `scale`; groups of columns are padded with
     /// zeros.
     ///
     /// # Safety
-    /// The rows lie in the matrix.
+    /// The rows are within the matrix.
     unsafe fn transposed(
         &self,
         matrix: Matrix<T>,
@@ -208,8 +208,8 @@ impl<T: Score> Problem<'_, T> {
         self.isa.run(Scaled { numbers: to[..width * groups].as_flattened_mut(), by: scale });
     }
 
-    /// The scores of a tile, keys by queries, those that are not seen −∞. `transposed` are the queries'
-    /// columns, scaled; `room` is for a tile of the mask.
+    /// Computes the scores of a tile, keys by queries; a key that a query does not see gets −∞.
+    /// `transposed` holds the transposed, scaled queries; `room` has space for a tile of the mask.
     fn scores(
         &self,
         batch: usize,
@@ -234,7 +234,8 @@ impl<T: Score> Problem<'_, T> {
             last: 0,
             update: Update::Set,
         };
-        // SAFETY: the keys lie in their matrix, whose features lie side by side; the tiles are whole groups.
+        // SAFETY: the keys are within their matrix, whose features are contiguous; the tiles are whole
+        // groups.
         unsafe { tile::product(&self.kernels, keys.len(), columns, &tile) };
         if let Some(mask) = &self.mask {
             self.masked(mask, batch, queries, keys, scores, room);
@@ -248,7 +249,7 @@ impl<T: Score> Problem<'_, T> {
         }
     }
 
-    /// The draws of a tile's dropout, if there is one.
+    /// The dropout draws of a tile, if the attention has dropout.
     fn draw<'t>(
         &self,
         batch: usize,
@@ -279,8 +280,9 @@ impl<T: Score> Problem<'_, T> {
         let columns = queries.len().div_ceil(LANES) * LANES;
         let (sizes, to_strides) = ([keys.len(), queries.len()], [columns as isize, 1]);
         let count = scores.len();
-        // SAFETY: the tile lies in the mask's matrix, whose layout was checked against its buffer; the room
-        // is as large as the scores, and its elements are initialised, whatever they are beyond the queries.
+        // SAFETY: the tile is within the mask's matrix, whose layout was checked against its buffer. The
+        // room is as large as the scores; all its elements are initialised, and those beyond the queries
+        // have arbitrary values.
         unsafe {
             if mask.memory.dtype == DType::Bool {
                 let from = mask.matrix::<u8>(batch);
@@ -299,7 +301,7 @@ impl<T: Score> Problem<'_, T> {
     }
 }
 
-/// Numbers that are multiplied by one.
+/// Multiplies numbers by one factor.
 struct Scaled<'a, T> {
     numbers: &'a mut [T],
     by: T,
@@ -315,11 +317,11 @@ impl<T: Score> crate::simd::isa::Job for Scaled<'_, T> {
     }
 }
 
-/// Room for tiles, cut from the memory of a thread.
+/// Scratch space for tiles, cut from a thread's memory.
 struct Room<'a, T>(&'a mut [Lanes<T>]);
 
 impl<'a, T> Room<'a, T> {
-    /// The next so many groups.
+    /// Takes the next `groups` groups.
     fn take(&mut self, groups: usize) -> &'a mut [Lanes<T>] {
         let (taken, rest) = std::mem::take(&mut self.0).split_at_mut(groups);
         self.0 = rest;
@@ -327,10 +329,10 @@ impl<'a, T> Room<'a, T> {
     }
 }
 
-/// Calls `f` with room for so many groups. What is in it is any number.
+/// Calls `f` with room for `groups` groups, whose contents are arbitrary numbers.
 fn with_room<T: Score, R>(groups: usize, f: impl FnOnce(Room<'_, T>) -> R) -> R {
     super::contract::gemm::with_packed::<T, R>(groups * LANES, |at| {
-        // SAFETY: there is room for so many numbers, all of them initialised.
+        // SAFETY: there is room for that many numbers, and all of them are initialised.
         f(Room(unsafe { std::slice::from_raw_parts_mut(at.cast(), groups) }))
     })
 }

@@ -1,6 +1,6 @@
-//! What is done to one tile of scores, keys by queries: products by micro-kernels, masks, exponentials.
-//! Queries lie along registers, sixteen to a [`Lane`] group, so that what belongs to a query (its maximum,
-//! its sum) is one number a lane and no sum runs across a register.
+//! The operations on one tile of scores, keys by queries: micro-kernel products, masks, exponentials.
+//! Queries run along registers, sixteen to a [`Lanes`] group. So a value that belongs to a query (its
+//! maximum, its sum) is one lane, and no reduction runs across a register.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::{
     threads,
 };
 
-/// Queries of a group: whole registers, whatever the instruction set.
+/// Queries of a group: whole registers on every instruction set.
 pub(super) const LANES: usize = WIDEST;
 /// One number for each query of a group.
 pub(super) type Lanes<T> = [T; LANES];
@@ -62,7 +62,7 @@ macro_rules! with_exp {
 with_exp!(f32);
 with_exp!(f64);
 
-/// By registers of AVX-512.
+/// Uses AVX-512 registers.
 #[cfg(target_arch = "x86_64")]
 struct Wide;
 #[cfg(target_arch = "x86_64")]
@@ -70,7 +70,7 @@ impl Exp<f32> for Wide {
     #[inline(always)]
     fn exp(mut x: Lanes<f32>) -> Lanes<f32> {
         use crate::simd::vector::F32x16;
-        // SAFETY: the array is one register long; `with_exp` uses this where the processor has it.
+        // SAFETY: the array is one register long; `with_exp` uses this only if the processor has AVX-512.
         unsafe {
             let y = math::exp::<true, F32x16>(F32x16::load(x.as_ptr()));
             y.store_first(x.as_mut_ptr(), LANES);
@@ -79,7 +79,7 @@ impl Exp<f32> for Wide {
     }
 }
 
-/// Number by number, for the compiler to put into registers.
+/// Computes each number separately; the compiler vectorises the loop.
 struct Each<const FUSED: bool>;
 impl<const FUSED: bool> Exp<f32> for Each<FUSED> {
     #[inline(always)]
@@ -118,7 +118,7 @@ macro_rules! score {
 score!(f32, isa, job => {
     #[cfg(target_arch = "x86_64")]
     if isa.is_avx512() {
-        // SAFETY: the processor has it.
+        // SAFETY: the processor has AVX-512.
         return unsafe { crate::simd::vector::F32x16::run(WithExp(job, PhantomData::<(Wide, f32)>)) };
     }
     match isa.has_fma() {
@@ -128,11 +128,11 @@ score!(f32, isa, job => {
 });
 score!(f64, isa, job => { isa.narrow().run(WithExp(job, PhantomData::<(Each<false>, f64)>)) });
 
-/// A product of a left operand with a right one whose columns lie side by side, cut into micro-tiles. `tile`
-/// says where the first element of each lies; its `last` means nothing.
+/// A product of a left operand with a right one whose columns are contiguous, cut into micro-tiles. `tile`
+/// gives the address of the first element of each operand; its `last` is ignored.
 ///
 /// # Safety
-/// As [`MicroKernels::run`] for so many rows and columns, of which whole registers may be read of `b`.
+/// As [`MicroKernels::run`] for these rows and columns; whole registers may be read of `b`.
 pub(super) unsafe fn product<T: HasMicroKernels>(
     kernels: &MicroKernels<T>,
     rows: usize,
@@ -159,7 +159,7 @@ pub(super) unsafe fn product<T: HasMicroKernels>(
     }
 }
 
-/// Multiplies every row of a tile by the numbers of its queries.
+/// Multiplies every row of a tile by the factors of its queries.
 pub(super) struct Rescale<'a, T> {
     pub(super) tile: &'a mut [Lanes<T>],
     pub(super) factors: &'a [Lanes<T>],
@@ -179,7 +179,7 @@ impl<T: Score> Job for Rescale<'_, T> {
     }
 }
 
-/// Multiplies a tile by another.
+/// Multiplies a tile elementwise by another.
 pub(super) struct Multiply<'a, T> {
     pub(super) tile: &'a mut [Lanes<T>],
     pub(super) by: &'a [Lanes<T>],
@@ -197,7 +197,7 @@ impl<T: Score> Job for Multiply<'_, T> {
     }
 }
 
-/// Adds a mask of numbers, or hides what a mask of bytes has 0 for.
+/// Applies a mask: numbers are added; a zero byte sets the score to −∞.
 pub(super) struct Masked<'a, T, M> {
     pub(super) scores: &'a mut [Lanes<T>],
     pub(super) mask: &'a [Lanes<M>],
@@ -232,14 +232,14 @@ impl<T: Score> Job for Masked<'_, T, Seen> {
     }
 }
 
-/// What weights are multiplied by where some are dropped: 0, or 1 / (1 − p).
+/// Dropout factors of weights: 0, or 1 / (1 − p).
 pub(super) struct Draw<'a, T> {
     pub(super) to: &'a mut [Lanes<T>],
     /// Groups of queries in a row.
     pub(super) groups: usize,
     pub(super) seed: u64,
-    /// The place in the stream of the first query and key, and how far those of neighbouring queries lie
-    /// apart.
+    /// The stream position of the first query and key, and the distance between the positions of
+    /// neighbouring queries.
     pub(super) first: u64,
     pub(super) query: u64,
     pub(super) p: f64,
@@ -263,18 +263,18 @@ impl<T: Score> Job for Draw<'_, T> {
     }
 }
 
-/// One more tile of scores for a softmax whose maxima and sums run along: scores become e^(score − maximum).
+/// Processes one more tile of scores of an online softmax: scores become e^(score − maximum).
 pub(super) struct Softmax<'a, T> {
     pub(super) scores: &'a mut [Lanes<T>],
-    /// Of each query the greatest score so far, and the sum of the exponentials.
+    /// The greatest score so far and the sum of exponentials so far, for each query.
     pub(super) greatest: &'a mut [Lanes<T>],
     pub(super) sums: &'a mut [Lanes<T>],
-    /// What earlier exponentials are to be multiplied by.
+    /// The factors by which earlier exponentials have to be multiplied.
     pub(super) factors: &'a mut [Lanes<T>],
 }
 
 impl<T: Score> ExpJob<T> for Softmax<'_, T> {
-    /// Whether a factor is other than 1.
+    /// Whether some factor differs from 1.
     type Output = bool;
     #[inline(always)]
     fn run<E: Exp<T>>(self) -> bool {
@@ -288,7 +288,7 @@ impl<T: Score> ExpJob<T> for Softmax<'_, T> {
                     greatest[q] = if x[q] > greatest[q] { x[q] } else { greatest[q] };
                 }
             }
-            // A query that has seen nothing yet: −∞ − −∞ is no number.
+            // A query that has seen no key yet: −∞ − −∞ would be NaN.
             let mut base = greatest;
             let mut factors = before;
             for q in 0..LANES {
@@ -322,13 +322,13 @@ impl<T: Score> ExpJob<T> for Softmax<'_, T> {
     }
 }
 
-/// Scores become weights, and gradients with respect to weights become those with respect to scores.
+/// Turns scores into weights, and gradients with respect to weights into gradients with respect to scores.
 pub(super) struct SoftmaxBackward<'a, T> {
     pub(super) scores: &'a mut [Lanes<T>],
     pub(super) gradients: &'a mut [Lanes<T>],
-    /// What weights were multiplied by, if some were dropped.
+    /// The dropout factors of the weights, if there is dropout.
     pub(super) kept: Option<&'a [Lanes<T>]>,
-    /// Of each query the logarithm of its sum, and the sum of its weights times their gradients.
+    /// The log-sum-exp, and the sum of weights times their gradients, for each query.
     pub(super) logarithms: &'a [Lanes<T>],
     pub(super) sums: &'a [Lanes<T>],
 }

@@ -1,5 +1,4 @@
-//! What a step does to the numbers of one sequence, after the products: activations, the next state, and
-//! their derivatives.
+//! The elementwise part of a step, after the products: activations, the next state, and their derivatives.
 #![allow(unsafe_code)]
 
 use tensor_core::RecurrentCell;
@@ -47,7 +46,7 @@ impl Activation for f64 {
 const WIDTH: usize = 16;
 
 /// # Safety
-/// So many numbers can be read.
+/// `W` numbers can be read.
 #[inline(always)]
 unsafe fn read<T: Copy, const W: usize>(at: *const T) -> [T; W] {
     // SAFETY: the caller's promise.
@@ -55,17 +54,17 @@ unsafe fn read<T: Copy, const W: usize>(at: *const T) -> [T; W] {
 }
 
 /// # Safety
-/// So many numbers can be written.
+/// `W` numbers can be written.
 #[inline(always)]
 unsafe fn write<T, const W: usize>(at: *mut T, numbers: [T; W]) {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<[T; W]>().write_unaligned(numbers) };
 }
 
-/// The sum of what two places hold.
+/// The elementwise sum of `W` numbers at `a` and `b`.
 ///
 /// # Safety
-/// So many numbers can be read at both.
+/// `W` numbers can be read at both.
 #[inline(always)]
 unsafe fn sum<T: Activation, const W: usize>(a: *const T, b: *const T) -> [T; W] {
     // SAFETY: the caller's promise.
@@ -92,14 +91,14 @@ fn tanh<T: Activation, const FUSED: bool, const W: usize>(mut numbers: [T; W]) -
     numbers
 }
 
-/// What is done to the elements of a step, each by itself.
+/// An operation on the elements of a step, each independent of the others.
 trait Elements {
     fn count(&self) -> usize;
 
-    /// `W` elements from number `at` on.
+    /// Processes `W` elements from number `at` on.
     ///
     /// # Safety
-    /// There are as many, and the pointers are good for them.
+    /// There are that many elements, and the pointers are valid for them.
     unsafe fn some<const W: usize>(&self, at: usize);
 }
 
@@ -112,7 +111,7 @@ impl<E: Elements> Job for All<E> {
     fn run(self) {
         let n = self.0.count();
         let mut at = 0;
-        // SAFETY: within the count; the pointers are the promise of `forward`'s and `backward`'s callers.
+        // SAFETY: within the count; the callers of `forward` and `backward` promise valid pointers.
         unsafe {
             while at + WIDTH <= n {
                 self.0.some::<WIDTH>(at);
@@ -126,20 +125,21 @@ impl<E: Elements> Job for All<E> {
     }
 }
 
-/// One step of some elements of one sequence's state: `count` neighbours. Pointers are to the first of them,
-/// parts lie `size` apart, and what a cell lacks is not looked at.
+/// One step of `count` neighbouring elements of one sequence's state. Pointers are to the first of them;
+/// the parts of a gate buffer are `size` apart. A pointer to something that the cell does not have is not
+/// used.
 #[derive(Clone, Copy)]
 pub(super) struct Next<T> {
     pub(super) count: usize,
     pub(super) size: usize,
-    /// The input's share of the gates.
+    /// The input's contribution to the gates.
     pub(super) gates: *const T,
-    /// The state's share of the parts, in which activations are left: what is kept. Of a cell without parts
-    /// this is `hidden`.
+    /// The state's contribution to the gates, replaced by the activations, which the backward pass needs.
+    /// For a cell with one part this is `hidden`.
     pub(super) work: *mut T,
     pub(super) before: *const T,
     pub(super) hidden: *mut T,
-    /// The cell's state, before the step and then after it.
+    /// The cell state, updated in place.
     pub(super) cell: *mut T,
 }
 
@@ -210,11 +210,11 @@ impl<T: Activation, const FUSED: bool> Elements for Forward<T, FUSED> {
     }
 }
 
-/// Makes a step, whose sums are formed.
+/// Computes a step whose sums are complete.
 ///
 /// # Safety
-/// The pointers are good for the elements and parts that the cell has: initialised, but for the next state,
-/// and nobody else's where they are written.
+/// The pointers are valid for the elements and parts that the cell has. They are initialised, except the
+/// next state, and nothing else accesses the ones that are written.
 pub(super) unsafe fn forward<T: Activation>(isa: Isa, cell: RecurrentCell, next: Next<T>) {
     match isa.fused() {
         Some(fused) => fused.run(All(Forward::<T, true>(cell, next))),
@@ -222,24 +222,24 @@ pub(super) unsafe fn forward<T: Activation>(isa: Isa, cell: RecurrentCell, next:
     }
 }
 
-/// The gradient of a step, of elements as in [`Next`].
+/// The backward step, for elements as in [`Next`].
 #[derive(Clone, Copy)]
 pub(super) struct Gradient<T> {
     pub(super) count: usize,
     pub(super) size: usize,
-    /// The state before and after the step, what was kept, and the cell's state before and after.
+    /// The state before and after the step, the kept activations, and the cell state before and after.
     pub(super) before: *const T,
     pub(super) hidden: *const T,
     pub(super) kept: *const T,
     pub(super) cell_before: *const T,
     pub(super) cell: *const T,
-    /// With respect to the state after the step: what the output's gradient adds; and what came from the next
-    /// step, in place of which what goes to the step before is written, without its share by way of the
-    /// weight. The cell's likewise.
+    /// Gradients with respect to the state after the step. `of_output` is the output's gradient.
+    /// `of_hidden` holds the gradient from the next step; the step replaces it by the gradient for the step
+    /// before, without the contribution through the weight. `of_cell` does the same for the cell state.
     pub(super) of_output: *const T,
     pub(super) of_hidden: *mut T,
     pub(super) of_cell: *mut T,
-    /// With respect to the gates, and to the state's share of them where it is another.
+    /// Gradients with respect to the gates, and to the state's contribution to them if that differs.
     pub(super) of_gates: *mut T,
     pub(super) of_state: *mut T,
 }
@@ -266,7 +266,7 @@ impl<T: Activation, const FUSED: bool> Elements for Backward<T, FUSED> {
             for l in 0..W {
                 all[l] = all[l] + from_next[l];
             }
-            // What goes to the state before the step directly.
+            // The part of the gradient that reaches the previous state directly.
             let mut direct = [T::ZERO; W];
             match cell {
                 RecurrentCell::Tanh => {
@@ -331,10 +331,10 @@ impl<T: Activation, const FUSED: bool> Elements for Backward<T, FUSED> {
     }
 }
 
-/// Goes back one step.
+/// Computes one backward step.
 ///
 /// # Safety
-/// As [`forward`], of the gradients with respect to what is written.
+/// As [`forward`], for the gradients that are written.
 pub(super) unsafe fn backward<T: Activation>(isa: Isa, cell: RecurrentCell, step: Gradient<T>) {
     match isa.fused() {
         Some(fused) => fused.run(All(Backward::<T, true>(cell, step))),

@@ -1,10 +1,10 @@
-//! A recurrent layer over a whole sequence. Its weight is packed once, and read from the second-level cache
+//! A recurrent layer over a whole sequence. Its weight is packed once and read from the second-level cache
 //! at every step.
 //!
-//! Sequences do not depend on each other: where there are enough of them and the weight is small, a task
-//! takes a few through all steps, and threads wait for nobody. Elsewhere a task has some of the state's
-//! elements, for all sequences, and threads meet at every step. [`cell`] has what comes between the products.
-//! An element's bits do not depend on how the work is shared.
+//! Sequences are independent of each other. With enough sequences and a small weight, a task takes a few
+//! sequences through all steps without synchronisation. Otherwise a task has a part of the state's
+//! elements, for all sequences, and threads synchronise at every step. [`cell`] has the operations between
+//! the products. An element's bits do not depend on how the work is shared.
 #![allow(unsafe_code)]
 
 mod cell;
@@ -59,7 +59,7 @@ fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_
     let kernels = T::micro_kernels(isa);
     let panels = Panels::of(size, kernels.width, kernels.registers());
     let is_backward = of.pass == RecurrencePass::Backward;
-    // Of a pass forwards each part of the gates has a matrix of its own, transposed.
+    // In a forward pass each part of the gates has its own matrix, transposed.
     let (matrices, terms) = if is_backward { (1, of.cell.gates() * size) } else { (of.cell.gates(), size) };
     let padded = size.next_multiple_of(kernels.width);
     let packed = CpuBuffer::new(pool, launch.kernel.operands[0].dtype, matrices * padded * terms)?;
@@ -84,7 +84,7 @@ fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_
             let keeps = of.pass == RecurrencePass::Kept;
             let is_lstm = of.cell == RecurrentCell::Lstm;
             let apart;
-            // Sums of parts: in what is kept, or in room for one step.
+            // The sums go to the kept activations, or to a buffer for one step.
             let work = match (of.cell.kept(), keeps) {
                 (0, _) => outputs[0],
                 (_, true) => outputs[outputs.len() - 1],
@@ -106,8 +106,8 @@ fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_
                 work,
             };
             layer.each(steps, |step, rows, panels| {
-                // SAFETY: the sizes of all inputs and outputs were checked; tasks have sequences or panels
-                // apart.
+                // SAFETY: the sizes of all inputs and outputs were checked; tasks have different sequences
+                // or different panels.
                 unsafe { pass.step(step, rows, panels) }
             });
         }
@@ -144,13 +144,13 @@ fn typed<T: Activation>(backend: &CpuBackend, of: Recurrence, launch: &Launch<'_
 struct Layer<T: 'static> {
     isa: Isa,
     kernels: MicroKernels<T>,
-    /// Those of the state's elements.
+    /// The panels of the state's elements.
     panels: Panels,
     of: Recurrence,
     steps: usize,
     batch: usize,
     size: usize,
-    /// The terms of a sum, and the numbers of a packed matrix.
+    /// The terms of a sum, and the size of a packed matrix.
     terms: usize,
     matrix: usize,
     packed: Memory,
@@ -158,8 +158,7 @@ struct Layer<T: 'static> {
 }
 
 impl<T: Activation> Layer<T> {
-    /// Packs matrices that follow each other in memory, whose strides are those from term to term and from
-    /// column to column.
+    /// Packs consecutive matrices; `strides` are the stride between terms and the stride between columns.
     fn pack(&self, weight: Memory, matrices: usize, strides: [isize; 2]) {
         let count = self.panels.count();
         let pack = |i: usize| {
@@ -167,7 +166,8 @@ impl<T: Activation> Layer<T> {
             let (first, width, columns) = self.place(panel);
             let from = weight.at::<T>(matrix * self.size * self.terms).cast_const();
             let to = self.packed.at::<T>(matrix * self.matrix + first * self.terms);
-            // SAFETY: the panel lies in its matrix, whose size was checked, and each is written by one task.
+            // SAFETY: the panel is within its matrix, whose size was checked, and each panel is written by
+            // one task.
             unsafe {
                 if columns < width {
                     to.write_bytes(0, width * self.terms);
@@ -182,14 +182,14 @@ impl<T: Activation> Layer<T> {
         }
     }
 
-    /// A panel's first element, the columns of its registers, and how many of them there are.
+    /// A panel's first element, the columns of its registers, and the number of its columns.
     fn place(&self, panel: usize) -> (usize, usize, usize) {
         let (first, registers) = self.panels.place(panel);
         let width = registers * self.kernels.width;
         (first, width, width.min(self.size - first))
     }
 
-    /// The place of a step in memory.
+    /// The position of a step in memory.
     fn at(&self, step: usize) -> usize {
         if self.of.reverse { self.steps - 1 - step } else { step }
     }
@@ -200,8 +200,8 @@ impl<T: Activation> Layer<T> {
         self.place(panels.start).0..last + columns
     }
 
-    /// Calls `f` with each of so many rounds in their order, and the sequences and panels that are done
-    /// together: rounds that follow each other have all that those before made for these sequences.
+    /// Calls `f` for each of `rounds` rounds in order, with the sequences and panels to process together. A
+    /// round starts only after earlier rounds have finished for these sequences.
     fn each(&self, rounds: usize, f: impl Fn(usize, Range<usize>, Range<usize>) + Sync) {
         let batch = self.batch;
         let all = 0..self.panels.count();
@@ -231,12 +231,12 @@ impl<T: Activation> Layer<T> {
         }
     }
 
-    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side, with
-    /// a panel of a packed matrix, as the elements from `to` on, whose rows are `to_row` apart; or adds it to
-    /// them.
+    /// Computes the product of some rows with a panel of a packed matrix. The first row is at `a`, with
+    /// contiguous terms. The result goes to `to`, with rows `to_row` apart, or is added to it.
     ///
     /// # Safety
-    /// The rows' terms are initialised; the elements are nobody else's, and initialised if they are added to.
+    /// The rows' terms are initialised. Nothing else accesses the result, which is initialised if it is
+    /// added to.
     #[allow(clippy::too_many_arguments)]
     unsafe fn product(
         &self,
@@ -268,32 +268,32 @@ impl<T: Activation> Layer<T> {
                     last: columns + self.kernels.width - width,
                     update: Update::adds(adds || block > 0),
                 };
-                // SAFETY: the caller's promise; whole registers are read of packed panels.
+                // SAFETY: the caller's promise; whole registers may be read of packed panels.
                 unsafe { self.kernels.run(rows.len(), registers, &tile) };
             }
         }
     }
 }
 
-/// A pass forwards.
+/// A forward pass.
 struct Forwards<'a, T: 'static> {
     layer: &'a Layer<T>,
     keeps: bool,
     gates: Memory,
     first: Memory,
-    /// The cell's state to begin with, or the bias of the state's share.
+    /// The initial cell state, or the bias of the state's contribution.
     extra: Memory,
     hidden: Memory,
-    /// After each step, or after the last alone.
+    /// The cell states after each step, or only after the last one.
     cells: Memory,
     work: Memory,
 }
 
 impl<T: Activation> Forwards<'_, T> {
-    /// A step of some sequences and panels.
+    /// Computes a step of some sequences and panels.
     ///
     /// # Safety
-    /// The memories have the sizes of the layer; the steps before are done, and nobody else has these
+    /// The memories have the sizes of the layer, the steps before are done, and nothing else accesses these
     /// elements.
     unsafe fn step(&self, step: usize, rows: Range<usize>, panels: Range<usize>) {
         let Layer { isa, of, batch, size, .. } = *self.layer;
@@ -310,10 +310,10 @@ impl<T: Activation> Forwards<'_, T> {
         let gates = self.gates.at::<T>(at * batch * cell.gates() * size);
         let kept = if self.keeps || cell.kept() == 0 { at } else { 0 };
         let work = self.work.at::<T>(kept * batch * parts * size);
-        // The part of the work that the sum of a gate has: the last one of a GRU is not added to the input's
-        // share.
+        // The part of `work` for the sum of a gate. The last sum of a GRU is stored separately, because it
+        // is not added to the input's contribution.
         let part = |gate: usize| if cell == RecurrentCell::Gru && gate == 2 { 3 } else { gate };
-        // SAFETY: the caller's promise, of which all that follows are elements.
+        // SAFETY: the caller's promise; all pointers below are to elements of these memories.
         unsafe {
             let is_gru = cell == RecurrentCell::Gru;
             for row in rows.clone().filter(|_| is_gru) {
@@ -360,7 +360,7 @@ impl<T: Activation> Forwards<'_, T> {
     }
 }
 
-/// A pass backwards.
+/// A backward pass.
 struct Backwards<'a, T: 'static> {
     layer: &'a Layer<T>,
     first: Memory,
@@ -372,17 +372,18 @@ struct Backwards<'a, T: 'static> {
     of_last: Memory,
     of_last_cell: Memory,
     of_gates: Memory,
-    /// With respect to the state before the step that is done: to begin with, at the end. The cell's
-    /// likewise.
+    /// Gradients with respect to the state before the last computed step (at first, to the final state),
+    /// and likewise for the cell state.
     of_hidden: Memory,
     of_cell: Memory,
-    /// With respect to the state's share of the gates; the same as `of_gates` where it is.
+    /// The gradient with respect to the state's contribution to the gates; the same memory as `of_gates` if
+    /// they are equal.
     of_state: Memory,
 }
 
 impl<T: Activation> Backwards<'_, T> {
-    /// What the step of the round before gives by way of the weight, if there was a round, and then the next
-    /// step back, if there is one.
+    /// Adds the contribution of the previous round's step through the weight (if there was a round), and
+    /// then computes the next backward step (if there is one).
     ///
     /// # Safety
     /// As [`Forwards::step`].
@@ -400,7 +401,7 @@ impl<T: Activation> Backwards<'_, T> {
         }
     }
 
-    /// Takes over the gradients with respect to the last states.
+    /// Copies the gradients with respect to the last states.
     ///
     /// # Safety
     /// As [`Forwards::step`].
@@ -422,7 +423,7 @@ impl<T: Activation> Backwards<'_, T> {
     }
 
     /// # Safety
-    /// As [`Forwards::step`], after the steps that follow.
+    /// As [`Forwards::step`]; all later steps are done.
     unsafe fn step(&self, step: usize, rows: Range<usize>, panels: Range<usize>) {
         let Layer { isa, of, batch, size, .. } = *self.layer;
         let (cell, at) = (of.cell, self.layer.at(step));
@@ -434,7 +435,7 @@ impl<T: Activation> Backwards<'_, T> {
             0 => (self.first.at::<T>(0), self.first_cell.at::<T>(0)),
             _ => (state(&self.hidden, step - 1), self.cell_state(step - 1)),
         };
-        // SAFETY: the caller's promise, of which all that follows are elements.
+        // SAFETY: the caller's promise; all pointers below are to elements of these memories.
         unsafe {
             for row in rows.clone() {
                 let part = |of: Memory| of.at::<T>((at * batch + row) * gates + columns.start);
@@ -459,7 +460,7 @@ impl<T: Activation> Backwards<'_, T> {
         }
     }
 
-    /// The cell's state after a step, of a cell that has one.
+    /// The cell state after a step, for a cell that has one.
     fn cell_state(&self, step: usize) -> *mut T {
         match self.layer.of.cell {
             RecurrentCell::Lstm => {
@@ -469,7 +470,8 @@ impl<T: Activation> Backwards<'_, T> {
         }
     }
 
-    /// Adds what a step that is done gives the state before it by way of the weight.
+    /// Adds the contribution of a finished step, through the weight, to the gradient of the state before
+    /// it.
     ///
     /// # Safety
     /// As [`Forwards::step`].

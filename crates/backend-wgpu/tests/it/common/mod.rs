@@ -1,5 +1,5 @@
-//! What every test here stands on: the devices under test, and a kernel run on them and on the plain
-//! reference.
+//! Shared test support: the devices under test, and functions that run a kernel on them and on the
+//! reference backend.
 #![allow(dead_code, unused_imports, clippy::unwrap_used, clippy::panic)]
 
 use std::sync::{Arc, OnceLock};
@@ -10,10 +10,10 @@ use tensor_core::{
     DType, Device, Kernel, Launch, Result, Scalar, ScatterOp, Storage, Ticket, bf16, f16, kernel::Compiled,
 };
 
-/// The devices under test, each opened once: as it comes; with parameters in uniform buffers, barrier-free
-/// kernels, the fewest bindings, and dispatches of 5 × 5 workgroups at most; and with kernels in shared
-/// memory, split into short dispatches. Empty, and said on stderr, when there is no adapter;
-/// `TAPER_TEST_REQUIRE_WGPU=1` makes that a failure.
+/// The devices under test, each opened once: the default one; one with parameters in uniform buffers,
+/// barrier-free kernels, the fewest bindings, and dispatches of at most 5 × 5 workgroups; and one with
+/// kernels in workgroup memory, split into short dispatches. Empty, with a message on stderr, if there is
+/// no adapter; `TAPER_TEST_REQUIRE_WGPU=1` makes that a failure.
 pub(crate) fn devices() -> &'static [(&'static str, Device)] {
     static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     DEVICES.get_or_init(|| {
@@ -22,7 +22,7 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
             Err(error) => {
                 let required = std::env::var_os("TAPER_TEST_REQUIRE_WGPU").is_some_and(|v| v == "1");
                 assert!(!required, "TAPER_TEST_REQUIRE_WGPU=1, but {error}");
-                // Past the test harness's capture, so that it shows in an ordinary run.
+                // Bypasses the test harness's capture, so that it shows in an ordinary run.
                 let text = format!("SKIPPED: the tests of backend-wgpu did not run: {error}\n");
                 let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
                 return Vec::new();
@@ -45,12 +45,12 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
     })
 }
 
-/// The first of them.
+/// The first of the devices under test.
 pub(crate) fn device() -> Option<&'static Device> {
     devices().first().map(|(_, d)| d)
 }
 
-/// Numbers as elements of `dtype`, in bytes: floats round, integers are cut.
+/// Numbers as elements of `dtype`, in bytes: floats are rounded, integers are truncated.
 pub(crate) fn to_bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     // Negative numbers wrap in unsigned types.
     let number = |&v: &f64| if dtype.is_int() { Scalar::Int(v as i64) } else { Scalar::Float(v) };
@@ -62,7 +62,7 @@ pub(crate) fn to_numbers(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     Scalar::from_bytes(dtype, bytes).into_iter().map(Scalar::as_f64).collect()
 }
 
-/// One input: its dtype, its buffer's numbers.
+/// One input: its dtype and the numbers in its buffer.
 pub(crate) type Input = (DType, Vec<f64>);
 
 /// Runs a kernel and reads all its outputs.
@@ -92,7 +92,7 @@ pub(crate) fn run(
     found
 }
 
-/// Tickets for a launch that goes by indices.
+/// Tickets for a launch that reads indices.
 #[track_caller]
 pub(crate) fn tickets(kernel: &Kernel) -> Vec<(usize, Arc<Ticket>)> {
     Ticket::all(kernel, kernel.name(), std::panic::Location::caller())
@@ -105,21 +105,20 @@ pub(crate) fn read(device: &Device, storage: &Storage) -> Result<Vec<f64>> {
     Ok(to_numbers(storage.dtype(), &bytes))
 }
 
-/// Whether two numbers agree to `tolerance`, relative to the expected or (below 1) absolute. NaN agrees with
-/// NaN.
+/// Whether two numbers agree to `tolerance`, relative to the expected one or (below 1) absolute. NaN agrees
+/// with NaN.
 pub(crate) fn close(found: f64, expected: f64, tolerance: f64) -> bool {
     found == expected
         || found.is_nan() && expected.is_nan()
         || (found - expected).abs() <= tolerance * expected.abs().max(1.0)
 }
 
-/// Runs a kernel on every device and on the reference, and compares. Devices that lack a dtype are passed
-/// over.
+/// Runs a kernel on every device and on the reference, and compares. Devices that lack a dtype are skipped.
 pub(crate) fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[Input], tolerance: f64) {
     agree_on(devices(), what, kernel, scalars, inputs, tolerance);
 }
 
-/// [`agree`] on some devices.
+/// [`agree`] on the given devices.
 pub(crate) fn agree_on(
     devices: &[(&'static str, Device)],
     what: &str,
@@ -154,7 +153,7 @@ pub(crate) fn agree_on(
     }
 }
 
-/// How far results of a dtype may be from those of f64.
+/// The allowed error of results of a dtype, relative to f64.
 pub(crate) fn tolerance(dtype: DType) -> f64 {
     match dtype {
         DType::F16 => 2e-3,
@@ -165,11 +164,11 @@ pub(crate) fn tolerance(dtype: DType) -> f64 {
     }
 }
 
-/// Every dtype that an index may have.
+/// Every dtype that indices may have.
 pub(crate) const INDEX_DTYPES: [DType; 6] =
     [DType::I32, DType::U32, DType::U8, DType::I16, DType::I64, DType::U64];
 
-/// A scatter by its parts.
+/// A scatter kernel, from its parts.
 pub(crate) fn scatter(
     op: ScatterOp,
     axis: usize,
