@@ -609,7 +609,7 @@ fn bad_input_is_refused() -> Result<()> {
     refused(normal.cdf(&three), &["Normal.cdf"]);
     refused(kl_divergence(&normal, &Normal::new(&three, 1.0)?), &["kl_divergence: [2] x [3]"]);
     let places = Categorical::from_probs(&three)?;
-    refused(places.log_prob(&two), &["Categorical.log_prob", "places are integers"]);
+    refused(places.log_prob(&two), &["Categorical.log_prob", "categories are integers"]);
     refused(kl_divergence(&places, &Categorical::from_probs(&two)?), &["kl_divergence", "3 and 2 places"]);
     refused(
         kl_divergence(&Dirichlet::new(&three)?, &Dirichlet::new(&two)?),
