@@ -13,7 +13,7 @@
 //! | [`Digits`], [`Mnist`] | images with labels |
 //! | [`read_csv`], [`read_idx`] | what reads files into numbers |
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
 /// What the derive macro writes names.
 #[doc(hidden)]

@@ -5,7 +5,7 @@
 //! `attributes` reads `#[module(..)]`, and `home` finds the path by which the caller knows the crate `nn`.
 //! `#[derive(ToDevice)]`, which users know as `taper::data::ToDevice`, is in `to_device`.
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
 mod attributes;
 mod expand;

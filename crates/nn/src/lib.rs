@@ -11,7 +11,7 @@
 //! | training on several devices | [`DataParallel`] |
 //! | a table of a model | [`summary`] |
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
 // So that what the derive macro writes also works in this crate.
 #[allow(unused_extern_crates)]
