@@ -56,7 +56,7 @@ pub(super) fn dispatch<L: Layer + ?Sized>(
 /// One call of a layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// Where the layer is in memory, and its size.
+    /// The address of the layer, and its size.
     pub(crate) place: (usize, usize),
     /// The layer's debug output.
     pub(crate) layer: String,

@@ -289,7 +289,7 @@ fn parameters<const D: usize>(
     Ok((parameter(weight, dtype)?, bias))
 }
 
-/// As PyTorch prints several numbers.
+/// Formats several numbers as PyTorch does.
 fn tuple<const D: usize>(numbers: [usize; D]) -> String {
     let list: Vec<String> = numbers.iter().map(usize::to_string).collect();
     if D == 1 { format!("({},)", list[0]) } else { format!("({})", list.join(", ")) }

@@ -136,7 +136,8 @@ impl Embedding {
     /// # fn main() -> tensor_core::Result<()> {
     /// let device = backend_cpu::cpu();
     /// let table = Embedding::from_weight(Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?)?;
-    /// assert_eq!(table.forward(&Tensor::new([1i32, 0, 1], &device)?)?.to_vec::<f32>()?, [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+    /// let rows = table.forward(&Tensor::new([1i32, 0, 1], &device)?)?;
+    /// assert_eq!(rows.to_vec::<f32>()?, [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
     /// # Ok(()) }
     /// ```
     ///

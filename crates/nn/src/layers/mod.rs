@@ -90,7 +90,8 @@ use crate::Module;
 /// # fn main() -> Result<()> {
 /// let device = backend_cpu::cpu();
 /// let rng = Generator::seed(0, &device);
-/// let model = Sequential::new().add(Residual { fc: Linear::new(4, 4, &rng)? }).add(Linear::new(4, 2, &rng)?);
+/// let residual = Residual { fc: Linear::new(4, 4, &rng)? };
+/// let model = Sequential::new().add(residual).add(Linear::new(4, 2, &rng)?);
 /// assert_eq!(model.forward(&Tensor::ones([3, 4], &device)?)?.dims(), [3, 2]);
 /// # Ok(()) }
 /// ```

@@ -676,7 +676,9 @@ impl Lstm {
     /// use tensor_core::{Generator, Tensor};
     /// # fn main() -> tensor_core::Result<()> {
     /// let rng = Generator::seed(0, &backend_cpu::cpu());
-    /// let (out, (h, _)) = Lstm::new(3, 4, &rng)?.forward_with_lengths(&Tensor::randn([5, 2, 3], &rng)?, &[5, 2], None)?;
+    /// let lstm = Lstm::new(3, 4, &rng)?;
+    /// let x = Tensor::randn([5, 2, 3], &rng)?;
+    /// let (out, (h, _)) = lstm.forward_with_lengths(&x, &[5, 2], None)?;
     /// assert!(h.i((0, 1))?.equal(&out.i((1, 1))?)?); // the second sequence ends after two steps
     /// assert_eq!(out.i((2.., 1))?.to_vec::<f32>()?, [0.0; 12]);
     /// # Ok(()) }

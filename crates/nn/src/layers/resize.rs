@@ -204,7 +204,8 @@ impl fmt::Debug for ChannelShuffle {
 /// use tensor_core::Tensor;
 /// # fn main() -> tensor_core::Result<()> {
 /// let x = Tensor::arange(0.0, 4.0, 1.0, &backend_cpu::cpu())?.reshape((1, 1, 2, 2))?;
-/// let options = InterpolateOptions { mode: InterpolateMode::Bilinear, align_corners: true, ..Default::default() };
+/// let mode = InterpolateMode::Bilinear;
+/// let options = InterpolateOptions { mode, align_corners: true, ..Default::default() };
 /// let y = Upsample::with_options([3, 3], options).forward(&x)?;
 /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.5, 1.0, 1.0, 1.5, 2.0, 2.0, 2.5, 3.0]);
 /// # Ok(()) }
