@@ -40,14 +40,14 @@ use crate::{Module, Role, Visitor, VisitorMut};
 ///
 /// | field | contents |
 /// |---|---|
-/// | a layer, a type that derives [`Module`], `dyn Layer`, `dyn Module` | its tensors, under the field's name |
+/// | a layer, a type that derives [`Module`], `dyn Layer`, `dyn Module` | its tensors, under the field name |
 /// | [`Parameter`] | itself: a parameter |
 /// | [`Tensor`] with `.requires_grad()` (or that had it before it was frozen) | itself: a parameter |
 /// | [`Tensor`] from `.into_cell(false)?` | itself: a buffer |
 /// | any other [`Tensor`] | a constant: neither trained nor saved (`#[module(constant)]` declares it) |
 /// | [`Training`](crate::Training) | set by `train` and `eval` |
 /// | [`Generator`] | saved by [`Module::rng_state`] |
-/// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | contents, under the field's name |
+/// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | as their contents |
 /// | `Vec`, `VecDeque`, arrays, slices, tuples | their elements, under their positions |
 /// | `BTreeMap`, `HashMap` | their values, under their keys, in the order of the keys |
 /// | numbers, `bool`, `char`, strings, paths, times, ranges, function pointers | plain data |

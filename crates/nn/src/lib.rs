@@ -2,7 +2,7 @@
 //!
 //! | items | modules |
 //! |---|---|
-//! | [`Module`], its fields, state dicts, `to`, `train` and `eval` | `module`, `field`, `containers`, `visitor` |
+//! | [`Module`], its fields, state dicts, training mode | `module`, `field`, `containers`, `visitor` |
 //! | [`Linear`], [`Conv2d`], [`BatchNorm2d`], [`MultiheadAttention`], [`Lstm`], [`Sequential`] … | `layers` |
 //! | [`cross_entropy`], [`mse_loss`] … | `loss` |
 //! | initial values | [`init`] |
