@@ -199,7 +199,7 @@ pub struct TensorProto {
     /// The element type, a number of `TensorProto.DataType`.
     #[prost(int32, optional, tag = "2")]
     pub data_type: Option<i32>,
-    /// Which part of a larger tensor this is. Nobody writes it.
+    /// The part of a larger tensor that this is. No known program writes it.
     #[prost(message, optional, tag = "3")]
     pub segment: Option<Segment>,
     /// Elements that are f32 (or pairs, of complex numbers).
