@@ -66,7 +66,7 @@ pub(crate) struct Parsed {
     pub(crate) gguf: BTreeMap<String, GgufValue>,
     /// The object of a pickle.
     pub(crate) value: Option<Value>,
-    /// The bytes of all elements that the file holds, unpacked.
+    /// The bytes of all elements in the file, uncompressed.
     pub(crate) capacity: u64,
 }
 
