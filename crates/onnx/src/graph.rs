@@ -193,7 +193,7 @@ pub(crate) struct Compiler<'a> {
     /// Creates a weight, and returns its index.
     pub(crate) weight: &'a mut dyn FnMut(&str, &Stored<'_>, WeightRole) -> Result<usize>,
     scopes: Vec<Scope>,
-    /// The names of the nodes of the graphs under compilation, the innermost last.
+    /// The nodes of the graphs under compilation, the innermost last.
     open: Vec<&'a [NodeProto]>,
     depth: usize,
     steps: usize,
