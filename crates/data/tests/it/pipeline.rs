@@ -74,7 +74,7 @@ fn samplers_that_do_not_fit_are_told() {
         (loader().sampler(SubsetRandomSampler::new(vec![5], 0)), "index 5"),
         (loader().sampler(SubsetRandomSampler::new(vec![], 0)), "0 samples"),
         (loader().sampler(BucketSampler::new(vec![1; 6], 2, 0).unwrap()), "6 lengths for 5 items"),
-        (loader().sampler(DistributedSampler::new(6, 0).unwrap().drop_last(true)), "leave nothing"),
+        (loader().sampler(DistributedSampler::new(6, 0).unwrap().drop_last(true)), "too few"),
     ] {
         let message = error.unwrap_err().to_string();
         assert!(message.contains(part), "{message}");

@@ -598,7 +598,7 @@ fn bad_input_is_refused() -> Result<()> {
     refused(Binomial::from_probs(&ints, &two), &["Binomial", "total_count is of i32"]);
     refused(Bernoulli::from_probs(&ints), &["Bernoulli", "probs is of i32"]);
     refused(Categorical::from_probs(&scalar), &["Categorical", "probs is a scalar", "unsqueeze"]);
-    refused(Categorical::from_logits(&Tensor::ones([2, 0], &d)?), &["Categorical", "no places"]);
+    refused(Categorical::from_logits(&Tensor::ones([2, 0], &d)?), &["Categorical", "no categories"]);
     refused(Dirichlet::new(&scalar), &["Dirichlet", "scalar"]);
     refused(MultivariateNormal::new(&two, &two), &["MultivariateNormal", "loc [2] and covariance [2]"]);
     let eye = Tensor::eye(3, &d)?;
