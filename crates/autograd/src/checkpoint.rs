@@ -1,20 +1,21 @@
-//! Parts of the forward pass that the backward pass computes again, instead of keeping what its rules read.
+//! Checkpoints: the backward pass recomputes a part of the forward pass, instead of storing what its rules
+//! read.
 //!
-//! Operations are data here, so the function is called once: what it recorded is built again, random numbers
-//! and all. Evaluation being lazy, memory falls only if the gradient so far is computed before the part is
-//! built again, and its own before the next one is.
+//! Operations are data here, so the function is called only once: the backward pass builds its recording
+//! again, random numbers included. Because evaluation is lazy, memory falls only if the gradient so far is
+//! computed before a part is rebuilt, and the part's own gradient before the next part is.
 
 use std::sync::Arc;
 
 use tensor_core::{CustomOp, Error, Recorder, Recording, Result, Tensor, eval_pending, is_grad_enabled};
 
-use crate::{Outputs, apart::apart, tape};
+use crate::{Outputs, fresh_leaf::fresh_leaf, tape};
 
 const OP: &str = "checkpoint";
 
-/// What `f` gives for `inputs`, of which the backward pass keeps only what `f` read: `inputs`, parameters,
-/// other tensors from outside. What is computed between is computed again when its gradient is asked for. It
-/// takes the memory of a part of a network at a time, for the time of one more forward pass.
+/// The result of `f` for `inputs`. For the backward pass only the tensors that `f` reads are kept: `inputs`,
+/// parameters, other tensors from outside. Intermediate results are recomputed when their gradient is
+/// needed. Memory is that of one checkpointed part at a time, and the price is one more forward pass.
 /// `torch.utils.checkpoint.checkpoint(…, use_reentrant=False)`.
 ///
 /// ```
@@ -25,25 +26,28 @@ const OP: &str = "checkpoint";
 /// let w = Tensor::new([[0.5f32, -1.0], [2.0, 0.25]], &cpu)?.requires_grad();
 /// let mut x = Tensor::ones([3, 2], &cpu)?;
 /// for _ in 0..4 {
-///     x = checkpoint(|x| Ok(x[0].matmul(&w)?.tanh().exp()), &[&x])?; // keeps x, and not the product nor its tanh
+///     x = checkpoint(|x| Ok(x[0].matmul(&w)?.tanh().exp()), &[&x])?; // keeps only x
 /// }
 /// x.sum().backward()?;
 /// assert_eq!(w.grad().unwrap().dims(), [2, 2]);
 /// # Ok::<(), tensor_core::Error>(())
 /// ```
 ///
-/// - `f` may read whatever it likes, a module that it borrows for instance: gradients go to all of it. It is called once, at once, so it
-///   may borrow, print, draw random numbers and change buffers as any function does. PyTorch calls it again in the backward pass; here what
-///   it recorded is built again, so that dropout drops the same elements and running means are updated once.
-/// - Checkpoints nest. A backward pass that records itself (`create_graph`) gives gradients that can be differentiated in turn, and frees
-///   nothing. In `vmap` it is the operations it consists of.
-/// - A backward pass computes the gradients so far when it comes to a checkpoint, and waits for no device.
-/// - Under [`no_grad`](crate::no_grad), or where nothing that `f` read is tracked, this is `f` alone. A tensor that `f` hands out by
-///   another way than its result has no gradient: `backward` through it is an error.
-/// - What `f` computes by looking at values (`item`, `eval`) is kept while they are held, as anywhere.
+/// - `f` may read any tensor, for instance through a module that it borrows: gradients flow to all of them.
+///   It is called once, immediately, so it may borrow, print, draw random numbers and change buffers as any
+///   function does. PyTorch calls it again in the backward pass; here its recording is built again, so that
+///   dropout drops the same elements and running means are updated once.
+/// - Checkpoints nest. A backward pass with `create_graph` gives gradients that can be differentiated again,
+///   and frees nothing. Under `vmap` the operations of `f` are mapped as if there were no checkpoint.
+/// - A backward pass computes the gradients so far when it reaches a checkpoint, without waiting for the
+///   device.
+/// - Under [`no_grad`](crate::no_grad), or if nothing that `f` read is tracked, this is a plain call of `f`.
+///   A tensor that leaves `f` by another way than its result has no gradient: `backward` through it is an
+///   error.
+/// - Values that `f` evaluates itself (`item`, `eval`) are stored while they are held, as usual.
 ///
 /// # Errors
-/// Those of `f`.
+/// The errors of `f`.
 #[track_caller]
 #[doc(alias = "torch.utils.checkpoint.checkpoint")]
 pub fn checkpoint<O: Outputs, T: AsRef<Tensor>>(
@@ -70,7 +74,7 @@ pub fn checkpoint<O: Outputs, T: AsRef<Tensor>>(
     O::from_tensors(outputs).ok_or_else(|| Error::invalid(OP, "its function's results differ in number"))
 }
 
-/// The gradient of what a function recorded.
+/// The backward function of a checkpoint.
 #[derive(Debug)]
 struct Checkpointed {
     recording: Recording,
@@ -93,11 +97,12 @@ impl CustomOp for Checkpointed {
     ) -> Result<Vec<Option<Tensor>>> {
         let create_graph = is_grad_enabled();
         if !create_graph {
-            // Whoever looks meets a failure there.
+            // Errors are reported where the pending tensors are read.
             let _ = eval_pending();
         }
-        let own =
-            |input: &Tensor| if input.is_tracked() { apart(input, create_graph) } else { Ok(input.clone()) };
+        let own = |input: &Tensor| {
+            if input.is_tracked() { fresh_leaf(input, create_graph) } else { Ok(input.clone()) }
+        };
         let inputs = inputs.iter().map(own).collect::<Result<Vec<_>>>()?;
         let outputs = crate::enable_grad(|| self.recording.build(&inputs));
         let seeds: Vec<(Tensor, Tensor)> = outputs

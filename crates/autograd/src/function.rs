@@ -1,4 +1,4 @@
-//! Differentiable functions of a user's own.
+//! User-defined differentiable functions.
 
 use std::{fmt, sync::Arc};
 
@@ -6,31 +6,31 @@ use tensor_core::{CustomOp, Error, Result, Tensor};
 
 use crate::no_grad;
 
-/// A function with a gradient of its own. `torch.autograd.Function`.
+/// A function with a custom gradient. `torch.autograd.Function`.
 ///
-/// Fields are its constants. The forward pass is not recorded; the backward pass is, where a second
-/// derivative is asked for.
+/// The fields of the type are the function's constants. The forward pass is not recorded; the backward pass
+/// is recorded if second derivatives are requested.
 pub trait Function: fmt::Debug + Send + Sync + 'static {
-    /// What it gives: a `Tensor`, or several as a tuple, an array or a `Vec`.
+    /// The result: a `Tensor`, or several as a tuple, an array or a `Vec`.
     type Output: Outputs;
 
-    /// The name shown as `grad_fn` and in graphs.
+    /// The name, shown as `grad_fn` and in graphs.
     fn name(&self) -> &'static str;
 
-    /// The value.
+    /// Computes the value.
     ///
     /// # Errors
-    /// Whatever its operations give.
+    /// The errors of its operations.
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Self::Output>;
 
-    /// For each input the gradient, given that with respect to the output; `None` for an input without one.
-    ///
-    /// With several outputs `gradient` has one of each, in the same order: `None` for an output that was not
-    /// used. (PyTorch gives zeros there, unless `set_materialize_grads(False)`.)
+    /// The gradient with respect to each input, given the gradient with respect to the output; `None` for an
+    /// input without one. If there are several outputs, `gradient` has one entry for each, in the same
+    /// order, and `None` for an output that was not used. (PyTorch passes zeros there, unless
+    /// `set_materialize_grads(False)`.)
     ///
     /// # Errors
-    /// Whatever its operations give.
+    /// The errors of its operations.
     #[track_caller]
     fn backward(
         &self,
@@ -40,10 +40,10 @@ pub trait Function: fmt::Debug + Send + Sync + 'static {
     ) -> Result<Vec<Option<Tensor>>>;
 }
 
-/// What a [`Function`] gives: a `Tensor`; a tuple of up to six, an array or a `Vec` of them.
+/// The results of a [`Function`]: a `Tensor`; a tuple of up to six, an array or a `Vec` of them.
 pub trait Outputs: Sized + sealed::Sealed {
-    /// The gradients with respect to the outputs: a `Tensor` for one alone, and an `Option<Tensor>` for each
-    /// of several.
+    /// The gradients with respect to the outputs: a `Tensor` for a single output, and an `Option<Tensor>`
+    /// for each of several.
     type Gradients;
 
     #[doc(hidden)]
@@ -158,16 +158,16 @@ impl<F: Function> CustomOp for Custom<F> {
     }
 }
 
-/// The tape gives as many results and gradients as the forward pass gave.
+/// Unreachable: the tape passes as many results and gradients as the forward pass returned.
 #[track_caller]
 fn miscounted(name: &'static str) -> Error {
     Error::invalid(name, "its results and their gradients differ in number")
 }
 
-/// The function's value at `inputs`, with its gradient recorded where an input is tracked.
+/// The function's value at `inputs`; its gradient is recorded if an input is tracked.
 ///
 /// # Errors
-/// Those of the function's forward pass.
+/// The errors of the function's forward pass.
 ///
 /// ```
 /// use autograd::{Function, TensorGrad, apply};

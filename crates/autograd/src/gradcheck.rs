@@ -1,4 +1,4 @@
-//! Gradients against finite differences.
+//! Compares gradients with finite differences.
 
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
 
@@ -12,7 +12,7 @@ const RTOL: f64 = 1e-3;
 /// agree to 10⁻⁵ + 10⁻³·|difference quotient|. `torch.autograd.gradcheck`.
 ///
 /// # Errors
-/// Inputs that are not f64, whatever `f` gives, and an [`ErrorKind::Autograd`] that names the first entry
+/// Inputs that are not f64, the errors of `f`, and an [`ErrorKind::Autograd`] that names the first entry
 /// that disagrees.
 #[track_caller]
 pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> Result<()> {
@@ -23,14 +23,14 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> 
                 op: OP,
                 lhs: input.dtype(),
                 rhs: DType::F64,
-                hint: "differences need f64: cast with .to_dtype(DType::F64)?".into(),
+                hint: "finite differences need f64: cast with .to_dtype(DType::F64)?".into(),
             }));
         }
     }
     let leaves: Vec<Tensor> = inputs.iter().map(|t| t.detach().into_cell(true)).collect::<Result<_>>()?;
     let output = enable_grad(|| f(&leaves))?;
     let outputs = output.numel();
-    // Row by row: the gradient of each output element.
+    // Row by row: each row is the gradient of one output element.
     let mut rows: Vec<Vec<Vec<f64>>> = Vec::with_capacity(outputs);
     let flat = enable_grad(|| output.flatten_all());
     for j in 0..outputs {
@@ -52,7 +52,7 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> 
             moved[i] += delta;
             let mut all: Vec<Tensor> = inputs.iter().map(Tensor::detach).collect();
             all[k] = Tensor::from_vec(moved, input.shape(), &input.device())?;
-            // Tracked, so that a function that differentiates inside still can.
+            // Tracked, so that a function that differentiates inside still works.
             let all: Vec<Tensor> = all.into_iter().map(TensorGrad::requires_grad).collect();
             f(&all)?.detach().to_vec::<f64>()
         };
@@ -67,7 +67,7 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> 
                     return Err(Error::new(ErrorKind::Autograd {
                         op: OP,
                         message: format!(
-                            "d output[{j}] / d input {k}[{i}] is {found}, but differences give {expected}"
+                            "d output[{j}] / d input {k}[{i}] is {found}, but finite differences give {expected}"
                         ),
                     }));
                 }

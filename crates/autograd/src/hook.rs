@@ -1,4 +1,4 @@
-//! Functions that look at a gradient as it passes.
+//! Gradient hooks.
 
 use std::{fmt, sync::Arc};
 
@@ -8,7 +8,7 @@ use crate::{Function, apply};
 
 type Hook = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// The identity, whose gradient a hook sees.
+/// The identity function, whose backward pass calls the hook.
 struct Hooked(Hook);
 
 impl fmt::Debug for Hooked {
@@ -39,7 +39,7 @@ impl Function for Hooked {
             return Err(Error::new(ErrorKind::Autograd {
                 op: "register_hook",
                 message: format!(
-                    "a hook gave a gradient {} {} on {} for a tensor {} {} on {}: give one like it",
+                    "a hook returned a gradient {} {} on {} for a tensor {} {} on {}: shape, dtype and device must be those of the tensor",
                     other.dtype(),
                     other.shape(),
                     other.device(),

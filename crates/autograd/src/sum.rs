@@ -1,14 +1,14 @@
-//! The gradient of one tensor from all that read it. Slices and contractions of it are kept until all readers
-//! are done, as together they often take one pass over memory where each for itself would take one: the parts
-//! of a split go side by side, and a weight that is used at every step of a sequence gets its gradient from
-//! one product over all steps.
+//! Sums the gradients that a tensor receives from its readers. The shares of slices and contractions are
+//! deferred until all readers are known, because together they often take one pass over memory instead of
+//! one each: the gradients of the parts of a split are concatenated, and a weight that is used at every step
+//! of a sequence gets its gradient from one product over all steps.
 
 use smallvec::SmallVec;
 use tensor_core::{Op, Result, Subscripts, Tensor, with_location};
 
 use crate::rules;
 
-/// What a node has got so far.
+/// The gradient of a node so far.
 #[derive(Default)]
 pub(crate) struct Sum {
     whole: Option<Tensor>,
@@ -17,10 +17,10 @@ pub(crate) struct Sum {
 
 /// A reader whose share is computed at the end.
 struct Later {
-    /// The reader.
+    /// The reader's node.
     node: Tensor,
     inputs: SmallVec<[Tensor; 2]>,
-    /// Which of its inputs it is about.
+    /// The number of the reader's input that is this node.
     input: usize,
     /// The gradient of the reader.
     gradient: Tensor,
@@ -38,8 +38,8 @@ impl Sum {
         add(&mut self.whole, gradient)
     }
 
-    /// Takes note of a slice or a contraction that has this node as input number `input`, and of its
-    /// gradient.
+    /// Defers the share of a slice or a contraction whose input number `input` is this node; `gradient` is
+    /// the reader's own.
     pub(crate) fn expect(
         &mut self,
         node: &Tensor,
@@ -50,10 +50,10 @@ impl Sum {
         self.later.push(Later { node: node.clone(), inputs: inputs.clone(), input, gradient });
     }
 
-    /// All of it, for `node`; none if nothing came.
+    /// The whole gradient of `node`; none if nothing was added.
     pub(crate) fn finish(mut self, node: &Tensor) -> Result<Option<Tensor>> {
         let mut later = std::mem::take(&mut self.later).into_iter().peekable();
-        // Runs of readers that can be taken together, in the order in which they came.
+        // Runs of readers that can be combined, in the order in which they were added.
         while let Some(first) = later.next() {
             let mut run = vec![first];
             while let Some(next) = later.next_if(|next| run[0].goes_with(next, node)) {
@@ -74,7 +74,7 @@ pub(crate) fn add(slot: &mut Option<Tensor>, gradient: Tensor) -> Result<()> {
 }
 
 impl Later {
-    /// The axis, start and end of a slice that leaves out nothing between its ends.
+    /// The axis, start and end of a slice with step 1.
     fn range(&self) -> Option<(usize, usize, usize)> {
         let Op::Slice { axis, start, step: 1 } = *self.node.op() else { return None };
         Some((axis, start, start + self.gradient.dims()[axis]))
@@ -86,7 +86,8 @@ impl Later {
             .map(|(left, right, subscripts)| Product { left, right, subscripts })
     }
 
-    /// Whether both are slices along one axis, or contractions of one form that are cheaper as one.
+    /// Whether both readers are slices along one axis, or contractions of one form that are cheaper
+    /// combined.
     fn goes_with(&self, other: &Later, node: &Tensor) -> bool {
         match (self.range(), other.range(), self.product(), other.product()) {
             (Some(mine), Some(theirs), ..) => mine.0 == theirs.0,
@@ -97,8 +98,9 @@ impl Later {
 }
 
 impl Product {
-    /// Whether the sum of this product and another one of `numel` elements is better computed as one product
-    /// of joined operands: these are to be smaller than the results that need not be stored.
+    /// Whether the sum of this product and another one, of `numel` elements each, is better computed as one
+    /// product of concatenated operands: the operands must be smaller than the results that are not stored
+    /// then.
     fn joins(&self, other: &Product, numel: usize) -> bool {
         self.subscripts == other.subscripts
             && self.left.shape() == other.left.shape()
@@ -107,7 +109,7 @@ impl Product {
             && self.summed().is_some()
     }
 
-    /// The places in both operands of the first axis that is summed over.
+    /// The positions, in both operands, of the first axis that is summed over.
     fn summed(&self) -> Option<(usize, usize)> {
         let Subscripts { lhs, rhs, out } = &self.subscripts;
         let left = lhs.iter().position(|label| !out.contains(label))?;
@@ -115,7 +117,7 @@ impl Product {
     }
 }
 
-/// The share of readers that go with each other.
+/// The combined share of readers of one run.
 fn together(run: &mut [Later], node: &Tensor) -> Result<Tensor> {
     run.sort_by_key(|later| later.range().map(|(_, start, end)| (start, end)));
     let ranges: Option<Vec<_>> = run.iter().map(Later::range).collect();
@@ -137,7 +139,7 @@ fn together(run: &mut [Later], node: &Tensor) -> Result<Tensor> {
     each(run, node)
 }
 
-/// The sum of the shares of all.
+/// The sum of the readers' shares.
 fn each(run: &[Later], node: &Tensor) -> Result<Tensor> {
     let mut sum = None;
     for Later { node: reader, inputs, input, gradient } in run {
@@ -152,7 +154,7 @@ fn each(run: &[Later], node: &Tensor) -> Result<Tensor> {
     Ok(sum.unwrap_or_else(|| node.zeros_like()))
 }
 
-/// The gradients of slices in order along an axis, with zeros between them.
+/// Concatenates the gradients of slices in order along an axis, with zeros between them.
 fn side_by_side(run: &[Later], ranges: &[(usize, usize, usize)], node: &Tensor) -> Result<Tensor> {
     let axis = ranges[0].0;
     let zeros = |from: usize, to: usize| -> Result<Tensor> {
@@ -188,7 +190,7 @@ mod tests {
         Tensor::randn_dtype(shape, DType::F64, &rng).unwrap().mul_scalar(0.5)
     }
 
-    /// The gradient of the sum of `f` at each input, as a node.
+    /// The gradient of the sum of `f` at each input, as an unevaluated node.
     fn gradients(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> Vec<Tensor> {
         let inputs: Vec<Tensor> = inputs.iter().map(|x| x.clone().requires_grad()).collect();
         let y = f(&inputs).unwrap().sum();
@@ -197,8 +199,8 @@ mod tests {
 
     #[test]
     fn slices_go_side_by_side_where_they_lie_apart() {
-        // Axis, start and length of each, whether the whole is read as well, and whether one pass makes the
-        // gradient.
+        // The axis, start and length of each slice, whether the whole tensor is read as well, and whether
+        // one pass computes the gradient.
         type Slices = (&'static [(isize, usize, usize)], bool, bool);
         let cases: [Slices; 8] = [
             (&[(1, 5, 2), (1, 0, 2), (1, 2, 3)], false, true),
@@ -237,7 +239,7 @@ mod tests {
         for gradient in [&gradients(right, &x)[1], &gradients(left, &x)[1]] {
             assert!(matches!(gradient.op(), Op::Contract(_)), "{:?}", gradient.op());
         }
-        // With itself, with operands of another size, and with another reader between.
+        // The product of a tensor with itself, operands of another size, and another reader between.
         let mixed = |x: &[Tensor]| {
             let first = x[0].matmul(&x[1])?.add(&x[0].tanh().matmul(&x[1])?)?;
             let second = first.matmul(&x[1])?.add(&x[0].narrow(0, 0, 1)?.matmul(&x[1])?)?;

@@ -1,4 +1,4 @@
-//! The tape: the recorded graph in topological order, played backwards with one rule per operation.
+//! The tape: the recorded graph in topological order, run backward with one rule per operation.
 
 use std::collections::hash_map::Entry;
 
@@ -11,33 +11,33 @@ use crate::{
     sum::{Sum, add},
 };
 
-/// What gradients add to a tensor: marking leaves, going backwards.
+/// The gradient methods of a tensor: marking leaves, running the backward pass.
 pub trait TensorGrad: Sized {
-    /// This tensor as a leaf in which gradients accumulate. What is recorded already stays as it is.
+    /// This tensor as a leaf in which gradients accumulate. Existing graphs that read it are not changed.
     ///
     /// # Panics
-    /// For a dtype that is not floating-point. [`Tensor::into_cell`] is the checked twin.
+    /// If the dtype is not floating-point. [`Tensor::into_cell`] returns an error instead.
     #[track_caller]
     fn requires_grad(self) -> Tensor;
 
-    /// Computes the gradient of this scalar with respect to every leaf it was made from, and adds it to the
-    /// leaves' [`Tensor::grad`]. The graph is used up; [`TensorGrad::backward_retain`] keeps it.
+    /// Computes the gradient of this scalar with respect to every leaf that it depends on, and adds it to
+    /// the leaves' [`Tensor::grad`]. It frees the graph; [`TensorGrad::backward_retain`] keeps it.
     ///
     /// # Errors
     /// More than one element (give a gradient to [`TensorGrad::backward_with`]), nothing recorded, a graph
-    /// already used up, or an operation without a gradient.
+    /// that was freed already, or an operation without a gradient.
     #[track_caller]
     fn backward(&self) -> Result<()>;
 
-    /// Like [`TensorGrad::backward`], for any shape: `gradient` is that of some scalar with respect to this
-    /// tensor.
+    /// Like [`TensorGrad::backward`], for any shape: `gradient` is the gradient of some scalar with respect
+    /// to this tensor.
     ///
     /// # Errors
     /// Also a gradient of another shape, dtype or device.
     #[track_caller]
     fn backward_with(&self, gradient: &Tensor) -> Result<()>;
 
-    /// Like [`TensorGrad::backward`], but the graph can be played again. `retain_graph=True`.
+    /// Like [`TensorGrad::backward`], but the graph can be used again. `retain_graph=True`.
     ///
     /// # Errors
     /// As [`TensorGrad::backward`].
@@ -47,9 +47,9 @@ pub trait TensorGrad: Sized {
     /// Clears the gradient of this leaf.
     fn zero_grad(&self);
 
-    /// This tensor with a function that sees its gradient when it is computed, and may give another in its
-    /// place: `None` leaves it as it is. Values are never changed, so the hook is on what is returned:
-    /// compute with that. `torch.Tensor.register_hook`.
+    /// This tensor with a hook, which is called with its gradient when that is computed, and may return
+    /// another one in its place; `None` leaves it unchanged. Tensors are immutable, so the hook is on the
+    /// returned tensor: compute with that. `torch.Tensor.register_hook`.
     ///
     /// ```
     /// use autograd::TensorGrad;
@@ -63,10 +63,10 @@ pub trait TensorGrad: Sized {
     /// ```
     ///
     /// An error of the hook, or a gradient of another shape, dtype or device, is an error of the backward
-    /// pass, which then changes nothing. With `create_graph` what the hook computes is recorded.
+    /// pass, which then changes nothing. With `create_graph` the hook's computation is recorded.
     ///
     /// # Errors
-    /// A tensor that is not tracked: it gets no gradient.
+    /// A tensor that is not tracked, and so gets no gradient.
     #[track_caller]
     fn register_hook(
         &self,
@@ -123,16 +123,16 @@ impl TensorGrad for Tensor {
     }
 }
 
-/// The gradients of `Σ outputs` (each a scalar) with respect to each of `inputs`: `None` for one that no
-/// output depends on.
+/// The gradients of `Σ outputs` (each a scalar) with respect to each of `inputs`: `None` for an input that
+/// no output depends on.
 ///
-/// Leaves' own gradients are not touched, and the graph stays. With `create_graph` the gradients are recorded
-/// in turn, so that they can be differentiated again. `torch.autograd.grad`. [`grad_of`] is the form for one
-/// output and one input.
+/// Leaves' own gradients are not touched, and the graph stays. With `create_graph` the gradients are
+/// recorded in turn, so that they can be differentiated again. `torch.autograd.grad`. [`grad_of`] is the
+/// form for one output and one input.
 ///
 /// # Errors
-/// An output with more than one element or nothing recorded, an input that is not tracked, a graph already
-/// used up, or an operation without a gradient.
+/// An output with more than one element or nothing recorded, an input that is not tracked, a graph that was
+/// freed already, or an operation without a gradient.
 #[track_caller]
 pub fn grad<Y: AsRef<Tensor>, X: AsRef<Tensor>>(
     outputs: &[Y],
@@ -147,7 +147,7 @@ pub fn grad<Y: AsRef<Tensor>, X: AsRef<Tensor>>(
 /// The gradient of one scalar with respect to one tensor: [`grad`] for the most common case.
 ///
 /// # Errors
-/// Those of [`grad`], and an output that does not depend on the input.
+/// The errors of [`grad`], and an output that does not depend on the input.
 ///
 /// ```
 /// use autograd::{TensorGrad, grad_of};
@@ -198,7 +198,7 @@ pub(crate) fn pull(
     play(&[(output.clone(), seed.clone())], inputs, create_graph)
 }
 
-/// The gradients of outputs, with theirs given, with respect to leaves, and the graph is used up.
+/// The gradients with respect to `leaves`, for outputs with the given gradients; the graph is freed.
 #[track_caller]
 pub(crate) fn use_up(seeds: &[(Tensor, Tensor)], leaves: &[&Tensor]) -> Result<Vec<Option<Tensor>>> {
     let tape = Tape::record(&seeds.iter().map(|(output, _)| output).collect::<Vec<_>>())?;
@@ -207,7 +207,7 @@ pub(crate) fn use_up(seeds: &[(Tensor, Tensor)], leaves: &[&Tensor]) -> Result<V
     Ok(found)
 }
 
-/// The gradients with respect to tracked tensors, of outputs with theirs.
+/// Runs the backward pass from outputs with their gradients, to tracked tensors.
 #[track_caller]
 pub(crate) fn play(
     seeds: &[(Tensor, Tensor)],
@@ -221,8 +221,8 @@ pub(crate) fn play(
 #[track_caller]
 fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     let tape = Tape::record(&[output])?;
-    // The leaves met, each with its whole gradient: one that took several values in the graph is met several
-    // times.
+    // The visited leaves, each with its whole gradient. A leaf that took several values in the graph is
+    // visited several times.
     let mut gradients: Vec<(Tensor, Tensor)> = Vec::new();
     let mut place: FxHashMap<u64, usize> = FxHashMap::default();
     let recorded = || tape.nodes.iter().filter(|node| is_used_up(node));
@@ -251,7 +251,7 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
         })?;
         gradients.iter().map(|(leaf, gradient)| summed(leaf, gradient)).collect::<Result<Vec<_>>>()
     })?;
-    // Only now, when nothing can fail any more, is the graph used up, and do leaves change.
+    // The graph is freed and the leaves are changed only now, when nothing can fail any more.
     if !retain && let Err(node) = Tensor::claim_graph(recorded()) {
         return Err(used_up(node));
     }
@@ -270,8 +270,8 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether a backward pass uses a node up. A leaf has nothing to let go of, and the cast of a leaf nothing
-/// but the leaf: so graphs may share it, as those of one autocast region do.
+/// Whether a backward pass frees a node. Leaves and casts of leaves hold nothing worth freeing, so graphs
+/// may share them, as those of one autocast region do.
 fn is_used_up(node: &Tensor) -> bool {
     let of_leaf = || node.recorded_inputs().iter().all(Tensor::is_leaf_value);
     let casts_leaf = matches!(node.op(), Op::Cast) && of_leaf();
@@ -335,14 +335,14 @@ pub(crate) fn check_seed(op: &'static str, output: &Tensor, gradient: &Tensor) -
     Ok(())
 }
 
-/// The tracked nodes under some outputs, inputs before what is made of them.
+/// The tracked nodes that some outputs depend on, inputs before the nodes that read them.
 struct Tape {
     nodes: Vec<Tensor>,
-    /// The inputs of each node as recorded, and their places where they are tracked.
+    /// The recorded inputs of each node, and the positions of those that are tracked.
     inputs: Vec<(Inputs, SmallVec<[Option<usize>; 2]>)>,
     place: FxHashMap<u64, usize>,
-    /// Whether a rule may evaluate: then the tape's handles must not count as a user's, for whom every value
-    /// would be stored.
+    /// Whether a rule may evaluate: the tape's handles must not count as a user's then, or every value would
+    /// be stored.
     evaluates: bool,
 }
 
@@ -357,7 +357,7 @@ impl Drop for Tape {
 }
 
 impl Tape {
-    /// Depth first, in a loop: a chain may be millions long.
+    /// Depth first, in a loop: chains may have millions of nodes.
     #[track_caller]
     fn record(outputs: &[&Tensor]) -> Result<Tape> {
         let mut tape =
@@ -413,7 +413,7 @@ impl Tape {
             return Ok(Inputs::new());
         }
         let inputs = node.recorded_inputs();
-        // Asked last: another thread that uses the node up says so before it takes the inputs away.
+        // Checked last: a thread that frees the node marks it before it takes the inputs away.
         if node.is_released() {
             return Err(used_up(node));
         }
@@ -428,7 +428,7 @@ impl Tape {
         inputs: &[&Tensor],
         create_graph: bool,
     ) -> Result<Vec<Option<Tensor>>> {
-        // A leaf is found by itself, any other tensor by its node.
+        // A leaf is identified by itself, any other tensor by its node.
         let wanted: Vec<u64> = inputs.iter().map(|t| t.resolve().id()).collect();
         let leaves: Vec<Option<u64>> = inputs.iter().map(|t| t.leaf().map(|l| l.id())).collect();
         let mut found: Vec<Option<Tensor>> = vec![None; inputs.len()];
@@ -452,8 +452,8 @@ impl Tape {
         Ok(found)
     }
 
-    /// Plays the tape backwards. `visit` meets every leaf, or with `ends` every node marked there, with its
-    /// gradient.
+    /// Runs the tape backward. `visit` is called with the gradient of every leaf, or with `ends` of every
+    /// node marked there.
     #[track_caller]
     fn play(
         &self,
@@ -461,10 +461,10 @@ impl Tape {
         ends: Option<&[bool]>,
         mut visit: impl FnMut(&Tensor, &Tensor) -> Result<()>,
     ) -> Result<()> {
-        // Gradients have the dtypes of what they are of.
+        // Gradients have the dtypes of their tensors.
         let _as_one = autocast::as_one();
         let n = self.nodes.len();
-        // With chosen ends, only what lies between them and the outputs is worth a gradient.
+        // With chosen ends, only nodes between them and the outputs need a gradient.
         let mut useful = vec![ends.is_none(); n];
         if let Some(ends) = ends {
             for i in 0..n {
@@ -472,7 +472,7 @@ impl Tape {
             }
         }
         let mut gradients: Vec<Sum> = (0..n).map(|_| Sum::default()).collect();
-        // Those of the results of operations with several, until all that read them are done.
+        // The gradients of the results of operations with several results, until all readers are done.
         let mut of_results: FxHashMap<usize, SmallVec<[Option<Tensor>; 2]>> = FxHashMap::default();
         for (output, seed) in seeds {
             if let Some(&i) = self.place.get(&output.resolve().id()) {
@@ -480,7 +480,7 @@ impl Tape {
             }
         }
         for i in (0..n).rev() {
-            // Letting go at once keeps one gradient a node alive, not all of them.
+            // Freeing each gradient at once keeps one per node alive, not all of them.
             let node = &self.nodes[i];
             let (inputs, places) = &self.inputs[i];
             let needs = || -> SmallVec<[bool; 8]> {

@@ -1,23 +1,24 @@
-//! From single items to a batch: tensors are stacked, numbers become a 1-D tensor, tuples go part by part.
+//! Combines single items into a batch: tensors are stacked, numbers become a 1-D tensor, tuples are combined
+//! part by part.
 
 use std::collections::BTreeMap;
 
 use tensor_core::{Device, Element, Error, Result, Tensor, set_grad_enabled};
 
-/// Items of which several make a batch. `torch.utils.data.default_collate`.
+/// Items that can be combined into a batch. `torch.utils.data.default_collate`.
 pub trait Collate: Send + Sized {
-    /// Several of them.
+    /// The type of a batch of items.
     type Batch: Send;
 
-    /// The device that an item brings along, if it does.
+    /// The device of an item's tensors, if it has any.
     fn device(&self) -> Option<Device> {
         None
     }
 
-    /// One batch of the items, on `device`, or else on the one that the items bring along.
+    /// One batch of the items, on `device`, or else on the device of the items.
     ///
     /// # Errors
-    /// No items, tensors of several shapes, or numbers without a device to go to.
+    /// No items, tensors of several shapes, or numbers without a device.
     #[track_caller]
     fn collate(items: Vec<Self>, device: Option<&Device>) -> Result<Self::Batch>;
 }
@@ -33,7 +34,7 @@ impl Collate for Tensor {
         Some(Tensor::device(self))
     }
 
-    /// `[…]` of each becomes `[N, …]`, computed here and now, on the thread that prepares the batch.
+    /// Stacks `[…]` of each item to `[N, …]`, computed immediately, on the thread that prepares the batch.
     #[track_caller]
     fn collate(items: Vec<Tensor>, device: Option<&Device>) -> Result<Tensor> {
         set_grad_enabled(false, || {
@@ -44,7 +45,7 @@ impl Collate for Tensor {
     }
 }
 
-/// The device that the first item brings along, unless one is given.
+/// The given device, or else that of the first item.
 fn device_of<T: Collate>(items: &[T], device: Option<&Device>) -> Option<Device> {
     device.cloned().or_else(|| items.first().and_then(T::device))
 }
@@ -71,7 +72,7 @@ macro_rules! number {
 }
 number!(f32, f64, i32, i64, u32, u8, bool);
 
-/// Class indices: i32, as all labels are.
+/// Class indices become i32, as all labels.
 impl Collate for usize {
     type Batch = Tensor;
     #[track_caller]
@@ -83,7 +84,7 @@ impl Collate for usize {
     }
 }
 
-/// Text stays text.
+/// Strings are collected, not converted.
 impl Collate for String {
     type Batch = Vec<String>;
     #[track_caller]
@@ -92,7 +93,7 @@ impl Collate for String {
     }
 }
 
-/// Maps with the same keys become one map.
+/// Maps with the same keys are combined into one map.
 impl<K: Clone + Ord + Send, V: Collate> Collate for BTreeMap<K, V> {
     type Batch = BTreeMap<K, V::Batch>;
 

@@ -1,17 +1,18 @@
-//! Datasets made of others: [`Map`], [`MapRandom`], [`ConcatDataset`].
+//! Datasets made from other datasets: [`Map`], [`MapRandom`], [`ConcatDataset`].
 
 use tensor_core::{Device, Error, Result};
 
 use crate::{Collate, Dataset, Draws, dataset::out_of_range};
 
-/// What a function makes of each item. See [`Dataset::map`].
+/// A dataset whose items are the results of a function. See [`Dataset::map`].
 #[derive(Clone, Debug)]
 pub struct Map<D, F> {
     pub(crate) dataset: D,
     pub(crate) f: F,
 }
 
-/// What a function makes of each item with random numbers. See [`Dataset::map_random`].
+/// A dataset whose items are the results of a function that draws random numbers. See
+/// [`Dataset::map_random`].
 #[derive(Clone, Debug)]
 pub struct MapRandom<D, F> {
     pub(crate) dataset: D,
@@ -19,7 +20,7 @@ pub struct MapRandom<D, F> {
     pub(crate) f: F,
 }
 
-/// A batch of items that are made one by one in an epoch.
+/// A batch of items that are computed one by one in an epoch.
 #[track_caller]
 fn one_by_one<D: Dataset>(
     dataset: &D,
@@ -67,7 +68,7 @@ impl<D: Dataset, T: Send, F: Fn(D::Item, &mut Draws) -> Result<T> + Send + Sync>
         self.dataset.len()
     }
 
-    /// The item as it is in epoch 0.
+    /// The item of epoch 0.
     #[track_caller]
     fn get(&self, index: usize) -> Result<T> {
         self.get_in(0, index)
@@ -87,7 +88,7 @@ impl<D: Dataset, T: Send, F: Fn(D::Item, &mut Draws) -> Result<T> + Send + Sync>
     }
 }
 
-/// Several datasets one after the other. `torch.utils.data.ConcatDataset`.
+/// The concatenation of several datasets. `torch.utils.data.ConcatDataset`.
 ///
 /// ```
 /// use data::{ConcatDataset, Dataset, ItemDataset};
@@ -97,20 +98,20 @@ impl<D: Dataset, T: Send, F: Fn(D::Item, &mut Draws) -> Result<T> + Send + Sync>
 /// # Ok(()) }
 /// ```
 ///
-/// Datasets of several types with the same items go in as `Box<dyn …>` of a trait of your own, or are made
-/// alike by [`Dataset::map`].
+/// Datasets of several types with the same items can be boxed as a trait of your own, `Box<dyn …>`, or
+/// converted to one type by [`Dataset::map`].
 #[derive(Clone, Debug)]
 pub struct ConcatDataset<D> {
     parts: Vec<D>,
-    /// Where each part ends.
+    /// The end of each part, in items.
     ends: Vec<usize>,
 }
 
 impl<D: Dataset> ConcatDataset<D> {
-    /// These datasets; some of them may be empty.
+    /// Concatenates these datasets; some of them may be empty.
     ///
     /// # Errors
-    /// No datasets, or more items than can be counted.
+    /// No datasets, or more items than a `usize` can count.
     #[track_caller]
     pub fn new(parts: impl IntoIterator<Item = D>) -> Result<ConcatDataset<D>> {
         let parts: Vec<D> = parts.into_iter().collect();
@@ -133,7 +134,7 @@ impl<D: Dataset> ConcatDataset<D> {
         &self.parts
     }
 
-    /// Which part an item is in, and its place there.
+    /// The part that an item is in, and its index there.
     #[track_caller]
     fn place(&self, index: usize) -> Result<(usize, usize)> {
         let part = self.ends.partition_point(|end| *end <= index);

@@ -1,4 +1,5 @@
-//! Tables of numbers from CSV: features in all columns but one, and in that one, if it is named, the labels.
+//! Tables of numbers from CSV files: all columns are features, except for the column of labels, if one is
+//! named.
 
 use std::{
     any::type_name,
@@ -14,36 +15,36 @@ use tensor_core::Result;
 
 use crate::gzip::{Bounded, file_error, open};
 
-/// Which column holds the labels.
+/// The column of the labels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LabelColumn {
-    /// None: every column is a feature.
+    /// No labels: every column is a feature.
     #[default]
     None,
-    /// The first.
+    /// The first column.
     First,
-    /// The last.
+    /// The last column.
     Last,
-    /// The one at this index, from 0.
+    /// The column at this index, from 0.
     At(usize),
 }
 
-/// How a CSV file is laid out, and what its numbers may be.
+/// The layout of a CSV file, and the ranges of its numbers.
 #[derive(Clone, Debug)]
 pub struct CsvOptions<T> {
     /// The column of the labels. None by default.
     pub label: LabelColumn,
-    /// Whether the first row holds the names of the columns. True by default.
+    /// Whether the first row has the names of the columns. True by default.
     pub has_headers: bool,
-    /// What stands between two fields. A comma by default.
+    /// The separator between two fields. A comma by default.
     pub delimiter: u8,
-    /// The range outside which a feature is an error. None by default, so that any number is good.
+    /// The range of features; a number outside it is an error. None by default, which accepts any number.
     pub features_in: Option<RangeInclusive<T>>,
-    /// The range outside which a label is an error. None by default.
+    /// The range of labels; a label outside it is an error. None by default.
     pub labels_in: Option<RangeInclusive<i64>>,
-    /// How many bytes a gzipped file may decompress to before that is an error: 1 GiB by default. A few
-    /// kilobytes can promise no size and hold a thousand times their own. What a plain file holds is not
-    /// bounded.
+    /// The greatest decompressed size of a gzipped file, in bytes; more is an error. 1 GiB by default. A
+    /// gzipped file of a few kilobytes may decompress to a thousand times its size, and does not tell its
+    /// size in advance. Plain files are not limited.
     pub max_decompressed: u64,
 }
 
@@ -60,7 +61,7 @@ impl<T> Default for CsvOptions<T> {
     }
 }
 
-/// A number that a table may be made of: `u8`, `i64`, `f32` or `f64`.
+/// The type of a table's numbers: `u8`, `i64`, `f32` or `f64`.
 pub trait CsvNumber: FromStr + PartialOrd + Copy + Debug + Display + sealed::Sealed {}
 
 mod sealed {
@@ -72,14 +73,14 @@ macro_rules! csv_numbers {
 }
 csv_numbers!(u8 i64 f32 f64);
 
-/// A table of numbers, row by row.
+/// A table of numbers in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CsvTable<T> {
     /// The names of the feature columns, if the file has a row of headers.
     pub names: Option<Vec<String>>,
-    /// How many rows there are, the headers not counted.
+    /// The number of rows, without the headers.
     pub rows: usize,
-    /// How many features a row has.
+    /// The number of features in a row.
     pub columns: usize,
     /// The features `[rows, columns]` in row-major order.
     pub features: Vec<T>,
@@ -112,7 +113,7 @@ pub fn read_csv<T: CsvNumber>(path: impl AsRef<Path>, options: &CsvOptions<T>) -
     parse_csv(content.reader, path, options)
 }
 
-/// As [`read_csv`], from anything that can be read; `name` stands for it in errors.
+/// As [`read_csv`], from any reader; `name` stands for the file in errors.
 ///
 /// # Errors
 ///
@@ -174,7 +175,7 @@ fn parse<T: CsvNumber>(reader: impl Read, options: &CsvOptions<T>) -> Result<Csv
     Ok(table)
 }
 
-/// The columns of a table, known from its first row.
+/// The columns of a table, found from its first row.
 #[derive(Clone, Copy)]
 struct Columns {
     count: usize,
@@ -190,7 +191,7 @@ impl Columns {
             LabelColumn::Last => Some(count.saturating_sub(1)),
             LabelColumn::At(column) if column < count => Some(column),
             LabelColumn::At(column) => {
-                return Err(format!("has {count} columns; the labels are asked from column {}", column + 1));
+                return Err(format!("has {count} columns; the labels are expected in column {}", column + 1));
             }
         };
         Ok(Self { count, label })
@@ -218,7 +219,7 @@ fn number<T: CsvNumber>(field: &str, what: &str, range: Option<&RangeInclusive<T
     }
 }
 
-/// What the parser found, in our words where they say more.
+/// The parser's error, reworded if our message can say more.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the parser's enum may grow; other kinds keep its words")]
 fn explain(error: csv::Error) -> String {
     match error.kind() {

@@ -84,14 +84,14 @@ fn errors_name_the_line_and_the_column() {
 
 #[test]
 fn a_long_field_is_cut_in_the_message() {
-    // As `taper` does, lest the message end with a line of this crate.
+    // As `taper` does, so that the message does not end with a line of this crate.
     tensor_core::hide_lines_of(crate::ROOT);
     let message =
         parse_csv(format!("a\n{}\n", "z".repeat(5000)).as_bytes(), "a.csv", &CsvOptions::<u8>::default());
     assert!(message.unwrap_err().to_string().len() < 120);
 }
 
-/// A megabyte of zeros takes a kilobyte: what comes of a small file is bounded.
+/// A megabyte of zeros compresses to a kilobyte: the decompressed size is limited.
 #[test]
 fn a_gzipped_file_that_grows_past_its_bound_is_refused() {
     let dir = tempfile::tempdir().unwrap();

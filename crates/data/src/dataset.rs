@@ -1,4 +1,4 @@
-//! [`Dataset`]: items by index; parts of one, and random splits.
+//! [`Dataset`]: items by index; subsets and random splits.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{
 
 /// Items by index, such as an image with its label. `torch.utils.data.Dataset`.
 pub trait Dataset: Send + Sync {
-    /// One item.
+    /// The type of an item.
     type Item: Send;
 
     /// The number of items.
@@ -21,7 +21,7 @@ pub trait Dataset: Send + Sync {
     /// The item at `index`, which is below [`Dataset::len`].
     ///
     /// # Errors
-    /// An index past the end, or whatever keeps the item from being read.
+    /// An index past the end, or a failure to read the item.
     #[track_caller]
     fn get(&self, index: usize) -> Result<Self::Item>;
 
@@ -30,11 +30,11 @@ pub trait Dataset: Send + Sync {
         self.len() == 0
     }
 
-    /// The items at `indices` as one batch, on `device` if one is given. A dataset that holds its items side
-    /// by side gathers them faster than one at a time.
+    /// The items at `indices` as one batch, on `device` if one is given. A dataset with contiguous items
+    /// gathers them faster than one at a time.
     ///
     /// # Errors
-    /// The first item that cannot be read, or items that do not go together.
+    /// The error of the first item that cannot be read, or items that cannot be combined.
     #[track_caller]
     fn batch(&self, indices: &[usize], device: Option<&Device>) -> Result<<Self::Item as Collate>::Batch>
     where
@@ -44,8 +44,8 @@ pub trait Dataset: Send + Sync {
         Self::Item::collate(items, device)
     }
 
-    /// The item at `index` as it is in epoch `epoch`: of a dataset that is not the same in each, as with
-    /// random augmentations.
+    /// The item at `index` in epoch `epoch`, for datasets that differ between epochs, as with random
+    /// augmentation.
     ///
     /// # Errors
     /// As for [`Dataset::get`].
@@ -55,7 +55,7 @@ pub trait Dataset: Send + Sync {
         self.get(index)
     }
 
-    /// The items at `indices` as one batch, as they are in epoch `epoch`. This is what loaders call.
+    /// The items at `indices` in epoch `epoch`, as one batch. Loaders call this method.
     ///
     /// # Errors
     /// As for [`Dataset::batch`].
@@ -73,8 +73,7 @@ pub trait Dataset: Send + Sync {
         self.batch(indices, device)
     }
 
-    /// The dataset of what `f` makes of each item. It is called when an item is asked for, on the loader's
-    /// threads.
+    /// A dataset with `f` applied to each item. `f` is called when an item is read, on the loader's threads.
     ///
     /// ```
     /// use data::{DataLoader, Dataset, ItemDataset};
@@ -92,8 +91,8 @@ pub trait Dataset: Send + Sync {
         Map { dataset: self, f }
     }
 
-    /// As [`Dataset::map`], with random numbers that `f` may draw, as for augmentations: others for each item
-    /// and epoch, the same for the same seed, whatever the number of workers.
+    /// As [`Dataset::map`], with random numbers for `f`, as for augmentation: they differ between items and
+    /// epochs, and are the same for the same seed, whatever the number of workers.
     ///
     /// ```
     /// use data::{Dataset, ItemDataset};
@@ -166,7 +165,7 @@ pub(crate) fn out_of_range(index: usize, size: usize) -> Error {
     Error::new(ErrorKind::IndexOutOfRange { op: "Dataset::get", index: index as i64, axis: 0, size })
 }
 
-/// Some items of a dataset, in an order of their own. `torch.utils.data.Subset`.
+/// Some items of a dataset, in the given order. `torch.utils.data.Subset`.
 #[derive(Clone, Debug)]
 pub struct Subset<D> {
     dataset: Arc<D>,
@@ -188,7 +187,7 @@ impl<D: Dataset> Subset<D> {
         }
     }
 
-    /// The places of the items in the whole dataset.
+    /// The indices of the items in the whole dataset.
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
@@ -238,7 +237,7 @@ impl<D: Dataset> Dataset for Subset<D> {
     }
 }
 
-/// Cuts a dataset into random parts of these lengths, the same ones for the same seed.
+/// Splits a dataset into random parts of these lengths, the same parts for the same seed.
 /// `torch.utils.data.random_split`.
 ///
 /// # Errors
@@ -248,7 +247,8 @@ pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Res
     let dataset = Arc::new(dataset);
     let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
     if total != Some(dataset.len()) {
-        let message = format!("lengths {lengths:?} do not add up to the {} items there are", dataset.len());
+        let message =
+            format!("lengths {lengths:?} do not add up to the {} items of the dataset", dataset.len());
         return Err(Error::invalid("random_split", message));
     }
     let order = permutation(dataset.len(), seed, 0);
@@ -262,8 +262,8 @@ pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Res
     Ok(parts)
 }
 
-/// Cuts a dataset into random parts by fractions that add up to 1; items left over by rounding down go to the
-/// first parts, one each, as in PyTorch.
+/// Splits a dataset into random parts by fractions that add up to 1; items that are left over by rounding
+/// down go to the first parts, one each, as in PyTorch.
 ///
 /// # Errors
 /// Fractions outside [0, 1], or that do not add up to 1.

@@ -1,4 +1,4 @@
-//! The 1,797 handwritten digits that come with the crate: a first dataset that needs no download.
+//! The 1,797 handwritten digits that are included in the crate: a first dataset that needs no download.
 //!
 //! "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository,
 //! 1998, CC BY 4.0; see `assets/README.md`.
@@ -12,7 +12,7 @@ use crate::{
     gzip::{file_error, reader_of},
 };
 
-/// How many digits there are.
+/// The number of digits.
 pub const DIGITS_COUNT: usize = 1797;
 /// The height and the width of an image.
 pub const DIGITS_SIZE: usize = 8;
@@ -36,8 +36,8 @@ pub fn digits_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
     Ok((pixels, labels))
 }
 
-/// Reads digits from the bytes of a CSV file, plain or gzipped: no headers, 64 pixels of 0 to 16, then the
-/// label.
+/// Parses digits from the bytes of a CSV file, plain or gzipped: no headers, 64 pixels from 0 to 16, then
+/// the label.
 #[track_caller]
 fn parse_digits(file: &[u8], name: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
     let options = CsvOptions {
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
     }
 
-    /// As scikit-learn's `load_digits().data.sum()`.
+    /// The sum of pixels, as scikit-learn's `load_digits().data.sum()`.
     const PIXEL_SUM: u64 = 561718;
 
     fn row(pixel: &str, label: &str) -> String {

@@ -1,6 +1,7 @@
-//! [`RowFile`]: an array in a file, row by row; [`FileDataset`]: such files as a dataset.
+//! [`RowFile`]: an array in a file, row by row; [`FileDataset`]: a dataset of such files.
 //!
-//! Rows are read where they are asked for ([`OpenFile`]). The system keeps in memory what is read often.
+//! Rows are read from the file on demand ([`OpenFile`]). The operating system caches rows that are read
+//! often.
 
 use std::{
     fmt,
@@ -23,29 +24,28 @@ use crate::{
 /// An array in a file, whose rows are read one by one: `.npy`, as `numpy.save` writes it, or IDX. It may be
 /// larger than memory.
 ///
-/// The file must not change while it is read: a change is an error of the next read.
+/// The file must not change while it is open: a change is an error of the next read.
 #[derive(Debug)]
 pub struct RowFile {
     file: OpenFile,
     dtype: DType,
     rows: usize,
     row_shape: Shape,
-    /// Where the first row begins.
+    /// The offset of the first row, in bytes.
     start: u64,
-    /// Of what a row takes in the file.
+    /// The size of a row in the file, in bytes.
     row_bytes: usize,
 }
 
 impl RowFile {
-    /// Opens an array, and checks what its header says against the file's size. What it is, its first bytes
-    /// tell.
+    /// Opens an array, and checks its header against the file's size. The first bytes determine the format.
     ///
-    /// `.npy` of versions 1 to 3, little-endian, in C's order, of bool, u8, u32, i32, i64, f16, f32 or f64;
-    /// IDX of bytes, not gzipped.
+    /// Formats: `.npy` of versions 1 to 3, little-endian, in C order, of bool, u8, u32, i32, i64, f16, f32
+    /// or f64; IDX of bytes, not gzipped.
     ///
     /// # Errors
-    /// `File` for a file that cannot be read, is something else, is cut off or has bytes left over, or holds
-    /// a dtype or order that is not read, or a single number, which has no rows.
+    /// `File` for a file that cannot be read, has another format, is truncated or has bytes left over, has
+    /// an unsupported dtype or order, or is a single number, which has no rows.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<RowFile> {
         let path = path.as_ref();
@@ -59,15 +59,15 @@ impl RowFile {
         let header = match magic {
             [0x93, b'N', b'U', b'M'] => npy_header(&mut file),
             [0, 0, kind, rank] => idx_header(&mut file, kind, rank),
-            [0x1f, 0x8b, ..] => Err("is gzipped: rows of it cannot be found; unpack it first".into()),
-            _ => Err("is neither .npy nor IDX: its first bytes are those of neither".into()),
+            [0x1f, 0x8b, ..] => Err("is gzipped: its rows cannot be located; unpack it first".into()),
+            _ => Err("is neither .npy nor IDX, by its first bytes".into()),
         };
         let Header { dtype, shape, start } = header.map_err(|message| file_error(path, message))?;
         let Some((&rows, row)) = shape.split_first() else {
             return Err(file_error(path, "holds a single number; expected an array with rows"));
         };
         let size = |factors: &[usize]| {
-            // A zero makes it zero, whatever the rest.
+            // A zero makes the product zero, even if the other factors overflow.
             if factors.contains(&0) {
                 Some(0)
             } else {
@@ -105,7 +105,7 @@ impl RowFile {
         self.dtype
     }
 
-    /// The bytes of rows that are there, one after the other.
+    /// The bytes of the rows at `indices`, one after the other.
     #[track_caller]
     fn read(&self, indices: &[usize]) -> Result<Vec<u8>> {
         let mut bytes = vec![0; indices.len() * self.row_bytes];
@@ -149,7 +149,7 @@ struct Header {
     start: u64,
 }
 
-/// The header of a `.npy` array whose rows are together, after the four bytes that tell that it is one.
+/// Parses the header of a `.npy` array in C order, after its four magic bytes.
 fn npy_header(file: &mut File) -> Result<Header, String> {
     let found = npy::read_header(&mut npy::MAGIC[..4].chain(file))?;
     if found.big_endian {
@@ -157,13 +157,13 @@ fn npy_header(file: &mut File) -> Result<Header, String> {
     }
     if found.fortran_order {
         return Err(
-            "is in Fortran's order, in which rows are not together; save numpy.ascontiguousarray(it)".into(),
+            "is in Fortran order, in which rows are not contiguous; save numpy.ascontiguousarray(it)".into(),
         );
     }
     Ok(Header { dtype: found.dtype, shape: found.shape, start: found.start })
 }
 
-/// After the four bytes that tell that it is one.
+/// Parses the header of an IDX array, after its four magic bytes.
 fn idx_header(file: &mut File, kind: u8, rank: u8) -> Result<Header, String> {
     if kind != 0x08 {
         return Err(format!("is IDX of element type 0x{kind:02x}, expected 0x08, bytes"));
@@ -177,8 +177,8 @@ fn idx_header(file: &mut File, kind: u8, rank: u8) -> Result<Header, String> {
     Ok(Header { dtype: DType::U8, shape, start: 4 + 4 * u64::from(rank) })
 }
 
-/// Arrays in files as a dataset: item i is row i of each, as of a [`TensorDataset`](crate::TensorDataset),
-/// and they may be larger than memory.
+/// Arrays in files as a dataset: item i is row i of each, as in a [`TensorDataset`](crate::TensorDataset);
+/// the files may be larger than memory.
 ///
 /// ```
 /// use data::{DataLoader, Dataset, FileDataset};
@@ -186,7 +186,9 @@ fn idx_header(file: &mut File, kind: u8, rank: u8) -> Result<Header, String> {
 /// # fn main() -> tensor_core::Result<()> {
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let path = folder.path().join("labels.npy");
-/// # let mut file = b"\x93NUMPY\x01\x00\x36\x00{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }".to_vec();
+/// # let header = "{'descr': '|u1', 'fortran_order': False, 'shape': (3,), }";
+/// # let mut file = format!("\u{0}NUMPY\x01\x00\x36\x00{header}").into_bytes();
+/// # file[0] = 0x93;
 /// # let header = file.len(); file[8] = (header - 10) as u8;
 /// # file.extend([7, 8, 9]);
 /// # std::fs::write(&path, file).unwrap();
@@ -201,17 +203,17 @@ pub struct FileDataset<T = (Tensor, Tensor)> {
     files: Vec<RowFile>,
     len: usize,
     device: Device,
-    /// Items are made, not kept.
+    /// Items are created on demand, not stored.
     items: std::marker::PhantomData<fn() -> T>,
 }
 
 impl<T: Columns> FileDataset<T> {
-    /// The rows of these files, one for each tensor of an item. Tensors go to `device`, unless the loader
-    /// names another.
+    /// A dataset of the rows of these files, one file for each tensor of an item. Tensors go to `device`,
+    /// unless the loader names another.
     ///
     /// # Errors
-    /// As for [`RowFile::open`]; files of several numbers of rows, or more or fewer of them than an item has
-    /// tensors; a dtype that the device lacks.
+    /// As for [`RowFile::open`]; files with different numbers of rows, another number of files than an item
+    /// has tensors; a dtype that the device lacks.
     #[track_caller]
     pub fn open(
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
@@ -226,7 +228,7 @@ impl<T: Columns> FileDataset<T> {
             return Err(file_error(other.file.path(), message));
         }
         let dataset = FileDataset { files, len, device: device.clone(), items: std::marker::PhantomData };
-        // That there are as many as an item has, the first batch would tell.
+        // A first batch checks that there is a file for each tensor of an item.
         drop(dataset.batch(if len > 0 { &[0] } else { &[] }, None)?);
         Ok(dataset)
     }

@@ -5,7 +5,7 @@ use tensor_core::f16;
 use super::*;
 use crate::DataLoader;
 
-/// A file as `numpy.save` writes it: version 1, the header filled up to 64 bytes or a multiple.
+/// A file as `numpy.save` writes it: version 1, with the header padded to a multiple of 64 bytes.
 fn npy(description: &str, data: &[u8]) -> Vec<u8> {
     let length = (10 + description.len() + 1).next_multiple_of(64) - 10;
     let mut file = b"\x93NUMPY\x01\x00".to_vec();
@@ -85,7 +85,7 @@ fn batches_of_several_files_come_in_order_from_any_number_of_workers() {
     let expected = epoch(0);
     assert_eq!(expected.concat().len(), 50);
     assert!([1, 3, 9].into_iter().all(|workers| epoch(workers) == expected));
-    // Not as many as an item has.
+    // Another number of files than an item has tensors.
     let one: Result<FileDataset> = FileDataset::open([&images], &device);
     assert!(one.unwrap_err().to_string().contains("more tensors than the 1"));
     let three: Result<FileDataset> = FileDataset::open([&images, &labels, &labels], &device);
@@ -95,7 +95,7 @@ fn batches_of_several_files_come_in_order_from_any_number_of_workers() {
     assert!(other.unwrap_err().to_string().contains("has 49 rows"));
 }
 
-/// A file that is cut off, written anew or removed while it is read.
+/// A file that is truncated, overwritten or removed while it is open.
 #[test]
 fn a_file_that_changes_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn a_file_that_changes_is_an_error() {
     fs::write(&path, [&whole[..], &[1]].concat()).unwrap();
     let loader = DataLoader::new(dataset, 100).unwrap().workers(2);
     assert!(loader.iter().all(|batch| batch.unwrap_err().to_string().contains("has changed")));
-    // A file that is removed, or replaced under its name, is still read whole, as the system keeps it.
+    // A file that is removed, or replaced under its name, can still be read, as the system keeps it.
     #[cfg(unix)]
     {
         let dataset = open();
@@ -159,7 +159,7 @@ fn what_cannot_be_read_is_told_when_it_is_opened() {
     }
     assert!(RowFile::open(folder.path()).unwrap_err().to_string().contains("directory"));
     assert!(RowFile::open(folder.path().join("none")).unwrap_err().to_string().contains("cannot be read"));
-    // Empty ones: of rows, and within rows.
+    // Empty arrays: without rows, and with empty rows.
     fs::write(&path, npy(&described("<f4", "(0, 28, 28)"), &[])).unwrap();
     let empty: FileDataset<Tensor> = FileDataset::open([&path], &backend_cpu::cpu()).unwrap();
     assert!(empty.is_empty() && DataLoader::new(empty, 2).unwrap_err().to_string().contains("empty"));

@@ -1,4 +1,4 @@
-//! Files that may be gzipped: told by their first two bytes, not by their names.
+//! Files that may be gzipped, which their first two bytes tell, not their names.
 
 use std::{
     fs::File,
@@ -10,14 +10,14 @@ use flate2::bufread::MultiGzDecoder;
 use tensor_core::Result;
 pub(crate) use tensor_core::file::file_error;
 
-/// Deflate cannot shrink data to less than about 1/1032 of its size: one byte holds at most four matches of
-/// 258.
+/// Deflate cannot compress data to less than about 1/1032 of its size: one byte encodes at most four matches
+/// of 258 bytes.
 const GREATEST_RATIO: u64 = 1032;
 
-/// The content of a file, decompressed on the way if it is gzipped.
+/// The content of a file, decompressed while it is read if it is gzipped.
 pub(crate) struct Content {
     pub(crate) reader: Box<dyn BufRead>,
-    /// No more bytes than this can come: the file's size if it is plain.
+    /// An upper bound of the content's size in bytes: the file's size if it is plain.
     pub(crate) at_most: u64,
     pub(crate) gzipped: bool,
 }
@@ -43,7 +43,7 @@ pub(crate) fn open(path: &Path) -> Result<Content> {
     })
 }
 
-/// A reader that fails where more than so many bytes come.
+/// A reader that fails after a given number of bytes.
 pub(crate) struct Bounded<R> {
     reader: R,
     limit: u64,
@@ -58,7 +58,7 @@ impl<R: Read> Bounded<R> {
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        // At the limit one more byte is asked for, to tell the end from what goes on.
+        // At the limit one more byte is read, to distinguish the end from more data.
         let most = usize::try_from(self.left).unwrap_or(usize::MAX).clamp(1, buffer.len().max(1));
         let most = most.min(buffer.len());
         let found = self.reader.read(&mut buffer[..most])?;
@@ -75,7 +75,7 @@ impl<R: Read> Read for Bounded<R> {
     }
 }
 
-/// Decompresses `bytes` if they are gzipped; `name` stands for them in errors.
+/// A reader of `bytes`, which decompresses them if they are gzipped.
 pub(crate) fn reader_of<'a>(bytes: &'a [u8]) -> Box<dyn Read + 'a> {
     if bytes.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
 }

@@ -1,5 +1,5 @@
-//! IDX, the file format of MNIST and its kin (Fashion-MNIST, EMNIST, KMNIST …): a header of big-endian sizes,
-//! then the bytes. Nothing that a header claims is believed before the file's own size has confirmed it.
+//! IDX, the file format of MNIST and similar datasets (Fashion-MNIST, EMNIST, KMNIST …): a header of
+//! big-endian sizes, then the bytes. The sizes in a header are checked against the file's own size first.
 
 use std::{
     fmt::Write as _,
@@ -11,7 +11,7 @@ use tensor_core::Result;
 
 use crate::gzip::{Content, file_error, open};
 
-/// An array of bytes as an IDX file holds it.
+/// An array of bytes from an IDX file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Idx {
     /// The sizes, outermost first: `[N, 28, 28]` for MNIST's images, `[N]` for its labels.
@@ -24,9 +24,8 @@ pub struct Idx {
 ///
 /// # Errors
 ///
-/// `ErrorKind::File` if the file cannot be read or is not what its header promises. The message names the
-/// byte, what stands there, and what was expected; for a gzipped file, bytes count in the decompressed
-/// content.
+/// `ErrorKind::File` if the file cannot be read or does not match its header. The message names the byte,
+/// what was found there, and what was expected; for a gzipped file, bytes count in the decompressed content.
 #[track_caller]
 pub fn read_idx(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
@@ -53,7 +52,7 @@ fn read(Content { mut reader, at_most, gzipped }: Content) -> Result<Idx, String
             _ => "no type that IDX knows",
         };
         return Err(format!(
-            "byte 2{unit} gives the element type 0x{element:02x} ({kind}), expected 0x08 (u8), the only one that is read"
+            "byte 2{unit} gives the element type 0x{element:02x} ({kind}), expected 0x08 (u8), the only one that is supported"
         ));
     }
     if rank == 0 {
@@ -84,7 +83,7 @@ fn read(Content { mut reader, at_most, gzipped }: Content) -> Result<Idx, String
     }
 
     let length = promised - header;
-    // Reserved at once only where the file is known to hold it; else as it comes.
+    // The whole size is reserved only if the file is known to hold it.
     let reserved = if promised == at_most { length } else { length.min(1 << 20) };
     let mut data = Vec::with_capacity(reserved as usize);
     let read = reader.by_ref().take(length).read_to_end(&mut data);
@@ -96,7 +95,7 @@ fn read(Content { mut reader, at_most, gzipped }: Content) -> Result<Idx, String
         ));
     }
     let mut more = [0];
-    // Reading past the end also has the gzip checksum verified.
+    // Reading past the end also verifies the gzip checksum.
     match reader.read(&mut more) {
         Ok(0) => {}
         Ok(_) => {
@@ -111,7 +110,7 @@ fn read(Content { mut reader, at_most, gzipped }: Content) -> Result<Idx, String
     Ok(Idx { shape: shape.into_iter().map(|size| size as usize).collect(), data })
 }
 
-/// The product of the sizes. A zero among them makes it zero whatever the rest.
+/// The product of the sizes. A zero makes it zero, even if the other factors overflow.
 fn elements(shape: &[u32]) -> Option<u64> {
     if shape.contains(&0) {
         return Some(0);
@@ -119,7 +118,7 @@ fn elements(shape: &[u32]) -> Option<u64> {
     shape.iter().try_fold(1u64, |product, size| product.checked_mul(u64::from(*size)))
 }
 
-/// Fills `buffer` from byte `at` on, or says where the content ends.
+/// Fills `buffer` from byte `at` on; the error names the byte at which the content ends.
 #[track_caller]
 fn fill(reader: &mut impl Read, buffer: &mut [u8], at: u64, expected: &str) -> Result<(), String> {
     let mut found = 0;
@@ -137,35 +136,35 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8], at: u64, expected: &str) -> R
     Ok(())
 }
 
-/// Where the four files of MNIST, or of a dataset in its form, are.
+/// The paths of the four files of MNIST, or of a dataset in its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MnistFiles {
-    /// 60,000 images of 28 x 28.
+    /// 60,000 training images of 28 x 28 pixels.
     pub train_images: PathBuf,
-    /// Their labels.
+    /// The labels of the training images.
     pub train_labels: PathBuf,
-    /// 10,000 images to test with.
+    /// 10,000 test images.
     pub test_images: PathBuf,
-    /// Their labels.
+    /// The labels of the test images.
     pub test_labels: PathBuf,
 }
 
 impl MnistFiles {
-    /// The images `[N, H, W]` and labels `[N]` to train with.
+    /// The training images `[N, H, W]` and labels `[N]`.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::File` if either file is corrupt, or if they do not go together.
+    /// `ErrorKind::File` if either file is corrupt, or if their lengths differ.
     #[track_caller]
     pub fn read_train(&self) -> Result<(Idx, Idx)> {
         read_pair(&self.train_images, &self.train_labels)
     }
 
-    /// The images `[N, H, W]` and labels `[N]` to test with.
+    /// The test images `[N, H, W]` and labels `[N]`.
     ///
     /// # Errors
     ///
-    /// `ErrorKind::File` if either file is corrupt, or if they do not go together.
+    /// `ErrorKind::File` if either file is corrupt, or if their lengths differ.
     #[track_caller]
     pub fn read_test(&self) -> Result<(Idx, Idx)> {
         read_pair(&self.test_images, &self.test_labels)
@@ -199,11 +198,11 @@ fn read_pair(images_path: &Path, labels_path: &Path) -> Result<(Idx, Idx)> {
 }
 
 /// Finds the four files of MNIST in a directory: `train-images-idx3-ubyte` and the like, with `-idx` or
-/// `.idx`, gzipped (`.gz`) or not. Of a plain file and its gzipped twin, the plain one is taken.
+/// `.idx`, gzipped (`.gz`) or not. If a file is there both plain and gzipped, the plain one is used.
 ///
 /// # Errors
 ///
-/// `ErrorKind::File` that names the files that are missing, and says where to get them.
+/// `ErrorKind::File` with the names of the missing files, and where to get them.
 #[track_caller]
 pub fn find_mnist(dir: impl AsRef<Path>) -> Result<MnistFiles> {
     let dir = dir.as_ref();

@@ -1,5 +1,5 @@
-//! [`ImageFolder`]: a folder of pictures for each class; [`Image`]: what is done with a picture before it is
-//! a tensor.
+//! [`ImageFolder`]: a folder of pictures for each class; [`Image`]: transforms of a picture before it
+//! becomes a tensor.
 
 use std::{
     fs,
@@ -14,14 +14,14 @@ use tensor_core::{Device, Error, Result, Tensor};
 
 use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error};
 
-/// What a file's name may end in.
+/// The extensions of picture files.
 const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 
 /// Pictures in folders, one for each class: `root/cat/1.png`, `root/dog/1.jpg`.
 /// `torchvision.datasets.ImageFolder`.
 ///
 /// Classes are numbered in the order of their folders' names, and pictures are in the order of their paths,
-/// also those in folders within. An item is a picture with the number of its class; [`Dataset::map`] and
+/// including those in subfolders. An item is a picture with the number of its class; [`Dataset::map`] and
 /// [`Dataset::map_random`] make tensors of them, on the loader's threads.
 ///
 /// ```
@@ -31,14 +31,16 @@ const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 /// # let root = folder.path();
 /// # for (class, shade) in [("cat", 255u8), ("dog", 0)] {
 /// #     std::fs::create_dir(root.join(class)).unwrap();
-/// #     image::RgbImage::from_pixel(10, 8, image::Rgb([shade; 3])).save(root.join(class).join("1.png")).unwrap();
+/// #     let picture = image::RgbImage::from_pixel(10, 8, image::Rgb([shade; 3]));
+/// #     picture.save(root.join(class).join("1.png")).unwrap();
 /// # }
 /// let device = backend_cpu::cpu();
 /// let folder = ImageFolder::open(root)?;
 /// assert_eq!(folder.classes(), ["cat", "dog"]);
 /// let host = device.clone();
 /// let train = folder.map_random(42, move |(image, class), draws| {
-///     let image = image.random_resized_crop((6, 6), (0.5, 1.0), (0.75, 4.0 / 3.0), draws)?.random_flip_horizontal(0.5, draws);
+///     let image = image.random_resized_crop((6, 6), (0.5, 1.0), (0.75, 4.0 / 3.0), draws)?;
+///     let image = image.random_flip_horizontal(0.5, draws);
 ///     Ok((image.normalized([0.485, 0.456, 0.406], [0.229, 0.224, 0.225], &host)?, class))
 /// });
 /// let (images, classes) = DataLoader::new(train, 2)?.workers(2).iter().next().unwrap()?;
@@ -52,11 +54,10 @@ pub struct ImageFolder {
 }
 
 impl ImageFolder {
-    /// The pictures below `root` whose names end in `.png`, `.jpg` or `.jpeg`. They are read when they are
-    /// asked for.
+    /// The pictures below `root` whose names end in `.png`, `.jpg` or `.jpeg`. They are read on demand.
     ///
     /// # Errors
-    /// `File` for a folder that cannot be read, or has no folder in it; a class without a picture.
+    /// `File` for a folder that cannot be read or has no subfolder; a class without a picture.
     #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<ImageFolder> {
         let root = root.as_ref();
@@ -96,10 +97,10 @@ fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     fs::read_dir(folder).map_err(failed)?.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
 }
 
-/// All pictures in a folder and those within it.
+/// Collects all pictures in a folder and its subfolders.
 #[track_caller]
 fn pictures(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    // A list in place of a recursion; links to folders are not followed, which could lead round.
+    // A list in place of a recursion. Links to folders are not followed, since they could form a cycle.
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for path in entries(&folder)? {
@@ -124,7 +125,7 @@ impl Dataset for ImageFolder {
     }
 
     /// # Errors
-    /// `File` for a file that is no longer there, or no picture.
+    /// `File` for a file that is no longer there, or is no picture.
     #[track_caller]
     fn get(&self, index: usize) -> Result<(Image, usize)> {
         let (path, class) = self.files.get(index).ok_or_else(|| out_of_range(index, self.files.len()))?;
@@ -132,15 +133,15 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// A picture of red, green and blue bytes, on the host.
+/// A picture of RGB bytes, on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image(RgbImage);
 
 impl Image {
-    /// Reads a PNG or JPEG file, told by its content, as red, green and blue.
+    /// Reads a PNG or JPEG file as RGB; the content determines the format.
     ///
     /// # Errors
-    /// `File` for a file that cannot be read, or is no such picture, or one of more than 512 MiB.
+    /// `File` for a file that cannot be read, is no such picture, or is larger than 512 MiB.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
         let path = path.as_ref();
@@ -159,7 +160,7 @@ impl Image {
         Ok(Image(image))
     }
 
-    /// A picture of the bytes of its pixels, `[H, W, 3]`.
+    /// A picture from the bytes of its pixels, `[H, W, 3]`.
     ///
     /// # Errors
     /// Another number of bytes, or no pixels.
@@ -174,22 +175,22 @@ impl Image {
         RgbImage::from_raw(wide, high, bytes).map(Image).ok_or_else(wrong)
     }
 
-    /// Pixels from top to bottom.
+    /// The height, in pixels.
     pub fn height(&self) -> usize {
         self.0.height() as usize
     }
 
-    /// Pixels from left to right.
+    /// The width, in pixels.
     pub fn width(&self) -> usize {
         self.0.width() as usize
     }
 
-    /// The bytes of its pixels, `[H, W, 3]`.
+    /// The bytes of the pixels, `[H, W, 3]`.
     pub fn bytes(&self) -> &[u8] {
         self.0.as_raw()
     }
 
-    /// Height and width made these, bilinearly; where it gets smaller, over all pixels that become one.
+    /// Resizes to this height and width with a bilinear filter, antialiased when it shrinks.
     /// `transforms.Resize((h, w))`.
     ///
     /// # Errors
@@ -200,7 +201,7 @@ impl Image {
         Ok(Image(imageops::resize(&self.0, width, height, FilterType::Triangle)))
     }
 
-    /// The shorter side made so long, the other in proportion. `transforms.Resize(side)`.
+    /// Resizes the shorter side to this length, and the other in proportion. `transforms.Resize(side)`.
     ///
     /// # Errors
     /// As for [`Image::resize`].
@@ -211,11 +212,11 @@ impl Image {
         self.resize(if height <= width { (side, long(width, height)) } else { (long(height, width), side) })
     }
 
-    /// The part of this height and width that begins `top` pixels from the top and `left` from the left.
+    /// The region of this height and width that begins `top` pixels from the top and `left` from the left.
     /// `functional.crop`.
     ///
     /// # Errors
-    /// A part that is empty, or not all within the picture.
+    /// A region that is empty, or not within the picture.
     #[track_caller]
     pub fn crop(&self, (top, left): (usize, usize), size: (usize, usize)) -> Result<Image> {
         let inside =
@@ -236,19 +237,19 @@ impl Image {
         Ok(Image(part.to_image()))
     }
 
-    /// The middle. `transforms.CenterCrop` of a picture that is large enough.
+    /// The centered region of this size. `transforms.CenterCrop` for a picture that is large enough.
     ///
     /// # Errors
     /// As for [`Image::crop`].
     #[track_caller]
     pub fn center_crop(&self, size: (usize, usize)) -> Result<Image> {
-        // As torchvision rounds: halves to even.
+        // Rounds halves to even, as torchvision does.
         let start =
             |all: usize, part: usize| (all.saturating_sub(part) as f64 / 2.0).round_ties_even() as usize;
         self.crop((start(self.height(), size.0), start(self.width(), size.1)), size)
     }
 
-    /// A part of this size somewhere. `transforms.RandomCrop`.
+    /// A region of this size at a random position. `transforms.RandomCrop`.
     ///
     /// # Errors
     /// As for [`Image::crop`].
@@ -259,8 +260,9 @@ impl Image {
         self.crop(corner, size)
     }
 
-    /// A part somewhere, whose share of the area lies in `scale` and whose width by height in `ratio`, made
-    /// this size. `transforms.RandomResizedCrop`, whose defaults are (0.08, 1.0) and (0.75, 4/3).
+    /// A random region, whose fraction of the area is in the range `scale` and whose ratio of width to
+    /// height is in the range `ratio`, resized to this size. `transforms.RandomResizedCrop`, whose defaults
+    /// are (0.08, 1.0) and (0.75, 4/3).
     ///
     /// # Errors
     /// A size of 0; ranges that are empty, or not above 0; `scale` above 1.
@@ -291,7 +293,7 @@ impl Image {
                 return self.random_crop((high, wide), draws)?.resize(size);
             }
         }
-        // As torchvision, where none of ten fits: the middle, with the nearest ratio that does.
+        // As in torchvision, if none of ten attempts fits: the center, with the nearest ratio that does.
         let whole = width as f64 / height as f64;
         let part = if whole < ratio.0 {
             ((width as f64 / ratio.0).round() as usize, width)
@@ -303,38 +305,39 @@ impl Image {
         self.center_crop((part.0.clamp(1, height), part.1.clamp(1, width)))?.resize(size)
     }
 
-    /// Left and right exchanged. `functional.hflip`.
+    /// Mirrors left and right. `functional.hflip`.
     #[must_use]
     pub fn flip_horizontal(&self) -> Image {
         Image(imageops::flip_horizontal(&self.0))
     }
 
-    /// Top and bottom exchanged. `functional.vflip`.
+    /// Mirrors top and bottom. `functional.vflip`.
     #[must_use]
     pub fn flip_vertical(&self) -> Image {
         Image(imageops::flip_vertical(&self.0))
     }
 
-    /// Left and right exchanged with this probability. `transforms.RandomHorizontalFlip`.
+    /// Mirrors left and right with this probability. `transforms.RandomHorizontalFlip`.
     #[must_use]
     pub fn random_flip_horizontal(self, probability: f64, draws: &mut Draws) -> Image {
         if draws.chance(probability) { self.flip_horizontal() } else { self }
     }
 
-    /// `[3, H, W]`, f32 from 0 to 1. `transforms.ToTensor`.
+    /// The picture as `[3, H, W]`, f32 from 0 to 1. `transforms.ToTensor`.
     ///
     /// # Errors
-    /// No memory on the device.
+    /// Too little memory on the device.
     #[track_caller]
     pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
         self.normalized([0.0; 3], [1.0; 3], device)
     }
 
-    /// `[3, H, W]`, f32: (x - mean) / std of each channel, where x is from 0 to 1. `ToTensor` and then
-    /// `Normalize(mean, std)`.
+    /// The picture as `[3, H, W]`, f32: (x − mean) / std for each channel, where x is from 0 to 1.
+    /// `ToTensor` and then `Normalize(mean, std)`.
     ///
     /// # Errors
-    /// A standard deviation of 0 or below, or a number that is not finite; no memory on the device.
+    /// A standard deviation that is not above 0, or a number that is not finite; too little memory on the
+    /// device.
     #[track_caller]
     pub fn normalized(&self, mean: [f32; 3], std: [f32; 3], device: &Device) -> Result<Tensor> {
         if mean.iter().chain(&std).any(|value| !value.is_finite()) || std.iter().any(|value| *value <= 0.0) {
@@ -350,7 +353,7 @@ impl Image {
     }
 }
 
-/// A size as the image library has it.
+/// A size in the image library's type.
 #[track_caller]
 fn checked(op: &'static str, (height, width): (usize, usize)) -> Result<(u32, u32)> {
     let one = |size: usize| u16::try_from(size).ok().filter(|size| *size > 0).map(u32::from);

@@ -1,4 +1,4 @@
-//! Images of digits (and of clothes) with their labels, as datasets ready to train on.
+//! Labeled images of digits (and of clothes), as datasets ready for training.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use tensor_core::{Device, Error, ErrorKind, Result, Tensor};
 
 use crate::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, TensorDataset, digits_bytes, find_mnist};
 
-/// The 1,797 handwritten digits that come with the crate, 8x8 pixels each.
+/// The 1,797 handwritten digits that are included in the crate, 8x8 pixels each.
 ///
 /// ```
 /// use data::{DataLoader, Digits};
@@ -25,7 +25,7 @@ impl Digits {
     /// Images `[1797, 64]`, f32 from 0 to 1, and labels `[1797]`, i32 from 0 to 9, on `device`.
     ///
     /// # Errors
-    /// No memory on the device.
+    /// Too little memory on the device.
     #[track_caller]
     pub fn load(device: &Device) -> Result<TensorDataset> {
         let (pixels, labels) = digits_bytes()?;
@@ -34,17 +34,17 @@ impl Digits {
     }
 }
 
-/// MNIST, or a dataset in its form such as Fashion-MNIST, from the four IDX files of a folder.
+/// MNIST, or a dataset in its format such as Fashion-MNIST, from the four IDX files of a folder.
 #[derive(Clone, Copy, Debug)]
 pub struct Mnist;
 
 impl Mnist {
-    /// Images `[N, 784]`, f32 from 0 to 1, and labels `[N]`, i32 from 0 to 9, on `device`: the 60,000 to
-    /// train with, or the 10,000 to test with.
+    /// Images `[N, 784]`, f32 from 0 to 1, and labels `[N]`, i32 from 0 to 9, on `device`: the 60,000 for
+    /// training, or the 10,000 for testing.
     ///
     /// # Errors
-    /// [`ErrorKind::File`] for a file that is missing or corrupt, images and labels of different number, or a
-    /// label above 9; no memory on the device.
+    /// [`ErrorKind::File`] for a file that is missing or corrupt, different numbers of images and labels, or
+    /// a label above 9; too little memory on the device.
     #[track_caller]
     pub fn load(folder: impl AsRef<Path>, train: bool, device: &Device) -> Result<TensorDataset> {
         let files = find_mnist(folder)?;

@@ -1,21 +1,21 @@
-//! Data for Taper: datasets, loaders, and the files they come from.
+//! Data for Taper: datasets, loaders, and file formats.
 //!
-//! | look for | in |
+//! | items | purpose |
 //! |---|---|
-//! | [`Dataset`], [`TensorDataset`], [`ItemDataset`], [`Subset`], [`random_split`] | what items there are |
-//! | [`Dataset::map`], [`Dataset::map_random`], [`ConcatDataset`] | what is made of them |
-//! | [`DataLoader`], [`Collate`] | items in batches, shuffled, prefetched by threads |
-//! | [`Sampler`] and its kinds | which items, in which order; the part of one process of several |
-//! | [`IterableDataset`], [`StreamLoader`] | items that come one after the other, from a buffer that shuffles |
+//! | [`Dataset`], [`TensorDataset`], [`ItemDataset`], [`Subset`], [`random_split`] | items by index |
+//! | [`Dataset::map`], [`Dataset::map_random`], [`ConcatDataset`] | datasets made from others |
+//! | [`DataLoader`], [`Collate`] | batches of items, shuffled, prefetched by threads |
+//! | [`Sampler`] and its kinds | the items of an epoch and their order; the share of one process of several |
+//! | [`IterableDataset`], [`StreamLoader`] | streams of items, shuffled in a buffer |
 //! | [`FileDataset`] | arrays in files, larger than memory |
-//! | `ImageFolder`, `Image` | a folder of pictures for each class, and what is done with them (feature `images`) |
-//! | [`ToDevice`] | moving batches |
-//! | [`Digits`], [`Mnist`] | images with labels |
-//! | [`read_csv`], [`read_idx`] | what reads files into numbers |
+//! | `ImageFolder`, `Image` | a folder of pictures for each class, and transforms (feature `images`) |
+//! | [`ToDevice`] | moving batches to a device |
+//! | [`Digits`], [`Mnist`] | labeled images |
+//! | [`read_csv`], [`read_idx`] | reading files of numbers |
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
-/// What the derive macro writes names.
+/// The names that the derive macro's code uses.
 #[doc(hidden)]
 pub mod __private {
     pub use tensor_core::{Device, Result};
@@ -53,7 +53,7 @@ pub use image_folder::{Image, ImageFolder};
 pub use images::{Digits, Mnist};
 pub use loader::{Batches, DataLoader};
 pub use move_to::ToDevice;
-/// `#[derive(ToDevice)]`: a struct or enum of tensors moves as one.
+/// `#[derive(ToDevice)]`: moves a struct or enum of tensors as a whole.
 pub use nn_derive::ToDevice;
 pub use sampler::{
     BucketSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
@@ -63,6 +63,6 @@ pub use shuffle::Draws;
 pub use stream::{IterableDataset, StreamBatches, StreamLoader};
 pub use tensor_dataset::{Columns, TensorDataset};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

@@ -1,4 +1,4 @@
-//! [`DataLoader`]: a dataset in batches, epoch after epoch. How workers prefetch is in `workers.rs`.
+//! [`DataLoader`]: batches of a dataset, epoch after epoch. `workers.rs` has the prefetching.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     workers::Workers,
 };
 
-/// A dataset in batches. `torch.utils.data.DataLoader`.
+/// Loads a dataset in batches. `torch.utils.data.DataLoader`.
 ///
 /// ```
 /// use data::{DataLoader, TensorDataset, ToDevice};
@@ -38,8 +38,8 @@ pub struct DataLoader<D> {
 }
 
 impl<D: Dataset> DataLoader<D> {
-    /// Batches of `batch_size` items in the dataset's order; the last may be smaller. An `Arc` of a
-    /// dataset is one, so that two loaders can share it.
+    /// Batches of `batch_size` items in the dataset's order; the last may be smaller. An `Arc` of a dataset
+    /// is a dataset, so that two loaders can share one.
     ///
     /// # Errors
     /// A batch size of 0, or a dataset without items.
@@ -65,13 +65,13 @@ impl<D: Dataset> DataLoader<D> {
         })
     }
 
-    /// A random order, another one each epoch, the same ones for the same seed.
+    /// Shuffles the items: the order differs between epochs, and is the same for the same seed.
     pub fn shuffle(mut self, seed: u64) -> DataLoader<D> {
         self.sampler = Box::new(RandomSampler::new(seed));
         self
     }
 
-    /// The items that a sampler chooses, in its order.
+    /// Takes the items that a sampler chooses, in its order.
     ///
     /// # Errors
     /// A sampler that does not fit the dataset, such as one with weights for another number of items.
@@ -82,20 +82,20 @@ impl<D: Dataset> DataLoader<D> {
         Ok(self)
     }
 
-    /// Leaves out a last batch that is not full.
+    /// Leaves out the last batch if it is not full.
     pub fn drop_last(mut self, drop_last: bool) -> DataLoader<D> {
         self.drop_last = drop_last;
         self
     }
 
-    /// Prepares batches ahead of time on this many threads; with 0, the default, each when it is asked for.
-    /// The batches and their order are the same.
+    /// Prepares batches ahead of time on this many threads; with 0, the default, each when it is requested.
+    /// The batches and their order do not depend on it.
     pub fn workers(mut self, workers: usize) -> DataLoader<D> {
         self.workers = workers;
         self
     }
 
-    /// Makes batches on `device`, in place of where the dataset's tensors are.
+    /// Makes batches on `device`, instead of the device of the dataset's tensors.
     pub fn device(mut self, device: &Device) -> DataLoader<D> {
         self.device = Some(device.clone());
         self
@@ -107,7 +107,7 @@ impl<D: Dataset> DataLoader<D> {
         if self.drop_last { items / self.batch_size } else { items.div_ceil(self.batch_size) }
     }
 
-    /// Whether an epoch has no batches: all items are in a last one that is left out.
+    /// Whether an epoch has no batches, because its only batch is not full and is left out.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -117,17 +117,18 @@ impl<D: Dataset> DataLoader<D> {
         &self.dataset
     }
 
-    /// The epoch that the next [`DataLoader::iter`] begins: how many were begun.
+    /// The epoch that the next [`DataLoader::iter`] begins, which is the number of epochs begun so far.
     pub fn epoch(&self) -> u64 {
         self.progress.next_epoch()
     }
 
-    /// Goes to the beginning of an epoch, so that training resumed there sees the same order.
+    /// Moves to the beginning of an epoch, so that a resumed training sees the same order.
     pub fn set_epoch(&self, epoch: u64) {
         self.progress.go_to(epoch, 0);
     }
 
-    /// One epoch's batches, in order. A batch that cannot be made is an `Err`, and those after it still come.
+    /// The batches of one epoch, in order. A batch that cannot be made is an `Err`; later batches still
+    /// follow.
     ///
     /// Dropping the iterator ends its threads, and the epoch.
     pub fn iter(&self) -> Batches<D>
@@ -156,17 +157,17 @@ impl<D: Dataset> DataLoader<D> {
     }
 }
 
-/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed` of
-/// its sampler, if that has one; and the `batch_size` and number of `items` to which these belong. What else
-/// a sampler is made of, such as weights, is a setting, and no state.
+/// The position of the loader: `epoch`, and `batch` for the number of its batches that were returned; the
+/// `seed` of its sampler, if it has one; and the `batch_size` and number of `items` that the position is
+/// valid for. Other settings of a sampler, such as weights, are not saved.
 ///
-/// Taken while an iterator lives, it is the place within its epoch, and the next [`DataLoader::iter`] of a
-/// loader that takes it over goes on with the batch after the last one given out. Taken otherwise, it is the
-/// beginning of the next epoch.
+/// State taken while an iterator exists is the position within its epoch: the next [`DataLoader::iter`] of a
+/// loader that loads it continues with the batch after the last one returned. Otherwise it is the beginning
+/// of the next epoch.
 ///
 /// # Errors
-/// A loader that shuffles where the other does not; within an epoch also another batch size or number of
-/// items.
+/// State from a loader that shuffles for one that does not, or the reverse; within an epoch also another
+/// batch size or number of items.
 impl<D: Dataset> Stateful for DataLoader<D> {
     fn state_dict(&self) -> State {
         let mut state = self.progress.state(self.len(), self.sizes());
@@ -197,14 +198,14 @@ where
     }
 }
 
-/// What it takes to make any batch of one epoch.
+/// The data that makes any batch of one epoch.
 #[derive(Debug)]
 pub(crate) struct Epoch<D> {
     dataset: Arc<D>,
     number: u64,
     order: Vec<usize>,
     batch_size: usize,
-    /// The batch that comes first: not 0 where an epoch is resumed.
+    /// The first batch: not 0 if an epoch is resumed.
     pub(crate) first: usize,
     pub(crate) batches: usize,
     device: Option<Device>,

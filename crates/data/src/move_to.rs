@@ -1,4 +1,4 @@
-//! Moving whatever holds tensors to a device as one: `let (images, labels) = batch?.to(&device)?`.
+//! Moves values that contain tensors to a device: `let (images, labels) = batch?.to(&device)?`.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,11 +7,11 @@ use std::{
 
 use tensor_core::{Device, Error, Result, Tensor};
 
-/// Something made of tensors that can move to a device: tuples, arrays, `Vec`, `Option`, and maps of them,
-/// and types of your own by `#[derive(ToDevice)]`. Numbers and strings beside them stay as they are.
+/// Values made of tensors that can move to a device: tuples, arrays, `Vec`, `Option` and maps of them, and
+/// your own types by `#[derive(ToDevice)]`. Numbers and strings among them are copied.
 ///
-/// What is moved is a copy, and the original stays where it is, whatever fails. (A model, which
-/// `nn::Module::to` moves, moves in place.)
+/// The result is a copy, and the original stays on its device, whatever fails. (A model moves in place, by
+/// `nn::Module::to`.)
 ///
 /// ```
 /// use data::ToDevice;
@@ -33,10 +33,10 @@ use tensor_core::{Device, Error, Result, Tensor};
 /// # Ok(()) }
 /// ```
 pub trait ToDevice: Sized {
-    /// The same on `device`. A tensor that is there already is itself.
+    /// A copy on `device`. A tensor that is there already is not copied.
     ///
     /// # Errors
-    /// The first failure to compute, copy or hold a tensor.
+    /// The first failure to compute, copy or allocate a tensor.
     #[track_caller]
     fn to(&self, device: &Device) -> Result<Self>;
 }

@@ -1,30 +1,30 @@
-//! How far a loader and its latest iterator are: what every kind of loader saves and goes on from.
+//! Iterator position saved in checkpoints.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tensor_core::{Result, State, StateReader};
 
-/// Shared by a loader and its iterators.
+/// The position, shared by a loader and its iterators.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Progress(Arc<Mutex<Place>>);
 
 #[derive(Debug, Default)]
 struct Place {
-    /// The epoch that the next iterator begins, and the batch of it that comes first.
+    /// The epoch that the next iterator begins, and its first batch.
     next_epoch: u64,
     first_batch: usize,
-    /// The epoch of the latest iterator while it has batches, and how many of them were given out.
+    /// The epoch of the latest iterator while it has batches, and the number of batches that it returned.
     current: Option<(u64, usize)>,
-    /// Which iterator is the latest.
+    /// The number of the latest iterator.
     iteration: u64,
 }
 
-/// Sizes to which a place within an epoch belongs: names and values.
+/// The sizes that a position within an epoch is valid for: names and values.
 pub(crate) type Sizes = [(&'static str, usize); 2];
 
 impl Progress {
     fn lock(&self) -> MutexGuard<'_, Place> {
-        // It is only ever changed whole.
+        // Every change is complete before the lock is released, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,15 +33,15 @@ impl Progress {
         self.lock().next_epoch
     }
 
-    /// Goes to a batch of an epoch. An iterator that still lives is no longer the one that counts.
+    /// Moves to a batch of an epoch. Existing iterators no longer change the position.
     pub(crate) fn go_to(&self, epoch: u64, batch: usize) {
         let mut place = self.lock();
         (place.next_epoch, place.first_batch, place.current) = (epoch, batch, None);
         place.iteration += 1;
     }
 
-    /// Begins an epoch of at most so many batches: its number, the batch that comes first, and what follows
-    /// how far it gets.
+    /// Begins an epoch of at most `batches` batches: returns its number, its first batch, and the handle
+    /// that records its position.
     pub(crate) fn begin(&self, batches: usize) -> (u64, usize, Iteration) {
         let mut place = self.lock();
         let (epoch, first) = (place.next_epoch, place.first_batch.min(batches));
@@ -51,7 +51,7 @@ impl Progress {
         (epoch, first, Iteration { progress: self.clone(), number: place.iteration })
     }
 
-    /// The state of a loader whose epochs have at most so many batches.
+    /// The state of a loader whose epochs have at most `batches` batches.
     pub(crate) fn state(&self, batches: usize, sizes: Sizes) -> State {
         let place = self.lock();
         let (epoch, batch) = match place.current {
@@ -67,10 +67,10 @@ impl Progress {
         state
     }
 
-    /// Takes over a [`Progress::state`]; `more` reads what else is in it.
+    /// Loads a [`Progress::state`]; `more` reads the rest of it.
     ///
     /// # Errors
-    /// Within an epoch, other sizes; what [`StateReader::finish`] tells.
+    /// Within an epoch, other sizes; the errors of [`StateReader::finish`].
     pub(crate) fn load<T>(
         &self,
         state: &State,
@@ -92,7 +92,7 @@ impl Progress {
     }
 }
 
-/// An epoch that was begun. Dropped, it has ended.
+/// An epoch that has begun. Dropping it ends the epoch.
 #[derive(Debug)]
 pub(crate) struct Iteration {
     progress: Progress,
@@ -100,7 +100,7 @@ pub(crate) struct Iteration {
 }
 
 impl Iteration {
-    /// Notes how many batches were given out, or `None` at the end, unless there is a later iteration.
+    /// Records the number of returned batches, or `None` at the end, unless there is a later iteration.
     pub(crate) fn note(&self, given: Option<usize>) {
         let mut place = self.progress.lock();
         if place.iteration == self.number {

@@ -1,5 +1,5 @@
-//! Samplers: which items an epoch has, and in which order. An order follows from a seed and the number of the
-//! epoch alone, so that a place within an epoch is two numbers.
+//! Samplers: the items of an epoch and their order. An order depends on a seed and the number of the epoch
+//! only, so a position within an epoch is two numbers.
 
 use std::fmt::Debug;
 
@@ -7,14 +7,14 @@ use tensor_core::{Error, Result};
 
 use crate::shuffle::{Draws, permutation};
 
-/// Which items an epoch has, and in which order. `torch.utils.data.Sampler`.
+/// Chooses the items of an epoch and their order. `torch.utils.data.Sampler`.
 ///
-/// One of your own is a struct with two methods:
+/// Your own sampler is a struct with two methods:
 ///
 /// ```
 /// use data::{DataLoader, ItemDataset, Sampler};
 ///
-/// /// Every second item, backwards.
+/// /// Every second item, in reverse.
 /// #[derive(Debug)]
 /// struct Backwards;
 ///
@@ -31,28 +31,28 @@ use crate::shuffle::{Draws, permutation};
 /// ```
 #[allow(clippy::len_without_is_empty)]
 pub trait Sampler: Debug + Send + Sync {
-    /// How many indices an epoch has, of a dataset of `items` items.
+    /// The number of indices in an epoch, for a dataset of `items` items.
     fn len(&self, items: usize) -> usize;
 
-    /// The indices of an epoch, as many as [`Sampler::len`] says, each below `items`.
+    /// The indices of an epoch: [`Sampler::len`] of them, each below `items`.
     fn indices(&self, items: usize, epoch: u64) -> Vec<usize>;
 
-    /// Whether it fits a dataset of `items` items.
+    /// Checks that the sampler fits a dataset of `items` items.
     ///
     /// # Errors
-    /// Such as weights for another number of items.
+    /// For instance, weights for another number of items.
     #[track_caller]
     fn check(&self, items: usize) -> Result<()> {
         let _ = items;
         Ok(())
     }
 
-    /// The seed of its orders, if they are random. A loader that goes on takes it over.
+    /// The seed of its orders, if they are random. Loaders save and restore it.
     fn seed(&self) -> Option<u64> {
         None
     }
 
-    /// Another seed, for one that has a seed.
+    /// Sets the seed, if there is one.
     fn set_seed(&mut self, seed: u64) {
         let _ = seed;
     }
@@ -71,7 +71,7 @@ impl Sampler for SequentialSampler {
     }
 }
 
-/// Items in a random order, another one each epoch. `torch.utils.data.RandomSampler`.
+/// Items in a random order, which differs between epochs. `torch.utils.data.RandomSampler`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomSampler {
     seed: u64,
@@ -80,20 +80,20 @@ pub struct RandomSampler {
 }
 
 impl RandomSampler {
-    /// Every item once an epoch.
+    /// Every item once per epoch.
     pub fn new(seed: u64) -> RandomSampler {
         RandomSampler { seed, replacement: false, num_samples: None }
     }
 
-    /// Draws each index from all items: some come twice, others not at all.
+    /// Draws each index from all items, so that some repeat and others are left out.
     #[must_use]
     pub fn replacement(mut self, replacement: bool) -> RandomSampler {
         self.replacement = replacement;
         self
     }
 
-    /// So many indices an epoch, in place of as many as there are items. Without replacement, more of them
-    /// are several orders one after the other.
+    /// Sets the number of indices per epoch, which is the number of items by default. Without replacement, a
+    /// greater number takes several orders, one after the other.
     #[must_use]
     pub fn num_samples(mut self, count: usize) -> RandomSampler {
         self.num_samples = Some(count);
@@ -116,7 +116,7 @@ impl Sampler for RandomSampler {
         let mut round = 0;
         while indices.len() < count && items > 0 {
             round += 1;
-            // Seeds of their own: epochs have all of this one's.
+            // A separate seed for each round.
             indices.extend(permutation(items, Draws::of(self.seed, epoch, round).next_u64(), 0));
         }
         indices.truncate(count);
@@ -142,7 +142,7 @@ fn some(op: &'static str, count: usize) -> Result<()> {
     if count > 0 { Ok(()) } else { Err(Error::invalid(op, "0 samples an epoch: give at least 1")) }
 }
 
-/// Items drawn by weights, such as one over the size of their class.
+/// Items drawn by weights, such as the reciprocal of the size of their class.
 /// `torch.utils.data.WeightedRandomSampler`.
 ///
 /// ```
@@ -165,11 +165,11 @@ pub struct WeightedRandomSampler {
 }
 
 impl WeightedRandomSampler {
-    /// `num_samples` indices an epoch, each drawn from all items by their weights, which need not add up to
+    /// `num_samples` indices per epoch, each drawn from all items by their weights, which need not add up to
     /// 1.
     ///
     /// # Errors
-    /// No weight, one below 0, NaN or infinite, none above 0, or no samples.
+    /// No weights, a weight that is negative, NaN or infinite, none above 0, or no samples.
     #[track_caller]
     pub fn new(weights: Vec<f64>, num_samples: usize, seed: u64) -> Result<WeightedRandomSampler> {
         const OP: &str = "WeightedRandomSampler";
@@ -186,7 +186,7 @@ impl WeightedRandomSampler {
         Ok(WeightedRandomSampler { weights, num_samples, replacement: true, seed })
     }
 
-    /// Draws no item twice in an epoch: each is drawn by the weights of those that are left.
+    /// Draws no item twice in an epoch: each is drawn by the weights of the remaining items.
     ///
     /// # Errors
     /// More samples than there are weights above 0.
@@ -220,7 +220,7 @@ impl Sampler for WeightedRandomSampler {
                     sum
                 })
                 .collect();
-            // By rounding a draw may be the sum itself.
+            // A rounded draw may equal the sum.
             let last = self.weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
             let draw = |_| {
                 let place = draws.uniform() * sum;
@@ -228,7 +228,8 @@ impl Sampler for WeightedRandomSampler {
             };
             return (0..self.num_samples).map(draw).collect();
         }
-        // Efraimidis and Spirakis (2006): waiting times of exponential distributions, the shortest first.
+        // Efraimidis and Spirakis (2006): the items with the shortest exponentially distributed waiting
+        // times.
         let mut waits: Vec<(f64, usize)> = Vec::new();
         for (index, weight) in self.weights.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
             waits.push((-(1.0 - draws.uniform()).ln() / weight, index));
@@ -255,7 +256,7 @@ impl Sampler for WeightedRandomSampler {
     }
 }
 
-/// Some items in a random order, another one each epoch. `torch.utils.data.SubsetRandomSampler`.
+/// Some items in a random order, which differs between epochs. `torch.utils.data.SubsetRandomSampler`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsetRandomSampler {
     indices: Vec<usize>,
@@ -296,8 +297,8 @@ impl Sampler for SubsetRandomSampler {
     }
 }
 
-/// Items of similar lengths together, so that little of a batch is padding; batches in a random order,
-/// another one each epoch. torchtext's and fairseq's buckets.
+/// Groups items of similar lengths in batches, so that there is little padding; batches are in a random
+/// order, which differs between epochs. Known as bucketing in torchtext and fairseq.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketSampler {
     lengths: Vec<usize>,
@@ -306,8 +307,8 @@ pub struct BucketSampler {
 }
 
 impl BucketSampler {
-    /// Items of these lengths, in batches of `batch_size`, which is also the loader's. A last smaller batch
-    /// comes last.
+    /// Items of these lengths, in batches of `batch_size`, which must be the loader's. A smaller batch comes
+    /// last.
     ///
     /// # Errors
     /// A batch size of 0.
@@ -355,11 +356,12 @@ impl Sampler for BucketSampler {
     }
 }
 
-/// The part of each epoch that one of several processes works on. `torch.utils.data.DistributedSampler`.
+/// The share of each epoch for one of several processes. `torch.utils.data.DistributedSampler`.
 ///
 /// Process `rank` of `replicas` has the indices `rank`, `rank + replicas`, … of the order, which is the same
-/// in all of them. So that each has as many, the order is filled up from its beginning, or cut with
-/// [`DistributedSampler::drop_last`]. The epoch is the loader's: `set_epoch`, or one for each `iter`.
+/// in all of them. To give each process the same number, the order is extended from its beginning, or
+/// truncated with [`DistributedSampler::drop_last`]. The epoch is the loader's: `set_epoch`, or one for each
+/// `iter`.
 ///
 /// ```
 /// use data::{DistributedSampler, Sampler};
@@ -377,10 +379,10 @@ pub struct DistributedSampler {
 }
 
 impl DistributedSampler {
-    /// The part of process `rank`, from 0 on, of `replicas`, in the dataset's order.
+    /// The share of process `rank`, from 0 on, of `replicas` processes, in the dataset's order.
     ///
     /// # Errors
-    /// No replicas, or a rank that is not below them.
+    /// No replicas, or a rank that is not below their number.
     #[track_caller]
     pub fn new(replicas: usize, rank: usize) -> Result<DistributedSampler> {
         if rank >= replicas {
@@ -390,20 +392,21 @@ impl DistributedSampler {
         Ok(DistributedSampler { inner: Box::new(SequentialSampler), replicas, rank, drop_last: false })
     }
 
-    /// Of a random order, another one each epoch. All processes have the same seed.
+    /// Takes the share of a random order, which differs between epochs. All processes must use the same
+    /// seed.
     #[must_use]
     pub fn shuffle(self, seed: u64) -> DistributedSampler {
         self.of(RandomSampler::new(seed))
     }
 
-    /// Of the order of another sampler, with the same seed in all processes.
+    /// Takes the share of the order of another sampler, with the same seed in all processes.
     #[must_use]
     pub fn of(mut self, sampler: impl Sampler + 'static) -> DistributedSampler {
         self.inner = Box::new(sampler);
         self
     }
 
-    /// Leaves out indices at the end, in place of repeating some from the beginning.
+    /// Leaves out indices at the end, instead of repeating some from the beginning.
     #[must_use]
     pub fn drop_last(mut self, drop_last: bool) -> DistributedSampler {
         self.drop_last = drop_last;
@@ -431,7 +434,7 @@ impl Sampler for DistributedSampler {
             return Ok(());
         }
         let message = format!(
-            "{} indices for {} replicas leave nothing to each with drop_last",
+            "{} indices are too few for {} replicas with drop_last",
             self.inner.len(items),
             self.replicas
         );

@@ -20,15 +20,15 @@ fn random_orders_of_any_length() {
     let replaced = whole.replacement(true).num_samples(10_000);
     let mut counts = [0u32; 10];
     replaced.indices(10, 0).into_iter().for_each(|index| counts[index] += 1);
-    // Of 1000 each, with a standard deviation of 30.
+    // 1000 draws of each are expected, with a standard deviation of 30.
     assert!(counts.iter().all(|count| (850..1150).contains(count)), "{counts:?}");
     assert_ne!(replaced.indices(10, 0), replaced.indices(10, 1));
     assert!(whole.num_samples(0).check(10).is_err());
     assert!(RandomSampler::new(1).indices(0, 0).is_empty());
 }
 
-/// Shares within four standard deviations; without replacement, by hand: P(first is i) = wᵢ, and the second
-/// of those that are left.
+/// Frequencies are within four standard deviations. Without replacement they are worked out by hand: P(first
+/// is i) = wᵢ, and the second is drawn from the remaining items.
 #[test]
 fn weights_are_shares() -> Result<()> {
     let weights = vec![1.0, 0.0, 3.0, 6.0];
@@ -98,14 +98,14 @@ fn parts_are_those_of_pytorch() -> Result<()> {
         (10, 4, true, vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]]),
         (8, 4, false, vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]]),
         (8, 4, true, vec![vec![0, 4], vec![1, 5], vec![2, 6], vec![3, 7]]),
-        // Fewer items than replicas: they go round more than once.
+        // With fewer items than replicas the items are repeated more than once.
         (2, 5, false, vec![vec![0], vec![1], vec![0], vec![1], vec![0]]),
     ] {
         for (rank, expected) in expected.into_iter().enumerate() {
             assert_eq!(part(items, replicas, rank, drop_last)?, expected, "{items} {replicas} {rank}");
         }
     }
-    // Of one random order, each its own part, and another one each epoch.
+    // Each process has its own share of one random order, which differs between epochs.
     let random = |rank, epoch| Ok::<_, Error>(DistributedSampler::new(3, rank)?.shuffle(5).indices(9, epoch));
     assert_eq!(sorted([random(0, 2)?, random(1, 2)?, random(2, 2)?].concat()), (0..9).collect::<Vec<_>>());
     assert_ne!(random(0, 2)?, random(0, 3)?);

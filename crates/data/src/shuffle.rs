@@ -1,29 +1,30 @@
-//! Random orders and draws, the same on every machine: from a seed, an epoch, and a place in it.
+//! Random orders and draws, the same on every machine: they depend on a seed, an epoch, and a position in
+//! it.
 
 use tensor_core::philox;
 
-/// The numbers 0..n in the order of this seed and epoch (Fisher and Yates).
+/// The numbers 0 to n − 1 in the random order of this seed and epoch (Fisher and Yates).
 pub(crate) fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<usize> {
-    // Epochs are streams of their own: their keys are blocks of the seed's stream.
+    // Each epoch has its own stream: its key is a block of the seed's stream.
     let [a, b, ..] = philox(seed, epoch);
     let key = u64::from(a) << 32 | u64::from(b);
     let mut order: Vec<usize> = (0..n).collect();
     for (counter, i) in (1..n).rev().enumerate() {
         let [high, low, ..] = philox(key, counter as u64);
         let word = u64::from(high) << 32 | u64::from(low);
-        // The upper half of a product: within 2⁻⁶⁴ · n of even.
+        // The upper half of a product: the bias is at most 2⁻⁶⁴ · n.
         let j = (u128::from(word) * (i as u128 + 1)) >> 64;
         order.swap(i, j as usize);
     }
     order
 }
 
-/// Random numbers on the host, such as for what an augmentation does with an item. Another stream for each
-/// seed, epoch and item, so that they depend neither on the order of items nor on the thread.
+/// Random numbers on the host, such as for augmentation. Each seed, epoch and item has its own stream, so
+/// that numbers depend neither on the order of items nor on the thread.
 ///
 /// ```
 /// use data::Draws;
-/// let mut draws = Draws::of(42, 0, 7); // of item 7 in epoch 0
+/// let mut draws = Draws::of(42, 0, 7); // for item 7 in epoch 0
 /// assert!(draws.below(10) < 10 && (0.0..1.0).contains(&draws.uniform()));
 /// assert_eq!(Draws::of(42, 0, 7).next_u64(), Draws::of(42, 0, 7).next_u64());
 /// ```
@@ -37,7 +38,7 @@ impl Draws {
     /// The stream of a seed, an epoch and an item.
     pub fn of(seed: u64, epoch: u64, item: u64) -> Draws {
         let word = |[a, b, ..]: [u32; 4]| u64::from(a) << 32 | u64::from(b);
-        // The last two words: the first two of `philox(seed, epoch)` are the key of an order.
+        // The last two words: the first two of `philox(seed, epoch)` are the key of a permutation.
         let [_, _, c, d] = philox(seed, epoch);
         Draws { key: word(philox(u64::from(c) << 32 | u64::from(d), item)), next: 0 }
     }
@@ -49,18 +50,18 @@ impl Draws {
         u64::from(high) << 32 | u64::from(low)
     }
 
-    /// A number below `bound`, each within 2⁻⁶⁴ · `bound` of equally likely; 0 for a bound of 0.
+    /// A number below `bound`, nearly uniform: the bias is at most 2⁻⁶⁴ · `bound`. 0 for a bound of 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from 0 on and below 1.
+    /// A number in [0, 1).
     pub fn uniform(&mut self) -> f64 {
-        // As many bits as an f64 has.
+        // An f64 has 53 bits.
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether something happens that has this probability.
+    /// True with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.uniform() < probability
     }

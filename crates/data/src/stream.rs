@@ -1,4 +1,4 @@
-//! [`StreamLoader`]: items that come one after the other, such as the lines of a file, in batches.
+//! [`StreamLoader`]: batches of a stream of items, such as the lines of a file.
 
 use std::{
     any::Any,
@@ -20,13 +20,12 @@ use crate::{
 };
 
 const OP: &str = "StreamLoader";
-/// Batches that the reader may have ready for each worker, and each worker for the loop.
+/// The capacity of each queue, in batches: from the reader to each worker, and from each worker to the loop.
 const AHEAD: usize = 2;
 
-/// Items that come one after the other, where nobody knows how many there are.
-/// `torch.utils.data.IterableDataset`.
+/// A stream of items of unknown number. `torch.utils.data.IterableDataset`.
 pub trait IterableDataset: Send + Sync + 'static {
-    /// One item.
+    /// The type of an item.
     type Item: Send + 'static;
 
     /// The items of an epoch, always in the same order for the same epoch. One thread reads them.
@@ -42,8 +41,8 @@ impl<D: IterableDataset> IterableDataset for Arc<D> {
 
 type Transform<T, U> = Arc<dyn Fn(T, &mut Draws) -> Result<U> + Send + Sync>;
 
-/// An [`IterableDataset`] in batches: read by one thread, shuffled in a buffer, changed and put together by
-/// others.
+/// Loads an [`IterableDataset`] in batches: one thread reads it and shuffles in a buffer, worker threads
+/// transform and combine the items.
 ///
 /// ```
 /// use data::{IterableDataset, StreamLoader};
@@ -73,12 +72,12 @@ type Transform<T, U> = Arc<dyn Fn(T, &mut Draws) -> Result<U> + Send + Sync>;
 /// # Ok(()) }
 /// ```
 ///
-/// Batches are the same, and in the same order, whatever the number of workers.
+/// The batches and their order do not depend on the number of workers.
 pub struct StreamLoader<D: IterableDataset, U = <D as IterableDataset>::Item> {
     dataset: Arc<D>,
     transform: Transform<D::Item, U>,
     batch_size: usize,
-    /// The size of the buffer that shuffles.
+    /// The size of the shuffle buffer, in items.
     buffer: usize,
     seed: u64,
     drop_last: bool,
@@ -88,7 +87,7 @@ pub struct StreamLoader<D: IterableDataset, U = <D as IterableDataset>::Item> {
 }
 
 impl<D: IterableDataset> StreamLoader<D> {
-    /// Batches of `batch_size` items in the order in which they come; the last may be smaller.
+    /// Batches of `batch_size` items in the order of the stream; the last may be smaller.
     ///
     /// # Errors
     /// A batch size of 0.
@@ -112,8 +111,8 @@ impl<D: IterableDataset> StreamLoader<D> {
 }
 
 impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
-    /// What `f` makes of each item, on the workers' threads. It may draw random numbers: others for each item
-    /// and epoch.
+    /// Applies `f` to each item, on the workers' threads. It may draw random numbers, which differ between
+    /// items and epochs.
     pub fn map<V: Send + 'static>(
         self,
         f: impl Fn(U, &mut Draws) -> Result<V> + Send + Sync + 'static,
@@ -133,21 +132,21 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
         StreamLoader { dataset, transform, batch_size, buffer, seed, drop_last, workers, device, progress }
     }
 
-    /// Shuffles: each item that is given out is drawn from `buffer` that wait, and the next one takes its
-    /// place. The larger the buffer, the better mixed; another order each epoch. The seed is also that of
-    /// [`StreamLoader::map`]'s numbers.
+    /// Shuffles: each returned item is drawn at random from a buffer of `buffer` items, and the next item of
+    /// the stream takes its place. A larger buffer mixes better. The order differs between epochs. The seed
+    /// also determines the random numbers of [`StreamLoader::map`].
     pub fn shuffle(mut self, buffer: usize, seed: u64) -> StreamLoader<D, U> {
         (self.buffer, self.seed) = (buffer.max(1), seed);
         self
     }
 
-    /// Leaves out a last batch that is not full.
+    /// Leaves out the last batch if it is not full.
     pub fn drop_last(mut self, drop_last: bool) -> StreamLoader<D, U> {
         self.drop_last = drop_last;
         self
     }
 
-    /// Makes batches on this many threads, beside the one that reads; with 0, the default, that one makes
+    /// Makes batches on this many threads, beside the one that reads; with 0, the default, the reader makes
     /// them too, one ahead.
     pub fn workers(mut self, workers: usize) -> StreamLoader<D, U> {
         self.workers = workers;
@@ -160,13 +159,13 @@ impl<D: IterableDataset, U: Send + 'static> StreamLoader<D, U> {
         self
     }
 
-    /// The epoch that the next [`StreamLoader::iter`] begins: how many were begun.
+    /// The epoch that the next [`StreamLoader::iter`] begins, which is the number of epochs begun so far.
     pub fn epoch(&self) -> u64 {
         self.progress.next_epoch()
     }
 
-    /// One epoch's batches, in order. An item that cannot be read or changed makes its batch an `Err`, and
-    /// those after it still come.
+    /// The batches of one epoch, in order. An item that cannot be read or transformed makes its batch an
+    /// `Err`; later batches still follow.
     pub fn iter(&self) -> StreamBatches<U>
     where
         U: Collate,
@@ -195,12 +194,12 @@ impl<D: IterableDataset, U> StreamLoader<D, U> {
     }
 }
 
-/// Where the loader stands: `epoch`, and `batch` for how many of its batches were given out; the `seed`; and
-/// the `batch_size` and `buffer` to which these belong. A loader that goes on within an epoch reads what came
-/// before once more, and drops it unchanged.
+/// The position of the loader: `epoch`, and `batch` for the number of its batches that were returned; the
+/// `seed`; and the `batch_size` and `buffer` that the position is valid for. A loader that resumes within an
+/// epoch reads the earlier items again, and drops them without transforming them.
 ///
 /// # Errors
-/// Within an epoch another batch size or buffer.
+/// Within an epoch, another batch size or buffer.
 impl<D: IterableDataset, U> Stateful for StreamLoader<D, U> {
     fn state_dict(&self) -> State {
         let mut state = self.progress.state(usize::MAX, self.sizes());
@@ -214,7 +213,7 @@ impl<D: IterableDataset, U> Stateful for StreamLoader<D, U> {
     }
 }
 
-/// What it takes to read the items of an epoch, in batches.
+/// The data that reads the items of an epoch in batches.
 struct Source<D> {
     dataset: Arc<D>,
     batch_size: usize,
@@ -225,11 +224,11 @@ struct Source<D> {
     skipped: usize,
 }
 
-/// The items of one batch, each with its number in the epoch, or the first error among them.
+/// The items of one batch, each with its number in the epoch, or the first error.
 type Raw<T> = Result<Vec<(u64, T)>>;
 
 impl<D: IterableDataset> Source<D> {
-    /// Gives the items of all batches to `take`, in order, until it has enough.
+    /// Passes the items of all batches to `take`, in order, until it returns false.
     fn read(&self, mut take: impl FnMut(Raw<D::Item>) -> bool) {
         let mut draws = Draws::of(self.seed, self.epoch, u64::MAX);
         let mut items = self.dataset.items(self.epoch).fuse();
@@ -259,7 +258,7 @@ impl<D: IterableDataset> Source<D> {
     }
 }
 
-/// What it takes to make a batch of items.
+/// The data that makes a batch of items.
 struct Maker<T, U> {
     transform: Transform<T, U>,
     device: Option<Device>,
@@ -280,14 +279,15 @@ impl<T, U: Collate> Maker<T, U> {
     }
 }
 
-/// A reader and workers, which end when this is dropped. Batch b is worker b's, modulo their number.
+/// A reader and workers, which end when this is dropped. Worker b modulo the number of workers makes batch
+/// b.
 struct Threads<B> {
     queues: Vec<Receiver<Result<B>>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<B: Send + 'static> Threads<B> {
-    /// With no workers the reader makes the batches.
+    /// Starts the threads. With no workers the reader makes the batches.
     fn start<D: IterableDataset, U>(source: Source<D>, maker: Maker<D::Item, U>, workers: usize) -> Threads<B>
     where
         U: Collate<Batch = B> + 'static,
@@ -299,7 +299,7 @@ impl<B: Send + 'static> Threads<B> {
             started.reader_and_workers(source, maker, workers);
         }
         if started.threads.len() < workers + 1 {
-            // Without its threads nothing comes, which must not look like an end.
+            // Without its threads no batch comes, which must not look like the end.
             let (sender, queue) = sync_channel(1);
             let _ =
                 sender.send(Err(Error::invalid(OP, "a thread does not start; is the system out of them?")));
@@ -316,13 +316,13 @@ impl<B: Send + 'static> Threads<B> {
     where
         U: Collate<Batch = B> + 'static,
     {
-        // A queue without places: the reader waits with its batch until it is taken.
+        // A queue of capacity 0: the reader waits until its batch is taken.
         let (sender, queue) = sync_channel(0);
         self.queues.push(queue);
         self.spawn("stream-reader".into(), move || {
             let read = || source.read(|raw| sender.send(maker.caught(raw)).is_ok());
             if let Err(panic) = catch_unwind(AssertUnwindSafe(read)) {
-                // Nobody may be there to hear it.
+                // The receiver may have been dropped.
                 let _ = sender.send(Err(panicked("reader", panic.as_ref())));
             }
         });
@@ -365,14 +365,14 @@ impl<B: Send + 'static> Threads<B> {
     }
 }
 
-/// The error of a thread that panicked.
+/// The error for a thread that panicked.
 fn panicked(who: &str, panic: &(dyn Any + Send)) -> Error {
     Error::invalid(OP, format!("the {who} panicked: {}", panic_message(panic)))
 }
 
 impl<B> Drop for Threads<B> {
     fn drop(&mut self) {
-        // With the queues closed, whoever waits to hand a batch over stops.
+        // Closing the queues stops threads that wait to send a batch.
         self.queues.clear();
         for thread in self.threads.drain(..) {
             // A panic was reported as a batch already.
@@ -404,7 +404,7 @@ impl<U: Collate> Iterator for StreamBatches<U> {
                 self.given += 1;
                 self.iteration.note(Some(self.skipped + self.given));
             }
-            // The worker whose turn it is has no more: nobody has.
+            // The next worker in turn has no more batches, so all have ended.
             None => {
                 self.ended = true;
                 self.iteration.note(None);

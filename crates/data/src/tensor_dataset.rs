@@ -7,7 +7,7 @@ use tensor_core::{Device, Element, Error, ErrorKind, Result, Shape, Tensor, with
 
 use crate::{Collate, Dataset, dataset::out_of_range};
 
-/// Rows of one tensor on the host or in a file, whatever their dtype.
+/// The rows of a tensor on the host or in a file, of any dtype.
 pub(crate) trait Rows: Send + Sync {
     /// The rows at `indices`, which are in range, as `[n, …]`.
     #[track_caller]
@@ -53,15 +53,16 @@ fn host_rows(tensor: &Tensor) -> Result<Arc<dyn Rows>> {
     with_element!(tensor.dtype(), T => read::<T>(tensor))
 }
 
-/// Tensors whose rows go together: a tensor, or a tuple of up to six.
+/// A tensor, or a tuple of up to six, with corresponding rows.
 pub trait Columns: Collate<Batch = Self> + Clone + Sync {
     /// The tensors.
     fn tensors(&self) -> Vec<&Tensor>;
 
-    /// As many tensors as [`Columns::tensors`] gives, made by `next` in that order.
+    /// Builds a value from as many tensors as [`Columns::tensors`] returns, which `next` makes in that
+    /// order.
     ///
     /// # Errors
-    /// The first of `next`.
+    /// The first error of `next`.
     #[track_caller]
     fn try_build(next: &mut dyn FnMut() -> Result<Tensor>) -> Result<Self>;
 }
@@ -94,10 +95,10 @@ tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3);
 tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4);
 tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4, Tensor 5);
 
-/// Tensors of one first axis as a dataset: item i is row i of each. `torch.utils.data.TensorDataset`.
+/// Tensors with equal first axes as a dataset: item i is row i of each. `torch.utils.data.TensorDataset`.
 ///
-/// The rows are read to the host once. Items and batches go to the device that the first tensor came from,
-/// unless the loader names another.
+/// The rows are copied to the host once. Items and batches go to the device of the first tensor, unless the
+/// loader names another.
 ///
 /// ```
 /// use data::{Dataset, TensorDataset};
@@ -122,7 +123,7 @@ impl<T: Columns> TensorDataset<T> {
     /// A dataset of a tensor or a tuple of tensors.
     ///
     /// # Errors
-    /// Tensors without axes or of different first axes, or a value that cannot be computed.
+    /// Tensors without axes or with different first axes, or a value that cannot be computed.
     #[track_caller]
     pub fn new(columns: T) -> Result<TensorDataset<T>> {
         const OP: &str = "TensorDataset";
@@ -165,14 +166,14 @@ impl<T: Columns> TensorDataset<T> {
     /// A dataset of the rows at `indices`, in that order.
     ///
     /// # Errors
-    /// An index past the end, or no memory.
+    /// An index past the end, or too little memory.
     #[track_caller]
     pub fn select(&self, indices: &[usize]) -> Result<TensorDataset<T>> {
         TensorDataset::new(self.batch(indices, None)?)
     }
 }
 
-/// A tensor from each column.
+/// Builds a value with a tensor from each column.
 #[track_caller]
 pub(crate) fn build<T: Columns, R>(rows: &[R], make: impl Fn(&R) -> Result<Tensor>) -> Result<T> {
     let mut left = rows.iter();
@@ -191,7 +192,7 @@ pub(crate) fn build<T: Columns, R>(rows: &[R], make: impl Fn(&R) -> Result<Tenso
     }
 }
 
-/// Bad indices are told before anything is read.
+/// Checks indices before anything is read.
 #[track_caller]
 pub(crate) fn check_indices(indices: &[usize], len: usize) -> Result<()> {
     match indices.iter().find(|&&index| index >= len) {

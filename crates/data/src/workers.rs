@@ -1,6 +1,6 @@
-//! Threads that prepare batches ahead of time. Worker w of n makes the batches w, w + n, w + 2n … from the
-//! first of the epoch that is left, and hands them over in a short queue of its own: so the order is kept,
-//! and none runs far ahead.
+//! Threads that prepare batches ahead of time. Worker w of n makes the batches w, w + n, w + 2n … of the
+//! remaining epoch, and returns them through its own short queue. So the order is kept, and no worker runs
+//! far ahead.
 
 use std::{
     any::Any,
@@ -16,19 +16,19 @@ use tensor_core::{Error, Result};
 
 use crate::{Collate, Dataset, loader::Epoch};
 
-/// Batches that a worker may have ready, beside the one it is making.
+/// The capacity of a worker's queue, in batches.
 const AHEAD: usize = 2;
 
 /// The threads of one epoch, which end when this is dropped.
 pub(crate) struct Workers<B> {
     queues: Vec<Receiver<Result<B>>>,
-    /// The batch that comes first.
+    /// The first batch.
     first: usize,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<B: Send + 'static> Workers<B> {
-    /// Starts `count` threads, or as many as there are batches.
+    /// Starts `count` threads, or one for each batch if there are fewer.
     pub(crate) fn start<D>(epoch: &Arc<Epoch<D>>, count: usize) -> Workers<B>
     where
         D: Dataset + 'static,
@@ -40,7 +40,7 @@ impl<B: Send + 'static> Workers<B> {
             let (sender, queue) = sync_channel(AHEAD);
             let epoch = epoch.clone();
             let run = move || work(&epoch, epoch.first + first, count, &sender);
-            // A thread that does not start leaves its queue closed: its batches are errors.
+            // If a thread does not start, its queue is closed and its batches are errors.
             if let Ok(thread) = Builder::new().name(format!("data-worker-{first}")).spawn(run) {
                 workers.threads.push(thread);
             }
@@ -51,7 +51,7 @@ impl<B: Send + 'static> Workers<B> {
 }
 
 impl<B> Workers<B> {
-    /// Batch `index`; batches are asked for in order.
+    /// Receives batch `index`; batches must be requested in order.
     #[track_caller]
     pub(crate) fn receive(&self, index: usize) -> Result<B> {
         let worker = (index - self.first) % self.queues.len();
@@ -65,7 +65,7 @@ impl<B> Workers<B> {
 
 impl<B> Drop for Workers<B> {
     fn drop(&mut self) {
-        // With the queues closed, whoever waits to hand a batch over stops.
+        // Closing the queues stops threads that wait to send a batch.
         self.queues.clear();
         for thread in self.threads.drain(..) {
             // A panic was reported as a batch already.
@@ -74,7 +74,7 @@ impl<B> Drop for Workers<B> {
     }
 }
 
-/// What one worker does.
+/// The loop of one worker.
 fn work<D: Dataset>(
     epoch: &Epoch<D>,
     first: usize,

@@ -1,13 +1,14 @@
-//! Whether all ranks have the same list, before anything rests on it.
+//! Checks that all ranks hold the same list.
 
 use tensor_core::{Error, ErrorKind, Result};
 
 use crate::{Communicator, engine::listed};
 
-/// Compares the lines that the ranks have of `what`.
+/// Compares the lines of all ranks; `what` names them in errors.
 ///
 /// # Errors
-/// The ranks whose lines differ from those of rank 0, and the first line that does: on every rank.
+/// The ranks whose lines differ from those of rank 0, and the first line that differs; the same error on
+/// every rank.
 #[track_caller]
 pub(crate) fn check(comm: &Communicator, op: &'static str, what: &str, lines: &[String]) -> Result<()> {
     if comm.size() == 1 {
@@ -28,12 +29,12 @@ pub(crate) fn check(comm: &Communicator, op: &'static str, what: &str, lines: &[
             let differs = own.iter().zip(&first).position(|(own, first)| own != first);
             let at = differs.unwrap_or_else(|| own.len().min(first.len()));
             let line = |rows: &[String]| rows.get(at).map_or("nothing".into(), |line| format!("`{line}`"));
-            format!("at place {at} rank {rank} has {}, and rank 0 {}", line(&own), line(&first))
+            format!("at index {at} rank {rank} has {}, and rank 0 has {}", line(&own), line(&first))
         });
     }
     let Some(told) = told else { return Ok(()) };
     let message = format!(
-        "{} differ from rank 0 in their {what}: {told}. All ranks build the same; nothing was sent",
+        "{} differ from rank 0 in their {what}: {told}. All ranks must build the same; nothing was sent",
         listed(&ranks)
     );
     Err(Error::new(ErrorKind::Distributed { op, ranks, message }))

@@ -1,4 +1,5 @@
-//! Gradients in buckets: one message for many parameters. The first travel while the last are computed.
+//! Gradients in buckets: one message for many parameters. The first buckets are sent while the last are
+//! computed.
 
 use std::{
     panic::resume_unwind,
@@ -10,11 +11,11 @@ use tensor_core::{DType, Device, Error, Result, Tensor, eval_each};
 
 use crate::{Communicator, ReduceOp, work::Work};
 
-/// Which of some tensors go into a message together, in the order in which they are sent.
+/// Groups tensors into messages; the result has the indices of each message, in the order of sending.
 ///
-/// The last come first, as a backward pass has their gradients first. A bucket is of one dtype, and one more
-/// tensor begins another where it would hold more than `limit` bytes. One that is larger by itself has a
-/// bucket of its own.
+/// The last tensors come first, because a backward pass computes their gradients first. A bucket has one
+/// dtype, and a tensor that would make it exceed `limit` bytes begins another one. A tensor that is larger
+/// has a separate bucket.
 pub(crate) fn buckets(tensors: &[(usize, DType)], limit: usize) -> Vec<Vec<usize>> {
     let mut found: Vec<Vec<usize>> = Vec::new();
     // The bucket of each dtype that is being filled, and its bytes.
@@ -38,7 +39,7 @@ pub(crate) fn buckets(tensors: &[(usize, DType)], limit: usize) -> Vec<Vec<usize
     found
 }
 
-/// The elements of tensors of one dtype in a row, on a device.
+/// The concatenated elements of tensors of one dtype, on a device.
 #[track_caller]
 pub(crate) fn flat(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     let rows =
@@ -49,11 +50,11 @@ pub(crate) fn flat(tensors: &[Tensor], device: &Device) -> Result<Tensor> {
     }
 }
 
-/// Each tensor reduced over all ranks, in buckets: each travels as soon as it is computed, while the next
-/// ones are.
+/// Reduces each tensor over all ranks, in buckets: each bucket is sent as soon as it is computed, while the
+/// next ones are computed.
 ///
-/// Every rank makes one call for each bucket, whatever happens: for those that it cannot compute it says that
-/// it failed, so that all have an error, and can go on.
+/// Every rank makes one call for each bucket, whatever happens: for buckets that it cannot compute it
+/// reports a failure, so that all ranks get an error, and can continue.
 #[track_caller]
 pub(crate) fn all_reduce_all(
     comm: &Communicator,
@@ -85,24 +86,24 @@ pub(crate) fn all_reduce_all(
     found.into_iter().map(|part| part.ok_or_else(missed)).collect()
 }
 
-/// Computes rows and reduces them over all ranks. One plan computes all of them: evaluated one after the
-/// other, each would compute again what it has in common with those before it. Its kernels come in the order
-/// of the rows, and another thread reads a row and starts its call while this one goes on.
+/// Computes rows and reduces them over all ranks. A single plan computes all rows: evaluated separately,
+/// each would compute shared inputs again. Its kernels run in the order of the rows, and another thread
+/// reads each row and starts its call while the plan continues.
 #[track_caller]
 fn start_each(comm: &Communicator, rows: &[Tensor], op: ReduceOp) -> Result<Vec<Work>> {
     let (tell, told) = mpsc::channel();
     let evaluate = move || {
-        // Ends with it, whether it is done, fails or is unwound: then who listens knows that no more rows
-        // come.
+        // Dropped when the evaluation ends, fails or panics, which tells the receiver that no more rows
+        // follow.
         let tell = tell;
         eval_each(&rows.iter().collect::<Vec<_>>(), &|row| {
-            // Nobody listens where the thread that reads has panicked.
+            // The receiver is gone if its thread has panicked.
             let _ = tell.send(row);
         })
     };
     let send = |told: Receiver<usize>| -> Vec<Result<Work>> {
         let start = |row: &Tensor| {
-            // The rows come in order. One that does not come was not computed.
+            // The rows arrive in order. A row that does not arrive was not computed.
             let work = match told.recv() {
                 Ok(_) => comm.start_all_reduce(row, op),
                 Err(_) => Err(Error::invalid("DistributedDataParallel", "a bucket was not computed")),
@@ -117,7 +118,7 @@ fn start_each(comm: &Communicator, rows: &[Tensor], op: ReduceOp) -> Result<Vec<
     let done = thread::scope(|scope| {
         let name = || thread::Builder::new().name("taper-buckets".into());
         let (computed, works) = match rows {
-            // Nothing travels before all is computed.
+            // Nothing is sent before everything is computed.
             [] | [_] => {
                 let computed = evaluate();
                 (computed, send(told))
@@ -135,16 +136,16 @@ fn start_each(comm: &Communicator, rows: &[Tensor], op: ReduceOp) -> Result<Vec<
                 }
             }
         };
-        // What this rank failed with, not that it failed.
+        // Reports the cause on this rank, instead of the fact that it failed.
         computed?;
         works.into_iter().collect()
     });
     Error::here_in(done)
 }
 
-/// Tells the others that this rank cannot make the next call.
+/// Tells the other ranks that this one cannot make the next call.
 fn abandon(comm: &Communicator) {
-    // They hear of it now. Whether they come is not this rank's failure.
+    // This informs the other ranks immediately. Their absence is not an error of this rank.
     let _ = comm.abandon();
 }
 

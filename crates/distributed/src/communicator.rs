@@ -1,4 +1,4 @@
-//! [`Communicator`]: collectives on tensors of any device, and where ranks come from.
+//! [`Communicator`]: collectives on tensors of any device, and the creation of ranks.
 
 use std::{
     env, fmt,
@@ -23,16 +23,17 @@ use crate::{
     work::{State, Work, answered, tensor_of},
 };
 
-/// How long a call waits for the other ranks unless something else is set.
+/// The default time that a call waits for the other ranks.
 const TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Processes, or threads, that work together, as one of them sees them. `torch.distributed`'s process group.
+/// A group of processes or threads that work together, from the point of view of one of them.
+/// `torch.distributed`'s process group.
 ///
 /// ```
 /// use distributed::{Communicator, ReduceOp};
 /// use tensor_core::Tensor;
 /// # fn main() -> tensor_core::Result<()> {
-/// // Under mpirun (feature `mpi`) the ranks are its processes; a program that is started by itself is a world of one.
+/// // Under mpirun (feature `mpi`) the ranks are its processes; any other program is a world of one.
 /// let comm = Communicator::world()?;
 /// let x = Tensor::full([2], comm.rank() as f32 + 1.0, &backend_cpu::cpu())?;
 /// let sum = comm.all_reduce(&x, ReduceOp::Sum)?;
@@ -41,20 +42,20 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// # Ok(()) }
 /// ```
 ///
-/// Every rank makes the same collective calls in the same order. Before data is sent the ranks tell each
-/// other what they call: those that call something else, with another shape or another dtype, are named in an
-/// error of every rank, nothing is sent, and the communicator can be used on. A rank that does not come
-/// within [`Communicator::set_timeout`] (10 minutes), or that has gone, is named as well, and then the
-/// communicator is done with: later calls give the same error, and under MPI the last handle that is dropped
-/// ends all ranks.
+/// Every rank must make the same collective calls in the same order. Before data is sent the ranks compare
+/// their calls: if ranks call something else, or with another shape or dtype, every rank gets an error that
+/// names them, nothing is sent, and the communicator remains usable. A rank that does not join a call within
+/// [`Communicator::set_timeout`] (10 minutes), or that has ended, is named as well, but then the
+/// communicator is unusable: later calls return the same error, and under MPI dropping the last handle ends
+/// all ranks.
 ///
-/// Sums are taken in the order of the ranks: a world size gives one set of bits, the same on each rank and in
-/// each run. Half types are added in f32 and rounded once.
+/// Sums are taken in the order of the ranks: for a given world size the bits are the same on each rank and
+/// in each run. Half types are added in f32 and rounded once.
 ///
-/// A call is performed by a thread of the communicator's own. [`Communicator::start_all_reduce`] returns
-/// while it does so.
+/// A thread of the communicator performs the calls. [`Communicator::start_all_reduce`] returns while it does
+/// so.
 ///
-/// | call on B bytes, with n ranks | bytes that a rank sends | exchanges after the header's |
+/// | call on B bytes, with n ranks | bytes that a rank sends | exchanges after the header |
 /// |---|---|---|
 /// | [`all_reduce`](Communicator::all_reduce), above 8 KiB | 2 B (n − 1) / n | 2 |
 /// | [`all_reduce`](Communicator::all_reduce), up to 8 KiB | B (n − 1) | 1 |
@@ -63,14 +64,14 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// | [`broadcast`](Communicator::broadcast) | at most B log₂ n, B (n − 1) by all | log₂ n |
 /// | [`barrier`](Communicator::barrier) | 0 | 0 |
 ///
-/// The header is 128 bytes to each other rank. Clones are handles on the same communicator.
+/// The header has 128 bytes for each other rank. Clones are handles to the same communicator.
 #[derive(Clone)]
 pub struct Communicator(Arc<Inner>);
 
 struct Inner {
     rank: usize,
     size: usize,
-    /// To the thread that communicates; none in a world of one.
+    /// The queue of the communication thread; none in a world of one.
     jobs: Mutex<Option<Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     timeout: Arc<AtomicU64>,
@@ -80,7 +81,7 @@ struct Inner {
 }
 
 impl Drop for Inner {
-    /// Waits until all is sent, and under MPI until the other ranks end as well.
+    /// Waits until everything is sent, and under MPI until the other ranks end as well.
     fn drop(&mut self) {
         drop(lock(&self.jobs).take());
         if let Some(thread) = lock(&self.thread).take() {
@@ -99,38 +100,38 @@ impl fmt::Debug for Communicator {
     }
 }
 
-/// What a rank has sent so far. See [`Communicator::traffic`].
+/// The amount of data that a rank has sent. See [`Communicator::traffic`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Bytes of all messages, headers included.
+    /// The bytes of all messages, including headers.
     pub bytes: u64,
-    /// Messages.
+    /// The number of messages.
     pub messages: u64,
-    /// Collective calls.
+    /// The number of collective calls.
     pub collectives: u64,
 }
 
-/// Variables that a launcher gives its processes, with the number of them: Open MPI, MPICH and Intel MPI,
+/// Environment variables with the number of processes, set by launchers: Open MPI, MPICH and Intel MPI,
 /// Slurm.
 const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
 
-/// Variables that a launcher gives its processes, with their number on the machine.
+/// Environment variables with the rank of a process on its machine, set by launchers.
 const LOCAL_RANKS: [&str; 3] = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"];
 
-/// How many processes a launcher started with this one, if one did.
+/// The number of processes that a launcher started, if one did.
 fn launched() -> Option<usize> {
     LAUNCHERS.iter().find_map(|name| env::var(name).ok()?.trim().parse().ok())
 }
 
 impl Communicator {
-    /// The processes that `mpirun` started, or a world of one where none did.
+    /// The world of the processes that `mpirun` started, or a world of one without `mpirun`.
     ///
-    /// MPI begins with the first call and ends when the last handle is dropped. While there is a handle, each
-    /// call gives one on the same world.
+    /// MPI is initialized by the first call and finalized when the last handle is dropped. While a handle
+    /// exists, further calls return handles to the same world.
     ///
     /// # Errors
-    /// Several processes of a program that was built without the feature `mpi`, which would each train alone;
-    /// or what MPI reports.
+    /// Several processes of a program that was built without the feature `mpi`, which would each train
+    /// alone; or the errors of MPI.
     #[track_caller]
     pub fn world() -> Result<Communicator> {
         match launched() {
@@ -166,13 +167,13 @@ impl Communicator {
         Ok(comm)
     }
 
-    /// A world of this process alone.
+    /// A world of this process only.
     pub fn solo() -> Communicator {
         Communicator::new(0, 1, None, None, Arc::default(), Arc::default())
     }
 
-    /// A world of so many ranks in this process, one for each of its threads. What runs on several machines
-    /// is tried out with it on one.
+    /// A world of `size` ranks in this process, one for each of its threads. It serves to test programs for
+    /// several machines on one.
     ///
     /// ```
     /// use std::thread;
@@ -193,7 +194,7 @@ impl Communicator {
     /// ```
     ///
     /// # Errors
-    /// No ranks, or no more threads.
+    /// No ranks, or too many threads for the system.
     #[track_caller]
     pub fn threads(size: usize) -> Result<Vec<Communicator>> {
         if size == 0 {
@@ -203,11 +204,11 @@ impl Communicator {
         ranks.map(|local| Communicator::over(move || Ok(Box::new(local) as Box<dyn Transport>))).collect()
     }
 
-    /// A communicator over any transport. `begin` is called on the thread that communicates, which makes all
+    /// A communicator over any transport. `begin` is called on the communication thread, which makes all
     /// calls of the transport.
     ///
     /// # Errors
-    /// What `begin` fails with, or no more threads.
+    /// The errors of `begin`, or a thread that cannot be started.
     #[track_caller]
     pub fn over(begin: impl FnOnce() -> Result<Box<dyn Transport>> + Send + 'static) -> Result<Communicator> {
         let (jobs, waiting) = mpsc::channel();
@@ -252,45 +253,45 @@ impl Communicator {
         comm
     }
 
-    /// This process's number, from 0 on. `torch.distributed.get_rank()`.
+    /// The number of this process, from 0 on. `torch.distributed.get_rank()`.
     pub fn rank(&self) -> usize {
         self.0.rank
     }
 
-    /// How many ranks there are. `torch.distributed.get_world_size()`.
+    /// The number of ranks. `torch.distributed.get_world_size()`.
     pub fn size(&self) -> usize {
         self.0.size
     }
 
-    /// This process's number among those on its machine, as the launcher tells it (Open MPI, MPICH, Intel
-    /// MPI, Slurm): it chooses a GPU, as in `taper::device(&format!("wgpu:{}", comm.local_rank()))`. Where
-    /// nothing tells it, all ranks are taken to be on one machine.
+    /// The number of this process among those on its machine, as set by the launcher (Open MPI, MPICH, Intel
+    /// MPI, Slurm), for the choice of a GPU: `taper::device(&format!("wgpu:{}", comm.local_rank()))`.
+    /// Without a launcher's variable, all ranks are assumed to be on one machine.
     pub fn local_rank(&self) -> usize {
         let told = LOCAL_RANKS.iter().find_map(|name| env::var(name).ok()?.trim().parse().ok());
-        // Threads of one process have one environment.
+        // Threads of one process share its environment.
         told.filter(|_| launched() == Some(self.size())).unwrap_or(self.rank())
     }
 
-    /// For how long a call waits for the other ranks before it fails and names those that did not come; 10
-    /// minutes unless set. It must be longer than a rank computes between two calls.
+    /// Sets how long a call waits for the other ranks before it fails and names the missing ones; 10 minutes
+    /// by default. It must be longer than a rank computes between two calls.
     pub fn set_timeout(&self, timeout: Duration) {
         let millis = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.0.timeout.store(millis, Ordering::Relaxed);
     }
 
-    /// What this rank has sent so far.
+    /// The amount of data that this rank has sent so far.
     pub fn traffic(&self) -> Traffic {
         let Counters { bytes, messages, collectives } = &*self.0.counters;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Traffic { bytes: read(bytes), messages: read(messages), collectives: read(collectives) }
     }
 
-    /// The tensors of all ranks made one: their sum, mean, minimum or maximum, on each rank. On the tensor's
-    /// device; without gradients. `torch.distributed.all_reduce`.
+    /// Reduces the tensors of all ranks to their sum, mean, minimum or maximum, on each rank. The result is
+    /// on the tensor's device and has no gradient. `torch.distributed.all_reduce`.
     ///
     /// # Errors
-    /// A reduction that the dtype has not (the mean of integers, the sum of bools), ranks that differ in
-    /// shape or dtype, do not come or have gone, or what the device reports.
+    /// A reduction that the dtype does not support (the mean of integers, the sum of bools), ranks that
+    /// differ in shape or dtype, are missing or have ended, or an error of the device.
     #[track_caller]
     pub fn all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Tensor> {
         self.start_all_reduce(tensor, op)?.wait()
@@ -300,8 +301,8 @@ impl Communicator {
     /// `torch.distributed.all_reduce(async_op=True)`.
     ///
     /// # Errors
-    /// A reduction that the dtype has not, or what the device reports. [`Work::wait`] has the other ranks'
-    /// failures.
+    /// A reduction that the dtype does not support, or an error of the device. [`Work::wait`] reports
+    /// failures of other ranks.
     #[track_caller]
     pub fn start_all_reduce(&self, tensor: &Tensor, op: ReduceOp) -> Result<Work> {
         checked("all_reduce", op, tensor)?;
@@ -312,11 +313,12 @@ impl Communicator {
         self.start(call, tensor, tensor.shape().clone())
     }
 
-    /// The tensors of all ranks made one, of which each rank gets its part: `dims[0] / size` rows, the first
-    /// ones for rank 0. `torch.distributed.reduce_scatter_tensor`.
+    /// Reduces the tensors of all ranks, and returns a part to each rank: `dims[0] / size` rows, the first
+    /// ones on rank 0. `torch.distributed.reduce_scatter_tensor`.
     ///
     /// # Errors
-    /// A first axis that the number of ranks does not divide, and those of [`Communicator::all_reduce`].
+    /// A first axis that the number of ranks does not divide, and the errors of
+    /// [`Communicator::all_reduce`].
     #[track_caller]
     pub fn reduce_scatter(&self, tensor: &Tensor, op: ReduceOp) -> Result<Tensor> {
         const OP: &str = "reduce_scatter";
@@ -340,10 +342,11 @@ impl Communicator {
         self.start(call, tensor, shape)?.wait()
     }
 
-    /// The tensors of all ranks, in order, on each rank. They have one shape. `torch.distributed.all_gather`.
+    /// The tensors of all ranks, in order, on each rank. They must have one shape.
+    /// `torch.distributed.all_gather`.
     ///
     /// # Errors
-    /// Those of [`Communicator::all_reduce`], but for the reductions.
+    /// The errors of [`Communicator::all_reduce`], except those of reductions.
     #[track_caller]
     pub fn all_gather(&self, tensor: &Tensor) -> Result<Vec<Tensor>> {
         if self.size() == 1 {
@@ -355,7 +358,7 @@ impl Communicator {
         (0..self.size()).map(|rank| all.select(0, rank)).collect()
     }
 
-    /// As [`Communicator::broadcast`], and returns while the ranks communicate.
+    /// As [`Communicator::broadcast`], but returns while the ranks communicate.
     #[track_caller]
     pub(crate) fn start_broadcast(&self, tensor: &Tensor, root: usize) -> Result<Work> {
         self.is_rank("broadcast", root)?;
@@ -366,20 +369,20 @@ impl Communicator {
         self.start(call, tensor, tensor.shape().clone())
     }
 
-    /// The tensor of rank `root`, on each rank; the others give one of its shape and dtype, whose values do
-    /// not matter. On the device of each rank's tensor. `torch.distributed.broadcast`.
+    /// The tensor of rank `root`, on each rank. The other ranks pass a tensor of its shape and dtype, whose
+    /// values are ignored, and whose device the result is on. `torch.distributed.broadcast`.
     ///
     /// # Errors
-    /// A `root` that is no rank, and those of [`Communicator::all_reduce`], but for the reductions.
+    /// A `root` that is no rank, and the errors of [`Communicator::all_reduce`], except those of reductions.
     #[track_caller]
     pub fn broadcast(&self, tensor: &Tensor, root: usize) -> Result<Tensor> {
         self.start_broadcast(tensor, root)?.wait()
     }
 
-    /// Returns when every rank has come here. `torch.distributed.barrier`.
+    /// Returns when every rank has called it. `torch.distributed.barrier`.
     ///
     /// # Errors
-    /// Ranks that do not come, have gone, or call something else.
+    /// Ranks that are missing, have ended, or call something else.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         if self.size() == 1 {
@@ -388,11 +391,11 @@ impl Communicator {
         self.ask(Task::Collective(Call::bare(Kind::Barrier)), Words::new()).map(drop)
     }
 
-    /// Sends a tensor to another rank, which takes it by [`Communicator::receive`]. Returns when the tensor
-    /// has been read, and does not wait for the other rank. `torch.distributed.isend`.
+    /// Sends a tensor to another rank, which gets it by [`Communicator::receive`]. Returns when the tensor
+    /// has been read, without waiting for the other rank. `torch.distributed.isend`.
     ///
     /// # Errors
-    /// A rank that there is not, or this one; a tensor of more than 11 axes, or what the device reports.
+    /// An invalid rank, or this one; a tensor of more than 11 axes, or an error of the device.
     #[track_caller]
     pub fn send(&self, tensor: &Tensor, to: usize) -> Result<()> {
         self.is_other("send", to)?;
@@ -408,8 +411,8 @@ impl Communicator {
     /// The next tensor that rank `from` sends to this one, on `device`. `torch.distributed.recv`.
     ///
     /// # Errors
-    /// A rank that there is not, or this one; one that sends nothing in time or has gone; a dtype that the
-    /// device lacks, or no memory.
+    /// An invalid rank, or this one; a rank that sends nothing in time or has ended; a dtype that the device
+    /// lacks, or too little memory.
     #[track_caller]
     pub fn receive(&self, from: usize, device: &Device) -> Result<Tensor> {
         self.is_other("receive", from)?;
@@ -420,7 +423,7 @@ impl Communicator {
         tensor
     }
 
-    /// What each rank has to say, of any length, in order.
+    /// Byte strings of any length from each rank, in order.
     #[track_caller]
     pub(crate) fn all_gather_bytes(&self, own: &[u8]) -> Result<Vec<Vec<u8>>> {
         let gather = |data: Words| -> Result<Words> {
@@ -441,11 +444,11 @@ impl Communicator {
             .collect())
     }
 
-    /// In the place of the next collective, on a rank that failed before it: the others get an error that
-    /// names this one, at once and not at the end of their patience, and all can go on.
+    /// Replaces the next collective call on a rank that failed before it: the others get an error that names
+    /// this rank immediately, without a timeout, and all can continue.
     ///
     /// # Errors
-    /// Ranks that do not come or have gone. It is no error that the others call something.
+    /// Ranks that are missing or have ended. It is no error that the others make a call.
     #[track_caller]
     pub fn abandon(&self) -> Result<()> {
         if self.size() == 1 {
@@ -472,7 +475,7 @@ impl Communicator {
         Err(Error::invalid(op, format!("rank {rank} is this one: give another")))
     }
 
-    /// The elements of a tensor in memory that is used again.
+    /// The elements of a tensor in a reusable buffer.
     #[track_caller]
     fn staged(&self, tensor: &Tensor) -> Result<Words> {
         let bytes = tensor.numel() * tensor.dtype().size();
@@ -493,7 +496,7 @@ impl Communicator {
         Ok(Work { comm: self.clone(), state: State::Waiting { answer, shape, dtype, device } })
     }
 
-    /// In a world of one: the tensor itself.
+    /// The result in a world of one: the tensor itself.
     fn done(&self, tensor: &Tensor) -> Work {
         Work { comm: self.clone(), state: State::Done(tensor.detach()) }
     }
@@ -517,7 +520,7 @@ impl Communicator {
     }
 }
 
-/// The thread that communicates ends only when nobody can ask it, or by a fault of its own.
+/// The communication thread ends only if no handle remains, or if it panics.
 #[track_caller]
 pub(crate) fn ended() -> Error {
     Error::invalid("distributed", "the thread that communicates has ended")

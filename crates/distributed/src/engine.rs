@@ -1,6 +1,6 @@
-//! The thread that communicates: it owns the transport and performs calls one after the other, in the order
-//! in which they were made, while the threads that made them compute. All collectives are here, as messages
-//! between pairs of ranks.
+//! The communication thread: it owns the transport and performs calls one after the other, in their order,
+//! while the calling threads compute. All collectives are implemented here, as messages between pairs of
+//! ranks.
 
 use std::{
     panic::Location,
@@ -21,16 +21,16 @@ use crate::{
     wire::{Call, HEADER, Kind, ReduceOp},
 };
 
-/// Bytes of an `all_reduce` up to which every rank sends all of it to every other one, which takes one
-/// exchange instead of two.
+/// The size of an `all_reduce`, in bytes, up to which every rank sends all data to every other one, which
+/// takes one exchange instead of two.
 pub(crate) const SMALL: usize = 8 << 10;
 
-/// What is to be done, and where the answer goes.
+/// A call to perform, and the channel for its result.
 pub(crate) struct Job {
     pub(crate) task: Task,
     pub(crate) data: Words,
     pub(crate) reply: Sender<Result<Answer>>,
-    /// The line that called.
+    /// The line of the caller.
     pub(crate) location: &'static Location<'static>,
 }
 
@@ -40,13 +40,13 @@ pub(crate) enum Task {
     ReceiveFrom(usize),
 }
 
-/// Elements, and of which dtype and shape they are.
+/// Elements, with their dtype and shape.
 pub(crate) struct Answer {
     pub(crate) call: Call,
     pub(crate) data: Words,
 }
 
-/// What was sent so far.
+/// The amount of data sent so far.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) bytes: AtomicU64,
@@ -56,16 +56,16 @@ pub(crate) struct Counters {
 
 pub(crate) struct Engine {
     transport: Box<dyn Transport>,
-    /// Milliseconds for which a call waits for the other ranks.
+    /// The time that a call waits for the other ranks, in milliseconds.
     timeout: Arc<AtomicU64>,
     counters: Arc<Counters>,
-    /// Collectives called so far.
+    /// The number of collectives called so far.
     number: u64,
-    /// After it nothing more is sent: ranks that hang or have gone do not come back.
+    /// The failure after which nothing is sent: ranks that hang or have ended do not return.
     failure: Option<Error>,
 }
 
-/// A failure of a call, and whether the ranks can go on with others.
+/// A failure of a call, and whether the ranks can continue with others.
 struct Failed {
     error: Error,
     ends_all: bool,
@@ -83,7 +83,7 @@ fn fault(call: &Call, ranks: Vec<usize>, message: String) -> Error {
     Error::new(ErrorKind::Distributed { op: call.kind.name(), ranks, message })
 }
 
-/// `rank 3`, `ranks 0 and 2`, `ranks 0, 1 and 2`.
+/// Formats ranks: `rank 3`, `ranks 0 and 2`, `ranks 0, 1 and 2`.
 pub(crate) fn listed(ranks: &[usize]) -> String {
     let names: Vec<String> = ranks.iter().map(usize::to_string).collect();
     match names.split_last() {
@@ -93,9 +93,9 @@ pub(crate) fn listed(ranks: &[usize]) -> String {
     }
 }
 
-/// Which elements of `count` are those of `rank`.
+/// The elements, among `count`, that belong to `rank`.
 pub(crate) fn piece(count: usize, rank: usize, size: usize) -> std::ops::Range<usize> {
-    // No product overflows: `count` elements are in memory, and there are few ranks.
+    // The product cannot overflow: `count` elements are in memory, and there are few ranks.
     count * rank / size..count * (rank + 1) / size
 }
 
@@ -111,9 +111,9 @@ fn bytes_mut(words: &mut [u64]) -> &mut [u8] {
     bytemuck::cast_slice_mut(words)
 }
 
-/// Waits between two looks, the longer the more time has passed. A message moves on only when a rank looks,
-/// piece by piece where it is long: so nobody sleeps while one may be on its way, and a processor is given up
-/// to others that want it.
+/// The pause between two polls, longer the more time has passed. A long message advances piece by piece, and
+/// only when a rank polls, so the thread does not sleep while a message may be under way; it yields the
+/// processor to other threads instead.
 struct Pause(Instant);
 
 impl Pause {
@@ -140,10 +140,9 @@ impl Engine {
         Engine { transport, timeout, counters, number: 0, failure: None }
     }
 
-    /// Performs jobs until nobody can give any more.
+    /// Performs jobs until all senders are dropped.
     pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
-        // Whether all that was sent has been taken over: else it is moved on while there is nothing else to
-        // do.
+        // Whether the transport has completed all sends; if not, it must be polled while there is no job.
         let mut idle = true;
         loop {
             let next = match idle {
@@ -153,7 +152,7 @@ impl Engine {
             match next {
                 Ok(Job { task, data, reply, location }) => {
                     let result = self.perform(task, data, location);
-                    // Nobody may wait for it any more.
+                    // The receiver may have been dropped.
                     let _ = reply.send(result);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -172,7 +171,8 @@ impl Engine {
 
     fn finish(mut self) {
         if self.failure.is_none() && self.transport.ends_together() {
-            // Each rank hears that the others end as well, or else they hear that this one did.
+            // Each rank learns that the others end as well; otherwise they would learn that this one has
+            // ended.
             let left = self.agree(&Call { number: self.number, ..Call::bare(Kind::Leave) });
             self.failure = left.err().map(|failed| failed.error);
         }
@@ -244,8 +244,8 @@ impl Engine {
         Ok(Answer { call, data })
     }
 
-    /// Every rank tells every other one what it calls: data is sent only where all call the same. A rank that
-    /// does not come is known.
+    /// Every rank tells every other one which call it makes: data is sent only if all calls agree. Missing
+    /// ranks are found here.
     fn agree(&mut self, call: &Call) -> Done<()> {
         let own = self.transport.rank();
         for to in self.others() {
@@ -288,7 +288,7 @@ impl Engine {
         if differ.is_empty() {
             return Ok(());
         }
-        // Ranks that call the same are told together.
+        // Ranks that make the same call are listed together.
         let mut told: Vec<(Call, Vec<usize>)> = Vec::new();
         for (rank, other) in calls {
             match told.iter_mut().find(|(known, _)| *known == other) {
@@ -319,8 +319,8 @@ impl Engine {
         self.transport.send(to, channel, message).map_err(Failed::last)
     }
 
-    /// One message from each of some ranks, of so many words, in that order. Who has not sent one in time is
-    /// named, as one who `missing`.
+    /// Receives a message of a given number of words from each of some ranks, in their order. Ranks that
+    /// have sent none in time are named, and `missing` describes them.
     fn receive(
         &mut self,
         call: &Call,
@@ -368,7 +368,7 @@ impl Engine {
         }
     }
 
-    /// A message of some bytes.
+    /// A message with these bytes.
     fn packed(&mut self, data: &[u8]) -> Words {
         let mut message = self.transport.buffer(words_of(data.len()));
         if let Some(last) = message.last_mut() {
@@ -384,8 +384,7 @@ impl Engine {
         piece.start * call.dtype.size()..piece.end * call.dtype.size()
     }
 
-    /// This rank's piece, reduced over all ranks. Each rank sends every other one the piece that is that
-    /// one's.
+    /// This rank's piece, reduced over all ranks. Each rank sends to every other one that rank's piece.
     fn reduce_pieces(&mut self, call: &Call, op: ReduceOp, data: &[u64]) -> Done<Words> {
         for to in self.others() {
             let range = self.piece_of(call, to);
@@ -397,13 +396,13 @@ impl Engine {
         Ok(self.reduced(call, op, &bytes(data)[range], parts))
     }
 
-    /// A message of so many words from every other rank.
+    /// A message of `words` words from every other rank.
     fn receive_from_others(&mut self, call: &Call, words: usize) -> Done<Vec<Words>> {
         let wanted: Vec<(usize, usize)> = self.others().map(|from| (from, words)).collect();
         self.receive(call, Channel::Collective, &wanted, "came to this call and then sent nothing")
     }
 
-    /// This rank's elements and those of the others, combined in the order of the ranks.
+    /// Combines this rank's elements and those of the others in the order of the ranks.
     fn reduced(&mut self, call: &Call, op: ReduceOp, own: &[u8], others: Vec<Words>) -> Words {
         let mut out = self.transport.buffer(words_of(own.len()));
         {
@@ -426,7 +425,7 @@ impl Engine {
         Ok(out)
     }
 
-    /// Puts the pieces of all ranks together, of which this one has `own`.
+    /// Collects the pieces of all ranks; `own` is the piece of this rank.
     fn gather_pieces(&mut self, call: &Call, own: Words, data: &mut [u64]) -> Done<()> {
         let range = self.piece_of(call, self.transport.rank());
         for to in self.others() {
@@ -464,7 +463,8 @@ impl Engine {
         Ok(out)
     }
 
-    /// Down a binomial tree: in each round whoever has the elements gives them to one that lacks them.
+    /// Broadcasts along a binomial tree: in each round, ranks that have the elements send them to ranks that
+    /// lack them.
     fn broadcast(&mut self, call: &Call, root: usize, mut data: Words) -> Done<Words> {
         let (size, own) = (self.transport.size(), self.transport.rank());
         let place = (own + size - root) % size;

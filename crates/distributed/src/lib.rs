@@ -1,13 +1,13 @@
-//! Training on many machines: every rank has one model and a part of each batch. Ranks are processes that
-//! `mpirun` started (feature `mpi`), or threads. What it costs: docs/scaling.md.
+//! Distributed training: every rank has a copy of the model and a part of each batch. Ranks are processes
+//! that `mpirun` started (feature `mpi`), or threads. docs/scaling.md has the costs.
 //!
-//! | look for | in |
+//! | items | purpose |
 //! |---|---|
 //! | [`Communicator`], [`ReduceOp`], [`Work`] | sums and copies of tensors over ranks |
-//! | [`DistributedDataParallel`] | one model on all ranks: gradients of the whole batch |
-//! | [`SyncBatchNorm`] | batch norm over the parts of all ranks |
-//! | [`ShardedOptimizer`] | an optimizer whose state is shared out (ZeRO, stage 1) |
-//! | [`Transport`] | how messages travel: MPI (feature `mpi`), threads, or one of your own |
+//! | [`DistributedDataParallel`] | a model on all ranks: gradients of the whole batch |
+//! | [`SyncBatchNorm`] | batch norm over the batch parts of all ranks |
+//! | [`ShardedOptimizer`] | an optimizer with sharded state (ZeRO, stage 1) |
+//! | [`Transport`] | the transport of messages: MPI (feature `mpi`), threads, or your own |
 
 mod agreement;
 mod buckets;
@@ -32,11 +32,11 @@ pub use transport::{Channel, Transport, Words};
 pub use wire::ReduceOp;
 pub use work::Work;
 
-/// The guide's page, as tests.
+/// The guide's page, run as doctests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/distributed.md")]
 mod guide {}
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

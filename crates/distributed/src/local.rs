@@ -1,4 +1,4 @@
-//! Ranks that are threads of one process, joined by channels.
+//! Ranks that are threads of one process, connected by channels.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
@@ -9,14 +9,14 @@ use crate::transport::{Channel, Pool, Transport, Words};
 /// One rank of several in this process.
 pub(crate) struct Local {
     rank: usize,
-    /// To each rank, for each channel; none to itself.
+    /// The senders to each rank, one for each channel; none to itself.
     to: Vec<Option<[Sender<Words>; 2]>>,
     from: Vec<Option<[Receiver<Words>; 2]>>,
     pool: Pool,
 }
 
 impl Local {
-    /// So many ranks.
+    /// A group of `size` ranks.
     pub(crate) fn group(size: usize) -> Vec<Local> {
         let new = |rank| Local { rank, to: Vec::new(), from: Vec::new(), pool: Pool::default() };
         let mut ranks: Vec<Local> = (0..size).map(new).collect();
@@ -29,7 +29,7 @@ impl Local {
                 }
                 let [(send, receive), (send_pair, receive_pair)] = [channel(), channel()];
                 ranks[a].to.push(Some([send, send_pair]));
-                // Those from lower ranks come first, as `a` runs from 0 on.
+                // Receivers from lower ranks come first, because `a` runs from 0 on.
                 ranks[b].from.push(Some([receive, receive_pair]));
             }
         }
@@ -56,7 +56,8 @@ impl Transport for Local {
 
     fn send(&mut self, to: usize, channel: Channel, message: Words) -> Result<()> {
         if let Some(Some(channels)) = self.to.get(to) {
-            // Who has gone does not read it: that is told by what is awaited from it.
+            // A rank that has ended does not read it; the error is reported when a message from it is
+            // awaited.
             let _ = channels[channel as usize].send(message);
         }
         Ok(())
@@ -92,6 +93,6 @@ impl Transport for Local {
         false
     }
 
-    /// The channels close, which the others see.
+    /// The channels close, which the other ranks notice.
     fn close(self: Box<Self>, _: Option<&str>) {}
 }

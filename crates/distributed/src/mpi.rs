@@ -1,6 +1,7 @@
-//! Ranks that are processes which `mpirun` started, joined by MPI's point-to-point messages. The thread that
-//! communicates makes every call, so that `MPI_THREAD_FUNNELED` is enough, and messages own their buffers:
-//! ferrompi's persistent requests leak what a failed rank may still read, and do not free it.
+//! Ranks that are processes started by `mpirun`, connected by MPI's point-to-point messages. The
+//! communication thread makes every call, so that `MPI_THREAD_FUNNELED` is enough. Messages own their
+//! buffers: ferrompi's persistent requests leak a buffer that a failed rank may still read, instead of
+//! freeing it.
 
 use std::{collections::HashMap, thread, time::Duration};
 
@@ -31,7 +32,7 @@ fn failed(error: &ferrompi::Error) -> Error {
 }
 
 impl MpiTransport {
-    /// Begins MPI, which a process does once. On the thread that makes all further calls.
+    /// Initializes MPI, which a process can do only once, on the thread that makes all further calls.
     pub(crate) fn begin() -> Result<MpiTransport> {
         let mpi = match Mpi::init_thread(ThreadLevel::Funneled) {
             Ok(mpi) => mpi,
@@ -110,7 +111,7 @@ impl Transport for MpiTransport {
             }
             Ok(Some(status)) => {
                 let message = request.into_buffer().map_err(|error| failed(&error))?;
-                // A shorter message fits as well, and is none that was agreed on.
+                // A shorter message would fit as well, but does not match the call.
                 if status.count.is_some_and(|count| count != words) {
                     let message =
                         format!("rank {from} sent {:?} words where {words} were expected", status.count);
@@ -152,17 +153,17 @@ impl Transport for MpiTransport {
         true
     }
 
-    /// `MPI_Finalize`; after a failure, `MPI_Abort`, which ends ranks that hang.
+    /// Calls `MPI_Finalize`, or after a failure `MPI_Abort`, which ends ranks that hang.
     fn close(self: Box<Self>, failure: Option<&str>) {
         let Some(failure) = failure else { return drop(self.mpi) };
         eprintln!("rank {} of {} ends all ranks: {failure}", self.rank, self.size);
-        // Time for the other ranks to say what they have to say.
+        // Time for the other ranks to report their errors.
         thread::sleep(Duration::from_millis(500));
         self.world.abort(1);
     }
 }
 
-/// What either library reports, as one type for `?`.
+/// An error of either library, as one type for `?`.
 struct Problem(Error);
 
 impl From<Error> for Problem {

@@ -1,12 +1,12 @@
-//! Elements of several ranks made one, in the order of the ranks: so that a world size gives one set of bits.
+//! Element-wise reduction across ranks, in rank order, so results are bitwise reproducible.
 
 use half::{bf16, f16};
 use tensor_core::{DType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ};
 
 use crate::wire::ReduceOp;
 
-/// Combines `parts`, one of each rank in order, into `out`. All are the bytes of as many elements, at places
-/// that are aligned for them.
+/// Combines `parts`, one of each rank in order, into `out`. All are the bytes of the same number of
+/// elements, aligned for their dtype.
 pub(crate) fn reduce(op: ReduceOp, dtype: DType, parts: &[&[u8]], out: &mut [u8]) {
     match dtype {
         DType::F32 => combine::<f32, f32>(op, parts, out),
@@ -25,12 +25,12 @@ pub(crate) fn reduce(op: ReduceOp, dtype: DType, parts: &[&[u8]], out: &mut [u8]
         DType::F8E5M2 => combine::<F8E5M2, f32>(op, parts, out),
         DType::F8E4M3FNUZ => combine::<F8E4M3FNUZ, f32>(op, parts, out),
         DType::F8E5M2FNUZ => combine::<F8E5M2FNUZ, f32>(op, parts, out),
-        // 0 and 1: the least is their conjunction, the greatest their disjunction.
+        // 0 and 1: the minimum is their conjunction, the maximum their disjunction.
         DType::Bool => combine::<u8, u8>(op, parts, out),
     }
 }
 
-/// Why a reduction has no meaning, if it has none.
+/// The reason why a reduction is not defined for a dtype, if it is not.
 pub(crate) fn misfit(op: ReduceOp, dtype: DType) -> Option<String> {
     match op {
         ReduceOp::Mean if !dtype.is_float() => Some(format!(
@@ -44,7 +44,7 @@ pub(crate) fn misfit(op: ReduceOp, dtype: DType) -> Option<String> {
     }
 }
 
-/// Elements as they are computed with.
+/// An element in the type that it is computed in.
 trait Number: Copy {
     fn plus(self, other: Self) -> Self;
     fn over(self, ranks: usize) -> Self;
@@ -57,7 +57,7 @@ macro_rules! floats {
         impl Number for $t {
             fn plus(self, other: $t) -> $t { self + other }
             fn over(self, ranks: usize) -> $t { self / ranks as $t }
-            // `self` stays where it is NaN: no comparison with it holds.
+            // A NaN in `self` is kept: comparisons with it are false.
             fn least(self, other: $t) -> $t { if other < self || other.is_nan() { other } else { self } }
             fn greatest(self, other: $t) -> $t { if other > self || other.is_nan() { other } else { self } }
         }
@@ -69,7 +69,7 @@ macro_rules! integers {
     ($($t:ty),*) => {$(
         impl Number for $t {
             fn plus(self, other: $t) -> $t { self.wrapping_add(other) }
-            /// Never asked: see `misfit`.
+            /// Unreachable: see `misfit`.
             fn over(self, _: usize) -> $t { self }
             fn least(self, other: $t) -> $t { self.min(other) }
             fn greatest(self, other: $t) -> $t { self.max(other) }
@@ -78,7 +78,7 @@ macro_rules! integers {
 }
 integers!(i64, u64, i32, u32, i16, u16, i8, u8);
 
-/// An element as it is stored, and the numbers it is computed with.
+/// An element as it is stored, and its conversion to the type that it is computed in.
 trait Stored<N>: bytemuck::Pod {
     fn load(self) -> N;
     fn store(number: N) -> Self;
@@ -104,7 +104,7 @@ macro_rules! halves {
 }
 halves!(f16, bf16, F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
 
-/// Elements that are computed before they are stored: what is added stays in cache, and half types are
+/// The number of elements that are reduced before they are stored: sums stay in cache, and half types are
 /// rounded once.
 const BLOCK: usize = 2048;
 
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn half_types_are_added_in_f32_and_rounded_once() {
-        // 256 + 1 is 256 in bf16: added one after the other it would stay so.
+        // 256 + 1 is 256 in bf16: added one after the other, the sum would stay 256.
         let (big, one) = ([bf16::from_f32(256.0)], [bf16::from_f32(1.0)]);
         let sum = reduced(ReduceOp::Sum, DType::BF16, &[&big[..], &one, &one]);
         assert_eq!(sum, [bf16::from_f32(258.0)]);

@@ -1,4 +1,4 @@
-//! [`DistributedDataParallel`]: one model on many machines, each of which learns from a part of the batch.
+//! [`DistributedDataParallel`]: data-parallel training on many machines, each with a part of the batch.
 
 use std::{
     fmt,
@@ -14,13 +14,13 @@ use crate::{Communicator, ReduceOp, agreement, buckets};
 
 const OP: &str = "DistributedDataParallel";
 
-/// What a [`DistributedDataParallel`] may do otherwise than usual.
+/// Options of a [`DistributedDataParallel`].
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedConfig {
-    /// Bytes of gradients that travel together; 25 MiB by default. PyTorch's `bucket_cap_mb`.
+    /// The size of a bucket of gradients, in bytes; 25 MiB by default. PyTorch's `bucket_cap_mb`.
     pub bucket_bytes: usize,
-    /// Whether buffers (running means) are those of rank 0 after each backward pass; they are by default, so
-    /// that all ranks have one model. PyTorch does so before each forward pass.
+    /// Whether buffers (running means) are copied from rank 0 after each backward pass; they are by default,
+    /// so that all ranks have the same model. PyTorch does so before each forward pass.
     pub broadcast_buffers: bool,
 }
 
@@ -30,9 +30,9 @@ impl Default for DistributedConfig {
     }
 }
 
-/// A module that each rank has a copy of, on any device of its own. Each rank computes the loss of its part
-/// of the batch; [`DistributedDataParallel::backward`] gives every rank the mean of all ranks' gradients, so
-/// that optimizers with the same settings keep the copies equal bit by bit.
+/// A module that each rank has a copy of, on its own device. Each rank computes the loss of its part of the
+/// batch; [`DistributedDataParallel::backward`] gives every rank the mean of all ranks' gradients, so that
+/// optimizers with the same settings keep the copies bitwise equal.
 /// `torch.nn.parallel.DistributedDataParallel`.
 ///
 /// ```
@@ -42,11 +42,11 @@ impl Default for DistributedConfig {
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
 /// let device = backend_cpu::cpu();
-/// let comm = Communicator::world()?; // mpirun -n 4 PROGRAM, or one by itself
-/// // Rank 0's values count.
+/// let comm = Communicator::world()?; // mpirun -n 4 PROGRAM, or a single process
+/// // All ranks get rank 0's values.
 /// let model = DistributedDataParallel::new(Linear::new(3, 1, &Generator::seed(42, &device))?, &comm)?;
 /// let mut sgd = Sgd::new(model.parameters(), SgdConfig { lr: 0.1, ..Default::default() });
-/// // A part of the batch of its own.
+/// // This rank's part of the batch.
 /// let (x, y) = (Tensor::full([8, 3], comm.rank() as f32, &device)?, Tensor::ones([8, 1], &device)?);
 /// let loss = mse_loss(&model.forward(&x)?, &y)?;
 /// model.backward(&loss)?;
@@ -54,26 +54,26 @@ impl Default for DistributedConfig {
 /// # Ok(()) }
 /// ```
 ///
-/// The mean of the ranks' gradients is that of the whole batch where parts are of one size and losses are
-/// means. It is summed in the order of the ranks: to rounding it is one process's on the whole batch, and a
-/// world size gives the same bits in each run. Ranks on unlike devices, or on processors with other
-/// instruction sets, compute their parts with other rounding, and an optimizer's step as well: there the
-/// copies can drift apart by it.
+/// The mean of the ranks' gradients is that of the whole batch if parts have one size and losses are means.
+/// It is summed in the order of the ranks: it equals a single process's gradient of the whole batch up to
+/// rounding, and for a given world size the bits are the same in each run. Ranks on different kinds of
+/// devices, or on processors with other instruction sets, round differently in their parts and in the
+/// optimizer's step: their copies can drift apart by rounding errors.
 ///
-/// Gradients travel in buckets, those of the last parameters first, while the others are still computed.
+/// Gradients are sent in buckets, those of the last parameters first, while the others are still computed.
 ///
-/// A parameter that the loss of no rank depends on has no gradient; where it is one rank's only, the others
-/// count as zeros. Clipping comes after `backward`, as in `clip_grad_norm(&model.parameters(), 1.0)`: each
-/// rank has all gradients, and finds the same norm.
+/// A parameter that no rank's loss depends on has no gradient; if only some ranks' losses do, the others
+/// count as zeros. Clip after `backward`, as in `clip_grad_norm(&model.parameters(), 1.0)`: each rank has
+/// all gradients, and computes the same norm.
 ///
-/// It derefs to the module. A failure of one rank in its backward pass, as for a label outside the classes,
-/// is an error of all of them, and no gradient has changed; training can go on with the next batch. A rank
-/// that does not come to `backward` is named after [`Communicator::set_timeout`].
+/// It derefs to the module. A failure of one rank in its backward pass, such as a label that is no class, is
+/// an error on all ranks, and no gradient has changed; training can continue with the next batch. A rank
+/// that does not call `backward` is named after [`Communicator::set_timeout`].
 pub struct DistributedDataParallel<M> {
     module: M,
     comm: Communicator,
     config: DistributedConfig,
-    /// Whether `backward` reduces.
+    /// Whether `backward` reduces gradients over ranks.
     reduces: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ impl<M: fmt::Debug> fmt::Debug for DistributedDataParallel<M> {
     }
 }
 
-/// One line for each parameter and buffer.
+/// A line for each parameter and buffer.
 fn described(module: &impl Module) -> Vec<String> {
     let mut visitor = Visitor::new();
     module.visit(&mut visitor);
@@ -113,21 +113,21 @@ fn described(module: &impl Module) -> Vec<String> {
 }
 
 impl<M: Module> DistributedDataParallel<M> {
-    /// The module, whose parameters and buffers become those of rank 0.
+    /// Wraps the module, and copies the parameters and buffers of rank 0 to all ranks.
     ///
     /// # Errors
     /// Modules that differ between ranks in the names, shapes, dtypes or order of their parameters and
-    /// buffers: every rank is told which ranks differ and where first. Ranks that do not come or have gone.
-    /// The module is as it was then.
+    /// buffers: the error on every rank names the ranks that differ and the first difference. Ranks that are
+    /// missing or have ended. The module is unchanged then.
     #[track_caller]
     pub fn new(module: M, comm: &Communicator) -> Result<DistributedDataParallel<M>> {
         DistributedDataParallel::with_config(module, comm, DistributedConfig::default())
     }
 
-    /// With other buckets, or buffers of each rank's own.
+    /// As [`DistributedDataParallel::new`], with another bucket size, or with separate buffers on each rank.
     ///
     /// # Errors
-    /// Those of [`DistributedDataParallel::new`].
+    /// The errors of [`DistributedDataParallel::new`].
     #[track_caller]
     pub fn with_config(
         module: M,
@@ -146,7 +146,7 @@ impl<M: Module> DistributedDataParallel<M> {
         &self.module
     }
 
-    /// The ranks.
+    /// The communicator of the ranks.
     pub fn communicator(&self) -> &Communicator {
         &self.comm
     }
@@ -156,13 +156,13 @@ impl<M: Module> DistributedDataParallel<M> {
         self.module
     }
 
-    /// Computes the gradients of a loss, adds them to those of the module's parameters, and makes these the
-    /// mean over all ranks. The graph is used up. All ranks call it together, except in
+    /// Computes the gradients of a loss, adds them to those of the module's parameters, and replaces the
+    /// sums by their mean over all ranks. The graph is freed. All ranks call it together, except in
     /// [`DistributedDataParallel::no_sync`]. In a world of one it is [`TensorGrad::backward`].
     ///
     /// # Errors
-    /// Those of [`TensorGrad::backward`], here or on another rank; ranks that do not come or have gone. No
-    /// gradient has changed then, on any rank that tells of it.
+    /// The errors of [`TensorGrad::backward`], here or on another rank; ranks that are missing or have
+    /// ended. No gradient has changed then, on any rank that reports the error.
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         let parameters = self.module.parameters();
@@ -171,7 +171,7 @@ impl<M: Module> DistributedDataParallel<M> {
         let done = match loss.backward() {
             Ok(()) if exchanges => self.reduce(&parameters),
             Err(error) if exchanges => {
-                // The others hear of it now. Whether they come is not this rank's failure.
+                // This informs the other ranks immediately. Their absence is not an error of this rank.
                 let _ = self.comm.abandon();
                 Err(error)
             }
@@ -185,8 +185,9 @@ impl<M: Module> DistributedDataParallel<M> {
         done
     }
 
-    /// Calls `f`, in which [`DistributedDataParallel::backward`] adds gradients up on each rank by itself.
-    /// The next `backward` outside reduces what was added up: batches larger than memory, with one exchange.
+    /// Calls `f`, in which [`DistributedDataParallel::backward`] accumulates gradients on each rank
+    /// separately. The next `backward` outside reduces the accumulated gradients: for batches larger than
+    /// memory, with one exchange.
     ///
     /// ```
     /// # use distributed::{Communicator, DistributedDataParallel};
@@ -194,14 +195,15 @@ impl<M: Module> DistributedDataParallel<M> {
     /// # use tensor_core::{Generator, Tensor};
     /// # fn main() -> tensor_core::Result<()> {
     /// # let device = backend_cpu::cpu();
-    /// # let model = DistributedDataParallel::new(Linear::new(3, 1, &Generator::seed(42, &device))?, &Communicator::solo())?;
+    /// # let linear = Linear::new(3, 1, &Generator::seed(42, &device))?;
+    /// # let model = DistributedDataParallel::new(linear, &Communicator::solo())?;
     /// # let parts = [Tensor::ones([2, 3], &device)?, Tensor::ones([2, 3], &device)?];
     /// model.no_sync(|| model.backward(&model.forward(&parts[0])?.mean()))?;
     /// model.backward(&model.forward(&parts[1])?.mean())?;
     /// # Ok(()) }
     /// ```
     pub fn no_sync<R>(&self, f: impl FnOnce() -> R) -> R {
-        /// Puts the flag back, after a panic as well.
+        /// Restores the flag, after a panic as well.
         struct Restore<'a>(&'a AtomicBool, bool);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {
@@ -212,11 +214,12 @@ impl<M: Module> DistributedDataParallel<M> {
         f()
     }
 
-    /// Makes the parameters' gradients the mean over all ranks: what [`DistributedDataParallel::backward`]
-    /// ends with, for gradients that came in another way.
+    /// Replaces the parameters' gradients by their mean over all ranks, as
+    /// [`DistributedDataParallel::backward`] does at its end, for gradients that were computed in another
+    /// way.
     ///
     /// # Errors
-    /// Ranks that do not come or have gone, or what the device reports. No gradient has changed then.
+    /// Ranks that are missing or have ended, or an error of the device. No gradient has changed then.
     #[track_caller]
     pub fn reduce_gradients(&self) -> Result<()> {
         self.reduce(&self.module.parameters())
@@ -248,7 +251,7 @@ impl<M: Module> DistributedDataParallel<M> {
         })
     }
 
-    /// Which parameters have a gradient on any rank.
+    /// Whether each parameter has a gradient on any rank.
     #[track_caller]
     fn used(&self, own: &[Option<Tensor>]) -> Result<Vec<bool>> {
         let Some(device) = self.module.parameters().first().map(Tensor::device) else {
@@ -261,7 +264,7 @@ impl<M: Module> DistributedDataParallel<M> {
     }
 }
 
-/// Gives cells the values of rank 0, all or none.
+/// Assigns the values of rank 0 to cells, to all or none.
 #[track_caller]
 fn assign_from_root(comm: &Communicator, cells: &[Tensor], limit: usize) -> Result<()> {
     if comm.size() == 1 {

@@ -1,4 +1,4 @@
-//! [`ShardedOptimizer`]: each rank keeps the optimizer's state of a share of the parameters.
+//! [`ShardedOptimizer`]: each rank keeps the optimizer's state for a share of the parameters.
 
 use std::fmt;
 
@@ -10,15 +10,15 @@ use crate::{Communicator, buckets};
 
 const OP: &str = "ShardedOptimizer";
 
-/// Bytes of parameters that travel together.
+/// The size of a bucket of parameters, in bytes.
 const BUCKET: usize = 25 << 20;
 
-/// An optimizer whose state is shared out: each rank keeps that of its parameters alone, updates these, and
-/// gives them to the others. With Adam over n ranks, two tensors for each parameter become 2 / n.
+/// An optimizer with sharded state: each rank keeps the state of its share of the parameters, updates these,
+/// and sends them to the others. With Adam over n ranks, two tensors for each parameter become 2 / n.
 /// `torch.distributed.optim.ZeroRedundancyOptimizer`; Rajbhandari et al.: ZeRO (2020), stage 1.
 ///
-/// The steps are those of the optimizer by itself, bit for bit: each parameter is updated by one rank, and
-/// the others take its value. A step sends the parameters once, beside the gradients of
+/// The steps equal those of the unsharded optimizer, bit for bit: each parameter is updated by one rank, and
+/// the others copy its value. A step sends the parameters once, in addition to the gradients of
 /// [`DistributedDataParallel::backward`](crate::DistributedDataParallel::backward).
 ///
 /// ```
@@ -29,21 +29,22 @@ const BUCKET: usize = 25 << 20;
 /// # fn main() -> tensor_core::Result<()> {
 /// let layer = Linear::new(3, 2, &Generator::seed(0, &backend_cpu::cpu()))?;
 /// let config = AdamConfig::default();
-/// let mut adam = ShardedOptimizer::new(layer.parameters(), &Communicator::solo(), |own| Adam::new(own, config))?;
+/// let comm = Communicator::solo();
+/// let mut adam = ShardedOptimizer::new(layer.parameters(), &comm, |own| Adam::new(own, config))?;
 /// adam.step()?;
 /// # Ok(()) }
 /// ```
 ///
-/// [`ShardedOptimizer::whole_state_dict`] is the state of all shares, which any number of ranks goes on from.
-/// By itself the state is that of this rank's share: each rank saves a file of its own, and as many ranks
-/// load them. Whole parameters are shared out, the largest first, each to the rank that has least.
+/// [`ShardedOptimizer::whole_state_dict`] is the state of all shares, which any number of ranks can load.
+/// `state_dict` is that of this rank's share: each rank saves a separate file, and the same number of ranks
+/// load them. Whole parameters are distributed, the largest first, each to the rank with the least so far.
 pub struct ShardedOptimizer<O> {
-    /// Of this rank's parameters.
+    /// The optimizer of this rank's parameters.
     own: O,
     parameters: Vec<Tensor>,
-    /// Places of the parameters of each rank.
+    /// The indices of the parameters of each rank.
     shares: Vec<Vec<usize>>,
-    /// Places of this rank's parameters, in the order in which its optimizer has them.
+    /// The indices of this rank's parameters, in the order of its optimizer.
     places: Vec<usize>,
     comm: Communicator,
 }
@@ -55,13 +56,13 @@ impl<O: fmt::Debug> fmt::Debug for ShardedOptimizer<O> {
     }
 }
 
-/// Which rank each of some sizes goes to.
+/// Distributes parameters of these sizes over ranks.
 fn shares(sizes: &[usize], ranks: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|&k| std::cmp::Reverse(sizes[k]));
     let mut shares = vec![(0usize, Vec::new()); ranks];
     for k in order {
-        // The number of parameters decides where sizes do not, so that no rank is left without.
+        // Among equal sizes the number of parameters decides, so that every rank gets one.
         if let Some((filled, share)) = shares.iter_mut().min_by_key(|(filled, share)| (*filled, share.len()))
         {
             *filled += sizes[k];
@@ -78,12 +79,12 @@ fn shares(sizes: &[usize], ranks: usize) -> Vec<Vec<usize>> {
 }
 
 impl<O: Optimizer> ShardedOptimizer<O> {
-    /// The optimizer that `build` makes of this rank's share of the parameters, which all ranks give in the
+    /// The optimizer that `build` makes of this rank's share of the parameters, which all ranks pass in the
     /// same order.
     ///
     /// # Errors
-    /// Fewer parameters than ranks; an optimizer of other parameters than those of the share, or whose
-    /// settings make no sense.
+    /// Fewer parameters than ranks; an optimizer of other parameters than those of the share, or with
+    /// invalid settings.
     #[track_caller]
     pub fn new(
         parameters: Vec<Tensor>,
@@ -119,19 +120,19 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         &self.own
     }
 
-    /// The state of all shares, on each rank: what the optimizer by itself has over parameters in the order
-    /// of [`ShardedOptimizer::new`]. That one loads it, and so does a `ShardedOptimizer` of any number of
-    /// ranks. All ranks call it together. `ZeroRedundancyOptimizer.consolidate_state_dict`.
+    /// The state of all shares, on each rank: the state of an unsharded optimizer over the parameters in the
+    /// order of [`ShardedOptimizer::new`]. Such an optimizer can load it, and so can a `ShardedOptimizer` of
+    /// any number of ranks. All ranks call it together. `ZeroRedundancyOptimizer.consolidate_state_dict`.
     ///
     /// # Errors
-    /// An optimizer whose state is not by parameter; ranks that do not come or have gone.
+    /// An optimizer whose state is not by parameter; ranks that are missing or have ended.
     #[track_caller]
     #[doc(alias = "consolidate_state_dict")]
     pub fn whole_state_dict(&self) -> Result<State> {
         let own = match self.renumbered(self.own.state_dict()) {
             Ok(own) => own,
             Err(error) => {
-                // The others hear of it. Whether they come is not this rank's failure.
+                // This informs the other ranks. Their absence is not an error of this rank.
                 let _ = self.comm.abandon();
                 return Err(error);
             }
@@ -160,9 +161,11 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         Ok(whole)
     }
 
-    /// What a line of [`words`] stands for. The tensor of such a line comes from its rank.
+    /// The entry that a line of [`words`] describes. The tensor of such a line is broadcast from its rank.
     fn told(&self, own: &State, root: usize, line: &str) -> Result<(String, StateValue)> {
-        let unread = || Error::invalid(OP, format!("rank {root} tells of its state: {line:?}"));
+        let unread = || {
+            Error::invalid(OP, format!("rank {root} describes its state by {line:?}, which cannot be read"))
+        };
         let mut words = line.split(' ');
         let (name, kind) = words.next().zip(words.next()).ok_or_else(unread)?;
         let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
@@ -186,7 +189,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         Ok((name.into(), value))
     }
 
-    /// The state of this rank's share, under the numbers that its parameters have among all.
+    /// The state of this rank's share, with the numbers that its parameters have among all.
     fn renumbered(&self, state: State) -> Result<State> {
         let rename = |(name, value): (String, StateValue)| match number_in(&name) {
             Some((kind, k, rest)) if k < self.places.len() => {
@@ -202,7 +205,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
         state.into_iter().map(rename).collect()
     }
 
-    /// This rank's part of the state of all parameters, or none if it is not that.
+    /// This rank's part of the state of all parameters, or none if it is not such a state.
     fn share_of(&self, state: &State) -> Option<State> {
         let count = |(name, value): (&str, &StateValue)| match value {
             StateValue::Number(number) if is_count(name) => number.as_i64(),
@@ -224,7 +227,7 @@ impl<O: Optimizer> ShardedOptimizer<O> {
     }
 }
 
-/// What stands before the settings of groups in an optimizer's state, and after the names of their numbers of
+/// The prefix of the settings of groups in an optimizer's state, and the suffix of their numbers of
 /// parameters.
 const GROUPS: &str = "param_groups.";
 const COUNT: &str = ".params";
@@ -233,16 +236,16 @@ fn is_count(name: &str) -> bool {
     name.starts_with(GROUPS) && name.ends_with(COUNT)
 }
 
-/// What an optimizer keeps of a parameter: `state.3.exp_avg` is `state`, 3, `.exp_avg`, and `masters.3` has
-/// no rest.
+/// Splits a name at the number of its parameter: `state.3.exp_avg` is `state`, 3, `.exp_avg`, and
+/// `masters.3` has no rest.
 fn number_in(name: &str) -> Option<(&str, usize, &str)> {
     let (kind, rest) = name.split_once('.').filter(|(kind, _)| ["state", "masters"].contains(kind))?;
     let digits = rest.find('.').unwrap_or(rest.len());
     Some((kind, rest[..digits].parse().ok()?, &rest[digits..]))
 }
 
-/// A state in lines that another rank reads: names with numbers, bit for bit, and with dtypes and sizes of
-/// tensors, whose names are in small letters.
+/// A state as lines for another rank: names with numbers, bit for bit, or with the dtype and sizes of a
+/// tensor; names of dtypes are in lower case.
 fn words(state: &State) -> Vec<u8> {
     let line = |(name, value): (&str, &StateValue)| match value {
         StateValue::Number(Scalar::Float(number)) => format!("{name} Float {}\n", number.to_bits()),
@@ -258,15 +261,15 @@ fn words(state: &State) -> Vec<u8> {
 }
 
 impl<O: Optimizer> Optimizer for ShardedOptimizer<O> {
-    /// One step of each rank's share, whose values all ranks then have. All ranks call it together.
+    /// One step of each rank's share; all ranks get the new values. All ranks call it together.
     ///
     /// # Errors
-    /// Those of the optimizer, here or on another rank; ranks that do not come or have gone. The other ranks
-    /// may have made their part of the step then, and the copies differ: load the last checkpoint.
+    /// The errors of the optimizer, here or on another rank; ranks that are missing or have ended. The other
+    /// ranks may have made their part of the step then, so that the copies differ: load the last checkpoint.
     #[track_caller]
     fn step(&mut self) -> Result<()> {
         if let Err(error) = self.own.step() {
-            // The others hear of it. Whether they come is not this rank's failure.
+            // This informs the other ranks. Their absence is not an error of this rank.
             let _ = self.comm.abandon();
             return Err(error);
         }
@@ -321,7 +324,7 @@ impl<O: Optimizer> Stateful for ShardedOptimizer<O> {
         self.own.state_dict()
     }
 
-    /// Goes on from the state of this rank's share, or from that of all, of which it takes its part.
+    /// Loads the state of this rank's share, or its part of the state of all parameters.
     #[track_caller]
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
         match self.share_of(state) {

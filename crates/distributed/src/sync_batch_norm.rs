@@ -1,4 +1,4 @@
-//! [`SyncBatchNorm`]: batch norm by the statistics of the whole batch, wherever its parts are.
+//! [`SyncBatchNorm`]: batch norm with the statistics of the whole batch over all ranks.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{Communicator, ReduceOp};
 
 const OP: &str = "SyncBatchNorm";
 
-/// The sum over all ranks. A loss on any rank depends on what each rank gave: the gradient is the sum over
+/// The sum over all ranks. A loss on any rank depends on every rank's input, so the gradient is the sum over
 /// all ranks, too.
 struct Total(Communicator);
 
@@ -39,25 +39,25 @@ impl Function for Total {
 }
 
 impl Communicator {
-    /// The sum of the ranks' tensors, with a gradient: that of each rank's tensor is the sum of the ranks'
-    /// gradients. Forward and backward pass compute what it depends on and communicate at once. All ranks
-    /// build the same graph. `torch.distributed.nn.functional.all_reduce`.
+    /// The sum of the ranks' tensors, with a gradient: the gradient of each rank's tensor is the sum of the
+    /// ranks' gradients. Forward and backward pass evaluate their inputs and communicate immediately. All
+    /// ranks must build the same graph. `torch.distributed.nn.functional.all_reduce`.
     ///
     /// # Errors
-    /// Those of [`Communicator::all_reduce`].
+    /// The errors of [`Communicator::all_reduce`].
     #[track_caller]
     pub fn all_reduce_sum_tracked(&self, tensor: &Tensor) -> Result<Tensor> {
         apply(Total(self.clone()), &[tensor])
     }
 }
 
-/// Batch norm over `[N, C, …]`, whose means and variances are over the parts of all ranks.
+/// Batch normalization of `[N, C, …]` with means and variances over the batch parts of all ranks.
 /// `torch.nn.SyncBatchNorm`.
 ///
-/// Parameters, buffers, their names and the rest are those of [`nn::BatchNorm`], and so is evaluation, which
-/// does not communicate where there are running statistics. In training, a forward pass exchanges two
-/// messages of C numbers, one after the other, so that the variance is taken about the mean; a backward pass
-/// exchanges two as well. Parts may be of different sizes.
+/// Parameters, buffers and their names are those of [`nn::BatchNorm`], and so is evaluation, which does not
+/// communicate if there are running statistics. In training, a forward pass exchanges two messages of C
+/// numbers, one after the other, so that the variance is computed about the mean; a backward pass exchanges
+/// two as well. Parts may have different sizes.
 ///
 /// ```
 /// use distributed::{Communicator, SyncBatchNorm};
@@ -75,20 +75,20 @@ pub struct SyncBatchNorm {
 }
 
 impl SyncBatchNorm {
-    /// For so many channels, with PyTorch's defaults.
+    /// A layer for this number of channels, with PyTorch's defaults.
     ///
     /// # Errors
-    /// No channels, a default dtype that the device lacks, or no memory.
+    /// No channels, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn new(channels: usize, comm: &Communicator, device: &Device) -> Result<SyncBatchNorm> {
         SyncBatchNorm::with_config(channels, BatchNormConfig::default(), comm, device)
     }
 
-    /// With another eps or momentum, with or without parameters and running statistics.
+    /// A layer with another eps or momentum, with or without parameters and running statistics.
     ///
     /// # Errors
     /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks,
-    /// or no memory.
+    /// or too little memory.
     #[track_caller]
     pub fn with_config(
         channels: usize,
@@ -119,11 +119,11 @@ impl SyncBatchNorm {
         self.norm.running.as_ref().map(|running| &running.var)
     }
 
-    /// The output for an input `[N, C, …]`. All ranks come to it together in training.
+    /// The output for an input `[N, C, …]`. In training, all ranks call it together.
     ///
     /// # Errors
-    /// Another number of channels, one value for each channel on all ranks together, another dtype or device;
-    /// ranks that do not come.
+    /// Another number of channels, a single value for each channel on all ranks together, another dtype or
+    /// device; ranks that are missing.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Channels { weight, bias, running, channels, eps, training, .. } = &self.norm;
@@ -136,14 +136,14 @@ impl SyncBatchNorm {
         let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
         let mut along = vec![1; input.rank()];
         along[1] = channels;
-        // The number of values for each channel travels with their sums.
+        // The number of values for each channel is sent with their sums.
         let count = Tensor::full([1], (input.numel() / channels) as f64, (wide.dtype(), &wide.device()))?;
         let sums = Tensor::concat(&[wide.sum_axis(axes.as_slice(), false)?, count], 0)?;
         let totals = self.comm.all_reduce_sum_tracked(&sums)?;
         let count = totals.detach().narrow(0, channels, 1)?.item_f64()?;
         if count < 2.0 {
             let message = format!(
-                "{count} value for each channel on all ranks together, whose variance is unknown: use larger batches, or call .eval() \
+                "{count} value for each channel on all ranks together, whose variance is undefined: use larger batches, or call .eval() \
                  on the model to use the running statistics"
             );
             return Err(Error::invalid(OP, message));
@@ -165,7 +165,7 @@ impl SyncBatchNorm {
         out.to_dtype(input.dtype())
     }
 
-    /// Moves the running statistics towards those of a batch.
+    /// Updates the running statistics with those of a batch.
     #[track_caller]
     fn note(&self, mean: &Tensor, var: &Tensor) -> Result<()> {
         let Some(running) = &self.norm.running else { return Ok(()) };

@@ -1,75 +1,75 @@
-//! [`Transport`]: how messages get from one rank to another. All collectives are written once above it, in
+//! [`Transport`]: sends messages from one rank to another. All collectives are implemented on top of it, in
 //! `engine.rs`.
 
 use tensor_core::Result;
 
-/// The unit of a message, so that elements of every dtype are aligned in it.
+/// A message. Its unit is a word, so that elements of every dtype are aligned.
 pub type Words = Vec<u64>;
 
-/// Messages between ranks that work together.
+/// Messages between the ranks of a group.
 ///
 /// One thread owns a transport and makes all calls. No call may block: the caller polls, so that it knows
 /// which ranks it waits for and can stop at a deadline. Messages of one channel from one rank to another
-/// arrive in the order in which they were sent, and those of two channels do not wait for each other.
+/// arrive in the order in which they were sent, and the two channels do not wait for each other.
 pub trait Transport {
-    /// This process's number, from 0 on.
+    /// The number of this process, from 0 on.
     fn rank(&self) -> usize;
 
-    /// How many processes there are.
+    /// The number of processes.
     fn size(&self) -> usize;
 
-    /// Takes over a message for another rank.
+    /// Sends a message to another rank.
     ///
     /// # Errors
-    /// What the network reports.
+    /// An error of the network.
     fn send(&mut self, to: usize, channel: Channel, message: Words) -> Result<()>;
 
-    /// The next message from another rank if it is there, which has `words` words: the same number is given
-    /// until it comes.
+    /// The next message from another rank if it has arrived; it must have `words` words. Until it arrives,
+    /// calls pass the same number.
     ///
     /// # Errors
-    /// A rank that has gone, a message of another length, or what the network reports.
+    /// A rank that has ended, a message of another length, or an error of the network.
     fn try_receive(&mut self, from: usize, channel: Channel, words: usize) -> Result<Option<Words>>;
 
-    /// Moves on what is under way. Gives whether all that was sent has been taken over.
+    /// Advances pending messages. Returns whether all sends are complete.
     ///
     /// # Errors
-    /// What the network reports.
+    /// An error of the network.
     fn progress(&mut self) -> Result<bool>;
 
-    /// A buffer of so many words with unspecified contents, of those given back if there is one.
+    /// A buffer of `words` words with unspecified contents, a recycled one if possible.
     fn buffer(&mut self, words: usize) -> Words;
 
-    /// Gives a buffer back, to be used again.
+    /// Returns a buffer for reuse.
     fn recycle(&mut self, buffer: Words);
 
     /// Whether no rank ends before all do. `MPI_Finalize` waits for all.
     fn ends_together(&self) -> bool;
 
-    /// Ends. After a failure the other ranks cannot be waited for; where they would wait for this one for
-    /// ever, they are ended.
+    /// Ends the transport. After a failure it does not wait for the other ranks; those that would wait for
+    /// this one forever are ended.
     fn close(self: Box<Self>, failure: Option<&str>);
 }
 
-/// Which messages follow each other.
+/// An ordered sequence of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Channel {
-    /// Those of collectives.
+    /// Messages of collectives.
     Collective,
-    /// Those of `send` and `receive`.
+    /// Messages of `send` and `receive`.
     Pair,
 }
 
 impl Channel {
-    /// All of them, in order.
+    /// All channels, in order.
     pub const ALL: [Channel; 2] = [Channel::Collective, Channel::Pair];
 }
 
-/// Buffers that were given back.
+/// Recycled buffers.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(Vec<Words>);
 
-/// Buffers kept for another use at most.
+/// The greatest number of buffers that are kept for reuse.
 const KEPT: usize = 64;
 
 impl Pool {

@@ -1,19 +1,19 @@
-//! What a rank says of a call before any data is sent, so that ranks that disagree are found and named.
+//! The header that ranks exchange before any data is sent, so that ranks that disagree are found and named.
 
 use std::fmt;
 
 use tensor_core::{DType, Shape};
 
-/// How the elements of all ranks become one. `torch.distributed.ReduceOp`.
+/// The reduction of the elements of all ranks. `torch.distributed.ReduceOp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// Their sum.
+    /// The sum.
     Sum,
-    /// Their sum divided by the number of ranks, of a floating-point dtype.
+    /// The sum divided by the number of ranks, for floating-point dtypes.
     Mean,
-    /// The least of them; NaN if there is one.
+    /// The minimum; NaN if there is one.
     Min,
-    /// The greatest of them; NaN if there is one.
+    /// The maximum; NaN if there is one.
     Max,
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for ReduceOp {
 
 const REDUCE_OPS: [ReduceOp; 4] = [ReduceOp::Sum, ReduceOp::Mean, ReduceOp::Min, ReduceOp::Max];
 
-/// What is called.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     AllReduce(ReduceOp),
@@ -42,14 +42,14 @@ pub(crate) enum Kind {
     Barrier,
     Send,
     Receive,
-    /// In the place of a collective: this rank failed and calls none.
+    /// Replaces a collective: this rank failed and makes no call.
     Abandon,
     /// This rank ends.
     Leave,
 }
 
 impl Kind {
-    /// The method's name, which errors begin with.
+    /// The method's name, which begins error messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::AllReduce(_) => "all_reduce",
@@ -95,19 +95,19 @@ impl Kind {
     }
 }
 
-/// Axes that a header holds; what lies beyond is folded into the last.
+/// The number of axes in a header; further axes are merged into the last.
 const AXES: usize = 11;
 
-/// Words of a header.
+/// The length of a header, in words.
 pub(crate) const HEADER: usize = 5 + AXES;
 
-/// A call as a rank makes it: what, and with which elements.
+/// A call of a rank: its kind, and the dtype and shape of its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) kind: Kind,
     pub(crate) dtype: DType,
     pub(crate) shape: Vec<usize>,
-    /// How many collectives this rank called before.
+    /// The number of collectives that this rank called before.
     pub(crate) number: u64,
 }
 
@@ -143,7 +143,7 @@ impl Call {
         }
     }
 
-    /// `None` for words that no rank of this version sends.
+    /// Parses a header; `None` for words that no rank of this version sends.
     pub(crate) fn read(words: &[u64]) -> Option<Call> {
         let &[kind, parameter, dtype, number, axes, ref sizes @ ..] = words else { return None };
         let kind = Kind::from_words([kind, parameter])?;
@@ -153,7 +153,7 @@ impl Call {
     }
 }
 
-/// As in `all_reduce (sum) of f32 [3, 4]`.
+/// Formats a call, as in `all_reduce (sum) of f32 [3, 4]`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shape = self.shape.iter().copied().collect::<Shape>();

@@ -1,4 +1,4 @@
-//! [`Work`]: a call under way, and how elements become tensors again.
+//! [`Work`]: a pending call, and the conversion of elements to tensors.
 
 use std::{fmt, sync::mpsc::Receiver};
 
@@ -15,7 +15,7 @@ pub(crate) fn answered(answer: &Receiver<Result<Answer>>) -> Result<Answer> {
     }
 }
 
-/// A call under way. All ranks start the same ones in the same order, and may wait for them in any.
+/// A pending call. All ranks start the same calls in the same order, and may wait for them in any order.
 #[must_use = "the result of a call is in it: .wait()?"]
 pub struct Work {
     pub(crate) comm: Communicator,
@@ -37,10 +37,10 @@ impl fmt::Debug for Work {
 }
 
 impl Work {
-    /// The result, on the device of the tensor that was given.
+    /// The result, on the device of the tensor that was passed.
     ///
     /// # Errors
-    /// Ranks that call something else, do not come or have gone; no memory.
+    /// Ranks that call something else, are missing or have ended; too little memory.
     #[track_caller]
     pub fn wait(self) -> Result<Tensor> {
         match self.state {
@@ -56,8 +56,8 @@ impl Work {
 }
 
 impl Work {
-    /// The result, cut into tensors like some that lie in it one after the other: each is a buffer of its
-    /// own, which an optimizer can use up.
+    /// The result, split into tensors like `like`, which are concatenated in it. Each has a separate buffer,
+    /// which an optimizer can reuse.
     #[track_caller]
     pub(crate) fn wait_for_parts(self, like: &[Tensor]) -> Result<Vec<Tensor>> {
         let mut start = 0;
@@ -87,7 +87,7 @@ impl Work {
     }
 }
 
-/// A tensor of the elements that begin at `bytes`.
+/// A tensor of the elements that begin at byte offset `bytes`.
 #[track_caller]
 pub(crate) fn tensor_of(bytes: &[u8], dtype: DType, shape: &Shape, device: &Device) -> Result<Tensor> {
     let bytes = &bytes[..shape.numel() * dtype.size()];

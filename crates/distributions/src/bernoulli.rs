@@ -1,4 +1,4 @@
-//! Coins.
+//! The Bernoulli distribution.
 
 use tensor_core::{Generator, Result, Shape, Tensor, at_caller};
 
@@ -7,7 +7,7 @@ use crate::{
     parameters::{hold, hold_finite, over_draws, over_one, require_float},
 };
 
-/// 1 with probability p, and 0 otherwise. `torch.distributions.Bernoulli`.
+/// The Bernoulli distribution: 1 with probability p, and 0 otherwise. `torch.distributions.Bernoulli`.
 #[derive(Clone, Debug)]
 pub struct Bernoulli {
     pub(crate) probs: Tensor,
@@ -16,8 +16,8 @@ pub struct Bernoulli {
 }
 
 impl Bernoulli {
-    /// Of this probability. Where its logarithm is taken it is held an epsilon of its dtype away from 0 and
-    /// 1, as in PyTorch.
+    /// A Bernoulli distribution with the probabilities `probs`; its batch has their shape. Where a logarithm
+    /// is taken, the probability is clamped to an epsilon of its dtype away from 0 and 1, as in PyTorch.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -28,7 +28,8 @@ impl Bernoulli {
         Ok(Bernoulli { probs: probs.clone(), logits, by_logits: false })
     }
 
-    /// Of this logarithm of the odds, ln(p / (1 − p)): what a network gives before a sigmoid.
+    /// A Bernoulli distribution with the log-odds `logits`, ln(p / (1 − p)): a network's output before the
+    /// sigmoid. Its batch has the shape of `logits`.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -43,7 +44,7 @@ impl Bernoulli {
         &self.probs
     }
 
-    /// The logarithm of the odds.
+    /// The log-odds, ln(p / (1 − p)).
     pub fn logits(&self) -> &Tensor {
         &self.logits
     }
@@ -65,12 +66,12 @@ impl Distribution for Bernoulli {
         at_caller(|| over_draws(&self.probs.detach(), &shape)?.bernoulli(rng))
     }
 
-    /// x·ln p + (1 − x)·ln(1 − p), also of an x between 0 and 1.
+    /// x·ln p + (1 − x)·ln(1 − p), which also accepts values x between 0 and 1.
     #[track_caller]
     fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
         at_caller(|| {
             let [x, logits] = over_one("Bernoulli.log_prob", [value.clone(), self.logits.clone()])?;
-            // −ln p = ln(1 + e^−l) and −ln(1 − p) = ln(1 + e^l), each with its own digits.
+            // −ln p = ln(1 + e^−l) and −ln(1 − p) = ln(1 + e^l): computed separately, neither loses digits.
             Ok((&x - 1.0) * softplus(&logits) - &x * softplus(&logits.neg()))
         })
     }

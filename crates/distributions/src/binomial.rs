@@ -1,4 +1,4 @@
-//! How many of several coins show 1.
+//! The binomial distribution.
 
 use tensor_core::{Error, Generator, Operand, Result, Shape, Tensor, at_caller};
 
@@ -8,8 +8,9 @@ use crate::{
     parameters::{beside, hold, hold_finite, over_draws, over_one, settle, where_else},
 };
 
-/// How many of n trials (`total_count`) succeed, each with probability p: k with probability n!/(k!·(n −
-/// k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ. Draws are of the parameters' dtype. `torch.distributions.Binomial`.
+/// The binomial distribution: the number k of successes in n independent trials (`total_count`), each with
+/// probability p. P(k) = n!/(k!·(n − k)!)·pᵏ·(1 − p)ⁿ⁻ᵏ. Draws have the parameters' dtype.
+/// `torch.distributions.Binomial`.
 #[derive(Clone, Debug)]
 pub struct Binomial {
     pub(crate) total_count: Tensor,
@@ -19,8 +20,9 @@ pub struct Binomial {
 }
 
 impl Binomial {
-    /// Of this probability and so many trials, which broadcast. Where its logarithm is taken the probability
-    /// is held an epsilon of its dtype away from 0 and 1, as in PyTorch.
+    /// A binomial distribution with the given number of trials and probability; the two broadcast. Where a
+    /// logarithm is taken, the probability is clamped to an epsilon of its dtype away from 0 and 1, as in
+    /// PyTorch.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -32,7 +34,8 @@ impl Binomial {
         Ok(Binomial { total_count, probs, logits, by_logits: false })
     }
 
-    /// Of this logarithm of the odds, ln(p / (1 − p)), and so many trials, which broadcast.
+    /// A binomial distribution with the given number of trials and log-odds, ln(p / (1 − p)); the two
+    /// broadcast.
     ///
     /// # Errors
     /// As [`Binomial::from_probs`].
@@ -43,17 +46,17 @@ impl Binomial {
         Ok(Binomial { total_count, probs: logits.sigmoid(), logits, by_logits: true })
     }
 
-    /// n, over the batch.
+    /// The number of trials n, expanded to the batch.
     pub fn total_count(&self) -> &Tensor {
         &self.total_count
     }
 
-    /// p, over the batch.
+    /// The probability p, expanded to the batch.
     pub fn probs(&self) -> &Tensor {
         &self.probs
     }
 
-    /// The logarithm of the odds, over the batch.
+    /// The log-odds, expanded to the batch.
     pub fn logits(&self) -> &Tensor {
         &self.logits
     }
@@ -64,7 +67,7 @@ impl Distribution for Binomial {
         self.probs.shape().clone()
     }
 
-    /// By [`Tensor::binomial`], which reads the parameters.
+    /// Uses [`Tensor::binomial`], which reads the parameters.
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| {
@@ -73,7 +76,7 @@ impl Distribution for Binomial {
         })
     }
 
-    /// By the gamma function, also of a value that is no count.
+    /// Uses the log-gamma function, so that values that are no integers are accepted too.
     #[track_caller]
     fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
         at_caller(|| {
@@ -88,7 +91,7 @@ impl Distribution for Binomial {
         })
     }
 
-    /// An error: there is no formula for it.
+    /// An error: the entropy has no closed form.
     #[track_caller]
     fn entropy(&self) -> Result<Tensor> {
         Err(Error::invalid("Binomial.entropy", "there is no formula for it; average -log_prob over draws"))

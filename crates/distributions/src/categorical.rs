@@ -1,4 +1,4 @@
-//! One of several places.
+//! The categorical distribution.
 
 use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller};
 
@@ -9,13 +9,13 @@ use crate::{
 
 const OP: &str = "Categorical";
 
-/// One of the places 0 to k − 1, for parameters `[…, k]`. Draws are i64, or i32 on a device without.
-/// `torch.distributions.Categorical`.
+/// The categorical distribution over the categories 0 to k − 1, for parameters `[…, k]`. Draws are i64, or
+/// i32 on devices without i64. `torch.distributions.Categorical`.
 #[derive(Clone, Debug)]
 pub struct Categorical {
     pub(crate) probs: Tensor,
     pub(crate) logits: Tensor,
-    /// What a user gave.
+    /// The parameter that the caller gave: probabilities that are not normalized, or logits.
     given: Tensor,
     by_logits: bool,
 }
@@ -26,21 +26,23 @@ fn check(name: &str, given: &Tensor) -> Result<()> {
     match given.dims().last() {
         None => Err(Error::invalid(
             OP,
-            format!("{name} is a scalar: its last axis holds the places; use .unsqueeze(0)?"),
+            format!("{name} is a scalar: its last axis holds the categories; use .unsqueeze(0)?"),
         )),
-        Some(0) => {
-            Err(Error::invalid(OP, format!("{name} has no places: the last axis of {} is 0", given.shape())))
-        }
+        Some(0) => Err(Error::invalid(
+            OP,
+            format!("{name} has no categories: the last axis of {} is 0", given.shape()),
+        )),
         Some(_) => Ok(()),
     }
 }
 
 impl Categorical {
-    /// Of weights in proportion to the probabilities, at least 0. Where a logarithm is taken, probabilities
-    /// are held an epsilon of their dtype away from 0 and 1, as in PyTorch.
+    /// A categorical distribution with probabilities in proportion to `probs` `[…, k]`, weights of at least
+    /// 0 that need not add up to 1. Where a logarithm is taken, probabilities are clamped to an epsilon of
+    /// their dtype away from 0 and 1, as in PyTorch.
     ///
     /// # Errors
-    /// A dtype that is not floating-point, a scalar, no places.
+    /// A dtype that is not floating-point, a scalar, no categories.
     #[track_caller]
     pub fn from_probs(probs: &Tensor) -> Result<Categorical> {
         at_caller(|| {
@@ -52,7 +54,8 @@ impl Categorical {
         })
     }
 
-    /// Of logarithms of such weights: what a network gives before a softmax.
+    /// A categorical distribution with probabilities softmax(`logits`) over the last axis of `logits` `[…,
+    /// k]`: a network's output before the softmax.
     ///
     /// # Errors
     /// As [`Categorical::from_probs`].
@@ -65,12 +68,12 @@ impl Categorical {
         })
     }
 
-    /// The probabilities, `batch + [k]`, which add up to 1.
+    /// The normalized probabilities, `batch + [k]`.
     pub fn probs(&self) -> &Tensor {
         &self.probs
     }
 
-    /// Their logarithms.
+    /// The logarithms of the normalized probabilities, `batch + [k]`.
     pub fn logits(&self) -> &Tensor {
         &self.logits
     }
@@ -85,7 +88,7 @@ impl Distribution for Categorical {
         self.probs.dims()[..self.probs.rank() - 1].iter().copied().collect()
     }
 
-    /// By [`Tensor::multinomial`], which reads the probabilities.
+    /// Uses [`Tensor::multinomial`], which reads the probabilities.
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| {
@@ -99,14 +102,14 @@ impl Distribution for Categorical {
         })
     }
 
-    /// The logarithm of a place's probability, for integers that broadcast with the batch.
+    /// The logarithm of a category's probability, for integers that broadcast with the batch.
     #[track_caller]
     fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
         const OP: &str = "Categorical.log_prob";
         at_caller(|| {
             one_device(OP, &[value, &self.logits])?;
             if !value.dtype().is_int() {
-                let hint = "places are integers; cast them with .to_dtype(DType::I64)".to_string();
+                let hint = "categories are integers; cast them with .to_dtype(DType::I64)".to_string();
                 let (lhs, rhs) = (value.dtype(), DType::I64);
                 return Err(Error::new(ErrorKind::DTypeMismatch { op: OP, lhs, rhs, hint }));
             }
@@ -120,22 +123,28 @@ impl Distribution for Categorical {
     #[track_caller]
     fn entropy(&self) -> Result<Tensor> {
         at_caller(|| {
-            // 0 times a finite number, where a probability is 0.
+            // Clamped, so that a probability of 0 is multiplied by a finite number and not by −∞.
             let logs = self.logits.maximum_scalar(self.logits.dtype().least());
             (&self.probs * logs).sum_axis(-1, false).map(|sum| sum.neg())
         })
     }
 
-    /// An error: places have no expectation.
+    /// An error: categories have no expectation.
     #[track_caller]
     fn mean(&self) -> Result<Tensor> {
-        Err(Error::invalid("Categorical.mean", "places are names, which have no expectation; see .probs()"))
+        Err(Error::invalid(
+            "Categorical.mean",
+            "categories are names, which have no expectation; see .probs()",
+        ))
     }
 
-    /// An error: places have no variance.
+    /// An error: categories have no variance.
     #[track_caller]
     fn variance(&self) -> Result<Tensor> {
-        Err(Error::invalid("Categorical.variance", "places are names, which have no variance; see .probs()"))
+        Err(Error::invalid(
+            "Categorical.variance",
+            "categories are names, which have no variance; see .probs()",
+        ))
     }
 
     #[track_caller]

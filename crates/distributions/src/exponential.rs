@@ -1,4 +1,4 @@
-//! Waiting times.
+//! The exponential distribution.
 
 use tensor_core::{Generator, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
@@ -7,14 +7,15 @@ use crate::{
     parameters::{hold_positive, over_draws, over_one, settle, uniform_noise, where_else, wide},
 };
 
-/// Waiting times: the density λ·e^(−λx) from 0 on, for a `rate` λ above 0. `torch.distributions.Exponential`.
+/// The exponential distribution: the density λ·e^(−λx) for x ≥ 0, with a `rate` λ above 0.
+/// `torch.distributions.Exponential`.
 #[derive(Clone, Debug)]
 pub struct Exponential {
     pub(crate) rate: Tensor,
 }
 
 impl Exponential {
-    /// Of this rate.
+    /// An exponential distribution with this rate; its batch has the rate's shape.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -24,7 +25,7 @@ impl Exponential {
         Ok(Exponential { rate })
     }
 
-    /// The rate.
+    /// The rate λ.
     pub fn rate(&self) -> &Tensor {
         &self.rate
     }

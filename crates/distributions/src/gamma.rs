@@ -1,5 +1,5 @@
-//! Gamma numbers, and the shares that are made of them. They are drawn by rejection, and gradients flow
-//! through `gamma_gradient`.
+//! The gamma, beta and Dirichlet distributions. They are drawn by rejection, and gradients flow through
+//! `gamma_gradient`.
 
 use tensor_core::{Error, Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
@@ -11,8 +11,8 @@ use crate::{
     },
 };
 
-/// Gamma numbers: the density βᵅ·x^(α−1)·e^(−βx) / Γ(α) from 0 on, for a `concentration` α and a `rate` β
-/// above 0. `torch.distributions.Gamma`.
+/// The gamma distribution: the density βᵅ·x^(α−1)·e^(−βx) / Γ(α) for x ≥ 0, with a `concentration` α and a
+/// `rate` β above 0. `torch.distributions.Gamma`.
 #[derive(Clone, Debug)]
 pub struct Gamma {
     pub(crate) concentration: Tensor,
@@ -20,7 +20,7 @@ pub struct Gamma {
 }
 
 impl Gamma {
-    /// Of this concentration and rate, which broadcast.
+    /// A gamma distribution with the given concentration and rate; the two broadcast.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -32,12 +32,12 @@ impl Gamma {
         Ok(Gamma { concentration, rate })
     }
 
-    /// α, over the batch.
+    /// α, expanded to the batch.
     pub fn concentration(&self) -> &Tensor {
         &self.concentration
     }
 
-    /// β, over the batch.
+    /// β, expanded to the batch.
     pub fn rate(&self) -> &Tensor {
         &self.rate
     }
@@ -90,7 +90,8 @@ impl Distribution for Gamma {
     }
 }
 
-/// Logarithms of gamma numbers for draws of this shape, of a dtype that is computed in.
+/// The logarithms of gamma draws of shape `shape + batch`, in the dtype that the concentration is computed
+/// in.
 #[track_caller]
 fn logs(concentration: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {
     log_draws(&over_draws(concentration, shape)?.to_dtype(concentration.dtype().compute())?, rng)
@@ -107,8 +108,8 @@ impl Reparameterized for Gamma {
     }
 }
 
-/// Shares between 0 and 1: the density x^(a−1)·(1 − x)^(b−1) / B(a, b), for concentrations a of 1 and b of 0,
-/// both above 0. `torch.distributions.Beta`.
+/// The beta distribution: the density x^(a−1)·(1 − x)^(b−1) / B(a, b) on [0, 1], with concentrations a
+/// (`concentration1`) and b (`concentration0`) above 0. `torch.distributions.Beta`.
 #[derive(Clone, Debug)]
 pub struct Beta {
     pub(crate) concentration1: Tensor,
@@ -116,7 +117,8 @@ pub struct Beta {
 }
 
 impl Beta {
-    /// Of a (`concentration1`) and b (`concentration0`), which broadcast.
+    /// A beta distribution with concentrations a (`concentration1`) and b (`concentration0`); the two
+    /// broadcast.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -127,12 +129,12 @@ impl Beta {
         Ok(Beta { concentration1, concentration0 })
     }
 
-    /// a, over the batch.
+    /// a, expanded to the batch.
     pub fn concentration1(&self) -> &Tensor {
         &self.concentration1
     }
 
-    /// b, over the batch.
+    /// b, expanded to the batch.
     pub fn concentration0(&self) -> &Tensor {
         &self.concentration0
     }
@@ -143,7 +145,7 @@ impl Beta {
     }
 }
 
-/// ln B(a, b), of one shape.
+/// ln B(a, b) for a and b of one shape.
 #[track_caller]
 fn log_beta(a: &Tensor, b: &Tensor) -> Tensor {
     a.lgamma() + b.lgamma() - (a + b).lgamma()
@@ -214,15 +216,15 @@ impl Reparameterized for Beta {
     }
 }
 
-/// k shares that add up to 1: a density in proportion to Πxᵢ^(αᵢ−1), for concentrations α `[…, k]` above 0.
-/// `torch.distributions.Dirichlet`.
+/// The Dirichlet distribution over k shares that add up to 1: a density in proportion to Πxᵢ^(αᵢ−1), with
+/// concentrations α `[…, k]` above 0. `torch.distributions.Dirichlet`.
 #[derive(Clone, Debug)]
 pub struct Dirichlet {
     pub(crate) concentration: Tensor,
 }
 
 impl Dirichlet {
-    /// Of these concentrations, `batch + [k]`.
+    /// A Dirichlet distribution with these concentrations, `batch + [k]`.
     ///
     /// # Errors
     /// A dtype that is not floating-point, a scalar.

@@ -1,18 +1,18 @@
-//! Gamma numbers that gradients flow through: how a draw moves with its concentration when its quantile
-//! stays.
+//! Gamma draws that gradients flow through: the derivative of a draw in its concentration at a fixed
+//! quantile.
 
 use autograd::{Function, apply};
 use tensor_core::{Generator, Result, Tensor};
 
-/// Logarithms of gamma numbers, one for each element, so that none is 0 where α is small. Differentiable in
-/// α.
+/// Logarithms of gamma draws, one for each element of α, differentiable in α. In logarithms, draws of a
+/// small α do not underflow to 0.
 #[track_caller]
 pub(crate) fn log_draws(concentration: &Tensor, rng: &Generator) -> Result<Tensor> {
     let draws = concentration.log_standard_gamma(rng)?;
     apply(LogGamma { draws }, &[concentration])
 }
 
-/// The draws, as a function of α.
+/// The draws as a differentiable function of α.
 #[derive(Debug)]
 struct LogGamma {
     draws: Tensor,
@@ -35,8 +35,8 @@ impl Function for LogGamma {
     }
 }
 
-/// The derivative of ln x in α where P(α, x), the share of gamma numbers below x, stays: −∂P/∂α / (x·∂P/∂x),
-/// of α and ln x of one shape.
+/// The derivative of ln x in α at a fixed quantile, −∂P/∂α / (x·∂P/∂x), where P(α, x) is the gamma
+/// distribution function. α and ln x have one shape.
 ///
 /// The formulas and coefficients are those of PyTorch (`torch._standard_gamma_grad`, over x), within 5·10⁻⁴
 /// of it: a series for small x, Rice's saddle-point expansion for large α, and between them a fitted
@@ -50,8 +50,8 @@ fn slope(alpha: &Tensor, log: &Tensor) -> Result<Tensor> {
         x.ge(&alpha.mul_scalar(0.9))?.bitwise_and(&x.le(&alpha.mul_scalar(1.1))?)?.bitwise_and(&large)?;
     let far = large.bitwise_and(&near.logical_not())?;
     let rest = small.bitwise_or(&large)?.logical_not();
-    // Each formula with numbers that it is for, also where another is taken: what is not taken must not be
-    // NaN.
+    // Each formula is computed for all elements, with substitute numbers outside its range, so that the
+    // values that are not selected are no NaN.
     let pick =
         |holds: &Tensor, values: &Tensor, otherwise: f64| values.masked_fill(&holds.logical_not(), otherwise);
     let of_small = series(&pick(&small, alpha, 1.0)?, &pick(&small, log, -1.0)?);
@@ -62,7 +62,7 @@ fn slope(alpha: &Tensor, log: &Tensor) -> Result<Tensor> {
     small.where_cond(&of_small, &moved.div(&x)?)
 }
 
-/// By Taylor's series of P around 0, already over x, of α and ln x.
+/// Taylor's series of P around 0, divided by x, for α and ln x.
 fn series(alpha: &Tensor, log: &Tensor) -> Tensor {
     let x = log.exp();
     let mut term = alpha.ones_like();
@@ -76,7 +76,7 @@ fn series(alpha: &Tensor, log: &Tensor) -> Tensor {
     x.exp() * (twice - (log - alpha.digamma()) * once)
 }
 
-/// For a large α, and x within a tenth of it. Over α⁴, in two parts that do not overflow.
+/// The formula for a large α and x within a tenth of it, divided by α⁴ in two parts that do not overflow.
 fn centre(alpha: &Tensor, x: &Tensor) -> Tensor {
     let first = (alpha * (alpha * 12.0 + 1.0) * 24.0 + 1.0) / alpha.powi(2);
     let second = alpha.powi(2) * 1440.0 + x * (53.0 - x * 120.0) * 6.0 - x.powi(2) / alpha * 65.0
@@ -84,7 +84,7 @@ fn centre(alpha: &Tensor, x: &Tensor) -> Tensor {
     first * (second / alpha.powi(2)) * (1.0 / 1_244_160.0)
 }
 
-/// For a large α, and x farther from it.
+/// The saddle-point formula, for a large α and x farther from it.
 fn saddle(alpha: &Tensor, x: &Tensor) -> Result<Tensor> {
     let ratio = (x / alpha).log();
     let apart = alpha - x;
@@ -122,7 +122,7 @@ const FITTED: [[f64; 8]; 3] = [
     ],
 ];
 
-/// By a fraction in u = ln(x/α) and v = ln α.
+/// A fitted fraction in u = ln(x/α) and v = ln α.
 fn fitted(alpha: &Tensor, x: &Tensor) -> Tensor {
     let (u, v) = ((x / alpha).log(), alpha.log());
     let of_u = |i: usize| (&u * FITTED[2][i] + FITTED[1][i]) * &u + FITTED[0][i];
@@ -135,7 +135,7 @@ mod tests {
     use super::slope;
     use tensor_core::{DType, Result, Tensor};
 
-    /// `torch._standard_gamma_grad(α, x)` in f64, of every formula.
+    /// (α, x, derivative): `torch._standard_gamma_grad(α, x)` in f64, with cases for every formula.
     const KNOWN: [(f64, f64, f64); 13] = [
         (0.05, 1e-12, 5.426635224931092e-10),
         (0.3, 0.2, 1.212037267121426),

@@ -1,10 +1,10 @@
-//! Axes of a batch as parts of one event.
+//! Batch axes that become event axes.
 
 use tensor_core::{Axes, Error, Generator, Result, Shape, Tensor, at_caller};
 
 use crate::{Distribution, Reparameterized, parameters::join};
 
-/// The last axes of a distribution's batch as parts of one event: `log_prob` and `entropy` add over them.
+/// A distribution whose last batch axes count as event axes: `log_prob` and `entropy` add over them.
 /// `torch.distributions.Independent`.
 #[derive(Clone, Debug)]
 pub struct Independent<D> {
@@ -13,7 +13,7 @@ pub struct Independent<D> {
 }
 
 impl<D: Distribution> Independent<D> {
-    /// The last `axes` axes of its batch.
+    /// Makes event axes of the last `axes` batch axes of `base`.
     ///
     /// # Errors
     /// More axes than the batch has.
@@ -21,19 +21,19 @@ impl<D: Distribution> Independent<D> {
     pub fn new(base: D, axes: usize) -> Result<Independent<D>> {
         let batch = base.batch_shape();
         if axes > batch.rank() {
-            let message = format!("{axes} axes of a batch {batch}, which has {}", batch.rank());
+            let message = format!("{axes} axes of the batch {batch}, which has {}", batch.rank());
             return Err(Error::invalid("Independent", message));
         }
         Ok(Independent { base, axes })
     }
 
-    /// What it was made of. PyTorch's `base_dist`.
+    /// The distribution that was given to [`Independent::new`]. PyTorch's `base_dist`.
     pub fn base(&self) -> &D {
         &self.base
     }
 }
 
-/// The sum over so many last axes.
+/// The sum over the last `axes` axes.
 #[track_caller]
 pub(crate) fn sum_last(t: &Tensor, axes: usize) -> Result<Tensor> {
     if axes == 0 {

@@ -1,4 +1,4 @@
-//! Divergences, one formula a pair: those that PyTorch registers among these distributions.
+//! Kullback-Leibler divergences, one formula for each pair that PyTorch registers among these distributions.
 
 use std::f64::consts::{PI, SQRT_2};
 
@@ -17,9 +17,9 @@ const OP: &str = "kl_divergence";
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
 
-/// The Kullback-Leibler divergence of p from q in nats, the expectation of ln p(x) − ln q(x) over draws x of
-/// p, over the batch that both broadcast to. ∞ where p draws what q does not.
-/// `torch.distributions.kl_divergence`.
+/// The Kullback-Leibler divergence KL(p ‖ q) in nats: the expectation of ln p(x) − ln q(x) over draws x of
+/// p. Its shape is that of the two batches after broadcasting. It is ∞ where p draws values that q never
+/// does. `torch.distributions.kl_divergence`.
 ///
 /// Pairs without a formula do not compile; [`KlDivergence`] lists those with one.
 ///
@@ -50,8 +50,8 @@ pub trait KlDivergence<Q> {
     fn kl_divergence(&self, q: &Q) -> Result<Tensor>;
 }
 
-/// `divergence!(P of its fields, Q of its fields => formula)`: the fields over one shape, so that operators
-/// on them cannot fail.
+/// `divergence!(P of its fields, Q of its fields => formula)`: expands the fields to one shape, so that
+/// operators on them cannot fail.
 macro_rules! divergence {
     ($($p:ident($($a:ident: $of_p:ident),*), $q:ident($($b:ident: $of_q:ident),*) => $formula:expr;)*) => {$(
         impl KlDivergence<$q> for $p {
@@ -66,7 +66,7 @@ macro_rules! divergence {
     )*};
 }
 
-/// Pairs where p draws what q never does.
+/// Pairs with an infinite divergence: p draws values that q never does.
 macro_rules! infinite {
     ($($p:ident($of_p:ident): $($q:ident($of_q:ident)),*;)*) => {$($(
         impl KlDivergence<$q> for $p {
@@ -95,7 +95,7 @@ fn x_log_x(x: &Tensor) -> Result<Tensor> {
     x.xlogy(x)
 }
 
-/// Of an entropy, a variance and a mean of p, the divergence from normal numbers.
+/// The divergence of a distribution with this entropy, variance and mean from a normal distribution.
 fn from_normal(entropy: Tensor, variance: Tensor, mean: &Tensor, loc: &Tensor, scale: &Tensor) -> Tensor {
     let square = variance + (mean - loc).powi(2);
     square / (scale.powi(2) * 2.0) + scale.log() + 0.5 * (2.0 * PI).ln() - entropy
@@ -204,7 +204,7 @@ divergence! {
     Bernoulli(p: probs, x: logits), Poisson(r: rate) => {
         Ok(&x * &p - softplus(&x) - p * r.log() + r)
     };
-    // NaN where q has more trials, for which there is no formula; PyTorch reports an error.
+    // NaN where q has more trials: there is no formula, and PyTorch reports an error.
     Binomial(n: total_count, p: probs, x: logits), Binomial(m: total_count, q: probs, y: logits) => {
         let (more, fewer) = (n.gt(&m)?, n.lt(&m)?);
         let each = &p * (x - y) + p.neg().log1p() - q.neg().log1p();
@@ -220,7 +220,7 @@ impl KlDivergence<LogNormal> for LogNormal {
     }
 }
 
-/// The events must be of one shape.
+/// Checks that both distributions have one event shape.
 #[track_caller]
 fn same_events(p: &impl Distribution, q: &impl Distribution) -> Result<()> {
     let (of_p, of_q) = (p.event_shape(), q.event_shape());
@@ -237,7 +237,7 @@ impl KlDivergence<Categorical> for Categorical {
             let (of_p, of_q) = (self.probs.dims().last(), q.probs.dims().last());
             if of_p != of_q {
                 let message = format!(
-                    "{} and {} places, of probs {} and {}",
+                    "{} and {} categories, for probs {} and {}",
                     of_p.unwrap_or(&0),
                     of_q.unwrap_or(&0),
                     self.probs.shape(),
@@ -277,7 +277,7 @@ where
         at_caller(|| {
             if self.axes != q.axes {
                 let message = format!(
-                    "{} and {} axes of a batch as one event: give as many of both",
+                    "{} and {} event axes made of batch axes: give the same number for both",
                     self.axes, q.axes
                 );
                 return Err(Error::invalid(OP, message));

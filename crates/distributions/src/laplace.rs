@@ -1,4 +1,4 @@
-//! Numbers with exponential tails on both sides.
+//! The Laplace distribution.
 
 use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
@@ -9,7 +9,7 @@ use crate::{
     },
 };
 
-/// Laplace's distribution: the density e^(−|x − μ|/b) / 2b, for a mean μ (`loc`) and a `scale` b above 0.
+/// The Laplace distribution: the density e^(−|x − μ|/b) / 2b, with a mean μ (`loc`) and a `scale` b above 0.
 /// `torch.distributions.Laplace`.
 #[derive(Clone, Debug)]
 pub struct Laplace {
@@ -18,7 +18,7 @@ pub struct Laplace {
 }
 
 impl Laplace {
-    /// Of this mean and scale, which broadcast.
+    /// A Laplace distribution with the given mean and scale; the two broadcast.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -29,12 +29,12 @@ impl Laplace {
         Ok(Laplace { loc, scale })
     }
 
-    /// The mean, over the batch.
+    /// The mean, expanded to the batch.
     pub fn loc(&self) -> &Tensor {
         &self.loc
     }
 
-    /// The scale, over the batch.
+    /// The scale, expanded to the batch.
     pub fn scale(&self) -> &Tensor {
         &self.scale
     }
@@ -88,7 +88,7 @@ impl Reparameterized for Laplace {
     #[track_caller]
     fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| {
-            // Between −1 and 1, and neither.
+            // The noise is clamped into the open interval (−1, 1).
             let noise = uniform_noise(&self.loc, &shape, rng)? * 2.0 - 1.0;
             let noise = noise.maximum_scalar(noise.dtype().epsilon() - 1.0);
             let step = noise.sign() * noise.abs().neg().log1p();
@@ -104,7 +104,7 @@ impl Cumulative for Laplace {
         at_caller(|| {
             let [x, loc, scale] = self.with("Laplace.cdf", value)?;
             let far = x - loc;
-            // Half of e^(−|x − μ|/b) below the mean, and the rest of 1 above it.
+            // The nearer tail, half of e^(−|x − μ|/b): the value below the mean, and its complement above.
             let tail = (far.abs() / scale).neg().exp() * 0.5;
             far.gt_scalar(0.0).where_cond(&(1.0 - &tail), &tail)
         })
@@ -114,8 +114,8 @@ impl Cumulative for Laplace {
     fn icdf(&self, probability: &Tensor) -> Result<Tensor> {
         at_caller(|| {
             let [q, loc, scale] = self.with("Laplace.icdf", probability)?;
-            // By the share of the nearer tail, whose logarithm keeps the digits of small ones; in the middle
-            // by its distance from ½.
+            // Quantiles are computed from the probability of the nearer tail, which keeps the digits of
+            // small probabilities; near the middle, from the distance to ½.
             let below = q.lt_scalar(0.5);
             let share = below.where_cond(&q, &(1.0 - &q))?;
             let far = share.lt_scalar(0.25);

@@ -2,9 +2,9 @@
 //! divergences.
 //!
 //! A distribution holds its parameters, tensors that may require gradients. They broadcast to its *batch
-//! shape*: so many distributions, each on its own. A draw of one has its *event shape*: none for a number,
-//! `[n]` for a vector. [`Distribution::sample`] of shape `S` gives `S + batch + event`, and
-//! [`Distribution::log_prob`] of such a tensor `S + batch`.
+//! shape*: one independent distribution for each element. A draw of one distribution has its *event shape*:
+//! `[]` for a number, `[n]` for a vector. [`Distribution::sample`] of shape `S` gives `S + batch + event`,
+//! and [`Distribution::log_prob`] of such a tensor `S + batch`.
 //!
 //! | | [`Reparameterized`] | [`Cumulative`] |
 //! |---|---|---|
@@ -12,16 +12,16 @@
 //! | `MultivariateNormal` (feature `linalg`) | yes | |
 //! | [`Gamma`], [`Beta`], [`Dirichlet`] | yes | |
 //! | [`Bernoulli`], [`Binomial`], [`Categorical`], [`Poisson`] | | |
-//! | [`Independent`]: axes of a batch as parts of one event | as its base | |
+//! | [`Independent`]: batch axes as event axes | as its base | |
 //!
-//! **Gradients.** Densities, entropies and divergences have gradients in values and parameters. Draws have them where a distribution is
-//! [`Reparameterized`]; the others draw counts and places, which do not move with a parameter: multiply
-//! `log_prob` of a draw by its cost instead. `Gamma`, `Beta` and `Dirichlet` are drawn by rejection, and
-//! their gradients are implicit: how a draw moves when its quantile stays, by PyTorch's approximations,
-//! within 5·10⁻⁴ of it.
+//! **Gradients.** Densities, entropies and divergences have gradients in values and parameters. Draws have
+//! them where a distribution is [`Reparameterized`]. The other distributions draw counts and categories,
+//! which are no differentiable functions of a parameter: multiply `log_prob` of a draw by its cost instead.
+//! `Gamma`, `Beta` and `Dirichlet` are drawn by rejection and have implicit gradients: the derivative of a
+//! draw at a fixed quantile, by PyTorch's approximations, within 5·10⁻⁴ of it.
 //!
-//! **Checks.** Shapes, dtypes and devices are checked where a distribution is made. Values are on a device and are not looked at, so that nothing waits
-//! for them: [`Distribution::validate`] reads them and says which parameter is out of its range.
+//! **Checks.** Constructors check shapes, dtypes and devices. They do not read values, which would wait for
+//! the device: [`Distribution::validate`] reads them and names the parameter that is out of its range.
 //!
 //! A step of REINFORCE, for a policy that chooses among four actions:
 //!
@@ -94,32 +94,32 @@ pub use uniform::Uniform;
 
 use tensor_core::{Generator, Result, Shape, Tensor};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();
 
 /// A batch of probability distributions. `torch.distributions.Distribution`.
 pub trait Distribution {
-    /// How many distributions there are, each with parameters of its own.
+    /// The shape of the batch: one distribution, with its own parameters, for each element.
     fn batch_shape(&self) -> Shape;
 
-    /// The shape of one draw of one of them. The default is a number's.
+    /// The shape of one draw of one distribution. The default is `[]`, a number.
     fn event_shape(&self) -> Shape {
         Shape::scalar()
     }
 
-    /// [`Distribution::sample`], for a `dyn Distribution`.
+    /// [`Distribution::sample`] in a form that a `dyn Distribution` can call.
     ///
     /// # Errors
     /// As [`Distribution::sample`].
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor>;
 
-    /// Draws `shape + batch + event`, without a gradient. The numbers come from `rng`, whatever the device of
-    /// the parameters is.
+    /// Draws `shape + batch + event`, without a gradient. The random numbers come from `rng`, whichever
+    /// device the parameters are on.
     ///
     /// # Errors
-    /// More elements than the device holds. A [`Categorical`], a [`Poisson`] and a [`Binomial`] read their
-    /// parameters, and refuse those that make no sense.
+    /// More elements than the device holds. [`Categorical`], [`Poisson`] and [`Binomial`] read their
+    /// parameters, and report values that are out of range.
     #[track_caller]
     fn sample(&self, shape: impl Into<Shape>, rng: &Generator) -> Result<Tensor>
     where
@@ -129,22 +129,23 @@ pub trait Distribution {
     }
 
     /// The logarithm of the density, or of the probability, at `value`, which broadcasts with `batch +
-    /// event`; without the axes of the event. −∞ where a density is 0.
+    /// event`. The result is without the event axes, and −∞ where the density is 0.
     ///
     /// # Errors
     /// A value that does not broadcast, or is on another device.
     fn log_prob(&self, value: &Tensor) -> Result<Tensor>;
 
-    /// The expectation of −[`log_prob`](Distribution::log_prob), in nats, over the batch.
+    /// The entropy in nats, the expectation of −[`log_prob`](Distribution::log_prob), in the shape of the
+    /// batch.
     ///
     /// # Errors
     /// A distribution without a formula for it ([`Poisson`], [`Binomial`]).
     fn entropy(&self) -> Result<Tensor>;
 
-    /// The expectation, `batch + event`.
+    /// The mean, `batch + event`.
     ///
     /// # Errors
-    /// A distribution that has none ([`Categorical`]).
+    /// A distribution without a mean ([`Categorical`]).
     fn mean(&self) -> Result<Tensor>;
 
     /// The variance, `batch + event`.
@@ -153,7 +154,7 @@ pub trait Distribution {
     /// As [`Distribution::mean`].
     fn variance(&self) -> Result<Tensor>;
 
-    /// The root of the variance.
+    /// The standard deviation, `batch + event`: the square root of the variance.
     ///
     /// # Errors
     /// As [`Distribution::mean`].
@@ -162,24 +163,24 @@ pub trait Distribution {
         Ok(self.variance()?.sqrt())
     }
 
-    /// Reads the parameters, and reports one that is out of its range. PyTorch's `validate_args`, when a user
-    /// asks for it.
+    /// Reads the parameters, and reports the first that is out of its range: PyTorch's `validate_args`, on
+    /// request.
     ///
     /// # Errors
     /// A parameter out of its range, by name.
     fn validate(&self) -> Result<()>;
 }
 
-/// A distribution whose draws are functions of its parameters and of noise, so that gradients flow through
-/// them. PyTorch's `has_rsample`.
+/// A distribution whose draws are differentiable functions of its parameters and of noise. PyTorch's
+/// `has_rsample`.
 pub trait Reparameterized: Distribution {
-    /// [`Reparameterized::rsample`], for a `dyn Reparameterized`.
+    /// [`Reparameterized::rsample`] in a form that a `dyn Reparameterized` can call.
     ///
     /// # Errors
     /// As [`Distribution::sample`].
     fn draw_reparameterized(&self, shape: Shape, rng: &Generator) -> Result<Tensor>;
 
-    /// The numbers of [`Distribution::sample`], with a gradient in the parameters.
+    /// Draws as [`Distribution::sample`] does, with gradients in the parameters.
     ///
     /// # Errors
     /// As [`Distribution::sample`].
@@ -192,16 +193,16 @@ pub trait Reparameterized: Distribution {
     }
 }
 
-/// A distribution of numbers with a formula for its distribution function.
+/// A distribution with formulas for its cumulative distribution function and the inverse.
 pub trait Cumulative: Distribution {
-    /// The probability of numbers up to `value`.
+    /// The cumulative distribution function: the probability of a draw that is at most `value`.
     ///
     /// # Errors
     /// A value that does not broadcast with the batch, or is on another device.
     fn cdf(&self, value: &Tensor) -> Result<Tensor>;
 
-    /// The number up to which numbers have this probability: the inverse of [`Cumulative::cdf`]. NaN for a
-    /// probability outside [0, 1].
+    /// The inverse of [`Cumulative::cdf`]: the quantile of this probability. NaN for a probability outside
+    /// [0, 1].
     ///
     /// # Errors
     /// As [`Cumulative::cdf`].

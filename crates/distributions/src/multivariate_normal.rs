@@ -1,4 +1,4 @@
-//! Normal vectors. The factor of a covariance and the solution of triangular systems are those of `linalg`.
+//! The multivariate normal distribution. `linalg` factors the covariance and solves triangular systems.
 
 use std::f64::consts::PI;
 
@@ -10,24 +10,25 @@ use crate::{
     parameters::{hold, hold_finite, join, normal_noise, one_device, over_draws, require_float},
 };
 
-/// Normal vectors `[n]` of a mean μ (`loc`) and a covariance Σ = L·Lᵀ: the density e^(−(x − μ)ᵀ·Σ⁻¹·(x −
-/// μ)/2) / √((2π)ⁿ·det Σ). `torch.distributions.MultivariateNormal`.
+/// The multivariate normal distribution over vectors `[n]`, with a mean μ (`loc`) and a covariance Σ = L·Lᵀ:
+/// the density e^(−(x − μ)ᵀ·Σ⁻¹·(x − μ)/2) / √((2π)ⁿ·det Σ). `torch.distributions.MultivariateNormal`.
 ///
 /// The mean is `[…, n]` and the covariance `[…, n, n]`; the axes before them broadcast to the batch.
 #[derive(Clone, Debug)]
 pub struct MultivariateNormal {
     pub(crate) loc: Tensor,
-    /// L, without axes of the batch that it does not have of itself.
+    /// L, not expanded to the batch.
     pub(crate) scale_tril: Tensor,
     batch: Shape,
 }
 
 impl MultivariateNormal {
-    /// Of this mean and covariance, of which the lower triangle is read.
+    /// A multivariate normal distribution with the given mean `[…, n]` and covariance `[…, n, n]`, of which
+    /// the lower triangle is read; the axes before them broadcast.
     ///
     /// # Errors
-    /// Dtypes that are not floating-point, sizes that do not fit, two devices. When it is computed: a
-    /// covariance that is not positive-definite.
+    /// Dtypes that are not floating-point, sizes that do not fit, two devices. A covariance that is not
+    /// positive-definite is an error when it is computed.
     #[track_caller]
     pub fn new(loc: &Tensor, covariance: &Tensor) -> Result<MultivariateNormal> {
         at_caller(|| {
@@ -36,7 +37,8 @@ impl MultivariateNormal {
         })
     }
 
-    /// Of this mean and the inverse of a covariance.
+    /// A multivariate normal distribution with the given mean `[…, n]` and precision Σ⁻¹ `[…, n, n]`, the
+    /// inverse of a covariance.
     ///
     /// # Errors
     /// As [`MultivariateNormal::new`].
@@ -44,7 +46,8 @@ impl MultivariateNormal {
     pub fn from_precision(loc: &Tensor, precision: &Tensor) -> Result<MultivariateNormal> {
         at_caller(|| {
             let n = check("precision", loc, precision)?;
-            // With the axes reversed P = R·Rᵀ, so that L is the inverse of R as it was, transposed.
+            // With both axes reversed P = R·Rᵀ, so that L is the inverse of R after it is reversed back and
+            // transposed.
             let factor = cholesky(&precision.flip([-2, -1])?, false)?.flip([-2, -1])?.transpose(-2, -1)?;
             let eye = Tensor::eye(n, (factor.dtype(), &factor.device()))?;
             let scale_tril = solve_triangular(&factor, &eye, false, true, false)?;
@@ -52,7 +55,8 @@ impl MultivariateNormal {
         })
     }
 
-    /// Of this mean and a lower triangular L, whose diagonal is above 0, with the covariance L·Lᵀ.
+    /// A multivariate normal distribution with the given mean `[…, n]` and a lower triangular L `[…, n, n]`,
+    /// whose diagonal is above 0; the covariance is L·Lᵀ.
     ///
     /// # Errors
     /// As [`MultivariateNormal::new`].
@@ -107,7 +111,7 @@ impl MultivariateNormal {
         self.scale_tril.diagonal(0, -2, -1)?.log().sum_axis(-1, false)
     }
 
-    /// |L⁻¹·d|² of differences d `[…, n]`.
+    /// |L⁻¹·d|² for differences d `[…, n]`.
     #[track_caller]
     pub(crate) fn mahalanobis(&self, d: &Tensor) -> Result<Tensor> {
         let l = &self.scale_tril;
@@ -115,7 +119,7 @@ impl MultivariateNormal {
             let solved = solve_triangular(l, &d.unsqueeze(-1)?, false, true, false)?;
             return solved.powi(2).sum_axis([-2, -1], false);
         }
-        // One matrix: all differences are columns of one system.
+        // A single L: all differences are columns of one system.
         let n = self.size();
         let rows: Shape = d.dims()[..d.rank() - 1].iter().copied().collect();
         let columns = d.reshape([rows.numel(), n])?.t()?;
@@ -123,7 +127,7 @@ impl MultivariateNormal {
     }
 }
 
-/// The size n of a mean and a matrix that fit.
+/// The size n, if the mean and the matrix fit.
 #[track_caller]
 fn check(name: &str, loc: &Tensor, matrix: &Tensor) -> Result<usize> {
     const OP: &str = "MultivariateNormal";
@@ -134,7 +138,7 @@ fn check(name: &str, loc: &Tensor, matrix: &Tensor) -> Result<usize> {
         (&[.., n], &[.., rows, columns]) if rows == n && columns == n && n > 0 => Ok(n),
         _ => {
             let message = format!(
-                "loc {} and {name} {}: give [..., n] and [..., n, n] of one n",
+                "loc {} and {name} {}: give [..., n] and [..., n, n] with the same n",
                 loc.shape(),
                 matrix.shape()
             );

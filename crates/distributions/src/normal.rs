@@ -1,4 +1,4 @@
-//! Normal numbers, and numbers whose logarithm is normal.
+//! The normal and the log-normal distribution.
 
 use std::f64::consts::PI;
 
@@ -12,8 +12,8 @@ use crate::{
     },
 };
 
-/// Normal numbers: the density e^(−(x − μ)²/2σ²) / √(2πσ²), for a mean μ (`loc`) and a deviation σ (`scale`)
-/// above 0. `torch.distributions.Normal`.
+/// The normal distribution: the density e^(−(x − μ)²/2σ²) / √(2πσ²), with a mean μ (`loc`) and a standard
+/// deviation σ (`scale`) above 0. `torch.distributions.Normal`.
 #[derive(Clone, Debug)]
 pub struct Normal {
     pub(crate) loc: Tensor,
@@ -21,7 +21,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// Of this mean and deviation, which broadcast.
+    /// A normal distribution with the given mean and standard deviation; the two broadcast.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -37,12 +37,12 @@ impl Normal {
         Ok(Normal { loc, scale })
     }
 
-    /// The mean, over the batch.
+    /// The mean, expanded to the batch.
     pub fn loc(&self) -> &Tensor {
         &self.loc
     }
 
-    /// The deviation, over the batch.
+    /// The standard deviation, expanded to the batch.
     pub fn scale(&self) -> &Tensor {
         &self.scale
     }
@@ -133,15 +133,16 @@ impl Cumulative for Normal {
     }
 }
 
-/// Numbers whose logarithm is normal, of mean μ (`loc`) and deviation σ (`scale`) above 0.
-/// `torch.distributions.LogNormal`.
+/// The log-normal distribution: draws whose logarithm is normal with mean μ (`loc`) and standard deviation σ
+/// (`scale`) above 0. `torch.distributions.LogNormal`.
 #[derive(Clone, Debug)]
 pub struct LogNormal {
     pub(crate) log: Normal,
 }
 
 impl LogNormal {
-    /// Of this mean and deviation of the logarithm, which broadcast.
+    /// A log-normal distribution; `loc` and `scale` are the mean and standard deviation of the logarithm,
+    /// and broadcast.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -150,7 +151,7 @@ impl LogNormal {
         Ok(LogNormal { log: Normal::of("LogNormal", loc, scale.into())? })
     }
 
-    /// The distribution of the logarithm. PyTorch's `base_dist`.
+    /// The normal distribution of the logarithm. PyTorch's `base_dist`.
     pub fn logarithm(&self) -> &Normal {
         &self.log
     }

@@ -1,8 +1,8 @@
-//! What all distributions do with parameters and values: check them, broadcast them, read them.
+//! Helpers that all distributions share: they check, broadcast and read parameters and values.
 
 use tensor_core::{DType, Error, ErrorKind, Generator, Operand, Result, Shape, Tensor};
 
-/// A parameter beside another one, whose dtype and device a number takes.
+/// The operand as a tensor; a number takes the dtype and device of the first parameter.
 #[track_caller]
 pub(crate) fn beside(first: &Tensor, operand: Operand) -> Result<Tensor> {
     match operand {
@@ -11,7 +11,8 @@ pub(crate) fn beside(first: &Tensor, operand: Operand) -> Result<Tensor> {
     }
 }
 
-/// Floating-point parameters of one dtype, over the batch shape that they broadcast to.
+/// Checks that parameters are floating-point, converts them to the dtype that they promote to, and expands
+/// them to the batch shape that they broadcast to.
 #[track_caller]
 pub(crate) fn settle<const N: usize>(
     op: &'static str,
@@ -47,7 +48,8 @@ pub(crate) fn one_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
     })
 }
 
-/// Tensors over the shape that they broadcast to, on one device: operators on them cannot fail.
+/// Expands tensors to the shape that they broadcast to and checks that they are on one device, so that
+/// operators on them cannot fail.
 #[track_caller]
 pub(crate) fn over_one<const N: usize>(op: &'static str, mut tensors: [Tensor; N]) -> Result<[Tensor; N]> {
     one_device(op, &tensors.each_ref())?;
@@ -61,56 +63,56 @@ pub(crate) fn over_one<const N: usize>(op: &'static str, mut tensors: [Tensor; N
     Ok(tensors)
 }
 
-/// Axes of a draw before those of a batch.
+/// The shape of draws, `front + back`.
 pub(crate) fn join(front: &Shape, back: &Shape) -> Shape {
     front.dims().iter().chain(back.dims()).copied().collect()
 }
 
-/// A parameter over draws of this shape.
+/// A parameter expanded to draws of this shape.
 #[track_caller]
 pub(crate) fn over_draws(parameter: &Tensor, shape: &Shape) -> Result<Tensor> {
     parameter.expand(join(shape, parameter.shape()).dims())
 }
 
-/// Standard normal numbers, so many for each element of a parameter.
+/// Standard normal noise of shape `shape + parameter`.
 #[track_caller]
 pub(crate) fn normal_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {
     Tensor::randn_dtype(join(shape, parameter.shape()), parameter.dtype(), &rng.on(&parameter.device()))
 }
 
-/// Uniform numbers of [0, 1), several for each element of a parameter, of the dtype that it is computed in:
-/// what is made of them is rounded to a half type, not they.
+/// Uniform noise in [0, 1) of shape `shape + parameter`, in the compute dtype of the parameter: results are
+/// rounded to a half type, noise is not.
 #[track_caller]
 pub(crate) fn uniform_noise(parameter: &Tensor, shape: &Shape, rng: &Generator) -> Result<Tensor> {
     let dtype = parameter.dtype().compute();
     Tensor::rand_dtype(join(shape, parameter.shape()), dtype, &rng.on(&parameter.device()))
 }
 
-/// In the dtype that it is computed in.
+/// The tensor in its compute dtype.
 #[track_caller]
 pub(crate) fn wide(t: &Tensor) -> Result<Tensor> {
     t.to_dtype(t.dtype().compute())
 }
 
-/// Draws above 0 in a dtype that they are rounded to: none becomes 0 or infinite.
+/// Rounds draws above 0 to this dtype, clamped so that none becomes 0 or infinite.
 #[track_caller]
 pub(crate) fn above_zero_in(draws: &Tensor, dtype: DType) -> Result<Tensor> {
     draws.clamp(dtype.smallest_normal(), dtype.greatest()).to_dtype(dtype)
 }
 
-/// `values` where this holds, and a number where it does not.
+/// `values` where `holds` is true, and `otherwise` elsewhere.
 #[track_caller]
 pub(crate) fn where_else(holds: &Tensor, values: &Tensor, otherwise: f64) -> Result<Tensor> {
     values.masked_fill(&holds.logical_not(), otherwise)
 }
 
-/// Above 0 and finite.
+/// Whether elements are above 0 and finite.
 #[track_caller]
 pub(crate) fn positive(t: &Tensor) -> Result<Tensor> {
     t.gt_scalar(0.0).bitwise_and(&t.lt_scalar(f64::INFINITY))
 }
 
-/// An error if a condition on the elements of a parameter does not hold for all.
+/// Reports an error unless the condition holds for all elements of a parameter.
 #[track_caller]
 pub(crate) fn hold(op: &'static str, name: &str, range: &str, condition: &Tensor) -> Result<()> {
     if condition.all().item::<bool>()? {

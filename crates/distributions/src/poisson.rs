@@ -1,4 +1,4 @@
-//! Counts of rare things.
+//! The Poisson distribution.
 
 use tensor_core::{Error, Generator, Result, Shape, Tensor, at_caller};
 
@@ -7,15 +7,15 @@ use crate::{
     parameters::{hold, over_draws, over_one, settle, where_else},
 };
 
-/// Counts: k with probability λᵏ·e^(−λ) / k!, for a `rate` λ of at least 0. Draws are of the rate's dtype.
-/// `torch.distributions.Poisson`.
+/// The Poisson distribution over counts k: P(k) = λᵏ·e^(−λ) / k!, with a `rate` λ of at least 0. Draws have
+/// the rate's dtype. `torch.distributions.Poisson`.
 #[derive(Clone, Debug)]
 pub struct Poisson {
     pub(crate) rate: Tensor,
 }
 
 impl Poisson {
-    /// Of this rate.
+    /// A Poisson distribution with this rate; its batch has the rate's shape.
     ///
     /// # Errors
     /// A dtype that is not floating-point.
@@ -25,7 +25,7 @@ impl Poisson {
         Ok(Poisson { rate })
     }
 
-    /// λ.
+    /// The rate λ.
     pub fn rate(&self) -> &Tensor {
         &self.rate
     }
@@ -36,13 +36,13 @@ impl Distribution for Poisson {
         self.rate.shape().clone()
     }
 
-    /// By [`Tensor::poisson`], which reads the rates.
+    /// Uses [`Tensor::poisson`], which reads the rates.
     #[track_caller]
     fn draw(&self, shape: Shape, rng: &Generator) -> Result<Tensor> {
         at_caller(|| over_draws(&self.rate.detach(), &shape)?.poisson(rng))
     }
 
-    /// By the gamma function, also of a value that is no count.
+    /// Uses the log-gamma function, so that values that are no integers are accepted too.
     #[track_caller]
     fn log_prob(&self, value: &Tensor) -> Result<Tensor> {
         at_caller(|| {
@@ -53,7 +53,7 @@ impl Distribution for Poisson {
         })
     }
 
-    /// An error: there is no formula for it.
+    /// An error: the entropy has no closed form.
     #[track_caller]
     fn entropy(&self) -> Result<Tensor> {
         Err(Error::invalid("Poisson.entropy", "there is no formula for it; average -log_prob over draws"))

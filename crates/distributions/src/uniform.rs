@@ -1,4 +1,4 @@
-//! Uniform numbers.
+//! The uniform distribution.
 
 use tensor_core::{Generator, Operand, Result, Shape, Tensor, at_caller, set_grad_enabled};
 
@@ -7,7 +7,7 @@ use crate::{
     parameters::{beside, hold, hold_finite, over_draws, over_one, settle, uniform_noise, where_else, wide},
 };
 
-/// Uniform numbers of [low, high). `torch.distributions.Uniform`.
+/// The uniform distribution on [low, high). `torch.distributions.Uniform`.
 #[derive(Clone, Debug)]
 pub struct Uniform {
     pub(crate) low: Tensor,
@@ -15,7 +15,7 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// Between these bounds, which broadcast.
+    /// A uniform distribution between the given bounds; the two broadcast.
     ///
     /// # Errors
     /// A dtype that is not floating-point, shapes that do not broadcast, two devices.
@@ -26,12 +26,12 @@ impl Uniform {
         Ok(Uniform { low, high })
     }
 
-    /// The lower bound, over the batch.
+    /// The lower bound, expanded to the batch.
     pub fn low(&self) -> &Tensor {
         &self.low
     }
 
-    /// The upper bound, over the batch.
+    /// The upper bound, expanded to the batch.
     pub fn high(&self) -> &Tensor {
         &self.high
     }
@@ -94,12 +94,12 @@ impl Reparameterized for Uniform {
             let (low, high) =
                 (wide(&over_draws(&self.low, &shape)?)?, wide(&over_draws(&self.high, &shape)?)?);
             let width = &high - &low;
-            // Where the width is no number, by half of it twice.
+            // If the width overflows, half of it is added twice.
             let half = &high * 0.5 - &low * 0.5;
             let twice = (&low + &noise * &half) + &noise * &half;
             let drawn = width.isfinite().where_cond(&(&noise * &width + &low), &twice)?;
-            // Sums are rounded, also to what is no longer within the bounds. A little more than half a step
-            // below `high` is the number below it.
+            // Rounding may move the sum out of the bounds, so it is clamped, without a gradient. `high`
+            // minus a little more than half a step rounds to the number below `high`.
             let half_step = dtype.epsilon() * 0.5;
             let step = (high.detach().abs() * (half_step * (1.0 + dtype.epsilon())))
                 .maximum_scalar(dtype.smallest_normal());

@@ -1,7 +1,7 @@
-//! CRC-32C (Castagnoli), by which TensorBoard's files check themselves. Bit by bit from a table of 256 words;
+//! CRC-32C (Castagnoli), the checksum of TensorBoard's files. A table of 256 words is fast enough, because
 //! such files are small.
 
-/// The polynomial, its bits reversed.
+/// The polynomial, with its bits reversed.
 const POLYNOMIAL: u32 = 0x82f6_3b78;
 
 const TABLE: [u32; 256] = {
@@ -24,8 +24,8 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, &byte| crc >> 8 ^ TABLE[((crc ^ u32::from(byte)) & 0xff) as usize])
 }
 
-/// The checksum as a record holds it: rotated and moved, so that the checksum of bytes that hold a checksum
-/// is still a good one.
+/// The masked checksum of a record: rotated and offset, so that the checksum of bytes that contain a
+/// checksum is still useful.
 pub(crate) fn masked_crc32c(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -6,18 +6,17 @@ use tensor_core::Tensor;
 
 use crate::{Graph, NodeKind};
 
-/// The graph that `outputs` were made by, as DOT: arrows run from inputs to results, as in PyTorch's pictures
-/// (torchviz).
+/// The graph of `outputs` as DOT: arrows point from inputs to results, as in torchviz's pictures.
 ///
-/// Leaves that want gradients are blue, other data grey, results green; each node shows its operation, shape,
-/// dtype and the id of its value. What an evaluated, untracked tensor was made from is forgotten, so draw
-/// before looking.
+/// Leaves that require gradients are blue, other data grey, results green; each node shows its operation,
+/// shape, dtype and the id of its value. An evaluated, untracked tensor has lost its inputs, so draw before
+/// reading values.
 pub fn dot<T: AsRef<Tensor>>(outputs: &[T]) -> String {
     dot_named::<T, &str>(outputs, &[])
 }
 
-/// As [`dot`], with names on the tensors that have one, such as `&model.named_parameters()`. torchviz's
-/// `make_dot(y, params=…)`.
+/// As [`dot`], with names for some tensors, such as `&model.named_parameters()`. torchviz's `make_dot(y,
+/// params=…)`.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -36,7 +35,7 @@ pub fn dot_named<T: AsRef<Tensor>, N: AsRef<str>>(outputs: &[T], names: &[(N, Te
 }
 
 impl Graph {
-    /// The graph in Graphviz's language, as [`dot`] gives it.
+    /// The graph in Graphviz's language, as [`dot`] returns it.
     #[must_use]
     pub fn dot(&self) -> String {
         let mut text = String::from(

@@ -1,5 +1,5 @@
-//! TensorBoard's event files: records, each a length, its masked CRC-32C, the bytes, and theirs; the bytes
-//! are an `Event` of `tensorflow/core/util/event.proto`.
+//! TensorBoard's event files. A record has a length, its masked CRC-32C, the bytes, and their masked
+//! CRC-32C; the bytes are an `Event` of `tensorflow/core/util/event.proto`.
 
 use std::{
     fs::{self, File},
@@ -12,8 +12,8 @@ use web_time::SystemTime;
 
 use crate::{crc32c::masked_crc32c, protobuf::Message};
 
-/// Writes a new event file for TensorBoard. What an event may hold is in TensorFlow's `event.proto` and
-/// `summary.proto`.
+/// Writes a new event file for TensorBoard. TensorFlow's `event.proto` and `summary.proto` define the
+/// contents of an event.
 ///
 /// ```
 /// use inspect::{EventWriter, Message};
@@ -22,7 +22,8 @@ use crate::{crc32c::masked_crc32c, protobuf::Message};
 /// # let folder = folder.path();
 /// let mut events = EventWriter::create(folder)?;
 /// let value = Message::default().string(1, "loss").float(2, 0.25);
-/// events.write(Message::default().int(2, 100).message(5, Message::default().message(1, value)))?; // step 100
+/// let summary = Message::default().message(1, value);
+/// events.write(Message::default().int(2, 100).message(5, summary))?; // step 100
 /// events.flush()?;
 /// # Ok(()) }
 /// ```
@@ -33,7 +34,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// A new file in `folder`, which is made if it is not there.
+    /// A new file in `folder`, which is created if it does not exist.
     ///
     /// # Errors
     /// `File` for a folder or file that cannot be written.
@@ -44,7 +45,7 @@ impl EventWriter {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let mut nanoseconds = now.subsec_nanos();
         loop {
-            // TensorBoard reads what has "tfevents" in its name, in the order of the names.
+            // TensorBoard reads files with "tfevents" in their names, in the order of the names.
             let name = format!("events.out.tfevents.{}.{nanoseconds:09}.taper", now.as_secs());
             let path = folder.join(name);
             match File::create_new(&path) {
@@ -59,7 +60,7 @@ impl EventWriter {
         }
     }
 
-    /// Writes an event that happens now, whose other fields are `fields`.
+    /// Writes an event with the current time and the fields `fields`.
     ///
     /// # Errors
     /// `File` for a file that cannot be written, such as on a full disk.
@@ -71,8 +72,7 @@ impl EventWriter {
             .map_err(|error| failed(&self.path, error))
     }
 
-    /// Hands over to the system what is written so far, for TensorBoard to see. Dropping the writer does so
-    /// too.
+    /// Passes all events to the system, so that TensorBoard can see them. Dropping the writer does so too.
     ///
     /// # Errors
     /// `File` for a file that cannot be written.
@@ -81,7 +81,7 @@ impl EventWriter {
         self.file.flush().map_err(|error| failed(&self.path, error))
     }
 
-    /// The file.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -92,7 +92,7 @@ fn failed(path: &Path, error: io::Error) -> Error {
     Error::new(ErrorKind::File { path: path.into(), message: format!("cannot be written: {error}") })
 }
 
-/// What every file begins with.
+/// The first event of every file.
 pub(crate) fn version() -> Message {
     Message::default().string(3, "brain.Event:2")
 }
@@ -102,7 +102,7 @@ pub(crate) fn event(time: f64, fields: Message) -> Vec<u8> {
     Message::default().double(1, time).then(fields).finish()
 }
 
-/// Bytes with their length and the checksums of both.
+/// A record: bytes with their length and the checksums of both.
 pub(crate) fn record(bytes: &[u8]) -> Vec<u8> {
     let length = (bytes.len() as u64).to_le_bytes();
     let mut record = Vec::with_capacity(bytes.len() + 16);

@@ -1,4 +1,4 @@
-//! [`explain`]: "what did that line do?", answered in one call.
+//! [`explain`]: how a tensor is computed, in one call.
 
 use std::fmt::{self, Write};
 
@@ -6,8 +6,8 @@ use tensor_core::{
     PlanReport, PlannedKernel, Result, Tensor, backend::readable_bytes, kernel::Body, plan_of,
 };
 
-/// What a tensor is, how it was made, and what computing it takes. Printed, it is a page; its numbers are
-/// fields of [`Explanation::plan`].
+/// A tensor, how it was made, and what computing it takes. It prints as a page; its numbers are fields of
+/// [`Explanation::plan`].
 #[derive(Debug)]
 pub struct Explanation {
     /// The tensor.
@@ -16,12 +16,12 @@ pub struct Explanation {
     pub plan: PlanReport,
 }
 
-/// Tells for a tensor how it was made, which kernels compute it, what each of them computes, costs and
-/// allocates, and which source lines they come from. Nothing is computed.
+/// Explains how a tensor was made, which kernels compute it, the computation, costs and allocations of each,
+/// and the source lines that they come from. Nothing is computed.
 ///
-/// Of a tensor that waits, it is the plan of what will run. Of one that has its value, what would compute it
-/// again from what is kept: the inputs of a tracked tensor are, and those of any other are forgotten with its
-/// evaluation, so ask before looking.
+/// For a pending tensor, it is the plan that will run. For an evaluated one, it is the plan that would
+/// compute it again from its inputs. A tracked tensor keeps its inputs; any other tensor loses them when it
+/// is evaluated, so call this before reading values.
 ///
 /// ```
 /// use inspect::explain;
@@ -33,7 +33,7 @@ pub struct Explanation {
 /// let y = ((&x + 2.0).powi(2) + 3.0).mean();
 /// let explanation = explain(&y)?;
 /// println!("{explanation}");
-/// // One kernel reads x once, and adds up as it goes.
+/// // One kernel reads x once, and sums while it reads.
 /// assert_eq!(explanation.plan.kernels.len(), 1);
 /// assert_eq!(explanation.bytes_read(), 4_000_000);
 /// assert_eq!(explanation.allocates(), 4);
@@ -48,33 +48,33 @@ pub fn explain(tensor: &Tensor) -> Result<Explanation> {
 }
 
 impl Explanation {
-    /// Bytes that all kernels read.
+    /// The bytes that all kernels read.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         self.plan.kernels.iter().map(|kernel| kernel.kernel.bytes_read()).sum()
     }
 
-    /// Bytes that all kernels write.
+    /// The bytes that all kernels write.
     #[must_use]
     pub fn bytes_written(&self) -> u64 {
         self.plan.kernels.iter().map(|kernel| kernel.kernel.bytes_written()).sum()
     }
 
-    /// The arithmetic of all kernels, in additions; operations from elsewhere, which do not tell, are left
+    /// The arithmetic of all kernels, in additions; external kernels, which do not report theirs, are left
     /// out.
     #[must_use]
     pub fn flops(&self) -> u64 {
         self.plan.kernels.iter().filter_map(|kernel| kernel.kernel.flops()).sum()
     }
 
-    /// Bytes of new buffers, those that are freed again on the way among them.
+    /// The bytes of new buffers, including those that are freed again during the computation.
     #[must_use]
     pub fn allocates(&self) -> u64 {
         self.plan.kernels.iter().map(|kernel| kernel.allocates).sum()
     }
 
-    /// The texts that the device compiles for each kernel (WGSL, on a GPU), in the order of the kernels; none
-    /// where it compiles none.
+    /// The source texts that the device compiles for each kernel (WGSL, on a GPU), in the order of the
+    /// kernels; empty if it compiles none.
     #[must_use]
     pub fn sources(&self) -> Vec<Vec<String>> {
         self.plan.kernels.iter().map(|kernel| kernel.device.backend().source(&kernel.kernel)).collect()
@@ -112,7 +112,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// By which operation a tensor was made, and of what.
+/// The operation that made a tensor, and its inputs.
 fn how(tensor: &Tensor) -> String {
     if tensor.is_cell() {
         let wants =
@@ -127,15 +127,15 @@ fn how(tensor: &Tensor) -> String {
     }
 }
 
-/// Whether the value is there, and what the kernels that follow are.
+/// Whether the value is computed, and a heading for the kernels that follow.
 fn state(tensor: &Tensor, plan: &PlanReport) -> String {
     let nothing = plan.kernels.is_empty() && plan.copies.is_empty();
     let bytes = readable_bytes((tensor.numel() * tensor.dtype().size()) as u64);
     match (tensor.is_evaluated(), nothing) {
         (false, true) => "not computed; nothing runs for it".into(),
         (false, false) => "not computed yet; computing it runs:".into(),
-        (true, true) => format!("computed, {bytes}; what it was made from is not known any more"),
-        (true, false) => format!("computed, {bytes}; computing it again from what is kept would run:"),
+        (true, true) => format!("computed, {bytes}; its inputs are no longer known"),
+        (true, false) => format!("computed, {bytes}; computing it again from its inputs would run:"),
     }
 }
 
@@ -191,7 +191,7 @@ fn described(planned: &PlannedKernel) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// A count with a prefix: `12.3 M`, and a blank.
+/// A count with a prefix and a blank: `12.3 M`.
 fn count(n: u64) -> String {
     let mut value = n as f64;
     for prefix in ["", "k", "M", "G", "T"] {

@@ -1,18 +1,18 @@
-//! [`Graph`]: a snapshot of how tensors were made, as plain data. Pictures and files are made from it in the
-//! files beside this one.
+//! [`Graph`]: a snapshot of a computation graph, as plain data. The other files of this folder make pictures
+//! and files from it.
 
 use std::collections::{HashMap, HashSet};
 
 use tensor_core::{DType, Op, Shape, Tensor};
 
-/// What kind of node it is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeKind {
-    /// Collects gradients: a parameter, or what `requires_grad` marked.
+    /// A leaf that collects gradients: a parameter, or a tensor marked by `requires_grad`.
     Leaf,
-    /// Values from the host, or computed before and their history forgotten.
+    /// Values from the host, or evaluated values without history.
     Data,
-    /// One number everywhere.
+    /// A constant of one number.
     Constant,
     /// An operation on other nodes.
     Operation,
@@ -23,33 +23,33 @@ pub enum NodeKind {
 pub struct GraphNode {
     /// The tensor's id.
     pub id: u64,
-    /// What kind of node it is.
+    /// The kind of the node.
     pub kind: NodeKind,
-    /// The operation's name, as after `grad_fn=`; `leaf` and `data` of those without one, and the number of a
-    /// constant.
+    /// The operation's name, as after `grad_fn=`; `leaf` and `data` for nodes without one, and the number of
+    /// a constant.
     pub op: String,
-    /// The name that was given for it.
+    /// The name that was given to it.
     pub name: Option<String>,
-    /// The shape; that of the first result, of an operation with several.
+    /// The shape; for an operation with several results, that of the first.
     pub shape: Shape,
     /// The dtype.
     pub dtype: DType,
-    /// Whether it is an operation with several results, which have nodes of their own.
+    /// Whether it is an operation with several results, which have separate nodes.
     pub is_tuple: bool,
-    /// Whether it is one of the tensors that the graph was asked for.
+    /// Whether it is one of the outputs that the graph was requested for.
     pub is_output: bool,
-    /// Whether its value is known.
+    /// Whether its value is computed.
     pub is_evaluated: bool,
     /// The name of its device.
     pub device: String,
-    /// The source line that built it: file and line.
+    /// The source location that built it: file and line.
     pub location: (&'static str, u32),
-    /// The places of its inputs in [`Graph::nodes`], in order.
+    /// The indices of its inputs in [`Graph::nodes`], in order.
     pub inputs: Vec<usize>,
 }
 
 impl GraphNode {
-    /// What a picture calls it: its name in place of "leaf" and "data", and beside an operation.
+    /// The title of the node in a picture: its name instead of "leaf" and "data", and beside an operation.
     #[must_use]
     pub fn title(&self) -> String {
         match (&self.name, self.kind) {
@@ -66,10 +66,10 @@ impl GraphNode {
     }
 }
 
-/// The graph that some tensors were made by.
+/// The computation graph of some tensors.
 ///
-/// What an evaluated, untracked tensor was made from is forgotten, and a backward pass uses up what it went
-/// through: take it before.
+/// An evaluated, untracked tensor has lost its inputs, and a backward pass frees the graph that it uses:
+/// take the snapshot before.
 ///
 /// ```
 /// use inspect::Graph;
@@ -90,13 +90,13 @@ pub struct Graph {
     pub nodes: Vec<GraphNode>,
 }
 
-/// What stands for a node in a table of names: the id of a leaf for each of its values.
+/// The key of a node in the table of names: for a leaf, its own id instead of its value's.
 fn place(node: &Tensor) -> u64 {
     node.leaf().map_or(node.id(), |leaf| leaf.id())
 }
 
 impl Graph {
-    /// The graph of `outputs`, with names on the tensors that have one, such as `&model.named_parameters()`.
+    /// The graph of `outputs`, with names for some tensors, such as `&model.named_parameters()`.
     pub fn of<T: AsRef<Tensor>, N: AsRef<str>>(outputs: &[T], names: &[(N, Tensor)]) -> Graph {
         let names: HashMap<u64, &str> =
             names.iter().map(|(name, tensor)| (place(tensor), name.as_ref())).collect();
@@ -104,8 +104,8 @@ impl Graph {
         let mut graph = Graph::default();
         let mut places: HashMap<u64, usize> = HashMap::new();
         let mut met: HashSet<u64> = HashSet::new();
-        // Depth first in a loop, as a chain may be millions long: a node is put in order when it is met the
-        // second time, after its inputs.
+        // Depth first in a loop, because chains may have millions of nodes: a node is appended when it is
+        // visited the second time, after its inputs.
         let mut open: Vec<Tensor> = outputs.iter().rev().map(|output| output.as_ref().clone()).collect();
         while let Some(tensor) = open.last().cloned() {
             let id = tensor.id();
@@ -126,7 +126,7 @@ impl Graph {
         graph
     }
 
-    /// The arrows, from an input to what is made of it, as places in [`Graph::nodes`].
+    /// The edges, from an input to the node that reads it, as indices in [`Graph::nodes`].
     pub fn edges(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let of = |(to, node): (usize, &'_ GraphNode)| -> Vec<(usize, usize)> {
             node.inputs.iter().map(|&from| (from, to)).collect()

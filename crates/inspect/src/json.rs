@@ -5,8 +5,8 @@ use std::fmt::Write;
 use crate::{Graph, NodeKind};
 
 impl Graph {
-    /// The graph as JSON: `{"nodes": [{"id": 7, "op": "Mul", "name": null, "kind": "operation", "shape": [2],
-    /// "dtype": "f32", …}]}`, each node with the places of its inputs in the list.
+    /// The graph as JSON: `{"nodes": [{"id": 7, "op": "Mul", "name": null, "kind": "operation", "shape":
+    /// [2], "dtype": "f32", …}]}`, each node with the indices of its inputs in the list.
     #[must_use]
     pub fn json(&self) -> String {
         let mut text = String::from("{\"nodes\": [");
@@ -38,7 +38,7 @@ impl Graph {
     }
 }
 
-/// A string of JSON.
+/// A JSON string.
 pub(crate) fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {

@@ -1,24 +1,24 @@
-//! Where the nodes of a graph go in a picture: Sugiyama's layered layout. Each node lies in a row below its
-//! inputs; an arrow over several rows bends in each of them; the order within rows is that with few
-//! crossings, found by moving each node to the middle of its neighbours; then rows are shifted until
-//! neighbours stand over each other.
+//! The layout of a graph in a picture: Sugiyama's layered layout. Each node is in a row below its inputs. An
+//! arrow over several rows has a bend in each of them. Nodes are ordered within rows to have few crossings,
+//! by moving each to the mean position of its neighbours; then they are shifted until neighbours are above
+//! each other.
 //!
 //! K. Sugiyama, S. Tagawa, M. Toda: Methods for Visual Understanding of Hierarchical System Structures, 1981.
 
-/// Space between nodes of a row.
+/// The space between nodes of a row.
 const GAP: f64 = 24.0;
 /// The width of a bend.
 const BEND: f64 = 8.0;
-/// Arrows that go further down than this are drawn straight: bends would be more than nodes.
+/// Arrows over more rows than this are drawn straight: there would be more bends than nodes.
 const LONGEST: usize = 40;
-/// Rounds of moving nodes to the middle of their neighbours, down and up.
+/// The number of rounds of moving nodes to the mean of their neighbours, down and up.
 const ROUNDS: usize = 12;
 
-/// Where everything goes.
+/// The positions of all nodes and bends.
 pub(crate) struct Layout {
-    /// For each node, its row and the middle of it from the left.
+    /// For each node, its row and the horizontal position of its center.
     pub(crate) nodes: Vec<(usize, f64)>,
-    /// For each edge, the rows and places that it bends at on its way down.
+    /// For each edge, the rows and positions of its bends.
     pub(crate) bends: Vec<Vec<(usize, f64)>>,
     pub(crate) rows: usize,
     pub(crate) width: f64,
@@ -79,8 +79,8 @@ fn join(cells: &mut [Cell], upper: usize, lower: usize) {
     cells[lower].above.push(upper);
 }
 
-/// The row of each node: one below the lowest of its inputs; what has no inputs goes right above the first
-/// that reads it.
+/// The row of each node: one below the lowest of its inputs; a node without inputs is directly above its
+/// first reader.
 fn rows(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     let mut inputs: Vec<Vec<usize>> = vec![Vec::new(); nodes];
     let mut readers: Vec<Vec<usize>> = vec![Vec::new(); nodes];
@@ -100,8 +100,8 @@ fn rows(nodes: usize, edges: &[(usize, usize)]) -> Vec<usize> {
     rows
 }
 
-/// Orders the rows: each cell where the middle of its neighbours is, in the row above and in the row below by
-/// turns.
+/// Orders the rows: each cell moves to the mean position of its neighbours, alternately in the row above and
+/// in the row below.
 fn uncross(cells: &mut [Cell], order: &mut [Vec<usize>]) {
     let mut position = vec![0.0; cells.len()];
     let number = |row: &[usize], position: &mut Vec<f64>| {
@@ -120,7 +120,7 @@ fn uncross(cells: &mut [Cell], order: &mut [Vec<usize>]) {
                 }
             };
             let mut placed: Vec<(f64, usize)> = order[row].iter().map(|&cell| (middle(cell), cell)).collect();
-            // Stable: what has the same middle stays in its order.
+            // A stable sort: cells with the same mean keep their order.
             placed.sort_by(|a, b| a.0.total_cmp(&b.0));
             order[row] = placed.into_iter().map(|(_, cell)| cell).collect();
             number(&order[row], &mut position);
@@ -128,8 +128,8 @@ fn uncross(cells: &mut [Cell], order: &mut [Vec<usize>]) {
     }
 }
 
-/// Places the cells of each row: without overlap in their order, and as near to the middle of their
-/// neighbours as that allows.
+/// Positions the cells of each row in their order, without overlap, as near to the mean of their neighbours
+/// as possible.
 fn place(cells: &mut [Cell], order: &[Vec<usize>]) {
     for row in order {
         let mut x = 0.0;
@@ -160,11 +160,11 @@ fn place(cells: &mut [Cell], order: &[Vec<usize>]) {
     }
 }
 
-/// The places nearest to those that are wanted (by squares) at which neighbours keep their distance: cells
-/// that would overlap are joined to blocks, and a block stands where the mean of its wishes is (the pool of
-/// adjacent violators).
+/// The positions nearest to the wanted ones (by least squares) at which neighbours keep their distance:
+/// cells that would overlap are merged to blocks, and a block is at the mean of its cells' wanted positions
+/// (the pool-adjacent-violators algorithm).
 fn spread(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
-    // How far each stands right of the first, if all are side by side.
+    // The offset of each cell from the first, if all are adjacent.
     let mut offsets = Vec::with_capacity(widths.len());
     let mut offset = 0.0;
     for (k, width) in widths.iter().enumerate() {
@@ -173,7 +173,7 @@ fn spread(wanted: &[f64], widths: &[f64]) -> Vec<f64> {
         }
         offsets.push(offset);
     }
-    // The sum of the wishes less the offsets, and how many.
+    // The sum of the wanted positions minus the offsets, and the number of cells.
     let mut blocks: Vec<(f64, usize)> = Vec::new();
     for (wish, offset) in wanted.iter().zip(&offsets) {
         let mut block = (wish - offset, 1);
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn rows_go_down_and_nothing_overlaps() {
-        // Two chains that meet, an arrow over several rows, and a constant that only the last reads.
+        // Two chains that meet, an arrow over several rows, and a constant that only the last node reads.
         let edges = [(0, 1), (1, 2), (2, 3), (0, 4), (4, 3), (3, 6), (5, 6), (0, 6)];
         let widths = [80.0, 60.0, 100.0, 90.0, 70.0, 50.0, 120.0];
         let layout = lay_out(&widths, &edges);
@@ -221,11 +221,11 @@ mod tests {
 
     #[test]
     fn crossings_are_undone() {
-        // Written crosswise: 0 → 3, 1 → 2.
+        // The edges cross: 0 → 3, 1 → 2.
         let layout = lay_out(&[10.0; 4], &[(0, 3), (1, 2)]);
         let side = |a: usize, b: usize| layout.nodes[a].1 < layout.nodes[b].1;
         assert_eq!(side(0, 1), side(3, 2));
-        // And each stands under what it reads.
+        // Each node is below its input.
         assert!((layout.nodes[0].1 - layout.nodes[3].1).abs() < 1e-6);
         assert!((layout.nodes[1].1 - layout.nodes[2].1).abs() < 1e-6);
     }

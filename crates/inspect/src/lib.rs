@@ -1,17 +1,17 @@
-//! The box, open: what a graph is made of, as data and as pictures, and what a line of a program does on its
-//! device.
+//! Inspection: computation graphs as data and as pictures, and the kernels, time and memory of a program's
+//! lines.
 //!
-//! | look for | in |
+//! | items | purpose |
 //! |---|---|
-//! | [`Graph`] | the graph that tensors were made by, as data: operations, shapes, names, source lines |
+//! | [`Graph`] | a computation graph as data: operations, shapes, names, source lines |
 //! | [`dot`], [`dot_named`], [`Graph::dot`] | Graphviz's language |
 //! | [`Graph::svg`] | a picture, without Graphviz |
-//! | [`Graph::json`] | for programs |
+//! | [`Graph::json`] | JSON for other programs |
 //! | [`Graph::write_event_file`] | for TensorBoard |
 //! | [`EventWriter`] | TensorBoard's files, event by event |
-//! | [`explain`] | the kernels that computing a tensor takes: what they compute, their cost, their memory |
-//! | [`profile`] | the kernels that ran, how often and how long, by source line; a trace for Perfetto, a page for browsers |
-//! | [`memory_snapshot`], [`memory_summary`] | the lines whose tensors hold memory; a device's memory and its free buffers by size |
+//! | [`explain`] | the kernels that compute a tensor: their operations, cost and memory |
+//! | [`profile`] | the kernels that ran and their times, by source line; a trace for Perfetto, an HTML page |
+//! | [`memory_snapshot`], [`memory_summary`] | the lines whose tensors hold memory; a device's free buffers |
 //! | [`detect_anomaly`] | the operation and line that made the first NaN or infinity |
 
 mod crc32c;
@@ -39,6 +39,6 @@ pub use profile::{Profile, profile};
 pub use protobuf::Message;
 pub use tensor_core::{KernelRun, detect_anomaly, record_memory};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

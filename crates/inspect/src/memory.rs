@@ -1,5 +1,5 @@
-//! [`memory_snapshot`]: which lines of a program hold a device's memory. [`memory_summary`]: what a device
-//! has, and what it keeps free.
+//! [`memory_snapshot`]: the lines of a program that hold a device's memory. [`memory_summary`]: a device's
+//! memory and its free buffers.
 
 use std::{collections::HashMap, fmt, panic::Location};
 
@@ -7,67 +7,68 @@ use tensor_core::{
     DType, Device, Error, FreeBuffers, MemoryStats, Result, Shape, backend::readable_bytes, live_buffers,
 };
 
-/// What live tensors hold. Printed, it is a table: a line for each line of the program, the largest first.
-/// See [`memory_snapshot`].
+/// The memory of live tensors. It prints as a table with a row for each line of the program, the largest
+/// first. See [`memory_snapshot`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemorySnapshot {
     /// The lines that hold memory, the largest first.
     pub lines: Vec<MemoryLine>,
-    /// The devices that they hold it on.
+    /// The devices of that memory.
     pub devices: Vec<DeviceMemory>,
 }
 
-/// What the tensors that one line of a program made hold on one device.
+/// The memory of tensors that one line of a program made on one device.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemoryLine {
-    /// The line; of parameters and other cells, the line that made them.
+    /// The line; for parameters and other cells, the line that made them.
     pub location: &'static Location<'static>,
     /// The device's name.
     pub device: String,
-    /// Bytes of all buffers.
+    /// The bytes of all buffers.
     pub bytes: u64,
-    /// How many buffers there are. One that several tensors share counts once, for the oldest.
+    /// The number of buffers. A buffer that several tensors share counts once, for the oldest.
     pub buffers: usize,
     /// The same by kind, the largest first.
     pub kinds: Vec<MemoryKind>,
 }
 
-/// Buffers of one line that are alike.
+/// Buffers of one line with the same operation, dtype and shape.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemoryKind {
-    /// The operation that made them: `leaf` for what came from the host, `parameter` for values of cells.
+    /// The operation that made them: `leaf` for values from the host, `parameter` for values of cells.
     pub op: &'static str,
     /// Their dtype.
     pub dtype: DType,
     /// Their shape.
     pub shape: Shape,
-    /// Bytes of all of them.
+    /// The bytes of all of them.
     pub bytes: u64,
-    /// How many there are.
+    /// The number of buffers.
     pub buffers: usize,
 }
 
-/// A device as a [`MemorySnapshot`] found it.
+/// A device's state in a [`MemorySnapshot`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceMemory {
     /// Its name.
     pub device: String,
-    /// What it says of its memory.
+    /// The statistics of its memory.
     pub stats: MemoryStats,
-    /// Bytes that are allocated and in no line: tensors from before recording began, and work under way.
+    /// Allocated bytes that belong to no line: tensors from before recording began, and running
+    /// computations.
     pub elsewhere: u64,
 }
 
-/// Which lines of the program hold memory now: for each line how many buffers and bytes, of which dtypes and
-/// shapes, on which device, the largest first. It computes nothing. `torch.cuda.memory._snapshot`.
+/// The lines of the program that hold memory now: for each line the number of buffers and bytes, by dtype
+/// and shape, and the device, the largest first. It computes nothing. `torch.cuda.memory._snapshot`.
 ///
-/// Tensors are noted while [`record_memory`](tensor_core::record_memory) is on, which takes a lock for each;
-/// while it is off an operation costs one relaxed load more. A gradient is of the line of the operation that
-/// it is the gradient of.
+/// Tensors are recorded while [`record_memory`](tensor_core::record_memory) is on, which takes a lock for
+/// each; while it is off, an operation costs one additional relaxed load. A gradient belongs to the line of
+/// the operation that it is the gradient of.
 ///
 /// ```
 /// use inspect::{memory_snapshot, record_memory};
@@ -84,7 +85,7 @@ pub struct DeviceMemory {
 /// ```
 ///
 /// # Errors
-/// `Invalid` while nothing is recorded.
+/// `Invalid` if recording is off.
 #[track_caller]
 #[doc(alias("_snapshot", "_record_memory_history", "memory_history"))]
 pub fn memory_snapshot() -> Result<MemorySnapshot> {
@@ -163,8 +164,7 @@ impl fmt::Display for MemorySnapshot {
     }
 }
 
-/// What a device has in memory, and which free buffers it keeps for the next tensors. Printed, it is a table.
-/// See [`memory_summary`].
+/// A device's memory, and the free buffers that it caches. It prints as a table. See [`memory_summary`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct MemorySummary {
@@ -176,7 +176,7 @@ pub struct MemorySummary {
     pub free: Vec<FreeBuffers>,
 }
 
-/// What a device has in memory, and its cache of free buffers by size. `torch.cuda.memory_summary`.
+/// A device's memory, and its cache of free buffers by size. `torch.cuda.memory_summary`.
 ///
 /// ```
 /// use tensor_core::Tensor;

@@ -1,5 +1,5 @@
-//! A profile as one HTML page, which needs no network and no script: the lines of the program that took time,
-//! the kernels that ran for each, when they ran, and the graph, each linked to the others.
+//! A profile as one HTML page without network access or scripts: the lines of the program that took time, the
+//! kernels of each, a timeline, and the graph, each linked to the others.
 
 use std::{collections::HashMap, fmt::Write, fs};
 
@@ -11,13 +11,13 @@ const STYLE: &str = "body{font:14px sans-serif;margin:2em;max-width:75em}code,td
      table{border-collapse:collapse}td,th{padding:2px 10px;text-align:right;border-bottom:1px solid #ddd}\
      td.l,th.l{text-align:left}tr:target,h3:target{background:#ffd}a{color:#05a}svg a rect:hover{stroke:#05a;stroke-width:3}";
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-/// The width of the picture of what ran when, and the height of a device's row in it.
+/// The width of the timeline, and the height of a device's row in it.
 const WIDTH: f64 = 1000.0;
 const ROW: f64 = 26.0;
-/// Kernels in that picture at most: the longest.
+/// The greatest number of kernels in the timeline: the longest are drawn.
 const DRAWN: usize = 4000;
 
-/// Sums over the kernels that ran for one source line.
+/// Sums over the kernels of one source line.
 struct SourceLine<'a> {
     file: &'a str,
     line: u32,
@@ -53,8 +53,8 @@ fn source_lines(runs: &[KernelRun]) -> Vec<SourceLine<'_>> {
 }
 
 impl<T> Profile<T> {
-    /// The profile as one HTML page, with a graph if there is one: lines of the program, kernels, times and
-    /// nodes are linked to each other. Where the program's sources are at hand, their lines are shown.
+    /// The profile as one HTML page, with a graph if one is given: lines of the program, kernels, times and
+    /// nodes are linked to each other. If the program's sources can be read, their lines are shown.
     #[must_use]
     pub fn html(&self, graph: Option<&Graph>) -> String {
         let lines = source_lines(&self.runs);
@@ -116,7 +116,7 @@ impl<T> Profile<T> {
     }
 }
 
-/// A bar for each kernel from when it began until it ended, in a row of its device.
+/// A bar for each kernel from its start to its end, in its device's row.
 fn timeline(runs: &[KernelRun], numbers: &HashMap<(&str, u32), usize>) -> String {
     let mut devices: Vec<&str> = Vec::new();
     for run in runs {

@@ -1,4 +1,4 @@
-//! [`profile`]: what ran, how often and how long, as a table and as a trace for Perfetto.
+//! [`profile`]: the kernels that ran, as a table and as a trace for Perfetto.
 
 use std::{
     collections::HashMap,
@@ -11,21 +11,21 @@ use tensor_core::{KernelRun, Result, backend::readable_bytes};
 
 use crate::json::quoted;
 
-/// What ran while `f` did. Printed, it is a table: a line for each kernel of each source line, the longest
-/// first.
+/// The kernels that ran during `f`. It prints as a table with a row for each kernel of each source line, the
+/// longest first.
 #[derive(Debug)]
 pub struct Profile<T> {
-    /// What `f` gave.
+    /// The result of `f`.
     pub value: T,
-    /// Every kernel, in order.
+    /// Every kernel run, in order.
     pub runs: Vec<KernelRun>,
 }
 
-/// Runs `f`, and tells which kernels ran meanwhile: how often, how long, at how many bytes and operations a
-/// second, and for which line of the program. `torch.profiler.profile`.
+/// Runs `f`, and records the kernels that run meanwhile: their number, time, bytes and operations per
+/// second, and the line of the program that each belongs to. `torch.profiler.profile`.
 ///
-/// Devices rest before and after each kernel, so that a time is its own, and the whole takes longer than
-/// otherwise. The first run of a GPU's kernel has its compilation in it: warm up before.
+/// Devices are idle before and after each kernel, so that times do not overlap, and the whole takes longer
+/// than usual. The first run of a GPU's kernel includes its compilation: warm up before.
 ///
 /// ```
 /// use inspect::profile;
@@ -36,13 +36,13 @@ pub struct Profile<T> {
 /// let profiled = profile(|| x.matmul(&x)?.exp().sum().item::<f32>())?;
 /// println!("{profiled}");
 /// assert_eq!(profiled.runs[0].kernel, "matmul");
-/// let trace = profiled.trace(); // a file of it is opened by ui.perfetto.dev
+/// let trace = profiled.trace(); // ui.perfetto.dev opens it from a file
 /// assert!(trace.contains("traceEvents"));
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// `Invalid` while another profile is taken; whatever `f` fails with.
+/// `Invalid` during another profile; the errors of `f`.
 #[track_caller]
 pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<Profile<T>> {
     let (value, runs) = tensor_core::profile(f)?;
@@ -59,7 +59,7 @@ struct Line<'a> {
 }
 
 impl<T> Profile<T> {
-    /// The time of all kernels together.
+    /// The total time of all kernels.
     #[must_use]
     pub fn time(&self) -> Duration {
         self.runs.iter().map(|run| run.time).sum()

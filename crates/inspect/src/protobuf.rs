@@ -1,7 +1,7 @@
-//! Messages of Protocol Buffers, written field by field: the few kinds that TensorBoard's events need.
+//! Encodes messages of Protocol Buffers field by field: the few field types that TensorBoard's events need.
 //! <https://protobuf.dev/programming-guides/encoding/>
 
-/// A message of Protocol Buffers under way. Each method adds a field by its number.
+/// A Protocol Buffers message under construction. Each method adds a field by its number.
 ///
 /// ```
 /// use inspect::Message;
@@ -25,7 +25,7 @@ impl Message {
         self.varint(u64::from(field) << 3 | wire);
     }
 
-    /// An int32, int64, bool or enum. Negative numbers are those of int64.
+    /// An int32, int64, bool or enum. Negative numbers are encoded as int64.
     #[must_use]
     pub fn int(mut self, field: u32, value: i64) -> Message {
         self.tag(field, 0);
@@ -71,20 +71,20 @@ impl Message {
         self.bytes(field, value.as_bytes())
     }
 
-    /// A message within this one.
+    /// A nested message.
     #[must_use]
     pub fn message(self, field: u32, value: Message) -> Message {
         self.bytes(field, &value.bytes)
     }
 
-    /// With the fields of another message of the same kind after its own.
+    /// Appends the fields of another message of the same type.
     #[must_use]
     pub fn then(mut self, fields: Message) -> Message {
         self.bytes.extend(fields.bytes);
         self
     }
 
-    /// The message's bytes.
+    /// The encoded bytes.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.bytes

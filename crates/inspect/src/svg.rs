@@ -4,26 +4,26 @@ use std::fmt::Write;
 
 use crate::{Graph, GraphNode, NodeKind, layers::lay_out};
 
-/// The height of a node, of a row and the space around the picture.
+/// The height of a node, the height of a row, and the margin of the picture.
 const NODE: f64 = 54.0;
 const ROW: f64 = 92.0;
 const EDGE: f64 = 12.0;
-/// The width of a letter, and of what is beside the letters of a node.
+/// The width of a letter, and the additional width of a node.
 const LETTER: f64 = 7.3;
 const PADDING: f64 = 20.0;
-/// Letters of a line at most.
+/// The greatest number of letters in a line.
 const LETTERS: usize = 40;
 
 impl Graph {
-    /// The graph as a picture in SVG: arrows run from inputs to results, downwards. Leaves that want
+    /// The graph as an SVG picture: arrows point downward from inputs to results. Leaves that require
     /// gradients are blue, other data grey, results green; a node shows its operation, shape, dtype, id and
-    /// source line. No Graphviz is needed.
+    /// source line. Graphviz is not needed.
     #[must_use]
     pub fn svg(&self) -> String {
         self.svg_with_links(|_, _| None)
     }
 
-    /// The same, with links on the nodes whose file and line have one.
+    /// The same, with links on the nodes for whose file and line `link` returns one.
     pub(crate) fn svg_with_links(&self, link: impl Fn(&str, u32) -> Option<String>) -> String {
         let lines: Vec<[String; 3]> = self.nodes.iter().map(lines).collect();
         let longest = |lines: &[String; 3]| lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -53,7 +53,7 @@ impl Graph {
                 let middle = f64::midpoint(under, y);
                 let _ = write!(path, "C{before:.1} {middle:.1} {x:.1} {middle:.1} {x:.1} {y:.1}");
                 if k < bends.len() {
-                    // Past the nodes of a row it goes straight down.
+                    // Within the row of nodes the arrow goes straight down.
                     let _ = write!(path, "V{:.1}", y + NODE);
                 }
                 (before, under) = (x, y + NODE);
@@ -100,7 +100,7 @@ impl Graph {
     }
 }
 
-/// What a node shows. A number stands in some operation's line, and has none of its own to show.
+/// The text of a node. A constant is part of an operation's line, and has no location of its own.
 fn lines(node: &GraphNode) -> [String; 3] {
     let (file, line) = node.location;
     let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
@@ -114,7 +114,7 @@ fn lines(node: &GraphNode) -> [String; 3] {
     })
 }
 
-/// Text of XML.
+/// Escapes text for XML.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,8 +1,8 @@
 //! A graph for TensorBoard: a `GraphDef` in an event file.
 //!
-//! Messages and numbers of fields are those of
-//! `tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,types}.proto`. How events are written
-//! is in `events.rs`.
+//! Messages and field numbers are those of
+//! `tensorflow/core/framework/{graph,node_def,attr_value,tensor_shape,types}.proto`. `events.rs` writes the
+//! events.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -18,9 +18,9 @@ use crate::{
 };
 
 impl Graph {
-    /// Writes the graph for TensorBoard, into a new event file in `folder`, which is made if it is not there:
-    /// `tensorboard --logdir FOLDER` shows it under Graphs. Names become scopes at their dots: `fc1.weight`
-    /// is `weight` in `fc1`. Gives the file's path.
+    /// Writes the graph for TensorBoard, to a new event file in `folder`, which is created if it does not
+    /// exist: `tensorboard --logdir FOLDER` shows it under Graphs. Names become scopes at their dots:
+    /// `fc1.weight` is `weight` in `fc1`. Returns the file's path.
     ///
     /// # Errors
     /// `File` for a folder or file that cannot be written.
@@ -53,8 +53,8 @@ impl Graph {
         graph.message(4, Message::default().int(1, 21)).finish()
     }
 
-    /// A name for each node, of the characters that TensorFlow allows: that which was given, or else the
-    /// operation's with a number.
+    /// A name for each node, of the characters that TensorFlow allows: the given one, or else the
+    /// operation's name with a number.
     fn unique_names(&self) -> Vec<String> {
         let given = |node: &GraphNode| node.name.as_deref().map(allowed);
         let mut taken: HashSet<String> = HashSet::new();
@@ -67,7 +67,7 @@ impl Graph {
             });
             let count = counts.entry(base.clone()).or_default();
             let mut name = base.clone();
-            // As TensorFlow: Add, Add_1, Add_2.
+            // As in TensorFlow: Add, Add_1, Add_2.
             while !taken.insert(name.clone()) {
                 *count += 1;
                 name = format!("{base}_{count}");
@@ -120,7 +120,7 @@ fn node_def<'a>(node: &GraphNode, name: &str, inputs: impl Iterator<Item = &'a s
     let sizes = node.shape.iter().fold(Message::default(), |shape, &size| {
         shape.message(2, Message::default().int(1, i64::try_from(size).unwrap_or(i64::MAX)))
     });
-    // AttrValue.list.shape, by which TensorBoard labels the arrows, and AttrValue.type.
+    // AttrValue.list.shape, with which TensorBoard labels the edges, and AttrValue.type.
     let shapes = Message::default().message(1, Message::default().message(7, sizes));
     let dtype = Message::default().int(6, node.dtype.info().tensorflow.into());
     message.message(5, attribute("_output_shapes", shapes)).message(5, attribute("dtype", dtype))

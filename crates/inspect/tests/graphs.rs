@@ -1,4 +1,4 @@
-//! Graphs as data, pictures and files; what computing a tensor takes.
+//! Graphs as data, pictures and files; the explanation of a tensor.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use autograd::TensorGrad;
@@ -28,7 +28,7 @@ fn a_graph_is_data_with_names_and_lines() -> Result<()> {
     assert!(graph.nodes.iter().all(|node| node.device == "cpu" && ours(node)));
     assert!(graph.edges().all(|(from, to)| from < to));
 
-    // Programs read the same.
+    // The JSON has the same contents.
     let json: serde_json::Value = serde_json::from_str(&graph.json()).unwrap();
     let nodes = json["nodes"].as_array().unwrap();
     assert_eq!(nodes.len(), graph.nodes.len());
@@ -36,7 +36,7 @@ fn a_graph_is_data_with_names_and_lines() -> Result<()> {
     assert_eq!(nodes[leaf]["shape"], serde_json::json!([3]));
     assert_eq!(nodes[mean]["inputs"], serde_json::json!(graph.nodes[mean].inputs));
 
-    // And so do people.
+    // And so has the picture.
     let svg = graph.svg();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
     assert_eq!(svg.matches("<rect").count(), graph.nodes.len() + 1);
@@ -109,7 +109,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// CRC-32C bit by bit, and masked as records have it.
+/// CRC-32C bit by bit, with the mask that records have.
 fn masked_crc(bytes: &[u8]) -> u32 {
     let mut crc = !0u32;
     for &byte in bytes {
@@ -158,7 +158,7 @@ fn an_event_file_has_the_documented_framing() -> Result<()> {
         assert!(attributes.iter().any(|entry| entry[0].1.text() == "source"));
     }
 
-    // A folder that is a file: an error, that names it.
+    // A folder that is a file is an error that names it.
     let error = graph.write_event_file(&path).unwrap_err().to_string();
     assert!(error.contains("tfevents") && error.contains("cannot be written"), "{error}");
     Ok(())
@@ -187,21 +187,21 @@ fn explained_before_it_runs_and_after() -> Result<()> {
         assert!(text.contains(part), "{part}: {text}");
     }
 
-    // For the gradient of the square, x + 2 is stored as well.
+    // The gradient of the square needs x + 2, so it is stored as well.
     let x = data.detach().requires_grad();
     let y = ((&x + 2.0).powi(2) + 3.0).sum_axis(1, false)?;
     assert_eq!(explain(&y)?.bytes_written(), 25_600 + 256);
-    // A tracked tensor keeps what it was made from.
+    // A tracked tensor keeps its inputs.
     y.eval()?;
     let after = explain(&y)?;
     assert!(after.to_string().contains("computing it again"), "{after}");
     assert_eq!(after.bytes_written(), 256);
-    // Any other forgets.
+    // Any other tensor loses them.
     let z = x.detach().exp();
     z.eval()?;
     let forgotten = explain(&z)?;
     assert!(
-        forgotten.plan.kernels.is_empty() && forgotten.to_string().contains("not known any more"),
+        forgotten.plan.kernels.is_empty() && forgotten.to_string().contains("no longer known"),
         "{forgotten}"
     );
     assert!(explain(&x)?.to_string().contains("leaf"));

@@ -1,4 +1,5 @@
-//! Profiles, and the search for the first NaN. Both watch the whole process: one test after the other.
+//! Profiles, and the search for the first NaN. Both observe the whole process, so the tests run one after
+//! the other.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use autograd::{TensorGrad, grad_of};
@@ -12,7 +13,7 @@ fn watched() -> Result<()> {
     the_first_anomaly_is_named_with_its_line()
 }
 
-/// The plan that is told is the plan that is run: the same kernels in the same order, with the same costs.
+/// The explained plan is the plan that runs: the same kernels in the same order, with the same costs.
 fn what_is_explained_is_what_runs() -> Result<()> {
     let device = backend_cpu::cpu();
     let rng = Generator::seed(1, &device);
@@ -83,7 +84,7 @@ fn a_profile_has_every_kernel_with_its_line() -> Result<()> {
     assert_eq!(events.len(), profiled.runs.len() + 1);
     assert!(events[1]["dur"].as_f64().unwrap() > 0.0, "{trace}");
 
-    // The page needs nothing beside itself, and each of its links leads somewhere.
+    // The page refers to nothing outside, and each of its links has a target.
     let y = &x * 2.0;
     let graph = Graph::of(&[&y], &[("x", x.clone())]);
     let profiled = profile(|| y.sum().item::<f32>())?;
@@ -99,7 +100,7 @@ fn a_profile_has_every_kernel_with_its_line() -> Result<()> {
 
     let error = profile(|| profile(|| Ok(())).map(drop)).map(drop).unwrap_err();
     assert!(error.to_string().contains("another profile"), "{error}");
-    // A failure ends it, too.
+    // A failure ends the profile, too.
     assert!(profile(|| Err::<(), _>(error.clone())).is_err());
     profile(|| Ok(())).map(drop)
 }
@@ -117,14 +118,14 @@ fn the_first_anomaly_is_named_with_its_line() -> Result<()> {
     assert!(text.contains("Sqrt made 2 NaN among 3 elements"), "{text}");
     assert_eq!(error.location().unwrap().line(), line, "{text}");
 
-    // In the backward pass: the gradient of the root at 0 is infinite, and is that of the root's line.
+    // In the backward pass the gradient of the root at 0 is infinite, and is attributed to the root's line.
     let y = x.sqrt();
     let line = line!() - 1;
     let error = detect_anomaly(|| y.sum().backward()).unwrap_err();
     assert!(error.to_string().contains("1 infinities among 3 elements"), "{error}");
     assert_eq!(error.location().unwrap().line(), line, "{error}");
 
-    // What came in with the data was made by no operation.
+    // A NaN in the data was made by no operation.
     let data = Tensor::new([f64::NAN, 1.0], &device)?;
     assert!(detect_anomaly(|| (&data + 1.0).sum().item::<f32>())?.is_nan());
     let error = detect_anomaly(|| detect_anomaly(|| Ok(()))).unwrap_err();

@@ -9,13 +9,13 @@ use crate::{
     solve::{fitting, triangular},
 };
 
-/// L with A = L·Lᵀ, lower triangular with a positive diagonal, of symmetric positive-definite matrices `[…,
-/// n, n]`; with `upper`, Lᵀ. `torch.linalg.cholesky`.
+/// The Cholesky factor L with A = L·Lᵀ, lower triangular with a positive diagonal, of symmetric
+/// positive-definite matrices `[…, n, n]`; with `upper`, Lᵀ. `torch.linalg.cholesky`.
 ///
 /// Only the lower triangle of A is read, and the gradient is symmetric.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64. When it is computed: one that is not
+/// Matrices that are not square, or not f32 or f64. When it is computed: a matrix that is not
 /// positive-definite.
 ///
 /// ```
@@ -29,12 +29,12 @@ pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
     if upper { mt(&l) } else { Ok(l) }
 }
 
-/// X with A·X = B, of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other
-/// triangle is not read, and B `[…, n, r]`. The batch axes broadcast. `torch.cholesky_solve`, whose first
-/// argument is B.
+/// X with A·X = B, for the Cholesky factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, whose
+/// other triangle is not read, and B `[…, n, r]`. The batch axes broadcast. `torch.cholesky_solve`, whose
+/// first argument is B.
 ///
 /// # Errors
-/// A factor that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
+/// A factor that is not square, sizes that do not fit, two dtypes or dtypes other than f32 and f64.
 #[track_caller]
 pub fn cholesky_solve(b: &Tensor, factor: &Tensor, upper: bool) -> Result<Tensor> {
     const OP: &str = "linalg.cholesky_solve";
@@ -47,11 +47,11 @@ pub fn cholesky_solve(b: &Tensor, factor: &Tensor, upper: bool) -> Result<Tensor
     })
 }
 
-/// A⁻¹ of the factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, of which the other triangle is
-/// not read. `torch.cholesky_inverse`.
+/// A⁻¹ from the Cholesky factor L with A = L·Lᵀ (`upper`: U with A = Uᵀ·U) `[…, n, n]`, whose other triangle
+/// is not read. `torch.cholesky_inverse`.
 ///
 /// # Errors
-/// A factor that is not square, or not of f32 or f64.
+/// A factor that is not square, or not f32 or f64.
 #[track_caller]
 pub fn cholesky_inverse(factor: &Tensor, upper: bool) -> Result<Tensor> {
     const OP: &str = "linalg.cholesky_inverse";
@@ -80,14 +80,14 @@ impl Function for Cholesky {
         Routine::Cholesky.run_one(inputs)
     }
 
-    /// L⁻ᵀ·Φ(Lᵀ·g)·L⁻¹, symmetrized, where Φ takes the lower triangle and half of the diagonal.
+    /// L⁻ᵀ·Φ(Lᵀ·g)·L⁻¹, symmetrized, where Φ keeps the lower triangle and halves the diagonal.
     #[track_caller]
     fn backward(&self, _: &[Tensor], l: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let phi = mt(l)?.matmul(&g.tril(0)?)?.tril(0)?;
         let halves = with_ones(&phi.zeros_like())?.mul_scalar(-0.5).add_scalar(1.0);
         let phi = phi.mul(&halves)?;
         let lt = mt(l)?;
-        // L⁻ᵀ·Φ, and then its product with L⁻¹ from the right.
+        // L⁻ᵀ·Φ, then its product with L⁻¹ from the right.
         let left = triangular(&lt, &phi, true, false)?;
         let whole = mt(&triangular(&lt, &mt(&left)?, true, false)?)?;
         Ok(vec![Some(symmetric(&whole)?)])

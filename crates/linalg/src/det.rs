@@ -12,16 +12,16 @@ use crate::{
 
 /// The determinants `[…]` of square matrices `[…, n, n]`. `torch.linalg.det`.
 ///
-/// The gradient is that of singular matrices too; second derivatives need an inverse.
+/// The gradient also exists for singular matrices; second derivatives need an inverse.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64.
+/// Matrices that are not square, or not f32 or f64.
 #[track_caller]
 pub fn det(a: &Tensor) -> Result<Tensor> {
     apply(Det, &[a])
 }
 
-/// A number for each matrix as a matrix of one element.
+/// A number for each matrix, as matrices `[…, 1, 1]`.
 #[track_caller]
 fn as_matrix(x: &Tensor) -> Result<Tensor> {
     x.unsqueeze(-1)?.unsqueeze(-1)
@@ -49,26 +49,27 @@ impl Function for Det {
     }
 }
 
-/// det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which a singular matrix has as well; NaN for a matrix with elements
-/// that are not finite.
+/// The cofactors det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which exist for singular matrices too; NaN for a matrix
+/// with elements that are not finite.
 #[track_caller]
 fn by_singular_values(a: &Tensor) -> Result<Tensor> {
     let (n, _) = sizes(a);
     let finite = as_matrix(&a.isfinite().all_axis([-2, -1], false)?)?;
     let (u, s, vh) = svd(&finite.where_cond(a, &a.zeros_like())?, true)?;
-    // Mantissas round 1 and exponents of the singular values, so that products neither overflow nor vanish.
+    // Mantissas near 1 and exponents of the singular values, so that products neither overflow nor
+    // underflow.
     let (fraction, exponent) = s.frexp()?;
     let low = fraction.lt_scalar(std::f64::consts::FRAC_1_SQRT_2);
     let fraction = low.where_cond(&fraction.mul_scalar(2.0), &fraction)?;
     let exponent = exponent.to_dtype(s.dtype())?.sub(&low.to_dtype(s.dtype())?)?;
-    // Products before and after each, so that none is divided by.
+    // Products of those before and those after each, which avoid a division.
     let one = s.narrow(-1, 0, n.min(1))?.ones_like();
     let rest = n.saturating_sub(1);
     let before = Tensor::concat(&[one.clone(), fraction.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?;
     let after =
         Tensor::concat(&[one, fraction.flip([-1])?.narrow(-1, 0, rest)?], -1)?.cumprod(-1)?.flip([-1])?;
     let others = exponent.sum_axis(-1, true)?.sub(&exponent)?;
-    // Sums of them are formed with the greatest near 1.
+    // Sums of products are computed in a scale in which the greatest is near 1.
     let shift = if n == 0 { others.clone() } else { others.amax(-1, true)? };
     let products = times_power_of_two(&before.mul(&after)?, &others.sub(&shift)?)?;
     let sign = Routine::Det.run_one(&[&u])?.mul(&Routine::Det.run_one(&[&vh])?)?.sign();
@@ -89,20 +90,20 @@ impl Function for Cofactor {
 
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        // A device without any of the routines says so with this one.
+        // A device without any of these routines reports the error for this one.
         if Routine::Cofactor.runs(inputs)? || !(Routine::Svd { full: true }).runs(inputs)? {
             return Routine::Cofactor.run_one(inputs);
         }
         by_singular_values(inputs[0])
     }
 
-    /// C = det A · A⁻ᵀ, so that it is A⁻ᵀ·(⟨g, C⟩ − gᵀ·C) for invertible A.
+    /// C = det A · A⁻ᵀ, whose gradient is A⁻ᵀ·(⟨g, C⟩ − gᵀ·C) for invertible A.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], c: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         if c.numel() == 0 {
             return Ok(vec![Some(c.zeros_like())]);
         }
-        // The matrix times k is computed: its cofactors are C·kⁿ⁻¹, and the result is in proportion to kⁿ⁻².
+        // Computed for the matrix times k: its cofactors are C·kⁿ⁻¹, and the result scales with kⁿ⁻².
         let k = balance_matrix(&inputs[0])?;
         let near = inputs[0].mul(&k)?;
         let (it, c) = (mt(&inv(&near)?)?, apply(Cofactor, &[&near])?);
@@ -113,20 +114,20 @@ impl Function for Cofactor {
     }
 }
 
-/// The sign of the determinant (0 for a singular matrix) and the logarithm of its magnitude (−∞), each `[…]`.
-/// `torch.linalg.slogdet`.
+/// The sign of the determinant (0 for a singular matrix) and the logarithm of its magnitude (−∞ for a
+/// singular matrix), each `[…]`. `torch.linalg.slogdet`.
 ///
-/// The sign has no gradient, and the logarithm A⁻ᵀ.
+/// The sign has no gradient; that of the logarithm is A⁻ᵀ.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64. When the gradient is computed: a singular one.
+/// Matrices that are not square, or not f32 or f64. When the gradient is computed: a singular matrix.
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> Result<(Tensor, Tensor)> {
     apply(Slogdet, &[a])
 }
 
-/// The logarithm of the determinant, `[…]`: −∞ of a singular matrix, and NaN where the determinant is
-/// negative. `torch.logdet`.
+/// The logarithm of the determinant, `[…]`: −∞ for a singular matrix, and NaN for a negative determinant.
+/// `torch.logdet`.
 ///
 /// # Errors
 /// As [`slogdet`].
@@ -166,7 +167,7 @@ impl Function for Slogdet {
     }
 }
 
-/// As many results as a routine has.
+/// The results as an array; their number is the routine's.
 #[track_caller]
 pub(crate) fn exactly<const N: usize>(results: Vec<Tensor>) -> Result<[Tensor; N]> {
     let count = results.len();

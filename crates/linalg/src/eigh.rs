@@ -9,27 +9,27 @@ use crate::{
     routine::{Routine, apply},
 };
 
-/// Which triangle of a symmetric matrix is read. PyTorch's `UPLO`.
+/// The triangle of a symmetric matrix that is read. PyTorch's `UPLO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Uplo {
-    /// The lower one, `'L'`.
+    /// The lower triangle, `'L'`.
     #[default]
     Lower,
-    /// The upper one, `'U'`.
+    /// The upper triangle, `'U'`.
     Upper,
 }
 
-/// The eigenvalues L `[…, n]`, ascending, and eigenvectors Q `[…, n, n]`, a column each, of symmetric
+/// The eigenvalues L `[…, n]`, ascending, and the eigenvectors Q `[…, n, n]`, as columns, of symmetric
 /// matrices A = Q·diag(L)·Qᵀ. `torch.linalg.eigh`.
 ///
-/// Only the triangle `uplo` is read, and the gradient is that of a symmetric matrix. Eigenvectors are known
-/// up to their sign, so only what does not depend on it has a meaningful gradient. Where eigenvalues are
-/// equal, functions of L alone have theirs, and so has a function of Q alone that does not tell the vectors
-/// of equal ones apart, as a projection on the space that they span. It has infinities or NaN for one that
-/// does, and for one of L and Q together: how Q·f(L)·Qᵀ moves there, [`symmetric_function`] knows.
+/// Only the triangle `uplo` is read, and the gradient is symmetric. Eigenvectors are unique up to their
+/// sign, so only functions that do not depend on it have a meaningful gradient. If eigenvalues are equal,
+/// functions of L alone have their gradient, and so has a function of Q alone that depends only on the space
+/// that their eigenvectors span, such as a projection on it. Other functions, and functions of L and Q
+/// together, get infinities or NaN there: for Q·f(L)·Qᵀ use [`symmetric_function`].
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64. When it is computed: elements that are not finite.
+/// Matrices that are not square, or not f32 or f64. When it is computed: elements that are not finite.
 #[track_caller]
 pub fn eigh(a: &Tensor, uplo: Uplo) -> Result<(Tensor, Tensor)> {
     apply(Eigh { upper: uplo == Uplo::Upper }, &[a])
@@ -41,7 +41,7 @@ pub fn eigh(a: &Tensor, uplo: Uplo) -> Result<(Tensor, Tensor)> {
 /// As [`eigh`].
 #[track_caller]
 pub fn eigvalsh(a: &Tensor, uplo: Uplo) -> Result<Tensor> {
-    // The vectors are wanted for the gradient alone.
+    // The eigenvectors are needed for the gradient only.
     if a.is_tracked() && tensor_core::is_grad_enabled() {
         return Ok(eigh(a, uplo)?.0);
     }
@@ -77,7 +77,7 @@ impl Function for Eigh {
     }
 }
 
-/// The gradient of A by those of its eigenvalues and eigenvectors: Q·(diag gL + skew(Qᵀ·gQ) / 2E)·Qᵀ, with
+/// The gradient of A from those of its eigenvalues and eigenvectors: Q·(diag gL + skew(Qᵀ·gQ) / 2E)·Qᵀ, with
 /// Eᵢⱼ = λⱼ − λᵢ.
 #[track_caller]
 fn gradient(
@@ -104,17 +104,17 @@ fn gradient(
     inner.map(|inner| product(q, &inner, &mt(q)?)).transpose()
 }
 
-/// f(A) = Q·f(L)·Qᵀ of symmetric matrices `[…, n, n]`, for a function f that works on each of the eigenvalues
-/// `[…, n]` by itself: its inverse, logarithm, any power. One triangle of A is read. `scipy.linalg.funm` of
-/// symmetric matrices.
+/// f(A) = Q·f(L)·Qᵀ of symmetric matrices `[…, n, n]`, for a function f that maps each of the eigenvalues
+/// `[…, n]` on its own: a reciprocal, logarithm, any power. One triangle of A is read. `scipy.linalg.funm`
+/// for symmetric matrices.
 ///
-/// The gradient is symmetric, and right where eigenvalues are equal as well, where that of [`eigh`]'s results
-/// has no meaning: between two eigenvalues it goes by (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and by the derivative of f
-/// where they are near each other (Daleckii and Krein, 1965). Second derivatives are those of [`eigh`].
+/// The gradient is symmetric, and right also where eigenvalues are equal and the gradients of [`eigh`]'s
+/// results are undefined: for two eigenvalues it uses (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and the derivative of f
+/// if they are close (Daleckii and Krein, 1965). Second derivatives are those of [`eigh`].
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64; those of f. When it is computed: elements that are not
-/// finite.
+/// Matrices that are not square, or not f32 or f64; the errors of f. When it is computed: elements that are
+/// not finite.
 ///
 /// ```
 /// let a = tensor_core::Tensor::new([[2.0f32, 1.0], [1.0, 2.0]], &backend_cpu::cpu())?;
@@ -131,7 +131,7 @@ pub fn symmetric_function(
     Ok(apply(Symmetric { upper: uplo == Uplo::Upper, f: Box::new(f) }, &[a])?.0)
 }
 
-/// A function of each of the eigenvalues by itself.
+/// A function that maps each eigenvalue on its own.
 type Pointwise = dyn Fn(&Tensor) -> Result<Tensor> + Send + Sync;
 
 struct Symmetric {
@@ -145,7 +145,7 @@ impl std::fmt::Debug for Symmetric {
     }
 }
 
-/// Places and weights of Gauss's rule of five points on [−1, 1].
+/// Nodes and weights of the Gauss-Legendre rule of five points on [−1, 1].
 const GAUSS: [(f64, f64); 5] = [
     (0.0, 0.568_888_888_888_888_9),
     (0.538_469_310_105_683_1, 0.478_628_670_499_366_5),
@@ -154,12 +154,12 @@ const GAUSS: [(f64, f64); 5] = [
     (-0.906_179_845_938_664, 0.236_926_885_056_189_1),
 ];
 
-/// Eigenvalues whose distance is this share of them, or less, have the mean of the derivative in place of a
-/// quotient of differences.
+/// Relative distance of two eigenvalues up to which the mean of the derivative replaces the quotient of
+/// differences.
 const NEAR_SHARE: f64 = 0.1;
 
 impl Symmetric {
-    /// f′, with a graph where one is recorded.
+    /// f′, recorded if `t` is.
     #[track_caller]
     fn derivative(&self, t: &Tensor) -> Result<Tensor> {
         let is_recorded = tensor_core::is_grad_enabled() && t.is_tracked();
@@ -172,7 +172,7 @@ impl Symmetric {
         Ok(found.unwrap_or_else(|| t.zeros_like()))
     }
 
-    /// (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and the mean of f′ between the two where they are near each other.
+    /// (f(λⱼ) − f(λᵢ)) / (λⱼ − λᵢ), and the mean of f′ between the two if they are close.
     #[track_caller]
     fn divided_differences(&self, values: &Tensor) -> Result<Tensor> {
         let gaps = differences(values)?;
@@ -199,7 +199,7 @@ impl Symmetric {
 type Three<T> = (T, T, T);
 
 impl Function for Symmetric {
-    /// f(A), and what it is made of.
+    /// f(A), and the eigenvalues and eigenvectors that it was computed from.
     type Output = Three<Tensor>;
 
     fn name(&self) -> &'static str {
@@ -235,14 +235,14 @@ impl Function for Symmetric {
     }
 }
 
-/// The square root of symmetric positive-definite matrices `[…, n, n]`: the X of that kind with X·X = A.
-/// `torch.linalg.matrix_sqrth`.
+/// The square root of symmetric positive-definite matrices `[…, n, n]`: the symmetric positive-definite X
+/// with X·X = A. `torch.linalg.matrix_sqrth`.
 ///
-/// Only the lower triangle of A is read, and the gradient is symmetric; it is finite also where eigenvalues
-/// are equal.
+/// Only the lower triangle of A is read. The gradient is symmetric, and finite also if eigenvalues are
+/// equal.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64. A negative eigenvalue gives NaN.
+/// Matrices that are not square, or not f32 or f64. A negative eigenvalue gives NaN.
 ///
 /// ```
 /// let a = tensor_core::Tensor::new([[4.0f64, 0.0], [0.0, 9.0]], &backend_cpu::cpu())?;
@@ -270,7 +270,7 @@ impl Function for Sqrth {
         q.mul(&values.sqrt().unsqueeze(-2)?)?.matmul(&mt(&q)?)
     }
 
-    /// The G with X·G + G·X = g: in the basis of X's eigenvectors, each element over the sum of two
+    /// The G with X·G + G·X = g: in the basis of X's eigenvectors, each element divided by the sum of two
     /// eigenvalues.
     #[track_caller]
     fn backward(&self, _: &[Tensor], x: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
@@ -278,7 +278,7 @@ impl Function for Sqrth {
     }
 }
 
-/// The symmetric G with X·G + G·X = C, of symmetric X and C.
+/// The symmetric solution G of X·G + G·X = C, for symmetric X and C.
 #[derive(Debug)]
 struct Sylvester;
 
@@ -297,7 +297,7 @@ impl Function for Sylvester {
         product(&q, &inner, &mt(&q)?)
     }
 
-    /// C's is the solution H for g; X's is −(H·G + G·H).
+    /// The gradient of C is the solution H for g, that of X is −(H·G + G·H).
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], found: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let h = apply(Sylvester, &[&inputs[0], &symmetric(g)?])?;

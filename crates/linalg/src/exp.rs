@@ -1,4 +1,4 @@
-//! The exponential of a matrix, and products of several.
+//! The matrix exponential, and products of several matrices.
 
 use tensor_core::{Error, Result, Tensor};
 
@@ -16,14 +16,14 @@ fn coefficients() -> [f64; 17] {
     })
 }
 
-/// e to the power of square matrices: Σ Aᵏ/k!. `torch.linalg.matrix_exp`.
+/// The matrix exponential Σ Aᵏ/k! of square matrices. `torch.linalg.matrix_exp`.
 ///
-/// By scaling and squaring: the series to the 16th power of A/2ˢ, whose 1-norm is at most ½, squared s times.
-/// Made of products, so that every device has it and gradients have gradients. The greatest 1-norm of the
-/// batch decides s and is read on the host.
+/// By scaling and squaring: the series up to the 16th power of A/2ˢ, whose 1-norm is at most ½, is squared s
+/// times. It consists of products, so it runs on every device and its gradients have gradients. s depends on
+/// the greatest 1-norm of the batch, which is read on the host.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64.
+/// Matrices that are not square, or not f32 or f64.
 #[track_caller]
 pub fn matrix_exp(a: &Tensor) -> Result<Tensor> {
     const OP: &str = "linalg.matrix_exp";
@@ -33,7 +33,7 @@ pub fn matrix_exp(a: &Tensor) -> Result<Tensor> {
         return Ok(a.clone());
     }
     let norm = a.detach().abs().sum_axis(-2, false)?.max()?.item_f64()?;
-    // Of what is not finite, the series is NaN whatever it is scaled by.
+    // For a norm that is not finite the series is NaN in any scale.
     let squarings = if norm.is_finite() && norm > 0.5 { (norm * 2.0).log2().ceil() as i32 } else { 0 };
     let a = if squarings > 0 { a.mul_scalar(0.5f64.powi(squarings)) } else { a.clone() };
     let one = Tensor::eye(sizes(&a).0, (a.dtype(), &a.device()))?;
@@ -56,8 +56,8 @@ pub fn matrix_exp(a: &Tensor) -> Result<Tensor> {
     Ok(sum)
 }
 
-/// The product of several matrices in the order that takes the fewest multiplications. The first may be a
-/// vector (a row) and the last (a column); their axis goes. `torch.linalg.multi_dot`.
+/// The product of several matrices, in the order that takes the fewest multiplications. The first may be a
+/// vector (a row) and the last too (a column); the result then lacks that axis. `torch.linalg.multi_dot`.
 ///
 /// # Errors
 /// Fewer than two tensors, batches, inner sizes that differ, two dtypes or devices.
@@ -88,7 +88,7 @@ fn multi_dot_by(tensors: &[&Tensor]) -> Result<Tensor> {
             }
         });
     }
-    // Sizes between the factors, and the cheapest place to part each run of them.
+    // The sizes of the factors, and the cheapest split of each run of factors.
     let sizes: Vec<f64> =
         chain.iter().map(|t| t.dims()[0]).chain([chain[n - 1].dims()[1]]).map(|d| d as f64).collect();
     let (mut cost, mut cut) = (vec![vec![0.0; n]; n], vec![vec![0; n]; n]);
@@ -111,7 +111,7 @@ fn multi_dot_by(tensors: &[&Tensor]) -> Result<Tensor> {
     if first.rank() == 1 { out.squeeze(0) } else { Ok(out) }
 }
 
-/// The product of the factors `i..=j`. It goes as deep as there are factors.
+/// The product of the factors `i..=j`. The recursion is at most as deep as there are factors.
 #[track_caller]
 fn product(chain: &[Tensor], cut: &[Vec<usize>], i: usize, j: usize) -> Result<Tensor> {
     if i == j {

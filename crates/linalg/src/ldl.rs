@@ -1,4 +1,4 @@
-//! The LDLᵀ factorization of symmetric matrices that need not be definite.
+//! The LDLᵀ factorization of symmetric indefinite matrices.
 
 use autograd::Function;
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor, at_caller};
@@ -9,17 +9,17 @@ use crate::{
     solve::fitting,
 };
 
-/// L and D in one matrix `[…, n, n]`, and pivots `[…, n]` of i32, with A = P·L·D·Lᵀ·Pᵀ, of symmetric matrices
-/// `[…, n, n]` that need not be definite, by the pivots of Bunch and Kaufman, for [`ldl_solve`].
-/// `torch.linalg.ldl_factor`.
+/// The LDLᵀ factorization A = P·L·D·Lᵀ·Pᵀ of symmetric matrices `[…, n, n]` that need not be definite, with
+/// the pivoting of Bunch and Kaufman: L and D in one matrix `[…, n, n]`, and i32 pivots `[…, n]`, for
+/// [`ldl_solve`]. `torch.linalg.ldl_factor`.
 ///
-/// Only the lower triangle of A is read. D has blocks of one or two rows on the diagonal, and L, whose ones
-/// are left out, is below them. A pivot is the row, counted from 1, that the row changed places with; it is
-/// negative, and the same for both, where two rows are a block. No gradient flows back, nor does it in
-/// PyTorch: use [`solve`](crate::solve).
+/// Only the lower triangle of A is read. D has diagonal blocks of one or two rows, and L, without its unit
+/// diagonal, is below them. A pivot is the row, counted from 1, that the row was exchanged with; for a block
+/// of two rows it is negative, and the same for both. There is no gradient, as in PyTorch: use
+/// [`solve`](crate::solve).
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64.
+/// Matrices that are not square, or not f32 or f64.
 #[track_caller]
 pub fn ldl_factor(a: &Tensor) -> Result<(Tensor, Tensor)> {
     at_caller(|| {
@@ -28,15 +28,14 @@ pub fn ldl_factor(a: &Tensor) -> Result<(Tensor, Tensor)> {
     })
 }
 
-/// X with A·X = B for B `[…, n, r]`, of A's factors and pivots ([`ldl_factor`]). The batch axes broadcast.
+/// X with A·X = B for B `[…, n, r]`, from A's factors and pivots ([`ldl_factor`]). The batch axes broadcast.
 /// `torch.linalg.ldl_solve`.
 ///
-/// The gradient is that of B, which PyTorch does not have; none flows back to the factors. A singular A gives
-/// infinities and NaN.
+/// B has a gradient, which PyTorch's does not; the factors have none. A singular A gives infinities and NaN.
 ///
 /// # Errors
 /// Factors that are not square, pivots of another shape or that are no integers, sizes that do not fit, two
-/// dtypes or other ones than f32 and f64. On a CPU, when it is computed, pivots that name no row.
+/// dtypes or dtypes other than f32 and f64. On a CPU, when it is computed: pivots that are no row numbers.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -80,7 +79,7 @@ impl Function for LdlSolve {
         Routine::LdlSolve.run_one(inputs)
     }
 
-    /// A is symmetric: B's is A⁻¹·g.
+    /// A is symmetric, so the gradient of B is A⁻¹·g.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], _: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         Ok(vec![None, None, Some(apply(LdlSolve, &[&inputs[0], &inputs[1], g])?)])

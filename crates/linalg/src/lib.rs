@@ -1,14 +1,14 @@
-//! Linear algebra for Taper's tensors, as `torch.linalg`: factorizations, systems of equations, and what is
-//! made of them.
+//! Linear algebra for Taper's tensors, as in `torch.linalg`: factorizations, systems of equations, inverses,
+//! determinants and norms.
 //!
-//! Matrices lie in the last two axes, and the axes before them are a batch. They are of f32 or f64, on the
-//! CPU or, with the feature `wgpu`, on a GPU, where f64 is what the adapter has of it and a matrix has up to
-//! 24,576 rows and columns: nothing is copied to the host. Where there is no kernel a result is
-//! [`ErrorKind::Unsupported`](tensor_core::ErrorKind::Unsupported) when it is computed, and
-//! `a.to(&taper::cpu())?` moves a matrix over. Every function has PyTorch's gradient, and second derivatives
-//! where it is smooth. A matrix that has no answer (singular, say) is
-//! [`ErrorKind::LinAlg`](tensor_core::ErrorKind::LinAlg) when it is computed, with its place in the batch; on
-//! a GPU, of whatever depends on it, when that is read.
+//! Matrices are in the last two axes, and the axes before them are a batch. They are f32 or f64, on the CPU
+//! or, with the feature `wgpu`, on a GPU, if the adapter supports the dtype and a matrix has up to 24,576
+//! rows and columns; nothing is copied to the host. Without a kernel, computing a result is an
+//! [`ErrorKind::Unsupported`](tensor_core::ErrorKind::Unsupported), and `a.to(&taper::cpu())?` moves a
+//! matrix to the CPU. Every function has PyTorch's gradient, and second derivatives where it is smooth. A
+//! matrix without a result (a singular one, for example) is an
+//! [`ErrorKind::LinAlg`](tensor_core::ErrorKind::LinAlg) when it is computed, which names its position in
+//! the batch. On a GPU it is reported when a tensor that depends on it is read.
 //!
 //! ```
 //! use tensor_core::Tensor;
@@ -21,12 +21,12 @@
 //! # Ok::<(), tensor_core::Error>(())
 //! ```
 //!
-//! | module | what lives there |
+//! | module | contents |
 //! |---|---|
-//! | `routine`, `factor` | the kernels: what is computed of one matrix, by products of the backend or by faer |
-//! | `gpu` | the same of all matrices of a batch, in WGSL: panels and tiles, and Jacobi rotations |
+//! | `routine`, `factor` | the CPU kernels for one matrix, by products of the backend or by faer |
+//! | `gpu` | the GPU kernels for all matrices of a batch, in WGSL: panels and tiles, and Jacobi rotations |
 //! | `cholesky`, `eigh`, `ldl`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
-//! | `solve`, `det`, `pinv` | what is made of them |
+//! | `solve`, `det`, `pinv` | solutions, determinants and inverses, from factorizations |
 //! | `norm` | norms and condition numbers |
 //! | `exp` | exponentials, and products of several matrices |
 
@@ -61,6 +61,6 @@ pub use qr::{QrMode, geqrf, householder_product, ormqr, qr};
 pub use solve::{inv, matrix_power, solve, solve_triangular, tensorinv, tensorsolve};
 pub use svd::{polar, svd, svdvals};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

@@ -9,14 +9,15 @@ use crate::{
     svd::svd,
 };
 
-/// U `[…, m, q]`, S `[…, q]` and V `[…, n, q]` with A ≈ U·diag(S)·Vᵀ, for A `[…, m, n]` whose rank is about
-/// q: the range of A is sought by its product with a random matrix, `iterations` times refined (PyTorch's
-/// defaults are q = 6 and 2). `torch.svd_lowrank`.
+/// The approximate singular value decomposition A ≈ U·diag(S)·Vᵀ of A `[…, m, n]` with rank about q: U `[…,
+/// m, q]`, S `[…, q]` and V `[…, n, q]`. The range of A is estimated by its product with a random matrix,
+/// refined `iterations` times (PyTorch's defaults are q = 6 and 2 iterations). `torch.svd_lowrank`.
 ///
-/// It takes products of A and factors of matrices with q columns. It is exact where q is at least the rank.
+/// It takes products of A, and factorizations of matrices with q columns. It is exact if q is at least the
+/// rank.
 ///
 /// # Errors
-/// Fewer than two axes, another dtype than f32 and f64, a q of 0 or above m or n.
+/// Fewer than two axes, a dtype other than f32 and f64, a q of 0 or above m or n.
 #[track_caller]
 pub fn svd_lowrank(
     a: &Tensor,
@@ -27,9 +28,9 @@ pub fn svd_lowrank(
     at_caller(|| lowrank("linalg.svd_lowrank", a, q, iterations, rng))
 }
 
-/// [`svd_lowrank`] of A, and if `center` of A without the means of its columns: the columns of V are the
-/// principal components of rows `[…, m, n]`, and S² / (m − 1) their variances. PyTorch's default q is the
-/// least of 6, m and n, and it centers. `torch.pca_lowrank`.
+/// Principal component analysis of rows `[…, m, n]`: [`svd_lowrank`] of A, with the columns' means
+/// subtracted if `center` is set. The columns of V are the principal components, and S² / (m − 1) their
+/// variances. PyTorch's defaults are a q of min(6, m, n), and centering. `torch.pca_lowrank`.
 ///
 /// # Errors
 /// As [`svd_lowrank`].

@@ -10,24 +10,23 @@ use crate::{
     solve::{fitting, solve_triangular, triangular},
 };
 
-/// P, L and U with A = P·L·U, by partial pivoting: of A `[…, m, n]` and k = min(m, n), a permutation P `[…,
-/// m, m]`, L `[…, m, k]` lower triangular with ones on its diagonal, and U `[…, k, n]` upper triangular.
+/// The LU factorization A = P·L·U with partial pivoting: for A `[…, m, n]` and k = min(m, n), a permutation
+/// P `[…, m, m]`, L `[…, m, k]` lower triangular with a unit diagonal, and U `[…, k, n]` upper triangular.
 /// `torch.linalg.lu`.
 ///
 /// # Errors
-/// Fewer than two axes, or another dtype than f32 and f64. When the gradient is computed it has infinities
-/// for a singular A.
+/// Fewer than two axes, or a dtype other than f32 and f64. The gradient of a singular A has infinities.
 #[track_caller]
 pub fn lu(a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     apply(Lu, &[a])
 }
 
-/// X with A·X = B, or X·A = B if not `left`, of A's factors P, L and U ([`lu`]), for square A, which many
-/// systems may share; with `adjoint`, of Aᵀ in A's place. B is `[…, n, r]` (`[…, r, n]` if not `left`), and
-/// the batch axes broadcast. `torch.linalg.lu_solve`, which takes L and U in one matrix.
+/// X with A·X = B, or X·A = B if not `left`, from the factors P, L and U of a square A ([`lu`]), which can
+/// be reused; with `adjoint`, Aᵀ replaces A. B is `[…, n, r]` (`[…, r, n]` if not `left`), and the batch
+/// axes broadcast. `torch.linalg.lu_solve`, which takes L and U in one matrix.
 ///
 /// # Errors
-/// Factors that are not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
+/// Factors that are not square, sizes that do not fit, two dtypes or dtypes other than f32 and f64.
 #[track_caller]
 pub fn lu_solve(p: &Tensor, l: &Tensor, u: &Tensor, b: &Tensor, left: bool, adjoint: bool) -> Result<Tensor> {
     const OP: &str = "linalg.lu_solve";
@@ -72,8 +71,8 @@ impl Function for Lu {
         Ok(results.into())
     }
 
-    /// Of the leading square parts: P·L⁻ᵀ·(strictly lower of Lᵀ·gL + upper of gU·Uᵀ)·U⁻ᵀ. What is beside them
-    /// solves with them.
+    /// For the leading square parts: P·L⁻ᵀ·(strictly lower of Lᵀ·gL + upper of gU·Uᵀ)·U⁻ᵀ. The remaining
+    /// rows or columns are solved with these.
     #[track_caller]
     fn backward(
         &self,

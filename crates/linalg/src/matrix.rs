@@ -1,4 +1,4 @@
-//! What gradients are written in: transposes, triangles and diagonals of the last two axes.
+//! Helpers of gradient formulas: transposes, triangles and diagonals of the last two axes.
 
 use tensor_core::{DType, Result, Shape, Tensor};
 
@@ -14,7 +14,7 @@ pub(crate) fn product(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<Tensor> {
     a.matmul(b)?.matmul(c)
 }
 
-/// The sizes of the matrices.
+/// The numbers of rows and columns.
 pub(crate) fn sizes(a: &Tensor) -> (usize, usize) {
     match *a.dims() {
         [.., m, n] => (m, n),
@@ -47,13 +47,13 @@ pub(crate) fn differences(x: &Tensor) -> Result<Tensor> {
     x.unsqueeze(-2)?.sub(&x.unsqueeze(-1)?)
 }
 
-/// The distance from 1 to the next number of the dtype that matrices are of.
+/// The machine epsilon of the matrices' dtype.
 pub(crate) fn epsilon(a: &Tensor) -> f64 {
     if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) }
 }
 
-/// Powers of two that bring these magnitudes near 1, so that squares of what they bound stay within the range
-/// of numbers; 1 for 0 and for what is not finite. They are constants for gradients.
+/// Powers of two that bring magnitudes near 1, so that squares of numbers up to them do not overflow; 1 for
+/// 0 and for magnitudes that are not finite. They are constants for gradients.
 #[track_caller]
 pub(crate) fn balance(most: &Tensor) -> Result<Tensor> {
     // Both the power and its reciprocal are normal numbers.
@@ -64,25 +64,25 @@ pub(crate) fn balance(most: &Tensor) -> Result<Tensor> {
     Ok(most.log2().floor().clamp(-limit, limit).neg().exp2())
 }
 
-/// [`balance`] of the greatest magnitude of each matrix, `[…, 1, 1]`.
+/// [`balance`] for the greatest magnitude of each matrix, `[…, 1, 1]`.
 #[track_caller]
 pub(crate) fn balance_matrix(a: &Tensor) -> Result<Tensor> {
     balance(&greatest(a)?)
 }
 
-/// x·2ⁿ for whole n, by two powers that are numbers where the result is one.
+/// x·2ⁿ for integers n, by two factors that are finite wherever the result is.
 #[track_caller]
 pub(crate) fn times_power_of_two(x: &Tensor, n: &Tensor) -> Result<Tensor> {
     let half = n.mul_scalar(0.5).floor();
     x.mul(&half.exp2())?.mul(&n.sub(&half)?.exp2())
 }
 
-/// The part of a gradient for pairs of vectors: X/E, and 1 in place of E's diagonal, where X is 0.
+/// A gradient's part for pairs of vectors: X/E, with 1 in place of E's diagonal, where X is 0.
 ///
-/// X is known up to the rounding of numbers of magnitude `size` `[…, 1, 1]`, and E up to that of numbers near
-/// one. Where both are 0 within that, a function that does not tell the vectors of the pair apart has 0,
-/// which is what pairs of its derivative cancel to. With `by_values` the values that E is made of have a
-/// gradient as well, and so there may be a share that X and E do not show: X/E is what it is.
+/// X has rounding errors of numbers of magnitude `size` `[…, 1, 1]`, and E those of numbers near 1. If both
+/// are 0 within these errors, the function does not distinguish the vectors of the pair, and the result is
+/// 0, to which pairs of its derivative cancel. With `by_values` the values in E have a gradient as well,
+/// which X and E do not show, so X/E is not replaced.
 #[track_caller]
 pub(crate) fn over_pairs(x: &Tensor, e: &Tensor, size: &Tensor, by_values: bool) -> Result<Tensor> {
     let e = with_ones(e)?;
@@ -101,7 +101,7 @@ pub(crate) fn greatest(x: &Tensor) -> Result<Tensor> {
     x.detach().abs().amax([-2, -1], true)
 }
 
-/// The sum of those that are there.
+/// The sum of the terms that are present; none if all are absent.
 #[track_caller]
 pub(crate) fn sum_of(terms: impl IntoIterator<Item = Option<Tensor>>) -> Result<Option<Tensor>> {
     let mut all = terms.into_iter().flatten();
@@ -109,7 +109,7 @@ pub(crate) fn sum_of(terms: impl IntoIterator<Item = Option<Tensor>>) -> Result<
     all.try_fold(first, |sum, term| sum.add(&term)).map(Some)
 }
 
-/// Both with the batch axes of both.
+/// Both tensors expanded to the broadcast batch axes.
 #[track_caller]
 pub(crate) fn broadcast_batch(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
     let lead = |t: &Tensor| -> Shape { t.dims()[..t.rank().saturating_sub(2)].iter().copied().collect() };

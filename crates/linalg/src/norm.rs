@@ -16,25 +16,25 @@ pub enum MatrixNorm {
     Frobenius,
     /// The sum of the singular values, `'nuc'`.
     Nuclear,
-    /// The greatest sum of magnitudes along a row, `inf`.
+    /// The greatest row sum of magnitudes, `inf`.
     Inf,
-    /// The least, `-inf`.
+    /// The least row sum of magnitudes, `-inf`.
     NegInf,
-    /// The greatest sum of magnitudes along a column, `1`.
+    /// The greatest column sum of magnitudes, `1`.
     One,
-    /// The least, `-1`.
+    /// The least column sum of magnitudes, `-1`.
     NegOne,
     /// The greatest singular value, `2`.
     Two,
-    /// The least, `-2`.
+    /// The least singular value, `-2`.
     NegTwo,
 }
 
-/// The norm `[…]` of matrices `[…, m, n]`; with `keepdim`, `[…, 1, 1]`. `torch.linalg.matrix_norm` over the
+/// The norms `[…]` of matrices `[…, m, n]`; with `keepdim`, `[…, 1, 1]`. `torch.linalg.matrix_norm` over the
 /// last two axes.
 ///
 /// # Errors
-/// Fewer than two axes, another dtype than f32 and f64, or no elements to take an extreme of.
+/// Fewer than two axes, a dtype other than f32 and f64, or no elements to take an extreme of.
 #[track_caller]
 pub fn matrix_norm(a: &Tensor, norm: MatrixNorm, keepdim: bool) -> Result<Tensor> {
     check_matrix("linalg.matrix_norm", a.shape(), a.dtype())?;
@@ -52,10 +52,11 @@ pub fn matrix_norm(a: &Tensor, norm: MatrixNorm, keepdim: bool) -> Result<Tensor
 }
 
 /// The condition number `[…]` in a norm, ‖A‖·‖A⁻¹‖; for `Two` (PyTorch's default, `None`) and `NegTwo` σ₁/σₖ
-/// and σₖ/σ₁ of matrices that need not be square. Of a singular matrix it is infinite. `torch.linalg.cond`.
+/// and σₖ/σ₁, of matrices that need not be square. It is infinite for a singular matrix.
+/// `torch.linalg.cond`.
 ///
 /// # Errors
-/// Fewer than two axes, another dtype than f32 and f64, or a matrix that is not square in another norm.
+/// Fewer than two axes, a dtype other than f32 and f64, or a matrix that is not square with another norm.
 #[track_caller]
 pub fn cond(a: &Tensor, norm: MatrixNorm) -> Result<Tensor> {
     const OP: &str = "linalg.cond";

@@ -1,4 +1,4 @@
-//! The pseudo-inverse, and what is made of it: least squares and the rank.
+//! The pseudo-inverse, least squares and the rank.
 
 use autograd::{Function, no_grad};
 use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller};
@@ -11,15 +11,16 @@ use crate::{
     svd::{svd, svdvals},
 };
 
-/// Singular values up to max(`atol`, `rtol`·σ₁) count as 0, where σ₁ is the greatest.
+/// The tolerance for singular values: those up to max(`atol`, `rtol`·σ₁) count as 0, where σ₁ is the
+/// greatest.
 ///
-/// `rtol` is max(m, n)·ε of the dtype where none is given, or 0 where an `atol` above 0 is. A number alone is
-/// an `rtol` (`rcond`).
+/// If `rtol` is not given, it is 0 with an `atol` above 0, and otherwise max(m, n)·ε, with the machine
+/// epsilon ε of the dtype. A number converts to an `rtol` (`rcond`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Tolerance {
-    /// Absolute; 0 where none is given.
+    /// The absolute tolerance; 0 by default.
     pub atol: Option<f64>,
-    /// Relative to the greatest singular value.
+    /// The tolerance relative to the greatest singular value.
     pub rtol: Option<f64>,
 }
 
@@ -30,14 +31,14 @@ impl From<f64> for Tolerance {
 }
 
 impl Tolerance {
-    /// `atol` and `rtol` for matrices like `a`.
+    /// `atol` and `rtol` for matrices of the size and dtype of `a`.
     fn of(self, a: &Tensor) -> (f64, f64) {
         let (m, n) = sizes(a);
         let atol = self.atol.unwrap_or(0.0);
         (atol, self.rtol.unwrap_or(if atol > 0.0 { 0.0 } else { m.max(n) as f64 * epsilon(a) }))
     }
 
-    /// Where singular values (magnitudes of eigenvalues) of matrices like `a` count.
+    /// Whether singular values (or magnitudes of eigenvalues) of matrices like `a` count.
     #[track_caller]
     fn counts(self, a: &Tensor, s: &Tensor) -> Result<Tensor> {
         let (atol, rtol) = self.of(a);
@@ -45,24 +46,24 @@ impl Tolerance {
             return Ok(s.gt_scalar(0.0));
         }
         let greatest = s.amax(-1, true)?;
-        // A share of small numbers may be none itself, so they are lifted; great ones stay, as what is small
-        // beside them would vanish.
+        // A fraction of a small number may underflow, so small numbers are scaled up. Great ones are not
+        // scaled down, because small values beside them would underflow.
         let scale = balance(&greatest)?.maximum_scalar(1.0);
         let least = greatest.mul(&scale)?.mul_scalar(rtol).maximum(&scale.mul_scalar(atol))?;
         s.mul(&scale)?.gt(&least)
     }
 }
 
-/// A⁺ `[…, n, m]` of A `[…, m, n]`, the Moore-Penrose inverse, with `hermitian` of symmetric A whose lower
+/// The Moore-Penrose inverse A⁺ `[…, n, m]` of A `[…, m, n]`. With `hermitian`, A is symmetric and its lower
 /// triangle is read. `torch.linalg.pinv`.
 ///
-/// The four conditions of Moore and Penrose hold on every device to ε·κ·(8·√max(m, n) + 16) of the greatest
-/// element of what stands on their right (or of 1): ε is that of the dtype, and the condition κ is ‖A‖·‖A⁺‖
-/// in Frobenius norms, each of which counts as 1 if it is less. So it is for wide, tall, rank-deficient and
-/// zero matrices; those without elements have a pseudo-inverse without elements.
+/// The four Moore-Penrose conditions hold on every device to ε·κ·(8·√max(m, n) + 16), relative to the
+/// greatest element of their right-hand sides (or to 1): ε is the machine epsilon of the dtype, and κ is
+/// ‖A‖·‖A⁺‖ in Frobenius norms, each at least 1. This covers wide, tall, rank-deficient and zero matrices;
+/// empty matrices have an empty pseudo-inverse.
 ///
 /// # Errors
-/// Fewer than two axes, `hermitian` matrices that are not square, or another dtype than f32 and f64. When it
+/// Fewer than two axes, `hermitian` matrices that are not square, or a dtype other than f32 and f64. When it
 /// is computed: elements that are not finite.
 #[track_caller]
 pub fn pinv(a: &Tensor, tolerance: impl Into<Tolerance>, hermitian: bool) -> Result<Tensor> {
@@ -85,19 +86,19 @@ struct Pinv {
     hermitian: bool,
 }
 
-/// 1/s where s counts, else 0.
+/// 1/s if s counts, else 0.
 #[track_caller]
 fn inverted(s: &Tensor, counts: &Tensor) -> Result<Tensor> {
     counts.where_cond(&s.reciprocal(), &s.zeros_like())
 }
 
-/// Whether a factorization Q·R costs less than it spares the singular values: LAPACK's ratio.
+/// Whether a QR factorization first makes the singular values cheaper: LAPACK's ratio.
 fn is_long(m: usize, n: usize) -> bool {
     n > 0 && 6 * m >= 11 * n
 }
 
 impl Pinv {
-    /// R⁺ through the singular values, which are those of `a`.
+    /// R⁺ from its singular values, which are those of `a`.
     #[track_caller]
     fn through_values(&self, a: &Tensor, r: &Tensor) -> Result<Tensor> {
         let (u, s, vh) = svd(r, false)?;
@@ -127,7 +128,7 @@ impl Function for Pinv {
             return routine.run_one(&[a]);
         }
         let (m, n) = sizes(a);
-        // A = Q·R has A⁺ = R⁺·Qᵀ, and the same singular values as R: a smaller matrix, where A is long.
+        // A = Q·R has A⁺ = R⁺·Qᵀ and the singular values of R, a smaller matrix if A is tall.
         if is_long(m, n) {
             let (q, r) = qr(a, QrMode::Reduced)?;
             self.through_values(a, &r)?.matmul(&mt(&q)?)
@@ -139,15 +140,15 @@ impl Function for Pinv {
         }
     }
 
-    /// Of matrices of constant rank (Golub and Pereyra 1973): −A⁺ᵀ·g·A⁺ᵀ + (1 − A·A⁺)·gᵀ·A⁺·A⁺ᵀ +
+    /// The gradient at constant rank (Golub and Pereyra 1973): −A⁺ᵀ·g·A⁺ᵀ + (1 − A·A⁺)·gᵀ·A⁺·A⁺ᵀ +
     /// A⁺ᵀ·A⁺·gᵀ·(1 − A⁺·A).
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], p: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         if p.numel() == 0 {
             return Ok(vec![Some(inputs[0].zeros_like())]);
         }
-        // The matrix times k is used, whose pseudo-inverse is A⁺/k: what is multiplied below stays within the
-        // range of numbers.
+        // Computed for the matrix times k, whose pseudo-inverse is A⁺/k, so that the products below do not
+        // overflow.
         let k = balance_matrix(&inputs[0])?;
         let (a, p) = (&inputs[0].mul(&k)?, &p.div(&k)?);
         let (pt, gt) = (mt(p)?, mt(g)?);
@@ -160,8 +161,8 @@ impl Function for Pinv {
     }
 }
 
-/// How many singular values count, i64 (i32 on a device without i64) `[…]`; with `hermitian` of symmetric
-/// matrices whose lower triangle is read. `torch.linalg.matrix_rank`.
+/// The rank `[…]`: the number of singular values that count, i64 (i32 on devices without i64). With
+/// `hermitian`, matrices are symmetric and their lower triangle is read. `torch.linalg.matrix_rank`.
 ///
 /// # Errors
 /// As [`pinv`].
@@ -182,18 +183,18 @@ fn rank_by(a: &Tensor, tolerance: Tolerance, hermitian: bool) -> Result<Tensor> 
     how_many(&tolerance.counts(a, &s)?)
 }
 
-/// Along the last axis, i64 (i32 on a device without i64).
+/// The number of true elements along the last axis, i64 (i32 on devices without i64).
 #[track_caller]
 fn how_many(counts: &Tensor) -> Result<Tensor> {
     counts.sum_axis(-1, false)
 }
 
-/// What [`lstsq`] gives. `torch.linalg.lstsq`'s named tuple.
+/// The results of [`lstsq`]: the named tuple of `torch.linalg.lstsq`.
 #[derive(Clone, Debug)]
 pub struct Lstsq {
-    /// X `[…, n, r]`, of all that minimize ‖A·X − B‖ the one of the least norm.
+    /// The solution X `[…, n, r]`: among all minimizers of ‖A·X − B‖, the one with the least norm.
     pub solution: Tensor,
-    /// ‖A·X − B‖² by column, `[…, r]`, where m > n and A has full rank: of shape `[0]` if m ≤ n.
+    /// ‖A·X − B‖² for each column, `[…, r]`, if m > n and A has full rank; of shape `[0]` if m ≤ n.
     pub residuals: Tensor,
     /// The rank of A `[…]`, as [`matrix_rank`] gives it.
     pub rank: Tensor,
@@ -201,15 +202,15 @@ pub struct Lstsq {
     pub singular_values: Tensor,
 }
 
-/// X that minimizes ‖A·X − B‖, for A `[…, m, n]` and B `[…, m, r]` or, as vectors, `[…, m]`: through the
-/// singular values, as LAPACK's `gelsd`. `torch.linalg.lstsq`.
+/// The least-squares solution X, which minimizes ‖A·X − B‖, for A `[…, m, n]` and B `[…, m, r]` or, as
+/// vectors, `[…, m]`. It uses the singular values, as LAPACK's `gelsd`. `torch.linalg.lstsq`.
 ///
-/// The solution and the residuals have gradients. Residuals are those of every matrix: PyTorch has none where
-/// one of the batch is rank-deficient.
+/// The solution and the residuals have gradients. Every matrix has residuals: PyTorch returns none if one
+/// matrix of the batch is rank-deficient.
 ///
 /// # Errors
-/// Sizes that do not fit, two dtypes or other ones than f32 and f64. When it is computed: elements that are
-/// not finite.
+/// Sizes that do not fit, two dtypes or dtypes other than f32 and f64. When it is computed: elements that
+/// are not finite.
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Result<Lstsq> {
     const OP: &str = "linalg.lstsq";

@@ -10,7 +10,7 @@ use crate::{
     solve::triangular,
 };
 
-/// How much of Q there is.
+/// The shape of Q.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum QrMode {
     /// Q `[…, m, k]` and R `[…, k, n]` with k = min(m, n).
@@ -20,28 +20,28 @@ pub enum QrMode {
     Complete,
 }
 
-/// Q and R with A = Q·R, for A `[…, m, n]`: Q has orthonormal columns, and R is upper triangular.
+/// The QR factorization A = Q·R of A `[…, m, n]`: Q has orthonormal columns, and R is upper triangular.
 /// `torch.linalg.qr`.
 ///
-/// The signs of R's diagonal are those that Householder reflections give.
+/// The signs of R's diagonal are those of Householder reflections.
 ///
 /// # Errors
-/// Fewer than two axes, or another dtype than f32 and f64. There is no gradient of a complete Q where m > n.
-/// It has infinities where the first k columns of A are not independent.
+/// Fewer than two axes, or a dtype other than f32 and f64. A complete Q has no gradient if m > n. Gradients
+/// are infinite if the first k columns of A are linearly dependent.
 #[track_caller]
 pub fn qr(a: &Tensor, mode: QrMode) -> Result<(Tensor, Tensor)> {
     apply(Qr { complete: mode == QrMode::Complete }, &[a])
 }
 
-/// The first n columns of H₁·H₂·…·Hₖ with Hᵢ = I − τᵢ·vᵢ·vᵢᵀ, of the reflections held by the columns of A
-/// `[…, m, n]`, m ≥ n, and τ `[…, k]`, k ≤ n: vᵢ has zeros above place i, 1 there and A's elements below.
+/// The first n columns of H₁·H₂·…·Hₖ with Hᵢ = I − τᵢ·vᵢ·vᵢᵀ, from the reflections in the columns of A `[…,
+/// m, n]`, m ≥ n, and τ `[…, k]`, k ≤ n: vᵢ is 0 above position i, 1 there, and has A's elements below.
 /// `torch.linalg.householder_product`.
 ///
-/// One product a reflection, on every device.
+/// It takes one product for each reflection, on every device.
 ///
 /// # Errors
-/// Fewer than two axes, more columns than rows, more reflections than columns, batch axes that differ,
-/// another dtype than f32 and f64.
+/// Fewer than two axes, more columns than rows, more reflections than columns, batch axes that differ, a
+/// dtype other than f32 and f64.
 #[track_caller]
 pub fn householder_product(a: &Tensor, tau: &Tensor) -> Result<Tensor> {
     const OP: &str = "linalg.householder_product";
@@ -68,28 +68,28 @@ pub fn householder_product(a: &Tensor, tau: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// R and the reflections of the QR factorization of A `[…, m, n]` as LAPACK has them: R in the upper triangle
-/// of the first result, the vectors of the reflections below it without their ones, and their factors τ `[…,
-/// min(m, n)]`, for [`householder_product`] and [`ormqr`]. `torch.geqrf`. No gradient flows back, nor does it
-/// in PyTorch: use [`qr`].
+/// The QR factorization of A `[…, m, n]` in LAPACK's form, for [`householder_product`] and [`ormqr`]: the
+/// first result has R in the upper triangle and the vectors of the reflections, without their leading ones,
+/// below it; the second has their factors τ `[…, min(m, n)]`. `torch.geqrf`. There is no gradient, as in
+/// PyTorch: use [`qr`].
 ///
 /// # Errors
-/// Fewer than two axes, or another dtype than f32 and f64.
+/// Fewer than two axes, or a dtype other than f32 and f64.
 #[track_caller]
 pub fn geqrf(a: &Tensor) -> Result<(Tensor, Tensor)> {
     let results: [Tensor; 2] = exactly(Routine::Geqrf.run(&[&a.detach()])?)?;
     Ok(results.into())
 }
 
-/// Q·C, or C·Q if not `left`, with Qᵀ in Q's place if `transpose`, for the whole Q `[…, m, m]` = H₁·H₂·…·Hₖ
-/// of the reflections held by the columns of A `[…, m, k′]` and their factors τ `[…, k]`, k ≤ k′ and m,
-/// as [`geqrf`] gives them. C is `[…, m, r]` (`[…, r, m]` if not `left`). `torch.ormqr`.
+/// Q·C, or C·Q if not `left`, with Qᵀ in place of Q if `transpose` is set. Q `[…, m, m]` = H₁·H₂·…·Hₖ is
+/// given by the reflections in the columns of A `[…, m, k′]` and their factors τ `[…, k]`, k ≤ k′ and m, as
+/// [`geqrf`] returns them. C is `[…, m, r]` (`[…, r, m]` if not `left`). `torch.ormqr`.
 ///
-/// One product a reflection, on every device.
+/// It takes one product for each reflection, on every device.
 ///
 /// # Errors
-/// Fewer than two axes, sizes that do not fit, batch axes that differ, two dtypes or other ones than f32 and
-/// f64.
+/// Fewer than two axes, sizes that do not fit, batch axes that differ, two dtypes or dtypes other than f32
+/// and f64.
 #[track_caller]
 pub fn ormqr(a: &Tensor, tau: &Tensor, c: &Tensor, left: bool, transpose: bool) -> Result<Tensor> {
     const OP: &str = "linalg.ormqr";
@@ -147,8 +147,8 @@ impl Function for Qr {
         Ok(results.into())
     }
 
-    /// (gQ + Q·S)·R⁻ᵀ, where S is symmetric with the upper triangle of gR·Rᵀ − Qᵀ·gQ. Of a wide A = (A₁ A₂),
-    /// A₁ is a square one and A₂ = Q·R₂ is a product.
+    /// (gQ + Q·S)·R⁻ᵀ, where S is symmetric with the upper triangle of gR·Rᵀ − Qᵀ·gQ. For a wide A = (A₁
+    /// A₂), this holds for the square A₁, and A₂ = Q·R₂ is a product.
     #[track_caller]
     fn backward(
         &self,

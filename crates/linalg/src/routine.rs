@@ -1,5 +1,5 @@
-//! The kernels: one [`Routine`] each, its results' shapes, and what it runs on the CPU; `gpu` has what it
-//! runs on GPUs. Gradients are with the functions that call them.
+//! The kernels: for each [`Routine`] its results' shapes and its CPU implementation; `gpu` has the GPU
+//! implementations. Gradients are with the functions that call the routines.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tensor_core::{CustomKernel, DType, Error, ErrorKind, Result, Shape, Tensor, 
 
 use crate::factor::{self, Real};
 
-/// What is computed of each matrix of a batch, which lies in the last two axes.
+/// A computation on each matrix of a batch; matrices are in the last two axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Routine {
     /// `[n, n]` → L `[n, n]`; reads the lower triangle.
@@ -21,9 +21,9 @@ pub(crate) enum Routine {
     Solve,
     /// `[n, n]`, `[n, r]` → `[n, r]`; reads one triangle.
     SolveTriangular { upper: bool, unitriangular: bool },
-    /// `[n, n]` → `[n, n]`; infinities of a singular matrix if it is not `checked`.
+    /// `[n, n]` → `[n, n]`; if not `checked`, a singular matrix gives infinities.
     Inv { checked: bool },
-    /// `[m, n]` → `[n, m]`, where singular values up to max(atol, rtol·σ₁) count as 0.
+    /// `[m, n]` → `[n, m]`; singular values up to max(atol, rtol·σ₁) count as 0.
     Pinv { atol: f64, rtol: f64 },
     /// `[n, n]` → `[]`.
     Det,
@@ -31,7 +31,7 @@ pub(crate) enum Routine {
     Slogdet,
     /// `[n, n]` → `[n, n]`: the gradient of the determinant.
     Cofactor,
-    /// `[m, n]` → Q `[m, k]`, R `[k, n]`, with k = min(m, n), or m where it is `complete`.
+    /// `[m, n]` → Q `[m, k]`, R `[k, n]`, with k = min(m, n), or k = m if `complete`.
     Qr { complete: bool },
     /// `[m, n]` → R and reflections `[m, n]`, τ `[k]`.
     Geqrf,
@@ -39,7 +39,7 @@ pub(crate) enum Routine {
     Ldl,
     /// LD `[n, n]`, pivots `[n]`, `[n, r]` → `[n, r]`.
     LdlSolve,
-    /// `[m, n]` → U `[m, k]`, S `[k]`, Vᵀ `[k, n]`; where it is `full`, U is `[m, m]` and Vᵀ `[n, n]`.
+    /// `[m, n]` → U `[m, k]`, S `[k]`, Vᵀ `[k, n]`; if `full`, U is `[m, m]` and Vᵀ `[n, n]`.
     Svd { full: bool },
     /// `[m, n]` → `[k]`.
     Svdvals,
@@ -49,7 +49,7 @@ pub(crate) enum Routine {
     Eigvalsh { upper: bool },
 }
 
-/// The function's value, built at the line of the user's program.
+/// The function's value, attributed to the line of the user's program.
 #[track_caller]
 pub(crate) fn apply<F: Function, T: AsRef<Tensor>>(function: F, inputs: &[T]) -> Result<F::Output> {
     at_caller(|| autograd::apply(function, inputs))
@@ -62,13 +62,13 @@ impl Routine {
         at_caller(|| Tensor::custom_kernel(Arc::new(self), inputs))
     }
 
-    /// Whether there are kernels for these tensors where they are.
+    /// Whether the tensors' device has kernels for them.
     #[track_caller]
     pub(crate) fn runs(self, inputs: &[&Tensor]) -> Result<bool> {
         Tensor::has_custom_kernel(Arc::new(self), inputs)
     }
 
-    /// The one result of a routine with one.
+    /// The result of a routine with a single result.
     #[track_caller]
     pub(crate) fn run_one(self, inputs: &[&Tensor]) -> Result<Tensor> {
         let mut results = self.run(inputs)?;
@@ -225,8 +225,8 @@ impl CustomKernel for Routine {
         true
     }
 
-    /// What the kernels of `gpu` say: the order of a minor, the number of a pivot, or 1 where there is an
-    /// element that is not finite.
+    /// The error for a code from the kernels of `gpu`: the order of a minor, the number of a pivot, or 1 for
+    /// an element that is not finite.
     fn failure(&self, inputs: &[(Shape, DType)], code: u32, part: u32) -> Error {
         let fault = match self {
             Routine::Cholesky => Fault::Minor(code as usize),
@@ -260,10 +260,10 @@ impl CustomKernel for Routine {
     }
 }
 
-/// The leading axes and the two sizes of a matrix that there are kernels for.
+/// The leading axes and the two sizes, if there are kernels for the matrix.
 ///
 /// # Errors
-/// Fewer than two axes, or another dtype than f32 and f64.
+/// Fewer than two axes, or a dtype other than f32 and f64.
 #[track_caller]
 pub(crate) fn check_matrix<'a>(
     op: &'static str,
@@ -304,7 +304,7 @@ fn unfit(op: &'static str, dtype: DType) -> Error {
     Error::invalid(op, message)
 }
 
-/// What a routine finds wrong with one matrix, wherever it runs.
+/// A failure for one matrix, on any device.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The leading minor of this order is not positive.
@@ -313,12 +313,12 @@ pub(crate) enum Fault {
     Pivot(usize),
     NotFinite,
     NotConverged,
-    /// A kernel was given what does not go together.
+    /// A kernel got inputs or outputs that do not fit together.
     Malformed(String),
 }
 
 impl Fault {
-    /// The error of a matrix at this place in its batch, if there is one.
+    /// The error for a matrix at this position in its batch, if there is a batch.
     #[track_caller]
     fn error(self, op: &'static str, batch: Option<usize>) -> Error {
         let message = match self {
@@ -340,15 +340,15 @@ impl Fault {
     }
 }
 
-/// What comes of one matrix.
+/// The outcome for one matrix.
 pub(crate) type Outcome = std::result::Result<(), Fault>;
 
-/// Multiplications of a batch, roughly, from which its matrices are shared by threads.
+/// The work of a batch, in multiplications, from which threads share its matrices.
 const SHARED: usize = 1 << 17;
-/// Parts of a batch that each thread is given.
+/// Parts of a batch per thread.
 const PARTS: usize = 8;
 
-/// A part of a batch: its first matrix and how many there are, their results, and what was wrong with one.
+/// A part of a batch: its first matrix, the number of matrices, their results, and the first failure.
 struct Part<'a, T> {
     first: usize,
     count: usize,
@@ -356,8 +356,8 @@ struct Part<'a, T> {
     failed: &'a mut Option<(usize, Fault)>,
 }
 
-/// Runs the routine on each matrix of the batch. Threads share small matrices; a large one shares its own
-/// work.
+/// Runs the routine on each matrix of the batch. Threads share small matrices; the computation of a large
+/// one uses threads itself.
 fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [CpuOutput<'_>]) -> Result<()> {
     let shape = inputs[0].shape();
     let (lead, m, n) = check_matrix(routine.name(), shape, T::DTYPE)?;
@@ -407,7 +407,7 @@ fn compute<T: Real>(routine: Routine, inputs: &[CpuInput<'_>], outputs: &mut [Cp
     }
 }
 
-/// The most inputs or outputs of a routine.
+/// The greatest number of inputs or outputs of a routine.
 const MOST: usize = 3;
 
 fn own<T>(all: &[T], b: usize, batch: usize) -> &[T] {

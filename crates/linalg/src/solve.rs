@@ -10,11 +10,11 @@ use crate::{
 
 /// X with A·X = B, or X·A = B if not `left`, for square A `[…, n, n]`. `torch.linalg.solve`.
 ///
-/// B is `[…, n, r]` (`[…, r, n]` if not `left`), or a batch of vectors: `[n]`, or of A's shape without its
-/// last axis. The batch axes broadcast.
+/// B is `[…, n, r]` (`[…, r, n]` if not `left`), or a batch of vectors: `[n]`, or A's shape without its last
+/// axis. The batch axes broadcast.
 ///
 /// # Errors
-/// A that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64. When it is
+/// A that is not square, sizes that do not fit, two dtypes or dtypes other than f32 and f64. When it is
 /// computed: a singular A.
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor, left: bool) -> Result<Tensor> {
@@ -33,14 +33,14 @@ pub fn solve(a: &Tensor, b: &Tensor, left: bool) -> Result<Tensor> {
     }
 }
 
-/// The transpose of what a user gave.
+/// The transpose of a user's operand.
 #[track_caller]
 fn mt_of(op: &'static str, b: &Tensor) -> Result<Tensor> {
     check_matrix(op, b.shape(), b.dtype())?;
     mt(b)
 }
 
-/// A and B with one batch, when they have as many rows.
+/// A and B with a common batch, if they have the same number of rows.
 #[track_caller]
 pub(crate) fn fitting(op: &'static str, a: &Tensor, b: &Tensor) -> Result<[Tensor; 2]> {
     check_matrix(op, b.shape(), b.dtype())?;
@@ -58,12 +58,12 @@ pub(crate) fn fitting(op: &'static str, a: &Tensor, b: &Tensor) -> Result<[Tenso
     Ok([a, b])
 }
 
-/// The inverse of a tensor whose first `ind` axes have as many elements as the others: `tensordot(inverse, a,
-/// ind)` is the identity. Its axes are the others and then the first ones. `torch.linalg.tensorinv`.
+/// The inverse of a tensor whose first `ind` axes have as many elements as the others: `tensordot(inverse,
+/// a, ind)` is the identity. The inverse has the other axes first. `torch.linalg.tensorinv`.
 ///
 /// # Errors
-/// No first axes, or others of another number of elements; another dtype than f32 and f64. When it is
-/// computed: a singular one.
+/// An `ind` of 0, groups of axes with different numbers of elements; a dtype other than f32 and f64. When it
+/// is computed: a singular tensor.
 #[track_caller]
 pub fn tensorinv(a: &Tensor, ind: usize) -> Result<Tensor> {
     const OP: &str = "linalg.tensorinv";
@@ -87,12 +87,12 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Result<Tensor> {
     })
 }
 
-/// X with `tensordot(a, x, x.rank())` = B: A's first axes are B's, and the others, which have as many
-/// elements, X's. `torch.linalg.tensorsolve`, whose `dims` are a [`Tensor::movedim`] before.
+/// X with `tensordot(a, x, x.rank())` = B: A's first axes are those of B, and its other axes, with as many
+/// elements, those of X. `torch.linalg.tensorsolve`; for its `dims` use [`Tensor::movedim`] first.
 ///
 /// # Errors
-/// A that does not begin with B's axes, or whose others have another number of elements; two dtypes or other
-/// ones than f32 and f64. When it is computed: a singular A.
+/// A that does not begin with B's axes, or whose other axes have another number of elements; two dtypes or
+/// dtypes other than f32 and f64. When it is computed: a singular A.
 #[track_caller]
 pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     const OP: &str = "linalg.tensorsolve";
@@ -130,7 +130,7 @@ impl Function for Solve {
         Routine::Solve.run_one(inputs)
     }
 
-    /// B's is A⁻ᵀ·g, and A's −(A⁻ᵀ·g)·Xᵀ.
+    /// The gradient of B is A⁻ᵀ·g, and that of A is −(A⁻ᵀ·g)·Xᵀ.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], x: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let of_b = apply(Solve, &[&mt(&inputs[0])?, g])?;
@@ -139,14 +139,14 @@ impl Function for Solve {
     }
 }
 
-/// X with A·X = B, or X·A = B if not `left`, for triangular A `[…, n, n]`, of which the other triangle is not
-/// read; nor is the diagonal, taken to be 1, if `unitriangular`. `torch.linalg.solve_triangular`.
+/// X with A·X = B, or X·A = B if not `left`, for triangular A `[…, n, n]`. The other triangle of A is not
+/// read; nor is its diagonal, taken to be 1, if `unitriangular` is set. `torch.linalg.solve_triangular`.
 ///
 /// B is `[…, n, r]` (`[…, r, n]` if not `left`). The batch axes broadcast. A zero on the diagonal gives
 /// infinities and NaN.
 ///
 /// # Errors
-/// A that is not square, sizes that do not fit, two dtypes or other ones than f32 and f64.
+/// A that is not square, sizes that do not fit, two dtypes or dtypes other than f32 and f64.
 #[track_caller]
 pub fn solve_triangular(
     a: &Tensor,
@@ -167,7 +167,7 @@ pub fn solve_triangular(
     }
 }
 
-/// [`solve_triangular`] of what fits, from the left.
+/// [`solve_triangular`] from the left, for operands that fit.
 #[track_caller]
 pub(crate) fn triangular(a: &Tensor, b: &Tensor, upper: bool, unitriangular: bool) -> Result<Tensor> {
     apply(SolveTriangular { upper, unitriangular }, &[a, b])
@@ -192,7 +192,7 @@ impl Function for SolveTriangular {
         Routine::SolveTriangular { upper, unitriangular }.run_one(inputs)
     }
 
-    /// As of [`Solve`], and of A the triangle that is read.
+    /// As for [`Solve`], with the triangle of A's gradient that is read.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], x: &Tensor, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let of_b = triangular(&mt(&inputs[0])?, g, !self.upper, self.unitriangular)?;
@@ -203,12 +203,12 @@ impl Function for SolveTriangular {
     }
 }
 
-/// A⁻¹ of square matrices `[…, n, n]`. `torch.linalg.inv`.
+/// The inverse A⁻¹ of square matrices `[…, n, n]`. `torch.linalg.inv`.
 ///
 /// [`solve`] is faster and more exact than a product with an inverse.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64. When it is computed: a singular one.
+/// Matrices that are not square, or not f32 or f64. When it is computed: a singular matrix.
 #[track_caller]
 pub fn inv(a: &Tensor) -> Result<Tensor> {
     apply(Inv { checked: true }, &[a])
@@ -245,11 +245,11 @@ impl Function for Inv {
     }
 }
 
-/// Aⁿ of square matrices, by repeated squaring; for negative n of the inverse, and the identity for 0.
-/// `torch.linalg.matrix_power`.
+/// Aⁿ for square matrices, by repeated squaring; powers of the inverse for negative n, and the identity for
+/// 0. `torch.linalg.matrix_power`.
 ///
 /// # Errors
-/// Matrices that are not square, or not of f32 or f64. When it is computed: a singular one, for n < 0.
+/// Matrices that are not square, or not f32 or f64. When it is computed: a singular matrix, for n < 0.
 #[track_caller]
 pub fn matrix_power(a: &Tensor, n: i32) -> Result<Tensor> {
     const OP: &str = "linalg.matrix_power";

@@ -9,19 +9,20 @@ use crate::{
     routine::{Routine, apply},
 };
 
-/// U, S and Vᵀ with A = U·diag(S)·Vᵀ, for A `[…, m, n]` and k = min(m, n): S `[…, k]` is descending and not
-/// negative, U `[…, m, k]` and Vᵀ `[…, k, n]` have orthonormal columns and rows; with `full_matrices` U is
-/// `[…, m, m]` and Vᵀ `[…, n, n]`. `torch.linalg.svd`.
+/// The singular value decomposition A = U·diag(S)·Vᵀ of A `[…, m, n]`, as U, S and Vᵀ, with k = min(m, n): S
+/// `[…, k]` is descending and not negative, U `[…, m, k]` and Vᵀ `[…, k, n]` have orthonormal columns and
+/// rows; with `full_matrices` U is `[…, m, m]` and Vᵀ `[…, n, n]`. `torch.linalg.svd`.
 ///
-/// Pairs of singular vectors are known up to their sign, so only what does not depend on it has a meaningful
-/// gradient. Where singular values are equal, that of a function of U and V that does not tell their vectors
-/// apart, as the U·Vᵀ nearest to A, is what it is; it has infinities or NaN for one that does, and for one of
-/// U, V and S together, as also where singular values are 0 in a matrix that is not square. Functions of S
-/// alone have their gradient everywhere but that the sign of a singular value of 0 is not known. Gradients of
-/// what `full_matrices` adds are left out.
+/// Pairs of singular vectors are unique up to their sign, so only functions that do not depend on it have a
+/// meaningful gradient. If singular values are equal, a function of U and V that does not distinguish their
+/// vectors, such as the matrix U·Vᵀ nearest to A, has its gradient. Other functions, and functions of U, V
+/// and S together, get infinities or NaN there, and also where singular values of a matrix that is not
+/// square are 0. Functions of S alone have their gradient everywhere, except that the sign for a singular
+/// value of 0 is not determined. The vectors that `full_matrices` adds have no gradient.
 ///
 /// # Errors
-/// Fewer than two axes, or another dtype than f32 and f64. When it is computed: elements that are not finite.
+/// Fewer than two axes, or a dtype other than f32 and f64. When it is computed: elements that are not
+/// finite.
 #[track_caller]
 pub fn svd(a: &Tensor, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor)> {
     apply(Svd { full: full_matrices }, &[a])
@@ -33,19 +34,19 @@ pub fn svd(a: &Tensor, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor)> 
 /// As [`svd`].
 #[track_caller]
 pub fn svdvals(a: &Tensor) -> Result<Tensor> {
-    // The vectors are wanted for the gradient alone.
+    // The singular vectors are needed for the gradient only.
     if a.is_tracked() && tensor_core::is_grad_enabled() {
         return Ok(svd(a, false)?.1);
     }
     Routine::Svdvals.run_one(&[a])
 }
 
-/// U and P with A = U·P, or A = P·U if `left`, for A `[…, m, n]`: U `[…, m, n]` has orthonormal columns, or
-/// rows if it is wide, and P `[…, n, n]` (`[…, m, m]` if `left`) is symmetric without a negative eigenvalue.
-/// For square matrices, U is the nearest rotation or reflection. `scipy.linalg.polar`.
+/// The polar decomposition A = U·P, or A = P·U if `left`, of A `[…, m, n]`: U `[…, m, n]` has orthonormal
+/// columns, or rows if it is wide, and P `[…, n, n]` (`[…, m, m]` if `left`) is symmetric positive
+/// semi-definite. For square matrices, U is the nearest rotation or reflection. `scipy.linalg.polar`.
 ///
-/// The gradient is right where singular values are equal as well; it has infinities where two of them, or one
-/// of a matrix that is not square, are 0.
+/// The gradient is right also if singular values are equal; it has infinities if two of them, or one of a
+/// matrix that is not square, are 0.
 ///
 /// # Errors
 /// As [`svd`].
@@ -54,7 +55,8 @@ pub fn polar(a: &Tensor, left: bool) -> Result<(Tensor, Tensor)> {
     at_caller(|| {
         let (u, _, vh) = svd(a, false)?;
         let u = u.matmul(&vh)?;
-        // P = Uᵀ·A, or A·Uᵀ: of U's vectors alone, whose gradient is known where singular values are equal.
+        // P = Uᵀ·A, or A·Uᵀ: functions of the singular vectors alone, which have a gradient if singular
+        // values are equal.
         let p = if left { a.matmul(&mt(&u)?)? } else { mt(&u)?.matmul(a)? };
         Ok((u, symmetric(&p)?))
     })
@@ -81,11 +83,11 @@ impl Function for Svd {
     }
 
     /// U·(skew pairs + diag gS)·Vᵀ, where the pair of i and j has (X·sⱼ + Y·sᵢ) / (sⱼ² − sᵢ²) with X =
-    /// skew(Uᵀ·gU) and Y = skew(Vᵀ·gV), and what of gU and gV is outside the spaces that U and V span: (1 −
-    /// U·Uᵀ)·gU·S⁻¹·Vᵀ + U·S⁻¹·gVᵀ·(1 − V·Vᵀ).
+    /// skew(Uᵀ·gU) and Y = skew(Vᵀ·gV), plus the parts of gU and gV outside the spaces that U and V span: (1
+    /// − U·Uᵀ)·gU·S⁻¹·Vᵀ + U·S⁻¹·gVᵀ·(1 − V·Vᵀ).
     ///
-    /// A pair is written as ½·((X + Y) / (sⱼ − sᵢ) + (X − Y) / (sⱼ + sᵢ)): where singular values are equal, X
-    /// + Y cancels for a function that does not tell their vectors apart.
+    /// A pair is written as ½·((X + Y) / (sⱼ − sᵢ) + (X − Y) / (sⱼ + sᵢ)): if singular values are equal, X +
+    /// Y cancels for a function that does not distinguish their vectors.
     #[track_caller]
     fn backward(
         &self,
@@ -103,7 +105,7 @@ impl Function for Svd {
         if k == 0 {
             return Ok(vec![Some(inputs[0].zeros_like())]);
         }
-        // Singular values are near 1 here, so that their products with each other stay within range.
+        // Singular values are scaled near 1 here, so that their products do not overflow.
         let scale = balance(&s.amax(-1, true)?)?;
         let near = s.mul(&scale)?;
         let across = s.unsqueeze(-2)?;

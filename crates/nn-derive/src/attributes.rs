@@ -1,8 +1,8 @@
-//! What `#[module(..)]` may say, on a type and on a field.
+//! Parses `#[module(..)]` on a type and on a field.
 
 use syn::{Attribute, LitStr, Path};
 
-/// `#[module(crate = "path")]` on the type.
+/// The path in `#[module(crate = "path")]` on the type.
 pub(crate) fn crate_path(attributes: &[Attribute]) -> syn::Result<Option<Path>> {
     let mut path = None;
     for attribute in attributes.iter().filter(|a| a.path().is_ident("module")) {
@@ -22,7 +22,7 @@ pub(crate) fn crate_path(attributes: &[Attribute]) -> syn::Result<Option<Path>> 
     Ok(path)
 }
 
-/// What one field says of itself.
+/// The attributes of one field.
 #[derive(Default)]
 pub(crate) struct FieldAttributes {
     /// `#[module(skip)]`.
@@ -69,7 +69,7 @@ impl FieldAttributes {
     }
 }
 
-/// A dot would make one step of a path look like two.
+/// Refuses a dot, which would make one step of a path look like two.
 fn check_name(name: &LitStr) -> syn::Result<()> {
     let text = name.value();
     if text.is_empty() || text.contains('.') {

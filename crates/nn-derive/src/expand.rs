@@ -1,5 +1,6 @@
-//! From a struct or enum to its `impl Module`: one call per field, in the order of the fields. Each call asks
-//! the field's type for `Field`, so that what is neither a module nor plain data does not compile.
+//! Expands a struct or enum to its `impl Module`: one call per field, in the order of the fields. Each call
+//! requires `Field` of the field's type, so that a type that is neither a module nor plain data does not
+//! compile.
 
 use std::collections::HashMap;
 
@@ -12,8 +13,7 @@ use syn::{
 
 use crate::attributes::{FieldAttributes, crate_path};
 
-/// The impl of `Module` for `input`. `find_home` is asked for the path of the crate `nn` if no attribute
-/// names it.
+/// The impl of `Module` for `input`. `find_home` finds the path of the crate `nn` if no attribute names it.
 pub(crate) fn module(
     input: &DeriveInput,
     find_home: impl FnOnce() -> syn::Result<Path>,
@@ -23,7 +23,7 @@ pub(crate) fn module(
         Some(path) => path,
         None => find_home()?,
     };
-    // Locals are mixed-site by hand: a field or constant of the caller's cannot be mistaken for one.
+    // Locals have mixed-site hygiene, so that a field or constant of the caller cannot be mistaken for one.
     let visitor = Ident::new("visitor", Span::mixed_site());
     let shared = parts.body(&home, Access::Shared, &visitor);
     let exclusive = parts.body(&home, Access::Exclusive, &visitor);
@@ -44,7 +44,7 @@ pub(crate) fn module(
     })
 }
 
-/// What a type is made of.
+/// The fields or variants of a type.
 enum Parts<'a> {
     Struct(Vec<Visit<'a>>),
     Enum(Vec<(&'a Ident, Vec<Visit<'a>>)>),
@@ -61,20 +61,20 @@ impl Parts<'_> {
             }
             Data::Union(data) => Err(syn::Error::new(
                 data.union_token.span,
-                "derive(Module) is for structs and enums: a union does not say which of its fields is there; \
+                "derive(Module) is for structs and enums: a union does not say which of its fields is in use; \
                  implement Module by hand",
             )),
         }
     }
 
-    /// The body of one of the two methods.
+    /// The body of one of the two methods of `Module`.
     fn body(&self, home: &Path, access: Access, visitor: &Ident) -> TokenStream {
         match self {
             Parts::Struct(visits) => {
                 let calls = visits.iter().map(|visit| visit.of_self(home, access, visitor));
                 quote!(#(#calls)*)
             }
-            // Without variants there is no value to match.
+            // An enum without variants has no value to match.
             Parts::Enum(variants) if variants.is_empty() => quote!(match *self {}),
             Parts::Enum(variants) => {
                 let arms = variants.iter().map(|(name, visits)| {
@@ -92,12 +92,12 @@ impl Parts<'_> {
     }
 }
 
-/// The local that a field of a variant is bound to.
+/// The local variable that a variant's field is bound to.
 fn local(index: usize) -> Ident {
     format_ident!("field{index}", span = Span::mixed_site())
 }
 
-/// Which of the two methods of `Module` is written.
+/// The method of `Module` that is generated: shared or exclusive access.
 #[derive(Clone, Copy)]
 enum Access {
     Shared,
@@ -109,12 +109,12 @@ struct Visit<'a> {
     member: Member,
     name: LitStr,
     ty: &'a Type,
-    /// Whether its tensors are constants.
+    /// Whether the field's tensors are constants.
     constant: bool,
 }
 
 impl Visit<'_> {
-    /// The visit of a struct's field.
+    /// The visit of a field of a struct.
     fn of_self(&self, home: &Path, access: Access, visitor: &Ident) -> TokenStream {
         let member = &self.member;
         let field = match access {
@@ -124,7 +124,7 @@ impl Visit<'_> {
         self.call(home, access, field, visitor)
     }
 
-    /// The visit of a borrowed field. An error of it points at the field's type.
+    /// The visit of a borrowed field. A compile error points at the field's type.
     fn call(&self, home: &Path, access: Access, field: TokenStream, visitor: &Ident) -> TokenStream {
         let Visit { name, ty, .. } = self;
         let method = if self.constant { quote!(constant) } else { quote!(field) };
@@ -136,8 +136,8 @@ impl Visit<'_> {
     }
 }
 
-/// The fields to visit, with the names they go by, which must differ from one another. The only field of a
-/// tuple variant is in its enum's place, as that of an `Option` is.
+/// The fields to visit, each with a unique name. The only field of a tuple variant has an empty name: it
+/// takes the place of its enum, as that of an `Option` does.
 fn visited(fields: &Fields, variant: bool) -> syn::Result<Vec<Visit<'_>>> {
     let only = variant && matches!(fields, Fields::Unnamed(fields) if fields.unnamed.len() == 1);
     let mut visits = Vec::new();
@@ -169,8 +169,8 @@ fn own_name(field: &Field, position: usize) -> (Member, String) {
     }
 }
 
-/// A function pointer, or an `Option` of one: it holds nothing, and no trait is there for all functions of
-/// references.
+/// Whether the type is a function pointer or an `Option` of one. It holds no tensors, and no trait can be
+/// implemented for all functions that take references.
 #[expect(clippy::wildcard_enum_match_arm, reason = "syn's enum may grow, and other types are no functions")]
 fn is_function(ty: &Type) -> bool {
     match ty {

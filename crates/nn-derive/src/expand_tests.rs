@@ -17,7 +17,7 @@ fn fails_with(input: DeriveInput, expected: &str) {
     assert!(message.contains(expected), "{message:?} does not say {expected:?}");
 }
 
-/// The names under which fields are visited, in order.
+/// The names of the visited fields, in order.
 fn names(input: DeriveInput) -> Vec<String> {
     let text = expanded(input).unwrap();
     let shared = text.split("fn visit_mut").next().unwrap();
@@ -117,7 +117,7 @@ fn two_fields_of_one_name_are_refused() {
         parse_quote! { struct A { weight: Tensor, #[module(rename = "weight")] w: Tensor } },
         "fields `weight` and `w` both go by the name \"weight\"",
     );
-    // Unless one of them is not visited.
+    // Equal names are allowed if one of the fields is not visited.
     assert_eq!(
         names(
             parse_quote! { struct A { #[module(skip)] weight: f32, #[module(rename = "weight")] w: Tensor } }
@@ -157,7 +157,7 @@ fn the_home_can_be_named() {
     let text = expanded(parse_quote! { #[module(crate = "my::own")] struct A { b: Tensor } }).unwrap();
     assert!(text.contains("impl my :: own :: Module for A"));
     assert!(!text.contains(":: nn"));
-    // And is then not looked for.
+    // An attribute that names the path replaces the search.
     let input = parse_quote! { #[module(crate = "crate")] struct A { b: Tensor } };
     assert!(module(&input, || unreachable!()).is_ok());
 }

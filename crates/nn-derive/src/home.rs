@@ -1,11 +1,11 @@
-//! The path by which the crate that derives knows the crate `nn`: `::nn` inside this workspace, `::taper::nn`
-//! outside. Of the crate `data`, alike.
+//! Finds the path by which the deriving crate knows the crate `nn` (or `data`): `::nn` inside this
+//! workspace, `::taper::nn` outside.
 
 use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::Span;
 use syn::{Ident, Path, parse_quote};
 
-/// A derive macro, the crate that its trait lives in, and the attribute that names another path of that
+/// A derive macro: its name, the crate of its trait, and the attribute that can name another path of that
 /// crate.
 pub(crate) struct Derive {
     pub(crate) name: &'static str,
@@ -16,13 +16,14 @@ pub(crate) struct Derive {
 pub(crate) const MODULE: Derive = Derive { name: "Module", home: "nn", attribute: "module" };
 pub(crate) const TO_DEVICE: Derive = Derive { name: "ToDevice", home: "data", attribute: "to_device" };
 
-/// Reads the caller's `Cargo.toml`. Crates that depend on both `nn` and `taper` get `taper`'s, except in
-/// those two crates themselves, whose libraries, tests, examples and doctests all know `::nn`.
+/// Reads the caller's `Cargo.toml`. Crates that depend on both `nn` and `taper` get the path in `taper`. The
+/// exceptions are those two crates themselves, whose libraries, tests, examples and doctests all know
+/// `::nn`.
 pub(crate) fn find(derive: &Derive) -> syn::Result<Path> {
     let Derive { name, home, attribute } = derive;
     choose(home, crate_name(home).ok(), crate_name("taper").ok()).ok_or_else(|| {
         let message = format!(
-            "derive({name}) finds neither `taper` nor `{home}` among the dependencies in Cargo.toml; add `taper`, or name \
+            "derive({name}) found neither `taper` nor `{home}` among the dependencies in Cargo.toml; add `taper`, or name \
              the path of the crate `{home}` with #[{attribute}(crate = \"path\")]",
         );
         syn::Error::new(Span::call_site(), message)
@@ -33,7 +34,7 @@ fn choose(home: &str, own: Option<FoundCrate>, taper: Option<FoundCrate>) -> Opt
     let name = |name: &str| Ident::new(name, Span::call_site());
     let home = name(home);
     match (own, taper) {
-        // Inside nn, whose lib.rs says `extern crate self as nn`.
+        // Inside nn, whose lib.rs declares `extern crate self as nn`.
         (Some(FoundCrate::Itself), _) => Some(parse_quote!(::#home)),
         // Inside taper, which depends on nn.
         (Some(FoundCrate::Name(own)), Some(FoundCrate::Itself)) => {

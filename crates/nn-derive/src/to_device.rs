@@ -1,5 +1,5 @@
-//! From a struct or enum to its `impl ToDevice`: a value of the same type whose every field was moved, or
-//! cloned where it says `skip`.
+//! Expands a struct or enum to its `impl ToDevice`: a value of the same type with each field moved, or
+//! cloned if it is marked `skip`.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -7,20 +7,20 @@ use syn::{
     Attribute, Data, DeriveInput, Field, Fields, Ident, Index, LitStr, Member, Path, spanned::Spanned,
 };
 
-/// The impl of `ToDevice` for `input`. `find_home` is asked for the path of the crate `data` if no attribute
-/// names it.
+/// The impl of `ToDevice` for `input`. `find_home` finds the path of the crate `data` if no attribute names
+/// it.
 pub(crate) fn to_device(
     input: &DeriveInput,
     find_home: impl FnOnce() -> syn::Result<Path>,
 ) -> syn::Result<TokenStream> {
     let named = crate_path(&input.attrs)?;
-    // Locals are mixed-site by hand: a field or constant of the caller's cannot be mistaken for one.
+    // Locals have mixed-site hygiene, so that a field or constant of the caller cannot be mistaken for one.
     let device = Ident::new("device", Span::mixed_site());
     let (home, body) = match &input.data {
         Data::Union(data) => {
             return Err(syn::Error::new(
                 data.union_token.span,
-                "derive(ToDevice) is for structs and enums: a union does not say which of its fields is there; \
+                "derive(ToDevice) is for structs and enums: a union does not say which of its fields is in use; \
                  implement ToDevice by hand",
             ));
         }
@@ -43,7 +43,7 @@ pub(crate) fn to_device(
                 })?;
                 arms.push(quote!(Self::#name { #(#bound,)* } => Self::#name { #(#moved,)* },));
             }
-            // Without variants there is no value to match.
+            // An enum without variants has no value to match.
             let value = if arms.is_empty() { quote!(*self) } else { quote!(self) };
             (home, quote!(match #value { #(#arms)* }))
         }
@@ -62,8 +62,8 @@ pub(crate) fn to_device(
     })
 }
 
-/// The fields of a new value, each `member: expression`. `borrow` gives the borrowed field. An error of a
-/// field's type points there.
+/// The fields of a new value, each `member: expression`. `borrow` gives the borrowed field. A compile error
+/// points at the field's type.
 fn moved(
     fields: &Fields,
     home: &Path,
@@ -88,12 +88,12 @@ fn member(field: &Field, position: usize) -> Member {
     }
 }
 
-/// The local that a field of a variant is bound to.
+/// The local variable that a variant's field is bound to.
 fn local(index: usize) -> Ident {
     format_ident!("field{index}", span = Span::mixed_site())
 }
 
-/// Whether a field says `#[to_device(skip)]`.
+/// Whether a field is marked `#[to_device(skip)]`.
 fn skipped(attributes: &[Attribute]) -> syn::Result<bool> {
     let mut skip = false;
     for attribute in attributes.iter().filter(|a| a.path().is_ident("to_device")) {

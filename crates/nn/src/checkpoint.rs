@@ -1,4 +1,4 @@
-//! [`Checkpoint`]: a whole training in one file, to go on from as if it had not stopped.
+//! [`Checkpoint`]: the whole state of a training in one file, to resume as if it had not stopped.
 
 use std::{
     borrow::Cow,
@@ -15,23 +15,23 @@ use crate::{
     safetensors::{Part, Piece, SafetensorsFile, evaluate, write},
 };
 
-/// What stands before the streams of random numbers of all modules.
+/// The prefix of the random streams of all modules.
 const STREAMS: &str = "rng";
-/// Where the metadata says which of the file's tensors are plain numbers.
+/// The metadata entry that lists the file's tensors that are plain numbers.
 const NUMBERS: &str = "taper.numbers";
-/// Where the metadata has the version of this format, and the only one there is.
+/// The metadata entry with the version of this format; there is only one version.
 const VERSION_KEY: &str = "taper.version";
 const VERSION: &str = "1";
-/// Where the metadata has the checksum of everything else in the file.
+/// The metadata entry with the checksum of everything else in the file.
 const CHECKSUM: &str = "taper.crc32";
-/// What stands before the names of values in JSON.
+/// The prefix of the names of values in JSON.
 const VALUES: &str = "taper.value.";
-/// The prefix of texts whose names the format uses itself.
+/// The prefix of texts whose names the format reserves.
 const TEXTS: &str = "taper.text.";
 
-/// The state of a training: modules with their streams of random numbers, optimizers, schedulers, loaders,
-/// generators, and what else is worth a note. Training that goes on from it gives the same bits as training
-/// that was not stopped.
+/// The state of a training: modules with their random streams, optimizers, schedulers, loaders, generators,
+/// numbers, texts and other values. Training that resumes from it gives the same bits as training that was
+/// not stopped.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -50,7 +50,7 @@ const TEXTS: &str = "taper.text.";
 /// Checkpoint::new().module("model", &model).part("generator", &rng).number("epoch", 3).save(&path)?;
 /// let expected = model.forward(&x)?.to_vec::<f32>()?;
 ///
-/// // Later, and elsewhere: the same things are made anew, and take over the state.
+/// // Later, and elsewhere: the same objects are created again, and load the state.
 /// let model = build(&Generator::seed(0, &device))?;
 /// let checkpoint = Checkpoint::load(&path, &device)?;
 /// checkpoint.restore().module("model", &model).part("generator", &mut rng).finish()?;
@@ -59,32 +59,32 @@ const TEXTS: &str = "taper.text.";
 /// # Ok(()) }
 /// ```
 ///
-/// The file is in the safetensors format, so that Python reads it too: `model.fc1.weight`,
+/// The file is in the safetensors format, so that Python can read it: `model.fc1.weight`,
 /// `optimizer.state.0.momentum_buffer`, `rng.model.drop.offset`. Plain numbers are 0-d tensors in it, f64,
-/// i64 or bool. It is written whole or not at all (see [`crate::save_safetensors`]): a training that is
-/// killed while it saves keeps the checkpoint before. A checksum of its content tells a damaged file when it
-/// is loaded. Gradients are not saved; save between `step` and the next `backward`.
+/// i64 or bool. It is written completely or not at all (see [`crate::save_safetensors`]): a training that is
+/// killed while it saves keeps the previous checkpoint. A checksum of its content detects damaged files when
+/// they are loaded. Gradients are not saved; save between `step` and the next `backward`.
 ///
-/// Any name will do for a part, a text or a value; a part is given once. In the file a dot or line break in
-/// the name of a part is written `%2E` or `%0A`, and a part `rng` is `%rng`, since `rng` stands before the
-/// streams of modules.
+/// A part, a text or a value may have any name; each part is given once. In the file a dot or line break in
+/// the name of a part is written as `%2E` or `%0A`, and a part `rng` as `%rng`, since `rng` is the prefix of
+/// modules' random streams.
 #[derive(Clone, Debug, Default)]
 pub struct Checkpoint {
     state: State,
     text: BTreeMap<String, String>,
-    /// The parts put in so far.
+    /// The names of the parts so far.
     parts: Vec<String>,
-    /// What was wrong with a name, for [`Checkpoint::save`] to say.
+    /// The error of an invalid name, reported by [`Checkpoint::save`].
     problem: Option<String>,
 }
 
 impl Checkpoint {
-    /// Nothing yet.
+    /// An empty checkpoint.
     pub fn new() -> Checkpoint {
         Checkpoint::default()
     }
 
-    /// With a module's parameters, buffers and streams of random numbers.
+    /// Adds a module's parameters, buffers and random streams.
     #[must_use]
     pub fn module(mut self, name: &str, module: &(impl Module + ?Sized)) -> Checkpoint {
         let key = self.claim(name);
@@ -93,8 +93,7 @@ impl Checkpoint {
         self
     }
 
-    /// With the state of an optimizer, a scheduler, a loader, a generator, or anything else that is
-    /// [`Stateful`].
+    /// Adds the state of an optimizer, a scheduler, a loader, a generator, or any other [`Stateful`].
     #[must_use]
     pub fn part(mut self, name: &str, part: &(impl Stateful + ?Sized)) -> Checkpoint {
         let key = self.claim(name);
@@ -102,7 +101,7 @@ impl Checkpoint {
         self
     }
 
-    /// With a number, such as the epoch.
+    /// Adds a number, such as the epoch.
     #[must_use]
     pub fn number(mut self, name: &str, value: impl Into<Scalar>) -> Checkpoint {
         let key = self.claim(name);
@@ -110,15 +109,15 @@ impl Checkpoint {
         self
     }
 
-    /// With a text, such as the settings of the run.
+    /// Adds a text, such as the settings of the run.
     #[must_use]
     pub fn text(mut self, name: &str, text: impl Into<String>) -> Checkpoint {
         self.text.insert(text_key(name).into_owned(), text.into());
         self
     }
 
-    /// With a value of the user's own, such as a `struct` of settings or the losses so far. It is kept as
-    /// JSON, in which numbers are exact, but NaN and infinity are null.
+    /// Adds a user-defined value, such as a `struct` of settings or the losses so far. It is stored as JSON,
+    /// in which numbers are exact, but NaN and infinity are null.
     ///
     /// ```
     /// # fn main() -> tensor_core::Result<()> {
@@ -139,13 +138,14 @@ impl Checkpoint {
                 }
             }
             Err(error) => {
-                self.problem.get_or_insert(format!("the value \"{name}\" has no form in JSON: {error}"));
+                self.problem
+                    .get_or_insert(format!("the value \"{name}\" cannot be written as JSON: {error}"));
             }
         }
         self
     }
 
-    /// Takes a name for a part. Gives what stands before its entries in the file.
+    /// Registers the name of a part, and returns the prefix of its entries in the file.
     fn claim(&mut self, name: &str) -> String {
         if self.parts.iter().any(|part| part == name) {
             self.problem.get_or_insert(format!("the name \"{name}\" is given twice"));
@@ -155,11 +155,11 @@ impl Checkpoint {
         part_key(name)
     }
 
-    /// Writes all of it to a file, whole or not at all.
+    /// Writes the checkpoint to a file, completely or not at all.
     ///
     /// # Errors
-    /// A name that is given twice, or a value that has no form in JSON; a tensor that cannot be computed;
-    /// whatever the file system reports.
+    /// A name that is given twice, or a value that cannot be written as JSON; a tensor that cannot be
+    /// computed; errors of the file system.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
@@ -193,18 +193,18 @@ impl Checkpoint {
         write(path, parts, metadata)
     }
 
-    /// Reads a checkpoint; its tensors go to `device`, and from there, when it is restored, to where those
-    /// are that take them over.
+    /// Reads a checkpoint; its tensors go to `device`. When they are restored, they move to the devices of
+    /// the tensors that they replace.
     ///
     /// # Errors
-    /// A `File` error for a file that cannot be read, is cut off or damaged, is of another version of the
-    /// format, or is no checkpoint; a dtype that the device lacks; no memory there.
+    /// A `File` error for a file that cannot be read, is truncated or damaged, has another version of the
+    /// format, or is no checkpoint; a dtype that the device lacks; too little memory.
     #[track_caller]
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Checkpoint> {
         let path = path.as_ref();
         let file = SafetensorsFile::open(path)?;
         let Some(numbers) = file.metadata().get(NUMBERS) else {
-            let message = "is a safetensors file, and no checkpoint; read it with load_safetensors";
+            let message = "is a safetensors file, but not a checkpoint; read it with load_safetensors";
             return Err(file_error(path, message));
         };
         let version = file.metadata().get(VERSION_KEY).map_or("none", String::as_str);
@@ -222,8 +222,7 @@ impl Checkpoint {
             Piece::Bytes(bytes) => checksum.add_bytes(bytes),
         })?;
         if file.metadata().get(CHECKSUM) != Some(&checksum.finish()) {
-            let message =
-                "is damaged: its checksum is not that of what it holds; take the checkpoint before it";
+            let message = "is damaged: its checksum does not match its content; use the previous checkpoint";
             return Err(file_error(path, message));
         }
         let numbers: Vec<&str> = numbers.lines().collect();
@@ -250,29 +249,28 @@ impl Checkpoint {
         self.text.get(&*text_key(name)).map(String::as_str)
     }
 
-    /// A value of the user's own by its name; `None` if there is none.
+    /// A user-defined value by its name; `None` if there is none.
     ///
     /// # Errors
-    /// A value that is no `T`.
+    /// A value that cannot be read as a `T`.
     #[track_caller]
     pub fn get_value<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let Some(json) = self.text.get(&format!("{VALUES}{name}")) else { return Ok(None) };
         let read = serde_json::from_str(json);
-        let wrong = |error| {
-            Error::invalid("Checkpoint", format!("the value \"{name}\" is not what is asked for: {error}"))
-        };
+        let wrong =
+            |error| Error::invalid("Checkpoint", format!("the value \"{name}\" has another type: {error}"));
         read.map(Some).map_err(wrong)
     }
 
-    /// Gives the state back to those it was taken from, or to their likes.
+    /// Restores the state to the objects that it was taken from, or to equivalent ones.
     #[must_use = "nothing is restored before .finish()?"]
     pub fn restore(&self) -> Restore<'_> {
         Restore { checkpoint: self, targets: Vec::new() }
     }
 }
 
-/// The prefix of a part's entries: its name, in which a dot, which ends it, is written as `%2E`. It is never
-/// [`STREAMS`], nor that of another name.
+/// The prefix of a part's entries: its name, with `%2E` for a dot, because a dot ends it. It differs from
+/// [`STREAMS`] and from the prefixes of all other names.
 fn part_key(name: &str) -> String {
     if name.is_empty() || name == STREAMS {
         return format!("%{name}");
@@ -283,7 +281,7 @@ fn part_key(name: &str) -> String {
         match c {
             '.' => key += "%2E",
             '\n' => key += "%0A",
-            // Where it would be taken for one of these.
+            // A `%` that would otherwise be read as an escape.
             '%' if at == 0 || ["2E", "0A", "25"].iter().any(|code| escape(code)) => key += "%25",
             _ => key.push(c),
         }
@@ -291,7 +289,7 @@ fn part_key(name: &str) -> String {
     key
 }
 
-/// The name that a text has in the file: its own, unless the format uses that itself.
+/// The name of a text in the file: its own, unless the format reserves it.
 fn text_key(name: &str) -> Cow<'_, str> {
     match name == "format" || name.starts_with("taper.") {
         true => format!("{TEXTS}{name}").into(),
@@ -303,7 +301,7 @@ fn text_key(name: &str) -> Cow<'_, str> {
 struct Checksum(Hasher);
 
 impl Checksum {
-    /// Texts come first.
+    /// Starts with the texts.
     fn of_text(mut text: Vec<(&String, &String)>) -> Checksum {
         let mut checksum = Checksum(Hasher::new());
         text.sort();
@@ -314,14 +312,14 @@ impl Checksum {
         checksum
     }
 
-    /// The next tensor, before its bytes.
+    /// Adds the next tensor, before its bytes.
     fn add_tensor(&mut self, name: &str, shape: &[usize], bytes: usize) {
         self.add(name.as_bytes());
         shape.iter().for_each(|size| self.add(&(*size as u64).to_le_bytes()));
         self.add_length(bytes);
     }
 
-    /// Some of a tensor's bytes.
+    /// Adds some of a tensor's bytes.
     fn add_bytes(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -331,7 +329,7 @@ impl Checksum {
         self.0.update(bytes);
     }
 
-    /// Lengths stand first, so that nothing moves from one part to the next unseen.
+    /// Lengths come first, so that parts cannot be confused with each other.
     fn add_length(&mut self, length: usize) {
         self.0.update(&(length as u64).to_le_bytes());
     }
@@ -345,7 +343,7 @@ fn tensors(dict: StateDict) -> State {
     dict.into_iter().map(|(name, tensor)| (name, StateValue::Tensor(tensor))).collect()
 }
 
-/// Who is to take over the parts of a [`Checkpoint`]. See [`Checkpoint::restore`].
+/// The objects that the parts of a [`Checkpoint`] are restored to. See [`Checkpoint::restore`].
 #[must_use = "nothing is restored before .finish()?"]
 pub struct Restore<'a> {
     checkpoint: &'a Checkpoint,
@@ -357,7 +355,7 @@ enum Target<'a> {
     Part(&'a mut dyn Stateful),
 }
 
-/// A module of any kind, as far as restoring goes.
+/// A module of any type, with the operations of restoring.
 trait LoadModule {
     fn take(&self) -> (StateDict, State);
     fn load_dict(&self, dict: &StateDict) -> Result<()>;
@@ -379,23 +377,23 @@ impl<M: Module> LoadModule for M {
 }
 
 impl<'a> Restore<'a> {
-    /// A module takes over its parameters, buffers and streams of random numbers.
+    /// Restores a module's parameters, buffers and random streams.
     pub fn module(mut self, name: &str, module: &'a impl Module) -> Restore<'a> {
         self.targets.push((name.into(), Target::Module(module)));
         self
     }
 
-    /// An optimizer, a scheduler, a loader, a generator … takes over its state.
+    /// Restores the state of an optimizer, a scheduler, a loader, a generator …
     pub fn part(mut self, name: &str, part: &'a mut impl Stateful) -> Restore<'a> {
         self.targets.push((name.into(), Target::Part(part)));
         self
     }
 
-    /// Restores all of them, or none. What the checkpoint holds besides is left alone.
+    /// Restores all of them, or none. Other parts of the checkpoint are ignored.
     ///
     /// # Errors
-    /// `StateDict` with the names of all that is missing, unexpected or misshapen in the first part that does
-    /// not fit; a value that cannot be moved. Everything is as it was then.
+    /// `StateDict` with the names of all entries that are missing, unexpected or of another shape in the
+    /// first part that does not fit; a value that cannot be moved. Nothing has changed then.
     #[track_caller]
     pub fn finish(self) -> Result<()> {
         let state = &self.checkpoint.state;
@@ -428,7 +426,7 @@ impl<'a> Restore<'a> {
                 }
             };
             if let Err(error) = done {
-                // Each takes back what it gave out itself.
+                // Each object loads the state that it returned before.
                 undo.into_iter().try_for_each(Undo::run)?;
                 return Err(error);
             }
@@ -437,7 +435,7 @@ impl<'a> Restore<'a> {
     }
 }
 
-/// How to take back what was restored.
+/// The data that undoes a restored part.
 enum Undo<'a> {
     Module(&'a dyn LoadModule, StateDict, State),
     Part(&'a mut dyn Stateful, State),
@@ -455,7 +453,7 @@ impl Undo<'_> {
     }
 }
 
-/// A misfit with its names under a prefix.
+/// A mismatch with its names under a prefix.
 #[track_caller]
 fn under(prefix: &str, error: Error) -> Error {
     let all = |names: &[String]| names.iter().map(|name| format!("{prefix}.{name}")).collect();

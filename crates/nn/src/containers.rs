@@ -1,4 +1,4 @@
-//! The standard library's containers as modules. They name what they hold as PyTorch does: `layers.0.weight`
+//! The standard library's containers as modules. They name their elements as PyTorch does: `layers.0.weight`
 //! for a `Vec` named `layers`.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{Field, Module, Visitor, VisitorMut};
 
-/// Nothing, or a module under the name of the option.
+/// No tensors, or a module under the name of the option.
 impl<F: Field> Module for Option<F> {
     fn visit(&self, visitor: &mut Visitor) {
         self.iter().for_each(|field| visitor.inner(field));
@@ -32,8 +32,8 @@ impl<M: Module + ?Sized> Module for Box<M> {
 
 macro_rules! counted {
     ($($pointer:ident)*) => {$(
-        /// A module that several share: its parameters, buffers and training flags change for all of them. A
-        /// constant in it can only move while nobody else holds it.
+        /// A module that several owners share: its parameters, buffers and training flags change for all of
+        /// them. A constant in it can only move while it has a single owner.
         impl<M: Module + ?Sized> Module for $pointer<M> {
             fn visit(&self, visitor: &mut Visitor) {
                 match $pointer::strong_count(self) == 1 && $pointer::weak_count(self) == 0 {
@@ -51,7 +51,7 @@ macro_rules! counted {
 }
 counted!(Rc Arc);
 
-/// Visited by borrowing it, which panics as [`RefCell::borrow`] does while it is borrowed to be changed.
+/// Visits the module by borrowing it, which panics as [`RefCell::borrow`] does while it is borrowed mutably.
 impl<F: Field> Module for RefCell<F> {
     fn visit(&self, visitor: &mut Visitor) {
         visitor.inner(&*self.borrow());
@@ -61,7 +61,7 @@ impl<F: Field> Module for RefCell<F> {
     }
 }
 
-/// Visited by locking it; what a thread that panicked left in it is visited all the same.
+/// Visits the module by locking it; a poisoned lock is ignored.
 impl<F: Field> Module for Mutex<F> {
     fn visit(&self, visitor: &mut Visitor) {
         let guard: MutexGuard<'_, F> = self.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,7 +72,7 @@ impl<F: Field> Module for Mutex<F> {
     }
 }
 
-/// Visited by locking it to read; what a thread that panicked left in it is visited all the same.
+/// Visits the module by locking it for reading; a poisoned lock is ignored.
 impl<F: Field> Module for RwLock<F> {
     fn visit(&self, visitor: &mut Visitor) {
         visitor.inner(&*self.read().unwrap_or_else(PoisonError::into_inner));
@@ -119,8 +119,8 @@ impl<F: Field, const N: usize> Module for [F; N] {
     }
 }
 
-/// Modules named by their keys: `torch.nn.ModuleDict`. In the order of the keys, which is that of numbers
-/// where they are numbers.
+/// Modules named by their keys, `torch.nn.ModuleDict`, in the order of the keys, which is numeric for
+/// numbers.
 impl<K: Ord + Display, F: Field> Module for BTreeMap<K, F> {
     fn visit(&self, visitor: &mut Visitor) {
         keyed(self.iter(), visitor);

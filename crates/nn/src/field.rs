@@ -1,5 +1,5 @@
-//! [`Field`]: what a module's fields may be, and the plain data among it. The containers are in
-//! `containers.rs`.
+//! [`Field`]: the types that a module's fields may have, and the plain data among them. The containers are
+//! in `containers.rs`.
 
 use std::{
     borrow::Cow,
@@ -23,11 +23,11 @@ use tensor_core::{DType, Device, Generator, Result, Scalar, Shape, Tensor, bf16,
 
 use crate::{Module, Role, Visitor, VisitorMut};
 
-/// What a field of a module may be: a [`Tensor`], a [`Parameter`], a [`Module`], a [`Generator`], plain data,
-/// or one of the standard library's containers of these.
+/// A type that a field of a module may have: a [`Tensor`], a [`Parameter`], a [`Module`], a [`Generator`],
+/// plain data, or one of the standard library's containers of these.
 ///
-/// `#[derive(Module)]` asks it of every field that is not marked `#[module(skip)]`, so that no parameter is
-/// passed over in silence:
+/// `#[derive(Module)]` requires it of every field that is not marked `#[module(skip)]`, so that no parameter
+/// is overlooked:
 ///
 /// ```compile_fail
 /// use nn::{Linear, Module};
@@ -38,23 +38,28 @@ use crate::{Module, Role, Visitor, VisitorMut};
 /// struct Net { body: Linear, head: Head } // error: `Head` is neither a module nor plain data
 /// ```
 ///
-/// | field | |
+/// | field | contents |
 /// |---|---|
-/// | a layer, a struct or enum that derives [`Module`], `dyn Layer`, `dyn Module` | its parts, under the field's name |
+/// | a layer, a type that derives [`Module`], `dyn Layer`, `dyn Module` | its tensors, under the field name |
 /// | [`Parameter`] | itself: a parameter |
-/// | [`Tensor`] | itself: a parameter if it is a cell that wants gradients (or did before it was frozen), a buffer if it is another cell |
-/// | a [`Tensor`] that is no cell | neither trained nor saved, which [`Module::parameters`] warns of, unless the field is `#[module(constant)]` |
-/// | [`Training`](crate::Training), [`Generator`] | set by `train` and `eval`; saved by [`Module::rng_state`] |
-/// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | what is in them, under the field's name |
-/// | `Vec`, `VecDeque`, arrays, slices, tuples | what is in them, under its position |
-/// | `BTreeMap`, `HashMap` | what is in them, under its key, in the order of the keys |
-/// | numbers, `bool`, `char`, strings, paths, times, ranges, [`DType`], [`Device`], [`Shape`], [`Scalar`], `PhantomData`, function pointers | plain data |
-/// | `#[module(skip)]` | passed over |
+/// | [`Tensor`] with `.requires_grad()` (or that had it before it was frozen) | itself: a parameter |
+/// | [`Tensor`] from `.into_cell(false)?` | itself: a buffer |
+/// | any other [`Tensor`] | a constant: neither trained nor saved (`#[module(constant)]` declares it) |
+/// | [`Training`](crate::Training) | set by `train` and `eval` |
+/// | [`Generator`] | saved by [`Module::rng_state`] |
+/// | `Box`, `Rc`, `Arc` of a module; `Option`, `RefCell`, `Mutex`, `RwLock` | as their contents |
+/// | `Vec`, `VecDeque`, arrays, slices, tuples | their elements, under their positions |
+/// | `BTreeMap`, `HashMap` | their values, under their keys, in the order of the keys |
+/// | numbers, `bool`, `char`, strings, paths, times, ranges, function pointers | plain data |
+/// | [`DType`], [`Device`], [`Shape`], [`Scalar`], `PhantomData` | plain data |
+/// | `#[module(skip)]` | not visited |
 ///
-/// A configuration struct or an enum of your own becomes plain data by `#[derive(Module)]`.
+/// Your own configuration struct or enum becomes plain data by `#[derive(Module)]`. A tensor that is a
+/// constant without `#[module(constant)]` causes a warning of [`Module::parameters`].
 ///
-/// A tensor is no module itself, or `tensor.to(&device)` would have two meanings; it is a shared handle, and
-/// needs no `Arc`. Borrowed modules (`&Linear`) are refused: hold one that several models use in an `Arc`.
+/// A tensor is no module itself, because `tensor.to(&device)` would have two meanings; it is a shared
+/// handle, and needs no `Arc`. Borrowed modules (`&Linear`) are refused: use an `Arc` for a module that
+/// several models share.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a module nor plain data: its parameters, if it has any, would not be trained, moved or saved",
     label = "not known to be a module or plain data",
@@ -62,13 +67,14 @@ use crate::{Module, Role, Visitor, VisitorMut};
     note = "if it holds nothing to train, move or save: mark the field `#[module(skip)]`"
 )]
 pub trait Field {
-    /// Shows every tensor, training flag and generator to the visitor.
+    /// Passes every tensor, training flag and generator to the visitor.
     fn visit_field(&self, visitor: &mut Visitor);
 
-    /// Shows every tensor to the visitor, to be replaced.
+    /// Passes every tensor to the visitor, which may replace it.
     fn visit_field_mut(&mut self, visitor: &mut VisitorMut);
 
-    /// Whether no value of this type holds anything, so that a container need not look.
+    /// Whether values of this type never contain tensors, flags or generators, so that a container can skip
+    /// them.
     #[doc(hidden)]
     fn is_plain_data() -> bool
     where
@@ -87,8 +93,8 @@ impl<M: Module + ?Sized> Field for M {
     }
 }
 
-/// A parameter where it is a cell that wants gradients or wanted them before it was frozen, a buffer where it
-/// is another cell, otherwise a constant.
+/// A parameter if it requires gradients or did before it was frozen, a buffer if it is another cell,
+/// otherwise a constant.
 impl Field for Tensor {
     fn visit_field(&self, visitor: &mut Visitor) {
         visitor.tensor(self, Role::of(self));
@@ -98,7 +104,7 @@ impl Field for Tensor {
     }
 }
 
-/// A stream whose position belongs to the state of training. See [`Module::rng_state`].
+/// A random stream, whose position is part of the training state. See [`Module::rng_state`].
 impl Field for Generator {
     fn visit_field(&self, visitor: &mut Visitor) {
         visitor.generator(self);
@@ -106,15 +112,15 @@ impl Field for Generator {
     fn visit_field_mut(&mut self, _: &mut VisitorMut) {}
 }
 
-/// A tensor that is a parameter of the module that holds it, also while it is frozen. `torch.nn.Parameter`.
+/// A tensor that is a parameter of the module that holds it, even while it is frozen. `torch.nn.Parameter`.
 ///
-/// It derefs to the [`Tensor`], which is used in its place: `x.matmul(&self.weight)`. A clone shares the
+/// It derefs to the [`Tensor`], and can be used in its place: `x.matmul(&self.weight)`. A clone shares the
 /// value.
 #[derive(Clone, Debug)]
 pub struct Parameter(Tensor);
 
 impl Parameter {
-    /// A parameter with this value, wanting gradients. A cell given is shared, not copied.
+    /// A parameter with this value that requires gradients. If a cell is given, it is shared, not copied.
     ///
     /// # Errors
     /// A dtype that is not floating-point, or a value that cannot be computed.
@@ -147,7 +153,7 @@ impl Field for Parameter {
     }
 }
 
-/// Types whose values hold neither tensors nor flags nor streams.
+/// Types whose values contain neither tensors nor flags nor generators.
 macro_rules! plain {
     ($($plain:ty;)*) => {$(
         impl Field for $plain {

@@ -54,7 +54,7 @@ pub use crate::loss::{
     mse_loss, nll_loss, smooth_l1_loss,
 };
 
-/// The name of an operation over so many axes, one to three.
+/// The name of an operation for its number of axes, one to three.
 pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'static str {
     match D {
         0 | 1 => names[0],
@@ -63,8 +63,8 @@ pub(crate) const fn by_dims<const D: usize>(names: [&'static str; 3]) -> &'stati
     }
 }
 
-/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and `bias` `[out]`; or to `[…]`,
-/// for a vector `[in]` and a bias of one number, 0-d. `torch.nn.functional.linear`.
+/// The linear transformation y = x · Wᵀ + b, from `[…, in]` to `[…, out]`, for `weight` `[out, in]` and
+/// `bias` `[out]`; or to `[…]`, for a vector `[in]` and a 0-d bias. `torch.nn.functional.linear`.
 ///
 /// ```
 /// use nn::functional::linear;
@@ -86,7 +86,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
         return linear_of_vector(input, weight, bias);
     }
     let &[outputs, inputs] = weight.dims() else {
-        let message = format!("the weight has the shape [out, in], not {}", weight.shape());
+        let message = format!("the weight must have the shape [out, in], not {}", weight.shape());
         return Err(Error::invalid("linear", message));
     };
     let cast = autocast::cast("linear", [input, weight], [bias])?;
@@ -110,7 +110,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
             hint: format!("a weight [{outputs}, {inputs}] takes a bias [{outputs}]"),
         }));
     }
-    // Leading axes are made one, so that there is one matrix product, and one for each gradient.
+    // Leading axes are merged, so that there is one matrix product, and one for each gradient.
     let wide = lead.len() > 1;
     let rows = if wide { input.reshape([lead.iter().product(), features])? } else { input.clone() };
     let mut out = match bias {
@@ -129,7 +129,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
     Ok(out)
 }
 
-/// [`linear`] with one output, which has no axis.
+/// [`linear`] with a vector as weight: the result has no axis for it.
 #[track_caller]
 fn linear_of_vector(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     if let Some(bias) = bias
@@ -147,8 +147,8 @@ fn linear_of_vector(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> R
     linear(input, &row, bias.as_ref())?.squeeze(-1)
 }
 
-/// The sum of x₁ᵢ · Wₒᵢⱼ · x₂ⱼ over i and j, plus bₒ: `[…, in1]` and `[…, in2]` with a weight `[out, in1,
-/// in2]` and a bias `[out]` give `[…, out]`. `torch.nn.functional.bilinear`.
+/// The bilinear transformation Σᵢⱼ x₁ᵢ · Wₒᵢⱼ · x₂ⱼ + bₒ: `[…, in1]` and `[…, in2]` with a weight `[out,
+/// in1, in2]` and a bias `[out]` give `[…, out]`. `torch.nn.functional.bilinear`.
 ///
 /// # Errors
 /// Leading axes that differ, sizes other than the weight's, several dtypes or devices.
@@ -156,7 +156,7 @@ fn linear_of_vector(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> R
 pub fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     const OP: &str = "bilinear";
     let &[outputs, first, second] = weight.dims() else {
-        let message = format!("the weight has the shape [out, in1, in2], not {}", weight.shape());
+        let message = format!("the weight must have the shape [out, in1, in2], not {}", weight.shape());
         return Err(Error::invalid(OP, message));
     };
     let cast = autocast::cast(OP, [x1, x2, weight], [bias])?;
@@ -202,7 +202,7 @@ fn features_misfit(input: &Tensor, weight: &Tensor, inputs: usize, outputs: usiz
     })
 }
 
-/// The weights are what was trained, so it is the input that is cast.
+/// The input is to be cast, not the trained weights.
 #[track_caller]
 fn dtype_misfit(input: &Tensor, weight: &Tensor) -> Error {
     let (found, dtype) = (input.dtype(), weight.dtype());
@@ -216,16 +216,16 @@ fn dtype_misfit(input: &Tensor, weight: &Tensor) -> Error {
     })
 }
 
-/// The rows of `weight` `[rows, features]` at `indices` `[…]` of an integer dtype: `[…, features]`.
+/// Looks up the rows of `weight` `[rows, features]` at `indices` `[…]` of an integer dtype: `[…, features]`.
 /// `torch.nn.functional.embedding`.
 ///
 /// # Errors
-/// Indices that are not integers, a weight that is no matrix, or two devices. An index outside the table
-/// shows when the result is computed.
+/// Indices that are not integers, a weight that is no matrix, or two devices. An index out of range is an
+/// error when the result is computed.
 #[track_caller]
 pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let &[_, features] = weight.dims() else {
-        let message = format!("the weight has the shape [rows, features], not {}", weight.shape());
+        let message = format!("the weight must have the shape [rows, features], not {}", weight.shape());
         return Err(Error::invalid("embedding", message));
     };
     if !indices.dtype().is_int() {
@@ -241,11 +241,11 @@ pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
     weight.index_select(0, &indices.flatten_all())?.reshape(shape)
 }
 
-/// As [`embedding`], with a row, `padding_idx`, that takes no part in gradients: what stands for padding
-/// stays as it is. `torch.nn.functional.embedding(padding_idx=…)`.
+/// As [`embedding`], with a padding row `padding_idx`, which gets no gradient and so keeps its values.
+/// `torch.nn.functional.embedding(padding_idx=…)`.
 ///
 /// # Errors
-/// As [`embedding`], and a `padding_idx` outside the table.
+/// As [`embedding`], and a `padding_idx` that is out of range.
 #[track_caller]
 pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: usize) -> Result<Tensor> {
     let rows = embedding(indices, weight)?;
@@ -260,9 +260,9 @@ pub fn embedding_with_padding(indices: &Tensor, weight: &Tensor, padding_idx: us
     padding.where_cond(&rows.detach(), &rows)
 }
 
-/// While `training`, each element of the input is set to 0 with probability `p` and the others are scaled by
-/// 1 / (1 − p); else the input itself. With a `p` of 1 all elements are 0. The numbers are drawn from `rng`,
-/// whatever the input's device. `torch.nn.functional.dropout`.
+/// While `training`, sets each element of the input to 0 with probability `p` and scales the others by 1 /
+/// (1 − p); otherwise returns the input itself. With a `p` of 1 all elements are 0. The random numbers come
+/// from `rng`, whichever device the input is on. `torch.nn.functional.dropout`.
 ///
 /// # Errors
 /// A `p` outside [0, 1], or a device that cannot draw that many numbers.
@@ -271,7 +271,7 @@ pub fn dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Resul
     dropout_by("dropout", input, input.shape().clone(), p, training, rng)
 }
 
-/// Of dropping.
+/// Checks a dropout probability.
 #[track_caller]
 pub(crate) fn check_probability(op: &'static str, p: f64) -> Result<()> {
     if (0.0..=1.0).contains(&p) {
@@ -280,7 +280,8 @@ pub(crate) fn check_probability(op: &'static str, p: f64) -> Result<()> {
     Err(Error::invalid(op, format!("dropout with probability {p}: give one from 0 to 1")))
 }
 
-/// Drops what one number of a mask of shape `drawn`, which broadcasts to the input's, stands for.
+/// Dropout with a mask of shape `drawn`, which broadcasts to the input's shape: each number of it drops a
+/// group.
 #[track_caller]
 fn dropout_by(
     op: &'static str,
@@ -296,15 +297,17 @@ fn dropout_by(
     }
     let dtype = if input.dtype().is_float() { input.dtype() } else { DType::F32 };
     if p == 1.0 {
-        // All are dropped, and 1 / (1 − p) is no number. Infinities and NaN become NaN, as PyTorch's do.
+        // All elements are dropped, and 1 / (1 − p) is infinite. Infinities and NaN become NaN, as in
+        // PyTorch.
         return input.mul(&Tensor::zeros((), (dtype, &input.device()))?);
     }
     let kept = Tensor::rand_dtype(drawn, DType::F32, &rng.on(&input.device()))?.ge_scalar(p);
     input.mul(&kept.to_dtype(dtype)?.mul_scalar(1.0 / (1.0 - p)))
 }
 
-/// x above 0 and a·x elsewhere: while `training` with a drawn from [lower, upper) for each element, else with
-/// their mean. PyTorch's bounds are 1/8 and 1/3. `torch.nn.functional.rrelu`.
+/// The randomized leaky ReLU: x for x > 0 and a·x otherwise, with a drawn from [lower, upper) for each
+/// element while `training`, and the mean of the bounds otherwise. PyTorch's bounds are 1/8 and 1/3.
+/// `torch.nn.functional.rrelu`.
 ///
 /// # Errors
 /// Bounds that are not finite or out of order, or a device that cannot draw that many numbers.
@@ -354,8 +357,8 @@ pub(crate) fn channel_dropout<const D: usize>(
 macro_rules! channel_dropouts {
     ($($(#[$doc:meta])* $name:ident = $d:literal;)*) => {$(
         $(#[$doc])*
-        /// While `training`, whole channels are set to 0 with probability `p` and the others are scaled by 1
-        /// / (1 − p).
+        /// While `training`, sets whole channels to 0 with probability `p` and scales the others by 1 / (1 −
+        /// p).
         ///
         /// # Errors
         /// A `p` outside [0, 1], another number of axes, or a device that cannot draw that many numbers.
@@ -367,17 +370,17 @@ macro_rules! channel_dropouts {
 }
 
 channel_dropouts! {
-    /// Of `[N, C, L]` or `[C, L]`. `torch.nn.functional.dropout1d`.
+    /// Drops whole channels of `[N, C, L]` or `[C, L]`. `torch.nn.functional.dropout1d`.
     dropout1d = 1;
-    /// Of `[N, C, H, W]` or `[C, H, W]`. `torch.nn.functional.dropout2d`.
+    /// Drops whole channels of `[N, C, H, W]` or `[C, H, W]`. `torch.nn.functional.dropout2d`.
     dropout2d = 2;
-    /// Of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.dropout3d`.
+    /// Drops whole channels of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.dropout3d`.
     dropout3d = 3;
 }
 
-/// While `training`, each element becomes α′ = −λ·α of SELU with probability `p`, and all are scaled and
-/// shifted so that a mean of 0 and a variance of 1 stay: a·x′ + b with a = 1 / √((1 − p)·(1 + p·α′²)) and b =
-/// −a·p·α′. Else the input itself. `torch.nn.functional.alpha_dropout`.
+/// While `training`, replaces each element by SELU's α′ = −λ·α with probability `p`, then scales and shifts
+/// all so that a mean of 0 and a variance of 1 are preserved: a·x′ + b with a = 1 / √((1 − p)·(1 + p·α′²))
+/// and b = −a·p·α′. Otherwise returns the input itself. `torch.nn.functional.alpha_dropout`.
 ///
 /// Klambauer, Unterthiner, Mayr, Hochreiter: Self-normalizing neural networks (2017).
 ///
@@ -388,7 +391,7 @@ pub fn alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) ->
     alpha_dropout_by("alpha_dropout", input, input.shape().clone(), p, training, rng)
 }
 
-/// As [`alpha_dropout`], of whole channels of `[N, C, …]`. `torch.nn.functional.feature_alpha_dropout`.
+/// As [`alpha_dropout`], for whole channels of `[N, C, …]`. `torch.nn.functional.feature_alpha_dropout`.
 ///
 /// # Errors
 /// As [`alpha_dropout`], and fewer than two axes.
@@ -412,7 +415,7 @@ fn alpha_dropout_by(
     training: bool,
     rng: &Generator,
 ) -> Result<Tensor> {
-    // −λ·α of SELU.
+    // SELU's −λ·α.
     const DROPPED: f64 = -1.758_099_340_847_376_6;
     check_probability(op, p)?;
     if !input.dtype().is_float() {
@@ -423,7 +426,7 @@ fn alpha_dropout_by(
         return Ok(input.clone());
     }
     if p == 1.0 {
-        // All elements are one number, whose variance is 0.
+        // All elements are equal then, with a variance of 0.
         return Ok(input.mul_scalar(0.0));
     }
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * DROPPED * DROPPED)).sqrt();
@@ -435,9 +438,9 @@ fn alpha_dropout_by(
     out.to_dtype(input.dtype())
 }
 
-/// Softmax of (logits + g) / τ along an axis, for numbers g of Gumbel's distribution, −ln(−ln u): a draw of
-/// one class by its probability, softened, so that gradients flow. With `hard` the result is one-hot, and its
-/// gradient that of the soft one. PyTorch's defaults are τ = 1, soft, and axis −1.
+/// softmax((logits + g) / τ) along an axis, with noise g from the Gumbel distribution, −ln(−ln u): a relaxed
+/// sample from the categorical distribution, through which gradients flow. With `hard` the result is
+/// one-hot, with the gradient of the soft one. PyTorch's defaults are τ = 1, soft, and axis −1.
 /// `torch.nn.functional.gumbel_softmax`.
 ///
 /// Jang, Gu, Poole: Categorical reparameterization with Gumbel-softmax (2017).

@@ -5,13 +5,13 @@
 
 use tensor_core::{Error, Generator, Result, Scalar, Shape, Tensor, TensorOptions};
 
-/// Which way the variance of signals is kept.
+/// The pass in which the variance of signals is preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Fan {
-    /// In the forward pass: by the number of inputs.
+    /// The forward pass: uses the number of inputs.
     #[default]
     In,
-    /// In the backward pass: by the number of outputs.
+    /// The backward pass: uses the number of outputs.
     Out,
 }
 
@@ -19,7 +19,7 @@ pub enum Fan {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Nonlinearity {
-    /// None, or a convolution without one.
+    /// No nonlinearity, or a convolution without one.
     Linear,
     /// 1 / (1 + e⁻ˣ).
     Sigmoid,
@@ -27,14 +27,14 @@ pub enum Nonlinearity {
     Tanh,
     /// max(x, 0).
     Relu,
-    /// x, or this slope times x below 0.
+    /// x for x > 0, and this slope times x otherwise.
     LeakyRelu(f64),
-    /// The self-normalising unit.
+    /// The self-normalizing SELU.
     Selu,
 }
 
 impl Nonlinearity {
-    /// The factor by which it asks for larger weights. `torch.nn.init.calculate_gain`.
+    /// The recommended gain of weights before this function. `torch.nn.init.calculate_gain`.
     pub fn gain(self) -> f64 {
         match self {
             Nonlinearity::Linear | Nonlinearity::Sigmoid => 1.0,
@@ -46,8 +46,8 @@ impl Nonlinearity {
     }
 }
 
-/// How many inputs and outputs an element of a weight of shape `[out, in, …]` has: `in` and `out`, times the
-/// sizes of the axes after them (the window of a convolution).
+/// The numbers of inputs and outputs of a weight of shape `[out, in, …]`: `in` and `out`, times the sizes of
+/// the axes after them (the window of a convolution).
 ///
 /// # Errors
 /// Fewer than two axes.
@@ -65,12 +65,12 @@ pub fn fans(shape: &Shape) -> Result<(usize, usize)> {
     }
 }
 
-/// Uniform on (−b, b) with b = gain · √(3 / fan). `torch.nn.init.kaiming_uniform_`.
+/// Kaiming initialization, uniform on (−b, b) with b = gain · √(3 / fan). `torch.nn.init.kaiming_uniform_`.
 ///
 /// He, Zhang, Ren, Sun: Delving deep into rectifiers (2015).
 ///
 /// # Errors
-/// Fewer than two axes, or none of that many inputs.
+/// Fewer than two axes, or a fan of 0.
 #[track_caller]
 pub fn kaiming_uniform(
     shape: impl Into<Shape>,
@@ -83,10 +83,11 @@ pub fn kaiming_uniform(
     Tensor::uniform(shape, -bound, bound, rng)
 }
 
-/// Normal with mean 0 and standard deviation gain / √fan. `torch.nn.init.kaiming_normal_`.
+/// Kaiming initialization, normal with mean 0 and standard deviation gain / √fan.
+/// `torch.nn.init.kaiming_normal_`.
 ///
 /// # Errors
-/// Fewer than two axes, or none of that many inputs.
+/// Fewer than two axes, or a fan of 0.
 #[track_caller]
 pub fn kaiming_normal(
     shape: impl Into<Shape>,
@@ -106,12 +107,13 @@ fn kaiming_std(op: &'static str, shape: &Shape, fan: Fan, nonlinearity: Nonlinea
     scale(op, shape, nonlinearity.gain(), fan as f64)
 }
 
-/// Uniform on (−b, b) with b = gain · √(6 / (fan in + fan out)). `torch.nn.init.xavier_uniform_`.
+/// Xavier initialization, uniform on (−b, b) with b = gain · √(6 / (fan in + fan out)).
+/// `torch.nn.init.xavier_uniform_`.
 ///
 /// Glorot, Bengio: Understanding the difficulty of training deep feedforward neural networks (2010).
 ///
 /// # Errors
-/// Fewer than two axes, none of that many inputs and outputs, or a gain that is not finite.
+/// Fewer than two axes, a fan of 0, or a gain that is not finite.
 #[track_caller]
 pub fn xavier_uniform(shape: impl Into<Shape>, gain: f64, rng: &Generator) -> Result<Tensor> {
     let shape = shape.into();
@@ -119,11 +121,11 @@ pub fn xavier_uniform(shape: impl Into<Shape>, gain: f64, rng: &Generator) -> Re
     Tensor::uniform(shape, -bound, bound, rng)
 }
 
-/// Normal with mean 0 and standard deviation gain · √(2 / (fan in + fan out)).
+/// Xavier initialization, normal with mean 0 and standard deviation gain · √(2 / (fan in + fan out)).
 /// `torch.nn.init.xavier_normal_`.
 ///
 /// # Errors
-/// Fewer than two axes, none of that many inputs and outputs, or a gain that is not finite.
+/// Fewer than two axes, a fan of 0, or a gain that is not finite.
 #[track_caller]
 pub fn xavier_normal(shape: impl Into<Shape>, gain: f64, rng: &Generator) -> Result<Tensor> {
     let shape = shape.into();
@@ -152,7 +154,7 @@ fn scale(op: &'static str, shape: &Shape, gain: f64, fan: f64) -> Result<f64> {
     Ok(gain / fan.sqrt())
 }
 
-/// Uniform on [low, high). `torch.nn.init.uniform_`.
+/// Values uniform on [low, high). `torch.nn.init.uniform_`.
 ///
 /// # Errors
 /// Bounds that are not finite or out of order.
@@ -161,7 +163,7 @@ pub fn uniform(shape: impl Into<Shape>, low: f64, high: f64, rng: &Generator) ->
     Tensor::uniform(shape, low, high, rng)
 }
 
-/// Normal with this mean and standard deviation. `torch.nn.init.normal_`.
+/// Normal values with this mean and standard deviation. `torch.nn.init.normal_`.
 ///
 /// # Errors
 /// A mean or deviation that is not finite, or a negative deviation.
@@ -178,8 +180,8 @@ pub fn normal(shape: impl Into<Shape>, mean: f64, std: f64, rng: &Generator) -> 
     Ok(Tensor::randn(shape, rng)?.mul_scalar(std).add_scalar(mean))
 }
 
-/// Normal with this mean and deviation, of the numbers within [low, high]. `torch.nn.init.trunc_normal_`,
-/// whose bounds are −2 and 2.
+/// Normal values with this mean and standard deviation, truncated to [low, high].
+/// `torch.nn.init.trunc_normal_`, whose default bounds are −2 and 2.
 ///
 /// # Errors
 /// As [`Tensor::truncated_normal`].
@@ -195,10 +197,10 @@ pub fn trunc_normal(
     Tensor::truncated_normal(shape, mean, std, low, high, rng)
 }
 
-/// One value everywhere. `torch.nn.init.constant_`.
+/// A constant. `torch.nn.init.constant_`.
 ///
 /// # Errors
-/// A dtype that the device lacks, or no room for the shape.
+/// A dtype that the device lacks, or too little memory.
 #[track_caller]
 pub fn constant(
     shape: impl Into<Shape>,

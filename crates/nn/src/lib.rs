@@ -1,19 +1,19 @@
-//! Networks for Taper: modules and their state, layers, initialisation, losses.
+//! Neural networks for Taper: modules and their state, layers, initialization, losses.
 //!
-//! | look for | in |
+//! | items | modules |
 //! |---|---|
-//! | what a module is: [`Module`], its fields, state dicts, `to`, `train` and `eval` | `module`, `field`, `containers`, `visitor` |
-//! | [`Linear`], [`Conv2d`], [`BatchNorm2d`], [`MultiheadAttention`], [`Lstm`], [`Dropout`], [`Sequential`] … | `layers` |
+//! | [`Module`], its fields, state dicts, training mode | `module`, `field`, `containers`, `visitor` |
+//! | [`Linear`], [`Conv2d`], [`BatchNorm2d`], [`MultiheadAttention`], [`Lstm`], [`Sequential`] … | `layers` |
 //! | [`cross_entropy`], [`mse_loss`] … | `loss` |
 //! | initial values | [`init`] |
-//! | files | [`save_safetensors`], [`load_safetensors`]; whole trainings: [`Checkpoint`] |
+//! | files | [`save_safetensors`], [`load_safetensors`]; the state of a training: [`Checkpoint`] |
 //! | layers and losses as functions | [`functional`] |
 //! | training on several devices | [`DataParallel`] |
-//! | a table of a model | [`summary`] |
+//! | a table of a model's layers | [`summary`] |
 
-#![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
+#![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
-// So that what the derive macro writes also works in this crate.
+// So that the code of the derive macro also works in this crate.
 #[allow(unused_extern_crates)]
 extern crate self as nn;
 
@@ -79,6 +79,6 @@ pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

@@ -1,5 +1,5 @@
-//! What `#[derive(Module)]` refuses to compile, one doctest each. The first shows that the rest would compile
-//! without the field in question.
+//! Types that `#[derive(Module)]` refuses, one compile-fail doctest each. The first example shows that the
+//! rest compiles without the field in question.
 //!
 //! ```
 //! use nn::{Linear, Module};
@@ -8,7 +8,7 @@
 //! struct Net { body: Linear, #[module(skip)] head: Head }
 //! ```
 //!
-//! A struct that derives nothing:
+//! A struct that does not derive `Module`:
 //! ```compile_fail,E0277
 //! use nn::{Linear, Module};
 //! struct Head { linear: Linear }
@@ -16,7 +16,7 @@
 //! struct Net { body: Linear, head: Head }
 //! ```
 //!
-//! The same in containers:
+//! Such a struct in containers:
 //! ```compile_fail,E0277
 //! use nn::{Linear, Module};
 //! struct Head { linear: Linear }

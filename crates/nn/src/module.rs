@@ -1,5 +1,5 @@
-//! [`Module`]: anything that holds parameters. Two methods say what it holds (the derive macro writes them);
-//! the rest follows: lists, state dicts, moving between devices, training and evaluation.
+//! [`Module`]: anything that has parameters. Two methods list its contents (the derive macro writes them);
+//! the provided methods do the rest: lists, state dicts, moving between devices, training and evaluation.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -12,23 +12,23 @@ use tensor_core::{
 
 use crate::{Entry, NameMap, Role, Visitor, VisitorMut, names::with_origins};
 
-/// Tensors by name: `fc1.weight`. A snapshot, which later training does not change.
+/// Tensors by name: `fc1.weight`. It is a snapshot, which later training does not change.
 pub type StateDict = BTreeMap<String, Tensor>;
 
-/// What a lenient load left out. See [`Module::load_matching`].
+/// The names that a lenient load did not match. See [`Module::load_matching`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unmatched {
-    /// Names that the module has and the dict lacks: these kept their values.
+    /// Names that the module has and the dict lacks; these tensors kept their values.
     pub missing: Vec<String>,
-    /// Names that the dict has and the module lacks: these were not read.
+    /// Names that the dict has and the module lacks; these were ignored.
     pub unexpected: Vec<String>,
 }
 
-/// Something with parameters: a layer, a network, a list of layers. `torch.nn.Module`.
+/// A type with parameters: a layer, a network, a list of layers. `torch.nn.Module`.
 ///
-/// `#[derive(Module)]` writes it for a struct: every field takes part under its own name, and a field whose
-/// type might hold parameters unseen does not compile (see [`crate::Field`]). By hand, the two methods name
-/// the same fields:
+/// `#[derive(Module)]` implements it for a struct: every field is visited under its own name, and a field
+/// whose type might hold parameters but is no module does not compile (see [`crate::Field`]). An
+/// implementation by hand visits the same fields in both methods:
 ///
 /// ```
 /// use nn::{Linear, Module, Visitor, VisitorMut};
@@ -47,19 +47,18 @@ pub struct Unmatched {
 /// }
 /// ```
 ///
-/// A parameter in a field is a [`crate::Parameter`]. A [`Tensor`] is one too where it is a cell that wants
-/// gradients, or wanted them before it was frozen, and a buffer where it is another cell, made by
-/// `.into_cell(false)?`. One that is no cell is neither trained nor saved: [`Module::parameters`] warns of it
-/// on the standard error stream, once for each name, unless the field says `#[module(constant)]`
-/// ([`Visitor::constant`]).
+/// A parameter in a field is a [`crate::Parameter`]. A [`Tensor`] is a parameter too if it requires
+/// gradients, or did before it was frozen, and a buffer if it is another cell, made by `.into_cell(false)?`.
+/// Any other tensor is neither trained nor saved: [`Module::parameters`] warns about it on standard error,
+/// once for each name, unless the field is marked `#[module(constant)]` ([`Visitor::constant`]).
 ///
 /// Lists and maps of modules are modules: `Vec<Linear>` for `torch.nn.ModuleList`, `BTreeMap<String, Box<dyn
-/// Layer>>` and `HashMap` for `torch.nn.ModuleDict`, `Vec<Parameter>` for `torch.nn.ParameterList`. What they
-/// hold is named by place or key: `layers.0.weight`.
+/// Layer>>` and `HashMap` for `torch.nn.ModuleDict`, `Vec<Parameter>` for `torch.nn.ParameterList`. Their
+/// elements are named by index or key: `layers.0.weight`.
 ///
 /// # Clones
-/// A clone of a layer shares its parameters, as a clone of a tensor shares its value: that is how weights are
-/// tied. For parameters of its own, as `copy.deepcopy` makes them, see [`Module::deep_copy`].
+/// A clone of a layer shares its parameters, as a clone of a tensor shares its value: this is how weights
+/// are tied. [`Module::deep_copy`] makes independent parameters, as `copy.deepcopy` does.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a module nor plain data: its parameters, if it has any, would not be trained, moved or saved",
     label = "not known to be a module or plain data",
@@ -68,30 +67,30 @@ pub struct Unmatched {
 )]
 #[doc(alias("ModuleList", "ModuleDict", "ParameterList", "ParameterDict"))]
 pub trait Module {
-    /// Shows every tensor, training flag and generator to the visitor.
+    /// Passes every tensor, training flag and generator to the visitor.
     fn visit(&self, visitor: &mut Visitor);
 
-    /// Shows every tensor to the visitor, to be replaced.
+    /// Passes every tensor to the visitor, which may replace it.
     fn visit_mut(&mut self, visitor: &mut VisitorMut);
 
-    /// The parameters, for an optimizer. One that is used in several places is listed once. Frozen ones are
-    /// among them, as in PyTorch: see [`Module::trainable_parameters`].
+    /// The parameters, for an optimizer. A parameter that is used in several places is listed once. Frozen
+    /// ones are included, as in PyTorch: see [`Module::trainable_parameters`].
     fn parameters(&self) -> Vec<Tensor> {
         warn_of_undeclared::<Self>(&self.undeclared_tensors());
         distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| e.tensor).collect()
     }
 
-    /// The parameters that want gradients: those that are not frozen. PyTorch's `[p for p in
-    /// model.parameters() if p.requires_grad]`.
+    /// The parameters that require gradients, without frozen ones. PyTorch's `[p for p in model.parameters()
+    /// if p.requires_grad]`.
     fn trainable_parameters(&self) -> Vec<Tensor> {
         let mut parameters = self.parameters();
         parameters.retain(Tensor::is_tracked);
         parameters
     }
 
-    /// The names of tensors that are neither parameters nor buffers, and of which the module does not say
-    /// that they are constants: they move with the module, but are neither trained nor saved, which is
-    /// probably a mistake. [`Module::parameters`] warns of them.
+    /// The names of tensors that are neither parameters nor buffers, nor declared as constants: they move
+    /// with the module, but are neither trained nor saved, which is probably a mistake.
+    /// [`Module::parameters`] warns about them.
     ///
     /// ```
     /// use nn::{Module, Parameter};
@@ -116,7 +115,8 @@ pub trait Module {
         entries(self).into_iter().filter(|entry| !entry.declared).map(|entry| entry.name).collect()
     }
 
-    /// The parameters with their names. One that is used in several places has the first of its names.
+    /// The parameters with their names. A parameter that is used in several places has the first of its
+    /// names.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         warn_of_undeclared::<Self>(&self.undeclared_tensors());
         distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| (e.name, e.tensor)).collect()
@@ -132,45 +132,45 @@ pub trait Module {
         distinct(self.entries_of(Role::Buffer)).into_iter().map(|e| (e.name, e.tensor)).collect()
     }
 
-    /// How many numbers the parameters hold together, frozen ones among them.
+    /// The number of elements of all parameters, including frozen ones.
     fn num_parameters(&self) -> usize {
         distinct(self.entries_of(Role::Parameter)).iter().map(|e| e.tensor.numel()).sum()
     }
 
-    /// The values of all parameters and buffers, by name. One that is used in several places is there under
-    /// each name, as in PyTorch. Unlike PyTorch's, the values are a snapshot.
+    /// The values of all parameters and buffers, by name. A tensor that is used in several places is listed
+    /// under each name, as in PyTorch. Unlike PyTorch's, the values are a snapshot.
     fn state_dict(&self) -> StateDict {
         self.state().into_iter().map(|e| (e.name, e.tensor.detach())).collect()
     }
 
-    /// Takes over the values of a state dict, which must have exactly this module's names and shapes. The
-    /// values are moved to the devices of the parameters, and cast to their dtypes: any floating-point dtype
-    /// or integer to a floating-point one, and integers to integers that hold them. Gradients and optimizers
-    /// are not touched.
+    /// Loads the values of a state dict, which must have exactly this module's names and shapes. Values are
+    /// moved to the devices of the parameters, and cast to their dtypes: floating-point and integer values
+    /// to floating-point ones, and integers to integer dtypes that can represent them. Gradients and
+    /// optimizers are not changed.
     ///
-    /// A parameter that the module uses in several places is found under any of its names. For weights under
-    /// other names than the module's, see [`Module::load_mapped`].
+    /// A parameter that the module uses in several places is found under any of its names. If the dict's
+    /// names differ from the module's, see [`Module::load_mapped`].
     ///
     /// # Errors
-    /// `StateDict` with all that is missing, unexpected, misshapen or of a dtype that is not cast; or a value
-    /// that cannot be computed or moved. The module is as it was then.
+    /// `StateDict` with all names that are missing, unexpected, of another shape or of a dtype that cannot
+    /// be cast; or a value that cannot be computed or moved. The module is unchanged then.
     #[track_caller]
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
         load(&self.state(), dict, true).map(drop)
     }
 
-    /// Takes over those values of a state dict that this module has a name for, and says what did not match.
-    /// PyTorch's `load_state_dict(strict=False)`.
+    /// Loads those values of a state dict whose names this module has, and returns the names that did not
+    /// match. PyTorch's `load_state_dict(strict=False)`.
     ///
     /// # Errors
-    /// A shape that differs under a shared name or a dtype that is not cast, or a value that cannot be
-    /// computed or moved. The module is as it was then.
+    /// A shape that differs under a common name or a dtype that cannot be cast, or a value that cannot be
+    /// computed or moved. The module is unchanged then.
     #[track_caller]
     fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
         load(&self.state(), dict, false)
     }
 
-    /// As [`Module::load_state_dict`], of a dict whose names `names` turns into those of this module.
+    /// As [`Module::load_state_dict`], for a dict whose names `names` maps to those of this module.
     ///
     /// ```
     /// use nn::{Linear, Module, NameMap, StateDict};
@@ -188,7 +188,7 @@ pub trait Module {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Module::load_state_dict`], with the dict's names beside those that they became, and of
+    /// The errors of [`Module::load_state_dict`], with the dict's names beside the mapped ones, and those of
     /// [`NameMap::apply`].
     #[track_caller]
     fn load_mapped(&self, dict: &StateDict, names: &NameMap) -> Result<()> {
@@ -199,11 +199,12 @@ pub trait Module {
         }
     }
 
-    /// Where the module's streams of random numbers stand (those of its dropout layers): `drop.seed`,
-    /// `drop.offset`. With [`Module::state_dict`] it is all that a resumed training needs of a module.
+    /// The positions of the module's random streams (those of its dropout layers): `drop.seed`,
+    /// `drop.offset`. Together with [`Module::state_dict`] it is all that a resumed training needs of a
+    /// module.
     ///
-    /// It is kept apart from the state dict, as PyTorch keeps its generators', so that the names of the state
-    /// dict are those of the parameters and buffers alone. [`crate::Checkpoint`] saves both.
+    /// It is separate from the state dict, as PyTorch's generator states are, so that the names of the state
+    /// dict are those of parameters and buffers only. [`crate::Checkpoint`] saves both.
     fn rng_state(&self) -> State {
         let mut all = State::new();
         for (path, generator) in generators(self) {
@@ -212,7 +213,7 @@ pub trait Module {
         all
     }
 
-    /// Goes on with the streams of random numbers where [`Module::rng_state`] found them.
+    /// Restores the random streams to the positions that [`Module::rng_state`] returned.
     ///
     /// # Errors
     /// `StateDict` if these are not this module's streams. Nothing has changed then.
@@ -232,12 +233,12 @@ pub trait Module {
         Ok(())
     }
 
-    /// Moves all parameters, their gradients, and buffers to `device`, in place. Optimizers and other holders
-    /// of the parameters see them there.
+    /// Moves all parameters, their gradients, and buffers to `device`, in place. Optimizers and other
+    /// holders of the parameters see the moved ones.
     ///
     /// # Errors
-    /// No memory there, a dtype that it lacks, or a constant (a tensor that is no parameter or buffer) behind
-    /// a pointer that others hold as well. Nothing has moved then.
+    /// Too little memory, a dtype that the device lacks, or a constant (a tensor that is no parameter or
+    /// buffer) behind a pointer with other owners. Nothing has moved then.
     #[track_caller]
     fn to(&mut self, device: &Device) -> Result<()> {
         let entries = entries(self);
@@ -246,12 +247,12 @@ pub trait Module {
         Ok(())
     }
 
-    /// Sets every layer to training: dropout drops.
+    /// Sets every layer to training mode: dropout is on.
     fn train(&self) {
         self.visit(&mut Visitor::setting(true));
     }
 
-    /// Sets every layer to evaluation: dropout lets all through.
+    /// Sets every layer to evaluation mode: dropout is off.
     fn eval(&self) {
         self.visit(&mut Visitor::setting(false));
     }
@@ -261,20 +262,20 @@ pub trait Module {
         self.entries_of(Role::Parameter).iter().for_each(|e| e.tensor.set_grad(None));
     }
 
-    /// Sets whether the parameters want gradients: `false` freezes them, and they stay parameters.
+    /// Sets whether the parameters require gradients: `false` freezes them, and they stay parameters.
     ///
     /// # Errors
-    /// Gradients asked for parameters of an integer dtype.
+    /// `requires_grad` for parameters of an integer dtype.
     #[track_caller]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
         self.entries_of(Role::Parameter).iter().try_for_each(|e| e.tensor.set_requires_grad(requires_grad))
     }
 
-    /// Freezes the parameters: they want no gradients. [`Module::set_requires_grad`] of false. Of a part:
-    /// `model.encoder.freeze()?`.
+    /// Freezes the parameters, so that they do not require gradients: [`Module::set_requires_grad`] with
+    /// false. For a part of a model: `model.encoder.freeze()?`.
     ///
     /// # Errors
-    /// None of floating-point parameters.
+    /// None for floating-point parameters.
     #[track_caller]
     #[doc(alias = "requires_grad_")]
     fn freeze(&self) -> Result<()> {
@@ -290,9 +291,9 @@ pub trait Module {
         self.set_requires_grad(true)
     }
 
-    /// Calls `f` with each parameter and its name, each parameter once and nothing recorded: to set initial
-    /// values, as `torch.nn.Module.apply` is used. (PyTorch's calls `f` with modules, which have no common
-    /// type here.)
+    /// Calls `f` with each parameter and its name, each parameter once, without recording: for initial
+    /// values, as with `torch.nn.Module.apply`. (PyTorch's calls `f` with modules, which have no common type
+    /// here.)
     ///
     /// ```
     /// use nn::{Linear, Module};
@@ -308,15 +309,15 @@ pub trait Module {
     /// ```
     ///
     /// # Errors
-    /// The first of `f`; parameters after it are not visited.
+    /// The first error of `f`; later parameters are not visited.
     #[track_caller]
     fn apply(&self, f: &mut dyn FnMut(&str, &Tensor) -> Result<()>) -> Result<()> {
         let parameters = self.named_parameters();
         set_grad_enabled(false, || parameters.iter().try_for_each(|(name, parameter)| f(name, parameter)))
     }
 
-    /// A module of its own with the same values: nothing that is trained in one shows in the other. What was
-    /// tied is tied in the copy too. Gradients are not copied. `copy.deepcopy`.
+    /// An independent copy with the same values: training one does not change the other. Tied parameters are
+    /// tied in the copy too. Gradients are not copied. `copy.deepcopy`.
     ///
     /// ```
     /// use nn::{Linear, Module};
@@ -330,11 +331,11 @@ pub trait Module {
     /// # Ok(()) }
     /// ```
     ///
-    /// Streams of random numbers, which clones share, are shared by the copy.
+    /// Random streams, which clones share, are shared with the copy.
     ///
     /// # Errors
-    /// A value that cannot be computed, or a parameter or buffer behind a pointer (`Arc`, `Rc`) that a clone
-    /// shares.
+    /// A value that cannot be computed, or a parameter or buffer behind a pointer (`Arc`, `Rc`), which a
+    /// clone would share.
     #[track_caller]
     fn deep_copy(&self) -> Result<Self>
     where
@@ -348,7 +349,7 @@ pub trait Module {
             }
             if entry.shared {
                 let message =
-                    format!("{} lies behind a pointer, which a clone shares: it has no copy", entry.name);
+                    format!("{} is behind a pointer, which a clone shares: it cannot be copied", entry.name);
                 return Err(Error::invalid("deep_copy", message));
             }
             let value = entry.tensor.detach();
@@ -362,7 +363,7 @@ pub trait Module {
         Ok(copy)
     }
 
-    /// The tensors of one role, in order, repeated where they are used repeatedly.
+    /// The tensors of one role, in order, repeated if they are used repeatedly.
     #[doc(hidden)]
     fn entries_of(&self, role: Role) -> Vec<Entry> {
         entries(self).into_iter().filter(|e| e.role == role).collect()
@@ -381,8 +382,8 @@ fn entries<M: Module + ?Sized>(module: &M) -> Vec<Entry> {
     visitor.entries()
 }
 
-/// Says on the standard error stream which tensors of a module are neither trained nor saved, once for each
-/// type and name.
+/// Warns on standard error about tensors of a module that are neither trained nor saved, once for each type
+/// and name.
 fn warn_of_undeclared<M: ?Sized>(names: &[String]) {
     static SAID: Mutex<BTreeSet<(&str, String)>> = Mutex::new(BTreeSet::new());
     for name in names {
@@ -409,13 +410,13 @@ fn distinct(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// Checks everything, then moves everything, then assigns: a failure leaves the module as it was.
+/// Checks everything, then moves everything, then assigns, so that a failure leaves the module unchanged.
 #[track_caller]
 fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
     let mut unmatched = Unmatched::default();
     let mut mismatched = Vec::new();
     let mut pairs = Vec::new();
-    // A tensor that is used in several places is there if one of its names is.
+    // A tensor that is used in several places is found under any of its names.
     let found = |entry: &&Entry| dict.contains_key(&entry.name);
     let present: HashSet<u64> = state.iter().filter(found).map(|entry| entry.tensor.id()).collect();
     for entry in state {
@@ -456,12 +457,13 @@ fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
     Ok(unmatched)
 }
 
-/// Whether a value of one dtype is taken for a parameter or buffer of another.
+/// Whether a value of one dtype can be loaded into a parameter or buffer of another.
 fn can_cast(from: DType, to: DType) -> bool {
     from == to || (to.is_float() && from != DType::Bool) || (to.is_int() && from.is_int())
 }
 
-/// The value in the dtype of its target. Where it is: the target's device may lack the value's dtype.
+/// The value cast to the dtype of its target, on its own device, since the target's may lack the value's
+/// dtype.
 #[track_caller]
 fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
     if value.dtype() == dtype {
@@ -469,7 +471,7 @@ fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
     }
     let cast = value.to_dtype(dtype)?;
     if dtype.is_int() && cast.to_f64_vec()? != value.to_f64_vec()? {
-        let mismatched = vec![format!("{name}: {} values that {dtype} does not hold", value.dtype())];
+        let mismatched = vec![format!("{name}: {} values that {dtype} cannot represent", value.dtype())];
         return Err(Error::new(ErrorKind::StateDict {
             missing: Vec::new(),
             unexpected: Vec::new(),
@@ -479,8 +481,7 @@ fn cast(name: &str, value: &Tensor, dtype: DType) -> Result<Tensor> {
     Ok(cast)
 }
 
-/// Copies everything to `device`, and only then lets the cells have it. Gives what is to take the place of
-/// constants.
+/// Copies everything to `device`, and only then assigns the cells. Returns the replacements of constants.
 #[track_caller]
 fn move_all(entries: &[Entry], device: &Device) -> Result<HashMap<u64, Tensor>> {
     // By id, so that a tensor used in several places is moved once and stays shared.
@@ -499,7 +500,7 @@ fn move_all(entries: &[Entry], device: &Device) -> Result<HashMap<u64, Tensor>> 
         let grad = tensor.grad().map(|grad| grad.to(device)).transpose()?;
         moved.insert(tensor.id(), (tensor.to(device)?, grad));
     }
-    // All copies are made, or no cell changes.
+    // All copies are made before any cell changes.
     let copies = moved.values().flat_map(|(value, grad)| [value].into_iter().chain(grad));
     eval_all(&copies.collect::<Vec<_>>())?;
     let mut replacements = HashMap::new();

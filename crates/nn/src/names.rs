@@ -1,4 +1,4 @@
-//! [`NameMap`]: weights of a file under the names of a module.
+//! [`NameMap`]: maps the names in a file to the names of a module.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,11 @@ use tensor_core::{Error, ErrorKind, Result};
 
 use crate::StateDict;
 
-/// Rules that turn the names of a state dict into those of a module, for
-/// [`Module::load_mapped`](crate::Module::load_mapped). They are applied to each name in the order in which
-/// they are given.
+/// Rules that map the names of a state dict to those of a module, for
+/// [`Module::load_mapped`](crate::Module::load_mapped). They are applied to each name in the given order.
 ///
-/// In a pattern `*` stands for any characters but dots, and `**` for any characters; a replacement has as
-/// many of them, which take over in order what those of the pattern stood for.
+/// In a pattern `*` matches any characters except dots, and `**` any characters; a replacement has the same
+/// number of wildcards, which are filled with the matched texts in order.
 ///
 /// ```
 /// use nn::NameMap;
@@ -29,7 +28,7 @@ use crate::StateDict;
 #[derive(Clone, Debug, Default)]
 pub struct NameMap {
     rules: Vec<Rule>,
-    /// Names after the rules: the first is the second, where it is missing.
+    /// Pairs of mapped names: if the first is missing, it is the second.
     ties: Vec<(String, String)>,
 }
 
@@ -42,42 +41,42 @@ enum Rule {
 }
 
 impl NameMap {
-    /// All names as they are.
+    /// A map that changes no name.
     pub fn new() -> NameMap {
         NameMap::default()
     }
 
-    /// Names that begin with `prefix` lose it: `"module."`, which `torch.nn.DataParallel` puts before all, or
-    /// `"bert."`.
+    /// Removes `prefix` from names that begin with it: `"module."`, which `torch.nn.DataParallel` adds to
+    /// all names, or `"bert."`.
     #[must_use]
     pub fn strip(mut self, prefix: &str) -> NameMap {
         self.rules.push(Rule::Strip(prefix.into()));
         self
     }
 
-    /// All names get `prefix` before them.
+    /// Adds `prefix` to all names.
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> NameMap {
         self.rules.push(Rule::Prefix(prefix.into()));
         self
     }
 
-    /// Names that `pattern` fits as a whole become `replacement`.
+    /// Replaces names that match `pattern` as a whole by `replacement`.
     #[must_use]
     pub fn rename(mut self, pattern: &str, replacement: &str) -> NameMap {
         self.rules.push(Rule::Rename { pattern: pattern.into(), replacement: replacement.into() });
         self
     }
 
-    /// Names that `pattern` fits as a whole are left out: they are no longer unexpected.
+    /// Drops names that match `pattern` as a whole, so that they are not unexpected.
     #[must_use]
     pub fn ignore(mut self, pattern: &str) -> NameMap {
         self.rules.push(Rule::Ignore(pattern.into()));
         self
     }
 
-    /// Where the dict has nothing of the first name, it is the tensor of the second: `.tie("lm_head.weight",
-    /// "embed.weight")` for a file that leaves the copy out. Names are the module's.
+    /// If the dict lacks the first name, uses the tensor of the second: `.tie("lm_head.weight",
+    /// "embed.weight")` for a file that leaves out the copy. Both are names of the module.
     ///
     /// Parameters that the module itself ties need no such rule: one of their names is enough.
     #[must_use]
@@ -86,7 +85,7 @@ impl NameMap {
         self
     }
 
-    /// What a name becomes; `None` for one that is ignored.
+    /// The mapped name; `None` for one that is dropped.
     pub fn map(&self, name: &str) -> Option<String> {
         let mut name = name.to_string();
         for rule in &self.rules {
@@ -110,16 +109,16 @@ impl NameMap {
         Some(name)
     }
 
-    /// The tensors of a dict under their new names.
+    /// The tensors of a dict under their mapped names.
     ///
     /// # Errors
-    /// A pattern with more or fewer stars than its replacement, or two names that become one.
+    /// A pattern with another number of wildcards than its replacement, or two names that are mapped to one.
     #[track_caller]
     pub fn apply(&self, dict: &StateDict) -> Result<StateDict> {
         Ok(self.mapped(dict)?.0)
     }
 
-    /// The dict under its new names, and the old name of each.
+    /// The dict under its mapped names, and the original name of each.
     #[track_caller]
     pub(crate) fn mapped<'a>(&self, dict: &'a StateDict) -> Result<(StateDict, BTreeMap<String, &'a str>)> {
         for rule in &self.rules {
@@ -151,7 +150,7 @@ impl NameMap {
     }
 }
 
-/// An error of loading with the names of the dict beside those that they became.
+/// An error of loading, with the names of the dict beside the mapped ones.
 #[track_caller]
 pub(crate) fn with_origins(error: Error, origins: &BTreeMap<String, &str>) -> Error {
     let ErrorKind::StateDict { missing, unexpected, mismatched } = error.kind() else { return error };
@@ -177,8 +176,8 @@ fn stars(pattern: &str) -> usize {
     pattern.split(|c| c != '*').filter(|run| !run.is_empty()).count()
 }
 
-/// What the wildcards of a pattern stand for in a name that it fits as a whole. Each takes as little as it
-/// can.
+/// The texts that the wildcards of a pattern match, if it matches the whole name. Each match is as short as
+/// possible.
 fn fit<'a>(pattern: &str, name: &'a str) -> Option<Vec<&'a str>> {
     let Some(star) = pattern.find('*') else {
         return (pattern == name).then(Vec::new);
@@ -199,7 +198,7 @@ fn fit<'a>(pattern: &str, name: &'a str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// A replacement whose wildcards are filled in order.
+/// A replacement with its wildcards filled in order.
 fn fill(replacement: &str, parts: &[&str]) -> String {
     let mut out = String::new();
     let mut parts = parts.iter();

@@ -1,4 +1,4 @@
-//! One model on several devices: a batch is split over them.
+//! Data parallelism: one model on several devices, with each batch split over them.
 
 use std::{fmt, ops::Deref, thread};
 
@@ -9,30 +9,33 @@ use crate::{Module, Reduction, Visitor, visitor::Entry};
 
 const OP: &str = "DataParallel";
 
-/// A module on several devices. Each gets a part of the batch and computes its loss and gradients in a thread
-/// of its own; the gradients are added on the first device, in the order of the devices, and an optimizer
-/// updates the module there. It is equal to one device to rounding. `torch.nn.DataParallel`.
+/// A module on several devices. Each device gets a part of the batch and computes its loss and gradients in
+/// a separate thread; the gradients are added on the first device, in the order of the devices, and an
+/// optimizer updates the module there. Results equal those of one device up to rounding.
+/// `torch.nn.DataParallel`.
 ///
 /// ```
 /// use nn::{DataParallel, Linear, Module, mse_loss};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
-/// let devices = [backend_cpu::logical(0)?, backend_cpu::logical(1)?]; // or taper::device("wgpu:0"), taper::device("wgpu:1")
+/// // Or taper::device("wgpu:0") and taper::device("wgpu:1"):
+/// let devices = [backend_cpu::logical(0)?, backend_cpu::logical(1)?];
 /// let model = DataParallel::new(&devices, 42, |rng| Linear::new(3, 1, rng))?;
 /// let batch = (Tensor::ones([8, 3], &devices[0])?, Tensor::zeros([8, 1], &devices[0])?);
-/// // An optimizer of model.parameters() does the rest: zero_grad() before, step() after.
+/// // Use an optimizer of model.parameters() as usual: zero_grad() before, step() after.
 /// let loss = model.backward(&batch, |linear, (x, y)| mse_loss(&linear.forward(&x)?, &y))?;
 /// assert_eq!(loss.device(), devices[0]);
 /// assert_eq!(model.weight.grad().unwrap().dims(), [1, 3]);
 /// # Ok(()) }
 /// ```
 ///
-/// It derefs to the module on the first device: its parameters, state dict, training flags and frozen parts
-/// are what counts. The others get parameters, buffers and flags from it before each pass. Running means are
-/// those of the first device's part, as in PyTorch. Each copy draws its own random numbers.
+/// It derefs to the module on the first device, whose parameters, state dict, training flags and frozen
+/// parts are the model's. The other modules get parameters, buffers and flags from it before each pass.
+/// Running means are those of the first device's part, as in PyTorch. Each replica draws its own random
+/// numbers.
 pub struct DataParallel<M> {
     devices: Vec<Device>,
-    /// One on each device.
+    /// The module of each device.
     replicas: Vec<M>,
     reduction: Reduction,
 }
@@ -53,15 +56,16 @@ impl<M: fmt::Debug> fmt::Debug for DataParallel<M> {
 }
 
 impl<M: Module + Send + Sync> DataParallel<M> {
-    /// A module on each of `devices`, built by `build` with a generator on that device. Their values are
-    /// those of the first one, whose generator has `seed`; the streams of the others, as of dropout, differ.
+    /// A module on each of `devices`, built by `build` with a generator on that device. All get the values
+    /// of the first one, whose generator has `seed`; the random streams of the others, as of dropout,
+    /// differ.
     ///
     /// Losses are means over their part of the batch, and are weighted by its size;
-    /// [`DataParallel::reduction`] sets it.
+    /// [`DataParallel::reduction`] changes that.
     ///
     /// # Errors
-    /// No devices, a device that is given twice, modules that differ in names or shapes, a module that is not
-    /// on its generator's device, or what `build` fails with.
+    /// No devices, a device that is given twice, modules that differ in names or shapes, a module that is
+    /// not on its generator's device, or the errors of `build`.
     #[track_caller]
     pub fn new(
         devices: &[Device],
@@ -110,11 +114,11 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         Ok(DataParallel { devices: devices.to_vec(), replicas, reduction: Reduction::Mean })
     }
 
-    /// How a loss comes from the losses of its part's examples: by their mean, which is weighted by the
-    /// part's size, or by their sum.
+    /// Sets how a loss is reduced over its part's examples: by the mean, which is then weighted by the
+    /// part's size, or by the sum.
     ///
     /// # Errors
-    /// [`Reduction::None`]: a loss is one number.
+    /// [`Reduction::None`]: a loss must be one number.
     #[track_caller]
     pub fn reduction(mut self, reduction: Reduction) -> Result<DataParallel<M>> {
         if reduction == Reduction::None {
@@ -124,7 +128,7 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         Ok(self)
     }
 
-    /// The module on the first device, whose parameters an optimizer changes.
+    /// The module on the first device, whose parameters an optimizer updates.
     pub fn module(&self) -> &M {
         &self.replicas[0]
     }
@@ -134,17 +138,17 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         &self.devices
     }
 
-    /// Computes `loss` of each part of the batch on its device, and adds the gradients of the whole batch's
-    /// loss to those of the module's parameters. Gives that loss, on the first device, without a graph.
+    /// Computes `loss` for each part of the batch on its device, and adds the gradients of the whole batch's
+    /// loss to those of the module's parameters. Returns that loss, on the first device, without a graph.
     ///
-    /// The batch is split along the first axis of its tensors into parts that differ by one example at most,
-    /// the larger ones first. Where there are fewer examples than devices, the last devices get none. `loss`
-    /// is called with a part that was moved to the module's device, from several threads at once.
+    /// The batch is split along the first axis of its tensors into parts that differ by at most one example,
+    /// the larger ones first. If there are fewer examples than devices, the last devices get none. `loss` is
+    /// called with a part that was moved to the module's device, from several threads at once.
     ///
     /// # Errors
-    /// The first failure of `loss`, in the order of the devices; a loss that is not one number; a batch
-    /// without examples, or whose tensors differ in their number or want gradients; a module that was moved.
-    /// No gradient has changed then.
+    /// The first error of `loss`, in the order of the devices; a loss that is not one number; a batch
+    /// without examples, or whose tensors differ in their number or require gradients; a module that was
+    /// moved. No gradient has changed then.
     #[track_caller]
     pub fn backward<B: Scatter>(
         &self,
@@ -177,7 +181,7 @@ impl<M: Module + Send + Sync> DataParallel<M> {
                     }
                 }
             }
-            // What is there already comes last, as in a backward pass over the whole.
+            // Existing gradients are added last, as in a backward pass over the whole batch.
             for (sum, parameter) in sums.iter_mut().zip(&parameters) {
                 if let (Some(sum), Some(before)) = (sum, parameter.grad()) {
                     *sum = before.add(sum)?;
@@ -194,11 +198,11 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         })
     }
 
-    /// What `forward` gives for each part of the batch on its device, put together along the first axis on
-    /// the first device. Without gradients: for evaluation.
+    /// The concatenated results of `forward` for the parts of the batch, along the first axis, on the first
+    /// device. Without gradients: for evaluation.
     ///
     /// # Errors
-    /// Those of [`DataParallel::backward`], and results that do not go together.
+    /// The errors of [`DataParallel::backward`], and results that cannot be concatenated.
     #[track_caller]
     pub fn predict<B: Scatter>(
         &self,
@@ -216,8 +220,8 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         Tensor::concat(&found, 0)
     }
 
-    /// Calls `f` with each module and its part of the batch, each in a thread of its own, and gives what it
-    /// gives in the order of the devices.
+    /// Calls `f` with each module and its part of the batch, each in a separate thread, and returns the
+    /// results in the order of the devices.
     #[track_caller]
     fn on_each<B: Scatter, R: Send>(
         &self,
@@ -238,7 +242,7 @@ impl<M: Module + Send + Sync> DataParallel<M> {
         let mut visitor = Visitor::new();
         self.replicas[0].visit(&mut visitor);
         let flags = visitor.flags();
-        // Taken before any part changes a buffer.
+        // Read before any part changes a buffer.
         let values: Vec<(Tensor, bool)> =
             source.iter().map(|entry| (entry.tensor.detach(), entry.tensor.is_tracked())).collect();
         let count = self.devices.len().min(size);
@@ -265,7 +269,7 @@ impl<M: Module + Send + Sync> DataParallel<M> {
                 })
                 .collect();
             let first = work(0);
-            // All are waited for, and the first failure in the order of the devices is told.
+            // All threads are joined, and the first error in the order of the devices is reported.
             let joined: Vec<Result<R>> = others
                 .into_iter()
                 .map(|other| match other {
@@ -278,7 +282,8 @@ impl<M: Module + Send + Sync> DataParallel<M> {
     }
 }
 
-/// Gives a module the values and flags of the first one. With each value comes whether it wants gradients.
+/// Copies the values and flags of the first module to another one. Each value comes with whether it requires
+/// gradients.
 fn follow<M: Module>(module: &M, values: &[(Tensor, bool)], flags: &[bool], device: &Device) -> Result<()> {
     module.visit(&mut Visitor::setting_each(flags));
     no_grad(|| {
@@ -302,7 +307,7 @@ fn add(sum: &mut Option<Tensor>, term: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// How many examples a batch has.
+/// The number of examples in a batch.
 #[track_caller]
 fn size_of<B: Scatter>(batch: &B) -> Result<usize> {
     match batch.examples()? {
@@ -313,19 +318,19 @@ fn size_of<B: Scatter>(batch: &B) -> Result<usize> {
 }
 
 /// A batch that can be split over devices: a tensor along its first axis, and tuples, arrays, `Vec` and
-/// `Option` of such.
+/// `Option` of these.
 pub trait Scatter: Sized + Sync {
-    /// How many examples there are; `None` where there are no tensors.
+    /// The number of examples; `None` without tensors.
     ///
     /// # Errors
-    /// Tensors that differ in it or have no axis.
+    /// Tensors with different numbers of examples or without axes.
     #[track_caller]
     fn examples(&self) -> Result<Option<usize>>;
 
     /// The `len` examples from `start` on, on a device.
     ///
     /// # Errors
-    /// What the device cannot hold.
+    /// Too little memory on the device, or a dtype that it lacks.
     #[track_caller]
     fn part(&self, start: usize, len: usize, device: &Device) -> Result<Self>;
 }
@@ -348,7 +353,7 @@ impl Scatter for Tensor {
     }
 }
 
-/// One number for two parts of a batch.
+/// The number of examples of two parts of a batch, which must agree.
 #[track_caller]
 fn agreed(one: Option<usize>, other: Option<usize>) -> Result<Option<usize>> {
     match (one, other) {

@@ -1,4 +1,4 @@
-//! State dicts as files, in the safetensors format that PyTorch's ecosystem reads and writes.
+//! State dicts as files in the safetensors format, which PyTorch's ecosystem reads and writes.
 
 use std::{
     borrow::Cow,
@@ -19,16 +19,16 @@ use tensor_core::{
 
 use crate::StateDict;
 
-/// Writes a state dict as a safetensors file, whole or not at all: it is written beside `path` first and then
-/// renamed, so that a failure leaves an older file as it was.
+/// Writes a state dict as a safetensors file, completely or not at all: it writes another file beside `path`
+/// first and then renames it, so that a failure leaves an existing file unchanged.
 ///
-/// All values are computed first. Those of a CPU go from where they lie to the file; those of a GPU pass
-/// through some megabytes of the host's memory. The file is on the disk, and not only in the system's memory,
-/// when this returns: a power cut leaves the older file or the new one. So it takes as long as the disk does,
-/// where PyTorch's `save_file` leaves that to the system.
+/// All values are computed first. Values on a CPU are written directly from their memory; those on a GPU
+/// pass through some megabytes of host memory. When this function returns, the file is on the disk, and not
+/// only in the system's memory: a power failure leaves the old file or the new one. So it takes as long as
+/// the disk does, where PyTorch's `save_file` leaves that to the system.
 ///
-/// A link is followed, and the file that it leads to is replaced; an older file's permissions stay. A device
-/// or pipe is written to as it is.
+/// A symbolic link is followed, and its target is replaced; an existing file's permissions are kept. A
+/// device or pipe is written to directly.
 ///
 /// ```
 /// use nn::{Linear, Module, load_safetensors, save_safetensors};
@@ -46,8 +46,8 @@ use crate::StateDict;
 /// ```
 ///
 /// # Errors
-/// A value that cannot be computed, the name `__metadata__`, which the format keeps for itself, or a `File`
-/// error for whatever the file system reports.
+/// A value that cannot be computed, the name `__metadata__`, which the format reserves, or a `File` error of
+/// the file system.
 #[track_caller]
 pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let mut parts: Vec<Part<'_>> = dict.iter().map(|(name, tensor)| Part::of(name, tensor)).collect();
@@ -58,21 +58,22 @@ pub fn save_safetensors(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> 
 /// Reads a safetensors file; every tensor goes to `device`.
 ///
 /// Integers of dtypes that Taper lacks become wider ones: i8, i16 and u16 become i32, u64 becomes i64. To
-/// read some tensors of a file whose others have no like here, see [`SafetensorsFile`].
+/// read some tensors of a file whose others have no counterpart, use [`SafetensorsFile`].
 ///
 /// # Errors
-/// A `File` error for a file that cannot be read, is cut off or is no safetensors file, or a tensor of a
-/// dtype that has no like here; a dtype that the device lacks; no memory there.
+/// A `File` error for a file that cannot be read, is truncated or is no safetensors file, or a tensor of a
+/// dtype without a counterpart; a dtype that the device lacks; too little memory.
 #[track_caller]
 pub fn load_safetensors(path: impl AsRef<Path>, device: &Device) -> Result<StateDict> {
     SafetensorsFile::open(path)?.state_dict(device)
 }
 
-/// A safetensors file, of which tensors are read when they are asked for: on a CPU straight to where they are
-/// kept, by several threads.
+/// A safetensors file whose tensors are read on demand: on a CPU directly to their memory, by several
+/// threads.
 ///
-/// The file stays open, and must not change while it is: a change is an error of the next read. One that was
-/// replaced, as [`save_safetensors`] does, is still read as it was. A pipe is read into memory at once.
+/// The file stays open, and must not change meanwhile: a change is an error of the next read. If it is
+/// replaced, as [`save_safetensors`] does, the old content is still read. A pipe is read into memory at
+/// once.
 ///
 /// ```
 /// use nn::{SafetensorsFile, StateDict, save_safetensors};
@@ -96,7 +97,7 @@ pub struct SafetensorsFile {
     metadata: BTreeMap<String, String>,
 }
 
-/// Where the tensors of a file are, and what it says of itself.
+/// The positions of the tensors in a file, and its metadata.
 #[doc(hidden)] // for `weights`
 #[derive(Debug)]
 pub struct SafetensorsHeader {
@@ -104,26 +105,26 @@ pub struct SafetensorsHeader {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// Where a tensor is in a file.
+/// The position of a tensor in a file.
 #[doc(hidden)] // for `weights`
 #[derive(Debug)]
 pub struct SafetensorsPlace {
-    /// `None` for a type without a counterpart here.
+    /// The dtype; `None` for a type without a counterpart here.
     pub dtype: Option<DType>,
     /// The format's name of the type.
     pub type_name: &'static str,
     pub shape: Vec<usize>,
-    /// The first byte in the file.
+    /// The offset of the first byte in the file.
     pub start: u64,
     pub bytes: usize,
 }
 
 impl SafetensorsFile {
-    /// Opens a file, reads its header, and checks what that says against the file's size.
+    /// Opens a file, and checks its header against the file's size.
     ///
     /// # Errors
-    /// A `File` error for a file that cannot be read, is cut off, or is no safetensors file. One of PyTorch's
-    /// own (`.pt`, `.pth`, `.bin`) is named as such, with the way to convert it.
+    /// A `File` error for a file that cannot be read, is truncated, or is no safetensors file. PyTorch's own
+    /// formats (`.pt`, `.pth`, `.bin`) are recognized, and the error says how to convert them.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
@@ -137,12 +138,12 @@ impl SafetensorsFile {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// The shape of the tensor of that name.
+    /// The shape of the tensor of this name.
     pub fn shape(&self, name: &str) -> Option<Shape> {
         self.tensors.get(name).map(|stored| Shape::from(stored.shape.as_slice()))
     }
 
-    /// What the file says of itself, beside its tensors.
+    /// The file's metadata.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -150,8 +151,8 @@ impl SafetensorsFile {
     /// One tensor, on `device`.
     ///
     /// # Errors
-    /// A `File` error for a name that is not there, or a dtype that has no like here; a dtype that the device
-    /// lacks; no memory there.
+    /// A `File` error for a name that is missing, or a dtype without a counterpart; a dtype that the device
+    /// lacks; too little memory.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
         let Some(stored) = self.tensors.get(name) else {
@@ -162,7 +163,7 @@ impl SafetensorsFile {
         };
         let Some(tensor) = self.make(name, stored, device)? else {
             let message = format!(
-                "tensor \"{name}\" is of dtype {}, which has no like here; convert it, or read the others one by one \
+                "tensor \"{name}\" is of dtype {}, which has no counterpart here; convert it, or read the others one by one \
                  with SafetensorsFile::open",
                 stored.type_name
             );
@@ -172,7 +173,7 @@ impl SafetensorsFile {
         Ok(tensor)
     }
 
-    /// The tensor that is stored, or `None` for a dtype without a like.
+    /// The stored tensor, or `None` for a dtype without a counterpart.
     #[track_caller]
     fn make(&self, name: &str, stored: &SafetensorsPlace, device: &Device) -> Result<Option<Tensor>> {
         let shape = stored.shape.as_slice();
@@ -187,8 +188,8 @@ impl SafetensorsFile {
         Error::here_in(made).map(Some)
     }
 
-    /// Hands over the names, shapes and sizes in bytes of all tensors, in the order of their names, each with
-    /// its bytes after it, piece by piece.
+    /// Passes the names, shapes and sizes in bytes of all tensors, in the order of their names, each
+    /// followed by its bytes, piece by piece.
     #[track_caller]
     pub(crate) fn each(&self, mut take: impl FnMut(Piece<'_>)) -> Result<()> {
         let mut room = vec![0; PIECE];
@@ -203,7 +204,7 @@ impl SafetensorsFile {
         self.content.check_unchanged()
     }
 
-    /// A 0-d tensor of f64, i64 or bool as the number it is, wherever tensors of that dtype can be.
+    /// A 0-d tensor of f64, i64 or bool as a number, even if the device lacks that dtype.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> Result<Scalar> {
         let Some(stored @ SafetensorsPlace { dtype, bytes: 1..=8, .. }) = self.tensors.get(name) else {
@@ -230,7 +231,7 @@ impl SafetensorsFile {
 
     #[track_caller]
     fn no_number(&self, name: &str) -> Error {
-        file_error(&self.path, format!("\"{name}\" is said to be a number, and is none"))
+        file_error(&self.path, format!("\"{name}\" should be a number, but is not"))
     }
 
     /// All tensors, on `device`.
@@ -242,25 +243,25 @@ impl SafetensorsFile {
     }
 }
 
-/// What [`SafetensorsFile::each`] hands over.
+/// The items of [`SafetensorsFile::each`].
 pub(crate) enum Piece<'a> {
     Tensor { name: &'a str, shape: &'a [usize], bytes: usize },
     Bytes(&'a [u8]),
 }
 
-/// Bytes of a file that are looked at together.
+/// The number of bytes of a file that are processed together.
 const PIECE: usize = 1 << 18;
 
-/// The greatest header of the format.
+/// The greatest header of the format, in bytes.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// The file, or what else it is.
+/// The file's content, or the error that it has another format.
 #[track_caller]
 fn open(path: &Path) -> Result<Content> {
     let failed = |e: io::Error| file_error(path, format!("cannot be read: {e}"));
     let mut file = File::open(path).map_err(failed)?;
     let mut bytes = Vec::new();
-    // The beginning first: what is no safetensors file is not read whole.
+    // The beginning first, so that a file of another format is not read completely.
     (&mut file).take(4096).read_to_end(&mut bytes).map_err(failed)?;
     if let Some(message) = another_format(path, &bytes) {
         return Err(file_error(path, message));
@@ -279,7 +280,7 @@ fn open(path: &Path) -> Result<Content> {
     Ok(Content::Memory { path: path.to_path_buf(), bytes })
 }
 
-/// Reads the header, and checks what it says against the file's size.
+/// Reads the header, and checks it against the file's size.
 #[doc(hidden)] // for `weights`
 #[track_caller]
 pub fn read_header(content: &Content) -> Result<SafetensorsHeader> {
@@ -299,7 +300,7 @@ pub fn read_header(content: &Content) -> Result<SafetensorsHeader> {
     }
     let mut text = vec![0; (data - 8) as usize];
     content.read_at(&mut text, 8)?;
-    // It is an error where sizes, places and dtypes do not go together.
+    // Inconsistent sizes, positions and dtypes are an error of the parser.
     let parsed: Metadata = serde_json::from_slice(&text).map_err(|e| broken(&e))?;
     let promised = data + parsed.data_len() as u64;
     if promised != content.length() {
@@ -341,7 +342,7 @@ fn foreign_name(dtype: Dtype) -> &'static str {
         .map_or("a type that is not known here", |(_, name)| name)
 }
 
-/// What a file is that is no safetensors file, and what to do with it.
+/// The name of another format that the file has, and how to convert it.
 fn another_format(path: &Path, start: &[u8]) -> Option<String> {
     let contains = |text: &[u8]| start.windows(text.len()).any(|window| window == text);
     let zip = start.starts_with(b"PK\x03\x04");
@@ -376,17 +377,17 @@ pub(crate) struct Part<'a> {
     dtype: DType,
     shape: Cow<'a, [usize]>,
     elements: Elements,
-    /// The metadata of a tensor in blocks, which is written as its bytes.
+    /// The metadata of a block-quantized tensor, which is written as its bytes.
     blocks: Option<String>,
 }
 
 enum Elements {
     Tensor(Tensor),
-    /// A number, or a tensor in blocks.
+    /// A number, or a block-quantized tensor.
     Bytes(Vec<u8>),
 }
 
-/// The tensor in blocks that `bytes` are, as the metadata describes it: format, dtype, and sizes.
+/// The block-quantized tensor with these bytes, as the metadata describes it: format, dtype, and sizes.
 #[doc(hidden)] // for `weights`
 #[track_caller]
 pub fn read_blocks(
@@ -418,7 +419,7 @@ pub fn read_blocks(
     Tensor::of_blocks("load_safetensors", format, &shape, dtype, bytes, device)
 }
 
-/// The name under which a file's metadata describe a tensor in blocks.
+/// The metadata key that describes a block-quantized tensor.
 #[doc(hidden)] // for `weights`
 pub fn blocks_key(name: &str) -> String {
     format!("taper.blocks.{name}")
@@ -427,7 +428,7 @@ pub fn blocks_key(name: &str) -> String {
 impl<'a> Part<'a> {
     pub(crate) fn of(name: &'a str, tensor: &'a Tensor) -> Part<'a> {
         let (dtype, shape) = (tensor.dtype(), Cow::Borrowed(tensor.dims()));
-        // A view of blocks is written as the numbers that it shows.
+        // A view of blocks is written as its decoded numbers.
         if let Some(format) = tensor.block_format()
             && let Ok(bytes) = tensor.block_bytes()
         {
@@ -454,12 +455,12 @@ impl<'a> Part<'a> {
         &self.shape
     }
 
-    /// How many bytes it has.
+    /// The size in bytes.
     pub(crate) fn size(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()
     }
 
-    /// Hands over the bytes, piece by piece.
+    /// Passes the bytes, piece by piece.
     #[track_caller]
     pub(crate) fn read(&self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         match &self.elements {
@@ -469,8 +470,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Computes all tensors of some parts, and waits for them: what is wrong with one is known before anything is
-/// written. Those whose elements do not lie in order are copied when they are read first.
+/// Computes all tensors of some parts, and waits for them, so that errors occur before anything is written.
+/// Tensors that are not contiguous are copied when they are read.
 #[track_caller]
 pub(crate) fn evaluate(parts: &mut [Part<'_>]) -> Result<()> {
     let tensors = parts.iter().filter_map(|part| match &part.elements {
@@ -486,8 +487,7 @@ pub(crate) fn evaluate(parts: &mut [Part<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Writes parts whose tensors are computed, in the order of the format: those of wide dtypes first, so that
-/// all are aligned.
+/// Writes computed parts in the order of the format: those of wide dtypes first, so that all are aligned.
 #[track_caller]
 pub(crate) fn write(
     path: &Path,
@@ -512,7 +512,7 @@ pub(crate) fn write(
             metadata.insert(blocks_key(part.name), blocks.clone());
         }
     }
-    // What other libraries look for to know whose names and layout these are.
+    // Other libraries read this entry to identify the naming and layout.
     metadata.insert("format".into(), "pt".into());
     let header = Metadata::new(Some(metadata), infos).map_err(|e| file_error(path, e.to_string()))?;
     let mut header = serde_json::to_vec(&header).map_err(|e| file_error(path, e.to_string()))?;
@@ -525,7 +525,7 @@ pub(crate) fn write(
     }
     let failed = |e: io::Error| file_error(path, format!("cannot be written: {e}"));
     let written = write_whole(path, failed, |file| {
-        // Small tensors are written together; large pieces go past the buffer.
+        // Small tensors are buffered; large pieces bypass the buffer.
         let mut file = BufWriter::with_capacity(PIECE / 4, file);
         file.write_all(&length.to_le_bytes()).map_err(failed)?;
         file.write_all(&header).map_err(failed)?;
@@ -537,7 +537,7 @@ pub(crate) fn write(
     Error::here_in(written)
 }
 
-/// The format's own dtype, by its name.
+/// The format's dtype, by its name.
 fn file_dtype(dtype: DType) -> Option<Dtype> {
     serde_json::from_value(dtype.info().safetensors.into()).ok()
 }

@@ -1,5 +1,4 @@
-//! A table of a model's layers: what they are, what shapes they give, how many parameters they have. As
-//! `torchinfo` prints.
+//! A table of a model's layers, with their output shapes and numbers of parameters, as `torchinfo` prints.
 
 use std::{collections::HashSet, fmt};
 
@@ -11,44 +10,45 @@ use crate::{
     visitor::{Site, Visitor},
 };
 
-/// One layer of a [`Summary`], as often as it was called.
+/// One call of a layer in a [`Summary`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SummaryRow {
     /// The path of the layer in the model: `body.0`. Empty for the model itself and for a layer that is not
     /// part of it.
     pub name: String,
-    /// The layer as it prints.
+    /// The layer's debug output.
     pub layer: String,
     /// The shape of its output.
     pub output: Shape,
-    /// How many numbers its parameters hold.
+    /// The number of elements of its parameters.
     pub parameters: usize,
 }
 
-/// The layers of a model in the order they were called. It prints as a table. See [`summary`].
+/// The layers of a model in the order of their calls. It prints as a table. See [`summary`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Summary {
     /// The layers.
     pub rows: Vec<SummaryRow>,
-    /// How many numbers are in parameters of no layer that was called: those that a struct holds itself.
+    /// The number of elements of parameters outside of the called layers, such as a struct's own.
     pub elsewhere: usize,
-    /// How many numbers the parameters hold together; what is tied counts once.
+    /// The number of elements of all parameters; tied ones count once.
     pub parameters: usize,
-    /// How many of these want gradients.
+    /// The number of elements that require gradients.
     pub trainable: usize,
 }
 
-/// Calls a layer with zeros of a shape, and says what each layer in it makes of them. Nothing is computed:
-/// shapes are known without.
+/// Calls a layer with zeros of a shape, and lists its layers with their output shapes. Nothing is computed:
+/// shapes are known without evaluation.
 ///
 /// ```
 /// use nn::{Linear, Relu, Sequential, summary};
 /// use tensor_core::Generator;
 /// # fn main() -> tensor_core::Result<()> {
 /// let rng = Generator::seed(0, &backend_cpu::cpu());
-/// let model = Sequential::new().add(Linear::new(784, 128, &rng)?).add(Relu).add(Linear::new(128, 10, &rng)?);
+/// let (first, last) = (Linear::new(784, 128, &rng)?, Linear::new(128, 10, &rng)?);
+/// let model = Sequential::new().add(first).add(Relu).add(last);
 /// let table = summary(&model, [64, 784])?;
 /// println!("{table}");
 /// assert_eq!((table.rows[0].output.dims(), table.rows[0].parameters), (&[64, 128][..], 100_480));
@@ -56,11 +56,11 @@ pub struct Summary {
 /// # Ok(()) }
 /// ```
 ///
-/// The zeros are on the device of the model's first parameter, of its dtype. For a model with a `forward` of
-/// another form, or that takes indices, see [`summarize`].
+/// The zeros have the device and dtype of the model's first parameter. For a model whose `forward` has
+/// another signature, or that takes indices, see [`summarize`].
 ///
-/// Layers are those of this crate, wherever they are called, and your own where a [`crate::Sequential`] calls
-/// them.
+/// The list has the layers of this crate, wherever they are called, and your own where a
+/// [`crate::Sequential`] calls them.
 ///
 /// # Errors
 /// A model without parameters, whose device is unknown, or an input that does not fit.
@@ -78,7 +78,7 @@ pub fn summary(model: &impl Layer, input_shape: impl Into<Shape>) -> Result<Summ
     summarize(model, |model| model.forward(&input))
 }
 
-/// As [`summary`], for a model that is called in a way of its own.
+/// As [`summary`], for a model that is called by a closure.
 ///
 /// ```
 /// use nn::{Embedding, Linear, Module, summarize};
@@ -105,9 +105,9 @@ pub fn summary(model: &impl Layer, input_shape: impl Into<Shape>) -> Result<Summ
 /// ```
 ///
 /// # Errors
-/// What `call` reports.
+/// The errors of `call`.
 pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Result<R>) -> Result<Summary> {
-    // Dropout draws and running statistics move: streams and buffers go back to where they were.
+    // The call moves dropout's streams and running statistics: streams and buffers are restored.
     let streams = model.rng_state();
     let buffers: Vec<(Tensor, Tensor)> =
         model.buffers().into_iter().map(|b| (b.clone(), b.detach())).collect();
@@ -149,8 +149,8 @@ pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Resu
     Ok(Summary { rows, elsewhere, parameters, trainable })
 }
 
-/// The path of the layer at a place. A struct and its only field share one: the field is meant. Layers
-/// without a size can share one too: they are taken in the order in which they stand.
+/// The path of the layer at an address. A struct and its only field share an address: the field is returned.
+/// Layers of size 0 can share one too: they are taken in their order.
 fn path(sites: &[Site], place: (usize, usize), used: &mut HashSet<String>) -> Option<String> {
     let here = || sites.iter().filter(|site| (site.address, site.size) == place).map(|site| &site.path);
     let found = match place.1 {
@@ -162,7 +162,7 @@ fn path(sites: &[Site], place: (usize, usize), used: &mut HashSet<String>) -> Op
     Some(path)
 }
 
-/// Whether a parameter is one of the layer at a path.
+/// Whether a parameter belongs to the layer at a path.
 fn lies_in(parameter: &str, layer: &str) -> bool {
     match parameter.strip_prefix(layer) {
         Some(rest) => layer.is_empty() || rest.is_empty() || rest.starts_with('.'),
@@ -174,7 +174,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let head = ["name", "layer", "output shape", "parameters"].map(String::from);
         let rows = self.rows.iter().map(|row| {
-            // A layer of several lines is shown by its first.
+            // A layer of several lines is shown by its first line.
             let layer = row.layer.lines().next().unwrap_or_default().to_string();
             [row.name.clone(), layer, row.output.to_string(), thousands(row.parameters)]
         });
@@ -194,7 +194,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// 101770 as `101,770`.
+/// Formats 101770 as `101,770`.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut out = String::new();

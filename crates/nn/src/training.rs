@@ -1,11 +1,11 @@
-//! [`Training`]: the flag by which a layer knows whether it trains.
+//! [`Training`]: the training-mode flag of a layer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Field, Visitor, VisitorMut};
 
-/// Whether a layer trains, which it does at first. `model.train()` and `model.eval()` set it, also behind an
-/// `Arc`.
+/// Whether a layer is in training mode, as it is at first. `model.train()` and `model.eval()` set it, also
+/// behind an `Arc`.
 ///
 /// ```
 /// use nn::{Module, Training};
@@ -21,12 +21,12 @@ use crate::{Field, Visitor, VisitorMut};
 pub struct Training(AtomicBool);
 
 impl Training {
-    /// Whether the layer trains.
+    /// Whether the layer is in training mode.
     pub fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets whether the layer trains.
+    /// Sets the mode.
     pub fn set(&self, training: bool) {
         self.0.store(training, Ordering::Relaxed);
     }
@@ -38,7 +38,7 @@ impl Default for Training {
     }
 }
 
-/// A flag of its own with the same value.
+/// A clone is an independent flag with the same value.
 impl Clone for Training {
     fn clone(&self) -> Training {
         Training(AtomicBool::new(self.get()))

@@ -1,4 +1,4 @@
-//! The cases of ONNX's package: a model, and the files with its inputs and outputs.
+//! The cases of ONNX's package: a model, and files with its inputs and outputs.
 
 use std::{
     collections::BTreeSet,
@@ -16,21 +16,21 @@ use taper::prelude::*;
 
 use crate::compare::compare;
 
-/// The groups, each a folder of folders but for `light`.
+/// The groups, each a folder of folders, except `light`.
 const GROUPS: &[&str] = &["node", "simple", "pytorch-operator", "pytorch-converted"];
 
 /// Numbers of `TensorProto.DataType`.
 const BFLOAT16: i32 = 16;
 const UINT16: i32 = 4;
 
-/// One case.
+/// One test case.
 pub(crate) struct Case {
     pub(crate) group: String,
     pub(crate) name: String,
     pub(crate) operators: BTreeSet<String>,
     model: PathBuf,
-    /// The folder with inputs and outputs, or the file with the output of a network whose input is
-    /// arange(n) / n.
+    /// The folder with inputs and outputs, or the file with the output of a network whose input is arange(n)
+    /// / n.
     data: PathBuf,
 }
 
@@ -88,7 +88,7 @@ impl Case {
         Ok(Case { group: group.into(), name, operators, model, data })
     }
 
-    /// Runs the case on a device: fine, or what is wrong.
+    /// Runs the case on a device; the error describes the failure.
     pub(crate) fn run(&self, device: &Device) -> Result<(), String> {
         let text = |error: taper::Error| error.to_string();
         let net = Model::load(&self.model, device).map_err(text)?;
@@ -103,7 +103,7 @@ impl Case {
                 continue;
             }
             sets += 1;
-            // Initializers that are listed as inputs are not given.
+            // Initializers that are listed as inputs are not passed.
             let own: BTreeSet<&str> =
                 graph.initializer.iter().filter_map(|tensor| tensor.name.as_deref()).collect();
             let mut inputs = Vec::new();
@@ -180,7 +180,7 @@ fn value(file: &Path, r#type: Option<&TypeProto>) -> Result<Value, String> {
         }
         Some(TypeValue::TensorType(declared)) => {
             let mut tensor = TensorProto::decode(bytes.as_slice()).map_err(wrong)?;
-            // The files of bf16 tensors say that they are u16: NumPy has no such type.
+            // The files of bf16 tensors declare u16, because NumPy has no bf16.
             if (declared.elem_type, tensor.data_type) == (Some(BFLOAT16), Some(UINT16)) {
                 tensor.data_type = declared.elem_type;
             }
@@ -192,7 +192,7 @@ fn value(file: &Path, r#type: Option<&TypeProto>) -> Result<Value, String> {
     }
 }
 
-/// Tensors of numbers on the device, texts on the host.
+/// Numeric tensors are on the device, texts on the host.
 fn on_device(value: Value, device: &Device) -> Result<Value, String> {
     match &value {
         Value::Host(host) if !matches!(host.data(), HostData::Text(_)) && narrow(host).is_none() => {
@@ -207,7 +207,7 @@ fn on_device(value: Value, device: &Device) -> Result<Value, String> {
     }
 }
 
-/// Four-bit integers are held on the host.
+/// Four-bit integers stay on the host.
 fn narrow(host: &HostTensor) -> Option<()> {
     matches!(host.data_type(), onnx::DataType::Int4 | onnx::DataType::Uint4).then_some(())
 }

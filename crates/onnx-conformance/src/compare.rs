@@ -1,4 +1,4 @@
-//! Whether a result is right: the type, the shape, and each number within ONNX's tolerances.
+//! Compares a result with the expected one: the type, the shape, and each number within ONNX's tolerances.
 
 use onnx::{DataType, HostData, HostTensor, Value};
 use taper::prelude::*;
@@ -7,7 +7,7 @@ use taper::prelude::*;
 const RTOL: f64 = 1e-3;
 const ATOL: f64 = 1e-7;
 
-/// Fine, or how the result differs from what is wanted.
+/// Compares two values; the error describes the difference.
 pub(crate) fn compare(found: &Value, wanted: &Value, device: &Device) -> Result<(), String> {
     match (found, wanted) {
         (Value::Sequence(found), Value::Sequence(wanted)) => {

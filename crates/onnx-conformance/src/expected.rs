@@ -1,4 +1,4 @@
-//! The list of expected failures: a line for each case, with the devices where it fails and why.
+//! The list of expected failures: a line for each case, with the devices on which it fails and the reason.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl Expected {
         Ok(Expected { reasons })
     }
 
-    /// Why a case fails, if it is expected to.
+    /// The reason why a case fails, if it is expected to.
     pub(crate) fn reason(&self, case: &str) -> Option<&'static str> {
         self.reasons.get(case).copied()
     }

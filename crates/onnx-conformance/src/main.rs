@@ -1,9 +1,8 @@
-//! `cargo xtask onnx-conformance`: ONNX's own test cases on a device, held against a list of expected
-//! failures.
+//! `cargo xtask onnx-conformance`: runs ONNX's own test cases on a device, and compares the outcome with a
+//! list of expected failures.
 //!
-//! The cases are in the package `onnx` of the Python registry: `pip download --no-deps onnx==1.17.0`, and
-//! unpack the wheel, which is a zip. `cases` finds them, `compare` says whether a result is right,
-//! `expected` reads the list.
+//! The cases are in the Python package `onnx`: `pip download --no-deps onnx==1.17.0`, and unpack the wheel,
+//! which is a zip. `cases` finds them, `compare` compares results, `expected` reads the list.
 
 mod cases;
 mod compare;
@@ -41,7 +40,7 @@ struct Args {
     list: bool,
 }
 
-/// How many cases of an operator or a group came out how.
+/// The numbers of cases of an operator or a group by outcome.
 #[derive(Clone, Copy, Default)]
 struct Count {
     passed: usize,
@@ -139,7 +138,7 @@ fn operators(case: &Case) -> Vec<String> {
     case.operators.iter().cloned().collect()
 }
 
-/// Prints counts; of operators those that do not all pass in full, and the rest in one line.
+/// Prints counts; for operators, those that do not pass completely, and the others in one line.
 fn table(title: &str, counts: &BTreeMap<String, Count>, short: bool) {
     println!("{title:<36} {:>7} {:>7} {:>9}", "passed", "failed", "expected");
     let mut whole = (0, 0);

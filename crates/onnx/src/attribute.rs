@@ -1,4 +1,4 @@
-//! [`Attribute`]: the setting of a node.
+//! [`Attribute`]: a setting of a node.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{
     value::HostTensor,
 };
 
-/// Elements that a sparse tensor in an attribute may have.
+/// The greatest number of elements of a sparse tensor in an attribute.
 const SPARSE_ELEMENTS: usize = 1 << 20;
 
 /// The value of a node's attribute.
@@ -25,7 +25,7 @@ pub(crate) enum Attribute {
     Floats(Vec<f32>),
     Ints(Vec<i64>),
     Texts(Vec<String>),
-    /// Tensors and types, which no operator here has.
+    /// Sparse tensors and types, which no operator here uses.
     Other,
     Graphs(Vec<Arc<Graph>>),
 }
@@ -35,7 +35,7 @@ impl Attribute {
     pub(crate) fn new(proto: &AttributeProto, external: &External) -> Result<Attribute> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let tensor = |proto| Stored::new(proto, external)?.to_host().map(Arc::new);
-        // Files of IR 1 name no type: the field that is there says it.
+        // Files of IR version 1 declare no type: the field that is set determines it.
         let r#type = proto.r#type.unwrap_or(0);
         Ok(match r#type {
             1 => Attribute::Float(proto.f.unwrap_or(0.0)),
@@ -69,7 +69,7 @@ impl Attribute {
         })
     }
 
-    /// The graphs within.
+    /// The graphs in the attribute.
     pub(crate) fn graphs(&self) -> &[Arc<Graph>] {
         match self {
             Attribute::Graph(graph) => std::slice::from_ref(graph),

@@ -1,5 +1,5 @@
-//! [`Context`]: what the function of an operator sees of its node: inputs, settings, and the graphs within
-//! it.
+//! [`Context`]: the interface between an operator's function and its node: inputs, attributes, and
+//! subgraphs.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::{
     value::{HostTensor, Value},
 };
 
-/// One node while it runs.
+/// One node during execution.
 pub struct Context<'a> {
     pub(crate) node: &'a Node,
     pub(crate) run: &'a Run<'a>,
-    /// The values of the graph around the node.
+    /// The values of the surrounding graph.
     pub(crate) values: &'a [Option<Value>],
     pub(crate) inputs: Vec<Option<Value>>,
 }
@@ -37,17 +37,17 @@ impl<'a> Context<'a> {
         &self.node.op_type
     }
 
-    /// An error of this node; its name is put before the message.
+    /// An error of this node; its name is added before the message.
     pub fn error(&self, message: impl Into<String>) -> Error {
         Error::invalid("onnx", message)
     }
 
-    /// How many inputs the node has, those left out in between among them.
+    /// The number of inputs, including omitted ones in between.
     pub fn input_count(&self) -> usize {
         self.inputs.len()
     }
 
-    /// How many outputs the node has, those left out in between among them.
+    /// The number of outputs, including omitted ones in between.
     pub fn output_count(&self) -> usize {
         self.node.outputs.len()
     }
@@ -57,15 +57,15 @@ impl<'a> Context<'a> {
         self.node.outputs.get(output).is_some_and(Option::is_some)
     }
 
-    /// An input, if it is there.
+    /// An input, if it is given.
     pub fn input(&self, index: usize) -> Option<&Value> {
         self.inputs.get(index).and_then(Option::as_ref)
     }
 
-    /// An input that must be there.
+    /// A required input.
     ///
     /// # Errors
-    /// It is not.
+    /// The input is missing.
     pub fn value(&self, index: usize) -> Result<&Value> {
         self.input(index).ok_or_else(|| self.error(format!("input {index} is missing")))
     }
@@ -78,7 +78,7 @@ impl<'a> Context<'a> {
         self.value(index)?.to_tensor(self.device()).map_err(|error| self.of_input(index, &error))
     }
 
-    /// An input as a tensor on the device, if it is there.
+    /// An input as a tensor on the device, if it is given.
     ///
     /// # Errors
     /// It is no tensor.
@@ -86,7 +86,7 @@ impl<'a> Context<'a> {
         self.input(index).map(|_| self.tensor(index)).transpose()
     }
 
-    /// All inputs that are there, as tensors.
+    /// All given inputs, as tensors.
     ///
     /// # Errors
     /// One is no tensor.
@@ -94,49 +94,49 @@ impl<'a> Context<'a> {
         (0..self.inputs.len()).filter_map(|index| self.optional_tensor(index).transpose()).collect()
     }
 
-    /// An input on the host, read from its device where it is there.
+    /// An input on the host; it is read from its device if necessary.
     ///
     /// # Errors
-    /// It is missing or no tensor, and what reading reports.
+    /// It is missing or no tensor, or reading fails.
     pub fn host(&self, index: usize) -> Result<Arc<HostTensor>> {
         self.value(index)?.to_host().map_err(|error| self.of_input(index, &error))
     }
 
-    /// The integers of an input, if it is there.
+    /// The integers of an input, if it is given.
     ///
     /// # Errors
-    /// It is no tensor of numbers, and what reading reports.
+    /// It is no numeric tensor, or reading fails.
     pub fn integers(&self, index: usize) -> Result<Option<Vec<i64>>> {
         self.input(index).map(|_| self.host(index)?.to_i64s()).transpose()
     }
 
-    /// The first integer of an input, if it is there.
+    /// The first integer of an input, if it is given.
     ///
     /// # Errors
-    /// It has none, and as of [`Context::integers`].
+    /// It is empty, and the errors of [`Context::integers`].
     pub fn integer(&self, index: usize) -> Result<Option<i64>> {
         let Some(list) = self.integers(index)? else { return Ok(None) };
         list.first().copied().map(Some).ok_or_else(|| self.error(format!("input {index} has no elements")))
     }
 
-    /// The floats of an input, if it is there.
+    /// The floats of an input, if it is given.
     ///
     /// # Errors
-    /// It is no tensor of numbers, and what reading reports.
+    /// It is no numeric tensor, or reading fails.
     pub fn floats(&self, index: usize) -> Result<Option<Vec<f64>>> {
         self.input(index).map(|_| self.host(index)?.to_f64s()).transpose()
     }
 
-    /// The first float of an input, if it is there.
+    /// The first float of an input, if it is given.
     ///
     /// # Errors
-    /// It has none, and as of [`Context::floats`].
+    /// It is empty, and the errors of [`Context::floats`].
     pub fn float(&self, index: usize) -> Result<Option<f64>> {
         let Some(list) = self.floats(index)? else { return Ok(None) };
         list.first().copied().map(Some).ok_or_else(|| self.error(format!("input {index} has no elements")))
     }
 
-    /// The list in an input.
+    /// The values of a sequence input.
     ///
     /// # Errors
     /// It is missing, or no sequence.
@@ -171,7 +171,7 @@ impl<'a> Context<'a> {
         take(attribute).map(Some).ok_or_else(|| self.other(name, wanted))
     }
 
-    /// An attribute that is an integer.
+    /// An integer attribute.
     ///
     /// # Errors
     /// It is of another type.
@@ -183,7 +183,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// An attribute that is an integer, or what it is by default.
+    /// An integer attribute, or its default.
     ///
     /// # Errors
     /// It is of another type.
@@ -191,7 +191,7 @@ impl<'a> Context<'a> {
         Ok(self.int(name)?.unwrap_or(default))
     }
 
-    /// An attribute that is 0 or 1, or what it is by default.
+    /// A boolean attribute (0 or 1), or its default.
     ///
     /// # Errors
     /// It is of another type.
@@ -199,7 +199,7 @@ impl<'a> Context<'a> {
         Ok(self.int(name)?.map_or(default, |number| number != 0))
     }
 
-    /// An attribute that is a float.
+    /// A float attribute.
     ///
     /// # Errors
     /// It is of another type.
@@ -211,7 +211,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// An attribute that is a float, or what it is by default.
+    /// A float attribute, or its default.
     ///
     /// # Errors
     /// It is of another type.
@@ -219,7 +219,7 @@ impl<'a> Context<'a> {
         Ok(self.number(name)?.unwrap_or(default))
     }
 
-    /// An attribute that is a text, or what it is by default.
+    /// A text attribute, or its default.
     ///
     /// # Errors
     /// It is of another type.
@@ -231,7 +231,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// An attribute that is a list of integers.
+    /// A list of integers as attribute.
     ///
     /// # Errors
     /// It is of another type.
@@ -244,7 +244,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// An attribute that is a list of floats.
+    /// A list of floats as attribute.
     ///
     /// # Errors
     /// It is of another type.
@@ -256,7 +256,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// An attribute that is a list of texts.
+    /// A list of texts as attribute.
     ///
     /// # Errors
     /// It is of another type.
@@ -268,7 +268,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// An attribute that is a tensor.
+    /// A tensor attribute.
     ///
     /// # Errors
     /// It is of another type.
@@ -279,15 +279,15 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// An attribute that is an axis, counted from the end where it is negative, of a tensor of `rank` axes.
+    /// An attribute that is an axis of a tensor with `rank` axes; negative ones count from the end.
     ///
     /// # Errors
-    /// It is of another type, or no such axis.
+    /// It has another type, or there is no such axis.
     pub fn axis_or(&self, name: &str, default: i64, rank: usize) -> Result<usize> {
         self.axis(self.int_or(name, default)?, rank)
     }
 
-    /// An axis, counted from the end where it is negative, of a tensor of `rank` axes.
+    /// An axis of a tensor with `rank` axes; negative ones count from the end.
     ///
     /// # Errors
     /// No such axis.
@@ -305,12 +305,12 @@ impl<'a> Context<'a> {
         found.ok_or_else(|| self.error(format!("the graph \"{name}\" is missing")))
     }
 
-    /// Runs a graph that an attribute holds.
+    /// Runs a subgraph from an attribute.
     pub(crate) fn run_graph(&self, graph: &Graph, inputs: Vec<Option<Value>>) -> Result<Vec<Value>> {
         run_graph(self.run, graph, inputs, self.values)
     }
 
-    /// The dtype in which the device holds integers of i64.
+    /// The dtype in which the device stores i64 integers.
     pub fn index_dtype(&self) -> DType {
         self.device().int_dtype()
     }

@@ -1,4 +1,4 @@
-//! The elements of a `TensorProto`: in the message, as raw bytes, or in another file of the model's folder.
+//! The elements of a `TensorProto`: in the message, as raw bytes, or in another file in the model's folder.
 
 use std::{
     collections::HashMap,
@@ -18,7 +18,7 @@ use crate::{
     value::{DataType, HostData, HostTensor, Value, on_device},
 };
 
-/// Where elements outside the message are looked for: the model's folder, or nowhere for a model from bytes.
+/// The folder for external data: the model's, or none for a model from bytes.
 #[derive(Debug, Default)]
 pub(crate) struct External {
     folder: Option<PathBuf>,
@@ -31,7 +31,7 @@ impl External {
         External { folder, open: Mutex::new(HashMap::new()) }
     }
 
-    /// The file of this name in the folder, or in a folder within it: never outside, also not by a link.
+    /// The file with this name in the folder or below; paths and links that lead outside are refused.
     fn open(&self, location: &str) -> Result<Arc<OpenFile>> {
         let Some(folder) = &self.folder else {
             let message =
@@ -91,12 +91,12 @@ fn invalid(message: String) -> Error {
     Error::invalid("onnx", message)
 }
 
-/// The name of a tensor in messages.
+/// The name of a tensor in error messages.
 pub(crate) fn name_of(proto: &TensorProto) -> &str {
     proto.name.as_deref().filter(|name| !name.is_empty()).unwrap_or("(without a name)")
 }
 
-/// A tensor message that was checked: its type, its shape, and elements that are there.
+/// A checked tensor message: its type, its shape, and the position of its elements.
 pub(crate) struct Stored<'a> {
     proto: &'a TensorProto,
     pub(crate) data_type: DataType,
@@ -144,7 +144,7 @@ impl<'a> Stored<'a> {
         Ok(stored)
     }
 
-    /// How many bytes the elements take.
+    /// The size of the elements in bytes.
     fn bytes(&self) -> usize {
         match self.data_type {
             DataType::Tensor(dtype) => self.count * dtype.size(),
@@ -195,7 +195,7 @@ impl<'a> Stored<'a> {
         Ok(Some(Raw::Memory(bytes.clone())))
     }
 
-    /// The length of the typed list that holds the elements.
+    /// The length of the typed list that contains the elements.
     fn typed_len(&self) -> usize {
         let proto = self.proto;
         match self.data_type {
@@ -246,7 +246,7 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// How many elements there are.
+    /// The number of elements.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -293,7 +293,7 @@ impl<'a> Stored<'a> {
         Ok(bytes)
     }
 
-    /// Numbers of four bits: two to a byte, the first in the low half.
+    /// Four-bit numbers: two per byte, the first in the low half.
     fn nibbles(&self) -> Result<Vec<i64>> {
         let bytes = match &self.raw {
             None if self.proto.int32_data.len() == self.count && self.count != 1 => {
@@ -314,7 +314,7 @@ impl<'a> Stored<'a> {
         Ok(bytes.iter().flat_map(|byte| [number(byte & 15), number(byte >> 4)]).take(self.count).collect())
     }
 
-    /// The elements on a device, brought there piece by piece.
+    /// The elements on a device, uploaded in pieces.
     pub(crate) fn to_tensor(&self, device: &Device) -> Result<Tensor> {
         self.make(device).map_err(|error| named(self.proto, &error))
     }
@@ -337,7 +337,7 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Little-endian bytes to those of this machine.
+/// Converts little-endian bytes to the byte order of this machine.
 fn to_native(dtype: DType, bytes: &mut [u8]) {
     if cfg!(target_endian = "big") {
         bytes.chunks_mut(dtype.size()).for_each(<[u8]>::reverse);
@@ -349,7 +349,7 @@ fn named(proto: &TensorProto, error: &Error) -> Error {
     invalid(format!("tensor \"{}\": {error}", name_of(proto)))
 }
 
-/// A sparse tensor with its zeros, on the host. `limit` bounds its elements.
+/// A sparse tensor as a dense one, on the host. `limit` bounds its number of elements.
 pub(crate) fn dense(proto: &SparseTensorProto, external: &External, limit: usize) -> Result<HostTensor> {
     let (Some(values), Some(indices)) = (&proto.values, &proto.indices) else {
         return Err(invalid("a sparse tensor without values or without indices".into()));

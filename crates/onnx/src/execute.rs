@@ -1,4 +1,4 @@
-//! Running a graph: step by step, each value dropped after the last step that reads it.
+//! Runs a graph: step by step, and each value is dropped after the last step that reads it.
 
 use tensor_core::{Device, Error, ErrorKind, Result, Tensor};
 
@@ -14,7 +14,7 @@ pub(crate) struct Run<'a> {
     pub(crate) weights: &'a [Tensor],
 }
 
-/// The outputs of a graph for inputs in order; `outer` are the values of the graph around it.
+/// The outputs of a graph for inputs in order; `outer` has the values of the surrounding graph.
 pub(crate) fn run_graph(
     run: &Run<'_>,
     graph: &Graph,
@@ -74,7 +74,7 @@ fn run_step(run: &Run<'_>, step: &Node, values: &[Option<Value>]) -> Result<Vec<
     }
 }
 
-/// The error with the node's name before it. One that says the device is at its end stays as it is.
+/// The error with the node's name before it. Device failures are not changed.
 fn at(step: &Node, error: Error) -> Error {
     match error.kind() {
         ErrorKind::OutOfMemory { .. } | ErrorKind::DeviceLost { .. } => error,

@@ -1,5 +1,5 @@
-//! [`Graph`]: a graph of the file with its names resolved to slots, its steps in an order in which every
-//! input is there, and for each step the slots that no later step reads.
+//! [`Graph`]: a graph of the file with its names resolved to slots, its steps in topological order, and for
+//! each step the slots that no later step reads.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -17,13 +17,13 @@ use crate::{
     value::{DataType, HostTensor},
 };
 
-/// How deep graphs may be within graphs and functions.
+/// The greatest nesting depth of graphs and functions.
 const MAX_DEPTH: usize = 48;
-/// How many steps a model may have with its functions written out at every call.
+/// The greatest number of steps of a model, with its functions inlined at every call.
 const MAX_STEPS: usize = 4_000_000;
-/// Integers and truth values up to this many elements are kept on the host as well.
+/// The number of elements up to which integers and booleans are stored on the host as well.
 pub(crate) const HOST_ELEMENTS: usize = 1024;
-/// A sparse initializer is made dense up to this many elements.
+/// The number of elements up to which a sparse initializer is converted to a dense one.
 const SPARSE_ELEMENTS: usize = 1 << 28;
 
 /// Inputs whose values an operator reads on the host: a float there is a setting, not a weight.
@@ -37,15 +37,15 @@ const SETTINGS: &[(&str, &[usize])] = &[
     ("OneHot", &[1]),
 ];
 
-/// The domain of steps of training.
+/// The domain of training operators.
 const TRAINING: &str = "ai.onnx.preview.training";
-/// The attribute under which a `Gradient` node has the graph that it differentiates.
+/// The attribute of a `Gradient` node with the graph that it differentiates.
 pub(crate) const DIFFERENTIATED: &str = "(differentiated)";
 
-/// Values that the file gives, each with its slot.
+/// The values in the file, each with its slot.
 type Constants = Vec<(usize, Constant)>;
 
-/// A graph that is ready to run.
+/// A compiled graph.
 #[derive(Debug)]
 pub(crate) struct Graph {
     pub(crate) inputs: Vec<Input>,
@@ -53,37 +53,37 @@ pub(crate) struct Graph {
     pub(crate) steps: Vec<Node>,
     pub(crate) slots: usize,
     pub(crate) constants: Constants,
-    /// Values of the graph around this one: their slots there and here.
+    /// Values captured from the surrounding graph: their slots there and here.
     pub(crate) captures: Vec<(usize, usize)>,
 }
 
-/// A value that is given to a graph.
+/// An input of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) name: String,
     pub(crate) slot: usize,
     pub(crate) r#type: Option<TypeProto>,
-    /// Whether the graph has a value of its own where none is given.
+    /// Whether the graph has a default value for it.
     pub(crate) has_default: bool,
 }
 
-/// A result of a graph.
+/// An output of a graph.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) name: String,
     pub(crate) slot: usize,
 }
 
-/// A value that the file gives.
+/// A value in the file.
 #[derive(Clone, Debug)]
 pub(crate) enum Constant {
-    /// The weight of this number.
+    /// The weight with this index.
     Weight(usize),
-    /// One that is known on the host.
+    /// A value that is known on the host.
     Host(Arc<HostTensor>),
 }
 
-/// One step: an operator with its slots and settings.
+/// One step: an operator with its slots and attributes.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -115,7 +115,7 @@ impl Node {
         }
     }
 
-    /// All slots of this graph that the step reads, those that graphs within it read among them.
+    /// All slots of this graph that the step reads, including those that its subgraphs read.
     fn reads(&self) -> impl Iterator<Item = usize> {
         let within = self.attributes.values().flat_map(Attribute::graphs);
         let captured = within.flat_map(|graph| graph.captures.iter().map(|(outer, _)| *outer));
@@ -123,12 +123,12 @@ impl Node {
     }
 }
 
-/// The action of a step.
+/// The operation of a step.
 #[derive(Clone)]
 pub(crate) enum Action {
-    /// An operator, and how it is computed where all inputs are known on the host.
+    /// An operator, and its host version for inputs that are all known on the host.
     Operator(Operator, Option<HostFn>),
-    /// A function of the model's own.
+    /// A function defined in the model.
     Call(Arc<Graph>),
 }
 
@@ -141,7 +141,7 @@ impl std::fmt::Debug for Action {
     }
 }
 
-/// The role that a weight has in the module.
+/// The role of a weight in the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WeightRole {
     Parameter,
@@ -156,7 +156,7 @@ struct Missing {
     version: i64,
 }
 
-/// Names of one graph while it is compiled.
+/// The names of one graph during compilation.
 #[derive(Default)]
 struct Scope {
     names: HashMap<String, usize>,
@@ -190,24 +190,24 @@ pub(crate) struct Compiler<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) functions: HashMap<(String, String, String), &'a FunctionProto>,
     pub(crate) external: &'a External,
-    /// Makes a weight, and gives its number.
+    /// Creates a weight, and returns its index.
     pub(crate) weight: &'a mut dyn FnMut(&str, &Stored<'_>, WeightRole) -> Result<usize>,
     scopes: Vec<Scope>,
-    /// The nodes of the graphs that are being compiled, the innermost last.
+    /// The nodes of the graphs under compilation, the innermost last.
     open: Vec<&'a [NodeProto]>,
     depth: usize,
     steps: usize,
     missing: BTreeMap<Missing, (usize, String)>,
 }
 
-/// The surroundings of the nodes of a graph or function: versions of operators, and the attributes of the
+/// The context of the nodes of a graph or function: versions of operators, and the attributes of the
 /// function's call.
 struct Surroundings<'a> {
     opsets: HashMap<String, i64>,
     bound: Option<HashMap<&'a str, &'a AttributeProto>>,
 }
 
-/// ONNX's own domain under one name.
+/// ONNX's own domain under a single name.
 pub(crate) fn domain_of(name: Option<&str>) -> &str {
     match name.unwrap_or("") {
         "ai.onnx" => "",
@@ -247,7 +247,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The main graph, with all operators that are missing told at once.
+    /// The main graph; all missing operators are reported together.
     pub(crate) fn model(&mut self, graph: &'a GraphProto, opsets: HashMap<String, i64>) -> Result<Graph> {
         let compiled = self.graph(graph, &Surroundings { opsets, bound: None })?;
         if self.missing.is_empty() {
@@ -295,7 +295,7 @@ impl<'a> Compiler<'a> {
             let slot = self.top()?.define(name, "an input")?;
             inputs.push(Input { name: name.into(), slot, r#type: input.r#type.clone(), has_default: false });
         }
-        // How initializers are used decides whether they are weights.
+        // The use of initializers determines whether they are weights.
         let nodes: Vec<&NodeProto> = graph.node.iter().collect();
         let uses = uses(&nodes);
         let mut constants = Vec::new();
@@ -334,7 +334,7 @@ impl<'a> Compiler<'a> {
         self.finish(inputs, outputs, steps, constants)
     }
 
-    /// The scope on top as a graph.
+    /// Compiles the innermost scope to a graph.
     fn finish(
         &mut self,
         inputs: Vec<Input>,
@@ -348,7 +348,7 @@ impl<'a> Compiler<'a> {
         Ok(Graph { inputs, outputs, steps, slots: scope.slots, constants, captures: scope.captures })
     }
 
-    /// A value that the file gives: a weight, or one that stays on the host.
+    /// A value in the file: a weight, or a value that stays on the host.
     fn constant(
         &mut self,
         name: &str,
@@ -373,7 +373,7 @@ impl<'a> Compiler<'a> {
         Ok(Constant::Weight((self.weight)(name, stored, role)?))
     }
 
-    /// The nodes of the scope on top, `Constant`s taken out.
+    /// The nodes of the innermost scope, without `Constant`s.
     fn nodes(
         &mut self,
         nodes: &[&'a NodeProto],
@@ -411,7 +411,7 @@ impl<'a> Compiler<'a> {
         Ok((steps, constants))
     }
 
-    /// The value of a `Constant` node that holds a tensor.
+    /// The value of a `Constant` node with a tensor.
     fn constant_node(
         &mut self,
         node: &'a NodeProto,
@@ -474,7 +474,7 @@ impl<'a> Compiler<'a> {
             let value = match (&attribute.ref_attr_name, &around.bound) {
                 (Some(from), Some(bound)) if !from.is_empty() => match bound.get(from.as_str()) {
                     Some(found) => *found,
-                    // An attribute that the call leaves out.
+                    // An attribute that the call omits.
                     None => continue,
                 },
                 _ => attribute,
@@ -558,7 +558,7 @@ impl<'a> Compiler<'a> {
         let opsets = opsets(&function.opset_import);
         let opsets = if opsets.is_empty() { around.opsets.clone() } else { opsets };
         let around = Surroundings { opsets, bound: Some(bound) };
-        // A function sees no names of the graph around it.
+        // A function cannot see names of the surrounding graph.
         let outer = std::mem::take(&mut self.scopes);
         let result = self.deeper(|compiler| {
             compiler.scopes.push(Scope::default());
@@ -585,8 +585,8 @@ impl<'a> Compiler<'a> {
         result
     }
 
-    /// The part of the graph around a `Gradient` node that makes its `y` of its `xs` and `zs`, as a graph
-    /// of its own.
+    /// The part of the graph around a `Gradient` node that computes its `y` from its `xs` and `zs`, as a
+    /// separate graph.
     fn gradient(&mut self, node: &'a NodeProto, around: &Surroundings<'a>) -> Result<Graph> {
         let attribute =
             |name: &str| node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
@@ -633,7 +633,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The slot of a name in the scope on top: its own, or one that is captured from a graph around it.
+    /// The slot of a name in the innermost scope: its own, or one captured from a surrounding graph.
     fn resolve(&mut self, name: &str) -> Option<usize> {
         let found = self.scopes.iter().rposition(|scope| scope.names.contains_key(name))?;
         let mut slot = self.scopes[found].names[name];
@@ -655,11 +655,11 @@ pub(crate) fn opsets(imports: &[crate::proto::OperatorSetIdProto]) -> HashMap<St
     imports.iter().map(entry).collect()
 }
 
-/// How a value is used.
+/// The use of a value.
 struct Uses {
-    /// By operators alone that read it on the host.
+    /// Read only by operators on the host.
     all_settings: bool,
-    /// As a running mean or variance alone.
+    /// Used only as a running mean or variance.
     all_statistics: bool,
 }
 
@@ -674,7 +674,7 @@ fn uses<'n>(nodes: &[&'n NodeProto]) -> HashMap<&'n str, Uses> {
             uses.all_statistics &= op_type == "BatchNormalization" && index >= 3;
         }
     }
-    // A graph within may read any name, and is not looked through for roles.
+    // A subgraph may read any name; it is not searched for roles.
     let mut within: HashSet<&str> = HashSet::new();
     for node in nodes {
         for graph in node.attribute.iter().filter_map(|attribute| attribute.g.as_ref()) {
@@ -690,8 +690,7 @@ fn uses<'n>(nodes: &[&'n NodeProto]) -> HashMap<&'n str, Uses> {
     all
 }
 
-/// Puts the steps in an order in which each comes after those that make its inputs; the file's order where
-/// it is one.
+/// Sorts the steps topologically; the file's order is kept if it is valid.
 fn in_order(steps: &mut Vec<Node>, slots: usize) -> Result<()> {
     let mut maker = vec![usize::MAX; slots];
     for (index, step) in steps.iter().enumerate() {
@@ -731,7 +730,7 @@ fn in_order(steps: &mut Vec<Node>, slots: usize) -> Result<()> {
     Ok(())
 }
 
-/// Notes for each step which values are read by it for the last time.
+/// Records for each step the values that it is the last to read.
 fn note_last_uses(steps: &mut [Node], outputs: &[Output], slots: usize) {
     let mut last = vec![usize::MAX; slots];
     for (index, step) in steps.iter().enumerate() {

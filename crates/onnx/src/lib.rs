@@ -1,4 +1,4 @@
-//! ONNX files at run time: any of them becomes a module that runs, trains and moves between devices.
+//! Loads ONNX files at run time, as modules that run, train and move between devices.
 //!
 //! ```
 //! use onnx::Model;
@@ -15,14 +15,14 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | look for | in |
+//! | items | purpose |
 //! |---|---|
 //! | a file as a module | [`Model`] |
-//! | what goes in and comes out | [`Value`], [`HostTensor`], [`Outputs`] |
-//! | operators of one's own | [`Registry`], [`Context`] |
+//! | [`Value`], [`HostTensor`], [`Outputs`] | inputs and outputs |
+//! | [`Registry`], [`Context`] | your own operators |
 //! | the messages of a file | [`proto`] |
 //!
-//! A node's operator is a call of the tensor operation or layer of that name; `ops` has one file for each
+//! A node's operator is a call of the tensor operation or layer with that name; `ops` has one file for each
 //! family.
 
 mod attribute;
@@ -41,7 +41,7 @@ pub use model::{Model, ModelInfo, Outputs, Size, ValueInfo};
 pub use registry::Registry;
 pub use value::{DataType, HostData, HostTensor, Value};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();
 

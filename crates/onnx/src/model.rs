@@ -1,4 +1,4 @@
-//! [`Model`]: a file of ONNX as a module.
+//! [`Model`]: an ONNX file as a module.
 
 use std::{fmt, path::Path};
 
@@ -16,14 +16,14 @@ use crate::{
     value::{DataType, Value, on_device},
 };
 
-/// The versions of ONNX's own operators that are known.
+/// The supported versions of ONNX's own operators.
 const NEWEST_OPSET: i64 = 28;
 
 /// The network of an ONNX file, which runs, trains and moves as any module does.
 ///
 /// Floating-point initializers, and constants of more than one element, are parameters under their names in
-/// the file; running means and variances, and integers of many elements, are buffers. Small integers stay
-/// on the host: they are shapes and axes, with which the model computes on the host too.
+/// the file; running means and variances, and large integer tensors, are buffers. Small integers stay on the
+/// host: they are shapes and axes, with which the model computes on the host too.
 ///
 /// ```no_run
 /// use nn::Module;
@@ -46,7 +46,7 @@ const NEWEST_OPSET: i64 = 28;
 pub struct Model {
     graph: std::sync::Arc<Graph>,
     weights: Vec<Weight>,
-    /// Where the model was loaded to: where it runs if it has no weights that say where.
+    /// The device that the model was loaded to, on which it runs if it has no weights.
     device: Device,
     info: ModelInfo,
 }
@@ -59,18 +59,18 @@ struct Weight {
     role: WeightRole,
 }
 
-/// A file's description of itself.
+/// A file's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelInfo {
     /// The version of the file format.
     pub ir_version: i64,
-    /// The versions of operators by domain; that of ONNX's own has no name.
+    /// The versions of operators by domain; ONNX's own domain has the empty name.
     pub opsets: Vec<(String, i64)>,
     /// The program that wrote the file, and its version.
     pub producer: String,
     /// A description.
     pub description: String,
-    /// Anything else, by name.
+    /// Other metadata, by name.
     pub metadata: Vec<(String, String)>,
 }
 
@@ -79,11 +79,11 @@ pub struct ModelInfo {
 pub struct ValueInfo {
     /// The name.
     pub name: String,
-    /// The element type; `None` where the file does not say it, or for a sequence or an optional.
+    /// The element type; `None` if the file does not specify it, or for a sequence or an optional.
     pub data_type: Option<DataType>,
-    /// The axes; `None` where the file does not say them.
+    /// The axes; `None` if the file does not specify them.
     pub shape: Option<Vec<Size>>,
-    /// Whether the model runs without it.
+    /// Whether the input may be omitted.
     pub optional: bool,
 }
 
@@ -92,7 +92,7 @@ pub struct ValueInfo {
 pub enum Size {
     /// This many elements.
     Known(usize),
-    /// As many as the user likes; sizes of one name are equal.
+    /// Any number; axes with the same name have equal sizes.
     Symbolic(String),
 }
 
@@ -125,18 +125,17 @@ fn invalid(message: String) -> Error {
 }
 
 impl Model {
-    /// The model of a file, on `device`. Data in other files is looked for in the file's folder, and
-    /// nowhere else.
+    /// Loads the model in a file to `device`. External data is read from the file's folder only.
     ///
     /// # Errors
-    /// `File` for what cannot be read. A file that is no ONNX model, or one with operators that are not
-    /// known (all of them are named), element types that are not known, names used twice or made by no node,
-    /// nodes in a cycle, tensors whose data is not there. No memory on the device.
+    /// `File` for a file that cannot be read. A file that is no ONNX model, or has unknown operators (all of
+    /// them are named), unknown element types, names that are used twice or made by no node, cycles, or
+    /// tensors without data. Too little memory on the device.
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Model> {
         Model::load_with(path, device, &Registry::default())
     }
 
-    /// [`Model::load`] with operators of one's own.
+    /// [`Model::load`] with your own operators.
     ///
     /// # Errors
     /// As [`Model::load`].
@@ -148,15 +147,15 @@ impl Model {
             .map_err(|error| file_error(path, error.to_string()))
     }
 
-    /// The model in `bytes`, on `device`.
+    /// Loads the model in `bytes` to `device`.
     ///
     /// # Errors
-    /// As [`Model::load`], and for data in other files.
+    /// As [`Model::load`], and a model with external data.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>, device: &Device) -> Result<Model> {
         Model::from_bytes_with(bytes, device, &Registry::default())
     }
 
-    /// [`Model::from_bytes`] with operators of one's own.
+    /// [`Model::from_bytes`] with your own operators.
     ///
     /// # Errors
     /// As [`Model::from_bytes`].
@@ -198,7 +197,7 @@ impl Model {
         Ok(Model { graph: compiled.into(), weights, device: device.clone(), info })
     }
 
-    /// The file's description of itself.
+    /// The file's metadata.
     pub fn info(&self) -> &ModelInfo {
         &self.info
     }
@@ -215,14 +214,14 @@ impl Model {
         self.graph.outputs.iter().map(|output| output.name.as_str())
     }
 
-    /// Runs the model on inputs by name, and gives its outputs.
+    /// Runs the model on inputs by name, and returns its outputs.
     ///
     /// The values may be tensors (by value or by reference) or [`Value`]s: sequences, texts. All tensors
-    /// are on one device with the model's weights.
+    /// must be on the device of the model's weights.
     ///
     /// # Errors
-    /// A name that the model has no input of, an input that is not given, another dtype or shape than the
-    /// file says; and whatever an operator reports, with the node's name.
+    /// A name that is no input, a missing input, a dtype or shape that differs from the file's; and errors
+    /// of operators, with the node's name.
     #[track_caller]
     pub fn run<N: AsRef<str>, V: Into<Value>>(
         &self,
@@ -268,7 +267,7 @@ impl Model {
         of_inputs.or_else(of_weights).unwrap_or_else(|| self.device.clone())
     }
 
-    /// The inputs in a message.
+    /// The inputs, for an error message.
     fn wants(&self) -> String {
         let list: Vec<String> = self.inputs().iter().map(ValueInfo::to_string).collect();
         format!("the model's inputs are {}", list.join(", "))
@@ -295,7 +294,7 @@ impl Model {
     }
 }
 
-/// The type of an input in short.
+/// The type of an input, abbreviated.
 fn describe(name: &str, r#type: Option<&TypeProto>, optional: bool) -> ValueInfo {
     let tensor = match r#type.and_then(|r#type| r#type.value.as_ref()) {
         Some(TypeValue::TensorType(tensor)) => Some(tensor),
@@ -378,12 +377,12 @@ impl Outputs {
     /// The outputs' tensors, in order.
     ///
     /// # Errors
-    /// One that is no tensor.
+    /// An output that is no tensor.
     pub fn tensors(&self) -> Result<Vec<Tensor>> {
         self.list.iter().map(|(_, value)| value.to_tensor(&self.device)).collect()
     }
 
-    /// Names and values, in order.
+    /// The names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.list.iter().map(|(name, value)| (name.as_str(), value))
     }

@@ -1,9 +1,10 @@
-//! ONNX's messages, as `onnx.proto` of the ONNX project defines them, for prost's derive macros: no
-//! `protoc`, no generated source. Field numbers are those of `onnx.proto`. Left out is what neither runs
-//! nor names anything: the training program, quantization annotations and the properties of single nodes.
+//! ONNX's messages, as defined by `onnx.proto` of the ONNX project, with prost's derive macros: no `protoc`,
+//! no generated source. Field numbers are those of `onnx.proto`. Fields that neither affect execution nor
+//! carry names are left out: the training program, quantization annotations and the properties of single
+//! nodes.
 //!
-//! Enumerations are plain numbers here: a number that this version does not know is reported where it is
-//! read, with the tensor's or the attribute's name. Prost refuses messages nested deeper than 100.
+//! Enumerations are plain numbers here: an unknown number is reported where it is read, with the name of the
+//! tensor or attribute. Prost refuses messages nested deeper than 100.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -38,7 +39,7 @@ pub struct ModelProto {
     /// Anything else, by name.
     #[prost(message, repeated, tag = "14")]
     pub metadata_props: Vec<StringStringEntryProto>,
-    /// Functions of the model's own.
+    /// Functions defined in the model.
     #[prost(message, repeated, tag = "25")]
     pub functions: Vec<FunctionProto>,
 }
@@ -65,7 +66,7 @@ pub struct StringStringEntryProto {
     pub value: Option<String>,
 }
 
-/// Nodes in order, with the values that go in and come out.
+/// Nodes in order, with their input and output values.
 #[derive(Clone, PartialEq, Message)]
 pub struct GraphProto {
     /// The steps.
@@ -74,22 +75,22 @@ pub struct GraphProto {
     /// The graph's name.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
-    /// Values that the file gives.
+    /// Initializers.
     #[prost(message, repeated, tag = "5")]
     pub initializer: Vec<TensorProto>,
-    /// The same, stored as the elements other than zero.
+    /// Initializers stored as their nonzero elements.
     #[prost(message, repeated, tag = "15")]
     pub sparse_initializer: Vec<SparseTensorProto>,
     /// A description.
     #[prost(string, optional, tag = "10")]
     pub doc_string: Option<String>,
-    /// Values that the user gives.
+    /// The inputs.
     #[prost(message, repeated, tag = "11")]
     pub input: Vec<ValueInfoProto>,
-    /// Results.
+    /// The outputs.
     #[prost(message, repeated, tag = "12")]
     pub output: Vec<ValueInfoProto>,
-    /// Types of values in between.
+    /// The types of intermediate values.
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
 }
@@ -112,7 +113,7 @@ pub struct NodeProto {
     /// The operator's domain; empty for ONNX's own.
     #[prost(string, optional, tag = "7")]
     pub domain: Option<String>,
-    /// Which of several functions of one name.
+    /// The overload: distinguishes functions with one name.
     #[prost(string, optional, tag = "8")]
     pub overload: Option<String>,
     /// The operator's settings.
@@ -135,7 +136,7 @@ pub struct AttributeProto {
     /// A description.
     #[prost(string, optional, tag = "13")]
     pub doc_string: Option<String>,
-    /// Which of the fields below holds the value.
+    /// The type of the value, which determines its field below.
     #[prost(int32, optional, tag = "20")]
     pub r#type: Option<i32>,
     /// A float.
@@ -199,7 +200,7 @@ pub struct TensorProto {
     /// The element type, a number of `TensorProto.DataType`.
     #[prost(int32, optional, tag = "2")]
     pub data_type: Option<i32>,
-    /// Which part of a larger tensor this is. Nobody writes it.
+    /// The part of a larger tensor that this is. No known program writes it.
     #[prost(message, optional, tag = "3")]
     pub segment: Option<Segment>,
     /// Elements that are f32 (or pairs, of complex numbers).
@@ -292,12 +293,12 @@ pub enum DimensionValue {
 /// The type of a value.
 #[derive(Clone, PartialEq, Message)]
 pub struct TypeProto {
-    /// Which sort of type.
+    /// The kind of type.
     #[prost(oneof = "TypeValue", tags = "1, 4, 5, 8, 9")]
     pub value: Option<TypeValue>,
 }
 
-/// The sorts of types.
+/// The kinds of types.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum TypeValue {
     /// A tensor.
@@ -347,7 +348,7 @@ pub struct MapType {
     pub value_type: Option<Box<TypeProto>>,
 }
 
-/// A function of the model's own.
+/// A function defined in the model.
 #[derive(Clone, PartialEq, Message)]
 pub struct FunctionProto {
     /// Its name, which nodes have as their operator.
@@ -377,7 +378,7 @@ pub struct FunctionProto {
     /// Its domain.
     #[prost(string, optional, tag = "10")]
     pub domain: Option<String>,
-    /// Which of several functions of one name.
+    /// The overload: distinguishes functions with one name.
     #[prost(string, optional, tag = "13")]
     pub overload: Option<String>,
 }

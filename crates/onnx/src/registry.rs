@@ -1,4 +1,4 @@
-//! [`Registry`]: which function computes an operator of which domain and version.
+//! [`Registry`]: the functions of operators, by domain and version.
 
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -6,15 +6,16 @@ use tensor_core::{Error, Result};
 
 use crate::{context::Context, graph::domain_of, ops, value::Value};
 
-/// A function that computes an operator: its inputs come with the context, and it gives its outputs in order.
+/// A function that computes an operator: it gets its inputs from the context, and returns its outputs in
+/// order.
 type Function = dyn Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync;
 
-/// An operator that is ready to run.
+/// A resolved operator.
 #[derive(Clone)]
 pub(crate) struct Operator(Arc<Function>);
 
 impl Operator {
-    /// Stands for an operator that is missing, in a graph that is never run.
+    /// Stands for a missing operator, in a graph that never runs.
     pub(crate) fn missing() -> Operator {
         Operator(Arc::new(|_| Err(Error::invalid("onnx", "this operator is not supported"))))
     }
@@ -30,8 +31,8 @@ impl fmt::Debug for Operator {
     }
 }
 
-/// The operators that a model may use. [`Registry::default`] has those of this crate;
-/// [`Registry::register`] adds others, or puts one in the place of ours.
+/// The operators that a model may use. [`Registry::default`] has those of this crate; [`Registry::register`]
+/// adds or replaces one.
 ///
 /// ```
 /// use onnx::Registry;
@@ -43,7 +44,7 @@ impl fmt::Debug for Operator {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Registry {
-    /// By domain and name: versions from which on a function holds, the newest last.
+    /// By domain and name: the first version of each function, the newest last.
     functions: HashMap<(String, String), Vec<(i64, Operator)>>,
 }
 
@@ -58,12 +59,13 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// One without any operators.
+    /// A registry without operators.
     pub fn empty() -> Registry {
         Registry { functions: HashMap::new() }
     }
 
-    /// Adds a function for an operator of a domain (empty for ONNX's own), from a version of the domain on.
+    /// Registers a function for an operator of a domain (empty for ONNX's own), from this version of the
+    /// domain on.
     pub fn register(
         &mut self,
         domain: &str,
@@ -79,7 +81,7 @@ impl Registry {
         }
     }
 
-    /// The names of all operators, with their domains and the versions from which on they are known.
+    /// The names of all operators, with their domains and the first versions of their functions.
     pub fn operators(&self) -> Vec<(String, String, i64)> {
         let mut all: Vec<(String, String, i64)> = self
             .functions

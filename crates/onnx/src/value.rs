@@ -1,5 +1,5 @@
-//! [`Value`]: what goes along a graph's edges. Tensors live on a device; small integers, truth values and
-//! texts are known on the host ([`HostTensor`]), where shape arithmetic is done with no device involved.
+//! [`Value`]: the values on a graph's edges. Tensors are on a device; small integers, booleans and texts are
+//! known on the host ([`HostTensor`]), where shape arithmetic is done without a device.
 
 use std::{
     fmt,
@@ -8,21 +8,21 @@ use std::{
 
 use tensor_core::{DType, Device, Error, Kind, Result, Scalar, Shape, Tensor};
 
-/// The element type of a value, as ONNX counts them.
+/// The element type of a value, as defined by ONNX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DataType {
-    /// A type of tensors.
+    /// A tensor dtype.
     Tensor(DType),
-    /// Whole numbers from −8 to 7, held as [`DType::I8`].
+    /// Integers from −8 to 7, stored as [`DType::I8`].
     Int4,
-    /// Whole numbers from 0 to 15, held as [`DType::U8`].
+    /// Integers from 0 to 15, stored as [`DType::U8`].
     Uint4,
-    /// Texts, on the host alone.
+    /// Texts, which are only on the host.
     Text,
 }
 
 impl DataType {
-    /// The type with this number in ONNX's `TensorProto.DataType`; `None` for one that is not known here.
+    /// The type with this number in ONNX's `TensorProto.DataType`; `None` for an unknown number.
     pub fn from_onnx(number: i32) -> Option<DataType> {
         match number {
             8 => Some(DataType::Text),
@@ -35,7 +35,7 @@ impl DataType {
         }
     }
 
-    /// The dtype of tensors that hold such elements; `None` for texts.
+    /// The dtype of tensors with such elements; `None` for texts.
     pub fn dtype(self) -> Option<DType> {
         match self {
             DataType::Tensor(dtype) => Some(dtype),
@@ -60,18 +60,18 @@ impl fmt::Display for DataType {
 /// Elements on the host, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HostData {
-    /// Integers of any width; those of u64 by their bits.
+    /// Integers of any width; u64 as their bits.
     Int(Vec<i64>),
     /// Floats of any width.
     Float(Vec<f64>),
-    /// Truth values.
+    /// Booleans.
     Bool(Vec<bool>),
     /// Texts.
     Text(Vec<String>),
 }
 
 impl HostData {
-    /// How many elements there are.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         match self {
             HostData::Int(list) => list.len(),
@@ -81,7 +81,7 @@ impl HostData {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -102,15 +102,15 @@ pub struct HostTensor {
     data_type: DataType,
     shape: Vec<usize>,
     data: HostData,
-    /// The same on the device that asked last.
+    /// A copy on the last device that requested it.
     uploaded: Mutex<Option<Tensor>>,
 }
 
 impl HostTensor {
-    /// A tensor of these elements.
+    /// A tensor with these elements.
     ///
     /// # Errors
-    /// Not as many elements as the shape has, or of another sort than the type.
+    /// Another number of elements than the shape has, or elements of another kind than the type.
     pub fn new(data_type: DataType, shape: impl Into<Vec<usize>>, data: HostData) -> Result<HostTensor> {
         let shape = shape.into();
         let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
@@ -129,7 +129,7 @@ impl HostTensor {
         Ok(HostTensor { data_type, shape, data, uploaded: Mutex::new(None) })
     }
 
-    /// A list of i64.
+    /// A 1-D tensor of i64.
     pub fn integers(list: Vec<i64>) -> HostTensor {
         HostTensor {
             data_type: DataType::Tensor(DType::I64),
@@ -139,12 +139,12 @@ impl HostTensor {
         }
     }
 
-    /// One i64 without axes.
+    /// A 0-d i64.
     pub fn integer(number: i64) -> HostTensor {
         HostTensor { shape: Vec::new(), ..HostTensor::integers(vec![number]) }
     }
 
-    /// One truth value without axes.
+    /// A 0-d boolean.
     pub fn truth(value: bool) -> HostTensor {
         HostTensor {
             data_type: DataType::Tensor(DType::Bool),
@@ -169,7 +169,7 @@ impl HostTensor {
         &self.data
     }
 
-    /// The elements as integers: floats are cut toward zero.
+    /// The elements as integers; floats are truncated toward zero.
     ///
     /// # Errors
     /// Texts.
@@ -195,7 +195,7 @@ impl HostTensor {
         }
     }
 
-    /// The elements, each as a scalar; none of texts.
+    /// The elements as scalars; `None` for texts.
     pub(crate) fn scalars(&self) -> Vec<Scalar> {
         let unsigned = self.data_type == DataType::Tensor(DType::U64);
         match &self.data {
@@ -207,11 +207,10 @@ impl HostTensor {
         }
     }
 
-    /// The same as a tensor on `device`, which is kept for the next time. i64 becomes i32 on a device
-    /// without it.
+    /// A tensor on `device` with the same elements, which is cached. i64 becomes i32 on devices without i64.
     ///
     /// # Errors
-    /// Texts, a dtype that the device lacks, no memory.
+    /// Texts, a dtype that the device lacks, too little memory.
     pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
         let mut kept = self.uploaded.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(tensor) = kept.as_ref().filter(|tensor| tensor.device() == *device) {
@@ -224,7 +223,7 @@ impl HostTensor {
         let shape = Shape::from(self.shape.as_slice());
         let scalars = self.scalars();
         let tensor = match scalars.as_slice() {
-            // One number everywhere takes no memory: expressions hold it.
+            // A constant tensor takes no memory, because it is stored as an expression.
             &[number] => Tensor::full(shape, number, (dtype, device))?,
             several => Tensor::from_bytes_of(dtype, &Scalar::to_bytes(dtype, several), shape, device)?,
         };
@@ -248,7 +247,7 @@ impl HostTensor {
     }
 }
 
-/// The dtype that holds these numbers on a device: integers of 64 bits become i32 where it lacks them.
+/// The dtype of these numbers on a device: 64-bit integers become i32 if it lacks them.
 pub(crate) fn on_device(dtype: DType, device: &Device) -> DType {
     match dtype {
         DType::I64 if !device.supports(DType::I64) => device.int_dtype(),
@@ -304,12 +303,12 @@ pub enum Value {
     Host(Arc<HostTensor>),
     /// A list of values.
     Sequence(Arc<Vec<Value>>),
-    /// An optional that holds nothing. One that holds a value is that value.
+    /// An empty optional. An optional with a value is that value.
     Nothing,
 }
 
 impl Value {
-    /// The shape of a tensor; `None` for a sequence or nothing.
+    /// The shape of a tensor; `None` for a sequence or an empty optional.
     pub fn dims(&self) -> Option<&[usize]> {
         match self {
             Value::Tensor(tensor) => Some(tensor.dims()),
@@ -318,7 +317,7 @@ impl Value {
         }
     }
 
-    /// The element type of a tensor; `None` for a sequence or nothing.
+    /// The element type of a tensor; `None` for a sequence or an empty optional.
     pub fn data_type(&self) -> Option<DataType> {
         match self {
             Value::Tensor(tensor) => Some(DataType::Tensor(tensor.dtype())),
@@ -327,10 +326,11 @@ impl Value {
         }
     }
 
-    /// The value as a tensor on `device`, where it is moved from the host, but not from another device.
+    /// The value as a tensor on `device`; values on the host are uploaded, tensors on another device are not
+    /// moved.
     ///
     /// # Errors
-    /// A sequence, nothing, or texts.
+    /// A sequence, an empty optional, or texts.
     pub fn to_tensor(&self, device: &Device) -> Result<Tensor> {
         match self {
             Value::Tensor(tensor) => Ok(tensor.clone()),
@@ -342,10 +342,10 @@ impl Value {
         }
     }
 
-    /// The value on the host, where it is read from a device.
+    /// The value on the host; it is read from its device if necessary.
     ///
     /// # Errors
-    /// A sequence or nothing, and what reading reports.
+    /// A sequence or an empty optional, or a failure to read.
     pub fn to_host(&self) -> Result<Arc<HostTensor>> {
         match self {
             Value::Tensor(tensor) => Ok(Arc::new(HostTensor::read(tensor)?)),
@@ -357,7 +357,7 @@ impl Value {
         }
     }
 
-    /// In a few words what it is, for messages.
+    /// A short description for messages.
     pub(crate) fn summary(&self) -> String {
         match (self.dims(), self.data_type(), self) {
             (Some(dims), Some(data_type), _) => format!("{data_type} {dims:?}"),

@@ -7,7 +7,7 @@ use crate::{
     rules::{descent, mean_square, not_negative, or_zeros},
 };
 
-/// The settings of [`Adadelta`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Adadelta`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
 /// error there, and so is a ρ above 1.
@@ -15,13 +15,13 @@ use crate::{
 pub struct AdadeltaConfig {
     /// The learning rate, 1 by default.
     pub lr: f64,
-    /// ρ: how much of the mean squares is kept. 0.9 by default.
+    /// ρ: the decay rate of the running mean squares. 0.9 by default.
     pub rho: f64,
-    /// ε: added under both roots. 10⁻⁶ by default.
+    /// ε: added under both square roots. 10⁻⁶ by default.
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -31,10 +31,10 @@ impl Default for AdadeltaConfig {
     }
 }
 
-/// Steps by the gradient times the root of the mean square of the steps over that of the gradients.
+/// Adadelta: the step is the gradient times the root mean square of past steps over that of past gradients.
 /// `torch.optim.Adadelta`.
 ///
-/// For a parameter θ with gradient g, with v and u zeros at first:
+/// For a parameter θ with gradient g, with v and u initially zero:
 ///
 /// ```text
 /// g ← −g                              if maximize
@@ -48,7 +48,7 @@ impl Default for AdadeltaConfig {
 /// Zeiler: Adadelta, an adaptive learning rate method (2012).
 pub type Adadelta = ParamGroups<AdadeltaConfig>;
 
-/// What [`Adadelta`] keeps of a parameter.
+/// The state that [`Adadelta`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct AdadeltaState {
     step: u64,

@@ -7,7 +7,7 @@ use crate::{
     rules::{descent, not_negative},
 };
 
-/// The settings of [`Adagrad`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Adagrad`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
 /// error there.
@@ -15,15 +15,15 @@ use crate::{
 pub struct AdagradConfig {
     /// The learning rate, 0.01 by default.
     pub lr: f64,
-    /// η: the rate of a parameter's step t, counted from 1, is lr / (1 + (t − 1)·η). 0 by default.
+    /// η: the learning rate of step t, counted from 1, is lr / (1 + (t − 1)·η). 0 by default.
     pub lr_decay: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// What the sum of squares begins with. 0 by default.
+    /// The initial value of the sum of squares. 0 by default.
     pub initial_accumulator_value: f64,
-    /// ε: keeps the quotient bounded. 10⁻¹⁰ by default.
+    /// ε: added to the denominator for numerical stability. 10⁻¹⁰ by default.
     pub eps: f64,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -40,9 +40,9 @@ impl Default for AdagradConfig {
     }
 }
 
-/// Steps by the gradient over the root of the sum of all squares so far. `torch.optim.Adagrad`.
+/// Adagrad: divides the gradient by the square root of the sum of its past squares. `torch.optim.Adagrad`.
 ///
-/// For a parameter θ with gradient g at its step t, counted from 1, with s at first
+/// For a parameter θ with gradient g at its step t, counted from 1, where s starts as
 /// `initial_accumulator_value`:
 ///
 /// ```text
@@ -55,7 +55,7 @@ impl Default for AdagradConfig {
 /// Duchi, Hazan, Singer: Adaptive subgradient methods for online learning and stochastic optimization (2011).
 pub type Adagrad = ParamGroups<AdagradConfig>;
 
-/// What [`Adagrad`] keeps of a parameter.
+/// The state that [`Adagrad`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct AdagradState {
     step: u64,

@@ -7,7 +7,7 @@ use crate::{
     rules::{Moments, betas, decayed, not_negative, or_zeros},
 };
 
-/// The settings of [`Adam`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Adam`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
 /// infinite is an error there, and so is a β outside [0, 1).
@@ -15,19 +15,20 @@ use crate::{
 pub struct AdamConfig {
     /// The learning rate, 0.001 by default.
     pub lr: f64,
-    /// β₁ and β₂: how much of the mean gradient and of the mean square is kept. (0.9, 0.999) by default.
+    /// β₁ and β₂: the decay rates of the running means of the gradient and its square. (0.9, 0.999) by
+    /// default.
     pub betas: (f64, f64),
-    /// ε: keeps the quotient bounded. 10⁻⁸ by default.
+    /// ε: added to the denominator for numerical stability. 10⁻⁸ by default.
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Divides by the greatest mean square so far (Reddi, Kale, Kumar: On the convergence of Adam and beyond,
-    /// 2018). Off by default.
+    /// AMSGrad: divides by the greatest mean square so far (Reddi, Kale, Kumar: On the convergence of Adam
+    /// and beyond, 2018). Off by default.
     pub amsgrad: bool,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
-    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`] does. Off by
-    /// default.
+    /// Decoupled weight decay, as in [`AdamW`]: multiplies the parameter by 1 − lr·λ, and adds nothing to
+    /// the gradient. Off by default.
     pub decoupled_weight_decay: bool,
 }
 
@@ -45,9 +46,10 @@ impl Default for AdamConfig {
     }
 }
 
-/// Adam: steps by the mean of the gradients over the root of the mean of their squares. `torch.optim.Adam`.
+/// Adam: divides the mean of the gradients by the square root of the mean of their squares.
+/// `torch.optim.Adam`.
 ///
-/// For a parameter θ with gradient g at its step t, counted from 1, with m, v and w zeros at first:
+/// For a parameter θ with gradient g at its step t, counted from 1, with m, v and w initially zero:
 ///
 /// ```text
 /// g ← −g                              if maximize
@@ -71,12 +73,12 @@ impl Default for AdamConfig {
 /// let mut adam = Adam::new([x.clone()], AdamConfig { lr: 0.5, ..Default::default() });
 /// x.powi(2).sum().backward()?;
 /// adam.step()?;
-/// assert!((x.item::<f32>()? - 3.5).abs() < 1e-5); // the first step is lr long
+/// assert!((x.item::<f32>()? - 3.5).abs() < 1e-5); // the first step has length lr
 /// # Ok(()) }
 /// ```
 pub type Adam = ParamGroups<AdamConfig>;
 
-/// What [`Adam`] and [`AdamW`] keep of a parameter.
+/// The state that [`Adam`] and [`AdamW`] keep for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct AdamState {
     moments: Moments,
@@ -140,20 +142,22 @@ impl AdamConfig {
     }
 }
 
-/// The settings of [`AdamW`], PyTorch's with PyTorch's defaults. Checked as [`AdamConfig`]'s are.
+/// The settings of [`AdamW`], with PyTorch's names and defaults. They are checked as those of
+/// [`AdamConfig`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWConfig {
     /// The learning rate, 0.001 by default.
     pub lr: f64,
-    /// β₁ and β₂: how much of the mean gradient and of the mean square is kept. (0.9, 0.999) by default.
+    /// β₁ and β₂: the decay rates of the running means of the gradient and its square. (0.9, 0.999) by
+    /// default.
     pub betas: (f64, f64),
-    /// ε: keeps the quotient bounded. 10⁻⁸ by default.
+    /// ε: added to the denominator for numerical stability. 10⁻⁸ by default.
     pub eps: f64,
-    /// λ: each step shrinks the parameter by lr·λ of itself. 0.01 by default.
+    /// λ: the decoupled weight decay; each step multiplies the parameter by 1 − lr·λ. 0.01 by default.
     pub weight_decay: f64,
-    /// Divides by the greatest mean square so far. Off by default.
+    /// AMSGrad: divides by the greatest mean square so far. Off by default.
     pub amsgrad: bool,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 

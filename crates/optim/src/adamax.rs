@@ -7,7 +7,7 @@ use crate::{
     rules::{betas, descent, lerp, not_negative, or_zeros},
 };
 
-/// The settings of [`Adamax`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Adamax`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
 /// infinite is an error there, and so is a β outside [0, 1).
@@ -15,13 +15,14 @@ use crate::{
 pub struct AdamaxConfig {
     /// The learning rate, 0.002 by default.
     pub lr: f64,
-    /// β₁ and β₂: how much of the mean gradient and of the greatest is kept. (0.9, 0.999) by default.
+    /// β₁ and β₂: the decay rates of the running mean and of the running maximum of gradients. (0.9, 0.999)
+    /// by default.
     pub betas: (f64, f64),
-    /// ε: added to the size of each gradient. 10⁻⁸ by default.
+    /// ε: added to the magnitude of each gradient. 10⁻⁸ by default.
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -31,9 +32,10 @@ impl Default for AdamaxConfig {
     }
 }
 
-/// Adam with the greatest gradient, fading, in place of the mean square. `torch.optim.Adamax`.
+/// Adam with a decaying maximum of the gradient's magnitude (the ∞-norm) in place of the mean square.
+/// `torch.optim.Adamax`.
 ///
-/// For a parameter θ with gradient g at its step t, counted from 1, with m and u zeros at first:
+/// For a parameter θ with gradient g at its step t, counted from 1, with m and u initially zero:
 ///
 /// ```text
 /// g ← −g                              if maximize
@@ -46,7 +48,7 @@ impl Default for AdamaxConfig {
 /// Kingma, Ba: Adam, a method for stochastic optimization (2015), section 7.
 pub type Adamax = ParamGroups<AdamaxConfig>;
 
-/// What [`Adamax`] keeps of a parameter.
+/// The state that [`Adamax`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct AdamaxState {
     step: u64,

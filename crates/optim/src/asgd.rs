@@ -7,7 +7,7 @@ use crate::{
     rules::{descent, lerp, not_negative, or_zeros, shrunk},
 };
 
-/// The settings of [`Asgd`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Asgd`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
 /// error there.
@@ -15,15 +15,15 @@ use crate::{
 pub struct AsgdConfig {
     /// The learning rate of the first step. 0.01 by default.
     pub lr: f64,
-    /// Λ: how fast parameters and the rate decay. 10⁻⁴ by default.
+    /// Λ: the decay term of parameters and learning rate. 10⁻⁴ by default.
     pub lambd: f64,
-    /// α: the power by which the rate decays. 0.75 by default.
+    /// α: the exponent of the learning rate's decay. 0.75 by default.
     pub alpha: f64,
-    /// The step after which parameters are averaged. 10⁶ by default.
+    /// The step at which averaging starts. 10⁶ by default.
     pub t0: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -33,10 +33,10 @@ impl Default for AsgdConfig {
     }
 }
 
-/// Gradient descent whose rate decays, with the mean of the parameters since a step beside them.
+/// Gradient descent with a decaying learning rate, which also averages the parameters from a step on.
 /// `torch.optim.ASGD`.
 ///
-/// For a parameter θ with gradient g at its step t, counted from 1, with η = lr and μ = 1 at first:
+/// For a parameter θ with gradient g at its step t, counted from 1, with η = lr and μ = 1 initially:
 ///
 /// ```text
 /// g ← −g                              if maximize
@@ -52,11 +52,11 @@ impl Default for AsgdConfig {
 #[doc(alias = "ASGD")]
 pub type Asgd = ParamGroups<AsgdConfig>;
 
-/// The state that [`Asgd`] keeps of a parameter.
+/// The state that [`Asgd`] keeps for a parameter.
 #[derive(Clone, Debug)]
 pub struct AsgdState {
     step: u64,
-    /// The rate of the next step, once there was one.
+    /// The learning rate of the next step; none before the first.
     eta: f64,
     /// The weight of the next value in the mean.
     mu: f64,
@@ -112,8 +112,7 @@ impl UpdateRule for AsgdConfig {
         let eta = if state.step == 0 { lr } else { state.eta };
         state.step = state.step.saturating_add(1);
         let next = shrunk(parameter, eta, lambd).sub(&grad.mul_scalar(eta))?;
-        // A tensor of its own also where it has the parameter's value: each is written in the place of its
-        // last value.
+        // A separate tensor even where it equals the parameter, because each is overwritten in place.
         state.ax = Some(lerp(&or_zeros(&state.ax, &next), &next, state.mu)?);
         let step = state.step as f64;
         state.eta = lr / (1.0 + lambd * lr * step).powf(alpha);

@@ -1,4 +1,4 @@
-//! Averages of parameters over the steps of a training: exponential (EMA) and plain (SWA).
+//! Averages of parameters over the steps of training: exponential (EMA) and equal (SWA).
 
 use autograd::no_grad;
 use tensor_core::{Error, ErrorKind, Result, State, Stateful, Tensor};
@@ -9,11 +9,11 @@ use crate::{
     saved::{count, required, settled},
 };
 
-/// Averages of a model's parameters, of which a model is often better than the last step's.
-/// `torch.optim.swa_utils.AveragedModel`.
+/// Averages of a model's parameters; a model with averaged parameters often generalizes better than the last
+/// step's. `torch.optim.swa_utils.AveragedModel`.
 ///
-/// The first [`AveragedParameters::update`] takes the values as they are. The n-th one after it makes of each
-/// average a, with the parameter's value θ:
+/// The first [`AveragedParameters::update`] copies the values. The n-th update after it changes each average
+/// a, with the parameter's value θ:
 ///
 /// ```text
 /// a ← d·a + (1 − d)·θ       ema, with the decay d
@@ -32,7 +32,7 @@ use crate::{
 /// average.update()?;
 /// w.assign(&w.detach().full_like(1.0))?; // a step
 /// average.update()?;
-/// // Evaluate with the averages in the parameters' place:
+/// // Evaluate with the averages as parameters:
 /// let inside = average.with(|| w.item::<f32>())?;
 /// assert!((inside - 0.1).abs() < 1e-6);
 /// assert_eq!(w.item::<f32>()?, 1.0);
@@ -43,7 +43,7 @@ use crate::{
 pub struct AveragedParameters {
     parameters: Vec<Tensor>,
     averages: Vec<Tensor>,
-    /// The decay of an exponential average; none for a plain one.
+    /// The decay of an exponential average; none for an equal average.
     decay: Option<f64>,
     updates: u64,
 }
@@ -51,10 +51,10 @@ pub struct AveragedParameters {
 const OP: &str = "AveragedParameters";
 
 impl AveragedParameters {
-    /// An exponential average: each update keeps the share `decay` of what is there. `get_ema_multi_avg_fn`.
+    /// An exponential moving average: a ← decay·a + (1 − decay)·θ. PyTorch's `get_ema_multi_avg_fn`.
     ///
     /// # Errors
-    /// A decay outside 0 to 1, no parameters, or one that is no cell or given twice.
+    /// A decay outside [0, 1], no parameters, a tensor that is no parameter, or one that is given twice.
     #[track_caller]
     pub fn ema(parameters: impl IntoIterator<Item = Tensor>, decay: f64) -> Result<AveragedParameters> {
         if !(0.0..=1.0).contains(&decay) {
@@ -66,10 +66,10 @@ impl AveragedParameters {
         }
     }
 
-    /// A plain average of all updates. `get_swa_multi_avg_fn`.
+    /// The equal average of the values at all updates. PyTorch's `get_swa_multi_avg_fn`.
     ///
     /// # Errors
-    /// No parameters, or one that is no cell or given twice.
+    /// No parameters, a tensor that is no parameter, or one that is given twice.
     #[track_caller]
     pub fn swa(parameters: impl IntoIterator<Item = Tensor>) -> Result<AveragedParameters> {
         match AveragedParameters::new(parameters.into_iter().collect(), None) {
@@ -84,7 +84,8 @@ impl AveragedParameters {
         Ok(AveragedParameters { parameters, averages, decay, updates: 0 })
     }
 
-    /// Takes the parameters' values of now into the averages. Half precision is averaged in f32 and rounded.
+    /// Takes the current values of the parameters into the averages. Half precision is averaged in f32 and
+    /// rounded.
     ///
     /// # Errors
     /// A failure to compute; no average has changed then.
@@ -116,29 +117,29 @@ impl AveragedParameters {
         Ok(())
     }
 
-    /// The averages, in the parameters' order.
+    /// The averages, in the order of the parameters.
     pub fn averages(&self) -> &[Tensor] {
         &self.averages
     }
 
-    /// How many updates there were. PyTorch's `n_averaged`.
+    /// The number of updates. PyTorch's `n_averaged`.
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// Runs `f` with the averages in the parameters' place, and puts the parameters' values back, also when
-    /// `f` panics.
+    /// Runs `f` with the averages as values of the parameters, and restores the parameters' own values, also
+    /// when `f` panics.
     ///
     /// # Errors
-    /// What `f` returns.
+    /// The errors that `f` returns.
     #[track_caller]
     pub fn with<R>(&self, f: impl FnOnce() -> Result<R>) -> Result<R> {
-        /// Puts the values back when it goes.
+        /// Restores the values when it is dropped.
         struct Restore<'a>(Vec<(&'a Tensor, Tensor)>);
         impl Drop for Restore<'_> {
             fn drop(&mut self) {
                 for (parameter, value) in &self.0 {
-                    // A value that it had fits it.
+                    // Cannot fail: the parameter had this value before.
                     let _ = parameter.assign(value);
                 }
             }
@@ -148,7 +149,7 @@ impl AveragedParameters {
         f()
     }
 
-    /// Gives the averages to these parameters, such as those of a copy of the model.
+    /// Assigns the averages to these parameters, such as those of a copy of the model.
     ///
     /// # Errors
     /// Another number of parameters, other shapes or dtypes. Nothing has changed then.
@@ -181,8 +182,8 @@ impl AveragedParameters {
     }
 }
 
-/// PyTorch's name `n_averaged` for the updates, `averages.3` for the average of parameter 3. The decay is the
-/// program's.
+/// PyTorch's name `n_averaged` for the number of updates, `averages.3` for the average of parameter 3. The
+/// decay is not saved: the program sets it.
 impl Stateful for AveragedParameters {
     fn state_dict(&self) -> State {
         let mut state = State::new();

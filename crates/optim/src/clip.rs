@@ -5,8 +5,8 @@ use std::ops::Deref;
 use autograd::no_grad;
 use tensor_core::{DType, Error, Result, Tensor};
 
-/// The norm that gradients had before [`clip_grad_norm`], as a 0-d tensor: `norm.item::<f32>()?`. Unlike
-/// other tensors it may be dropped without a word, since the clipping is done.
+/// The norm of the gradients before [`clip_grad_norm`], as a 0-d tensor: `norm.item::<f32>()?`. It is not
+/// `#[must_use]`, unlike other tensors, since the clipping is done.
 #[derive(Clone, Debug)]
 pub struct GradNorm(Tensor);
 
@@ -29,13 +29,12 @@ impl From<GradNorm> for Tensor {
     }
 }
 
-/// Scales the gradients of `parameters` together so that their norm √Σg² is at most `max_norm`, and returns
-/// the norm that they had, 0-d. `torch.nn.utils.clip_grad_norm_`.
+/// Scales the gradients of `parameters` together so that their total norm √Σg² is at most `max_norm`, and
+/// returns the norm before scaling, 0-d. `torch.nn.utils.clip_grad_norm_`.
 ///
-/// Squares are summed in a scale in which they neither overflow nor vanish: gradients of 10²⁰ are scaled,
-/// where PyTorch makes them 0. The factor is max_norm / (norm + 10⁻⁶), where that is below 1. Parameters
-/// without a gradient are passed over; those on
-/// other devices than the first are counted and scaled as well.
+/// Squares are summed in a scale in which they neither overflow nor underflow: gradients of 10²⁰ are scaled,
+/// where PyTorch makes them 0. The factor is max_norm / (norm + 10⁻⁶), if that is below 1. Parameters
+/// without a gradient are skipped; those on other devices than the first are counted and scaled as well.
 ///
 /// # Errors
 /// A `max_norm` that is negative or NaN, no parameters, or a failure to move between devices.
@@ -57,7 +56,7 @@ fn scale_to_norm(parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
         let mut dtype = DType::F32;
         let mut sums: [Vec<Tensor>; 3] = Default::default();
         for grad in parameters.iter().filter_map(|parameter| parameter.grad()) {
-            // Half precision is summed in f32: its squares overflow at 256.
+            // Half precision is summed in f32, because its squares overflow at 256.
             dtype = dtype.promote(grad.dtype().compute());
             let grad = grad.to_dtype(grad.dtype().compute())?;
             for (sums, scale) in sums.iter_mut().zip(Scales::of(grad.dtype()).all()) {
@@ -73,21 +72,21 @@ fn scale_to_norm(parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
     })
 }
 
-/// The scales that gradients are multiplied by before they are squared, so that squares neither overflow nor
-/// vanish: one sum is made with each, in one pass over the gradients, and the one in whose range the norm is
-/// counts.
+/// Factors that gradients are multiplied by before they are squared, so that squares neither overflow nor
+/// underflow. One pass over the gradients computes a sum for each factor; the norm is read from the sum
+/// whose range it is in.
 #[derive(Clone, Copy, Debug)]
 struct Scales {
-    /// For a sum of plain squares that overflows.
+    /// The factor for gradients whose sum of plain squares overflows.
     great: f64,
-    /// For a sum of plain squares below `least`, to which some squares were too small to add.
+    /// The factor for gradients whose sum of plain squares is below `least`, where small squares were lost.
     small: f64,
     least: f64,
 }
 
 impl Scales {
     fn of(dtype: DType) -> Scales {
-        // Powers of two, which round nothing. f32 goes from 2^-149 to 2^128, f64 from 2^-1074 to 2^1024.
+        // Powers of two, which do not round. f32 goes from 2^-149 to 2^128, f64 from 2^-1074 to 2^1024.
         let two = |exponent: i32| 2f64.powi(exponent);
         match dtype {
             DType::F64 => Scales { great: two(-600), small: two(600), least: two(-900) },
@@ -100,11 +99,11 @@ impl Scales {
     }
 }
 
-/// The norm of all gradients, in the scale in which it is neither 0 nor infinite.
+/// The norm of all gradients, in the factor's scale in which it is neither 0 nor infinite.
 struct Norm {
-    /// Whether plain squares overflow: a bool, 0-d.
+    /// Whether the sum of plain squares overflows: a bool, 0-d.
     is_great: Tensor,
-    /// √Σ(g · scale)², where that is so with the scale for great gradients.
+    /// √Σ(g · scale)²; the scale is the one for great gradients where `is_great` holds.
     great: Tensor,
     /// √Σg².
     norm: Tensor,
@@ -112,7 +111,7 @@ struct Norm {
 }
 
 impl Norm {
-    /// The norm of sums of squares, in all scales.
+    /// The norm from the sums of squares in all scales.
     fn new(plain: &Tensor, great: &Tensor, small: &Tensor) -> Result<Norm> {
         let scales = Scales::of(plain.dtype());
         let is_great = plain.isinf();
@@ -123,12 +122,12 @@ impl Norm {
         Ok(Norm { is_great, great, norm, scales })
     }
 
-    /// Scales the gradients so that the norm is at most `max_norm`; gives it as it was.
+    /// Scales the gradients so that the norm is at most `max_norm`, and returns the norm before scaling.
     fn scale(self, parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
         let Norm { is_great, great, norm, scales } = self;
         let one = norm.ones_like();
         let factor = norm.add_scalar(1e-6).reciprocal().mul_scalar(max_norm).minimum_scalar(1.0);
-        // In two steps, as the whole factor may be too small for the dtype.
+        // In two steps, because the whole factor may underflow in the dtype.
         let first = is_great.where_cond(&one.full_like(scales.great), &one)?;
         let second = great.reciprocal().mul_scalar(max_norm).minimum_scalar(1.0 / scales.great);
         let second = is_great.where_cond(&second, &factor)?;
@@ -143,7 +142,7 @@ impl Norm {
     }
 }
 
-/// Holds every element of the gradients of `parameters` within [−limit, limit].
+/// Clamps every element of the gradients of `parameters` to [−limit, limit].
 /// `torch.nn.utils.clip_grad_value_`.
 ///
 /// # Errors

@@ -1,8 +1,9 @@
-//! [`ParamGroups`]: all of an optimizer but its update. Groups of parameters with their settings, what is
-//! kept of each parameter, the checks, the state dict, and steps that change everything or nothing.
+//! [`ParamGroups`]: everything of an optimizer except its update rule. Groups of parameters with their
+//! settings, the state of each parameter, the checks, the state dict, and steps that change everything or
+//! nothing.
 //!
-//! An optimizer is an [`UpdateRule`] beside it: settings, the state of one parameter, and the update. See
-//! `sgd.rs`.
+//! An optimizer adds an [`UpdateRule`]: settings, the state of one parameter, and the update. `sgd.rs` is an
+//! example.
 
 use std::{collections::HashSet, fmt};
 
@@ -20,7 +21,7 @@ use crate::{
     },
 };
 
-/// An optimizer's settings, and the update that they are of. [`ParamGroups`] makes an optimizer of it.
+/// An optimizer's settings and its update rule. [`ParamGroups`] makes an optimizer of it.
 ///
 /// ```
 /// use optim::{Optimizer, ParamGroups, ParamState, Part, Setting, UpdateRule};
@@ -30,7 +31,7 @@ use crate::{
 /// #[derive(Clone, Copy, Debug)]
 /// struct SignSgdConfig { lr: f64 }
 ///
-/// /// Nothing is kept.
+/// /// There is no state.
 /// #[derive(Clone, Debug, Default)]
 /// struct Nothing;
 /// impl ParamState for Nothing {
@@ -42,7 +43,9 @@ use crate::{
 ///     type State = Nothing;
 ///     fn check(&self) -> Result<()> { Ok(()) }
 ///     fn lr(&mut self) -> &mut f64 { &mut self.lr }
-///     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> { vec![("lr", Setting::Float(&mut self.lr))] }
+///     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
+///         vec![("lr", Setting::Float(&mut self.lr))]
+///     }
 ///     fn update(&self, parameter: &Tensor, grad: &Tensor, _: &mut Nothing) -> Result<Tensor> {
 ///         parameter.sub(&grad.sign().mul_scalar(self.lr))
 ///     }
@@ -58,23 +61,23 @@ use crate::{
 /// # Ok(()) }
 /// ```
 pub trait UpdateRule: Copy + fmt::Debug {
-    /// The optimizer's name, which errors begin with.
+    /// The optimizer's name, which begins error messages.
     const NAME: &'static str;
 
-    /// What is kept of each parameter.
+    /// The state of each parameter.
     type State: ParamState;
 
-    /// Whether the settings make sense. Asked at each step, as they may change.
+    /// Checks the settings. Called at each step, because they may change.
     ///
     /// # Errors
-    /// The setting, its value, and what to give.
+    /// Names the setting, its value, and the range that is allowed.
     #[track_caller]
     fn check(&self) -> Result<()>;
 
-    /// Whether the update is defined for this parameter. By default it is for any.
+    /// Checks that the update is defined for this parameter. The default accepts any.
     ///
     /// # Errors
-    /// What the update asks of a parameter, and the shape that was found.
+    /// Names the requirement and the shape that was found.
     #[track_caller]
     fn check_parameter(&self, parameter: &Tensor) -> Result<()> {
         let _ = parameter;
@@ -84,8 +87,8 @@ pub trait UpdateRule: Copy + fmt::Debug {
     /// The learning rate.
     fn lr(&mut self) -> &mut f64;
 
-    /// What [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate: of the
-    /// settings the number `momentum` or `betas.0`, if there is one.
+    /// The setting that [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the
+    /// learning rate: `momentum` or `betas.0`, if the optimizer has one.
     fn momentum(&mut self) -> Option<&mut f64> {
         self.settings().into_iter().find_map(|(name, setting)| match (name, setting) {
             ("momentum" | "betas.0", Setting::Float(momentum)) => Some(momentum),
@@ -93,22 +96,22 @@ pub trait UpdateRule: Copy + fmt::Debug {
         })
     }
 
-    /// All settings by their names in PyTorch's state dict.
+    /// All settings, by their names in PyTorch's state dict.
     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)>;
 
-    /// The new value of a parameter. The state is a copy of what is kept, on the parameter's device, to be
-    /// changed to what is kept next. Half precision is computed in f32: parameter, gradient and state are
-    /// given so, and rounded when they are kept.
+    /// The new value of a parameter. `state` is a copy of the parameter's state, on its device, to be
+    /// changed to the next state. Half precision is computed in f32: parameter, gradient and state are
+    /// passed as f32 and rounded when they are stored.
     ///
     /// # Errors
-    /// A failure to compute. Nothing changes then, of this parameter or any other.
+    /// A failure to compute. Nothing changes then, neither this parameter nor any other.
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut Self::State) -> Result<Tensor>;
 }
 
-/// Parameters with settings of their own.
+/// Parameters that share settings.
 #[derive(Clone, Debug)]
 pub struct ParamGroup<C> {
-    /// The settings, which may be changed between steps.
+    /// The settings; they may be changed between steps.
     pub config: C,
     parameters: Vec<Tensor>,
 }
@@ -120,27 +123,27 @@ impl<C> ParamGroup<C> {
     }
 }
 
-/// An optimizer: groups of parameters, the settings `C` of each, which say what the update is, and what is
-/// kept of each parameter.
+/// An optimizer: groups of parameters, each with its settings `C`, which define the update, and the state of
+/// each parameter.
 ///
-/// Making one does not fail: what is wrong with the settings or the parameters, [`Optimizer::checked`] says
-/// at once, and [`Optimizer::step`] before it changes anything. Parameters without a gradient are passed
-/// over. They may be on several devices.
+/// Making one does not fail: [`Optimizer::checked`] reports wrong settings or parameters at once, and
+/// [`Optimizer::step`] before it changes anything. Parameters without a gradient are skipped. They may be on
+/// several devices.
 ///
-/// Gradients are computed first, and then all parameters' new values together: those of one shape and device
-/// share kernels, as many as the device takes results in one. New values and states go where the old ones
-/// are, if that takes no memory at all: so it is for elementwise updates from the second step on, of
-/// parameters that nobody else holds a value of. Otherwise all are computed before one is assigned.
+/// A step computes gradients first, and then the new values of all parameters together: those of one shape
+/// and device share kernels, as many as the device's limit on results allows. New values and states
+/// overwrite the old ones if that takes no new memory, which holds for elementwise updates from the second
+/// step on, if no other tensor holds a parameter's value. Otherwise all are computed before one is assigned.
 #[derive(Debug)]
 pub struct ParamGroups<C: UpdateRule> {
     groups: Vec<ParamGroup<C>>,
-    /// What is kept of each parameter of each group, once it has taken a step.
+    /// The state of each parameter of each group; none before its first step.
     states: Vec<Vec<Option<C::State>>>,
-    /// Whether the parameters are known to be cells, each given once.
+    /// Whether the parameters are known to be variables or parameters, each given once.
     parameters_checked: bool,
 }
 
-/// What a step will make of one parameter.
+/// The result of a step for one parameter.
 struct Update<S> {
     group: usize,
     index: usize,
@@ -148,12 +151,12 @@ struct Update<S> {
     state: S,
 }
 
-/// What one parameter was before a step: values without a hold on them, so that they may be overwritten.
+/// One parameter before a step. It holds values weakly, so that they may be overwritten.
 struct Before<S> {
     group: usize,
     index: usize,
     value: WeakTensor,
-    /// Without its tensors.
+    /// The state without its tensors.
     state: Option<S>,
     tensors: Vec<Option<WeakTensor>>,
 }
@@ -166,7 +169,7 @@ impl<C: UpdateRule> ParamGroups<C> {
         groups
     }
 
-    /// Adds parameters with settings of their own.
+    /// Adds a group of parameters with its own settings.
     pub fn add_group(&mut self, parameters: impl IntoIterator<Item = Tensor>, config: C) {
         let parameters: Vec<Tensor> = parameters.into_iter().collect();
         self.states.push(vec![None; parameters.len()]);
@@ -174,22 +177,22 @@ impl<C: UpdateRule> ParamGroups<C> {
         self.parameters_checked = false;
     }
 
-    /// The groups, in order of their making.
+    /// The groups, in the order in which they were added.
     pub fn groups(&self) -> &[ParamGroup<C>] {
         &self.groups
     }
 
-    /// The groups, to change their settings: `sgd.groups_mut()[0].config.lr = 0.01`.
+    /// The groups, for changes of settings: `sgd.groups_mut()[0].config.lr = 0.01`.
     pub fn groups_mut(&mut self) -> &mut [ParamGroup<C>] {
         &mut self.groups
     }
 
-    /// Errors for settings that make no sense.
+    /// Checks the settings of all groups.
     fn check_settings(&self) -> Result<()> {
         self.groups.iter().try_for_each(|group| group.config.check())
     }
 
-    /// Errors for parameters that make no sense.
+    /// Checks the parameters of all groups.
     fn check_all_parameters(&self) -> Result<()> {
         check_parameters(C::NAME, self.groups.iter().map(|group| group.parameters.as_slice()))?;
         for group in &self.groups {
@@ -198,7 +201,7 @@ impl<C: UpdateRule> ParamGroups<C> {
         Ok(())
     }
 
-    /// The gradients that the next step takes.
+    /// The gradients that the next step reads.
     fn grads(&self) -> Result<Vec<Tensor>> {
         let mut grads = Vec::new();
         for parameter in self.groups.iter().flat_map(|group| &group.parameters) {
@@ -210,13 +213,14 @@ impl<C: UpdateRule> ParamGroups<C> {
         Ok(grads)
     }
 
-    /// What the next step makes of each parameter that has a gradient, not computed yet.
+    /// The updates of all parameters that have a gradient, not computed yet.
     fn updates(&self) -> Result<Vec<Update<C::State>>> {
         let mut updates = Vec::new();
         for (g, (group, states)) in self.groups.iter().zip(&self.states).enumerate() {
             for (i, (parameter, state)) in group.parameters.iter().zip(states).enumerate() {
                 let Some(grad) = parameter.grad() else { continue };
-                // Half precision, whose 0.999 is 1, computes in f32 and rounds what is kept.
+                // Half precision, in which 0.999 rounds to 1, is computed in f32, and the stored values are
+                // rounded.
                 let (kept, wide) = (parameter.dtype(), parameter.dtype().compute());
                 let mut state = state.clone().unwrap_or_default();
                 let device = parameter.device();
@@ -238,7 +242,7 @@ impl<C: UpdateRule> ParamGroups<C> {
         Ok(updates)
     }
 
-    /// Puts the updates in the place of what they replace, and tells what that was.
+    /// Assigns the updates, and returns what they replaced.
     fn replace(&mut self, updates: &[Update<C::State>]) -> Result<Vec<Before<C::State>>> {
         let mut all = Vec::with_capacity(updates.len());
         for Update { group, index, value, state } in updates {
@@ -253,8 +257,8 @@ impl<C: UpdateRule> ParamGroups<C> {
         Ok(all)
     }
 
-    /// Undoes [`ParamGroups::replace`] where nothing was overwritten. What waits elsewhere is computed when
-    /// somebody looks.
+    /// Undoes [`ParamGroups::replace`] where nothing was overwritten. Other pending tensors are computed
+    /// when they are read.
     fn bring_back(&mut self, before: Vec<Before<C::State>>) {
         for Before { group, index, value, mut state, tensors: kept } in before {
             let parameter = &self.groups[group].parameters[index];
@@ -275,19 +279,19 @@ impl<C: UpdateRule> ParamGroups<C> {
     }
 }
 
-/// Computes what is asked for, and with it whatever else waits on this thread and is still held.
+/// Computes these tensors, and all other tensors that are pending on this thread and still held.
 #[track_caller]
 pub(crate) fn compute(made: &[Tensor]) -> Result<()> {
     match eval_pending() {
-        // Of something else that waits, this is told to whoever asks for it; of what is asked for, below.
+        // Index errors of other pending tensors are reported when those are read; those of `made` below.
         Err(error) if !matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => return Err(error),
         _ => {}
     }
     eval_all(&made.iter().collect::<Vec<_>>())
 }
 
-/// Errors for no parameters, for what is no cell, and for a parameter given twice, which would take two steps
-/// at once.
+/// Refuses an empty list, a tensor that is no parameter, and a parameter that is given twice, which would
+/// take two steps at once.
 pub(crate) fn check_parameters<'a>(
     op: &'static str,
     groups: impl Iterator<Item = &'a [Tensor]>,
@@ -320,7 +324,7 @@ pub(crate) fn check_parameters<'a>(
     Ok(())
 }
 
-/// A gradient that someone set by hand may be anything.
+/// Checks a gradient, which the user may have set by hand.
 pub(crate) fn check_grad(op: &'static str, parameter: &Tensor, grad: &Tensor) -> Result<()> {
     if grad.shape() != parameter.shape() {
         return Err(Error::new(ErrorKind::ShapeMismatch {
@@ -349,7 +353,7 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
             Error::here_in(self.check_all_parameters())?;
             self.parameters_checked = true;
         }
-        // What can fail for what the user wrote fails here, before anything changes.
+        // Errors that the user's graph causes occur here, before anything changes.
         let grads = Error::here_in(self.grads())?;
         compute(&grads)?;
         drop(grads);
@@ -361,7 +365,7 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         }
         let cells = updates.iter().map(|update| self.groups[update.group].parameters[update.index].clone());
         let cells: Vec<Tensor> = cells.collect();
-        // Nobody holds the old values now, so that they may be overwritten.
+        // Nothing holds the old values now, so that they may be overwritten.
         let before = build_only(|| self.replace(&updates))?;
         let evaluated = eval_in_place(&cells.iter().chain(&made).collect::<Vec<_>>());
         if let Ok(true) = evaluated {
@@ -369,7 +373,8 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
         }
         self.bring_back(before);
         evaluated?;
-        // It takes memory: all at once, and before any parameter changes, so that a failure changes none.
+        // The update takes memory: all values are computed before any parameter changes, so that a failure
+        // changes none.
         eval_all(&made.iter().collect::<Vec<_>>())?;
         self.replace(&updates).map(|_| ())
     }
@@ -405,12 +410,12 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
     }
 }
 
-/// PyTorch's names: `param_groups.0.lr` and the other settings of each group, `param_groups.0.params` for how
-/// many parameters it has, and `state.3.momentum_buffer` for what is kept of parameter 3 among all. A pair of
-/// numbers is two: `betas.0`, `betas.1`.
+/// PyTorch's names: `param_groups.0.lr` and the other settings of each group, `param_groups.0.params` for
+/// the number of its parameters, and `state.3.momentum_buffer` for the state of parameter 3 among all. A
+/// pair of numbers is saved as two: `betas.0`, `betas.1`.
 ///
-/// Loading takes over the settings too, as in PyTorch. A tensor goes to where its parameter is; a parameter
-/// of which nothing was kept begins afresh.
+/// Loading replaces the settings too, as in PyTorch. A tensor moves to the device of its parameter; a
+/// parameter without saved state starts anew.
 impl<C: UpdateRule> Stateful for ParamGroups<C> {
     fn state_dict(&self) -> State {
         let mut dict = State::new();
@@ -441,7 +446,7 @@ impl<C: UpdateRule> Stateful for ParamGroups<C> {
             loaded.push((config, states));
         }
         reader.finish()?;
-        // Moved before anything changes, since that can fail.
+        // Moved before anything changes, because moving can fail.
         for (group, (_, states)) in self.groups.iter().zip(&mut loaded) {
             for (parameter, state) in group.parameters.iter().zip(states) {
                 let device = parameter.device();

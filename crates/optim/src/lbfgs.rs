@@ -11,10 +11,10 @@ use crate::{
     saved::{count, load_settings, required, save_settings, settled},
 };
 
-/// How [`Lbfgs`] finds the length of a step.
+/// The line search of [`Lbfgs`], which finds the length of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineSearch {
-    /// By a search for a length that meets the strong Wolfe conditions.
+    /// A search for a length that meets the strong Wolfe conditions.
     StrongWolfe,
 }
 
@@ -32,27 +32,28 @@ impl Choice for Option<LineSearch> {
     }
 }
 
-/// The settings of [`Lbfgs`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Lbfgs`], with PyTorch's names and defaults.
 ///
 /// [`Lbfgs::step`] checks them: a rate or tolerance that is negative, NaN or infinite is an error there, and
-/// so are no iterations, no evaluations and no history.
+/// so are 0 iterations, 0 evaluations and a history of 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LbfgsConfig {
-    /// The learning rate: the length of a step without a line search, its first guess with one. 1 by default.
+    /// The learning rate: the length of a step without a line search, its first guess with one. 1 by
+    /// default.
     pub lr: f64,
-    /// Iterations of a step, at most. 20 by default.
+    /// The greatest number of iterations of a step. 20 by default.
     pub max_iter: u64,
-    /// Evaluations of a step, at most. `max_iter` · 5 / 4 by default.
+    /// The greatest number of evaluations of a step. `max_iter` · 5 / 4 by default.
     pub max_eval: Option<u64>,
-    /// A step ends where no element of the gradient is greater. 10⁻⁷ by default.
+    /// A step ends when no element of the gradient exceeds this in magnitude. 10⁻⁷ by default.
     pub tolerance_grad: f64,
-    /// A step ends where the function, or every element of the parameters, changes by less. 10⁻⁹ by default.
+    /// A step ends when the function, or every element of the parameters, changes by less. 10⁻⁹ by default.
     pub tolerance_change: f64,
-    /// How many changes of the gradient are kept. 100 by default.
+    /// The number of past changes of the gradient that are kept. 100 by default.
     pub history_size: u64,
-    /// How the length of a step is found; steps are `lr` long by default.
+    /// The line search; without one, the default, steps have length `lr`.
     pub line_search_fn: Option<LineSearch>,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -106,34 +107,34 @@ impl LbfgsConfig {
 
 const OP: &str = "Lbfgs";
 
-/// What is kept between steps, for all parameters laid end to end.
+/// The state between steps, for all parameters concatenated.
 #[derive(Clone, Debug, Default)]
 struct Memory {
     func_evals: u64,
     n_iter: u64,
-    /// The last direction, and how far along it the last step went.
+    /// The last direction, and the step length along it.
     d: Option<Tensor>,
     t: f64,
-    /// The changes of the gradient, those of the parameters, and one over their product; the oldest first.
+    /// The changes of the gradient, the changes of the parameters, and the reciprocals of their products;
+    /// the oldest first.
     old_dirs: Vec<Tensor>,
     old_stps: Vec<Tensor>,
     ro: Vec<f64>,
-    /// The Hessian's inverse to begin with, as a factor.
+    /// The initial estimate of the inverse Hessian, as a factor of the identity.
     h_diag: f64,
     prev_flat_grad: Option<Tensor>,
     prev_loss: f64,
 }
 
-/// The method of Broyden, Fletcher, Goldfarb and Shanno with a limited memory: few parameters, and a function
-/// that is the same at each evaluation, are what it is for. `torch.optim.LBFGS`.
+/// The limited-memory method of Broyden, Fletcher, Goldfarb and Shanno. It suits few parameters and a
+/// function that is deterministic. `torch.optim.LBFGS`.
 ///
-/// A step is up to `max_iter` iterations. Each goes along −H·g, with the gradient g and an estimate H of the
-/// Hessian's inverse made of the last `history_size` changes of gradient and parameters; as far as `lr`, or
-/// as the line search finds good.
+/// A step has up to `max_iter` iterations. Each moves along −H·g, with the gradient g and an estimate H of
+/// the inverse Hessian from the last `history_size` changes of gradient and parameters; by the length `lr`,
+/// or the one that the line search finds.
 ///
-/// A step evaluates the function several times, so [`Lbfgs::step`] takes a closure that computes it, and all
-/// parameters are in one group, on one device and of one dtype. Parameters without a gradient count as having
-/// zeros.
+/// A step evaluates the function several times, so [`Lbfgs::step`] takes a closure that computes it. All
+/// parameters are in one group, on one device and of one dtype. Missing gradients count as zeros.
 ///
 /// Liu, Nocedal: On the limited memory BFGS method for large scale optimization (1989).
 ///
@@ -165,21 +166,20 @@ pub struct Lbfgs {
 }
 
 impl Lbfgs {
-    /// An optimizer of these parameters. What is wrong with them or the settings, [`Optimizer::checked`] says
-    /// at once, and [`Lbfgs::step`] before it changes anything.
+    /// An optimizer of these parameters. [`Optimizer::checked`] reports wrong settings or parameters at
+    /// once, and [`Lbfgs::step`] before it changes anything.
     pub fn new(parameters: impl IntoIterator<Item = Tensor>, config: LbfgsConfig) -> Lbfgs {
         let parameters = parameters.into_iter().collect();
         Lbfgs { config, parameters, memory: Memory::default(), parameters_checked: false }
     }
 
     /// One step. `closure` computes the function, calls `backward` and returns the loss; it is called up to
-    /// `max_eval` times, and gradients are cleared before each. Gives the loss of before the step, as a
-    /// number, since it was read anyway.
+    /// `max_eval` times, and gradients are cleared before each call. Returns the loss before the step, as a
+    /// number.
     ///
     /// # Errors
-    /// Settings or parameters that make no sense, what the closure returns, a loss of more than one element,
-    /// a closure that leaves no gradient, or a failure to compute. No parameter has changed then, and nothing
-    /// that is kept.
+    /// Invalid settings or parameters, an error of the closure, a loss of more than one element, a closure
+    /// that leaves no gradient, or a failure to compute. No parameter and no state has changed then.
     #[track_caller]
     pub fn step(&mut self, mut closure: impl FnMut() -> Result<Tensor>) -> Result<f64> {
         Error::here_in(self.check_once())?;
@@ -202,7 +202,7 @@ impl Lbfgs {
         }
     }
 
-    /// The check of a step, which looks at the identity of the parameters once.
+    /// The check of a step; it compares the identities of the parameters only once.
     fn check_once(&mut self) -> Result<()> {
         self.config.check()?;
         if !self.parameters_checked {
@@ -213,7 +213,7 @@ impl Lbfgs {
     }
 
     fn check_places(&self) -> Result<()> {
-        // They may have moved since.
+        // The parameters may have moved since.
         let first = &self.parameters[0];
         for parameter in &self.parameters {
             if parameter.device() != first.device() || parameter.dtype() != first.dtype() {
@@ -290,7 +290,7 @@ impl Lbfgs {
         Ok(first_loss)
     }
 
-    /// The loss, and all gradients laid end to end, both to be descended.
+    /// The loss and all gradients concatenated, negated if `maximize` is set.
     fn evaluate(&self, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<(f64, Tensor)> {
         self.zero_grad();
         let loss = enable_grad(closure)?;
@@ -324,7 +324,7 @@ impl Lbfgs {
         self.parameters.iter().map(Tensor::detach).collect()
     }
 
-    /// Puts every parameter at x + t·d.
+    /// Sets the parameters to x + t·d.
     fn move_to(&self, x: &[Tensor], t: f64, d: &Tensor) -> Result<()> {
         let next = no_grad(|| {
             let mut start = 0;
@@ -342,7 +342,7 @@ impl Lbfgs {
 }
 
 impl Memory {
-    /// A copy, on the device of the parameters.
+    /// A copy on the device of the parameters.
     fn on(&self, device: &Device) -> Result<Memory> {
         let mut memory = self.clone();
         let Memory { d, prev_flat_grad, old_dirs, old_stps, .. } = &mut memory;
@@ -352,7 +352,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// −H·g, not computed yet, with the last change taken into H.
+    /// −H·g, not computed yet, after H takes in the last change.
     fn direction(&mut self, grad: &Tensor, history: usize) -> Result<Tensor> {
         let (Some(last), Some(last_grad)) = (&self.d, &self.prev_flat_grad) else {
             self.h_diag = 1.0;
@@ -393,7 +393,7 @@ fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {
     no_grad(|| a.mul(b))?.sum().item_f64()
 }
 
-/// The greatest size of an element; 0 of none.
+/// The greatest magnitude of an element; 0 if there is none.
 fn greatest(x: &Tensor) -> Result<f64> {
     if x.numel() == 0 { Ok(0.0) } else { no_grad(|| x.abs().max())?.item_f64() }
 }
@@ -430,7 +430,7 @@ impl Optimizer for Lbfgs {
     }
 }
 
-/// PyTorch's names: the settings are `param_groups.0.lr` and so on, what is kept is that of parameter 0:
+/// PyTorch's names: the settings are `param_groups.0.lr` and so on, and the state is that of parameter 0:
 /// `state.0.n_iter`, `state.0.old_dirs.2`.
 impl Stateful for Lbfgs {
     fn state_dict(&self) -> State {
@@ -465,7 +465,7 @@ impl Stateful for Lbfgs {
         };
         let memory = Memory::load(&mut reader, &like);
         reader.finish()?;
-        // Moved before anything changes, since that can fail.
+        // Moved before anything changes, because moving can fail.
         let device = like.device();
         let all = |tensors: &[Tensor]| tensors.iter().map(|t| settled(t, &device)).collect::<Result<_>>();
         let one = |tensor: &Option<Tensor>| tensor.as_ref().map(|t| settled(t, &device)).transpose();
@@ -478,7 +478,7 @@ impl Stateful for Lbfgs {
 }
 
 impl Lbfgs {
-    /// Something of the shape, dtype and device of what is kept; nothing without parameters.
+    /// A tensor of the state's shape, dtype and device; none without parameters.
     fn flat(&self) -> Result<Option<Tensor>> {
         let Some(first) = self.parameters.first() else { return Ok(None) };
         let numel: usize = self.parameters.iter().map(Tensor::numel).sum();

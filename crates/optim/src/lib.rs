@@ -1,4 +1,4 @@
-//! Optimizers for Taper, schedules of learning rates, clipping and scaling of gradients, averages of weights.
+//! Optimizers, learning-rate schedules, gradient clipping, gradient scaling and weight averaging.
 //!
 //! ```
 //! use autograd::TensorGrad;
@@ -67,6 +67,6 @@ pub use schedule::{
 };
 pub use sgd::{Sgd, SgdConfig};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

@@ -2,14 +2,14 @@
 
 use tensor_core::{Result, Tensor};
 
-/// Enough decrease: f(t) ≤ f(0) + c₁·t·f′(0).
+/// The constant of sufficient decrease: f(t) ≤ f(0) + c₁·t·f′(0).
 const C1: f64 = 1e-4;
-/// A slope that is flat enough: |f′(t)| ≤ −c₂·f′(0).
+/// The constant of the curvature condition: |f′(t)| ≤ −c₂·f′(0).
 const C2: f64 = 0.9;
-/// The bracket's length, as the greatest change of an element, that is small enough.
+/// The search ends when the bracket changes no element by more than this.
 const TOLERANCE_CHANGE: f64 = 1e-9;
 
-/// The function at a step length.
+/// The function evaluated at a step length.
 #[derive(Clone)]
 pub(crate) struct Point {
     /// The step length.
@@ -20,8 +20,8 @@ pub(crate) struct Point {
     pub(crate) slope: f64,
 }
 
-/// A step length from `start` (where t is 0) along the direction: first guess `t`, at most `max_steps` steps
-/// after it. Gives the point and how often the function was evaluated.
+/// A step length along the direction from `start` (t = 0), with the first guess `t` and at most `max_steps`
+/// further steps. Returns the point and the number of evaluations.
 ///
 /// Nocedal, Wright: Numerical optimization (2006), algorithms 3.5 and 3.6.
 pub(crate) fn strong_wolfe(
@@ -36,7 +36,7 @@ pub(crate) fn strong_wolfe(
     let mut new = at(t)?;
     let mut steps = 0;
     let mut last = start.clone();
-    // Forward, until a bracket holds a point that is good enough.
+    // Bracketing: extend the step until a bracket contains an acceptable point.
     let (mut a, mut b) = loop {
         if steps == max_steps {
             break (start.clone(), new);
@@ -55,13 +55,14 @@ pub(crate) fn strong_wolfe(
         last = std::mem::replace(&mut new, at(t)?);
         steps += 1;
     };
-    // Within it, until it is small; `low` says which end is lower.
+    // Zoom: shrink the bracket until it is small; `low_is_a` names the lower end.
     let mut low_is_a = a.loss <= b.loss;
     let mut stuck = false;
     while steps < max_steps && (b.t - a.t).abs() * greatest >= TOLERANCE_CHANGE {
         let (least, most) = (a.t.min(b.t), a.t.max(b.t));
         let mut t = cubic_minimum(&a, &b, (least, most));
-        // Close to an end, twice in a row or at it: a tenth of the bracket away from it.
+        // A guess close to an end, twice in a row or at the end itself, moves a tenth of the bracket away
+        // from it.
         let margin = 0.1 * (most - least);
         if (most - t).min(t - least) < margin {
             if stuck || t >= most || t <= least {
@@ -93,8 +94,8 @@ pub(crate) fn strong_wolfe(
     Ok((if low_is_a { a } else { b }, steps + 1))
 }
 
-/// Where the cubic through two points with their slopes has its minimum, held within bounds; the middle of
-/// them if it has none.
+/// The minimum of the cubic through two points with their slopes, clamped to the bounds; their midpoint if
+/// there is none.
 fn cubic_minimum(x: &Point, y: &Point, (least, most): (f64, f64)) -> f64 {
     let (x, y) = if x.t <= y.t { (x, y) } else { (y, x) };
     let d1 = x.slope + y.slope - 3.0 * (x.loss - y.loss) / (x.t - y.t);
@@ -102,7 +103,7 @@ fn cubic_minimum(x: &Point, y: &Point, (least, most): (f64, f64)) -> f64 {
     if square >= 0.0 {
         let d2 = square.sqrt();
         let minimum = y.t - (y.t - x.t) * ((y.slope + d2 - d1) / (y.slope - x.slope + 2.0 * d2));
-        // As Python's min and max with NaN: the bound.
+        // NaN gives the bound, as Python's min and max do.
         least.max(minimum).min(most)
     } else {
         (least + most) / 2.0

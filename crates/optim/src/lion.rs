@@ -1,4 +1,4 @@
-//! Lion, as its authors write it.
+//! Lion, as its authors define it.
 
 use tensor_core::{Result, Tensor};
 
@@ -13,14 +13,14 @@ use crate::{
 /// is an error there, and so is a β outside [0, 1).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LionConfig {
-    /// The learning rate, 0.0001 by default: three to ten times less than that of [`AdamW`](crate::AdamW).
+    /// The learning rate, 0.0001 by default: three to ten times smaller than for [`AdamW`](crate::AdamW).
     pub lr: f64,
-    /// β₁: how much of the momentum goes into a step; β₂: how much of it is kept. (0.9, 0.99) by default.
+    /// β₁: the weight of the momentum in a step; β₂: the decay rate of the momentum. (0.9, 0.99) by default.
     pub betas: (f64, f64),
-    /// λ: each step shrinks the parameter by lr·λ of itself. 0 by default; three to ten times that of
-    /// [`AdamW`](crate::AdamW).
+    /// λ: the decoupled weight decay; each step multiplies the parameter by 1 − lr·λ. 0 by default; use
+    /// three to ten times the value for [`AdamW`](crate::AdamW).
     pub weight_decay: f64,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -30,9 +30,9 @@ impl Default for LionConfig {
     }
 }
 
-/// Steps by the sign of the momentum: every element moves by the rate. PyTorch has none.
+/// Steps by the sign of the momentum: every element moves by the learning rate. PyTorch does not have it.
 ///
-/// For a parameter θ with gradient g, with m zeros at first:
+/// For a parameter θ with gradient g, with m initially zero:
 ///
 /// ```text
 /// g ← −g                              if maximize
@@ -44,7 +44,7 @@ impl Default for LionConfig {
 /// Chen and others: Symbolic discovery of optimization algorithms (2023).
 pub type Lion = ParamGroups<LionConfig>;
 
-/// What [`Lion`] keeps of a parameter.
+/// The state that [`Lion`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct LionState {
     exp_avg: Option<Tensor>,

@@ -1,4 +1,4 @@
-//! [`MasterWeights`]: an optimizer of copies of the parameters, in f32, and on another device if asked.
+//! [`MasterWeights`]: optimizes f32 copies of the parameters, on another device if asked.
 
 use std::fmt;
 
@@ -13,17 +13,18 @@ use crate::{
 
 const OP: &str = "MasterWeights";
 
-/// An optimizer that changes copies of the parameters, the masters, and gives the parameters their values.
-/// Two uses:
+/// An optimizer of copies of the parameters, the master weights, which it rounds to the parameters after
+/// each step. It has two uses:
 ///
-/// - **Half precision** ([`MasterWeights::new`]). Parameters of bf16 and f16 have masters of f32. A step that is too small to change a
-///   bf16 number, below 1/256 of it, adds up in the master. Micikevicius et al.: Mixed precision training (2018), section 3.1.
-/// - **Offload** ([`MasterWeights::offload`]). Masters and all that the optimizer keeps of them are on another device, mostly the CPU, whose
-///   memory is larger: gradients are copied there, the step is computed there, and the new values are copied back. Rajbhandari et
-///   al.: ZeRO-Offload (2021), on one device.
+/// - **Half precision** ([`MasterWeights::new`]). Parameters of bf16 and f16 have masters of f32. Steps that
+///   are too small to change a bf16 number, below 1/256 of it, accumulate in the master. Micikevicius et
+///   al.: Mixed precision training (2018), section 3.1.
+/// - **Offload** ([`MasterWeights::offload`]). The masters and the optimizer's state are on another device,
+///   mostly the CPU, whose memory is larger: gradients are copied there, the step is computed there, and the
+///   new values are copied back. Rajbhandari et al.: ZeRO-Offload (2021), for one device.
 ///
-/// A step is that of the optimizer on the masters with the gradients cast to their dtype, bit by bit;
-/// parameters are the masters, rounded.
+/// A step equals, bit for bit, the optimizer's step on the masters with the gradients cast to their dtype;
+/// the parameters are the masters, rounded.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -43,17 +44,17 @@ const OP: &str = "MasterWeights";
 /// # Ok(()) }
 /// ```
 ///
-/// Parameters whose values others change (a loaded state dict, an average) give them to their masters at the
-/// next step, unless they are the masters' values, rounded. The state has the masters of half parameters, as
-/// `masters.0`, beside that of the optimizer; loading it gives these parameters the masters' values. Build it
-/// when the model is where it stays.
+/// If parameters get new values from outside (a loaded state dict, an average), the masters take them at the
+/// next step, unless they are the masters' own values, rounded. The state has the masters of half-precision
+/// parameters as `masters.0` beside the optimizer's state; loading it assigns the masters' values to those
+/// parameters. Build it once the model is on its final device.
 pub struct MasterWeights<O> {
     optimizer: O,
     parameters: Vec<Tensor>,
     masters: Vec<Tensor>,
-    /// Where the masters are, unless each is with its parameter.
+    /// The device of all masters; none if each is on its parameter's device.
     device: Option<Device>,
-    /// Which values the parameters were given last.
+    /// The identities of the values that the parameters were given last.
     given: Vec<u64>,
 }
 
@@ -67,11 +68,13 @@ impl<O: fmt::Debug> fmt::Debug for MasterWeights<O> {
 }
 
 impl<O: Optimizer> MasterWeights<O> {
-    /// The optimizer that `build` makes of the masters, which are in the order of the parameters: f32 of half
-    /// ones, and those of any other dtype in that. Each is with its parameter.
+    /// The optimizer that `build` makes of the masters, which are in the order of the parameters, each on
+    /// its parameter's device. Masters are f32 for half-precision parameters, and have the parameter's dtype
+    /// otherwise.
     ///
     /// # Errors
-    /// No parameters, one given twice or that is none; an optimizer whose settings make no sense; no memory.
+    /// No parameters, one that is given twice, a tensor that is no parameter; invalid settings of the
+    /// optimizer; too little memory.
     #[track_caller]
     pub fn new(
         parameters: impl IntoIterator<Item = Tensor>,
@@ -80,8 +83,7 @@ impl<O: Optimizer> MasterWeights<O> {
         MasterWeights::with(parameters.into_iter().collect(), None, build)
     }
 
-    /// As [`MasterWeights::new`], with masters on `device`: the optimizer keeps nothing where the parameters
-    /// are.
+    /// As [`MasterWeights::new`], with masters and optimizer state on `device`.
     ///
     /// ```
     /// # use optim::{Adam, AdamConfig, MasterWeights};
@@ -97,7 +99,7 @@ impl<O: Optimizer> MasterWeights<O> {
     /// ```
     ///
     /// # Errors
-    /// Those of [`MasterWeights::new`], and a dtype that `device` lacks.
+    /// The errors of [`MasterWeights::new`], and a dtype that `device` lacks.
     #[track_caller]
     pub fn offload(
         parameters: impl IntoIterator<Item = Tensor>,
@@ -129,7 +131,7 @@ impl<O: Optimizer> MasterWeights<O> {
         &self.optimizer
     }
 
-    /// The optimizer of the masters, to change its settings.
+    /// The optimizer of the masters, for changes of settings.
     pub fn optimizer_mut(&mut self) -> &mut O {
         &mut self.optimizer
     }
@@ -139,7 +141,7 @@ impl<O: Optimizer> MasterWeights<O> {
         &self.masters
     }
 
-    /// Gives masters the values of parameters that others have changed.
+    /// Copies parameters that were changed from outside to their masters.
     fn follow(&mut self) -> Result<()> {
         for ((parameter, master), given) in self.parameters.iter().zip(&self.masters).zip(&mut self.given) {
             let now = value_of(parameter);
@@ -156,7 +158,7 @@ impl<O: Optimizer> MasterWeights<O> {
         Ok(())
     }
 
-    /// Gives some parameters the masters' values, all of them or none.
+    /// Assigns the masters' values to some parameters, to all of them or none.
     fn give(&mut self, which: &[usize]) -> Result<()> {
         let values = which
             .iter()
@@ -171,34 +173,35 @@ impl<O: Optimizer> MasterWeights<O> {
     }
 }
 
-/// Which value a parameter has: a number that no other value has.
+/// The identity of a parameter's value, which no other value shares.
 fn value_of(parameter: &Tensor) -> u64 {
     parameter.resolve().id()
 }
 
-/// A parameter's value as its master has it.
+/// The value for a parameter's master.
 #[track_caller]
 fn master_of(parameter: &Tensor, device: Option<&Device>) -> Result<Tensor> {
     no_grad(|| {
         let device = device.cloned().unwrap_or_else(|| parameter.device());
-        // Cast there: half types are half the way.
+        // Cast after the copy, which moves half the bytes.
         let value = parameter.detach().to(&device)?.to_dtype(parameter.dtype().compute())?;
         value.eval()?;
         Ok(value)
     })
 }
 
-/// A master's value as its parameter has it.
+/// A master's value in the dtype and on the device of its parameter.
 fn rounded(master: &Tensor, parameter: &Tensor) -> Result<Tensor> {
     master.detach().to_dtype(parameter.dtype())?.to(&parameter.device())
 }
 
 impl<O: Optimizer> Optimizer for MasterWeights<O> {
-    /// One step of the optimizer on the masters; parameters get their values.
+    /// One step of the optimizer on the masters, whose values the parameters then get.
     ///
     /// # Errors
-    /// Those of the optimizer: then nothing has changed. A failure to copy values back, as for want of
-    /// memory: then no parameter has changed, and the masters have taken the step; the next step gives both.
+    /// The errors of the optimizer: nothing has changed then. A failure to copy values back, such as too
+    /// little memory: no parameter has changed then, but the masters have taken the step; the next step
+    /// assigns both.
     #[track_caller]
     fn step(&mut self) -> Result<()> {
         let gradients = no_grad(|| {
@@ -224,7 +227,7 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
             master.set_grad(gradient);
         }
         let stepped = self.optimizer.step();
-        // The copies of the gradients are of no more use.
+        // The copied gradients are no longer needed.
         self.masters.iter().for_each(|master| master.set_grad(None));
         stepped?;
         Error::here_in(no_grad(|| self.give(&moved)))
@@ -256,7 +259,7 @@ impl<O: Optimizer> Optimizer for MasterWeights<O> {
     }
 }
 
-/// The name of a master in the state, of those that are not their parameters.
+/// The state-dict name of a master that is not the parameter itself.
 fn name_of(k: usize, parameter: &Tensor, master: &Tensor) -> Option<String> {
     (parameter.dtype() != master.dtype()).then(|| format!("masters.{k}"))
 }

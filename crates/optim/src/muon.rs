@@ -7,14 +7,14 @@ use crate::{
     rules::{lerp, not_negative, or_zeros, shrunk},
 };
 
-/// How [`Muon`] adapts the rate to a matrix [A, B].
+/// The adjustment of the learning rate to the shape of a matrix [A, B].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AdjustLr {
-    /// lr·√max(1, A / B), as Jordan has it. The default.
+    /// lr·√max(1, A / B), as Jordan defines it. The default.
     #[default]
     Original,
-    /// lr·0.2·√max(A, B), so that rates and decays of [`AdamW`](crate::AdamW) fit (Liu and others: Muon is
-    /// scalable for LLM training, 2025).
+    /// lr·0.2·√max(A, B), so that learning rates and weight decays tuned for [`AdamW`](crate::AdamW) can be
+    /// reused (Liu and others: Muon is scalable for LLM training, 2025).
     MatchRmsAdamW,
     /// lr·√(A / B) (Bernstein: Deriving Muon, 2025).
     SpectralUnclamped,
@@ -44,7 +44,7 @@ impl Choice for AdjustLr {
     }
 }
 
-/// The settings of [`Muon`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Muon`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
 /// error there (a coefficient may be negative), and so are a momentum above 1 and 100 iterations or more.
@@ -52,19 +52,19 @@ impl Choice for AdjustLr {
 pub struct MuonConfig {
     /// The learning rate, 0.001 by default.
     pub lr: f64,
-    /// λ: each step shrinks the parameter by lr·λ of itself. 0.1 by default.
+    /// λ: the decoupled weight decay; each step multiplies the parameter by 1 − lr·λ. 0.1 by default.
     pub weight_decay: f64,
-    /// μ: how much of the mean gradient is kept. 0.95 by default.
+    /// μ: the decay rate of the mean gradient. 0.95 by default.
     pub momentum: f64,
-    /// Looks ahead by the momentum (Nesterov). On by default.
+    /// Nesterov momentum. On by default.
     pub nesterov: bool,
-    /// a, b and c of the iteration. (3.4445, −4.775, 2.0315) by default.
+    /// The coefficients a, b and c of the Newton-Schulz iteration. (3.4445, −4.775, 2.0315) by default.
     pub ns_coefficients: (f64, f64, f64),
     /// ε: the least norm that the matrix is divided by. 10⁻⁷ by default.
     pub eps: f64,
-    /// How many iterations, 5 by default.
+    /// The number of Newton-Schulz iterations, 5 by default.
     pub ns_steps: u64,
-    /// How the rate is adapted to the matrix.
+    /// The adjustment of the learning rate to the shape of the matrix.
     pub adjust_lr_fn: AdjustLr,
 }
 
@@ -83,13 +83,13 @@ impl Default for MuonConfig {
     }
 }
 
-/// Steps by the momentum of a matrix with its singular values made equal, roughly. `torch.optim.Muon`.
+/// Muon: orthogonalizes the momentum of a matrix, approximately, and steps by it. `torch.optim.Muon`.
 ///
-/// It is for the matrices of hidden layers. Give embeddings, the last layer and everything that is no matrix
-/// to another optimizer, such as [`AdamW`](crate::AdamW): a parameter that is no matrix is an error of
-/// [`Optimizer::step`](crate::Optimizer::step).
+/// It is for the matrices of hidden layers. Give embeddings, the last layer and all parameters that are not
+/// matrices to another optimizer, such as [`AdamW`](crate::AdamW): a parameter that is no matrix is an error
+/// of [`Optimizer::step`](crate::Optimizer::step).
 ///
-/// For a parameter θ of shape [A, B] with gradient g, with m zeros at first:
+/// For a parameter θ of shape [A, B] with gradient g, with m initially zero:
 ///
 /// ```text
 /// m ← μ·m + (1 − μ)·g
@@ -101,13 +101,13 @@ impl Default for MuonConfig {
 /// θ ← θ·(1 − lr·λ) − lr·r·x           with the factor r of adjust_lr_fn
 /// ```
 ///
-/// PyTorch iterates in bfloat16; this does in the parameter's dtype (f32 for half precision), so the two
-/// agree to bfloat16's 2⁻⁸ or so.
+/// PyTorch iterates in bfloat16, this implementation in the parameter's dtype (f32 for half precision), so
+/// the two agree to about 2⁻⁸, bfloat16's precision.
 ///
 /// Jordan and others: Muon, an optimizer for hidden layers in neural networks (2024).
 pub type Muon = ParamGroups<MuonConfig>;
 
-/// What [`Muon`] keeps of a parameter.
+/// The state that [`Muon`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct MuonState {
     momentum_buffer: Option<Tensor>,
@@ -188,8 +188,8 @@ impl UpdateRule for MuonConfig {
 }
 
 impl MuonConfig {
-    /// Newton's and Schulz's iteration on a matrix of no more rows than columns: its singular values come to
-    /// lie around 1.
+    /// The Newton-Schulz iteration for a matrix with no more rows than columns: it moves the singular values
+    /// close to 1.
     fn orthogonal(&self, matrix: &Tensor) -> Result<Tensor> {
         let (a, b, c) = self.ns_coefficients;
         let norm = matrix.vector_norm(2, .., false)?.maximum_scalar(self.eps);

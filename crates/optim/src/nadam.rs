@@ -7,7 +7,7 @@ use crate::{
     rules::{Moments, betas, decayed, not_negative},
 };
 
-/// The settings of [`NAdam`], PyTorch's with PyTorch's defaults.
+/// The settings of [`NAdam`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
 /// infinite is an error there, and so is a β outside [0, 1).
@@ -15,18 +15,19 @@ use crate::{
 pub struct NAdamConfig {
     /// The learning rate, 0.002 by default.
     pub lr: f64,
-    /// β₁ and β₂: how much of the mean gradient and of the mean square is kept. (0.9, 0.999) by default.
+    /// β₁ and β₂: the decay rates of the running means of the gradient and its square. (0.9, 0.999) by
+    /// default.
     pub betas: (f64, f64),
-    /// ε: keeps the quotient bounded. 10⁻⁸ by default.
+    /// ε: added to the denominator for numerical stability. 10⁻⁸ by default.
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// ψ: how fast the momentum approaches β₁. 0.004 by default.
+    /// ψ: the rate at which the momentum approaches β₁. 0.004 by default.
     pub momentum_decay: f64,
-    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`](crate::AdamW)
-    /// does. Off by default.
+    /// Decoupled weight decay, as in [`AdamW`](crate::AdamW): multiplies the parameter by 1 − lr·λ, and adds
+    /// nothing to the gradient. Off by default.
     pub decoupled_weight_decay: bool,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -46,7 +47,7 @@ impl Default for NAdamConfig {
 
 /// Adam with Nesterov's momentum. `torch.optim.NAdam`.
 ///
-/// For a parameter θ with gradient g at its step t, counted from 1, with m and v zeros at first:
+/// For a parameter θ with gradient g at its step t, counted from 1, with m and v initially zero:
 ///
 /// ```text
 /// g ← −g                              if maximize
@@ -61,7 +62,7 @@ impl Default for NAdamConfig {
 /// Dozat: Incorporating Nesterov momentum into Adam (2016).
 pub type NAdam = ParamGroups<NAdamConfig>;
 
-/// What [`NAdam`] keeps of a parameter.
+/// The state that [`NAdam`] keeps for a parameter.
 #[derive(Clone, Debug)]
 pub struct NAdamState {
     moments: Moments,

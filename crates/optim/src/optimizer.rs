@@ -1,34 +1,33 @@
-//! What every optimizer can do.
+//! The interface of every optimizer.
 
 use tensor_core::{Result, Stateful, Tensor};
 
-/// Changes parameters by their gradients. `torch.optim.Optimizer`.
+/// Updates parameters from their gradients. `torch.optim.Optimizer`.
 ///
-/// Its state, all that it keeps between steps and its settings, is taken and put back as every [`Stateful`]'s
-/// is.
+/// Its state dict ([`Stateful`]) has the settings and all state between steps.
 pub trait Optimizer: Stateful {
-    /// One step: every parameter that has a gradient gets its new value, which is computed now, and with it
-    /// whatever else waits on this thread and is still held. No graph is recorded.
+    /// One step: every parameter with a gradient gets its new value, which is computed now, together with
+    /// all other tensors that are pending on this thread and still held. No graph is recorded.
     ///
     /// # Errors
-    /// Settings that make no sense, or a failure to compute what the new values depend on, such as a label
-    /// outside the classes: if only the device can find that, this waits until it has looked. Nothing has
-    /// changed then: no parameter, and no state. A device that fails while old values are overwritten, as
-    /// when it is lost, leaves each parameter and its state as before the step, or as after it.
+    /// Invalid settings, or a failure to compute what the new values depend on, such as a label that is no
+    /// class index: if only the device can detect it, the step waits until the device has checked. Nothing
+    /// has changed then: no parameter, and no state. A device that fails while old values are overwritten,
+    /// such as a lost one, leaves each parameter and its state either as before the step or as after it.
     #[track_caller]
     fn step(&mut self) -> Result<()>;
 
-    /// Whether the settings and the parameters make sense, which [`Optimizer::step`] asks before it changes
-    /// anything. [`Optimizer::checked`] asks when the optimizer is made.
+    /// Checks the settings and the parameters, as [`Optimizer::step`] does before it changes anything.
+    /// [`Optimizer::checked`] calls it when the optimizer is made.
     ///
     /// # Errors
-    /// The misfit, and the mend.
+    /// The setting or parameter that is wrong, and what to give instead.
     #[track_caller]
     fn check(&self) -> Result<()> {
         Ok(())
     }
 
-    /// The optimizer itself, if its settings and parameters make sense: `Sgd::new(model.parameters(),
+    /// The optimizer itself, if its settings and parameters are valid: `Sgd::new(model.parameters(),
     /// config).checked()?` fails where the optimizer is made, as PyTorch's does, and not at its first step.
     ///
     /// # Errors
@@ -48,17 +47,18 @@ pub trait Optimizer: Stateful {
     /// The learning rate of each group.
     fn learning_rates(&self) -> Vec<f64>;
 
-    /// Sets the learning rate of each group; groups without one in the list keep theirs.
+    /// Sets the learning rates of the groups, in order; groups beyond the end of the list keep theirs.
     fn set_learning_rates(&mut self, rates: &[f64]);
 
-    /// The momentum of each group, or β₁, of an optimizer that has one: what
-    /// [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle beside the rate.
+    /// The momentum of each group, or its β₁; none if the optimizer has neither.
+    /// [`OneCycleLr`](crate::OneCycleLr) and [`CyclicLr`](crate::CyclicLr) cycle it beside the learning
+    /// rate.
     fn momenta(&self) -> Option<Vec<f64>> {
         None
     }
 
-    /// Sets the momentum of each group, or β₁; groups without one in the list keep theirs. Nothing happens
-    /// without momenta.
+    /// Sets the momenta of the groups, or their β₁, in order; groups beyond the end of the list keep theirs.
+    /// Without momenta it does nothing.
     fn set_momenta(&mut self, momenta: &[f64]) {
         let _ = momenta;
     }

@@ -7,7 +7,7 @@ use crate::{
     rules::{Moments, betas, decayed, not_negative},
 };
 
-/// The settings of [`RAdam`], PyTorch's with PyTorch's defaults.
+/// The settings of [`RAdam`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a rate, ε or decay that is negative, NaN or
 /// infinite is an error there, and so is a β outside [0, 1).
@@ -15,16 +15,17 @@ use crate::{
 pub struct RAdamConfig {
     /// The learning rate, 0.001 by default.
     pub lr: f64,
-    /// β₁ and β₂: how much of the mean gradient and of the mean square is kept. (0.9, 0.999) by default.
+    /// β₁ and β₂: the decay rates of the running means of the gradient and its square. (0.9, 0.999) by
+    /// default.
     pub betas: (f64, f64),
-    /// ε: keeps the quotient bounded. 10⁻⁸ by default.
+    /// ε: added to the denominator for numerical stability. 10⁻⁸ by default.
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Shrinks the parameter by the decay in place of adding to its gradient, as [`AdamW`](crate::AdamW)
-    /// does. Off by default.
+    /// Decoupled weight decay, as in [`AdamW`](crate::AdamW): multiplies the parameter by 1 − lr·λ, and adds
+    /// nothing to the gradient. Off by default.
     pub decoupled_weight_decay: bool,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -41,9 +42,9 @@ impl Default for RAdamConfig {
     }
 }
 
-/// Adam whose first steps, when the mean square is still uncertain, are rectified. `torch.optim.RAdam`.
+/// RAdam: rectifies the first steps of Adam, when the mean square is still uncertain. `torch.optim.RAdam`.
 ///
-/// For a parameter θ with gradient g at its step t, counted from 1, with m and v zeros at first:
+/// For a parameter θ with gradient g at its step t, counted from 1, with m and v initially zero:
 ///
 /// ```text
 /// g ← −g                              if maximize

@@ -7,7 +7,7 @@ use crate::{
     rules::{descent, lerp, mean_square, not_negative, or_zeros},
 };
 
-/// The settings of [`RmsProp`], PyTorch's with PyTorch's defaults.
+/// The settings of [`RmsProp`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
 /// error there, and so is an α above 1.
@@ -15,17 +15,17 @@ use crate::{
 pub struct RmsPropConfig {
     /// The learning rate, 0.01 by default.
     pub lr: f64,
-    /// α: how much of the mean square is kept. 0.99 by default.
+    /// α: the decay rate of the running mean square. 0.99 by default.
     pub alpha: f64,
-    /// ε: keeps the quotient bounded. 10⁻⁸ by default.
+    /// ε: added to the denominator for numerical stability. 10⁻⁸ by default.
     pub eps: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// μ: how much of the last step goes into this one. 0 by default: none.
+    /// μ: the momentum factor. 0 by default: no momentum.
     pub momentum: f64,
-    /// Divides by the deviation from the mean gradient in place of the mean square. Off by default.
+    /// Divides by the standard deviation of the gradient in place of its root mean square. Off by default.
     pub centered: bool,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -43,9 +43,10 @@ impl Default for RmsPropConfig {
     }
 }
 
-/// Steps by the gradient over the root of the mean of its squares. `torch.optim.RMSprop`.
+/// RMSprop: divides the gradient by the square root of the running mean of its squares.
+/// `torch.optim.RMSprop`.
 ///
-/// For a parameter θ with gradient g, with v, a and b zeros at first:
+/// For a parameter θ with gradient g, with v, a and b initially zero:
 ///
 /// ```text
 /// g ← −g                              if maximize
@@ -62,7 +63,7 @@ impl Default for RmsPropConfig {
 #[doc(alias = "RMSprop")]
 pub type RmsProp = ParamGroups<RmsPropConfig>;
 
-/// What [`RmsProp`] keeps of a parameter.
+/// The state that [`RmsProp`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct RmsPropState {
     step: u64,

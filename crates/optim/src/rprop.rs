@@ -7,20 +7,20 @@ use crate::{
     rules::{descent, not_negative, or_zeros},
 };
 
-/// The settings of [`Rprop`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Rprop`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them: a number that is negative, NaN or infinite is an
-/// error there, and so are η that are not below and above 1, and step sizes out of order.
+/// error there, and so are η₋ ≥ 1, η₊ ≤ 1, and step sizes out of order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RpropConfig {
-    /// The size of the first step of each element. 0.01 by default.
+    /// The initial step size of each element. 0.01 by default.
     pub lr: f64,
-    /// η₋ and η₊: what a size is multiplied by where the gradient's sign has changed, and where it has not.
+    /// η₋ and η₊: the factors of a step size after the gradient's sign has changed, and after it has not.
     /// (0.5, 1.2) by default.
     pub etas: (f64, f64),
-    /// The least and the greatest size. (10⁻⁶, 50) by default.
+    /// The least and the greatest step size. (10⁻⁶, 50) by default.
     pub step_sizes: (f64, f64),
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -30,10 +30,10 @@ impl Default for RpropConfig {
     }
 }
 
-/// Steps against the gradient's sign, with a size of each element's own, which grows while the sign stays.
-/// For gradients of the whole data, not of batches. `torch.optim.Rprop`.
+/// Steps against the gradient's sign, with a step size for each element that grows while the sign stays the
+/// same. It is for full-batch gradients. `torch.optim.Rprop`.
 ///
-/// For each element θ with gradient g, with the last gradient p of 0 and the size Δ = lr at first:
+/// For each element θ with gradient g, with the last gradient p = 0 and the step size Δ = lr initially:
 ///
 /// ```text
 /// g ← −g                    if maximize
@@ -46,7 +46,7 @@ impl Default for RpropConfig {
 /// Riedmiller, Braun: A direct adaptive method for faster backpropagation learning (1993).
 pub type Rprop = ParamGroups<RpropConfig>;
 
-/// The state that [`Rprop`] keeps of a parameter.
+/// The state that [`Rprop`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct RpropState {
     step: u64,
@@ -103,7 +103,7 @@ impl UpdateRule for RpropConfig {
         let RpropConfig { lr, etas: (minus, plus), step_sizes: (least, greatest), maximize } = *self;
         let grad = descent(grad, maximize, parameter, 0.0)?;
         state.step = state.step.saturating_add(1);
-        // The product of signs neither overflows nor vanishes.
+        // A product of signs neither overflows nor underflows.
         let turn = grad.sign().mul(&or_zeros(&state.prev, &grad).sign())?;
         let (stays, turns) = (turn.gt_scalar(0.0), turn.lt_scalar(0.0));
         let size = state.step_size.clone().unwrap_or_else(|| grad.full_like(lr));

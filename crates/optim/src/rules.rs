@@ -1,10 +1,10 @@
-//! What several updates share: checks of settings, gradients with their penalty, averages.
+//! Helpers that several updates share: checks of settings, weight decay, running means.
 
 use tensor_core::{Error, Result, Tensor};
 
 use crate::{ParamState, Part};
 
-/// Each a finite number that is not negative.
+/// Checks that each value is finite and not negative.
 #[track_caller]
 pub(crate) fn not_negative<const N: usize>(op: &'static str, values: [(&str, f64); N]) -> Result<()> {
     for (name, value) in values {
@@ -18,7 +18,7 @@ pub(crate) fn not_negative<const N: usize>(op: &'static str, values: [(&str, f64
     Ok(())
 }
 
-/// Both in [0, 1).
+/// Checks that both are in [0, 1).
 #[track_caller]
 pub(crate) fn betas(op: &'static str, betas: (f64, f64)) -> Result<()> {
     for (name, value) in [("betas.0", betas.0), ("betas.1", betas.1)] {
@@ -30,14 +30,14 @@ pub(crate) fn betas(op: &'static str, betas: (f64, f64)) -> Result<()> {
     Ok(())
 }
 
-/// The gradient to descend: −g if it is to climb, and λ·θ added.
+/// The gradient to descend: negated if `maximize` is set, plus the L2 penalty λ·θ.
 pub(crate) fn descent(grad: &Tensor, maximize: bool, parameter: &Tensor, decay: f64) -> Result<Tensor> {
     let grad = if maximize { grad.neg() } else { grad.clone() };
     if decay == 0.0 { Ok(grad) } else { grad.add(&parameter.mul_scalar(decay)) }
 }
 
-/// The gradient with its penalty, and the parameter that the step starts from: decoupled decay shrinks it by
-/// 1 − lr·λ and adds nothing to the gradient.
+/// The gradient and the parameter after weight decay: decoupled decay multiplies the parameter by 1 − lr·λ
+/// and leaves the gradient alone; otherwise λ·θ is added to the gradient.
 pub(crate) fn decayed(
     grad: &Tensor,
     maximize: bool,
@@ -58,12 +58,12 @@ pub(crate) fn shrunk(parameter: &Tensor, lr: f64, decay: f64) -> Tensor {
     if decay == 0.0 { parameter.clone() } else { parameter.mul_scalar(1.0 - lr * decay) }
 }
 
-/// What was kept, or zeros at first.
+/// The stored tensor, or zeros before the first step.
 pub(crate) fn or_zeros(kept: &Option<Tensor>, like: &Tensor) -> Tensor {
     kept.clone().unwrap_or_else(|| like.zeros_like())
 }
 
-/// a + w·(b − a), from the nearer end: `torch.lerp`.
+/// a + w·(b − a), computed from the nearer end: `torch.lerp`.
 pub(crate) fn lerp(from: &Tensor, to: &Tensor, weight: f64) -> Result<Tensor> {
     let gap = to.sub(from)?;
     match weight < 0.5 {
@@ -77,8 +77,8 @@ pub(crate) fn mean_square(kept: &Option<Tensor>, grad: &Tensor, beta: f64) -> Re
     or_zeros(kept, grad).mul_scalar(beta).add(&grad.powi(2).mul_scalar(1.0 - beta))
 }
 
-/// How many steps were taken, and the running means of a gradient and of its square: what Adam and its kin
-/// keep of a parameter.
+/// The number of steps and the running means of the gradient and of its square: the state of Adam and its
+/// variants.
 #[derive(Clone, Debug, Default)]
 pub struct Moments {
     step: u64,
@@ -87,8 +87,8 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// Takes a gradient in: m ← β₁·m + (1 − β₁)·g and v ← β₂·v + (1 − β₂)·g². Gives the step, counted from 1,
-    /// m and v.
+    /// Takes in a gradient: m ← β₁·m + (1 − β₁)·g and v ← β₂·v + (1 − β₂)·g². Returns the step, counted from
+    /// 1, m and v.
     #[track_caller]
     pub(crate) fn take(
         &mut self,

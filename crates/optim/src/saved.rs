@@ -1,5 +1,5 @@
-//! What an optimizer saves and loads: the settings of a group, and what is kept of a parameter, each part by
-//! its name.
+//! Saves and loads an optimizer: the settings of a group and the state of a parameter, each part by its
+//! name.
 
 use std::fmt;
 
@@ -13,44 +13,44 @@ pub enum Setting<'a> {
     Float(&'a mut f64),
     /// A switch.
     Bool(&'a mut bool),
-    /// How many.
+    /// A count.
     Count(&'a mut u64),
-    /// How many, if that is given.
+    /// A count that may be absent.
     OptionalCount(&'a mut Option<u64>),
-    /// One of several ways.
+    /// One of several variants.
     Choice(&'a mut dyn Choice),
 }
 
-/// One of several ways, saved by its number.
+/// An enum setting, saved by the number of its variant.
 pub trait Choice: fmt::Debug {
-    /// The number of the way.
+    /// The number of the variant.
     fn number(&self) -> u64;
 
-    /// Takes the way of that number; false if there is none.
+    /// Selects the variant with that number; false if there is none.
     #[must_use]
     fn choose(&mut self, number: u64) -> bool;
 }
 
-/// One part of what an optimizer keeps of a parameter, to be saved or loaded.
+/// One part of a parameter's state, to be saved or loaded.
 #[derive(Debug)]
 pub enum Part<'a> {
-    /// A tensor like the parameter, which is there once the parameter has taken a step.
+    /// A tensor of the parameter's shape, present once the parameter has taken a step.
     Tensor(&'a mut Option<Tensor>),
-    /// A tensor like the parameter, which some settings do without.
+    /// A tensor of the parameter's shape that some settings do not use.
     OptionalTensor(&'a mut Option<Tensor>),
-    /// How many, such as the steps taken.
+    /// A count, such as the number of steps.
     Count(&'a mut u64),
     /// A number.
     Float(&'a mut f64),
 }
 
-/// What an optimizer keeps of one parameter. The default is that of a parameter that has taken no step.
+/// The state of one parameter. The default is the state before its first step.
 pub trait ParamState: Clone + Default + fmt::Debug {
     /// All parts by their names in PyTorch's state dict.
     fn parts(&mut self) -> Vec<(&'static str, Part<'_>)>;
 }
 
-/// The places of a state's tensors.
+/// The tensors of a state, to be replaced.
 pub(crate) fn tensors(state: &mut impl ParamState) -> impl Iterator<Item = &mut Option<Tensor>> {
     state.parts().into_iter().filter_map(|(_, part)| match part {
         Part::Tensor(tensor) | Part::OptionalTensor(tensor) => Some(tensor),
@@ -58,7 +58,7 @@ pub(crate) fn tensors(state: &mut impl ParamState) -> impl Iterator<Item = &mut 
     })
 }
 
-/// Puts another tensor in the place of each tensor of a state.
+/// Replaces each tensor of a state.
 pub(crate) fn change_tensors(
     state: &mut impl ParamState,
     change: impl Fn(&Tensor) -> Result<Tensor>,
@@ -69,7 +69,7 @@ pub(crate) fn change_tensors(
     })
 }
 
-/// The settings of a group, under PyTorch's names.
+/// Saves the settings of a group, under PyTorch's names.
 pub(crate) fn save_settings(
     state: &mut State,
     g: usize,
@@ -89,7 +89,7 @@ pub(crate) fn save_settings(
     state.insert(format!("param_groups.{g}.params"), parameters);
 }
 
-/// The settings of a group as they were saved; what does not fit is noted.
+/// Loads the settings of a group; mismatches are recorded in the reader.
 pub(crate) fn load_settings(
     reader: &mut StateReader<'_>,
     g: usize,
@@ -112,14 +112,14 @@ pub(crate) fn load_settings(
         }
     }
     let name = format!("param_groups.{g}.params");
-    // Noted as missing if it is.
+    // Recorded as missing if it is.
     let found = reader.word(&name);
     if reader.has(&name) && found != parameters as u64 {
         reader.mismatch(format!("{name}: {found} parameters, this group has {parameters}"));
     }
 }
 
-/// What is kept of one parameter, if anything is.
+/// Saves the state of one parameter, if it has any.
 pub(crate) fn save_state<S: ParamState>(dict: &mut State, index: usize, state: &Option<S>) {
     for (name, part) in state.clone().iter_mut().flat_map(ParamState::parts) {
         let value: StateValue = match part {
@@ -132,7 +132,7 @@ pub(crate) fn save_state<S: ParamState>(dict: &mut State, index: usize, state: &
     }
 }
 
-/// A number of times; a negative one is noted.
+/// Reads a count; a negative number is recorded as a mismatch.
 pub(crate) fn count(reader: &mut StateReader<'_>, name: &str) -> u64 {
     let value = reader.int(name);
     if value < 0 {
@@ -141,7 +141,7 @@ pub(crate) fn count(reader: &mut StateReader<'_>, name: &str) -> u64 {
     value.unsigned_abs()
 }
 
-/// The tensor of that name, which is like another; noted as missing if there is none.
+/// Reads a tensor with the shape and dtype of `like`; recorded as missing if there is none.
 pub(crate) fn required(reader: &mut StateReader<'_>, name: &str, like: &Tensor) -> Option<Tensor> {
     if !reader.has(name) {
         reader.float(name);
@@ -149,14 +149,14 @@ pub(crate) fn required(reader: &mut StateReader<'_>, name: &str, like: &Tensor) 
     reader.tensor_like(name, like).cloned()
 }
 
-/// A tensor of a loaded state where it is needed, with its value.
+/// A loaded tensor moved to the device and computed.
 pub(crate) fn settled(tensor: &Tensor, device: &Device) -> Result<Tensor> {
     let tensor = no_grad(|| tensor.detach().to(device))?;
     tensor.eval()?;
     Ok(tensor)
 }
 
-/// What was saved of one parameter, if anything was; what does not fit is noted.
+/// Loads the state of one parameter, if any was saved; mismatches are recorded in the reader.
 pub(crate) fn load_state<S: ParamState>(
     reader: &mut StateReader<'_>,
     index: usize,

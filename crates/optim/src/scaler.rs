@@ -1,4 +1,4 @@
-//! A scale of the loss, so that gradients in f16 neither vanish nor overflow.
+//! Scales the loss, so that gradients in f16 neither underflow nor overflow.
 
 use autograd::no_grad;
 use tensor_core::{DType, Error, Result, State, Stateful, Tensor};
@@ -6,24 +6,25 @@ use tensor_core::{DType, Error, Result, State, Stateful, Tensor};
 use crate::{Optimizer, saved::count};
 
 const OP: &str = "GradScaler";
-/// The least scale that bad gradients lead to: 2⁻²⁴, the least number of f16. Gradients that overflow there
-/// do so at any scale.
+/// The least scale that non-finite gradients lead to: 2⁻²⁴, the smallest f16 number above 0. Gradients that
+/// overflow at this scale do so at any scale.
 const MIN_SCALE: f32 = 1.0 / (1 << 24) as f32;
 
-/// What a [`GradScaler`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// The settings of a [`GradScaler`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradScalerConfig {
-    /// The first scale. 65,536 by default.
+    /// The initial scale. 65,536 by default.
     pub init_scale: f64,
-    /// The factor of the scale after `growth_interval` steps in a row whose gradients were finite. 2 by
+    /// The factor of the scale after `growth_interval` consecutive steps with finite gradients. 2 by
     /// default.
     pub growth_factor: f64,
-    /// The factor of the scale after a step whose gradients were not, down to 2⁻²⁴. ½ by default.
+    /// The factor of the scale after a step with non-finite gradients; the scale stays at 2⁻²⁴ or above. ½
+    /// by default.
     pub backoff_factor: f64,
-    /// 2,000 by default.
+    /// The number of consecutive steps with finite gradients before the scale grows. 2,000 by default.
     pub growth_interval: u64,
-    /// Whether there is a scale at all. If not, [`GradScaler::scale`] gives the loss itself and
-    /// [`GradScaler::step`] steps. On by default.
+    /// Whether scaling is on. If not, [`GradScaler::scale`] returns the loss itself and [`GradScaler::step`]
+    /// always steps. On by default.
     pub enabled: bool,
 }
 
@@ -39,8 +40,8 @@ impl Default for GradScalerConfig {
     }
 }
 
-/// Scales the loss so that gradients in f16 do not vanish, skips steps whose gradients are not finite, and
-/// finds the scale on the way. `torch.amp.GradScaler`. bf16 has the range of f32 and needs none.
+/// Scales the loss so that gradients in f16 do not underflow, skips steps with non-finite gradients, and
+/// adapts the scale. `torch.amp.GradScaler`. bf16 has the range of f32 and needs no scaler.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -54,7 +55,7 @@ impl Default for GradScalerConfig {
 ///     sgd.zero_grad();
 ///     let loss = w.powi(2).sum(); // within autocast(DType::F16, || …)?
 ///     scaler.scale(&loss).backward()?;
-///     scaler.unscale(&sgd)?; // for clipping alone: step does so otherwise
+///     scaler.unscale(&sgd)?; // only needed for clipping: step unscales otherwise
 ///     clip_grad_norm(&[&w], 100.0)?;
 ///     scaler.step(&mut sgd)?;
 ///     scaler.update()?;
@@ -65,14 +66,14 @@ impl Default for GradScalerConfig {
 #[derive(Debug)]
 pub struct GradScaler {
     config: GradScalerConfig,
-    /// As PyTorch has it, in f32.
+    /// f32, as in PyTorch.
     scale: f32,
     growth_tracker: u64,
-    /// What has happened to optimizers since the last update.
+    /// The optimizers that were unscaled or stepped since the last update.
     seen: Vec<Seen>,
 }
 
-/// An optimizer, by its parameters.
+/// An optimizer, identified by its parameters.
 #[derive(Debug)]
 struct Seen {
     parameters: Vec<u64>,
@@ -85,9 +86,8 @@ impl GradScaler {
     /// A scaler that has seen no step.
     ///
     /// # Errors
-    /// A scale that is not from 2⁻¹²⁶ on and finite in f32, a growth factor that is not above 1, a backoff
-    /// factor that is not between 0 and 1, an interval
-    /// of 0.
+    /// A scale below 2⁻¹²⁶ or not finite in f32, a growth factor that is not above 1, a backoff factor that
+    /// is not between 0 and 1, an interval of 0.
     #[track_caller]
     pub fn new(config: GradScalerConfig) -> Result<GradScaler> {
         let GradScalerConfig { init_scale, growth_factor, backoff_factor, growth_interval, enabled } = config;
@@ -104,7 +104,7 @@ impl GradScaler {
         Ok(GradScaler { config, scale, growth_tracker: 0, seen: Vec::new() })
     }
 
-    /// The loss times the scale, whose gradients are scaled as well.
+    /// The loss times the scale; its gradients are scaled as well.
     #[track_caller]
     pub fn scale(&self, loss: &Tensor) -> Tensor {
         match self.config.enabled {
@@ -113,13 +113,13 @@ impl GradScaler {
         }
     }
 
-    /// Divides the gradients of an optimizer's parameters by the scale, and notes whether one is not finite.
-    /// Only needed for what looks at gradients before the step, such as clipping. `unscale_`.
+    /// Divides the gradients of an optimizer's parameters by the scale, and records whether one is not
+    /// finite. Only needed if gradients are read before the step, as for clipping. `unscale_`.
     ///
     /// # Errors
-    /// A second call for the optimizer before [`GradScaler::update`], or one after its step; parameters
-    /// without any gradient; a gradient in f16, which loses what the scale was for: keep parameters in f32,
-    /// and compute in f16 by autocast. Nothing has changed then.
+    /// A second call for the optimizer before [`GradScaler::update`], or a call after its step; parameters
+    /// without any gradient; a gradient in f16, which loses the range that the scale was for: keep
+    /// parameters in f32 and compute in f16 by autocast. Nothing has changed then.
     #[track_caller]
     pub fn unscale(&mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         if !self.config.enabled {
@@ -165,12 +165,12 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Steps the optimizer, unless a gradient is not finite: parameters and the optimizer's state stay as
-    /// they are then. Unscales before, where that has not been done. Whether it stepped.
+    /// Steps the optimizer unless a gradient is not finite; parameters and the optimizer's state stay as
+    /// they are then. Unscales first, unless [`GradScaler::unscale`] was called. Returns whether it stepped.
     ///
     /// # Errors
-    /// A second step of the optimizer before [`GradScaler::update`]; those of [`GradScaler::unscale`] and of
-    /// the optimizer's step.
+    /// A second step of the optimizer before [`GradScaler::update`]; the errors of [`GradScaler::unscale`]
+    /// and of the optimizer's step.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<bool> {
         if !self.config.enabled {
@@ -199,10 +199,10 @@ impl GradScaler {
         Ok(finite)
     }
 
-    /// Sets the scale for the next step by what was found in this one: less after gradients that were not
-    /// finite, more after `growth_interval` steps without. It does not go below 2⁻²⁴, unless a lesser one was
-    /// given. (PyTorch's comes to 0, where all gradients are NaN, after some 165 bad steps.) A scale that has
-    /// come to 2⁻²⁴ says that the loss itself is not finite.
+    /// Sets the scale for the next step: less after non-finite gradients, more after `growth_interval` steps
+    /// with finite ones. It does not go below 2⁻²⁴, unless the given scale was less. (PyTorch's becomes 0,
+    /// if all gradients are NaN, after some 165 such steps.) A scale of 2⁻²⁴ indicates that the loss itself
+    /// is not finite.
     ///
     /// # Errors
     /// No step and no unscaling since the last update.
@@ -222,14 +222,14 @@ impl GradScaler {
         }
         let times = |factor: f64| (f64::from(self.scale) * factor) as f32;
         if found {
-            // One that was given below the least stays.
+            // A scale that was given below the minimum stays.
             self.scale = times(self.config.backoff_factor).max(MIN_SCALE.min(self.scale));
             self.growth_tracker = 0;
         } else if self.growth_tracker + 1 < self.config.growth_interval {
             self.growth_tracker += 1;
         } else {
             let grown = times(self.config.growth_factor);
-            // Past f32 it stays.
+            // The scale stays if it would overflow f32.
             self.scale = if grown.is_finite() { grown } else { self.scale };
             self.growth_tracker = 0;
         }
@@ -237,10 +237,10 @@ impl GradScaler {
         Ok(())
     }
 
-    /// Sets the scale by hand, in place of [`GradScaler::update`]: `update(new_scale)`.
+    /// Sets the scale by hand, in place of [`GradScaler::update`]. PyTorch's `update(new_scale)`.
     ///
     /// # Errors
-    /// A scale that is not from 2⁻¹²⁶ on and finite in f32; nothing has changed then.
+    /// A scale below 2⁻¹²⁶ or not finite in f32; nothing has changed then.
     #[track_caller]
     pub fn set_scale(&mut self, scale: f64) -> Result<()> {
         let new = scale as f32;
@@ -253,12 +253,12 @@ impl GradScaler {
         Ok(())
     }
 
-    /// The scale, 1 if there is none. `get_scale`.
+    /// The scale; 1 if scaling is off. `get_scale`.
     pub fn get_scale(&self) -> f64 {
         if self.config.enabled { f64::from(self.scale) } else { 1.0 }
     }
 
-    /// How many steps in a row had finite gradients since the scale last changed.
+    /// The number of consecutive steps with finite gradients since the scale last changed.
     pub fn growth_tracker(&self) -> u64 {
         self.growth_tracker
     }
@@ -269,12 +269,12 @@ impl GradScaler {
     }
 }
 
-/// Whether a scale and its inverse are numbers above 0 that f32 holds.
+/// Whether a scale and its reciprocal are positive normal numbers in f32.
 fn is_scale(scale: f32) -> bool {
     (f32::MIN_POSITIVE..=f32::MAX).contains(&scale)
 }
 
-/// What is wrong with factors and an interval.
+/// The error of invalid factors or of an invalid interval.
 fn check_factors(growth: f64, backoff: f64, interval: u64) -> Result<(), String> {
     if !(growth > 1.0 && growth.is_finite()) {
         return Err(format!("growth_factor {growth}: give a number above 1"));
@@ -288,7 +288,7 @@ fn check_factors(growth: f64, backoff: f64, interval: u64) -> Result<(), String>
     Ok(())
 }
 
-/// PyTorch's names. What optimizers have done since the last update is no part of it: take it after
+/// PyTorch's names. Unscaled or stepped optimizers since the last update are not saved: take the state after
 /// [`GradScaler::update`].
 impl Stateful for GradScaler {
     fn state_dict(&self) -> State {

@@ -7,7 +7,7 @@ use crate::{
     rules::{descent, not_negative},
 };
 
-/// The settings of [`Sgd`], PyTorch's with PyTorch's defaults.
+/// The settings of [`Sgd`], with PyTorch's names and defaults.
 ///
 /// [`Optimizer::step`](crate::Optimizer::step) checks them, since they may change between steps: a rate,
 /// momentum or decay that is negative, NaN or infinite is an error there, and so is Nesterov momentum without
@@ -16,15 +16,15 @@ use crate::{
 pub struct SgdConfig {
     /// The learning rate, 0.001 by default.
     pub lr: f64,
-    /// μ: how much of the last step goes into this one. 0 by default: none.
+    /// μ: the momentum factor. 0 by default: no momentum.
     pub momentum: f64,
-    /// τ: how much of the gradient stays out of the momentum. 0 by default.
+    /// τ: the dampening; the momentum takes in (1 − τ)·g. 0 by default.
     pub dampening: f64,
     /// λ: the L2 penalty, which adds λ·θ to the gradient. 0 by default.
     pub weight_decay: f64,
-    /// Looks ahead by the momentum (Nesterov). Off by default.
+    /// Nesterov momentum. Off by default.
     pub nesterov: bool,
-    /// Climbs in place of descending. Off by default.
+    /// Maximizes the objective instead of minimizing it. Off by default.
     pub maximize: bool,
 }
 
@@ -54,7 +54,7 @@ impl Default for SgdConfig {
 /// ```
 pub type Sgd = ParamGroups<SgdConfig>;
 
-/// What [`Sgd`] keeps of a parameter.
+/// The state that [`Sgd`] keeps for a parameter.
 #[derive(Clone, Debug, Default)]
 pub struct SgdState {
     momentum_buffer: Option<Tensor>,

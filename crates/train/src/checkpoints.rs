@@ -1,8 +1,8 @@
-//! [`Checkpoints`]: the checkpoints of one training in a folder, of which the last and the best are kept.
+//! [`Checkpoints`]: a folder with the checkpoints of one training, which keeps the last and the best.
 //!
-//! A file's name tells its step and its metric, so that no index can fall behind the files:
-//! `step-0000000120.loss=0.25.safetensors`. What else than letters, digits, `_` and `-` is in a metric's name
-//! is written there as in an address: `val%2Floss`.
+//! A file's name has its step and its metric, so that no index can disagree with the files:
+//! `step-0000000120.loss=0.25.safetensors`. In a metric's name all characters except letters, digits, `_`
+//! and `-` are percent-encoded: `val%2Floss`.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -16,20 +16,20 @@ use tensor_core::{Device, Error, ErrorKind, Result, Scalar, file::sweep};
 const OP: &str = "Checkpoints";
 const PREFIX: &str = "step-";
 const SUFFIX: &str = ".safetensors";
-/// Held while a training writes to the folder.
+/// The lock file, locked while a training writes to the folder.
 const LOCK: &str = ".lock";
 
-/// Which values of a metric are better.
+/// Whether lower or higher values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Lower ones, as of a loss.
+    /// Lower values are better, as for a loss.
     Lower,
-    /// Higher ones, as of an accuracy.
+    /// Higher values are better, as for an accuracy.
     Higher,
 }
 
 impl Goal {
-    /// Whether `a` is better than `b`. NaN is better than nothing, and any number is better than NaN.
+    /// Whether `a` is better than `b`. Any number is better than NaN.
     pub fn is_better(self, a: f64, b: f64) -> bool {
         match self {
             _ if a.is_nan() => false,
@@ -40,7 +40,7 @@ impl Goal {
     }
 }
 
-/// The checkpoints of one training, in a folder of its own.
+/// The checkpoints of one training, in its own folder.
 ///
 /// ```
 /// use nn::{Checkpoint, Linear};
@@ -69,68 +69,70 @@ impl Goal {
 /// # Ok(()) }
 /// ```
 ///
-/// One training at a time writes to a folder, which is locked until the value is dropped or the process ends,
-/// however it ends: [`Checkpoints::create`] and [`Checkpoints::resume`] do so before the training, so that a
-/// folder that cannot be used is an error then. Others may read, by [`Checkpoints::new`].
+/// Only one training at a time may write to a folder. It is locked until the value is dropped or the process
+/// ends, even if it is killed: [`Checkpoints::create`] and [`Checkpoints::resume`] lock it before the
+/// training, so that a folder that cannot be used is an error then. Other processes may read it, by
+/// [`Checkpoints::new`].
 ///
-/// No save fails for what is in the folder. A training that did not ask for [`Checkpoints::latest`] and comes
-/// to a step that is there already is another training: the first save moves what is there to a folder
-/// `earlier-1` within. One that goes back, as from the best checkpoint, moves those of later steps there.
+/// Existing files in the folder do not make a save fail. If a training that did not call
+/// [`Checkpoints::latest`] reaches a step that already exists, it is a different training: its first save
+/// moves the existing files to a subfolder `earlier-1`. A training that goes back, such as to the best
+/// checkpoint, moves those of later steps there.
 #[derive(Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
     keep_last: Option<usize>,
     best: Option<(String, Goal)>,
     lock: Option<File>,
-    /// Whether the training goes on from what is in the folder: it has read the latest of them, or saved one.
+    /// Whether the training continues from the folder's checkpoints: it has read the latest, or saved one.
     goes_on: bool,
-    /// What [`Checkpoints::latest`] could not read.
+    /// The files that [`Checkpoints::latest`] could not read.
     damaged: Vec<PathBuf>,
 }
 
-/// A checkpoint in a folder, not read yet.
+/// A checkpoint in a folder that has not been read yet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedStep {
-    /// The step after which it was saved.
+    /// The number of steps before it was saved.
     pub step: u64,
     /// The name and value of the metric of [`Checkpoints::keep_best`].
     pub metric: Option<(String, f64)>,
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
 }
 
 /// A checkpoint that was read.
 #[derive(Debug)]
 pub struct LoadedStep {
-    /// The step after which it was saved.
+    /// The number of steps before it was saved.
     pub step: u64,
-    /// The file.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What to restore.
+    /// The checkpoint to restore.
     pub checkpoint: Checkpoint,
-    /// Why newer files were passed over: they are damaged. The next save removes them.
+    /// The errors of newer files that were skipped because they are damaged. The next save removes them.
     pub passed_over: Vec<Error>,
 }
 
 impl Checkpoints {
-    /// Those in `folder`, to be read. It may be written to as well: the first save makes and locks it. All
-    /// are kept unless [`Checkpoints::keep_last`] says otherwise.
+    /// The checkpoints in `folder`, for reading. Writing is possible too: the first save creates and locks
+    /// the folder. All checkpoints are kept, unless [`Checkpoints::keep_last`] limits them.
     pub fn new(folder: impl AsRef<Path>) -> Checkpoints {
         let folder = folder.as_ref().to_path_buf();
         Checkpoints { folder, keep_last: None, best: None, lock: None, goes_on: false, damaged: Vec::new() }
     }
 
-    /// The folder of a new training, which is made and locked.
+    /// The folder of a new training, which is created and locked.
     ///
     /// # Errors
-    /// A folder with checkpoints in it; `File` for one that another training writes to, or that cannot be
-    /// made or written to.
+    /// A folder that has checkpoints already; `File` for a folder that another training writes to, or that
+    /// cannot be created or written to.
     #[track_caller]
     pub fn create(folder: impl AsRef<Path>) -> Result<Checkpoints> {
         let checkpoints = Checkpoints::resume(folder)?;
         if let Some(last) = checkpoints.list()?.last() {
             let message = format!(
-                "{} holds checkpoints up to step {}: go on from them with Checkpoints::resume, or give a folder of its own",
+                "{} holds checkpoints up to step {}: continue from them with Checkpoints::resume, or give another folder",
                 checkpoints.folder.display(),
                 last.step
             );
@@ -139,11 +141,11 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
-    /// The folder of a training that goes on from its latest checkpoint, or begins where there is none. It is
-    /// made, if it is not there, and locked.
+    /// The folder of a training that continues from its latest checkpoint, or begins if there is none. The
+    /// folder is created if it does not exist, and locked.
     ///
     /// # Errors
-    /// `File` for a folder that another training writes to, or that cannot be made or written to.
+    /// `File` for a folder that another training writes to, or that cannot be created or written to.
     #[track_caller]
     pub fn resume(folder: impl AsRef<Path>) -> Result<Checkpoints> {
         let mut checkpoints = Checkpoints::new(folder);
@@ -151,21 +153,22 @@ impl Checkpoints {
         Ok(checkpoints)
     }
 
-    /// Keeps the last `count` of them, and at least one.
+    /// Keeps only the last `count` checkpoints, and at least one.
     #[must_use]
     pub fn keep_last(mut self, count: usize) -> Checkpoints {
         self.keep_last = Some(count.max(1));
         self
     }
 
-    /// Also keeps that with the lowest value of a metric: the number of this name in the checkpoint.
+    /// Also keeps the checkpoint with the lowest value of a metric: the number of this name in the
+    /// checkpoint.
     #[must_use]
     pub fn keep_best(self, metric: &str) -> Checkpoints {
         self.keep_best_by(metric, Goal::Lower)
     }
 
-    /// Also keeps that with the best value of a metric: the number of this name in the checkpoint. Of equals,
-    /// the first.
+    /// Also keeps the checkpoint with the best value of a metric: the number of this name in the checkpoint.
+    /// If several are equal, the first is kept.
     #[must_use]
     pub fn keep_best_by(mut self, metric: &str, goal: Goal) -> Checkpoints {
         self.best = Some((metric.to_string(), goal));
@@ -177,13 +180,13 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// Writes a checkpoint after `step` steps, whole or not at all, and then removes those that are not to be
-    /// kept. Gives its path.
+    /// Writes a checkpoint after `step` steps, completely or not at all, and then removes those that are not
+    /// to be kept. Returns its path.
     ///
     /// # Errors
-    /// A folder that another training writes to, unless it was locked before; what [`Checkpoint::save`]
-    /// reports, such as a full disk: the files from before are all there then. A checkpoint without the
-    /// metric, which is written all the same, without one.
+    /// A folder that another training writes to, unless it was locked before; the errors of
+    /// [`Checkpoint::save`], such as a full disk, after which all earlier files still exist. A checkpoint
+    /// without the metric is an error too, but is written, without the metric in its name.
     #[track_caller]
     pub fn save(&mut self, step: u64, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let (name, is_missing) = self.file_name(step, checkpoint);
@@ -194,7 +197,7 @@ impl Checkpoints {
         self.goes_on = true;
         for old in self.not_kept(&path)? {
             fs::remove_file(&old)
-                .map_err(|error| failed(&old, "is not to be kept, and cannot be removed", &error))?;
+                .map_err(|error| failed(&old, "is no longer needed, and cannot be removed", &error))?;
         }
         self.damaged.clear();
         match &self.best {
@@ -209,14 +212,15 @@ impl Checkpoints {
         }
     }
 
-    /// Moves those to a folder of their own that this training, which comes to `step`, does not go on from.
+    /// Moves the checkpoints that this training, which has reached `step`, does not continue from to a
+    /// subfolder.
     #[track_caller]
     fn move_aside(&self, step: u64) -> Result<()> {
         let mut others = self.list()?;
         others.retain(|saved| !self.damaged.contains(&saved.path));
         match self.goes_on {
             true => others.retain(|saved| saved.step > step),
-            // Those before may be this training's, which was restored in another way.
+            // Earlier steps may belong to this training, if it was restored in another way.
             false if others.last().is_none_or(|last| last.step < step) => others.clear(),
             false => {}
         }
@@ -240,7 +244,7 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// Those in the folder, by their steps. None where there is no folder.
+    /// The checkpoints in the folder, by their steps; empty if there is no folder.
     ///
     /// # Errors
     /// `File` for a folder that cannot be read.
@@ -261,10 +265,11 @@ impl Checkpoints {
         Ok(all)
     }
 
-    /// Reads the latest that is whole, its tensors to `device`. `None` if there are none.
+    /// Reads the latest checkpoint that is not damaged, with its tensors on `device`. `None` if there are
+    /// none.
     ///
     /// # Errors
-    /// `File` of the newest if none is whole; no memory on the device.
+    /// The `File` error of the newest if all are damaged; too little memory on the device.
     #[track_caller]
     pub fn latest(&mut self, device: &Device) -> Result<Option<LoadedStep>> {
         let mut passed_over: Vec<Error> = Vec::new();
@@ -290,10 +295,11 @@ impl Checkpoints {
         passed_over.into_iter().next().map_or(Ok(None), Err)
     }
 
-    /// Reads that with the best value of the metric. `None` if no file has one, or no metric is named.
+    /// Reads the checkpoint with the best value of the metric. `None` if no file has one, or no metric is
+    /// named.
     ///
     /// # Errors
-    /// `File` for a file that is damaged; no memory on the device.
+    /// `File` for a file that is damaged; too little memory on the device.
     #[track_caller]
     pub fn best(&self, device: &Device) -> Result<Option<LoadedStep>> {
         let all = self.list()?;
@@ -302,7 +308,7 @@ impl Checkpoints {
         Ok(Some(LoadedStep { step: best.step, path: best.path.clone(), checkpoint, passed_over: Vec::new() }))
     }
 
-    /// The name that a checkpoint has as a file, and whether it lacks the metric.
+    /// The file name of a checkpoint, and whether it lacks the metric.
     fn file_name(&self, step: u64, checkpoint: &Checkpoint) -> (String, bool) {
         let without = || format!("{PREFIX}{step:010}{SUFFIX}");
         let Some((metric, _)) = &self.best else { return (without(), false) };
@@ -314,7 +320,8 @@ impl Checkpoints {
         }
     }
 
-    /// Makes the folder, keeps other trainings out of it, and removes what a killed one left half written.
+    /// Creates the folder, locks it against other trainings, and removes files that a killed process left
+    /// incomplete.
     #[track_caller]
     fn claim(&mut self) -> Result<()> {
         if self.lock.is_some() {
@@ -326,13 +333,14 @@ impl Checkpoints {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                let message = "another training writes its checkpoints here; give each a folder of its own";
+                let message =
+                    "another training writes its checkpoints here; give each training its own folder";
                 return Err(Error::new(ErrorKind::File {
                     path: self.folder.clone(),
                     message: message.into(),
                 }));
             }
-            // Not every file system has locks.
+            // Some file systems have no locks.
             Err(TryLockError::Error(_)) => {}
         }
         sweep(&self.folder);
@@ -354,12 +362,12 @@ impl Checkpoints {
         Some(best?.0)
     }
 
-    /// What is to be removed after `new` was written.
+    /// The files to be removed after `new` was written.
     #[track_caller]
     fn not_kept(&self, new: &Path) -> Result<Vec<PathBuf>> {
         let mut all = self.list()?;
         let step = parse(new).map(|saved| saved.step);
-        // Those of the same step have another value of the metric: the step was taken again.
+        // A file of the same step with another value of the metric: the step was repeated.
         let twin = |saved: &SavedStep| Some(saved.step) == step && saved.path != new;
         let mut removed: Vec<PathBuf> = Vec::new();
         all.retain(|saved| {
@@ -378,7 +386,7 @@ impl Checkpoints {
     }
 }
 
-/// What a file's name says, if it is one of a checkpoint.
+/// Parses a file's name, if it is that of a checkpoint.
 fn parse(path: &Path) -> Option<SavedStep> {
     let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?;
     let (step, metric) = match name.split_once('.') {
@@ -391,7 +399,8 @@ fn parse(path: &Path) -> Option<SavedStep> {
     Some(SavedStep { step: step.parse().ok()?, metric, path: path.to_path_buf() })
 }
 
-/// A metric's name as a part of a file's name: other bytes than letters, digits, `_` and `-` as `%2F`.
+/// A metric's name as a part of a file's name: bytes other than letters, digits, `_` and `-` become `%2F`
+/// and the like.
 fn metric_in_file(metric: &str) -> String {
     let mut name = String::with_capacity(metric.len());
     for byte in metric.bytes() {
@@ -403,7 +412,7 @@ fn metric_in_file(metric: &str) -> String {
     name
 }
 
-/// The metric whose name [`metric_in_file`] wrote.
+/// The inverse of [`metric_in_file`].
 fn metric_of_file(name: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name;

@@ -1,4 +1,4 @@
-//! [`Curves`]: losses and metrics over steps, as a picture.
+//! [`Curves`]: plots of losses and metrics over steps.
 
 use std::{
     io::{self, Write},
@@ -24,12 +24,12 @@ use tensor_core::{
 use crate::raster::png;
 
 const OP: &str = "Curves";
-/// In units of a drawing.
+/// The size, in units of a drawing.
 const SIZE: (u32, u32) = (720, 440);
 
 type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 
-/// Lines over steps, such as of losses, drawn as SVG, which browsers show, or as PNG.
+/// A plot of lines over steps, such as losses, drawn as SVG for browsers, or as PNG.
 ///
 /// ```
 /// use train::Curves;
@@ -44,7 +44,7 @@ type Drawn = std::result::Result<(), Box<dyn std::error::Error>>;
 /// # Ok(()) }
 /// ```
 ///
-/// Points that are not finite, and on a logarithmic axis those of 0 and below, leave gaps.
+/// Points that are not finite, and points not above 0 on a logarithmic axis, leave gaps.
 #[derive(Clone, Debug, Default)]
 pub struct Curves {
     title: String,
@@ -54,33 +54,33 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Without lines yet.
+    /// A plot without lines.
     pub fn new(title: impl Into<String>) -> Curves {
         Curves { title: title.into(), ..Curves::default() }
     }
 
-    /// With a line through points (x, y).
+    /// Adds a line through points (x, y).
     #[must_use]
     pub fn line(mut self, name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Curves {
         self.lines.push((name.into(), points.into_iter().collect()));
         self
     }
 
-    /// With a logarithmic x axis, as for learning rates.
+    /// Makes the x axis logarithmic, as for learning rates.
     #[must_use]
     pub fn log_x(mut self) -> Curves {
         self.log_x = true;
         self
     }
 
-    /// With a logarithmic y axis, as for losses.
+    /// Makes the y axis logarithmic, as for losses.
     #[must_use]
     pub fn log_y(mut self) -> Curves {
         self.log_y = true;
         self
     }
 
-    /// The picture, 720 by 440, as SVG.
+    /// The plot as SVG, 720 by 440.
     ///
     /// # Errors
     /// No point that can be drawn.
@@ -93,7 +93,7 @@ impl Curves {
         Ok(svg)
     }
 
-    /// The picture, 1440 by 880 pixels, as PNG.
+    /// The plot as PNG, 1440 by 880 pixels.
     ///
     /// # Errors
     /// No point that can be drawn.
@@ -103,7 +103,7 @@ impl Curves {
         png(SIZE, |canvas| self.draw(canvas, ranges)).map_err(|error| undrawn(&*error))
     }
 
-    /// Writes the picture to a file as SVG.
+    /// Writes the plot to a file as SVG.
     ///
     /// # Errors
     /// No point that can be drawn; `File` for a file that cannot be written.
@@ -112,7 +112,7 @@ impl Curves {
         write(path.as_ref(), self.svg()?.as_bytes())
     }
 
-    /// Writes the picture to a file as PNG.
+    /// Writes the plot to a file as PNG.
     ///
     /// # Errors
     /// No point that can be drawn; `File` for a file that cannot be written.
@@ -126,7 +126,7 @@ impl Curves {
         fits(x, self.log_x) && fits(y, self.log_y)
     }
 
-    /// Least and greatest of both axes, apart even where there is one point.
+    /// The ranges of both axes, with a positive length even for a single point.
     #[track_caller]
     fn ranges(&self) -> Result<(Range<f64>, Range<f64>)> {
         let points =
@@ -142,7 +142,7 @@ impl Curves {
             if log {
                 return low / 1.1..high * 1.1;
             }
-            // Of two huge ones the difference may be infinite.
+            // The difference of two huge numbers may overflow.
             let margin = (high * 0.05 - low * 0.05).max(low.abs().max(1e-9) * 1e-6);
             low - margin..high + margin
         };
@@ -186,7 +186,7 @@ impl Curves {
             for stretch in
                 points.split(|point| !self.can_be_drawn(*point)).filter(|stretch| !stretch.is_empty())
             {
-                // A point alone would be a line without length.
+                // A single point would be a line without length.
                 let drawn = match stretch {
                     [point] => chart.draw_series([Circle::new(*point, 2, color.color.filled())]),
                     _ => chart.draw_series([PathElement::new(stretch, color)]),

@@ -1,10 +1,11 @@
-//! [`EarlyStopping`]: the end of a training that no longer gets better.
+//! [`EarlyStopping`]: ends a training that no longer improves.
 
 use tensor_core::{Error, Result, State, Stateful};
 
 use crate::Goal;
 
-/// Says when a metric has not improved for `patience` evaluations. Keras's and Lightning's `EarlyStopping`.
+/// Reports that a metric has not improved for `patience` evaluations. Keras's and Lightning's
+/// `EarlyStopping`.
 ///
 /// ```
 /// use train::EarlyStopping;
@@ -15,7 +16,7 @@ use crate::Goal;
 /// assert_eq!((stopping.best(), stopping.best_step()), (Some(0.4), Some(4)));
 /// ```
 ///
-/// Its state goes into a checkpoint as a part.
+/// Its state can be a part of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EarlyStopping {
     patience: u64,
@@ -32,14 +33,14 @@ impl EarlyStopping {
         EarlyStopping { patience, goal: Goal::Lower, min_delta: 0.0, best: f64::NAN, best_step: 0, steps: 0 }
     }
 
-    /// Which values are better: lower ones unless this says otherwise.
+    /// Sets whether lower or higher values are better; lower by default.
     #[must_use]
     pub fn goal(mut self, goal: Goal) -> EarlyStopping {
         self.goal = goal;
         self
     }
 
-    /// How much better is an improvement: by more than this. 0 by default.
+    /// Sets the least difference that counts as an improvement: it must be exceeded. 0 by default.
     ///
     /// # Errors
     /// A number below 0, or NaN.
@@ -52,7 +53,7 @@ impl EarlyStopping {
         Ok(self)
     }
 
-    /// With the value of one more evaluation: whether it is time to stop. NaN is no improvement.
+    /// Takes the value of another evaluation, and returns whether to stop. NaN is no improvement.
     pub fn step(&mut self, value: f64) -> bool {
         self.steps += 1;
         let least = match self.goal {
@@ -65,17 +66,17 @@ impl EarlyStopping {
         self.should_stop()
     }
 
-    /// Whether it is time to stop.
+    /// Whether to stop.
     pub fn should_stop(&self) -> bool {
         self.steps > 0 && self.steps - self.best_step >= self.patience.max(1)
     }
 
-    /// The best value; `None` if there was none.
+    /// The best value; `None` before the first evaluation.
     pub fn best(&self) -> Option<f64> {
         (!self.best.is_nan()).then_some(self.best)
     }
 
-    /// Which evaluation gave it, from 1 on.
+    /// The number of the evaluation with the best value, from 1 on.
     pub fn best_step(&self) -> Option<u64> {
         self.best().map(|_| self.best_step)
     }

@@ -1,4 +1,4 @@
-//! [`Interrupt`]: Ctrl-C asks a training to stop, which then finishes its step and saves.
+//! [`Interrupt`]: Ctrl-C requests a stop; the training then finishes its step and saves.
 
 use std::sync::{
     Arc, OnceLock,
@@ -7,10 +7,10 @@ use std::sync::{
 
 use tensor_core::{Error, Result};
 
-/// Whether somebody wants the program to stop: Ctrl-C, or SIGTERM, which clusters send before they take a
-/// machine away.
+/// A request to stop the program: by Ctrl-C, or by SIGTERM, which clusters send before they take a machine
+/// away.
 ///
-/// A loop asks after each step. The second Ctrl-C ends the program at once, with status 130.
+/// Check it after each step. A second Ctrl-C ends the program immediately, with status 130.
 ///
 /// ```
 /// use train::Interrupt;
@@ -21,7 +21,7 @@ use tensor_core::{Error, Result};
 ///     // … one step …
 /// #   if step == 3 { interrupt.request() }
 ///     if interrupt.requested() {
-///         println!("stopped after step {step}; go on with --resume"); // having saved
+///         println!("stopped after step {step}; continue with --resume"); // after saving
 ///         break;
 ///     }
 /// }
@@ -31,7 +31,7 @@ use tensor_core::{Error, Result};
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From here on a first Ctrl-C only sets a mark. Whoever installs it again gets the same mark.
+    /// Installs the handler, after which the first Ctrl-C only sets a flag. Later calls share the same flag.
     ///
     /// # Errors
     /// The system refuses a handler.
@@ -48,12 +48,12 @@ impl Interrupt {
             .map_err(|error| Error::invalid("Interrupt", format!("no handler for Ctrl-C: {error}")))
     }
 
-    /// Whether somebody wants the program to stop.
+    /// Whether a stop was requested.
     pub fn requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Asks as Ctrl-C does, such as where the time is up.
+    /// Requests a stop as Ctrl-C does, for instance when a time limit is reached.
     pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -63,14 +63,14 @@ impl Interrupt {
 fn listen(mark: &Arc<AtomicBool>) -> std::io::Result<()> {
     use signal_hook::{consts, flag};
     for signal in [consts::SIGINT, consts::SIGTERM] {
-        // Handlers run in this order: the first one ends the program only where the mark stands already.
+        // Handlers run in this order: the first one ends the program only if the flag is already set.
         flag::register_conditional_shutdown(signal, 130, mark.clone())?;
         flag::register(signal, mark.clone())?;
     }
     Ok(())
 }
 
-/// There are no signals in a browser.
+/// Browsers have no signals.
 #[cfg(not(any(unix, windows)))]
 fn listen(_: &Arc<AtomicBool>) -> std::io::Result<()> {
     Ok(())

@@ -1,14 +1,14 @@
-//! Long runs: stopped and gone on with, watched, ended in time.
+//! Long trainings: saving and resuming, monitoring, stopping in time.
 //!
-//! | look for | in |
+//! | items | purpose |
 //! |---|---|
-//! | [`Checkpoint`], [`Checkpoints`] | a whole training in a file; the last and the best of them in a folder |
+//! | [`Checkpoint`], [`Checkpoints`] | a training in a file; a folder of the last and the best |
 //! | [`Interrupt`] | Ctrl-C lets a training finish its step and save |
 //! | [`Progress`] | a bar on a terminal, lines in a log |
 //! | [`metrics`] | means, accuracy, precision, recall, F1, confusion matrices, items a second |
-//! | [`SummaryWriter`] | TensorBoard: scalars, histograms, pictures, texts, settings, graphs |
-//! | [`RunLog`], [`Curves`] | CSV and JSON lines; pictures of curves |
-//! | [`EarlyStopping`], [`LrFinder`] | when to stop, and which learning rate to begin with |
+//! | [`SummaryWriter`] | TensorBoard: scalars, histograms, images, texts, hyperparameters, graphs |
+//! | [`RunLog`], [`Curves`] | CSV and JSON lines; plots |
+//! | [`EarlyStopping`], [`LrFinder`] | when to stop; the initial learning rate |
 
 pub mod metrics;
 
@@ -32,6 +32,6 @@ pub use progress::Progress;
 pub use run_log::RunLog;
 pub use summary_writer::{HyperParameter, SummaryWriter};
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

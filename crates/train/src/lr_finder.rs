@@ -1,4 +1,4 @@
-//! [`LrFinder`]: which learning rate to begin with.
+//! [`LrFinder`]: finds an initial learning rate.
 
 use nn::{Checkpoint, Module};
 use optim::Optimizer;
@@ -6,8 +6,8 @@ use tensor_core::{Error, Result};
 
 const OP: &str = "LrFinder";
 
-/// The learning-rate range test: a step at each of many rates, from a tiny one up to one at which the loss
-/// grows without bound. The best rates lie where the loss falls fastest.
+/// The learning-rate range test: takes a step at each of many rates, from a tiny one up to one at which the
+/// loss diverges. The best rates are where the loss falls fastest.
 ///
 /// Smith: Cyclical learning rates for training neural networks (2017). fastai's `lr_find`.
 ///
@@ -41,11 +41,11 @@ pub struct LrFinder {
     pub start: f64,
     /// The last rate. 10 by default.
     pub end: f64,
-    /// How many rates there are, each the same factor above the one before. 100 by default.
+    /// The number of rates, spaced geometrically. 100 by default.
     pub steps: usize,
-    /// How much of the smoothed loss is that of the steps before. 0.98 by default.
+    /// The weight of earlier steps in the smoothed loss. 0.98 by default.
     pub smoothing: f64,
-    /// It ends where the smoothed loss is above the best of them times this. 4 by default.
+    /// The test ends when the smoothed loss exceeds the best one times this factor. 4 by default.
     pub diverged: f64,
 }
 
@@ -55,24 +55,24 @@ impl Default for LrFinder {
     }
 }
 
-/// What a range test found.
+/// The result of a range test.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LrCurve {
     /// The rates, up to where the loss diverged.
     pub rates: Vec<f64>,
-    /// The loss of the step at each.
+    /// The loss of the step at each rate.
     pub losses: Vec<f64>,
-    /// The losses smoothed: an exponential average without its bias to 0.
+    /// The smoothed losses: an exponential average with bias correction.
     pub smoothed: Vec<f64>,
 }
 
 impl LrFinder {
-    /// Runs the test. `step` takes one step with the optimizer and gives its loss; groups all have the same
-    /// rate. Afterwards, also where a step fails, the model, its streams of random numbers and the optimizer
-    /// are as they were. What else `step` changes, such as a loader's epoch, stays changed.
+    /// Runs the test. `step` takes one step with the optimizer and returns its loss; all groups get the same
+    /// rate. Afterwards, even if a step fails, the model, its random streams and the optimizer are restored.
+    /// Other changes by `step`, such as a loader's epoch, remain.
     ///
     /// # Errors
-    /// Settings that make no sense; the first error of `step`; a loss that is not finite at the first step.
+    /// Invalid settings; the first error of `step`; a loss that is not finite at the first step.
     #[track_caller]
     pub fn run<O: Optimizer>(
         &self,
@@ -129,7 +129,7 @@ impl LrFinder {
             curve.losses.push(loss);
             curve.smoothed.push(smoothed);
             best = f64::min(best, smoothed);
-            // Of a loss that can be below 0 a multiple says nothing.
+            // A multiple of a loss that may be negative has no meaning.
             if best > 0.0 && smoothed > self.diverged * best {
                 break;
             }
@@ -139,9 +139,8 @@ impl LrFinder {
 }
 
 impl LrCurve {
-    /// The rate at which the smoothed loss falls fastest over the logarithm of the rate. `None` where it
-    /// never falls. The first tenth of the rates is left out, where the average is of few losses, and falls
-    /// and rises by chance.
+    /// The rate at which the smoothed loss falls fastest over the logarithm of the rate. `None` if it never
+    /// falls. The first tenth of the rates is ignored: the average has few losses there, and fluctuates.
     pub fn steepest(&self) -> Option<f64> {
         // Central differences; rates are evenly spaced in their logarithms.
         let slopes = self.smoothed.windows(3).map(|window| window[2] - window[0]);
@@ -150,7 +149,7 @@ impl LrCurve {
         (slope < 0.0).then(|| self.rates[at + 1])
     }
 
-    /// A tenth of the rate with the least smoothed loss: a safer choice. `None` where there are no rates.
+    /// A tenth of the rate with the least smoothed loss: a safer choice. `None` if there are no rates.
     pub fn tenth_of_least(&self) -> Option<f64> {
         let (at, _) = self.smoothed.iter().enumerate().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
         Some(self.rates[at] / 10.0)

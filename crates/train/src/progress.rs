@@ -1,4 +1,4 @@
-//! [`Progress`]: how far a training is, on a terminal and in a log.
+//! [`Progress`]: the progress of a training, on a terminal and in a log.
 
 use std::{
     io::{self, IsTerminal, Write},
@@ -9,19 +9,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tensor_core::{Device, backend::readable_bytes};
 use web_time::Instant;
 
-/// Between two lines where there is no terminal.
+/// The time between two lines if there is no terminal.
 const LINES_APART: Duration = Duration::from_secs(10);
 
-/// A bar with the loss, steps a second, the time left and a device's memory, on standard error. Where that is
-/// no terminal, as in a cluster's log, a plain line every ten seconds, and one at the end of what took
-/// longer. tqdm's bars.
+/// A progress bar with the loss, steps per second, the remaining time and a device's memory, on standard
+/// error. If that is no terminal, as in a cluster's log, it prints a plain line every ten seconds, and a
+/// last one for trainings that took longer than that. Similar to tqdm.
 ///
 /// ```
 /// use train::Progress;
 /// let mut progress = Progress::new("epoch 1/10", 100);
 /// for step in 0..100 {
 ///     if step % 10 == 0 {
-///         progress.loss(0.5); // reading a loss waits for the device: not at every step
+///         progress.loss(0.5); // reading a loss waits for the device: do it rarely
 ///     }
 ///     progress.step();
 /// }
@@ -31,22 +31,22 @@ const LINES_APART: Duration = Duration::from_secs(10);
 pub struct Progress {
     title: String,
     total: u64,
-    /// Where this run began: not at 0 where an epoch is gone on with.
+    /// The step at which this run began: not 0 if an epoch is resumed.
     first: u64,
     done: u64,
     loss: Option<f64>,
     device: Option<Device>,
     start: Instant,
     latest_line: Instant,
-    /// On a terminal.
+    /// The bar on a terminal.
     bar: Option<ProgressBar>,
-    /// Whether there was a line before the last.
+    /// Whether a line was printed before the last.
     told: bool,
     finished: bool,
 }
 
 impl Progress {
-    /// Of `total` steps.
+    /// A bar of `total` steps.
     pub fn new(title: impl Into<String>, total: u64) -> Progress {
         let now = Instant::now();
         let bar = io::stderr().is_terminal().then(|| {
@@ -73,26 +73,26 @@ impl Progress {
         }
     }
 
-    /// Begins after `done` steps, where an epoch is gone on with. They do not count for the speed.
+    /// Begins after `done` steps, if an epoch is resumed. They do not count for the speed.
     #[must_use]
     pub fn after(mut self, done: u64) -> Progress {
         (self.first, self.done) = (done, done);
         self
     }
 
-    /// Also tells the memory that a device's tensors hold.
+    /// Also shows the memory that the device's tensors occupy.
     #[must_use]
     pub fn device(mut self, device: &Device) -> Progress {
         self.device = Some(device.clone());
         self
     }
 
-    /// The latest loss.
+    /// Sets the latest loss.
     pub fn loss(&mut self, loss: f64) {
         self.loss = Some(loss);
     }
 
-    /// One step more.
+    /// Counts a step.
     pub fn step(&mut self) {
         self.done += 1;
         if let Some(bar) = &self.bar {
@@ -104,7 +104,7 @@ impl Progress {
         }
     }
 
-    /// Prints something above the bar.
+    /// Calls `print`, whose output goes above the bar.
     pub fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.bar {
             Some(bar) => bar.suspend(print),
@@ -112,7 +112,8 @@ impl Progress {
         }
     }
 
-    /// The end: the bar goes, and a log that has lines of this has its last. Dropping the value is the same.
+    /// Ends the display: the bar disappears, and a log that has lines gets its last one. Dropping the value
+    /// does the same.
     pub fn finish(&mut self) {
         if std::mem::replace(&mut self.finished, true) {
             return;
@@ -124,13 +125,13 @@ impl Progress {
         }
     }
 
-    /// `epoch 1/10: 30/100 steps, loss 0.5000, 12.0 steps/s, 6 s left, 1.20 MiB`.
+    /// The text of a log line: `epoch 1/10: 30/100 steps, loss 0.5000, 12.0 steps/s, 6 s left, 1.20 MiB`.
     pub fn line(&self) -> String {
         format!("{}: {}/{} steps{}", self.title, self.done, self.total, self.tail())
     }
 
     fn write_line(&self) {
-        // Whoever closed standard error does not want it.
+        // Errors are ignored: standard error may be closed.
         let _ = writeln!(io::stderr(), "{}", self.line());
     }
 
@@ -152,7 +153,7 @@ impl Drop for Progress {
     }
 }
 
-/// What follows the count of steps, of which `steps` took `elapsed`.
+/// The text after the count of steps; `steps` of them took `elapsed`.
 fn tail(loss: Option<f64>, steps: u64, left: u64, elapsed: Duration, memory: Option<u64>) -> String {
     let mut text = loss.map_or(String::new(), |loss| format!(", loss {loss:.4}"));
     let seconds = elapsed.as_secs_f64();
@@ -170,9 +171,9 @@ fn tail(loss: Option<f64>, steps: u64, left: u64, elapsed: Duration, memory: Opt
     text
 }
 
-/// `45 s`, `12:05`, `3:04:05`.
+/// A duration as `45 s`, `12:05`, `3:04:05`.
 fn readable_time(seconds: f64) -> String {
-    // Saturates at the greatest.
+    // The conversion saturates.
     let seconds = seconds.round() as u64;
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match (hours, minutes) {

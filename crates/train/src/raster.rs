@@ -1,5 +1,5 @@
-//! Drawings of plotters as PNG files (the example `compare` takes this file too), without a font of the
-//! system: letters are those of an 8x8 font, everything else is plotters' own.
+//! Renders plotters' drawings to PNG files (also used by the example `compare`), without a system font:
+//! letters are those of an 8x8 font, everything else is drawn by plotters.
 
 use std::{cell::RefCell, convert::Infallible, error::Error, rc::Rc};
 
@@ -13,12 +13,12 @@ use plotters_backend::{
     text_anchor::{HPos, VPos},
 };
 
-/// Pixels of the file to a unit of the drawing, so that it is sharp where it is shown enlarged.
+/// Pixels per unit of the drawing, so that it is sharp when it is enlarged.
 const SCALE: usize = 2;
 /// The height and width of a letter, in units of the drawing.
 const LETTER: i32 = 8;
 
-/// What `draw` draws, as a PNG file.
+/// The drawing of `draw`, as a PNG file.
 pub(crate) fn png(
     size: (u32, u32),
     draw: impl FnOnce(&DrawingArea<Raster, Shift>) -> Result<(), Box<dyn Error>>,
@@ -34,11 +34,11 @@ pub(crate) fn png(
     Ok(file)
 }
 
-/// Pixels that plotters draws on.
+/// The pixels that plotters draws on.
 pub(crate) struct Raster {
-    /// In units of the drawing.
+    /// The size, in units of the drawing.
     size: (u32, u32),
-    /// Rows of red, green and blue, shared with who writes the file.
+    /// Rows of RGB pixels, shared with the writer of the file.
     pixels: Rc<RefCell<Vec<u8>>>,
 }
 

@@ -12,10 +12,10 @@ use tensor_core::{Error, ErrorKind, Result, file::write_whole};
 
 const OP: &str = "RunLog";
 
-/// Numbers by step in a text file: CSV with a column for each name, or a JSON object a line.
+/// A text file of numbers by step: CSV with a column for each name, or one JSON object per line.
 ///
-/// Each row is handed to the system at once. A training that goes on after step n keeps the rows up to n, and
-/// the rest is written again: so the file of a run that was killed is that of one that was not.
+/// Each row is passed to the system at once. A training that resumes after step n keeps the rows up to n and
+/// writes the later ones again, so that the file of a run that was killed equals that of one that was not.
 ///
 /// ```
 /// use train::RunLog;
@@ -38,7 +38,7 @@ const OP: &str = "RunLog";
 pub struct RunLog {
     path: PathBuf,
     file: File,
-    /// Of CSV; a file of JSON lines has none.
+    /// The columns of a CSV file; none for JSON lines.
     columns: Option<Vec<String>>,
 }
 
@@ -46,7 +46,7 @@ impl RunLog {
     /// A new CSV file with a column `step` and one for each name.
     ///
     /// # Errors
-    /// Columns of one name, or with a comma, quote or line break in it; `File` for a file that is there
+    /// Duplicate column names, or names with a comma, quote or line break; `File` for a file that exists
     /// already, or cannot be written.
     #[track_caller]
     pub fn csv(path: impl AsRef<Path>, columns: &[&str]) -> Result<RunLog> {
@@ -54,20 +54,21 @@ impl RunLog {
         RunLog::create(path.as_ref(), Some(columns), &format!("{header}\n"))
     }
 
-    /// A new file of JSON objects, one a line: `{"loss":0.5,"step":10}`. NaN and infinity are null in it.
+    /// A new file of JSON objects, one per line: `{"loss":0.5,"step":10}`. NaN and infinity are written as
+    /// null.
     ///
     /// # Errors
-    /// `File` for a file that is there already, or cannot be written.
+    /// `File` for a file that exists already, or cannot be written.
     #[track_caller]
     pub fn json_lines(path: impl AsRef<Path>) -> Result<RunLog> {
         RunLog::create(path.as_ref(), None, "")
     }
 
-    /// The CSV file of a training that goes on after `step` steps: rows after that are dropped. It is made
-    /// where it is not there.
+    /// The CSV file of a training that resumes after `step` steps: later rows are removed. The file is
+    /// created if it does not exist.
     ///
     /// # Errors
-    /// As for [`RunLog::csv`]; `File` for one with other columns, or a row that is none.
+    /// As for [`RunLog::csv`]; `File` for a file with other columns, or with a malformed row.
     #[track_caller]
     pub fn resume_csv(path: impl AsRef<Path>, columns: &[&str], step: u64) -> Result<RunLog> {
         let path = path.as_ref();
@@ -77,8 +78,7 @@ impl RunLog {
         match lines.next() {
             Some(first) if first == header => {}
             first => {
-                let message =
-                    format!("has columns {:?}, and {header:?} are to be written", first.unwrap_or_default());
+                let message = format!("has columns {:?}, expected {header:?}", first.unwrap_or_default());
                 return Err(Error::new(ErrorKind::File { path: path.into(), message }));
             }
         }
@@ -87,11 +87,11 @@ impl RunLog {
         RunLog::replace(path, Some(columns), &format!("{header}\n{kept}"))
     }
 
-    /// The JSON lines of a training that goes on after `step` steps: those after that are dropped. The file
-    /// is made where it is not there.
+    /// The JSON lines of a training that resumes after `step` steps: later lines are removed. The file is
+    /// created if it does not exist.
     ///
     /// # Errors
-    /// `File` for a file that cannot be written, or a line that is none of a log.
+    /// `File` for a file that cannot be written, or has a malformed line.
     #[track_caller]
     pub fn resume_json_lines(path: impl AsRef<Path>, step: u64) -> Result<RunLog> {
         let path = path.as_ref();
@@ -101,11 +101,11 @@ impl RunLog {
         RunLog::replace(path, None, &kept)
     }
 
-    /// One row.
+    /// Writes one row.
     ///
     /// # Errors
-    /// A name that is given twice, is "step", or is no column of a CSV file; `File` for a file that cannot be
-    /// written.
+    /// A name that is given twice, is "step", or is no column of a CSV file; `File` for a file that cannot
+    /// be written.
     #[track_caller]
     pub fn write(&mut self, step: u64, values: &[(&str, f64)]) -> Result<()> {
         let by_name: BTreeMap<&str, f64> = values.iter().copied().collect();
@@ -135,7 +135,7 @@ impl RunLog {
                 Value::Object(object).to_string()
             }
         };
-        // In one piece, so that a row is whole or cut off at the end of the file.
+        // In a single write, so that a row is complete or truncated at the end of the file.
         self.file.write_all(format!("{line}\n").as_bytes()).map_err(|error| failed(&self.path, error))
     }
 
@@ -147,7 +147,7 @@ impl RunLog {
         Ok(log)
     }
 
-    /// Writes beside the file and renames, so that a failure leaves it as it was.
+    /// Writes another file and renames it, so that a failure leaves the file as it was.
     #[track_caller]
     fn replace(path: &Path, columns: Option<&[&str]>, text: &str) -> Result<RunLog> {
         let failed = |error: io::Error| failed(path, error);
@@ -175,7 +175,7 @@ fn header(columns: &[&str]) -> Result<String> {
     Ok([&["step"], columns].concat().join(","))
 }
 
-/// The text of a file; `None` where there is none.
+/// The text of a file; `None` if it does not exist.
 #[track_caller]
 fn read(path: &Path) -> Result<Option<String>> {
     match fs::read_to_string(path) {
@@ -188,7 +188,7 @@ fn read(path: &Path) -> Result<Option<String>> {
     }
 }
 
-/// All lines but a last one that was cut off.
+/// All lines except a last one that is truncated.
 fn whole_lines(text: &str) -> impl Iterator<Item = &str> {
     text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'))
 }
@@ -204,7 +204,7 @@ fn keep<'a>(
     let mut kept = String::new();
     for line in lines {
         let Some(at) = step_of(line) else {
-            let message = format!("has a line that is none of a log: {line:?}");
+            let message = format!("has a line that is not a log entry: {line:?}");
             return Err(Error::new(ErrorKind::File { path: path.into(), message }));
         };
         if at <= step {
@@ -218,7 +218,7 @@ fn keep<'a>(
 #[track_caller]
 fn failed(path: &Path, error: io::Error) -> Error {
     let message = if error.kind() == io::ErrorKind::AlreadyExists {
-        "is there already; resume it, or give another name".into()
+        "exists already; resume it, or give another name".into()
     } else {
         format!("cannot be written: {error}")
     };

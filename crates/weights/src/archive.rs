@@ -1,7 +1,7 @@
-//! Zip archives: the table of their entries, and what compressed ones unpack to. Shared by `.pt` and `.npz`.
+//! Zip archives: the directory of their entries, and decompression. Used by `.pt` and `.npz`.
 //!
-//! The crate `zip` reads and writes the container. Entries that are stored as they are, which are nearly all,
-//! are then read by position, as every other file of weights.
+//! The crate `zip` reads and writes the container. Entries that are stored uncompressed, which are nearly
+//! all, are then read by position, as in every other file of weights.
 
 use std::{
     collections::BTreeMap,
@@ -20,17 +20,17 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter, write::SimpleFileOptions};
 
 use crate::stream::Stream;
 
-/// How an archive begins, unless it is empty.
+/// The first bytes of an archive, unless it is empty.
 pub(crate) const MAGIC: &[u8; 4] = b"PK\x03\x04";
 
-/// Deflate packs a byte into 1/1032 of one at best (RFC 1951): an entry that promises more is not what it
-/// says.
+/// Deflate compresses a byte to 1/1032 of a byte at best (RFC 1951): an entry that claims a higher ratio is
+/// damaged.
 const DEFLATE_LIMIT: u64 = 1032;
 
-/// The buffer through which the table is read: local headers, which are far from each other.
+/// The size of the buffer for reading the directory: local headers are far from each other.
 const HEADER_BUFFER_BYTES: usize = 512;
 
-/// The bytes of an entry that are summed up at once.
+/// The number of bytes of an entry that are checksummed at once.
 const PIECE_BYTES: usize = 1 << 16;
 
 /// The entries of an archive by name.
@@ -40,19 +40,19 @@ pub(crate) struct Archive {
     pub(crate) entries: BTreeMap<String, Entry>,
 }
 
-/// Where an entry of an archive is.
+/// The position of an archive's entry.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// Bytes as they are.
+    /// Uncompressed bytes.
     Stored { start: u64, size: u64, crc32: u32 },
     /// Compressed bytes.
     Packed(Arc<Packed>),
-    /// An entry that is not read, and why.
+    /// An entry that cannot be read, and the reason.
     Unreadable(String),
 }
 
 impl Entry {
-    /// The bytes of what was put in.
+    /// The uncompressed size in bytes.
     pub(crate) fn size(&self) -> u64 {
         match self {
             Entry::Stored { size, .. } => *size,
@@ -74,19 +74,19 @@ pub(crate) struct Packed {
 }
 
 impl Packed {
-    /// The bytes of the entry as they are unpacked, without a check.
+    /// Decompresses the entry, without checks.
     pub(crate) fn decoder(&self) -> DeflateDecoder<Stream<'_>> {
         DeflateDecoder::new(Stream::new(&self.content, self.start, self.start + self.compressed))
     }
 
-    /// All bytes of the entry, whose length and checksum are as the table says.
+    /// All bytes of the entry, after their length and checksum were checked.
     #[track_caller]
     pub(crate) fn unpack(&self) -> Result<Vec<u8>> {
         let broken =
             |what: String| file_error(self.content.path(), format!("entry \"{}\" {what}", self.name));
         let size = usize::try_from(self.size).map_err(|_| broken("does not fit memory".into()))?;
         let mut bytes = Vec::with_capacity(size);
-        // One byte more than there should be is enough to see that there are too many.
+        // One byte more than expected is enough to detect that there are too many.
         let mut decoder = self.decoder().take(self.size + 1);
         decoder.read_to_end(&mut bytes).map_err(|error| broken(format!("cannot be unpacked: {error}")))?;
         if bytes.len() != size {
@@ -101,7 +101,7 @@ impl Packed {
 }
 
 impl Archive {
-    /// Reads the table of an archive, and checks that its entries are in the file and do not overlap.
+    /// Reads the directory of an archive, and checks that its entries are in the file and do not overlap.
     #[track_caller]
     pub(crate) fn open(content: &Arc<Content>) -> Result<Archive> {
         let path = content.path();
@@ -161,7 +161,7 @@ impl Archive {
                 return Err(file_error(path, format!("has two entries \"{name}\"")));
             }
         }
-        // Entries that share bytes unpack to more than a file of its size could hold.
+        // Entries that share bytes could decompress to more than a file of this size should.
         ranges.sort_unstable();
         if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
             return Err(file_error(path, "is an archive with entries that overlap, which no program writes"));
@@ -170,7 +170,7 @@ impl Archive {
         Ok(Archive { content: content.clone(), entries })
     }
 
-    /// The entry of a name, or an error that says why it cannot be read.
+    /// The entry with a name, or an error that says why it cannot be read.
     #[track_caller]
     pub(crate) fn entry(&self, name: &str) -> Result<&Entry> {
         match self.entries.get(name) {
@@ -182,9 +182,8 @@ impl Archive {
         }
     }
 
-    /// Hands an entry over as a stream, after its checksum was found right: from the file, or from memory
-    /// where it is compressed. For what is small; elements that are stored as they are have no second pass
-    /// over them.
+    /// Passes an entry as a stream, after its checksum was verified: from the file, or from memory if it is
+    /// compressed. It is for small entries; uncompressed tensor elements are not read twice.
     #[track_caller]
     pub(crate) fn with_stream<R>(
         &self,
@@ -217,13 +216,13 @@ impl Archive {
         }
     }
 
-    /// The bytes that all entries unpack to.
+    /// The total size of all uncompressed entries, in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.entries.values().fold(0, |sum, entry| sum.saturating_add(entry.size()))
     }
 }
 
-/// A file as the crate `zip` wants it: with a place that moves.
+/// A file with a read position, for the crate `zip`.
 struct Cursor<'a> {
     content: &'a Content,
     at: u64,
@@ -251,7 +250,7 @@ impl Seek for Cursor<'_> {
     }
 }
 
-/// An archive that is being written: entries are stored as they are, and begin at multiples of 64 bytes.
+/// An archive that is being written: entries are uncompressed, and begin at multiples of 64 bytes.
 pub(crate) struct ArchiveWriter<'a> {
     path: &'a Path,
     zip: ZipWriter<io::BufWriter<&'a mut File>>,
@@ -264,7 +263,7 @@ const ALIGNMENT: u16 = 64;
 const WIDE_BYTES: u64 = u32::MAX as u64;
 
 impl ArchiveWriter<'_> {
-    /// Begins an entry of `size` bytes, which [`ArchiveWriter::write`] brings.
+    /// Begins an entry of `size` bytes, which are passed to [`ArchiveWriter::write`].
     #[track_caller]
     pub(crate) fn start(&mut self, name: &str, size: u64) -> Result<()> {
         let options = SimpleFileOptions::default()
@@ -286,7 +285,7 @@ fn unwritten(path: &Path, error: &dyn std::fmt::Display) -> Error {
     file_error(path, format!("cannot be written: {error}"))
 }
 
-/// Writes an archive whole or not at all, with the entries that `content` writes.
+/// Writes an archive completely or not at all, with the entries that `content` writes.
 #[track_caller]
 pub(crate) fn write_archive(
     path: &Path,

@@ -24,21 +24,21 @@ use crate::{
     torch,
 };
 
-/// The formats that are read.
+/// The supported formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
     /// PyTorch's zip, which `torch.save` writes since version 1.6.
     Torch,
-    /// The pickles that `torch.save` wrote before.
+    /// The pickles that `torch.save` wrote before version 1.6.
     TorchLegacy,
     /// NumPy's zip of arrays.
     Npz,
-    /// One array of NumPy's.
+    /// A single NumPy array.
     Npy,
     /// Safetensors in one file.
     Safetensors,
-    /// Several files with an index: of safetensors, or of PyTorch's own format.
+    /// Several files with an index: safetensors, or PyTorch's own format.
     Sharded,
     /// GGUF, of llama.cpp.
     Gguf,
@@ -58,24 +58,23 @@ impl fmt::Display for Format {
     }
 }
 
-/// The content of a file as the parser of its format finds it.
+/// The content of a file, parsed.
 pub(crate) struct Parsed {
     pub(crate) tensors: BTreeMap<String, Arc<TensorInfo>>,
-    /// Texts that the file says of itself.
+    /// The file's metadata texts.
     pub(crate) texts: BTreeMap<String, String>,
     pub(crate) gguf: BTreeMap<String, GgufValue>,
     /// The object of a pickle.
     pub(crate) value: Option<Value>,
-    /// The bytes of all elements that the file holds, unpacked.
+    /// The bytes of all elements in the file, uncompressed.
     pub(crate) capacity: u64,
 }
 
-/// An open file of weights: the names, shapes and dtypes of its tensors are known, their elements are read
-/// when they are asked for.
+/// An open file of weights: the names, shapes and dtypes of its tensors are known, and their elements are
+/// read on demand.
 ///
-/// [`open`] finds out which format it is. Elements are read by position, on a CPU straight to where the
-/// tensor keeps them; the file stays open and must not change while it is: a change is an error of the next
-/// read.
+/// [`open`] detects the format. Elements are read by position, on a CPU directly to the tensor's memory; the
+/// file stays open and must not change meanwhile: a change is an error of the next read.
 ///
 /// ```
 /// use tensor_core::{DType, Tensor};
@@ -94,7 +93,7 @@ pub(crate) struct Parsed {
 /// assert_eq!(file.info("encoder.weight").unwrap().shape().dims(), [1, 2]);
 /// assert_eq!(file.tensor("head.bias", &device)?.to_vec::<f32>()?, [0.5]);
 ///
-/// // A part of it, cast as it is read.
+/// // A part of the file, cast while it is read.
 /// let encoder = file.under("encoder")?.floats(DType::BF16).state_dict(&device)?;
 /// assert_eq!(encoder["weight"].dtype(), DType::BF16);
 /// # Ok(()) }
@@ -111,13 +110,13 @@ pub struct WeightFile {
     floats: Option<DType>,
 }
 
-/// How many times the bytes of a file all its tensors together may take. Tensors that share memory are more
-/// than the file, but not much more.
+/// The greatest ratio of the bytes of all tensors to the bytes in the file. Tensors that share memory need
+/// more than the file, but not much more.
 const CAPACITY_FACTOR: u64 = 4;
 
-/// Opens a file of weights. Its content says which format it is, whatever its name:
+/// Opens a file of weights. Its content determines the format, whatever its name:
 ///
-/// | format | what is read |
+/// | format | contents |
 /// |---|---|
 /// | PyTorch's `.pt`, `.pth`, `.bin` | state dicts and the objects around them; both containers |
 /// | safetensors | one file, or shards with an index |
@@ -125,12 +124,12 @@ const CAPACITY_FACTOR: u64 = 4;
 /// | NumPy's `.npz`, `.npy` | arrays of numbers, in both orders of axes and of bytes |
 /// | a folder | `model.safetensors` or its index, else `pytorch_model.bin` or its index |
 ///
-/// Nothing that is in a file is carried out: a pickle that refers to anything but tensors, numbers and texts
-/// is refused. What a file makes this library allocate is bounded by a multiple of its size.
+/// No code in a file is run: a pickle that refers to anything but tensors, numbers and texts is refused. The
+/// memory that is allocated for a file is bounded by a multiple of its size.
 ///
 /// # Errors
-/// A `File` error that names the file and says what is wrong with it: it cannot be read, is cut off, damaged,
-/// or of another format, a TorchScript program for example.
+/// A `File` error that names the file and the problem: it cannot be read, is truncated or damaged, or has
+/// another format, such as a TorchScript program.
 #[track_caller]
 pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
     let path = path.as_ref();
@@ -144,8 +143,8 @@ pub fn open(path: impl AsRef<Path>) -> Result<WeightFile> {
     from_content(&content)
 }
 
-/// Opens what [`open`] opens, but for folders and shards, from bytes in memory: those of a download, or of a
-/// browser's file.
+/// Opens the same formats as [`open`], except folders and shards, from bytes in memory, such as a download
+/// or a file in a browser.
 ///
 /// # Errors
 /// As for [`open`].
@@ -193,7 +192,7 @@ pub(crate) fn from_content(content: &Arc<Content>) -> Result<WeightFile> {
     Ok(WeightFile::new(path, format, parsed))
 }
 
-/// The name of a format that is known and not read.
+/// The name of a known format that is not supported.
 fn foreign(start: &[u8]) -> Option<&'static str> {
     match start {
         [0x89, b'H', b'D', b'F', ..] => Some("an HDF5 file"),
@@ -217,12 +216,12 @@ impl WeightFile {
         WeightFile { path: path.to_path_buf(), format, tensors, texts, gguf, value, capacity, floats: None }
     }
 
-    /// The tensors of a file that is a part of several.
+    /// The tensors of a file that is a shard.
     pub(crate) fn into_tensors(self) -> (BTreeMap<String, Arc<TensorInfo>>, u64) {
         (self.tensors, self.capacity)
     }
 
-    /// Where it was opened.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -232,8 +231,8 @@ impl WeightFile {
         self.format
     }
 
-    /// The names of the tensors, in alphabetical order. In a nested object the keys and places on the way are
-    /// joined by dots: `model_state.fc.weight`, `optimizer_state.state.0.exp_avg`.
+    /// The names of the tensors, in alphabetical order. In a nested object the keys and indices are joined
+    /// by dots: `model_state.fc.weight`, `optimizer_state.state.0.exp_avg`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
@@ -253,13 +252,13 @@ impl WeightFile {
         self.tensors.is_empty()
     }
 
-    /// The shape and type of the tensor of a name.
+    /// The shape and type of the tensor with a name.
     pub fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.get(name).map(|info| &**info)
     }
 
-    /// The object that a PyTorch file holds, with its numbers and texts, or a GGUF file's metadata and a
-    /// safetensors file's texts as a dict.
+    /// The object in a PyTorch file, with its numbers and texts; for a GGUF file its metadata, and for a
+    /// safetensors file its texts, as a dict.
     ///
     /// ```
     /// # fn main() -> tensor_core::Result<()> {
@@ -281,21 +280,21 @@ impl WeightFile {
         )
     }
 
-    /// The texts that a safetensors file holds beside its tensors, by name.
+    /// The metadata texts of a safetensors file, by name.
     pub fn texts(&self) -> &BTreeMap<String, String> {
         &self.texts
     }
 
-    /// The metadata of a GGUF file, each value in the type that it has there.
+    /// The metadata of a GGUF file, each value in its GGUF type.
     pub fn gguf_metadata(&self) -> &BTreeMap<String, GgufValue> {
         &self.gguf
     }
 
-    /// The tensors whose names begin with `prefix` and a dot, under what follows it, and the part of the
-    /// object there: the model in a checkpoint.
+    /// The tensors whose names begin with `prefix` and a dot, named without it, and the corresponding part
+    /// of the object: for instance the model in a checkpoint.
     ///
     /// # Errors
-    /// A `File` error if there is nothing of that name; it lists what there is.
+    /// A `File` error if there is nothing with that name; it lists the available names.
     #[track_caller]
     pub fn under(&self, prefix: &str) -> Result<WeightFile> {
         let dotted = format!("{prefix}.");
@@ -324,9 +323,8 @@ impl WeightFile {
         all
     }
 
-    /// The same file, of which tensors of floating-point dtypes are cast to this one as they are read. Those
-    /// that are cast by `device` are so one at a time; where the device lacks the dtype of the file, the host
-    /// casts them.
+    /// The same file, with floating-point tensors cast to this dtype while they are read. `device` casts
+    /// them one at a time; if it lacks the file's dtype, the host casts them.
     #[must_use]
     pub fn floats(mut self, dtype: DType) -> WeightFile {
         self.floats = Some(dtype);
@@ -336,8 +334,8 @@ impl WeightFile {
     /// One tensor, on `device`.
     ///
     /// # Errors
-    /// A `File` error for a name that is not there, a type that is no dtype here, or a file that has changed;
-    /// a dtype that the device lacks; no memory there.
+    /// A `File` error for a name that is missing, a type without a counterpart, or a file that has changed;
+    /// a dtype that the device lacks; too little memory.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
         self.read(self.find(name)?, device)
@@ -352,12 +350,12 @@ impl WeightFile {
         Reader::default().read(info, device, self.floats)
     }
 
-    /// The bytes of one tensor as they are in the file, as a tensor of u8 in one axis: blocks of quantized
-    /// numbers, for example.
+    /// The bytes of one tensor as stored in the file, as a 1-D tensor of u8: for instance blocks of
+    /// quantized numbers.
     ///
     /// # Errors
-    /// A `File` error for a name that is not there, a tensor with gaps between its elements or of a type
-    /// whose size is not known, or a file that has changed; no memory on the device.
+    /// A `File` error for a name that is missing, a tensor with gaps between its elements or of a type with
+    /// unknown size, or a file that has changed; too little memory on the device.
     #[track_caller]
     pub fn bytes(&self, name: &str, device: &Device) -> Result<Tensor> {
         let info = self.find(name)?;
@@ -385,15 +383,15 @@ impl WeightFile {
         }
     }
 
-    /// All tensors, on `device`. Names that are the same elements of the file, as tied weights are, get the
-    /// same tensor.
+    /// All tensors, on `device`. Names of the same elements in the file, such as tied weights, get the same
+    /// tensor.
     ///
-    /// They are read in the order of the file. A checkpoint with more than a model has the other tensors
-    /// among them: see [`WeightFile::under`].
+    /// They are read in the order of the file. In a checkpoint the tensors of other parts are included: see
+    /// [`WeightFile::under`].
     ///
     /// # Errors
-    /// As for [`WeightFile::tensor`], each with the name of the tensor; tensors that overlap so much that
-    /// they would take several times the file's size.
+    /// As for [`WeightFile::tensor`], with the name of the tensor; tensors that overlap so much that they
+    /// would take several times the file's size.
     #[track_caller]
     pub fn state_dict(&self, device: &Device) -> Result<StateDict> {
         let mut order: Vec<_> =
@@ -431,7 +429,7 @@ impl WeightFile {
     }
 }
 
-/// An error of a file with the name of the tensor that it is about.
+/// An error of a file with the name of the affected tensor.
 fn named(name: &str, error: tensor_core::Error) -> tensor_core::Error {
     match error.kind() {
         tensor_core::ErrorKind::File { path, message } => {
@@ -442,7 +440,8 @@ fn named(name: &str, error: tensor_core::Error) -> tensor_core::Error {
 }
 
 impl TensorInfo {
-    /// The memory of the tensor once it is read: elements that an axis of step 0 repeats are one.
+    /// The memory that the tensor takes once it is read: elements repeated by an axis of stride 0 count
+    /// once.
     fn memory_bytes(&self) -> u64 {
         let Encoding::Plain(dtype) = self.encoding else { return 0 };
         let repeated = |axis: usize| self.strides.as_ref().is_some_and(|strides| strides[axis] == 0);
@@ -475,8 +474,8 @@ pub(crate) fn listed(names: impl Iterator<Item = String>) -> String {
     format!("{}{}", shown.join(", "), if names.peek().is_some() { " and more" } else { "" })
 }
 
-/// How much of a tree is visited for the names of its tensors, for each byte of the pickle that it came from:
-/// lists that are in many places are visited in each.
+/// The number of visited nodes of a tree, per byte of its pickle, when tensors are named: lists that occur
+/// several times are visited each time.
 const VISITS_PER_BYTE: u64 = 16;
 
 /// The name of a tensor that is the whole object.
@@ -499,7 +498,7 @@ pub(crate) fn names_of(
 
 struct Names {
     tensors: BTreeMap<String, Arc<TensorInfo>>,
-    /// The visits and bytes of names that are left.
+    /// The remaining number of visits and bytes of names.
     budget: u64,
 }
 
@@ -522,7 +521,8 @@ impl Names {
             }
             Value::Dict(entries) => {
                 for (key, value) in entries.iter() {
-                    // A tensor under another kind of key has no name, and is reached through the tree.
+                    // A tensor under another kind of key has no name, and can be reached through the tree
+                    // only.
                     if let (Some(key), true) = (key.key(), holds_more(value)) {
                         self.visit(&under(&key), value)?;
                     }

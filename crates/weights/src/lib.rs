@@ -1,15 +1,15 @@
-//! Files of weights that other libraries write and read: PyTorch, safetensors, GGUF, NumPy. Without Python,
-//! and without running anything that is in a file.
+//! Reads and writes weight files of other libraries: PyTorch, safetensors, GGUF, NumPy. It needs no Python,
+//! and runs no code from a file.
 //!
-//! | look for | in |
+//! | items | purpose |
 //! |---|---|
 //! | [`open`], [`WeightFile`] | any of these files: names, shapes, dtypes, tensors one by one or all |
 //! | [`Value`] | the lists, dicts, numbers and texts around the tensors |
 //! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
-//! | [`GgufValue`], [`BlockType`] | what GGUF alone has |
-//! | [`nn::NameMap`] | other names for the tensors of a state dict |
+//! | [`GgufValue`], [`BlockType`] | the types of GGUF |
+//! | [`nn::NameMap`] | renaming the tensors of a state dict |
 //!
-//! A model's weights under other names than the file's:
+//! Loads a model's weights whose names differ from the file's:
 //!
 //! ```
 //! use nn::{Linear, Module, NameMap};
@@ -49,6 +49,6 @@ pub use tensor_info::{Encoding, TensorInfo};
 pub use torch::save_torch;
 pub use value::Value;
 
-/// The root of these sources, for `taper`: errors name no line in them.
+/// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
 pub const ROOT: &str = file!();

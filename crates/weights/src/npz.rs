@@ -1,4 +1,4 @@
-//! NumPy's arrays, read and written: `.npz`, a zip of `.npy` files, and a `.npy` file alone.
+//! Reads and writes NumPy's arrays: `.npz`, a zip of `.npy` files, and single `.npy` files.
 
 use std::{collections::BTreeMap, io::Read, path::Path, sync::Arc};
 
@@ -17,10 +17,10 @@ use crate::{
     tensor_info::{AXES_LIMIT, Encoding, Place, TensorInfo},
 };
 
-/// The ending that the entries of `.npz` have, and that the names of arrays lack.
+/// The extension of the entries of `.npz`, which the names of arrays lack.
 const ENDING: &str = ".npy";
 
-/// The name of the array of a `.npy` file, as NumPy calls the first array of `.npz` that was given none.
+/// The name of the array in a `.npy` file: NumPy's name for the first unnamed array of `.npz`.
 const ALONE: &str = "arr_0";
 
 /// Opens a zip of arrays.
@@ -75,12 +75,12 @@ pub(crate) fn open_npy(content: &Arc<Content>) -> Result<Parsed> {
     })
 }
 
-/// The header of a compressed array, for which no more is unpacked than the header.
+/// The header of a compressed array; only the header is decompressed.
 fn packed_header(packed: &Packed) -> std::result::Result<Header, String> {
     npy::read_header(&mut packed.decoder().take(packed.size))
 }
 
-/// The tensor of a header, in an entry of `size` bytes.
+/// The tensor that a header describes, in an entry of `size` bytes.
 fn info(header: Header, place: Place, size: u64) -> std::result::Result<TensorInfo, String> {
     let Header { dtype, shape, fortran_order, big_endian, start, .. } = header;
     let sizes = Shape::from(shape.as_slice());
@@ -115,8 +115,8 @@ fn info(header: Header, place: Place, size: u64) -> std::result::Result<TensorIn
     })
 }
 
-/// Writes tensors as a `.npz` file that `numpy.load` reads, whole or not at all. Entries are not compressed,
-/// as those of `numpy.savez`.
+/// Writes tensors as a `.npz` file for `numpy.load`, completely or not at all. Entries are not compressed,
+/// as with `numpy.savez`.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -132,8 +132,8 @@ fn info(header: Header, place: Place, size: u64) -> std::result::Result<TensorIn
 /// ```
 ///
 /// # Errors
-/// A `File` error for a dtype that NumPy lacks (bf16, 8-bit floats: cast them first) and for whatever the
-/// file system reports; a value that cannot be computed.
+/// A `File` error for a dtype that NumPy lacks (bf16, 8-bit floats: cast them first) and for errors of the
+/// file system; a value that cannot be computed.
 #[track_caller]
 pub fn save_npz(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let path = path.as_ref();

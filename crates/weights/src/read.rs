@@ -1,5 +1,5 @@
-//! From a file to a tensor: plain elements go straight to where the tensor keeps them; strided, compressed,
-//! foreign-ordered and cast ones pass through the host's memory.
+//! Reads a tensor from a file: contiguous elements go directly to the tensor's memory; strided, compressed,
+//! big-endian and cast ones pass through host memory.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     tensor_info::{Encoding, Place, TensorInfo},
 };
 
-/// Reads tensors one after the other. The entry of an archive that was unpacked last is kept for the next
+/// Reads tensors one after the other. The archive entry that was decompressed last is kept for the next
 /// tensor of it.
 #[derive(Default)]
 pub(crate) struct Reader {
@@ -22,7 +22,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// A tensor on `device`. A floating-point one is of the dtype `floats`, if that is given.
+    /// A tensor on `device`. Floating-point tensors are cast to `floats`, if that is given.
     #[track_caller]
     pub(crate) fn read(
         &mut self,
@@ -48,14 +48,14 @@ impl Reader {
             }
         };
         let cast = floats.filter(|&floats| dtype.is_float() && floats != dtype);
-        // A device that lacks the dtype of the file gets the other one, which the host makes.
+        // If the device lacks the file's dtype, the host casts; otherwise the device does.
         let (on_host, on_device) = if device.supports(dtype) { (None, cast) } else { (cast, None) };
         let mut elements = Elements { reader: self, info, dtype, cast: on_host, device };
         let tensor = match Arrangement::new(info) {
             Arrangement::RowMajor => elements.contiguous(0, info.shape.dims())?,
             Arrangement::Permuted { sizes, order, view } => {
                 let sorted: Vec<usize> = order.iter().map(|&axis| sizes[axis]).collect();
-                // The place of each axis among the sorted ones.
+                // The position of each axis among the sorted ones.
                 let mut places: Vec<usize> = (0..order.len()).collect();
                 places.sort_by_key(|&k| order[k]);
                 let tensor = elements.contiguous(0, &sorted)?.permute(places.as_slice())?;
@@ -75,14 +75,14 @@ impl Reader {
             None => Ok(tensor),
             Some(dtype) => {
                 let tensor = tensor.to_dtype(dtype)?;
-                // So that the one of the file's dtype is dropped before the next is read.
+                // So that the tensor in the file's dtype is dropped before the next is read.
                 tensor.eval()?;
                 Ok(tensor)
             }
         }
     }
 
-    /// A tensor that stays in its blocks, and is numbers of `dtype` to all that read it.
+    /// A tensor that stays block-quantized, and has the dtype `dtype` for its readers.
     #[track_caller]
     fn blocks(
         &mut self,
@@ -103,7 +103,7 @@ impl Reader {
         Error::here_in(Tensor::from_blocks(format, info.shape.clone(), dtype, &bytes, device))
     }
 
-    /// The bytes of a tensor as they are in the file, as a tensor of u8.
+    /// The bytes of a tensor as stored in the file, as a tensor of u8.
     #[track_caller]
     pub(crate) fn bytes(&mut self, info: &TensorInfo, count: u64, device: &Device) -> Result<Tensor> {
         let size = usize::try_from(count).map_err(|_| file_error(info.path(), "does not fit memory"))?;
@@ -111,7 +111,7 @@ impl Reader {
         elements.contiguous(0, &[size])
     }
 
-    /// Bytes of the tensor, on the host, the least significant byte of each element first.
+    /// Bytes of the tensor on the host, little-endian.
     #[track_caller]
     fn host(&mut self, info: &TensorInfo, dtype: DType, skip: u64, count: usize) -> Result<Vec<u8>> {
         let mut bytes = match &info.place {
@@ -136,7 +136,7 @@ impl Reader {
 
     fn unpack(&mut self, entry: &Arc<Packed>) -> Result<&[u8]> {
         if !self.unpacked.as_ref().is_some_and(|(last, _)| Arc::ptr_eq(last, entry)) {
-            // Not both at once.
+            // So that two decompressed entries are not in memory at once.
             self.unpacked = None;
             self.unpacked = Some((entry.clone(), entry.unpack()?));
         }
@@ -153,17 +153,17 @@ impl TensorInfo {
     }
 }
 
-/// How the elements of a tensor are in memory. Sizes are those of the axes that have a size other than 1 and
-/// a step other than 0; `view` has a 1 for each axis that is not among them.
+/// The memory layout of a tensor's elements. Sizes are those of the axes with a size other than 1 and a
+/// stride other than 0; `view` has a 1 for each other axis.
 enum Arrangement {
     RowMajor,
-    /// Without gaps, with the axes in another order: `order` names them from the largest step on.
+    /// Without gaps, with permuted axes: `order` lists them from the largest stride on.
     Permuted {
         sizes: Vec<usize>,
         order: Vec<usize>,
         view: Vec<usize>,
     },
-    /// With gaps: within `span` elements.
+    /// With gaps, within `span` elements.
     Strided {
         sizes: Vec<usize>,
         strides: Vec<u64>,
@@ -205,7 +205,7 @@ impl Arrangement {
             }
             return Arrangement::Permuted { sizes, order, view };
         }
-        // The span was found to be inside the storage when the file was opened.
+        // The span was checked against the storage when the file was opened.
         let steps =
             sizes.iter().zip(&strides).map(|(&size, &stride)| (size as u64 - 1).saturating_mul(stride));
         let span = steps.fold(1u64, u64::saturating_add);
@@ -217,7 +217,7 @@ impl Arrangement {
     }
 }
 
-/// The elements of one tensor that is being read.
+/// The elements of a tensor that is being read.
 struct Elements<'a> {
     reader: &'a mut Reader,
     info: &'a TensorInfo,
@@ -227,7 +227,7 @@ struct Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// Elements one after the other, from the byte `skip` of the tensor on.
+    /// Contiguous elements, from the byte `skip` of the tensor on.
     #[track_caller]
     fn contiguous(&mut self, skip: u64, shape: &[usize]) -> Result<Tensor> {
         let straight = self.cast.is_none() && !self.info.big_endian;
@@ -282,7 +282,7 @@ impl Elements<'_> {
     }
 }
 
-/// Casts elements of one floating-point dtype to another on the host, some at a time.
+/// Casts elements of one floating-point dtype to another on the host, in pieces.
 fn cast_floats(from: DType, to: DType, bytes: &[u8]) -> Vec<u8> {
     const ELEMENTS: usize = 4096;
     let mut out = Vec::with_capacity(bytes.len() / from.size() * to.size());

@@ -1,4 +1,4 @@
-//! Safetensors: one file, whose header `nn` reads, and several with an index, read and written.
+//! Safetensors: single files, whose header `nn` reads, and shards with an index.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,12 +19,12 @@ use crate::{
     tensor_info::{Encoding, Place, TensorInfo},
 };
 
-/// The names that Hugging Face's libraries give the files of a folder, those of safetensors first.
+/// The file names that Hugging Face's libraries use in a folder, safetensors first.
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const FOLDER: &[&str] = &[SINGLE, INDEX, "pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// The longest index that is read, in bytes: that of a model of a million tensors.
+/// The greatest size of an index, in bytes: that of a model with a million tensors.
 const INDEX_LIMIT: u64 = 200_000_000;
 
 /// Opens one file.
@@ -49,7 +49,7 @@ pub(crate) fn open(content: &Arc<Content>) -> Result<Parsed> {
     Ok(Parsed { tensors, texts: metadata, gguf: BTreeMap::new(), value: None, capacity: content.length() })
 }
 
-/// Whether a file is JSON, as an index is. Safetensors have a brace as well, but only after the length of
+/// Whether a file is JSON, as an index is. Safetensors files have a brace as well, but after the length of
 /// their header.
 #[track_caller]
 pub(crate) fn is_index(content: &Content) -> Result<bool> {
@@ -60,7 +60,7 @@ pub(crate) fn is_index(content: &Content) -> Result<bool> {
     Ok(text.starts_with(b"{") && !start[..count].contains(&0))
 }
 
-/// Opens the weights of a folder.
+/// Opens the weights in a folder.
 #[track_caller]
 pub(crate) fn open_folder(folder: &Path) -> Result<WeightFile> {
     match FOLDER.iter().map(|name| folder.join(name)).find(|path| path.exists()) {
@@ -135,13 +135,13 @@ pub(crate) fn open_index(path: &Path, content: &Content) -> Result<WeightFile> {
     Ok(WeightFile::new(path, Format::Sharded, parsed))
 }
 
-/// How [`save_sharded`] writes.
+/// Options of [`save_sharded`].
 #[derive(Clone, Copy, Debug)]
 pub struct ShardOptions {
-    /// The bytes of elements that a file may have, unless one tensor alone has more. The default is that of
-    /// Hugging Face's libraries, 5 GB.
+    /// The greatest number of bytes of elements in a file, unless a single tensor has more. The default is
+    /// that of Hugging Face's libraries, 5 GB.
     pub max_shard_size: u64,
-    /// The dtype that floating-point tensors are cast to; `None`, the default, leaves them as they are.
+    /// The dtype that floating-point tensors are cast to; `None`, the default, does not cast.
     pub floats: Option<DType>,
 }
 
@@ -155,9 +155,9 @@ impl Default for ShardOptions {
 /// `model-00001-of-00003.safetensors` and `model.safetensors.index.json` if it is larger than a file may be.
 /// [`open`](crate::open) reads the folder, and so does `transformers`.
 ///
-/// The folder is made if it is missing. Each file is written whole or not at all, the index last; then files
-/// of these names that an earlier call left are removed. A tensor is computed and cast when its shard is
-/// written. Gives the paths of what was written.
+/// The folder is created if it does not exist. Each file is written completely or not at all, the index
+/// last; then files of these names from an earlier call are removed. A tensor is computed and cast when its
+/// shard is written. Returns the paths of the written files.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -178,8 +178,8 @@ impl Default for ShardOptions {
 /// ```
 ///
 /// # Errors
-/// A value that cannot be computed or cast, a name that the format keeps for itself, or a `File` error for
-/// whatever the file system reports.
+/// A value that cannot be computed or cast, a name that the format reserves, or a `File` error of the file
+/// system.
 #[track_caller]
 pub fn save_sharded(
     folder: impl AsRef<Path>,
@@ -242,7 +242,7 @@ pub fn save_sharded(
     Ok(written)
 }
 
-/// Removes the files of an earlier [`save_sharded`] that the last did not write.
+/// Removes the files of an earlier [`save_sharded`] that the last call did not write.
 fn remove_others(folder: &Path, written: &[PathBuf]) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,10 +1,10 @@
-//! State dicts on their way into a file.
+//! Prepares state dicts for writing.
 
 use nn::StateDict;
 use tensor_core::{Error, Result, Tensor, eval_all};
 
-/// The tensors of a state dict, computed, decoded and in row-major order: what is wrong with one is known
-/// before anything is written.
+/// The tensors of a state dict, computed, decoded and contiguous, so that errors occur before anything is
+/// written.
 #[track_caller]
 pub(crate) fn computed(dict: &StateDict) -> Result<Vec<(&str, Tensor)>> {
     Error::here_in(eval_all(&dict.values().collect::<Vec<_>>()))?;

@@ -1,41 +1,41 @@
-//! [`Stream`]: a part of a file from its beginning to its end, for headers and pickles.
+//! [`Stream`]: reads a range of a file sequentially, for headers and pickles.
 
 use std::io::{self, Read};
 
 use tensor_core::{Result, file::Content};
 
-/// The bytes that are read from the file at once.
+/// The size of a read from the file, in bytes.
 const BUFFER_BYTES: usize = 1 << 14;
 
-/// Reads a range of a file in order. No read allocates more than the range has.
+/// Reads a range of a file in order. No read allocates more than the range's size.
 pub(crate) struct Stream<'a> {
     content: &'a Content,
-    /// The first byte that is not in the buffer yet.
+    /// The offset of the first byte after the buffer.
     next: u64,
     end: u64,
     buffer: Vec<u8>,
-    /// The first byte of the buffer that was not read yet.
+    /// The offset in the buffer of the first unread byte.
     used: usize,
 }
 
 impl<'a> Stream<'a> {
-    /// The bytes from `start` to `end`, which may not be beyond the file's end.
+    /// A stream of the bytes from `start` to `end`, which must be within the file.
     pub(crate) fn new(content: &'a Content, start: u64, end: u64) -> Stream<'a> {
         let end = end.min(content.length());
         Stream { content, next: start.min(end), end, buffer: Vec::new(), used: 0 }
     }
 
-    /// The file's name for errors.
+    /// The file's path, for errors.
     pub(crate) fn path(&self) -> &'a std::path::Path {
         self.content.path()
     }
 
-    /// The place of the next byte in the file.
+    /// The offset of the next byte in the file.
     pub(crate) fn position(&self) -> u64 {
         self.next - (self.buffer.len() - self.used) as u64
     }
 
-    /// The bytes that are left.
+    /// The number of bytes left.
     pub(crate) fn remaining(&self) -> u64 {
         self.end - self.position()
     }
@@ -61,7 +61,7 @@ impl<'a> Stream<'a> {
         Ok(self.buffer.get(self.used - 1).copied())
     }
 
-    /// Fills `out`, or says that fewer bytes are left.
+    /// Fills `out`; false if fewer bytes are left.
     pub(crate) fn fill(&mut self, out: &mut [u8]) -> Result<bool> {
         if (out.len() as u64) > self.remaining() {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! [`TensorInfo`]: where the elements of a tensor are in a file, and how they are encoded.
+//! [`TensorInfo`]: the position and encoding of a tensor in a file.
 
 use std::sync::Arc;
 
@@ -6,16 +6,15 @@ use tensor_core::{DType, Shape, file::Content};
 
 use crate::{archive::Packed, gguf::BlockType};
 
-/// How the elements of a stored tensor are encoded.
+/// The encoding of a stored tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Encoding {
-    /// Elements of a dtype, one after the other.
+    /// Contiguous elements of a dtype.
     Plain(DType),
     /// GGUF's blocks of quantized numbers.
     Blocks(BlockType),
-    /// Elements of a type without a counterpart here, by the name that the format gives it, such as
-    /// `complex64`.
+    /// Elements of a type without a counterpart here, with the format's name of it, such as `complex64`.
     Other(&'static str),
 }
 
@@ -30,28 +29,26 @@ impl Encoding {
     }
 }
 
-/// A tensor in a file: its shape and type, and where its elements are.
-/// [`WeightFile::read`](crate::WeightFile::read) reads it.
+/// A tensor in a file: its shape, type and position. [`WeightFile::read`](crate::WeightFile::read) reads it.
 #[derive(Debug)]
 pub struct TensorInfo {
     pub(crate) encoding: Encoding,
     pub(crate) shape: Shape,
-    /// The steps of the axes in elements; `None` for row-major order without gaps.
+    /// The strides in elements; `None` for contiguous tensors.
     pub(crate) strides: Option<Vec<u64>>,
     pub(crate) place: Place,
-    /// Whether the most significant byte of an element comes first.
+    /// Whether elements are big-endian.
     pub(crate) big_endian: bool,
-    /// The name of the tensor, and the description of the blocks that its bytes are: in safetensors of
-    /// Taper's.
+    /// The name of the tensor, and the description of its blocks, in Taper's safetensors files.
     pub(crate) described: Option<(String, String)>,
 }
 
-/// Where the elements of a tensor begin.
+/// The position of a tensor's first element.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     /// At a byte of a file.
     File { content: Arc<Content>, start: u64 },
-    /// At a byte of what an entry of an archive unpacks to.
+    /// At a byte of an archive entry after decompression.
     Packed { entry: Arc<Packed>, start: u64 },
 }
 
@@ -85,7 +82,7 @@ impl TensorInfo {
         self.shape.numel()
     }
 
-    /// The bytes that the elements take, each counted once; `None` for a type whose size is not known.
+    /// The bytes of the elements, each counted once; `None` for a type with unknown size.
     pub fn bytes(&self) -> Option<u64> {
         let numel = self.numel() as u64;
         match &self.encoding {
@@ -97,8 +94,8 @@ impl TensorInfo {
         }
     }
 
-    /// A key that is equal for two tensors that are the same elements of a file: file, place, sizes, strides
-    /// and type.
+    /// A key that is equal for tensors with the same elements of a file: file, position, sizes, strides and
+    /// type.
     pub(crate) fn identity(&self) -> Identity {
         let (source, start) = match &self.place {
             Place::File { content, start } => (Arc::as_ptr(content) as usize, *start),
@@ -111,5 +108,5 @@ impl TensorInfo {
 /// See [`TensorInfo::identity`].
 pub(crate) type Identity = (usize, u64, Vec<usize>, Option<Vec<u64>>, &'static str);
 
-/// How many axes a tensor of a file may have. PyTorch and NumPy stop at 64.
+/// The greatest number of axes of a tensor in a file. PyTorch and NumPy allow 64.
 pub(crate) const AXES_LIMIT: usize = 64;

@@ -1,17 +1,17 @@
-//! [`Value`]: what a file holds beside and around its tensors.
+//! [`Value`]: the values in a file beside and around its tensors.
 
 use std::{fmt, sync::Arc};
 
 use crate::TensorInfo;
 
-/// A value of a file: a number, a text, a list, a dict, or a tensor that is read when it is asked for.
+/// A value in a file: a number, a text, a list, a dict, or a tensor that is read on demand.
 ///
-/// Clones share what they hold.
+/// Clones share their contents.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// Python's `None`.
     None,
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// An integer.
     Int(i128),
@@ -32,7 +32,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The value under a key of a dict, or at a place of a list or tuple. Keys are texts, or integers in
+    /// The value under a key of a dict, or at an index of a list or tuple. Keys are texts, or integers in
     /// decimal.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self {
@@ -50,8 +50,8 @@ impl Value {
         }
     }
 
-    /// The value at a path of keys joined by dots, such as `param_groups.0.lr`. A key may have dots itself:
-    /// of several that fit, the first that leads to a value is taken.
+    /// The value at a path of keys joined by dots, such as `param_groups.0.lr`. Keys may have dots
+    /// themselves: if several match, the first that leads to a value is used.
     pub fn at(&self, path: &str) -> Option<&Value> {
         if path.is_empty() {
             return Some(self);
@@ -63,7 +63,7 @@ impl Value {
         splits.filter_map(|(key, rest)| self.get(key)?.at(rest)).next()
     }
 
-    /// The text of this value as a key of a path: a text itself, an integer in decimal, True or False.
+    /// The text of this value as a key of a path: the text itself, an integer in decimal, True or False.
     pub(crate) fn key(&self) -> Option<std::borrow::Cow<'_, str>> {
         match self {
             Value::Text(text) => Some((&**text).into()),
@@ -79,7 +79,7 @@ impl Value {
         }
     }
 
-    /// A truth value.
+    /// A boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Value::Bool(truth) => Some(*truth),
@@ -87,7 +87,7 @@ impl Value {
         }
     }
 
-    /// An integer that an i64 holds.
+    /// An integer, if it fits an i64.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Value::Int(number) => i64::try_from(*number).ok(),
@@ -95,7 +95,7 @@ impl Value {
         }
     }
 
-    /// A floating-point number, or an integer as one.
+    /// A floating-point number, or an integer converted to one.
     pub fn as_f64(&self) -> Option<f64> {
         match self {
             Value::Float(number) => Some(*number),
@@ -128,7 +128,7 @@ impl Value {
         }
     }
 
-    /// A tensor that is not read yet.
+    /// A tensor that has not been read.
     pub fn as_tensor(&self) -> Option<&TensorInfo> {
         match self {
             Value::Tensor(info) => Some(info),
@@ -136,7 +136,7 @@ impl Value {
         }
     }
 
-    /// The kind of value, in Python's words.
+    /// The kind of value, by its Python name.
     pub fn kind(&self) -> &'static str {
         match self {
             Value::None => "None",
@@ -153,12 +153,12 @@ impl Value {
     }
 }
 
-/// How many items of a list or dict are printed, how many characters of a text, and how many levels.
+/// The number of printed items of a list or dict; the limits of characters of a text and of levels follow.
 const PRINTED_ITEMS: usize = 16;
 const PRINTED_CHARS: usize = 200;
 const PRINTED_DEPTH: usize = 6;
 
-/// In Python's notation, shortened where it is long.
+/// Formats the value in Python's notation, shortened if it is long.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_value(self, f, PRINTED_DEPTH)

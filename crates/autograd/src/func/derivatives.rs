@@ -3,23 +3,23 @@
 use tensor_core::{Error, ErrorKind, Result, Shape, Tensor, is_grad_enabled};
 
 use super::vmap::map;
-use crate::{apart::apart, enable_grad, no_grad, tape};
+use crate::{enable_grad, fresh_leaf::fresh_leaf, no_grad, tape};
 
-/// A function's inputs as tensors to differentiate in, each by itself, and whether what is found is recorded:
-/// if the caller's own inputs are.
+/// The inputs as independent variables, and whether the derivatives are recorded: they are if the caller's
+/// own inputs are tracked.
 fn leaves(op: &'static str, inputs: &[Tensor]) -> Result<(Vec<Tensor>, bool)> {
     let recorded = is_grad_enabled() && inputs.iter().any(Tensor::is_tracked);
     if inputs.is_empty() {
         return Err(Error::invalid(op, "no inputs: there is nothing to differentiate in"));
     }
-    Ok((inputs.iter().map(|x| apart(x, recorded)).collect::<Result<_>>()?, recorded))
+    Ok((inputs.iter().map(|x| fresh_leaf(x, recorded)).collect::<Result<_>>()?, recorded))
 }
 
 fn unless(recorded: bool, y: Tensor) -> Tensor {
     if recorded { y } else { y.detach() }
 }
 
-/// vᵀ·∂y/∂x for each x: zeros where y does not depend on it.
+/// vᵀ·∂y/∂x for each x; zeros if y does not depend on it.
 fn pull(y: &Tensor, x: &[Tensor], v: &Tensor, recorded: bool) -> Result<Vec<Tensor>> {
     if !y.is_tracked() {
         return Ok(x.iter().map(Tensor::zeros_like).collect());
@@ -28,7 +28,7 @@ fn pull(y: &Tensor, x: &[Tensor], v: &Tensor, recorded: bool) -> Result<Vec<Tens
     Ok(found.into_iter().zip(x).map(|(g, x)| g.unwrap_or_else(|| x.zeros_like())).collect())
 }
 
-/// Σ of the products of tensors with directions of their shapes.
+/// Σ of the products of tensors with directions of the same shapes.
 fn along(op: &'static str, tensors: &[Tensor], directions: &[Tensor]) -> Result<Tensor> {
     let mut sum: Option<Tensor> = None;
     for (t, v) in tensors.iter().zip(directions) {
@@ -41,7 +41,7 @@ fn along(op: &'static str, tensors: &[Tensor], directions: &[Tensor]) -> Result<
     sum.ok_or_else(|| Error::invalid(op, "no inputs: there is nothing to differentiate in"))
 }
 
-/// One direction an input, of its shape and dtype.
+/// Checks that there is one direction for each input, of its shape and dtype.
 #[track_caller]
 fn check_directions(op: &'static str, inputs: &[Tensor], directions: &[Tensor]) -> Result<()> {
     if inputs.len() != directions.len() {
@@ -61,15 +61,15 @@ fn check_scalar(op: &'static str, y: &Tensor) -> Result<()> {
     Err(Error::new(ErrorKind::Autograd { op, message }))
 }
 
-/// A function's value, and vᵀ·∂f/∂x for each of its inputs: the vector-Jacobian product.
+/// A function's value, and the vector-Jacobian product vᵀ·∂f/∂x for each of its inputs.
 /// `torch.autograd.functional.vjp`.
 ///
-/// `v` has the shape and dtype of what `f` gives, each product those of its input. They are recorded if an
-/// input is tracked, so that they can be differentiated again.
+/// `v` has the shape and dtype of the result of `f`, each product those of its input. The products are
+/// recorded if an input is tracked, so that they can be differentiated again.
 ///
 /// # Errors
-/// No inputs, inputs that are not floating-point, a `v` of another shape, dtype or device; whatever `f` or
-/// its gradient gives.
+/// No inputs, inputs that are not floating-point, a `v` of another shape, dtype or device; the errors of `f`
+/// and of its gradient.
 ///
 /// ```
 /// use autograd::func::vjp;
@@ -95,10 +95,10 @@ pub fn vjp(
     Ok((unless(recorded, y), found))
 }
 
-/// A function's value, and Σ ∂f/∂x·t over its inputs: the Jacobian-vector product, the derivative along the
+/// A function's value, and the Jacobian-vector product Σ ∂f/∂x·t over its inputs: the derivative along the
 /// directions `tangents`. `torch.autograd.functional.jvp`.
 ///
-/// By two backward passes: vᵀ·J is linear in v, and its gradient in v along t is J·t.
+/// It takes two backward passes: vᵀ·J is linear in v, and its gradient in v along t is J·t.
 ///
 /// # Errors
 /// As [`vjp`]; tangents that are not one for each input, of its shape and dtype.
@@ -124,7 +124,7 @@ pub fn jvp(
     let (x, recorded) = leaves(OP, inputs)?;
     let recorded = recorded || is_grad_enabled() && tangents.iter().any(Tensor::is_tracked);
     let y = enable_grad(|| f(&x))?;
-    // Any point will do: the product is linear there.
+    // Any point will do: the product is linear in v.
     let v = no_grad(|| y.ones_like()).into_cell(true)?;
     let slope = enable_grad(|| along(OP, &pull(&y, &x, &v, true)?, tangents))?;
     let found = pull(&slope, &[v], &slope.ones_like(), recorded)?;
@@ -132,12 +132,12 @@ pub fn jvp(
     Ok((unless(recorded, y), tangent))
 }
 
-/// The value of a function that gives one number, and H·v for each of its inputs, where H is its Hessian over
-/// all of them: without H, by two backward passes. `torch.autograd.functional.hvp`.
+/// The value of a scalar function, and H·v for each of its inputs, where H is its Hessian over all of them.
+/// H is never formed: it takes two backward passes. `torch.autograd.functional.hvp`.
 ///
 /// # Errors
-/// As [`vjp`]; a function that gives more than one number; directions that are not one for each input, of its
-/// shape and dtype.
+/// As [`vjp`]; a function with more than one result element; directions that are not one for each input, of
+/// its shape and dtype.
 ///
 /// ```
 /// use autograd::func::hvp;
@@ -165,11 +165,11 @@ pub fn hvp(
     Ok((unless(recorded, y), found))
 }
 
-/// ∂fᵢ/∂xⱼ of a function in each of its inputs: of the shape of what `f` gives, followed by the input's.
+/// The Jacobian ∂fᵢ/∂xⱼ for each input: its shape is that of the result of `f`, followed by the input's.
 /// `torch.autograd.functional.jacobian`, `torch.func.jacrev`.
 ///
-/// One backward pass, for all elements of the result at once ([`vmap`](super::vmap)); element by element
-/// where its rules look at values.
+/// It takes one backward pass for all elements of the result at once ([`vmap`](super::vmap)), or one for
+/// each element if a rule reads values.
 ///
 /// # Errors
 /// As [`vjp`].
@@ -193,11 +193,11 @@ pub fn jacobian(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> R
     jacobian_of(&y, &x, recorded)
 }
 
-/// The second derivatives of a function that gives one number: of inputs j and k, in row j and column k, a
-/// tensor of the shape of input j followed by that of input k. `torch.autograd.functional.hessian`.
+/// The second derivatives of a scalar function: for inputs j and k, row j and column k has a tensor of the
+/// shape of input j followed by that of input k. `torch.autograd.functional.hessian`.
 ///
 /// # Errors
-/// As [`vjp`]; a function that gives more than one number.
+/// As [`vjp`]; a function with more than one result element.
 ///
 /// ```
 /// use autograd::func::hessian;
@@ -231,7 +231,7 @@ fn jacobian_of(y: &Tensor, x: &[Tensor], recorded: bool) -> Result<Vec<Tensor>> 
     let basis = no_grad(|| eye()?.reshape(batched))?;
     let row = |v: &[Tensor]| pull(y, x, &v[0], recorded);
     let rows = match map(&row, &[(basis.clone(), true)], n) {
-        // A rule that looks at values has no batched form.
+        // A rule that reads values has no batched form.
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported { op: super::vmap::OP, .. }) => {
             let mut rows: Vec<Vec<Tensor>> = vec![Vec::with_capacity(n); x.len()];
             for k in 0..n {

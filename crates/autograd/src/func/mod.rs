@@ -1,17 +1,17 @@
-//! Functions made of functions, as `torch.func` has them: products with the Jacobian, whole Jacobians and
-//! Hessians, and a function of one example made one of a batch.
+//! Function transforms, as in `torch.func`: products with the Jacobian, whole Jacobians and Hessians, and
+//! vectorization of a function of one example over a batch.
 //!
-//! | function | gives |
+//! | function | result |
 //! |---|---|
-//! | [`vjp`] | vᵀ·J: what a backward pass computes |
+//! | [`vjp`] | vᵀ·J: the result of a backward pass |
 //! | [`jvp`] | J·t: the derivative along a direction |
 //! | [`hvp`] | H·v, without H |
 //! | [`jacobian`] | J, by one batched backward pass |
 //! | [`hessian`] | H |
-//! | [`vmap`] | a function of slices, for all slices at once |
+//! | [`vmap`] | a function applied to all slices at once |
 //!
-//! They nest: a Hessian is a Jacobian of a gradient, `vmap` of [`grad`](crate::grad) gives the gradients of
-//! each example.
+//! They nest: a Hessian is a Jacobian of a gradient, and `vmap` of [`grad`](crate::grad) gives per-example
+//! gradients.
 
 mod derivatives;
 mod rules;

@@ -1,4 +1,4 @@
-//! How each operation is done with one axis more, the first: that of slices.
+//! The batching rule of each operation, for operands with an additional first axis of slices.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -7,25 +7,25 @@ use tensor_core::{CustomKernel, CustomOp, Error, Op, Padding, Result, Shape, Sub
 
 use super::vmap::{OP, map};
 
-/// An input of an operation: with all slices along its first axis if it is mapped, and the same for each if
-/// not.
+/// An input of an operation: if it is mapped, its slices are along the first axis; if not, it is the same
+/// for all slices.
 pub(super) struct Operand {
     pub(super) tensor: Tensor,
     pub(super) mapped: bool,
 }
 
-/// A shape with `n` slices of it.
+/// A shape with a leading axis of `n` slices.
 fn with_slices(n: usize, shape: &[usize]) -> Shape {
     std::iter::once(n).chain(shape.iter().copied()).collect()
 }
 
-/// The same for each of `n` slices.
+/// The tensor repeated for `n` slices.
 pub(super) fn expanded(x: &Tensor, n: usize) -> Result<Tensor> {
     x.expand(with_slices(n, x.dims()))
 }
 
 impl Operand {
-    /// For operations that broadcast slices of `rank` axes.
+    /// The operand for an operation that broadcasts slices of `rank` axes.
     fn broadcast(&self, rank: usize) -> Result<Tensor> {
         let dims = self.tensor.dims();
         if !self.mapped || dims.len() > rank {
@@ -37,13 +37,13 @@ impl Operand {
         )
     }
 
-    /// For operations that do not broadcast.
+    /// The operand for an operation that does not broadcast: with all `n` slices.
     fn whole(&self, n: usize) -> Result<Tensor> {
         if self.mapped { Ok(self.tensor.clone()) } else { expanded(&self.tensor, n) }
     }
 }
 
-/// The result of an operation with one, for operands of which at least one is mapped.
+/// The result of an operation with a single result, for operands of which at least one is mapped.
 pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tensor> {
     let shape = node.dims();
     let rank = shape.len();
@@ -93,7 +93,7 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
         }
         (Op::Contiguous, [x]) => x.tensor.contiguous_copy(),
         (Op::ToDevice, [x]) => x.tensor.to(&node.device())?,
-        // Without inputs; with several results; or with another number of inputs than they have.
+        // Operations without inputs, with several results, or with an unexpected number of inputs.
         (
             op @ (Op::Leaf
             | Op::Full(_)
@@ -127,15 +127,15 @@ pub(super) fn one(node: &Tensor, operands: &[Operand], n: usize) -> Result<Tenso
             operands,
         ) => return Err(no_rule(op, operands.len())),
     };
-    // Methods give indices and flags in the dtype that users want; the graph has them as kernels do.
+    // Methods return indices and flags in the dtype for users; the graph has them in the kernels' dtype.
     if result.dtype() == node.dtype() { Ok(result) } else { result.to_dtype(node.dtype()) }
 }
 
 fn no_rule(op: &Op, inputs: usize) -> Error {
-    Error::invalid(OP, format!("{} of {inputs} inputs has no form for several slices", op.name()))
+    Error::invalid(OP, format!("{} with {inputs} inputs has no batching rule", op.name()))
 }
 
-/// `len` elements from `start` on, a step apart, along an axis.
+/// `len` elements of an axis from `start` on, every `step`-th.
 fn slice(x: &Tensor, axis: usize, start: usize, step: isize, len: usize) -> Result<Tensor> {
     let along = axis as isize;
     if len == 0 {
@@ -147,7 +147,7 @@ fn slice(x: &Tensor, axis: usize, start: usize, step: isize, len: usize) -> Resu
     if step < 0 { taken.flip(along) } else { Ok(taken) }
 }
 
-/// A contraction with the axis of slices: one of the batch if both operands have it.
+/// A contraction with an axis of slices, which is a batch axis if both operands have it.
 fn contract(subscripts: &Subscripts, a: &Operand, b: &Operand) -> Result<Tensor> {
     let Subscripts { lhs, rhs, out } = subscripts;
     let label = lhs.iter().chain(rhs).chain(out).max().map_or(0, |label| label + 1);
@@ -159,7 +159,7 @@ fn contract(subscripts: &Subscripts, a: &Operand, b: &Operand) -> Result<Tensor>
     a.tensor.contract(&b.tensor, subscripts)
 }
 
-/// The results of an operation with several, for operands of which at least one is mapped.
+/// The results of an operation with several results, for operands of which at least one is mapped.
 pub(super) fn several(node: &Tensor, operands: &[Operand], n: usize) -> Result<Vec<Tensor>> {
     match (node.op(), operands) {
         (Op::Sort { axis, descending }, [x]) => {
@@ -181,7 +181,7 @@ pub(super) fn several(node: &Tensor, operands: &[Operand], n: usize) -> Result<V
     }
 }
 
-/// A kernel that knows nothing of slices, once for each.
+/// Runs a kernel that does not support slices once for each slice.
 fn slice_by_slice(
     kernel: &Arc<dyn CustomKernel>,
     elements: &[Tensor],
@@ -205,8 +205,8 @@ fn slice_by_slice(
     results.into_iter().zip(elements).map(stacked).collect()
 }
 
-/// A function with a gradient of its own: its results are computed already, as its last inputs, and its
-/// gradient is mapped in turn.
+/// A custom function: its last inputs are its results, which are computed already, and its gradient is
+/// mapped in turn.
 pub(super) fn custom(node: &Tensor, operands: &[Operand], n: usize, recorded: bool) -> Result<Vec<Tensor>> {
     let Op::Custom(op) = node.op() else { return Err(no_rule(node.op(), operands.len())) };
     let (inputs, results) = operands.split_at(operands.len() - node.elements().len());
@@ -219,11 +219,11 @@ pub(super) fn custom(node: &Tensor, operands: &[Operand], n: usize, recorded: bo
     Ok(Tensor::custom(Arc::new(Slices { op: Arc::clone(op), mapped, n }), &inputs, &results))
 }
 
-/// The gradient of a function of slices.
+/// The backward function of a mapped custom function.
 #[derive(Debug)]
 struct Slices {
     op: Arc<dyn CustomOp>,
-    /// Which inputs have slices.
+    /// Whether each input has slices.
     mapped: Vec<bool>,
     n: usize,
 }
@@ -288,7 +288,7 @@ mod tests {
         let named = |name| plan.kernels.iter().filter(|planned| planned.kernel.name() == name).count();
         assert_eq!((named("rfft"), plan.kernels.len()), (1, 1), "the slices are read where they lie");
         let first = y.select(0, 0).unwrap().to_vec::<f32>().unwrap();
-        // 0, 3, …, 21: their sum, and the first of the others.
+        // Slice 0 has 0, 3, …, 21; its first element is their sum.
         assert_eq!(first[0], 84.0);
         assert!((first[2] + 12.0).abs() < 1e-4 && (first[3] - 28.970_563).abs() < 1e-4, "{first:?}");
     }

@@ -1,6 +1,6 @@
-//! A function of slices for all slices at once. The function is called once, with stand-ins for its slices
-//! whose values nobody can read; the operations that it records, being data, are then built again with one
-//! axis more (`rules.rs`).
+//! `vmap`: a function of slices, applied to all slices at once. The function is called once with
+//! placeholders for its slices, whose values cannot be read. The operations that it records are data, and
+//! are then built again with an additional axis (`rules.rs`).
 
 use std::{collections::hash_map::Entry, sync::Arc};
 
@@ -14,10 +14,10 @@ use tensor_core::{
 use super::rules::{self, Operand};
 use crate::{Outputs, no_grad};
 
-/// The name in errors.
+/// The name in error messages.
 pub(super) const OP: &str = "vmap";
 
-/// A stand-in for a slice: it has a shape and a dtype, and no value.
+/// A placeholder for a slice: it has a shape and a dtype, and no value.
 #[derive(Debug)]
 struct Slice {
     shape: Shape,
@@ -43,18 +43,18 @@ impl CustomKernel for Slice {
     }
 }
 
-/// `f` of every slice of the inputs along an axis each, as one computation: the results are stacked along a
-/// new first axis. `torch.func.vmap`, with `out_dims` 0 and `randomness` "same".
+/// Applies `f` to every slice of the inputs along the given axes, in one computation; the results are
+/// stacked along a new first axis. `torch.func.vmap`, with `out_dims` 0 and `randomness` "same".
 ///
-/// `axes` has the axis of each input that is mapped over, or `None` for an input that `f` gets whole. `f` is
-/// called once, on the thread of the caller, with slices that lack their mapped axis. Gradients flow through
-/// as if `f` had been called for each slice. Random draws in `f` are the same for every slice. Operations
-/// with kernels of their own (attention, linear algebra) run slice by slice, but for those that say that they
-/// take several (`CustomKernel::is_batched`), as Fourier transforms do.
+/// `axes` has the axis of each input that is mapped over, or `None` for an input that is passed whole. `f`
+/// is called once, on the caller's thread, with slices that lack their mapped axis. Gradients flow as if `f`
+/// had been called for each slice. Random draws in `f` are the same for every slice. Custom kernels
+/// (attention, linear algebra) run slice by slice, except those that support batches
+/// (`CustomKernel::is_batched`), such as Fourier transforms.
 ///
 /// # Errors
-/// Not an axis for each input, no mapped input, an axis out of range, mapped axes of different lengths; a
-/// function that reads values of its slices; whatever `f` gives.
+/// Another number of axes than inputs, no mapped input, an axis out of range, mapped axes of different
+/// lengths; a function that reads values of its slices; the errors of `f`.
 ///
 /// ```
 /// use autograd::{func::vmap, grad_of, TensorGrad};
@@ -108,7 +108,7 @@ pub fn vmap<O: Outputs>(
     O::from_tensors(results).ok_or_else(|| Error::invalid(OP, "its function's results differ in number"))
 }
 
-/// `f` of `n` slices: along the first axis of the inputs that are mapped. Gives the results with that axis.
+/// Applies `f` to `n` slices along the first axis of the mapped inputs. The results have that axis first.
 pub(super) fn map(
     f: &dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>,
     inputs: &[(Tensor, bool)],
@@ -136,21 +136,21 @@ pub(super) fn map(
     results.iter().map(|result| replay.batched(result)).collect()
 }
 
-/// What is known of the nodes of a function that was called with stand-ins.
+/// The nodes of a function that was called with placeholders, as far as they were built again.
 struct Replay {
     n: usize,
-    /// Those that depend on a slice, with all slices.
+    /// Nodes that depend on a slice, by id, with all slices.
     values: FxHashMap<u64, Tensor>,
-    /// The same of operations with several results.
+    /// The same for operations with several results.
     tuples: FxHashMap<u64, Vec<Tensor>>,
-    /// All that were looked at. They are held, so that no other node takes their number.
+    /// All visited nodes. They are held so that their ids are not reused.
     seen: FxHashMap<u64, Tensor>,
 }
 
 type Inputs = SmallVec<[Tensor; 2]>;
 
 impl Replay {
-    /// A result with all slices: of one that depends on none, copies.
+    /// A result with all slices; copies, if it depends on no slice.
     fn batched(&mut self, result: &Tensor) -> Result<Tensor> {
         self.visit(result)?;
         match self.values.get(&result.id()) {
@@ -159,7 +159,7 @@ impl Replay {
         }
     }
 
-    /// Inputs before what is made of them, in a loop: a chain may be long.
+    /// Visits inputs before the nodes that read them, in a loop, because chains may be long.
     fn visit(&mut self, result: &Tensor) -> Result<()> {
         let mut stack: Vec<(Tensor, Inputs, usize)> = Vec::new();
         self.open(result, &mut stack);
@@ -187,7 +187,7 @@ impl Replay {
         }
     }
 
-    /// A node whose inputs are known, once more with all slices, if it depends on one.
+    /// Builds a node again with all slices, if it depends on one. Its inputs have been visited.
     fn replay(&mut self, node: &Tensor, inputs: &Inputs) -> Result<()> {
         let depends =
             |input: &Tensor| self.values.contains_key(&input.id()) || self.tuples.contains_key(&input.id());
@@ -210,7 +210,7 @@ impl Replay {
                         self.values.insert(node.id(), result.clone());
                     }
                 } else if let Op::Custom(_) = node.op() {
-                    // Its elements have their results as inputs of their own.
+                    // The elements of a custom function have its results as inputs.
                     let results = rules::custom(node, &operands, self.n, recorded)?;
                     self.tuples.insert(node.id(), results);
                 } else if node.op().is_tuple() {
@@ -218,7 +218,8 @@ impl Replay {
                     self.tuples.insert(node.id(), results);
                 } else {
                     let value = rules::one(node, &operands, self.n)?;
-                    // Some operations that change nothing give the input itself, with its history.
+                    // An operation that changes nothing may return its input itself, with the input's
+                    // history.
                     self.values.insert(node.id(), if recorded { value } else { value.detach() });
                 }
                 Ok(())

@@ -1,5 +1,5 @@
-//! Gradients of cumulative operations: what comes after an element gathers in it, so each is a cumulative
-//! operation the other way.
+//! Gradients of cumulative operations. An element receives the gradients of all later results, so each rule
+//! is a cumulative operation in the other direction.
 
 use tensor_core::{CumulativeOp, DType, Error, ErrorKind, Result, Tensor, is_grad_enabled};
 
@@ -33,15 +33,15 @@ impl Along {
         t.cumulative(op, self.axis, !self.reverse)
     }
 
-    /// Σᵢ gᵢ·yᵢ / x over all i from an element on. Where a zero stands this says nothing, and PyTorch's way
-    /// is taken: up to the first zero it holds, at the first zero x is left out of the products, and after it
-    /// every product is 0.
+    /// Σᵢ gᵢ·yᵢ / x over all i from an element on. The formula fails at zeros, which are treated as in
+    /// PyTorch: before the first zero it holds, at the first zero x is left out of the products, and after
+    /// it every product is 0.
     fn product(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
         if x.numel() == 0 {
             return Ok(g.clone());
         }
         let zero = x.eq_scalar(0.0);
-        // Those masks are constants, which is wrong where the gradient itself is to be differentiated.
+        // The masks below are constants, which would give wrong second derivatives.
         if is_grad_enabled() && zero.any().item::<bool>()? {
             return self.product_of_others(x, g);
         }
@@ -58,8 +58,8 @@ impl Along {
         first.where_cond(&at_zero, &before.masked_fill(&zeros.gt_scalar(0), 0.0)?)
     }
 
-    /// Σₖ gₖ·∏ᵢ xᵢ over k from an element on and all i up to k but that element, by the square of the axis's
-    /// length: right for every x, and differentiable.
+    /// Σₖ gₖ·∏ᵢ xᵢ over k from an element on and all i up to k except that element. It takes quadratic time
+    /// in the axis's length; it is right for every x, and differentiable.
     fn product_of_others(self, x: &Tensor, g: &Tensor) -> Result<Tensor> {
         let axis = self.axis;
         let own = self.square(x, |element, i| element.eq(i))?;
@@ -69,8 +69,8 @@ impl Along {
         shares.sum_axis(axis + 1, false)
     }
 
-    /// A mask over pairs of places on the axis of `x`: one axis more, in front of it, for the first of each
-    /// pair.
+    /// A mask over pairs of positions on the axis of `x`: the first of each pair is along an additional axis
+    /// in front of it.
     fn square(self, x: &Tensor, keep: impl Fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let axis = self.axis as usize;
         let numbers = Tensor::arange(0, x.dims()[axis] as i64, 1, (DType::I32, &x.device()))?;
@@ -81,21 +81,22 @@ impl Along {
         keep(&first, &numbers.reshape(shape.as_slice())?)
     }
 
-    /// Whether the second of a pair of places comes before the first, and so is not made of it.
+    /// Whether the second position of a pair comes before the first, so that its result does not depend on
+    /// the first.
     fn before(self, x: &Tensor) -> Result<Tensor> {
         self.square(x, |first, second| if self.reverse { second.gt(first) } else { second.lt(first) })
     }
 
-    /// Σᵢ gᵢ·e^(x − yᵢ) over all i from an element on, in logarithms: of the positive g and the negative ones
-    /// apart.
+    /// Σᵢ gᵢ·e^(x − yᵢ) over all i from an element on, in logarithms, separately for positive and negative
+    /// g.
     fn log_sum_exp(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
-        // A g of 0 has no logarithm, and so no gradient of its own: where that is wanted, the sum is taken as
-        // it stands.
+        // A g of 0 has no logarithm, and so no gradient: if the gradient is recorded, the sum is computed
+        // directly.
         if is_grad_enabled() && g.numel() > 0 && g.eq_scalar(0.0).any().item::<bool>()? {
             return self.log_sum_exp_of_pairs(x, y, g);
         }
         let share = |g: &Tensor| -> Result<Tensor> {
-            // With nothing to share, −∞; so it is where y is −∞, since x is there too.
+            // −∞ where g has the other sign or is 0, and where y is −∞, because x is −∞ there too.
             let none = g.le_scalar(0.0).bitwise_or(&y.eq_scalar(f64::NEG_INFINITY))?;
             let log = g.masked_fill(&none, 1.0)?.log().sub(y)?.masked_fill(&none, f64::NEG_INFINITY)?;
             Ok(self.back(CumulativeOp::LogSumExp, &log)?.add(x)?.exp())
@@ -103,11 +104,11 @@ impl Along {
         share(g)?.sub(&share(&g.neg())?)
     }
 
-    /// The same by the square of the axis's length: differentiable wherever g is 0.
+    /// The same sum in quadratic time in the axis's length, differentiable also where g is 0.
     fn log_sum_exp_of_pairs(self, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
         let axis = self.axis;
         let (y, g) = (y.unsqueeze(axis)?, g.unsqueeze(axis)?);
-        // From an element on, x ≤ y: the exponents that stay are at most 0.
+        // From an element on, x ≤ y: the exponents that remain are at most 0.
         let none = self.before(x)?.bitwise_or(&y.eq_scalar(f64::NEG_INFINITY))?;
         let exponents = x.unsqueeze(axis + 1)?.sub(&y)?.masked_fill(&none, f64::NEG_INFINITY)?;
         exponents.exp().mul(&g)?.sum_axis(axis + 1, false)

@@ -17,8 +17,8 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
         U::Neg => Ok(g.neg()),
         U::Abs => g.mul(&x.sign()),
         U::Exp => g.mul(y),
-        // By the input, also below: the result of a saturated function does not tell how far it is from its
-        // limit.
+        // From the input, also below: where a function saturates, its result does not determine the distance
+        // to the limit.
         U::Expm1 => g.mul(&x.exp()),
         U::Log => g.div(x),
         U::Log1p => g.div(&(x + 1.0)),
@@ -34,13 +34,13 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
             g.mul(&(twice.sigmoid().mul(&twice.neg().sigmoid())? * 4.0))
         }
         U::Sigmoid => g.mul(&x.sigmoid().mul(&x.neg().sigmoid())?),
-        // NaN passes its gradient on, as in PyTorch.
+        // A NaN input passes its gradient on, as in PyTorch.
         U::Relu => g.masked_fill(&y.le_scalar(0.0), 0.0),
         // e^(−x²) is a square, whose exponent is exact to the last bit.
         U::Erf => g.mul(&(x.unary(U::Gaussian).powi(2) * FRAC_2_SQRT_PI)),
         U::Ndtr => g.mul(&(x.unary(U::Gaussian) * FRAC_1_SQRT_2PI)),
         U::Gaussian => g.mul(&x.mul(&x.unary(U::Gaussian))?.neg()),
-        // Steps: flat wherever they have a derivative at all.
+        // Step functions: their derivative is 0 wherever it exists.
         U::Sign | U::Floor | U::Ceil | U::Round | U::Trunc => Ok(g.zeros_like()),
         U::Not | U::IsNan | U::IsInf => Err(Error::new(ErrorKind::Autograd {
             op: "backward",
@@ -51,7 +51,7 @@ pub(super) fn unary(op: UnaryOp, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<T
 
 pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> Result<Tensor> {
     use Formula as F;
-    // 1 − x², without the loss near ±1.
+    // 1 − x², without cancellation near ±1.
     let below_one = || (1.0 - x).mul(&(x + 1.0));
     match formula {
         F::Asin => g.mul(&below_one()?.rsqrt()),
@@ -59,7 +59,7 @@ pub(super) fn formula(formula: Formula, x: &Tensor, y: &Tensor, g: &Tensor) -> R
         F::Atan => g.div(&(x.powi(2) + 1.0)),
         F::Sinh => g.mul(&x.cosh()),
         F::Cosh => g.mul(&x.sinh()),
-        // 1 / √(x² + 1); far from 0, where the square may be infinite, |t| / √(1 + t²) with t = 1/x.
+        // 1 / √(x² + 1); far from 0, where x² may overflow, |t| / √(1 + t²) with t = 1/x.
         F::Asinh => {
             let far = x.abs().gt_scalar(1.0);
             let inverse = x.masked_fill(&far.logical_not(), 1.0)?.reciprocal();
@@ -146,7 +146,7 @@ pub(super) fn powi(n: i32, x: &Tensor, g: &Tensor) -> Result<Tensor> {
         1 => Ok(g.clone()),
         2 => super::times(g, 2.0)?.mul(x),
         _ => {
-            // The least exponent has none below it that fits.
+            // The least exponent minus 1 does not fit its type.
             let lower = n.checked_sub(1).map_or_else(|| x.pow_scalar(f64::from(n) - 1.0), |m| x.powi(m));
             g.mul(&(lower * f64::from(n)))
         }
@@ -156,7 +156,7 @@ pub(super) fn powi(n: i32, x: &Tensor, g: &Tensor) -> Result<Tensor> {
 pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
     use BinaryOp as B;
     let (a, b, y, g) = (&step.inputs[0], &step.inputs[1], step.node, step.gradient);
-    // Among equals the gradient is shared; a loser gets none.
+    // Equal operands share the gradient; the operand that is not selected gets none.
     let winner = |loses: CompareOp| {
         g.div_scalar(2.0)
             .masked_fill(&a.ne(b)?, 0.0)?
@@ -182,8 +182,8 @@ pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
         ),
         B::Maximum => (step.when(0, || winner(CompareOp::Lt))?, step.when(1, || winner(CompareOp::Gt))?),
         B::Minimum => (step.when(0, || winner(CompareOp::Gt))?, step.when(1, || winner(CompareOp::Lt))?),
-        // b / (a² + b²) and −a / (a² + b²), where the squares may be out of range: 0 at the origin, where
-        // there is no angle.
+        // b / (a² + b²) and −a / (a² + b²), computed without overflow of the squares; 0 at the origin, where
+        // the angle is undefined.
         B::Atan2 => {
             let length = a.hypot(b)?;
             let origin = length.eq_scalar(0.0);
@@ -203,7 +203,7 @@ pub(super) fn binary(op: BinaryOp, step: &Step<'_>) -> Gradients {
     Ok(vec![da, db])
 }
 
-/// `where`: each side gets the gradient where it was taken.
+/// `where`: each operand gets the gradient where it was selected.
 pub(super) fn select(step: &Step<'_>) -> Gradients {
     let (condition, g) = (&step.inputs[0], step.gradient);
     let da = step.when(1, || g.masked_fill(&condition.logical_not(), 0.0))?;

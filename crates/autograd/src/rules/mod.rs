@@ -1,5 +1,6 @@
-//! The gradient of every operation, one `match`. Rules are written in tensor operations, so gradients have
-//! gradients. A rule may read what [`tensor_core::Op::saved`] names for free; anything else is computed anew.
+//! The gradient of every operation, in one `match`. Rules are written in tensor operations, so gradients
+//! have gradients. A rule may read the tensors that [`tensor_core::Op::saved`] names for free; other tensors
+//! are recomputed.
 
 mod cumulative;
 mod elementwise;
@@ -13,48 +14,49 @@ use tensor_core::{
     Subscripts, Tensor, UnaryOp,
 };
 
-/// One operation on the tape, met from behind.
+/// One operation with a single result, as the backward pass visits it.
 pub(crate) struct Step<'a> {
     /// The operation and its output.
     pub(crate) node: &'a Tensor,
     pub(crate) inputs: &'a [Tensor],
     /// The gradient with respect to the output, of its shape and dtype.
     pub(crate) gradient: &'a Tensor,
-    /// Which inputs want a gradient.
+    /// Whether each input needs a gradient.
     pub(crate) needs: &'a [bool],
 }
 
-/// One operation with several results on the tape, met from behind.
+/// One operation with several results, as the backward pass visits it.
 pub(crate) struct TupleStep<'a> {
     pub(crate) node: &'a Tensor,
     pub(crate) inputs: &'a [Tensor],
     pub(crate) results: &'a [Tensor],
-    /// The gradient with respect to each result; none for one that was not used.
+    /// The gradient with respect to each result; none for a result that was not used.
     pub(crate) gradients: &'a [Option<Tensor>],
-    /// Which inputs want a gradient.
+    /// Whether each input needs a gradient.
     pub(crate) needs: &'a [bool],
 }
 
 pub(crate) type Gradients = Result<Vec<Option<Tensor>>>;
 
 impl Step<'_> {
-    /// `rule` if input `k` wants a gradient.
+    /// The result of `rule` if input `k` needs a gradient.
     pub(crate) fn when(&self, k: usize, rule: impl FnOnce() -> Result<Tensor>) -> Result<Option<Tensor>> {
         if self.needs.get(k).copied().unwrap_or(false) { rule().map(Some) } else { Ok(None) }
     }
 }
 
-/// The gradients with respect to each input. Those of broadcast inputs may still have the output's shape.
+/// The gradients with respect to each input. The gradient of a broadcast input may still have the output's
+/// shape.
 pub(crate) fn gradients(step: &Step<'_>) -> Gradients {
     if is_computed_wide(step) { in_f32(step) } else { rule(step.node.op(), step) }
 }
 
-/// Whether the rule of an operation of a reduced float takes several steps, or gives gradients of several
-/// dtypes: such a rule is computed in f32, and each gradient is rounded once, to the dtype of its input.
+/// Whether the rule of an operation on a reduced float takes several steps, or gives gradients of several
+/// dtypes. Such a rule is computed in f32, and each gradient is rounded once, to the dtype of its input.
 fn is_computed_wide(step: &Step<'_>) -> bool {
     use BinaryOp as B;
     let node = step.node;
-    // A number beside a half tensor is f32.
+    // An f32 number is an operand of a half-precision operation.
     let is_mixed = || step.inputs.iter().any(|input| input.dtype() != node.dtype());
     node.dtype().is_reduced_float()
         && match node.op() {
@@ -89,7 +91,7 @@ fn is_computed_wide(step: &Step<'_>) -> bool {
         }
 }
 
-/// A rule on everything cast to f32. A broadcast input's gradient is summed before it is rounded.
+/// Applies a rule with all tensors cast to f32. A broadcast input's gradient is summed before it is rounded.
 fn in_f32(step: &Step<'_>) -> Gradients {
     let wide = |t: &Tensor| t.to_dtype(t.dtype().compute());
     let inputs = step.inputs.iter().map(wide).collect::<Result<Vec<_>>>()?;
@@ -104,7 +106,7 @@ fn in_f32(step: &Step<'_>) -> Gradients {
     found.into_iter().zip(step.inputs).map(rounded).collect()
 }
 
-/// The rule of an operation, which is the node's, or that of the node that this one is cast from.
+/// The rule of an operation: the node's own, or that of the node that this one is cast from.
 fn rule(op: &Op, step: &Step<'_>) -> Gradients {
     let (g, inputs) = (step.gradient, step.inputs);
     match op {
@@ -136,7 +138,8 @@ fn rule(op: &Op, step: &Step<'_>) -> Gradients {
         Op::Scatter { op: ScatterOp::Replace, axis } => replaced(*axis, step),
         Op::Contiguous => Ok(vec![Some(g.clone())]),
         Op::ToDevice => Ok(vec![Some(g.to(&inputs[0].device())?)]),
-        // Without inputs; with results that are no floats; or met by their results, in `tuple_gradients`.
+        // Operations without inputs, with results that are no floats, or with several results
+        // (`tuple_gradients`).
         op @ (Op::Leaf
         | Op::Full(_)
         | Op::Arange(_)
@@ -160,7 +163,7 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
         }
         Op::Custom(op) => custom(op.as_ref(), step),
         Op::CustomKernel(kernel) => kernel_gradients(kernel.as_ref(), step),
-        // One result, in `gradients`.
+        // Operations with one result (`gradients`).
         op @ (Op::Leaf
         | Op::Full(_)
         | Op::Arange(_)
@@ -191,7 +194,7 @@ pub(crate) fn tuple_gradients(step: &TupleStep<'_>) -> Gradients {
     }
 }
 
-/// The kernels that have a rule here are linear; any other's is an [`Op::Custom`] around it.
+/// The kernels that have a rule here are linear; other kernels are wrapped in an [`Op::Custom`].
 fn kernel_gradients(kernel: &dyn CustomKernel, step: &TupleStep<'_>) -> Gradients {
     if let Some(fourier) = (kernel as &dyn Any).downcast_ref::<Fourier>() {
         return Ok(vec![step.gradients[0].as_ref().map(|g| fourier.adjoint().apply(g)).transpose()?]);
@@ -199,7 +202,7 @@ fn kernel_gradients(kernel: &dyn CustomKernel, step: &TupleStep<'_>) -> Gradient
     Err(Error::new(ErrorKind::Autograd {
         op: "backward",
         message: format!(
-            "{} is a kernel without a gradient; call it in the forward pass of an autograd::Function that has one, or under no_grad",
+            "the kernel {} has no gradient; call it in the forward pass of an autograd::Function with a gradient, or under no_grad",
             kernel.name()
         ),
     }))
@@ -221,18 +224,19 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
     let axes: Vec<usize> = (0..gradient.rank())
         .filter(|&axis| axis < lead || (shape[axis - lead] == 1 && gradient.dims()[axis] != 1))
         .collect();
-    if gradient.numel() < MANY || gradient.dtype().is_reduced_float() {
+    if gradient.numel() < LARGE_GRADIENT || gradient.dtype().is_reduced_float() {
         return gradient.sum_axis(axes, true)?.reshape(shape);
     }
     sum_over(gradient, &axes)?.reshape(shape)
 }
 
-/// Elements of rows, and of a gradient of such rows, that are summed before the other axes are.
+/// Row length from which `sum_over` sums the rows before the other axes, in elements.
 const LONG_ROW: usize = 32;
-const MANY: usize = 1 << 16;
+/// Gradient size from which `sum_to` uses `sum_over`, in elements.
+const LARGE_GRADIENT: usize = 1 << 16;
 
-/// The sum of many elements over axes, which are kept. What multiplies all of them alike multiplies their
-/// sum, so that several gradients come from the same sums.
+/// The sum of a large gradient over axes, which are kept with size 1. A factor that is constant along the
+/// axes multiplies the sum instead, so that several gradients share one sum.
 fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
     if !gradient.is_evaluated() {
         match (gradient.op(), &gradient.node_inputs()[..]) {
@@ -249,8 +253,8 @@ fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
             _ => {}
         }
     }
-    // The last axes first, where memory is in order, and where one kernel does it beside other sums of these
-    // rows.
+    // The last axes are summed first: they are contiguous in memory, and one kernel can sum them together
+    // with other sums of the same rows.
     let last: Vec<usize> = (0..gradient.rank()).rev().take_while(|axis| axes.contains(axis)).collect();
     let row: usize = last.iter().map(|&axis| gradient.dims()[axis]).product();
     if last.len() == axes.len() || row < LONG_ROW {
@@ -260,21 +264,20 @@ fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
     gradient.sum_axis(last, true)?.sum_axis(rest, true)
 }
 
-/// A factor of something of so many axes as it is before it is broadcast, if it is the same all along these
-/// axes.
+/// The factor before it was broadcast, if it is constant along `axes`; `rank` is the rank of the product.
 fn alike(factor: &Tensor, rank: usize, axes: &[usize]) -> Option<Tensor> {
     let small = before_expand(factor).unwrap_or_else(|| factor.clone());
     let lead = rank - small.rank();
     axes.iter().all(|&axis| axis < lead || small.dims()[axis - lead] == 1).then_some(small)
 }
 
-/// What a tensor is a broadcast of.
+/// The tensor that this one is a broadcast of, if it is one.
 fn before_expand(tensor: &Tensor) -> Option<Tensor> {
     let is_expanded = !tensor.is_evaluated() && matches!(tensor.op(), Op::Expand);
     tensor.node_inputs().into_iter().next().filter(|_| is_expanded)
 }
 
-/// A gradient by a number: where it is a broadcast, before that.
+/// A gradient times a number; a broadcast gradient is multiplied before it is broadcast.
 fn times(gradient: &Tensor, number: f64) -> Result<Tensor> {
     match before_expand(gradient) {
         Some(small) => small.mul_scalar(number).expand(gradient.shape()),
@@ -282,18 +285,18 @@ fn times(gradient: &Tensor, number: f64) -> Result<Tensor> {
     }
 }
 
-/// What was gathered goes back to where it came from, and adds up there.
+/// The gradient of `gather`: elements are added at the positions that they were gathered from.
 fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<Tensor> {
     let alone = index.dims()[axis] == 1
         && (0..input.rank()).all(|other| other == axis || index.dims()[other] == input.dims()[other]);
     if !alone {
         return input.zeros_like().scatter_add(axis as isize, index, g);
     }
-    // One element of each line, as of the scores of classes: an expression, which becomes a part of what it
-    // is used in. An index that is nowhere would give no gradient in silence: zeros gathered by it make that
-    // an error.
+    // One element is gathered from each line, such as the score of a class. The gradient is an expression
+    // that can be fused with its readers. An index out of range would silently get no gradient: gathering
+    // zeros by the index reports it.
     let n = input.dims()[axis];
-    // Places are counted in a dtype that reaches the end of the axis: the index's own may not.
+    // Positions are counted in a dtype that reaches the end of the axis, which the index's own may not.
     let counts = [index.dtype(), DType::I32, DType::I64].into_iter();
     let Some(dtype) = counts.filter(|d| input.device().supports(*d)).find(|d| counts_to(*d, n)) else {
         return input.zeros_like().scatter_add(axis as isize, index, g);
@@ -301,13 +304,14 @@ fn gathered(axis: usize, input: &Tensor, index: &Tensor, g: &Tensor) -> Result<T
     let line: Shape = (0..input.rank()).map(|other| if other == axis { n } else { 1 }).collect();
     let places = Tensor::arange(0, n, 1, (dtype, &input.device()))?.reshape(line)?;
     let zero = Tensor::zeros(Shape::scalar(), (g.dtype(), &input.device()))?;
-    // A line of them is enough: it is as long as each line of the input.
+    // One line of zeros is enough: it is as long as each line of the input.
     let zeros = Tensor::zeros([n], (g.dtype(), &input.device()))?;
     let checked = g.add(&zeros.gather(0, &index.flatten_all())?.reshape(index.shape())?)?;
     index.to_dtype(dtype)?.eq(&places)?.where_cond(&checked, &zero)
 }
 
-/// What was replaced has no gradient; of several elements for one place, only the last has.
+/// The gradient of `scatter` by replacement: replaced elements get none, and if several elements are written
+/// to one position, only the last gets one.
 fn replaced(axis: usize, step: &Step<'_>) -> Gradients {
     let (g, base, index) = (step.gradient, &step.inputs[0], &step.inputs[1]);
     let along = axis as isize;
@@ -316,7 +320,7 @@ fn replaced(axis: usize, step: &Step<'_>) -> Gradients {
         g.scatter_with(ScatterOp::Replace, along, index, &zeros)
     })?;
     let to_source = step.when(2, || {
-        // The turn that each place shows, found as the values were.
+        // The number of the write that remains at each position, found as the values were.
         let n = index.dims()[axis];
         let line: Shape = (0..index.rank()).map(|a| if a == axis { n } else { 1 }).collect();
         let turn =
@@ -329,12 +333,13 @@ fn replaced(axis: usize, step: &Step<'_>) -> Gradients {
     Ok(vec![to_base, None, to_source])
 }
 
-/// Whether a dtype has the integers 0..n.
+/// Whether a dtype can represent the integers 0 to n − 1.
 fn counts_to(dtype: DType, n: usize) -> bool {
     dtype.is_int() && n as u64 <= (dtype.greatest().as_i64() as u64).saturating_add(1)
 }
 
-/// Of each operand, the gradient contracted with the other one: for matrices dA = dC·Bᵀ, dB = Aᵀ·dC.
+/// The gradient of each operand is the output's gradient contracted with the other operand: for matrices dA
+/// = dC·Bᵀ, dB = Aᵀ·dC.
 fn contract(subscripts: &Subscripts, step: &Step<'_>) -> Gradients {
     let of = |k: usize| {
         step.when(k, || {
@@ -353,7 +358,7 @@ pub(crate) fn factors(
     g: &Tensor,
 ) -> (Tensor, Tensor, Subscripts) {
     let Subscripts { lhs, rhs, out } = subscripts.clone();
-    // The gradient of sums that were not rounded is f32.
+    // If sums were not rounded, their gradient is f32.
     let g = g.to_dtype(operands[0].dtype()).unwrap_or_else(|_| g.clone());
     match k {
         0 => (g, operands[1].clone(), Subscripts { lhs: out, rhs, out: lhs }),
@@ -362,14 +367,14 @@ pub(crate) fn factors(
 }
 
 fn custom(op: &dyn tensor_core::CustomOp, step: &TupleStep<'_>) -> Gradients {
-    // The results follow the inputs.
+    // The inputs of the operation are followed by its results.
     let inputs = &step.inputs[..step.inputs.len() - step.gradients.len()];
     let found = op.backward(inputs, step.results, step.gradients)?;
     if found.len() != inputs.len() {
         return Err(Error::new(ErrorKind::Autograd {
             op: op.name(),
             message: format!(
-                "its backward gave {} gradients for {} inputs; give one each, or None",
+                "its backward returned {} gradients for {} inputs; return one for each, or None",
                 found.len(),
                 inputs.len()
             ),
@@ -383,7 +388,7 @@ fn custom(op: &dyn tensor_core::CustomOp, step: &TupleStep<'_>) -> Gradients {
     Ok(found.into_iter().zip(step.needs).map(|(gradient, needed)| gradient.filter(|_| *needed)).collect())
 }
 
-/// A user's gradient must be of its input's kind: the tape would store anything else in a leaf.
+/// Checks a gradient that a user's function returned: a wrong shape or dtype would end up in a leaf.
 #[track_caller]
 fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -> Result<()> {
     if gradient.shape() != input.shape() {
@@ -391,17 +396,17 @@ fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -
             op,
             lhs: input.shape().clone(),
             rhs: gradient.shape().clone(),
-            hint: format!("the gradient that its backward gives for input {k} must have the input's shape"),
+            hint: format!("the gradient that its backward returns for input {k} must have the input's shape"),
         }));
     }
-    // Of an input that has no gradient, as an index, whatever is given is left alone.
+    // The gradient of an input that has none, such as an index, is ignored.
     if input.dtype().is_float() && gradient.dtype() != input.dtype() {
         return Err(Error::new(ErrorKind::DTypeMismatch {
             op,
             lhs: input.dtype(),
             rhs: gradient.dtype(),
             hint: format!(
-                "the gradient that its backward gives for input {k} must have the input's dtype: cast it with \
+                "the gradient that its backward returns for input {k} must have the input's dtype: cast it with \
                  .to_dtype(DType::{:?})?",
                 input.dtype()
             ),
@@ -429,8 +434,8 @@ mod tests {
     use super::*;
     use crate::{Function, apply};
 
-    /// Which inputs and which results, a bit each, the rule behind `y` reads when the inputs in `wanted` want
-    /// gradients.
+    /// The inputs and the results, as bit masks, that the rule behind `y` reads when the inputs in `wanted`
+    /// need gradients.
     fn read(y: &Tensor, wanted: u32) -> (u32, u32) {
         let node = operation(y);
         let inputs = node.recorded_inputs();
@@ -467,7 +472,7 @@ mod tests {
         (read, read_results)
     }
 
-    /// The node that has the rule: of one of several results, the operation's.
+    /// The node that has the rule: for one of several results, the operation's node.
     fn operation(y: &Tensor) -> Tensor {
         if let Op::TupleElement { .. } = y.op() { y.recorded_inputs()[0].clone() } else { y.clone() }
     }
@@ -488,7 +493,7 @@ mod tests {
         fn implement(&self, _: &mut Request<'_>) {}
     }
 
-    /// Gives its input and twice its input.
+    /// A kernel that returns its input and twice its input.
     #[derive(Debug)]
     struct Doubled;
     impl Function for Doubled {
@@ -550,9 +555,9 @@ mod tests {
             x.sort(1, false)?.0,
             Fourier::new(FourierKind::RealToHalf, 3, 1.0).apply(&x)?,
         ]);
-        // What a kernel of a user's own reads.
+        // The tensors that a user's kernel reads.
         all.extend(Tensor::custom_kernel(Arc::new(Same), &[&x])?[0].inputs());
-        // Rules may read less here than of the form above.
+        // Rules may read less here than for the form above.
         let mut more = Vec::new();
         for n in [i32::MIN, -2, -1, 0, 1, 2, 17] {
             more.push(x.powi(n));
@@ -594,7 +599,8 @@ mod tests {
         Ok((all, more))
     }
 
-    /// A number for each kind of operation: a new one does not compile until it is here, and its rule tested.
+    /// A number for each kind of operation: a new operation does not compile until it is listed here and its
+    /// rule is tested.
     fn kind(op: &Op) -> usize {
         match op {
             Op::Leaf => 0,
@@ -630,10 +636,11 @@ mod tests {
         }
     }
     const KINDS: usize = 29;
-    /// Those that have no rule, or no inputs.
+    /// The number of kinds without a rule or without inputs.
     const WITHOUT_RULE: usize = 6;
 
-    /// A rule that reads what was not kept computes it again; what is kept and not read costs memory.
+    /// A rule that reads a tensor that is not saved recomputes it; a tensor that is saved and not read
+    /// wastes memory.
     #[test]
     fn what_is_kept_is_what_rules_read() {
         let (all, more) = operations(&backend_cpu::cpu()).unwrap();

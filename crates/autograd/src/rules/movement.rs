@@ -1,4 +1,4 @@
-//! Gradients of operations that move elements: each moves the gradient back.
+//! Gradients of operations that move elements: each moves the gradient back to the elements' old positions.
 
 use smallvec::SmallVec;
 use tensor_core::{Padding, Result, Scalar, Tensor};
@@ -13,7 +13,7 @@ pub(super) fn permute(axes: &[usize], g: &Tensor) -> Gradients {
     Ok(vec![Some(g.permute(inverse)?)])
 }
 
-/// The taken elements go back to where they were, zeros elsewhere.
+/// The gradient of a slice goes to the positions of its elements; the other positions get zeros.
 pub(super) fn slice(axis: usize, start: usize, step: isize, x: &Tensor, g: &Tensor) -> Gradients {
     let len = g.dims()[axis];
     if len == 0 {
@@ -31,15 +31,15 @@ pub(super) fn slice(axis: usize, start: usize, step: isize, x: &Tensor, g: &Tens
     Ok(vec![Some(g.pad_between(before, interior, x.shape().clone(), Scalar::Float(0.0))?)])
 }
 
-/// The elements of windows go back to where they were, and add up where windows overlap.
+/// The gradient of windows goes to the positions of their elements, and is summed where windows overlap.
 pub(super) fn unfold(axis: usize, step: usize, dilation: usize, x: &Tensor, g: &Tensor) -> Gradients {
     let (count, last) = (g.dims()[axis], g.rank() - 1);
     let size = g.dims()[last];
     if dilation == 1 && (1..=step).contains(&size) && count > 0 {
-        return Ok(vec![Some(apart(axis, step, x, g)?)]);
+        return Ok(vec![Some(separate_windows(axis, step, x, g)?)]);
     }
     let mut sum: Option<Tensor> = None;
-    // An element of each window at a time: windows are small, or else they overlap little.
+    // One element of each window at a time: windows are small, or overlap little.
     for j in 0..size {
         let element = g.select(last, j)?;
         let (mut before, mut interior) = (SmallVec::from_elem(0, x.rank()), SmallVec::from_elem(0, x.rank()));
@@ -54,9 +54,9 @@ pub(super) fn unfold(axis: usize, step: usize, dilation: usize, x: &Tensor, g: &
     Ok(vec![Some(sum.unwrap_or_else(|| x.zeros_like()))])
 }
 
-/// The elements of windows that do not overlap: they follow each other along the axis, with zeros where there
-/// is no window.
-fn apart(axis: usize, step: usize, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+/// The gradient of windows that do not overlap: they follow each other along the axis, with zeros between
+/// them.
+fn separate_windows(axis: usize, step: usize, x: &Tensor, g: &Tensor) -> Result<Tensor> {
     let (count, last, n) = (g.dims()[axis], g.rank() - 1, x.dims()[axis]);
     let order: Vec<usize> = (0..=axis).chain([last]).chain(axis + 1..last).collect();
     let mut windows = g.permute(order)?;
@@ -69,7 +69,7 @@ fn apart(axis: usize, step: usize, x: &Tensor, g: &Tensor) -> Result<Tensor> {
     let covered = count * windows.dims()[axis + 1];
     let sizes = x.dims().iter().enumerate().map(|(a, &size)| if a == axis { covered } else { size });
     let line = windows.reshape(sizes.collect::<Vec<usize>>())?;
-    // The gap after the last window may reach past the end.
+    // The gap after the last window may extend past the end.
     let line = line.narrow(axis, 0, covered.min(n))?;
     let mut padding = vec![(0, 0); x.rank()];
     padding[axis].1 = n - covered.min(n);
@@ -87,7 +87,7 @@ pub(super) fn concat(axis: usize, step: &Step<'_>) -> Gradients {
     Ok(out)
 }
 
-/// Only the places where the input went count.
+/// The gradient is sliced to the positions of the input.
 pub(super) fn pad(padding: &Padding, x: &Tensor, g: &Tensor) -> Gradients {
     let mut out = g.clone();
     for axis in 0..x.rank() {

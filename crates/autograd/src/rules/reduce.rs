@@ -1,4 +1,4 @@
-//! Gradients of reductions: each element's share of what its group got.
+//! Gradients of reductions: the share of each element in the gradient of its group.
 
 use tensor_core::{CumulativeOp, Error, ErrorKind, ReduceOp, Result, Tensor, is_grad_enabled};
 
@@ -6,7 +6,7 @@ use super::{Gradients, Step};
 
 pub(super) fn reduce(op: ReduceOp, axes: &[usize], step: &Step<'_>) -> Gradients {
     let (x, y) = (&step.inputs[0], step.node);
-    // The output and its gradient with the reduced axes back, to broadcast against the input.
+    // The output and its gradient with the reduced axes kept, to broadcast against the input.
     let kept = x.shape().reduced(axes, true);
     let wide = |t: &Tensor| t.reshape(&kept);
     let spread = |t: Tensor| t.expand(x.shape());
@@ -18,7 +18,7 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], step: &Step<'_>) -> Gradients
             spread(g.div_scalar(n as f64))?
         }
         ReduceOp::Max | ReduceOp::Min => {
-            // Equals share, as in torch.amax.
+            // Equal elements share the gradient, as in torch.amax.
             let chosen = x.eq(&wide(y)?)?.to_dtype(x.dtype())?;
             chosen.mul(&g.div(&chosen.sum_axis(axes, true)?)?)?
         }
@@ -33,24 +33,24 @@ pub(super) fn reduce(op: ReduceOp, axes: &[usize], step: &Step<'_>) -> Gradients
     Ok(vec![Some(dx)])
 }
 
-/// For each element the product of all others in its group: y / x, except where a zero stands.
+/// For each element the product of all others in its group: y / x, with exceptions for zeros.
 fn product_of_others(x: &Tensor, y: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let zero = x.eq_scalar(0.0);
-    // The masks below are constants, which is wrong where this gradient is itself to be differentiated.
+    // The masks below are constants, which would give wrong second derivatives.
     if is_grad_enabled() && zero.any().item::<bool>()? {
         return products_from_both_sides(x, axes);
     }
     let zeros = zero.to_dtype(x.dtype())?.sum_axis(axes, true)?;
-    // A lone zero leaves its others' product to itself; beside a zero every product is 0.
+    // At a single zero the product of the others remains; beside a zero every product is 0.
     let others = x.masked_fill(&zero, 1.0)?.prod_axis(axes, true)?.masked_fill(&zeros.ne_scalar(1.0), 0.0)?;
     let quotient = y.div(&x.masked_fill(&zero, 1.0)?)?.masked_fill(&zeros.gt_scalar(0.0), 0.0)?;
     zero.where_cond(&others, &quotient)
 }
 
-/// The same by multiplication alone, so that it can be differentiated at zeros too: for each element the
-/// product of those before it in its group, times that of those after it.
+/// The same by multiplication alone, which is differentiable at zeros too: for each element the product of
+/// those before it in its group, times that of those after it.
 fn products_from_both_sides(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
-    // The reduced axes last, and made one.
+    // The reduced axes are moved last and merged.
     let kept = (0..x.rank()).filter(|axis| !axes.contains(axis));
     let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
     let mut inverse = vec![0; order.len()];

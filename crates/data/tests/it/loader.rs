@@ -1,4 +1,4 @@
-//! Loading: order, batches, workers, and what goes wrong.
+//! Loading: order, batches, workers, and errors.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -85,7 +85,7 @@ fn a_loader_goes_on_within_an_epoch_from_its_state() {
                 drop(batches.next().unwrap().unwrap());
             }
             let state = stopped.state_dict();
-            // Another loader, made with another seed, goes on with the batch after the last.
+            // Another loader, made with another seed, continues with the batch after the last.
             let mut resumed = loader(seed.map(|s| s + 9), 1);
             resumed.load_state_dict(&state).unwrap();
             let rest: Vec<Vec<i32>> = resumed.iter().map(labels).collect();
@@ -94,7 +94,7 @@ fn a_loader_goes_on_within_an_epoch_from_its_state() {
             assert_eq!(resumed.epoch(), at + 1);
         }
     }
-    // An epoch that was left is over: the next begins, and so does a resumed one.
+    // Dropping an iterator ends the epoch: the next epoch begins, also after resuming.
     let left = loader(Some(1), 0);
     drop(left.iter().next().unwrap().unwrap());
     let mut resumed = loader(Some(1), 0);
@@ -102,7 +102,7 @@ fn a_loader_goes_on_within_an_epoch_from_its_state() {
     let next = |l: &DataLoader<TensorDataset>| l.iter().map(labels).collect::<Vec<_>>();
     assert_eq!(next(&left), next(&resumed));
 
-    // Misfits are said, and change nothing.
+    // Mismatches are reported, and change nothing.
     let halfway = loader(Some(1), 0);
     let mut batches = halfway.iter();
     drop(batches.next().unwrap().unwrap());
@@ -114,7 +114,7 @@ fn a_loader_goes_on_within_an_epoch_from_its_state() {
     let mut longer = DataLoader::new(numbers(24, &device), 4).unwrap().shuffle(1);
     assert!(longer.load_state_dict(&state).unwrap_err().to_string().contains("items: 23 in the state, 24"));
     assert_eq!(longer.state_dict().number("batch").map(|n| n.as_i64()), Some(0));
-    // At the beginning of an epoch both may change.
+    // At the beginning of an epoch both may differ.
     drop(batches);
     wider.load_state_dict(&halfway.state_dict()).unwrap();
     assert_eq!(wider.epoch(), 1);
@@ -197,7 +197,7 @@ fn batches_go_to_the_device_that_was_named() {
     }
 }
 
-/// Item 5 fails, item 9 panics; counts what is read, and what is alive.
+/// Item 5 fails, item 9 panics; counts the items that are read and those that exist.
 struct Trouble {
     read: Arc<AtomicUsize>,
     device: Device,
@@ -248,7 +248,7 @@ fn dropping_the_iterator_ends_its_threads() {
     let mut batches = loader.iter();
     assert!(batches.next().unwrap().is_ok());
     drop(batches);
-    // Joined: nobody reads any more, and nobody had run far ahead.
+    // The threads are joined: none reads any more, and none had run far ahead.
     let after = read.load(Ordering::SeqCst);
     assert!(after <= 1 + 3 * 4, "{after} items were read for one batch");
     std::thread::sleep(std::time::Duration::from_millis(20));

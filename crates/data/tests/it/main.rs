@@ -1,5 +1,4 @@
-//! Data sets and loaders, on the plain reference. One module a topic, one program for all:
-//! it links once.
+//! Datasets and loaders, on the reference backend. One module per topic in one program, which links once.
 
 mod common;
 mod images;

@@ -1,4 +1,4 @@
-//! Folders of pictures, and what is done with pictures.
+//! Folders of pictures, and transforms of pictures.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{fs, path::Path};
@@ -7,7 +7,7 @@ use data::{DataLoader, Dataset, Draws, Image, ImageFolder};
 
 use crate::common::device;
 
-/// A PNG file, of one shade.
+/// Writes a PNG file of a single shade.
 fn picture(path: &Path, shade: u8) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     image::RgbImage::from_pixel(6, 4, image::Rgb([shade, 0, 255])).save(path).unwrap();
@@ -48,7 +48,7 @@ fn folders_are_classes() {
         loader(workers).iter().map(read).collect()
     };
     assert_eq!(epoch(0), epoch(3));
-    // A folder that changes while it is read: the file's own error, and the others still come.
+    // A file that is removed while the folder is in use is an error, and the others can still be read.
     fs::remove_file(root.join("b/2.png")).unwrap();
     fs::write(root.join("b/1.PNG"), "no picture").unwrap();
     for index in [2, 3] {
@@ -84,8 +84,7 @@ fn pictures_are_cut_turned_and_scaled() {
     assert_eq!(reds(&image.flip_horizontal())[..4], [30, 20, 10, 0]);
     assert_eq!(reds(&image.flip_vertical())[..4], [80, 90, 100, 110]);
     assert_eq!(image.flip_horizontal().flip_horizontal(), image);
-    // By hand: the mean of two pixels each way, where the sides are halved, with a filter of ±2 pixels cut
-    // off at the edge.
+    // By hand: halving the sides takes the mean over a filter of ±2 pixels, which is cut off at the edge.
     let wide = Image::from_bytes(1, 4, [0, 0, 0, 40, 0, 0, 80, 0, 0, 120, 0, 0].to_vec()).unwrap();
     // Weights at distances 0.5, 0.5, 1.5 of 2: 0.75, 0.75, 0.25; and the mirror image.
     assert_eq!(reds(&wide.resize((1, 2)).unwrap()), [29, 91]);
@@ -99,7 +98,7 @@ fn pictures_are_cut_turned_and_scaled() {
         let part = image.random_resized_crop((5, 5), (0.08, 1.0), (0.75, 4.0 / 3.0), &mut draws).unwrap();
         assert_eq!((part.height(), part.width()), (5, 5));
     }
-    // No part has this ratio: the middle.
+    // No region has this ratio: the center is used.
     let part = wide.random_resized_crop((1, 1), (1.0, 1.0), (1.0, 1.0), &mut draws).unwrap();
     assert_eq!(reds(&part), [80]);
     assert_eq!(image.clone().random_flip_horizontal(0.0, &mut draws), image);

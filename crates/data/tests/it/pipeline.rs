@@ -1,5 +1,5 @@
-//! Samplers in loaders, datasets made of others, streams: the same batches in the same order whatever the
-//! number of workers, and from the middle of an epoch on.
+//! Samplers in loaders, composed datasets, streams: the same batches in the same order whatever the number
+//! of workers, and when resumed in the middle of an epoch.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -29,7 +29,7 @@ fn all<B>(batches: impl Iterator<Item = Result<B>>) -> Vec<B> {
 
 type Loader = DataLoader<ItemDataset<String>>;
 
-/// The samplers, each made anew.
+/// Functions that add each sampler.
 fn samplers() -> Vec<fn(Loader) -> Result<Loader>> {
     vec![
         |loader| loader.sampler(RandomSampler::new(1).replacement(true).num_samples(30)),
@@ -57,7 +57,7 @@ fn samplers_choose_the_same_for_any_number_of_workers_and_from_the_middle_on() {
             assert_eq!(all(batches.by_ref().take(2)), epochs[1][..2]);
             let state = stopped.state_dict();
             drop(batches);
-            // Another loader of another seed takes the seed over.
+            // A loader with another seed takes over the saved seed.
             let mut resumed = loader(workers);
             resumed.load_state_dict(&state).unwrap();
             assert_eq!(all(resumed.iter()), epochs[1][2..]);
@@ -74,12 +74,12 @@ fn samplers_that_do_not_fit_are_told() {
         (loader().sampler(SubsetRandomSampler::new(vec![5], 0)), "index 5"),
         (loader().sampler(SubsetRandomSampler::new(vec![], 0)), "0 samples"),
         (loader().sampler(BucketSampler::new(vec![1; 6], 2, 0).unwrap()), "6 lengths for 5 items"),
-        (loader().sampler(DistributedSampler::new(6, 0).unwrap().drop_last(true)), "leave nothing"),
+        (loader().sampler(DistributedSampler::new(6, 0).unwrap().drop_last(true)), "too few"),
     ] {
         let message = error.unwrap_err().to_string();
         assert!(message.contains(part), "{message}");
     }
-    /// One that says what is not so.
+    /// A sampler that returns an index out of range.
     #[derive(Debug)]
     struct Beyond;
     impl Sampler for Beyond {
@@ -96,7 +96,7 @@ fn samplers_that_do_not_fit_are_told() {
     }
 }
 
-/// All ranks together have every item, and their states fit each other's loaders.
+/// All ranks together have every item, and the state of one fits the loaders of the others.
 #[test]
 fn the_parts_of_several_processes_go_on_together() {
     let loader = |rank| {
@@ -109,7 +109,7 @@ fn the_parts_of_several_processes_go_on_together() {
     let first = loader(0);
     let mut batches = first.iter();
     drop(batches.next());
-    // What rank 0 saved, rank 2 goes on from.
+    // Rank 2 resumes from the state of rank 0.
     let mut last = loader(2);
     last.load_state_dict(&first.state_dict()).unwrap();
     assert_eq!(all(last.iter()), all(loader(2).iter())[1..]);
@@ -121,7 +121,7 @@ fn maps_are_the_same_from_any_number_of_workers() {
     let rows = Tensor::arange(0.0, 20.0, 1.0, &device).unwrap().reshape((10, 2)).unwrap();
     let loader = |workers: usize| {
         let noisy = TensorDataset::new(rows.clone()).unwrap().map_random(5, |row: Tensor, draws| {
-            // Threads come to their ends in any order.
+            // Threads finish in any order.
             sleep(Duration::from_micros(draws.clone().below(500)));
             Ok((row.add_scalar(draws.uniform()), draws.chance(0.5)))
         });
@@ -138,7 +138,7 @@ fn maps_are_the_same_from_any_number_of_workers() {
         (0..2).map(|_| all(loader.iter()).into_iter().map(read).collect::<Vec<_>>()).collect::<Vec<_>>()
     };
     let expected = epochs(loader(0));
-    // The noise of an epoch is its own.
+    // Each epoch has its own noise.
     let sum = |epoch: &[(Vec<f64>, Vec<i32>)]| epoch.iter().flat_map(|(rows, _)| rows).sum::<f64>();
     assert!(sum(&expected[0]) != sum(&expected[1]) && sum(&expected[0]) > 380.0);
     assert!([1, 2, 5].into_iter().all(|workers| epochs(loader(workers)) == expected));
@@ -155,7 +155,7 @@ fn datasets_one_after_the_other() {
     assert!(ConcatDataset::<ItemDataset<String>>::new([]).unwrap_err().to_string().contains("at least one"));
     let none = ConcatDataset::new([words(0)]).unwrap();
     assert!(DataLoader::new(none, 1).unwrap_err().to_string().contains("empty"));
-    // Errors of a map are errors of their batches alone.
+    // Errors of a map affect their batches only.
     let failing =
         words(6).map(|word| if word == "3" { Err(Error::invalid("map", "a bad word")) } else { Ok(word) });
     let loader = DataLoader::new(failing, 2).unwrap().workers(2);
@@ -163,7 +163,7 @@ fn datasets_one_after_the_other() {
     assert_eq!(right, [true, false, true]);
 }
 
-/// The numbers from 0 on, with one that cannot be read, or that panics.
+/// The numbers from 0 on; reading one of them fails or panics.
 struct Numbers {
     count: u32,
     bad: Option<u32>,
@@ -203,7 +203,7 @@ fn streams_are_the_same_from_any_number_of_workers_and_from_the_middle_on() {
     let mut numbers: Vec<u32> =
         epochs[0].concat().iter().map(|s| s.split(' ').next().unwrap().parse().unwrap()).collect();
     assert!(!numbers.is_sorted() && epochs[0].len() == 8 && epochs[0][7].len() == 2);
-    // None is given out before the buffer reached it.
+    // An item is returned only after the buffer was filled up to it.
     assert!(numbers.iter().enumerate().all(|(at, &number)| number as usize <= at + 8));
     numbers.sort_unstable();
     assert_eq!(numbers, (0..30).collect::<Vec<_>>());
@@ -239,11 +239,11 @@ fn streams_end_well_whatever_happens() {
             let loader = StreamLoader::new(Numbers { count, bad, panics, read: read.clone() }, 4).unwrap();
             (loader.device(&device()).workers(workers), read)
         };
-        // An error is that of its batch, and the others come.
+        // An error affects its batch, and the others follow.
         let right =
             |(loader, _): (StreamLoader<Numbers>, _)| loader.iter().map(|b| b.is_ok()).collect::<Vec<_>>();
         assert_eq!(right(numbers(12, Some(5), false)), [true, false, true]);
-        // Where the reader panics there is nothing after it.
+        // After a panic of the reader nothing follows.
         let found: Vec<_> = numbers(12, Some(9), true).0.iter().collect();
         let message = found[2].as_ref().unwrap_err().to_string();
         assert!(found.len() == 3 && message.contains("number 9"), "{message}");
@@ -251,7 +251,7 @@ fn streams_end_well_whatever_happens() {
         assert!(empty.iter().next().is_none() && empty.epoch() == 1);
         let (loader, _) = numbers(10, None, false);
         assert_eq!(all(loader.drop_last(true).iter()).len(), 2);
-        // One that is left does not read on.
+        // A dropped iterator does not read on.
         let (loader, read) = numbers(1_000_000, None, false);
         let mut batches = loader.iter();
         drop(batches.next().unwrap().unwrap());

@@ -1,5 +1,5 @@
-//! What must hold on every rank of any world: run in threads by `it/main.rs`, and in processes of MPI by
-//! `mpi/main.rs`.
+//! Checks for every rank of any world: `it/main.rs` runs them in threads, and `mpi/main.rs` in processes of
+//! MPI.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tensor_core::{DType, Device, ErrorKind, Generator, Result, Scalar, Tensor, b
 
 type Check = (&'static str, fn(&Communicator) -> Result<()>);
 
-/// All of them, in the order in which all ranks run them.
+/// All checks, in the order in which all ranks run them.
 pub(crate) const CHECKS: &[Check] = &[
     ("reductions of every dtype and length", reductions),
     ("a world size gives one set of bits", one_set_of_bits),
@@ -20,7 +20,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("pairs of ranks", pairs),
     ("several calls under way", several_under_way),
     ("ranks that disagree are named, and go on", disagreement),
-    ("bad arguments are told before anything is sent", bad_arguments),
+    ("bad arguments are reported before anything is sent", bad_arguments),
     ("the bytes sent are those of the documentation", traffic),
     ("training equals one process's on the whole batch", training),
     ("gradients added up without exchange", added_up),
@@ -41,7 +41,7 @@ pub(crate) fn bits(tensors: &[Tensor]) -> Vec<u8> {
     tensors.iter().flat_map(|t| t.read_bytes().unwrap()).collect()
 }
 
-/// Fails unless all ranks have the same bits.
+/// Asserts that all ranks have the same bits.
 fn alike(comm: &Communicator, tensors: &[Tensor]) -> Result<()> {
     let own = bits(tensors);
     let sent = Tensor::from_slice(&own, [own.len()], &device())?;
@@ -58,12 +58,12 @@ pub(crate) fn close(found: &[f32], expected: &[f32], tolerance: f32) {
     }
 }
 
-/// Both forms of a reduction (8 KiB is where they change), and pieces that are empty or of different sizes.
+/// Both forms of a reduction (which change at 8 KiB), and pieces that are empty or of different sizes.
 fn reductions(comm: &Communicator) -> Result<()> {
     let (n, rank) = (comm.size() as i64, comm.rank() as i64);
     for len in [0usize, 1, 3, 1000, 10_007] {
         for dtype in DType::ALL.into_iter().filter(|d| *d != DType::Bool) {
-            // Small integers, which every dtype has exactly, and all but 8-bit floats have the sums.
+            // Small integers, which every dtype represents exactly, as all but 8-bit floats do their sums.
             let values =
                 |rank: i64| -> Vec<f64> { (0..len as i64).map(|k| ((k + rank) % 7) as f64).collect() };
             let own = Tensor::from_slice(&values(rank), [len], &device())?.to_dtype(dtype)?;
@@ -90,7 +90,7 @@ fn reductions(comm: &Communicator) -> Result<()> {
     let flag = Tensor::from_slice(&[rank == 0, true], [2], &device())?;
     assert_eq!(comm.all_reduce(&flag, ReduceOp::Max)?.to_vec::<bool>()?, [true, true]);
     assert_eq!(comm.all_reduce(&flag, ReduceOp::Min)?.to_vec::<bool>()?, [n == 1, true]);
-    // Not in one piece in memory, and 0-d.
+    // Tensors that are not contiguous, and 0-d ones.
     let strided = Tensor::arange(0.0, 6.0, 1.0, &device())?.reshape((2, 3))?.t()?;
     let sum = comm.all_reduce(&strided, ReduceOp::Sum)?.to_f64_vec()?;
     assert_eq!(sum, [0.0, 3.0, 1.0, 4.0, 2.0, 5.0].map(|x| x * n as f64));
@@ -99,7 +99,8 @@ fn reductions(comm: &Communicator) -> Result<()> {
     Ok(())
 }
 
-/// Numbers whose sum depends on the order: each rank has that of the ranks, whether short or long.
+/// Numbers whose sum depends on the order: each rank gets the sum in the order of the ranks, for short and
+/// long tensors.
 fn one_set_of_bits(comm: &Communicator) -> Result<()> {
     let number = |rank: usize, k: usize| {
         ((rank * 37 + k * 11) % 101) as f32 * 10f32.powi((rank * 3 + k) as i32 % 9 - 4)
@@ -146,7 +147,7 @@ fn copies(comm: &Communicator) -> Result<()> {
     comm.barrier()
 }
 
-/// Round a ring, with messages that are waiting in no rank's memory and others that are.
+/// Around a ring, with messages that are received immediately and others that wait.
 fn pairs(comm: &Communicator) -> Result<()> {
     let (n, rank) = (comm.size(), comm.rank());
     if n == 1 {
@@ -296,7 +297,7 @@ fn alone() -> Result<Vec<Tensor>> {
 }
 
 fn together(comm: &Communicator, bucket_bytes: usize) -> Result<Vec<Tensor>> {
-    // Unlike values but on rank 0, which count.
+    // All ranks start with different values, and get those of rank 0.
     let config = DistributedConfig { bucket_bytes, ..Default::default() };
     let net = DistributedDataParallel::with_config(Net::new(7 + comm.rank() as u64)?, comm, config)?;
     let mut adam = Adam::new(net.parameters(), AdamConfig { lr: 0.01, ..Default::default() });
@@ -310,7 +311,8 @@ fn together(comm: &Communicator, bucket_bytes: usize) -> Result<Vec<Tensor>> {
     Ok(net.parameters())
 }
 
-/// To 1e-5 of a process by itself after 8 steps of Adam; bit by bit between ranks, runs and sizes of buckets.
+/// Within 1e-5 of a single process after 8 steps of Adam; bit by bit equal between ranks, runs and bucket
+/// sizes.
 fn training(comm: &Communicator) -> Result<()> {
     if 12 % comm.size() != 0 {
         return Ok(());
@@ -353,7 +355,7 @@ fn added_up(comm: &Communicator) -> Result<()> {
     alike(comm, &net.parameters().iter().filter_map(Tensor::grad).collect::<Vec<_>>())
 }
 
-/// `first` is used by all, `second` by rank 0, and `third` by none.
+/// All ranks use `first`, rank 0 uses `second`, and none uses `third`.
 fn unused_parameters(comm: &Communicator) -> Result<()> {
     let net = DistributedDataParallel::new(Net::new(5)?, comm)?;
     let hidden = net.first.forward(&Tensor::ones([2, 6], &device())?)?;
@@ -364,7 +366,7 @@ fn unused_parameters(comm: &Communicator) -> Result<()> {
     autograd::TensorGrad::backward(&alone)?;
     assert!(net.first.weight.grad().is_some());
     assert!(net.third.weight.grad().is_none(), "no rank used it");
-    // The others count as zeros.
+    // The other ranks count as zeros.
     let expected = own.second.weight.grad().unwrap().mul_scalar(1.0 / comm.size() as f64);
     close(&net.second.weight.grad().unwrap().to_vec::<f32>()?, &expected.to_vec::<f32>()?, 1e-6);
     alike(comm, &net.parameters().iter().filter_map(Tensor::grad).collect::<Vec<_>>())
@@ -390,11 +392,11 @@ fn clipping(comm: &Communicator) -> Result<()> {
     alike(comm, &all)
 }
 
-/// A label outside the classes on the last rank: an error of all, no gradient changed, and the next batch
+/// A label that is no class on the last rank: an error on all ranks, no gradient changed, and the next batch
 /// works.
 fn one_rank_fails(comm: &Communicator) -> Result<()> {
     if comm.size() == 1 {
-        // There it is `loss.backward()`: who looks at the gradients is told.
+        // In a world of one this is `loss.backward()`: the error is reported when the gradients are read.
         return Ok(());
     }
     let last = comm.size() - 1;
@@ -418,8 +420,8 @@ fn one_rank_fails(comm: &Communicator) -> Result<()> {
     alike(comm, &net.parameters().iter().filter_map(Tensor::grad).collect::<Vec<_>>())
 }
 
-/// The last parameter's gradient is computed and sent; the first one's has an index out of range in it, on
-/// the last rank.
+/// The last parameter's gradient is computed and sent; the first one's depends on an index that is out of
+/// range, on the last rank.
 fn one_rank_fails_late(comm: &Communicator) -> Result<()> {
     if comm.size() == 1 {
         return Ok(());
@@ -461,7 +463,7 @@ fn modules_differ(comm: &Communicator) -> Result<()> {
     let weight = linear.weight.to_vec::<f32>()?;
     let error = DistributedDataParallel::new(linear.clone(), comm).map(drop).unwrap_err().to_string();
     for words in
-        ["rank 1 differ", "place 0", "`parameter weight f32 [5, 3]`", "`parameter weight f32 [4, 3]`"]
+        ["rank 1 differ", "index 0", "`parameter weight f32 [5, 3]`", "`parameter weight f32 [4, 3]`"]
     {
         assert!(error.contains(words), "{error}");
     }
@@ -471,7 +473,7 @@ fn modules_differ(comm: &Communicator) -> Result<()> {
         more.push(Linear::new(2, 2, &rng)?);
     }
     let error = DistributedDataParallel::new(more, comm).map(drop).unwrap_err().to_string();
-    assert!(error.contains("`parameter 1.weight f32 [2, 2]`, and rank 0 nothing"), "{error}");
+    assert!(error.contains("`parameter 1.weight f32 [2, 2]`, and rank 0 has nothing"), "{error}");
     Ok(())
 }
 
@@ -554,7 +556,7 @@ fn sharded(comm: &Communicator) -> Result<()> {
     Ok(())
 }
 
-/// Runs all checks, with a patience that ends a hang.
+/// Runs all checks, with a timeout that ends a hang.
 pub(crate) fn run(comm: &Communicator, mut tell: impl FnMut(&str)) -> Result<()> {
     comm.set_timeout(Duration::from_secs(60));
     for (name, check) in CHECKS {

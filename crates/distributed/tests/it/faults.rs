@@ -1,4 +1,4 @@
-//! Ranks that hang, fail, or end early: the others hear of it in time, by name.
+//! Ranks that hang, fail, or end early: the others get an error in time that names them.
 
 use std::{
     sync::Barrier,
@@ -31,7 +31,7 @@ fn a_rank_that_hangs_is_named_in_time() {
         let began = Instant::now();
         let error = (comm.rank() != 1).then(|| {
             let first = sum(&comm).unwrap_err();
-            // Done with: at once, and the same.
+            // The communicator is unusable: the same error is returned immediately.
             assert_eq!(sum(&comm).unwrap_err().to_string(), first.to_string());
             assert!(began.elapsed() < Duration::from_secs(20));
             first

@@ -11,8 +11,8 @@ use std::thread;
 use distributed::Communicator;
 use tensor_core::Result;
 
-/// Calls `f` on each rank of a world of threads, and gives what it gives in the order of the ranks. A panic
-/// goes on.
+/// Calls `f` on each rank of a world of threads, and returns the results in the order of the ranks. Panics
+/// propagate.
 pub(crate) fn on_ranks<R: Send>(size: usize, f: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
     let ranks = Communicator::threads(size).unwrap();
     thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Gradients travel while others are computed: shown by what has happened, not by clocks.
+//! Gradients are sent while others are computed: shown by the order of events, not by clocks.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use tensor_core::{Generator, Result, Tensor};
 
 use crate::on_ranks;
 
-/// Before which kernel, for how many calls of the communicator to have begun.
+/// The kernel to wait before, and the number of communicator calls that must have begun.
 #[derive(Debug)]
 struct Wait {
     kernel: usize,
@@ -36,13 +36,13 @@ impl Wait {
     }
 }
 
-/// Four gradients in buckets of their own. The kernel of the last waits until the first has been reduced and
-/// the second is on its way: if buckets travelled only when all is computed, it would wait for good.
+/// Four gradients in separate buckets. The kernel of the last waits until the first has been reduced and the
+/// second is being sent: if buckets were sent only after all are computed, it would wait forever.
 #[test]
 fn the_first_bucket_is_reduced_before_the_last_gradient_is_computed() {
     let found = on_ranks(3, |comm| -> Result<(u64, u64)> {
         let (kernels, wait) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None::<Wait>)));
-        // A CPU that counts its kernels, and can be told to wait before one of them.
+        // A CPU that counts its kernels, and can be made to wait before one of them.
         let (count, told) = (Arc::clone(&kernels), Arc::clone(&wait));
         let device = hooked(Arc::new(CpuBackend::new()), move |cpu, launch| {
             let kernel = count.fetch_add(1, Ordering::Relaxed);
@@ -76,7 +76,7 @@ fn the_first_bucket_is_reduced_before_the_last_gradient_is_computed() {
         assert_eq!(kernels.load(Ordering::Relaxed), all, "one plan, as before");
         let begun = wait.lock().unwrap().take().and_then(|wait| wait.found).unwrap();
 
-        // What is reduced are the gradients, bit by bit.
+        // The reduced values are the gradients, bit by bit.
         for (parameter, alone) in model.parameters().iter().zip(alone) {
             let expected = comm.all_reduce(&alone.unwrap(), ReduceOp::Mean)?;
             assert_eq!(parameter.grad().unwrap().read_bytes()?, expected.read_bytes()?);

@@ -1,4 +1,4 @@
-//! Training that stops and goes on from a checkpoint, on as many ranks or on others.
+//! Training that stops and resumes from a checkpoint, on the same number of ranks or another.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::{
 const STOP: u64 = 3;
 const STEPS: u64 = 6;
 
-/// Trains on ranks from where the file is, or from the beginning, until a step, and writes the file. Gives
+/// Trains on ranks from the file's state, or from the beginning, until a step, and writes the file. Returns
 /// the parameters' bits on rank 0.
 fn train(ranks: usize, shares: bool, from: Option<&Path>, until: u64, to: &Path) -> Vec<u8> {
     let run = |comm: Communicator| -> Result<Vec<u8>> {
@@ -90,7 +90,7 @@ fn the_whole_state_is_that_of_the_optimizer_by_itself() -> Result<()> {
         train(ranks, shares, None, STOP, &path);
         let mut optimizer = State::new();
         Checkpoint::load(path, &device())?.restore().part("optimizer", &mut optimizer).finish()?;
-        // Adam by itself takes it.
+        // An unsharded Adam can load it.
         let mut adam = Adam::new(Net::new(0)?.parameters(), AdamConfig::default());
         adam.load_state_dict(&optimizer)?;
         assert_eq!(told(&adam.state_dict()), told(&optimizer));

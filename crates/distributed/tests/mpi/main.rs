@@ -1,5 +1,5 @@
-//! A world whose ranks are processes: `mpirun -n 2 PROGRAM`. Without words it runs all checks; `hang` and
-//! `panic` make rank 1 do so, and the others must end by themselves.
+//! A world whose ranks are processes: `mpirun -n 2 PROGRAM`. Without arguments it runs all checks; `hang`
+//! and `panic` make rank 1 do so, and the others must end on their own.
 #![allow(clippy::unwrap_used, clippy::panic)] // tests
 
 #[path = "../it/checks.rs"]
@@ -36,7 +36,7 @@ fn all_checks() -> Result<()> {
     Ok(())
 }
 
-/// Rank 1 comes to one call and not to the next.
+/// Rank 1 joins one call and not the next.
 fn fault(what: &str) -> Result<()> {
     let comm = Communicator::world()?;
     comm.set_timeout(Duration::from_secs(2));

@@ -1,4 +1,5 @@
-//! Cholesky: right-looking by panels, a panel by halves. Only the lower triangle is read.
+//! The Cholesky factorization: right-looking by panels, each panel recursively by halves. Only the lower
+//! triangle is read.
 
 use std::ops::Range;
 
@@ -10,13 +11,13 @@ use super::{
     panel::{BASE, PANEL, blocks, elements, half, transposed},
 };
 
-/// A factored panel of L, in both orders: what is above the diagonal means nothing.
+/// A factored panel of L in both orders; elements above the diagonal are undefined.
 struct Panel<T> {
     columns: Array2<T>,
     rows: Array2<T>,
 }
 
-/// The place of a pivot that is not positive.
+/// The index of a pivot that is not positive.
 type Pivot = usize;
 
 impl<T: Real> Panel<T> {
@@ -31,7 +32,7 @@ impl<T: Real> Panel<T> {
     }
 }
 
-/// L with A = L·Lᵀ, in place of A's lower triangle.
+/// Overwrites A's lower triangle with L, where A = L·Lᵀ.
 ///
 /// # Errors
 /// The first pivot that is not positive.
@@ -63,7 +64,7 @@ pub(super) fn cholesky<T: Real>(mut a: ArrayViewMut2<'_, T>) -> Result<(), Pivot
     Ok(())
 }
 
-/// Factors columns of a panel that lies column by column.
+/// Factors columns of a panel that is stored column-major.
 fn factor<T: Real>(panel: &mut Array2<T>, columns: Range<usize>) -> Result<(), Pivot> {
     if columns.len() <= BASE {
         let height = panel.ncols();
@@ -79,7 +80,7 @@ fn factor<T: Real>(panel: &mut Array2<T>, columns: Range<usize>) -> Result<(), P
     factor(panel, middle..columns.end)
 }
 
-/// Columns of a panel, one by one.
+/// Factors columns of a panel one by one.
 struct Columns<'a, T> {
     panel: &'a mut [T],
     height: usize,
@@ -95,7 +96,7 @@ impl<T: Real> Job for Columns<'_, T> {
             let (left, right) = panel.split_at_mut((j + 1) * height);
             let column = &mut left[j * height..];
             let square = column[j];
-            // NaN is not.
+            // A NaN pivot is not positive.
             if square.partial_cmp(&T::default()) != Some(std::cmp::Ordering::Greater) {
                 return Err(j);
             }

@@ -1,15 +1,14 @@
-//! LDLᵀ of symmetric matrices that need not be definite, by the pivots of Bunch and Kaufman (1977), column by
-//! column as LAPACK's `sytf2`. Only the lower triangle is read.
+//! The LDLᵀ factorization of symmetric indefinite matrices with the pivoting of Bunch and Kaufman (1977),
+//! column by column as LAPACK's `sytf2`. Only the lower triangle is read.
 
 use ndarray::{ArrayViewMut2, s};
 
 use super::Real;
 use crate::routine::{Fault, Outcome};
 
-/// How many rows the block on the diagonal from row k on has, and the row that its last one changes places
-/// with.
+/// The size of the diagonal block that starts at row k, and the row that its last row is exchanged with.
 fn choose<T: Real>(a: &ArrayViewMut2<'_, T>, k: usize) -> (usize, usize) {
-    // (1 + √17) / 8, which bounds how elements grow.
+    // (1 + √17) / 8, which bounds the growth of elements.
     let share = T::of((1.0 + 17f64.sqrt()) / 8.0);
     let n = a.nrows();
     let own = a[(k, k)].magnitude();
@@ -20,7 +19,7 @@ fn choose<T: Real>(a: &ArrayViewMut2<'_, T>, k: usize) -> (usize, usize) {
             (most, row) = (size, i);
         }
     }
-    // A NaN is a pivot, so that it shows.
+    // A NaN is taken as pivot, so that it propagates.
     if own >= share * most || own.wide().is_nan() {
         return (1, k);
     }
@@ -38,7 +37,7 @@ fn choose<T: Real>(a: &ArrayViewMut2<'_, T>, k: usize) -> (usize, usize) {
     }
 }
 
-/// Rows and columns `i` and `j`, i < j, of the part from k on change places.
+/// Exchanges rows and columns `i` and `j`, i < j, in the part from k on.
 fn exchange<T: Real>(a: &mut ArrayViewMut2<'_, T>, k: usize, i: usize, j: usize) {
     (j + 1..a.nrows()).for_each(|row| a.swap((row, i), (row, j)));
     (i + 1..j).for_each(|row| a.swap((row, i), (j, row)));
@@ -48,8 +47,9 @@ fn exchange<T: Real>(a: &mut ArrayViewMut2<'_, T>, k: usize, i: usize, j: usize)
     }
 }
 
-/// L below D, in place of A's lower triangle. `pivots[k]` is the row, counted from 1, that row k changed
-/// places with, and its negative for both rows of a block of two, of which the second did.
+/// Overwrites A's lower triangle with D and L below it. `pivots[k]` is the row, counted from 1, that row k
+/// was exchanged with, and for both rows of a block of two the negative of the row that the second was
+/// exchanged with.
 pub(super) fn factor<T: Real>(a: &mut ArrayViewMut2<'_, T>, pivots: &mut [T]) {
     let n = a.nrows();
     let mut k = 0;
@@ -91,7 +91,7 @@ pub(super) fn factor<T: Real>(a: &mut ArrayViewMut2<'_, T>, pivots: &mut [T]) {
     }
 }
 
-/// The row that a pivot names, and whether its block has two rows.
+/// The row that a pivot refers to, and whether its block has two rows.
 fn place<T: Real>(pivots: &[T], k: usize) -> Result<(usize, bool), Fault> {
     let pivot = pivots[k].wide();
     let row = pivot.abs() - 1.0;
@@ -104,7 +104,7 @@ fn place<T: Real>(pivots: &[T], k: usize) -> Result<(usize, bool), Fault> {
     )))
 }
 
-/// X in A·X = B, where X holds B, of what [`factor`] gives.
+/// Solves A·X = B in place, from the results of [`factor`].
 pub(super) fn solve<T: Real>(
     ld: &ndarray::ArrayView2<'_, T>,
     pivots: &[T],

@@ -1,13 +1,13 @@
-//! Inner loops over slices, compiled for the device's instruction set, and what they are written in.
+//! Inner loops over slices, compiled for the device's instruction set, and their vector type.
 //!
-//! They multiply and add in two steps and have no order of their own that depends on where they run: the same
-//! bits anywhere.
+//! They multiply and add in separate steps and in a fixed order, so results are bitwise the same on every
+//! CPU.
 
 use backend_cpu::dense::Job;
 
 use super::Real;
 
-/// Sums of a dot product that are formed side by side.
+/// The number of partial sums of a dot product.
 const LANES: usize = 32;
 
 /// y −= factor·x.
@@ -48,7 +48,7 @@ pub(super) fn dot<T: Real>(x: &[T], y: &[T]) -> T {
     sums[0]
 }
 
-/// The greatest magnitude, leaving out NaN: 0 of nothing.
+/// The greatest magnitude, ignoring NaN; 0 for an empty slice.
 #[inline(always)]
 pub(super) fn greatest<T: Real>(x: &[T]) -> T {
     let (chunks, rest) = x.as_chunks::<LANES>();
@@ -70,7 +70,7 @@ pub(super) fn greatest<T: Real>(x: &[T]) -> T {
     found
 }
 
-/// Where the first of the greatest magnitude is. Of zeros and NaN, a NaN.
+/// The index of the first element of greatest magnitude; if all others are 0, that of the first NaN.
 #[inline(always)]
 pub(super) fn pivot<T: Real>(x: &[T]) -> usize {
     let most = greatest(x);
@@ -93,14 +93,14 @@ pub(super) fn pivot<T: Real>(x: &[T]) -> usize {
     0
 }
 
-/// 1/x, where that is a number and not a subnormal one's.
+/// 1/x, if that is finite and not subnormal.
 #[inline(always)]
 pub(super) fn reciprocal<T: Real>(x: T) -> Option<T> {
     let found = T::ONE / x;
     if found.finite() && found.magnitude() >= T::LEAST { Some(found) } else { None }
 }
 
-/// x /= by, by a product with the reciprocal where there is one.
+/// x /= by, as a product with the reciprocal if that is exact enough to use.
 #[inline(always)]
 pub(super) fn divide<T: Real>(x: &mut [T], by: T) {
     match reciprocal(by) {
@@ -113,15 +113,14 @@ pub(super) fn divide<T: Real>(x: &mut [T], by: T) {
     }
 }
 
-/// Columns of a right-hand side that stay in registers while the rows above are subtracted.
+/// Columns of a right-hand side that stay in registers while solved rows are subtracted.
 const WIDE: usize = 64;
 const NARROW: usize = 16;
 
-/// X in T·X = B, in place of B, for a small triangle that lies row by row, of which the other triangle is not
-/// read.
+/// Solves T·X = B in place, for a small triangle that is stored row-major; its other triangle is not read.
 pub(super) struct Substitute<'a, T> {
     pub(super) triangle: &'a [T],
-    /// Rows and columns of the triangle.
+    /// The number of rows and columns of the triangle.
     pub(super) order: usize,
     pub(super) x: &'a mut [T],
     pub(super) columns: usize,
@@ -130,13 +129,13 @@ pub(super) struct Substitute<'a, T> {
 }
 
 impl<T: Real> Substitute<'_, T> {
-    /// The i-th row that is solved for.
+    /// The row that is solved in step i.
     #[inline(always)]
     fn row(&self, i: usize) -> usize {
         if self.upper { self.order - 1 - i } else { i }
     }
 
-    /// The columns from `first` on.
+    /// Solves the `W` columns from `first` on.
     #[inline(always)]
     fn some<const W: usize>(&mut self, first: usize) {
         for i in 0..self.order {
@@ -162,8 +161,8 @@ impl<T: Real> Substitute<'_, T> {
 }
 
 impl<T: Real> Substitute<'_, T> {
-    /// The few columns from `first` on, each row subtracted from all that come after it: sums in the same
-    /// order, none of which waits for another.
+    /// Solves the few columns from `first` on: each row is subtracted from all later ones, which gives the
+    /// same order of summation without a chain of dependent additions.
     #[inline(always)]
     fn rest(&mut self, first: usize) {
         for i in 0..self.order {

@@ -1,4 +1,4 @@
-//! LU with partial pivoting: right-looking by panels, a panel by halves (Toledo 1997).
+//! LU with partial pivoting: right-looking by panels, each panel recursively by halves (Toledo 1997).
 
 use std::ops::Range;
 
@@ -13,15 +13,15 @@ use super::{
     triangular::{self, Triangle},
 };
 
-/// P·A = L·U.
+/// The factorization P·A = L·U.
 pub(super) struct Lu<T> {
-    /// L below the diagonal, without its ones, and U.
+    /// L below the diagonal, without its unit diagonal, and U.
     factors: Array2<T>,
-    /// Row i changed places with row `swaps[i]`, for all i in turn.
+    /// Row i was exchanged with row `swaps[i]`, in order of i.
     swaps: Vec<usize>,
 }
 
-/// A factored panel: L row by row, and with what row of the panel each of its first ones changed places.
+/// A factored panel: L row-major, and the panel's row that each leading row was exchanged with.
 struct Panel<T> {
     rows: Array2<T>,
     swaps: Vec<usize>,
@@ -42,7 +42,7 @@ impl<T: Real> Panel<T> {
         Panel { rows, swaps }
     }
 
-    /// What this panel does to columns to its right, from its own first row on.
+    /// Updates columns to the right of this panel, from the panel's first row on.
     fn update(&self, mut columns: ArrayViewMut2<'_, T>) {
         swap_rows(columns.view_mut(), &self.swaps);
         let width = self.swaps.len();
@@ -57,7 +57,7 @@ impl<T: Real> Panel<T> {
     }
 }
 
-/// Row i changes places with row `swaps[i]`, which is no earlier one, for all i in turn.
+/// Exchanges row i with row `swaps[i]` ≥ i, in order of i.
 fn swap_rows<T>(mut columns: ArrayViewMut2<'_, T>, swaps: &[usize]) {
     for (i, &other) in swaps.iter().enumerate().filter(|&(i, &other)| i != other) {
         let (upper, lower) = columns.view_mut().split_at(Axis(0), other);
@@ -68,7 +68,7 @@ fn swap_rows<T>(mut columns: ArrayViewMut2<'_, T>, swaps: &[usize]) {
     }
 }
 
-/// Factors columns of a panel that lies column by column.
+/// Factors columns of a panel that is stored column-major.
 fn factor<T: Real>(panel: &mut Array2<T>, columns: Range<usize>, swaps: &mut [usize]) {
     if columns.len() <= BASE {
         let height = panel.ncols();
@@ -86,7 +86,7 @@ fn factor<T: Real>(panel: &mut Array2<T>, columns: Range<usize>, swaps: &mut [us
     factor(panel, middle..columns.end, swaps);
 }
 
-/// What columns of a panel do to the rows of their own pivots in those behind them, up to the column `end`.
+/// Updates the pivot rows of later columns, up to the column `end`, from these columns of a panel.
 struct Above<'a, T> {
     panel: &'a mut [T],
     height: usize,
@@ -110,7 +110,7 @@ impl<T: Real> Job for Above<'_, T> {
     }
 }
 
-/// Columns of a panel, one by one.
+/// Factors columns of a panel one by one.
 struct Columns<'a, T> {
     panel: &'a mut [T],
     height: usize,
@@ -134,7 +134,7 @@ impl<T: Real> Job for Columns<'_, T> {
             let (left, right) = panel.split_at_mut((j + 1) * height);
             let column = &mut left[j * height + j..];
             let (pivot, below) = column.split_at_mut(1);
-            // A column of zeros has no pivot, and factors all the same.
+            // A column of zeros has no pivot; the factorization continues.
             if pivot[0] == T::default() {
                 continue;
             }
@@ -148,7 +148,7 @@ impl<T: Real> Job for Columns<'_, T> {
 }
 
 impl<T: Real> Lu<T> {
-    /// U, and which rows changed places. Rows of L are in their places only within each panel.
+    /// U and the row exchanges. Rows of L are exchanged only within each panel.
     pub(super) fn upper(a: ArrayView2<'_, T>) -> Lu<T> {
         let (n, k) = (a.ncols(), a.nrows().min(a.ncols()));
         let mut factors = a.to_owned();
@@ -179,10 +179,10 @@ impl<T: Real> Lu<T> {
         Lu { factors, swaps }
     }
 
-    /// P·A = L·U.
+    /// The factorization P·A = L·U.
     pub(super) fn new(a: ArrayView2<'_, T>) -> Lu<T> {
         let Lu { mut factors, swaps } = Lu::upper(a);
-        // Each panel's rows change places as those of later ones did.
+        // Applies the exchanges of later panels to the rows of each panel.
         if swaps.iter().enumerate().any(|(i, &other)| i != other) {
             let mut panels = Vec::new();
             let (mut rest, mut end) = (factors.view_mut(), 0);
@@ -199,7 +199,7 @@ impl<T: Real> Lu<T> {
         Lu { factors, swaps }
     }
 
-    /// L below the diagonal, where it has ones, and U.
+    /// L below the diagonal, without its unit diagonal, and U.
     pub(super) fn factors(&self) -> ArrayView2<'_, T> {
         self.factors.view()
     }
@@ -213,14 +213,14 @@ impl<T: Real> Lu<T> {
         self.swaps.iter().enumerate().filter(|&(i, &other)| i != other).count() % 2 == 1
     }
 
-    /// Row i of P·A is this row of A, for each i.
+    /// For each row i of P·A, the row of A.
     pub(super) fn rows(&self) -> Vec<usize> {
         let mut rows: Vec<usize> = (0..self.factors.nrows()).collect();
         self.swaps.iter().enumerate().for_each(|(i, &other)| rows.swap(i, other));
         rows
     }
 
-    /// L `[m, k]` and U `[k, n]`.
+    /// Writes L `[m, k]` and U `[k, n]`.
     pub(super) fn write(&self, mut l: ArrayViewMut2<'_, T>, mut u: ArrayViewMut2<'_, T>) {
         let k = self.swaps.len();
         for (i, row) in self.factors.rows().into_iter().enumerate() {
@@ -233,18 +233,18 @@ impl<T: Real> Lu<T> {
         }
     }
 
-    /// X in A·X = B, where X holds B, for square A.
+    /// Solves A·X = B in place, for square A.
     pub(super) fn solve(&self, mut x: ArrayViewMut2<'_, T>) {
         swap_rows(x.view_mut(), &self.swaps);
         triangular::solve(self.factors.view(), LOWER, x.view_mut());
         triangular::solve(self.factors.view(), UPPER, x);
     }
 
-    /// A⁻¹ into X, which is zero: U⁻¹·L⁻¹ with its columns in other places. A block of columns of L⁻¹ has
-    /// zeros above itself.
+    /// Writes A⁻¹ to X, which is zero: U⁻¹·L⁻¹ with its columns permuted. A block of columns of L⁻¹ is zero
+    /// above its diagonal block.
     pub(super) fn invert(&self, mut x: ArrayViewMut2<'_, T>) {
         let factors = self.factors.view();
-        // Of one width: where a block begins decides how sums are cut.
+        // Blocks of equal width: the division into blocks determines the order of summation.
         let all: Vec<Block<'_, T, ()>> = blocks_of(x.view_mut(), WIDTH).collect();
         dense::share(all, |mut block| {
             let mut below = block.columns.slice_mut(s![block.first.., ..]);
@@ -266,9 +266,9 @@ impl<T: Real> Lu<T> {
     }
 }
 
-/// Columns of an inverse that are one task.
+/// Columns of an inverse in one task.
 const WIDTH: usize = 96;
-/// Rows of it whose elements change places in one task.
+/// Rows of an inverse whose elements are permuted in one task.
 const ROWS: usize = 64;
 pub(super) const LOWER: Triangle = Triangle { upper: false, unit: true };
 pub(super) const UPPER: Triangle = Triangle { upper: true, unit: false };

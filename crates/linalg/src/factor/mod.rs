@@ -1,9 +1,9 @@
-//! Factorizations of one matrix. Matrices come and go as row-major slices.
+//! Factorizations of one matrix. Matrices are passed as row-major slices.
 //!
-//! Those whose bulk is products are our own, over the backend's: [`lu`](self::lu),
-//! [`cholesky`](self::cholesky), [`qr`](self::qr) and [`triangular`] systems, and so [`pinv`](self::pinv)
-//! where all singular values count. Singular values and eigenvalues are found by faer, on the thread that
-//! asks for them.
+//! Factorizations that consist mostly of products are our own, on top of the backend's matrix products:
+//! [`lu`](self::lu), [`cholesky`](self::cholesky), [`qr`](self::qr) and [`triangular`] systems, and so
+//! [`pinv`](self::pinv) if all singular values count. faer computes singular values and eigenvalues, on the
+//! calling thread.
 
 mod cholesky;
 mod ldl;
@@ -30,7 +30,7 @@ use self::{
 };
 use crate::routine::{Fault, Outcome};
 
-/// The element types that there are kernels for.
+/// The element types that have kernels.
 pub(crate) trait Real:
     Element
     + Scalar
@@ -48,9 +48,9 @@ pub(crate) trait Real:
     const ONE: Self;
     /// The least normal number.
     const LEAST: Self;
-    /// The distance from 1 to the next number.
+    /// The machine epsilon: the distance from 1 to the next number.
     const ROUNDING: f64;
-    /// Sums of squares from here on have lost nothing to underflow.
+    /// Sums of squares from this value on have lost nothing to underflow.
     const SAFE: Self;
     /// The greatest k for which 2ᵏ and 2⁻ᵏ are both normal numbers.
     const MOST_EXPONENT: i32;
@@ -95,13 +95,13 @@ fn view_mut<T: Real>(elements: &mut [T], rows: usize, columns: usize) -> Result<
     ArrayViewMut2::from_shape((rows, columns), elements).map_err(|error| Fault::Malformed(error.to_string()))
 }
 
-/// A matrix as one of faer's.
+/// The matrix as a faer matrix.
 fn to_faer<'a, T: Real>(a: &'a ArrayView2<'_, T>) -> MatRef<'a, T> {
-    // Matrices of a batch are row-major; anything else has no elements.
+    // Matrices of a batch are row-major; all others are empty.
     MatRef::from_row_major_slice(a.as_slice().unwrap_or_default(), a.nrows(), a.ncols())
 }
 
-/// Copies a matrix of faer's out.
+/// Copies a faer matrix to a slice.
 fn write<T: Real>(from: MatRef<'_, T>, to: &mut [T]) {
     MatMut::from_row_major_slice_mut(to, from.nrows(), from.ncols()).copy_from(from);
 }
@@ -111,7 +111,7 @@ fn is_finite<T: Real>(a: &ArrayView2<'_, T>) -> bool {
 }
 
 /// # Errors
-/// A matrix with elements that are not finite, of which an iteration would not end.
+/// A matrix with elements that are not finite, for which an iteration would not end.
 fn check_finite<T: Real>(a: &ArrayView2<'_, T>) -> Outcome {
     if is_finite(a) { Ok(()) } else { Err(Fault::NotFinite) }
 }
@@ -146,7 +146,7 @@ fn check<T: Real>(lu: &Lu<T>) -> Outcome {
     }
 }
 
-/// How many columns a right-hand side of so many rows has.
+/// The number of columns of a right-hand side with this number of rows.
 fn columns<T>(b: &[T], rows: usize) -> usize {
     b.len().checked_div(rows).unwrap_or(0)
 }
@@ -184,7 +184,7 @@ pub(crate) fn solve_triangular<T: Real>(
     Ok(())
 }
 
-/// 1 or −1: the determinant of P.
+/// The determinant of P, 1 or −1.
 fn sign<T: Real>(lu: &Lu<T>) -> T {
     if lu.is_odd() { -T::ONE } else { T::ONE }
 }
@@ -212,7 +212,7 @@ pub(crate) fn slogdet<T: Real>(a: ArrayView2<'_, T>, sign: &mut [T], log: &mut [
     Ok(())
 }
 
-/// ∂det A / ∂A = det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which a singular matrix has as well.
+/// ∂det A / ∂A = det(U)·det(V) · U·diag(Πⱼ≠ᵢ sⱼ)·Vᵀ, which exists for singular matrices too.
 pub(crate) fn cofactor<T: Real>(a: ArrayView2<'_, T>, c: &mut [T]) -> Outcome {
     let n = a.nrows();
     if !is_finite(&a) {
@@ -230,7 +230,7 @@ pub(crate) fn cofactor<T: Real>(a: ArrayView2<'_, T>, c: &mut [T]) -> Outcome {
     let sign = orientation(u.view()) * orientation(v.view());
     let s: Vec<Product> =
         found.S().column_vector().iter().map(|&s| Product::of(s).raised(-a.exponent())).collect();
-    // Products before and after each, so that none is divided by.
+    // Products of those before and those after each, which avoid a division.
     let (mut before, mut after) = (vec![Product::of(sign); n], vec![Product::of(T::ONE); n]);
     for i in 1..n {
         before[i] = before[i - 1].and(s[i - 1]);
@@ -238,7 +238,7 @@ pub(crate) fn cofactor<T: Real>(a: ArrayView2<'_, T>, c: &mut [T]) -> Outcome {
     }
     let products: Vec<Product> =
         before.iter().zip(&after).map(|(&before, &after)| before.and(after)).collect();
-    // Sums of them are formed with the greatest near 1.
+    // Sums of products are computed in a scale in which the greatest is near 1.
     let shift = products.iter().filter_map(Product::exponent).max().unwrap_or(0);
     let factors: Vec<T> = products.iter().map(|product| product.raised(-shift).value()).collect();
     u.indexed_iter_mut().for_each(|((_, j), u)| *u *= factors[j]);

@@ -1,58 +1,57 @@
-//! What the blocked factorizations share: a panel of columns that is factored on one thread while others
-//! update the columns behind it.
+//! Blocking that the factorizations share: one thread factors a panel of columns while others update the
+//! columns behind it.
 //!
-//! A factorization goes from the left to the right, a panel at a time. The columns to the right of a panel
-//! are cut into blocks, each of which is one task: it is updated by the panel, and the first block, once
-//! updated, is the next panel and factored in the same task. So no thread waits for a panel while there is
-//! something to update. Nearly all work is products; and as blocks are independent of each other and
-//! products' bits do not depend on how they are cut, results are the same bits on any number of threads.
+//! A factorization proceeds from left to right, one panel at a time. The columns to the right of a panel are
+//! divided into blocks, each of which is one task: the panel updates it, and the first block, once updated,
+//! is the next panel and is factored in the same task. So no thread waits for a panel while there is a block
+//! to update. Nearly all work is matrix products. Blocks are independent of each other, and the bits of
+//! products do not depend on the division, so results are bitwise the same for any number of threads.
 
 use backend_cpu::dense;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
 
 use super::Real;
 
-/// Columns of a panel.
+/// The width of a panel, in columns.
 pub(super) const PANEL: usize = 32;
-/// Columns of a panel that are factored column by column; wider panels are halved.
+/// The width, in columns, up to which a panel is factored column by column; wider panels are halved.
 pub(super) const BASE: usize = 8;
-/// Columns of a block begin at multiples of this many from the next panel on: whole micro-tiles of f32 and
-/// f64.
+/// Blocks begin at multiples of this many columns after the next panel: whole micro-tiles of f32 and f64.
 const UNIT: usize = 48;
-/// Columns of the widest block: its rows of a panel's height stay in a first-level cache.
+/// The greatest width of a block, in columns: its part in the rows of a panel fits in the L1 cache.
 const WIDEST: usize = 384;
-/// Blocks that each thread is given, so that they end at about the same time.
+/// Blocks per thread, so that threads finish at about the same time.
 const BLOCKS: usize = 3;
 
-/// A transposed copy: of a panel, column by column.
+/// A transposed copy: for a panel, column-major storage.
 pub(super) fn transposed<T: Real>(a: ArrayView2<'_, T>) -> Array2<T> {
     let mut to = Array2::default((a.ncols(), a.nrows()));
     dense::assign(a.reversed_axes(), to.view_mut());
     to
 }
 
-/// The elements, row by row, as every array that is made here lies.
+/// The elements in row-major order, in which all arrays of this crate are stored.
 pub(super) fn elements<T>(a: &mut Array2<T>) -> &mut [T] {
     debug_assert!(a.is_standard_layout());
     a.as_slice_mut().unwrap_or_default()
 }
 
-/// Half of so many columns, in multiples of [`BASE`].
+/// Half of this number of columns, rounded up to a multiple of [`BASE`].
 pub(super) fn half(columns: usize) -> usize {
     (columns / 2).next_multiple_of(BASE)
 }
 
-/// Columns of one task.
+/// The columns of one task.
 pub(super) struct Block<'a, T, N> {
-    /// The first column in the matrix that is cut.
+    /// The first column, in the matrix that is divided.
     pub(super) first: usize,
     pub(super) columns: ArrayViewMut2<'a, T>,
-    /// Where the next panel goes, if these columns are it.
+    /// Receives the next panel, if these columns are that panel.
     pub(super) next: Option<&'a mut N>,
 }
 
-/// Cuts columns into blocks: the next panel's, if there are any, and those behind it, of a width that suits
-/// the threads that there are.
+/// Divides columns into blocks: the next panel, if there is one, and the columns behind it, with a width
+/// that suits the number of threads.
 pub(super) fn blocks<'a, T, N>(
     columns: ArrayViewMut2<'a, T>,
     panel: usize,
@@ -69,7 +68,7 @@ pub(super) fn blocks<'a, T, N>(
     all
 }
 
-/// Cuts columns into blocks of some width.
+/// Divides columns into blocks of a given width.
 pub(super) fn blocks_of<'a, T, N: 'a>(
     columns: ArrayViewMut2<'a, T>,
     width: usize,

@@ -1,6 +1,6 @@
-//! Pseudo-inverses. Of a matrix whose singular values all count, A⁺ is (Aᵀ·A)⁻¹·Aᵀ, which LU or QR gives at a
-//! fraction of the cost of singular values. Whether they all count is known from bounds: σ₁ ≤ ‖A‖ and σₙ = 1
-//! / ‖A⁺‖₂ ≥ 1 / ‖A⁺‖, for norms that are at least the greatest singular value.
+//! Pseudo-inverses. If all singular values of a matrix count, A⁺ is (Aᵀ·A)⁻¹·Aᵀ, which LU or QR computes at
+//! a fraction of the cost of singular values. Bounds decide whether they all count: σ₁ ≤ ‖A‖ and σₙ = 1 /
+//! ‖A⁺‖₂ ≥ 1 / ‖A⁺‖, for norms that are at least the greatest singular value.
 
 use std::marker::PhantomData;
 
@@ -20,13 +20,12 @@ use super::{
 };
 use crate::routine::{Fault, Outcome};
 
-/// What bounds say must be beyond doubt by so much, for the rounding of what they are computed from.
+/// Safety factor of the bounds, for the rounding errors in their computation.
 const MARGIN: f64 = 1.25;
-/// How often a matrix is squared for a bound of its norm: the so often the square root of a sum over all
-/// singular values.
+/// The number of squarings of a matrix for the bound of its norm: k squarings give (Σσᵖ)^(1/p) with p = 2ᵏ⁺¹.
 const SQUARINGS: usize = 3;
 
-/// Singular values up to max(`atol`, `rtol`·σ₁) count as 0.
+/// Computes A⁺; singular values up to max(`atol`, `rtol`·σ₁) count as 0.
 pub(crate) fn pinv<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: f64) -> Outcome {
     check_finite(&a)?;
     let a = Scaled::new(a);
@@ -48,13 +47,13 @@ fn scaled<T: Real>(a: ArrayView2<'_, T>, x: &mut [T], atol: f64, rtol: f64) -> O
     Ok(())
 }
 
-/// A⁺ of no fewer rows than columns.
+/// A⁺ for a matrix with at least as many rows as columns.
 fn tall<T: Real>(a: ArrayView2<'_, T>, mut x: ArrayViewMut2<'_, T>, atol: f64, rtol: f64) -> Outcome {
     let (m, n) = a.dim();
     if n == 0 {
         return Ok(());
     }
-    // Where rounding leaves nothing of a singular value, bounds say nothing of it.
+    // Rounding can hide singular values below this bound from the estimates.
     let known = rtol.max(m as f64 * T::ROUNDING);
     if m == n {
         let found = Lu::new(a);
@@ -81,11 +80,11 @@ fn tall<T: Real>(a: ArrayView2<'_, T>, mut x: ArrayViewMut2<'_, T>, atol: f64, r
     through_values(r.view(), x, Some(q.view()), atol, rtol)
 }
 
-/// Steps of the power method, by the matrix and its transpose in turn.
+/// Steps of the power method, alternating between the matrix and its transpose.
 const STEPS: usize = 4;
 
-/// Whether it is not plain already that a singular value does not count: by lower bounds of ‖A‖ and of ‖A⁻¹‖,
-/// where A is a product of triangles, or that with its rows in another order.
+/// Whether all singular values may still count, judged by lower bounds of ‖A‖ and ‖A⁻¹‖. A is the product of
+/// the triangles, possibly with its rows permuted.
 fn may_count<T: Real>(
     a: ArrayView2<'_, T>,
     triangles: &[(ArrayView2<'_, T>, Triangle)],
@@ -102,9 +101,9 @@ fn may_count<T: Real>(
     }
 }
 
-/// A square matrix by what it does to a vector.
+/// A square matrix as a linear map.
 trait Linear<T> {
-    /// x becomes M·x or Mᵀ·x.
+    /// Replaces x by M·x or Mᵀ·x.
     fn apply(&self, x: &mut Vec<T>, transposed: bool);
 }
 
@@ -124,7 +123,7 @@ impl<T: Real> Linear<T> for Direct<'_, T> {
     }
 }
 
-/// The inverse of a product of triangles, of which the last comes first.
+/// The inverse of a product of triangles; the last factor comes first.
 struct Inverse<'a, T>(&'a [(ArrayView2<'a, T>, Triangle)]);
 
 impl<T: Real> Linear<T> for Inverse<'_, T> {
@@ -135,8 +134,8 @@ impl<T: Real> Linear<T> for Inverse<'_, T> {
             let (t, triangle) = self.0[if transposed { count - 1 - k } else { k }];
             let n = x.len();
             for k in 0..n {
-                // A row's elements beside the diagonal are with what is solved already, or with what is
-                // solved after it where the row is a column.
+                // The off-diagonal elements of a row multiply values that are solved already; in the
+                // transposed case, values that are solved later.
                 let i = if triangle.upper != transposed { n - 1 - k } else { k };
                 let row = t.row(i).to_slice().unwrap_or_default();
                 let beside = if triangle.upper { i + 1..n } else { 0..i };
@@ -156,8 +155,7 @@ impl<T: Real> Linear<T> for Inverse<'_, T> {
     }
 }
 
-/// A lower bound of the greatest singular value of M, by the power method on Mᵀ·M: infinity where numbers do
-/// not reach.
+/// A lower bound of the greatest singular value of M, by the power method on Mᵀ·M; infinity on overflow.
 struct Power<T, L> {
     of: L,
     n: usize,
@@ -168,7 +166,7 @@ impl<T: Real, L: Linear<T>> Job for Power<T, L> {
     type Output = f64;
     #[inline(always)]
     fn run(self) -> f64 {
-        // Signs without a pattern.
+        // Pseudo-random signs.
         let is_negative = |i: usize| (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 1;
         let sign = |i| if is_negative(i) { -T::ONE } else { T::ONE };
         let mut x: Vec<T> = (0..self.n).map(sign).collect();
@@ -190,8 +188,8 @@ impl<T: Real, L: Linear<T>> Job for Power<T, L> {
     }
 }
 
-/// Whether 1 / ‖X‖ is above max(`atol`, `rtol`·‖A‖) for certain, with bounds of norms that cost more and
-/// more.
+/// Whether 1 / ‖X‖ is certainly above max(`atol`, `rtol`·‖A‖), by successively more expensive bounds of the
+/// norms.
 fn all_count<T: Real>(a: ArrayView2<'_, T>, x: ArrayView2<'_, T>, atol: f64, rtol: f64) -> bool {
     let (mut of_a, mut of_x) = (Norm::new(a), Norm::new(x));
     for squarings in 0..=SQUARINGS {
@@ -200,7 +198,7 @@ fn all_count<T: Real>(a: ArrayView2<'_, T>, x: ArrayView2<'_, T>, atol: f64, rto
         }
         if squarings < SQUARINGS {
             of_a.square();
-            // Few of the singular values of an inverse are near its greatest.
+            // One squaring is enough for the inverse: few of its singular values are near its greatest.
             if squarings == 0 {
                 of_x.square();
             }
@@ -209,13 +207,13 @@ fn all_count<T: Real>(a: ArrayView2<'_, T>, x: ArrayView2<'_, T>, atol: f64, rto
     false
 }
 
-/// A bound of the greatest singular value: (Σσᵖ)^(1/p) for p = 2, 4, 8, ….
+/// An upper bound of the greatest singular value: (Σσᵖ)^(1/p) for p = 2, 4, 8, ….
 struct Norm<T> {
-    /// The matrix, and then powers of M·Mᵀ, of which the greatest element is 1.
+    /// The matrix, and later powers of M·Mᵀ, scaled to a greatest element of 1.
     power: Array2<T>,
-    /// The exponent p of singular values in the sum of the elements' squares.
+    /// The power p of singular values in the sum of the elements' squares.
     exponent: f64,
-    /// The logarithm of what `power` was divided by.
+    /// The logarithm of the scale that `power` was divided by.
     scale: f64,
     most: f64,
 }
@@ -232,7 +230,7 @@ impl<T: Real> Norm<T> {
         norm
     }
 
-    /// Goes on to twice the exponent.
+    /// Doubles the exponent.
     fn square(&mut self) {
         if !self.most.is_finite() {
             return;
@@ -258,8 +256,8 @@ impl<T: Real> Norm<T> {
     }
 }
 
-/// Divides a matrix by its greatest element, and gives that and the sum of squares of what is left; nothing
-/// of a matrix without numbers other than 0, or with infinities.
+/// Divides a matrix by its greatest magnitude, and returns that and the sum of squares after the division;
+/// none if the greatest magnitude is 0 or too small or infinite.
 struct Scale<'a, T> {
     x: &'a mut [T],
     columns: usize,
@@ -283,7 +281,7 @@ impl<T: Real> Job for Scale<'_, T> {
     }
 }
 
-/// V·S⁺·Uᵀ of a square matrix U·S·Vᵀ, and times Qᵀ where there is a Q.
+/// V·S⁺·Uᵀ for a square matrix U·S·Vᵀ, times Qᵀ if there is a Q.
 fn through_values<T: Real>(
     a: ArrayView2<'_, T>,
     x: ArrayViewMut2<'_, T>,

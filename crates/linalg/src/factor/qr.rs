@@ -1,5 +1,6 @@
-//! QR by Householder reflections: right-looking by panels, whose reflections are products 1 − V·T·Vᵀ
-//! (Schreiber and Van Loan 1989), a panel by halves (Elmroth and Gustavson 2000). Signs are LAPACK's.
+//! QR by Householder reflections: right-looking by panels, whose reflections are applied as 1 − V·T·Vᵀ
+//! (Schreiber and Van Loan 1989), each panel recursively by halves (Elmroth and Gustavson 2000). Signs are
+//! LAPACK's.
 
 use std::ops::Range;
 
@@ -11,16 +12,16 @@ use super::{
     panel::{BASE, PANEL, blocks, elements, half, transposed},
 };
 
-/// A = Q·R.
+/// The factorization A = Q·R.
 pub(super) struct Qr<T> {
-    /// R in the upper triangle; what is below means nothing.
+    /// R in the upper triangle; elements below are undefined.
     factors: Array2<T>,
     panels: Vec<Panel<T>>,
 }
 
-/// H₁·…·H_w = 1 − V·T·Vᵀ of a panel, from its first row on.
+/// H₁·…·H_w = 1 − V·T·Vᵀ for a panel, from its first row on.
 struct Panel<T> {
-    /// Vᵀ: zeros before the diagonal, where it has ones.
+    /// Vᵀ, with ones on the diagonal and zeros before it.
     columns: Array2<T>,
     /// V.
     rows: Array2<T>,
@@ -33,7 +34,7 @@ impl<T: Real> Panel<T> {
         Panel { columns: Array2::default((0, 0)), rows: Array2::default((0, 0)), t: Array2::default((0, 0)) }
     }
 
-    /// Reflects columns until they are upper triangular: R is written to them.
+    /// Reduces columns to upper triangular form; R is written to them.
     fn of(mut columns: ArrayViewMut2<'_, T>) -> Panel<T> {
         let width = columns.ncols();
         let mut work = Work {
@@ -47,7 +48,7 @@ impl<T: Real> Panel<T> {
         Panel { rows: transposed(reflections.view()), columns: reflections, t }
     }
 
-    /// C −= V·Tᵀ·(Vᵀ·C), or with T where it is not `transposed`.
+    /// C −= V·Tᵀ·(Vᵀ·C), or with T if not `transposed`.
     fn reflect(&self, transposed: bool, mut c: ArrayViewMut2<'_, T>) {
         let size = (self.t.nrows(), c.ncols());
         let (mut inner, mut scaled) = (Array2::default(size), Array2::default(size));
@@ -86,7 +87,7 @@ impl<T: Real> Qr<T> {
         Qr { factors, panels }
     }
 
-    /// R, of as many rows as are asked for, into what is zero.
+    /// Writes R to a zero matrix, with as many rows as that has.
     pub(super) fn write_r(&self, mut r: ArrayViewMut2<'_, T>) {
         for (i, (mut to, from)) in r.rows_mut().into_iter().zip(self.factors.rows()).enumerate() {
             let start = i.min(from.len());
@@ -94,7 +95,7 @@ impl<T: Real> Qr<T> {
         }
     }
 
-    /// The vectors of the reflections below the diagonal, without their ones, and their factors.
+    /// Writes the reflections' vectors below the diagonal, without their leading ones, and their factors.
     pub(super) fn write_reflections(&self, mut packed: ArrayViewMut2<'_, T>, tau: &mut [T]) {
         for (i, panel) in self.panels.iter().enumerate() {
             let first = i * PANEL;
@@ -105,8 +106,8 @@ impl<T: Real> Qr<T> {
         }
     }
 
-    /// The first columns of Q into what is zero. Reflections leave alone what is above and to the left of
-    /// them.
+    /// Writes the first columns of Q to a zero matrix. Reflections do not change the elements above and to
+    /// the left of them.
     pub(super) fn write_q(&self, q: ArrayViewMut2<'_, T>) {
         dense::share(blocks(q, 0, &mut ()), |mut block| {
             let columns = block.columns.ncols();
@@ -122,7 +123,7 @@ impl<T: Real> Qr<T> {
     }
 }
 
-/// A panel that is being factored, column by column.
+/// A panel that is being factored, column-major.
 struct Work<T> {
     columns: Array2<T>,
     r: Array2<T>,
@@ -166,7 +167,7 @@ impl<T: Real> Work<T> {
     }
 }
 
-/// Columns of a panel, one by one. Those of R are taken out of the way of V's.
+/// Factors columns of a panel one by one. Columns of R are moved away, to make room for those of V.
 struct Columns<'a, T> {
     panel: &'a mut [T],
     height: usize,
@@ -213,21 +214,21 @@ impl<T: Real> Job for Columns<'_, T> {
     }
 }
 
-/// The reflection that takes x to (β, 0, …, 0): gives β and τ, and x becomes v with 1 at its beginning.
+/// The reflection that maps x to (β, 0, …, 0): returns β and τ, and x becomes v, with a leading 1.
 #[inline(always)]
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let (first, rest) = x.split_at_mut(1);
     let alpha = std::mem::replace(&mut first[0], T::ONE);
     let norm = norm(alpha, rest);
-    // There is nothing to reflect: LAPACK keeps the sign.
+    // The vector is reflected already: LAPACK keeps the sign.
     let Some(norm) = norm else { return (alpha, T::default()) };
     let beta = if alpha < T::default() { norm } else { -norm };
     loops::divide(rest, alpha - beta);
     (beta, (beta - alpha) / beta)
 }
 
-/// √(α² + ‖x‖²), or nothing for a zero x. Squares that leave the range of numbers are formed of what is
-/// scaled.
+/// √(α² + ‖x‖²), or none for a zero x. If squares would overflow or underflow, the elements are scaled
+/// first.
 #[inline(always)]
 fn norm<T: Real>(alpha: T, rest: &[T]) -> Option<T> {
     let sum = loops::dot(rest, rest);

@@ -1,5 +1,5 @@
-//! Powers of two that matrices are multiplied by, so that squares of their elements stay within the range of
-//! numbers, and products of numbers that may leave it on the way.
+//! Scaling of matrices by powers of two, so that squares of their elements neither overflow nor underflow,
+//! and products of numbers with separate exponents.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use ndarray::{ArrayView1, ArrayView2, s};
 
 use super::{Real, loops};
 
-/// A matrix times a power of two that brings its greatest magnitude near 1: the matrix itself where that is
-/// near enough, where it is 0, and where it is not finite.
+/// A matrix times a power of two that brings its greatest magnitude near 1: the matrix itself if it is near
+/// enough, 0, or not finite.
 pub(super) struct Scaled<'a, T: Real> {
     elements: Cow<'a, [T]>,
     size: (usize, usize),
@@ -35,8 +35,8 @@ impl<T: Real> Job for Greatest<'_, T> {
     }
 }
 
-/// The exponent of the power of two that brings a magnitude near 1; 0 for one that is near enough: products
-/// of several such numbers, and of what rounding leaves of them, are normal numbers.
+/// The exponent of the power of two that brings a magnitude near 1; 0 if it is near enough. Products of
+/// several such numbers, and of their rounding errors, are normal numbers.
 fn exponent_for<T: Real>(most: T) -> i32 {
     if most == T::default() || !most.finite() {
         return 0;
@@ -54,7 +54,7 @@ impl<'a, T: Real> Scaled<'a, T> {
         Scaled::by(a, exponent_for(most))
     }
 
-    /// A symmetric matrix of which one triangle is read.
+    /// The scaled form of a symmetric matrix of which one triangle is read.
     pub(super) fn of_triangle(a: ArrayView2<'a, T>, upper: bool) -> Scaled<'a, T> {
         let most = triangle(&a, upper)
             .filter_map(|row| row.to_slice().map(loops::greatest))
@@ -77,11 +77,11 @@ impl<'a, T: Real> Scaled<'a, T> {
 
     /// The scaled matrix.
     pub(super) fn view(&self) -> ArrayView2<'_, T> {
-        // The elements are as many as the matrix has.
+        // The number of elements is that of the matrix.
         ArrayView2::from_shape(self.size, &self.elements).unwrap_or_else(|_| ArrayView2::from(&[[]; 0]))
     }
 
-    /// The factor of the matrix.
+    /// The factor that the matrix was multiplied by.
     pub(super) fn factor(&self) -> T {
         T::of(2f64.powi(self.exponent))
     }
@@ -91,7 +91,7 @@ impl<'a, T: Real> Scaled<'a, T> {
         self.exponent
     }
 
-    /// Takes results that grow with the matrix back to the scale of the given one.
+    /// Scales results that are proportional to the matrix back to the given one.
     pub(super) fn restore(&self, results: &mut [T]) {
         if self.exponent != 0 {
             loops::scale(results, T::of(2f64.powi(-self.exponent)));
@@ -99,8 +99,8 @@ impl<'a, T: Real> Scaled<'a, T> {
     }
 }
 
-/// A number as a mantissa from ½ to 1 and an exponent of 2, so that products neither overflow nor vanish. 0,
-/// infinities and NaN are mantissas themselves.
+/// A number as a mantissa in [½, 1) and an exponent of 2, so that products neither overflow nor underflow.
+/// 0, infinities and NaN are stored in the mantissa.
 #[derive(Clone, Copy)]
 pub(super) struct Product {
     mantissa: f64,
@@ -117,7 +117,7 @@ impl Product {
         if mantissa == 0.0 || !mantissa.is_finite() {
             return self;
         }
-        // A subnormal number becomes a normal one first.
+        // A subnormal number is scaled to a normal one first.
         let is_small = mantissa.abs() < f64::MIN_POSITIVE;
         let bits = if is_small { mantissa * 2f64.powi(54) } else { mantissa }.to_bits();
         let own = ((bits >> 52) & 0x7ff) as i64 - if is_small { 1022 + 54 } else { 1022 };
@@ -134,18 +134,18 @@ impl Product {
         self.and(Product::of(x))
     }
 
-    /// Times a power of two.
+    /// Multiplied by a power of two.
     pub(super) fn raised(self, by: impl Into<i64>) -> Product {
         Product { exponent: self.exponent + by.into(), ..self }
     }
 
-    /// The exponent, of a number other than 0.
+    /// The exponent; none for 0.
     pub(super) fn exponent(&self) -> Option<i64> {
         (self.mantissa != 0.0 && self.mantissa.is_finite()).then_some(self.exponent)
     }
 
     pub(super) fn value<T: Real>(self) -> T {
-        // In two steps, of which the first does not leave the normal numbers.
+        // In two steps, of which the first stays in the range of normal numbers.
         let all = self.exponent.clamp(-2000, 2000) as i32;
         let first = all.clamp(-1000, 1000);
         T::of(self.mantissa * 2f64.powi(first) * 2f64.powi(all - first))

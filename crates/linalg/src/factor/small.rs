@@ -1,13 +1,13 @@
-//! LU of a small matrix, whose rows are padded to whole registers. There are many of them in a batch.
+//! LU of small matrices, of which a batch has many. Rows are padded to whole registers.
 
 use backend_cpu::dense::{self, Job};
 
 use super::{Real, loops};
 
-/// Rows and columns of the largest matrix that is factored here.
+/// The greatest number of rows and columns that is factored here.
 pub(super) const MOST: usize = 32;
 
-/// Factors a row-major matrix of so many columns in place: rows that change places are written to `swaps`.
+/// Factors a row-major matrix with `columns` columns in place; the row exchanges are written to `swaps`.
 pub(super) fn factor<T: Real>(a: &mut [T], rows: usize, columns: usize, swaps: &mut [usize]) {
     match rows.max(columns) {
         ..=8 => dense::run(Small::<T, 8> { a, rows, columns, swaps }),
@@ -16,7 +16,7 @@ pub(super) fn factor<T: Real>(a: &mut [T], rows: usize, columns: usize, swaps: &
     }
 }
 
-/// No more than `N` rows and columns.
+/// A matrix with at most `N` rows and columns.
 struct Small<'a, T, const N: usize> {
     a: &'a mut [T],
     rows: usize,
@@ -46,7 +46,7 @@ impl<T: Real, const N: usize> Job for Small<'_, T, N> {
             }
             let upper = rows[j];
             let pivot = upper[j];
-            // A column of zeros has no pivot, and factors all the same.
+            // A column of zeros has no pivot; the factorization continues.
             if pivot == T::default() {
                 continue;
             }

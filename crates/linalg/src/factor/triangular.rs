@@ -1,22 +1,22 @@
-//! Triangular systems of many right-hand sides: halved until a triangle is small, so that nearly all of it is
-//! products.
+//! Triangular systems with many right-hand sides: the triangle is halved until it is small, so that nearly
+//! all work is matrix products.
 
 use backend_cpu::dense::{self, Update};
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis};
 
 use super::{Real, loops::Substitute, panel};
 
-/// Rows of a triangle that is solved row by row.
+/// The greatest size of a triangle that is solved row by row.
 const SMALL: usize = 32;
 
-/// Which triangle is read, and whether its diagonal is taken to be 1.
+/// The triangle that is read, and whether its diagonal is implied to be 1.
 #[derive(Clone, Copy)]
 pub(super) struct Triangle {
     pub(super) upper: bool,
     pub(super) unit: bool,
 }
 
-/// X in T·X = B, in place of B. Blocks of its columns are shared by threads.
+/// Solves T·X = B in place. Threads share blocks of columns.
 pub(super) fn solve<T: Real>(t: ArrayView2<'_, T>, triangle: Triangle, x: ArrayViewMut2<'_, T>) {
     if t.nrows() <= SMALL {
         return halves(t, triangle, x);
@@ -24,7 +24,7 @@ pub(super) fn solve<T: Real>(t: ArrayView2<'_, T>, triangle: Triangle, x: ArrayV
     dense::share(panel::blocks(x, 0, &mut ()), |block| halves(t, triangle, block.columns));
 }
 
-/// [`solve`] of one block.
+/// [`solve`] for one block.
 pub(super) fn halves<T: Real>(t: ArrayView2<'_, T>, triangle: Triangle, x: ArrayViewMut2<'_, T>) {
     let n = t.nrows();
     if n <= SMALL {

@@ -1,4 +1,4 @@
-//! Cholesky and LU factorizations, and triangular systems, by blocks.
+//! Blocked Cholesky and LU factorizations, and triangular systems.
 
 use backend_wgpu::WgslProgram;
 use taper_shaders::linalg as wgsl;
@@ -11,8 +11,8 @@ use super::{
     },
 };
 
-/// Where a matrix lies in a buffer: of each matrix of the batch, where it starts and how far rows and columns
-/// are apart.
+/// The position of a matrix in a buffer: for each matrix of the batch, its start and the strides of rows and
+/// columns.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) buffer: &'a str,
@@ -23,7 +23,7 @@ pub(super) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The part of row-major matrices `[m, n]` from row `r` and column `c` on.
+    /// The submatrix of row-major matrices `[m, n]` from row `r` and column `c` on.
     pub(super) fn part(buffer: &'a str, [m, n]: [usize; 2], r: usize, c: usize) -> Place<'a> {
         Place { buffer, batch: m * n, start: r * n + c, rows: n, columns: 1 }
     }
@@ -40,7 +40,7 @@ struct Triangle {
     unit: bool,
 }
 
-/// X in T·X = B for a block T on the diagonal, `[width, width]`, and B `[width, right]` in `x`, where X goes.
+/// Solves T·X = B in place in `x`, for a diagonal block T `[width, width]` and B `[width, right]`.
 fn solve_block(
     p: Program,
     t: Place<'_>,
@@ -78,8 +78,8 @@ fn solve_block(
     if inside { p.stage(kernel, &[x.buffer]) } else { p.stage(kernel, &[t.buffer, x.buffer]) }
 }
 
-/// C −= A·B with A `[rows, depth]`; what lies in C's buffer is read there. With `lower`, of a square C the
-/// upper tiles are left as they are.
+/// C −= A·B with A `[rows, depth]`. Operands in C's buffer are read there. With `lower`, the upper tiles of
+/// a square C are not changed.
 fn update(
     p: Program,
     c: Place<'_>,
@@ -135,7 +135,7 @@ fn update(
     p.stage(kernel, &reads)
 }
 
-/// X in T·X = B for triangular matrices `[n, n]` and B `[n, right]` in `x`, where X goes.
+/// Solves T·X = B in place in `x`, for triangular matrices `[n, n]` and B `[n, right]`.
 fn solve_by_blocks(mut p: Program, t: &str, x: &str, [n, right]: [usize; 2], of: Triangle) -> Program {
     let starts: Vec<usize> = (0..n).step_by(BLOCK).collect();
     let ordered: Vec<usize> = if of.upper { starts.into_iter().rev().collect() } else { starts };
@@ -171,13 +171,13 @@ pub(super) fn cholesky(p: Program, n: usize) -> WgslProgram {
         if end < n {
             let of = |r, c| Place::part("l", [n, n], r, c);
             let lower = Triangle { upper: false, unit: false };
-            // L₂₁·L₁₁ᵀ = A₂₁: the rows of L₂₁ are columns of systems.
+            // L₂₁·L₁₁ᵀ = A₂₁: the rows of L₂₁ are solved for as columns.
             p = solve_block(p, of(start, start), of(end, start).transposed(), width, n - end, lower);
             let left = of(end, start);
             p = update(p, of(end, end), [left, left.transposed()], [n - end, n - end, width], true);
         }
     }
-    // Tiles on the diagonal wrote above it.
+    // Tiles on the diagonal were written above it, too.
     p.each(
         ("l", Numbers),
         [n, n],
@@ -194,8 +194,8 @@ const LOWER_OF_A: &str = "
     return a[(b * params.rows + r) * params.columns + c];
 ";
 
-/// Factors a copy of A in `w`, which becomes L and U; `rows_of`, `swaps` and `codes` tell of the exchanges
-/// and of a pivot of 0.
+/// Factors a copy of A in `w`, which becomes L and U; `rows_of`, `swaps` and `codes` receive the row
+/// exchanges and the number of a zero pivot.
 fn factored(p: Program, m: usize, n: usize) -> Program {
     let k = m.min(n);
     let mut p = p
@@ -289,7 +289,7 @@ pub(super) fn slogdet(p: Program, n: usize) -> WgslProgram {
     let keep = "
 fn keep(b: u32, mantissa: T, exponent: i32) {
     sign[b] = select(select(T(1), T(-1), mantissa < T(0)), mantissa, mantissa == T(0) || is_nan(mantissa));
-    // ln 2 in two parts, of which the first is exact in products.
+    // ln 2 in two parts, of which the first has exact products.
     let high = T(exponent) * T(0.693359375);
     log[b] = high + (T(exponent) * T(-0.00021219444005469058277) + logarithm(abs(mantissa)));
 }

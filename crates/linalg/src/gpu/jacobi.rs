@@ -1,6 +1,5 @@
-//! Singular values and eigenvalues by Jacobi rotations. Sweeps go over all pairs of columns, in rounds of
-//! pairs that have none in common (Brent and Luk 1985); a matrix that a sweep found nothing to do in takes no
-//! part in those after it.
+//! Singular values and eigenvalues by Jacobi rotations. A sweep visits all pairs of columns, in rounds of
+//! disjoint pairs (Brent and Luk 1985); a matrix that a sweep did not change skips the later ones.
 
 use backend_wgpu::WgslProgram;
 use taper_shaders::linalg as wgsl;
@@ -13,18 +12,18 @@ use super::{
     },
 };
 
-/// Sweeps at most. Convergence is quadratic at the end: matrices of random numbers take 6 to 10.
+/// The greatest number of sweeps. Convergence is quadratic at the end: random matrices take 6 to 10.
 fn sweeps(p: &Program) -> usize {
     if p.is_f64() { 20 } else { 15 }
 }
 
-/// Pairs in a round, and rounds in a sweep.
+/// The number of pairs in a round, and of rounds in a sweep.
 fn rounds(n: usize) -> (usize, usize) {
     let pairs = n.div_ceil(2);
     (pairs, (2 * pairs).saturating_sub(1))
 }
 
-/// The start of the sweeps: V is the identity, and only matrices that cannot be computed are done.
+/// The initial state: V is the identity, and only matrices that cannot be computed are marked as done.
 fn started(p: Program, n: usize, with_v: bool) -> Program {
     let of_v = if with_v { n * n } else { 0 };
     let p = p.temporary("v", Numbers, of_v).temporary("moved", Counts, 1).temporary("done", Counts, 1);
@@ -46,7 +45,7 @@ fn settled(p: Program, last: bool) -> Program {
     p.stage(kernel, &["moved", "done", "codes"])
 }
 
-/// The order of `numbers`, in `at_place`.
+/// The sort order of `numbers`, written to `at_place`.
 fn ordered(p: Program, count: usize, descending: bool) -> Program {
     let total = p.batch * count;
     let params = [("total", total), ("count", count), ("descending", usize::from(descending))];
@@ -59,11 +58,11 @@ fn ordered(p: Program, count: usize, descending: bool) -> Program {
     p.stage(kernel, &["numbers", "at_place"])
 }
 
-/// The singular values, and with `full` the vectors too, as many as there are.
+/// The singular values, and with `full` also the vectors: all of them or the first min(m, n).
 ///
-/// Columns of W, of A or of Aᵀ, which has at least as many rows, are rotated until they are orthogonal: W =
-/// A·V. Their lengths are the singular values. A QR factorization of W, its columns in descending order of
-/// length, has orthonormal columns in place of those of length 0 as well, and R is diagonal.
+/// Columns of W, which is A or Aᵀ and has at least as many rows as columns, are rotated until they are
+/// orthogonal: W = A·V. Their lengths are the singular values. A QR factorization of W, with its columns in
+/// descending order of length, has orthonormal columns even for those of length 0, and a diagonal R.
 pub(super) fn svd(p: Program, m: usize, n: usize, full: Option<bool>) -> WgslProgram {
     let (k, l) = (m.min(n), m.max(n));
     let is_tall = m >= n;
@@ -110,7 +109,7 @@ pub(super) fn svd(p: Program, m: usize, n: usize, full: Option<bool>) -> WgslPro
         .temporary("factors", Numbers, factors(k))
         .each(("y", Numbers), [l, k], &["w", "at_place"], &sorted);
     let p = orthogonal(reflected(p, "y", l, k), "y", "q", [l, k], columns);
-    // A column of Q points against that of W where the diagonal of R is negative.
+    // A column of Q points against that of W if the diagonal of R is negative.
     let (i, j, from_v) = if is_tall { ("r", "c", ("r", "c")) } else { ("c", "r", ("c", "r")) };
     let of_q = format!(
         "let x = q[(b * {l}u + {i}) * {columns}u + {j}]; if ({j} < {k}u && y[(b * {l}u + {j}) * {k}u + {j}] < T(0)) {{ return -x; }} \
@@ -137,8 +136,8 @@ pub(super) fn svd(p: Program, m: usize, n: usize, full: Option<bool>) -> WgslPro
 
 const AS_IT_IS: &str = "return a[(b * params.rows + r) * params.columns + c];";
 
-/// The eigenvalues of symmetric matrices of which one triangle is read, and the vectors where they are
-/// wanted: W = Vᵀ·A·V becomes diagonal.
+/// The eigenvalues of symmetric matrices of which one triangle is read, and the eigenvectors on request: W =
+/// Vᵀ·A·V becomes diagonal.
 pub(super) fn eigh(p: Program, n: usize, upper: bool, with_vectors: bool) -> WgslProgram {
     let (first, second) = if upper { ("min", "max") } else { ("max", "min") };
     let mirrored = format!("return a[(b * params.rows + {first}(r, c)) * params.columns + {second}(r, c)];");

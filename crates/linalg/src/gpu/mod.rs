@@ -1,10 +1,10 @@
-//! The routines on GPUs: programs of WGSL kernels that work on all matrices of a batch at once, without a
+//! The routines on GPUs: programs of WGSL kernels that process all matrices of a batch at once, without a
 //! copy to the host.
 //!
-//! The kernels are in `shaders/wgsl/linalg`; what is here puts them together. Factorizations go by panels of
-//! [`BLOCK`] columns: a workgroup factors a panel of its matrix, and what is beside the panel takes part in
-//! tiles. Singular values and eigenvalues come from Jacobi rotations of pairs of columns that have nothing to
-//! do with each other, a round of pairs after the other.
+//! The kernels are in `shaders/wgsl/linalg`; this module combines them. Factorizations go by panels of
+//! [`BLOCK`] columns: a workgroup factors a panel of its matrix, and the rest of the matrix is updated in
+//! tiles. Singular values and eigenvalues come from Jacobi rotations of disjoint pairs of columns, one round
+//! of pairs after the other.
 
 mod factor;
 mod jacobi;
@@ -16,14 +16,14 @@ use tensor_core::{DType, Kernel};
 
 use crate::routine::Routine;
 
-/// The width of a panel.
+/// The width of a panel, in columns.
 const BLOCK: usize = 16;
 
-/// The most rows or columns of a matrix: a software adapter ends the loops of an invocation after 65,535
-/// rounds, and says nothing.
+/// The greatest number of rows or columns: a software adapter ends loops after 65,535 iterations, without an
+/// error.
 const MOST_SIDE: usize = 24_576;
 
-/// The program of a routine, if there is one for matrices of these sizes.
+/// The program of a routine, if matrices of these sizes have one.
 pub(crate) fn program(routine: Routine, kernel: &Kernel) -> Option<WgslProgram> {
     let operand = kernel.operands.first()?;
     let dtype = operand.dtype;
@@ -45,7 +45,7 @@ pub(crate) fn program(routine: Routine, kernel: &Kernel) -> Option<WgslProgram> 
         Routine::Inv { checked } => factor::inv(of(&["a"], &["x"]), n, checked),
         Routine::Det => factor::det(of(&["a"], &["found"]), n),
         Routine::Slogdet => factor::slogdet(of(&["a"], &["sign", "log"]), n),
-        // The functions that ask for them have another way.
+        // The callers of these routines have another method.
         Routine::Cofactor | Routine::Pinv { .. } => return None,
         Routine::Qr { complete } => reflections::qr(of(&["a"], &["q", "r"]), m, n, complete),
         Routine::Ldl => factor::ldl(of(&["a"], &["ld", "pivots"]), n),

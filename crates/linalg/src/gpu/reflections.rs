@@ -11,13 +11,13 @@ use super::{
     },
 };
 
-/// Buffers to scale a matrix by: magnitudes by row, two factors and a code.
+/// Buffers for the scaling of a matrix: magnitudes by row, two factors and a code.
 pub(super) fn scale_buffers(p: Program, rows: usize) -> Program {
     p.temporary("mosts", Numbers, rows).temporary("scales", Numbers, 2).temporary("codes", Counts, 1)
 }
 
 /// Scales each matrix `[rows, columns]` of `w` by a power of two, so that squares neither overflow nor
-/// vanish, and says in `codes` which have elements that are not finite.
+/// underflow, and records in `codes` which have elements that are not finite.
 pub(super) fn scaled(p: Program, w: &str, rows: usize, columns: usize) -> Program {
     let total = p.batch * rows;
     let mosts = p
@@ -40,8 +40,8 @@ pub(super) fn scaled(p: Program, w: &str, rows: usize, columns: usize) -> Progra
     )
 }
 
-/// Makes each matrix `[m, n]` of `w` upper triangular by reflections, whose vectors stay below the diagonal;
-/// the factors of their products go to `factors`, of [`factors`] elements.
+/// Reduces each matrix `[m, n]` of `w` to upper triangular form by reflections, whose vectors stay below the
+/// diagonal; the factors of their products go to `factors`, with [`factors`] elements.
 pub(super) fn reflected(mut p: Program, w: &str, m: usize, n: usize) -> Program {
     let k = m.min(n);
     for (panel, start) in (0..k).step_by(BLOCK).enumerate() {
@@ -68,17 +68,17 @@ pub(super) fn reflected(mut p: Program, w: &str, m: usize, n: usize) -> Program 
     p
 }
 
-/// How many elements the factors of a matrix take.
+/// The number of elements for the factors of a matrix.
 pub(super) fn factors(k: usize) -> usize {
     k.div_ceil(BLOCK) * BLOCK * BLOCK
 }
 
-/// What a panel of reflections is applied to: columns of `c` from `first` on.
+/// The columns of `c` from `first` on, to which a panel of reflections is applied.
 struct Reflected<'a> {
     v: &'a str,
     c: &'a str,
     m: usize,
-    /// How many columns the matrices of `v` and of `c` have.
+    /// The numbers of columns of the matrices of `v` and of `c`.
     of_v: usize,
     ld: usize,
     panel: usize,
@@ -119,12 +119,12 @@ fn apply(p: Program, of: Reflected<'_>) -> Program {
     if inside { p.stage(kernel, &["factors", c]) } else { p.stage(kernel, &["factors", v, c]) }
 }
 
-/// The first `columns` columns of Q `[m, m]` in `q`, of the reflections of a matrix `[m, n]` in `w`.
+/// The first `columns` columns of Q `[m, m]` in `q`, from the reflections of a matrix `[m, n]` in `w`.
 pub(super) fn orthogonal(p: Program, w: &str, q: &str, [m, n]: [usize; 2], columns: usize) -> Program {
     let k = m.min(n);
     let mut p = p.each((q, Numbers), [m, columns], &[], "return select(T(0), T(1), r == c);");
     for panel in (0..k.div_ceil(BLOCK)).rev() {
-        // The columns before are those of the identity still.
+        // The columns before are still those of the identity.
         let first = panel * BLOCK;
         p = apply(p, Reflected { v: w, c: q, m, of_v: n, ld: columns, panel, k, first, transposed: false });
     }
@@ -140,7 +140,7 @@ pub(super) fn qr(p: Program, m: usize, n: usize, complete: bool) -> WgslProgram 
         &["a"],
         "return a[(b * params.rows + r) * params.columns + c];",
     );
-    // No scale for the whole: each column has its own where its length is taken.
+    // The whole matrix is not scaled: each column is, when its length is computed.
     let p = reflected(p, "w", m, n);
     let upper = format!("if (r > c) {{ return T(0); }} return w[(b * {m}u + r) * params.columns + c];");
     let p = p.each(("r", Numbers), [columns, n], &["w"], &upper);

@@ -13,7 +13,7 @@ pub(super) struct Program {
     made: WgslProgram,
 }
 
-/// What an element is: of the program's dtype, or a count.
+/// The type of a buffer's elements: the program's dtype, or a count.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
     Numbers,
@@ -29,18 +29,19 @@ impl Program {
         self.dtype == DType::F64
     }
 
-    /// A buffer of so many elements for each matrix.
+    /// A buffer with `each` elements for each matrix.
     pub(super) fn temporary(mut self, name: &str, of: Of, each: usize) -> Program {
         let dtype = match of {
             Of::Numbers => self.dtype,
             Of::Counts => DType::U32,
         };
-        // One without elements could not be told from another in a binding.
+        // Empty buffers could not be told apart in a binding.
         self.made = self.made.temporary(name, dtype, (self.batch * each).max(1));
         self
     }
 
-    /// WGSL with the numbers, constants and library functions that it mentions before it, and parameters.
+    /// A kernel from WGSL source: prepends the numbers, constants and library functions that it mentions,
+    /// and its parameters.
     pub(super) fn kernel(&self, source: &[&str], params: &[(&str, usize)]) -> WgslKernel {
         let numbers = if self.is_f64() { wgsl::F64 } else { wgsl::F32 };
         let text = format!("{numbers}\nconst BLOCK = {BLOCK}u;\n{}", source.concat());
@@ -58,8 +59,8 @@ impl Program {
         self
     }
 
-    /// Sets each element of `rows` × `columns` matrices: what the body of `fn element(b: u32, r: u32, c:
-    /// u32)` returns, of what is read. That may be the element itself, as `to`.
+    /// Sets each element of `rows` × `columns` matrices to the result of `fn element(b: u32, r: u32, c:
+    /// u32)`, whose body may read the buffers in `reads` and the element itself, as `to`.
     pub(super) fn each(
         self,
         to: (&str, Of),
@@ -84,7 +85,7 @@ impl Program {
         self.stage(kernel, &buffers)
     }
 
-    /// The program, with a code for each matrix that has no answer, or without.
+    /// The finished program, with or without a buffer of failure codes, one for each matrix.
     pub(super) fn finish(self, codes: Option<&str>) -> WgslProgram {
         match codes {
             Some(codes) => self.made.failures(codes),

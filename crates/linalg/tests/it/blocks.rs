@@ -1,12 +1,12 @@
-//! Factorizations round the sizes that they are cut at: what defines them, in f32 and f64, and that threads
-//! do not change a bit.
+//! Factorizations around the block sizes: their defining properties, in f32 and f64, and that threads do not
+//! change a bit.
 
 use linalg::QrMode;
 use tensor_core::{DType, ErrorKind, Result, Tensor};
 
 use crate::{cpu, numbers};
 
-/// Sizes round those of panels, and halves of panels.
+/// Sizes around those of panels, and halves of panels.
 const SQUARE: &[usize] = &[1, 2, 7, 8, 9, 16, 17, 31, 32, 33, 63, 64, 65, 130, 257];
 const OBLONG: &[(usize, usize)] =
     &[(257, 33), (130, 65), (65, 130), (400, 31), (33, 257), (64, 1), (1, 64), (100, 8), (9, 32), (96, 97)];
@@ -33,7 +33,8 @@ fn greatest(a: &Tensor) -> Result<f64> {
     Ok(a.to_f64_vec()?.into_iter().fold(0.0, |most: f64, x| if x.is_nan() { x } else { most.max(x.abs()) }))
 }
 
-/// Two matrices that are one but for what a stable algorithm leaves, per size of what they are made of.
+/// Asserts that two matrices agree up to the error of a stable algorithm, relative to the size of its
+/// inputs.
 #[track_caller]
 fn near(what: &str, found: &Tensor, expected: &Tensor, size: f64, epsilon: f64) -> Result<()> {
     let rest = greatest(&wide(found)?.sub(&wide(expected)?)?)?;
@@ -113,7 +114,7 @@ fn systems_are_solved() -> Result<()> {
     })
 }
 
-/// Of matrices whose rows change places, and with a zero on the diagonal at every other place.
+/// Inverses of matrices whose rows are exchanged, and with zeros at every other position of the diagonal.
 #[test]
 fn inverses_are_on_either_side() -> Result<()> {
     each_square(|a, epsilon| {
@@ -136,7 +137,7 @@ fn determinants_are_products_of_pivots() -> Result<()> {
         let expected: f64 = u.iter().map(|u| u.abs().ln()).sum();
         let tolerance = 8.0 * epsilon * (n as f64) * expected.abs().max(1.0);
         assert!((log.to_f64_vec()?[0] - expected).abs() <= tolerance, "the logarithm for {n}");
-        // Whether P is odd, by its cycles.
+        // The parity of P, from its cycles.
         let p = p.to_f64_vec()?;
         let mut seen = vec![false; n];
         let mut odd = u.iter().filter(|&&u| u < 0.0).count();
@@ -153,7 +154,7 @@ fn determinants_are_products_of_pivots() -> Result<()> {
     })
 }
 
-/// A pivot of zero in a later panel, and columns without one.
+/// A zero pivot in a later panel, and columns without a pivot.
 #[test]
 fn singular_matrices_are_told_of_by_their_pivot() -> Result<()> {
     let a = numbers(&[70, 70], 1, DType::F64);
@@ -181,7 +182,7 @@ fn minors_that_are_not_positive_are_told_of_by_their_order() -> Result<()> {
     Ok(())
 }
 
-/// Threads share a batch, and the first place is told whoever comes to another one before.
+/// Threads share a batch; the error names the first failed matrix, even if a later one fails earlier.
 #[test]
 fn the_first_of_a_batch_is_told_of() -> Result<()> {
     let places: Vec<f64> = (0..200).map(|b| if b == 77 || b == 150 { 0.0 } else { 1.0 }).collect();
@@ -192,7 +193,7 @@ fn the_first_of_a_batch_is_told_of() -> Result<()> {
     Ok(())
 }
 
-/// What is far from 1 does not leave the range of numbers on the way.
+/// Matrices with elements far from 1 do not overflow or underflow on the way.
 #[test]
 fn reflections_keep_to_the_range() -> Result<()> {
     for scale in [1e-30, 1e30] {
@@ -205,7 +206,7 @@ fn reflections_keep_to_the_range() -> Result<()> {
     Ok(())
 }
 
-/// The number of threads is the process's; other tests do not depend on it, as this one shows.
+/// The number of threads is a setting of the process; other tests do not depend on it, as this test shows.
 #[test]
 fn threads_do_not_change_a_bit() -> Result<()> {
     let bits = |dtype: DType| -> Result<Vec<Vec<u64>>> {

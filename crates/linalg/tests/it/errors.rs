@@ -1,4 +1,4 @@
-//! What cannot be done, and how it is said.
+//! Errors and their messages.
 
 use autograd::TensorGrad;
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
@@ -14,7 +14,7 @@ fn said<T: std::fmt::Debug>(result: Result<T>, parts: &[&str]) {
     }
 }
 
-/// The shape is looked at where the operation is written.
+/// Shapes are checked where the operation is called.
 #[test]
 fn shapes_and_dtypes_that_do_not_fit() -> Result<()> {
     let (wide, vector) = (random(&[2, 3], 1), random(&[3], 1));
@@ -64,7 +64,7 @@ fn shapes_and_dtypes_that_do_not_fit() -> Result<()> {
     Ok(())
 }
 
-/// Found when it is computed, with the line that built it; nothing else is lost.
+/// Found when it is computed, with the line that built it; other results are not affected.
 #[test]
 fn matrices_without_an_answer() -> Result<()> {
     let a = Tensor::new([[[1.0f64, 0.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]]], (DType::F64, &cpu()))?;
@@ -97,7 +97,7 @@ fn matrices_without_an_answer() -> Result<()> {
     ] {
         said(found.eval(), &["not finite", "errors.rs"]);
     }
-    // Those that give NaN for NaN, as LAPACK's do.
+    // These functions give NaN for NaN, as LAPACK's do.
     assert!(linalg::inv(&nan)?.to_vec::<f64>()?[0].is_nan());
     assert!(linalg::det(&nan)?.item::<f64>()?.is_nan());
     Ok(())
@@ -111,7 +111,7 @@ fn a_complete_tall_qr_has_no_gradient() -> Result<()> {
     Ok(())
 }
 
-/// A backend without these kernels says where there are some.
+/// A backend without these kernels names backends that have them.
 #[test]
 fn another_backend_is_told_of() -> Result<()> {
     let (device, _) = taper_testing::reference_backend();

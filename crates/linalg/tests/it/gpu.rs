@@ -1,5 +1,5 @@
-//! On a GPU: what the values must satisfy, round the widths of panels and tiles, in batches, and for matrices
-//! without an answer.
+//! Linear algebra on a GPU: defining properties around the widths of panels and tiles, in batches, and for
+//! matrices without a result.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use tensor_core::{DType, Device, ErrorKind, Result, Tensor};
 
 use crate::numbers;
 
-/// The GPU, if there is one; `TAPER_TEST_REQUIRE_WGPU=1` makes its absence a failure.
+/// The GPU, if there is one; with `TAPER_TEST_REQUIRE_WGPU=1` its absence is a failure.
 pub(crate) fn gpu() -> Option<&'static Device> {
     static GPU: OnceLock<Option<Device>> = OnceLock::new();
     let open = || match backend_wgpu::wgpu(0) {
@@ -28,7 +28,7 @@ fn mt(a: &Tensor) -> Result<Tensor> {
     a.transpose(-2, -1)
 }
 
-/// Each of the shapes in each dtype that the GPU has.
+/// Calls `f` with each of the shapes in each dtype that the GPU supports.
 fn each(shapes: &[&[usize]], mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
     for dtype in [DType::F32, DType::F64].into_iter().filter(|&dtype| gpu.supports(dtype)) {
@@ -39,7 +39,7 @@ fn each(shapes: &[&[usize]], mut f: impl FnMut(&Tensor) -> Result<()>) -> Result
     Ok(())
 }
 
-/// How far apart they are, as a share of the greatest magnitude of the second.
+/// Asserts that two tensors agree, relative to the greatest magnitude of the second.
 #[track_caller]
 fn close(found: &Tensor, expected: &Tensor, what: &str) {
     assert_eq!(found.shape(), expected.shape(), "{what}: shapes");
@@ -55,11 +55,11 @@ fn close(found: &Tensor, expected: &Tensor, what: &str) {
 }
 
 std::thread_local! {
-    /// How far apart [`close`] lets numbers be.
+    /// The relative difference that [`close`] allows.
     static LIMIT: std::cell::Cell<f64> = const { std::cell::Cell::new(2e-5) };
 }
 
-/// The limit for matrices of a dtype and size.
+/// Sets the limit for matrices of this dtype and size.
 fn limit_of(a: &Tensor) {
     let epsilon = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let side = a.dims().iter().rev().take(2).max().copied().unwrap_or(1);
@@ -89,7 +89,7 @@ const SQUARE: &[&[usize]] = &[
 const OTHERS: &[&[usize]] =
     &[&[1, 5], &[5, 1], &[40, 17], &[17, 40], &[2, 70, 33], &[2, 33, 70], &[3, 0], &[0, 3], &[0, 2, 4]];
 
-/// For rotations, of which a software adapter takes long.
+/// Shapes for rotations, which take long on a software adapter.
 const FEWER: &[&[usize]] = &[
     &[1, 1],
     &[2, 2],
@@ -176,7 +176,7 @@ fn qr_has_orthonormal_columns() -> Result<()> {
             close(&mt(&q)?.matmul(&q)?, &eye(k, a)?, "QᵀQ");
             close(&r.triu(0)?, &r, "R");
         }
-        // Numbers whose squares are no numbers.
+        // Elements whose squares overflow or underflow.
         let (least, most) = if a.dtype() == DType::F64 { (1e-200, 1e200) } else { (1e-25, 1e25) };
         for factor in [least, most] {
             let scaled = a.mul_scalar(factor);
@@ -227,14 +227,14 @@ fn eigh_diagonalizes_either_triangle() -> Result<()> {
     })
 }
 
-/// Of matrices that are zero, of low rank, wide, tall and empty: the four conditions of Moore and Penrose.
+/// Zero, low-rank, wide, tall and empty matrices satisfy the four Moore-Penrose conditions.
 #[test]
 fn pseudo_inverses_hold_the_four_conditions() -> Result<()> {
     let hold = |a: &Tensor| -> Result<()> {
         limit_of(a);
         let p = linalg::pinv(a, Tolerance::default(), false)?;
         let (ap, pa) = (a.matmul(&p)?, p.matmul(a)?);
-        // As a share of the condition number.
+        // Relative to the condition number.
         let size = |x: &Tensor| -> Result<f64> {
             Ok(x.to_f64_vec()?.iter().map(|x| x * x).sum::<f64>().sqrt().max(1.0))
         };
@@ -280,7 +280,7 @@ fn matrices_without_an_answer_are_told_of_with_their_place() -> Result<()> {
     }
     let a = Tensor::new([[[1.0f32, 0.0], [0.0, 1.0]], [[1.0, 2.0], [2.0, 4.0]], [[0.0; 2]; 2]], gpu)?;
     said(linalg::inv(&a)?.to_vec::<f32>(), Some(1), &["linalg.inv", "singular", "pivot 2", "pinv"]);
-    // What depends on it as well, as often as it is asked.
+    // Tensors that depend on it fail as well, each time they are read.
     let later = linalg::solve(&a, &a, true)?.sum();
     for _ in 0..2 {
         said(later.item::<f32>(), Some(1), &["linalg.solve", "singular", "pivot 2"]);
@@ -297,7 +297,7 @@ fn matrices_without_an_answer_are_told_of_with_their_place() -> Result<()> {
     assert!(linalg::inv(&nan)?.to_vec::<f32>()?[0].is_nan());
     assert!(linalg::det(&nan)?.item::<f32>()?.is_nan());
     assert!(linalg::qr(&nan, QrMode::Reduced)?.1.to_vec::<f32>()?[0].is_nan());
-    // The device goes on, and singular matrices have factors and condition numbers.
+    // The device still works, and singular matrices have factors and condition numbers.
     let (p, l, u) = linalg::lu(&a)?;
     assert_eq!(p.matmul(&l)?.matmul(&u)?.to_vec::<f32>()?, a.to_vec::<f32>()?);
     assert_eq!(linalg::det(&a)?.to_vec::<f32>()?, [1.0, 0.0, 0.0]);
@@ -340,7 +340,7 @@ fn gradients_are_those_of_the_cpu() -> Result<()> {
         LIMIT.with(|limit| limit.set(1e-3));
         close(&found, &expected, name);
     }
-    // Of a singular matrix.
+    // A singular matrix.
     let low = numbers(&[4, 2], 1, DType::F32);
     let a = low.matmul(&mt(&low)?)?;
     let gradient = |a: &Tensor| -> Result<Tensor> {
@@ -352,7 +352,7 @@ fn gradients_are_those_of_the_cpu() -> Result<()> {
     Ok(())
 }
 
-/// More columns than a workgroup has invocations for.
+/// More columns than a workgroup has invocations.
 #[test]
 fn a_larger_matrix_is_taken_apart() -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
@@ -369,7 +369,7 @@ fn a_larger_matrix_is_taken_apart() -> Result<()> {
     Ok(())
 }
 
-/// Matrices that are already diagonal, have equal or widely spread singular values, or none that is not 0.
+/// Matrices that are diagonal already, with equal or widely spread singular values, or only zeros.
 #[test]
 fn rotations_converge_for_odd_spectra() -> Result<()> {
     let Some(gpu) = gpu() else { return Ok(()) };
@@ -416,7 +416,7 @@ fn packed_reflections_and_symmetric_factors() -> Result<()> {
             let x = linalg::ldl_solve(&ld, &pivots, &b)?;
             let size = x.abs().max()?.item_f64()?.max(1.0);
             close(&a.matmul(&x)?.div_scalar(size * 10.0), &b.div_scalar(size * 10.0), "A·X");
-            // The same pivots as on the CPU.
+            // The pivots are those of the CPU.
             let here = a.to(&crate::cpu())?;
             assert_eq!(pivots.to_vec::<i32>()?, linalg::ldl_factor(&here)?.1.to_vec::<i32>()?);
         }

@@ -1,4 +1,4 @@
-//! Gradients against differences, in f64.
+//! Gradients against finite differences, in f64.
 
 use autograd::{TensorGrad, gradcheck};
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
@@ -33,7 +33,7 @@ fn of_systems() -> Result<()> {
     gradcheck(|x| linalg::solve(&x[0], &x[1], true), &[a.clone(), b.clone()])?;
     gradcheck(|x| linalg::solve(&x[0], &mt(&x[1])?, false), &[a.clone(), b.clone()])?;
     gradcheck(|x| linalg::solve(&x[0], &x[1], true), &[a.clone(), random(&[3], 4)])?;
-    // Broadcast: the gradient is summed over the batch.
+    // With broadcasting the gradient is summed over the batch.
     gradcheck(|x| linalg::solve(&x[0], &x[1], true), &[random(&[3, 3], 5), b.clone()])?;
     gradcheck(|x| linalg::inv(&x[0]), std::slice::from_ref(&a))?;
     for (upper, unit) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -51,7 +51,7 @@ fn of_systems() -> Result<()> {
 fn of_determinants() -> Result<()> {
     gradcheck(|x| linalg::det(&x[0]), &[random(SQUARE, 6)])?;
     gradcheck(|x| Ok(linalg::slogdet(&x[0])?.1), &[random(SQUARE, 6)])?;
-    // Of rank 2 and 1 of 3: the cofactors are there, or 0.
+    // Ranks 2 and 1 of 3: cofactors exist, or are 0.
     for rank in [2, 1] {
         let singular = random(&[3, rank], 7).matmul(&random(&[rank, 3], 8))?;
         gradcheck(|x| linalg::det(&x[0]), &[singular])?;
@@ -70,7 +70,7 @@ fn of_lu() -> Result<()> {
             &[random(shape, 9)],
         )?;
     }
-    // One result alone.
+    // A single result.
     gradcheck(|x| Ok(linalg::lu(&x[0])?.1), &[random(SQUARE, 9)])?;
     gradcheck(|x| Ok(linalg::lu(&x[0])?.2), &[random(SQUARE, 9)])
 }
@@ -101,7 +101,7 @@ fn of_svd() -> Result<()> {
         let a = [random(shape, 11)];
         gradcheck(|x| Ok(linalg::svd(&x[0], false)?.1), &a)?;
         gradcheck(|x| linalg::svdvals(&x[0]), &a)?;
-        // What does not depend on the signs of the vectors.
+        // Functions that do not depend on the signs of the vectors.
         for full in [false, true] {
             gradcheck(
                 |x| {
@@ -146,7 +146,7 @@ fn of_pseudo_inverses() -> Result<()> {
         gradcheck(|x| linalg::pinv(&x[0], Tolerance::default(), false), &[random(shape, 13)])?;
     }
     gradcheck(|x| linalg::pinv(&symmetric(&x[0])?, Tolerance::default(), true), &[random(SQUARE, 13)])?;
-    // Of constant rank 2, along which it is smooth.
+    // Constant rank 2, along which the function is smooth.
     gradcheck(
         |x| linalg::pinv(&x[0].matmul(&x[1])?, 1e-9, false),
         &[random(&[4, 2], 14), random(&[2, 3], 15)],

@@ -1,5 +1,5 @@
-//! Linear algebra on the CPU: values by what they must satisfy, gradients against differences, errors,
-//! layouts.
+//! Linear algebra on the CPU: values by their defining properties, gradients against finite differences,
+//! errors, layouts.
 #![allow(clippy::unwrap_used)]
 
 mod blocks;
@@ -18,7 +18,7 @@ fn cpu() -> Device {
     backend_cpu::cpu()
 }
 
-/// Numbers between −2 and 2 without a pattern.
+/// Pseudo-random numbers between −2 and 2.
 fn numbers(shape: &[usize], seed: u64, dtype: DType) -> Tensor {
     taper_testing::tensor(shape, seed, dtype, &cpu()).unwrap()
 }

@@ -31,12 +31,12 @@ fn near(found: &Tensor, expected: &Tensor, what: &str) {
     );
 }
 
-/// A rotation without a pattern.
+/// A pseudo-random rotation.
 fn rotation(n: usize, seed: u64, (device, dtype): (&Device, DType)) -> Result<Tensor> {
     Ok(linalg::qr(&numbers(&[n, n], seed, dtype).to(device)?, linalg::QrMode::Reduced)?.0)
 }
 
-/// Two of the values are equal: exactly, or within their rounding.
+/// Matrices with two equal values: exactly, or within rounding.
 fn with_equal(device: &Device, dtype: DType) -> Result<Vec<Tensor>> {
     let values = Tensor::new([2.0f64, 2.0, 3.0], &cpu())?.to_dtype(dtype)?.to(device)?.diag_embed(0, 0, 1)?;
     let q = rotation(3, 4, (device, dtype))?;
@@ -67,7 +67,8 @@ fn functions_of_vectors_alone() -> Result<()> {
         let weight = numbers(&[3, 3], 7, dtype).to(&device)?;
         for a in with_equal(&device, dtype)? {
             let a = a.detach().requires_grad();
-            // The rotation nearest to a definite matrix P is 1, and moves by the G with P·G + G·P = g − gᵀ.
+            // The rotation nearest to a definite matrix P is 1, and its derivative is the G with P·G + G·P =
+            // g − gᵀ.
             let (u, _, vh) = linalg::svd(&a, false)?;
             let found = grad_of(&u.matmul(&vh)?.mul(&weight)?.sum(), &a, false)?;
             let (values, q) = linalg::eigh(&a.detach(), Uplo::Lower)?;
@@ -76,7 +77,7 @@ fn functions_of_vectors_alone() -> Result<()> {
             let inner = inner.div(&values.unsqueeze(-1)?.add(&values.unsqueeze(-2)?)?)?;
             near(&found, &q.matmul(&inner)?.matmul(&mt(&q)?)?, "the nearest rotation");
         }
-        // The projection on the two equal ones: what moves is what turns them towards the third.
+        // The projection on the two equal ones changes only if they turn toward the third.
         let a = with_equal(&device, dtype)?.swap_remove(1).detach().requires_grad();
         let (_, q) = linalg::eigh(&a, Uplo::Lower)?;
         let span = q.narrow(-1, 0, 2)?;

@@ -1,5 +1,5 @@
-//! Matrices at the ends of the range of numbers: results and gradients of k·A are those of A times a power of
-//! k, for powers of two k.
+//! Matrices at the ends of the range of numbers: results and gradients for k·A are those for A times a power
+//! of k, for powers of two k.
 
 use autograd::{TensorGrad, grad_of};
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
@@ -11,7 +11,7 @@ fn mt(a: &Tensor) -> Result<Tensor> {
     a.transpose(-2, -1)
 }
 
-/// About 1e-30, 1e20 and 1e30; 1e-200, 1e160 and 1e300.
+/// Exponents of about 1e-30, 1e20 and 1e30; 1e-200, 1e160 and 1e300.
 fn exponents(dtype: DType) -> [i32; 3] {
     if dtype == DType::F64 { [-664, 531, 996] } else { [-99, 66, 99] }
 }
@@ -21,7 +21,7 @@ fn power_of_two(x: &Tensor, exponent: i32) -> Tensor {
     x.mul_scalar(2f64.powi(half)).mul_scalar(2f64.powi(exponent - half))
 }
 
-/// The CPU in both dtypes, and a GPU in those that it has.
+/// Calls `f` for the CPU in both dtypes, and for a GPU in those that it supports.
 fn each_device(mut f: impl FnMut(&Device, DType) -> Result<()>) -> Result<()> {
     let devices = [Some(cpu()), gpu().cloned()];
     for device in devices.into_iter().flatten() {
@@ -45,7 +45,7 @@ fn near(found: &Tensor, expected: &Tensor, what: &str) {
 
 type Of = fn(&Tensor) -> Result<Tensor>;
 
-/// Functions, the power of k that their results are in proportion to, and whether matrices must be square.
+/// Functions, the power of k that their results scale with, and whether matrices must be square.
 const FUNCTIONS: &[(&str, Of, i32, bool)] = &[
     ("svdvals", linalg::svdvals, 1, false),
     ("svd", |a| Ok(linalg::svd(a, false)?.1), 1, false),
@@ -139,8 +139,7 @@ fn gradients_are_in_proportion() -> Result<()> {
             };
             let expected = gradient(&a, 0)?;
             for k in exponents(dtype) {
-                // The gradient is in proportion to k to the power less 1: the weight takes it to where it is
-                // a number.
+                // The gradient scales with k to the power minus 1: the weight keeps it in range.
                 let by = if power == -1 { k } else { 0 };
                 let whole = k * (power - 1) + by;
                 let found = gradient(&power_of_two(&a, k), by)?;
@@ -169,7 +168,7 @@ fn definite_matrices() -> Result<()> {
 #[test]
 fn determinants_do_not_leave_the_range_on_the_way() -> Result<()> {
     each_device(|device, dtype| {
-        // The product of twelve is 6⁶, and that of the first six of them is not a number.
+        // The product of all twelve is 6⁶, but that of the first six overflows.
         let k = f64::from(exponents(dtype)[2] / 4);
         let values: Vec<f64> =
             (0..12).map(|i| if i < 6 { 3.0 * k.exp2() } else { 2.0 * (-k).exp2() }).collect();
@@ -181,7 +180,7 @@ fn determinants_do_not_leave_the_range_on_the_way() -> Result<()> {
         near(&det.detach(), &Tensor::full((), product, (dtype, device))?, "det");
         let (_, log) = linalg::slogdet(&a)?;
         near(&log.detach(), &Tensor::full((), product.ln(), (dtype, device))?, "slogdet");
-        // Cofactors are the product over each of the elements.
+        // Cofactors are the product divided by each of the elements.
         let gradient = grad_of(&det, &a, false)?;
         let found = gradient.diagonal(0, 0, 1)?.mul(&a.detach().diagonal(0, 0, 1)?)?;
         near(&found, &Tensor::full([12], product, (dtype, device))?, "cofactors");
@@ -201,7 +200,7 @@ fn second_derivatives_of_determinants() -> Result<()> {
         let a = numbers(&[3, 3], 5, dtype).to(device)?;
         let expected = second(&a)?;
         for k in exponents(dtype) {
-            // Cofactors of 2 x 2 are in proportion to k², so half of k is what they may take.
+            // Cofactors of 2 x 2 matrices scale with k², so k may have half the exponent.
             let found = second(&power_of_two(&a, k / 2))?;
             near(&power_of_two(&found, -(k / 2)), &expected, "second derivatives of det");
         }
@@ -230,7 +229,7 @@ fn ranks_of_the_smallest_and_the_greatest() -> Result<()> {
 #[test]
 fn columns_of_different_sizes() -> Result<()> {
     each_device(|device, dtype| {
-        // Each column of Q is what its own column makes of it, however small that is beside the others.
+        // Each column of Q depends on its own column, however small that is beside the others.
         let small = if dtype == DType::F64 { 1e-250 } else { 1e-30 };
         let a = numbers(&[5, 3], 5, dtype).to(device)?;
         let sizes =

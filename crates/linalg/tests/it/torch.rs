@@ -1,4 +1,5 @@
-//! Conventions where properties leave a choice: signs, orders, what is read. Values of torch.linalg in f64.
+//! Conventions that properties leave open: signs, orders, the triangle that is read. The values are those of
+//! torch.linalg in f64.
 
 use linalg::{QrMode, Uplo};
 use tensor_core::{DType, Result, Tensor};

@@ -1,5 +1,5 @@
-//! Values, by what they must satisfy: for wide, tall, square, empty and batched matrices, in f32 and f64, in
-//! every layout.
+//! Values by their defining properties: for wide, tall, square, empty and batched matrices, in f32 and f64,
+//! in every layout.
 
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
 use tensor_core::{DType, Result, Tensor};
@@ -26,7 +26,7 @@ fn mt(a: &Tensor) -> Result<Tensor> {
     a.transpose(-2, -1)
 }
 
-/// Every shape in both dtypes, as it is and as a transposed view.
+/// Calls `f` with every shape in both dtypes, contiguous and as a transposed view.
 fn each(mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
         for (seed, shape) in SHAPES.iter().enumerate() {
@@ -84,7 +84,7 @@ fn packed_reflections_are_those_of_qr() -> Result<()> {
         if m >= n {
             close(&linalg::householder_product(&packed, &tau)?, &q, "Q");
         }
-        // A whole Q, from each side.
+        // A complete Q, applied from each side.
         let (whole, _) = linalg::qr(a, QrMode::Complete)?;
         let dims: Vec<usize> = a.dims()[..a.rank() - 1].iter().copied().chain([2]).collect();
         let c = numbers(&dims, 9, a.dtype());
@@ -197,7 +197,7 @@ fn eigh_diagonalizes_either_triangle() -> Result<()> {
     each_square(|a| {
         let whole = symmetric(a)?;
         for uplo in [Uplo::Lower, Uplo::Upper] {
-            // What is in the other triangle is not read.
+            // The other triangle is not read.
             let part = if uplo == Uplo::Lower { whole.tril(0)? } else { whole.triu(0)? };
             let (values, q) = linalg::eigh(&part, uplo)?;
             close(&q.mul(&values.unsqueeze(-2)?)?.matmul(&mt(&q)?)?, &whole, "Q·L·Qᵀ");
@@ -226,7 +226,7 @@ fn systems_are_solved() -> Result<()> {
         }
         close(&a.matmul(&linalg::inv(&a)?)?, &eye_like(&a, n), "A·A⁻¹");
         for (upper, unit) in [(false, false), (false, true), (true, false), (true, true)] {
-            // A diagonal of about 1 and little beside it.
+            // A diagonal of about 1 and small elements beside it.
             let a = a.mul_scalar(1.0 / (n * n).max(1) as f64).add(&eye_like(&a, n))?;
             let t = if upper { a.triu(0)? } else { a.tril(0)? };
             let strict = if upper { a.triu(1)? } else { a.tril(-1)? };
@@ -286,7 +286,7 @@ fn singular_matrices_have_factors() -> Result<()> {
     Ok(())
 }
 
-/// The four conditions of Moore and Penrose.
+/// Checks the four Moore-Penrose conditions.
 #[track_caller]
 fn is_pseudo_inverse(a: &Tensor, p: &Tensor) -> Result<()> {
     let (ap, pa) = (a.matmul(p)?, p.matmul(a)?);
@@ -313,7 +313,7 @@ fn pseudo_inverses_hold_the_four_conditions() -> Result<()> {
     is_pseudo_inverse(&square, &found)?;
     close(&found, &linalg::pinv(&square, Tolerance::default(), false)?, "hermitian");
     elements(&linalg::matrix_rank(&square, Tolerance::default(), true)?, &[2.0]);
-    // Singular values 4 and 1: by tolerance.
+    // Singular values 4 and 1: the tolerance decides.
     let d = Tensor::new([[4.0f64, 0.0], [0.0, 1.0]], (DType::F64, &cpu()))?;
     elements(&linalg::pinv(&d, 0.5, false)?, &[0.25, 0.0, 0.0, 0.0]);
     let atol = Tolerance { atol: Some(0.5), rtol: None };
@@ -337,7 +337,7 @@ fn least_squares_leave_a_residual_that_is_orthogonal() -> Result<()> {
         assert_eq!(found.rank.to_vec::<i64>()?, [3i64.max(shape[0].min(shape[1]) as i64)]);
         close(&found.singular_values, &linalg::svdvals(&a)?, "singular values");
     }
-    // Vectors of a batch.
+    // A batch of vectors.
     let (a, b) = (random(&[2, 5, 3], 9), random(&[2, 5], 10));
     let found = linalg::lstsq(&a, &b, None)?.solution;
     let expected = linalg::lstsq(&a, &b.unsqueeze(-1)?, None)?.solution;
@@ -402,7 +402,7 @@ fn the_other_triangle_is_not_read() -> Result<()> {
     Ok(())
 }
 
-/// A plan is made for a form, and run again for other values.
+/// A plan is compiled once, and runs again with other values.
 #[test]
 fn kernels_run_again_with_other_values() -> Result<()> {
     for seed in 0..4 {
@@ -471,20 +471,20 @@ fn logarithms_of_determinants_and_roots_at_the_edge() -> Result<()> {
     Ok(())
 }
 
-/// Q of so many rows and columns.
+/// An orthonormal matrix with `rows` rows and `columns` columns.
 fn orthonormal(rows: usize, columns: usize, seed: u64, dtype: DType) -> Result<Tensor> {
     Ok(linalg::qr(&numbers(&[rows, columns], seed, dtype), QrMode::Reduced)?.0)
 }
 
-/// Whether all singular values count is known by bounds, or by the values themselves: both give what the
-/// values say.
+/// Whether all singular values count is decided by bounds or by the values themselves; both decide as the
+/// values do.
 #[test]
 fn a_pseudo_inverse_leaves_out_what_does_not_count() -> Result<()> {
     for dtype in [DType::F32, DType::F64] {
         let mut seed = 100;
         for (m, n) in [(40, 40), (64, 37), (37, 64), (120, 12), (3, 3), (4, 2)] {
             let k = m.min(n);
-            // From 1 down to the least, each of which is far from what is left out.
+            // From 1 down to the least, which is far from the tolerance.
             for (least, rtol, atol) in [
                 (0.5, None, None),
                 (1e-3, Some(1e-2), None),
@@ -512,7 +512,7 @@ fn a_pseudo_inverse_leaves_out_what_does_not_count() -> Result<()> {
                     let found = linalg::pinv(&a, tolerance, false)?.mul_scalar(scale);
                     let (found, expected) = (found.to_f64_vec()?, expected.to_f64_vec()?);
                     let most = expected.iter().fold(1.0f64, |most, x| most.max(x.abs()));
-                    // The condition, as far as it counts, times a few roundings.
+                    // The condition number, where singular values count, times a few roundings.
                     let unit = if dtype == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
                     let allowed = most * most.max(1.0) * unit * 100.0;
                     for (found, expected) in found.iter().zip(&expected) {

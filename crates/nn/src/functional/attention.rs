@@ -1,4 +1,4 @@
-//! Attention, and the tables of positions that go with it.
+//! Attention, and positional encodings.
 
 mod blocked;
 
@@ -10,30 +10,31 @@ use super::check_probability;
 
 const OP: &str = "scaled_dot_product_attention";
 
-/// What [`scaled_dot_product_attention`] may have otherwise than usual.
+/// Options of [`scaled_dot_product_attention`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionOptions<'a> {
-    /// Broadcast to `[…, L, S]`: bool, true where a query sees a key, or numbers that are added to the
-    /// scores, of the query's dtype or f32.
+    /// Broadcasts to `[…, L, S]`: a bool mask, true where a query attends to a key, or numbers that are added
+    /// to the scores, of the query's dtype or f32.
     pub mask: Option<&'a Tensor>,
-    /// Whether query i sees keys 0 to i alone.
+    /// Whether query i attends to keys 0 to i only.
     pub is_causal: bool,
-    /// What scores are multiplied by; 1/√E by default.
+    /// The factor of the scores; 1/√E by default.
     pub scale: Option<f64>,
-    /// Whether queries may have several times as many heads (axis −3) as keys and values: each key head
-    /// serves a group of them.
+    /// Grouped-query attention: queries may have several times as many heads (axis −3) as keys and values,
+    /// each of which serves a group of query heads.
     pub enable_gqa: bool,
-    /// The probability with which a weight is dropped, with the stream to draw from. None by default.
+    /// The dropout probability of attention weights, and the random stream to draw from. No dropout by
+    /// default.
     pub dropout: Option<(f64, &'a Generator)>,
 }
 
 /// softmax(query · keyᵀ · scale + mask) · value for `query` `[…, L, E]`, `key` `[…, S, E]` and `value` `[…,
-/// S, V]`: `[…, L, V]`. A query that sees no key gives zeros, with gradients of zero.
+/// S, V]`: `[…, L, V]`. A query that attends to no key gives zeros, with gradients of zero.
 /// `torch.nn.functional.scaled_dot_product_attention`.
 ///
-/// Memory is linear in the lengths: scores are formed in blocks, and again for the gradient. Whole matrices
-/// `[…, L, S]` are only held for a mask that wants a gradient itself, and for gradients of gradients. On the
-/// CPU keys that `is_causal` hides cost nothing.
+/// Memory is linear in the lengths: scores are computed in blocks, and recomputed for the gradient. Whole
+/// matrices `[…, L, S]` are stored only for a mask that requires gradients, and for second derivatives. On
+/// the CPU, keys hidden by `is_causal` take no time.
 ///
 /// Vaswani et al.: Attention is all you need (2017). Dao: FlashAttention-2 (2023).
 ///
@@ -45,7 +46,7 @@ pub struct AttentionOptions<'a> {
 /// let x = Tensor::new([[[1.0f32, 0.0], [0.0, 1.0]]], &device)?;
 /// let options = AttentionOptions { is_causal: true, ..Default::default() };
 /// let y = scaled_dot_product_attention(&x, &x, &x, options)?;
-/// assert_eq!(y.select(1, 0)?.to_vec::<f32>()?, [1.0, 0.0]); // the first sees itself alone
+/// assert_eq!(y.select(1, 0)?.to_vec::<f32>()?, [1.0, 0.0]); // the first attends to itself only
 /// # Ok(()) }
 /// ```
 ///
@@ -67,12 +68,12 @@ pub fn scaled_dot_product_attention(
     attention(query, key, value, Request { mask, causal: is_causal.then_some(0), scale, enable_gqa, dropout })
 }
 
-/// Attention as layers ask for it.
+/// The arguments of attention inside layers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Request<'a> {
     /// As [`AttentionOptions::mask`].
     pub(crate) mask: Option<&'a Tensor>,
-    /// Where it is `Some(first)`, query i sees keys 0 to `first` + i alone.
+    /// With `Some(first)`, query i attends to keys 0 to `first` + i only.
     pub(crate) causal: Option<usize>,
     pub(crate) scale: Option<f64>,
     pub(crate) enable_gqa: bool,
@@ -80,18 +81,18 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The request without dropout where that drops all, so that results are its results times 0: there is no
-    /// 1 / (1 − p).
+    /// The request without dropout if that drops everything; the caller then multiplies results by 0, since
+    /// 1 / (1 − p) is infinite.
     fn without_dropout(self) -> Option<Request<'a>> {
         self.dropout.filter(|(p, _)| *p == 1.0).map(|_| Request { dropout: None, ..self })
     }
 }
 
-/// Queries so few that their scores take no more memory than keys and values: products with one row or few
-/// have kernels of their own.
+/// The number of queries up to which their scores take no more memory than keys and values: products with
+/// one row or few rows have special kernels.
 const FEW_QUERIES: usize = 8;
 
-/// The result.
+/// The attention output.
 #[track_caller]
 pub(crate) fn attention(
     query: &Tensor,
@@ -118,7 +119,7 @@ pub(crate) fn attention(
     call.regroup(out)
 }
 
-/// The result and the weights, `[…, L, S]`, after dropout.
+/// The output and the weights, `[…, L, S]`, after dropout.
 #[track_caller]
 pub(crate) fn attention_with_weights(
     query: &Tensor,
@@ -139,15 +140,15 @@ pub(crate) fn attention_with_weights(
     Ok((call.regroup(out)?, call.regroup(weights)?))
 }
 
-/// Inputs that fit each other. Heads that share a key are in groups: query `[…, heads, group, L, E]`, key and
-/// value `[…, heads, 1, S, features]`.
+/// Checked inputs. Heads that share a key are in groups: query `[…, heads, group, L, E]`, key and value `[…,
+/// heads, 1, S, features]`.
 struct Call {
     query: Tensor,
     key: Tensor,
     value: Tensor,
     mask: Option<Tensor>,
     weighting: Weighting,
-    /// Of heads in groups, how many there are.
+    /// The number of key heads, if query heads are in groups.
     heads: Option<usize>,
 }
 
@@ -185,7 +186,7 @@ impl Call {
         };
         let lead = |t: &Tensor| -> Shape { t.dims()[..t.rank() - 2].iter().copied().collect() };
         let batch = match heads {
-            // Key and value are repeated to as many heads as there are.
+            // Key and value are repeated to the number of query heads.
             Some(_) => lead(query),
             None => lead(query).broadcast(&lead(key), OP)?,
         };
@@ -218,7 +219,7 @@ impl Call {
         };
         let weighting = Weighting {
             scale: scale.unwrap_or(1.0 / (width as f64).sqrt()),
-            // A first query that sees every key hides none from the others.
+            // If the first query attends to every key, the causal mask hides nothing.
             causal: causal.filter(|first| first.saturating_add(1) < keys),
             draws,
         };
@@ -261,7 +262,7 @@ impl Call {
         self.sizes()[0]
     }
 
-    /// The axes before the last two, of all three.
+    /// The leading axes that query, key and value broadcast to.
     #[track_caller]
     fn batch(&self) -> Result<Shape> {
         let [query, key, value] = [&self.query, &self.key, &self.value]
@@ -269,7 +270,7 @@ impl Call {
         query.broadcast(&key, OP)?.broadcast(&value, OP)
     }
 
-    /// Groups of heads as heads.
+    /// Merges groups of heads back to heads.
     #[track_caller]
     fn regroup(&self, out: Tensor) -> Result<Tensor> {
         let Some(heads) = self.heads else { return Ok(out) };
@@ -279,7 +280,7 @@ impl Call {
         out.reshape(flat.dims())
     }
 
-    /// By whole matrices of scores: the result and the weights after dropout.
+    /// Computes whole matrices of scores: the result and the weights after dropout.
     #[track_caller]
     fn whole(&self) -> Result<(Tensor, Tensor)> {
         let mut weights = self.weighting.weights(&self.query, &self.key, self.mask.as_ref())?;
@@ -290,7 +291,7 @@ impl Call {
         Ok((weights.matmul(&self.value)?, weights))
     }
 
-    /// By blocks of scores, `batch` being that of all.
+    /// Computes blocks of scores; `batch` has the common leading axes.
     #[track_caller]
     fn blocked(&self, batch: Shape) -> Result<Tensor> {
         let expand = |t: &Tensor, last: [usize; 2]| {
@@ -314,8 +315,8 @@ impl Call {
     }
 }
 
-/// Whether a mask is one of scores of this dtype: a bool, or numbers to add, of f32 or of that dtype.
-/// Autocast casts those of others.
+/// Whether a mask suits scores of this dtype: bool, or f32 or scores' dtype to be added. Autocast casts
+/// others.
 pub(crate) fn is_mask(mask: &Tensor, scores: DType) -> bool {
     let dtype = mask.dtype();
     dtype == DType::Bool
@@ -324,7 +325,7 @@ pub(crate) fn is_mask(mask: &Tensor, scores: DType) -> bool {
         || (autocast::is_within() && dtype.is_float())
 }
 
-/// How many heads of keys there are, and how many of queries share each.
+/// The number of key heads, and the number of query heads that share each.
 #[track_caller]
 fn groups(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<(usize, usize)> {
     let mut found = (0, 0);
@@ -351,7 +352,7 @@ fn groups(query: &Tensor, key: &Tensor, value: &Tensor) -> Result<(usize, usize)
     Ok(found)
 }
 
-/// How scores become weights.
+/// The parameters that turn scores into weights.
 #[derive(Clone, Copy, Debug)]
 struct Weighting {
     scale: f64,
@@ -359,8 +360,8 @@ struct Weighting {
     draws: Option<Draws>,
 }
 
-/// Where the draws of dropout lie: those of all batch positions of a query are neighbours, so that any block
-/// of queries takes a run of the stream. See [`Attention::dropout`].
+/// The positions of dropout's draws in the random stream: the draws of all batch positions of a query are
+/// adjacent, so that a block of queries reads a contiguous range. See [`Attention::dropout`].
 #[derive(Clone, Copy, Debug)]
 struct Draws {
     p: f64,
@@ -369,8 +370,7 @@ struct Draws {
 }
 
 impl Weighting {
-    /// Scores `[…, L, S]` of queries from `start` on with the keys from the first on, those that are not seen
-    /// −∞; of reduced floats in f32.
+    /// Scores `[…, L, S]` of the queries from `start` on, −∞ where masked; f32 for reduced floats.
     #[track_caller]
     fn scores(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>, start: usize) -> Result<Tensor> {
         let keys = key.transpose(-2, -1)?;
@@ -393,20 +393,20 @@ impl Weighting {
         }
     }
 
-    /// All weights before dropout; of half types in f32.
+    /// All weights before dropout; f32 for half types.
     #[track_caller]
     fn weights(&self, query: &Tensor, key: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
         let scores = self.scores(query, key, mask, 0)?;
         if (mask.is_none() && self.causal.is_none()) || key.dims()[key.rank() - 2] == 0 {
             return scores.softmax(-1);
         }
-        // Where nothing is seen, −∞ − −∞ is no number: such rows are computed from zeros, and their weights
-        // are set to 0.
+        // If all keys are masked, −∞ − −∞ is NaN: such rows are computed from zeros, and their weights set
+        // to 0.
         let blind = scores.detach().amax(-1, true)?.eq_scalar(f64::NEG_INFINITY);
         scores.masked_fill(&blind, 0.0)?.softmax(-1)?.masked_fill(&blind, 0.0)
     }
 
-    /// What all weights are multiplied by where some are dropped.
+    /// The dropout factors of all weights, if there is dropout.
     #[track_caller]
     fn kept(&self, weights: &Tensor) -> Result<Option<Tensor>> {
         let Some(draws) = self.draws else { return Ok(None) };
@@ -416,8 +416,8 @@ impl Weighting {
 }
 
 impl Draws {
-    /// 0 where a weight is dropped, and else 1 / (1 − p), for a block `[…, L, S]` of queries from `start` on
-    /// and all keys, of which the first `seen` are given.
+    /// 0 where a weight is dropped, and otherwise 1 / (1 − p), for a block `[…, L, S]` of queries from
+    /// `start` on; only the first `seen` keys are computed.
     #[track_caller]
     fn kept(
         self,
@@ -428,7 +428,7 @@ impl Draws {
         device: &Device,
     ) -> Result<Tensor> {
         let (&[ref batch @ .., rows, keys], Draws { p, seed, first }) = (dims, self) else {
-            return Err(Error::invalid(OP, "scores have the axes […, queries, keys]"));
+            return Err(Error::invalid(OP, "scores must have the axes […, queries, keys]"));
         };
         let query = batch.iter().product::<usize>() as u64 * keys as u64;
         let stream = Generator::seed(seed, device);
@@ -441,7 +441,7 @@ impl Draws {
     }
 }
 
-/// `[queries, keys]`: true where key ≤ first + query.
+/// The causal mask `[queries, keys]`: true where key ≤ first + query.
 #[track_caller]
 pub(crate) fn causal_mask(first: usize, queries: usize, keys: usize, device: &Device) -> Result<Tensor> {
     let row = Tensor::arange(0, keys, 1, (DType::I32, device))?;
@@ -449,8 +449,8 @@ pub(crate) fn causal_mask(first: usize, queries: usize, keys: usize, device: &De
     row.le(&column)
 }
 
-/// `[positions, features]` of sines (even features) and cosines (odd ones) of position / 10000^(2i /
-/// features), f32. Vaswani et al.: Attention is all you need (2017), section 3.5.
+/// The sinusoidal encoding `[positions, features]`, f32: sines (even features) and cosines (odd ones) of
+/// position / 10000^(2i / features). Vaswani et al.: Attention is all you need (2017), section 3.5.
 ///
 /// # Errors
 /// An odd number of features.
@@ -469,21 +469,21 @@ pub fn sinusoidal_positions(
     Tensor::from_vec(table, [positions, features], device)
 }
 
-/// position · base^(−2i / features) for each position from `first` and each i below features / 2, in f64: the
-/// phases of far positions would lose their digits in f32.
+/// position · base^(−2i / features) for each position from `first` and each i below features / 2, in f64: in
+/// f32 the phases of distant positions would lose their digits.
 fn angles(positions: usize, features: usize, base: f64, first: usize) -> Vec<f64> {
     let rates: Vec<f64> = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / features as f64)).collect();
     (first..first + positions).flat_map(|at| rates.iter().map(move |rate| at as f64 * rate)).collect()
 }
 
-/// Rotary position embedding of `input` `[…, L, E]` whose first row has the position `first`: features i and
-/// i + E/2 are a pair, turned by position · base^(−2i/E). (The pairing of Llama and GPT-NeoX.) The usual base
-/// is 10000.
+/// Rotary position embedding of `input` `[…, L, E]`, whose first row has the position `first`: features i
+/// and i + E/2 are a pair, rotated by position · base^(−2i/E), the pairing of Llama and GPT-NeoX. The usual
+/// base is 10000.
 ///
 /// Su et al.: RoFormer, enhanced transformer with rotary position embedding (2021).
 ///
 /// # Errors
-/// An input without rows, of an odd number of features, or of no floating-point dtype.
+/// An input without rows, with an odd number of features, or of a dtype that is not floating-point.
 #[track_caller]
 pub fn rotary_embedding(input: &Tensor, first: usize, base: f64) -> Result<Tensor> {
     const OP: &str = "rotary_embedding";

@@ -1,4 +1,4 @@
-//! Sums, means and maxima of a table's rows, a bag of indices each; and rows held to a greatest length.
+//! Sums, means and maxima over bags of embedding rows; and rows limited to a maximum norm.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Result, Shape,
 
 use super::embedding;
 
-/// How [`embedding_bag`] makes one vector of a bag's rows.
+/// The reduction of [`embedding_bag`] over the rows of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BagMode {
-    /// Their sum, each times its weight if there are weights.
+    /// The sum of the rows, each times its weight if there are weights.
     Sum,
-    /// Their mean. The default.
+    /// The mean of the rows. The default.
     #[default]
     Mean,
-    /// The greatest of each feature.
+    /// The elementwise maximum of the rows.
     Max,
 }
 
@@ -30,25 +30,26 @@ impl BagMode {
     }
 }
 
-/// What [`embedding_bag`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of [`embedding_bag`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BagOptions<'a> {
-    /// How a bag becomes a vector: the mean by default.
+    /// The reduction over a bag: the mean by default.
     pub mode: BagMode,
-    /// Of indices `[N]`, where each bag begins: `[B]`, ascending from 0, integers. They are read on the host.
+    /// For indices `[N]`, the start of each bag: `[B]` integers, ascending from 0. They are read on the
+    /// host.
     pub offsets: Option<&'a Tensor>,
-    /// Whether `offsets` ends with N, where the last bag ends: `[B + 1]`. Off by default.
+    /// Whether `offsets` ends with N, the end of the last bag: `[B + 1]`. Off by default.
     pub include_last_offset: bool,
-    /// A number for each index, of their shape and the table's dtype, that its row is multiplied by, of sums.
-    /// 1 by default.
+    /// For sums, a factor for the row of each index, of the indices' shape and the table's dtype. 1 by
+    /// default.
     pub per_sample_weights: Option<&'a Tensor>,
-    /// An index that counts for nothing. None by default.
+    /// An index that is ignored. None by default.
     pub padding_idx: Option<usize>,
 }
 
 /// The sum, mean or maximum of the rows of `weight` `[rows, features]` in each bag: indices `[B, N]` are B
-/// bags of N, indices `[N]` are bags that begin at `offsets` `[B]`. Gives `[B, features]`; a bag without
-/// indices gives zeros. `torch.nn.functional.embedding_bag`.
+/// bags of N, indices `[N]` are bags that begin at `offsets` `[B]`. The result is `[B, features]`; an empty
+/// bag gives zeros. `torch.nn.functional.embedding_bag`.
 ///
 /// ```
 /// use nn::functional::{BagMode, BagOptions, embedding_bag};
@@ -63,10 +64,11 @@ pub struct BagOptions<'a> {
 /// ```
 ///
 /// # Errors
-/// Indices of neither one axis nor two or of no integer dtype; offsets beside two axes, missing beside one,
-/// not of one axis, not from 0 ascending, past the indices; weights of another shape or dtype or of another
-/// mode than the sum; a `padding_idx` that is no row; a weight that is no matrix; several devices. An index
-/// outside the table shows when the result is computed.
+/// Indices of neither one axis nor two or of no integer dtype; offsets with two axes of indices, or missing
+/// with one; offsets that do not have one axis, do not ascend from 0, or exceed the number of indices;
+/// sample weights of another shape or dtype, or with another mode than the sum; a `padding_idx` that is no
+/// row; a weight that is no matrix; several devices. An index out of range is an error when the result is
+/// computed.
 #[track_caller]
 pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>) -> Result<Tensor> {
     const OP: &str = "embedding_bag";
@@ -74,11 +76,14 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
     let wrong = |message: String| Err(Error::invalid(OP, message).here());
     if let Some(weights) = per_sample_weights {
         if mode != BagMode::Sum {
-            return wrong(format!("weights of samples beside the mode {:?}: they are for sums", mode.name()));
+            return wrong(format!(
+                "per_sample_weights with the mode {:?}: they need the mode \"sum\"",
+                mode.name()
+            ));
         }
         if weights.shape() != indices.shape() || weights.dtype() != weight.dtype() {
             return wrong(format!(
-                "weights {} {} of indices {} and a table of {}: give one of the table's dtype for each index",
+                "per_sample_weights {} {} for indices {} and a table of {}: give one of the table's dtype for each index",
                 weights.dtype(),
                 weights.shape(),
                 indices.shape(),
@@ -88,12 +93,14 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
     }
     let rows = match *weight.dims() {
         [rows, _] => rows,
-        _ => return wrong(format!("the weight has the shape [rows, features], not {}", weight.shape())),
+        _ => {
+            return wrong(format!("the weight must have the shape [rows, features], not {}", weight.shape()));
+        }
     };
     if let Some(row) = padding_idx.filter(|&row| row >= rows) {
         return wrong(format!("padding_idx {row} is no row of a weight {}", weight.shape()));
     }
-    // Where each bag of a list begins and ends.
+    // The start and end of each bag of a list.
     let bags: Option<Vec<(usize, usize)>> = match (indices.rank(), offsets) {
         (2, None) => None,
         (1, Some(offsets)) => Some(bounds(OP, indices, offsets, include_last_offset)?),
@@ -110,17 +117,17 @@ pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>)
     }
 }
 
-/// What [`embedding_bag`] computes.
+/// The function that [`embedding_bag`] computes.
 #[derive(Clone, Debug)]
 struct Bags {
     mode: BagMode,
-    /// Where each bag of a list begins and ends.
+    /// The start and end of each bag of a list.
     bounds: Option<Vec<(usize, usize)>>,
     padding_idx: Option<usize>,
 }
 
 impl Bags {
-    /// All bags at once, where the device has a kernel: rows are added where they lie.
+    /// All bags at once, if the device has a kernel that adds rows in place.
     #[track_caller]
     fn by_kernel(
         &self,
@@ -129,7 +136,7 @@ impl Bags {
         per_sample_weights: Option<&Tensor>,
     ) -> Result<Option<Tensor>> {
         let kernel = self.kernel(per_sample_weights.is_some());
-        // Of no bags there are no bounds.
+        // Without bags there are no bounds.
         let bounds = match &self.bounds {
             Some(bounds) if bounds.is_empty() => return Ok(None),
             Some(bounds) => {
@@ -148,7 +155,7 @@ impl Bags {
             return Ok(None);
         }
         if self.mode == BagMode::Max {
-            // The first of equal ones, as PyTorch has it; a bag of nothing is of zeros.
+            // The first of equal elements, as in PyTorch; an empty bag gives zeros.
             let rows = Tensor::custom_kernel(kernel, &given)?.swap_remove(0);
             if weight.dims()[0] == 0 {
                 return Tensor::zeros(rows.shape().clone(), (weight.dtype(), &weight.device())).map(Some);
@@ -188,13 +195,13 @@ impl Bags {
         owners.expand([bags, count])?.reshape([bags * count])
     }
 
-    /// The weights of samples among the kernel's inputs.
+    /// The position of the sample weights among the kernel's inputs.
     fn weights_of<T>(&self, inputs: &[T]) -> Option<usize> {
         let before = 2 + usize::from(self.bounds.is_some());
         (inputs.len() > before).then_some(before)
     }
 
-    /// The same of other operations: rows are gathered, and then summed.
+    /// The same composed of other operations: rows are gathered, and then reduced.
     #[track_caller]
     fn composed(
         &self,
@@ -205,7 +212,7 @@ impl Bags {
         let Bags { mode, bounds: ref bags, padding_idx } = *self;
         let features = weight.dims()[1];
         let (count, dtype, device) = (indices.numel(), weight.dtype(), weight.device());
-        // Bags of a table: as they are, or, for maxima, padded to the longest.
+        // Bags of a list: unchanged for sums and means, padded to the longest for maxima.
         let (indices, inside, table) = match (bags, mode) {
             (None, _) => (indices.clone(), None, true),
             (Some(_), BagMode::Sum | BagMode::Mean) => (indices.clone(), None, false),
@@ -232,7 +239,7 @@ impl Bags {
         let found = embedding(&indices, weight)?;
         let zeros = Tensor::zeros(Shape::scalar(), (dtype, &device))?;
         if mode == BagMode::Max {
-            // The first of equal ones, as PyTorch has it; a bag of nothing is of zeros.
+            // The first of equal elements, as in PyTorch; an empty bag gives zeros.
             if found.dims()[1] == 0 {
                 return Tensor::zeros([found.dims()[0], features], (dtype, &device));
             }
@@ -262,7 +269,7 @@ impl Bags {
             _ if table => (found.sum_axis(1, false)?, counts.sum_axis(1, false)?),
             Some(bags) => {
                 let owners = self.owners(&indices)?;
-                // Indices after the last bag's end are in none.
+                // Indices after the end of the last bag belong to no bag.
                 let (found, counts) = match owners.numel() == count {
                     true => (found, counts),
                     false => (found.narrow(0, 0, owners.numel())?, counts.narrow(0, 0, owners.numel())?),
@@ -294,8 +301,8 @@ impl Function for Bags {
         Ok(Tensor::custom_kernel(kernel, inputs)?.swap_remove(0))
     }
 
-    /// Each row has the gradient of its bag, times its weight and divided by what a mean is of; a weight has
-    /// that gradient's product with the row. What nobody asks for is not computed.
+    /// Each row gets the gradient of its bag, times its weight, divided by the bag's size for a mean; a
+    /// weight gets that gradient's dot product with the row. Gradients that are not needed are not computed.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (weight, indices) = (&inputs[0], &inputs[1]);
@@ -335,7 +342,7 @@ impl Function for Bags {
     }
 }
 
-/// Where each bag begins and ends.
+/// The start and end of each bag.
 #[track_caller]
 fn bounds(
     op: &'static str,
@@ -345,28 +352,28 @@ fn bounds(
 ) -> Result<Vec<(usize, usize)>> {
     let count = indices.numel();
     if offsets.rank() != 1 || !offsets.dtype().is_int() {
-        let message =
-            format!("offsets {} {}: give whole numbers in one axis", offsets.dtype(), offsets.shape());
+        let message = format!("offsets {} {}: give integers in one axis", offsets.dtype(), offsets.shape());
         return Err(Error::invalid(op, message));
     }
     let mut starts = offsets.detach().to_vec::<i64>()?;
     if include_last {
         if starts.is_empty() {
-            return Err(Error::invalid(op, "no offsets, though the last is to be the end"));
+            return Err(Error::invalid(op, "the offsets are empty, but include_last_offset needs the end"));
         }
     } else {
         starts.push(count as i64);
     }
     let ordered = starts.windows(2).all(|pair| pair[0] <= pair[1]);
     if starts.len() > 1 && starts[0] != 0 || !ordered || starts.iter().any(|&s| s < 0 || s > count as i64) {
-        let message = format!("offsets of {count} indices begin with 0, ascend, and do not pass {count}");
+        let message =
+            format!("offsets into {count} indices must begin with 0, ascend, and not exceed {count}");
         return Err(Error::invalid(op, message));
     }
     Ok(starts.windows(2).map(|pair| (pair[0] as usize, pair[1] as usize)).collect())
 }
 
-/// Shortens those rows of a table, which must be a cell, that `indices` name and whose norm of power
-/// `norm_type` is above `max_norm`, as PyTorch does before it looks them up.
+/// Scales down those rows of a table, which must be a cell, that `indices` name and whose norm of power
+/// `norm_type` exceeds `max_norm`, as PyTorch does before the lookup.
 #[track_caller]
 pub(crate) fn renormalize(indices: &Tensor, weight: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
     if !indices.dtype().is_int() {
@@ -388,7 +395,7 @@ pub(crate) fn renormalize(indices: &Tensor, weight: &Tensor, max_norm: f64, norm
         let long = named.gt_scalar(0).unsqueeze(1)?.bitwise_and(&norms.gt_scalar(max_norm))?;
         let shorter = value.mul(&norms.add_scalar(1e-7).reciprocal().mul_scalar(max_norm))?;
         let next = long.where_cond(&shorter, &value)?;
-        // Before anything changes, since an index may be none of the table's.
+        // Computed before anything changes, since an index may be out of range.
         next.eval()?;
         weight.assign(&next)
     })

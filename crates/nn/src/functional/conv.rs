@@ -1,12 +1,12 @@
 //! Convolutions in one to three dimensions, and their transposes. Each is one contraction of the weight with
-//! the windows of the input: a view, so that no matrix of all windows is ever copied.
+//! the windows of the input, which are a view, so that no matrix of all windows is copied.
 
 use autograd::{Function, apply};
 use tensor_core::{Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast};
 
 use super::pad::padded;
 
-/// The sizes of a window along `D` axes: one number for all, or one for each.
+/// The sizes of a window along `D` axes: one number for all axes, or one for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window<const D: usize>(pub [usize; D]);
 
@@ -22,18 +22,18 @@ impl<const D: usize> From<[usize; D]> for Window<D> {
     }
 }
 
-/// How far a convolution pads its input along each of `D` axes, with zeros.
+/// The zero padding of a convolution's input along each of `D` axes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConvPadding<const D: usize> {
-    /// So that the output has the input's size, for a stride of 1: `dilation·(kernel − 1)` in all, the odd
-    /// one at the end.
+    /// The output has the input's size, for a stride of 1: the padding is `dilation·(kernel − 1)` in all,
+    /// with an odd element at the end.
     Same,
-    /// So many before the first element and after the last, along each axis.
+    /// Numbers of elements before the first element and after the last, along each axis.
     Each([(usize, usize); D]),
 }
 
 impl<const D: usize> ConvPadding<D> {
-    /// How much goes before and after each axis, for windows of `kernel` elements that are `dilation` apart.
+    /// The padding before and after each axis, for windows of `kernel` elements with this dilation.
     pub(crate) fn sides(self, kernel: [usize; D], dilation: [usize; D]) -> [(usize, usize); D] {
         match self {
             ConvPadding::Each(sides) => sides,
@@ -51,32 +51,31 @@ impl<const D: usize> Default for ConvPadding<D> {
     }
 }
 
-/// The same on all sides.
+/// Converts one number: the padding of all sides.
 impl<const D: usize> From<usize> for ConvPadding<D> {
     fn from(padding: usize) -> ConvPadding<D> {
         ConvPadding::Each([(padding, padding); D])
     }
 }
 
-/// The same on both sides of each axis.
+/// Converts one number per axis: the padding of both its sides.
 impl<const D: usize> From<[usize; D]> for ConvPadding<D> {
     fn from(padding: [usize; D]) -> ConvPadding<D> {
         ConvPadding::Each(padding.map(|p| (p, p)))
     }
 }
 
-/// What a convolution over `D` axes may have otherwise than usual; PyTorch's arguments with PyTorch's
-/// defaults.
+/// Options of a convolution over `D` axes, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvOptions<const D: usize> {
-    /// Distance from window to window along each axis. 1 by default.
+    /// The distance between windows along each axis. 1 by default.
     pub stride: [usize; D],
-    /// Zeros round the input. None by default.
+    /// The zero padding of the input. None by default.
     pub padding: ConvPadding<D>,
-    /// Distance between the elements of a window. 1 by default.
+    /// The distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],
-    /// Into how many groups channels are cut: output channels of a group see the input channels of the same
-    /// group. 1 by default.
+    /// The number of groups of channels: output channels of a group are connected to the input channels of
+    /// the same group. 1 by default.
     pub groups: usize,
 }
 
@@ -86,20 +85,19 @@ impl<const D: usize> Default for ConvOptions<D> {
     }
 }
 
-/// What a transposed convolution over `D` axes may have otherwise than usual; PyTorch's arguments with
-/// PyTorch's defaults.
+/// Options of a transposed convolution over `D` axes, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvTransposeOptions<const D: usize> {
-    /// The stride of the convolution that this is the transpose of. 1 by default.
+    /// The stride of the convolution that this transposes. 1 by default.
     pub stride: [usize; D],
-    /// Its padding, cut off the output on both sides. None by default.
+    /// The padding of that convolution, cut off the output on both sides. None by default.
     pub padding: [usize; D],
-    /// Elements added at the end of each axis of the output, of the sizes that the convolution takes to one.
-    /// None by default.
+    /// Elements added at the end of each axis of the output, to select among the sizes that the convolution
+    /// maps to one. None by default.
     pub output_padding: [usize; D],
     /// The distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],
-    /// As of [`ConvOptions`].
+    /// The number of groups of channels, as in [`ConvOptions`].
     pub groups: usize,
 }
 
@@ -115,9 +113,9 @@ impl<const D: usize> Default for ConvTransposeOptions<D> {
     }
 }
 
-/// Convolution (in the networks' sense, cross-correlation) of `input` `[N, in, L]` with `weight` `[out, in /
-/// groups, k]`, plus `bias` `[out]`: `[N, out, (L + padding − dilation·(k − 1) − 1) / stride + 1]`. An input
-/// without `N` gives an output without. `torch.nn.functional.conv1d`.
+/// Convolution (cross-correlation) of `input` `[N, in, L]` with `weight` `[out, in / groups, k]`, plus
+/// `bias` `[out]`: `[N, out, (L + padding − dilation·(k − 1) − 1) / stride + 1]`. An input without `N` gives
+/// an output without `N`. `torch.nn.functional.conv1d`.
 ///
 /// # Errors
 /// As [`conv2d`].
@@ -131,9 +129,9 @@ pub fn conv1d(
     convolution("conv1d", input, weight, bias, options)
 }
 
-/// Convolution of images: `out[n, o, y, x] = bias[o] + Σ_{c, i, j} weight[o, c, i, j] · input[n, c, y·s + i·d
-/// − p, x·s + j·d − p]`, with stride s, dilation d, padding p, of `input` `[N, in, H, W]` with `weight`
-/// `[out, in / groups, kH, kW]`. `torch.nn.functional.conv2d`.
+/// Convolution of images: `out[n, o, y, x] = bias[o] + Σ_{c, i, j} weight[o, c, i, j] · input[n, c, y·s +
+/// i·d − p, x·s + j·d − p]`, with stride s, dilation d and padding p, for `input` `[N, in, H, W]` and
+/// `weight` `[out, in / groups, kH, kW]`. `torch.nn.functional.conv2d`.
 ///
 /// ```
 /// use nn::functional::{ConvOptions, conv2d};
@@ -192,13 +190,13 @@ pub fn conv_transpose1d(
     transposed_convolution("conv_transpose1d", input, weight, bias, options)
 }
 
-/// The transpose of [`conv2d`], which takes an output's size back to its input's: each element of `input`
-/// `[N, in, H, W]` adds its multiple of `weight` `[in, out / groups, kH, kW]` to the output `[N, out, (H −
-/// 1)·s − 2·p + d·(kH − 1) + output_padding + 1, …]`. `torch.nn.functional.conv_transpose2d`.
+/// The transpose of [`conv2d`], which maps the size of its output back to that of its input: each element of
+/// `input` `[N, in, H, W]` adds its multiple of `weight` `[in, out / groups, kH, kW]` to the output `[N,
+/// out, (H − 1)·s − 2·p + d·(kH − 1) + output_padding + 1, …]`. `torch.nn.functional.conv_transpose2d`.
 ///
 /// # Errors
-/// As [`conv2d`], and an output padding that is neither below the stride nor below the dilation, or an output
-/// without elements.
+/// As [`conv2d`], and an output padding that is neither below the stride nor below the dilation, or an
+/// output without elements.
 #[track_caller]
 pub fn conv_transpose2d(
     input: &Tensor,
@@ -224,8 +222,8 @@ pub fn conv_transpose3d(
     transposed_convolution("conv_transpose3d", input, weight, bias, options)
 }
 
-/// What holds of both: `[N, channels, …]` with a batch axis put in front where there is none, and kernel
-/// sizes that are there.
+/// The checks of convolutions and their transposes. Returns the input as `[N, channels, …]`, and whether it
+/// had no `N`.
 #[track_caller]
 fn batched<const D: usize>(
     op: &'static str,
@@ -239,10 +237,10 @@ fn batched<const D: usize>(
     alike(op, input, weight)?;
     if weight.rank() != D + 2 {
         return wrong(format!(
-            "the weight has {} axes, not the {} of {}",
+            "the weight must have {} axes, but {} has {}",
             D + 2,
-            weight.rank(),
-            weight.shape()
+            weight.shape(),
+            weight.rank()
         ));
     }
     let alone = input.rank() == D + 1;
@@ -257,7 +255,7 @@ fn batched<const D: usize>(
     }
     if steps.iter().flatten().any(|&step| step == 0) || groups == 0 {
         return wrong(format!(
-            "stride {:?}, dilation {:?} and {groups} groups: give numbers above 0",
+            "stride {:?}, dilation {:?} and {groups} groups must be above 0",
             steps[0], steps[1]
         ));
     }
@@ -273,7 +271,7 @@ fn batched<const D: usize>(
     Ok((if alone { input.unsqueeze(0)? } else { input.clone() }, alone))
 }
 
-/// An input on the device of a parameter, and of its dtype.
+/// Checks that the input has the device and dtype of a parameter.
 #[track_caller]
 pub(super) fn alike(op: &'static str, input: &Tensor, parameter: &Tensor) -> Result<()> {
     let (found, wanted) = (input.device(), parameter.device());
@@ -291,7 +289,7 @@ pub(super) fn alike(op: &'static str, input: &Tensor, parameter: &Tensor) -> Res
     Ok(())
 }
 
-/// Adds the bias, and takes the batch axis off again.
+/// Adds the bias, and removes a batch axis that was added.
 #[track_caller]
 fn finished<const D: usize>(out: Tensor, bias: Option<&Tensor>, alone: bool) -> Result<Tensor> {
     let out = match bias {
@@ -406,7 +404,7 @@ pub(crate) fn transposed_convolution<const D: usize>(
     finished::<D>(apply(Transposed { of, sizes }, &[&x, weight])?, bias, alone)
 }
 
-/// A convolution of a batch whose sizes are known to fit.
+/// A convolution of a batch whose sizes were checked.
 #[derive(Clone, Copy, Debug)]
 struct Convolution<const D: usize> {
     stride: [usize; D],
@@ -426,7 +424,7 @@ impl<const D: usize> Convolution<D> {
         Ok(windows)
     }
 
-    /// An axis of channels as two: groups, and channels in each.
+    /// Splits an axis of channels into groups and channels of each.
     #[track_caller]
     fn grouped(&self, t: &Tensor, axis: usize) -> Result<Tensor> {
         let (lead, rest) = t.dims().split_at(axis);
@@ -440,12 +438,12 @@ impl<const D: usize> Convolution<D> {
         ([0, 1, 2, 3], (4..4 + d).collect(), (4 + d..4 + 2 * d).collect())
     }
 
-    /// The gradient with respect to the weight, of this shape.
+    /// The gradient with respect to the weight, with the weight's shape.
     #[track_caller]
     fn of_weight(&self, input: &Tensor, gradient: &Tensor, weight: &Shape) -> Result<Tensor> {
         let mut windows = self.windows(input, &weight[2..])?;
         for axis in 0..D {
-            // A transposed convolution's output may have room for more windows than it was made of.
+            // The output of a transposed convolution may have room for more windows than it was made of.
             windows = windows.narrow(3 + axis, 0, gradient.dims()[2 + axis])?;
         }
         let ([n, g, c, o], positions, kernel) = self.labels();
@@ -458,15 +456,15 @@ impl<const D: usize> Convolution<D> {
     }
 }
 
-/// The transpose of a convolution, to so many positions along each axis.
+/// The transpose of a convolution, with this number of output positions along each axis.
 #[derive(Clone, Copy, Debug)]
 struct Transposed<const D: usize> {
     of: Convolution<D>,
     sizes: [usize; D],
 }
 
-/// An axis's elements `step` apart from position `first` on, in an axis of `size` with zeros everywhere else.
-/// What lies outside is left out.
+/// Placement of an axis's elements: every `step` positions from `first` on, in an axis of `size` that is
+/// zero elsewhere. Elements that fall outside are dropped.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) first: isize,
@@ -474,13 +472,13 @@ pub(super) struct Place {
     pub(super) size: usize,
 }
 
-/// Elements put so along the axes from `axis` on: one copy for all of them.
+/// Places elements along the axes from `axis` on, in one copy.
 #[track_caller]
 pub(super) fn place(x: &Tensor, axis: usize, places: &[Place]) -> Result<Tensor> {
     let mut shape: Vec<usize> = x.dims().to_vec();
     let (mut starts, mut between) = (vec![0; x.rank()], vec![0; x.rank()]);
     for (axis, &Place { first, step, size }) in (axis..).zip(places) {
-        // All of it, with what lies outside, and then the part that is wanted.
+        // The whole range, including positions outside, of which the wanted part is taken.
         let before = first.max(0) as usize;
         let whole = before + (shape[axis] - 1) * step + 1;
         shape[axis] = whole.max(size + first.min(0).unsigned_abs());
@@ -543,10 +541,10 @@ impl<const D: usize> Function for Transposed<D> {
         ["ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"][D.clamp(1, 3) - 1]
     }
 
-    /// A convolution of stride 1, by the flipped kernel, input and output channels exchanged. Where the
-    /// transposed one has stride s, each position of the input makes s neighbouring positions of the output,
-    /// each by every s-th element of the kernel ("sub-pixel" convolution, Shi et al. 2016). With a stride and
-    /// a dilation, it is zeros between the input's elements that make the stride.
+    /// A convolution of stride 1 with the flipped kernel, and input and output channels exchanged. If the
+    /// transposed convolution has a stride s, each position of the input makes s adjacent positions of the
+    /// output, each from every s-th element of the kernel ("sub-pixel" convolution, Shi et al. 2016). With a
+    /// stride and a dilation, zeros are inserted between the input's elements instead.
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
         let Transposed { of, sizes } = self;
@@ -559,7 +557,7 @@ impl<const D: usize> Function for Transposed<D> {
             let size = kernel.dims()[3 + 2 * axis];
             let taps = size.div_ceil(phase);
             let reach = dilation * (taps - 1);
-            // The first and the last position of the input's grid that make the output.
+            // The first and the last position of the input's grid that contribute to the output.
             let (first, last) = (before / phase, (before + sizes[axis] - 1) / phase);
             places[axis] = Place {
                 first: reach as isize - first as isize,
@@ -567,7 +565,7 @@ impl<const D: usize> Function for Transposed<D> {
                 size: last - first + 1 + reach,
             };
             counts_of_taps[axis] = taps;
-            // The kernel's axis as two: taps, the last one first, and phases.
+            // Splits the kernel's axis in two: taps, the last one first, and phases.
             let at = 3 + 2 * axis;
             if taps * phase > size {
                 let mut padding = vec![(0, 0); kernel.rank()];
@@ -579,7 +577,7 @@ impl<const D: usize> Function for Transposed<D> {
             kernel = kernel.reshape(split)?.flip(at)?;
             (phases[axis], firsts[axis]) = (phase, first);
         }
-        // Placed along all axes before there are windows along any: a copy of windows would repeat their
+        // Placed along all axes before windows are taken along any: a copy of windows would repeat their
         // elements.
         let mut x = place(&of.grouped(inputs[0], 1)?, 3, &places)?;
         for (axis, (&taps, &dilation)) in counts_of_taps.iter().zip(&of.dilation).enumerate() {
@@ -597,8 +595,8 @@ impl<const D: usize> Function for Transposed<D> {
         let counts: Vec<usize> = out.dims()[3 + D..].to_vec();
         let channels = [out.dims()[0], out.dims()[1] * out.dims()[2]];
         if phases != [1; D] {
-            // Stored as the product makes it, whose columns are positions, and interleaved by a copy: that is
-            // what a reshape before the permutation asks for.
+            // The reshape before the permutation stores the product in its own layout, whose columns are
+            // positions, so that a copy interleaves it.
             let merged = channels.into_iter().chain(phases).chain(counts.iter().copied());
             let order = [0, 1].into_iter().chain((0..D).flat_map(|axis| [2 + D + axis, 2 + axis]));
             out = out.reshape(merged.collect::<Shape>())?.permute(order.collect::<Vec<usize>>())?;

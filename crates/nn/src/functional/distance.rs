@@ -1,11 +1,11 @@
-//! Norms of vectors, and how far they are apart.
+//! Norms and distances of vectors.
 
 use std::sync::Arc;
 
 use autograd::{Function, apply};
 use tensor_core::{DType, Distances, Error, Measure, Result, Shape, Tensor, autocast, is_grad_enabled};
 
-/// (Σ|x|ᵖ)^(1/p) along an axis that stays with size 1. Its gradient at 0 is 0.
+/// The p-norm (Σ|x|ᵖ)^(1/p) along an axis, which is kept with size 1. Its gradient at 0 is 0.
 #[track_caller]
 fn norm(op: &'static str, x: &Tensor, p: f64, axis: usize) -> Result<Tensor> {
     if p.is_nan() {
@@ -29,14 +29,13 @@ fn check_float(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
 /// `torch.nn.functional.normalize`.
 ///
 /// # Errors
-/// No such axis, a p of NaN, nothing along the axis for a p of ±∞ or below 0, or a dtype that is not
-/// floating-point.
+/// No such axis, a p of NaN, an empty axis for a p of ±∞ or below 0, or a dtype that is not floating-point.
 #[track_caller]
 pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor> {
     const OP: &str = "normalize";
     check_float(OP, &[input])?;
     if input.rank() == 0 {
-        // A line of one element.
+        // A 0-d tensor as a line of one element.
         return normalize(&input.unsqueeze(0)?, p, axis, eps)?.squeeze(0);
     }
     let axis = input.shape().axis(axis, OP)?;
@@ -44,8 +43,8 @@ pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor
     wide.div(&norm(OP, &wide, p, axis)?.maximum_scalar(eps))?.to_dtype(input.dtype())
 }
 
-/// x·y / (max(‖x‖, eps) · max(‖y‖, eps)) along an axis, which goes. The tensors broadcast. PyTorch's defaults
-/// are axis 1 and eps = 1e-8. `torch.nn.functional.cosine_similarity`.
+/// Cosine similarity x·y / (max(‖x‖, eps) · max(‖y‖, eps)) along an axis, which is removed. The tensors
+/// broadcast. PyTorch's defaults are axis 1 and eps = 1e-8. `torch.nn.functional.cosine_similarity`.
 ///
 /// # Errors
 /// Shapes that do not broadcast, no such axis, a dtype that is not floating-point, two devices.
@@ -66,8 +65,8 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Res
     unit(&wide(x1)?)?.mul(&unit(&wide(x2)?)?)?.sum_axis(axis, false)?.to_dtype(dtype)
 }
 
-/// ‖x − y + eps‖ₚ along the last axis, which goes. The tensors broadcast. PyTorch's defaults are p = 2 and
-/// eps = 1e-6. `torch.nn.functional.pairwise_distance`.
+/// The distance ‖x − y + eps‖ₚ along the last axis, which is removed. The tensors broadcast. PyTorch's
+/// defaults are p = 2 and eps = 1e-6. `torch.nn.functional.pairwise_distance`.
 ///
 /// # Errors
 /// Shapes that do not broadcast, no axes, a p that is not above 0, a dtype that is not floating-point, two
@@ -83,10 +82,11 @@ pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<T
     norm(OP, &difference, p, axis)?.squeeze(axis)?.to_dtype(dtype)
 }
 
-/// From so many points on, Euclidean distances are computed from products, as PyTorch does.
+/// The number of points above which Euclidean distances are computed from products, as in PyTorch.
 const BY_PRODUCTS: usize = 25;
 
-/// The p-norm along the last axis, which goes; how many are not 0 for p = 0. Its gradient at 0 is 0.
+/// The p-norm along the last axis, which is removed; for p = 0 the number of nonzero elements. Its gradient
+/// at 0 is 0.
 #[track_caller]
 fn length(op: &'static str, difference: &Tensor, p: f64) -> Result<Tensor> {
     if p == 0.0 {
@@ -104,16 +104,16 @@ fn check_power(op: &'static str, p: f64) -> Result<()> {
     Err(Error::invalid(op, format!("the norm of power {p}: give a p of at least 0")))
 }
 
-/// ‖xᵢ − yⱼ‖ₚ of every row of one with every row of the other: `[…, P, M]` and `[…, R, M]`, leading axes
-/// broadcast, give `[…, P, R]`. p is any from 0 (how many coordinates differ) to infinity (the greatest
-/// difference). The gradient where a distance is 0 is 0. `torch.cdist`.
+/// The distances ‖xᵢ − yⱼ‖ₚ of every row of one with every row of the other: `[…, P, M]` and `[…, R, M]`,
+/// whose leading axes broadcast, give `[…, P, R]`. p is between 0 (the number of coordinates that differ)
+/// and infinity (the greatest difference). The gradient at a distance of 0 is 0. `torch.cdist`.
 ///
-/// As PyTorch does, Euclidean distances of more than 25 rows are computed as √(‖x‖² + ‖y‖² − 2x·y): much
-/// faster, and less exact where points are closer than they are far from 0.
+/// As in PyTorch, Euclidean distances of more than 25 rows are computed as √(‖x‖² + ‖y‖² − 2x·y), which is
+/// much faster, and less exact for points that are closer to each other than to 0.
 ///
 /// # Errors
-/// Fewer than two axes, rows of two lengths, leading axes that do not broadcast, a p below 0, a dtype that is
-/// not floating-point or two of them, two devices.
+/// Fewer than two axes, rows of two lengths, leading axes that do not broadcast, a p below 0, a dtype that
+/// is not floating-point, two dtypes or two devices.
 #[track_caller]
 pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
     const OP: &str = "cdist";
@@ -156,23 +156,23 @@ pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
 
 /// Euclidean distances as √(‖x‖² + ‖y‖² − 2x·y).
 ///
-/// Each point has a power of two that keeps its squares in range. A pair of points is computed with the
-/// lesser of their two powers, in which the greater point is in range and the other may vanish beside it.
+/// Each point has a power of two as a scale that keeps its squares in range. A pair of points uses the
+/// smaller of the two scales: the greater point is in range then, and the other may underflow beside it.
 #[track_caller]
 fn by_products(x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
     let scale_of = |x: &Tensor| -> Result<Tensor> {
         let greatest = x.detach().abs().amax(-1, true)?;
-        // Points at 0 are in range in any scale: they have that of the least numbers.
+        // Points at 0 are in range in any scale: they get that of the least numbers.
         let least = if x.dtype() == DType::F64 { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
         Ok(greatest.masked_fill(&greatest.eq_scalar(0.0), least)?.scale_of_squares())
     };
     let (first, second) = (scale_of(x1)?, scale_of(x2)?);
     let (x1, x2) = (x1.mul(&first)?, x2.mul(&second)?.transpose(-1, -2)?);
     let second = second.transpose(-1, -2)?;
-    // Reciprocals of powers of two are exact, and products cost less than quotients.
+    // Reciprocals of powers of two are exact, and multiplications are cheaper than divisions.
     let (back_first, back_second) = (first.reciprocal(), second.reciprocal());
     let scale = first.minimum(&second)?;
-    // At most 1. They are multiplied one after the other, as their squares may be out of range.
+    // At most 1. They are multiplied one after the other, because their squares may be out of range.
     let (to_first, to_second) = (scale.mul(&back_first)?, scale.mul(&back_second)?);
     let products = x1.mul_scalar(-2.0).matmul(&x2)?.mul(&to_first)?.mul(&to_second)?;
     let first = x1.powi(2).sum_axis(-1, true)?.mul(&to_first)?.mul(&to_first)?;
@@ -183,7 +183,7 @@ fn by_products(x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
     distances.mul(&back_first.maximum(&back_second)?)
 }
 
-/// The distances of rows where the device has a kernel for them, with the gradient of p-norms.
+/// The distances of rows if the device has a kernel for them, with the gradient of p-norms.
 #[track_caller]
 fn by_kernel(p: f64, points: &[Tensor]) -> Result<Option<Tensor>> {
     let Some(measure) = Measure::of_power(p) else { return Ok(None) };
@@ -193,14 +193,14 @@ fn by_kernel(p: f64, points: &[Tensor]) -> Result<Option<Tensor>> {
     if !Tensor::has_custom_kernel(kernel.clone(), &given)? {
         return Ok(None);
     }
-    // How many coordinates differ has no gradient.
+    // The number of differing coordinates has no gradient.
     if measure != Measure::Unequal && is_grad_enabled() && points.iter().any(Tensor::is_tracked) {
         return apply(DistancesOf { measure }, points).map(Some);
     }
     Ok(Some(Tensor::custom_kernel(kernel, &given)?.swap_remove(0)))
 }
 
-/// Distances by a kernel, and their gradient by other operations.
+/// Distances by a kernel, with a gradient by other operations.
 #[derive(Debug)]
 struct DistancesOf {
     measure: Measure,
@@ -219,19 +219,19 @@ impl Function for DistancesOf {
         Ok(Tensor::custom_kernel(kernel, inputs)?.swap_remove(0))
     }
 
-    /// With d = x − y: sign d for the sum, d / ‖d‖ for the Euclidean norm, 0 at 0, and sign d shared among
-    /// the greatest for the greatest.
+    /// With d = x − y: sign d for the sum, d / ‖d‖ for the Euclidean norm and 0 at 0; for the maximum, sign
+    /// d shared among the greatest coordinates.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], norms: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (norms, gradient) = (norms.unsqueeze(-1)?, gradient.unsqueeze(-1)?);
-        // Of d, a share for each coordinate.
+        // The derivative in d for each coordinate.
         let shares = |difference: &Tensor| -> Result<Tensor> {
             match self.measure {
                 Measure::Unequal => Ok(difference.zeros_like()),
                 Measure::Sum => difference.sign().mul(&gradient),
                 Measure::Euclidean => {
                     let zero = norms.eq_scalar(0.0);
-                    // The quotient is in range where 1 / ‖d‖ is not.
+                    // The quotient is in range even if 1 / ‖d‖ is not.
                     let direction = difference.div(&norms.masked_fill(&zero, 1.0)?)?;
                     direction.mul(&gradient.masked_fill(&zero, 0.0)?)
                 }
@@ -266,8 +266,8 @@ fn pairs(matrix: &Tensor) -> Result<(Tensor, Tensor)> {
     Ok((pairs.select(0, 0)?, pairs.select(0, 1)?))
 }
 
-/// The distances of all pairs of rows of `[N, M]`, i < j, in the order (0, 1), (0, 2), …, (1, 2), …: `[N·(N −
-/// 1) / 2]`. p as in [`cdist`]. `torch.nn.functional.pdist`.
+/// The distances of all pairs of rows i < j of `[N, M]`, in the order (0, 1), (0, 2), …, (1, 2), …: `[N·(N −
+/// 1) / 2]`. p is as in [`cdist`]. `torch.nn.functional.pdist`.
 ///
 /// # Errors
 /// A tensor that is no matrix, a p below 0, or a dtype that is not floating-point.

@@ -1,4 +1,4 @@
-//! Blocks of an image as columns, and columns summed into an image: im2col and col2im.
+//! Image blocks as columns, and columns summed into an image: im2col and col2im.
 
 use tensor_core::{Error, Result, Tensor};
 
@@ -8,14 +8,14 @@ use super::{
     pad::padded,
 };
 
-/// How blocks lie over an image; PyTorch's arguments with PyTorch's defaults.
+/// The arrangement of blocks over an image, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoldOptions {
-    /// Distance between the elements of a block. 1 by default.
+    /// The distance between the elements of a block. 1 by default.
     pub dilation: [usize; 2],
     /// Zeros before and after each axis. None by default.
     pub padding: [usize; 2],
-    /// Distance from block to block. 1 by default.
+    /// The distance between blocks. 1 by default.
     pub stride: [usize; 2],
 }
 
@@ -26,7 +26,7 @@ impl Default for FoldOptions {
 }
 
 impl FoldOptions {
-    /// How many blocks there are along each axis of an image of these sizes.
+    /// The number of blocks along each axis of an image of these sizes.
     #[track_caller]
     fn blocks(&self, op: &'static str, sizes: [usize; 2], kernel: [usize; 2]) -> Result<[usize; 2]> {
         let FoldOptions { dilation, padding, stride } = *self;
@@ -55,8 +55,8 @@ impl FoldOptions {
     }
 }
 
-/// The blocks `[kH, kW]` of an image `[N, C, H, W]`, each a column: `[N, C·kH·kW, L]` for L blocks in
-/// row-major order. Without `N` alike. `torch.nn.functional.unfold`. (Windows along one axis, as a view:
+/// The blocks `[kH, kW]` of an image `[N, C, H, W]` as columns: `[N, C·kH·kW, L]` for L blocks in row-major
+/// order; `N` may be missing. `torch.nn.functional.unfold`. (For windows along one axis as a view, see
 /// [`Tensor::unfold`].)
 ///
 /// ```
@@ -92,8 +92,8 @@ pub fn unfold(input: &Tensor, kernel: impl Into<Window<2>>, options: FoldOptions
     if alone { columns.squeeze(0) } else { Ok(columns) }
 }
 
-/// Columns `[N, C·kH·kW, L]`, as [`unfold`] makes them, summed where they lie in an image `[N, C, H, W]` of
-/// size `output`. Without `N` alike. `torch.nn.functional.fold`.
+/// Sums columns `[N, C·kH·kW, L]`, as [`unfold`] makes them, at their positions in an image `[N, C, H, W]`
+/// of size `output`; `N` may be missing. `torch.nn.functional.fold`.
 ///
 /// # Errors
 /// Neither three axes nor two, a kernel, dilation or stride of 0, a block larger than the padded image,

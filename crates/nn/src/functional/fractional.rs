@@ -1,18 +1,18 @@
-//! Maxima over windows that lie at random distances (Graham, Fractional max-pooling, 2014).
+//! Max pooling over windows at random distances (Graham, Fractional max-pooling, 2014).
 
 use tensor_core::{DType, Error, Generator, Result, Shape, Tensor, at_caller};
 
 use super::{PoolOptions, by_dims, max_pool_with_indices};
 
-/// The greatest element of each of so many windows `[h, w]` of `[N, C, H, W]` or `[C, H, W]`, at distances
-/// that are drawn for each channel: `[N, C, size…]`. `torch.nn.functional.fractional_max_pool2d`, whose
-/// `output_ratio` is a size over the input's.
+/// Fractional max pooling of `[N, C, H, W]` or `[C, H, W]`: the greatest element of each of `size` windows
+/// `[h, w]`, at distances that are drawn for each channel: `[N, C, size…]`.
+/// `torch.nn.functional.fractional_max_pool2d`, whose `output_ratio` is the output size over the input's.
 ///
-/// For numbers that are drawn already, and for indices, see [`fractional_max_pool_with_indices`].
+/// For given random samples, and for indices, see [`fractional_max_pool_with_indices`].
 ///
 /// # Errors
-/// An input with neither one nor two more axes than the window, no floating-point dtype, a window or a size
-/// of 0, one of more elements than the input has.
+/// An input with neither one nor two more axes than the window, a dtype that is not floating-point, a window
+/// or a size of 0 or above the input's.
 #[track_caller]
 pub fn fractional_max_pool2d(
     input: &Tensor,
@@ -23,7 +23,7 @@ pub fn fractional_max_pool2d(
     at_caller(|| drawn(input, window, size, rng))
 }
 
-/// [`fractional_max_pool2d`] of volumes `[N, C, D, H, W]` or `[C, D, H, W]`.
+/// Fractional max pooling of volumes `[N, C, D, H, W]` or `[C, D, H, W]`, as [`fractional_max_pool2d`].
 /// `torch.nn.functional.fractional_max_pool3d`.
 ///
 /// # Errors
@@ -50,13 +50,13 @@ fn drawn<const D: usize>(
     Ok(pooled(input, &x, window, size, &samples)?.0)
 }
 
-/// The same for numbers of [0, 1) in `samples` `[N, C, axes]`, which begin each channel's windows, and beside
-/// the maxima, as i64 (i32 on a device without), their flat indices in their channels. PyTorch's
-/// `_random_samples` and `return_indices`; for two and three axes.
+/// Fractional max pooling over two or three axes with the random numbers `samples` `[N, C, axes]` in [0, 1),
+/// which determine each channel's windows. Returns the maxima and, as i64 (i32 on devices without i64),
+/// their flat indices in their channels. PyTorch's `_random_samples` and `return_indices`.
 ///
-/// With u a sample and α = (in − window) / (out − 1), window i begins at ⌊(i + u)·α⌋ − ⌊u·α⌋, and the last at
-/// in − window. As in PyTorch the samples of two axes are those of the last axis first, and of three in the
-/// axes' order.
+/// With a sample u and α = (in − window) / (out − 1), window i begins at ⌊(i + u)·α⌋ − ⌊u·α⌋, and the last
+/// at in − window. As in PyTorch, the samples of two axes are in reverse order of the axes, and those of
+/// three in their order.
 ///
 /// # Errors
 /// As [`fractional_max_pool2d`], and samples of another shape or dtype.
@@ -125,7 +125,7 @@ fn pooled<const D: usize>(
 ) -> Result<(Tensor, Tensor)> {
     let samples = samples.detach().to_dtype(samples.dtype().compute())?;
     let (n, c) = (x.dims()[0], x.dims()[1]);
-    // The windows of an axis laid side by side, and where their elements lie, `[N, C, out·window]`.
+    // The windows of an axis side by side, and the positions of their elements, `[N, C, out·window]`.
     let mut laid = x.clone();
     let mut tables = Vec::with_capacity(D);
     for axis in 0..D {
@@ -156,7 +156,8 @@ fn pooled<const D: usize>(
     }
 }
 
-/// The elements of each window along an axis of `n`, for samples `[N, C, 1]`: `[N, C, out·window]`.
+/// The positions of the elements of each window along an axis of `n`, for samples `[N, C, 1]`: `[N, C,
+/// out·window]`.
 fn places(sample: &Tensor, n: usize, window: usize, out: usize) -> Result<Tensor> {
     let device = sample.device();
     let last = (n - window) as f64;
@@ -164,7 +165,7 @@ fn places(sample: &Tensor, n: usize, window: usize, out: usize) -> Result<Tensor
     let number = Tensor::arange(0i64, out as i64, 1i64, (sample.dtype(), &device))?;
     let alpha = if out > 1 { last / (out - 1) as f64 } else { 0.0 };
     let first = sample.add(&number)?.mul_scalar(alpha).floor().sub(&sample.mul_scalar(alpha).floor())?;
-    // Not beyond the last, whatever is rounded.
+    // Limited to the last window, whatever the rounding.
     let first = first.minimum_scalar(last).masked_fill(&number.eq_scalar(out as i64 - 1), last)?;
     let places = first.to_dtype(DType::I32)?.unsqueeze(-1)?.add(&within)?;
     let shape: Shape = [sample.dims()[0], sample.dims()[1], out * window].into();

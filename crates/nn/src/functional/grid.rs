@@ -1,4 +1,4 @@
-//! Images read at places that a grid names: spatial transformers.
+//! Sampling of images at the positions of a grid: spatial transformers.
 
 use std::sync::Arc;
 
@@ -8,24 +8,24 @@ pub use tensor_core::{GridMode, GridPadding};
 
 const OP: &str = "grid_sample";
 
-/// How [`grid_sample`] reads.
+/// Options of [`grid_sample`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridSampleOptions {
-    /// Between pixels.
+    /// The interpolation between pixels.
     pub mode: GridMode,
-    /// Beyond the edges.
+    /// The values beyond the edges.
     pub padding: GridPadding,
-    /// Whether −1 and 1 are the centres of the first and the last pixel; by default they are the outer edges
-    /// of them.
+    /// Whether −1 and 1 are the centers of the first and the last pixel; by default they are their outer
+    /// edges.
     pub align_corners: bool,
 }
 
-/// The grid of an affine transform for [`grid_sample`]: for matrices `theta` `[N, D, D + 1]` and an output's
-/// size `[N, C, …]` of `D` = 2 or 3 axes, the places `theta · (x, y[, z], 1)` of every output pixel, `[N, …,
-/// D]`, x along the last axis of the image. `torch.nn.functional.affine_grid`.
+/// The grid of an affine transform for [`grid_sample`]: for matrices `theta` `[N, D, D + 1]` and an output
+/// size `[N, C, …]` with `D` = 2 or 3 spatial axes, the positions `theta · (x, y[, z], 1)` of all output
+/// pixels, `[N, …, D]`, with x along the last axis of the image. `torch.nn.functional.affine_grid`.
 ///
-/// With `align_corners` the outermost pixels are at ±1, else their outer edges are; PyTorch's default is not
-/// to.
+/// With `align_corners` the centers of the outermost pixels are at ±1, otherwise their outer edges;
+/// PyTorch's default is off.
 ///
 /// # Errors
 /// Another shape of matrices, a size that does not fit it, a dtype that is not floating-point.
@@ -73,9 +73,9 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
     all.matmul(&theta.transpose(1, 2)?)?.reshape(shape)
 }
 
-/// The input `[N, C, …]` of two or three axes of pixels, read at the places of a grid `[N, …, D]`: `[N, C,
-/// …]` with the grid's sizes. A place is (x, y) or (x, y, z), x along the last axis of the input, from −1 at
-/// its start to 1 at its end. Gradients flow to both, but to the grid not from the nearest pixel.
+/// Samples the input `[N, C, …]` with two or three spatial axes at the positions of a grid `[N, …, D]`: `[N,
+/// C, …]` with the grid's sizes. A position is (x, y) or (x, y, z), with x along the last axis of the input,
+/// from −1 at its start to 1 at its end. Gradients flow to both, except to the grid with the nearest pixel.
 /// `torch.nn.functional.grid_sample`.
 ///
 /// Jaderberg, Simonyan, Zisserman, Kavukcuoglu: Spatial transformer networks (2015).
@@ -121,7 +121,7 @@ pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) ->
     if area == 0 || area > i32::MAX as usize {
         return Err(bad("an image has at least one pixel, and no more than i32 indices reach"));
     }
-    // Halves are too coarse for places.
+    // Half types are too coarse for positions.
     let compute = input.dtype().compute();
     let given = [input.to_dtype(compute)?, grid.to_dtype(compute)?];
     let sampled = Sampled { options, axes: d };
@@ -132,7 +132,7 @@ pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) ->
     .to_dtype(input.dtype())
 }
 
-/// What [`grid_sample`] computes.
+/// The function that [`grid_sample`] computes.
 #[derive(Clone, Copy, Debug)]
 struct Sampled {
     options: GridSampleOptions,
@@ -145,12 +145,13 @@ impl Sampled {
         Arc::new(GridSample { axes: self.axes, mode, padding, align_corners })
     }
 
-    /// Whether there is a gradient in the grid: the nearest pixel stays one as the place moves.
+    /// Whether the grid has a gradient: the nearest pixel does not change with small changes of the
+    /// position.
     fn follows_grid(self) -> bool {
         self.options.mode != GridMode::Nearest
     }
 
-    /// In one pass, where the device has a kernel.
+    /// In one pass, if the device has a kernel.
     #[track_caller]
     fn by_kernel(self, given: &[Tensor; 2]) -> Result<Option<Tensor>> {
         let detached = given.each_ref().map(Tensor::detach);
@@ -164,7 +165,7 @@ impl Sampled {
         self.forward(&detached.each_ref()).map(Some)
     }
 
-    /// Of other operations. The grid is of a dtype that computes.
+    /// The same composed of other operations. The grid has a dtype that is computed in.
     #[track_caller]
     fn composed(self, input: &Tensor, grid: &Tensor) -> Result<Tensor> {
         let options = self.options;
@@ -176,12 +177,12 @@ impl Sampled {
         let mut at = Vec::with_capacity(d);
         for (axis, &size) in pixels.iter().enumerate() {
             let x = in_pixels(&grid.select(2, d - 1 - axis)?, size, options)?;
-            // Cubic convolution pads each of its pixels.
+            // Cubic interpolation applies the padding to each of its pixels.
             at.push(if options.mode == GridMode::Bicubic { x } else { within_edges(x, size, options)? });
         }
         let flat = input.reshape([n, channels, area])?;
         let read = |corner: &[Tensor]| -> Result<Tensor> {
-            // The pixel, and 0 where there is none.
+            // The flat index of the pixel, and 0 where there is none.
             let mut index: Option<Tensor> = None;
             let mut inside: Option<Tensor> = None;
             for (x, &size) in corner.iter().zip(pixels) {
@@ -235,7 +236,7 @@ impl Sampled {
                 sum
             }
             GridMode::Bicubic => {
-                // The pixels of each axis, and their weights.
+                // The pixels along each axis, and their weights.
                 let mut taps: Vec<Vec<(Tensor, Tensor)>> = Vec::with_capacity(d);
                 for (x, &size) in at.iter().zip(pixels) {
                     let floor = x.detach().floor();
@@ -277,7 +278,7 @@ impl Function for Sampled {
         Ok(Tensor::custom_kernel(self.kernel(), inputs)?.swap_remove(0))
     }
 
-    /// That of the composition. What nobody asks for of it is not computed.
+    /// The gradient of the composed form. Gradients that are not needed are not computed.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (_, found) = vjp(|x| self.composed(&x[0], &x[1]), inputs, gradient)?;
@@ -286,12 +287,12 @@ impl Function for Sampled {
     }
 }
 
-/// The weight of tap `k` of four in cubic convolution, for a place that lies `t` after the second of them.
+/// The weight of tap `k` of four in cubic convolution, for a position at distance `t` after the second tap.
 /// Keys (1981).
 #[track_caller]
 fn cubic(t: &Tensor, k: usize) -> Result<Tensor> {
     const A: f64 = -0.75;
-    // The distance of the tap from the place.
+    // The distance of the tap from the position.
     let x = match k {
         0 => t.add_scalar(1.0),
         1 => t.clone(),
@@ -308,12 +309,13 @@ fn cubic(t: &Tensor, k: usize) -> Result<Tensor> {
     }
 }
 
-/// Where −1 to 1 lies along an axis of `size` pixels, counted from the centre of the first.
+/// Converts positions from −1 to 1 to pixels along an axis of `size` pixels, counted from the center of the
+/// first.
 #[track_caller]
 fn in_pixels(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
     let n = size as f64;
-    // A NaN is read as −1, as PyTorch has it, and where places are reflected, infinity too. Beyond, all
-    // places past the edge are alike.
+    // A NaN is read as −1, as in PyTorch, and with reflection also infinity. Positions far beyond the edges
+    // are clamped: they all give the same result.
     let x = match options.padding {
         GridPadding::Zeros | GridPadding::Border => {
             x.masked_fill(&x.isnan(), -1.0)?.clamp(-GridSample::FARTHEST, GridSample::FARTHEST)
@@ -326,7 +328,7 @@ fn in_pixels(x: &Tensor, size: usize, options: GridSampleOptions) -> Result<Tens
     })
 }
 
-/// A place along an axis of `size` pixels as the padding has it.
+/// A position along an axis of `size` pixels after padding is applied.
 #[track_caller]
 fn within_edges(x: Tensor, size: usize, options: GridSampleOptions) -> Result<Tensor> {
     let n = size as f64;
@@ -341,7 +343,7 @@ fn within_edges(x: Tensor, size: usize, options: GridSampleOptions) -> Result<Te
             let far = x.sub_scalar(low).abs();
             let turns = far.detach().div_scalar(span).floor();
             let near = far.sub(&turns.mul_scalar(span))?;
-            // Far out, the product is not exact.
+            // For distant positions the product is not exact.
             let rest = far.gt_scalar(GridSample::FARTHEST).where_cond(&far.remainder_scalar(span), &near)?;
             let back = turns.remainder_scalar(2.0).ne_scalar(0.0);
             let inside = back.where_cond(&rest.neg().add_scalar(span), &rest)?.add_scalar(low);

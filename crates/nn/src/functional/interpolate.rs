@@ -1,22 +1,23 @@
-//! Images of another size: each element a weighted sum of a few neighbours along each axis, one axis after
+//! Resizing of images: each element is a weighted sum of a few neighbours along each axis, one axis after
 //! the other.
 
 use tensor_core::{DType, Error, Result, Tensor, autocast};
 
 use super::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
 
-/// How [`interpolate`] finds the elements of its output. The `mode` of `torch.nn.functional.interpolate`.
+/// The interpolation mode of [`interpolate`]. The `mode` of `torch.nn.functional.interpolate`.
 ///
-/// Output i of an axis lies at `x = (i + ½)·r − ½` of the input, where r is the input's size by the output's,
-/// or 1 by the scale factor. With `align_corners` it lies at `x = i·(in − 1)/(out − 1)`.
+/// Output i of an axis is at the position `x = (i + ½)·r − ½` of the input, where r is the input's size over
+/// the output's, or the reciprocal of the scale factor. With `align_corners` it is at `x = i·(in − 1)/(out −
+/// 1)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum InterpolateMode {
-    /// The element ⌊i·r⌋. The default. Of any dtype, along one to three axes.
+    /// The element ⌊i·r⌋. The default. For any dtype, along one to three axes.
     #[default]
     Nearest,
-    /// The element nearest to x: ⌊(i + ½)·r⌋. Of any dtype, along one to three axes. `"nearest-exact"`.
+    /// The element nearest to x: ⌊(i + ½)·r⌋. For any dtype, along one to three axes. `"nearest-exact"`.
     NearestExact,
-    /// Between the two neighbours of x, by distance, of `[N, C, L]`.
+    /// Linear interpolation between the two neighbours of x, for `[N, C, L]`.
     Linear,
     /// As [`InterpolateMode::Linear`] along both axes of `[N, C, H, W]`.
     Bilinear,
@@ -44,7 +45,7 @@ impl InterpolateMode {
         }
     }
 
-    /// How many axes after C an input may have.
+    /// The numbers of spatial axes that an input may have.
     fn axes(self) -> std::ops::RangeInclusive<usize> {
         match self {
             InterpolateMode::Nearest | InterpolateMode::NearestExact | InterpolateMode::Area => 1..=3,
@@ -54,7 +55,7 @@ impl InterpolateMode {
         }
     }
 
-    /// Whether elements are weighed by the place of an output between them.
+    /// Whether elements are weighted by the position of an output between them.
     fn weighs(self) -> bool {
         match self {
             InterpolateMode::Linear
@@ -66,15 +67,15 @@ impl InterpolateMode {
     }
 }
 
-/// What size an input is to have: the `size` or the `scale_factor` of `torch.nn.functional.interpolate`. One
-/// number is for every axis.
+/// The requested size: the `size` or the `scale_factor` of `torch.nn.functional.interpolate`. One number is
+/// for every axis.
 ///
-/// Whole numbers are sizes and fractions are factors: `7` and `[7, 9]`, `2.0` and `[1.5, 2.0]`.
+/// Integers are sizes and fractions are factors: `7` and `[7, 9]`, `2.0` and `[1.5, 2.0]`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Resize {
     /// The sizes of the axes after C.
     Size(Vec<usize>),
-    /// What the sizes of the axes after C are multiplied by, and rounded down.
+    /// The factors of the sizes of the axes after C; the products are rounded down.
     Scale(Vec<f64>),
 }
 
@@ -120,24 +121,23 @@ impl From<Vec<f64>> for Resize {
     }
 }
 
-/// What [`interpolate`] may do otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of [`interpolate`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct InterpolateOptions {
-    /// How elements are found: the nearest by default.
+    /// The interpolation mode: the nearest element by default.
     pub mode: InterpolateMode,
-    /// Whether the first and last elements of input and output lie on each other, of modes that weigh. Off by
-    /// default.
+    /// Whether the first and last elements of input and output are at the same positions, for modes that
+    /// interpolate. Off by default.
     pub align_corners: bool,
-    /// Whether places are computed from the sizes, and not from the scale factor that was given. Off by
-    /// default.
+    /// Whether positions are computed from the sizes instead of the given scale factor. Off by default.
     pub recompute_scale_factor: bool,
-    /// Whether an axis that becomes smaller is smoothed, as Pillow does: each output is a mean over as many
-    /// elements as fall to it, weighed by the mode's kernel, of which the cubic one has the constant a = −½
-    /// here. Of [`InterpolateMode::Bilinear`] and [`InterpolateMode::Bicubic`]. Off by default.
+    /// Whether an axis that shrinks is smoothed, as in Pillow: each output is a mean over all elements in its
+    /// range, weighted by the mode's kernel; the cubic one has the constant a = −½ here. For
+    /// [`InterpolateMode::Bilinear`] and [`InterpolateMode::Bicubic`]. Off by default.
     pub antialias: bool,
 }
 
-/// `[N, C, …]` at another size of the axes after C. `torch.nn.functional.interpolate`.
+/// Resizes the spatial axes of `[N, C, …]`. `torch.nn.functional.interpolate`.
 ///
 /// ```
 /// use nn::functional::{InterpolateMode, InterpolateOptions, interpolate};
@@ -150,17 +150,18 @@ pub struct InterpolateOptions {
 /// ```
 ///
 /// # Errors
-/// Neither one size or factor nor one for each axis after C, another number of axes than the mode is for, a
-/// size of 0 or a factor that gives one, an axis without elements, `align_corners` of a mode that does not
-/// weigh, `antialias` of another mode than the two, `recompute_scale_factor` without a factor, and, but for
-/// the nearest, a dtype that is not floating-point.
+/// Neither one size or factor nor one for each axis after C, a number of axes that the mode does not
+/// support, a size of 0 or a factor that gives one, an axis without elements, `align_corners` with a mode
+/// that does not interpolate, `antialias` with a mode other than its two, `recompute_scale_factor` without a
+/// factor, and, except for the nearest modes, a dtype that is not floating-point.
 #[track_caller]
 pub fn interpolate(input: &Tensor, to: impl Into<Resize>, options: InterpolateOptions) -> Result<Tensor> {
     interpolate_by("interpolate", input, &to.into(), options)
 }
 
-/// `[N, C, …]` at the given sizes of the axes after C; element i is the input's ⌊i·in/out⌋. `mode="nearest"`
-/// of `torch.nn.functional.interpolate`. Whole multiples are a view that is expanded.
+/// Resizes the axes after C of `[N, C, …]` to the given sizes; element i is the input's ⌊i·in/out⌋.
+/// `mode="nearest"` of `torch.nn.functional.interpolate`. For integer multiples the result is an expanded
+/// view.
 ///
 /// # Errors
 /// As [`interpolate`].
@@ -227,7 +228,7 @@ pub(crate) fn interpolate_by(
                         input.shape()
                     ));
                 }
-                // A factor that gives the size exactly says no more than the size.
+                // A factor that gives the size exactly is equivalent to the size.
                 let exact = wanted == n as f64 * factor;
                 (wanted as usize, (!exact && !recompute_scale_factor).then_some(factor))
             }
@@ -250,8 +251,8 @@ pub(crate) fn interpolate_by(
         },
         InterpolateMode::Nearest | InterpolateMode::NearestExact => {
             if count == 2 && mode == InterpolateMode::Nearest {
-                // For images, PyTorch takes a size that stays or doubles for its own factor, unless the mode
-                // is exact.
+                // For images, PyTorch computes its own factor for a size that stays or doubles, unless the
+                // mode is exact.
                 for line in lines.iter_mut().filter(|line| line.wanted == line.n || line.wanted == 2 * line.n)
                 {
                     line.scale = None;
@@ -263,10 +264,10 @@ pub(crate) fn interpolate_by(
         | InterpolateMode::Bilinear
         | InterpolateMode::Trilinear
         | InterpolateMode::Bicubic => {
-            // First what makes the input smallest, so that the other axes have least to do.
+            // The axis that shrinks most comes first, so that the other axes have less work.
             let mut order: Vec<usize> = (0..lines.len()).collect();
             order.sort_by(|&a, &b| lines[a].growth().total_cmp(&lines[b].growth()));
-            // Half types are weighed in f32, and rounded once.
+            // Half types are interpolated in f32, and rounded once.
             let wide = input.to_dtype(input.dtype().compute())?;
             let out = order.into_iter().try_fold(wide, |x, axis| lines[axis].weigh(&x, axis + 2, mode))?;
             out.to_dtype(input.dtype())
@@ -274,18 +275,18 @@ pub(crate) fn interpolate_by(
     }
 }
 
-/// An axis, and what it is to become.
+/// An axis, and its requested size.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     n: usize,
     wanted: usize,
-    /// The scale factor, where places follow from it and not from the sizes.
+    /// The scale factor, if positions follow from it and not from the sizes.
     scale: Option<f64>,
     align_corners: bool,
     antialias: bool,
 }
 
-/// The elements that an output is the weighted sum of.
+/// The elements that an output is the weighted sum of, with their weights.
 type Taps = Vec<(usize, f64)>;
 
 impl Line {
@@ -293,7 +294,7 @@ impl Line {
         self.wanted as f64 / self.n as f64
     }
 
-    /// The one element that output `i` is.
+    /// The index of the element that output `i` takes.
     fn nearest(&self, i: usize, mode: InterpolateMode) -> usize {
         let exact = mode == InterpolateMode::NearestExact;
         let place = match self.scale {
@@ -304,7 +305,7 @@ impl Line {
         place.min(self.n - 1)
     }
 
-    /// Takes each output from the one element that it is.
+    /// Gathers a single element for each output.
     #[track_caller]
     fn pick(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
         if self.scale.is_none() && self.wanted == self.n {
@@ -320,7 +321,7 @@ impl Line {
         x.index_select(axis, &Tensor::new(places, (DType::I32, &x.device()))?)
     }
 
-    /// Where output `i` lies among the input's elements.
+    /// The position of output `i` among the input's elements.
     fn place(&self, i: usize) -> f64 {
         if self.align_corners {
             let steps = self.wanted.saturating_sub(1).max(1) as f64;
@@ -333,8 +334,8 @@ impl Line {
         (i as f64 + 0.5) * ratio - 0.5
     }
 
-    /// The elements of output `i`, of all outputs as many, and their weights: those of a kernel that is as
-    /// much wider as the axis becomes smaller.
+    /// The elements of output `i`, the same number for all outputs, and their weights, from a kernel that is
+    /// widened by the factor by which the axis shrinks.
     fn smoothed_taps(&self, i: usize, mode: InterpolateMode) -> Taps {
         let ratio = match (self.align_corners, self.scale) {
             (true, _) if self.wanted == 1 => 0.0,
@@ -356,7 +357,7 @@ impl Line {
             }
         };
         let center = ratio * (i as f64 + 0.5);
-        // Towards zero, as PyTorch rounds.
+        // Truncated toward zero, as in PyTorch.
         let first = (center - support + 0.5).max(0.0) as usize;
         let end = ((center + support + 0.5) as usize).min(self.n);
         let weights: Vec<f64> = (first..end).map(|at| kernel((at as f64 - center + 0.5) / width)).collect();
@@ -388,12 +389,12 @@ impl Line {
         vec![(at(first), 1.0 - t), (at(first + 1.0), t)]
     }
 
-    /// Makes each output the weighted sum of its elements, taken by index: what is not finite stays with the
-    /// outputs that it is a part of.
+    /// Computes each output as the weighted sum of its elements, gathered by index: values that are not
+    /// finite affect only the outputs that use them.
     #[track_caller]
     fn weigh(&self, x: &Tensor, axis: usize, mode: InterpolateMode) -> Result<Tensor> {
-        // A scale factor that keeps the size moves places all the same; PyTorch heeds it for cubic weights
-        // alone.
+        // A scale factor that keeps the size still shifts positions; PyTorch applies that to cubic weights
+        // only.
         let moved = self.scale.is_some()
             && !self.align_corners
             && !self.antialias
@@ -405,7 +406,7 @@ impl Line {
         let count = taps.first().map_or(1, Vec::len);
         let device = x.device();
         if count > SEPARATE_TAPS {
-            // All of them side by side; a window near an edge has fewer.
+            // All taps side by side; a window near an edge has fewer.
             let places: Vec<i32> = taps.iter().flatten().map(|tap| tap.0 as i32).collect();
             let weights: Vec<f64> = taps.iter().flatten().map(|tap| tap.1).collect();
             let (mut laid, mut along) = (x.dims().to_vec(), vec![1; x.rank() + 1]);
@@ -434,8 +435,8 @@ impl Line {
     }
 }
 
-/// Elements of an output up to which each is taken by a kernel of its own.
+/// The number of elements of an output up to which each is gathered by a separate kernel.
 const SEPARATE_TAPS: usize = 4;
 
-/// The constant of the cubic convolution.
+/// The constant of cubic convolution.
 const A: f64 = -0.75;

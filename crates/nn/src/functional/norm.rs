@@ -1,12 +1,12 @@
-//! Normalization: layer, root mean square, group, batch and instance norms. Along rows, the scheduler makes
+//! Normalization: layer, root-mean-square, group, batch and instance norm. Along rows, the scheduler makes
 //! one kernel of each.
 
 use tensor_core::{DType, Error, Result, Shape, Tensor, autocast};
 
 use super::conv::alike;
 
-/// (x − mean) / √(variance + eps) · weight + bias over the last axes, which have the sizes
-/// `normalized_shape`, as `weight` and `bias` do. Half types are computed in f32.
+/// Layer normalization: (x − mean) / √(variance + eps) · weight + bias over the last axes, which have the
+/// sizes `normalized_shape`, as `weight` and `bias` do. Half types are computed in f32.
 /// `torch.nn.functional.layer_norm`.
 ///
 /// ```
@@ -20,8 +20,8 @@ use super::conv::alike;
 /// ```
 ///
 /// # Errors
-/// An input whose last axes have other sizes, a weight or bias of another shape, dtype or device, no
-/// floating-point dtype.
+/// An input whose last axes have other sizes, a weight or bias of another shape, dtype or device, a dtype
+/// that is not floating-point.
 #[track_caller]
 pub fn layer_norm(
     input: &Tensor,
@@ -40,9 +40,9 @@ pub fn layer_norm(
     affine(&standardized(&rows, &[rows.rank() - 1], eps)?, input, weight.as_ref(), bias.as_ref())
 }
 
-/// x / √(mean of x² + eps) · weight over the last axes, which have the sizes `normalized_shape`, as `weight`
-/// does. `None` for `eps` is the machine's epsilon of the dtype. Half types are computed in f32.
-/// `torch.nn.functional.rms_norm`.
+/// Root-mean-square normalization: x / √(mean of x² + eps) · weight over the last axes, which have the sizes
+/// `normalized_shape`, as `weight` does. An `eps` of `None` is the machine epsilon of the dtype. Half types
+/// are computed in f32. `torch.nn.functional.rms_norm`.
 ///
 /// Zhang and Sennrich: Root mean square layer normalization (2019).
 ///
@@ -69,14 +69,14 @@ pub fn rms_norm(
     affine(&rows.mul(&scale)?, input, along_rows(weight)?.as_ref(), None)
 }
 
-/// [`layer_norm`] over each of `groups` of channels with all that follows them, of `[N, C, …]`; `weight` and
-/// `bias` are `[C]`. `torch.nn.functional.group_norm`.
+/// Group normalization: normalizes `groups` groups of channels of `[N, C, …]`, each with all its elements,
+/// as [`layer_norm`] does; `weight` and `bias` are `[C]`. `torch.nn.functional.group_norm`.
 ///
 /// Wu and He: Group normalization (2018).
 ///
 /// # Errors
 /// An input without channels, groups that do not divide them, a weight or bias of another shape, dtype or
-/// device, no floating-point dtype.
+/// device, a dtype that is not floating-point.
 #[track_caller]
 pub fn group_norm(
     input: &Tensor,
@@ -95,10 +95,10 @@ pub fn group_norm(
     }
     let wide = input.to_dtype(input.dtype().compute())?;
     let (along, per) = (channels / groups, input.dims()[2..].iter().product::<usize>());
-    // Channels keep an axis of their own, so that weights broadcast and all is one row kernel.
+    // Channels keep a separate axis, so that weights broadcast and everything is one row kernel.
     let grouped = wide.reshape([input.dims()[0], groups, along, per])?;
     let is_row = along * per <= input.device().info().limits.max_row;
-    // With gradients, sums of each channel serve those of the weights as well as the input's.
+    // With gradients, sums over each channel serve the gradients of both the weights and the input.
     if per >= LONG && (grouped.is_tracked() || !is_row) {
         let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
         let (mean, variance) = Set::Groups(groups).moments(&wide)?;
@@ -113,17 +113,18 @@ pub fn group_norm(
     affine(&normal, input, weight.as_ref(), bias.as_ref())
 }
 
-/// Normalizes each channel of `[N, C, …]` by its mean and variance: those of the batch while `training` or
-/// where there are no running ones, else the running ones. While training, the running statistics, cells of
-/// shape `[C]`, move towards the batch's: running ← (1 − momentum)·running + momentum·batch, with the
-/// unbiased variance. They take no part in gradients. `weight` and `bias` are `[C]`.
+/// Batch normalization: normalizes each channel of `[N, C, …]` by its mean and variance, which are those of
+/// the batch while `training` or without running statistics, and the running ones otherwise. While training,
+/// the running statistics, cells of shape `[C]`, are updated: running ← (1 − momentum)·running +
+/// momentum·batch, with the unbiased variance. They have no gradients. `weight` and `bias` are `[C]`.
 /// `torch.nn.functional.batch_norm`.
 ///
 /// Ioffe and Szegedy: Batch normalization (2015).
 ///
 /// # Errors
-/// An input without channels, one value for each channel while training, one of the running statistics
-/// without the other, weights or statistics of another shape, dtype or device. Nothing has changed then.
+/// An input without channels, a single value for each channel while training, a running mean without a
+/// running variance or the reverse, weights or statistics of another shape, dtype or device. Nothing has
+/// changed then.
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // PyTorch's
 pub fn batch_norm(
@@ -141,11 +142,11 @@ pub fn batch_norm(
     batch_norm_by("batch_norm", input, running, [weight, bias], training, moved, eps)
 }
 
-/// How far running statistics move towards a batch's.
+/// The weight of a batch in the running statistics.
 pub(crate) enum Momentum<'a> {
-    /// By this share.
+    /// This weight.
     Constant(f64),
-    /// By 1 / n for the n-th batch, a 0-d tensor: a plain average.
+    /// 1 / n for the n-th batch, a 0-d tensor: the average of all batches.
     Average(&'a Tensor),
 }
 
@@ -214,7 +215,7 @@ pub(crate) fn batch_norm_by(
                     None => "larger batches, or track running statistics",
                 };
                 let message = format!(
-                    "an input of shape {} has {count} value for each channel, whose variance is unknown: use {mend}",
+                    "an input of shape {} has {count} value for each channel, whose variance is undefined: use {mend}",
                     input.shape()
                 );
                 return Err(Error::invalid(op, message));
@@ -244,15 +245,15 @@ pub(crate) fn batch_norm_by(
     scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
 }
 
-/// Normalizes each channel of each sample of `[N, C, …]` by its own mean and variance; with `use_input_stats`
-/// off, by the running ones, as [`batch_norm`] does. With it on, running statistics move towards the mean
-/// over the samples of theirs. `torch.nn.functional.instance_norm`.
+/// Instance normalization: normalizes each channel of each sample of `[N, C, …]` by its own mean and
+/// variance, or, without `use_input_stats`, by the running ones, as [`batch_norm`] does. With it, running
+/// statistics are updated by the mean over the samples' statistics. `torch.nn.functional.instance_norm`.
 ///
 /// Ulyanov et al.: Instance normalization (2016).
 ///
 /// # Errors
-/// As [`batch_norm`]: one value for each channel of a sample, no running statistics where they are to be
-/// used.
+/// As [`batch_norm`]: a single value for each channel of a sample, or no running statistics without
+/// `use_input_stats`.
 #[track_caller]
 #[allow(clippy::too_many_arguments)] // PyTorch's
 pub fn instance_norm(
@@ -287,7 +288,7 @@ pub fn instance_norm(
     let per: usize = input.dims()[2..].iter().product();
     if per < 2 {
         let message = format!(
-            "an input of shape {} has {per} value for each channel of a sample, whose variance is unknown: it needs axes after \
+            "an input of shape {} has {per} value for each channel of a sample, whose variance is undefined: it needs axes after \
              [N, C] with several elements",
             input.shape()
         );
@@ -309,8 +310,8 @@ pub fn instance_norm(
     affine(&standardized(&wide, &[2], eps)?, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
 }
 
-/// An input with its weights, in the widest dtype among them, where autocast made the input another than
-/// theirs: PyTorch takes a half input with weights of f32 there.
+/// The input and its weights in the widest of their dtypes, if autocast changed the input's: PyTorch accepts
+/// a half input with f32 weights there.
 #[track_caller]
 fn of_one_dtype(
     input: &Tensor,
@@ -323,7 +324,7 @@ fn of_one_dtype(
     Ok(Some((input.to_dtype(DType::F32)?, weights.map(Option::<&Tensor>::cloned))))
 }
 
-/// The input with its last `count` axes made one, in the dtype of its arithmetic.
+/// The input with its last `count` axes merged, in its compute dtype.
 #[track_caller]
 fn rows(input: &Tensor, count: usize) -> Result<Tensor> {
     let wide = input.to_dtype(input.dtype().compute())?;
@@ -336,7 +337,7 @@ fn rows(input: &Tensor, count: usize) -> Result<Tensor> {
     }
 }
 
-/// A parameter of the normalized shape with its axes made one, as [`rows`] has them.
+/// A parameter of the normalized shape with its axes merged, for [`rows`].
 #[track_caller]
 fn along_rows(parameter: Option<&Tensor>) -> Result<Option<Tensor>> {
     parameter
@@ -355,9 +356,9 @@ fn standardized(rows: &Tensor, axes: &[usize], eps: f64) -> Result<Tensor> {
     rows.sub(&mean)?.mul(&variance.add_scalar(eps).rsqrt())
 }
 
-/// The mean of (x − mean)² over axes, which are kept. The mean stands in it as a constant, as deviations from
-/// it add up to 0: so the gradient of x needs no further sum. What is subtracted is 0, and gives second
-/// derivatives back what the constant takes from them.
+/// The mean of (x − mean)² over axes, which are kept. The mean is used as a constant, since deviations from
+/// it add up to 0, so that the gradient of x needs no further sum. A term with the value 0 is subtracted,
+/// which restores the second derivatives.
 #[track_caller]
 fn variance(x: &Tensor, mean: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let constant = mean.detach();
@@ -365,23 +366,23 @@ fn variance(x: &Tensor, mean: &Tensor, axes: &[usize]) -> Result<Tensor> {
     if mean.is_tracked() { square.sub(&mean.sub(&constant)?.powi(2)) } else { Ok(square) }
 }
 
-/// Which elements of `[N, C, …]` are normalized together.
+/// The sets of elements of `[N, C, …]` that are normalized together.
 #[derive(Clone, Copy)]
 enum Set {
     /// Each channel, over the batch.
     Channel,
-    /// So many groups of channels of each sample.
+    /// This number of groups of channels of each sample.
     Groups(usize),
 }
 
-/// Elements of a channel from which on its sums are taken along them first.
+/// The number of elements of a channel from which they are summed along their axes first.
 const LONG: usize = 16;
 
 impl Set {
     /// The mean and variance of each set, in a shape that broadcasts to `[N, C, …]`.
     ///
-    /// Both are first those of each channel of each sample, for which memory is read once, and then put
-    /// together: the variance is the mean of theirs and the variance of their means (Chan, Golub, LeVeque
+    /// Both are first computed for each channel of each sample, which reads memory once, and then combined:
+    /// the variance is the mean of their variances plus the variance of their means (Chan, Golub, LeVeque
     /// 1979).
     #[track_caller]
     fn moments(self, x: &Tensor) -> Result<(Tensor, Tensor)> {
@@ -393,7 +394,7 @@ impl Set {
         Ok((mean, variance))
     }
 
-    /// The mean over each set of what there is of each channel of each sample, `[N, C, 1…]`.
+    /// The mean over each set of values for each channel of each sample, `[N, C, 1…]`.
     #[track_caller]
     fn mean(self, local: &Tensor) -> Result<Tensor> {
         match self {
@@ -407,8 +408,8 @@ impl Set {
     }
 }
 
-/// (x − mean) · scale · weight + bias in the input's dtype, where scale and weight, one for each channel, are
-/// multiplied first.
+/// (x − mean) · scale · weight + bias in the input's dtype, where scale and weight, one for each channel,
+/// are multiplied first.
 #[track_caller]
 fn scaled(
     x: &Tensor,
@@ -425,8 +426,8 @@ fn scaled(
     affine(&x.sub(mean)?.mul(&factor)?, input, None, bias)
 }
 
-/// x · weight + bias, which broadcast to x, then in the input's shape and dtype. The shape comes last: up to
-/// there all is over the rows' axes, and one kernel.
+/// x · weight + bias, which broadcast to x, in the input's shape and dtype. The reshape comes last:
+/// everything before it is over the rows' axes, in one kernel.
 #[track_caller]
 fn affine(normal: &Tensor, input: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Tensor> {
     let mut out = normal.clone();
@@ -459,10 +460,7 @@ fn check_trailing(
     if sizes.rank() == 0 || !input.dims().ends_with(sizes.dims()) {
         return Err(Error::invalid(
             op,
-            format!(
-                "the last axes of an input are to have the sizes {sizes}; its shape is {}",
-                input.shape()
-            ),
+            format!("the last axes of the input must have the sizes {sizes}; its shape is {}", input.shape()),
         ));
     }
     for parameter in parameters.iter().flatten() {
@@ -477,7 +475,7 @@ fn check_trailing(
     Ok(())
 }
 
-/// The number of channels, and whether weights are one for each.
+/// Checks that there are channels, and one weight for each; returns their number.
 #[track_caller]
 fn check_channels(op: &'static str, input: &Tensor, parameters: &[Option<&Tensor>]) -> Result<usize> {
     check_float(op, input)?;
@@ -503,7 +501,7 @@ fn check_along_channels(op: &'static str, parameter: &Tensor, channels: usize) -
     Err(Error::invalid(op, message))
 }
 
-/// `[C]` so that it meets `[N, C, …]`.
+/// A parameter `[C]` reshaped to broadcast to `[N, C, …]`.
 #[track_caller]
 fn along(parameter: &Tensor, input: &Tensor) -> Result<Tensor> {
     let mut shape = vec![1; input.rank() - 1];
@@ -516,12 +514,12 @@ fn along_channels(parameter: Option<&Tensor>, input: &Tensor) -> Result<Option<T
     parameter.map(|parameter| along(parameter, input)).transpose()
 }
 
-/// Neighbouring channels that are added one by one.
+/// The number of neighbouring channels up to which they are added one by one.
 const FEW_CHANNELS: usize = 8;
 
-/// x / (k + α·m)^β, where m is the mean of x² over `size` neighbouring channels (axis 1), with zeros past the
-/// first and the last. PyTorch's defaults are α = 1e-4, β = 0.75 and k = 1.
-/// `torch.nn.functional.local_response_norm`.
+/// Local response normalization: x / (k + α·m)^β, where m is the mean of x² over `size` neighbouring
+/// channels (axis 1), with zeros beyond the first and the last. PyTorch's defaults are α = 1e-4, β = 0.75
+/// and k = 1. `torch.nn.functional.local_response_norm`.
 ///
 /// Krizhevsky, Sutskever, Hinton: ImageNet classification with deep convolutional neural networks (2012).
 ///
@@ -544,7 +542,7 @@ pub fn local_response_norm(input: &Tensor, size: usize, alpha: f64, beta: f64, k
     let wide = input.to_dtype(input.dtype().compute())?;
     let squares = wide.powi(2).pad(&padding, 0.0)?;
     let sums = if size <= FEW_CHANNELS {
-        // Sums of shifted channels fuse with what follows, which is then computed once for each sum.
+        // Sums of shifted channels would be fused with their readers, and be computed once for each.
         let mut sums = squares.narrow(1, 0, input.dims()[1])?;
         for first in 1..size {
             sums = sums.add(&squares.narrow(1, first, input.dims()[1])?)?;

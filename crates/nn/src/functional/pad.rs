@@ -3,21 +3,21 @@
 use autograd::{Function, apply};
 use tensor_core::{Error, Int, Result, Tensor, is_grad_enabled};
 
-/// What an input is padded with. The `mode` of `torch.nn.functional.pad`.
+/// The values of the padding. The `mode` of `torch.nn.functional.pad`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PadMode {
-    /// This number.
+    /// A constant.
     Constant(f64),
     /// The elements next to the edge, mirrored, without the edge itself: `c b | a b c | b a`.
     Reflect,
-    /// The edge: `a a | a b c | c c`.
+    /// The edge element, repeated: `a a | a b c | c c`.
     Replicate,
     /// The elements at the other end: `b c | a b c | a b`.
     Circular,
 }
 
-/// The input with so many elements put before and after along each of its last axes: `padding` has one pair
-/// for each of them, in the order of the axes. A negative number takes elements away there.
+/// Pads the input along each of its last axes: `padding` has a pair of numbers of elements before and after
+/// for each of them, in the order of the axes. A negative number removes elements.
 /// `torch.nn.functional.pad`, whose list begins with the last axis.
 ///
 /// ```
@@ -30,8 +30,8 @@ pub enum PadMode {
 /// ```
 ///
 /// # Errors
-/// More pairs than axes; more elements taken away than there are, or put there than there are to mirror
-/// (all but one) or to take from the other end.
+/// More pairs than axes; removing more elements than there are; more padding than elements to mirror (all
+/// but one) or to take from the other end.
 #[track_caller]
 pub fn pad<I: Int>(input: &Tensor, padding: &[(I, I)], mode: PadMode) -> Result<Tensor> {
     const OP: &str = "pad";
@@ -84,8 +84,8 @@ pub(crate) fn pad_by(
     bordered(input, first, padding, mode)
 }
 
-/// Padding by an input's own elements, whose gradient goes axis by axis: that of parts within parts would be
-/// summed for each part.
+/// Padding with the input's own elements, whose gradient is computed axis by axis: that of nested parts
+/// would be summed for each part.
 #[derive(Debug)]
 struct Bordered {
     first: usize,
@@ -105,14 +105,14 @@ impl Function for Bordered {
         bordered(inputs[0], self.first, &self.padding, self.mode)
     }
 
-    /// To each element what its copies have.
+    /// Each element gets the gradients of its copies.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], _: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let mut sum = gradient.clone();
         for (axis, &(before, after)) in (self.first..).zip(&self.padding) {
             let n = inputs[0].dims()[axis];
             let (left, right) = (sum.narrow(axis, 0, before)?, sum.narrow(axis, before + n, after)?);
-            // What the copies on one side go to, and where it begins.
+            // The elements that the padding of each side was copied from, and its start.
             let sides = match self.mode {
                 PadMode::Reflect => [(left.flip(axis)?, 1), (right.flip(axis)?, n.saturating_sub(1 + after))],
                 PadMode::Circular => [(left, n - before), (right, 0)],
@@ -131,8 +131,8 @@ impl Function for Bordered {
     }
 }
 
-/// The input with its own elements round the axes from `axis` on. Parts of it are concatenated along one axis
-/// within the other, which is one kernel.
+/// The input with its own elements as padding along the axes from `axis` on. Parts are concatenated along
+/// one axis within the other, in one kernel.
 #[track_caller]
 fn bordered(input: &Tensor, axis: usize, padding: &[(usize, usize)], mode: PadMode) -> Result<Tensor> {
     let Some((&(before, after), rest)) = padding.split_first() else { return Ok(input.clone()) };
@@ -166,8 +166,8 @@ fn bordered(input: &Tensor, axis: usize, padding: &[(usize, usize)], mode: PadMo
     }
 }
 
-/// The input with this number round its last axes, `padding` pairs of them; itself where there is nothing to
-/// put.
+/// The input with a constant padding of its last axes, one pair for each; the input itself if the padding is
+/// empty.
 #[track_caller]
 pub(super) fn padded(input: &Tensor, padding: &[(usize, usize)], value: f64) -> Result<Tensor> {
     if padding.iter().all(|&sides| sides == (0, 0)) {

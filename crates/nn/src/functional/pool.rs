@@ -1,4 +1,4 @@
-//! Pooling in one to three dimensions: reductions over the windows of the input, which are a view of it.
+//! Pooling in one to three dimensions: reductions over windows, which are a view of the input.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use tensor_core::{DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor};
 
 use super::{by_dims, pad::padded};
 
-/// How windows of `D` axes lie over an input; PyTorch's arguments with PyTorch's defaults.
+/// The arrangement of windows over `D` axes, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolOptions<const D: usize> {
-    /// Distance from window to window; `None`, the default, is a window's size, so that windows do not
+    /// The distance between windows; `None`, the default, is the size of a window, so that windows do not
     /// overlap.
     pub stride: Option<[usize; D]>,
-    /// Elements put before and after each axis, at most half a window: −∞ for maxima, 0 for means. None by
+    /// Elements added before and after each axis, at most half a window: −∞ for maxima, 0 for means. None by
     /// default.
     pub padding: [usize; D],
-    /// Distance between the elements of a window; 1 by default, and 1 for means.
+    /// The distance between the elements of a window; 1 by default, and 1 for means.
     pub dilation: [usize; D],
-    /// Whether a last window that reaches past the end is taken where it begins within the input or its left
+    /// Whether a last window that extends past the end is used, if it begins within the input or its left
     /// padding. Off by default.
     pub ceil_mode: bool,
-    /// Of means: whether padding counts as elements. It does by default.
+    /// For means: whether an average counts padding. It does by default.
     pub count_include_pad: bool,
-    /// For means: the number that sums are divided by, in place of the number of elements. `None` by default.
+    /// For means: the divisor of sums, instead of the number of elements. `None` by default.
     pub divisor_override: Option<usize>,
 }
 
@@ -45,10 +45,10 @@ macro_rules! pools {
         $(#[$doc])*
         ///
         /// # Errors
-        /// An input with neither one nor two more axes than the window, no floating-point dtype, a window,
-        /// stride or dilation of 0, padding of more than half a window, a window that no place of the padded
-        /// input has room for: without `ceil_mode` one larger than it, with it one that is larger by a stride
-        /// or more. A `divisor_override` of 0, or of maxima.
+        /// An input with neither one nor two more axes than the window, a dtype that is not floating-point,
+        /// a window, stride or dilation of 0, padding of more than half a window, a window that does not fit
+        /// in the padded input: larger than it, or, with `ceil_mode`, larger by a stride or more. A
+        /// `divisor_override` of 0, or for maxima.
         #[track_caller]
         pub fn $name(input: &Tensor, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
             $general(stringify!($name), input, window, options)
@@ -57,29 +57,27 @@ macro_rules! pools {
 }
 
 pools! {
-    /// The greatest element of each window, of `[N, C, L]` or `[C, L]`. `torch.nn.functional.max_pool1d`. See
-    /// [`max_pool2d`].
+    /// Max pooling of `[N, C, L]` or `[C, L]`. `torch.nn.functional.max_pool1d`. See [`max_pool2d`].
     max_pool1d, 1, max_pool;
-    /// The greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C, (H + 2p − d·(h
-    /// − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s. NaN is the greatest. The gradient goes to
-    /// the first of equal ones. `torch.nn.functional.max_pool2d`.
+    /// Max pooling: the greatest element of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`: `[N, C,
+    /// (H + 2p − d·(h − 1) − 1) / s + 1, …]` with padding p, dilation d, stride s. NaN counts as the
+    /// greatest. The gradient goes to the first of equal elements. `torch.nn.functional.max_pool2d`.
     max_pool2d, 2, max_pool;
-    /// The greatest element of each window of `[N, C, D, H, W]` or `[C, D, H, W]`.
-    /// `torch.nn.functional.max_pool3d`. See [`max_pool2d`].
+    /// Max pooling of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.max_pool3d`. See
+    /// [`max_pool2d`].
     max_pool3d, 3, max_pool;
-    /// The mean of each window of `[N, C, L]` or `[C, L]`. `torch.nn.functional.avg_pool1d`. See
-    /// [`avg_pool2d`].
+    /// Average pooling of `[N, C, L]` or `[C, L]`. `torch.nn.functional.avg_pool1d`. See [`avg_pool2d`].
     avg_pool1d, 1, avg_pool;
-    /// The mean of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`. Padding counts as zeros unless
-    /// `count_include_pad` is off. `torch.nn.functional.avg_pool2d`.
+    /// Average pooling: the mean of each window `[h, w]` of `[N, C, H, W]` or `[C, H, W]`. Padding counts as
+    /// zeros unless `count_include_pad` is off. `torch.nn.functional.avg_pool2d`.
     avg_pool2d, 2, avg_pool;
-    /// The mean of each window of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.avg_pool3d`. See
+    /// Average pooling of `[N, C, D, H, W]` or `[C, D, H, W]`. `torch.nn.functional.avg_pool3d`. See
     /// [`avg_pool2d`].
     avg_pool3d, 3, avg_pool;
 }
 
-/// The greatest element of each window and, as i64 (i32 on a device without), its flat index in its channel
-/// of the input. `return_indices=True` of `torch.nn.functional.max_pool2d`.
+/// Max pooling that also returns, as i64 (i32 on devices without i64), the flat index of each maximum in its
+/// channel of the input. `return_indices=True` of `torch.nn.functional.max_pool2d`.
 ///
 /// # Errors
 /// As [`max_pool2d`].
@@ -101,12 +99,12 @@ pub fn max_pool_with_indices<const D: usize>(
 macro_rules! lp_pools {
     ($($(#[$doc:meta])* $name:ident, $d:literal;)*) => {$(
         $(#[$doc])*
-        /// Its gradient is 0 where the sum is. With `ceil_mode`, the mean over what a window has within the
-        /// input is multiplied by the whole window's size, as PyTorch does.
+        /// The gradient is 0 where the sum is 0. With `ceil_mode`, the mean over the part of a window within
+        /// the input is multiplied by the whole window's size, as in PyTorch.
         ///
         /// # Errors
-        /// As [`max_pool2d`]; also padding or dilation, which this pooling lacks, and a power of 0 or no
-        /// number.
+        /// As [`max_pool2d`]; also padding or dilation, which this pooling does not have, and a power of 0
+        /// or NaN.
         #[track_caller]
         pub fn $name(input: &Tensor, norm_type: f64, window: [usize; $d], options: PoolOptions<$d>) -> Result<Tensor> {
             lp_pool(stringify!($name), input, norm_type, window, options)
@@ -115,14 +113,14 @@ macro_rules! lp_pools {
 }
 
 lp_pools! {
-    /// (Σxᵖ)^(1/p) over each window of `[N, C, L]` or `[C, L]`, p the `norm_type`.
-    /// `torch.nn.functional.lp_pool1d`.
+    /// Power-average pooling of `[N, C, L]` or `[C, L]`: (Σxᵖ)^(1/p) over each window, with p the
+    /// `norm_type`. `torch.nn.functional.lp_pool1d`.
     lp_pool1d, 1;
-    /// (Σxᵖ)^(1/p) over each window of `[N, C, H, W]` or `[C, H, W]`, p the `norm_type`.
-    /// `torch.nn.functional.lp_pool2d`.
+    /// Power-average pooling of `[N, C, H, W]` or `[C, H, W]`: (Σxᵖ)^(1/p) over each window, with p the
+    /// `norm_type`. `torch.nn.functional.lp_pool2d`.
     lp_pool2d, 2;
-    /// (Σxᵖ)^(1/p) over each window of `[N, C, D, H, W]` or `[C, D, H, W]`, p the `norm_type`.
-    /// `torch.nn.functional.lp_pool3d`.
+    /// Power-average pooling of `[N, C, D, H, W]` or `[C, D, H, W]`: (Σxᵖ)^(1/p) over each window, with p
+    /// the `norm_type`. `torch.nn.functional.lp_pool3d`.
     lp_pool3d, 3;
 }
 
@@ -146,20 +144,20 @@ pub(crate) fn lp_pool<const D: usize>(
     let wide = input.to_dtype(input.dtype().compute())?;
     let powers = if whole { wide.powi(p as i32) } else { wide.powf(p) };
     let sums = avg_pool(op, &powers, window, options)?.mul_scalar(size as f64);
-    // A root's derivative at 0 may be infinite: zeros take another way.
+    // The derivative of a root at 0 may be infinite, so zeros are replaced first.
     let zero = sums.eq_scalar(0.0);
     sums.masked_fill(&zero, 1.0)?.powf(1.0 / p).masked_fill(&zero, 0.0)?.to_dtype(input.dtype())
 }
 
-/// How [`max_unpool2d`] finds the size of its output.
+/// The output size of [`max_unpool2d`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnpoolOptions<const D: usize> {
-    /// The stride of the pooling; `None`, the default, is a window's size.
+    /// The stride of the pooling; `None`, the default, is the size of a window.
     pub stride: Option<[usize; D]>,
     /// The padding of the pooling. None by default.
     pub padding: [usize; D],
-    /// The sizes of the output. `None`, the default, is (in − 1)·stride − 2·padding + window; others differ
-    /// by less than a stride.
+    /// The sizes of the output. `None`, the default, is (in − 1)·stride − 2·padding + window; other sizes
+    /// differ by less than a stride.
     pub output_size: Option<[usize; D]>,
 }
 
@@ -173,12 +171,13 @@ macro_rules! unpools {
     ($($(#[$doc:meta])* $name:ident, $d:literal;)*) => {$(
         $(#[$doc])*
         ///
-        /// Where several elements go to one place, the last of them stays.
+        /// If several elements have one index, the last of them is kept.
         ///
         /// # Errors
-        /// An input with neither one nor two more axes than the window, no floating-point dtype, indices of
-        /// another shape or of no integer dtype, a window or stride of 0, an output size a stride or more
-        /// from the usual. An index outside the output is an `IndexOutOfRange` when the result is computed.
+        /// An input with neither one nor two more axes than the window, a dtype that is not floating-point,
+        /// indices of another shape or of no integer dtype, a window or stride of 0, an output size that
+        /// differs from the default by a stride or more. An index outside the output is an `IndexOutOfRange`
+        /// when the result is computed.
         #[track_caller]
         pub fn $name(
             input: &Tensor,
@@ -192,14 +191,13 @@ macro_rules! unpools {
 }
 
 unpools! {
-    /// The inverse of [`max_pool1d`] but for what was lost: each element at its index, zeros elsewhere.
+    /// The partial inverse of [`max_pool1d`]: each element at its index, zeros elsewhere.
     /// `torch.nn.functional.max_unpool1d`.
     max_unpool1d, 1;
-    /// The inverse of [`max_pool2d`] but for what was lost: each element of `[N, C, h, w]` at its index in
-    /// its channel, as [`max_pool_with_indices`] gives them, and zeros elsewhere.
-    /// `torch.nn.functional.max_unpool2d`.
+    /// The partial inverse of [`max_pool2d`]: each element of `[N, C, h, w]` at its index in its channel, as
+    /// [`max_pool_with_indices`] returns them, and zeros elsewhere. `torch.nn.functional.max_unpool2d`.
     max_unpool2d, 2;
-    /// The inverse of [`max_pool3d`] but for what was lost: each element at its index, zeros elsewhere.
+    /// The partial inverse of [`max_pool3d`]: each element at its index, zeros elsewhere.
     /// `torch.nn.functional.max_unpool3d`.
     max_unpool3d, 3;
 }
@@ -254,8 +252,8 @@ pub(crate) fn max_unpool<const D: usize>(
     out.reshape(lead.iter().copied().chain(wanted).collect::<Shape>())
 }
 
-/// Elements put at their indices along axis 1, the last of several at one place. Its gradient is that of
-/// every one of them, as PyTorch's is.
+/// Places elements at their indices along axis 1; of several with one index the last is kept. Its gradient
+/// flows to all of them, as in PyTorch.
 #[derive(Debug)]
 struct Unpool;
 
@@ -273,7 +271,7 @@ impl Function for Unpool {
         let (sorted, order) = indices.sort(1, false)?;
         let next = sorted.narrow(1, 1, count - 1)?.pad(&[(0, 0), (0, 1)], -1)?;
         let last = sorted.ne(&next)?;
-        // Of equal ones all but the last add 0.
+        // Among equal indices all but the last element add 0.
         let values = x.gather(1, &order)?;
         let kept = last.where_cond(&values, &values.zeros_like())?;
         zeros.scatter_add(1, &sorted, &kept)
@@ -285,7 +283,7 @@ impl Function for Unpool {
     }
 }
 
-/// `[N, C, …]` or `[C, …]` of floating-point numbers, with `D` axes after C.
+/// Checks that the input is floating-point `[N, C, …]` or `[C, …]`, with `D` axes after C.
 #[track_caller]
 pub(super) fn check_input<const D: usize>(op: &'static str, input: &Tensor) -> Result<()> {
     if !(D + 1..=D + 2).contains(&input.rank()) {
@@ -345,7 +343,7 @@ pub(crate) fn avg_pool<const D: usize>(
         let out = sum.mul_scalar(1.0 / divisor as f64).to_dtype(input.dtype())?;
         return out.reshape(pool.unbatched(input, &out));
     }
-    // Each window's elements that count, along each axis.
+    // The number of counted elements of each window, along each axis.
     let mut out = sum;
     for axis in 0..D {
         let counts = pool.counts(axis, options.count_include_pad);
@@ -364,7 +362,7 @@ pub(crate) fn avg_pool<const D: usize>(
     out.reshape(pool.unbatched(input, &out))
 }
 
-/// An error for a divisor where no sum is divided.
+/// Refuses a divisor for a pooling that does not divide sums.
 #[track_caller]
 fn check_no_divisor<const D: usize>(op: &'static str, options: PoolOptions<D>) -> Result<()> {
     if options.divisor_override.is_none() {
@@ -373,18 +371,18 @@ fn check_no_divisor<const D: usize>(op: &'static str, options: PoolOptions<D>) -
     Err(Error::invalid(op, "divisor_override is for the windows of means").here())
 }
 
-/// Windows that are known to fit the input `[N, C, …]`.
+/// Windows that fit the input `[N, C, …]`.
 #[derive(Clone, Copy, Debug)]
 struct Pool<const D: usize> {
     window: [usize; D],
     stride: [usize; D],
     dilation: [usize; D],
-    /// The input's sizes, and the numbers of windows.
+    /// The sizes of the input, and the numbers of windows.
     sizes: [usize; D],
     outputs: [usize; D],
-    /// Elements put before and after.
+    /// Elements added before and after each axis.
     padding: [(usize, usize); D],
-    /// What was asked for on either side: what reaches past it is no element at all.
+    /// The requested padding of both sides: positions beyond it are no elements.
     asked: [usize; D],
 }
 
@@ -429,7 +427,7 @@ impl<const D: usize> Pool<D> {
             }
             let left = room.saturating_sub(reach);
             let mut count = left / step + 1;
-            // One more that reaches past the end, if it begins before the right padding does.
+            // One more window that extends past the end, if it begins before the right padding does.
             if ceil_mode && !left.is_multiple_of(step) && count * step < size + pad {
                 count += 1;
             }
@@ -440,7 +438,7 @@ impl<const D: usize> Pool<D> {
         Ok((x, Pool { window, stride, dilation, sizes, outputs, padding, asked }))
     }
 
-    /// The input's windows, `[N, C, window…, outputs…]`, with `value` round the input.
+    /// The input's windows, `[N, C, window…, outputs…]`, with padding of `value`.
     #[track_caller]
     fn windows(&self, x: &Tensor, value: f64) -> Result<Tensor> {
         if self.are_tiles() {
@@ -450,7 +448,7 @@ impl<const D: usize> Pool<D> {
         for axis in 0..D {
             windows = windows.windows(2 + axis, self.window[axis], self.stride[axis], self.dilation[axis])?;
         }
-        // Where no window begins at the end, there may be room for more of them.
+        // If no window begins at the end, there may be room for more windows.
         for axis in 0..D {
             windows = windows.narrow(2 + axis, 0, self.outputs[axis])?;
         }
@@ -458,14 +456,13 @@ impl<const D: usize> Pool<D> {
         windows.permute(order)
     }
 
-    /// Whether windows lie side by side, with no padding.
+    /// Whether windows are adjacent, without padding.
     fn are_tiles(&self) -> bool {
         let apart = (0..D).all(|axis| self.dilation[axis] == 1 || self.window[axis] == 1);
         apart && self.stride == self.window && self.padding == [(0, 0); D]
     }
 
-    /// As [`Pool::windows`], of windows side by side: their elements are only seen under another shape, and
-    /// so are their gradients.
+    /// As [`Pool::windows`] for adjacent windows: a reshape of the input, and so are its gradients.
     #[track_caller]
     fn tiles(&self, x: &Tensor) -> Result<Tensor> {
         let mut whole = x.clone();
@@ -481,7 +478,7 @@ impl<const D: usize> Pool<D> {
         whole.reshape(shape)?.permute([0, 1].into_iter().chain(order).collect::<Vec<usize>>())
     }
 
-    /// How many elements each window along an axis has, of the input or of it and its padding.
+    /// The number of elements of each window along an axis, with or without the padding.
     fn counts(&self, axis: usize, with_padding: bool) -> Vec<f64> {
         let (size, pad) = (self.sizes[axis], self.asked[axis]);
         let within = if with_padding { 0..size + 2 * pad } else { pad..size + pad };
@@ -494,19 +491,18 @@ impl<const D: usize> Pool<D> {
             .collect()
     }
 
-    /// The sizes of an output, without the batch axis where the input has none.
+    /// The sizes of an output, without the batch axis if the input has none.
     fn unbatched(&self, input: &Tensor, out: &Tensor) -> Shape {
         let lead = usize::from(input.rank() == D + 1);
         out.dims()[lead..].iter().copied().collect()
     }
 
-    /// The flat index in its channel of the first element of each window that is the window's greatest, as
-    /// i32.
+    /// The flat index in its channel, as i32, of the first element of each window that equals its maximum.
     #[track_caller]
     fn indices(&self, x: &Tensor, maxima: &Tensor) -> Result<Tensor> {
         let windows = self.windows(x, LEAST)?;
         let device = x.device();
-        // The place of each element in its channel, and none where there is padding.
+        // The position of each element in its channel; padding has none.
         let channel: Vec<usize> = [1, 1].into_iter().chain(self.sizes).collect();
         let places = Tensor::arange(0, self.sizes.iter().product::<usize>(), 1, (DType::I32, &device))?;
         let places = self.windows(&places.reshape(channel)?, f64::from(i32::MAX))?;
@@ -519,11 +515,11 @@ impl<const D: usize> Pool<D> {
         found.where_cond(&places, &nowhere)?.amin(axes.as_slice(), false)
     }
 
-    /// The greatest element of each window and its flat index in its channel, where the device has a kernel
-    /// for it.
+    /// The greatest element of each window and its flat index in its channel, if the device has a kernel for
+    /// it.
     #[track_caller]
     fn by_kernel(&self, x: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
-        // Axes that the windows lack are of one element.
+        // Axes that the windows lack have one element.
         let whole = |own: [usize; D], lacking: usize| {
             std::array::from_fn(|axis| (axis + D).checked_sub(3).map_or(lacking, |axis| own[axis]))
         };
@@ -547,8 +543,8 @@ impl<const D: usize> Pool<D> {
         Ok(next()?.zip(next()?))
     }
 
-    /// The greatest element of each window and its flat index in its channel: in one pass over small windows,
-    /// which keeps the place in the window of the greatest element so far.
+    /// The greatest element of each window and its flat index in its channel: for small windows in one pass,
+    /// which keeps the position of the greatest element so far.
     #[track_caller]
     fn maxima_and_indices(&self, x: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some(found) = self.by_kernel(x)? {
@@ -556,7 +552,7 @@ impl<const D: usize> Pool<D> {
         }
         let taps: usize = self.window.iter().product();
         let device = x.device();
-        // Where padding is the greatest, the first element inside is meant: without dilation, the nearest
+        // If the padding is the greatest, the first element inside is used: without dilation, the nearest
         // one.
         let clamped = (0..D).all(|axis| self.padding[axis].0 == 0 || self.dilation[axis] == 1);
         if !(2..=MOST_TAPS.min(device.info().limits.max_inputs)).contains(&taps) || !clamped {
@@ -568,7 +564,7 @@ impl<const D: usize> Pool<D> {
         let windows = self.windows(x, LEAST)?;
         let integer = |value: usize| Tensor::full(Shape::scalar(), value as i64, (DType::I32, &device));
         let mut found: Option<(Tensor, Tensor)> = None;
-        // From the last one on, so that the first of equal ones, and the first NaN, stays.
+        // From the last tap on, so that the first of equal elements, and the first NaN, is kept.
         for tap in (0..taps).rev() {
             let (mut value, mut rest) = (windows.clone(), tap);
             for axis in (0..D).rev() {
@@ -588,7 +584,7 @@ impl<const D: usize> Pool<D> {
         };
         let mut flat = integer(0)?;
         for axis in 0..D {
-            // The place in the window along this axis: how many whole steps of it are in what is left.
+            // The position in the window along this axis: the remaining index divided by the axis's step.
             let below: usize = self.window[axis + 1..].iter().product();
             let mut along = integer(0)?;
             for step in 1..self.window[axis] {
@@ -610,13 +606,13 @@ impl<const D: usize> Pool<D> {
     }
 }
 
-/// Elements of a window up to which it is gone through in one expression.
+/// The number of elements of a window up to which it is reduced in one expression.
 const MOST_TAPS: usize = 16;
 
-/// What pads an input whose greatest elements are wanted.
+/// The padding value of max pooling.
 const LEAST: f64 = f64::NEG_INFINITY;
 
-/// The greatest elements and, where a gradient asks for them, their indices.
+/// The greatest elements and, if a gradient needs them, their indices.
 #[derive(Debug)]
 struct Maxima<const D: usize>(Pool<D>);
 

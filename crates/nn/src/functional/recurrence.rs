@@ -1,17 +1,17 @@
-//! Recurrent layers over a whole sequence: a step made of other operations, and all steps by a kernel where
-//! the device has one for [`Recurrence`].
+//! Recurrent layers over a whole sequence: a step composed of other operations, and all steps in one kernel
+//! if the device has one for [`Recurrence`].
 
 use std::sync::Arc;
 
 use autograd::{Function, apply, grad, is_grad_enabled};
 use tensor_core::{Error, Recurrence, RecurrencePass, RecurrentCell, Result, Tensor};
 
-/// Products of one sequence's state with the weight below which packing it, as kernels do, does not pay.
+/// The number of sequences below which packing the weight, as kernels do, does not pay.
 const FEW_PRODUCTS: usize = 16;
 
-/// The next states h and c from the input's share of the gates, `[N, G·H]`, and the states before, `[N, H]`,
-/// with the weight transposed `[H, G·H]`: one tensor for all steps, whose gradient is one product then.
-/// `bias` `[G·H]` is added to the state's share, for a GRU.
+/// The next states h and c from the input part of the gates, `[N, G·H]`, and the previous states, `[N, H]`.
+/// The weight is transposed, `[H, G·H]`: one tensor for all steps, so that its gradient is one product.
+/// `bias` `[G·H]` is added to the state part, for a GRU.
 #[track_caller]
 pub(crate) fn recurrent_step(
     kind: RecurrentCell,
@@ -59,7 +59,7 @@ pub(crate) struct Sequence {
     pub(crate) reverse: bool,
 }
 
-/// What it gives: h after each step `[T, N, H]`, and the last h and c `[N, H]`.
+/// The results: h after each step `[T, N, H]`, and the last h and c `[N, H]`.
 pub(crate) struct States {
     pub(crate) all: Tensor,
     pub(crate) hidden: Tensor,
@@ -67,7 +67,7 @@ pub(crate) struct States {
 }
 
 impl Sequence {
-    /// All steps at once, where the device has a kernel that pays: `inputs` are those of
+    /// All steps at once, if the device has a kernel that pays; `inputs` are those of
     /// [`RecurrencePass::Forward`].
     #[track_caller]
     pub(crate) fn by_kernel(self, inputs: &[&Tensor]) -> Result<Option<States>> {
@@ -100,7 +100,7 @@ impl Sequence {
         Error::invalid(self.name(), "its inputs and results differ in number from those of its cell")
     }
 
-    /// What comes after the last step, of what comes after each.
+    /// The value after the last step, from the values after each step.
     #[track_caller]
     fn last(self, all: &Tensor) -> Result<Tensor> {
         all.select(0, if self.reverse { 0 } else { all.dims()[0] - 1 })
@@ -117,7 +117,7 @@ impl Sequence {
         }
     }
 
-    /// Step by step, of operations that have gradients: all h, the last one, and the last c of an LSTM.
+    /// Step by step, with operations that have gradients: all h, the last h, and the last c of an LSTM.
     #[track_caller]
     fn composed(self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
         let [gates, weight, hidden, rest @ ..] = inputs else { return Err(self.miscounted()) };
@@ -142,10 +142,10 @@ impl Sequence {
         Ok([Tensor::stack(&all, 0)?, hidden].into_iter().chain(cell).collect())
     }
 
-    /// The gradients as a graph that has gradients in turn.
+    /// The gradients as a graph that can be differentiated again.
     #[track_caller]
     fn recorded(self, inputs: &[Tensor], gradients: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
-        // Nodes of their own: if one input is made of another, that is not looked through.
+        // Separate nodes, so that an input that was made from another one counts as independent.
         let own = |input: &Tensor| input.unsqueeze(0)?.squeeze(0);
         let own = inputs.iter().map(own).collect::<Result<Vec<Tensor>>>()?;
         let mut sum: Option<Tensor> = None;
@@ -168,8 +168,8 @@ impl Sequence {
 }
 
 impl Function for Sequence {
-    /// All h, the last one, the last c of an LSTM; and then what the gradient reads: all c of an LSTM, and
-    /// what the kernel keeps.
+    /// All h, the last h, the last c of an LSTM; and then tensors for the gradient: all c of an LSTM, and
+    /// the tensors that the kernel saves.
     type Output = Vec<Tensor>;
 
     fn name(&self) -> &'static str {

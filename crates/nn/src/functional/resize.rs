@@ -1,10 +1,11 @@
-//! Changes of size: pixels from channels and back, pooling to a given size. `interpolate.rs` has the rest.
+//! Changes of size: pixel shuffle, and pooling to a given size. `interpolate.rs` has interpolation.
 
 use tensor_core::{DType, Error, Result, Shape, Tensor};
 
 use super::{PoolOptions, Window, avg_pool, by_dims, max_pool, max_pool_with_indices, pool::check_input};
 
-/// `[…, C·r², H, W]` to `[…, C, H·r, W·r]`: channels become pixels. `torch.nn.functional.pixel_shuffle`.
+/// Rearranges channels to pixels: `[…, C·r², H, W]` to `[…, C, H·r, W·r]`.
+/// `torch.nn.functional.pixel_shuffle`.
 ///
 /// Shi et al.: Real-time single image and video super-resolution (2016).
 ///
@@ -28,7 +29,7 @@ pub fn pixel_shuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
     parts.reshape(&shape)
 }
 
-/// `[…, C, H·r, W·r]` to `[…, C·r², H, W]`: the inverse of [`pixel_shuffle`].
+/// Rearranges pixels to channels: `[…, C, H·r, W·r]` to `[…, C·r², H, W]`, the inverse of [`pixel_shuffle`].
 /// `torch.nn.functional.pixel_unshuffle`.
 ///
 /// # Errors
@@ -50,12 +51,12 @@ pub fn pixel_unshuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
     parts.reshape(&shape)
 }
 
-/// Where bin `i` of `count` over `n` elements begins and ends.
+/// The start and end of bin `i` of `count` over `n` elements.
 fn bin(i: usize, n: usize, count: usize) -> (usize, usize) {
     (i * n / count, ((i + 1) * n).div_ceil(count))
 }
 
-/// An input `[N, C, …]` that has elements, with N where it had none.
+/// Checks the input, and returns it as `[N, C, …]`.
 #[track_caller]
 fn check<const D: usize>(op: &'static str, input: &Tensor, size: [usize; D]) -> Result<Tensor> {
     check_input::<D>(op, input)?;
@@ -69,8 +70,8 @@ fn check<const D: usize>(op: &'static str, input: &Tensor, size: [usize; D]) -> 
     if input.rank() == D + 1 { input.unsqueeze(0) } else { Ok(input.clone()) }
 }
 
-/// Windows that give every axis so many bins. Where bins are not of one size, `uneven` makes them so: it
-/// takes an axis and its bins, and gives the input with the size of a window.
+/// Windows that divide every axis into `size` bins. If bins differ in size, `uneven` makes them equal: it
+/// takes an axis and its bins, and returns the input and the size of a window.
 #[track_caller]
 fn in_bins<const D: usize>(
     input: Tensor,
@@ -105,11 +106,11 @@ pub(crate) fn adaptive_avg_pool<const D: usize>(
     if input.rank() == D + 1 { x.squeeze(0) } else { Ok(x) }
 }
 
-/// Bins up to which each is a slice of its own; more are laid side by side.
+/// The number of bins up to which each is a separate slice; more are gathered side by side.
 const BINS_AS_SLICES: usize = 8;
 
-/// The mean of each bin of an axis, made of its own elements alone: what is not finite stays in the bins
-/// that hold it.
+/// The mean of each bin of an axis, computed from its own elements only: values that are not finite stay in
+/// the bins that contain them.
 #[track_caller]
 fn means_of_bins(x: &Tensor, axis: usize, bins: &[(usize, usize)]) -> Result<Tensor> {
     if bins.len() <= BINS_AS_SLICES {
@@ -134,8 +135,7 @@ fn means_of_bins(x: &Tensor, axis: usize, bins: &[(usize, usize)]) -> Result<Ten
     sums.div(&lengths)
 }
 
-/// Of bins of several sizes, the elements of each laid side by side, the shorter ones with their last element
-/// again.
+/// The indices of bins of different sizes, side by side, the shorter ones padded with their last element.
 fn side_by_side(bins: &[(usize, usize)]) -> (Vec<i32>, usize) {
     let longest = bins.iter().map(|(start, end)| end - start).max().unwrap_or(1);
     let of_bin = |&(start, end): &(usize, usize)| (0..longest).map(move |k| (start + k).min(end - 1) as i32);
@@ -156,9 +156,9 @@ pub(crate) fn adaptive_max_pool<const D: usize>(
     if input.rank() == D + 1 { x.squeeze(0) } else { Ok(x) }
 }
 
-/// The greatest elements in so many bins and, as i64 (i32 on a device without), their flat indices in their
-/// channels. `return_indices=True` of `torch.nn.functional.adaptive_max_pool2d`. For one to three axes:
-/// `adaptive_max_pool_with_indices(&x, [3, 4])`.
+/// Adaptive max pooling that also returns, as i64 (i32 on devices without i64), the flat indices of the
+/// maxima in their channels. `return_indices=True` of `torch.nn.functional.adaptive_max_pool2d`. For one to
+/// three axes: `adaptive_max_pool_with_indices(&x, [3, 4])`.
 ///
 /// # Errors
 /// As [`adaptive_max_pool2d`].
@@ -170,7 +170,7 @@ pub fn adaptive_max_pool_with_indices<const D: usize>(
     let op = by_dims::<D>(["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"]);
     let x = check(op, input, size)?;
     let sizes: [usize; D] = std::array::from_fn(|axis| x.dims()[2 + axis]);
-    // Where elements that were laid side by side lie in the input.
+    // The positions in the input of elements that were gathered side by side.
     let mut tables: [Option<Tensor>; D] = [const { None }; D];
     let (x, window) = in_bins(x, size, |x, axis, bins| {
         let (places, longest) = side_by_side(bins);
@@ -205,11 +205,11 @@ macro_rules! adaptive {
     ($($(#[$doc:meta])* $name:ident, $d:literal, $general:ident;)*) => {$(
         $(#[$doc])*
         ///
-        /// Bin i of an axis goes from ⌊i·in/out⌋ to ⌈(i + 1)·in/out⌉.
+        /// Bin i of an axis is from ⌊i·in/out⌋ to ⌈(i + 1)·in/out⌉.
         ///
         /// # Errors
-        /// An input with neither one nor two more axes than the output has sizes, no floating-point dtype, a
-        /// size of 0.
+        /// An input with neither one nor two more axes than the output has sizes, a dtype that is not
+        /// floating-point, a size of 0.
         #[track_caller]
         pub fn $name(input: &Tensor, size: impl Into<Window<$d>>) -> Result<Tensor> {
             $general(stringify!($name), input, size.into())
@@ -218,22 +218,25 @@ macro_rules! adaptive {
 }
 
 adaptive! {
-    /// The means of `[N, C, L]` in so many bins. `torch.nn.functional.adaptive_avg_pool1d`.
+    /// Adaptive average pooling: the means of `size` bins of `[N, C, L]`.
+    /// `torch.nn.functional.adaptive_avg_pool1d`.
     adaptive_avg_pool1d, 1, adaptive_avg_pool;
-    /// The means of images in bins `[h, w]`; 1 is global average pooling.
+    /// Adaptive average pooling: the means of `[h, w]` bins of `[N, C, H, W]`; 1 is global average pooling.
     /// `torch.nn.functional.adaptive_avg_pool2d`.
     adaptive_avg_pool2d, 2, adaptive_avg_pool;
-    /// The means of volumes in bins. `torch.nn.functional.adaptive_avg_pool3d`.
+    /// Adaptive average pooling of volumes `[N, C, D, H, W]`. `torch.nn.functional.adaptive_avg_pool3d`.
     adaptive_avg_pool3d, 3, adaptive_avg_pool;
-    /// The greatest elements of `[N, C, L]` in so many bins. `torch.nn.functional.adaptive_max_pool1d`.
+    /// Adaptive max pooling: the maxima of `size` bins of `[N, C, L]`.
+    /// `torch.nn.functional.adaptive_max_pool1d`.
     adaptive_max_pool1d, 1, adaptive_max_pool;
-    /// The greatest elements of images in bins `[h, w]`. `torch.nn.functional.adaptive_max_pool2d`.
+    /// Adaptive max pooling of images `[N, C, H, W]` in `[h, w]` bins.
+    /// `torch.nn.functional.adaptive_max_pool2d`.
     adaptive_max_pool2d, 2, adaptive_max_pool;
-    /// The greatest elements of volumes in bins. `torch.nn.functional.adaptive_max_pool3d`.
+    /// Adaptive max pooling of volumes `[N, C, D, H, W]`. `torch.nn.functional.adaptive_max_pool3d`.
     adaptive_max_pool3d, 3, adaptive_max_pool;
 }
 
-/// The channels of `[N, C, …]` in another order: split in `groups`, and one of each group taken in turn.
+/// Shuffles the channels of `[N, C, …]`: splits them in `groups`, and takes one of each group in turn.
 /// `torch.nn.functional.channel_shuffle`.
 ///
 /// # Errors

@@ -20,7 +20,7 @@ macro_rules! activation {
         }
 
         impl $name {
-            /// The function of every element.
+            /// Applies the function to every element.
             ///
             /// # Errors
             /// None; the signature is that of every layer.
@@ -55,10 +55,10 @@ activation! {
     /// Scaled [`Elu`] of self-normalizing networks. `torch.nn.SELU`.
     #[doc(alias = "SELU")]
     Selu => selu;
-    /// x held within [0, 6]. `torch.nn.ReLU6`.
+    /// x clamped to [0, 6]. `torch.nn.ReLU6`.
     #[doc(alias = "ReLU6")]
     Relu6 => relu6;
-    /// (x + 3) / 6 held within [0, 1]. `torch.nn.Hardsigmoid`.
+    /// (x + 3) / 6 clamped to [0, 1]. `torch.nn.Hardsigmoid`.
     Hardsigmoid => hardsigmoid;
     /// x · hardsigmoid(x). `torch.nn.Hardswish`.
     Hardswish => hardswish;
@@ -70,7 +70,7 @@ activation! {
     Tanhshrink => tanhshrink;
 }
 
-/// Activations with numbers of their own: the fields with PyTorch's defaults, and the method that takes them.
+/// Activations with parameters: the fields with PyTorch's defaults, and the method that takes them.
 macro_rules! with_numbers {
     ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident = $default:expr),* } => $method:ident;)*) => {$(
         $(#[$doc])*
@@ -89,7 +89,7 @@ macro_rules! with_numbers {
         }
 
         impl $name {
-            /// The function of every element.
+            /// Applies the function to every element.
             ///
             /// # Errors
             /// None; the signature is that of every layer.
@@ -107,35 +107,35 @@ with_numbers! {
     Softplus {
         /// β, 1 by default.
         beta = 1.0,
-        /// Where β·x is above this, x itself: 20 by default.
+        /// The threshold of β·x above which the result is x itself: 20 by default.
         threshold = 20.0
     } => softplus;
-    /// x above 0 and α·(eˣ − 1) elsewhere. `torch.nn.ELU`.
+    /// x for x > 0 and α·(eˣ − 1) otherwise. `torch.nn.ELU`.
     #[doc(alias = "ELU")]
     Elu {
         /// α, 1 by default.
         alpha = 1.0
     } => elu;
-    /// x above 0 and α·(e^(x/α) − 1) elsewhere. `torch.nn.CELU`.
+    /// x for x > 0 and α·(e^(x/α) − 1) otherwise. `torch.nn.CELU`.
     #[doc(alias = "CELU")]
     Celu {
         /// α, 1 by default.
         alpha = 1.0
     } => celu;
-    /// x above 0 and slope·x elsewhere. `torch.nn.LeakyReLU`.
+    /// x for x > 0 and slope·x otherwise. `torch.nn.LeakyReLU`.
     #[doc(alias = "LeakyReLU")]
     LeakyRelu {
         /// The slope below 0: 0.01 by default.
         negative_slope = 0.01
     } => leaky_relu;
-    /// x held within bounds. `torch.nn.Hardtanh`.
+    /// x clamped to the bounds. `torch.nn.Hardtanh`.
     Hardtanh {
         /// The lower bound, −1 by default.
         min_val = -1.0,
         /// The upper bound, 1 by default.
         max_val = 1.0
     } => hardtanh;
-    /// 0 within [−λ, λ] and x elsewhere. `torch.nn.Hardshrink`.
+    /// 0 within [−λ, λ] and x otherwise. `torch.nn.Hardshrink`.
     Hardshrink {
         /// λ, ½ by default.
         lambd = 0.5
@@ -145,7 +145,7 @@ with_numbers! {
         /// λ, ½ by default; a negative one is taken as 0.
         lambd = 0.5
     } => softshrink;
-    /// x above a threshold and a value elsewhere. `torch.nn.Threshold`, which has no defaults.
+    /// x above a threshold and a value otherwise. `torch.nn.Threshold`, which has no defaults.
     Threshold {
         /// The threshold, 0 by default.
         threshold = 0.0,
@@ -154,21 +154,21 @@ with_numbers! {
     } => threshold;
 }
 
-/// x above 0 and weight·x elsewhere, with a weight that is trained: one, or one for each channel.
+/// x for x > 0 and weight·x otherwise, with a trainable weight: one, or one for each channel.
 /// `torch.nn.PReLU`.
 #[derive(Clone)]
 #[doc(alias = "PReLU")]
 pub struct Prelu {
-    /// `[1]` or `[channels]`; begins as 0.25.
+    /// The weight `[1]` or `[channels]`; initially 0.25.
     pub weight: Tensor,
 }
 
 impl Prelu {
-    /// With `num_parameters` weights, 1 or the number of channels, of the default dtype (f32). PyTorch's
-    /// default is 1.
+    /// A layer with `num_parameters` weights, 1 or the number of channels, of the default dtype (f32).
+    /// PyTorch's default is 1.
     ///
     /// # Errors
-    /// No weights, a default dtype that the device lacks, or no memory.
+    /// No weights, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn new(num_parameters: usize, device: &Device) -> Result<Prelu> {
         if num_parameters == 0 {
@@ -178,7 +178,7 @@ impl Prelu {
         Ok(Prelu { weight: parameter(weight, default_dtype())? })
     }
 
-    /// The function of every element.
+    /// Applies the function to every element.
     ///
     /// # Errors
     /// Neither one weight nor one for each channel (axis 1), another dtype, another device.
@@ -220,10 +220,10 @@ macro_rules! along_axis {
         }
 
         impl $name {
-            /// Along this axis, which may count from the end.
+            /// A layer along this axis, which may count from the end.
             pub fn new(axis: isize) -> $name { $name { axis } }
 
-            /// The function of every line along the axis.
+            /// Applies the function along the axis.
             ///
             /// # Errors
             /// No such axis, or a dtype that is not floating-point.
@@ -243,18 +243,18 @@ along_axis! {
     Softmin => softmin;
     /// x − ln Σeˣ along an axis. `torch.nn.LogSoftmax`.
     LogSoftmax => log_softmax;
-    /// The first half of an axis times the sigmoid of the second. `torch.nn.GLU`.
+    /// The first half of an axis times the sigmoid of the second half. `torch.nn.GLU`.
     #[doc(alias = "GLU")]
     Glu => glu;
 }
 
-/// [`Softmax`] of the channels of an image: along axis −3 of `[N, C, H, W]` or `[C, H, W]`.
+/// [`Softmax`] over the channels of an image: along axis −3 of `[N, C, H, W]` or `[C, H, W]`.
 /// `torch.nn.Softmax2d`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Softmax2d;
 
 impl Softmax2d {
-    /// The channels of every place, as shares.
+    /// Applies the softmax over channels at every position.
     ///
     /// # Errors
     /// Neither four axes nor three, or a dtype that is not floating-point.
@@ -271,8 +271,9 @@ impl Softmax2d {
 layer!(Softmax2d);
 stateless!(Softmax2d);
 
-/// x above 0 and a·x elsewhere: in training with a drawn from [lower, upper) for each element, else with
-/// their mean. `torch.nn.RReLU`. See [`functional::rrelu`].
+/// The randomized leaky ReLU: x for x > 0 and a·x otherwise, with a drawn from [lower, upper) for each
+/// element in training, and the mean of the bounds in evaluation. `torch.nn.RReLU`. See
+/// [`functional::rrelu`].
 #[derive(Clone)]
 #[doc(alias = "RReLU")]
 pub struct Rrelu {
@@ -282,12 +283,12 @@ pub struct Rrelu {
 }
 
 impl Rrelu {
-    /// PyTorch's bounds, 1/8 and 1/3. The layer draws from `rng`, which it shares.
+    /// A layer with PyTorch's bounds, 1/8 and 1/3. It draws from `rng`, which it shares.
     pub fn new(rng: &Generator) -> Rrelu {
         Rrelu { bounds: (1.0 / 8.0, 1.0 / 3.0), rng: rng.clone(), training: Training::default() }
     }
 
-    /// With other bounds.
+    /// A layer with other bounds.
     ///
     /// # Errors
     /// Bounds that are not finite or out of order.
@@ -297,10 +298,10 @@ impl Rrelu {
         Ok(Rrelu { bounds: (lower, upper), ..Rrelu::new(rng) })
     }
 
-    /// The function of every element.
+    /// Applies the function to every element.
     ///
     /// # Errors
-    /// A device that cannot draw so many numbers.
+    /// A device that cannot draw that many numbers.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let (lower, upper) = self.bounds;

@@ -1,4 +1,4 @@
-//! Attention with several heads.
+//! Multi-head attention.
 
 use std::fmt;
 
@@ -11,25 +11,25 @@ use crate::{
     init,
 };
 
-/// The operation in errors.
+/// The name of the operation in errors.
 const OP: &str = "multi_head_attention";
 
-/// What a [`MultiheadAttention`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of a [`MultiheadAttention`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiheadAttentionConfig {
-    /// The probability with which a weight of attention is dropped. 0 by default.
+    /// The dropout probability of attention weights. 0 by default.
     pub dropout: f64,
     /// Whether projections have biases; they do by default.
     pub bias: bool,
     /// Whether tensors are `[N, L, E]`; by default they are `[L, N, E]`.
     pub batch_first: bool,
-    /// The size of a key, if it is not that of a query.
+    /// The size of keys, if it differs from that of queries.
     pub kdim: Option<usize>,
-    /// The size of a value, if it is not that of a query.
+    /// The size of values, if it differs from that of queries.
     pub vdim: Option<usize>,
-    /// Whether one more key and value, which are trained, follow those given. They do not by default.
+    /// Whether a trainable key and value are appended to those given. Off by default.
     pub add_bias_kv: bool,
-    /// Whether one more key and value of zeros follow. They do not by default.
+    /// Whether a key and value of zeros are appended. Off by default.
     pub add_zero_attn: bool,
     /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
@@ -50,27 +50,27 @@ impl Default for MultiheadAttentionConfig {
     }
 }
 
-/// What an attention does not see.
+/// The masks of an attention.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttentionMasks<'a> {
-    /// `[N, S]`, or `[S]` without a batch: bool, true where a key is padding that nobody sees, or numbers
-    /// added to its scores.
+    /// The padding mask `[N, S]`, or `[S]` without a batch: bool, true where a key is padding that no query
+    /// attends to, or numbers added to its scores.
     pub key_padding_mask: Option<&'a Tensor>,
-    /// `[L, S]` or `[N·heads, L, S]`: bool, true where a query does not see a key, or numbers added to the
-    /// scores. (That of [`crate::functional::scaled_dot_product_attention`] says the contrary, as in
-    /// PyTorch.)
+    /// The attention mask `[L, S]` or `[N·heads, L, S]`: bool, true where a query does not attend to a key,
+    /// or numbers added to the scores. (The mask of [`crate::functional::scaled_dot_product_attention`] has
+    /// the opposite meaning, as in PyTorch.)
     pub attn_mask: Option<&'a Tensor>,
-    /// Whether query i sees keys 0 to i alone. No mask need be given for it.
+    /// Whether query i attends to keys 0 to i only. It needs no mask.
     pub is_causal: bool,
 }
 
-/// Attention of several heads, each in a part of the features. `torch.nn.MultiheadAttention`.
+/// Multi-head attention: each head attends with a part of the features. `torch.nn.MultiheadAttention`.
 ///
 /// State: `in_proj_weight` `[3E, E]` and `in_proj_bias` for query, key and value, `out_proj.weight` `[E, E]`
-/// and `out_proj.bias`. Weights begin as Glorot's uniform (`out_proj` as a [`Linear`]'s), biases as zeros.
-/// With keys or values of other sizes: `q_proj_weight` `[E, E]`, `k_proj_weight` `[E, kdim]` and
-/// `v_proj_weight` `[E, vdim]` in place of `in_proj_weight`. With `add_bias_kv`: `bias_k` and `bias_v` `[1,
-/// 1, E]`, which begin as Glorot's normal.
+/// and `out_proj.bias`. Weights are initialized by Xavier's uniform scheme (`out_proj` as in a [`Linear`]),
+/// biases with zeros. If keys or values have other sizes: `q_proj_weight` `[E, E]`, `k_proj_weight` `[E,
+/// kdim]` and `v_proj_weight` `[E, vdim]` in place of `in_proj_weight`. With `add_bias_kv`: `bias_k` and
+/// `bias_v` `[1, 1, E]`, initialized by Xavier's normal scheme.
 ///
 /// ```
 /// use nn::{AttentionMasks, MultiheadAttention};
@@ -88,11 +88,11 @@ pub struct AttentionMasks<'a> {
 pub struct MultiheadAttention {
     /// The projections of queries, keys and values.
     pub in_proj: InProjection,
-    /// `[3E]`, unless the layer has none.
+    /// The bias of the projections `[3E]`, unless the layer has none.
     pub in_proj_bias: Option<Tensor>,
-    /// One more key and value, `[1, 1, E]` each, if the layer has them.
+    /// The appended trainable key and value, `[1, 1, E]` each, if the layer has them.
     pub bias_kv: Option<(Tensor, Tensor)>,
-    /// From the heads to the output.
+    /// The projection from the heads to the output.
     pub out_proj: Linear,
     heads: usize,
     batch_first: bool,
@@ -104,7 +104,7 @@ pub struct MultiheadAttention {
 /// The weights that project queries, keys and values of a [`MultiheadAttention`].
 #[derive(Clone)]
 pub enum InProjection {
-    /// `in_proj_weight`, `[3E, E]`: all in one, where keys and values have the size of queries.
+    /// `in_proj_weight`, `[3E, E]`: one weight for all three, if keys and values have the size of queries.
     Joint(Tensor),
     /// `q_proj_weight` `[E, E]`, `k_proj_weight` `[E, kdim]` and `v_proj_weight` `[E, vdim]`.
     Separate([Tensor; 3]),
@@ -134,12 +134,11 @@ impl MultiheadAttention {
         MultiheadAttention::with_config(embed_dim, num_heads, MultiheadAttentionConfig::default(), rng)
     }
 
-    /// With dropout, without biases, with the batch first, or of another dtype.
+    /// A layer with dropout, without biases, with the batch first, or of another dtype.
     ///
     /// # Errors
-    /// Heads that do not divide the features, a `kdim` or `vdim` of 0, a dropout outside [0, 1], a dtype that
-    /// is not floating-point or that
-    /// the device lacks, no memory.
+    /// Heads that do not divide the features, a `kdim` or `vdim` of 0, a dropout outside [0, 1], a dtype
+    /// that is not floating-point or that the device lacks, too little memory.
     #[track_caller]
     pub fn with_config(
         embed_dim: usize,
@@ -211,11 +210,11 @@ impl MultiheadAttention {
         self.heads
     }
 
-    /// Queries `[L, N, E]`, keys and values `[S, N, E]` to `[L, N, E]`; the batch comes first with
-    /// `batch_first`, and may be missing.
+    /// The attention of queries `[L, N, E]` to keys and values `[S, N, E]`: `[L, N, E]`. The batch comes
+    /// first with `batch_first`, and may be missing.
     ///
     /// # Errors
-    /// Tensors of other features, lengths or batches, masks of other shapes or dtypes, several dtypes or
+    /// Tensors with other features, lengths or batches, masks of other shapes or dtypes, several dtypes or
     /// devices.
     #[track_caller]
     pub fn forward(
@@ -228,7 +227,7 @@ impl MultiheadAttention {
         self.attend(query, key, value, masks, None, false).map(|found| found.0)
     }
 
-    /// As [`MultiheadAttention::forward`], with the weights `[N, L, S]`, the mean over the heads.
+    /// As [`MultiheadAttention::forward`], and the weights `[N, L, S]`, averaged over the heads.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -244,7 +243,7 @@ impl MultiheadAttention {
         Ok((out, weights.mean_axis(-3, false)?))
     }
 
-    /// As [`MultiheadAttention::forward`], with the weights of each head, `[N, heads, L, S]`:
+    /// As [`MultiheadAttention::forward`], and the weights of each head, `[N, heads, L, S]`:
     /// `average_attn_weights=False`.
     ///
     /// # Errors
@@ -264,12 +263,13 @@ impl MultiheadAttention {
         Ok((out, if query.rank() == 2 { weights.squeeze(0)? } else { weights }))
     }
 
-    /// Self-attention of the positions that follow those in `cache`, which then holds these as well: a
-    /// sequence piece by piece, as generation makes it, gives what the whole with a causal mask gives.
+    /// Self-attention of the positions that follow those in `cache`, to which they are then added.
+    /// Processing a sequence piece by piece, as in generation, gives the same result as processing it whole
+    /// with a causal mask.
     ///
     /// # Errors
-    /// As [`MultiheadAttention::forward`], or another batch than the cache's, or a layer that adds keys of
-    /// its own. The cache is as it was then.
+    /// As [`MultiheadAttention::forward`], or another batch size than the cache's, or a layer that appends
+    /// its own keys. The cache is unchanged then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
         self.attend(input, input, input, AttentionMasks::default(), Some(cache), false).map(|found| found.0)
@@ -328,7 +328,7 @@ impl MultiheadAttention {
                 linear(&v, of_v, bias(2, 1)?.as_ref())?,
             ],
             InProjection::Joint(weight) => {
-                // One product where the three are one tensor, or where keys are values.
+                // One product if the three are one tensor, or if keys are values.
                 let part = |x: &Tensor, start: usize, count: usize| -> Result<Vec<Tensor>> {
                     let weight = weight.narrow(0, start * width, count * width)?;
                     linear(x, &weight, bias(start, count)?.as_ref())?.split(width, -1)
@@ -364,8 +364,8 @@ impl MultiheadAttention {
         let (mut k, mut v) = (of_heads(&projected[1], keys)?, of_heads(&projected[2], keys)?);
         let (mask, causal) = match &cache {
             None => {
-                // Keys of the layer's own are seen by all, so that the causal mask is part of the others'
-                // there.
+                // The layer's own keys are visible to all queries, so the causal mask is merged into the
+                // others.
                 let own = keys - given;
                 match self.mask(masks, own > 0, [batch, rows, given], &q)? {
                     Some(mask) if own > 0 => {
@@ -413,8 +413,8 @@ impl MultiheadAttention {
         Ok((record(self, Ok(out))?, weights))
     }
 
-    /// The masks, with or without the causal one, as one that broadcasts to `[N, heads, L, S]`: bool, true
-    /// where a query sees a key, or numbers to add.
+    /// The combined mask, with or without the causal one, which broadcasts to `[N, heads, L, S]`: bool, true
+    /// where a query attends to a key, or numbers to add.
     #[track_caller]
     fn mask(
         &self,
@@ -474,25 +474,25 @@ impl MultiheadAttention {
     }
 }
 
-/// The options of [`multi_head_attention_forward`]; PyTorch's arguments with PyTorch's defaults.
+/// Options of [`multi_head_attention_forward`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct MultiHeadAttentionOptions<'a> {
-    /// `[3E]`: what is added to queries, keys and values when they are projected. None by default.
+    /// The bias `[3E]` of the projections of queries, keys and values. None by default.
     pub in_proj_bias: Option<&'a Tensor>,
-    /// `[E]`: what is added to the output. None by default.
+    /// The bias `[E]` of the output projection. None by default.
     pub out_proj_bias: Option<&'a Tensor>,
-    /// `[1, 1, E]` each: one more key and value. None by default.
+    /// An appended key and value, `[1, 1, E]` each. None by default.
     pub bias_kv: Option<(&'a Tensor, &'a Tensor)>,
-    /// Whether one more key and value of zeros follow. Off by default.
+    /// Whether a key and value of zeros are appended. Off by default.
     pub add_zero_attn: bool,
-    /// The probability with which a weight is dropped, with the generator that the stream is taken from. None
-    /// by default: PyTorch's `training=False`.
+    /// The dropout probability of weights, and the generator that the random stream is taken from. None by
+    /// default, as PyTorch's `training=False`.
     pub dropout: Option<(f64, &'a Generator)>,
-    /// The masks of keys that are not seen.
+    /// The masks.
     pub masks: AttentionMasks<'a>,
-    /// Whether the weights are wanted. They are by default; without them, memory is linear in the lengths.
+    /// Whether the weights are returned. They are by default; without them, memory is linear in the lengths.
     pub need_weights: bool,
-    /// Whether the weights are the mean over the heads. They are by default.
+    /// Whether the weights are averaged over the heads. They are by default.
     pub average_attn_weights: bool,
 }
 
@@ -512,8 +512,8 @@ impl Default for MultiHeadAttentionOptions<'_> {
 }
 
 /// [`MultiheadAttention`] as a function of its parameters: queries `[L, N, E]` or `[L, E]`, keys and values
-/// `[S, N, …]` or `[S, …]`, the projections into the heads and the one out of them, `[E, E]`. Gives `[L, N,
-/// E]` and, if they are wanted, the weights, `[N, L, S]` or of each head `[N, heads, L, S]`.
+/// `[S, N, …]` or `[S, …]`, the input projections, and the output projection `[E, E]`. Returns `[L, N, E]`
+/// and, on request, the weights, `[N, L, S]` or `[N, heads, L, S]` for each head.
 /// `torch.nn.functional.multi_head_attention_forward`.
 ///
 /// ```
@@ -531,8 +531,8 @@ impl Default for MultiHeadAttentionOptions<'_> {
 /// ```
 ///
 /// # Errors
-/// Heads that do not divide the features, parameters of other shapes, a dropout outside [0, 1], and what
-/// [`MultiheadAttention::forward`] reports.
+/// Heads that do not divide the features, parameters of other shapes, a dropout outside [0, 1], and the
+/// errors of [`MultiheadAttention::forward`].
 #[track_caller]
 pub fn multi_head_attention_forward(
     query: &Tensor,
@@ -640,30 +640,30 @@ impl Module for MultiheadAttention {
     }
 }
 
-/// Keys and values of the positions that a [`MultiheadAttention`] has seen: `[N, heads, S, E / heads]` each.
-/// For generation, not for training: what is kept has no history.
+/// Keys and values of the positions that a [`MultiheadAttention`] has processed: `[N, heads, S, E / heads]`
+/// each. It is for generation, not for training: the cached tensors have no history.
 #[derive(Clone, Debug, Default)]
 pub struct KeyValueCache {
     kept: Option<(Tensor, Tensor)>,
 }
 
 impl KeyValueCache {
-    /// A cache of no positions.
+    /// An empty cache.
     pub fn new() -> KeyValueCache {
         KeyValueCache::default()
     }
 
-    /// How many positions it holds: the position of the next one.
+    /// The number of cached positions, which is the position of the next one.
     pub fn len(&self) -> usize {
         self.kept.as_ref().map_or(0, |(key, _)| key.dims()[2])
     }
 
-    /// Whether it holds nothing.
+    /// Whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Forgets everything: for another sequence.
+    /// Empties the cache, for another sequence.
     pub fn clear(&mut self) {
         self.kept = None;
     }

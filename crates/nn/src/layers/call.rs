@@ -1,8 +1,8 @@
-//! The calls of layers: whose line they belong to, and, while [`recorded`] runs, what came of each.
+//! Attributes layer calls to the caller's line and records outputs for `summary`.
 //!
-//! A call through `dyn Layer` loses the caller's line: what `Location::caller` gives there is the line of
-//! this crate where the layer is implemented. So whoever passes a call on to a `dyn Layer` leaves the line
-//! here, and a built-in layer that is called from within this folder takes it.
+//! A call through `dyn Layer` loses the caller's line: `Location::caller` returns the line of this crate
+//! where the layer is implemented. So code that forwards a call to a `dyn Layer` stores the line here, and a
+//! built-in layer that is called from this folder reads it.
 
 use std::{
     cell::{Cell, RefCell},
@@ -15,13 +15,13 @@ use tensor_core::{Result, Shape, Tensor};
 use crate::{Layer, visitor::place};
 
 thread_local! {
-    /// The line that called what is being passed on.
+    /// The line of the call that is being forwarded.
     static PASSED_ON: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
     /// The calls so far, while they are recorded.
     static CALLS: RefCell<Option<Vec<Call>>> = const { RefCell::new(None) };
 }
 
-/// The user's line: the caller's, or the one left by whoever passed the call on.
+/// The user's line: the caller's, or the one stored by code that forwards the call.
 #[track_caller]
 pub(super) fn caller() -> &'static Location<'static> {
     let caller = Location::caller();
@@ -37,7 +37,7 @@ fn is_here(location: &Location<'_>) -> bool {
     location.file().starts_with(folder)
 }
 
-/// Calls a layer that may be known only at run time, for the line `caller`.
+/// Calls a layer whose type may be known only at run time, on behalf of the line `caller`.
 pub(super) fn dispatch<L: Layer + ?Sized>(
     layer: &L,
     input: &Tensor,
@@ -56,15 +56,15 @@ pub(super) fn dispatch<L: Layer + ?Sized>(
 /// One call of a layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
-    /// Where the layer is in memory, and its size.
+    /// The address of the layer, and its size.
     pub(crate) place: (usize, usize),
-    /// The layer as it prints.
+    /// The layer's debug output.
     pub(crate) layer: String,
     /// The shape of its output.
     pub(crate) output: Shape,
 }
 
-/// Notes the output of a layer, where calls are recorded.
+/// Records the output of a layer, if calls are recorded.
 pub(crate) fn record<L: fmt::Debug + ?Sized>(layer: &L, output: Result<Tensor>) -> Result<Tensor> {
     CALLS.with_borrow_mut(|calls| {
         if let (Some(calls), Ok(output)) = (calls, &output) {
@@ -75,12 +75,12 @@ pub(crate) fn record<L: fmt::Debug + ?Sized>(layer: &L, output: Result<Tensor>) 
     output
 }
 
-/// How many calls were recorded so far.
+/// The number of calls recorded so far.
 pub(super) fn count() -> usize {
     CALLS.with_borrow(|calls| calls.as_ref().map_or(0, Vec::len))
 }
 
-/// Runs `f`, and gives the calls of layers in it, in order.
+/// Runs `f`, and returns the layer calls in it, in order.
 pub(crate) fn recorded<R>(f: impl FnOnce() -> R) -> (R, Vec<Call>) {
     struct Restore(Option<Vec<Call>>);
     impl Drop for Restore {

@@ -1,4 +1,4 @@
-//! A layer whose inside the backward pass computes again.
+//! A layer whose activations are recomputed in the backward pass.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use tensor_core::{Result, Tensor};
 use super::call;
 use crate::{Layer, Module, Visitor, VisitorMut};
 
-/// A layer of which training keeps the input only: what its gradient reads is computed again in the backward
-/// pass. See [`autograd::checkpoint`], which does the same for a function of any form.
-/// [`crate::Sequential::forward_checkpointed`] is for several layers at a time.
+/// A layer of which training stores only the input: the backward pass recomputes the tensors that its
+/// gradient reads. [`autograd::checkpoint`] does the same for any function, and
+/// [`crate::Sequential::forward_checkpointed`] for several layers at a time.
 ///
-/// The wrapper adds nothing to names: its state dict is the layer's. It derefs to the layer.
+/// The wrapper does not change names: its state dict is the layer's. It derefs to the layer.
 ///
 /// ```
 /// use autograd::TensorGrad;
@@ -23,7 +23,7 @@ use crate::{Layer, Module, Visitor, VisitorMut};
 /// let mut model = Sequential::new();
 /// for _ in 0..8 {
 ///     let block = Sequential::new().add(Linear::new(4, 16, &rng)?).add(Relu).add(Linear::new(16, 4, &rng)?);
-///     model.push(Checkpointed::new(block)); // keeps 4 features of each example, and not 16
+///     model.push(Checkpointed::new(block)); // stores 4 features of each example, not 16
 /// }
 /// assert_eq!(model.named_parameters()[0].0, "0.0.weight");
 /// model.forward(&Tensor::ones([3, 4], rng.device())?)?.sum().backward()?;
@@ -37,7 +37,7 @@ pub struct Checkpointed<L> {
 }
 
 impl<L> Checkpointed<L> {
-    /// The layer, checkpointed.
+    /// Wraps a layer.
     pub fn new(layer: L) -> Checkpointed<L> {
         Checkpointed { layer }
     }
@@ -60,7 +60,7 @@ impl<L: Layer> Checkpointed<L> {
     /// The layer's output.
     ///
     /// # Errors
-    /// Those of the layer.
+    /// The errors of the layer.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let caller = call::caller();

@@ -1,4 +1,4 @@
-//! Convolutions as layers.
+//! Convolution layers.
 
 use std::fmt;
 
@@ -13,19 +13,20 @@ use crate::{
     init::{self, Fan, Nonlinearity},
 };
 
-/// What a [`Conv`] layer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of a [`Conv`] layer, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvConfig<const D: usize> {
-    /// Distance from window to window. 1 by default.
+    /// The distance between windows. 1 by default.
     pub stride: [usize; D],
-    /// Elements round the input. None by default; `1.into()` for one on all sides.
+    /// The padding of the input. None by default; `1.into()` for one element on all sides.
     pub padding: ConvPadding<D>,
-    /// The kind of these elements: zeros by default, [`PadMode::Constant`] of 0. [`PadMode::Reflect`] takes
-    /// fewer than an axis of the input has, [`PadMode::Circular`] no more, [`PadMode::Replicate`] any number.
+    /// The values of the padding: zeros by default, [`PadMode::Constant`] of 0. [`PadMode::Reflect`] needs
+    /// an axis longer than the padding, [`PadMode::Circular`] one at least as long, [`PadMode::Replicate`]
+    /// has no limit.
     pub padding_mode: PadMode,
-    /// Distance between the elements of a window. 1 by default.
+    /// The distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],
-    /// Into how many groups channels are cut. 1 by default.
+    /// The number of groups of channels. 1 by default.
     pub groups: usize,
     /// Whether there is a bias; there is by default.
     pub bias: bool,
@@ -41,11 +42,11 @@ impl<const D: usize> Default for ConvConfig<D> {
     }
 }
 
-/// A convolution over `D` axes: see [`crate::functional::conv2d`]. [`Conv1d`], [`Conv2d`] and [`Conv3d`] are
-/// its names.
+/// A convolution over `D` axes: see [`crate::functional::conv2d`]. Use it as [`Conv1d`], [`Conv2d`] and
+/// [`Conv3d`].
 ///
-/// `weight` has the shape `[out, in / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on
-/// (−b, b) with b = 1/√(in / groups · kernel elements), PyTorch's default.
+/// `weight` has the shape `[out, in / groups, kernel…]` and `bias` the shape `[out]`; both are initialized
+/// uniformly on (−b, b) with b = 1/√(in / groups · kernel elements), PyTorch's default.
 ///
 /// ```
 /// use nn::{Conv2d, ConvConfig};
@@ -61,9 +62,9 @@ impl<const D: usize> Default for ConvConfig<D> {
 /// ```
 #[derive(Clone)]
 pub struct Conv<const D: usize> {
-    /// `[out, in / groups, kernel…]`.
+    /// The weight `[out, in / groups, kernel…]`.
     pub weight: Tensor,
-    /// `[out]`, unless the layer has none.
+    /// The bias `[out]`, unless the layer has none.
     pub bias: Option<Tensor>,
     options: ConvOptions<D>,
     padding_mode: PadMode,
@@ -77,8 +78,8 @@ pub type Conv2d = Conv<2>;
 pub type Conv3d = Conv<3>;
 
 impl<const D: usize> Conv<D> {
-    /// From `in_channels` to `out_channels` with windows of `kernel` elements, one number for all axes or one
-    /// for each; on the generator's device.
+    /// A layer from `in_channels` to `out_channels` with windows of `kernel` elements, one number for all
+    /// axes or one for each; on the generator's device.
     ///
     /// # Errors
     /// As [`Conv::with_config`].
@@ -92,12 +93,12 @@ impl<const D: usize> Conv<D> {
         Conv::with_config(in_channels, out_channels, kernel, ConvConfig::default(), rng)
     }
 
-    /// With a stride, padding, dilation or groups, without a bias, or of another dtype.
+    /// A layer with a stride, padding, dilation or groups, without a bias, or of another dtype.
     ///
     /// # Errors
     /// No channels, an empty kernel, a stride, dilation or groups of 0, groups that do not divide the
-    /// channels, `Same` padding with a stride, padding by NaN, a dtype that is not floating-point or that the
-    /// device lacks, no memory.
+    /// channels, `Same` padding with a stride, padding with NaN, a dtype that is not floating-point or that
+    /// the device lacks, too little memory.
     #[track_caller]
     pub fn with_config(
         in_channels: usize,
@@ -145,18 +146,18 @@ impl<const D: usize> Conv<D> {
     }
 }
 
-/// What a [`ConvTranspose`] layer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of a [`ConvTranspose`] layer, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvTransposeConfig<const D: usize> {
-    /// The stride of the convolution that this is the transpose of. 1 by default.
+    /// The stride of the convolution that this transposes. 1 by default.
     pub stride: [usize; D],
-    /// Its padding. None by default.
+    /// The padding of that convolution. None by default.
     pub padding: [usize; D],
     /// Elements added at the end of each axis of the output. None by default.
     pub output_padding: [usize; D],
-    /// Distance between the elements of a window. 1 by default.
+    /// The distance between the elements of a window. 1 by default.
     pub dilation: [usize; D],
-    /// Into how many groups channels are cut. 1 by default.
+    /// The number of groups of channels. 1 by default.
     pub groups: usize,
     /// Whether there is a bias; there is by default.
     pub bias: bool,
@@ -173,29 +174,30 @@ impl<const D: usize> Default for ConvTransposeConfig<D> {
     }
 }
 
-/// The transpose of a convolution over `D` axes: see [`crate::functional::conv_transpose2d`].
-/// [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`] are its names.
+/// The transpose of a convolution over `D` axes: see [`crate::functional::conv_transpose2d`]. Use it as
+/// [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`].
 ///
-/// `weight` has the shape `[in, out / groups, kernel…]` and `bias` the shape `[out]`; both begin uniform on
-/// (−b, b) with b = 1/√(out / groups · kernel elements), PyTorch's default.
+/// `weight` has the shape `[in, out / groups, kernel…]` and `bias` the shape `[out]`; both are initialized
+/// uniformly on (−b, b) with b = 1/√(out / groups · kernel elements), PyTorch's default.
 #[derive(Clone)]
 pub struct ConvTranspose<const D: usize> {
-    /// `[in, out / groups, kernel…]`.
+    /// The weight `[in, out / groups, kernel…]`.
     pub weight: Tensor,
-    /// `[out]`, unless the layer has none.
+    /// The bias `[out]`, unless the layer has none.
     pub bias: Option<Tensor>,
     options: ConvTransposeOptions<D>,
 }
 
-/// Along one axis. `torch.nn.ConvTranspose1d`.
+/// Transposed convolution of `[N, in, L]`. `torch.nn.ConvTranspose1d`.
 pub type ConvTranspose1d = ConvTranspose<1>;
-/// Of images. `torch.nn.ConvTranspose2d`.
+/// Transposed convolution of images `[N, in, H, W]`. `torch.nn.ConvTranspose2d`.
 pub type ConvTranspose2d = ConvTranspose<2>;
-/// Of volumes. `torch.nn.ConvTranspose3d`.
+/// Transposed convolution of volumes `[N, in, D, H, W]`. `torch.nn.ConvTranspose3d`.
 pub type ConvTranspose3d = ConvTranspose<3>;
 
 impl<const D: usize> ConvTranspose<D> {
-    /// From `in_channels` to `out_channels` with windows of `kernel` elements; on the generator's device.
+    /// A layer from `in_channels` to `out_channels` with windows of `kernel` elements; on the generator's
+    /// device.
     ///
     /// # Errors
     /// As [`ConvTranspose::with_config`].
@@ -209,7 +211,7 @@ impl<const D: usize> ConvTranspose<D> {
         ConvTranspose::with_config(in_channels, out_channels, kernel, ConvTransposeConfig::default(), rng)
     }
 
-    /// With a stride, padding, dilation or groups, without a bias, or of another dtype.
+    /// A layer with a stride, padding, dilation or groups, without a bias, or of another dtype.
     ///
     /// # Errors
     /// As [`Conv::with_config`].
@@ -266,7 +268,7 @@ fn check<const D: usize>(
     Ok(())
 }
 
-/// A weight of `channels` and a kernel, and a bias.
+/// The initial weight and bias, for `channels` and a kernel.
 #[track_caller]
 fn parameters<const D: usize>(
     channels: [usize; 2],
@@ -287,13 +289,13 @@ fn parameters<const D: usize>(
     Ok((parameter(weight, dtype)?, bias))
 }
 
-/// As PyTorch prints several numbers.
+/// Formats several numbers as PyTorch does.
 fn tuple<const D: usize>(numbers: [usize; D]) -> String {
     let list: Vec<String> = numbers.iter().map(usize::to_string).collect();
     if D == 1 { format!("({},)", list[0]) } else { format!("({})", list.join(", ")) }
 }
 
-/// Writes a layer as PyTorch does: what is not the default after its channels, kernel and stride.
+/// Formats a layer as PyTorch does: options that are not the default follow channels, kernel and stride.
 struct Description<'a, const D: usize> {
     weight: &'a Tensor,
     channels: [usize; 2],

@@ -1,4 +1,4 @@
-//! Distances of two inputs, and the norm over neighbouring channels, as layers.
+//! Distances of two inputs, and local response normalization, as layers.
 
 use std::fmt;
 
@@ -7,13 +7,13 @@ use tensor_core::{Result, Tensor};
 use super::{layer, record, stateless};
 use crate::functional;
 
-/// The cosine of the angle between two tensors' lines along an axis: [`functional::cosine_similarity`].
+/// The cosine similarity of two tensors along an axis: [`functional::cosine_similarity`].
 /// `torch.nn.CosineSimilarity`.
 #[derive(Clone, Copy, Debug)]
 pub struct CosineSimilarity {
     /// The axis, 1 by default.
     pub axis: isize,
-    /// The least length that a line is taken to have: 1e-8 by default.
+    /// The least norm in the denominator: 1e-8 by default.
     pub eps: f64,
 }
 
@@ -24,7 +24,7 @@ impl Default for CosineSimilarity {
 }
 
 impl CosineSimilarity {
-    /// The cosines; the axis goes.
+    /// The cosine similarities; the axis is removed.
     ///
     /// # Errors
     /// As [`functional::cosine_similarity`].
@@ -42,7 +42,7 @@ pub struct PairwiseDistance {
     pub p: f64,
     /// Added to the difference: 1e-6 by default.
     pub eps: f64,
-    /// Whether the axis stays, with size 1. It goes by default.
+    /// Whether the axis is kept with size 1. Off by default.
     pub keepdim: bool,
 }
 
@@ -64,22 +64,22 @@ impl PairwiseDistance {
     }
 }
 
-/// Each element divided by a power of the mean square of neighbouring channels:
+/// Divides each element by a power of the mean square of neighbouring channels:
 /// [`functional::local_response_norm`]. `torch.nn.LocalResponseNorm`.
 #[derive(Clone, Copy)]
 pub struct LocalResponseNorm {
-    /// How many channels.
+    /// The number of neighbouring channels.
     pub size: usize,
-    /// What the mean square is multiplied by: 1e-4 by default.
+    /// The factor α of the mean square: 1e-4 by default.
     pub alpha: f64,
-    /// The power: 0.75 by default.
+    /// The exponent β: 0.75 by default.
     pub beta: f64,
-    /// What is added to the mean square: 1 by default.
+    /// The constant k that is added to the mean square: 1 by default.
     pub k: f64,
 }
 
 impl LocalResponseNorm {
-    /// Over so many channels, with PyTorch's other numbers.
+    /// A layer over `size` channels, with PyTorch's other defaults.
     pub fn new(size: usize) -> LocalResponseNorm {
         LocalResponseNorm { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
     }

@@ -7,15 +7,15 @@ use tensor_core::{Generator, Result, Tensor};
 use super::{layer, record};
 use crate::{Module, Training, Visitor, VisitorMut, functional};
 
-/// In training, each element is set to 0 with probability p and the others are scaled by 1 / (1 − p); in
-/// evaluation, the input itself. `torch.nn.Dropout`.
+/// In training, sets each element to 0 with probability p and scales the others by 1 / (1 − p); in
+/// evaluation, returns the input itself. `torch.nn.Dropout`.
 ///
 /// Srivastava et al.: Dropout, a simple way to prevent neural networks from overfitting (2014).
 ///
-/// Each layer draws from a stream of its own, whose seed it takes from the generator it is made with; it
-/// drops the same elements on every device. Where the stream stands is not in the state dict, as in PyTorch,
-/// but in [`Module::rng_state`]: with both, a resumed training drops what one that was not stopped would have
-/// dropped. A clone of the layer draws from the same stream.
+/// Each layer draws from its own random stream, whose seed it takes from the generator it is made with; it
+/// drops the same elements on every device. The position of the stream is not in the state dict, as in
+/// PyTorch, but in [`Module::rng_state`]: with both, a resumed training drops the same elements as one that
+/// was not stopped. A clone of the layer draws from the same stream.
 #[derive(Clone)]
 pub struct Dropout {
     p: f64,
@@ -24,7 +24,7 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// Drops with probability `p`.
+    /// A layer that drops with probability `p`.
     ///
     /// # Errors
     /// A `p` outside [0, 1].
@@ -40,17 +40,17 @@ impl Dropout {
         self.p
     }
 
-    /// The stream that it draws from.
+    /// The random stream of the layer.
     pub(super) fn rng(&self) -> &Generator {
         &self.rng
     }
 }
 
 impl Dropout {
-    /// The input with elements dropped, if the layer trains.
+    /// The input with elements dropped, if the layer is in training mode.
     ///
     /// # Errors
-    /// A device that cannot draw so many numbers.
+    /// A device that cannot draw that many numbers.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         record(self, functional::dropout(input, self.p, self.training.get(), &self.rng))
@@ -65,20 +65,20 @@ impl fmt::Debug for Dropout {
 
 layer!(Dropout);
 
-/// Dropout of whole channels over `D` axes: see [`functional::dropout2d`]. [`Dropout1d`], [`Dropout2d`] and
-/// [`Dropout3d`] are its names. Its stream is as [`Dropout`]'s.
+/// Dropout of whole channels over `D` axes: see [`functional::dropout2d`]. Use it as [`Dropout1d`],
+/// [`Dropout2d`] and [`Dropout3d`]. It has its own random stream, as [`Dropout`] has.
 #[derive(Clone)]
 pub struct ChannelDropout<const D: usize>(Dropout);
 
-/// Of channels `[N, C, L]`. `torch.nn.Dropout1d`.
+/// Drops whole channels of `[N, C, L]`. `torch.nn.Dropout1d`.
 pub type Dropout1d = ChannelDropout<1>;
-/// Of channels of images. `torch.nn.Dropout2d`.
+/// Drops whole channels of images `[N, C, H, W]`. `torch.nn.Dropout2d`.
 pub type Dropout2d = ChannelDropout<2>;
-/// Of channels of volumes. `torch.nn.Dropout3d`.
+/// Drops whole channels of volumes `[N, C, D, H, W]`. `torch.nn.Dropout3d`.
 pub type Dropout3d = ChannelDropout<3>;
 
 impl<const D: usize> ChannelDropout<D> {
-    /// Drops with probability `p`.
+    /// A layer that drops with probability `p`.
     ///
     /// # Errors
     /// A `p` outside [0, 1].
@@ -87,7 +87,7 @@ impl<const D: usize> ChannelDropout<D> {
         Ok(ChannelDropout(Dropout::new(p, rng)?))
     }
 
-    /// The input with channels dropped, if the layer trains.
+    /// The input with channels dropped, if the layer is in training mode.
     ///
     /// # Errors
     /// Another number of axes, or a device that cannot draw that many numbers.
@@ -126,12 +126,12 @@ impl Module for Dropout {
 macro_rules! alpha_dropouts {
     ($($(#[$doc:meta])* $name:ident = $function:ident;)*) => {$(
         $(#[$doc])*
-        /// Its stream is as [`Dropout`]'s.
+        /// It has its own random stream, as [`Dropout`] has.
         #[derive(Clone)]
         pub struct $name(Dropout);
 
         impl $name {
-            /// Drops with probability `p`.
+            /// A layer that drops with probability `p`.
             ///
             /// # Errors
             /// A `p` outside [0, 1].
@@ -140,7 +140,7 @@ macro_rules! alpha_dropouts {
                 Ok($name(Dropout::new(p, rng)?))
             }
 
-            /// The input with elements dropped, if the layer trains.
+            /// The input with elements dropped, if the layer is in training mode.
             ///
             /// # Errors
             /// A dtype that is not floating-point, too few axes, or a device that cannot draw that many
@@ -172,9 +172,10 @@ macro_rules! alpha_dropouts {
 }
 
 alpha_dropouts! {
-    /// Dropout that keeps the mean and variance of what SELU gives: see [`functional::alpha_dropout`].
+    /// Dropout that preserves the mean and variance of SELU's outputs: see [`functional::alpha_dropout`].
     /// `torch.nn.AlphaDropout`.
     AlphaDropout = alpha_dropout;
-    /// The same of whole channels: see [`functional::feature_alpha_dropout`]. `torch.nn.FeatureAlphaDropout`.
+    /// Alpha dropout of whole channels: see [`functional::feature_alpha_dropout`].
+    /// `torch.nn.FeatureAlphaDropout`.
     FeatureAlphaDropout = feature_alpha_dropout;
 }

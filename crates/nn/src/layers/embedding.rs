@@ -1,4 +1,4 @@
-//! A table of vectors.
+//! Embedding tables.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use crate::{
     functional::{self, BagMode, BagOptions, renormalize},
 };
 
-/// What an [`Embedding`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of an [`Embedding`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EmbeddingConfig {
-    /// A row that stands for padding: it begins as zeros and takes no part in gradients. None by default.
+    /// The padding row: it is initialized with zeros and gets no gradient. None by default.
     pub padding_idx: Option<usize>,
-    /// The greatest norm of a row. `forward` shortens the rows that it looks up, in the table itself; nothing
-    /// of that is recorded. None by default.
+    /// The maximum norm of a row. `forward` scales down the rows that it looks up, in the table itself,
+    /// without recording it. None by default.
     pub max_norm: Option<f64>,
     /// The power of that norm, 2 by default.
     pub norm_type: f64,
@@ -47,7 +47,7 @@ impl EmbeddingConfig {
         Ok(())
     }
 
-    /// The table `[rows, features]`, standard normal.
+    /// The initial table `[rows, features]`, standard normal.
     #[track_caller]
     fn table(&self, op: &'static str, rows: usize, features: usize, rng: &Generator) -> Result<Tensor> {
         if rows == 0 || features == 0 {
@@ -63,7 +63,7 @@ impl EmbeddingConfig {
         parameter(weight, default_dtype())
     }
 
-    /// Shortens the rows that are to be looked up, if they are to be.
+    /// Scales down the rows that are looked up, if there is a maximum norm.
     #[track_caller]
     fn shorten(&self, indices: &Tensor, weight: &Tensor) -> Result<()> {
         match self.max_norm {
@@ -73,28 +73,30 @@ impl EmbeddingConfig {
     }
 }
 
-/// The row of a table for each index: `[…]` of an integer dtype to `[…, features]`. `torch.nn.Embedding`.
+/// Looks up a row of a table for each index: `[…]` of an integer dtype to `[…, features]`.
+/// `torch.nn.Embedding`.
 ///
-/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares
-/// it.
+/// `weight` has the shape `[rows, features]` and is initialized as standard normal, PyTorch's default. A
+/// clone shares it.
 #[derive(Clone)]
 pub struct Embedding {
-    /// `[rows, features]`.
+    /// The table `[rows, features]`.
     pub weight: Tensor,
     config: EmbeddingConfig,
 }
 
 impl Embedding {
-    /// A table of `rows` vectors of `features` numbers of the default dtype (f32), on the generator's device.
+    /// A table of `rows` vectors with `features` elements of the default dtype (f32), on the generator's
+    /// device.
     ///
     /// # Errors
-    /// No rows, no features, a default dtype that the device lacks, or no memory.
+    /// No rows, no features, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn new(rows: usize, features: usize, rng: &Generator) -> Result<Embedding> {
         Embedding::with_config(rows, features, EmbeddingConfig::default(), rng)
     }
 
-    /// With a row for padding or a greatest norm.
+    /// A table with a padding row or a maximum norm.
     ///
     /// # Errors
     /// As [`Embedding::new`]; a `padding_idx` that is no row, a negative norm, a power that is not above 0.
@@ -108,8 +110,8 @@ impl Embedding {
         Ok(Embedding { weight: config.table("Embedding", rows, features, rng)?, config })
     }
 
-    /// As [`Embedding::new`], with a row that stands for padding: it begins as zeros and takes no part in
-    /// gradients. `torch.nn.Embedding(padding_idx=…)`.
+    /// As [`Embedding::new`], with a padding row, which is initialized with zeros and gets no gradient.
+    /// `torch.nn.Embedding(padding_idx=…)`.
     ///
     /// # Errors
     /// As [`Embedding::new`], and a `padding_idx` that is no row.
@@ -124,8 +126,8 @@ impl Embedding {
         Embedding::with_config(rows, features, config, rng)
     }
 
-    /// A table with this content, such as vectors trained elsewhere. A cell given is shared, not copied.
-    /// `torch.nn.Embedding.from_pretrained`, except that the table is trained: freeze it with
+    /// A table with the given values, such as pretrained vectors. If a cell is given, it is shared, not
+    /// copied. `torch.nn.Embedding.from_pretrained`, except that the table is trainable: freeze it with
     /// [`Module::set_requires_grad`].
     ///
     /// ```
@@ -134,7 +136,8 @@ impl Embedding {
     /// # fn main() -> tensor_core::Result<()> {
     /// let device = backend_cpu::cpu();
     /// let table = Embedding::from_weight(Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?)?;
-    /// assert_eq!(table.forward(&Tensor::new([1i32, 0, 1], &device)?)?.to_vec::<f32>()?, [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
+    /// let rows = table.forward(&Tensor::new([1i32, 0, 1], &device)?)?;
+    /// assert_eq!(rows.to_vec::<f32>()?, [3.0, 4.0, 1.0, 2.0, 3.0, 4.0]);
     /// # Ok(()) }
     /// ```
     ///
@@ -158,7 +161,7 @@ impl Embedding {
     /// The rows for these indices.
     ///
     /// # Errors
-    /// Indices that are not integers. An index outside the table shows when the result is computed.
+    /// Indices that are not integers. An index out of range is an error when the result is computed.
     #[track_caller]
     pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
         self.config.shorten(indices, &self.weight)?;
@@ -194,31 +197,32 @@ impl Module for Embedding {
     }
 }
 
-/// What an [`EmbeddingBag`] may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of an [`EmbeddingBag`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EmbeddingBagConfig {
-    /// How a bag becomes a vector: the mean by default.
+    /// The reduction over a bag: the mean by default.
     pub mode: BagMode,
     /// Whether offsets end with the number of indices. Off by default.
     pub include_last_offset: bool,
-    /// A row for padding and a greatest norm, as an [`Embedding`] has them. Neither by default.
+    /// A padding row and a maximum norm, as in an [`Embedding`]. Neither by default.
     pub rows: EmbeddingConfig,
 }
 
 /// The sum, mean or maximum of a table's rows in each bag of indices: see [`functional::embedding_bag`].
 /// `torch.nn.EmbeddingBag`.
 ///
-/// `weight` has the shape `[rows, features]` and begins standard normal, PyTorch's default. A clone shares
-/// it.
+/// `weight` has the shape `[rows, features]` and is initialized as standard normal, PyTorch's default. A
+/// clone shares it.
 #[derive(Clone)]
 pub struct EmbeddingBag {
-    /// `[rows, features]`.
+    /// The table `[rows, features]`.
     pub weight: Tensor,
     config: EmbeddingBagConfig,
 }
 
 impl EmbeddingBag {
-    /// A table of `rows` vectors of `features` numbers of the default dtype (f32), on the generator's device.
+    /// A table of `rows` vectors with `features` elements of the default dtype (f32), on the generator's
+    /// device.
     ///
     /// # Errors
     /// As [`Embedding::with_config`].
@@ -232,8 +236,8 @@ impl EmbeddingBag {
         Ok(EmbeddingBag { weight: config.rows.table("EmbeddingBag", rows, features, rng)?, config })
     }
 
-    /// `[B, features]` for bags of indices `[B, N]`, or `[N]` with `offsets` `[B]`; of sums with a weight for
-    /// each index.
+    /// `[B, features]` for bags of indices `[B, N]`, or `[N]` with `offsets` `[B]`; sums may have a weight
+    /// for each index.
     ///
     /// # Errors
     /// As [`functional::embedding_bag`].
@@ -253,7 +257,7 @@ impl EmbeddingBag {
             padding_idx: rows.padding_idx,
         };
         if rows.max_norm.is_some() {
-            // What does not fit is refused before the table changes.
+            // Invalid arguments are refused before the table changes.
             let _ = functional::embedding_bag(indices, &self.weight.detach(), options)?;
             rows.shorten(indices, &self.weight)?;
         }

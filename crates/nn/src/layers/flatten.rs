@@ -1,4 +1,4 @@
-//! Layers that change nothing but the shape, or nothing at all.
+//! Layers that only change the shape, or nothing at all.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use tensor_core::{Error, Result, Tensor};
 
 use super::{layer, record, stateless};
 
-/// Several axes made one: by default all but the first, `[N, …]` to `[N, features]`. `torch.nn.Flatten`.
+/// Merges several axes: by default all but the first, `[N, …]` to `[N, features]`. `torch.nn.Flatten`.
 #[derive(Clone, Copy)]
 pub struct Flatten {
     /// The first axis to merge.
@@ -59,7 +59,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// One axis made several, of these sizes: the inverse of [`Flatten`]. `torch.nn.Unflatten`.
+/// Splits one axis into several of these sizes: the inverse of [`Flatten`]. `torch.nn.Unflatten`.
 ///
 /// ```
 /// use nn::Unflatten;
@@ -76,12 +76,12 @@ pub struct Unflatten {
 }
 
 impl Unflatten {
-    /// The axis, which may count from the end, and the sizes whose product it has.
+    /// A layer for an axis, which may count from the end, and the sizes whose product is its size.
     pub fn new(axis: isize, sizes: impl Into<Vec<usize>>) -> Unflatten {
         Unflatten { axis, sizes: sizes.into() }
     }
 
-    /// The input with that axis cut up.
+    /// The input with that axis split.
     ///
     /// # Errors
     /// No such axis, or sizes whose product is not the axis's.

@@ -1,4 +1,4 @@
-//! A layer with somebody looking on.
+//! `Hooked`: a layer with forward hooks.
 
 use std::{fmt, sync::Arc};
 
@@ -8,18 +8,18 @@ use tensor_core::{Error, Result, Tensor};
 use super::call;
 use crate::{Layer, Module, Visitor, VisitorMut};
 
-/// What sees one tensor, and may give another in its place.
+/// A hook that gets one tensor, and may return a replacement.
 type Look = Arc<dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync>;
-/// What sees an input and an output, and may give another output.
+/// A hook that gets an input and an output, and may return another output.
 type LookAtBoth = Arc<dyn Fn(&Tensor, &Tensor) -> Result<Option<Tensor>> + Send + Sync>;
 
-/// A layer with hooks, which see what goes in and out, forwards and backwards, and may replace it:
+/// A layer with hooks, which get its inputs, outputs and their gradients, and may replace them:
 /// `register_forward_pre_hook`, `register_forward_hook` and `register_full_backward_hook` of
 /// `torch.nn.Module`.
 ///
-/// The wrapper adds nothing to names: its state dict is the layer's. It derefs to the layer. A hook gives
-/// `None` to leave a tensor as it is, and an error of a hook is an error of the pass. Hooks run in the order
-/// in which they were added; a clone shares them.
+/// The wrapper does not change names: its state dict is the layer's. It derefs to the layer. A hook returns
+/// `None` to leave a tensor unchanged, and an error of a hook is an error of the pass. Hooks run in the
+/// order in which they were added; a clone shares them.
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
@@ -53,7 +53,7 @@ pub struct Hooked<L> {
 }
 
 impl<L> Hooked<L> {
-    /// A layer without hooks yet.
+    /// A layer without hooks.
     pub fn new(layer: L) -> Hooked<L> {
         Hooked {
             layer,
@@ -64,7 +64,7 @@ impl<L> Hooked<L> {
         }
     }
 
-    /// Before the layer is called: sees its input.
+    /// Adds a hook that runs before the layer, with its input.
     #[must_use]
     pub fn on_input(
         mut self,
@@ -74,7 +74,7 @@ impl<L> Hooked<L> {
         self
     }
 
-    /// After the layer was called: sees its input and its output.
+    /// Adds a hook that runs after the layer, with its input and its output.
     #[must_use]
     pub fn on_output(
         mut self,
@@ -84,8 +84,8 @@ impl<L> Hooked<L> {
         self
     }
 
-    /// In the backward pass, when the layer's part is done: sees the gradient of its input, which must want
-    /// one.
+    /// Adds a hook that runs in the backward pass after the layer's part, with the gradient of its input,
+    /// which must require gradients.
     #[must_use]
     pub fn on_grad_input(
         mut self,
@@ -95,7 +95,7 @@ impl<L> Hooked<L> {
         self
     }
 
-    /// In the backward pass, before the layer's part: sees the gradient of its output.
+    /// Adds a hook that runs in the backward pass before the layer's part, with the gradient of its output.
     #[must_use]
     pub fn on_grad_output(
         mut self,
@@ -119,13 +119,14 @@ impl<L> std::ops::Deref for Hooked<L> {
     }
 }
 
-/// A tensor whose gradient these hooks see.
+/// A tensor whose gradient is passed to these hooks.
 #[track_caller]
 fn watched(tensor: Tensor, hooks: &[Look]) -> Result<Tensor> {
     if !tensor.is_tracked() {
         return Ok(tensor);
     }
-    // The last one added is met last, so it must lie nearest to where the gradient goes.
+    // The backward pass visits the tensor that was wrapped last first, so hooks are wrapped in reverse
+    // order.
     hooks.iter().rev().try_fold(tensor, |tensor, hook| {
         let hook = hook.clone();
         tensor.register_hook(move |gradient| hook(gradient))
@@ -137,7 +138,7 @@ fn replaced(tensor: Tensor, other: Option<Tensor>) -> Result<Tensor> {
     match other {
         Some(other) if other.device() != tensor.device() => Err(Error::invalid(
             "Hooked",
-            "a hook gave a tensor on another device: move it with .to(&device)?",
+            "a hook returned a tensor on another device: move it with .to(&device)?",
         )),
         Some(other) => Ok(other),
         None => Ok(tensor),
@@ -145,10 +146,10 @@ fn replaced(tensor: Tensor, other: Option<Tensor>) -> Result<Tensor> {
 }
 
 impl<L: Layer> Hooked<L> {
-    /// The layer's output, with the hooks called on the way.
+    /// The layer's output, after all hooks.
     ///
     /// # Errors
-    /// Those of the layer and of the hooks, and a hook's tensor on another device.
+    /// The errors of the layer and of the hooks, and a hook's tensor on another device.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let mut input = input.clone();

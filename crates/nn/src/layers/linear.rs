@@ -10,10 +10,10 @@ use crate::{
     init::{self, Fan, Nonlinearity},
 };
 
-/// y = x · Wᵀ + b, from `[…, in]` to `[…, out]`. `torch.nn.Linear`.
+/// The linear transformation y = x · Wᵀ + b, from `[…, in]` to `[…, out]`. `torch.nn.Linear`.
 ///
-/// `weight` has the shape `[out, in]` and `bias` the shape `[out]`; both begin uniform on (−1/√in, 1/√in),
-/// PyTorch's default.
+/// `weight` has the shape `[out, in]` and `bias` the shape `[out]`; both are initialized uniformly on
+/// (−1/√in, 1/√in), PyTorch's default.
 ///
 /// ```
 /// use nn::{Linear, Module};
@@ -32,13 +32,13 @@ use crate::{
 /// A clone shares the parameters; [`Module::deep_copy`](crate::Module::deep_copy) makes new ones.
 #[derive(Clone)]
 pub struct Linear {
-    /// `[out, in]`.
+    /// The weight `[out, in]`.
     pub weight: Tensor,
-    /// `[out]`, unless the layer has none.
+    /// The bias `[out]`, unless the layer has none.
     pub bias: Option<Tensor>,
 }
 
-/// What a [`Linear`] layer may have otherwise than usual.
+/// Options of a [`Linear`] layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LinearConfig {
     /// Whether there is a bias; there is by default.
@@ -57,7 +57,7 @@ impl Linear {
     /// A layer from `in_features` to `out_features` of the default dtype (f32), on the generator's device.
     ///
     /// # Errors
-    /// No features on either side, a default dtype that the device lacks, or no memory.
+    /// No features on either side, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn new(in_features: usize, out_features: usize, rng: &Generator) -> Result<Linear> {
         Linear::with_config(in_features, out_features, LinearConfig::default(), rng)
@@ -66,7 +66,8 @@ impl Linear {
     /// A layer without a bias, or of another dtype.
     ///
     /// # Errors
-    /// No features on either side, a dtype that is not floating-point or that the device lacks, or no memory.
+    /// No features on either side, a dtype that is not floating-point or that the device lacks, or too
+    /// little memory.
     #[track_caller]
     pub fn with_config(
         in_features: usize,
@@ -101,7 +102,8 @@ impl Linear {
     }
 }
 
-/// A parameter that begins with this value, computed now so that a failure shows where the layer is made.
+/// A parameter with this initial value, computed immediately so that a failure is reported where the layer
+/// is made.
 #[track_caller]
 pub(super) fn parameter(value: Tensor, dtype: DType) -> Result<Tensor> {
     let value = value.to_dtype(dtype)?;
@@ -131,16 +133,16 @@ layer!(Linear);
 
 weight_and_bias!(Linear);
 
-/// y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…, out]`:
-/// [`functional::bilinear`]. `torch.nn.Bilinear`.
+/// The bilinear transformation y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…,
+/// out]`: [`functional::bilinear`]. `torch.nn.Bilinear`.
 ///
-/// `weight` has the shape `[out, in1, in2]` and `bias` the shape `[out]`; both begin uniform on (−1/√in1,
-/// 1/√in1).
+/// `weight` has the shape `[out, in1, in2]` and `bias` the shape `[out]`; both are initialized uniformly on
+/// (−1/√in1, 1/√in1).
 #[derive(Clone)]
 pub struct Bilinear {
-    /// `[out, in1, in2]`.
+    /// The weight `[out, in1, in2]`.
     pub weight: Tensor,
-    /// `[out]`, unless the layer has none.
+    /// The bias `[out]`, unless the layer has none.
     pub bias: Option<Tensor>,
 }
 
@@ -148,7 +150,7 @@ impl Bilinear {
     /// A layer of the default dtype (f32), on the generator's device.
     ///
     /// # Errors
-    /// No features on any side, a default dtype that the device lacks, or no memory.
+    /// No features on any side, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn new(
         in1_features: usize,
@@ -162,7 +164,8 @@ impl Bilinear {
     /// A layer without a bias, or of another dtype.
     ///
     /// # Errors
-    /// No features on any side, a dtype that is not floating-point or that the device lacks, or no memory.
+    /// No features on any side, a dtype that is not floating-point or that the device lacks, or too little
+    /// memory.
     #[track_caller]
     pub fn with_config(
         in1_features: usize,

@@ -71,7 +71,8 @@ use tensor_core::{Result, Tensor};
 
 use crate::Module;
 
-/// A module that maps one tensor to another, and so can stand in a [`Sequential`] or be a `Box<dyn Layer>`.
+/// A module that maps one tensor to another, so that it can be part of a [`Sequential`] or a `Box<dyn
+/// Layer>`.
 ///
 /// ```
 /// use nn::{Layer, Linear, Module, Sequential};
@@ -89,14 +90,15 @@ use crate::Module;
 /// # fn main() -> Result<()> {
 /// let device = backend_cpu::cpu();
 /// let rng = Generator::seed(0, &device);
-/// let model = Sequential::new().add(Residual { fc: Linear::new(4, 4, &rng)? }).add(Linear::new(4, 2, &rng)?);
+/// let residual = Residual { fc: Linear::new(4, 4, &rng)? };
+/// let model = Sequential::new().add(residual).add(Linear::new(4, 2, &rng)?);
 /// assert_eq!(model.forward(&Tensor::ones([3, 4], &device)?)?.dims(), [3, 2]);
 /// # Ok(()) }
 /// ```
 ///
-/// Errors and tensors of a built-in layer name the line that called it: that of the user's `forward` where
-/// the layer is in a `Sequential` or a `Box`. Through a bare `&dyn Layer` the compiler passes on no line;
-/// call [`Sequential::forward`] or a `Box` where that matters.
+/// Errors and tensors of a built-in layer name the line that called it: for a layer in a `Sequential` or a
+/// `Box`, that of the user's `forward`. A bare `&dyn Layer` does not pass on the line; call
+/// [`Sequential::forward`] or a `Box` if that matters.
 pub trait Layer: Module + fmt::Debug + Send + Sync {
     /// The output for an input.
     ///
@@ -106,8 +108,8 @@ pub trait Layer: Module + fmt::Debug + Send + Sync {
     fn forward(&self, input: &Tensor) -> Result<Tensor>;
 }
 
-/// Pointers to layers are layers. They stand between the caller's line and a layer that is only known at run
-/// time.
+/// Pointers to layers are layers. They stand between the caller's line and a layer whose type is known only
+/// at run time.
 macro_rules! pointer {
     ($($pointer:ident)*) => {$(
         impl<L: Layer + ?Sized> Layer for $pointer<L> {
@@ -120,7 +122,8 @@ macro_rules! pointer {
 }
 pointer!(Box Arc);
 
-/// A layer whose own `forward` is [`Layer::forward`], so that it can be called without the trait at hand.
+/// A layer whose inherent `forward` equals [`Layer::forward`], so that it can be called without importing
+/// the trait.
 macro_rules! layer {
     ($($layer:ty),*) => {$(
         impl $crate::Layer for $layer {
@@ -134,7 +137,7 @@ macro_rules! layer {
 }
 pub(crate) use layer;
 
-/// A layer with a weight and perhaps a bias is a module with both.
+/// A layer with a weight and an optional bias is a module with both.
 macro_rules! weight_and_bias {
     ($layer:ty $(, $($generic:tt)+)?) => {
         impl $(<$($generic)+>)? $crate::Module for $layer {

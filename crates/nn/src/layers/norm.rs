@@ -1,4 +1,4 @@
-//! Normalization as layers.
+//! Normalization layers.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{
     functional::{self, Momentum, batch_norm_by, by_dims},
 };
 
-/// What a [`LayerNorm`] or an [`RmsNorm`] may have otherwise than usual.
+/// Options of a [`LayerNorm`] or an [`RmsNorm`].
 #[derive(Clone, Copy, Debug)]
 pub struct LayerNormConfig {
     /// Added to the variance; 1e-5 by default.
@@ -29,7 +29,7 @@ impl Default for LayerNormConfig {
     }
 }
 
-/// Ones and zeros, the parameters with which a normalization begins.
+/// Initial parameters: ones or zeros.
 #[track_caller]
 fn constant(shape: &Shape, value: f64, dtype: DType, device: &Device) -> Result<Tensor> {
     parameter(Tensor::full(shape, value, (dtype, device))?, dtype)
@@ -44,10 +44,11 @@ fn check_sizes(op: &'static str, shape: &Shape) -> Result<()> {
     Err(Error::invalid(op, message))
 }
 
-/// (x − mean) / √(variance + eps) · weight + bias over the last axes. `torch.nn.LayerNorm`.
+/// Layer normalization: (x − mean) / √(variance + eps) · weight + bias over the last axes.
+/// `torch.nn.LayerNorm`.
 ///
-/// `weight` begins as ones and `bias` as zeros, of the normalized shape. Ba et al.: Layer normalization
-/// (2016).
+/// `weight` is initialized with ones and `bias` with zeros, of the normalized shape. Ba et al.: Layer
+/// normalization (2016).
 ///
 /// ```
 /// use nn::LayerNorm;
@@ -62,28 +63,28 @@ fn check_sizes(op: &'static str, shape: &Shape) -> Result<()> {
 /// ```
 #[derive(Clone)]
 pub struct LayerNorm {
-    /// Of the normalized shape, unless the layer has none.
+    /// The weight, of the normalized shape, unless the layer has none.
     pub weight: Option<Tensor>,
-    /// Of the normalized shape, unless the layer has none.
+    /// The bias, of the normalized shape, unless the layer has none.
     pub bias: Option<Tensor>,
     shape: Shape,
     eps: f64,
 }
 
 impl LayerNorm {
-    /// Over last axes of these sizes.
+    /// A layer over last axes of these sizes.
     ///
     /// # Errors
-    /// No sizes, a default dtype that the device lacks, or no memory.
+    /// No sizes, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn new(normalized_shape: impl Into<Shape>, device: &Device) -> Result<LayerNorm> {
         LayerNorm::with_config(normalized_shape, LayerNormConfig::default(), device)
     }
 
-    /// With another eps or dtype, or without parameters.
+    /// A layer with another eps or dtype, or without parameters.
     ///
     /// # Errors
-    /// No sizes, a dtype that is not floating-point or that the device lacks, or no memory.
+    /// No sizes, a dtype that is not floating-point or that the device lacks, or too little memory.
     #[track_caller]
     pub fn with_config(
         normalized_shape: impl Into<Shape>,
@@ -119,30 +120,31 @@ impl fmt::Debug for LayerNorm {
     }
 }
 
-/// x / √(mean of x² + eps) · weight over the last axes. `torch.nn.RMSNorm`. `weight` begins as ones.
+/// Root-mean-square normalization: x / √(mean of x² + eps) · weight over the last axes. `torch.nn.RMSNorm`.
+/// `weight` is initialized with ones.
 #[derive(Clone)]
 #[doc(alias = "RMSNorm")]
 pub struct RmsNorm {
-    /// Of the normalized shape, unless the layer has none.
+    /// The weight, of the normalized shape, unless the layer has none.
     pub weight: Option<Tensor>,
     shape: Shape,
     eps: Option<f64>,
 }
 
 impl RmsNorm {
-    /// Over last axes of these sizes, with the machine's epsilon.
+    /// A layer over last axes of these sizes, with the machine epsilon of the dtype as eps.
     ///
     /// # Errors
-    /// No sizes, a default dtype that the device lacks, or no memory.
+    /// No sizes, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn new(normalized_shape: impl Into<Shape>, device: &Device) -> Result<RmsNorm> {
         RmsNorm::with_config(normalized_shape, None, true, device)
     }
 
-    /// With another `eps` than the machine's epsilon (`None`), or without a weight.
+    /// A layer with another `eps` than the machine epsilon (`None`), or without a weight.
     ///
     /// # Errors
-    /// No sizes, a default dtype that the device lacks, or no memory.
+    /// No sizes, a default dtype that the device lacks, or too little memory.
     #[track_caller]
     pub fn with_config(
         normalized_shape: impl Into<Shape>,
@@ -176,12 +178,12 @@ impl fmt::Debug for RmsNorm {
     }
 }
 
-/// [`LayerNorm`] over each of several groups of channels. `torch.nn.GroupNorm`.
+/// Group normalization: normalizes each group of channels as [`LayerNorm`] does. `torch.nn.GroupNorm`.
 #[derive(Clone)]
 pub struct GroupNorm {
-    /// `[C]`, unless the layer has none.
+    /// The weight `[C]`, unless the layer has none.
     pub weight: Option<Tensor>,
-    /// `[C]`, unless the layer has none.
+    /// The bias `[C]`, unless the layer has none.
     pub bias: Option<Tensor>,
     groups: usize,
     channels: usize,
@@ -189,7 +191,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// `groups` groups of `channels` channels, with eps 1e-5.
+    /// A layer with `groups` groups of `channels` channels, with eps 1e-5.
     ///
     /// # Errors
     /// As [`GroupNorm::with_config`].
@@ -198,10 +200,11 @@ impl GroupNorm {
         GroupNorm::with_config(groups, channels, 1e-5, true, device)
     }
 
-    /// With another eps, or without parameters.
+    /// A layer with another eps, or without parameters.
     ///
     /// # Errors
-    /// No channels, groups that do not divide them, a default dtype that the device lacks, or no memory.
+    /// No channels, groups that do not divide them, a default dtype that the device lacks, or too little
+    /// memory.
     #[track_caller]
     pub fn with_config(
         groups: usize,
@@ -221,7 +224,7 @@ impl GroupNorm {
     /// The output for an input `[N, C, …]`.
     ///
     /// # Errors
-    /// As [`functional::group_norm`], and other channels than the layer's.
+    /// As [`functional::group_norm`], and another number of channels than the layer's.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         same_channels("group_norm", input, self.channels)?;
@@ -262,19 +265,19 @@ fn same_channels(op: &'static str, input: &Tensor, channels: usize) -> Result<()
     }
 }
 
-/// What a [`BatchNorm`] or an [`InstanceNorm`] may have otherwise than usual; PyTorch's arguments.
-/// [`Default`] is batch norm's; an instance norm has neither parameters nor running statistics by default.
+/// Options of a [`BatchNorm`] or an [`InstanceNorm`], with PyTorch's names. [`Default`] has the defaults of
+/// batch norm; an instance norm has neither parameters nor running statistics by default.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchNormConfig {
     /// Added to the variance; 1e-5 by default.
     pub eps: f64,
-    /// The share of a batch in the running statistics, 0.1 by default; `None` for the plain average of all
+    /// The weight of a batch in the running statistics, 0.1 by default; `None` for the average of all
     /// batches.
     pub momentum: Option<f64>,
     /// Whether there are a weight and a bias; there are by default.
     pub affine: bool,
     /// Whether there are running statistics; there are by default. Without them, evaluation uses the batch's
-    /// as training does.
+    /// statistics, as training does.
     pub track_running_stats: bool,
     /// The dtype of parameters and statistics: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
@@ -292,8 +295,8 @@ impl Default for BatchNormConfig {
     }
 }
 
-/// Parameters and running statistics of a batch or instance norm: for norms of other crates too, which have
-/// statistics of their own.
+/// The parameters and running statistics of a batch or instance norm, also for norms of other crates that
+/// compute their own statistics.
 #[derive(Clone)]
 #[doc(hidden)]
 pub struct Channels {
@@ -306,7 +309,7 @@ pub struct Channels {
     pub training: Training,
 }
 
-/// Running statistics of channels.
+/// The running statistics of channels.
 #[derive(Clone)]
 #[doc(hidden)]
 pub struct Running {
@@ -316,11 +319,11 @@ pub struct Running {
 }
 
 impl Channels {
-    /// For so many channels.
+    /// State for this number of channels.
     ///
     /// # Errors
     /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device lacks,
-    /// or no memory.
+    /// or too little memory.
     #[track_caller]
     pub fn new(
         op: &'static str,
@@ -333,7 +336,7 @@ impl Channels {
             return Err(Error::invalid(op, "no channels: give at least one"));
         }
         if momentum.is_some_and(|share| !(0.0..=1.0).contains(&share)) {
-            let message = format!("momentum {momentum:?}: give the share of a batch, from 0 to 1, or None");
+            let message = format!("momentum {momentum:?}: give the weight of a batch, from 0 to 1, or None");
             return Err(Error::invalid(op, message));
         }
         let [weight, bias] = per_channel(channels, affine, dtype, device)?;
@@ -356,13 +359,13 @@ impl Channels {
         Ok(Channels { weight, bias, running, channels, eps, momentum, training })
     }
 
-    /// Another number of channels is an error.
+    /// Checks the number of channels of an input.
     #[track_caller]
     pub fn check(&self, op: &'static str, input: &Tensor) -> Result<()> {
         same_channels(op, input, self.channels)
     }
 
-    /// Batch norm by the statistics of the input alone, or by the running ones.
+    /// Batch norm by the input's own statistics, or by the running ones.
     #[track_caller]
     pub fn batch_norm(&self, op: &'static str, input: &Tensor) -> Result<Tensor> {
         same_channels(op, input, self.channels)?;
@@ -393,7 +396,7 @@ impl Channels {
         functional::instance_norm(input, mean, var, weight, bias, own, momentum, self.eps)
     }
 
-    /// As PyTorch prints it.
+    /// Formats the layer as PyTorch does.
     pub fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (channels, eps, tracks) = (self.channels, self.eps, self.running.is_some());
         let momentum = self.momentum.map_or("None".to_string(), |share| format!("{share:?}"));
@@ -447,20 +450,20 @@ macro_rules! norm {
         $($(#[$alias_doc])* pub type $alias = $layer<$d>;)*
 
         impl<const D: usize> $layer<D> {
-            /// For so many channels, with PyTorch's defaults.
+            /// A layer for this number of channels, with PyTorch's defaults.
             ///
             /// # Errors
-            /// No channels, a default dtype that the device lacks, or no memory.
+            /// No channels, a default dtype that the device lacks, or too little memory.
             #[track_caller]
             pub fn new(channels: usize, device: &Device) -> Result<$layer<D>> {
                 $layer::with_config(channels, $default, device)
             }
 
-            /// With another eps or momentum, with or without parameters and running statistics.
+            /// A layer with another eps or momentum, with or without parameters and running statistics.
             ///
             /// # Errors
             /// No channels, a momentum outside [0, 1], a dtype that is not floating-point or that the device
-            /// lacks, or no memory.
+            /// lacks, or too little memory.
             #[track_caller]
             pub fn with_config(
                 channels: usize,
@@ -490,11 +493,12 @@ macro_rules! norm {
                 self.0.running.as_ref().map(|running| &running.var)
             }
 
-            /// The output for an input `[N, C, …]` with as many axes after C as the layer's name says.
+            /// The output for an input `[N, C, …]` with the number of axes after C that the layer's name
+            /// has.
             ///
             /// # Errors
-            /// Another number of axes or of channels, one value for each channel in training, another dtype
-            /// or device.
+            /// Another number of axes or of channels, a single value for each channel in training, another
+            /// dtype or device.
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] =
@@ -534,12 +538,12 @@ macro_rules! norm {
 }
 
 norm! {
-    /// Normalizes each channel over the batch and all axes after it: see [`functional::batch_norm`].
-    /// [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`] are its names.
+    /// Normalizes each channel over the batch and all axes after it: see [`functional::batch_norm`]. Use it
+    /// as [`BatchNorm1d`], [`BatchNorm2d`] and [`BatchNorm3d`].
     ///
-    /// In training it uses the batch's statistics and moves the running ones, which are buffers
-    /// (`running_mean`, `running_var`, `num_batches_tracked`); after `model.eval()` it uses the running ones.
-    /// A clone shares parameters and statistics.
+    /// In training it uses the batch's statistics and updates the running ones, which are buffers
+    /// (`running_mean`, `running_var`, `num_batches_tracked`); after `model.eval()` it uses the running
+    /// ones. A clone shares parameters and statistics.
     ///
     /// ```
     /// use nn::{BatchNorm2d, Module};
@@ -555,26 +559,26 @@ norm! {
     /// ```
     BatchNorm, BatchNormConfig::default(), batch_norm, "Batch",
     |d: usize| if d == 1 { 2..=3 } else { d + 2..=d + 2 };
-    /// Of `[N, C]` or `[N, C, L]`. `torch.nn.BatchNorm1d`.
+    /// Batch normalization of `[N, C]` or `[N, C, L]`. `torch.nn.BatchNorm1d`.
     BatchNorm1d = 1;
-    /// Of images. `torch.nn.BatchNorm2d`.
+    /// Batch normalization of images `[N, C, H, W]`. `torch.nn.BatchNorm2d`.
     BatchNorm2d = 2;
-    /// Of volumes. `torch.nn.BatchNorm3d`.
+    /// Batch normalization of volumes `[N, C, D, H, W]`. `torch.nn.BatchNorm3d`.
     BatchNorm3d = 3;
 }
 
 norm! {
-    /// Normalizes each channel of each sample over the axes after it: see [`functional::instance_norm`].
-    /// [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`] are its names. By default there are
-    /// neither parameters nor running statistics.
+    /// Normalizes each channel of each sample over the axes after it: see [`functional::instance_norm`]. Use
+    /// it as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`]. By default there are neither
+    /// parameters nor running statistics.
     InstanceNorm,
     BatchNormConfig { affine: false, track_running_stats: false, ..BatchNormConfig::default() },
     instance_norm, "Instance", |d: usize| d + 2..=d + 2;
-    /// Of `[N, C, L]`. `torch.nn.InstanceNorm1d`.
+    /// Instance normalization of `[N, C, L]`. `torch.nn.InstanceNorm1d`.
     InstanceNorm1d = 1;
-    /// Of images. `torch.nn.InstanceNorm2d`.
+    /// Instance normalization of images `[N, C, H, W]`. `torch.nn.InstanceNorm2d`.
     InstanceNorm2d = 2;
-    /// Of volumes. `torch.nn.InstanceNorm3d`.
+    /// Instance normalization of volumes `[N, C, D, H, W]`. `torch.nn.InstanceNorm3d`.
     InstanceNorm3d = 3;
 }
 

@@ -1,4 +1,4 @@
-//! Pooling as layers.
+//! Pooling layers.
 
 use std::fmt;
 
@@ -21,12 +21,14 @@ macro_rules! pool {
         $($(#[$alias_doc])* pub type $alias = $layer<$d>;)*
 
         impl<const D: usize> $layer<D> {
-            /// Windows of so many elements, one number for all axes or one for each, side by side.
+            /// Pools non-overlapping windows of `window` elements (one number for all axes, or one per
+            /// axis).
             pub fn new(window: impl Into<Window<D>>) -> $layer<D> {
                 $layer::with_options(window, PoolOptions::default())
             }
 
-            /// Windows with a stride, padding or dilation. What does not fit is an error of `forward`.
+            /// Pools windows with a stride, padding or dilation. Options that do not fit are an error of
+            /// `forward`.
             pub fn with_options(window: impl Into<Window<D>>, options: PoolOptions<D>) -> $layer<D> {
                 $layer { window: window.into().0, options }
             }
@@ -57,8 +59,8 @@ macro_rules! pool {
 }
 
 pool! {
-    /// The greatest element of each window over `D` axes: see [`crate::functional::max_pool2d`].
-    /// [`MaxPool1d`], [`MaxPool2d`] and [`MaxPool3d`] are its names.
+    /// Max pooling over `D` axes: see [`crate::functional::max_pool2d`]. Use it as [`MaxPool1d`],
+    /// [`MaxPool2d`] and [`MaxPool3d`].
     ///
     /// ```
     /// use nn::MaxPool2d;
@@ -69,28 +71,28 @@ pool! {
     /// # Ok(()) }
     /// ```
     MaxPool, max_pool, ["max_pool1d", "max_pool2d", "max_pool3d"];
-    /// Over `[N, C, L]`. `torch.nn.MaxPool1d`.
+    /// Max pooling of `[N, C, L]`. `torch.nn.MaxPool1d`.
     MaxPool1d = 1;
-    /// Over images. `torch.nn.MaxPool2d`.
+    /// Max pooling of images `[N, C, H, W]`. `torch.nn.MaxPool2d`.
     MaxPool2d = 2;
-    /// Over volumes. `torch.nn.MaxPool3d`.
+    /// Max pooling of volumes `[N, C, D, H, W]`. `torch.nn.MaxPool3d`.
     MaxPool3d = 3;
 }
 
 pool! {
-    /// The mean of each window over `D` axes: see [`crate::functional::avg_pool2d`]. [`AvgPool1d`],
-    /// [`AvgPool2d`] and [`AvgPool3d`] are its names.
+    /// Average pooling over `D` axes: see [`crate::functional::avg_pool2d`]. Use it as [`AvgPool1d`],
+    /// [`AvgPool2d`] and [`AvgPool3d`].
     AvgPool, avg_pool, ["avg_pool1d", "avg_pool2d", "avg_pool3d"];
-    /// Over `[N, C, L]`. `torch.nn.AvgPool1d`.
+    /// Average pooling of `[N, C, L]`. `torch.nn.AvgPool1d`.
     AvgPool1d = 1;
-    /// Over images. `torch.nn.AvgPool2d`.
+    /// Average pooling of images `[N, C, H, W]`. `torch.nn.AvgPool2d`.
     AvgPool2d = 2;
-    /// Over volumes. `torch.nn.AvgPool3d`.
+    /// Average pooling of volumes `[N, C, D, H, W]`. `torch.nn.AvgPool3d`.
     AvgPool3d = 3;
 }
 
-/// (Σxᵖ)^(1/p) over windows of `D` axes: see [`crate::functional::lp_pool2d`]. [`LpPool1d`], [`LpPool2d`] and
-/// [`LpPool3d`] are its names.
+/// Power-average pooling (Σxᵖ)^(1/p) over windows of `D` axes: see [`crate::functional::lp_pool2d`]. Use it
+/// as [`LpPool1d`], [`LpPool2d`] and [`LpPool3d`].
 #[derive(Clone, Copy)]
 pub struct LpPool<const D: usize> {
     norm_type: f64,
@@ -98,24 +100,24 @@ pub struct LpPool<const D: usize> {
     options: PoolOptions<D>,
 }
 
-/// Over `[N, C, L]`. `torch.nn.LPPool1d`.
+/// Power-average pooling of `[N, C, L]`. `torch.nn.LPPool1d`.
 #[doc(alias = "LPPool1d")]
 pub type LpPool1d = LpPool<1>;
-/// Over images. `torch.nn.LPPool2d`.
+/// Power-average pooling of images `[N, C, H, W]`. `torch.nn.LPPool2d`.
 #[doc(alias = "LPPool2d")]
 pub type LpPool2d = LpPool<2>;
-/// Over volumes. `torch.nn.LPPool3d`.
+/// Power-average pooling of volumes `[N, C, D, H, W]`. `torch.nn.LPPool3d`.
 #[doc(alias = "LPPool3d")]
 pub type LpPool3d = LpPool<3>;
 
 impl<const D: usize> LpPool<D> {
-    /// Norms of the power `norm_type` over windows of so many elements, one number for all axes or one for
-    /// each, side by side.
+    /// Pools non-overlapping windows of `window` elements (one number for all axes, or one per axis) by
+    /// their p-norm, with p the `norm_type`.
     pub fn new(norm_type: f64, window: impl Into<Window<D>>) -> LpPool<D> {
         LpPool::with_options(norm_type, window, PoolOptions::default())
     }
 
-    /// With a stride or ceil mode. What does not fit is an error of `forward`.
+    /// A layer with a stride or ceil mode. Options that do not fit are an error of `forward`.
     pub fn with_options(norm_type: f64, window: impl Into<Window<D>>, options: PoolOptions<D>) -> LpPool<D> {
         LpPool { norm_type, window: window.into().0, options }
     }
@@ -145,29 +147,29 @@ impl<const D: usize> fmt::Debug for LpPool<D> {
 layer!(LpPool<1>, LpPool<2>, LpPool<3>);
 stateless!(LpPool<1>, LpPool<2>, LpPool<3>);
 
-/// The inverse of [`MaxPool`] but for what was lost: see [`crate::functional::max_unpool2d`].
-/// [`MaxUnpool1d`], [`MaxUnpool2d`] and [`MaxUnpool3d`] are its names.
+/// The partial inverse of [`MaxPool`]: see [`crate::functional::max_unpool2d`]. Use it as [`MaxUnpool1d`],
+/// [`MaxUnpool2d`] and [`MaxUnpool3d`].
 #[derive(Clone, Copy)]
 pub struct MaxUnpool<const D: usize> {
     window: [usize; D],
     options: UnpoolOptions<D>,
 }
 
-/// Over `[N, C, L]`. `torch.nn.MaxUnpool1d`.
+/// Max unpooling of `[N, C, L]`. `torch.nn.MaxUnpool1d`.
 pub type MaxUnpool1d = MaxUnpool<1>;
-/// Over images. `torch.nn.MaxUnpool2d`.
+/// Max unpooling of images `[N, C, H, W]`. `torch.nn.MaxUnpool2d`.
 pub type MaxUnpool2d = MaxUnpool<2>;
-/// Over volumes. `torch.nn.MaxUnpool3d`.
+/// Max unpooling of volumes `[N, C, D, H, W]`. `torch.nn.MaxUnpool3d`.
 pub type MaxUnpool3d = MaxUnpool<3>;
 
 impl<const D: usize> MaxUnpool<D> {
-    /// Of windows of so many elements, one number for all axes or one for each, side by side.
+    /// Unpools non-overlapping windows of `window` elements (one number for all axes, or one per axis).
     pub fn new(window: impl Into<Window<D>>) -> MaxUnpool<D> {
         MaxUnpool::with_options(window, UnpoolOptions::default())
     }
 
-    /// Of windows with a stride or padding, or with an output size. What does not fit is an error of
-    /// `forward`.
+    /// A layer for windows with a stride or padding, or with an output size. Options that do not fit are an
+    /// error of `forward`.
     pub fn with_options(window: impl Into<Window<D>>, options: UnpoolOptions<D>) -> MaxUnpool<D> {
         MaxUnpool { window: window.into().0, options }
     }

@@ -1,5 +1,5 @@
-//! Recurrent layers. The gates' share of the input is one product for all steps; each step adds the share of
-//! the state before.
+//! Recurrent layers. The input part of the gates is one matrix product for all steps; each step adds the
+//! part of the previous state.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,21 +11,21 @@ use crate::{
     functional::{Sequence, States, linear, recurrent_step},
 };
 
-/// What a recurrent layer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of a recurrent layer, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct RnnConfig {
-    /// Layers one over the other. 1 by default.
+    /// The number of stacked layers. 1 by default.
     pub num_layers: usize,
     /// Whether there are biases; there are by default.
     pub bias: bool,
     /// Whether tensors are `[N, L, …]`; by default they are `[L, N, …]`.
     pub batch_first: bool,
-    /// The probability of dropping between layers. 0 by default.
+    /// The dropout probability between layers. 0 by default.
     pub dropout: f64,
-    /// Whether each layer also reads the sequence from its end. It does not by default.
+    /// Whether each layer also processes the sequence backward. Off by default.
     pub bidirectional: bool,
-    /// The size to which an LSTM projects its state h; 0, the default, for none. The cell's state keeps its
-    /// size.
+    /// The size to which an LSTM projects its state h; 0, the default, for no projection. The cell state
+    /// keeps its size.
     pub proj_size: usize,
     /// The dtype of the parameters: that of [`default_dtype`] (f32) by default.
     pub dtype: DType,
@@ -58,16 +58,16 @@ fn name(kind: RecurrentCell) -> &'static str {
 struct Weights {
     /// `[gates·H, I]`.
     weight_ih: Tensor,
-    /// `[gates·H, H]`, or `[gates·H, P]` of a projected state.
+    /// `[gates·H, H]`, or `[gates·H, P]` for a projected state.
     weight_hh: Tensor,
     /// `[gates·H]` each.
     biases: Option<(Tensor, Tensor)>,
-    /// `[P, H]`, where the state is projected.
+    /// `[P, H]`, if the state is projected.
     weight_hr: Option<Tensor>,
 }
 
-/// The state of one layer in one direction: `[N, H]`, or `[N, P]` where it is projected, and the cell's `[N,
-/// H]` for an LSTM.
+/// The state of one layer in one direction: `[N, H]`, or `[N, P]` if it is projected, and the cell state
+/// `[N, H]` of an LSTM.
 #[derive(Clone)]
 struct State {
     hidden: Tensor,
@@ -75,7 +75,7 @@ struct State {
 }
 
 impl Weights {
-    /// Uniform on (−1/√H, 1/√H), PyTorch's initial values.
+    /// Parameters uniform on (−1/√H, 1/√H), PyTorch's initial values.
     #[track_caller]
     fn new(
         kind: RecurrentCell,
@@ -95,7 +95,7 @@ impl Weights {
         Ok(Weights { weight_ih, weight_hh, biases, weight_hr })
     }
 
-    /// These parameters as autocast has them for a layer called `op`; `None` outside of regions.
+    /// The parameters cast by autocast for a layer called `op`; `None` outside of autocast.
     #[track_caller]
     fn cast(&self, op: &'static str) -> Result<Option<Weights>> {
         let (of_input, of_state) = self.biases.as_ref().map_or((None, None), |(i, h)| (Some(i), Some(h)));
@@ -116,12 +116,12 @@ impl Weights {
         }))
     }
 
-    /// The input's share of the gates, with the biases of all gates that add both shares.
+    /// The input part of the gates, with the biases of all gates that add both parts.
     #[track_caller]
     fn of_input(&self, kind: RecurrentCell, input: &Tensor) -> Result<Tensor> {
         let Some((of_input, of_state)) = &self.biases else { return linear(input, &self.weight_ih, None) };
         match kind {
-            // Added first, so that both have one gradient, which is summed once.
+            // The biases are added first, so that both have one gradient, which is summed once.
             RecurrentCell::Tanh | RecurrentCell::Relu | RecurrentCell::Lstm => {
                 linear(input, &self.weight_ih, Some(&of_input.add(of_state)?))
             }
@@ -129,12 +129,12 @@ impl Weights {
         }
     }
 
-    /// The bias of the state's share, where that is not the input's too.
+    /// The bias of the state part, if it is separate from the input's.
     fn of_state(&self, kind: RecurrentCell) -> Option<&Tensor> {
         self.biases.as_ref().filter(|_| kind == RecurrentCell::Gru).map(|(_, of_state)| of_state)
     }
 
-    /// The next state from the input's share of the gates, `[N, gates·H]`, and `weight_hh` transposed.
+    /// The next state from the input part of the gates, `[N, gates·H]`, and `weight_hh` transposed.
     #[track_caller]
     fn step(&self, kind: RecurrentCell, of_input: &Tensor, weight: &Tensor, state: &State) -> Result<State> {
         let (hidden, cell) =
@@ -146,7 +146,7 @@ impl Weights {
         Ok(State { hidden, cell })
     }
 
-    /// All steps from the input's share of the gates, `[T, N, gates·H]`, at once, if the device has a kernel
+    /// All steps from the input part of the gates, `[T, N, gates·H]`, at once, if the device has a kernel
     /// for them.
     #[track_caller]
     fn all_steps(
@@ -207,14 +207,14 @@ fn check_sizes(op: &'static str, input: usize, hidden: usize) -> Result<()> {
     Err(Error::invalid(op, format!("{input} inputs and a state of {hidden}: give at least one of each")))
 }
 
-/// Layers over a sequence, of any kind.
+/// Stacked recurrent layers of any kind.
 #[derive(Clone)]
 struct Recurrent {
     kind: RecurrentCell,
-    /// Of each layer, forwards and then backwards.
+    /// The weights of each layer, forward and then backward.
     weights: Vec<Weights>,
     sizes: [usize; 2],
-    /// The size of what a step gives: the state's, or what it is projected to.
+    /// The size of a step's output: that of the state, or of its projection.
     outputs: usize,
     directions: usize,
     batch_first: bool,
@@ -248,8 +248,8 @@ impl Recurrent {
         Ok(Recurrent { kind, weights, sizes, outputs, directions, batch_first, dropout })
     }
 
-    /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each. With `lengths`
-    /// each sequence of the batch ends after so many steps.
+    /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each. With `lengths`,
+    /// each sequence of the batch ends after that number of steps.
     #[track_caller]
     fn run(
         &self,
@@ -359,11 +359,11 @@ impl Recurrent {
     }
 }
 
-/// Which sequences of a batch are not over yet, at each step.
+/// The sequences of a batch that have not ended, at each step.
 struct Going {
     /// `[T, N, 1]`, bool.
     mask: Tensor,
-    /// The first step at which one is over.
+    /// The first step at which one has ended.
     shortest: usize,
 }
 
@@ -384,8 +384,8 @@ impl Going {
         Ok(Going { mask: step.lt(&ends)?, shortest: lengths.iter().copied().min().unwrap_or(steps) })
     }
 
-    /// The state and the output after a step: a sequence that is over keeps its state, and gives zeros. Read
-    /// backwards it has not begun yet.
+    /// The state and the output after a step: a sequence that has ended keeps its state, and outputs zeros.
+    /// Read backward, it has not begun yet.
     #[track_caller]
     fn hold(&self, step: usize, next: State, before: &State) -> Result<(State, Tensor)> {
         if step < self.shortest {
@@ -421,7 +421,7 @@ macro_rules! recurrent {
         pub struct $layer(Recurrent);
 
         impl $layer {
-            /// From `input_size` features to a state of `hidden_size`, on the generator's device.
+            /// A layer from `input_size` features to a state of `hidden_size`, on the generator's device.
             ///
             /// # Errors
             /// As `with_config`.
@@ -430,11 +430,12 @@ macro_rules! recurrent {
                 $layer::with_config(input_size, hidden_size, RnnConfig::default(), rng)
             }
 
-            /// With several layers, in both directions, with dropout, without biases, or of another dtype.
+            /// A layer with several layers, in both directions, with dropout, without biases, or of another
+            /// dtype.
             ///
             /// # Errors
             /// No features, state or layers, a dropout outside [0, 1], a dtype that is not floating-point or
-            /// that the device lacks, no memory.
+            /// that the device lacks, too little memory.
             #[track_caller]
             pub fn with_config(
                 input_size: usize,
@@ -477,11 +478,11 @@ macro_rules! recurrent {
         }
 
         impl $cell {
-            /// From `input_size` features to a state of `hidden_size`, of the default dtype (f32), with
-            /// biases, on the generator's device.
+            /// A cell from `input_size` features to a state of `hidden_size`, of the default dtype (f32),
+            /// with biases, on the generator's device.
             ///
             /// # Errors
-            /// No features or state, a default dtype that the device lacks, no memory.
+            /// No features or state, a default dtype that the device lacks, too little memory.
             #[track_caller]
             pub fn new(input_size: usize, hidden_size: usize, rng: &Generator) -> Result<$cell> {
                 let (kind, sizes) = ($kind, [input_size, hidden_size]);
@@ -518,7 +519,7 @@ recurrent! {
     #[doc(alias = "RNN")]
     Rnn, RnnCell, RecurrentCell::Tanh;
     /// Long short-term memory: with gates i, f, g, o, c' = σ(f)·c + σ(i)·tanh(g) and h' = σ(o)·tanh(c').
-    /// `torch.nn.LSTM`. State as [`Rnn`]'s.
+    /// `torch.nn.LSTM`. The state is as in [`Rnn`].
     ///
     /// Hochreiter and Schmidhuber: Long short-term memory (1997).
     ///
@@ -536,8 +537,8 @@ recurrent! {
     /// ```
     #[doc(alias = "LSTM")]
     Lstm, LstmCell, RecurrentCell::Lstm;
-    /// Gated recurrent unit: with r = σ(…) and z = σ(…), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn)) and h' =
-    /// (1 − z)·n + z·h. `torch.nn.GRU`. State as [`Rnn`]'s.
+    /// Gated recurrent unit: with r = σ(…) and z = σ(…), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn)) and h'
+    /// = (1 − z)·n + z·h. `torch.nn.GRU`. The state is as in [`Rnn`].
     ///
     /// Cho et al.: Learning phrase representations using RNN encoder-decoder (2014).
     #[doc(alias = "GRU")]
@@ -582,7 +583,7 @@ fn step_of_cell(
 }
 
 impl Rnn {
-    /// With max(0, …) in place of tanh: `nonlinearity="relu"`.
+    /// A layer with max(0, …) in place of tanh: `nonlinearity="relu"`.
     ///
     /// # Errors
     /// As [`Rnn::with_config`].
@@ -600,9 +601,9 @@ impl Rnn {
 macro_rules! single_state {
     ($($layer:ident $cell:ident;)*) => {$(
         impl $layer {
-            /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last
-            /// states `[layers·directions, N, H]`, for an input `[L, N, I]` or `[L, I]` and the states to
-            /// begin with, zeros by default.
+            /// The last layer's state at every step, `[L, N, H]` (`[L, N, 2H]` in both directions), and the
+            /// last states `[layers·directions, N, H]`, for an input `[L, N, I]` or `[L, I]` and the initial
+            /// states, zeros by default.
             ///
             /// # Errors
             /// An input of other axes, features, dtype or device, no steps, states of another shape.
@@ -612,10 +613,10 @@ macro_rules! single_state {
                 Ok((record(self, Ok(out))?, hidden))
             }
 
-            /// As `forward`, of sequences that end after `lengths[n]` steps each: outputs past the end are
-            /// zeros, the last states are those of the last step that counts, and the other direction begins
-            /// there. What PyTorch gives for `pack_padded_sequence`, and `pad_packed_sequence` with the
-            /// input's `total_length`; lengths need not be sorted.
+            /// As `forward`, for sequences that end after `lengths[n]` steps each: outputs past the end are
+            /// zeros, the last states are those of each sequence's last step, and the backward direction
+            /// begins there. It equals PyTorch's result for `pack_padded_sequence`, and
+            /// `pad_packed_sequence` with the input's `total_length`; lengths need not be sorted.
             ///
             /// # Errors
             /// As `forward`, and lengths that are not one for each sequence, or not from 1 to the number of
@@ -648,9 +649,9 @@ macro_rules! single_state {
 single_state!(Rnn RnnCell; Gru GruCell;);
 
 impl Lstm {
-    /// The last layer's state at every step, `[L, N, H]` (twice H in both directions), and the last states h
-    /// and c, `[layers·directions, N, H]` each, for an input `[L, N, I]` or `[L, I]` and the states to begin
-    /// with, zeros by default.
+    /// The last layer's state at every step, `[L, N, H]` (`[L, N, 2H]` in both directions), and the last
+    /// states h and c, `[layers·directions, N, H]` each, for an input `[L, N, I]` or `[L, I]` and the
+    /// initial states, zeros by default.
     ///
     /// # Errors
     /// An input of other axes, features, dtype or device, no steps, states of another shape.
@@ -665,17 +666,19 @@ impl Lstm {
         Ok((record(self, Ok(out))?, (hidden, cell)))
     }
 
-    /// As [`Lstm::forward`], of sequences that end after `lengths[n]` steps each: outputs past the end are
-    /// zeros, the last states are those of the last step that counts, and the other direction begins there.
-    /// What PyTorch gives for `pack_padded_sequence`, and `pad_packed_sequence` with the input's
-    /// `total_length`; lengths need not be sorted.
+    /// As [`Lstm::forward`], for sequences that end after `lengths[n]` steps each: outputs past the end are
+    /// zeros, the last states are those of each sequence's last step, and the backward direction begins
+    /// there. It equals PyTorch's result for `pack_padded_sequence`, and `pad_packed_sequence` with the
+    /// input's `total_length`; lengths need not be sorted.
     ///
     /// ```
     /// use nn::Lstm;
     /// use tensor_core::{Generator, Tensor};
     /// # fn main() -> tensor_core::Result<()> {
     /// let rng = Generator::seed(0, &backend_cpu::cpu());
-    /// let (out, (h, _)) = Lstm::new(3, 4, &rng)?.forward_with_lengths(&Tensor::randn([5, 2, 3], &rng)?, &[5, 2], None)?;
+    /// let lstm = Lstm::new(3, 4, &rng)?;
+    /// let x = Tensor::randn([5, 2, 3], &rng)?;
+    /// let (out, (h, _)) = lstm.forward_with_lengths(&x, &[5, 2], None)?;
     /// assert!(h.i((0, 1))?.equal(&out.i((1, 1))?)?); // the second sequence ends after two steps
     /// assert_eq!(out.i((2.., 1))?.to_vec::<f32>()?, [0.0; 12]);
     /// # Ok(()) }
@@ -699,7 +702,8 @@ impl Lstm {
 }
 
 impl LstmCell {
-    /// The next states h and c, `[N, H]` each, for an input `[N, I]` and the states before, zeros by default.
+    /// The next states h and c, `[N, H]` each, for an input `[N, I]` and the previous states, zeros by
+    /// default.
     ///
     /// # Errors
     /// An input or a state of another shape, dtype or device.

@@ -10,8 +10,8 @@ use crate::functional::{
     by_dims, interpolate_by, pad_by,
 };
 
-/// How many elements are put before and after along each of `D` axes, in the order of the axes: one number
-/// for all sides, or a pair for each.
+/// The padding before and after each of `D` axes, in the order of the axes: one number for all sides, or a
+/// pair for each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sides<const D: usize>(pub [(usize, usize); D]);
 
@@ -33,16 +33,16 @@ macro_rules! pads {
         #[derive(Clone, Copy)]
         pub struct $layer<const D: usize>([(usize, usize); D]);
 
-        #[doc = concat!("Along the last axis. `torch.nn.", $name, "1d`.")]
+        #[doc = concat!("Pads the last axis. `torch.nn.", $name, "1d`.")]
         pub type $one = $layer<1>;
-        #[doc = concat!("Along the last two axes. `torch.nn.", $name, "2d`.")]
+        #[doc = concat!("Pads the last two axes. `torch.nn.", $name, "2d`.")]
         pub type $two = $layer<2>;
-        #[doc = concat!("Along the last three axes. `torch.nn.", $name, "3d`.")]
+        #[doc = concat!("Pads the last three axes. `torch.nn.", $name, "3d`.")]
         pub type $three = $layer<3>;
 
         impl<const D: usize> $layer<D> {
-            /// One number for all sides, or `[(before, after), …]` in the order of the axes. (PyTorch's tuple
-            /// begins with the last axis.)
+            /// A layer with one number for all sides, or `[(before, after), …]` in the order of the axes.
+            /// (PyTorch's tuple begins with the last axis.)
             pub fn new(padding: impl Into<Sides<D>>) -> $layer<D> {
                 $layer(padding.into().0)
             }
@@ -70,13 +70,13 @@ macro_rules! pads {
 }
 
 pads! {
-    /// Zeros round the last `D` axes.
+    /// Pads the last `D` axes with zeros.
     ZeroPad, "ZeroPad", PadMode::Constant(0.0), ZeroPad1d ZeroPad2d ZeroPad3d;
-    /// The elements next to the edges, mirrored, round the last `D` axes: [`PadMode::Reflect`].
+    /// Pads the last `D` axes with mirrored elements: [`PadMode::Reflect`].
     ReflectionPad, "ReflectionPad", PadMode::Reflect, ReflectionPad1d ReflectionPad2d ReflectionPad3d;
-    /// The edges again, round the last `D` axes: [`PadMode::Replicate`].
+    /// Pads the last `D` axes with their edge elements: [`PadMode::Replicate`].
     ReplicationPad, "ReplicationPad", PadMode::Replicate, ReplicationPad1d ReplicationPad2d ReplicationPad3d;
-    /// The elements of the other end, round the last `D` axes: [`PadMode::Circular`].
+    /// Pads the last `D` axes with the elements of the other end: [`PadMode::Circular`].
     CircularPad, "CircularPad", PadMode::Circular, CircularPad1d CircularPad2d CircularPad3d;
 }
 
@@ -86,15 +86,15 @@ macro_rules! adaptive {
         #[derive(Clone, Copy)]
         pub struct $layer<const D: usize>([usize; D]);
 
-        #[doc = concat!("Of `[N, C, L]`. `torch.nn.", stringify!($one), "`.")]
+        #[doc = concat!("Adaptive pooling of `[N, C, L]`. `torch.nn.", stringify!($one), "`.")]
         pub type $one = $layer<1>;
-        #[doc = concat!("Of images. `torch.nn.", stringify!($two), "`.")]
+        #[doc = concat!("Adaptive pooling of images `[N, C, H, W]`. `torch.nn.", stringify!($two), "`.")]
         pub type $two = $layer<2>;
-        #[doc = concat!("Of volumes. `torch.nn.", stringify!($three), "`.")]
+        #[doc = concat!("Adaptive pooling of volumes `[N, C, D, H, W]`. `torch.nn.", stringify!($three), "`.")]
         pub type $three = $layer<3>;
 
         impl<const D: usize> $layer<D> {
-            /// The sizes of the output, one number for all axes or one for each.
+            /// A layer with these output sizes, one number for all axes or one for each.
             pub fn new(size: impl Into<Window<D>>) -> $layer<D> {
                 $layer(size.into().0)
             }
@@ -102,7 +102,7 @@ macro_rules! adaptive {
             /// The output for an input `[N, C, …]` or `[C, …]`.
             ///
             /// # Errors
-            /// Another number of axes, no floating-point dtype, a size of 0.
+            /// Another number of axes, a dtype that is not floating-point, a size of 0.
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = $names;
@@ -122,20 +122,21 @@ macro_rules! adaptive {
 }
 
 adaptive! {
-    /// Means in so many bins along each of `D` axes, whatever the input's sizes: see
-    /// [`functional::adaptive_avg_pool2d`].
+    /// Adaptive average pooling: means of a given number of bins along each of `D` axes, for any input size.
+    /// See [`functional::adaptive_avg_pool2d`].
     AdaptiveAvgPool, adaptive_avg_pool, ["adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"],
     AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d;
-    /// The greatest elements in so many bins along each of `D` axes: see [`functional::adaptive_max_pool2d`].
+    /// Adaptive max pooling: maxima of a given number of bins along each of `D` axes. See
+    /// [`functional::adaptive_max_pool2d`].
     AdaptiveMaxPool, adaptive_max_pool, ["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"],
     AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d;
 }
 
-/// Channels to pixels: see [`functional::pixel_shuffle`]. `torch.nn.PixelShuffle`.
+/// Rearranges channels to pixels: see [`functional::pixel_shuffle`]. `torch.nn.PixelShuffle`.
 #[derive(Clone, Copy)]
 pub struct PixelShuffle(pub usize);
 
-/// Pixels to channels: see [`functional::pixel_unshuffle`]. `torch.nn.PixelUnshuffle`.
+/// Rearranges pixels to channels: see [`functional::pixel_unshuffle`]. `torch.nn.PixelUnshuffle`.
 #[derive(Clone, Copy)]
 pub struct PixelUnshuffle(pub usize);
 
@@ -173,7 +174,7 @@ impl fmt::Debug for PixelUnshuffle {
     }
 }
 
-/// Channels in another order, by so many groups: see [`functional::channel_shuffle`].
+/// Shuffles channels among this number of groups: see [`functional::channel_shuffle`].
 /// `torch.nn.ChannelShuffle`.
 #[derive(Clone, Copy)]
 pub struct ChannelShuffle(pub usize);
@@ -195,7 +196,7 @@ impl fmt::Debug for ChannelShuffle {
     }
 }
 
-/// `[N, C, …]` at another size: see [`functional::interpolate`]. `torch.nn.Upsample`.
+/// Resizes `[N, C, …]`: see [`functional::interpolate`]. `torch.nn.Upsample`.
 ///
 /// ```
 /// use nn::Upsample;
@@ -203,7 +204,8 @@ impl fmt::Debug for ChannelShuffle {
 /// use tensor_core::Tensor;
 /// # fn main() -> tensor_core::Result<()> {
 /// let x = Tensor::arange(0.0, 4.0, 1.0, &backend_cpu::cpu())?.reshape((1, 1, 2, 2))?;
-/// let options = InterpolateOptions { mode: InterpolateMode::Bilinear, align_corners: true, ..Default::default() };
+/// let mode = InterpolateMode::Bilinear;
+/// let options = InterpolateOptions { mode, align_corners: true, ..Default::default() };
 /// let y = Upsample::with_options([3, 3], options).forward(&x)?;
 /// assert_eq!(y.to_vec::<f32>()?, [0.0, 0.5, 1.0, 1.0, 1.5, 2.0, 2.0, 2.5, 3.0]);
 /// # Ok(()) }
@@ -215,17 +217,17 @@ pub struct Upsample {
 }
 
 impl Upsample {
-    /// Every axis after C so many times as long, by the nearest elements.
+    /// Multiplies every axis after C by a factor, with the nearest elements.
     pub fn new(scale_factor: impl Into<f64>) -> Upsample {
         Upsample::with_options(scale_factor.into(), InterpolateOptions::default())
     }
 
-    /// To these sizes of the axes after C, which need not be multiples, by the nearest elements.
+    /// Resizes the axes after C to these sizes, which need not be multiples, with the nearest elements.
     pub fn to_size(size: impl Into<Vec<usize>>) -> Upsample {
         Upsample::with_options(size.into(), InterpolateOptions::default())
     }
 
-    /// To a size (whole numbers) or by a scale factor (fractions), with a mode.
+    /// Resizes to a size (integers) or by a scale factor (fractions), with a mode.
     pub fn with_options(to: impl Into<Resize>, options: InterpolateOptions) -> Upsample {
         Upsample { to: to.into(), options }
     }
@@ -265,7 +267,8 @@ pub struct Unfold {
 }
 
 impl Unfold {
-    /// Blocks `[kH, kW]`, one number for both or one for each. What does not fit is an error of `forward`.
+    /// A layer for blocks `[kH, kW]`, one number for both or one for each. Options that do not fit are an
+    /// error of `forward`.
     pub fn new(kernel: impl Into<Window<2>>, options: FoldOptions) -> Unfold {
         Unfold { kernel: kernel.into().0, options }
     }
@@ -290,7 +293,8 @@ pub struct Fold {
 }
 
 impl Fold {
-    /// To images of size `output` from blocks `[kH, kW]`. What does not fit is an error of `forward`.
+    /// A layer to images of size `output` from blocks `[kH, kW]`. Options that do not fit are an error of
+    /// `forward`.
     pub fn new(output: impl Into<Window<2>>, kernel: impl Into<Window<2>>, options: FoldOptions) -> Fold {
         Fold { output: output.into().0, kernel: kernel.into().0, options }
     }
@@ -305,7 +309,7 @@ impl Fold {
     }
 }
 
-/// As PyTorch prints the numbers.
+/// Formats the options as PyTorch does.
 fn write_blocks(f: &mut fmt::Formatter<'_>, kernel: [usize; 2], options: FoldOptions) -> fmt::Result {
     let FoldOptions { dilation, padding, stride } = options;
     write!(f, "kernel_size={kernel:?}, dilation={dilation:?}, padding={padding:?}, stride={stride:?})")

@@ -1,4 +1,4 @@
-//! Layers one after the other.
+//! A sequence of layers.
 
 use std::{fmt, panic::Location};
 
@@ -8,7 +8,7 @@ use tensor_core::{Error, Result, Tensor};
 use super::{call, record};
 use crate::{Layer, Module, Visitor, VisitorMut};
 
-/// Layers one after the other; parameters are named by position, `0.weight`. `torch.nn.Sequential`.
+/// A sequence of layers; parameters are named by position, `0.weight`. `torch.nn.Sequential`.
 ///
 /// ```
 /// use nn::{Linear, Module, Relu, Sequential};
@@ -28,27 +28,26 @@ use crate::{Layer, Module, Visitor, VisitorMut};
 /// # Ok(()) }
 /// ```
 ///
-/// It is not `Clone`, since layers of your own need not be: build a second one and give it the first's state
-/// dict.
+/// It is not `Clone`, since your own layers need not be: build a second one and load the first's state dict.
 #[derive(Default)]
 pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
 }
 
 impl Sequential {
-    /// No layers: the identity.
+    /// A sequence without layers: the identity.
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// One more layer at the end.
+    /// Adds a layer at the end.
     #[allow(clippy::should_implement_trait)] // nothing is summed here
     pub fn add(mut self, layer: impl Layer + 'static) -> Sequential {
         self.layers.push(Box::new(layer));
         self
     }
 
-    /// One more layer at the end, in place.
+    /// Adds a layer at the end, in place.
     pub fn push(&mut self, layer: impl Layer + 'static) {
         self.layers.push(Box::new(layer));
     }
@@ -68,19 +67,19 @@ impl Sequential {
     /// The output of the last layer.
     ///
     /// # Errors
-    /// The first failure of a layer. It names the line that called this, unless a layer of your own has a
-    /// line of its own.
+    /// The first error of a layer. It names the line that called this method, unless one of your own layers
+    /// has its own line.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         self.run(input, call::caller())
     }
 
     /// The output of the last layer, with the layers in `segments` groups of equal length (the last one may
-    /// be longer) of which training keeps the inputs only: the backward pass computes the inside of each
-    /// again. The last group is kept, as its gradient comes first. See [`autograd::checkpoint()`].
-    /// `torch.utils.checkpoint.checkpoint_sequential`.
+    /// be longer). Training stores only the inputs of the groups: the backward pass recomputes the rest. The
+    /// last group is not checkpointed, because its gradient is computed first. See
+    /// [`autograd::checkpoint()`]. `torch.utils.checkpoint.checkpoint_sequential`.
     ///
-    /// With n layers, some √n segments take the least memory.
+    /// For n layers, about √n segments take the least memory.
     ///
     /// ```
     /// use autograd::TensorGrad;
@@ -99,7 +98,7 @@ impl Sequential {
     /// ```
     ///
     /// # Errors
-    /// The first failure of a layer, and a number of segments that is 0 or above the number of layers.
+    /// The first error of a layer, and a number of segments that is 0 or above the number of layers.
     #[track_caller]
     #[doc(alias = "checkpoint_sequential")]
     pub fn forward_checkpointed(&self, segments: usize, input: &Tensor) -> Result<Tensor> {
@@ -131,7 +130,7 @@ fn run(layers: &[Box<dyn Layer>], input: &Tensor, caller: &'static Location<'sta
     for layer in layers {
         let calls = call::count();
         let next = call::dispatch(&**layer, &out, caller);
-        // A layer that did not record its call, nor called any that did, is one of the user's, whole.
+        // A layer that recorded no call, neither its own nor another layer's, is a user's layer as a whole.
         out = if call::count() == calls { record(&**layer, next)? } else { next? };
     }
     Ok(out)
@@ -153,7 +152,7 @@ impl Module for Sequential {
     }
 }
 
-/// As PyTorch prints it: one layer a line, with its position.
+/// Formats the layers as PyTorch does: one per line, with its position.
 impl fmt::Debug for Sequential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.layers.is_empty() {

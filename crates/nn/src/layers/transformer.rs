@@ -1,4 +1,4 @@
-//! Layers of a transformer and stacks of them. Vaswani et al.: Attention is all you need (2017).
+//! Transformer layers and stacks of them. Vaswani et al.: Attention is all you need (2017).
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{Module, Visitor, VisitorMut};
 
-/// What stands between the two linear layers of a transformer's layer.
+/// The activation between the two linear layers of a transformer layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum TransformerActivation {
     /// max(x, 0), PyTorch's default.
@@ -20,16 +20,16 @@ pub enum TransformerActivation {
     Gelu,
 }
 
-/// What a layer of a transformer may have otherwise than usual; PyTorch's arguments with PyTorch's defaults.
+/// Options of a transformer layer, with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct TransformerConfig {
-    /// The features between the two linear layers. 2048 by default.
+    /// The number of features between the two linear layers. 2048 by default.
     pub dim_feedforward: usize,
-    /// The probability of dropping, in attention and after each part. 0.1 by default.
+    /// The dropout probability, in attention and after each part. 0.1 by default.
     pub dropout: f64,
-    /// Between the linear layers. ReLU by default.
+    /// The activation between the linear layers. ReLU by default.
     pub activation: TransformerActivation,
-    /// Of the norms. 1e-5 by default.
+    /// The eps of the layer norms. 1e-5 by default.
     pub layer_norm_eps: f64,
     /// Whether tensors are `[N, L, E]`; by default they are `[L, N, E]`.
     pub batch_first: bool,
@@ -83,7 +83,7 @@ impl TransformerConfig {
     }
 }
 
-/// The two linear layers of a transformer's layer.
+/// The two linear layers of a transformer layer.
 #[derive(Clone)]
 struct FeedForward {
     linear1: Linear,
@@ -104,7 +104,7 @@ impl FeedForward {
     }
 }
 
-/// Self-attention, then two linear layers, each added to its input and normalized.
+/// Self-attention, then two linear layers, each with a residual connection and a layer norm.
 /// `torch.nn.TransformerEncoderLayer`.
 ///
 /// State: `self_attn`, `linear1`, `linear2`, `norm1`, `norm2`. The features are on the last axis; see
@@ -141,12 +141,11 @@ impl TransformerEncoderLayer {
         TransformerEncoderLayer::with_config(d_model, nhead, TransformerConfig::default(), rng)
     }
 
-    /// Otherwise than usual.
+    /// A layer with other options.
     ///
     /// # Errors
     /// Heads that do not divide the features, no features, a dropout outside [0, 1], a dtype that is not
-    /// floating-point or that the device
-    /// lacks, no memory.
+    /// floating-point or that the device lacks, too little memory.
     #[track_caller]
     pub fn with_config(
         d_model: usize,
@@ -203,7 +202,7 @@ impl TransformerEncoderLayer {
     }
 }
 
-/// Self-attention, attention to an encoder's output, then two linear layers.
+/// Self-attention, cross-attention to an encoder's output, then two linear layers.
 /// `torch.nn.TransformerDecoderLayer`.
 ///
 /// State: `self_attn`, `multihead_attn`, `linear1`, `linear2`, `norm1` to `norm3`.
@@ -227,7 +226,7 @@ impl TransformerDecoderLayer {
         TransformerDecoderLayer::with_config(d_model, nhead, TransformerConfig::default(), rng)
     }
 
-    /// Otherwise than usual.
+    /// A layer with other options.
     ///
     /// # Errors
     /// As [`TransformerEncoderLayer::with_config`].
@@ -250,8 +249,8 @@ impl TransformerDecoderLayer {
         })
     }
 
-    /// The output for `target`, which sees itself through `target_masks` (for training: `is_causal`) and the
-    /// encoder's output, `memory`, through `memory_masks`.
+    /// The output for `target`, which attends to itself with `target_masks` (for training: `is_causal`) and
+    /// to the encoder's output, `memory`, with `memory_masks`.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -270,7 +269,7 @@ impl TransformerDecoderLayer {
         self.part(2, &x, |x| self.feed.forward(x))
     }
 
-    /// The input with what a part makes of it added, normalized before or after.
+    /// The input plus the output of a part, normalized before or after.
     #[track_caller]
     fn part(&self, at: usize, x: &Tensor, part: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
         let (norm, dropout) = (&self.norms[at], &self.dropouts[at]);
@@ -281,7 +280,7 @@ impl TransformerDecoderLayer {
     }
 }
 
-/// So many layers, each with values of its own.
+/// Creates this number of layers, each with its own initial values.
 #[track_caller]
 fn stack<L>(op: &'static str, num_layers: usize, layer: impl Fn() -> Result<L>) -> Result<Vec<L>> {
     if num_layers == 0 {
@@ -290,7 +289,7 @@ fn stack<L>(op: &'static str, num_layers: usize, layer: impl Fn() -> Result<L>) 
     (0..num_layers).map(|_| layer()).collect()
 }
 
-/// What a stack's last layer gives, through the norm if there is one.
+/// The output of a stack's last layer, through the norm if there is one.
 #[track_caller]
 fn normed(norm: Option<&LayerNorm>, x: Tensor) -> Result<Tensor> {
     match norm {
@@ -299,18 +298,19 @@ fn normed(norm: Option<&LayerNorm>, x: Tensor) -> Result<Tensor> {
     }
 }
 
-/// Encoder layers one after the other, and a norm if one is given. `torch.nn.TransformerEncoder`. State:
-/// `layers.0` …, `norm`.
+/// A stack of encoder layers, and an optional norm. `torch.nn.TransformerEncoder`. State: `layers.0` …,
+/// `norm`.
 #[derive(Clone, Debug)]
 pub struct TransformerEncoder {
     /// The layers.
     pub layers: Vec<TransformerEncoderLayer>,
-    /// Of the last layer's output, if there is one.
+    /// The norm of the last layer's output, if there is one.
     pub norm: Option<LayerNorm>,
 }
 
 impl TransformerEncoder {
-    /// `num_layers` layers that begin with values of their own. (PyTorch copies one layer, values and all.)
+    /// A stack of `num_layers` layers with independent initial values. (PyTorch copies one layer with its
+    /// values.)
     ///
     /// # Errors
     /// No layers, and as [`TransformerEncoderLayer::with_config`].
@@ -335,7 +335,7 @@ impl TransformerEncoder {
         self.forward_masked(input, AttentionMasks::default())
     }
 
-    /// The output of the last layer; every layer has these masks.
+    /// The output of the last layer; every layer uses these masks.
     ///
     /// # Errors
     /// As [`MultiheadAttention::forward`].
@@ -352,8 +352,8 @@ impl TransformerEncoder {
     /// [`MultiheadAttention::forward_cached`].
     ///
     /// # Errors
-    /// Not one cache for each layer, and as [`MultiheadAttention::forward_cached`]. The caches are as they
-    /// were then.
+    /// Another number of caches than layers, and as [`MultiheadAttention::forward_cached`]. The caches are
+    /// unchanged then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, caches: &mut [KeyValueCache]) -> Result<Tensor> {
         if caches.len() != self.layers.len() {
@@ -372,18 +372,19 @@ impl TransformerEncoder {
     }
 }
 
-/// Decoder layers one after the other, and a norm if one is given. `torch.nn.TransformerDecoder`. State:
-/// `layers.0` …, `norm`.
+/// A stack of decoder layers, and an optional norm. `torch.nn.TransformerDecoder`. State: `layers.0` …,
+/// `norm`.
 #[derive(Clone, Debug)]
 pub struct TransformerDecoder {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer>,
-    /// Of the last layer's output, if there is one.
+    /// The norm of the last layer's output, if there is one.
     pub norm: Option<LayerNorm>,
 }
 
 impl TransformerDecoder {
-    /// `num_layers` layers that begin with values of their own. (PyTorch copies one layer, values and all.)
+    /// A stack of `num_layers` layers with independent initial values. (PyTorch copies one layer with its
+    /// values.)
     ///
     /// # Errors
     /// No layers, and as [`TransformerEncoderLayer::with_config`].
@@ -435,7 +436,7 @@ impl fmt::Debug for TransformerDecoderLayer {
 
 layer!(TransformerEncoderLayer, TransformerEncoder);
 
-/// Modules whose parts are fields under PyTorch's names.
+/// Implements `Module` for types whose parts are fields under PyTorch's names.
 macro_rules! module {
     ($layer:ident, $this:ident: $($name:literal $field:expr, $field_mut:expr;)*) => {
         impl Module for $layer {

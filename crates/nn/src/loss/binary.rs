@@ -5,25 +5,24 @@ use tensor_core::{Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
-/// v · (−w · y · ln σ(x) − (1 − y) · ln(1 − σ(x))) for logits x, targets y in [0, 1], and weights.
-/// `torch.nn.BCEWithLogitsLoss`.
+/// Binary cross-entropy with logits: v · (−w · y · ln σ(x) − (1 − y) · ln(1 − σ(x))) for logits x, targets y
+/// in [0, 1], and weights w and v. `torch.nn.BCEWithLogitsLoss`.
 ///
-/// With softplus(z) = ln(1 + eᶻ) the sum is computed as w · y · softplus(−x) + (1 − y) · softplus(x), which
-/// neither overflows nor
-/// loses small values.
+/// With softplus(z) = ln(1 + eᶻ) it is computed as w · y · softplus(−x) + (1 − y) · softplus(x), which
+/// neither overflows nor loses small values.
 #[derive(Clone, Debug, Default)]
 pub struct BceWithLogitsLoss {
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
-    /// w, the weight of positive targets, broadcast to the logits; 1 by default.
+    /// w, the weight of positive targets, which broadcasts to the logits; 1 by default.
     pub pos_weight: Option<Tensor>,
-    /// v, a weight of each element, broadcast to the logits; 1 by default. The mean divides by the number of
-    /// elements all the same.
+    /// v, the weight of each element, which broadcasts to the logits; 1 by default. The mean still divides
+    /// by the number of elements.
     pub weight: Option<Tensor>,
 }
 
 impl BceWithLogitsLoss {
-    /// The loss of `logits` against `targets`, of one shape.
+    /// The loss of `logits` and `targets`, which have one shape.
     ///
     /// # Errors
     /// Two shapes, a weight that does not broadcast, dtypes that are not floating-point, or two devices.
@@ -33,14 +32,14 @@ impl BceWithLogitsLoss {
         let cast = autocast::cast("binary_cross_entropy_with_logits", [logits, targets], weights)?;
         let ([logits, targets], [pos_weight, weight]) = cast.tensors();
         check_pair("binary_cross_entropy_with_logits", logits, targets)?;
-        // Of ln(1 + e⁻ˡˣˡ), which both have in common, each lacks what rises beside it. Written so that
+        // Both softplus terms share ln(1 + e^−|x|), and each adds max(0, ±x). Written with `where`, the
         // derivatives at 0 are those of softplus.
         let (is_positive, zero) = (logits.gt_scalar(0.0), logits.zeros_like());
         let negated = logits.neg();
         let common = is_positive.where_cond(&negated, logits)?.exp().log1p();
         let mut positive = common.add(&is_positive.where_cond(&zero, &negated)?)?.mul(targets)?;
         if let Some(weight) = pos_weight {
-            // It broadcasts to the logits, never the other way round.
+            // The weight broadcasts to the logits, never the reverse.
             positive = positive.mul(&weight.expand(logits.shape())?)?;
         }
         let softplus = common.add(&is_positive.where_cond(logits, &zero)?)?;
@@ -61,22 +60,22 @@ pub fn binary_cross_entropy_with_logits(logits: &Tensor, targets: &Tensor) -> Re
     BceWithLogitsLoss::default().forward(logits, targets)
 }
 
-/// −y · ln p − (1 − y) · ln(1 − p) for probabilities p and targets y in [0, 1]; logarithms are held to −100.
-/// `torch.nn.BCELoss`.
+/// Binary cross-entropy: −y · ln p − (1 − y) · ln(1 − p) for probabilities p and targets y in [0, 1];
+/// logarithms are clamped to −100 or more. `torch.nn.BCELoss`.
 ///
-/// [`BceWithLogitsLoss`] is more accurate where there are logits. A p or y outside [0, 1] is no probability:
-/// its loss and gradient are NaN. (PyTorch's is an error, for which it reads all of them on the host, and on
-/// GPUs ends the process.)
+/// [`BceWithLogitsLoss`] is more accurate if logits are available. A p or y outside [0, 1] gives NaN as loss
+/// and gradient. (PyTorch reports an error, for which it reads all elements on the host, and on GPUs ends
+/// the process.)
 #[derive(Clone, Debug, Default)]
 pub struct BceLoss {
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
-    /// A weight of each element, broadcast to the input; 1 by default.
+    /// The weight of each element, which broadcasts to the input; 1 by default.
     pub weight: Option<Tensor>,
 }
 
 impl BceLoss {
-    /// The loss of probabilities `input` against `target`, of one shape.
+    /// The loss of probabilities `input` and `target`, which have one shape.
     ///
     /// # Errors
     /// Two shapes, a weight that does not broadcast, dtypes that are not floating-point, or two devices.
@@ -102,17 +101,18 @@ pub fn binary_cross_entropy(input: &Tensor, target: &Tensor) -> Result<Tensor> {
     BceLoss::default().forward(input, target)
 }
 
-/// Of its own, since its derivative at p = 0 and 1 is finite where those of the logarithms are not.
+/// A custom function, because its derivative at p = 0 and 1 is finite, while those of the logarithms are
+/// not.
 #[derive(Debug)]
 struct BinaryCrossEntropy;
 
-/// ln p and ln(1 − p), −100 or more.
+/// ln p and ln(1 − p), clamped to −100 or more.
 #[track_caller]
 fn logarithms(p: &Tensor) -> (Tensor, Tensor) {
     (p.log().maximum_scalar(-100.0), p.neg().log1p().maximum_scalar(-100.0))
 }
 
-/// 0 where both are probabilities, else NaN: what is added to make what they give no number.
+/// 0 where both are in [0, 1], else NaN; added to the loss, it marks invalid elements.
 #[track_caller]
 fn invalid(p: &Tensor, y: &Tensor) -> Result<Tensor> {
     let within = |t: &Tensor| t.ge_scalar(0.0).bitwise_and(&t.le_scalar(1.0));

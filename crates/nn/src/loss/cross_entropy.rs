@@ -16,10 +16,10 @@ use super::{
 /// | `[N, C]` | `[N]` | `[N, C]` |
 /// | `[N, C, d₁, …]` | `[N, d₁, …]` | `[N, C, d₁, …]` |
 ///
-/// With smoothing ε and weights w, the loss of one label is `−(1 − ε) · w[y] · ln softmax(x)[y] − ε / C · Σ_c
-/// w[c] · ln softmax(x)[c]`, and the mean divides the sum of these by `Σ w[y]` over the labels that are not
-/// ignored (NaN if all are). For probabilities, `p' = (1 − ε) · p + ε / C` takes the place of p, the loss of
-/// one place is `−Σ_c w[c] · p'[c] · ln softmax(x)[c]`, and the mean divides by the number of places,
+/// With smoothing ε and weights w, the loss of one label is `−(1 − ε) · w[y] · ln softmax(x)[y] − ε / C ·
+/// Σ_c w[c] · ln softmax(x)[c]`, and the mean divides the sum of these by `Σ w[y]` over the labels that are
+/// not ignored (NaN if all are). For probabilities, `p' = (1 − ε) · p + ε / C` replaces p, the loss of one
+/// position is `−Σ_c w[c] · p'[c] · ln softmax(x)[c]`, and the mean divides by the number of positions,
 /// whatever the weights.
 ///
 /// ```
@@ -31,7 +31,7 @@ use super::{
 /// let labels = Tensor::new([0i32, -100], &device)?;
 /// let loss = CrossEntropyLoss { label_smoothing: 0.1, ..Default::default() }.forward(&logits, &labels)?;
 /// assert!((loss.item::<f32>()? - 0.226928).abs() < 1e-5);
-/// // The same in probabilities, of which no row is ignored.
+/// // The same with probabilities, of which no row is ignored.
 /// let probabilities = Tensor::new([[1.0f32, 0.0], [0.5, 0.5]], &device)?;
 /// let loss = CrossEntropyLoss::default().forward(&logits, &probabilities)?;
 /// assert!((loss.item::<f32>()? - (0.126928 + 0.693147) / 2.0).abs() < 1e-5);
@@ -39,13 +39,13 @@ use super::{
 /// ```
 #[derive(Clone, Debug)]
 pub struct CrossEntropyLoss {
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
-    /// ε in [0, 1], 0 by default: how much of the target is spread evenly over all classes.
+    /// ε in [0, 1], 0 by default: the part of the target that is spread evenly over all classes.
     pub label_smoothing: f64,
-    /// A label that counts for nothing, −100 by default; `None` for none.
+    /// The label that is ignored, −100 by default; `None` for none.
     pub ignore_index: Option<i64>,
-    /// A weight for each class, `[C]`; 1 by default.
+    /// The weight of each class, `[C]`; 1 by default.
     pub weight: Option<Tensor>,
 }
 
@@ -66,9 +66,9 @@ impl CrossEntropyLoss {
     ///
     /// # Errors
     /// No classes; labels of another shape than the logits without their class axis, or probabilities of
-    /// another shape than the logits; an ignored label of 0 or more beside probabilities; a weight that is
+    /// another shape than the logits; an `ignore_index` of 0 or more with probabilities; a weight that is
     /// not one number of the logits' dtype for each class; smoothing outside [0, 1]; several dtypes or
-    /// devices. A label outside the classes is an `IndexOutOfRange` when the loss is computed.
+    /// devices. A label that is no class is an `IndexOutOfRange` when the loss is computed.
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         const OP: &str = "cross_entropy";
@@ -155,8 +155,8 @@ impl CrossEntropyLoss {
     }
 }
 
-/// The mean cross-entropy of logits against class labels or class probabilities. See [`CrossEntropyLoss`],
-/// whose defaults these are.
+/// The mean cross-entropy of logits and class labels or class probabilities, with the defaults of
+/// [`CrossEntropyLoss`].
 ///
 /// # Errors
 /// As for [`CrossEntropyLoss::forward`].

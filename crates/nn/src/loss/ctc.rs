@@ -1,5 +1,5 @@
-//! Connectionist temporal classification: the likelihood of a labelling, summed over all ways to align it
-//! with an input.
+//! Connectionist temporal classification: the likelihood of a labelling, summed over all alignments with an
+//! input.
 
 use tensor_core::{DType, Error, Result, Tensor, autocast};
 
@@ -8,10 +8,10 @@ use super::{Reduction, nll::check_scores};
 /// −ln p(labels | input), where p sums over all paths of classes and blanks that become the labels when
 /// repeated classes are merged and blanks left out. `torch.nn.CTCLoss`.
 ///
-/// With the labels l laid between blanks, αₜ(s) = (αₜ₋₁(s) + αₜ₋₁(s − 1) + αₜ₋₁(s − 2) if l(s) is no blank
-/// and not l(s − 2))·pₜ(l(s)), in logarithms. The gradient is the derivative: minus the share of paths at
-/// each class. (PyTorch adds the probability itself, which the gradient of log-softmax takes away again: with
-/// respect to logits the two are one.)
+/// With the labels l separated by blanks, αₜ(s) = (αₜ₋₁(s) + αₜ₋₁(s − 1) + αₜ₋₁(s − 2) if l(s) is no blank
+/// and not l(s − 2))·pₜ(l(s)), in logarithms. The gradient is the derivative: the negative of the
+/// probability that paths are at each class. (PyTorch adds the probability itself, which the gradient of
+/// log-softmax subtracts again, so that gradients with respect to logits agree.)
 ///
 /// Graves et al.: Connectionist temporal classification (2006).
 ///
@@ -20,7 +20,7 @@ use super::{Reduction, nll::check_scores};
 /// use tensor_core::Tensor;
 /// # fn main() -> tensor_core::Result<()> {
 /// let device = backend_cpu::cpu();
-/// // Two steps, one sequence, a blank and one class, all as likely: the label comes of "1 1", "1 _" and "_ 1".
+/// // Two steps, one sequence, a blank and one class, equally likely: three paths, "1 1", "1 _" and "_ 1".
 /// let log_probabilities = Tensor::zeros([2, 1, 2], &device)?.log_softmax(2)?;
 /// let loss = CtcLoss::default().forward(&log_probabilities, &Tensor::new([[1i32]], &device)?, &[2], &[1])?;
 /// assert!((loss.item::<f32>()? + 0.75f32.ln()).abs() < 1e-6);
@@ -31,7 +31,8 @@ use super::{Reduction, nll::check_scores};
 pub struct CtcLoss {
     /// The class of the blank, 0 by default.
     pub blank: usize,
-    /// What is returned. The mean, the default, divides each loss by the number of its labels first.
+    /// The reduction of the losses. The mean, the default, divides each loss by the number of its labels
+    /// first.
     pub reduction: Reduction,
     /// Whether an infinite loss, of an input too short for its labels, counts as 0. Off by default; the
     /// gradient is 0 either way.
@@ -39,15 +40,15 @@ pub struct CtcLoss {
 }
 
 impl CtcLoss {
-    /// The loss of log-probabilities `[T, N, C]` against labels `[N, S]`, or those of all sequences one after
-    /// the other. Of sequence n the first `input_lengths[n]` steps and `target_lengths[n]` labels count. One
-    /// sequence alone is `[T, C]`, with labels `[S]`.
+    /// The loss of log-probabilities `[T, N, C]` and labels `[N, S]`, or the concatenated labels of all
+    /// sequences. For sequence n the first `input_lengths[n]` steps and `target_lengths[n]` labels are used.
+    /// A single sequence is `[T, C]`, with labels `[S]`.
     ///
     /// # Errors
-    /// Other shapes; a blank that is no class; not one length for each sequence; an input length of 0 or
-    /// above T; a target length above S, or ones that do not sum to the labels; labels of no integer dtype,
-    /// log-probabilities that are not floating-point; two devices. A label outside the classes is an
-    /// `IndexOutOfRange` when the loss is computed.
+    /// Other shapes; a blank that is no class; another number of lengths than sequences; an input length of
+    /// 0 or above T; a target length above S, or target lengths that do not sum to the number of labels;
+    /// labels of no integer dtype, log-probabilities that are not floating-point; two devices. A label that
+    /// is no class is an `IndexOutOfRange` when the loss is computed.
     #[track_caller]
     pub fn forward(
         &self,
@@ -70,7 +71,7 @@ impl CtcLoss {
             ));
         };
         if self.blank >= classes {
-            return wrong(format!("blank {} is none of the {classes} classes", self.blank));
+            return wrong(format!("blank {} is not one of the {classes} classes", self.blank));
         }
         if input_lengths.len() != batch || target_lengths.len() != batch {
             return wrong(format!(
@@ -83,11 +84,11 @@ impl CtcLoss {
             return wrong(format!("an input length of {length}, of {steps} steps: give 1 to {steps}"));
         }
         if !targets.dtype().is_int() {
-            return wrong(format!("labels of {}: give whole numbers", targets.dtype()));
+            return wrong(format!("labels of {}: give integers", targets.dtype()));
         }
         let device = x.device();
         let longest = target_lengths.iter().copied().max().unwrap_or(0);
-        // Each sequence's labels, padded with whatever stands there.
+        // Each sequence's labels, padded with arbitrary values.
         let room = match *targets.dims() {
             [count] if target_lengths.iter().sum::<usize>() == count => count,
             [rows, columns] if rows == batch && longest <= columns => columns,
@@ -129,7 +130,8 @@ impl CtcLoss {
         }
     }
 
-    /// The loss of each sequence. `places` has those of its labels in `targets`, and −1 after the last.
+    /// The loss of each sequence. `places` has the positions of its labels in `targets`, and −1 after the
+    /// last.
     #[track_caller]
     fn losses(
         &self,
@@ -143,7 +145,7 @@ impl CtcLoss {
         let device = x.device();
         let longest = places.len() / batch;
         let states = 2 * longest + 1;
-        // Of each state its class, and whether a path may come to it past the blank before it.
+        // The class of each state, and whether a path may skip the blank before it.
         let (classes, skips) = match longest {
             0 => (Tensor::full([batch, 1], self.blank as i64, (DType::I32, &device))?, None),
             _ => {
@@ -160,7 +162,8 @@ impl CtcLoss {
             }
         };
         let index = classes.unsqueeze(0)?.expand([steps, batch, states])?;
-        // Finite, so that no difference of infinities is met; −10³⁰ stays what it is whatever is added to it.
+        // Clamped to a finite number, so that no difference of infinities occurs; sums with −10³⁰ stay near
+        // it.
         let of_states = x.gather(2, &index)?.maximum_scalar(NEVER);
         let never = Tensor::full([batch, states], NEVER, (x.dtype(), &device))?;
         let first = Tensor::arange(0, states, 1, (DType::I32, &device))?.lt_scalar(2);
@@ -181,7 +184,7 @@ impl CtcLoss {
                 sum = share(&alpha)?.add(&share(&one)?)?.add(&share(&two)?)?.log().add(&greatest)?;
             }
             let next = sum.add(&of_states.select(0, step)?)?;
-            // A sequence that is over stays as it is.
+            // A sequence that has ended keeps its values.
             alpha = match step < shortest {
                 true => next,
                 false => lengths.gt_scalar(step as i64).where_cond(&next, &alpha)?,

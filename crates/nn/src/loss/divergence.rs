@@ -1,11 +1,11 @@
-//! The divergence of distributions.
+//! The Kullback-Leibler divergence.
 
 use tensor_core::{Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
-/// y·(ln y − x) for log-probabilities x and probabilities y, or eʸ·(y − x) where y are log-probabilities too:
-/// Kullback and Leibler's divergence. `torch.nn.KLDivLoss`.
+/// The Kullback-Leibler divergence: y·(ln y − x) for log-probabilities x and probabilities y, or eʸ·(y − x)
+/// if y are log-probabilities too. `torch.nn.KLDivLoss`.
 ///
 /// ```
 /// use nn::KlDivLoss;
@@ -20,8 +20,8 @@ use super::{Reduction, check_pair};
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KlDivLoss {
-    /// What is returned: by default the mean over all elements, as in PyTorch, though the divergence of
-    /// distributions is a sum: see `batch_mean`.
+    /// The reduction of the losses: by default the mean over all elements, as in PyTorch, although the
+    /// divergence of distributions is a sum; see `batch_mean`.
     pub reduction: Reduction,
     /// Whether targets are logarithms. Off by default.
     pub log_target: bool,

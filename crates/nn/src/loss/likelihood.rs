@@ -6,18 +6,20 @@ use tensor_core::{Error, ErrorKind, Result, Tensor, autocast};
 
 use super::{Reduction, check_pair};
 
-/// λ − y·ln λ for counts y and a rate λ, which is eˣ of the input, or x itself. `torch.nn.PoissonNLLLoss`.
+/// The Poisson negative log-likelihood: λ − y·ln λ for counts y and a rate λ, which is eˣ of the input, or x
+/// itself. `torch.nn.PoissonNLLLoss`.
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "PoissonNLLLoss")]
 pub struct PoissonNllLoss {
-    /// Whether the input is the logarithm of the rate, as it is by default; else the rate, and ln(x + eps) is
-    /// taken.
+    /// Whether the input is the logarithm of the rate; it is by default. Otherwise it is the rate, whose
+    /// logarithm is computed as ln(x + eps).
     pub log_input: bool,
-    /// Whether ln y! is added where y is above 1, by Stirling: y·ln y − y + ½·ln(2π·y). Off by default.
+    /// Whether Stirling's approximation of ln y!, y·ln y − y + ½·ln(2π·y), is added where y is above 1. Off
+    /// by default.
     pub full: bool,
     /// Keeps the logarithm of a rate finite: 1e-8 by default.
     pub eps: f64,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -28,7 +30,7 @@ impl Default for PoissonNllLoss {
 }
 
 impl PoissonNllLoss {
-    /// The loss of `input` against counts `target`, of one shape.
+    /// The loss of `input` and counts `target`, which have one shape.
     ///
     /// # Errors
     /// Two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
@@ -42,7 +44,7 @@ impl PoissonNllLoss {
             false => input.sub(&target.mul(&input.add_scalar(self.eps).log())?)?,
         };
         if self.full {
-            // No logarithm is taken of what is not looked at.
+            // No logarithm is taken of elements that are not used.
             let counted = target.gt_scalar(1.0);
             let y = counted.where_cond(target, &target.full_like(1.0))?;
             let stirling = y.mul(&y.log())?.sub(&y)?.add(&y.mul_scalar(2.0 * PI).log().mul_scalar(0.5))?;
@@ -52,10 +54,11 @@ impl PoissonNllLoss {
     }
 }
 
-/// ½·(ln v + (x − y)² / v) for means x, targets y and variances v. `torch.nn.GaussianNLLLoss`.
+/// The Gaussian negative log-likelihood: ½·(ln v + (x − y)² / v) for means x, targets y and variances v.
+/// `torch.nn.GaussianNLLLoss`.
 ///
-/// Variances below eps count as eps; the gradient flows to them all the same, as in PyTorch. (PyTorch refuses
-/// negative ones, for which it reads them on the host; here they count as eps too.)
+/// Variances are clamped to eps or more; the gradient ignores the clamping, as in PyTorch. (PyTorch refuses
+/// negative variances, for which it reads them on the host; here they are clamped too.)
 #[derive(Clone, Copy, Debug)]
 #[doc(alias = "GaussianNLLLoss")]
 pub struct GaussianNllLoss {
@@ -63,7 +66,7 @@ pub struct GaussianNllLoss {
     pub full: bool,
     /// The least variance, 1e-6 by default.
     pub eps: f64,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -74,8 +77,8 @@ impl Default for GaussianNllLoss {
 }
 
 impl GaussianNllLoss {
-    /// The loss of `input` against `target`, which broadcast, with variances of the input's shape, of it with
-    /// sizes of 1, or of it without the last axis.
+    /// The loss of `input` and `target`, which broadcast, with variances of the input's shape, with axes of
+    /// size 1, or without the last axis.
     ///
     /// # Errors
     /// Shapes that do not fit, an eps that is not above 0, dtypes that are not floating-point, or several

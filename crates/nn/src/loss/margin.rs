@@ -1,11 +1,11 @@
-//! Losses of similar and dissimilar pairs, by a margin.
+//! Margin losses of similar and dissimilar pairs.
 
 use tensor_core::{DType, Error, Result, Shape, Tensor, at_caller, autocast};
 
 use super::{Reduction, check_pair, nll::Labels};
 use crate::functional::pairwise_distance;
 
-/// Targets, 1 or −1, of this shape.
+/// Checks targets, 1 or −1, for their shape.
 #[track_caller]
 fn check_signs(op: &'static str, shape: &Shape, target: &Tensor) -> Result<()> {
     if target.shape() == shape {
@@ -15,12 +15,13 @@ fn check_signs(op: &'static str, shape: &Shape, target: &Tensor) -> Result<()> {
     Err(Error::invalid(op, message))
 }
 
-/// max(0, −y·(x₁ − x₂) + margin): y is 1 where x₁ is to be above x₂, else −1. `torch.nn.MarginRankingLoss`.
+/// The margin ranking loss: max(0, −y·(x₁ − x₂) + margin), where y is 1 if x₁ should exceed x₂, else −1.
+/// `torch.nn.MarginRankingLoss`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MarginRankingLoss {
-    /// By how much; 0 by default.
+    /// The margin; 0 by default.
     pub margin: f64,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -42,13 +43,13 @@ impl MarginRankingLoss {
     }
 }
 
-/// 1 − cos(x₁, x₂) where y is 1, and max(0, cos(x₁, x₂) − margin) where it is −1.
+/// The cosine embedding loss: 1 − cos(x₁, x₂) where y is 1, and max(0, cos(x₁, x₂) − margin) where it is −1.
 /// `torch.nn.CosineEmbeddingLoss`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CosineEmbeddingLoss {
-    /// The cosine up to which dissimilar pairs cost nothing; 0 by default.
+    /// The cosine up to which dissimilar pairs have no loss; 0 by default.
     pub margin: f64,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -79,19 +80,20 @@ impl CosineEmbeddingLoss {
     }
 }
 
-/// max(0, d(a, p) − d(a, n) + margin) with the distance of power p, as [`pairwise_distance`] has it: the
-/// anchor a is to be nearer to the positive than to the negative example. `torch.nn.TripletMarginLoss`.
+/// The triplet margin loss: max(0, d(a, p) − d(a, n) + margin) with the p-norm distance of
+/// [`pairwise_distance`]. The anchor a should be nearer to the positive than to the negative example.
+/// `torch.nn.TripletMarginLoss`.
 #[derive(Clone, Copy, Debug)]
 pub struct TripletMarginLoss {
-    /// By how much; 1 by default.
+    /// The margin; 1 by default.
     pub margin: f64,
     /// The power of the norm; 2 by default.
     pub p: f64,
     /// Added to differences; 1e-6 by default.
     pub eps: f64,
-    /// Whether the negative example's distance is to the nearer of anchor and positive. Off by default.
+    /// Whether the negative example's distance is that to the nearer of anchor and positive. Off by default.
     pub swap: bool,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -113,11 +115,11 @@ impl TripletMarginLoss {
         at_caller(|| self.forward_with(anchor, positive, negative, distance))
     }
 
-    /// The same with a distance of one's own, which gives the distances `[N]` of two batches.
+    /// The loss with a user-defined distance, which returns the distances `[N]` of two batches.
     /// `torch.nn.TripletMarginWithDistanceLoss`.
     ///
     /// # Errors
-    /// Several shapes, dtypes that are not floating-point, several devices; the distance's.
+    /// Several shapes, dtypes that are not floating-point, several devices; the errors of the distance.
     ///
     /// ```
     /// use nn::functional::cosine_similarity;
@@ -152,15 +154,15 @@ impl TripletMarginLoss {
     }
 }
 
-/// ln(1 + e^(−y·x)), y 1 or −1. `torch.nn.SoftMarginLoss`.
+/// The soft margin loss: ln(1 + e^(−y·x)) with y of 1 or −1. `torch.nn.SoftMarginLoss`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftMarginLoss {
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
 impl SoftMarginLoss {
-    /// The loss of `input` against targets 1 or −1, of one shape.
+    /// The loss of `input` and targets 1 or −1, which have one shape.
     ///
     /// # Errors
     /// Two shapes, an input that is not floating-point, or two devices.
@@ -176,12 +178,13 @@ impl SoftMarginLoss {
     }
 }
 
-/// x where y is 1, and max(0, margin − x) where it is −1: x is a distance. `torch.nn.HingeEmbeddingLoss`.
+/// The hinge embedding loss of a distance x: x where y is 1, and max(0, margin − x) where it is −1.
+/// `torch.nn.HingeEmbeddingLoss`.
 #[derive(Clone, Copy, Debug)]
 pub struct HingeEmbeddingLoss {
-    /// The distance from which dissimilar pairs cost nothing; 1 by default.
+    /// The distance from which dissimilar pairs have no loss; 1 by default.
     pub margin: f64,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -192,7 +195,7 @@ impl Default for HingeEmbeddingLoss {
 }
 
 impl HingeEmbeddingLoss {
-    /// The loss of `input` against targets 1 or −1, of one shape.
+    /// The loss of `input` and targets 1 or −1, which have one shape.
     ///
     /// # Errors
     /// Two shapes, an input that is not floating-point, or two devices.
@@ -211,17 +214,17 @@ impl HingeEmbeddingLoss {
     }
 }
 
-/// Σ over the classes i other than the label y of `w[y]·max(0, margin − x[y] + x[i])ᵖ`, by the number of
-/// classes. `torch.nn.MultiMarginLoss`.
+/// The multi-class margin loss: the sum over the classes i other than the label y of `w[y]·max(0, margin −
+/// x[y] + x[i])ᵖ`, divided by the number of classes. `torch.nn.MultiMarginLoss`.
 #[derive(Clone, Debug)]
 pub struct MultiMarginLoss {
     /// p, 1 by default, or 2.
     pub p: u32,
-    /// By how much the label's score is to be above the others; 1 by default.
+    /// The margin by which the label's score should exceed the others; 1 by default.
     pub margin: f64,
-    /// w, a number for each class, `[C]`; 1 by default.
+    /// w, the weight of each class, `[C]`; 1 by default.
     pub weight: Option<Tensor>,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -232,12 +235,12 @@ impl Default for MultiMarginLoss {
 }
 
 impl MultiMarginLoss {
-    /// The loss of scores `[N, C]` or `[C]` against labels `[N]` or `[]` of an integer dtype.
+    /// The loss of scores `[N, C]` or `[C]` and labels `[N]` or `[]` of an integer dtype.
     ///
     /// # Errors
-    /// Other shapes, no classes, a p other than 1 and 2, a weight that is not one number of the scores' dtype
-    /// for each class, several devices. A label outside the classes is an `IndexOutOfRange` when the loss is
-    /// computed.
+    /// Other shapes, no classes, a p other than 1 and 2, a weight that is not one number of the scores'
+    /// dtype for each class, several devices. A label that is no class is an `IndexOutOfRange` when the loss
+    /// is computed.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "multi_margin_loss";
@@ -263,17 +266,17 @@ impl MultiMarginLoss {
     }
 }
 
-/// Σ over labels y and other classes i of `max(0, 1 − (x[y] − x[i]))`, by the number of classes.
-/// `torch.nn.MultiLabelMarginLoss`.
+/// The multi-label margin loss: the sum over labels y and other classes i of `max(0, 1 − (x[y] − x[i]))`,
+/// divided by the number of classes. `torch.nn.MultiLabelMarginLoss`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MultiLabelMarginLoss {
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
 impl MultiLabelMarginLoss {
-    /// The loss of scores `[N, C]` or `[C]` against as many whole numbers: the labels of a row, and −1 after
-    /// the last of them.
+    /// The loss of scores `[N, C]` or `[C]` and integers of the same shape: the labels of a row, and −1
+    /// after the last of them.
     ///
     /// # Errors
     /// Other shapes, dtypes or devices. A label of C or more is an `IndexOutOfRange` when the loss is
@@ -286,7 +289,7 @@ impl MultiLabelMarginLoss {
         check_pair(OP, input, input)?;
         if !(1..=2).contains(&input.rank()) || input.shape() != target.shape() || !target.dtype().is_int() {
             let message = format!(
-                "scores {} and targets {} {}: give [N, C] or [C] of each, targets of whole numbers",
+                "scores {} and targets {} {}: give [N, C] or [C] of each, targets of integers",
                 input.shape(),
                 target.dtype(),
                 target.shape()
@@ -300,7 +303,7 @@ impl MultiLabelMarginLoss {
         if classes == 0 {
             return Err(Error::invalid(OP, format!("scores of shape {} have no classes", input.shape())));
         }
-        // Labels count up to the first negative number.
+        // Labels are used up to the first negative number.
         let counted = y.lt_scalar(0).to_dtype(DType::I32)?.cumsum(1)?.eq_scalar(0);
         let labels = counted.where_cond(&y, &y.zeros_like())?;
         let marks = counted.to_dtype(DType::I32)?;
@@ -314,17 +317,18 @@ impl MultiLabelMarginLoss {
     }
 }
 
-/// −w·(y·ln σ(x) + (1 − y)·ln σ(−x)), its mean over the classes. `torch.nn.MultiLabelSoftMarginLoss`.
+/// The multi-label soft margin loss: the mean over the classes of −w·(y·ln σ(x) + (1 − y)·ln σ(−x)).
+/// `torch.nn.MultiLabelSoftMarginLoss`.
 #[derive(Clone, Debug, Default)]
 pub struct MultiLabelSoftMarginLoss {
     /// w, which broadcasts to the scores; 1 by default.
     pub weight: Option<Tensor>,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
 impl MultiLabelSoftMarginLoss {
-    /// The loss of scores `[N, C]` or `[C]` against targets 0 or 1, of one shape.
+    /// The loss of scores `[N, C]` or `[C]` and targets 0 or 1, which have one shape.
     ///
     /// # Errors
     /// Two shapes, no axes, a weight that does not broadcast, dtypes that are not floating-point, or several

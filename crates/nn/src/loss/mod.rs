@@ -1,4 +1,4 @@
-//! Losses: how far an output is from what it should be. By default each is the mean, as in PyTorch.
+//! Loss functions. By default each returns the mean, as in PyTorch.
 
 mod binary;
 mod cross_entropy;
@@ -25,15 +25,15 @@ pub use regression::{
 
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
 
-/// How the losses of single elements become the result.
+/// The reduction of the losses of single elements to the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reduction {
-    /// Their mean, 0-d; NaN over nothing.
+    /// The mean, 0-d; NaN without elements.
     #[default]
     Mean,
-    /// Their sum, 0-d.
+    /// The sum, 0-d.
     Sum,
-    /// All of them, as they are.
+    /// No reduction: the losses of all elements.
     None,
 }
 
@@ -49,7 +49,7 @@ impl Reduction {
     }
 }
 
-/// Outputs and targets of elementwise losses: one shape, floating-point.
+/// Checks outputs and targets of elementwise losses: one shape, floating-point.
 #[track_caller]
 fn check_pair(op: &'static str, input: &Tensor, target: &Tensor) -> Result<()> {
     if input.shape() != target.shape() {

@@ -1,19 +1,19 @@
-//! The negative log-likelihood of class labels, on which cross-entropy stands.
+//! The negative log-likelihood of class labels, which cross-entropy uses.
 
 use tensor_core::{DType, Error, ErrorKind, Result, Scalar, Shape, Tensor, autocast};
 
 use super::Reduction;
 
-/// `−weight[y] · x[y]` for log-probabilities x and labels y. `torch.nn.NLLLoss`.
+/// The negative log-likelihood `−weight[y] · x[y]` for log-probabilities x and labels y. `torch.nn.NLLLoss`.
 ///
 /// Shapes are those of [`crate::CrossEntropyLoss`]. The mean divides by the sum of the labels' weights.
 #[derive(Clone, Debug)]
 pub struct NllLoss {
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
-    /// A label that counts for nothing, −100 by default; `None` for none.
+    /// The label that is ignored, −100 by default; `None` for none.
     pub ignore_index: Option<i64>,
-    /// A weight for each class, `[C]`; 1 by default.
+    /// The weight of each class, `[C]`; 1 by default.
     pub weight: Option<Tensor>,
 }
 
@@ -24,7 +24,7 @@ impl Default for NllLoss {
 }
 
 impl NllLoss {
-    /// The loss of log-probabilities against class labels.
+    /// The loss of log-probabilities and class labels.
     ///
     /// # Errors
     /// As for [`crate::CrossEntropyLoss::forward`].
@@ -48,7 +48,7 @@ pub fn nll_loss(log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> 
     NllLoss::default().forward(log_probabilities, targets)
 }
 
-/// Class labels, checked against the scores they are for.
+/// Class labels, checked against their scores.
 pub(super) struct Labels<'a> {
     /// The axis of the classes.
     pub(super) axis: isize,
@@ -56,16 +56,16 @@ pub(super) struct Labels<'a> {
     pub(super) classes: usize,
     /// The dtype of the scores.
     dtype: DType,
-    /// The labels, with class 0 in place of those to be ignored, so that none of them is looked up.
+    /// The labels, with class 0 in place of the ignored ones, which may be out of range.
     safe: Tensor,
-    /// Where labels are ignored, if any can be.
+    /// The mask of ignored labels, if there can be any.
     ignored: Option<Tensor>,
     /// The weight of each class.
     weight: Option<&'a Tensor>,
 }
 
 impl<'a> Labels<'a> {
-    /// Checks everything that can be checked before the labels are looked at.
+    /// Checks everything that can be checked without reading the labels.
     #[track_caller]
     pub(super) fn new(
         op: &'static str,
@@ -109,25 +109,26 @@ impl<'a> Labels<'a> {
         Ok(Labels { axis: axis as isize, classes, dtype: scores.dtype(), safe, ignored, weight })
     }
 
-    /// `−weight[y] · x[y]` for each label, 0 for those ignored.
+    /// `−weight[y] · x[y]` for each label, 0 for ignored ones.
     #[track_caller]
     pub(super) fn nll(&self, log_probabilities: &Tensor) -> Result<Tensor> {
         let index = self.safe.unsqueeze(self.axis)?;
         self.count(log_probabilities.gather(self.axis, &index)?.squeeze(self.axis)?.neg())
     }
 
-    /// As [`Labels::nll`] of the scores' log-softmax, none of which is stored: the gradient is one pass over
+    /// As [`Labels::nll`] for the scores' log-softmax, which is not stored: the gradient is one pass over
     /// the scores.
     #[track_caller]
     pub(super) fn nll_of_logits(&self, logits: &Tensor) -> Result<Tensor> {
-        // The greatest carries no gradient: it cancels.
+        // The maximum is detached, because its gradient cancels.
         let greatest = logits.detach().amax(self.axis, true)?;
         let log_sum = logits.sub(&greatest)?.exp().sum_axis(self.axis, true)?.log();
         let of_label = logits.gather(self.axis, &self.safe.unsqueeze(self.axis)?)?.sub(&greatest)?;
         self.count(log_sum.sub(&of_label)?.squeeze(self.axis)?)
     }
 
-    /// Losses of single labels by the weights of their classes, and 0 for those ignored.
+    /// Multiplies losses of single labels by the weights of their classes, and sets those of ignored labels
+    /// to 0.
     #[track_caller]
     fn count(&self, mut losses: Tensor) -> Result<Tensor> {
         if let Some(weight) = self.weight_of_labels()? {
@@ -136,7 +137,7 @@ impl<'a> Labels<'a> {
         self.silence(losses)
     }
 
-    /// 0 where labels are ignored.
+    /// Sets the losses of ignored labels to 0.
     #[track_caller]
     pub(super) fn silence(&self, losses: Tensor) -> Result<Tensor> {
         match &self.ignored {
@@ -145,7 +146,7 @@ impl<'a> Labels<'a> {
         }
     }
 
-    /// The classes' weights, shaped to multiply scores.
+    /// The classes' weights, reshaped to multiply scores.
     #[track_caller]
     pub(super) fn weight_along_classes(&self) -> Result<Option<Tensor>> {
         let trailing = self.safe.rank().saturating_sub(1);
@@ -161,14 +162,14 @@ impl<'a> Labels<'a> {
         Ok(Some(of_labels))
     }
 
-    /// Reduces losses of single labels, which are 0 where ignored. The mean divides by the weights of those
-    /// that count.
+    /// Reduces losses of single labels, which are 0 for ignored ones. The mean divides by the sum of the
+    /// weights of the other labels.
     #[track_caller]
     pub(super) fn reduce(&self, losses: &Tensor, reduction: Reduction) -> Result<Tensor> {
         if reduction == Reduction::None {
             return Ok(losses.clone());
         }
-        // Half precision would lose count at 2048 labels: it is summed in f32.
+        // Half precision cannot count beyond 2048 labels: it is summed in f32.
         let losses = losses.to_dtype(self.dtype.compute())?;
         if reduction == Reduction::Sum {
             return losses.sum().to_dtype(self.dtype);
@@ -223,9 +224,10 @@ fn check_dtypes(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<(
             op,
             lhs: targets.dtype(),
             rhs: DType::I32,
-            hint: "targets are class labels, whole numbers from 0 to C - 1: cast them with .to_dtype(DType::I32)?, \
+            hint:
+                "targets are class labels, integers from 0 to C - 1: cast them with .to_dtype(DType::I32)?, \
                    or take .argmax_axis(1, false)? of one-hot rows"
-                .into(),
+                    .into(),
         }));
     }
     Ok(())
@@ -254,7 +256,7 @@ pub(super) fn check_weight(op: &'static str, weight: &Tensor, classes: usize, dt
     Ok(())
 }
 
-/// Whether an integer dtype has this value: −100 as a u8 would be 156, a label like any other.
+/// Whether an integer dtype has this value: −100 as a u8 would be 156, a valid label.
 fn holds(dtype: DType, label: i64) -> bool {
     Scalar::Int(label).cast(dtype) == Scalar::Int(label)
 }

@@ -1,4 +1,4 @@
-//! Losses of numbers: squared and absolute distance.
+//! Regression losses: squared and absolute differences.
 
 use tensor_core::{DType, Error, Result, Tensor, autocast, f16};
 
@@ -9,15 +9,15 @@ macro_rules! distance {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default)]
         pub struct $loss {
-            /// What is returned: the mean by default.
+            /// The reduction of the losses: the mean by default.
             pub reduction: Reduction,
         }
 
         impl $loss {
-            /// The loss of `input` against `target`, of one shape.
+            /// The loss of `input` and `target`, which have one shape.
             ///
             /// # Errors
-            /// Two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
+            /// Two shapes (there is no broadcasting), dtypes that are not floating-point, or two devices.
             #[track_caller]
             pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
                 let cast = autocast::cast(stringify!($function), [input, target], [])?;
@@ -32,7 +32,7 @@ macro_rules! distance {
         /// The mean over all elements.
         ///
         /// # Errors
-        /// Two shapes (nothing is broadcast), dtypes that are not floating-point, or two devices.
+        /// Two shapes (there is no broadcasting), dtypes that are not floating-point, or two devices.
         #[track_caller]
         pub fn $function(input: &Tensor, target: &Tensor) -> Result<Tensor> {
             $loss::default().forward(input, target)
@@ -41,18 +41,19 @@ macro_rules! distance {
 }
 
 distance! {
-    /// (input − target)². `torch.nn.MSELoss`.
+    /// The squared error (input − target)². `torch.nn.MSELoss`.
     MseLoss, mse_loss => |difference| difference.powi(2);
-    /// |input − target|. `torch.nn.L1Loss`.
+    /// The absolute error |input − target|. `torch.nn.L1Loss`.
     L1Loss, l1_loss => |difference| difference.abs();
 }
 
-/// ½·d²/β for |d| below β, |d| − ½·β elsewhere, d = input − target. `torch.nn.SmoothL1Loss`.
+/// The smooth L1 loss: ½·d²/β for |d| below β, |d| − ½·β elsewhere, with d = input − target.
+/// `torch.nn.SmoothL1Loss`.
 #[derive(Clone, Copy, Debug)]
 pub struct SmoothL1Loss {
-    /// Up to where it is quadratic; 1 by default, 0 for [`L1Loss`].
+    /// The limit of the quadratic part; 1 by default, 0 for [`L1Loss`].
     pub beta: f64,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -63,10 +64,10 @@ impl Default for SmoothL1Loss {
 }
 
 impl SmoothL1Loss {
-    /// The loss of `input` against `target`, of one shape.
+    /// The loss of `input` and `target`, which have one shape.
     ///
     /// # Errors
-    /// A negative beta, two shapes (nothing is broadcast), dtypes that are not floating-point, or two
+    /// A negative beta, two shapes (there is no broadcasting), dtypes that are not floating-point, or two
     /// devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
@@ -95,12 +96,13 @@ pub fn smooth_l1_loss(input: &Tensor, target: &Tensor) -> Result<Tensor> {
     SmoothL1Loss::default().forward(input, target)
 }
 
-/// ½·d² for |d| up to δ, δ·(|d| − ½·δ) elsewhere, d = input − target. `torch.nn.HuberLoss`.
+/// The Huber loss: ½·d² for |d| up to δ, δ·(|d| − ½·δ) elsewhere, with d = input − target.
+/// `torch.nn.HuberLoss`.
 #[derive(Clone, Copy, Debug)]
 pub struct HuberLoss {
-    /// Up to where it is quadratic; 1 by default.
+    /// The limit of the quadratic part; 1 by default.
     pub delta: f64,
-    /// What is returned: the mean by default.
+    /// The reduction of the losses: the mean by default.
     pub reduction: Reduction,
 }
 
@@ -111,11 +113,11 @@ impl Default for HuberLoss {
 }
 
 impl HuberLoss {
-    /// The loss of `input` against `target`, of one shape.
+    /// The loss of `input` and `target`, which have one shape.
     ///
     /// # Errors
-    /// A delta that is not above 0, two shapes (nothing is broadcast), dtypes that are not floating-point, or
-    /// two devices.
+    /// A delta that is not above 0, two shapes (there is no broadcasting), dtypes that are not
+    /// floating-point, or two devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "huber_loss";
@@ -129,15 +131,15 @@ impl HuberLoss {
     }
 }
 
-/// slope / knee · ½·d² for |d| up to the knee, slope · (|d| − ½·knee) elsewhere: with m = d / knee, held to
-/// −1 and 1, slope·m·(d − ½·knee·m) is either.
+/// slope / knee · ½·d² for |d| up to the knee, slope · (|d| − ½·knee) elsewhere. With m = d / knee clamped
+/// to [−1, 1], both are slope·m·(d − ½·knee·m).
 #[track_caller]
 fn bent(difference: &Tensor, knee: f64, slope: f64) -> Result<Tensor> {
     let steep = slope / knee;
     let is_half = difference.dtype() == DType::F16;
     let greatest = if is_half { f64::from(f16::MAX) } else { f64::from(f32::MAX) };
-    // A factor that the dtype takes for infinity would meet 0: all elements lie on the lines, or all on the
-    // parabola.
+    // A factor that overflows the dtype would be multiplied by 0: all elements are in the linear part then,
+    // or all in the quadratic part.
     if steep > greatest {
         return Ok(difference.abs().mul_scalar(slope));
     }

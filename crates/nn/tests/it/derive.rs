@@ -1,5 +1,5 @@
-//! `#[derive(Module)]`: every container a field may have trains, moves and saves what it holds, under
-//! PyTorch's names. What does not compile is in the doctests of `nn::misfits`.
+//! `#[derive(Module)]`: the contents of every container are trained, moved and saved, under PyTorch's names.
+//! The doctests of `nn::misfits` have the types that do not compile.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -158,7 +158,7 @@ struct Config {
     activation: Activation,
 }
 
-/// Neither `Module` nor plain data.
+/// A type that is neither `Module` nor plain data.
 struct Foreign;
 
 #[derive(Module)]
@@ -344,5 +344,5 @@ fn a_deep_copy_is_its_own_and_keeps_what_is_tied() {
     net.first.weight.assign(&net.first.weight.zeros_like()).unwrap();
     assert_eq!(copy.second.weight.to_f64_vec().unwrap(), before);
     let behind = Some(Arc::new(linear(rng)));
-    assert!(behind.deep_copy().unwrap_err().to_string().contains("weight lies behind a pointer"));
+    assert!(behind.deep_copy().unwrap_err().to_string().contains("weight is behind a pointer"));
 }

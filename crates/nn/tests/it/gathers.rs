@@ -1,5 +1,5 @@
-//! Functions that read at computed places, where they are compositions, take fewer kernels and fewer bytes
-//! than with gathers that are stored.
+//! Functions that read at computed positions, composed of other operations, take fewer kernels and fewer
+//! bytes than with stored gathers.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use nn::cross_entropy;

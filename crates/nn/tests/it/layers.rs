@@ -1,4 +1,4 @@
-//! Layers: what they compute, how they begin, what they refuse.
+//! Layers: their results, initial values and errors.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{assert_close, device};
@@ -45,7 +45,7 @@ fn linear_says_what_does_not_fit() {
     }
     assert!(layer.forward(&Tensor::ones((), &device).unwrap()).is_err());
     let wrong = Tensor::ones([1, 784], (DType::F64, &device)).unwrap();
-    // It is the input that is to be cast, not what was trained.
+    // The error asks to cast the input, not the trained weights.
     let message = layer.forward(&wrong).unwrap_err().to_string();
     assert!(message.contains("cast the input with .to_dtype(DType::F32)"), "{message}");
     let config = LinearConfig { dtype: DType::I32, ..Default::default() };

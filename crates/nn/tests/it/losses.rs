@@ -1,4 +1,4 @@
-//! Losses at their edges, on numbers that can be worked out by hand.
+//! Losses in edge cases, with numbers worked out by hand.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{assert_close, device};
@@ -149,10 +149,10 @@ fn floating_point_targets_are_class_probabilities() {
         };
         assert_close(&with(Reduction::None).forward(&x, &p).unwrap(), &expected);
         assert_close(&with(Reduction::Sum).forward(&x, &p).unwrap(), &[expected.iter().sum()]);
-        // The mean is over places, whatever the weights.
+        // The mean is over positions, whatever the weights.
         assert_close(&with(Reduction::Mean).forward(&x, &p).unwrap(), &[expected.iter().sum::<f64>() / 2.0]);
     }
-    // One-hot rows are labels, said otherwise.
+    // One-hot rows are equivalent to labels.
     let one_hot = Tensor::new([[0.0f32, 1.0, 0.0], [0.0, 0.0, 1.0]], &device).unwrap();
     let labels = Tensor::new([1i32, 2], &device).unwrap();
     let of_rows = cross_entropy(&x, &one_hot).unwrap();
@@ -162,7 +162,7 @@ fn floating_point_targets_are_class_probabilities() {
     x.set_grad(None);
     cross_entropy(&x, &labels).unwrap().backward().unwrap();
     assert_close(&x.grad().unwrap(), &gradient);
-    // One vector, and places behind the class axis.
+    // One vector, and positions behind the class axis.
     assert_close(
         &cross_entropy(&x.select(0, 0).unwrap(), &p.select(0, 0).unwrap()).unwrap(),
         &by_hand(0.0, false)[..1],

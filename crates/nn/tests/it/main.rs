@@ -1,5 +1,5 @@
-//! Layers, losses, modules and their files, on the plain reference. One module a topic, one program for all:
-//! it links once.
+//! Layers, losses, modules and their files, on the reference backend. One module per topic in one program,
+//! which links once.
 
 mod common;
 mod derive;

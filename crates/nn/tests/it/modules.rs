@@ -1,4 +1,4 @@
-//! What a module holds, and what becomes of it: names, roles, state dicts, moving, training.
+//! The contents of modules: names, roles, state dicts, moving, training.
 #![allow(clippy::unwrap_used)]
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};

@@ -1,4 +1,4 @@
-//! State dicts as files: what is written is read back, and what is broken is refused.
+//! State dicts as files: round trips, and errors for broken files.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::device;
@@ -223,14 +223,14 @@ fn values_of_other_precision_are_cast_to_the_parameters() {
     assert_eq!(held[0].item::<i32>().unwrap(), 7);
     let message =
         held.load_state_dict(&dict(Tensor::from_vec(vec![1i64 << 40], [1], &device).unwrap())).unwrap_err();
-    assert!(message.to_string().contains("i64 values that i32 does not hold"), "{message}");
+    assert!(message.to_string().contains("i64 values that i32 cannot represent"), "{message}");
     assert!(held.load_state_dict(&dict(Tensor::new([1.5f32], &device).unwrap())).is_err());
     assert_eq!(held[0].item::<i32>().unwrap(), 7);
 }
 
 #[test]
 fn elements_go_between_file_and_tensor_without_a_copy() {
-    // A device of the test's own, whose allocations nobody else counts up.
+    // A separate device, whose allocations are not counted by other tests.
     let device = Device::new(std::sync::Arc::new(backend_cpu::CpuBackend::new()));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");

@@ -1,7 +1,6 @@
-//! Shape arithmetic on the host: operators whose inputs are all known there, and small. Nothing of it
-//! reaches a device.
+//! Shape arithmetic on the host: operators whose inputs are all small and known there. It uses no device.
 //!
-//! A function here gives `None` where it has no answer; the operator is computed on the device then.
+//! A function here returns `None` if it does not support its inputs; the operator then runs on the device.
 
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use crate::{
 /// Computes an operator on the host.
 pub(crate) type HostFn = fn(&Context<'_>) -> Result<Option<Vec<Value>>>;
 
-/// Results with more elements are made on the device.
+/// The number of elements up to which results are computed on the host.
 const LIMIT: usize = 1 << 14;
 
 /// The function of an operator of ONNX's own.
@@ -64,7 +63,7 @@ const TABLE: &[(&str, HostFn)] = &[
     ("Xor", |c| logical(c, |a, b| a != b)),
 ];
 
-/// The inputs, if all that are there are known on the host and small.
+/// The inputs, if all given ones are small and known on the host.
 fn inputs(c: &Context<'_>) -> Option<Vec<Arc<HostTensor>>> {
     let host = |value: &Value| match value {
         Value::Host(host) if host.data().len() <= LIMIT => Some(host.clone()),

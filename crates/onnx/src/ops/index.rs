@@ -220,8 +220,8 @@ fn reverse_sequence(c: &Context<'_>) -> Result<Vec<Value>> {
     one(x.gather(time, &from.expand(x.dims())?)?)
 }
 
-/// The different elements, or the different slices along an axis; with where each is first, which one each
-/// is, and how often. What there is to find is known only to the host.
+/// The unique elements, or unique slices along an axis, with the index of the first occurrence of each, the
+/// inverse indices, and the counts. Computed on the host, because the output size depends on the values.
 fn unique(c: &Context<'_>) -> Result<Vec<Value>> {
     let x = c.host(0)?;
     let (outer, count, inner, axis) = match c.int("axis")? {

@@ -1,5 +1,5 @@
-//! The operators, a file for each family. Each file has a table: domain, name, the version from which on a
-//! function holds, and the function, which calls tensor operations and layers.
+//! The operators, a file for each family. Each file has a table of domain, name, first version, and the
+//! function, which calls tensor operations and layers.
 
 pub(crate) mod host;
 
@@ -31,7 +31,7 @@ use tensor_core::{DType, Result, Tensor};
 
 use crate::{context::Context, value::Value};
 
-/// A row of a table: domain, name, since which version, function.
+/// A row of a table: domain, name, first version, function.
 pub(crate) type Row = (&'static str, &'static str, i64, fn(&Context<'_>) -> Result<Vec<Value>>);
 
 /// The tables of all families.

@@ -107,8 +107,8 @@ pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((y.to_dtype(DType::U8)?, scale, zero.to_dtype(DType::U8)?))
 }
 
-/// An input with its zero point taken away, as i32. Of a matrix on the left a list of zero points is by
-/// row, on the right by column, and of a weight by output channel.
+/// An input minus its zero point, as i32. A list of zero points is by row for a matrix on the left, by column
+/// for one on the right, and by output channel for a weight.
 fn centred(
     c: &Context<'_>,
     input: usize,

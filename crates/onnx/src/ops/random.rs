@@ -1,5 +1,4 @@
-//! Random numbers. Those of a node with a seed are the same at each run; they are not those of other
-//! programs.
+//! Random numbers. A node with a seed draws the same numbers at each run; other runtimes draw different ones.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

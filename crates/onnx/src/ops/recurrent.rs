@@ -1,5 +1,5 @@
-//! Recurrent layers in every form of ONNX: step by step, of ordinary operations, with the inputs' share of
-//! all steps in one product.
+//! Recurrent layers in every form of ONNX: step by step with ordinary operations, and the input part of all
+//! steps in one matrix product.
 
 use tensor_core::{Result, Tensor};
 

@@ -1,5 +1,5 @@
-//! `Resize` and `Upsample`: axis by axis, each element a weighted sum of a few neighbours, which are
-//! computed on the host from the sizes alone.
+//! `Resize` and `Upsample`: axis by axis, each element is a weighted sum of a few neighbours. The weights
+//! are computed on the host from the sizes only.
 
 use tensor_core::{Result, Tensor};
 

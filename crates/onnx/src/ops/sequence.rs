@@ -24,7 +24,7 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "SplitToSequence", 11, split_to),
 ];
 
-/// A place of a sequence, counted from the end where it is negative; `count` itself if `end`.
+/// An index of a sequence; negative ones count from the end, and with `end` it may be `count`.
 fn place(c: &Context<'_>, input: usize, count: usize, end: bool) -> Result<Option<usize>> {
     let Some(place) = c.integer(input)? else { return Ok(None) };
     let from_start = if place < 0 { place + count as i64 } else { place };

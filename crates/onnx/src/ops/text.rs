@@ -1,4 +1,4 @@
-//! Texts, on the host: there are none on a device.
+//! Text operators, which run on the host.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
-//! `TreeEnsemble`: sums, means or extremes over the leaves that a row reaches in each tree. Which way a row
-//! goes depends on its numbers, so that it is computed on the host.
+//! `TreeEnsemble`: sums, means or extremes over the leaves that a row reaches in each tree. The path of a
+//! row depends on its values, so it is computed on the host.
 
 use tensor_core::{Result, Tensor};
 

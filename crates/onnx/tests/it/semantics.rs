@@ -1,4 +1,4 @@
-//! What graphs mean: host arithmetic, subgraphs, functions, external data, operators of a user's own.
+//! The semantics of graphs: host arithmetic, subgraphs, functions, external data, user-defined operators.
 
 use std::fs;
 

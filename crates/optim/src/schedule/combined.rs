@@ -20,7 +20,7 @@ pub struct LambdaLr<F> {
 }
 
 impl<F: Fn(u64) -> f64> LambdaLr<F> {
-    /// Any function.
+    /// A schedule with the factor `factor(t)` after t steps.
     pub fn new(factor: F) -> LambdaLr<F> {
         LambdaLr { factor }
     }
@@ -38,7 +38,7 @@ impl<F> fmt::Debug for LambdaLr<F> {
     }
 }
 
-/// Multiplied every step by a function of the steps taken: base · f(1)⋯f(t).
+/// Multiplies the rate at every step by a function of the number of steps: base · f(1)⋯f(t).
 /// `torch.optim.lr_scheduler.MultiplicativeLR`.
 #[derive(Clone, Copy)]
 pub struct MultiplicativeLr<F> {
@@ -46,7 +46,7 @@ pub struct MultiplicativeLr<F> {
 }
 
 impl<F: Fn(u64) -> f64> MultiplicativeLr<F> {
-    /// Any function.
+    /// A schedule that multiplies the rate by `factor(t)` at step t.
     pub fn new(factor: F) -> MultiplicativeLr<F> {
         MultiplicativeLr { factor }
     }
@@ -74,7 +74,8 @@ impl<F> fmt::Debug for MultiplicativeLr<F> {
 
 type Boxed = Box<dyn LrSchedule + Send + Sync>;
 
-/// One schedule after the other, each from its own beginning. `torch.optim.lr_scheduler.SequentialLR`.
+/// Several schedules in sequence, each counting its own steps from 0.
+/// `torch.optim.lr_scheduler.SequentialLR`.
 ///
 /// ```
 /// use optim::{CosineAnnealingLr, LinearLr, LrSchedule, SequentialLr};
@@ -88,20 +89,20 @@ type Boxed = Box<dyn LrSchedule + Send + Sync>;
 /// ```
 pub struct SequentialLr {
     first: Boxed,
-    /// The others, and the steps at which they take over, in order.
+    /// The later schedules, and the steps at which they take over, in order.
     others: Vec<(u64, Boxed)>,
 }
 
 impl SequentialLr {
-    /// Begins with a schedule.
+    /// Starts with this schedule.
     pub fn new(first: impl LrSchedule + Send + Sync + 'static) -> SequentialLr {
         SequentialLr { first: Box::new(first), others: Vec::new() }
     }
 
-    /// Goes over to another schedule at step `milestone`, which is that one's step 0.
+    /// Switches to another schedule at step `milestone`, which is that schedule's step 0.
     ///
     /// # Errors
-    /// A milestone that is not after the one before.
+    /// A milestone that is not after the one before it.
     #[track_caller]
     pub fn then(
         mut self,
@@ -117,7 +118,7 @@ impl SequentialLr {
         Ok(self)
     }
 
-    /// The schedule in charge at a step, and its own step.
+    /// The active schedule at a step, and its own step.
     fn at(&self, step: u64) -> (&Boxed, u64) {
         match self.others.iter().rev().find(|(milestone, _)| *milestone <= step) {
             Some((milestone, schedule)) => (schedule, step - milestone),
@@ -128,7 +129,7 @@ impl SequentialLr {
 
 impl LrSchedule for SequentialLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
-        // Step by step: a schedule may go on from the rate that it finds.
+        // Step by step, because a schedule may continue from the current rate.
         (1..=step).fold(self.first.lr(base, 0), |now, step| self.next(base, now, step))
     }
 
@@ -160,19 +161,19 @@ impl fmt::Debug for SequentialLr {
     }
 }
 
-/// Several schedules at once: each changes the rate that the one before it made.
+/// Applies several schedules at once: each changes the rate that the one before it computed.
 /// `torch.optim.lr_scheduler.ChainedScheduler`.
 ///
-/// Schedules that multiply (`StepLr`, `ExponentialLr`, `LinearLr`, `ConstantLr`, …) go together in any order.
-/// One that sets the rate by itself (`LambdaLr`, `OneCycleLr`, `CyclicLr`, `CosineAnnealingWarmRestarts`)
-/// hides those before it, as in PyTorch.
+/// Schedules that multiply (`StepLr`, `ExponentialLr`, `LinearLr`, `ConstantLr`, …) combine in any order.
+/// One that sets the rate (`LambdaLr`, `OneCycleLr`, `CyclicLr`, `CosineAnnealingWarmRestarts`) overrides
+/// those before it, as in PyTorch.
 ///
 /// ```
 /// use optim::{ChainedScheduler, ConstantLr, ExponentialLr, LrSchedule};
 /// # fn main() -> tensor_core::Result<()> {
 /// let both = ChainedScheduler::new(ConstantLr::new(4, 0.5)?).and(ExponentialLr::new(0.5));
 /// assert_eq!(both.lr(1.0, 3), 0.0625);
-/// assert_eq!(both.lr(1.0, 4), 0.0625); // the half is over, another step of 0.5 came
+/// assert_eq!(both.lr(1.0, 4), 0.0625); // the factor of ½ has ended, another step of 0.5 came
 /// # Ok(()) }
 /// ```
 pub struct ChainedScheduler {
@@ -180,12 +181,12 @@ pub struct ChainedScheduler {
 }
 
 impl ChainedScheduler {
-    /// Begins with a schedule.
+    /// Starts with this schedule.
     pub fn new(first: impl LrSchedule + Send + Sync + 'static) -> ChainedScheduler {
         ChainedScheduler { schedules: vec![Box::new(first)] }
     }
 
-    /// With another schedule after those that are there.
+    /// Adds a schedule after the others.
     #[must_use]
     pub fn and(mut self, schedule: impl LrSchedule + Send + Sync + 'static) -> ChainedScheduler {
         self.schedules.push(Box::new(schedule));

@@ -1,4 +1,4 @@
-//! Schedules that go up and down, the momentum with them in the other direction.
+//! Schedules that rise and fall, with the momentum in the opposite direction.
 
 use std::f64::consts::PI;
 
@@ -6,13 +6,13 @@ use tensor_core::{Error, Result};
 
 use super::{LrSchedule, at_least_one, finite, within_one};
 
-/// How [`OneCycleLr`] goes from one rate to the next.
+/// The interpolation of [`OneCycleLr`] from one rate to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Anneal {
-    /// By half a cosine. The default.
+    /// Half a cosine. The default.
     #[default]
     Cos,
-    /// Straight.
+    /// Linear.
     Linear,
 }
 
@@ -25,26 +25,26 @@ impl Anneal {
     }
 }
 
-/// The settings of [`OneCycleLr`], PyTorch's with PyTorch's defaults. `max_lr` and `total_steps` must be
+/// The settings of [`OneCycleLr`], with PyTorch's names and defaults. `max_lr` and `total_steps` must be
 /// given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OneCycleConfig {
     /// The greatest rate.
     pub max_lr: f64,
-    /// The steps of the cycle: epochs times steps of an epoch.
+    /// The number of steps of the cycle: epochs times steps per epoch.
     pub total_steps: u64,
-    /// The share of the steps that go up. 0.3 by default.
+    /// The fraction of the steps with a rising rate. 0.3 by default.
     pub pct_start: f64,
-    /// How it goes from one rate to the next: by a cosine by default.
+    /// The interpolation from one rate to the next: a cosine by default.
     pub anneal_strategy: Anneal,
-    /// The least and the greatest momentum, (0.85, 0.95) by default; `None` leaves it alone.
+    /// The least and the greatest momentum, (0.85, 0.95) by default; `None` leaves the momentum alone.
     pub momentum: Option<(f64, f64)>,
     /// The first rate is `max_lr / div_factor`. 25 by default.
     pub div_factor: f64,
-    /// The last rate is the first one over this. 10⁴ by default.
+    /// The last rate is the first one divided by this. 10⁴ by default.
     pub final_div_factor: f64,
-    /// Goes down to the first rate as fast as it went up, and from there to the last. Off by default:
-    /// straight to the last.
+    /// Falls to the first rate as fast as it rose, and from there to the last. Off by default: it falls to
+    /// the last rate directly.
     pub three_phase: bool,
 }
 
@@ -63,10 +63,10 @@ impl Default for OneCycleConfig {
     }
 }
 
-/// Up to the greatest rate and down to next to nothing, once; the momentum goes down and up.
+/// One cycle: the rate rises to its maximum and falls to almost 0, while the momentum falls and rises.
 /// `torch.optim.lr_scheduler.OneCycleLR`.
 ///
-/// The rates that the groups began with do not matter. A step past `total_steps` is an error of
+/// The groups' initial rates are ignored. A step past `total_steps` is an error of
 /// [`LrScheduler::step`](crate::LrScheduler::step).
 ///
 /// Smith, Topin: Super-convergence, very fast training of neural networks using large learning rates (2018).
@@ -75,9 +75,9 @@ pub struct OneCycleLr {
     config: OneCycleConfig,
 }
 
-/// A stretch of the cycle.
+/// A phase of the cycle.
 struct Phase {
-    /// The step of its end.
+    /// The step at which it ends.
     end: f64,
     rates: (f64, f64),
     momenta: (f64, f64),
@@ -85,8 +85,8 @@ struct Phase {
 
 impl OneCycleLr {
     /// # Errors
-    /// No steps, a rate that is not positive, a share or a momentum outside 0 to 1, or a divisor that is not
-    /// positive.
+    /// No steps, a rate that is not positive, a fraction or a momentum outside [0, 1], or a divisor that is
+    /// not positive.
     #[track_caller]
     pub fn new(config: OneCycleConfig) -> Result<OneCycleLr> {
         let OneCycleConfig { max_lr, total_steps, pct_start, momentum, div_factor, final_div_factor, .. } =
@@ -123,7 +123,7 @@ impl OneCycleLr {
         }
     }
 
-    /// Where a step lies: something between the start and the end of its phase.
+    /// The value at a step, interpolated between the ends of its phase.
     fn at(&self, step: u64, ends: impl Fn(&Phase) -> (f64, f64)) -> f64 {
         let step = step as f64;
         let phases = self.phases();
@@ -131,7 +131,7 @@ impl OneCycleLr {
         for (i, phase) in phases.iter().enumerate() {
             if step <= phase.end || i + 1 == phases.len() {
                 let length = phase.end - start;
-                // A phase without length is at its end.
+                // A phase of length 0 is at its end.
                 let share = if length == 0.0 { 1.0 } else { (step - start) / length };
                 let (from, to) = ends(phase);
                 return self.config.anneal_strategy.between(from, to, share);
@@ -161,24 +161,25 @@ impl LrSchedule for OneCycleLr {
     }
 }
 
-/// How [`CyclicLr`]'s cycles change as they go on.
+/// The scaling of [`CyclicLr`]'s amplitude over time.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum CyclicScale {
-    /// They stay the same. The default.
+    /// The amplitude stays the same. The default.
     #[default]
     Triangular,
-    /// Each is half as high as the one before.
+    /// The amplitude is halved after each cycle.
     Triangular2,
-    /// The height after t steps is multiplied by γᵗ.
+    /// The amplitude after t steps is multiplied by γᵗ.
     ExpRange(f64),
-    /// The height is multiplied by a function of the number of the cycle, counted from 1. `scale_fn` with
-    /// `scale_mode="cycle"`.
+    /// The amplitude is multiplied by a function of the cycle's number, counted from 1. PyTorch's `scale_fn`
+    /// with `scale_mode="cycle"`.
     Cycle(fn(f64) -> f64),
-    /// The height is multiplied by a function of the steps taken. `scale_fn` with `scale_mode="iterations"`.
+    /// The amplitude is multiplied by a function of the number of steps. PyTorch's `scale_fn` with
+    /// `scale_mode="iterations"`.
     Iterations(fn(f64) -> f64),
 }
 
-/// Functions are equal where they are one.
+/// Functions compare by address.
 impl PartialEq for CyclicScale {
     fn eq(&self, other: &CyclicScale) -> bool {
         match (*self, *other) {
@@ -192,20 +193,20 @@ impl PartialEq for CyclicScale {
     }
 }
 
-/// The settings of [`CyclicLr`], PyTorch's with PyTorch's defaults. `base_lr` and `max_lr` must be given.
+/// The settings of [`CyclicLr`], with PyTorch's names and defaults. `base_lr` and `max_lr` must be given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CyclicConfig {
     /// The least rate.
     pub base_lr: f64,
     /// The greatest rate.
     pub max_lr: f64,
-    /// Steps from the least to the greatest, 2000 by default.
+    /// The number of steps from the least rate to the greatest, 2000 by default.
     pub step_size_up: u64,
-    /// Steps from the greatest to the least; as many as up by default.
+    /// The number of steps from the greatest rate to the least; `step_size_up` by default.
     pub step_size_down: Option<u64>,
-    /// How the cycles change as they go on.
+    /// The scaling of the amplitude over time.
     pub mode: CyclicScale,
-    /// The least and the greatest momentum, (0.8, 0.9) by default; `None` leaves it alone.
+    /// The least and the greatest momentum, (0.8, 0.9) by default; `None` leaves the momentum alone.
     pub momentum: Option<(f64, f64)>,
 }
 
@@ -222,10 +223,10 @@ impl Default for CyclicConfig {
     }
 }
 
-/// Straight up and straight down, again and again; the momentum goes down and up.
+/// The rate rises and falls linearly in repeated cycles, while the momentum falls and rises.
 /// `torch.optim.lr_scheduler.CyclicLR`.
 ///
-/// The rates that the groups began with do not matter.
+/// The groups' initial rates are ignored.
 ///
 /// Smith: Cyclical learning rates for training neural networks (2017).
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +237,7 @@ pub struct CyclicLr {
 impl CyclicLr {
     /// # Errors
     /// No steps up or down, a rate or γ that is not finite, a `max_lr` that is not positive, or a momentum
-    /// outside 0 to 1.
+    /// outside [0, 1].
     #[track_caller]
     pub fn new(config: CyclicConfig) -> Result<CyclicLr> {
         let op = "CyclicLr";
@@ -254,7 +255,7 @@ impl CyclicLr {
         Ok(CyclicLr { config })
     }
 
-    /// How high the cycle stands, from 0 to 1, with its scale.
+    /// The height of the cycle, from 0 to 1, times its scale.
     fn height(&self, step: u64) -> f64 {
         let up = self.config.step_size_up as f64;
         let total = up + self.config.step_size_down.map_or(up, |down| down as f64);
@@ -285,9 +286,9 @@ impl LrSchedule for CyclicLr {
     }
 }
 
-/// From the rate of a group to one rate for all, in so many steps, and then constant: for the averaging of
-/// weights. `torch.optim.swa_utils.SWALR`. The averages are
-/// [`AveragedParameters::swa`](crate::AveragedParameters::swa).
+/// Anneals the rates of all groups to the common rate `swa_lr` in `anneal_epochs` steps, and keeps it: for
+/// weight averaging. `torch.optim.swa_utils.SWALR`.
+/// [`AveragedParameters::swa`](crate::AveragedParameters::swa) averages the weights.
 ///
 /// ```text
 /// lr = α·swa_lr + (1 − α)·base, t = min(step / anneal_epochs, 1), α = t or (1 − cos πt) / 2

@@ -1,4 +1,4 @@
-//! Schedules that are one formula of the steps taken.
+//! Schedules with a closed formula of the number of steps.
 
 use std::f64::consts::PI;
 
@@ -6,7 +6,8 @@ use tensor_core::{Error, Result};
 
 use super::{LrSchedule, at_least_one, finite, within_one};
 
-/// Multiplied by `gamma` every `period` steps: base · γ^⌊t / period⌋. `torch.optim.lr_scheduler.StepLR`.
+/// Multiplies the rate by `gamma` every `period` steps: base · γ^⌊t / period⌋.
+/// `torch.optim.lr_scheduler.StepLR`.
 #[derive(Clone, Copy, Debug)]
 pub struct StepLr {
     period: u64,
@@ -34,11 +35,11 @@ impl LrSchedule for StepLr {
     }
 }
 
-/// Multiplied by `gamma` at each milestone: base · γⁿ after n of them. One that is given twice counts twice.
-/// `torch.optim.lr_scheduler.MultiStepLR`.
+/// Multiplies the rate by `gamma` at each milestone: base · γⁿ after n milestones. A milestone that is given
+/// twice counts twice. `torch.optim.lr_scheduler.MultiStepLR`.
 #[derive(Clone, Debug)]
 pub struct MultiStepLr {
-    /// In order.
+    /// Sorted.
     milestones: Vec<u64>,
     gamma: f64,
 }
@@ -65,14 +66,14 @@ impl LrSchedule for MultiStepLr {
     }
 }
 
-/// Multiplied by `gamma` every step: base · γᵗ. `torch.optim.lr_scheduler.ExponentialLR`.
+/// Multiplies the rate by `gamma` at every step: base · γᵗ. `torch.optim.lr_scheduler.ExponentialLR`.
 #[derive(Clone, Copy, Debug)]
 pub struct ExponentialLr {
     gamma: f64,
 }
 
 impl ExponentialLr {
-    /// Any factor.
+    /// A schedule with the factor `gamma`, which may be any number.
     pub fn new(gamma: f64) -> ExponentialLr {
         ExponentialLr { gamma }
     }
@@ -88,8 +89,8 @@ impl LrSchedule for ExponentialLr {
     }
 }
 
-/// Half a cosine from the base rate down to `least` in `steps` steps, then up again:
-/// least + (base − least) · (1 + cos(π · t / steps)) / 2. `torch.optim.lr_scheduler.CosineAnnealingLR`.
+/// Anneals the rate by half a cosine from the base rate to `least` in `steps` steps, and then back up: least
+/// + (base − least) · (1 + cos(π · t / steps)) / 2. `torch.optim.lr_scheduler.CosineAnnealingLR`.
 ///
 /// Loshchilov, Hutter: SGDR, stochastic gradient descent with warm restarts (2017).
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +123,7 @@ impl LrSchedule for CosineAnnealingLr {
     fn chained(&self, base: f64, now: f64, step: u64) -> f64 {
         match step {
             0 => now,
-            // After the bottom, where the quotient is 0 by 0.
+            // After the bottom, where the recursive quotient is 0 / 0.
             _ if (step - 1) % (2 * self.steps) == self.steps => {
                 now + (base - self.least) * (1.0 - (PI / self.steps as f64).cos()) / 2.0
             }
@@ -131,9 +132,10 @@ impl LrSchedule for CosineAnnealingLr {
     }
 }
 
-/// Half a cosine from the base rate down to `least`, again and again: the first in `first` steps, each next
-/// in `times` as many as the one before. least + (base − least) · (1 + cos(π · t / T)) / 2 at step t of a
-/// round of T. `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`.
+/// Anneals the rate by half a cosine from the base rate to `least`, and restarts: the first round takes
+/// `first` steps, and each following one `times` as many as the one before. The rate is least + (base −
+/// least) · (1 + cos(π · t / T)) / 2 at step t of a round of T steps.
+/// `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`.
 ///
 /// Loshchilov, Hutter: SGDR, stochastic gradient descent with warm restarts (2017).
 #[derive(Clone, Copy, Debug)]
@@ -170,8 +172,8 @@ impl LrSchedule for CosineAnnealingWarmRestarts {
     }
 }
 
-/// Straight from `start` times the base rate up to the base rate, or to [`LinearLr::end`] times it, in
-/// `steps` steps, and then that: base · (start + (end − start) · min(t, steps) / steps).
+/// Changes the rate linearly from `start` times the base rate to the base rate, or to [`LinearLr::end`]
+/// times it, in `steps` steps, and keeps that: base · (start + (end − start) · min(t, steps) / steps).
 /// `torch.optim.lr_scheduler.LinearLR`.
 #[doc(alias = "warmup")]
 #[derive(Clone, Copy, Debug)]
@@ -183,7 +185,7 @@ pub struct LinearLr {
 
 impl LinearLr {
     /// # Errors
-    /// No steps, or a factor outside 0 to 1.
+    /// No steps, or a factor outside [0, 1].
     #[track_caller]
     pub fn new(steps: u64, start: f64) -> Result<LinearLr> {
         at_least_one("LinearLr", "steps", steps)?;
@@ -191,10 +193,10 @@ impl LinearLr {
         Ok(LinearLr { steps, start, end: 1.0 })
     }
 
-    /// The factor at the end, 1 if it is not given.
+    /// Sets the factor at the end, which is 1 by default.
     ///
     /// # Errors
-    /// A factor outside 0 to 1.
+    /// A factor outside [0, 1].
     #[track_caller]
     pub fn end(self, end: f64) -> Result<LinearLr> {
         within_one("LinearLr", [("end", end)])?;
@@ -226,7 +228,7 @@ pub struct ConstantLr {
 
 impl ConstantLr {
     /// # Errors
-    /// No steps, or a factor outside 0 to 1.
+    /// No steps, or a factor outside [0, 1].
     #[track_caller]
     pub fn new(steps: u64, factor: f64) -> Result<ConstantLr> {
         at_least_one("ConstantLr", "steps", steps)?;
@@ -249,7 +251,7 @@ impl LrSchedule for ConstantLr {
     }
 }
 
-/// Down to 0 in `steps` steps, and then 0: base · (1 − min(t, steps) / steps)^power.
+/// Decays the rate to 0 in `steps` steps, and keeps 0: base · (1 − min(t, steps) / steps)^power.
 /// `torch.optim.lr_scheduler.PolynomialLR`.
 #[derive(Clone, Copy, Debug)]
 pub struct PolynomialLr {
@@ -285,8 +287,8 @@ impl LrSchedule for PolynomialLr {
     }
 }
 
-/// A rate whose factor was `last`, if there was a step before, with the factor of now. From a factor of 0
-/// there is no way back but from the base.
+/// The current rate `now` rescaled from the last step's factor to `factor`; at the first step, and after a
+/// factor of 0, it is computed from the base.
 fn scaled(factor: f64, last: Option<f64>, base: f64, now: f64) -> f64 {
     match last {
         None => now * factor,

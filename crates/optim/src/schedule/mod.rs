@@ -1,8 +1,8 @@
-//! Schedules of learning rates: what a schedule is, and [`LrScheduler`], which puts one to work on an
+//! Learning-rate schedules: the trait [`LrSchedule`], and [`LrScheduler`], which applies one to an
 //! optimizer.
 //!
-//! `formulas` has the schedules that are one formula of the steps taken, `cycles` those that go up and down,
-//! `combined` those made of others, `plateau` the one that watches a metric.
+//! `formulas` has the schedules with a closed formula, `cycles` those that rise and fall, `combined` those
+//! made of others, and `plateau` the one that watches a metric.
 
 mod combined;
 mod cycles;
@@ -21,34 +21,34 @@ use tensor_core::{Error, Result, State, Stateful};
 
 use crate::Optimizer;
 
-/// A learning rate that depends on how many steps (or epochs) were taken.
+/// A learning rate as a function of the number of steps (or epochs).
 pub trait LrSchedule {
-    /// The rate after `step` steps, for a group that began with `base`.
+    /// The rate after `step` steps, for a group whose initial rate was `base`.
     fn lr(&self, base: f64, step: u64) -> f64;
 
-    /// The rate after `step` steps of a group whose rate was `now` one step before. For a schedule that is a
-    /// formula of the steps alone this is [`LrSchedule::lr`], which is the default.
+    /// The rate after `step` steps of a group whose rate was `now` one step before. The default is
+    /// [`LrSchedule::lr`], for schedules that depend on the number of steps alone.
     fn next(&self, base: f64, now: f64, step: u64) -> f64 {
         let _ = now;
         self.lr(base, step)
     }
 
-    /// As [`LrSchedule::next`], where other schedules change the rate too ([`ChainedScheduler`]): what this
-    /// one makes of the rate that is there. PyTorch's chainable form.
+    /// As [`LrSchedule::next`], if other schedules change the rate too ([`ChainedScheduler`]): the change
+    /// that this schedule makes to the rate `now`. PyTorch's chainable form.
     fn chained(&self, base: f64, now: f64, step: u64) -> f64 {
         self.next(base, now, step)
     }
 
-    /// The momentum after `step` steps, of a schedule that sets it too.
+    /// The momentum after `step` steps, if the schedule sets it too.
     fn momentum(&self, step: u64) -> Option<f64> {
         let _ = step;
         None
     }
 
-    /// Whether there is a rate after so many steps.
+    /// Checks that the schedule has a rate at this step.
     ///
     /// # Errors
-    /// A schedule of a fixed number of steps past its end.
+    /// A step past the end of a schedule with a fixed number of steps.
     #[track_caller]
     fn check(&self, step: u64) -> Result<()> {
         let _ = step;
@@ -79,7 +79,7 @@ fn at_least_one(op: &'static str, name: &str, value: u64) -> Result<()> {
     if value > 0 { Ok(()) } else { Err(Error::invalid(op, format!("{name} 0: give at least 1"))) }
 }
 
-/// Each a number from 0 to 1.
+/// Checks that each value is in [0, 1].
 #[track_caller]
 fn within_one<const N: usize>(op: &'static str, values: [(&str, f64); N]) -> Result<()> {
     for (name, value) in values {
@@ -100,15 +100,15 @@ fn finite<const N: usize>(op: &'static str, values: [(&str, f64); N]) -> Result<
     Ok(())
 }
 
-/// A schedule at work on an optimizer. Call [`LrScheduler::step`] after each step, or each epoch.
+/// Applies a schedule to an optimizer. Call [`LrScheduler::step`] after each step, or each epoch.
 ///
-/// A rate that is changed by hand, or by [`ReduceLrOnPlateau`], lasts until the next step of the scheduler,
-/// which sets what its schedule says. PyTorch's go on from the changed rate.
+/// A rate that is changed by hand, or by [`ReduceLrOnPlateau`], lasts until the scheduler's next step, which
+/// sets the schedule's rate. PyTorch's schedulers continue from the changed rate.
 ///
-/// To resume, make the optimizer and the scheduler anew as at first, and then load the state of both.
+/// To resume, make the optimizer and the scheduler as at first, and then load the state of both.
 #[derive(Clone, Debug)]
 pub struct LrScheduler<S> {
-    /// One for all groups, or one for each.
+    /// One schedule for all groups, or one for each.
     schedules: Vec<S>,
     bases: Vec<f64>,
     rates: Vec<f64>,
@@ -116,16 +116,17 @@ pub struct LrScheduler<S> {
 }
 
 impl<S: LrSchedule> LrScheduler<S> {
-    /// Starts from the rates that the optimizer's groups have now, and sets them to the schedule's first.
+    /// Takes the current rates of the optimizer's groups as base rates, and sets them to the schedule's
+    /// first.
     pub fn new(schedule: S, optimizer: &mut (impl Optimizer + ?Sized)) -> LrScheduler<S> {
         LrScheduler::start(vec![schedule], optimizer)
     }
 
     /// As [`LrScheduler::new`], with a schedule for each group: for PyTorch's lists of `lr_lambda` or
-    /// `max_lr`. Those of several kinds go in boxes, `Box<dyn LrSchedule>`.
+    /// `max_lr`. Schedules of several types go in boxes, `Box<dyn LrSchedule>`.
     ///
     /// # Errors
-    /// Not as many schedules as groups; a schedule of the momentum for an optimizer without.
+    /// Another number of schedules than groups; a schedule of the momentum for an optimizer without one.
     #[track_caller]
     pub fn per_group(
         schedules: impl IntoIterator<Item = S>,
@@ -142,10 +143,11 @@ impl<S: LrSchedule> LrScheduler<S> {
         Ok(scheduler)
     }
 
-    /// The scheduler itself, if it fits the optimizer: what [`LrScheduler::step`] would fail with otherwise.
+    /// The scheduler itself, if it fits the optimizer; otherwise the error that [`LrScheduler::step`] would
+    /// report.
     ///
     /// # Errors
-    /// A schedule of the momentum for an optimizer without.
+    /// A schedule of the momentum for an optimizer without one.
     #[track_caller]
     pub fn checked(self, optimizer: &(impl Optimizer + ?Sized)) -> Result<LrScheduler<S>> {
         self.check_momentum(0, optimizer)?;
@@ -155,7 +157,7 @@ impl<S: LrSchedule> LrScheduler<S> {
     #[track_caller]
     fn check_momentum(&self, step: u64, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         if self.momenta(step).is_some() && optimizer.momenta().is_none() {
-            let message = "the schedule sets the momentum, which this optimizer has not; switch that off in the schedule";
+            let message = "the schedule sets the momentum, which this optimizer does not have; switch that off in the schedule";
             return Err(Error::invalid("LrScheduler", message));
         }
         Ok(())
@@ -173,7 +175,7 @@ impl<S: LrSchedule> LrScheduler<S> {
     ///
     /// # Errors
     /// A step past the end of a schedule that has one, and a schedule of the momentum for an optimizer
-    /// without. Nothing has changed then.
+    /// without one. Nothing has changed then.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
         let step = self.step.saturating_add(1);
@@ -190,12 +192,12 @@ impl<S: LrSchedule> LrScheduler<S> {
         Ok(())
     }
 
-    /// The steps counted so far.
+    /// The number of steps so far.
     pub fn steps(&self) -> u64 {
         self.step
     }
 
-    /// The rates of the groups now.
+    /// The current rates of the groups.
     pub fn rates(&self) -> Vec<f64> {
         self.rates.clone()
     }
@@ -220,8 +222,8 @@ impl<S: LrSchedule> LrScheduler<S> {
     }
 }
 
-/// PyTorch's names: `last_epoch` for the steps counted, `base_lrs.0` for the rate that each group began with.
-/// The rates and momenta that the groups have now are in the optimizer's state.
+/// PyTorch's names: `last_epoch` for the number of steps, `base_lrs.0` for the initial rate of each group.
+/// The current rates and momenta of the groups are in the optimizer's state.
 impl<S: LrSchedule> Stateful for LrScheduler<S> {
     fn state_dict(&self) -> State {
         let mut state = State::new();

@@ -5,36 +5,37 @@ use tensor_core::{Error, Result, State, Stateful};
 use super::within_one;
 use crate::Optimizer;
 
-/// What [`ReduceLrOnPlateau`] takes for an improvement.
+/// The criterion by which [`ReduceLrOnPlateau`] recognizes an improvement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ThresholdMode {
-    /// A share of the magnitude of the best so far. The default. (PyTorch's takes a share of the best itself,
-    /// so that of a metric below 0 no change is an improvement.)
+    /// The threshold is a fraction of the magnitude of the best metric. The default. (PyTorch takes a
+    /// fraction of the best metric itself, so that a metric below 0 improves without a change.)
     #[default]
     Rel,
-    /// A number.
+    /// The threshold is an absolute difference.
     Abs,
 }
 
-/// The settings of [`ReduceLrOnPlateau`], PyTorch's with PyTorch's defaults.
+/// The settings of [`ReduceLrOnPlateau`], with PyTorch's names and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReduceLrOnPlateauConfig {
-    /// Whether more is better, as of an accuracy. Off by default: less is better, as of a loss.
+    /// Whether a greater metric is better, as for an accuracy. Off by default: less is better, as for a
+    /// loss.
     #[doc(alias = "mode")]
     pub maximize: bool,
-    /// What the rates are multiplied by. 0.1 by default.
+    /// The factor of the rates. 0.1 by default.
     pub factor: f64,
-    /// How many steps without an improvement are let pass. 10 by default.
+    /// The number of steps without an improvement that are tolerated. 10 by default.
     pub patience: u64,
-    /// How much better is an improvement. 10⁻⁴ by default.
+    /// The least difference that counts as an improvement. 10⁻⁴ by default.
     pub threshold: f64,
-    /// What `threshold` is a measure of.
+    /// Whether `threshold` is relative or absolute.
     pub threshold_mode: ThresholdMode,
-    /// How many steps after a reduction are not counted. 0 by default.
+    /// The number of steps after a reduction that are not counted. 0 by default.
     pub cooldown: u64,
     /// The least rate. 0 by default.
     pub min_lr: f64,
-    /// A rate that would change by no more than this stays. 10⁻⁸ by default.
+    /// Changes of a rate that are not greater than this are skipped. 10⁻⁸ by default.
     pub eps: f64,
 }
 
@@ -73,7 +74,7 @@ impl Default for ReduceLrOnPlateauConfig {
 #[derive(Clone, Debug)]
 pub struct ReduceLrOnPlateau {
     config: ReduceLrOnPlateauConfig,
-    /// The least rate of each group, where they have one each.
+    /// The least rate of each group; empty if all share one.
     min_lrs: Vec<f64>,
     best: f64,
     bad_epochs: u64,
@@ -83,8 +84,7 @@ pub struct ReduceLrOnPlateau {
 
 impl ReduceLrOnPlateau {
     /// # Errors
-    /// A factor that is not from 0 on and below 1, or a threshold, `min_lr` or `eps` that is negative or not
-    /// finite.
+    /// A factor outside [0, 1), or a threshold, `min_lr` or `eps` that is negative or not finite.
     #[track_caller]
     pub fn new(config: ReduceLrOnPlateauConfig) -> Result<ReduceLrOnPlateau> {
         let op = "ReduceLrOnPlateau";
@@ -98,10 +98,11 @@ impl ReduceLrOnPlateau {
         Ok(ReduceLrOnPlateau { config, min_lrs: Vec::new(), best, bad_epochs: 0, cooldown: 0, step: 0 })
     }
 
-    /// With a least rate for each group, in place of the settings' one. PyTorch's list for `min_lr`.
+    /// As [`ReduceLrOnPlateau::new`], with a least rate for each group in place of the settings' one.
+    /// PyTorch's list for `min_lr`.
     ///
     /// # Errors
-    /// As [`ReduceLrOnPlateau::new`], and not as many rates as the optimizer has groups.
+    /// As [`ReduceLrOnPlateau::new`], and another number of rates than the optimizer has groups.
     #[track_caller]
     pub fn per_group(
         config: ReduceLrOnPlateauConfig,
@@ -119,8 +120,8 @@ impl ReduceLrOnPlateau {
         Ok(ReduceLrOnPlateau { min_lrs: min_lrs.to_vec(), ..ReduceLrOnPlateau::new(config)? })
     }
 
-    /// Counts one step with its metric, and reduces the rates of the optimizer's groups if it is time. NaN is
-    /// no improvement.
+    /// Counts one step with its metric, and reduces the rates of the optimizer's groups once patience is
+    /// exhausted. NaN is no improvement.
     pub fn step(&mut self, metric: f64, optimizer: &mut (impl Optimizer + ?Sized)) {
         let ReduceLrOnPlateauConfig { factor, patience, min_lr, eps, .. } = self.config;
         self.step = self.step.saturating_add(1);
@@ -147,7 +148,7 @@ impl ReduceLrOnPlateau {
         }
     }
 
-    /// The steps counted so far.
+    /// The number of steps so far.
     pub fn steps(&self) -> u64 {
         self.step
     }
@@ -160,7 +161,7 @@ impl ReduceLrOnPlateau {
     fn is_better(&self, metric: f64) -> bool {
         let ReduceLrOnPlateauConfig { threshold, threshold_mode, maximize, .. } = self.config;
         let least = match threshold_mode {
-            // Any number is better than none.
+            // Any number improves on the initial infinity.
             _ if self.best.is_infinite() => 0.0,
             ThresholdMode::Rel => self.best.abs() * threshold,
             ThresholdMode::Abs => threshold,

@@ -21,7 +21,7 @@ fn averages_are_pytorchs() {
         let parameters = [x.clone(), y.clone()];
         let mut ema = AveragedParameters::ema(parameters.clone(), 0.75).unwrap();
         let mut swa = AveragedParameters::swa(parameters).unwrap();
-        // The first update takes the values as they are.
+        // The first update copies the values.
         for value in [4.0, 8.0, 0.0] {
             set(&x, value);
             set(&y, -value);
@@ -58,7 +58,7 @@ fn a_model_is_evaluated_with_averages_and_gets_its_values_back() {
 
 #[test]
 fn half_precision_does_not_stand_still() {
-    // 0.001 of the way, over and over, rounds to nothing in bf16, but the factor 0.999 must not be 1.
+    // Repeated steps of 0.001 round to nothing in bf16, but the factor 0.999 must not be 1.
     let x = Tensor::full([1], 1.0, (DType::BF16, &device())).unwrap().requires_grad();
     let mut ema = AveragedParameters::ema([x.clone()], 0.99).unwrap();
     ema.update().unwrap();

@@ -21,7 +21,7 @@ fn norms_count_all_gradients_on_all_devices() {
     assert_close(&parameters[0].grad().unwrap(), &[0.6, 0.0]);
     assert_close(&parameters[1].grad().unwrap(), &[0.8]);
     assert_eq!(parameters[1].grad().unwrap().device(), there);
-    // Below the bound nothing changes.
+    // A norm below the bound changes nothing.
     assert_close(&clip_grad_norm(&parameters, 7.0).unwrap(), &[1.0]);
     assert_close(&parameters[0].grad().unwrap(), &[0.6, 0.0]);
     assert_close(&clip_grad_norm(&parameters[2..], 1.0).unwrap(), &[0.0]);
@@ -53,7 +53,7 @@ fn values_are_held_within_the_limit() {
     assert!(clip_grad_norm::<Tensor>(&[], 1.0).is_err());
 }
 
-/// Squares of these overflow or vanish; the norm and the clipped gradients do not.
+/// Squares of these gradients overflow or underflow; the norm and the clipped gradients do not.
 #[test]
 fn gradients_at_the_ends_of_the_range_are_clipped_by_their_norm() {
     let device = device();
@@ -92,15 +92,15 @@ fn gradients_at_the_ends_of_the_range_are_clipped_by_their_norm() {
         };
         let norm = clip_grad_norm(&pair, size).unwrap();
         near(&norm, 5.0 * size);
-        // 10⁻⁶ is added to the norm, as PyTorch does.
+        // 10⁻⁶ is added to the norm, as in PyTorch.
         let factor = (size / (5.0 * size + 1e-6)).min(1.0);
-        // A number below the dtype's least normal one may be 0.
+        // A number below the dtype's least normal number may be 0.
         if size * factor > 1e-36 || (dtype == DType::F64 && size * factor > 1e-306) {
             near(&pair[0].grad().unwrap(), 3.0 * size * factor);
             near(&pair[1].grad().unwrap(), 4.0 * size * factor);
         }
     }
-    // A norm that the dtype does not hold.
+    // A norm that the dtype cannot represent.
     let x = with_grad(&[3e38, 3e38, 3e38, 3e38], &device);
     assert!(clip_grad_norm(std::slice::from_ref(&x), 1.0).unwrap().to_f64_vec().unwrap()[0].is_infinite());
     assert_close(&x.grad().unwrap(), &[0.5; 4]);

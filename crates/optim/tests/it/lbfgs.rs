@@ -1,5 +1,5 @@
-//! L-BFGS: its closure, and what a step leaves alone when it fails. Its steps are compared with PyTorch's in
-//! `taper/tests`.
+//! L-BFGS: its closure, and that a failed step changes nothing. `taper/tests` compares its steps with
+//! PyTorch's.
 #![allow(clippy::unwrap_used)]
 
 use std::{cell::Cell, sync::atomic::Ordering};
@@ -39,10 +39,10 @@ fn it_finds_the_minimum() {
         let x = start(&device);
         let mut lbfgs = Lbfgs::new([x.clone()], LbfgsConfig { max_iter: 60, ..WOLFE });
         let first = lbfgs.step(|| valley(&x)).unwrap();
-        // The loss of before the step.
+        // The loss before the step.
         assert!(first > 1.0);
         assert!(x.to_f64_vec().unwrap().iter().all(|v| (v - 1.0).abs() < 1e-2), "{x}");
-        // Also where gradients are off around it.
+        // The step also works where gradients are off around it.
         no_grad(|| lbfgs.step(|| valley(&x))).unwrap();
     }
 }
@@ -87,7 +87,7 @@ fn a_step_that_fails_changes_nothing() {
         assert!(error.unwrap_err().to_string().starts_with("mine: no more"));
         assert_eq!((bits(&x), shown(&lbfgs.state_dict())), before);
     }
-    // Memory runs out, somewhere.
+    // Memory runs out at each point in turn.
     let mut failures = 0;
     for n in (1..).step_by(7) {
         backend.fail_in.store(n, Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn what_makes_no_sense_is_said() {
     assert!(message.contains("call loss.backward() in the closure"), "{message}");
     let message = lbfgs.step(|| Ok(x.detach())).unwrap_err().to_string();
     assert!(message.contains("a loss of shape [4]"), "{message}");
-    // As any optimizer, without a closure.
+    // A step without a closure, as of any optimizer, is an error.
     let message = Optimizer::step(&mut lbfgs).unwrap_err().to_string();
     assert!(message.contains("with a closure"), "{message}");
 

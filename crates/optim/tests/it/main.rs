@@ -1,5 +1,5 @@
-//! Optimizers and schedules, on the plain reference and the CPU. One module a topic, one program for all:
-//! it links once.
+//! Optimizers and schedules, on the reference backend and the CPU. One module per topic in one program,
+//! which links once.
 
 mod averages;
 mod clip;

@@ -16,7 +16,7 @@ const CONFIG: AdamConfig = AdamConfig {
     decoupled_weight_decay: false,
 };
 
-/// Parameters around 2, of a dtype.
+/// Parameters around 2, of this dtype.
 fn parameters(dtype: DType, device: &Device) -> Result<Vec<Tensor>> {
     let rng = Generator::seed(3, device);
     let one = |shape: &[usize]| {
@@ -27,7 +27,7 @@ fn parameters(dtype: DType, device: &Device) -> Result<Vec<Tensor>> {
     Ok(vec![one(&[3, 5])?, one(&[4])?])
 }
 
-/// Gives parameters the gradients of a step, which their dtype holds.
+/// Sets the gradients of a step, values that the parameters' dtype can represent.
 fn set_gradients(parameters: &[Tensor], step: u64) -> Result<()> {
     let halves = if parameters[0].dtype() == DType::F16 { DType::F16 } else { DType::BF16 };
     for (k, parameter) in parameters.iter().enumerate() {
@@ -44,7 +44,8 @@ fn all_bits(tensors: &[Tensor]) -> Vec<Vec<u8>> {
 
 #[test]
 fn masters_are_trained_as_f32_parameters_are() -> Result<()> {
-    // Not on the reference, which rounds where a kernel ends: what is in one differs.
+    // Not on the reference backend, which rounds at the end of a kernel: kernels are divided differently
+    // here.
     let device = backend_cpu::cpu();
     let own = parameters(DType::BF16, &device)?;
     let start = all_bits(&own);
@@ -65,7 +66,7 @@ fn masters_are_trained_as_f32_parameters_are() -> Result<()> {
             assert_eq!(bits(own), bits(&wide.detach().to_dtype(DType::BF16)?));
         }
     }
-    // A thousandth is lost in bf16, and twelve of them are not.
+    // A step of a thousandth is lost in bf16, but twelve of them are not lost in the masters.
     assert_eq!(all_bits(&plain), start);
     assert_ne!(all_bits(&own), start);
     assert!(masters.masters().iter().all(|master| master.grad().is_none()));
@@ -131,9 +132,9 @@ fn values_that_others_give_a_parameter_reach_its_master() -> Result<()> {
     })?;
     sgd.step()?;
     let master = sgd.masters()[0].to_vec::<f32>()?;
-    // The same values again: what the master has beyond them stays.
+    // If the values are the same, the master keeps its extra digits.
     own[0].assign(&own[0].detach().mul_scalar(1.0))?;
-    // Other ones.
+    // Other values replace the master's.
     own[1].assign(&own[1].ones_like().detach())?;
     sgd.step()?;
     let expected: Vec<f32> = master.iter().map(|m| m - 0.001).collect();
@@ -162,7 +163,7 @@ fn an_offloaded_optimizer_keeps_nothing_where_the_parameters_are() -> Result<()>
     assert_eq!(device.memory().allocated, before);
     // Two moments, and the masters.
     assert_eq!(host.memory().allocated, 3 * (15 + 4) * 4);
-    // The parameters are in the model's state, and need not be twice in a file.
+    // The parameters are in the model's state, and need not be in a file twice.
     assert!(offloaded.state_dict().iter().all(|(name, _)| !name.starts_with("masters")));
     assert_eq!(shown(&offloaded.state_dict()), shown(&plain.state_dict()));
     Ok(())

@@ -1,4 +1,4 @@
-//! Schedules: wrong settings, groups, momentum. Their rates are compared with PyTorch's in `taper/tests`.
+//! Schedules: wrong settings, groups, momentum. `taper/tests` compares their rates with PyTorch's.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::device;
@@ -49,7 +49,7 @@ fn settings_that_make_no_sense_are_errors() {
     says(ReduceLrOnPlateau::new(ReduceLrOnPlateauConfig { min_lr: -1.0, ..plateau }), "min_lr -1");
 }
 
-/// Phases without length, and cycles of one step, have numbers too.
+/// Phases without length, and cycles of one step, have finite rates too.
 #[test]
 fn the_shortest_cycles_are_finite() {
     for total_steps in 1..6 {
@@ -88,7 +88,7 @@ fn a_momentum_is_cycled_where_there_is_one() {
     cycles(LionConfig::default(), cycle());
     cycles(MuonConfig::default(), cycle());
 
-    // Adagrad, Adadelta and Lbfgs have none: an error of the step, and no rate changes.
+    // Adagrad, Adadelta and Lbfgs have no momentum: the step reports an error, and no rate changes.
     let mut adagrad = Adagrad::new([parameter()], AdagradConfig::default());
     let mut scheduler = LrScheduler::new(cycle(), &mut adagrad);
     let before = adagrad.learning_rates();
@@ -141,7 +141,7 @@ fn near(found: &[f64], expected: &[f64]) {
     assert!(!far, "{found:?}, not {expected:?}");
 }
 
-/// The rates of some steps, those of all groups of one step after the other.
+/// The rates of some steps, for each step those of all groups.
 fn rates(schedule: impl LrSchedule, groups: &[f64], steps: usize) -> Vec<f64> {
     let mut sgd = Sgd::new([parameter()], SgdConfig { lr: groups[0], momentum: 0.9, ..Default::default() });
     for &lr in &groups[1..] {
@@ -156,7 +156,7 @@ fn rates(schedule: impl LrSchedule, groups: &[f64], steps: usize) -> Vec<f64> {
     all
 }
 
-/// PyTorch's `SWALR` and `CyclicLR(scale_fn=…)`, computed there.
+/// PyTorch's `SWALR` and `CyclicLR(scale_fn=…)`, computed by PyTorch.
 #[test]
 fn averaged_and_scaled_schedules_are_pytorchs() {
     let cos = rates(SwaLr::new(0.05, 4, Anneal::Cos).unwrap(), &[1.0, 0.5], 5);
@@ -210,7 +210,7 @@ fn a_plateau_has_a_least_rate_for_each_group() {
     assert_eq!(sgd.learning_rates(), [0.75, 0.25]);
 }
 
-/// The number that cycles is found among the settings.
+/// The setting that is cycled is found among the settings.
 #[test]
 fn momenta_are_found_by_their_names() {
     let momenta = |optimizer: &dyn Optimizer| optimizer.momenta();
@@ -224,7 +224,7 @@ fn momenta_are_found_by_their_names() {
     assert_eq!(momenta(&Adadelta::new([parameter()], AdadeltaConfig::default())), None);
 }
 
-/// An optimizer or a scheduler that makes no sense is an error where it is made.
+/// Invalid settings of an optimizer or a scheduler are an error where it is made.
 #[test]
 fn what_is_known_when_an_object_is_made_is_told_then() {
     let bad = SgdConfig { lr: -1.0, ..Default::default() };
@@ -243,7 +243,7 @@ fn what_is_known_when_an_object_is_made_is_told_then() {
     assert!(LrScheduler::new(cyclic(), &mut good).checked(&good).is_ok());
 }
 
-/// A relative threshold is a share of the best metric's magnitude, whatever its sign.
+/// A relative threshold is a fraction of the best metric's magnitude, whatever its sign.
 #[test]
 fn a_metric_below_0_has_plateaus_too() {
     let reduced_after = |maximize: bool, threshold_mode: ThresholdMode, metrics: &[f64]| {
@@ -272,7 +272,7 @@ fn a_metric_below_0_has_plateaus_too() {
         assert_eq!(after(Rel, &[1.0, 0.95, 0.91]), Some(2));
         assert_eq!(after(Rel, &[-1.0, -1.2, -1.4, -1.6]), None);
         assert_eq!(after(Rel, &[1.0, 0.8, 0.6, -0.5, -0.6]), None);
-        // From 0 any number is an improvement, and from infinity any finite one.
+        // From 0 any decrease is an improvement, and from infinity any finite number.
         assert_eq!(after(Rel, &[0.0, -1e-9, -2e-9, -3e-9]), None);
         assert_eq!(after(Rel, &[f64::INFINITY, 5.0, 5.0, 5.0]), Some(3));
         assert_eq!(after(Abs, &[-1.0, -1.05, -1.05]), Some(2));

@@ -1,4 +1,4 @@
-//! SGD: its update worked out by hand, and what a step leaves alone when it fails.
+//! SGD: its update compared with results worked out by hand, and that a failed step changes nothing.
 #![allow(clippy::unwrap_used)]
 
 use crate::common::{assert_close, device};
@@ -10,7 +10,7 @@ fn leaf(values: &[f32], device: &Device) -> Tensor {
     Tensor::from_slice(values, [values.len()], device).unwrap().requires_grad()
 }
 
-/// The momenta of an optimizer's state.
+/// The momentum buffers in an optimizer's state.
 fn momenta(sgd: &Sgd) -> Vec<Tensor> {
     let tensor = |(_, value)| match value {
         StateValue::Tensor(tensor) => Some(tensor),
@@ -19,7 +19,7 @@ fn momenta(sgd: &Sgd) -> Vec<Tensor> {
     sgd.state_dict().into_iter().filter_map(tensor).collect()
 }
 
-/// Parameter values after each of three steps with the gradients 1, 2, 3.
+/// The parameter's values after each of three steps with the gradients 1, 2, 3.
 fn course(config: SgdConfig) -> Vec<f64> {
     let x = leaf(&[1.0], &device());
     let mut sgd = Sgd::new([x.clone()], config);
@@ -45,11 +45,11 @@ fn the_update_is_pytorchs() {
     follows(base, [0.9, 0.7, 0.4]);
     follows(SgdConfig { maximize: true, ..base }, [1.1, 1.3, 1.6]);
     follows(SgdConfig { weight_decay: 0.5, ..base }, [0.85, 0.6075, 0.277125]);
-    // The penalty pulls toward 0 also while climbing.
+    // The penalty pulls toward 0 also if the objective is maximized.
     follows(SgdConfig { weight_decay: 0.5, maximize: true, ..base }, [1.05, 1.1975, 1.437625]);
     // b: 1, 2.5, 4.25
     follows(SgdConfig { momentum: 0.5, ..base }, [0.9, 0.65, 0.225]);
-    // The first b is the whole gradient, dampening or not: 1, 0.5 + 1.5, 1 + 2.25.
+    // The first b is the whole gradient, with dampening or without: 1, 0.5 + 1.5, 1 + 2.25.
     follows(SgdConfig { momentum: 0.5, dampening: 0.25, ..base }, [0.9, 0.7, 0.375]);
     // g + 0.5 b: 1.5, 3.25, 5.125
     follows(SgdConfig { momentum: 0.5, nesterov: true, ..base }, [0.85, 0.525, 0.0125]);
@@ -178,7 +178,7 @@ fn the_state_goes_on_where_it_was_saved() {
     step(&b, &mut second);
     assert_eq!(a.item::<f32>().unwrap(), b.item::<f32>().unwrap());
 
-    // What does not fit is said by name, and changes nothing.
+    // Mismatches are reported by name, and change nothing.
     second.groups_mut()[0].config.lr = 0.5;
     let before = format!("{:?}", momenta(&second)[0].to_vec::<f32>());
     let misfit = |change: &dyn Fn(&mut State), part: &str, second: &mut Sgd| {
@@ -207,8 +207,8 @@ fn a_schedule_goes_on_from_its_state() {
     let mut first = LrScheduler::new(ExponentialLr::new(0.9), &mut sgd);
     (0..3).for_each(|_| first.step(&mut sgd).unwrap());
     let saved = (first.state_dict(), sgd.state_dict());
-    // Made anew: it would take its base from the optimizer, whose state is loaded after it was made, or
-    // before.
+    // A new scheduler takes its base rates from the optimizer, whose state is loaded after the scheduler was
+    // made, or before.
     for optimizer_first in [false, true] {
         let mut other = Sgd::new([x.clone()], SgdConfig { lr: 7.0, ..Default::default() });
         if optimizer_first {

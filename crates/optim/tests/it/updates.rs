@@ -1,5 +1,5 @@
-//! What all optimizers have in common: checks, groups, state, and that a failure changes nothing. Their
-//! updates are compared with PyTorch's in `taper/tests`.
+//! Behaviour that all optimizers share: checks, groups, state, and that a failure changes nothing.
+//! `taper/tests` compares their updates with PyTorch's.
 #![allow(clippy::unwrap_used)]
 
 use std::sync::{
@@ -29,7 +29,7 @@ fn set_grad(x: &Tensor, step: i32) {
     x.set_grad(Some(grad));
 }
 
-/// Runs something with the settings of each optimizer, unlike the defaults.
+/// Runs a function with the settings of each optimizer, different from the defaults.
 macro_rules! with_each {
     ($f:ident $(, $argument:expr)*) => {
         let betas = (0.8, 0.95);
@@ -78,14 +78,14 @@ fn a_resumed_optimizer_gives_the_same_bits() {
     }
 }
 
-/// A first step, which begins to keep something, takes memory, and so does one of parameters whose values
-/// somebody holds.
+/// A step takes memory if it is the first, which creates the state, or if other tensors hold the parameters'
+/// values.
 #[test]
 fn a_step_that_runs_out_of_memory_changes_nothing() {
     fn fails<C: UpdateRule>(config: C) {
         for is_first in [true, false] {
             let (device, backend) = reference_backend();
-            // Of two shapes, so that there are several kernels.
+            // Two shapes, so that there are several kernels.
             let wide = |shape: [usize; 2]| Tensor::full(shape, 0.5f32, &device).unwrap().requires_grad();
             let parameters = [start(&device), start(&device), wide([4, 4])];
             let mut optimizer = ParamGroups::new(parameters.clone(), config);
@@ -115,7 +115,7 @@ fn a_step_that_runs_out_of_memory_changes_nothing() {
     with_each!(fails);
 }
 
-/// From the second step on an elementwise update goes where the old values are.
+/// From the second step on an elementwise update overwrites the old values.
 #[test]
 fn a_later_step_takes_no_memory() {
     fn stays<C: UpdateRule>(config: C, device: &Device) {
@@ -131,19 +131,19 @@ fn a_later_step_takes_no_memory() {
             optimizer.step().unwrap();
             let after = device.memory();
             if C::NAME == "Muon" {
-                // It multiplies matrices.
+                // Muon multiplies matrices, which takes memory.
                 assert!(after.allocations > before.allocations);
                 continue;
             }
             assert_eq!((after.allocations, after.peak), (before.allocations, before.allocated), "{config:?}");
         }
     }
-    // One of its own, which counts.
+    // A new device, whose counts start at 0.
     let device = Device::new(Arc::new(backend_cpu::CpuBackend::new()));
     with_each!(stays, &device);
 }
 
-/// A graph that waits for its gradients has the values that it was built with.
+/// A graph whose gradients are pending keeps the values that it was built with.
 #[test]
 fn a_graph_keeps_its_values_when_a_step_is_taken() {
     for device in devices() {
@@ -164,8 +164,8 @@ fn a_graph_keeps_its_values_when_a_step_is_taken() {
     }
 }
 
-/// What a kernel's failure in a step that overwrites leaves: each parameter is with its state before the
-/// step, or after it.
+/// After a kernel fails in a step that overwrites, each parameter and its state are as before the step, or
+/// as after it.
 #[test]
 fn a_device_that_fails_within_a_step_leaves_each_parameter_whole() {
     let stepped = |x: &Tensor, steps: i32| {
@@ -192,7 +192,7 @@ fn a_device_that_fails_within_a_step_leaves_each_parameter_whole() {
     let mut adam = Adam::new(parameters.clone(), AdamConfig { lr: 0.1, ..Default::default() });
     for step in 0..2 {
         parameters.iter().for_each(|x| set_grad(x, step));
-        // Each shape has a kernel of its own.
+        // Each shape has its own kernel.
         fail_in.store(2 * step as u64, Ordering::Relaxed);
         assert_eq!(adam.step().is_err(), step == 1);
     }
@@ -206,7 +206,7 @@ fn a_device_that_fails_within_a_step_leaves_each_parameter_whole() {
     assert!(states[1].iter().all(|part| state.contains(&part.replace("state.0", "state.1"))), "{state:?}");
 }
 
-/// Settings that make no sense are errors of the step, which say the setting and change nothing.
+/// Invalid settings are errors of the step, which name the setting and change nothing.
 fn refuses<C: UpdateRule>(config: C, part: &str) {
     for device in devices() {
         let x = start(&device);
@@ -285,7 +285,7 @@ fn parameters_that_make_no_sense_are_errors() {
 fn a_parameter_without_a_gradient_is_passed_over() {
     for device in devices() {
         let (x, idle) = (start(&device), start(&device));
-        // Its decay would move it.
+        // Its weight decay would move it.
         let config = AdamWConfig { lr: 0.1, weight_decay: 0.5, ..Default::default() };
         let mut adamw = AdamW::new([idle.clone(), x.clone()], config);
         for step in 0..3 {
@@ -330,7 +330,7 @@ fn a_state_of_something_else_is_an_error_and_changes_nothing() {
     misfit(&|s| s.insert("param_groups.1.lr", 0.5), "unexpected [\"param_groups.1.lr\"]");
     misfit(&|s| s.insert("param_groups.0.params", 3i64), "3 parameters, this group has 1");
 
-    // Another optimizer's, of other settings and other states.
+    // The state of another optimizer, with other settings and other parts.
     let mut rms = RmsProp::new([start(&device)], RmsPropConfig::default());
     let message = rms.load_state_dict(&saved).unwrap_err().to_string();
     assert!(message.contains("param_groups.0.alpha") && message.contains("state.0.exp_avg"), "{message}");
@@ -396,7 +396,7 @@ fn states_follow_a_parameter_that_moves() {
     assert_eq!((x.device(), bits(&x)), (there, bits(&stays)));
 }
 
-/// The updates of parameters of one shape share kernels: as many as the device takes results in one.
+/// The updates of parameters of one shape share kernels, up to the device's limit on results.
 #[test]
 fn a_step_takes_few_launches() {
     let launches = |shapes: &[[usize; 2]]| {
@@ -415,12 +415,12 @@ fn a_step_takes_few_launches() {
         }
         backend.kernels.lock().unwrap().values().sum::<usize>()
     };
-    // Two results each, four a kernel.
+    // Two results each, four in a kernel.
     assert_eq!(launches(&[[4, 4]; 8]), 4);
     assert_eq!(launches(&[[4, 4], [4, 5]]), 2);
 }
 
-/// An update of somebody's own that is wrong for one parameter changes none.
+/// A user's update rule that is wrong for one parameter changes none.
 #[test]
 fn an_update_of_another_shape_is_an_error_and_changes_nothing() {
     #[derive(Clone, Copy, Debug)]
@@ -457,7 +457,7 @@ fn an_update_of_another_shape_is_an_error_and_changes_nothing() {
     assert_eq!(bits(&x), bits(&start(&device)));
 }
 
-/// More updates than may wait on a thread at once: some are computed while others are built.
+/// More updates than may be pending on a thread at once: some are computed while others are built.
 #[test]
 fn many_parameters_step_as_one_does() {
     for device in devices() {

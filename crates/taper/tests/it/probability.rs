@@ -598,7 +598,7 @@ fn bad_input_is_refused() -> Result<()> {
     refused(Binomial::from_probs(&ints, &two), &["Binomial", "total_count is of i32"]);
     refused(Bernoulli::from_probs(&ints), &["Bernoulli", "probs is of i32"]);
     refused(Categorical::from_probs(&scalar), &["Categorical", "probs is a scalar", "unsqueeze"]);
-    refused(Categorical::from_logits(&Tensor::ones([2, 0], &d)?), &["Categorical", "no places"]);
+    refused(Categorical::from_logits(&Tensor::ones([2, 0], &d)?), &["Categorical", "no categories"]);
     refused(Dirichlet::new(&scalar), &["Dirichlet", "scalar"]);
     refused(MultivariateNormal::new(&two, &two), &["MultivariateNormal", "loc [2] and covariance [2]"]);
     let eye = Tensor::eye(3, &d)?;
@@ -609,8 +609,8 @@ fn bad_input_is_refused() -> Result<()> {
     refused(normal.cdf(&three), &["Normal.cdf"]);
     refused(kl_divergence(&normal, &Normal::new(&three, 1.0)?), &["kl_divergence: [2] x [3]"]);
     let places = Categorical::from_probs(&three)?;
-    refused(places.log_prob(&two), &["Categorical.log_prob", "places are integers"]);
-    refused(kl_divergence(&places, &Categorical::from_probs(&two)?), &["kl_divergence", "3 and 2 places"]);
+    refused(places.log_prob(&two), &["Categorical.log_prob", "categories are integers"]);
+    refused(kl_divergence(&places, &Categorical::from_probs(&two)?), &["kl_divergence", "3 and 2 categories"]);
     refused(
         kl_divergence(&Dirichlet::new(&three)?, &Dirichlet::new(&two)?),
         &["kl_divergence", "events of [3] and [2]"],

@@ -1,4 +1,4 @@
-//! [`Accuracy`]: the share of items that are recognised.
+//! [`Accuracy`]: the fraction of items that are classified correctly.
 
 use tensor_core::{Error, Result, Tensor};
 
@@ -6,8 +6,8 @@ use super::{check_rows, classes};
 
 const OP: &str = "Accuracy";
 
-/// The share of items whose class is among the k with the highest scores. `torchmetrics.Accuracy(top_k=k)`
-/// with micro averages, `sklearn.metrics.top_k_accuracy_score`.
+/// The fraction of items whose class is among the k highest scores. `torchmetrics.Accuracy(top_k=k)` with
+/// micro averages, `sklearn.metrics.top_k_accuracy_score`.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -36,20 +36,20 @@ impl Default for Accuracy {
 }
 
 impl Accuracy {
-    /// By the highest score alone.
+    /// An accuracy by the highest score.
     pub fn new() -> Accuracy {
         Accuracy::top_k(1)
     }
 
-    /// By the `k` highest scores; of equal ones, those of the lower classes.
+    /// An accuracy by the `k` highest scores; among equal scores, lower classes come first.
     pub fn top_k(k: usize) -> Accuracy {
         Accuracy { k, right: 0, seen: 0 }
     }
 
-    /// With a batch more: scores `[N, C]`, such as logits, and classes `[N]`.
+    /// Counts a batch: scores `[N, C]`, such as logits, and classes `[N]`.
     ///
     /// # Errors
-    /// Shapes that do not go together, k of 0 or above C, a class outside 0 to C - 1, a value that cannot be
+    /// Shapes that do not fit, a k of 0 or above C, a class outside 0 to C − 1, a value that cannot be
     /// computed. Nothing is counted then.
     #[track_caller]
     pub fn update(&mut self, scores: &Tensor, targets: &Tensor) -> Result<()> {
@@ -70,17 +70,17 @@ impl Accuracy {
         Ok(())
     }
 
-    /// The share; `None` where nothing was counted.
+    /// The accuracy; `None` if nothing was counted.
     pub fn value(&self) -> Option<f64> {
         (self.seen > 0).then(|| self.right as f64 / self.seen as f64)
     }
 
-    /// How many were recognised, and how many there were.
+    /// The number of correct items, and of all items.
     pub fn counts(&self) -> (u64, u64) {
         (self.right, self.seen)
     }
 
-    /// Begins anew.
+    /// Resets all counts.
     pub fn reset(&mut self) {
         *self = Accuracy::top_k(self.k);
     }

@@ -1,4 +1,4 @@
-//! [`ConfusionMatrix`], and what follows from it: precision, recall, F1.
+//! [`ConfusionMatrix`], and the metrics derived from it: precision, recall, F1.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use super::{check_rows, classes};
 
 const OP: &str = "ConfusionMatrix";
 
-/// How the numbers of the classes become one. As in scikit-learn, a class that occurs neither among the
-/// targets nor among the predictions does not count.
+/// The average over classes. As in scikit-learn, a class that occurs neither among the targets nor among the
+/// predictions is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Average {
-    /// Over all items alike: for one class an item, precision, recall and F1 are all the accuracy.
+    /// The average over all items: with one class per item, precision, recall and F1 all equal the accuracy.
     Micro,
-    /// The mean of the classes.
+    /// The mean over the classes.
     Macro,
-    /// The mean of the classes, each by how many items are of it.
+    /// The mean over the classes, weighted by the number of items of each.
     Weighted,
 }
 
-/// How many items of each class were taken for which. `sklearn.metrics.confusion_matrix`,
+/// The number of items for each pair of true class and predicted class. `sklearn.metrics.confusion_matrix`,
 /// `torchmetrics.ConfusionMatrix`.
 ///
-/// Of class c, with TP items of it that were taken for it, FP others that were taken for it, and FN of it
-/// that were not: precision = TP / (TP + FP), recall = TP / (TP + FN), F1 = 2 TP / (2 TP + FP + FN); each is
-/// 0 where nothing is divided by nothing, as in scikit-learn.
+/// For a class with TP true positives, FP false positives and FN false negatives: precision = TP / (TP +
+/// FP), recall = TP / (TP + FN), F1 = 2 TP / (2 TP + FP + FN); each is 0 if its denominator is 0, as in
+/// scikit-learn.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -33,9 +33,10 @@ pub enum Average {
 /// # fn main() -> tensor_core::Result<()> {
 /// let device = backend_cpu::cpu();
 /// let mut matrix = ConfusionMatrix::new(3);
-/// let (predictions, targets) = (Tensor::new([0i32, 2, 1, 2], &device)?, Tensor::new([0i32, 1, 1, 2], &device)?);
+/// let predictions = Tensor::new([0i32, 2, 1, 2], &device)?;
+/// let targets = Tensor::new([0i32, 1, 1, 2], &device)?;
 /// matrix.update(&predictions, &targets)?;
-/// assert_eq!(matrix.row(1), [0, 1, 1]); // of class 1, one was taken for a 1 and one for a 2
+/// assert_eq!(matrix.row(1), [0, 1, 1]); // of class 1, one was predicted as 1 and one as 2
 /// assert_eq!(matrix.accuracy(), Some(0.75));
 /// assert_eq!(matrix.recall(Average::Macro), Some(2.5 / 3.0));
 /// # Ok(()) }
@@ -43,21 +44,21 @@ pub enum Average {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfusionMatrix {
     classes: usize,
-    /// Row by row: a row for each class that items have.
+    /// Row-major, with a row for each true class.
     counts: Vec<u64>,
 }
 
 impl ConfusionMatrix {
-    /// Of so many classes, with nothing counted yet.
+    /// A matrix for this number of classes, with nothing counted yet.
     pub fn new(classes: usize) -> ConfusionMatrix {
         ConfusionMatrix { classes, counts: vec![0; classes * classes] }
     }
 
-    /// With a batch more: predictions, as classes `[N]` or as scores `[N, C]`, and the true classes `[N]`.
+    /// Counts a batch: predictions, as classes `[N]` or as scores `[N, C]`, and the true classes `[N]`.
     ///
     /// # Errors
-    /// Shapes that do not go together, a class outside those there are, a value that cannot be computed.
-    /// Nothing is counted then.
+    /// Shapes that do not fit, a class that is out of range, a value that cannot be computed. Nothing is
+    /// counted then.
     #[track_caller]
     pub fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
         let predicted = if predictions.rank() == 2 {
@@ -88,40 +89,40 @@ impl ConfusionMatrix {
         Ok(())
     }
 
-    /// How many items of class `class` were taken for each class; empty for a class that is not.
+    /// For items of class `class`, the counts of each predicted class; empty if there is no such class.
     pub fn row(&self, class: usize) -> &[u64] {
         let start = class.saturating_mul(self.classes);
         self.counts.get(start..start + self.classes).unwrap_or_default()
     }
 
-    /// All counts, row by row: true classes down, predicted ones across.
+    /// All counts, row-major: rows are true classes, columns are predicted classes.
     pub fn counts(&self) -> &[u64] {
         &self.counts
     }
 
-    /// How many items were counted.
+    /// The number of items counted.
     pub fn items(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// The share of items that were taken for what they are; `None` where nothing was counted.
+    /// The fraction of correct predictions; `None` if nothing was counted.
     pub fn accuracy(&self) -> Option<f64> {
         let right: u64 = (0..self.classes).map(|class| self.of(class).right).sum();
         let items = self.items();
         (items > 0).then(|| right as f64 / items as f64)
     }
 
-    /// Precision; `None` where nothing was counted.
+    /// Precision; `None` if nothing was counted.
     pub fn precision(&self, average: Average) -> Option<f64> {
         self.average(average, Class::precision)
     }
 
-    /// Recall; `None` where nothing was counted.
+    /// Recall; `None` if nothing was counted.
     pub fn recall(&self, average: Average) -> Option<f64> {
         self.average(average, Class::recall)
     }
 
-    /// F1; `None` where nothing was counted.
+    /// F1; `None` if nothing was counted.
     pub fn f1(&self, average: Average) -> Option<f64> {
         self.average(average, Class::f1)
     }
@@ -141,7 +142,7 @@ impl ConfusionMatrix {
         (0..self.classes).map(|class| self.of(class).f1()).collect()
     }
 
-    /// Begins anew.
+    /// Resets all counts.
     pub fn reset(&mut self) {
         self.counts.fill(0);
     }
@@ -158,7 +159,7 @@ impl ConfusionMatrix {
         }
         let occurring = (0..self.classes).map(|class| self.of(class)).filter(|c| c.predicted + c.items > 0);
         Some(match average {
-            // As many predictions as items, of which so many are right.
+            // There is one prediction per item, so all three equal the accuracy.
             Average::Micro => return self.accuracy(),
             Average::Macro => {
                 let scores: Vec<f64> = occurring.map(|class| score(&class)).collect();
@@ -194,7 +195,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// A table: true classes down, predicted ones across.
+/// A table: rows are true classes, columns are predicted classes.
 impl fmt::Display for ConfusionMatrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let widest = self.counts.iter().chain([&(self.classes as u64)]).max().copied().unwrap_or(0);

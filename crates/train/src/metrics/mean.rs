@@ -1,8 +1,9 @@
 //! [`Mean`]: a weighted mean.
 
-/// A weighted mean, such as of losses of batches of several sizes: Σ wᵢ xᵢ / Σ wᵢ. `torchmetrics.MeanMetric`.
+/// A weighted mean Σ wᵢ xᵢ / Σ wᵢ, such as of the losses of batches of different sizes.
+/// `torchmetrics.MeanMetric`.
 ///
-/// Sums are compensated (Neumaier), so that the last of a million values counts as the first.
+/// Sums are compensated (Neumaier), so that a million additions lose no precision.
 ///
 /// ```
 /// use train::metrics::Mean;
@@ -18,35 +19,35 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Of nothing yet.
+    /// A mean of no values.
     pub fn new() -> Mean {
         Mean::default()
     }
 
-    /// With one more value, which weighs `weight`: as a mean of n, n.
+    /// Adds a value with this weight: the mean of n values has the weight n.
     pub fn add(&mut self, value: f64, weight: f64) {
         self.sum.add(value * weight);
         self.weight.add(weight);
     }
 
-    /// The mean; `None` where nothing was added, or nothing that weighs.
+    /// The mean; `None` if the total weight is 0.
     pub fn value(&self) -> Option<f64> {
         let weight = self.weight.value();
         (weight != 0.0).then(|| self.sum.value() / weight)
     }
 
-    /// What all values weigh together.
+    /// The total weight.
     pub fn weight(&self) -> f64 {
         self.weight.value()
     }
 
-    /// Begins anew.
+    /// Starts again from no values.
     pub fn reset(&mut self) {
         *self = Mean::default();
     }
 }
 
-/// A sum with what rounding took from it (Neumaier 1974).
+/// A sum with compensation for rounding errors (Neumaier 1974).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Sum {
     sum: f64,
@@ -56,7 +57,7 @@ struct Sum {
 impl Sum {
     fn add(&mut self, value: f64) {
         let sum = self.sum + value;
-        // Of an infinite sum nothing is lost.
+        // Compensation is skipped once the sum is infinite.
         if sum.is_finite() {
             let (large, small) =
                 if self.sum.abs() >= value.abs() { (self.sum, value) } else { (value, self.sum) };

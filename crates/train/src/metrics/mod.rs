@@ -1,7 +1,7 @@
-//! Numbers that tell how a training goes. What they count is kept on the host in integers and f64, so that a
-//! million batches add up as exactly as one.
+//! Metrics of a training. They count on the host, in integers and f64, so that a million batches add up
+//! exactly.
 //!
-//! Metrics read the tensors that they are given, which waits for the device: fit for an evaluation, and for
+//! Metrics read the tensors that they are given, which waits for the device: use them in an evaluation, or
 //! every hundredth step.
 
 mod accuracy;
@@ -16,7 +16,7 @@ pub use throughput::Throughput;
 
 use tensor_core::{Error, Result, Tensor};
 
-/// Class numbers `[N]`, whatever integers they are.
+/// Class numbers `[N]` of any integer dtype.
 #[track_caller]
 fn classes(op: &'static str, name: &str, tensor: &Tensor) -> Result<Vec<i64>> {
     if tensor.rank() != 1 || !tensor.dtype().is_int() {
@@ -27,11 +27,11 @@ fn classes(op: &'static str, name: &str, tensor: &Tensor) -> Result<Vec<i64>> {
         );
         return Err(Error::invalid(op, message));
     }
-    // Every one of them is exact as f64, or far from a class.
+    // Each value is exact in f64, or far out of range.
     Ok(tensor.detach().to_f64_vec()?.into_iter().map(|class| class as i64).collect())
 }
 
-/// Checks that there is a target for each row of `[N, C]`.
+/// Checks that there is a target for each row of scores `[N, C]`.
 #[track_caller]
 fn check_rows(op: &'static str, scores: &Tensor, targets: &Tensor) -> Result<()> {
     if scores.rank() != 2 || targets.rank() != 1 || scores.dims()[0] != targets.dims()[0] {

@@ -1,10 +1,10 @@
-//! [`Throughput`]: items a second.
+//! [`Throughput`]: items per second.
 
 use std::time::Duration;
 
 use web_time::Instant;
 
-/// Items a second, such as images. Pauses, such as for an evaluation, can be left out.
+/// Items per second, such as images. Pauses, such as for an evaluation, can be left out.
 ///
 /// ```
 /// use train::metrics::Throughput;
@@ -19,34 +19,34 @@ use web_time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct Throughput {
     items: u64,
-    /// Of the time before the latest pause.
+    /// The time before the latest pause.
     before: Duration,
     since: Option<Instant>,
 }
 
 impl Throughput {
-    /// The clock starts.
+    /// Starts the clock.
     pub fn start() -> Throughput {
         Throughput { items: 0, before: Duration::ZERO, since: Some(Instant::now()) }
     }
 
-    /// So many items more.
+    /// Counts `items` more items.
     pub fn add(&mut self, items: u64) {
         self.items += items;
     }
 
-    /// The clock stops, until [`Throughput::resume`].
+    /// Stops the clock until [`Throughput::resume`].
     pub fn pause(&mut self) {
         self.before = self.elapsed();
         self.since = None;
     }
 
-    /// The clock goes on.
+    /// Starts the clock again.
     pub fn resume(&mut self) {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// All items.
+    /// The number of items.
     pub fn items(&self) -> u64 {
         self.items
     }
@@ -56,7 +56,7 @@ impl Throughput {
         self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// Items a second; 0 while no time has passed.
+    /// Items per second; 0 if no time has passed.
     pub fn per_second(&self) -> f64 {
         let seconds = self.elapsed().as_secs_f64();
         if seconds > 0.0 { self.items as f64 / seconds } else { 0.0 }

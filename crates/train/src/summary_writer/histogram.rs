@@ -1,10 +1,10 @@
-//! A `HistogramProto`, with TensorFlow's buckets: each a tenth wider than the one before, from 10⁻¹² on, and
-//! the same below 0.
+//! A `HistogramProto` with TensorFlow's buckets: each is a tenth wider than the one before, from 10⁻¹² on,
+//! and symmetric for negative numbers.
 
 use inspect::Message;
 use tensor_core::{Error, Result};
 
-/// The edges above 0, where buckets end.
+/// The upper edges of the buckets above 0.
 fn edges() -> Vec<f64> {
     let mut edges = vec![1e-12];
     while let Some(&last) = edges.last()
@@ -28,13 +28,13 @@ pub(super) fn histogram(values: &[f64]) -> Result<Message> {
         above.iter().rev().map(|edge| -edge).chain([0.0]).chain(above.iter().copied()).collect();
     let mut counts = vec![0.0; limits.len()];
     for value in values {
-        // A bucket has the numbers below its limit, and from that of the one before it on; the greatest
-        // number is in the last.
+        // A bucket has the numbers below its limit, from the limit of the one before it on; the greatest
+        // number is in the last bucket.
         let bucket = limits.partition_point(|limit| limit <= value).min(limits.len() - 1);
         counts[bucket] += 1.0;
     }
-    // Empty buckets at both ends are left out, but for one on the left: its limit is where the first that
-    // counts begins.
+    // Empty buckets at both ends are left out, except one on the left: its limit is the start of the first
+    // bucket that is not empty.
     let first = counts.iter().position(|&count| count > 0.0).unwrap_or(0).saturating_sub(1);
     let last = counts.iter().rposition(|&count| count > 0.0).unwrap_or(0);
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,18 +1,18 @@
-//! What TensorBoard's plugin for hyper-parameters reads: which there are, their values in this run, and that
-//! it ended.
+//! Data for TensorBoard's hyperparameter plugin: the names of the hyperparameters, their values in this run,
+//! and the end of the run.
 
 use inspect::Message;
 
 use super::plugin;
 
-/// A setting of a run. Made from numbers, truth values and texts by `into`.
+/// A hyperparameter of a run, converted from numbers, booleans and strings by `into`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum HyperParameter {
     /// A number.
     Number(f64),
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
@@ -46,7 +46,7 @@ impl From<String> for HyperParameter {
 }
 
 impl HyperParameter {
-    /// `DataType` of `hparams/api.proto`.
+    /// The number of the type in `DataType` of `hparams/api.proto`.
     fn kind(&self) -> i64 {
         match self {
             HyperParameter::Text(_) => 1,
@@ -55,7 +55,7 @@ impl HyperParameter {
         }
     }
 
-    /// `google.protobuf.Value`.
+    /// The value as a `google.protobuf.Value`.
     fn value(&self) -> Message {
         match self {
             HyperParameter::Number(value) => Message::default().double(2, *value),
@@ -65,7 +65,7 @@ impl HyperParameter {
     }
 }
 
-/// The three values that the plugin reads.
+/// The three summaries that the plugin reads.
 pub(super) fn summaries(
     settings: &[(&str, HyperParameter)],
     metrics: &[(&str, f64)],

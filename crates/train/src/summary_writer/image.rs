@@ -27,10 +27,10 @@ pub(super) fn image(image: &Tensor) -> Result<Message> {
     if wide == 0 || high == 0 {
         return Err(wrong());
     }
-    // From planes to pixels.
+    // From planes to interleaved pixels.
     let planes = image.detach().to_f64_vec()?;
     if planes.iter().any(|value| value.is_nan()) {
-        return Err(Error::invalid(super::OP, "an image with NaN in it"));
+        return Err(Error::invalid(super::OP, "the image has NaN elements"));
     }
     let size = height * width;
     let byte = |value: f64| (value * most).round() as u8; // saturates
@@ -39,7 +39,7 @@ pub(super) fn image(image: &Tensor) -> Result<Message> {
         .map(|at| byte(planes[at]))
         .collect();
     let png = encode(wide, high, channels, &pixels)
-        .map_err(|error| Error::invalid(super::OP, format!("an image that has no form as PNG: {error}")))?;
+        .map_err(|error| Error::invalid(super::OP, format!("the image cannot be encoded as PNG: {error}")))?;
     Ok(Message::default()
         .int(1, i64::from(high))
         .int(2, i64::from(wide))

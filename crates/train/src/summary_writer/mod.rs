@@ -1,7 +1,7 @@
-//! [`SummaryWriter`]: scalars, histograms, pictures, texts, settings and graphs for TensorBoard.
+//! [`SummaryWriter`]: scalars, histograms, images, texts, hyperparameters and graphs for TensorBoard.
 //!
-//! Messages and numbers of fields are those of `tensorboard/compat/proto/{event,summary,tensor}.proto` and
-//! `tensorboard/plugins/hparams/*.proto`. How records are written is in `inspect::EventWriter`.
+//! Messages and field numbers are those of `tensorboard/compat/proto/{event,summary,tensor}.proto` and
+//! `tensorboard/plugins/hparams/*.proto`. `inspect::EventWriter` writes the records.
 
 mod histogram;
 mod hparams;
@@ -17,10 +17,11 @@ use web_time::{Instant, SystemTime};
 
 const OP: &str = "SummaryWriter";
 
-/// How long events may wait before they are handed to the system.
+/// The longest time that events are buffered before they are passed to the system.
 const FLUSH_AFTER: Duration = Duration::from_secs(10);
 
-/// Writes what TensorBoard shows: `tensorboard --logdir FOLDER`. `torch.utils.tensorboard.SummaryWriter`.
+/// Writes event files for TensorBoard: `tensorboard --logdir FOLDER`.
+/// `torch.utils.tensorboard.SummaryWriter`.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -42,8 +43,8 @@ const FLUSH_AFTER: Duration = Duration::from_secs(10);
 /// # Ok(()) }
 /// ```
 ///
-/// A run has a folder of its own. Events are handed to the system ten seconds after they are written at the
-/// latest, at [`SummaryWriter::flush`], and when the writer is dropped.
+/// Each run has its own folder. Events are passed to the system at most ten seconds after they are written,
+/// by [`SummaryWriter::flush`], and when the writer is dropped.
 #[derive(Debug)]
 pub struct SummaryWriter {
     events: EventWriter,
@@ -51,7 +52,7 @@ pub struct SummaryWriter {
 }
 
 impl SummaryWriter {
-    /// A new event file in `folder`, which is made if it is not there.
+    /// A new event file in `folder`, which is created if it does not exist.
     ///
     /// # Errors
     /// `File` for a folder or file that cannot be written.
@@ -60,22 +61,23 @@ impl SummaryWriter {
         Ok(SummaryWriter { events: EventWriter::create(folder)?, flushed: Instant::now() })
     }
 
-    /// A new event file in the folder of a training that goes on after step `step`: what was written there of
-    /// later steps is no longer shown. `SummaryWriter(purge_step=step + 1)`.
+    /// A new event file in the folder of a training that resumes after step `step`: TensorBoard no longer
+    /// shows the earlier events of later steps. `SummaryWriter(purge_step=step + 1)`.
     ///
     /// # Errors
     /// As for [`SummaryWriter::new`].
     #[track_caller]
     pub fn resume(folder: impl AsRef<Path>, step: u64) -> Result<SummaryWriter> {
         let mut writer = SummaryWriter::new(folder)?;
-        // SessionLog.START: TensorBoard drops the events of this step and later ones from before.
+        // SessionLog.START: TensorBoard drops earlier events of this step and later ones.
         let started = Message::default().message(7, Message::default().int(1, 1));
         writer.write(step + 1, started)?;
         writer.flush()?;
         Ok(writer)
     }
 
-    /// A number, such as a loss; `/` in tags makes groups. It is kept as f32, as PyTorch does. `add_scalar`.
+    /// Writes a number, such as a loss; `/` in tags makes groups. It is stored as f32, as in PyTorch.
+    /// `add_scalar`.
     ///
     /// # Errors
     /// `File` for a file that cannot be written.
@@ -84,11 +86,11 @@ impl SummaryWriter {
         self.summary(step, Message::default().string(1, tag).float(2, value as f32))
     }
 
-    /// How the elements of a tensor are distributed, such as of a weight or its gradient. `add_histogram`.
+    /// Writes a histogram of a tensor's elements, such as of a weight or its gradient. `add_histogram`.
     ///
     /// # Errors
-    /// No elements, or some that are NaN or infinite; a value that cannot be computed; `File` for a file that
-    /// cannot be written.
+    /// No elements, or some that are NaN or infinite; a value that cannot be computed; `File` for a file
+    /// that cannot be written.
     #[track_caller]
     pub fn histogram(&mut self, tag: &str, values: &Tensor, step: u64) -> Result<()> {
         let values = values.detach().to_f64_vec()?;
@@ -96,8 +98,8 @@ impl SummaryWriter {
         self.summary(step, Message::default().string(1, tag).message(5, histogram))
     }
 
-    /// A picture, as PNG: `[H, W]` or `[1, H, W]` in grey, `[3, H, W]` in colours, `[4, H, W]` with opacity;
-    /// floats from 0 to 1, which others are cut to, or u8. `add_image`.
+    /// Writes an image as PNG: `[H, W]` or `[1, H, W]` in grayscale, `[3, H, W]` in RGB, `[4, H, W]` with
+    /// alpha; floats, which are clamped to [0, 1], or u8. `add_image`.
     ///
     /// # Errors
     /// Another shape or dtype, NaN; a value that cannot be computed; `File` for a file that cannot be
@@ -108,7 +110,7 @@ impl SummaryWriter {
         self.summary(step, Message::default().string(1, tag).message(4, image))
     }
 
-    /// A text, which TensorBoard reads as Markdown. `add_text`.
+    /// Writes a text, which TensorBoard shows as Markdown. `add_text`.
     ///
     /// # Errors
     /// `File` for a file that cannot be written.
@@ -121,8 +123,8 @@ impl SummaryWriter {
         self.summary(step, value.message(9, plugin("text", &[])))
     }
 
-    /// The settings of a run, and the numbers that it ended with, for TensorBoard's table of runs. Call it
-    /// once a run. `add_hparams`.
+    /// Writes the hyperparameters of a run and its final metrics, for TensorBoard's table of runs. Call it
+    /// once per run. `add_hparams`.
     ///
     /// # Errors
     /// A name that is given twice; `File` for a file that cannot be written.
@@ -140,7 +142,7 @@ impl SummaryWriter {
         metrics.iter().try_for_each(|(tag, value)| self.scalar(tag, *value, 0))
     }
 
-    /// The graph that tensors were made by, with the names of parameters. `add_graph`.
+    /// Writes the graph of tensors, with the names of parameters. `add_graph`.
     ///
     /// # Errors
     /// `File` for a file that cannot be written.
@@ -149,7 +151,7 @@ impl SummaryWriter {
         self.events.write(Message::default().bytes(4, &graph.graph_def()))
     }
 
-    /// Hands over to the system what is written so far, for TensorBoard to see.
+    /// Passes all events to the system, so that TensorBoard can see them.
     ///
     /// # Errors
     /// `File` for a file that cannot be written.
@@ -159,12 +161,12 @@ impl SummaryWriter {
         self.events.flush()
     }
 
-    /// The event file.
+    /// The path of the event file.
     pub fn path(&self) -> &Path {
         self.events.path()
     }
 
-    /// An event with one `Summary.Value`.
+    /// Writes an event with one `Summary.Value`.
     #[track_caller]
     fn summary(&mut self, step: u64, value: Message) -> Result<()> {
         self.write(step, Message::default().message(5, Message::default().message(1, value)))

@@ -1,4 +1,4 @@
-//! Folders of checkpoints: what is kept, what is refused, and that nothing changes where something is.
+//! Folders of checkpoints: kept files, refused folders, and that errors change nothing.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -37,7 +37,7 @@ fn the_last_and_the_best_are_kept() {
     }
     assert_eq!(low.best(&device).unwrap().unwrap().step, 5);
     assert_eq!(low.latest(&device).unwrap().unwrap().step, 7);
-    // The same step again, with another metric, takes the place of the one before.
+    // The same step with another metric replaces the file.
     low.save(7, &with(2.0)).unwrap();
     assert_eq!(steps(&low), [5, 6, 7]);
     // Another process reads while this one writes.
@@ -48,7 +48,7 @@ fn the_last_and_the_best_are_kept() {
     let mut all = Checkpoints::new(folder.path().join("all"));
     (1..=5).for_each(|step| drop(all.save(step, &with(1.0)).unwrap()));
     assert_eq!(steps(&all), [1, 2, 3, 4, 5]);
-    // What else lies there is left alone.
+    // Other files in the folder are left alone.
     fs::write(all.folder().join("step-notes.safetensors"), "x").unwrap();
     fs::write(all.folder().join("step-0000000009.safetensors.bak"), "x").unwrap();
     let folder = all.folder().to_path_buf();
@@ -58,7 +58,7 @@ fn the_last_and_the_best_are_kept() {
     assert_eq!((steps(&one), fs::read_dir(&folder).unwrap().count()), (vec![6], 4));
 }
 
-/// The files of a folder and the folders in it, without the lock.
+/// The files of a folder and its subfolders, without the lock.
 fn names(folder: &std::path::Path) -> Vec<String> {
     let entries =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -72,7 +72,7 @@ fn a_folder_that_will_not_do_is_told_before_the_training() {
     let folder = tempfile::tempdir().unwrap();
     let mut first = Checkpoints::create(folder.path().join("run")).unwrap();
     first.save(10, &with(1.0)).unwrap();
-    // A second training in the same folder, at once or at its first save.
+    // A second training in the same folder fails at once or at its first save.
     for message in [
         Checkpoints::create(first.folder()).unwrap_err().to_string(),
         Checkpoints::resume(first.folder()).unwrap_err().to_string(),
@@ -102,7 +102,7 @@ fn a_training_without_its_metric_is_saved_all_the_same() {
     assert!(message.contains(".number(\"loss\""), "{message}");
     let latest = checkpoints.latest(&backend_cpu::cpu()).unwrap().unwrap();
     assert_eq!((latest.step, latest.checkpoint.get_number("epoch").unwrap().as_i64()), (1, 3));
-    // Any name is one of a metric.
+    // Any string can be the name of a metric.
     for metric in ["val/loss", "a.b=c", "%", "größe", ""] {
         let folder = tempfile::tempdir().unwrap();
         let mut checkpoints = Checkpoints::new(folder.path()).keep_last(1).keep_best(metric);
@@ -127,10 +127,10 @@ fn a_training_in_the_folder_of_another_loses_neither() {
     let file = |step: u64| format!("step-{step:010}.safetensors");
     assert_eq!(names(folder.path()), ["earlier-1".to_string(), file(20), file(40)]);
     assert_eq!(names(&folder.path().join("earlier-1")), [file(10), file(20), file(30)]);
-    // One that comes to later steps only may have been restored in another way.
+    // A training that reaches later steps only may have been restored in another way.
     run(&[50]);
     assert_eq!(steps(&Checkpoints::new(folder.path())), [20, 40, 50]);
-    // One that goes back leaves what it goes on from.
+    // A training that goes back leaves the file that it continues from.
     let mut back = Checkpoints::new(folder.path());
     assert_eq!(back.latest(&device).unwrap().unwrap().step, 50);
     back.save(45, &with(0.0)).unwrap();
@@ -140,7 +140,7 @@ fn a_training_in_the_folder_of_another_loses_neither() {
     assert_eq!(steps(&back), [20, 40, 45, 60]);
 }
 
-/// Everything that a training has, to be compared.
+/// The whole state of a training, for comparisons.
 fn everything(training: &Training) -> (Vec<Vec<u8>>, Vec<(String, String)>) {
     let all = [training.adam.state_dict(), training.loader.state_dict(), training.model.rng_state()];
     let numbers = all.into_iter().flatten().map(|(name, value)| match value {
@@ -150,7 +150,7 @@ fn everything(training: &Training) -> (Vec<Vec<u8>>, Vec<(String, String)>) {
     (training.bits().unwrap().1, numbers.collect())
 }
 
-/// Of each file that is cut off or has a bit turned: it is told, and what was before it is taken.
+/// Each truncated file, and each file with a flipped bit, is reported, and the file before it is loaded.
 #[test]
 fn a_damaged_file_is_passed_over_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -182,8 +182,8 @@ fn a_damaged_file_is_passed_over_and_changes_nothing() {
         fs::write(&path, bytes).unwrap();
         let error = match Checkpoint::load(&path, &device) {
             Ok(read) => {
-                // Spaces after the header's text, and the order of its entries, mean nothing: all that is
-                // read is the same.
+                // Spaces after the header's text, and the order of its entries, have no meaning: all values
+                // that are read stay the same.
                 let numbers = |checkpoint: &Checkpoint| checkpoint.get_value::<Vec<u32>>("losses").unwrap();
                 assert_eq!(numbers(&read), Some(training.losses.clone()), "{i}");
                 continue;
@@ -206,7 +206,7 @@ fn a_damaged_file_is_passed_over_and_changes_nothing() {
     checkpoints.save(7, &resumed.checkpoint()).unwrap();
     assert_eq!(steps(&checkpoints), [7]);
     assert_eq!(checkpoints.latest(&device).unwrap().unwrap().passed_over.len(), 0);
-    // None that is whole: the newest one's error.
+    // If all are damaged, the error is that of the newest.
     fs::write(folder.path().join("step-0000000007.safetensors"), &whole[..length / 3]).unwrap();
     assert!(checkpoints.latest(&device).is_err());
 }
@@ -232,7 +232,7 @@ fn what_does_not_fit_is_told_by_name_and_changes_nothing() {
     let mut training = Training::new(1, 4, 50).unwrap();
     let mut checkpoints = Checkpoints::new(folder.path());
     let mut saved = None;
-    // Within an epoch: while the loader's iterator lives.
+    // Within an epoch: while the loader's iterator exists.
     training
         .run(3, |training| {
             checkpoints.save(training.step, &training.checkpoint())?;

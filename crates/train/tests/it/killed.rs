@@ -1,5 +1,5 @@
-//! A process that trains is killed at random moments and started again, and ends with the bits of one that
-//! nobody killed.
+//! A training process is killed at random moments and restarted, and its final bits are those of a process
+//! that was not killed.
 //!
 //! `TAPER_TEST_ROUNDS=100 cargo test -p train --test it killed` kills a hundred times.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -17,13 +17,14 @@ use train::{Checkpoints, Interrupt};
 
 use crate::small::Training;
 
-/// As many as take a process a good part of the longest wait below.
+/// Enough steps for a process to take a large part of the longest wait below.
 const STEPS: u64 = 120;
-/// Tells a process of this program that it is the one to be killed, and where its checkpoints are.
+/// The variable that makes a process of this program the one to be killed; its value is the checkpoint
+/// folder.
 const CHILD: &str = "KILLED_CHILD";
-/// Tells it besides that its files cannot grow.
+/// The variable that says that the files of the process cannot grow.
 const FULL: &str = "FULL_CHILD";
-/// Tells it that it will be interrupted.
+/// The variable that says that the process will be interrupted.
 const INTERRUPTED: &str = "INTERRUPTED_CHILD";
 
 fn trained(folder: &Path) -> Result<Training> {
@@ -40,7 +41,7 @@ fn trained(folder: &Path) -> Result<Training> {
     Ok(training)
 }
 
-/// What the processes below run; by itself it has nothing to do.
+/// The test that the processes below run; without the variables it does nothing.
 #[test]
 fn child() {
     let Some(folder) = env::var_os(CHILD) else { return };
@@ -66,7 +67,7 @@ fn killed_again_and_again_a_training_ends_with_the_same_bits() {
     let (mut killed, mut rounds) = (0, 0u64);
     while killed < kills {
         let folder = tempfile::tempdir().unwrap();
-        // Until it comes to its end.
+        // Until the training ends.
         loop {
             let mut child = start(folder.path()).spawn().unwrap();
             // From before its first step to after its last.
@@ -79,13 +80,13 @@ fn killed_again_and_again_a_training_ends_with_the_same_bits() {
             let status = child.wait().unwrap();
             match status.code() {
                 Some(0) => break,
-                // By the signal.
+                // Killed by the signal.
                 None => killed += 1,
                 Some(code) if cfg!(windows) && code == 1 => killed += 1,
                 Some(code) => panic!("the training failed with status {code}"),
             }
         }
-        // Its last checkpoint is that of the last step: what is trained from it is what it ended with.
+        // Its last checkpoint is that of the last step, so training from it gives the final state.
         let ended = trained(folder.path()).unwrap();
         assert_eq!(ended.bits().unwrap(), expected, "after {killed} kills");
         let half_written = fs::read_dir(folder.path())
@@ -96,7 +97,8 @@ fn killed_again_and_again_a_training_ends_with_the_same_bits() {
     assert!(rounds >= kills);
 }
 
-/// What Ctrl-C does to it: it ends its step, saves, and ends well; and twice of it ends it at once.
+/// The first Ctrl-C makes the process finish its step, save, and end successfully; a second one ends it
+/// immediately.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_training_saves_and_goes_on_with_the_same_bits() {
@@ -110,13 +112,13 @@ fn an_interrupted_training_saves_and_goes_on_with_the_same_bits() {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(|line| line.ok());
         let id = child.id();
-        // In the middle of step 3 it waits for a line.
+        // In the middle of step 3 it waits for a line of input.
         assert!(lines.any(|line| line == "in step 3"));
         signal(id);
         if polite {
             child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
         } else {
-            // The first must have come before the second.
+            // The first signal must have arrived before the second.
             assert!(lines.any(|line| line == "asked to stop"));
             signal(id);
         }
@@ -164,7 +166,7 @@ fn interrupted_child() {
     assert!(ended.unwrap_err().to_string().contains("asked to stop"));
 }
 
-/// A file that cannot grow past a limit is as good as a full disk.
+/// A file that cannot grow past a limit behaves as on a full disk.
 #[cfg(unix)]
 #[test]
 fn a_full_disk_is_an_error_and_the_checkpoint_before_stays() {
@@ -174,8 +176,8 @@ fn a_full_disk_is_an_error_and_the_checkpoint_before_stays() {
     training.run(6, |_| Ok(())).unwrap();
     let before = fs::read(checkpoints.save(6, &training.checkpoint()).unwrap()).unwrap();
     drop(checkpoints);
-    // Blocks of 512 bytes, or of 1024: less than a checkpoint here in either. Without the trap the signal
-    // would kill the process.
+    // Blocks are 512 or 1024 bytes: the limit is less than a checkpoint in either case. Without the trap the
+    // signal would kill the process.
     assert!(before.len() > 5 * 1024, "{}", before.len());
     let status = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 4; exec \"$0\" \"$@\""])
@@ -210,6 +212,6 @@ fn full_child() {
         "{message}"
     );
     assert_eq!(training.bits().unwrap(), bits);
-    // The training goes on.
+    // The training continues.
     training.run(9, |_| Ok(())).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Logs and pictures of a run; the range test of learning rates.
+//! Logs and plots of a run; the range test of learning rates.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::fs;
@@ -28,16 +28,16 @@ fn rows_after_the_step_of_a_checkpoint_are_written_again() {
     }
     assert_eq!(fs::read_to_string(&path).unwrap(), whole);
     drop(log);
-    // Cut off in the middle of a row, as a killed process leaves it.
+    // Truncated in the middle of a row, as a killed process leaves it.
     fs::write(&path, &whole[..whole.len() - 5]).unwrap();
-    assert!(RunLog::csv(&path, &["loss", "lr"]).unwrap_err().to_string().contains("is there already"));
+    assert!(RunLog::csv(&path, &["loss", "lr"]).unwrap_err().to_string().contains("exists already"));
     assert!(RunLog::resume_csv(&path, &["loss"], 2).unwrap_err().to_string().contains("step,loss,lr"));
     let mut log = RunLog::resume_csv(&path, &["loss", "lr"], 2).unwrap();
     for step in 3..=4 {
         log.write(step, &[("lr", 1e-30), ("loss", f64::from(step as u32) / 3.0)]).unwrap();
     }
     assert_eq!(fs::read_to_string(&path).unwrap(), whole);
-    // Every number comes back as it was.
+    // Every number is read back exactly.
     let loss: f64 = whole.lines().nth(1).unwrap().split(',').nth(1).unwrap().parse().unwrap();
     assert_eq!(loss, 1.0 / 3.0);
 
@@ -67,7 +67,7 @@ fn curves_leave_gaps_where_there_is_nothing_to_draw() {
     let svg = Curves::new("losses").line("train <1>", line).line("test", [(2.0, 10.0)]).svg().unwrap();
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     assert!(svg.contains("losses") && svg.contains("train &lt;1&gt;") && svg.contains("test"));
-    // A point alone and a line of two, and a point of the other line; each has a line in the legend.
+    // A single point and a line of two, and a point of the other line; each has a line in the legend.
     assert_eq!((svg.matches("<circle").count(), svg.matches("stroke-width=\"2\"").count()), (2, 3), "{svg}");
     for curves in [Curves::new("log").log_y(), Curves::new("log").log_x().log_y(), Curves::new("log").log_x()]
     {
@@ -82,7 +82,7 @@ fn curves_leave_gaps_where_there_is_nothing_to_draw() {
     }
 }
 
-/// The picture as pixels: white, with the line's colour where it runs, and the same as the file.
+/// The plot as pixels: white, with the colour of the line along it, and the same in the file.
 #[test]
 fn curves_are_drawn_as_png() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn a_range_test_leaves_everything_as_it_was() {
         adam.step()?;
         loss.item_f64()
     };
-    // With momenta.
+    // An optimizer with momenta.
     assert!((0..3).all(|_| step(&mut adam).unwrap().is_finite()));
     let before = everything(&model, &adam);
     let finder = LrFinder { steps: 60, ..Default::default() };
@@ -141,11 +141,11 @@ fn a_range_test_leaves_everything_as_it_was() {
     assert_eq!(everything(&model, &adam), before);
     assert!(found.rates.len() > 20 && found.rates.len() == found.losses.len());
     assert!((found.rates[1] / found.rates[0] - 1e8f64.powf(1.0 / 59.0)).abs() < 1e-9);
-    // The first smoothed loss is the loss, as the average's bias is taken out.
+    // The first smoothed loss is the loss itself, because of the bias correction.
     assert!((found.smoothed[0] - found.losses[0]).abs() < 1e-12);
     let rate = found.steepest().unwrap();
     assert!((1e-5..10.0).contains(&rate) && found.tenth_of_least().unwrap() > 1e-6, "{rate}");
-    // Also where a step fails.
+    // The state is also restored if a step fails.
     let mut left = 5;
     let failed = finder.run(&model, &mut adam, |adam| {
         left -= 1;
@@ -153,7 +153,7 @@ fn a_range_test_leaves_everything_as_it_was() {
     });
     assert!(failed.unwrap_err().to_string().contains("a bad label"));
     assert_eq!(everything(&model, &adam), before);
-    // It ends where the loss is infinite.
+    // The test ends where the loss is infinite.
     let mut losses = [1.0, 0.5, f64::INFINITY].into_iter();
     let found = finder.run(&model, &mut adam, |_| Ok(losses.next().unwrap())).unwrap();
     assert_eq!(found.losses, [1.0, 0.5]);

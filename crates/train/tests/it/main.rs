@@ -1,4 +1,4 @@
-//! Long runs, over the CPU.
+//! Long trainings, on the CPU.
 
 mod checkpoints;
 mod killed;

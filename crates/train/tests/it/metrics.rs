@@ -1,4 +1,4 @@
-//! Metrics beside scikit-learn's.
+//! Metrics compared with scikit-learn's.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use tensor_core::{DType, Tensor};
@@ -25,7 +25,7 @@ fn close(found: &[f64], expected: &[f64]) {
 fn precision_recall_and_f1_are_those_of_scikit_learn() {
     let mut matrix = ConfusionMatrix::new(6);
     assert_eq!((matrix.accuracy(), matrix.f1(Average::Macro)), (None, None));
-    // In two batches, of other dtypes.
+    // In two batches, of different dtypes.
     matrix.update(&tensor(&PREDICTED[..4]).to_dtype(DType::U8).unwrap(), &tensor(&CLASSES[..4])).unwrap();
     matrix.update(&tensor(&PREDICTED[4..]), &tensor(&CLASSES[4..]).to_dtype(DType::I64).unwrap()).unwrap();
     let rows: Vec<&[u64]> = (0..6).map(|class| matrix.row(class)).collect();
@@ -72,7 +72,7 @@ fn the_top_k_are_those_of_scikit_learn() {
     let mut matrix = ConfusionMatrix::new(4);
     matrix.update(&scores, &targets).unwrap();
     assert_eq!(matrix.accuracy(), Some(0.4));
-    // Of equal scores the lower class.
+    // Among equal scores the lower class wins.
     let mut first = Accuracy::new();
     first.update(&Tensor::ones([2, 3], &device).unwrap(), &tensor(&[0, 1])).unwrap();
     assert_eq!(first.counts(), (1, 2));

@@ -1,5 +1,5 @@
-//! A small training with everything that has a state: dropout, momenta, a schedule, shuffled batches from
-//! workers, noise.
+//! A small training with every kind of state: dropout, momenta, a schedule, shuffled batches from workers,
+//! noise.
 
 use autograd::TensorGrad;
 use data::{DataLoader, TensorDataset};
@@ -19,7 +19,7 @@ pub(crate) struct Training {
 }
 
 impl Training {
-    /// As a program makes it when it starts.
+    /// A training as a program makes it at its start.
     pub(crate) fn new(seed: u64, batch_size: usize, items: usize) -> Result<Training> {
         let device = backend_cpu::cpu();
         let data = Generator::seed(99, &device);
@@ -45,7 +45,7 @@ impl Training {
         })
     }
 
-    /// Up to `to` steps in all, with `after` called after each.
+    /// Trains up to `to` steps in all, and calls `after` after each.
     pub(crate) fn run(&mut self, to: u64, mut after: impl FnMut(&Training) -> Result<()>) -> Result<()> {
         while self.step < to {
             for batch in self.loader.iter() {

@@ -1,5 +1,5 @@
-//! Event files, read by a reader of records and messages that is not the writer's. What TensorBoard's own
-//! reader makes of them, `scripts/tensorboard_events.py` checks.
+//! Event files, checked by a separate reader of records and messages. `scripts/tensorboard_events.py` checks
+//! them with TensorBoard's own reader.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{env, fs, path::Path};
@@ -9,7 +9,7 @@ use inspect::Graph;
 use tensor_core::{Result, Tensor};
 use train::SummaryWriter;
 
-/// CRC-32C bit by bit, masked as records have it.
+/// CRC-32C bit by bit, with the mask that records have.
 fn masked_crc(bytes: &[u8]) -> u32 {
     let mut crc = !0u32;
     for &byte in bytes {
@@ -118,7 +118,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Something of each kind. The script knows these values too.
+/// Writes an entry of each kind. The script knows these values too.
 fn write_all(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
     let device = backend_cpu::cpu();
     let mut first = SummaryWriter::new(folder)?;
@@ -142,7 +142,7 @@ fn write_all(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
     first.graph(&Graph::of(&[&y], &[("layer.x", x)]))?;
     let mut paths = vec![first.path().to_path_buf()];
     drop(first);
-    // Goes on after step 3: steps 4 and 5 are taken again.
+    // Resumes after step 3: steps 4 and 5 are repeated.
     let mut second = SummaryWriter::resume(folder, 3)?;
     for step in 4..6 {
         second.scalar("loss/train", 100.0, step)?;
@@ -247,10 +247,10 @@ fn what_cannot_be_shown_is_told() {
         assert!(message.contains(part), "{message}");
     }
     writer.flush().unwrap();
-    // Nothing but the version.
+    // The file has only the version.
     assert_eq!(records(writer.path()).len(), 1);
     assert!(before <= fs::metadata(writer.path()).unwrap().len());
-    // Out of range is cut, and u8 is taken as it is.
+    // Floats out of range are clamped, and u8 is written as it is.
     writer.image("i", &Tensor::new([[-1.0f32, 0.5, 7.0]], &device).unwrap(), 0).unwrap();
     writer.image("i", &Tensor::new([[[7u8]]], &device).unwrap(), 0).unwrap();
     assert!(SummaryWriter::new(writer.path()).unwrap_err().to_string().contains("cannot be written"));

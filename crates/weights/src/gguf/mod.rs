@@ -1,7 +1,7 @@
 //! GGUF, the format of llama.cpp, versions 2 and 3, little-endian: metadata, then the names, shapes, types
-//! and places of tensors, then their elements.
+//! and positions of tensors, then their elements.
 //!
-//! Dimensions are written fastest first: a tensor of the shape `[rows, columns]` has `[columns, rows]` there.
+//! Dimensions are stored fastest first: a tensor of shape `[rows, columns]` is stored as `[columns, rows]`.
 //! The format: <https://github.com/ggml-org/ggml/blob/master/docs/gguf.md>.
 
 mod types;
@@ -26,17 +26,17 @@ use crate::{
     tensor_info::{AXES_LIMIT, Encoding, Place, TensorInfo},
 };
 
-/// How a file begins.
+/// The first bytes of a file.
 pub(crate) const MAGIC: &[u8; 4] = b"GGUF";
 
-/// The versions that are read. The first had lengths of 32 bits.
+/// The supported versions. Version 1 had lengths of 32 bits.
 const VERSIONS: [u32; 2] = [2, 3];
 
 /// The metadata that has the alignment of tensors, and its default.
 const ALIGNMENT_KEY: &str = "general.alignment";
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// A tensor as the header has it: its name, the tensor, and the first byte and the one after the last.
+/// A tensor in the header: its name, the tensor, and its range of bytes.
 struct Described {
     name: String,
     info: TensorInfo,
@@ -222,7 +222,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A tensor, whose place is that in the data.
+    /// A tensor, with its position in the data.
     #[track_caller]
     fn tensor(&mut self, content: &Arc<Content>) -> Result<Described> {
         let path = content.path();
@@ -273,5 +273,5 @@ impl Reader<'_> {
     }
 }
 
-/// How deep arrays may be in each other.
+/// The greatest nesting depth of arrays.
 const ARRAY_DEPTH: usize = 8;

@@ -6,15 +6,15 @@ use crate::Encoding;
 
 macro_rules! block_types {
     ($($(#[$doc:meta])* $variant:ident { name: $name:literal, number: $number:literal, elements: $elements:literal, bytes: $bytes:literal })*) => {
-        /// A type of GGUF whose elements are in blocks: a fixed number of them in a fixed number of bytes,
-        /// with their scales.
+        /// A GGUF type with elements in blocks: a fixed number of elements in a fixed number of bytes, with
+        /// their scales.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, non_camel_case_types)] // They are ggml's names.
         #[non_exhaustive]
         pub enum BlockType { $($variant,)* }
 
         impl BlockType {
-            /// All of them.
+            /// All types.
             pub const ALL: &[BlockType] = &[$(BlockType::$variant),*];
 
             /// The name in ggml.
@@ -22,17 +22,17 @@ macro_rules! block_types {
                 match self { $(BlockType::$variant => $name,)* }
             }
 
-            /// The number of ggml's `ggml_type`.
+            /// The number in ggml's `ggml_type`.
             pub const fn number(self) -> u32 {
                 match self { $(BlockType::$variant => $number,)* }
             }
 
-            /// The elements of a block.
+            /// The number of elements in a block.
             pub const fn block_elements(self) -> usize {
                 match self { $(BlockType::$variant => $elements,)* }
             }
 
-            /// The bytes of a block.
+            /// The number of bytes in a block.
             pub const fn block_bytes(self) -> usize {
                 match self { $(BlockType::$variant => $bytes,)* }
             }
@@ -68,7 +68,7 @@ block_types! {
     Mxfp4 { name: "MXFP4", number: 39, elements: 32, bytes: 17 }
 }
 
-/// The encoding of a number of `ggml_type`.
+/// The encoding for a number of `ggml_type`.
 pub(super) fn encoding(number: u32) -> Option<Encoding> {
     let dtype = DType::ALL.into_iter().find(|dtype| dtype.info().gguf == Some(number));
     let blocks = || BlockType::ALL.iter().find(|blocks| blocks.number() == number);

@@ -4,7 +4,7 @@ use crate::Value;
 
 macro_rules! numbers {
     ($($variant:ident($t:ty) = $kind:literal;)*) => {
-        /// A value of GGUF's metadata.
+        /// A metadata value of GGUF.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs)] // They are Rust's types.
         pub enum GgufValue {
@@ -14,7 +14,7 @@ macro_rules! numbers {
             Array(GgufArray),
         }
 
-        /// The items of an array of GGUF's metadata, which are all of one type.
+        /// The items of an array in GGUF's metadata, which have one type.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs)] // They are Rust's types.
         pub enum GgufArray {
@@ -39,7 +39,7 @@ macro_rules! numbers {
         )*
 
         impl GgufValue {
-            /// The number of the type, and the bytes after it.
+            /// Writes the number of the type, and the value's bytes.
             pub(super) fn write(&self, out: &mut Vec<u8>) {
                 match self {
                     $(GgufValue::$variant(number) => {
@@ -73,7 +73,7 @@ macro_rules! numbers {
                 }
             }
 
-            /// The number of the items' type, their count, and their bytes.
+            /// Writes the number of the items' type, their count, and their bytes.
             fn write(&self, out: &mut Vec<u8>) {
                 let mut begin = |kind: u32| {
                     out.extend(kind.to_le_bytes());
@@ -102,7 +102,7 @@ macro_rules! numbers {
     };
 }
 
-/// The numbers of the types that are no numbers.
+/// The numbers of the types that are not numeric.
 const BOOL: u32 = 7;
 const TEXT: u32 = 8;
 const ARRAY: u32 = 9;
@@ -120,7 +120,7 @@ numbers! {
     F64(f64) = 12;
 }
 
-/// A text, after its length in bytes.
+/// Writes a text, after its length in bytes.
 pub(super) fn write_text(text: &str, out: &mut Vec<u8>) {
     out.extend((text.len() as u64).to_le_bytes());
     out.extend(text.bytes());
@@ -151,7 +151,7 @@ impl From<Vec<String>> for GgufValue {
 }
 
 impl GgufValue {
-    /// An integer of any type that a u64 holds.
+    /// An integer of any type, if it fits a u64.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             GgufValue::U8(number) => Some((*number).into()),
@@ -172,7 +172,7 @@ impl GgufValue {
         self.to_value_of_number()?.as_f64()
     }
 
-    /// A truth value.
+    /// A boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             GgufValue::Bool(truth) => Some(*truth),
@@ -188,7 +188,7 @@ impl GgufValue {
         }
     }
 
-    /// The texts of an array of them: a vocabulary, for example.
+    /// The texts of an array of texts, such as a vocabulary.
     pub fn as_texts(&self) -> Option<&[String]> {
         match self {
             GgufValue::Array(GgufArray::Text(texts)) => Some(texts),
@@ -220,7 +220,7 @@ impl GgufValue {
         })
     }
 
-    /// This value as one of any file.
+    /// This value as a [`Value`].
     pub fn to_value(&self) -> Value {
         match self {
             GgufValue::Bool(truth) => Value::Bool(*truth),
@@ -237,19 +237,19 @@ impl GgufArray {
         self.len() == 0
     }
 
-    /// The integers of an array of any integer type, if each is one that an i64 holds.
+    /// The integers of an array of any integer type, if each fits an i64.
     pub fn to_i64s(&self) -> Option<Vec<i64>> {
         let Value::List(items) = self.to_value() else { return None };
         items.iter().map(Value::as_i64).collect()
     }
 
-    /// The floating-point numbers of an array of them, or integers as such.
+    /// The numbers of a floating-point or integer array.
     pub fn to_f64s(&self) -> Option<Vec<f64>> {
         let Value::List(items) = self.to_value() else { return None };
         items.iter().map(Value::as_f64).collect()
     }
 
-    /// This array as a value of any file.
+    /// This array as a [`Value`].
     pub fn to_value(&self) -> Value {
         macro_rules! integers {
             ($numbers:expr) => {

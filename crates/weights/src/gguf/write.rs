@@ -80,12 +80,12 @@ impl Stored {
 }
 
 impl GgufWriter {
-    /// Without metadata and tensors.
+    /// A file without metadata and tensors.
     pub fn new() -> GgufWriter {
         GgufWriter::default()
     }
 
-    /// With a value of metadata, in place of an earlier one of that name. Readers want some in certain types:
+    /// Sets a metadata value; an earlier one with that name is replaced. Readers expect certain types:
     /// counts as u32, factors as f32.
     #[must_use]
     pub fn metadata(mut self, name: &str, value: impl Into<GgufValue>) -> GgufWriter {
@@ -93,8 +93,8 @@ impl GgufWriter {
         self
     }
 
-    /// With a dense tensor, of f16, bf16, f32, f64, i8, i16, i32 or i64, or one in blocks of a format of
-    /// ggml.
+    /// Adds a dense tensor of f16, bf16, f32, f64, i8, i16, i32 or i64, or a block-quantized one in a format
+    /// of ggml.
     #[must_use]
     pub fn tensor(mut self, name: &str, tensor: &Tensor) -> GgufWriter {
         let stored = in_blocks(tensor).unwrap_or_else(|| Stored::Dense(tensor.detach().dequantize()));
@@ -102,7 +102,7 @@ impl GgufWriter {
         self
     }
 
-    /// With the tensors of a state dict.
+    /// Adds the tensors of a state dict.
     #[must_use]
     pub fn state_dict(mut self, dict: &StateDict) -> GgufWriter {
         for (name, tensor) in dict {
@@ -111,8 +111,8 @@ impl GgufWriter {
         self
     }
 
-    /// With a quantized tensor of this shape, whose blocks are `bytes`, a tensor of u8: what
-    /// [`WeightFile::bytes`](crate::WeightFile::bytes) gives.
+    /// Adds a quantized tensor of this shape, whose blocks are `bytes`, a tensor of u8 as
+    /// [`WeightFile::bytes`](crate::WeightFile::bytes) returns it.
     #[must_use]
     pub fn blocks(mut self, name: &str, blocks: BlockType, shape: &[usize], bytes: &Tensor) -> GgufWriter {
         let stored = Stored::Blocks { blocks, shape: shape.to_vec(), bytes: bytes.detach() };
@@ -120,12 +120,12 @@ impl GgufWriter {
         self
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file, completely or not at all.
     ///
     /// # Errors
     /// A value that cannot be computed; a `File` error for a name that is given twice, a dtype that GGUF
-    /// lacks, blocks that are not as many as the shape takes, an alignment that is no multiple of 8, and for
-    /// whatever the file system reports.
+    /// lacks, blocks that do not match the shape, an alignment that is no multiple of 8, and for errors of
+    /// the file system.
     #[track_caller]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
@@ -184,7 +184,7 @@ impl GgufWriter {
     }
 }
 
-/// A tensor that is in blocks of a format of ggml, as these blocks.
+/// The blocks of a tensor in a format of ggml.
 fn in_blocks(tensor: &Tensor) -> Option<Stored> {
     let format = tensor.block_format()?;
     let named = |blocks: &&BlockType| blocks.name().eq_ignore_ascii_case(&format.to_string());
@@ -194,7 +194,7 @@ fn in_blocks(tensor: &Tensor) -> Option<Stored> {
     Some(Stored::Blocks { blocks, shape: tensor.dims().to_vec(), bytes })
 }
 
-/// The number of a tensor's type, or why it cannot be written.
+/// The number of a tensor's type, or the reason why it cannot be written.
 fn checked(stored: &Stored) -> std::result::Result<u32, String> {
     if let Stored::Blocks { blocks, shape, bytes } = stored {
         let columns = shape.last().copied().unwrap_or(1);

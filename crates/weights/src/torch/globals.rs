@@ -1,11 +1,11 @@
-//! The names that a pickle of tensors may refer to. Any other is refused, and nothing is ever called: each of
-//! these stands for something that the unpickler makes itself.
+//! The names that a pickle of tensors may refer to. All others are refused, and nothing is called: the
+//! unpickler itself creates the objects that these names stand for.
 
 use tensor_core::DType;
 
 use crate::Encoding;
 
-/// The meaning of a name of Python.
+/// The meaning of a Python name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Global {
     /// `collections.OrderedDict`: a dict, from nothing or from pairs.
@@ -35,14 +35,14 @@ pub(super) enum Global {
     DType(ElementType),
 }
 
-/// The elements of a storage: of a type, or bytes whose type each tensor has.
+/// The elements of a storage: of a type, or bytes whose type each tensor specifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StorageType {
     Of(ElementType),
     Untyped,
 }
 
-/// A type of elements by PyTorch's name, which Taper may lack.
+/// An element type by PyTorch's name, which Taper may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementType {
     Known(DType),
@@ -121,7 +121,7 @@ pub(super) fn storage_of(dtype: DType) -> Option<&'static str> {
     STORAGES.iter().find(|(_, name)| *name == dtype.info().torch).map(|(storage, _)| *storage)
 }
 
-/// The meaning of a name.
+/// The meaning of a name, if it is allowed.
 pub(super) fn find(module: &str, name: &str) -> Option<Global> {
     let found = match (module, name) {
         ("collections", "OrderedDict") => Global::OrderedDict,
@@ -145,7 +145,7 @@ pub(super) fn find(module: &str, name: &str) -> Option<Global> {
     Some(found)
 }
 
-/// Why a name is refused.
+/// The reason why a name is refused.
 pub(super) fn refusal(module: &str, name: &str) -> String {
     let what = format!("{module}.{name}");
     if module.starts_with("__torch__") {

@@ -1,8 +1,8 @@
-//! PyTorch's own files, `.pt`, `.pth` and `.bin`: the zip that `torch.save` writes since version 1.6, and the
-//! row of pickles before it.
+//! PyTorch's own files, `.pt`, `.pth` and `.bin`: the zip that `torch.save` writes since version 1.6, and
+//! the earlier sequence of pickles.
 //!
-//! Both hold a pickle of the object, in which each storage is named by a key, and the elements of the
-//! storages beside it. The formats: `torch/serialization.py`.
+//! Both have a pickle of the object, which refers to storages by keys, and the elements of the storages
+//! separately. The formats: `torch/serialization.py`.
 
 mod globals;
 mod pickle;
@@ -32,17 +32,17 @@ use crate::{
 
 pub use write::save_torch;
 
-/// The pickle of the number by which old files are known.
+/// The pickled magic number of old files.
 pub(crate) const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
 
-/// Where a storage is, and whether its elements have the most significant byte first.
+/// The position of a storage, and whether its elements are big-endian.
 struct StoragePlace {
     place: Place,
     bytes: u64,
     big_endian: bool,
 }
 
-/// Opens the zip of `torch.save`, whose entries are below the folder `root`.
+/// Opens the zip of `torch.save`, whose entries are in the folder `root`.
 #[track_caller]
 pub(crate) fn open_zip(content: &Arc<Content>, archive: &Archive, root: &str) -> Result<Parsed> {
     let path = content.path();
@@ -85,7 +85,7 @@ pub(crate) fn open_zip(content: &Arc<Content>, archive: &Archive, root: &str) ->
     parse(content, &pickle, archive.size(), find)
 }
 
-/// Opens the row of pickles that `torch.save` wrote before version 1.6.
+/// Opens the sequence of pickles that `torch.save` wrote before version 1.6.
 #[track_caller]
 pub(crate) fn open_legacy(content: &Arc<Content>) -> Result<Parsed> {
     let path = content.path();
@@ -116,7 +116,7 @@ pub(crate) fn open_legacy(content: &Arc<Content>) -> Result<Parsed> {
             return Err(file_error(path, format!("describes storage {} in two ways", storage.key)));
         }
     }
-    // After the keys come the storages in their order, each with the count of its elements before them.
+    // The storages follow the keys in the same order, each after the count of its elements.
     let mut at = stream.position();
     let mut places = HashMap::new();
     for key in keys {
@@ -165,7 +165,7 @@ fn element_bytes(kind: StorageType) -> u64 {
     }
 }
 
-/// The tree of a pickle and its tensors by name, whose storages `find` finds.
+/// The tree of a pickle and its tensors by name; `find` locates their storages.
 #[track_caller]
 fn parse(
     content: &Arc<Content>,
@@ -181,7 +181,7 @@ fn parse(
     Ok(Parsed { tensors, texts: BTreeMap::new(), gguf: BTreeMap::new(), value: Some(value), capacity })
 }
 
-/// Where a tensor is, all of which must be in its storage.
+/// The position of a tensor, which must be completely in its storage.
 fn locate(
     tensor: &StoredTensor,
     find: &impl Fn(&Storage) -> Result<StoragePlace>,
@@ -199,7 +199,7 @@ fn locate(
     if shape.checked_numel().is_none() {
         return Err(outside());
     }
-    // One beyond the last element that the tensor reaches, counted from the storage's beginning.
+    // One past the last element of the tensor, counted from the beginning of the storage.
     let end = match sizes.contains(&0) {
         true => Some(0),
         false => sizes.iter().zip(strides).try_fold(1u64, |end, (&size, &stride)| {
@@ -233,7 +233,7 @@ fn locate(
     })
 }
 
-/// Puts the name of the file before a refusal.
+/// Prefixes a refusal with the name of the file.
 #[track_caller]
 fn refused<T>(content: &Content, outcome: std::result::Result<T, Refusal>) -> Result<T> {
     match outcome {

@@ -1,9 +1,9 @@
-//! An unpickler that calls nothing: it builds lists, dicts, numbers and texts, and tensors of a fixed list of
-//! names (`globals.rs`). Everything else is refused by name.
+//! An unpickler that calls nothing: it creates lists, dicts, numbers and texts, and tensors from a fixed
+//! list of names (`globals.rs`). Everything else is refused by name.
 //!
-//! Values are nodes of a table while the pickle is read, as later instructions change what earlier ones made.
-//! [`Pickle::value`] turns them into a tree at the end, in which what was shared stays shared. Depth and work
-//! are bounded. The instructions: <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
+//! While the pickle is read, values are nodes of a table, since later instructions change earlier values. At
+//! the end [`Pickle::value`] converts them to a tree, in which shared values stay shared. Depth and work are
+//! bounded. The instructions: <https://github.com/python/cpython/blob/main/Lib/pickletools.py>.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,11 +12,12 @@ use tensor_core::Error;
 use super::globals::{ElementType, Global, StorageType, find, refusal};
 use crate::{TensorInfo, Value, stream::Stream, tensor_info::AXES_LIMIT};
 
-/// How deep lists and dicts may be in each other. Python itself fails to write pickles of a few hundred
+/// The greatest nesting depth of lists and dicts. Python itself fails to write pickles of a few hundred
 /// levels.
 const DEPTH_LIMIT: usize = 200;
 
-/// Why a pickle is not read: a message that follows the name of the file, or an error of the file itself.
+/// The reason why a pickle is refused: a message that follows the name of the file, or an error of the file
+/// itself.
 pub(super) enum Refusal {
     Message(String),
     Error(Error),
@@ -42,7 +43,7 @@ impl From<Error> for Refusal {
 
 type Outcome<T> = Result<T, Refusal>;
 
-/// A node by its place in the table.
+/// The index of a node in the table.
 pub(super) type Id = u32;
 
 /// A storage, by the key that the container has it under.
@@ -50,7 +51,7 @@ pub(super) type Id = u32;
 pub(super) struct Storage {
     pub(super) key: Arc<str>,
     pub(super) kind: StorageType,
-    /// The elements that it has, or its bytes if it is untyped.
+    /// The number of its elements, or of its bytes if it is untyped.
     pub(super) count: u64,
     /// In old files, the elements that are left out at the beginning of the storage of that key.
     pub(super) skip: u64,
@@ -143,7 +144,7 @@ const CUT: &str = "is cut off within a pickle";
 const BAD_STACK: &str = "is damaged: an instruction of its pickle finds too few values";
 
 impl Machine<'_, '_> {
-    /// Carries out one instruction; false after the last.
+    /// Executes one instruction; false after the last.
     fn step(&mut self) -> Outcome<bool> {
         let Some(instruction) = self.stream.byte()? else { return Err(CUT.into()) };
         match instruction {
@@ -391,7 +392,7 @@ impl Machine<'_, '_> {
         self.push(Node::Int(i128::from_le_bytes(wide)))
     }
 
-    /// A text in UTF-8, or one of Python 2 in whatever encoding.
+    /// A text in UTF-8, or one of Python 2 in any encoding.
     fn text(&mut self, length: u64, unicode: bool) -> Outcome<()> {
         let bytes = self.take(length)?;
         let text = match (String::from_utf8(bytes), unicode) {
@@ -529,8 +530,8 @@ impl Machine<'_, '_> {
         self.pop()
     }
 
-    /// A tensor from storage, offset, sizes, strides, whether gradients are wanted, hooks, perhaps the dtype,
-    /// and perhaps what is special.
+    /// A tensor from storage, offset, sizes, strides, whether it requires gradients, hooks, and optionally
+    /// the dtype and metadata.
     fn tensor(&self, arguments: &[Id], typed: bool) -> Outcome<StoredTensor> {
         let wrong = || {
             Refusal::from("is damaged: a tensor in its pickle is described by other things than it should be")
@@ -569,7 +570,7 @@ impl Machine<'_, '_> {
     }
 
     /// A storage from its persistent id: ('storage', type, key, device, count), and in old files a view of
-    /// another.
+    /// another one.
     fn storage(&mut self, id: Id) -> Outcome<Arc<Storage>> {
         let wrong = || {
             Refusal::from(
@@ -611,13 +612,13 @@ fn pairs(items: &[Id]) -> Outcome<Vec<(Id, Id)>> {
     Ok(pairs.iter().map(|&[key, value]| (key, value)).collect())
 }
 
-/// How far a node is turned into a value.
+/// The progress of a node's conversion to a value.
 #[derive(Clone)]
 enum Made {
     Not,
-    /// Its items are being made.
+    /// Its items are being converted.
     Begun,
-    /// Made, with the levels of lists and dicts that it is and holds.
+    /// Converted, with its nesting depth.
     Done(Value, usize),
 }
 
@@ -625,13 +626,13 @@ enum Made {
 type Place<'a> = dyn FnMut(&StoredTensor) -> Outcome<Arc<TensorInfo>> + 'a;
 
 impl Pickle {
-    /// The pickled object as a tree. `place` finds each tensor in the file, once.
+    /// The pickled object as a tree. `place` locates each tensor in the file, once.
     pub(super) fn value(&self, place: &mut Place<'_>) -> Outcome<Value> {
         let mut made = vec![Made::Not; self.nodes.len()];
         Ok(self.freeze(self.root, DEPTH_LIMIT, &mut made, place)?.0)
     }
 
-    /// The value of a node, which all that hold it share, and its levels: `depth` at most.
+    /// The value of a node, which its holders share, and its nesting depth, at most `depth`.
     fn freeze(
         &self,
         id: Id,

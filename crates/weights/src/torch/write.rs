@@ -8,21 +8,21 @@ use tensor_core::{DType, Result, Tensor};
 use super::globals::storage_of;
 use crate::{archive::write_archive, state::computed};
 
-/// The folder in the archive, as PyTorch calls it where a file has no name.
+/// The folder in the archive, with PyTorch's name for files without a name.
 const ROOT: &str = "archive";
 
-/// Writes a state dict as `torch.save` does, whole or not at all: `torch.load(path, weights_only=True)` reads
-/// it.
+/// Writes a state dict as `torch.save` does, completely or not at all: `torch.load(path, weights_only=True)`
+/// reads it.
 ///
-/// A tensor that is there under several names, as tied weights are, is written once, and is shared when it is
-/// loaded. All dtypes are PyTorch's.
+/// A tensor with several names, such as tied weights, is written once, and is shared when it is loaded.
+/// PyTorch has all dtypes.
 ///
 /// # Errors
-/// A value that cannot be computed, or a `File` error for whatever the file system reports.
+/// A value that cannot be computed, or a `File` error of the file system.
 #[track_caller]
 pub fn save_torch(path: impl AsRef<Path>, dict: &StateDict) -> Result<()> {
     let tensors = computed(dict)?;
-    // Each tensor once, by its identity before it was made contiguous.
+    // Each tensor once, identified before it was made contiguous.
     let mut storages: HashMap<u64, usize> = HashMap::new();
     let mut stored: Vec<&Tensor> = Vec::new();
     let mut pickle = Pickler::new();
@@ -101,10 +101,10 @@ impl Pickler {
         self.0.push(b't');
     }
 
-    /// A tensor in row-major order, all of the storage of a key.
+    /// A contiguous tensor that takes the whole storage of a key.
     fn tensor(&mut self, key: usize, dtype: DType, shape: &[usize]) {
         let numel: usize = shape.iter().product();
-        // Types without a storage type of their own have an untyped one, and name their dtype.
+        // Types without their own storage type have an untyped storage, and name their dtype.
         let typed = storage_of(dtype);
         let rebuild = if typed.is_some() { "_rebuild_tensor_v2" } else { "_rebuild_tensor_v3" };
         self.global("torch._utils", rebuild);
@@ -128,7 +128,7 @@ impl Pickler {
             step = step.saturating_mul(size.max(1) as u64);
         }
         self.integers(strides.into_iter().rev());
-        // No gradients wanted, no hooks.
+        // `requires_grad` is false, and there are no hooks.
         self.0.push(0x89);
         self.global("collections", "OrderedDict");
         self.0.extend(b")R");

@@ -60,7 +60,7 @@ pub(crate) fn assert_known(table: &str, name: &str, device: &Device) {
     }
 }
 
-/// What opening these bytes says.
+/// The error of opening these bytes.
 #[track_caller]
 pub(crate) fn refusal(bytes: &[u8]) -> String {
     weights::from_bytes(bytes.to_vec()).unwrap_err().to_string()

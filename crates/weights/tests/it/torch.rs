@@ -200,7 +200,7 @@ fn tensors_stay_within_their_storage() {
     let read = |offset, size: &[u8], stride: &[u8]| -> tensor_core::Result<Tensor> {
         weights::from_bytes(zipped(&pickled(offset, size, stride), "big"))?.tensor("tensor", &cpu())
     };
-    // What is expanded takes no memory of its own, and what is empty may begin anywhere.
+    // An expanded tensor takes no additional memory, and an empty one may begin anywhere.
     assert_eq!(read(1, &[200, 200, 200], &[0, 0, 0]).unwrap().dims(), [200, 200, 200]);
     assert_eq!(read(200, &[0, 3], &[1, 1]).unwrap().dims(), [0, 3]);
     let message = read(0, &[2, 1, 2], &[0, 9, 1]).unwrap().to_vec::<f32>().unwrap();

@@ -1,4 +1,4 @@
-//! What is written is what others read: the structure of the files, and the files themselves for
+//! Files are written as other programs read them: the structure of the files, and the files themselves for
 //! `scripts/weights_fixtures.py check`.
 
 use std::io::Read;
@@ -32,7 +32,7 @@ fn every_dtype_and_layout_comes_back() {
             assert_eq!(described(tensor), expected[name], "{name}");
         }
     }
-    // What is one tensor is one storage.
+    // A tensor with several names is one storage.
     let read = weights::open(at("all.pt")).unwrap().state_dict(&cpu()).unwrap();
     assert_eq!(read["tied"].id(), read["float32"].id());
     // Names of any kind.

@@ -1,8 +1,8 @@
-//! Attention by blocks of queries, with a gradient that forms the weights again: no matrix of all scores is
-//! held.
+//! Attention by blocks of queries, with a gradient that recomputes the weights, so that no matrix of all
+//! scores is stored.
 //!
-//! Where the device has a kernel for [`Attention`], that does all of it. Elsewhere a block is a few products
-//! and what comes between them. Both draw the same numbers for dropout.
+//! If the device has a kernel for [`Attention`], that computes everything. Otherwise a block is a few matrix
+//! products and elementwise operations. Both use the same random numbers for dropout.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use tensor_core::{Attention, AttentionPass, DType, Error, Result, Tensor, eval_a
 
 use super::Weighting;
 
-/// Queries of a block.
+/// The number of queries in a block.
 const QUERIES: usize = 256;
 
-/// Query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` and perhaps a mask `[…, L, S]`, with equal batch
-/// axes, to the result and the logarithm of the sum of each query's exponentiated scores.
+/// A function of query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` and an optional mask `[…, L, S]`,
+/// with equal batch axes. It returns the output and the log-sum-exp of each query's scores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocked {
     pub(super) weighting: Weighting,
@@ -49,7 +49,7 @@ impl Function for Blocked {
         let gradient = widened(gradient)?;
         let mask = wide.get(3);
         let found = if is_grad_enabled() {
-            // Its own gradient is wanted too, so that all of it is made of operations that have one.
+            // Second derivatives are requested, so the gradient consists of operations that have one.
             self.backward_of_whole(&wide, &gradient)?
         } else {
             let mut given = wide[..3].to_vec();
@@ -63,13 +63,13 @@ impl Function for Blocked {
         for (found, input) in found.into_iter().zip(inputs) {
             gradients.push(Some(found.to_dtype(input.dtype())?));
         }
-        // A mask that wants a gradient does not come here.
+        // A mask that requires gradients does not reach this code.
         gradients.resize(inputs.len(), None);
         Ok(gradients)
     }
 }
 
-/// Reduced floats as f32.
+/// Reduced floats converted to f32.
 #[track_caller]
 fn widened(tensor: &Tensor) -> Result<Tensor> {
     if tensor.dtype().is_reduced_float() { tensor.to_dtype(DType::F32) } else { Ok(tensor.clone()) }
@@ -82,7 +82,7 @@ fn pair(results: Vec<Tensor>) -> Result<(Tensor, Tensor)> {
         .map_err(|found| Error::invalid(super::OP, format!("{} results for two", found.len())))
 }
 
-/// Queries `start..start + rows` and the keys that they see.
+/// Queries `start..start + rows` and the keys that they attend to.
 struct Block {
     start: usize,
     rows: usize,
@@ -98,7 +98,7 @@ struct Block {
 
 impl Blocked {
     /// Query, key, value and mask in f32, if the device has a kernel for that and none for their half type:
-    /// it rounds once, where compositions round at each step.
+    /// it rounds once, while composed operations round at each step.
     #[track_caller]
     pub(super) fn widened(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
         let dtype = inputs[0].dtype();
@@ -176,7 +176,7 @@ impl Blocked {
         for start in (0..length).step_by(QUERIES) {
             let Block { value, scores, kept, .. } = self.block(inputs, inputs.get(3), start)?;
             let greatest = scores.amax(-1, true)?;
-            // A query that sees nothing: −∞ − −∞ is no number.
+            // A query whose keys are all masked: −∞ − −∞ would be NaN.
             let base = greatest.masked_fill(&greatest.eq_scalar(f64::NEG_INFINITY), 0.0)?;
             let weights = scores.sub(&base)?.exp();
             let sums = weights.sum_axis(-1, true)?;
@@ -196,8 +196,8 @@ impl Blocked {
         let (out, logarithms, gradient) = (&given[3], &given[4], &given[5]);
         let (length, keys) = (given[0].dims()[given[0].rank() - 2], given[1].dims()[given[1].rank() - 2]);
         let sums = out.mul(gradient)?.sum_axis(-1, true)?;
-        // Left to one evaluation, the parts of all blocks would be added up at its end, and be there together
-        // until then.
+        // In a single evaluation the parts of all blocks would be added at its end, and exist together until
+        // then.
         let is_long = length > QUERIES;
         if is_long {
             eval_all(&[gradient, &sums])?;
@@ -240,7 +240,7 @@ impl Blocked {
         Ok([Some(joined(of_query, -2)?)].into_iter().chain(of_key_and_value).flatten().collect())
     }
 
-    /// By whole matrices of scores.
+    /// Computes whole matrices of scores.
     #[track_caller]
     fn backward_of_whole(&self, inputs: &[Tensor], gradient: &Tensor) -> Result<Vec<Tensor>> {
         let (query, key, value) = (&inputs[0], &inputs[1], &inputs[2]);

@@ -1,17 +1,17 @@
-//! A function's inputs as tensors of their own, for the derivative in each of them by itself.
+//! Copies of a function's inputs as independent variables, for the derivative in each of them.
 
 use tensor_core::{Result, Tensor};
 
 use crate::function::{Function, apply};
 
-/// The same numbers as a tensor to differentiate in, whatever it was made of. What is done with it is
-/// recorded back to `x` where `recorded` says so.
+/// A copy of `x` as an independent variable. If `recorded` is set and `x` is tracked, operations on the copy
+/// are recorded back to `x`.
 #[track_caller]
-pub(crate) fn apart(x: &Tensor, recorded: bool) -> Result<Tensor> {
+pub(crate) fn fresh_leaf(x: &Tensor, recorded: bool) -> Result<Tensor> {
     if recorded && x.is_tracked() { apply(Same, &[x]) } else { x.detach().into_cell(true) }
 }
 
-/// The identity.
+/// The identity function.
 #[derive(Debug)]
 struct Same;
 
