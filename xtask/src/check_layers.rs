@@ -46,6 +46,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-shaders", &[]),
     ("tensor-core", &[]),
     // Users' crates.
+    ("taper-examples", &["taper"]),
+    ("taper-examples-pictures", &["taper"]),
     ("custom-op", &["taper"]),
     ("browser", &["taper", "taper-operations"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
@@ -53,51 +55,102 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-operations", &["taper", "taper-testing"]),
 ];
 
-/// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their
-/// names.
-const LIGHT: &[(&[&str], &[&str])] = &[
-    (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
-    (
-        &["-p", "taper", "--no-default-features", "--features", "cpu"],
-        &[
-            "wgpu",
-            "naga",
+/// A way of building that must stay light.
+struct Light {
+    /// The arguments of `cargo tree` that select it.
+    arguments: &'static [&'static str],
+    /// The beginnings of the names of crates that it must not pull in, on any platform.
+    forbidden: &'static [&'static str],
+    /// The greatest number of crates that it compiles on Linux, those of this workspace included.
+    at_most: usize,
+}
+
+const LIGHT: &[Light] = &[
+    Light {
+        arguments: &["-p", "tensor-core"],
+        forbidden: &["ndarray", "wgpu", "naga", "libm", "serde"],
+        at_most: 20,
+    },
+    // A program that computes on the CPU.
+    Light {
+        arguments: &["-p", "taper", "--no-default-features", "--features", "cpu"],
+        forbidden: &[
             "backend-wgpu",
+            "csv",
+            "distributions",
             "faer",
-            "train",
-            "indicatif",
-            "plotters",
-            "signal-hook",
+            "flate2",
             "image",
-            "weights",
-            "zip",
+            "indicatif",
+            "naga",
             "onnx",
+            "plotters",
+            "png",
+            "proc-macro-crate",
             "prost",
+            "realfft",
+            "rustfft",
+            "signal-hook",
+            "tempfile",
+            "toml",
+            "train",
+            "weights",
+            "wgpu",
+            "zip",
         ],
-    ),
+        at_most: 60,
+    },
+    // The first command of the README.
+    Light {
+        arguments: &["-p", "taper-examples"],
+        forbidden: &[
+            "csv", "faer", "font8x8", "image", "plotters", "png", "prost", "rustfft", "tempfile", "toml",
+        ],
+        at_most: 110,
+    },
 ];
+
+/// The platform on which crates are counted.
+const COUNTED_ON: &str = "x86_64-unknown-linux-gnu";
 
 pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::read()?;
     let mut wrongs = wrong_arrows(&workspace);
-    for (arguments, forbidden) in LIGHT {
-        let mut tree = cargo();
-        tree.arg("tree").args(*arguments).args(["-e", "normal", "--target", "all", "--prefix", "none"]);
-        match output(&mut tree) {
-            Ok(tree) => wrongs.extend(heavy(&tree, forbidden).map(|package| {
-                format!(
-                    "{package} is among the dependencies of `cargo tree {} -e normal`",
-                    arguments.join(" ")
-                )
-            })),
-            Err(message) => wrongs.push(message),
-        }
-    }
+    wrongs.extend(LIGHT.iter().flat_map(Light::wrongs));
     if wrongs.is_empty() {
         println!("layers: {} crates, every arrow points down", workspace.packages.len());
         Ok(())
     } else {
         Err(format!("the layers do not hold\n  {}", wrongs.join("\n  ")))
+    }
+}
+
+impl Light {
+    /// What this way of building pulls in and must not, and whether it is too much.
+    fn wrongs(&self) -> Vec<String> {
+        let tree = |options: &[&str]| {
+            let mut tree = cargo();
+            output(tree.arg("tree").args(self.arguments).args(["--prefix", "none"]).args(options))
+        };
+        let words = format!("cargo tree {}", self.arguments.join(" "));
+        let mut wrongs = Vec::new();
+        match tree(&["-e", "normal", "--target", "all"]) {
+            Ok(tree) => wrongs.extend(
+                heavy(&tree, self.forbidden)
+                    .map(|package| format!("{package} is among the dependencies of `{words} -e normal`")),
+            ),
+            Err(message) => wrongs.push(message),
+        }
+        match tree(&["-e", "normal,build", "--target", COUNTED_ON]).map(|tree| crates(&tree)) {
+            Ok(found) if found > self.at_most => wrongs.push(format!(
+                "`{words} -e normal,build --target {COUNTED_ON}` has {found} crates, at most {} are allowed; leave out \
+                 what is not needed, or raise the bound in xtask/src/check_layers.rs",
+                self.at_most
+            )),
+            Ok(_) => {}
+            Err(message) => wrongs.push(message),
+        }
+        wrongs
     }
 }
 
@@ -155,6 +208,18 @@ fn heavy(tree: &str, forbidden: &[&str]) -> impl Iterator<Item = String> {
     found.sort();
     found.dedup();
     found.into_iter()
+}
+
+/// How many crates a tree has, each counted once for each version.
+fn crates(tree: &str) -> usize {
+    let mut names: Vec<Vec<&str>> = tree
+        .lines()
+        .map(|line| line.split_whitespace().take(2).collect())
+        .filter(|name: &Vec<_>| !name.is_empty())
+        .collect();
+    names.sort();
+    names.dedup();
+    names.len()
 }
 
 #[cfg(test)]
@@ -252,5 +317,11 @@ mod tests {
         let tree = "taper v0.1.0 (/x)\nwgpu-core v30.0.0\nwgpu v30.0.0\nwgpu v30.0.0 (*)\n\nmy-wgpu v1.0.0\n";
         assert_eq!(heavy(tree, &["wgpu", "naga"]).collect::<Vec<_>>(), ["wgpu", "wgpu-core"]);
         assert_eq!(heavy(tree, &["ndarray"]).count(), 0);
+    }
+
+    #[test]
+    fn crates_are_counted_once_for_each_version() {
+        let tree = "taper v0.1.0 (/x)\nsyn v2.0.0\nsyn v3.0.0\nsyn v2.0.0 (*)\n\nlog v0.4.0\n";
+        assert_eq!(crates(tree), 4);
     }
 }

@@ -11,7 +11,7 @@
 //! | `ImageFolder`, `Image` | a folder of pictures for each class, and what is done with them (feature `images`) |
 //! | [`ToDevice`] | moving batches |
 //! | [`Digits`], [`Mnist`] | images with labels |
-//! | [`read_csv`], [`read_idx`] | what reads files into numbers |
+//! | `read_csv`, [`read_idx`] | files read into numbers (`read_csv`: feature `csv`; gzipped files: feature `gzip`) |
 
 #![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
 
@@ -23,6 +23,7 @@ pub mod __private {
 
 mod collate;
 mod compose;
+#[cfg(feature = "csv")]
 mod csv_table;
 mod dataset;
 mod digits;
@@ -43,6 +44,7 @@ mod workers;
 
 pub use collate::Collate;
 pub use compose::{ConcatDataset, Map, MapRandom};
+#[cfg(feature = "csv")]
 pub use csv_table::{CsvNumber, CsvOptions, CsvTable, LabelColumn, parse_csv, read_csv};
 pub use dataset::{Dataset, ItemDataset, Subset, random_split, random_split_fractions};
 pub use digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};

@@ -6,23 +6,26 @@
 //! | [`Interrupt`] | Ctrl-C lets a training finish its step and save |
 //! | [`Progress`] | a bar on a terminal, lines in a log |
 //! | [`metrics`] | means, accuracy, precision, recall, F1, confusion matrices, items a second |
-//! | [`SummaryWriter`] | TensorBoard: scalars, histograms, pictures, texts, settings, graphs |
-//! | [`RunLog`], [`Curves`] | CSV and JSON lines; pictures of curves |
+//! | [`SummaryWriter`] | TensorBoard: scalars, histograms, texts, settings, graphs; pictures (feature `plots`) |
+//! | [`RunLog`], `Curves` | CSV and JSON lines; pictures of curves (feature `plots`) |
 //! | [`EarlyStopping`], [`LrFinder`] | when to stop, and which learning rate to begin with |
 
 pub mod metrics;
 
 mod checkpoints;
+#[cfg(feature = "plots")]
 mod curves;
 mod early_stopping;
 mod interrupt;
 mod lr_finder;
 mod progress;
+#[cfg(feature = "plots")]
 mod raster;
 mod run_log;
 mod summary_writer;
 
 pub use checkpoints::{Checkpoints, Goal, LoadedStep, SavedStep};
+#[cfg(feature = "plots")]
 pub use curves::Curves;
 pub use early_stopping::EarlyStopping;
 pub use interrupt::Interrupt;

@@ -5,6 +5,7 @@
 
 mod histogram;
 mod hparams;
+#[cfg(feature = "plots")]
 mod image;
 
 pub use hparams::HyperParameter;
@@ -97,11 +98,12 @@ impl SummaryWriter {
     }
 
     /// A picture, as PNG: `[H, W]` or `[1, H, W]` in grey, `[3, H, W]` in colours, `[4, H, W]` with opacity;
-    /// floats from 0 to 1, which others are cut to, or u8. `add_image`.
+    /// floats from 0 to 1, which others are cut to, or u8. `add_image`. Feature `plots`.
     ///
     /// # Errors
     /// Another shape or dtype, NaN; a value that cannot be computed; `File` for a file that cannot be
     /// written.
+    #[cfg(feature = "plots")]
     #[track_caller]
     pub fn image(&mut self, tag: &str, image: &Tensor, step: u64) -> Result<()> {
         let image = image::image(image)?;

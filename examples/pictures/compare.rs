@@ -8,8 +8,9 @@
 //! device, and a result that is not the first device's to rounding is an error. Writes `compare.svg` and
 //! `compare.png`.
 
+#[path = "../basics/common/mod.rs"]
 mod common;
-#[path = "../../train/src/raster.rs"]
+#[path = "../../crates/train/src/raster.rs"]
 mod raster;
 
 use std::{

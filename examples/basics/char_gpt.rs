@@ -82,15 +82,15 @@ struct Options {
 
 /// The guide of Taper, which ships with the repository.
 const GUIDE: &[&str] = &[
-    include_str!("../../../docs/guide/getting-started.md"),
-    include_str!("../../../docs/guide/tensors.md"),
-    include_str!("../../../docs/guide/autograd.md"),
-    include_str!("../../../docs/guide/training.md"),
-    include_str!("../../../docs/guide/data.md"),
-    include_str!("../../../docs/guide/saving.md"),
-    include_str!("../../../docs/guide/extending.md"),
-    include_str!("../../../docs/guide/devices.md"),
-    include_str!("../../../docs/guide/performance.md"),
+    include_str!("../../docs/guide/getting-started.md"),
+    include_str!("../../docs/guide/tensors.md"),
+    include_str!("../../docs/guide/autograd.md"),
+    include_str!("../../docs/guide/training.md"),
+    include_str!("../../docs/guide/data.md"),
+    include_str!("../../docs/guide/saving.md"),
+    include_str!("../../docs/guide/extending.md"),
+    include_str!("../../docs/guide/devices.md"),
+    include_str!("../../docs/guide/performance.md"),
 ];
 
 /// Letters `[N, T]` to logits of the letter after each, `[N, T, vocabulary]`.

@@ -1,13 +1,16 @@
 //! [`Progress`]: how far a training is, on a terminal and in a log.
 
+mod bar;
+
 use std::{
     io::{self, IsTerminal, Write},
     time::Duration,
 };
 
-use indicatif::{ProgressBar, ProgressStyle};
 use tensor_core::{Device, backend::readable_bytes};
 use web_time::Instant;
+
+use self::bar::Bar;
 
 /// Between two lines where there is no terminal.
 const LINES_APART: Duration = Duration::from_secs(10);
@@ -39,7 +42,7 @@ pub struct Progress {
     start: Instant,
     latest_line: Instant,
     /// On a terminal.
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     /// Whether there was a line before the last.
     told: bool,
     finished: bool,
@@ -49,17 +52,9 @@ impl Progress {
     /// Of `total` steps.
     pub fn new(title: impl Into<String>, total: u64) -> Progress {
         let now = Instant::now();
-        let bar = io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(total);
-            match ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len}{prefix}") {
-                Ok(style) => bar.with_style(style.progress_chars("=> ")),
-                Err(_) => bar,
-            }
-        });
-        let title = title.into();
-        let bar = bar.map(|bar| bar.with_message(title.clone()));
+        let bar = io::stderr().is_terminal().then(Bar::default);
         Progress {
-            title,
+            title: title.into(),
             total,
             first: 0,
             done: 0,
@@ -96,8 +91,9 @@ impl Progress {
     pub fn step(&mut self) {
         self.done += 1;
         if let Some(bar) = &self.bar {
-            bar.set_prefix(self.tail());
-            bar.set_position(self.done);
+            if bar.is_due() {
+                bar.draw(&self.title, self.done, self.total, &self.tail());
+            }
         } else if self.latest_line.elapsed() >= LINES_APART {
             (self.latest_line, self.told) = (Instant::now(), true);
             self.write_line();
@@ -107,7 +103,12 @@ impl Progress {
     /// Prints something above the bar.
     pub fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.bar {
-            Some(bar) => bar.suspend(print),
+            Some(bar) => {
+                bar.clear();
+                let printed = print();
+                bar.draw(&self.title, self.done, self.total, &self.tail());
+                printed
+            }
             None => print(),
         }
     }
@@ -118,7 +119,7 @@ impl Progress {
             return;
         }
         match &self.bar {
-            Some(bar) => bar.finish_and_clear(),
+            Some(bar) => bar.clear(),
             None if self.told => self.write_line(),
             None => {}
         }
