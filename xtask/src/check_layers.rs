@@ -126,7 +126,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 impl Light {
-    /// What this way of building pulls in and must not, and whether it is too much.
+    /// The forbidden crates that this way of building pulls in, and a count above the bound.
     fn wrongs(&self) -> Vec<String> {
         let tree = |options: &[&str]| {
             let mut tree = cargo();

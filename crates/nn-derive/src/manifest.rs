@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a `Cargo.toml` says about a package.
+/// A package as a `Cargo.toml` names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// It is the package itself.

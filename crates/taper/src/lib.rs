@@ -28,7 +28,8 @@
 //!
 //! let device = taper::best_device();
 //! let rng = Generator::seed(0, &taper::cpu());
-//! let mut model = Sequential::new().add(Linear::new(64, 32, &rng)?).add(Relu).add(Linear::new(32, 10, &rng)?);
+//! let (first, second) = (Linear::new(64, 32, &rng)?, Linear::new(32, 10, &rng)?);
+//! let mut model = Sequential::new().add(first).add(Relu).add(second);
 //! model.to(&device)?;
 //! let mut adam = Adam::new(model.parameters(), AdamConfig { lr: 0.01, ..Default::default() });
 //! let loader = DataLoader::new(taper::data::Digits::load(&taper::cpu())?, 256)?.shuffle(0);
@@ -44,13 +45,14 @@
 //! ```
 //!
 //! **Load a model.** State dicts have PyTorch's names: [`nn::load_safetensors`] and
-//! [`Module::load_state_dict`](nn::Module::load_state_dict) read weights into a network that you write in Rust;
-//! the feature `weights` also reads `.pt`, shards, GGUF and NumPy. The feature `onnx` runs a file whose network
-//! you do not write: `taper::onnx::Model::load(path, &device)?.run(..)`.
+//! [`Module::load_state_dict`](nn::Module::load_state_dict) read weights into a network that you write in
+//! Rust; the feature `weights` also reads `.pt`, shards, GGUF and NumPy. The feature `onnx` runs a file whose
+//! network you do not write: `taper::onnx::Model::load(path, &device)?.run(..)`.
 //!
-//! **Extend it.** A function of tensors is an operation with gradients on every device. [`custom`] adds kernels
-//! of your own in Rust and WGSL, [`autograd::Function`] a gradient, and [`register_backend`] a kind of device.
-//! The guide's page "Extending" has an example of each, and `CONTRIBUTING.md` says where things are inside.
+//! **Extend it.** A function of tensors is an operation with gradients on every device. [`custom`] adds
+//! kernels of your own in Rust and WGSL, [`autograd::Function`] a gradient, and [`register_backend`] a kind
+//! of device. The guide's page "Extending" has an example of each, and `CONTRIBUTING.md` says where things
+//! are inside.
 //!
 //! # Modules
 //!
@@ -68,7 +70,7 @@
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | `onnx` | ONNX files at run time: run them, train them (feature `onnx`) |
-//! | `train` | long runs: checkpoints in a folder, Ctrl-C, metrics, progress, TensorBoard (feature `train`); curves as pictures (feature `plots`) |
+//! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, and `plots` for pictures) |
 //! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
 //! | [`fft`] | Fourier transforms (on the CPU: feature `fft`) |
 //! | [`custom`] | operations with kernels of one's own |
