@@ -13,45 +13,48 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "taper",
         &[
-            "data",
-            "distributed",
-            "distributions",
-            "inspect",
-            "linalg",
-            "onnx",
-            "train",
-            "weights",
-            "optim",
-            "nn",
-            "autograd",
-            "tensor-core",
-            "backend-cpu",
-            "backend-wgpu",
+            "taper-data",
+            "taper-distributed",
+            "taper-distributions",
+            "taper-inspect",
+            "taper-linalg",
+            "taper-onnx",
+            "taper-train",
+            "taper-weights",
+            "taper-optim",
+            "taper-nn",
+            "taper-autograd",
+            "taper-tensor-core",
+            "taper-backend-cpu",
+            "taper-backend-wgpu",
         ],
     ),
-    ("inspect", &["tensor-core"]),
-    ("linalg", &["autograd", "tensor-core", "backend-cpu", "backend-wgpu", "taper-shaders"]),
-    ("distributions", &["linalg", "autograd", "tensor-core"]),
-    ("train", &["inspect", "nn", "optim", "tensor-core"]),
-    ("weights", &["nn", "tensor-core"]),
-    ("data", &["autograd", "tensor-core", "nn-derive"]),
-    ("onnx", &["linalg", "nn", "autograd", "tensor-core"]),
-    ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
-    ("optim", &["autograd", "tensor-core"]),
-    ("nn", &["autograd", "tensor-core", "nn-derive"]),
-    ("nn-derive", &[]),
-    ("autograd", &["tensor-core"]),
-    ("backend-cpu", &["tensor-core"]),
-    ("backend-wgpu", &["tensor-core", "taper-shaders"]),
+    ("taper-inspect", &["taper-tensor-core"]),
+    (
+        "taper-linalg",
+        &["taper-autograd", "taper-tensor-core", "taper-backend-cpu", "taper-backend-wgpu", "taper-shaders"],
+    ),
+    ("taper-distributions", &["taper-linalg", "taper-autograd", "taper-tensor-core"]),
+    ("taper-train", &["taper-inspect", "taper-nn", "taper-optim", "taper-tensor-core"]),
+    ("taper-weights", &["taper-nn", "taper-tensor-core"]),
+    ("taper-data", &["taper-autograd", "taper-tensor-core", "taper-nn-derive"]),
+    ("taper-onnx", &["taper-linalg", "taper-nn", "taper-autograd", "taper-tensor-core"]),
+    ("taper-distributed", &["taper-optim", "taper-nn", "taper-autograd", "taper-tensor-core"]),
+    ("taper-optim", &["taper-autograd", "taper-tensor-core"]),
+    ("taper-nn", &["taper-autograd", "taper-tensor-core", "taper-nn-derive"]),
+    ("taper-nn-derive", &[]),
+    ("taper-autograd", &["taper-tensor-core"]),
+    ("taper-backend-cpu", &["taper-tensor-core"]),
+    ("taper-backend-wgpu", &["taper-tensor-core", "taper-shaders"]),
     ("taper-shaders", &[]),
-    ("tensor-core", &[]),
+    ("taper-tensor-core", &[]),
     // Users' crates.
     ("taper-examples", &["taper"]),
     ("taper-examples-pictures", &["taper"]),
     ("custom-op", &["taper"]),
     ("browser", &["taper", "taper-operations"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
-    ("taper-testing", &["tensor-core"]),
+    ("taper-testing", &["taper-tensor-core"]),
     ("taper-operations", &["taper", "taper-testing"]),
 ];
 
@@ -67,7 +70,7 @@ struct Light {
 
 const LIGHT: &[Light] = &[
     Light {
-        arguments: &["-p", "tensor-core"],
+        arguments: &["-p", "taper-tensor-core"],
         forbidden: &["ndarray", "wgpu", "naga", "libm", "serde"],
         at_most: 20,
     },
@@ -75,15 +78,15 @@ const LIGHT: &[Light] = &[
     Light {
         arguments: &["-p", "taper", "--no-default-features", "--features", "cpu"],
         forbidden: &[
-            "backend-wgpu",
+            "taper-backend-wgpu",
             "csv",
-            "distributions",
+            "taper-distributions",
             "faer",
             "flate2",
             "image",
             "indicatif",
             "naga",
-            "onnx",
+            "taper-onnx",
             "plotters",
             "png",
             "proc-macro-crate",
@@ -93,8 +96,8 @@ const LIGHT: &[Light] = &[
             "signal-hook",
             "tempfile",
             "toml",
-            "train",
-            "weights",
+            "taper-train",
+            "taper-weights",
             "wgpu",
             "zip",
         ],
@@ -254,9 +257,9 @@ mod tests {
             .chain([
                 ("xtask", None, "taper"),
                 ("taper-bench", None, "taper"),
-                ("taper-bench", None, "tensor-core"),
-                ("tensor-core", None, "smallvec"),
-                ("taper", Some("build"), "nn"),
+                ("taper-bench", None, "taper-tensor-core"),
+                ("taper-tensor-core", None, "smallvec"),
+                ("taper", Some("build"), "taper-nn"),
             ])
             .collect();
         assert_eq!(wrong_arrows(&workspace(&arrows)), [""; 0]);
@@ -265,19 +268,19 @@ mod tests {
     #[test]
     fn any_other_arrow_is_named() {
         for (from, to) in [
-            ("tensor-core", "autograd"),
-            ("tensor-core", "backend-cpu"),
-            ("autograd", "nn"),
-            ("nn", "optim"),
-            ("optim", "nn"),
-            ("data", "nn"),
-            ("optim", "nn-derive"),
-            ("backend-cpu", "taper-shaders"),
-            ("backend-wgpu", "backend-cpu"),
-            ("taper", "nn-derive"),
+            ("taper-tensor-core", "taper-autograd"),
+            ("taper-tensor-core", "taper-backend-cpu"),
+            ("taper-autograd", "taper-nn"),
+            ("taper-nn", "taper-optim"),
+            ("taper-optim", "taper-nn"),
+            ("taper-data", "taper-nn"),
+            ("taper-optim", "taper-nn-derive"),
+            ("taper-backend-cpu", "taper-shaders"),
+            ("taper-backend-wgpu", "taper-backend-cpu"),
+            ("taper", "taper-nn-derive"),
             ("taper", "xtask"),
-            ("taper-shaders", "tensor-core"),
-            ("nn-derive", "nn"),
+            ("taper-shaders", "taper-tensor-core"),
+            ("taper-nn-derive", "taper-nn"),
         ] {
             for (kind, how) in [(None, ""), (Some("build"), " (build)")] {
                 let wrongs = wrong_arrows(&workspace(&[(from, kind, to)]));
@@ -292,7 +295,7 @@ mod tests {
 
     #[test]
     fn nothing_depends_on_a_tool() {
-        for from in ["taper", "nn", "xtask"] {
+        for from in ["taper", "taper-nn", "xtask"] {
             let wrongs = wrong_arrows(&workspace(&[(from, None, "taper-bench")]));
             assert_eq!(wrongs.len(), 1, "{from}");
             assert!(wrongs[0].starts_with(&format!("{from} -> taper-bench")), "{wrongs:?}");
@@ -301,7 +304,8 @@ mod tests {
 
     #[test]
     fn tests_may_use_any_crate() {
-        let arrows = [("tensor-core", Some("dev"), "backend-cpu"), ("nn", Some("dev"), "taper")];
+        let arrows =
+            [("taper-tensor-core", Some("dev"), "taper-backend-cpu"), ("taper-nn", Some("dev"), "taper")];
         assert_eq!(wrong_arrows(&workspace(&arrows)), [""; 0]);
     }
 

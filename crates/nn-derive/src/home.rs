@@ -21,9 +21,9 @@ pub(crate) const TO_DEVICE: Derive = Derive { name: "ToDevice", home: "data", at
 /// those two crates themselves, whose libraries, tests, examples and doctests all know `::nn`.
 pub(crate) fn find(derive: &Derive) -> syn::Result<Path> {
     let Derive { name, home, attribute } = derive;
-    choose(home, manifest::find(home, home), manifest::find("taper", "taper")).ok_or_else(|| {
+    choose(home, manifest::find(&format!("taper-{home}"), home), manifest::find("taper", "taper")).ok_or_else(|| {
         let message = format!(
-            "derive({name}) finds neither `taper` nor `{home}` among the dependencies in Cargo.toml; add `taper`, or name \
+            "derive({name}) finds neither `taper` nor `taper-{home}` among the dependencies in Cargo.toml; add `taper`, or name \
              the path of the crate `{home}` with #[{attribute}(crate = \"path\")]",
         );
         syn::Error::new(Span::call_site(), message)

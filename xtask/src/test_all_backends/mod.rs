@@ -187,8 +187,8 @@ fn run_suite(
 /// The backend that a crate tests by itself.
 fn own_backend(package: &str) -> &'static str {
     match package {
-        "backend-cpu" => "cpu",
-        "backend-wgpu" => "wgpu",
+        "taper-backend-cpu" => "cpu",
+        "taper-backend-wgpu" => "wgpu",
         _ => "-",
     }
 }
@@ -525,7 +525,7 @@ mod tests {
     fn no_test_at_all_is_a_failure() {
         assert_eq!(report(&Table::default()), Err("no test ran".to_string()));
         let mut table = Table::default();
-        table.add("-", "nn", Tally { passed: 1, ..Default::default() });
+        table.add("-", "taper-nn", Tally { passed: 1, ..Default::default() });
         assert_eq!(report(&table), Ok(()));
     }
 
@@ -582,9 +582,9 @@ mod tests {
         }
         for (package, device, several) in [
             ("taper", Some("wgpu:0"), true),
-            ("backend-wgpu", None, true),
+            ("taper-backend-wgpu", None, true),
             ("taper", Some("cpu"), false),
-            ("nn", None, false),
+            ("taper-nn", None, false),
         ] {
             assert_eq!(in_processes(package, device), several, "{package} on {device:?}");
         }

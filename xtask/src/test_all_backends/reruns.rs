@@ -119,8 +119,8 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
     Rerun {
         label,
         variables,
-        crates: "taper, backend-cpu",
-        own: Some(("backend-cpu", Part::Whole)),
+        crates: "taper, taper-backend-cpu",
+        own: Some(("taper-backend-cpu", Part::Whole)),
         draws: false,
         apart: &[GRAPH, MEMORY, PROCESS_ON_CPU],
     }
@@ -148,8 +148,8 @@ const fn form(
     variables: &'static [(&'static str, &'static str)],
     apart: Names,
 ) -> Rerun {
-    let own = Some(("backend-wgpu", Part::Module("agree")));
-    Rerun { label, variables, crates: "taper, backend-wgpu", own, draws: true, apart }
+    let own = Some(("taper-backend-wgpu", Part::Module("agree")));
+    Rerun { label, variables, crates: "taper, taper-backend-wgpu", own, draws: true, apart }
 }
 
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller
@@ -248,10 +248,10 @@ mod tests {
         let parts = |rerun: &Rerun| {
             [
                 ("taper", "it"),
-                ("backend-cpu", "it"),
-                ("backend-cpu", "backend_cpu"),
-                ("backend-wgpu", "it"),
-                ("backend-wgpu", "backend_wgpu"),
+                ("taper-backend-cpu", "it"),
+                ("taper-backend-cpu", "backend_cpu"),
+                ("taper-backend-wgpu", "it"),
+                ("taper-backend-wgpu", "backend_wgpu"),
             ]
             .map(|(package, target)| rerun.part_of(&program(package, target)))
         };

@@ -1,7 +1,7 @@
 //! A process that trains is killed at random moments and started again, and ends with the bits of one that
 //! nobody killed.
 //!
-//! `TAPER_TEST_ROUNDS=100 cargo test -p train --test it killed` kills a hundred times.
+//! `TAPER_TEST_ROUNDS=100 cargo test -p taper-train --test it killed` kills a hundred times.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
