@@ -61,7 +61,7 @@ struct Options {
     /// A text to learn from, in place of Taper's guide
     #[arg(long)]
     text: Option<PathBuf>,
-    /// What the written text begins with
+    /// The beginning of the written text
     #[arg(long, default_value = "A tensor ")]
     prompt: String,
     /// Letters to write
@@ -70,7 +70,7 @@ struct Options {
     /// Below 1: safer letters; above 1: wilder ones; 0: the likeliest alone
     #[arg(long, default_value_t = 0.8)]
     temperature: f64,
-    /// Only so many of the likeliest letters are drawn from
+    /// How many of the likeliest letters are drawn from
     #[arg(long, default_value_t = 20)]
     top_k: usize,
     /// Compute the forward pass in a half type

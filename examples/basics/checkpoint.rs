@@ -38,7 +38,7 @@ struct Options {
     /// Examples in a batch
     #[arg(long, default_value_t = 1024)]
     batch: usize,
-    /// Steps, of which the fastest is told
+    /// Steps; the fastest is printed
     #[arg(long, default_value_t = 5)]
     steps: usize,
 }

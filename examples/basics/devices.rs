@@ -1,7 +1,7 @@
-//! What there is to compute on: is there a GPU, how many, what are they, and how a tensor and a model get
+//! The devices of this machine: is there a GPU, how many, what are they, and how a tensor and a model get
 //! there.
 //!
-//!     cargo run --example devices                      # a line for each device: name, description, memory in bytes
+//!     cargo run --example devices                      # each device: name, description, bytes of memory
 //!     cargo run --example devices -- --device auto     # the tour, on that device
 //!
 //! The lines have tabs between their fields, for programs that read them.
@@ -48,7 +48,7 @@ fn tour(name: &str, size: usize) -> Outcome {
     }
     holds(taper::device_count("wgpu") > 0 || !taper::is_available("wgpu"), "what is available is counted")?;
 
-    // torch.device(name); cuda:0, cuda:1 … are wgpu:0, wgpu:1 … here, whoever made them.
+    // torch.device(name); cuda:0, cuda:1 … are wgpu:0, wgpu:1 … here, of any vendor.
     let device = taper::device(name)?;
     let limits = device.info().limits;
     writeln!(out, "the device of this tour: {}", device.info())?;

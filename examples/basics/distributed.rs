@@ -63,7 +63,7 @@ struct Options {
     /// Taper
     #[arg(long)]
     data: Option<PathBuf>,
-    /// So many threads of one process in place of mpirun's processes
+    /// A number of threads of one process, in place of mpirun's processes
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// The optimizer's state is shared out: each process keeps that of its part of the parameters (ZeRO,

@@ -46,7 +46,7 @@ fn run(options: &Options) -> Outcome {
     let c = &b + 3.0;
     let y = c.mean();
 
-    // What will run, before it does: one kernel, which reads x and writes one number.
+    // The kernels that will run, before they do: one, which reads x and writes one number.
     let explanation = taper::explain(&y)?;
     writeln!(out, "{explanation}")?;
     writeln!(out, "x = {x}")?;

@@ -2,8 +2,8 @@
 //!
 //!     cargo run --release --example elementwise -- --device cpu --steps 1000 --shape 100,1000,1000
 //!
-//! The loop only says what to compute. What waits is bounded, and what waits together runs as one kernel.
-//! `compare` runs it on every device.
+//! The loop only says what to compute. The operations that wait are bounded in number, and those that wait
+//! together run as one kernel. `compare` runs it on every device.
 
 mod common;
 

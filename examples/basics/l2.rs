@@ -91,7 +91,7 @@ fn run(options: &Options) -> Outcome {
         let (Some(gradient), Some(explicit)) = (plain.grad(), explicit.grad()) else {
             return Err("a parameter has no gradient".into());
         };
-        // What SGD makes of a gradient and a weight decay.
+        // The gradient that SGD makes of a gradient and a weight decay.
         let decayed = gradient.add(&plain.detach().mul_scalar(lambda))?;
         let far = apart(&decayed, &explicit)?;
         if far > 1e-6 {

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `(loss / n).backward()` for each part, then `step()` | the same |
 //! | `checkpoint(f, x, use_reentrant=False)` | `checkpoint(\|x\| …, &[&x])?` |
-//! | DeepSpeed's `"offload_optimizer": {"device": "cpu"}` | `MasterWeights::offload(parameters, &taper::cpu(), \|own\| Adam::new(own, config))?` |
+//! | DeepSpeed's `"offload_optimizer": {"device": "cpu"}` | `MasterWeights::offload(parameters, &taper::cpu(), …)?` |
 //! | `torch.cuda.max_memory_allocated()` | `device.memory().peak` |
 
 mod common;
@@ -45,12 +45,12 @@ struct Options {
     /// Parts of a batch, where it is cut
     #[arg(long, default_value_t = 4)]
     parts: usize,
-    /// Steps, of which the fastest is told
+    /// Steps; the fastest is printed
     #[arg(long, default_value_t = 3)]
     steps: usize,
 }
 
-/// What a step does to take less memory.
+/// The way in which a step takes less memory.
 #[derive(Clone, Copy)]
 struct Way {
     name: &'static str,
@@ -67,10 +67,10 @@ const WAYS: [Way; 5] = [
     Way { name: "all three", accumulates: true, checkpoints: true, offloads: true },
 ];
 
-/// What a way took, and the weights that it led to.
+/// The costs of a way, and the weights that it led to.
 struct Measured {
     fastest: Duration,
-    /// What the training keeps between steps, and the most in a step.
+    /// Bytes that the training keeps between steps, and the most in a step.
     kept: u64,
     peak: u64,
     weights: Vec<Vec<f32>>,

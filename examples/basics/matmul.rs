@@ -52,7 +52,7 @@ fn run(options: &Options) -> Outcome {
         places.push(device);
     }
     for place in &places {
-        // The copy, which only begins when somebody waits for it.
+        // The copy, which only begins when its result is waited for.
         let start = std::time::Instant::now();
         let (a, b) = (a.to(place)?, b.to(place)?);
         taper::eval_all(&[&a, &b])?;

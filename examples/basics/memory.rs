@@ -53,7 +53,7 @@ fn run(options: &Options) -> Outcome {
     let mut matrices = Vec::new();
     for k in 0..count {
         let matrix = Tensor::full((size, size), k as f64, &device)?;
-        // Made when somebody looks; until then it is a number and a shape.
+        // `eval` makes it; until then it is a number and a shape.
         matrix.eval()?;
         matrices.push(matrix);
     }
@@ -81,7 +81,7 @@ fn run(options: &Options) -> Outcome {
     device.reset_peak();
     holds(device.memory().peak == device.memory().allocated, "reset_peak() begins anew")?;
 
-    // What is free is kept for the next tensor; empty_cache() gives it back to the system.
+    // Free memory is kept for the next tensor; empty_cache() gives it back to the system.
     let cached = device.memory().reserved;
     device.empty_cache();
     state("after empty_cache()")?;

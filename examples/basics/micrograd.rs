@@ -74,7 +74,7 @@ fn run(options: &Options) -> Outcome {
     let neurons = [Neuron::new(&rng)?, Neuron::new(&rng)?, Neuron::new(&rng)?];
     let parameters: Vec<&Tensor> = neurons.iter().flat_map(|n| [&n.w0, &n.w1, &n.b]).collect();
     let [first, second, last] = &neurons;
-    // What the pictures call the leaves: x0, x1, wanted, and w0, w1, b of each neuron.
+    // The names of the leaves in the pictures: x0, x1, wanted, and w0, w1, b of each neuron.
     let mut names =
         vec![("x0".to_string(), x0.clone()), ("x1".into(), x1.clone()), ("wanted".into(), wanted.clone())];
     for (neuron, parts) in parameters.chunks(3).enumerate() {

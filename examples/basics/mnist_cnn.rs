@@ -105,7 +105,7 @@ fn run(options: &Options) -> Outcome {
     let mut schedule = LrScheduler::new(OneCycleLr::new(cycle)?, &mut adam);
 
     let (mut saver, latest) = options.saving.start(&device)?;
-    // Of the epoch so far.
+    // The losses of the epoch so far.
     let mut losses = Vec::with_capacity(train.len());
     let mut step = 0;
     if let Some(latest) = latest {

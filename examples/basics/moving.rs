@@ -3,8 +3,8 @@
 //!     cargo run --release --example moving -- --device wgpu
 //!
 //! Two rules. A tensor, and whatever is made of tensors, is copied: `x.to(&device)?` gives the copy, and `x`
-//! stays where it was. A model moves in place: `model.to(&device)?`, and whoever shares its parameters, an
-//! optimizer first of all, sees them there.
+//! stays where it was. A model moves in place: `model.to(&device)?`, and all that share its parameters, an
+//! optimizer first of all, see them there.
 
 mod common;
 
@@ -35,7 +35,7 @@ struct Options {
     seed: u64,
 }
 
-/// What a loader of one's own might give: tensors, lists of them, and what is no tensor.
+/// A batch that a loader of one's own might give: tensors, lists of them, and other data.
 #[derive(ToDevice)]
 struct Batch {
     images: Tensor,

@@ -1,6 +1,7 @@
 //! The pseudo-inverse of a large matrix on the CPU and on another device.
 //!
-//!     cargo run --release --features linalg --example pinverse -- --device auto --rows 10000 --columns 10000 --tolerance 0.05
+//!     cargo run --release --features linalg --example pinverse -- \
+//!         --device auto --rows 10000 --columns 10000 --tolerance 0.05
 //!
 //! Two ways. `taper::linalg::pinv` takes the matrix apart by its singular values: for any matrix. The
 //! iteration of Newton and Schulz is products alone, which every device is best at: X ← X (2 I − A X), from X

@@ -1,7 +1,7 @@
 //! The network of a first lesson: 784-128-10 on MNIST, with plain SGD. Model and every batch go to the
 //! device.
 //!
-//!     cargo run --release --example simplenet                    # the 8x8 digits that ship with Taper: 64-128-10
+//!     cargo run --release --example simplenet                    # the 8x8 digits: 64-128-10
 //!     cargo run --release --example simplenet -- --data mnist    # MNIST's files (IDX) in the folder `mnist`
 //!
 //! `digits` is the same network, trained with momentum.

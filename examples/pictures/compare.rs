@@ -1,6 +1,6 @@
 //! The same jobs on every device of this machine: do the results agree, and how long does each take?
 //!
-//!     cargo run --release --example compare                                             # small, all jobs, all devices
+//!     cargo run --release --example compare             # small, all jobs, all devices
 //!     cargo run --release --example compare -- --elements 100000000 --steps 1000 --size 4096 --pinverse 4096
 //!
 //! Copies to and from a device are timed apart. The first run of a job, which makes the plan and, on a GPU,
@@ -119,7 +119,7 @@ impl Job {
         }
     }
 
-    /// What the job works on, made on the host so that it is the same on every device.
+    /// The inputs of the job, made on the host so that it is the same on every device.
     fn inputs(self, o: &Options) -> Result<Vec<Tensor>> {
         let rng = Generator::seed(o.seed, &taper::cpu());
         match self {

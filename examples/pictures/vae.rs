@@ -3,7 +3,8 @@
 //!
 //!     cargo run --release --example vae
 //!
-//! Writes `vae.svg`: on the left images and what came of them, on the right digits that nobody wrote.
+//! Writes `vae.svg`: on the left images and their reconstructions, on the right digits that the model made
+//! up.
 //!
 //! Kingma and Welling: Auto-encoding variational Bayes (2013).
 

@@ -1,5 +1,5 @@
-//! What the examples share: images of digits, checkpoints, how many images a network recognises, claims that
-//! are checked, timings, the end of a program. `mod common;` brings it into a program.
+//! The code that the examples share: images of digits, checkpoints, how many images a network recognises,
+//! claims that are checked, timings, the end of a program. `mod common;` brings it into a program.
 #![allow(dead_code)] // no program uses all of it
 
 use std::{
@@ -163,8 +163,8 @@ impl Saver {
 /// The end of a program: its error, if there is one, is printed.
 pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
-    // Whoever read the output has seen enough, as in `digits | head`. (`println!` would panic there: examples
-    // use `writeln!`.)
+    // The reader of the output has seen enough, as in `digits | head`. (`println!` would panic there:
+    // examples use `writeln!`.)
     if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
     }
@@ -198,7 +198,7 @@ pub(crate) struct Timing {
 }
 
 /// Runs `work` once to warm up and then `rounds` times. Each run ends with its result in memory and the
-/// device at rest, as nothing is computed before somebody looks. Gives the last result.
+/// device at rest, as nothing is computed before its value is asked for. Gives the last result.
 pub(crate) fn timed(
     device: &Device,
     rounds: usize,
@@ -251,7 +251,7 @@ pub(crate) fn norm(x: &Tensor) -> Result<f64> {
 /// The pseudo-inverse of a matrix by products alone, where the matrix is: X ← X (2 I − A X), from X = Aᵀ /
 /// (‖A‖₁ ‖A‖∞). In `steps` steps at most; fewer, where they no longer grow shorter.
 pub(crate) fn newton_schulz(a: &Tensor, steps: usize) -> Result<Tensor> {
-    // Of the two squares A X and X A, the smaller.
+    // The smaller of the two squares A X and X A.
     let wide = a.dims()[0] < a.dims()[1];
     let a = if wide { a.t()? } else { a.clone() };
     let (columns, rows) = (a.abs().sum_axis(0, false)?.max()?, a.abs().sum_axis(1, false)?.max()?);
