@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `(loss / n).backward()` for each part, then `step()` | the same |
 //! | `checkpoint(f, x, use_reentrant=False)` | `checkpoint(\|x\| …, &[&x])?` |
-//! | DeepSpeed's `"offload_optimizer": {"device": "cpu"}` | `MasterWeights::offload(parameters, &taper::cpu(), …)?` |
+//! | DeepSpeed's `"offload_optimizer": {"device": "cpu"}` | `MasterWeights::offload(parameters, &host, …)?` |
 //! | `torch.cuda.max_memory_allocated()` | `device.memory().peak` |
 
 mod common;
