@@ -54,7 +54,27 @@ CHANGES = [
         "convolutions, their transposes and pooling, with gradients, on every backend",
         ["nn: convolutions and pooling over windows", "taper: convolutions and pooling held to loops and differences on every device"],
     ),
-    ("a dtype", "none yet by itself: eight came with the table of element types (docs/design.md counts a row's files)", []),
+    (
+        "formulas",
+        "inverse trigonometric functions and others (15), with the mechanism that plans them",
+        ["Inverse trigonometric and hyperbolic functions, erfc, erfinv"],
+    ),
+    (
+        "a native kernel",
+        "grid_sample, on the CPU; other devices keep the composition",
+        ["cpu: images are read at the places of a grid by a kernel of their own"],
+    ),
+    (
+        "element types",
+        "eight at once on the CPU, with the table that made a type one row (docs/design.md counts the files of one type)",
+        ["Element types are one table; i8, i16, u16, u64 and 8-bit floats on the CPU"],
+    ),
+    (
+        "layers",
+        "activations, norms, paddings, resizing, adaptive pools, dropout of channels",
+        ["nn: activations, norms, paddings, resizing, adaptive pools and dropout of channels"],
+    ),
+    ("optimizers", "ASGD and Rprop", ["optim: Asgd and Rprop"]),
     (
         "a backend in the tree",
         "wgpu, and what it needed elsewhere",

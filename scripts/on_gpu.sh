@@ -31,9 +31,9 @@ END
 build() {
     folder=$1
     mkdir -p "$folder/taper/tests" "$folder/loader"
-    cargo build --release -p taper-bench -p taper --bin taper-bench --example digits
-    cp target/release/taper-bench target/release/examples/digits "$folder/"
-    cargo test -p taper -p backend-wgpu -p linalg -p custom-op --lib --tests --no-run --message-format=json > "$folder/built.json"
+    cargo build --profile dist -p taper-bench -p taper-examples --bin taper-bench --example digits
+    cp target/dist/taper-bench target/dist/examples/digits "$folder/"
+    cargo test -p taper -p taper-backend-wgpu -p taper-linalg -p custom-op --lib --tests --no-run --message-format=json > "$folder/built.json"
     test_programs | while read -r package target name; do
         program=$(sed -n "s|.*/$package#.*\"name\":\"$target\".*\"executable\":\"\([^\"]*\)\".*|\1|p" "$folder/built.json" | tail -n 1)
         cp "$program" "$folder/$name"

@@ -16,7 +16,7 @@ from tensorboard.util import tensor_util
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
-        test = ["cargo", "test", "-q", "-p", "train", "--test", "it", "summaries::event_files_hold_what_was_written"]
+        test = ["cargo", "test", "-q", "-p", "taper-train", "--test", "it", "summaries::event_files_hold_what_was_written"]
         subprocess.run(test, check=True, env={**os.environ, "EVENTS_FOLDER": folder})
         check(folder)
     print("TensorBoard reads the same values")

@@ -46,7 +46,8 @@ fn unpack_bf16(bits: u32) -> f32 {
     return bitcast<f32>(bits << 16u);
 }
 
-// Rounds to nearest, ties to even; numbers that are too large become infinite. A single exit, as in half.wgsl.
+// Rounds to nearest, ties to even; numbers that are too large become infinite. A single exit, as in
+// half.wgsl.
 fn pack_bf16(x: f32) -> u32 {
     let bits = bitcast<u32>(x);
     let rounded = (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;

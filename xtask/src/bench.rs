@@ -13,5 +13,5 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    pass_on(cargo().args(["run", "--release", "--package", "taper-bench", "--"]).args(&args.rest))
+    pass_on(cargo().args(["run", "--profile", "dist", "--package", "taper-bench", "--"]).args(&args.rest))
 }

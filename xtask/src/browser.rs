@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut build = args.cargo.as_ref().map_or_else(cargo, Command::new);
     build
         .current_dir(&workspace.root)
-        .args(["rustc", "--release", "--package", "browser", "--lib", "--crate-type", "cdylib"])
+        .args(["rustc", "--profile", "dist", "--package", "browser", "--lib", "--crate-type", "cdylib"])
         .args(["--target", TARGET, "--target-dir"])
         .arg(&workspace.target);
     if args.check {
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .arg("--target-dir")
         .arg(workspace.target.join("serve"))
         .arg("--")
-        .arg(workspace.target.join(TARGET).join("release/browser.wasm"))
+        .arg(workspace.target.join(TARGET).join("dist/browser.wasm"))
         .arg(folder.join("page"))
         .arg(workspace.target.join("page"))
         .args(["--port", &args.port.to_string()]);

@@ -13,91 +13,157 @@ const ALLOWED: &[(&str, &[&str])] = &[
     (
         "taper",
         &[
-            "data",
-            "distributed",
-            "distributions",
-            "inspect",
-            "linalg",
-            "onnx",
-            "train",
-            "weights",
-            "optim",
-            "nn",
-            "autograd",
-            "tensor-core",
-            "backend-cpu",
-            "backend-wgpu",
+            "taper-data",
+            "taper-distributed",
+            "taper-distributions",
+            "taper-inspect",
+            "taper-linalg",
+            "taper-onnx",
+            "taper-train",
+            "taper-weights",
+            "taper-optim",
+            "taper-nn",
+            "taper-autograd",
+            "taper-tensor-core",
+            "taper-backend-cpu",
+            "taper-backend-wgpu",
         ],
     ),
-    ("inspect", &["tensor-core"]),
-    ("linalg", &["autograd", "tensor-core", "backend-cpu", "backend-wgpu", "taper-shaders"]),
-    ("distributions", &["linalg", "autograd", "tensor-core"]),
-    ("train", &["inspect", "nn", "optim", "tensor-core"]),
-    ("weights", &["nn", "tensor-core"]),
-    ("data", &["autograd", "tensor-core", "nn-derive"]),
-    ("onnx", &["linalg", "nn", "autograd", "tensor-core"]),
-    ("distributed", &["optim", "nn", "autograd", "tensor-core"]),
-    ("optim", &["autograd", "tensor-core"]),
-    ("nn", &["autograd", "tensor-core", "nn-derive"]),
-    ("nn-derive", &[]),
-    ("autograd", &["tensor-core"]),
-    ("backend-cpu", &["tensor-core"]),
-    ("backend-wgpu", &["tensor-core", "taper-shaders"]),
+    ("taper-inspect", &["taper-tensor-core"]),
+    (
+        "taper-linalg",
+        &["taper-autograd", "taper-tensor-core", "taper-backend-cpu", "taper-backend-wgpu", "taper-shaders"],
+    ),
+    ("taper-distributions", &["taper-linalg", "taper-autograd", "taper-tensor-core"]),
+    ("taper-train", &["taper-inspect", "taper-nn", "taper-optim", "taper-tensor-core"]),
+    ("taper-weights", &["taper-nn", "taper-tensor-core"]),
+    ("taper-data", &["taper-autograd", "taper-tensor-core", "taper-nn-derive"]),
+    ("taper-onnx", &["taper-linalg", "taper-nn", "taper-autograd", "taper-tensor-core"]),
+    ("taper-distributed", &["taper-optim", "taper-nn", "taper-autograd", "taper-tensor-core"]),
+    ("taper-optim", &["taper-autograd", "taper-tensor-core"]),
+    ("taper-nn", &["taper-autograd", "taper-tensor-core", "taper-nn-derive"]),
+    ("taper-nn-derive", &[]),
+    ("taper-autograd", &["taper-tensor-core"]),
+    ("taper-backend-cpu", &["taper-tensor-core"]),
+    ("taper-backend-wgpu", &["taper-tensor-core", "taper-shaders"]),
     ("taper-shaders", &[]),
-    ("tensor-core", &[]),
+    ("taper-tensor-core", &[]),
     // Users' crates.
+    ("taper-examples", &["taper"]),
+    ("taper-examples-pictures", &["taper"]),
     ("custom-op", &["taper"]),
     ("browser", &["taper", "taper-operations"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
-    ("taper-testing", &["tensor-core"]),
+    ("taper-testing", &["taper-tensor-core"]),
     ("taper-operations", &["taper", "taper-testing"]),
 ];
 
-/// Crates that a way of building must not pull in: the arguments of `cargo tree`, and the beginnings of their
-/// names.
-const LIGHT: &[(&[&str], &[&str])] = &[
-    (&["-p", "tensor-core"], &["ndarray", "wgpu", "naga"]),
-    (
-        &["-p", "taper", "--no-default-features", "--features", "cpu"],
-        &[
-            "wgpu",
-            "naga",
-            "backend-wgpu",
+/// A way of building that must stay light.
+struct Light {
+    /// The arguments of `cargo tree` that select it.
+    arguments: &'static [&'static str],
+    /// The beginnings of the names of crates that it must not pull in, on any platform.
+    forbidden: &'static [&'static str],
+    /// The greatest number of crates that it compiles on Linux, those of this workspace included.
+    at_most: usize,
+}
+
+const LIGHT: &[Light] = &[
+    Light {
+        arguments: &["-p", "taper-tensor-core"],
+        forbidden: &["ndarray", "wgpu", "naga", "libm", "serde"],
+        at_most: 20,
+    },
+    // A program that computes on the CPU.
+    Light {
+        arguments: &["-p", "taper", "--no-default-features", "--features", "cpu"],
+        forbidden: &[
+            "taper-backend-wgpu",
+            "csv",
+            "taper-distributions",
             "faer",
-            "train",
+            "flate2",
+            "image",
+            "indicatif",
+            "naga",
+            "taper-onnx",
+            "plotters",
+            "png",
+            "proc-macro-crate",
+            "prost",
+            "realfft",
+            "rustfft",
+            "signal-hook",
+            "tempfile",
+            "toml",
+            "taper-train",
+            "taper-weights",
+            "wgpu",
+            "zip",
+        ],
+        at_most: 60,
+    },
+    // The first command of the README.
+    Light {
+        arguments: &["-p", "taper-examples"],
+        forbidden: &[
+            "csv",
+            "faer",
+            "font8x8",
+            "image",
             "indicatif",
             "plotters",
-            "signal-hook",
-            "image",
-            "weights",
-            "zip",
-            "onnx",
+            "png",
             "prost",
+            "rustfft",
+            "tempfile",
+            "toml",
         ],
-    ),
+        at_most: 110,
+    },
 ];
+
+/// The platform on which crates are counted.
+const COUNTED_ON: &str = "x86_64-unknown-linux-gnu";
 
 pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::read()?;
     let mut wrongs = wrong_arrows(&workspace);
-    for (arguments, forbidden) in LIGHT {
-        let mut tree = cargo();
-        tree.arg("tree").args(*arguments).args(["-e", "normal", "--target", "all", "--prefix", "none"]);
-        match output(&mut tree) {
-            Ok(tree) => wrongs.extend(heavy(&tree, forbidden).map(|package| {
-                format!(
-                    "{package} is among the dependencies of `cargo tree {} -e normal`",
-                    arguments.join(" ")
-                )
-            })),
-            Err(message) => wrongs.push(message),
-        }
-    }
+    wrongs.extend(LIGHT.iter().flat_map(Light::wrongs));
     if wrongs.is_empty() {
         println!("layers: {} crates, every arrow points down", workspace.packages.len());
         Ok(())
     } else {
         Err(format!("the layers do not hold\n  {}", wrongs.join("\n  ")))
+    }
+}
+
+impl Light {
+    /// The forbidden crates that this way of building pulls in, and a count above the bound.
+    fn wrongs(&self) -> Vec<String> {
+        let tree = |options: &[&str]| {
+            let mut tree = cargo();
+            output(tree.arg("tree").args(self.arguments).args(["--prefix", "none"]).args(options))
+        };
+        let words = format!("cargo tree {}", self.arguments.join(" "));
+        let mut wrongs = Vec::new();
+        match tree(&["-e", "normal", "--target", "all"]) {
+            Ok(tree) => wrongs.extend(
+                heavy(&tree, self.forbidden)
+                    .map(|package| format!("{package} is among the dependencies of `{words} -e normal`")),
+            ),
+            Err(message) => wrongs.push(message),
+        }
+        match tree(&["-e", "normal,build", "--target", COUNTED_ON]).map(|tree| crates(&tree)) {
+            Ok(found) if found > self.at_most => wrongs.push(format!(
+                "`{words} -e normal,build --target {COUNTED_ON}` has {found} crates, at most {} are allowed; leave out \
+                 what is not needed, or raise the bound in xtask/src/check_layers.rs",
+                self.at_most
+            )),
+            Ok(_) => {}
+            Err(message) => wrongs.push(message),
+        }
+        wrongs
     }
 }
 
@@ -157,6 +223,18 @@ fn heavy(tree: &str, forbidden: &[&str]) -> impl Iterator<Item = String> {
     found.into_iter()
 }
 
+/// How many crates a tree has, each counted once for each version.
+fn crates(tree: &str) -> usize {
+    let mut names: Vec<Vec<&str>> = tree
+        .lines()
+        .map(|line| line.split_whitespace().take(2).collect())
+        .filter(|name: &Vec<_>| !name.is_empty())
+        .collect();
+    names.sort();
+    names.dedup();
+    names.len()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -189,9 +267,9 @@ mod tests {
             .chain([
                 ("xtask", None, "taper"),
                 ("taper-bench", None, "taper"),
-                ("taper-bench", None, "tensor-core"),
-                ("tensor-core", None, "smallvec"),
-                ("taper", Some("build"), "nn"),
+                ("taper-bench", None, "taper-tensor-core"),
+                ("taper-tensor-core", None, "smallvec"),
+                ("taper", Some("build"), "taper-nn"),
             ])
             .collect();
         assert_eq!(wrong_arrows(&workspace(&arrows)), [""; 0]);
@@ -200,19 +278,19 @@ mod tests {
     #[test]
     fn any_other_arrow_is_named() {
         for (from, to) in [
-            ("tensor-core", "autograd"),
-            ("tensor-core", "backend-cpu"),
-            ("autograd", "nn"),
-            ("nn", "optim"),
-            ("optim", "nn"),
-            ("data", "nn"),
-            ("optim", "nn-derive"),
-            ("backend-cpu", "taper-shaders"),
-            ("backend-wgpu", "backend-cpu"),
-            ("taper", "nn-derive"),
+            ("taper-tensor-core", "taper-autograd"),
+            ("taper-tensor-core", "taper-backend-cpu"),
+            ("taper-autograd", "taper-nn"),
+            ("taper-nn", "taper-optim"),
+            ("taper-optim", "taper-nn"),
+            ("taper-data", "taper-nn"),
+            ("taper-optim", "taper-nn-derive"),
+            ("taper-backend-cpu", "taper-shaders"),
+            ("taper-backend-wgpu", "taper-backend-cpu"),
+            ("taper", "taper-nn-derive"),
             ("taper", "xtask"),
-            ("taper-shaders", "tensor-core"),
-            ("nn-derive", "nn"),
+            ("taper-shaders", "taper-tensor-core"),
+            ("taper-nn-derive", "taper-nn"),
         ] {
             for (kind, how) in [(None, ""), (Some("build"), " (build)")] {
                 let wrongs = wrong_arrows(&workspace(&[(from, kind, to)]));
@@ -227,7 +305,7 @@ mod tests {
 
     #[test]
     fn nothing_depends_on_a_tool() {
-        for from in ["taper", "nn", "xtask"] {
+        for from in ["taper", "taper-nn", "xtask"] {
             let wrongs = wrong_arrows(&workspace(&[(from, None, "taper-bench")]));
             assert_eq!(wrongs.len(), 1, "{from}");
             assert!(wrongs[0].starts_with(&format!("{from} -> taper-bench")), "{wrongs:?}");
@@ -236,7 +314,8 @@ mod tests {
 
     #[test]
     fn tests_may_use_any_crate() {
-        let arrows = [("tensor-core", Some("dev"), "backend-cpu"), ("nn", Some("dev"), "taper")];
+        let arrows =
+            [("taper-tensor-core", Some("dev"), "taper-backend-cpu"), ("taper-nn", Some("dev"), "taper")];
         assert_eq!(wrong_arrows(&workspace(&arrows)), [""; 0]);
     }
 
@@ -252,5 +331,11 @@ mod tests {
         let tree = "taper v0.1.0 (/x)\nwgpu-core v30.0.0\nwgpu v30.0.0\nwgpu v30.0.0 (*)\n\nmy-wgpu v1.0.0\n";
         assert_eq!(heavy(tree, &["wgpu", "naga"]).collect::<Vec<_>>(), ["wgpu", "wgpu-core"]);
         assert_eq!(heavy(tree, &["ndarray"]).count(), 0);
+    }
+
+    #[test]
+    fn crates_are_counted_once_for_each_version() {
+        let tree = "taper v0.1.0 (/x)\nsyn v2.0.0\nsyn v3.0.0\nsyn v2.0.0 (*)\n\nlog v0.4.0\n";
+        assert_eq!(crates(tree), 4);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         checked(&mut fuzz)?;
 
         let mut files = cargo();
-        files.args(["test", "--package", "weights", "--test", "it"]);
+        files.args(["test", "--package", "taper-weights", "--test", "it"]);
         sanitized(&mut files);
         checked(files.args(["--", "hostile"]))?;
     } else {
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let installed = cargo().args(["miri", "--version"]).output().is_ok_and(|output| output.status.success());
     if installed {
         let mut miri = cargo();
-        miri.args(["miri", "test", "--package", "backend-cpu", "--lib", "--"]).args(INTERPRETED);
+        miri.args(["miri", "test", "--package", "taper-backend-cpu", "--lib", "--"]).args(INTERPRETED);
         miri.current_dir(&workspace.root).env("MIRIFLAGS", "-Zmiri-disable-isolation");
         checked(miri.env("TAPER_CPU_ISA", "baseline").env("TAPER_THREADS", "1"))?;
     } else {

@@ -20,7 +20,7 @@ mod check;
 mod fma;
 mod line;
 mod machine;
-#[path = "../../taper/examples/networks/mod.rs"]
+#[path = "../../../examples/basics/networks/mod.rs"]
 mod networks;
 mod operations;
 mod peer;

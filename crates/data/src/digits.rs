@@ -3,14 +3,7 @@
 //! "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository,
 //! 1998, CC BY 4.0; see `assets/README.md`.
 
-use std::path::Path;
-
 use tensor_core::Result;
-
-use crate::{
-    csv_table::{CsvOptions, LabelColumn, parse_csv},
-    gzip::{file_error, reader_of},
-};
 
 /// The number of digits.
 pub const DIGITS_COUNT: usize = 1797;
@@ -19,50 +12,66 @@ pub const DIGITS_SIZE: usize = 8;
 /// The greatest value of a pixel; the least is 0.
 pub const DIGITS_MAX_PIXEL: u8 = 16;
 
-const FILE: &[u8] = include_bytes!("../assets/digits.csv.gz");
+/// The digits, [`RECORD`] bytes each.
+const FILE: &[u8] = include_bytes!("../assets/digits.bin");
+/// Bytes of a row of pixels in [`FILE`]: a big-endian number with five bits for each, the first on top.
+const ROW: usize = 5;
+/// Bytes of a digit in [`FILE`]: its rows, and the label.
+const RECORD: usize = DIGITS_SIZE * ROW + 1;
 
 /// The pixels `[1797, 8, 8]`, each 0 to 16, in row-major order, and the labels `[1797]`, each 0 to 9.
 ///
 /// # Errors
 ///
-/// `ErrorKind::File` if the embedded file is corrupt, which a test rules out.
+/// None today.
 #[track_caller]
 pub fn digits_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
-    let (pixels, labels) = parse_digits(FILE, Path::new("assets/digits.csv.gz"))?;
-    if labels.len() != DIGITS_COUNT {
-        let message = format!("truncated: {} rows, expected {DIGITS_COUNT}", labels.len());
-        return Err(file_error(Path::new("assets/digits.csv.gz"), message));
-    }
-    Ok((pixels, labels))
-}
-
-/// Parses digits from the bytes of a CSV file, plain or gzipped: no headers, 64 pixels from 0 to 16, then
-/// the label.
-#[track_caller]
-fn parse_digits(file: &[u8], name: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
-    let options = CsvOptions {
-        label: LabelColumn::Last,
-        has_headers: false,
-        features_in: Some(0..=DIGITS_MAX_PIXEL),
-        labels_in: Some(0..=9),
-        ..Default::default()
-    };
-    let table = parse_csv::<u8>(reader_of(file), name, &options)?;
-    let pixels = DIGITS_SIZE * DIGITS_SIZE;
-    if table.columns != pixels {
-        let message = format!("line 1: {} fields, expected {pixels} pixels and a label", table.columns + 1);
-        return Err(file_error(name, message));
-    }
-    Ok((table.features, table.labels.into_iter().map(|label| label as u8).collect()))
+    const { assert!(FILE.len() == DIGITS_COUNT * RECORD) };
+    let (records, _) = FILE.as_chunks::<RECORD>();
+    let rows = records.iter().flat_map(|record| record.as_chunks::<ROW>().0);
+    let pixels = rows.flat_map(|row| {
+        let bits = row.iter().fold(0u64, |bits, byte| bits << 8 | u64::from(*byte));
+        (0..DIGITS_SIZE).rev().map(move |x| (bits >> (5 * x) & 31) as u8)
+    });
+    Ok((pixels.collect(), records.iter().map(|record| record[RECORD - 1]).collect()))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
+    use std::{
+        io::{Read, Write as _},
+        path::Path,
+    };
 
-    use flate2::{Compression, write::GzEncoder};
+    use flate2::{Compression, bufread::MultiGzDecoder, write::GzEncoder};
 
     use super::*;
+    use crate::csv_table::{CsvOptions, LabelColumn, parse_csv};
+
+    /// The digits as they were published.
+    const PUBLISHED: &[u8] = include_bytes!("../assets/digits.csv.gz");
+
+    /// Reads digits from the bytes of a CSV file, plain or gzipped: no headers, 64 pixels of 0 to 16, then
+    /// the label.
+    fn parse_digits(file: &[u8], name: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
+        let options = CsvOptions {
+            label: LabelColumn::Last,
+            has_headers: false,
+            features_in: Some(0..=DIGITS_MAX_PIXEL),
+            labels_in: Some(0..=9),
+            ..Default::default()
+        };
+        let gzipped = file.starts_with(&[0x1f, 0x8b]);
+        let reader: Box<dyn Read> =
+            if gzipped { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
+        let table = parse_csv::<u8>(reader, name, &options)?;
+        Ok((table.features, table.labels.into_iter().map(|label| label as u8).collect()))
+    }
+
+    #[test]
+    fn the_embedded_digits_are_those_that_were_published() {
+        assert_eq!(digits_bytes().unwrap(), parse_digits(PUBLISHED, Path::new("digits.csv.gz")).unwrap());
+    }
 
     #[test]
     fn the_embedded_digits_are_whole() {
@@ -105,8 +114,7 @@ mod tests {
         fails_with(row("1", "10").as_bytes(), "line 1, column 65: label 10 is outside 0 to 9");
         fails_with(row("1", "x").as_bytes(), "line 1, column 65: \"x\" is not a label");
         fails_with(format!("{good}{good}0,0,1").as_bytes(), "line 3: 3 fields, expected 65");
-        fails_with(b"0,1,2\n", "line 1: 3 fields, expected 64 pixels and a label");
-        fails_with(&FILE[..FILE.len() / 2], "cannot be read to its end");
+        fails_with(&PUBLISHED[..PUBLISHED.len() / 2], "cannot be read to its end");
     }
 
     #[test]

@@ -1,17 +1,24 @@
 //! Files that may be gzipped, which their first two bytes tell, not their names.
 
+#[cfg(feature = "csv")]
+use std::io::Read;
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read},
+    io::{BufRead, BufReader},
     path::Path,
 };
 
+#[cfg(feature = "gzip")]
 use flate2::bufread::MultiGzDecoder;
 use tensor_core::Result;
 pub(crate) use tensor_core::file::file_error;
 
+/// The first two bytes of a gzipped file.
+const MAGIC: [u8; 2] = [0x1f, 0x8b];
+
 /// Deflate cannot compress data to less than about 1/1032 of its size: one byte encodes at most four matches
 /// of 258 bytes.
+#[cfg(feature = "gzip")]
 const GREATEST_RATIO: u64 = 1032;
 
 /// The content of a file, decompressed while it is read if it is gzipped.
@@ -32,30 +39,46 @@ pub(crate) fn open(path: &Path) -> Result<Content> {
         return Err(file_error(path, "is a directory; expected a file"));
     }
     let mut reader = BufReader::new(file);
-    let gzipped = reader.fill_buf().map_err(failed)?.starts_with(&[0x1f, 0x8b]);
+    let gzipped = reader.fill_buf().map_err(failed)?.starts_with(&MAGIC);
     // A pipe has no size.
     let size = if metadata.is_file() { metadata.len() } else { u64::MAX };
-    Ok(if gzipped {
-        let at_most = size.saturating_mul(GREATEST_RATIO);
-        Content { reader: Box::new(BufReader::new(MultiGzDecoder::new(reader))), at_most, gzipped }
-    } else {
-        Content { reader: Box::new(reader), at_most: size, gzipped }
-    })
+    if gzipped {
+        return decompressed(reader, size, path);
+    }
+    Ok(Content { reader: Box::new(reader), at_most: size, gzipped })
+}
+
+/// The decompressed content of a gzipped file.
+#[cfg(feature = "gzip")]
+#[expect(clippy::unnecessary_wraps, reason = "without the feature it is an error")]
+fn decompressed(reader: BufReader<File>, size: u64, _: &Path) -> Result<Content> {
+    let at_most = size.saturating_mul(GREATEST_RATIO);
+    Ok(Content { reader: Box::new(BufReader::new(MultiGzDecoder::new(reader))), at_most, gzipped: true })
+}
+
+/// An error: gzipped files are read with the feature `gzip` alone.
+#[cfg(not(feature = "gzip"))]
+#[track_caller]
+fn decompressed(_: BufReader<File>, _: u64, path: &Path) -> Result<Content> {
+    Err(file_error(path, "is gzipped; build with the feature `gzip` to read it, or decompress it first"))
 }
 
 /// A reader that fails after a given number of bytes.
+#[cfg(feature = "csv")]
 pub(crate) struct Bounded<R> {
     reader: R,
     limit: u64,
     left: u64,
 }
 
+#[cfg(feature = "csv")]
 impl<R: Read> Bounded<R> {
     pub(crate) fn new(reader: R, limit: u64) -> Bounded<R> {
         Bounded { reader, limit, left: limit }
     }
 }
 
+#[cfg(feature = "csv")]
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         // At the limit one more byte is read, to distinguish the end from more data.
@@ -73,9 +96,4 @@ impl<R: Read> Read for Bounded<R> {
         }
         Ok(found)
     }
-}
-
-/// A reader of `bytes`, which decompresses them if they are gzipped.
-pub(crate) fn reader_of<'a>(bytes: &'a [u8]) -> Box<dyn Read + 'a> {
-    if bytes.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(bytes)) } else { Box::new(bytes) }
 }

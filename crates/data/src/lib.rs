@@ -11,7 +11,8 @@
 //! | `ImageFolder`, `Image` | a folder of pictures for each class, and transforms (feature `images`) |
 //! | [`ToDevice`] | moving batches to a device |
 //! | [`Digits`], [`Mnist`] | labeled images |
-//! | [`read_csv`], [`read_idx`] | reading files of numbers |
+//! | `read_csv` | numbers and labels from CSV files (feature `csv`) |
+//! | [`read_idx`] | arrays from IDX files, the format of MNIST (gzipped files: feature `gzip`) |
 
 #![deny(clippy::wildcard_enum_match_arm)] // a new variant must be handled everywhere
 
@@ -23,6 +24,7 @@ pub mod __private {
 
 mod collate;
 mod compose;
+#[cfg(feature = "csv")]
 mod csv_table;
 mod dataset;
 mod digits;
@@ -43,6 +45,7 @@ mod workers;
 
 pub use collate::Collate;
 pub use compose::{ConcatDataset, Map, MapRandom};
+#[cfg(feature = "csv")]
 pub use csv_table::{CsvNumber, CsvOptions, CsvTable, LabelColumn, parse_csv, read_csv};
 pub use dataset::{Dataset, ItemDataset, Subset, random_split, random_split_fractions};
 pub use digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};

@@ -1,9 +1,10 @@
 //! Finds the path by which the deriving crate knows the crate `nn` (or `data`): `::nn` inside this
 //! workspace, `::taper::nn` outside.
 
-use proc_macro_crate::{FoundCrate, crate_name};
 use proc_macro2::Span;
 use syn::{Ident, Path, parse_quote};
+
+use crate::manifest::{self, Found};
 
 /// A derive macro: its name, the crate of its trait, and the attribute that can name another path of that
 /// crate.
@@ -21,32 +22,32 @@ pub(crate) const TO_DEVICE: Derive = Derive { name: "ToDevice", home: "data", at
 /// `::nn`.
 pub(crate) fn find(derive: &Derive) -> syn::Result<Path> {
     let Derive { name, home, attribute } = derive;
-    choose(home, crate_name(home).ok(), crate_name("taper").ok()).ok_or_else(|| {
+    choose(home, manifest::find(&format!("taper-{home}"), home), manifest::find("taper", "taper")).ok_or_else(|| {
         let message = format!(
-            "derive({name}) found neither `taper` nor `{home}` among the dependencies in Cargo.toml; add `taper`, or name \
+            "derive({name}) found neither `taper` nor `taper-{home}` among the dependencies in Cargo.toml; add `taper`, or name \
              the path of the crate `{home}` with #[{attribute}(crate = \"path\")]",
         );
         syn::Error::new(Span::call_site(), message)
     })
 }
 
-fn choose(home: &str, own: Option<FoundCrate>, taper: Option<FoundCrate>) -> Option<Path> {
+fn choose(home: &str, own: Option<Found>, taper: Option<Found>) -> Option<Path> {
     let name = |name: &str| Ident::new(name, Span::call_site());
     let home = name(home);
     match (own, taper) {
         // Inside nn, whose lib.rs declares `extern crate self as nn`.
-        (Some(FoundCrate::Itself), _) => Some(parse_quote!(::#home)),
+        (Some(Found::Itself), _) => Some(parse_quote!(::#home)),
         // Inside taper, which depends on nn.
-        (Some(FoundCrate::Name(own)), Some(FoundCrate::Itself)) => {
+        (Some(Found::Name(own)), Some(Found::Itself)) => {
             let own = name(&own);
             Some(parse_quote!(::#own))
         }
-        (None, Some(FoundCrate::Itself)) => Some(parse_quote!(::taper::#home)),
-        (_, Some(FoundCrate::Name(taper))) => {
+        (None, Some(Found::Itself)) => Some(parse_quote!(::taper::#home)),
+        (_, Some(Found::Name(taper))) => {
             let taper = name(&taper);
             Some(parse_quote!(::#taper::#home))
         }
-        (Some(FoundCrate::Name(own)), None) => {
+        (Some(Found::Name(own)), None) => {
             let own = name(&own);
             Some(parse_quote!(::#own))
         }
@@ -60,14 +61,14 @@ mod tests {
 
     use super::*;
 
-    fn chosen(nn: Option<FoundCrate>, taper: Option<FoundCrate>) -> Option<String> {
+    fn chosen(nn: Option<Found>, taper: Option<Found>) -> Option<String> {
         choose("nn", nn, taper).map(|path| path.to_token_stream().to_string().replace(' ', ""))
     }
 
     #[test]
     fn the_path_follows_what_the_caller_depends_on() {
-        let named = |name: &str| Some(FoundCrate::Name(name.to_string()));
-        let itself = || Some(FoundCrate::Itself);
+        let named = |name: &str| Some(Found::Name(name.to_string()));
+        let itself = || Some(Found::Itself);
         for (nn, taper, expected) in [
             (itself(), None, Some("::nn")),
             (itself(), named("taper"), Some("::nn")),

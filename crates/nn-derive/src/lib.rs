@@ -10,6 +10,7 @@
 mod attributes;
 mod expand;
 mod home;
+mod manifest;
 mod to_device;
 
 /// Implements `Module` for a struct or an enum: each field is visited under its own name.

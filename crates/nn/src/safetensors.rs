@@ -514,7 +514,8 @@ pub(crate) fn write(
     }
     // Other libraries read this entry to identify the naming and layout.
     metadata.insert("format".into(), "pt".into());
-    let header = Metadata::new(Some(metadata), infos).map_err(|e| file_error(path, e.to_string()))?;
+    let header = Metadata::new(Some(metadata.into_iter().collect()), infos)
+        .map_err(|e| file_error(path, e.to_string()))?;
     let mut header = serde_json::to_vec(&header).map_err(|e| file_error(path, e.to_string()))?;
     header.resize(header.len().next_multiple_of(8), b' ');
     let length = header.len() as u64;

@@ -16,6 +16,48 @@
 //! # Ok::<(), taper::Error>(())
 //! ```
 //!
+//! # Where to begin
+//!
+//! **Train a network.** Layers are structs that derive [`Module`](nn::Module), an optimizer updates their
+//! parameters, and a loader gives batches. The program below is a complete training; the guide's pages
+//! "Getting started" and "Networks and training" explain it. A larger program to start from is
+//! `examples/basics/digits.rs` in the repository (`cargo run --release --example digits`).
+//!
+//! ```
+//! # #[cfg(feature = "cpu")] {
+//! use taper::prelude::*;
+//!
+//! let device = taper::best_device();
+//! let rng = Generator::seed(0, &taper::cpu());
+//! let (first, second) = (Linear::new(64, 32, &rng)?, Linear::new(32, 10, &rng)?);
+//! let mut model = Sequential::new().add(first).add(Relu).add(second);
+//! model.to(&device)?;
+//! let mut adam = Adam::new(model.parameters(), AdamConfig { lr: 0.01, ..Default::default() });
+//! let loader = DataLoader::new(taper::data::Digits::load(&taper::cpu())?, 256)?.shuffle(0);
+//! for batch in loader.iter() {
+//!     let (images, labels) = batch?.to(&device)?;
+//!     adam.zero_grad();
+//!     let loss = cross_entropy(&model.forward(&images)?, &labels)?;
+//!     loss.backward()?;
+//!     adam.step()?;
+//! }
+//! # }
+//! # Ok::<(), taper::Error>(())
+//! ```
+//!
+//! **Load a model.** State dicts have PyTorch's names: [`nn::load_safetensors`] and
+//! [`Module::load_state_dict`](nn::Module::load_state_dict) read weights into a network that you write in
+//! Rust; the feature `weights` also reads `.pt`, sharded safetensors, GGUF and NumPy files. The feature
+//! `onnx` runs an ONNX file without any code for its network:
+//! `taper::onnx::Model::load(path, &device)?.run(..)`.
+//!
+//! **Extend it.** A function of tensors is an operation with gradients on every device. [`custom`] adds
+//! your own kernels in Rust and WGSL, [`autograd::Function`] adds a gradient, and [`register_backend`] adds a
+//! kind of device. The guide's page "Extending" has an example of each, and `CONTRIBUTING.md` describes how
+//! the code is organized.
+//!
+//! # Modules
+//!
 //! | module | contents |
 //! |---|---|
 //! | [`prelude`] | the names that nearly every program needs |
@@ -30,9 +72,9 @@
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | `onnx` | ONNX files at run time: run them, train them (feature `onnx`) |
-//! | `train` | long runs: checkpoints in a folder, Ctrl-C, metrics, progress, TensorBoard (feature `train`) |
+//! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, `progress`, `plots`) |
 //! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
-//! | [`fft`] | Fourier transforms |
+//! | [`fft`] | Fourier transforms (on the CPU: feature `fft`) |
 //! | [`custom`] | operations with your own kernels |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
 
@@ -128,7 +170,7 @@ mod guide {
         saving = "saving.md";
         #[cfg(feature = "weights")]
         loading = "loading.md";
-        #[cfg(feature = "train")]
+        #[cfg(feature = "plots")]
         long_runs = "long-runs.md";
         #[cfg(feature = "onnx")]
         onnx = "onnx.md";

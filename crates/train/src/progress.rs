@@ -1,10 +1,13 @@
 //! [`Progress`]: the progress of a training, on a terminal and in a log.
 
+#[cfg(feature = "progress")]
+use std::io::IsTerminal;
 use std::{
-    io::{self, IsTerminal, Write},
+    io::{self, Write},
     time::Duration,
 };
 
+#[cfg(feature = "progress")]
 use indicatif::{ProgressBar, ProgressStyle};
 use tensor_core::{Device, backend::readable_bytes};
 use web_time::Instant;
@@ -12,9 +15,10 @@ use web_time::Instant;
 /// The time between two lines if there is no terminal.
 const LINES_APART: Duration = Duration::from_secs(10);
 
-/// A progress bar with the loss, steps per second, the remaining time and a device's memory, on standard
-/// error. If that is no terminal, as in a cluster's log, it prints a plain line every ten seconds, and a
-/// last one for trainings that took longer than that. Similar to tqdm.
+/// The progress of a training with the loss, steps per second, the remaining time and a device's memory, on
+/// standard error. With the feature `progress` it is a bar on a terminal, similar to tqdm. Without the
+/// feature, or if standard error is no terminal, as in a cluster's log, it prints a plain line every ten
+/// seconds, and a last one for trainings that took longer than that.
 ///
 /// ```
 /// use train::Progress;
@@ -39,6 +43,7 @@ pub struct Progress {
     start: Instant,
     latest_line: Instant,
     /// The bar on a terminal.
+    #[cfg(feature = "progress")]
     bar: Option<ProgressBar>,
     /// Whether a line was printed before the last.
     told: bool,
@@ -46,19 +51,13 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar of `total` steps.
+    /// The progress of `total` steps.
     pub fn new(title: impl Into<String>, total: u64) -> Progress {
         let now = Instant::now();
-        let bar = io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(total);
-            match ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len}{prefix}") {
-                Ok(style) => bar.with_style(style.progress_chars("=> ")),
-                Err(_) => bar,
-            }
-        });
         let title = title.into();
-        let bar = bar.map(|bar| bar.with_message(title.clone()));
         Progress {
+            #[cfg(feature = "progress")]
+            bar: io::stderr().is_terminal().then(|| terminal_bar(&title, total)),
             title,
             total,
             first: 0,
@@ -67,7 +66,6 @@ impl Progress {
             device: None,
             start: now,
             latest_line: now,
-            bar,
             told: false,
             finished: false,
         }
@@ -95,10 +93,13 @@ impl Progress {
     /// Counts a step.
     pub fn step(&mut self) {
         self.done += 1;
+        #[cfg(feature = "progress")]
         if let Some(bar) = &self.bar {
             bar.set_prefix(self.tail());
             bar.set_position(self.done);
-        } else if self.latest_line.elapsed() >= LINES_APART {
+            return;
+        }
+        if self.latest_line.elapsed() >= LINES_APART {
             (self.latest_line, self.told) = (Instant::now(), true);
             self.write_line();
         }
@@ -106,10 +107,11 @@ impl Progress {
 
     /// Calls `print`, whose output goes above the bar.
     pub fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
-        match &self.bar {
-            Some(bar) => bar.suspend(print),
-            None => print(),
+        #[cfg(feature = "progress")]
+        if let Some(bar) = &self.bar {
+            return bar.suspend(print);
         }
+        print()
     }
 
     /// Ends the display: the bar disappears, and a log that has lines gets its last one. Dropping the value
@@ -118,10 +120,13 @@ impl Progress {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        match &self.bar {
-            Some(bar) => bar.finish_and_clear(),
-            None if self.told => self.write_line(),
-            None => {}
+        #[cfg(feature = "progress")]
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+            return;
+        }
+        if self.told {
+            self.write_line();
         }
     }
 
@@ -150,6 +155,16 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.finish();
+    }
+}
+
+/// A bar of `total` steps with the title before it. The prefix of the bar is the text after the count.
+#[cfg(feature = "progress")]
+fn terminal_bar(title: &str, total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total).with_message(title.to_string());
+    match ProgressStyle::with_template("{msg} [{bar:30}] {pos}/{len}{prefix}") {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        Err(_) => bar,
     }
 }
 

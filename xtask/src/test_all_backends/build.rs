@@ -18,7 +18,7 @@ use crate::{
 /// The example that lists the devices of this machine.
 pub(crate) const DEVICES: &str = "devices";
 
-/// What a build of the workspace's tests gave.
+/// The result of a build of the workspace's tests.
 #[derive(Default)]
 pub(crate) struct Built {
     pub(crate) tests: Vec<Executable>,
@@ -27,7 +27,7 @@ pub(crate) struct Built {
     pub(crate) whole: bool,
 }
 
-/// One program, and where it comes from.
+/// A program, and the package and target that it was built from.
 #[derive(Clone, Debug)]
 pub(crate) struct Executable {
     pub(crate) package: String,
@@ -35,8 +35,8 @@ pub(crate) struct Executable {
     pub(crate) path: PathBuf,
 }
 
-/// Builds; cargo's messages go to the terminal as they come. What `cargo test --no-run` would build, but that
-/// one stops at the first crate that does not compile, and links all examples.
+/// Builds the tests and the example that lists devices, and passes cargo's messages on to the terminal.
+/// `cargo test --no-run` would stop at the first crate that does not compile, and link all examples.
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     let mut command = cargo();
     command

@@ -50,7 +50,7 @@ fn parse(listing: &str) -> Vec<Device> {
     listing.lines().filter_map(device).collect()
 }
 
-/// What to do where there is no adapter.
+/// The advice that is printed if there is no adapter.
 pub(crate) fn no_adapter() -> &'static str {
     if cfg!(target_os = "linux") {
         "no adapter: apt-get install libvulkan1 mesa-vulkan-drivers"

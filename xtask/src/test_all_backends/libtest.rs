@@ -1,8 +1,8 @@
-//! What the test harness of Rust prints, line by line, counted.
+//! Counts the outcomes of tests in the output of Rust's test harness, line by line.
 
 use std::collections::BTreeMap;
 
-/// How the tests of one executable, or of several, came out.
+/// The outcomes of the tests of one executable, or of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,

@@ -187,8 +187,8 @@ fn run_suite(
 /// The backend that a crate tests by itself.
 fn own_backend(package: &str) -> &'static str {
     match package {
-        "backend-cpu" => "cpu",
-        "backend-wgpu" => "wgpu",
+        "taper-backend-cpu" => "cpu",
+        "taper-backend-wgpu" => "wgpu",
         _ => "-",
     }
 }
@@ -221,11 +221,11 @@ struct Runner {
     filter: Option<String>,
     skip_log: PathBuf,
     directories: BTreeMap<String, PathBuf>,
-    /// What decides the parts of the table of operations that repeated runs take.
+    /// Selects the parts of the table of operations that repeated runs take.
     seed: u64,
-    /// How many of the slowest tests of a run are named.
+    /// The number of slow tests that are named after a run.
     slowest: usize,
-    /// Whether what the programs print is passed on.
+    /// Whether the programs' output is passed on.
     echo: bool,
 }
 
@@ -352,7 +352,8 @@ impl Runner {
         self.run(vec![command], 1, "doctests")
     }
 
-    /// Runs commands whose output, streamed to the terminal, is that of test harnesses, so many at once.
+    /// Runs the commands of test harnesses, at most `at_once` at the same time, and streams their output to
+    /// the terminal.
     fn run(&self, commands: Vec<Command>, at_once: usize, name: &str) -> Tally {
         let _ = fs::remove_file(&self.skip_log);
         let (parts, began) = (commands.len(), Instant::now());
@@ -382,8 +383,8 @@ impl Runner {
         tally
     }
 
-    /// Runs one command. Of one that is a part of several, what every harness says around its tests is left
-    /// out.
+    /// Runs one command. If it is a part of several, the lines that every harness prints around its tests are
+    /// left out.
     fn run_one(&self, mut command: Command, name: &str, part: bool) -> Tally {
         let mut tally = Tally::default();
         let each_line = |line: &[u8]| {
@@ -525,7 +526,7 @@ mod tests {
     fn no_test_at_all_is_a_failure() {
         assert_eq!(report(&Table::default()), Err("no test ran".to_string()));
         let mut table = Table::default();
-        table.add("-", "nn", Tally { passed: 1, ..Default::default() });
+        table.add("-", "taper-nn", Tally { passed: 1, ..Default::default() });
         assert_eq!(report(&table), Ok(()));
     }
 
@@ -582,9 +583,9 @@ mod tests {
         }
         for (package, device, several) in [
             ("taper", Some("wgpu:0"), true),
-            ("backend-wgpu", None, true),
+            ("taper-backend-wgpu", None, true),
             ("taper", Some("cpu"), false),
-            ("nn", None, false),
+            ("taper-nn", None, false),
         ] {
             assert_eq!(in_processes(package, device), several, "{package} on {device:?}");
         }

@@ -1,26 +1,27 @@
-//! What a device would not choose by itself, forced by the environment: the suite runs once more with each,
-//! but for the tests that it cannot change.
+//! Repeated runs of the suite. Each forces, by environment variables, a choice that the device would not make
+//! by itself, and leaves out the tests that this choice cannot change.
 
 use super::{SUITE, build::Executable, devices::Device};
 
 /// One more run on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rerun {
-    /// What is forced, for the table.
+    /// The name of the forced choice, for the table.
     pub(crate) label: &'static str,
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// The crates whose tests run, for the table.
     pub(crate) crates: &'static str,
-    /// A crate beside the suite, and what of it runs.
+    /// A crate beside the suite, and the part of its tests that runs.
     own: Option<(&'static str, Part)>,
-    /// Whether it takes a part of the table of operations. On a CPU the whole table takes seconds, once it
-    /// has run on GPUs minutes.
+    /// Whether it takes only a part of the table of operations. The whole table takes seconds on a CPU, but
+    /// minutes on GPUs.
     pub(crate) draws: bool,
-    /// How the names of tests begin that come out the same whatever is forced. They have run without it.
+    /// The prefixes of the names of tests whose outcome does not depend on the forced choice. They have run
+    /// without it.
     apart: Names,
 }
 
-/// Lists of how the names of tests begin.
+/// Lists of prefixes of the names of tests.
 type Names = &'static [&'static [&'static str]];
 
 /// How much of a crate's tests a run takes.
@@ -28,7 +29,7 @@ type Names = &'static [&'static [&'static str]];
 pub(crate) enum Part {
     Nothing,
     Whole,
-    /// All but the tests whose names begin so.
+    /// All tests except those whose names have these prefixes.
     Except(Names),
     /// One module of the crate's integration tests (`tests/it`).
     Module(&'static str),
@@ -49,8 +50,9 @@ impl Part {
 /// The variable that draws a part of the table of operations (`crates/operations/src/draw.rs`).
 pub(crate) const DRAW: &str = "TAPER_TEST_DRAW";
 
-/// How many parts the table is cut into: as many as there are repeated runs on one GPU, a second adapter
-/// among them. So each of its cells is in one of them every day, and in each of them within as many days.
+/// The number of parts of the table of operations: as many as there are repeated runs on one GPU, with the
+/// one on a second adapter. Every day each part is in one of the runs, and within this number of days each
+/// part has been in each of them.
 const TABLE_PARTS: u64 = FORMS.len() as u64 + 1;
 
 /// The parts that the repeated runs take, in their order.
@@ -68,7 +70,7 @@ const SETS: [Rerun; 3] = [
     set("baseline", &[("TAPER_CPU_ISA", "baseline")]),
 ];
 
-/// The graph and what is built of it, the environment, devices, and backends that are not this one.
+/// Tests of the graph and of functions built from it, of the environment, of devices, and of other backends.
 const GRAPH: &[&str] = &[
     "checkpoint::",
     "devices::",
@@ -88,17 +90,16 @@ const GRAPH: &[&str] = &[
     "shared_leaves::",
 ];
 
-/// What holds memory over thousands of small kernels, or a process of its own.
+/// Tests that hold memory over thousands of small kernels, or that run in their own process.
 const MEMORY: &[&str] = &["flat::", "lost_training::"];
 
-/// Of the CPU's backend itself, and what chooses the instruction set.
+/// Tests of the CPU's backend itself, and tests that choose the instruction set themselves.
 const PROCESS_ON_CPU: &[&str] =
     &["async_reads::", "memory_faults::", "rounding::every_target_and_midpoint_on_every_instruction_set"];
 
-/// Compositions whose kernels other tests run, attention among them, which is one there, and the layers and
-/// distributions that are made of rows of the table, whose forward values and gradients are tried in every
-/// form; backends that are not this one; and checks whose kernels are those of other checks in another place,
-/// or in other views, which the backend's own tests have in every form.
+/// Three kinds of tests: compositions whose kernels other tests run in every form, such as attention, layers
+/// and distributions, which are made of rows of the table; tests of other backends; and checks that run the
+/// kernels of other checks at other places or in other views, which the backend's own tests cover.
 const COMPOSED_ON_GPU: &[&str] = &[
     "attention::",
     "distributions::",
@@ -119,8 +120,8 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
     Rerun {
         label,
         variables,
-        crates: "taper, backend-cpu",
-        own: Some(("backend-cpu", Part::Whole)),
+        crates: "taper, taper-backend-cpu",
+        own: Some(("taper-backend-cpu", Part::Whole)),
         draws: false,
         apart: &[GRAPH, MEMORY, PROCESS_ON_CPU],
     }
@@ -148,8 +149,8 @@ const fn form(
     variables: &'static [(&'static str, &'static str)],
     apart: Names,
 ) -> Rerun {
-    let own = Some(("backend-wgpu", Part::Module("agree")));
-    Rerun { label, variables, crates: "taper, backend-wgpu", own, draws: true, apart }
+    let own = Some(("taper-backend-wgpu", Part::Module("agree")));
+    Rerun { label, variables, crates: "taper, taper-backend-wgpu", own, draws: true, apart }
 }
 
 /// Another software adapter than the system's: SwiftShader, which comes with Chromium. It has smaller
@@ -184,7 +185,7 @@ pub(crate) fn second_adapter() -> Option<Second> {
 }
 
 impl Rerun {
-    /// What of a test program takes part.
+    /// The part of a test program that runs.
     pub(crate) fn part_of(&self, test: &Executable) -> Part {
         match self.own {
             _ if test.package == SUITE => Part::Except(self.apart),
@@ -248,10 +249,10 @@ mod tests {
         let parts = |rerun: &Rerun| {
             [
                 ("taper", "it"),
-                ("backend-cpu", "it"),
-                ("backend-cpu", "backend_cpu"),
-                ("backend-wgpu", "it"),
-                ("backend-wgpu", "backend_wgpu"),
+                ("taper-backend-cpu", "it"),
+                ("taper-backend-cpu", "backend_cpu"),
+                ("taper-backend-wgpu", "it"),
+                ("taper-backend-wgpu", "backend_wgpu"),
             ]
             .map(|(package, target)| rerun.part_of(&program(package, target)))
         };

@@ -16,6 +16,10 @@ pub(crate) mod cumulative;
 pub(crate) mod custom;
 pub(crate) mod distances;
 mod few_terms;
+#[cfg(feature = "fft")]
+pub(crate) mod fourier;
+#[cfg(not(feature = "fft"))]
+#[path = "fourier_off.rs"]
 pub(crate) mod fourier;
 pub(crate) mod gather;
 mod grid_sample;

@@ -5,6 +5,7 @@
 
 mod histogram;
 mod hparams;
+#[cfg(feature = "plots")]
 mod image;
 
 pub use hparams::HyperParameter;
@@ -99,11 +100,12 @@ impl SummaryWriter {
     }
 
     /// Writes an image as PNG: `[H, W]` or `[1, H, W]` in grayscale, `[3, H, W]` in RGB, `[4, H, W]` with
-    /// alpha; floats, which are clamped to [0, 1], or u8. `add_image`.
+    /// alpha; floats, which are clamped to [0, 1], or u8. `add_image`. Needs the feature `plots`.
     ///
     /// # Errors
     /// Another shape or dtype, NaN; a value that cannot be computed; `File` for a file that cannot be
     /// written.
+    #[cfg(feature = "plots")]
     #[track_caller]
     pub fn image(&mut self, tag: &str, image: &Tensor, step: u64) -> Result<()> {
         let image = image::image(image)?;

@@ -1,7 +1,7 @@
 //! A training process is killed at random moments and restarted, and its final bits are those of a process
 //! that was not killed.
 //!
-//! `TAPER_TEST_ROUNDS=100 cargo test -p train --test it killed` kills a hundred times.
+//! `TAPER_TEST_ROUNDS=100 cargo test -p taper-train --test it killed` kills a hundred times.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{

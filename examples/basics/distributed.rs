@@ -1,7 +1,7 @@
 //! A network learns handwritten digits on several processes or machines: each computes a part of every
 //! batch, and all have the same model.
 //!
-//!     cargo build --release -p taper --features mpi --example distributed
+//!     cargo build --release --features mpi --example distributed
 //!     mpirun -n 4 target/release/examples/distributed
 //!     mpirun -n 4 target/release/examples/distributed --measure --width 2048
 //!     mpirun -n 4 target/release/examples/distributed --checkpoint training.safetensors

@@ -1,6 +1,7 @@
 //! The pseudo-inverse of a large matrix on the CPU and on another device.
 //!
-//!     cargo run --release --example pinverse -- --device auto --rows 10000 --columns 10000 --tolerance 0.05
+//!     cargo run --release --features linalg --example pinverse -- \
+//!         --device auto --rows 10000 --columns 10000 --tolerance 0.05
 //!
 //! There are two methods. `taper::linalg::pinv` uses the singular value decomposition and works for any
 //! matrix. The Newton-Schulz iteration X ← X (2 I − A X), from X = Aᵀ / (‖A‖₁ ‖A‖∞), only needs matrix

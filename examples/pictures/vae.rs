@@ -8,6 +8,7 @@
 //!
 //! Kingma and Welling: Auto-encoding variational Bayes (2013).
 
+#[path = "../basics/common/mod.rs"]
 mod common;
 
 use std::{

@@ -83,15 +83,15 @@ struct Options {
 
 /// The guide of Taper, which ships with the repository.
 const GUIDE: &[&str] = &[
-    include_str!("../../../docs/guide/getting-started.md"),
-    include_str!("../../../docs/guide/tensors.md"),
-    include_str!("../../../docs/guide/autograd.md"),
-    include_str!("../../../docs/guide/training.md"),
-    include_str!("../../../docs/guide/data.md"),
-    include_str!("../../../docs/guide/saving.md"),
-    include_str!("../../../docs/guide/extending.md"),
-    include_str!("../../../docs/guide/devices.md"),
-    include_str!("../../../docs/guide/performance.md"),
+    include_str!("../../docs/guide/getting-started.md"),
+    include_str!("../../docs/guide/tensors.md"),
+    include_str!("../../docs/guide/autograd.md"),
+    include_str!("../../docs/guide/training.md"),
+    include_str!("../../docs/guide/data.md"),
+    include_str!("../../docs/guide/saving.md"),
+    include_str!("../../docs/guide/extending.md"),
+    include_str!("../../docs/guide/devices.md"),
+    include_str!("../../docs/guide/performance.md"),
 ];
 
 /// Maps letters `[N, T]` to the logits of the next letter at each position, `[N, T, vocabulary]`.
