@@ -1,17 +1,18 @@
 //! Taper's backend for the host's processor.
 //!
-//! Fused expressions run through a block engine: about a thousand positions at a time, all temporaries in the
-//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products run
-//! in micro-kernels, compiled likewise. `rayon` gives the threads; a pool gives the memory, since fresh pages
-//! cost more than arithmetic.
+//! Fused expressions run through a block engine: about a thousand positions at a time, all temporaries in
+//! the first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time.
+//! Products run in micro-kernels, compiled likewise. `rayon` gives the threads; a pool gives the memory,
+//! since fresh pages cost more than arithmetic.
 //!
 //! The rooms, each of which uses those above it alone:
 //!
 //! | room | holds |
 //! |---|---|
-//! | `environment`, `host` | variables of the environment; what is known of the machine |
-//! | `threads` | how a kernel shares its work |
+//! | `environment` | variables of the environment |
 //! | `simd` | instruction sets, vectors, real functions, inner loops, the order of elements |
+//! | `machine`, `tuning` | the machine and its caches; every threshold |
+//! | `threads` | how a kernel shares its work |
 //! | `memory` | pool, buffers, walks along strides, strided copies, conversions of half types |
 //! | `elementwise` | programs lowered to steps, the block engine, the table of formulas, the map kernel |
 //! | `kernels` | one file for each other body of a kernel |
@@ -34,12 +35,13 @@
 pub mod dense;
 mod elementwise;
 mod environment;
-mod host;
 mod kernels;
+mod machine;
 mod memory;
 mod settings;
 mod simd;
 mod threads;
+mod tuning;
 
 use std::{
     collections::BTreeMap,
@@ -57,6 +59,7 @@ use crate::{
     elementwise::map,
     environment::Misread,
     kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter},
+    machine::machine,
     memory::{buffer::CpuBuffer, pool::Pool},
     settings::Settings,
     simd::{bf16::Bf16, isa::Isa},
@@ -80,7 +83,8 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// A backend with a memory pool of its own. Most programs want [`cpu`], the one that all share.
     ///
-    /// Where a variable of the environment cannot be read, each of its allocations is the error that says so.
+    /// Where a variable of the environment cannot be read, each of its allocations is the error that says
+    /// so.
     pub fn new() -> CpuBackend {
         CpuBackend::named("cpu".into())
     }
@@ -89,8 +93,8 @@ impl CpuBackend {
         match Settings::from_env() {
             Ok(Settings { isa, bf16, budget }) => CpuBackend::with(name, isa, bf16, budget),
             Err(misread) => {
-                let isa = Isa::available()[0];
-                let backend = CpuBackend::with(name, isa, Bf16::available(isa)[0], host::memory());
+                let isa = machine().isas[0];
+                let backend = CpuBackend::with(name, isa, Bf16::available(isa)[0], machine().memory);
                 CpuBackend { misread: Some(misread), ..backend }
             }
         }
@@ -106,10 +110,10 @@ impl CpuBackend {
         CpuBackend {
             info: DeviceInfo {
                 name,
-                description: host::processor(),
+                description: machine().processor.clone(),
                 driver: isa.name().into(),
                 kind: DeviceKind::Cpu,
-                memory: host::memory(),
+                memory: machine().memory,
                 dtypes: DType::ALL.to_vec(),
                 limits: Limits {
                     max_buffer_bytes: isize::MAX as u64,
@@ -155,9 +159,9 @@ pub fn open() -> Result<Device> {
     backend.settled().map(|()| device.clone())
 }
 
-/// One of several devices on the host's processor: 0 is [`cpu`], any other prints as `cpu#1` and has memory,
-/// plans and a budget of its own, the same at every call. They share the threads. It is for programs that are
-/// to be tried on several devices where there is one.
+/// One of several devices on the host's processor: 0 is [`cpu`], any other prints as `cpu#1` and has
+/// memory, plans and a budget of its own, the same at every call. They share the threads. It is for
+/// programs that are to be tried on several devices where there is one.
 ///
 /// # Errors
 /// As [`open`], and `UnknownDevice` from [`MOST_LOGICAL`] on.

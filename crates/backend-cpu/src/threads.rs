@@ -1,11 +1,11 @@
 //! How kernels share their work among threads.
 //!
 //! The calling thread takes part from the first moment on, and threads of a pool join when they have woken
-//! up: a kernel of some tens of microseconds would otherwise be over before its caller had been put to sleep
-//! and woken again. A thread that has joined stays awake for a moment, since one kernel mostly follows
-//! another, but only while every thread has a processor to itself: else it would take the time of those that
-//! have work. No more threads work at once than there are processors. Tasks are taken in order by whoever is
-//! free.
+//! up: a kernel of some tens of microseconds would otherwise be over before its caller had been put to
+//! sleep and woken again. A thread that has joined stays awake for a moment, since one kernel mostly
+//! follows another, but only while every thread has a processor to itself: else it would take the time of
+//! those that have work. No more threads work at once than there are processors. Tasks are taken in order
+//! by whoever is free.
 #![allow(unsafe_code)]
 
 use std::{
@@ -25,7 +25,11 @@ use std::{
 use rayon::ThreadPool;
 use tensor_core::{Error, Result};
 
-use crate::environment::{Misread, Variable};
+use crate::{
+    environment::{Misread, Variable},
+    machine::machine,
+    tuning::{AWAKE_TIME, CROWDED_TIME, MIN_GRAINS_TO_WAKE, PREEMPTED_TIME, SPIN_LIMIT, SPIN_PAUSES},
+};
 
 thread_local! {
     /// Whether this thread is carrying out a task.
@@ -37,7 +41,11 @@ thread_local! {
 /// One on a thread of rayon's own, and within a task: waiting for others there would take up unrelated work
 /// of its caller's, which may want the very device that is being waited for.
 pub(crate) fn available() -> usize {
-    if BUSY.get() || rayon::current_thread_index().is_some() { 1 } else { num_threads().min(processors()) }
+    if BUSY.get() || rayon::current_thread_index().is_some() {
+        1
+    } else {
+        num_threads().min(machine().processors)
+    }
 }
 
 /// How many threads share a kernel, its caller among them; 0 until it is first asked.
@@ -46,19 +54,17 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 /// The threads beside the caller's: none before they are first needed.
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
-/// Processors that this process may use.
-fn processors() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
-/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last, or
-/// `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else as many as there are processors. `torch.get_num_threads`.
+/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last,
+/// or `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else as many as there are processors.
+/// `torch.get_num_threads`.
 pub fn num_threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
         0 => {
             // What cannot be read is an error wherever the device is opened.
-            let wanted = from_env(&|name| std::env::var_os(name)).ok().flatten().unwrap_or_else(processors);
+            let wanted = from_env(&|name| std::env::var_os(name))
+                .ok()
+                .flatten()
+                .unwrap_or_else(|| machine().processors);
             match THREADS.compare_exchange(0, wanted, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => wanted,
                 Err(set) => set,
@@ -68,8 +74,8 @@ pub fn num_threads() -> usize {
     }
 }
 
-/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on, on
-/// any thread. Results are the same bits on any number. No more work at once than there are processors.
+/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on,
+/// on any thread. Results are the same bits on any number. No more work at once than there are processors.
 /// `torch.set_num_threads`.
 ///
 /// # Errors
@@ -81,7 +87,7 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
             "0 threads compute nothing; the least is 1, the caller's own",
         ));
     }
-    let pool = start(threads.min(processors()) - 1)?;
+    let pool = start(threads.min(machine().processors) - 1)?;
     *lock(&POOL) = pool;
     THREADS.store(threads, Ordering::Relaxed);
     Ok(())
@@ -103,7 +109,7 @@ fn start(helpers: usize) -> Result<Option<Arc<ThreadPool>>> {
 fn pool() -> Option<Arc<ThreadPool>> {
     let mut pool = lock(&POOL);
     if pool.is_none() {
-        match start(num_threads().min(processors()) - 1) {
+        match start(num_threads().min(machine().processors) - 1) {
             Ok(started) => *pool = started,
             // The system has no threads to give; the next kernel does not ask again.
             Err(_) => THREADS.store(1, Ordering::Relaxed),
@@ -138,9 +144,6 @@ pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Op
 /// More threads than any machine has processors are a mistake.
 const MOST: usize = 1 << 14;
 
-/// Grains of work that are worth waking a helper for.
-const WAKING: usize = 16;
-
 /// Grains that callers did alone since a helper was last woken.
 static ALONE: AtomicUsize = AtomicUsize::new(0);
 /// The microsecond of [`clock`] at which one last did.
@@ -161,15 +164,15 @@ pub(crate) fn worth(work: usize, grain: usize) -> usize {
     let now = clock();
     let since = now.saturating_sub(LAST_ALONE.swap(now, Ordering::Relaxed));
     let alone = alone(ALONE.load(Ordering::Relaxed), since, grains);
-    let wakes = alone >= WAKING;
+    let wakes = alone >= MIN_GRAINS_TO_WAKE;
     ALONE.store(if wakes { 0 } else { alone }, Ordering::Relaxed);
     if wakes { threads } else { 1 }
 }
 
-/// The grains done alone after so many more, so many microseconds since the last: none before those count if
-/// a helper would sleep again by now.
+/// The grains done alone after so many more, so many microseconds since the last: none before those count
+/// if a helper would sleep again by now.
 fn alone(before: usize, since: u64, grains: usize) -> usize {
-    if u128::from(since) <= AWAKE.as_micros() { before.saturating_add(grains) } else { grains }
+    if u128::from(since) <= AWAKE_TIME.as_micros() { before.saturating_add(grains) } else { grains }
 }
 
 /// Calls `f` with each number below `count`, on this thread and on others that are free.
@@ -205,8 +208,8 @@ fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     }
 }
 
-/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left
-/// out.
+/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are
+/// left out.
 pub(crate) fn try_share(count: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     try_share_tasks(count, &f)
 }
@@ -272,14 +275,6 @@ pub(crate) fn try_share_chunks<T: Send>(
     try_share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// How long a helper stays awake for more work, and pauses between two looks.
-const AWAKE: Duration = Duration::from_micros(200);
-const PAUSES: usize = 16;
-/// A pause that took this long was not one: another thread had the processor.
-const AWAY: Duration = Duration::from_micros(200);
-/// How long nobody stays awake after that.
-const CROWDED: Duration = Duration::from_millis(20);
-
 /// The microsecond of [`clock`] until which threads that wait give way, as others want their processors.
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 
@@ -297,8 +292,8 @@ fn is_crowded() -> bool {
 /// To be told of each pause between two looks: a long one means that there are more threads than processors
 /// just now.
 fn paused_for(time: Duration) {
-    if time > AWAY {
-        CROWDED_UNTIL.store(clock() + CROWDED.as_micros() as u64, Ordering::Relaxed);
+    if time > PREEMPTED_TIME {
+        CROWDED_UNTIL.store(clock() + CROWDED_TIME.as_micros() as u64, Ordering::Relaxed);
     }
 }
 
@@ -384,8 +379,8 @@ impl Board {
         let since = Instant::now();
         let mut more = false;
         let mut waited = Duration::ZERO;
-        while !more && waited < AWAKE {
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        while !more && waited < AWAKE_TIME {
+            (0..SPIN_PAUSES).for_each(|_| std::hint::spin_loop());
             more = self.news.load(Ordering::SeqCst) != seen;
             let now = since.elapsed();
             paused_for(now - waited);
@@ -398,9 +393,6 @@ impl Board {
 
 /// Set in [`Work::inside`] once no more threads may join.
 const CLOSED: usize = 1 << (usize::BITS - 1);
-/// How long a caller waits awake for those who are still at a task. One that takes longer has lost its
-/// processor, and gets the caller's.
-const PATIENCE: Duration = Duration::from_micros(100);
 
 /// Tasks that several threads take from.
 struct Work {
@@ -465,11 +457,11 @@ impl Work {
         let mut waited = Duration::ZERO;
         while self.inside.load(Ordering::Acquire) != CLOSED {
             if patient {
-                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                (0..SPIN_PAUSES).for_each(|_| std::hint::spin_loop());
                 let now = since.elapsed();
                 paused_for(now - waited);
                 waited = now;
-                patient = waited < PATIENCE;
+                patient = waited < SPIN_LIMIT;
             } else {
                 std::thread::park();
             }
@@ -510,7 +502,7 @@ mod tests {
         for threads in [1, 2, 3, 8, 64, before] {
             set_num_threads(threads).unwrap();
             assert_eq!(num_threads(), threads);
-            assert_eq!(available(), threads.min(processors()));
+            assert_eq!(available(), threads.min(machine().processors));
             let times: Vec<AtomicUsize> = (0..300).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..50 {
                 share(300, |i| {
@@ -523,8 +515,8 @@ mod tests {
         assert!(error.contains("the least is 1"), "{error}");
     }
 
-    /// The pieces that the caller and its helpers did, while one of either is held up in its first one until
-    /// all others are done.
+    /// The pieces that the caller and its helpers did, while one of either is held up in its first one
+    /// until all others are done.
     fn done_while_one_is_held_up(is_helper: bool) -> (usize, usize) {
         const COUNT: usize = 64;
         let caller = std::thread::current().id();
@@ -583,7 +575,7 @@ mod tests {
         assert_eq!(worth(100, 101), 1);
         let _steady = lock(&NUMBER);
         // Whether a helper is awake or not, so much is worth waking it.
-        assert_eq!(worth(WAKING * available(), 1), available());
+        assert_eq!(worth(MIN_GRAINS_TO_WAKE * available(), 1), available());
     }
 
     #[test]

@@ -22,23 +22,16 @@ use crate::{
     CpuBackend,
     memory::buffer::{Bound, Memory},
     simd::{
-        cache::prefetch,
+        cache::{LINE, prefetch},
         isa::{Isa, Job},
         vector::Float,
     },
     threads,
+    tuning::{BAG_ROWS_AHEAD, CHECKED_INDICES, ELEMENT_GRAIN, OWN_DTYPE_SUM_TERMS},
 };
 
-/// Rows that are summed in the table's own dtype.
-const GROUP: usize = 64;
 /// Features that are summed together, in registers.
 const STRIP: usize = 64;
-/// How many rows before it is added a row is asked for, and the bytes of a cache line.
-const AHEAD: usize = 8;
-const LINE: usize = 64;
-/// Elements that are worth a thread, and indices that are checked together.
-const GRAIN: usize = 1 << 16;
-const CHECKED: usize = 1 << 12;
 
 impl Native for EmbeddingBag {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -63,8 +56,8 @@ fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
     by_index!(memory.dtype, go, Err(Error::invalid("embedding_bag", no_index)))
 }
 
-/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in vectors,
-/// as there is no way out of the loop.
+/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in
+/// vectors, as there is no way out of the loop.
 fn are_rows(indices: &[i64], rows: usize) -> bool {
     let outside = |bits: i64, &index: &i64| bits | index | (rows as i64 - 1).wrapping_sub(index);
     indices.iter().fold(0, outside) >= 0
@@ -76,7 +69,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let (rows, features) = (shape(0)[0], shape(0)[1]);
     let indices = integers(bound.inputs[1], shape(1).numel())?;
-    let shared = indices.len().saturating_mul(features) >= 2 * GRAIN;
+    let shared = indices.len().saturating_mul(features) >= 2 * ELEMENT_GRAIN;
     // All of them before any is used, as rows are asked for ahead.
     let outside = AtomicBool::new(false);
     let check = |range: Range<usize>| {
@@ -85,7 +78,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
         }
     };
     match shared {
-        true => threads::share_ranges(indices.len(), CHECKED, check),
+        true => threads::share_ranges(indices.len(), CHECKED_INDICES, check),
         false => check(0..indices.len()),
     }
     if outside.into_inner()
@@ -162,8 +155,8 @@ impl<T: Float> Job for Sums<'_, T> {
 
 impl<T: Float> Bags<'_, T> {
     /// # Safety
-    /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of the
-    /// range are this call's alone.
+    /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of
+    /// the range are this call's alone.
     unsafe fn go(&self, range: Range<usize>) {
         match self.of.kind {
             BagKind::Sum | BagKind::Mean => self.isa.run(Sums { bags: self, range }),
@@ -197,9 +190,9 @@ impl<T: Float> Bags<'_, T> {
         let mut sums = [T::ZERO; STRIP];
         let mut wide = [0f64; STRIP];
         let positions = self.bounds[bag]..self.bounds[bag + 1];
-        let long = positions.len() > GROUP;
-        for start in positions.clone().step_by(GROUP) {
-            let group = start..positions.end.min(start + GROUP);
+        let long = positions.len() > OWN_DTYPE_SUM_TERMS;
+        for start in positions.clone().step_by(OWN_DTYPE_SUM_TERMS) {
+            let group = start..positions.end.min(start + OWN_DTYPE_SUM_TERMS);
             // SAFETY: the caller's promise.
             unsafe {
                 match (self.weights, width) {
@@ -225,11 +218,11 @@ impl<T: Float> Bags<'_, T> {
         }
     }
 
-    /// Asks for the strip from feature `first` on, `width` wide, of the row that is added `AHEAD` positions
-    /// after position `at`.
+    /// Asks for the strip from feature `first` on, `width` wide, of the row that is added `BAG_ROWS_AHEAD`
+    /// positions after position `at`.
     #[inline(always)]
     fn ask(&self, at: usize, first: usize, width: usize) {
-        if let Some(&index) = self.indices.get(at + AHEAD) {
+        if let Some(&index) = self.indices.get(at + BAG_ROWS_AHEAD) {
             let row = self.table.wrapping_add(index as usize * self.features + first);
             for line in (0..width).step_by(LINE / size_of::<T>()) {
                 prefetch::<true, _>(row.wrapping_add(line));

@@ -1,6 +1,7 @@
 //! Cumulative operations: several lines at a time, one element of each after the other, so that neighbours
 //! along another axis make vectors, and the chains of rows run side by side. What runs along lines of f32,
-//! i32 and i64 whose elements lie side by side is in `running`, but for products, and for places of integers.
+//! i32 and i64 whose elements lie side by side is in `running`, but for products, and for places of
+//! integers.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -9,12 +10,9 @@ use tensor_core::{
     Arithmetic, CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, kernel::Operand,
 };
 
-use super::running::{Extreme, Integers, LONG, Line, Running, Sum};
+use super::running::{Extreme, Integers, Line, Running, Sum};
 use crate::{
-    elementwise::{
-        engine::{BLOCK, store},
-        table,
-    },
+    elementwise::{engine::store, table},
     memory::{
         buffer::{Bound, Memory, by_size},
         lines::{Band, Lines, pieces},
@@ -27,14 +25,13 @@ use crate::{
         order::{Ordered, opposite},
     },
     threads,
+    tuning::{BLOCK_POSITIONS, SCAN_MIN_LINE, SERIAL_LINE_ELEMENTS},
 };
 
 /// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.
 const WIDE: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;
-/// A line of fewer elements is taken one by one.
-const SHORT: usize = 32;
 
 /// The dtypes that have loops; others become one of them and come back.
 #[derive(Clone, Copy)]
@@ -116,10 +113,14 @@ pub(crate) fn run(
 
 /// Calls `f(at, n, block)` for positions `0..numel`, a block at a time, with memory for one.
 fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
-    pieces(numel.div_ceil(BLOCK), numel, &|start, end| {
-        let mut block = [0u64; BLOCK];
+    pieces(numel.div_ceil(BLOCK_POSITIONS), numel, &|start, end| {
+        let mut block = [0u64; BLOCK_POSITIONS];
         for b in start..end {
-            f(b * BLOCK, BLOCK.min(numel - b * BLOCK), block.as_mut_ptr().cast());
+            f(
+                b * BLOCK_POSITIONS,
+                BLOCK_POSITIONS.min(numel - b * BLOCK_POSITIONS),
+                block.as_mut_ptr().cast(),
+            );
         }
     });
 }
@@ -247,8 +248,8 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in, `close`
-    /// stores.
+    /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in,
+    /// `close` stores.
     fn go<X: Copy, S: Copy, Y>(
         &self,
         sets: impl Sets,
@@ -280,12 +281,12 @@ impl Scan<'_> {
         });
     }
 
-    /// The kernel by [`Line`], over the elements of `R`: whether it was done, as elements of a line lie side
-    /// by side.
+    /// The kernel by [`Line`], over the elements of `R`: whether it was done, as elements of a line lie
+    /// side by side.
     fn in_vectors<R: Running<To = Shared<T>>, T>(&self) -> bool {
         let output = Layout::contiguous(self.layout.shape().clone());
         let lines = Lines::new([self.layout, &output], self.axis);
-        let fits = lines.along == [1, 1] && lines.length >= SHORT;
+        let fits = lines.along == [1, 1] && lines.length >= SCAN_MIN_LINE;
         match self.reverse {
             _ if !fits => {}
             false => self.by_lines::<R, T, false>(&lines),
@@ -296,14 +297,14 @@ impl Scan<'_> {
 
     fn by_lines<R: Running<To = Shared<T>>, T, const REVERSE: bool>(&self, lines: &Lines<2>) {
         let (length, numel) = (lines.length, self.layout.numel());
-        let shared = length >= LONG && numel / length < threads::available();
+        let shared = length >= SERIAL_LINE_ELEMENTS && numel / length < threads::available();
         let begin = if REVERSE { length as isize - 1 } else { 0 };
         // Lines that threads share come one after the other.
         lines.for_each(ROWS, if shared { 0 } else { numel }, &|Band { lines: count, starts }| {
             for j in 0..count as isize {
                 let [at, out] = [0, 1].map(|side| starts[side] + begin + j * lines.across[side]);
-                // SAFETY: the launch checked that all lines lie in their memory, the output's apart from the
-                // input's.
+                // SAFETY: the launch checked that all lines lie in their memory, the output's apart from
+                // the input's.
                 let line = unsafe {
                     let from = self.input.at::<R::Item>(self.layout.offset()).wrapping_offset(at);
                     Line::<R, REVERSE>::new(from, Shared(self.out.at::<T>(0).wrapping_offset(out)), length)

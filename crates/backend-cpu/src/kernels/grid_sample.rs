@@ -2,8 +2,8 @@
 //! by side; then a few channels at a time are read at them. The steps and their order are those of the
 //! composition in `nn`, so that both give the same bits.
 //!
-//! It takes 0.75 ms (bilinear) and 0.38 ms (nearest) for 8 x 16 images of 64 x 64; maps that read at indices
-//! take 1.7 ms and 0.46 ms (decision 47).
+//! It takes 0.75 ms (bilinear) and 0.38 ms (nearest) for 8 x 16 images of 64 x 64; maps that read at
+//! indices take 1.7 ms and 0.46 ms (decision 47).
 #![allow(unsafe_code)]
 
 use std::{
@@ -22,6 +22,7 @@ use crate::{
         vector::Float,
     },
     threads,
+    tuning::COSTLY_ELEMENT_GRAIN,
 };
 
 /// Places whose corners are found at once.
@@ -29,8 +30,6 @@ const PLACES: usize = 64;
 /// Channels that are read at each of these places before the next ones. Planes are often a power of two
 /// apart, and so in one set of the first-level cache, which has room for a line of so many.
 const CHANNELS: usize = 8;
-/// Corners that are worth a thread.
-const GRAIN: usize = 1 << 15;
 
 impl Native for GridSample {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -88,8 +87,8 @@ macro_rules! place {
             }
             #[inline(always)]
             unsafe fn whole(self) -> i32 {
-                // SAFETY: the caller's promise. A conversion that saturates would not be one instruction for
-                // several numbers.
+                // SAFETY: the caller's promise. A conversion that saturates would not be one instruction
+                // for several numbers.
                 unsafe { self.to_int_unchecked() }
             }
             fn at_most(whole: i32) -> $t {
@@ -172,7 +171,7 @@ fn typed<T: Place>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_>) ->
         (_, false) => sampler.range::<3, 8>(range),
         (_, true) => sampler.range::<3, 1>(range),
     };
-    match threads::worth((batch * places * channels) << of.axes, GRAIN) {
+    match threads::worth((batch * places * channels) << of.axes, COSTLY_ELEMENT_GRAIN) {
         1 => some(0..batch * places),
         _ => threads::share_ranges(batch * places, PLACES, some),
     }
@@ -267,8 +266,8 @@ struct Sampler<T> {
     channels: usize,
     /// Pixels of a channel.
     area: usize,
-    /// Whether the corners along the last axis are neighbours in memory: whether each pixel's number and the
-    /// next one are numbers that `T` has.
+    /// Whether the corners along the last axis are neighbours in memory: whether each pixel's number and
+    /// the next one are numbers that `T` has.
     adjacent: bool,
     /// Places of the grid for each picture.
     places: usize,

@@ -15,6 +15,7 @@ use crate::{
         lines::{Band, Lines, Walk},
     },
     threads,
+    tuning::{COSTLY_ELEMENT_GRAIN, INDEX_BAND_LINES},
 };
 
 /// Whether no elements move as one: the index differs from place to place along the last axis of more than
@@ -42,15 +43,11 @@ macro_rules! by_index {
 }
 pub(crate) use by_index;
 
-/// Lines that are worked on together.
-const WIDE: usize = 1024;
 /// Indices that are read at once.
 const NUMBERS: usize = 128;
-/// Elements that are worth a part of their own.
-const LEAST_PART: usize = 1 << 15;
 
-/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of
-/// what is indexed.
+/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and
+/// of what is indexed.
 pub(crate) struct ByLines<'a> {
     pub(crate) op: &'static str,
     pub(crate) index: Memory,
@@ -61,14 +58,14 @@ pub(crate) struct ByLines<'a> {
 }
 
 impl ByLines<'_> {
-    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index
-    /// means. Along a line in ascending order; each line comes from one thread.
+    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its
+    /// index means. Along a line in ascending order; each line comes from one thread.
     pub(crate) fn go(&self, f: impl Fn(isize, isize) + Copy + Sync) -> Result<()> {
         self.go_after(None, f)
     }
 
-    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed, ahead
-    /// of its elements: of lines that have indices of their own.
+    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed,
+    /// ahead of its elements: of lines that have indices of their own.
     pub(crate) fn go_after(
         &self,
         before: Option<&(dyn Fn(isize) + Sync)>,
@@ -135,13 +132,14 @@ impl ByLines<'_> {
     /// where there are too few lines for all threads.
     pub(crate) fn parts(&self) -> usize {
         let threads = threads::available();
-        let parts = threads.min(self.index_layout.numel() / LEAST_PART).min(self.lines.length).max(1);
-        if self.lines.tasks(WIDE) < threads { parts } else { 1 }
+        let parts =
+            threads.min(self.index_layout.numel() / COSTLY_ELEMENT_GRAIN).min(self.lines.length).max(1);
+        if self.lines.tasks(INDEX_BAND_LINES) < threads { parts } else { 1 }
     }
 
-    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and how
-    /// far what lies as the index does begins from the first element of all. Threads share the parts. The
-    /// error is that of the first part with one.
+    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and
+    /// how far what lies as the index does begins from the first element of all. Threads share the parts.
+    /// The error is that of the first part with one.
     pub(crate) fn go_by_parts(
         &self,
         parts: usize,
@@ -201,10 +199,12 @@ impl ByLines<'_> {
         // What is written ahead of a long line's elements is still at hand when they come, if other lines
         // wait.
         let one_by_one = before.is_some() && !by_columns && 2 * lines.length > NUMBERS;
-        lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| match one_by_one {
-            true => (0..count as isize)
-                .for_each(|line| band(1, [0, 1, 2].map(|l| starts[l] + line * lines.across[l]))),
-            false => band(count, starts),
+        lines.for_each(INDEX_BAND_LINES, self.index_layout.numel(), &|Band { lines: count, starts }| {
+            match one_by_one {
+                true => (0..count as isize)
+                    .for_each(|line| band(1, [0, 1, 2].map(|l| starts[l] + line * lines.across[l]))),
+                false => band(count, starts),
+            }
         });
     }
 
@@ -281,19 +281,23 @@ impl ByLines<'_> {
             return bad(i as isize * along[0], numbers[i]);
         }
         let far: Vec<isize> = numbers.iter().map(|&picked| picked as isize * along[2]).collect();
-        self.lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines, starts: [_, near, start] }| {
-            if by_columns {
-                for (i, far) in (0..).zip(&far) {
-                    let (near, far) = (near + i * along[1], start + far);
-                    (0..lines as isize).for_each(|j| f(near + j * across[1], far + j * across[2]));
+        self.lines.for_each(
+            INDEX_BAND_LINES,
+            self.index_layout.numel(),
+            &|Band { lines, starts: [_, near, start] }| {
+                if by_columns {
+                    for (i, far) in (0..).zip(&far) {
+                        let (near, far) = (near + i * along[1], start + far);
+                        (0..lines as isize).for_each(|j| f(near + j * across[1], far + j * across[2]));
+                    }
+                } else {
+                    for j in 0..lines as isize {
+                        let (near, start) = (near + j * across[1], start + j * across[2]);
+                        (0..).zip(&far).for_each(|(i, far)| f(near + i * along[1], start + far));
+                    }
                 }
-            } else {
-                for j in 0..lines as isize {
-                    let (near, start) = (near + j * across[1], start + j * across[2]);
-                    (0..).zip(&far).for_each(|(i, far)| f(near + i * along[1], start + far));
-                }
-            }
-        });
+            },
+        );
     }
 
     /// Reads indices from distance `at` on, `stride` elements apart, of which the line has as many.
@@ -319,8 +323,8 @@ impl ByLines<'_> {
     }
 }
 
-/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run and
-/// within one, and where the first begins.
+/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run
+/// and within one, and where the first begins.
 struct Runs {
     outer: usize,
     inner: usize,
@@ -331,8 +335,8 @@ struct Runs {
     starts: [isize; 3],
 }
 
-/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors, as
-/// there is no way out of the loop.
+/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors,
+/// as there is no way out of the loop.
 fn are_inside(numbers: &[i64], last: i64) -> bool {
     numbers.iter().fold(0, |bits, &picked| bits | picked | last.wrapping_sub(picked)) >= 0
 }

@@ -1,6 +1,6 @@
-//! The greatest elements of windows. The rows of a window are brought into order once: the elements that one
-//! place in the windows of a row takes lie side by side, whatever the stride, and a register of windows goes
-//! through them. Where a row has a few long windows, a register takes elements of one of them instead.
+//! The greatest elements of windows. The rows of a window are brought into order once: the elements that
+//! one place in the windows of a row takes lie side by side, whatever the stride, and a register of windows
+//! goes through them. Where a row has a few long windows, a register takes elements of one of them instead.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -13,12 +13,11 @@ use crate::{
     memory::{buffer::Bound, strided::Shared},
     simd::isa::{Isa, Job},
     threads,
+    tuning::COSTLY_ELEMENT_GRAIN,
 };
 
 /// Windows whose greatest elements are found at once.
 const LANES: usize = 16;
-/// Elements of windows that are worth a thread.
-const GRAIN: usize = 1 << 15;
 
 impl Native for MaxPool {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -72,7 +71,7 @@ fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> R
     let work = rows * windows * of.window.iter().product::<usize>();
     // SAFETY: the launch checked the sizes of all operands, and each range has rows of its own.
     let some = |range: Range<usize>| unsafe { pool.rows(range) };
-    match threads::worth(work, GRAIN) {
+    match threads::worth(work, COSTLY_ELEMENT_GRAIN) {
         1 => some(0..rows),
         _ => threads::share_ranges(rows, of.outputs[1].min(rows.div_ceil(threads::available())), some),
     }
@@ -127,8 +126,8 @@ impl<T: Number> Ordered<T> {
         Ordered { rows: vec![T::LEAST; held.len() * row], held, span, phase, row }
     }
 
-    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is the
-    /// `number`th of all.
+    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is
+    /// the `number`th of all.
     ///
     /// # Safety
     /// `from` has `width` elements.
@@ -213,8 +212,8 @@ impl<T: Number> Pool<T> {
         let mut ordered = (!along).then(|| Ordered::<T>::new(&of));
         // Of each row of the windows: where it begins, and the place of its first element in the plane.
         let mut lines: Vec<(usize, i32)> = Vec::with_capacity(of.window[0] * of.window[1]);
-        // Of each element of the windows: where the first window's lies among the rows in order, and how far
-        // along the plane.
+        // Of each element of the windows: where the first window's lies among the rows in order, and how
+        // far along the plane.
         let mut taps: Vec<(usize, i32)> = Vec::new();
         for number in range {
             let (rest, j) = (number / of.outputs[1], number % of.outputs[1]);

@@ -1,5 +1,5 @@
-//! The places of what is true: threads count blocks of the mask, and then write the places of each block from
-//! where those before it end.
+//! The places of what is true: threads count blocks of the mask, and then write the places of each block
+//! from where those before it end.
 #![allow(unsafe_code)]
 
 use smallvec::SmallVec;
@@ -10,10 +10,8 @@ use crate::{
     CpuBackend,
     memory::{buffer::Bound, strided::Shared},
     threads,
+    tuning::ELEMENT_GRAIN,
 };
-
-/// Elements of a block.
-const BLOCK: usize = 1 << 16;
 
 impl Native for Nonzero {
     fn supports(dtype: DType) -> bool {
@@ -23,11 +21,11 @@ impl Native for Nonzero {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
         let shape = launch.kernel.operands[0].layout.shape();
         let bound = Bound::of_launch(&backend.pool, launch)?;
-        // SAFETY: the launch checked that the mask is row-major and has so many elements, each a byte of 0 or
-        // 1.
+        // SAFETY: the launch checked that the mask is row-major and has so many elements, each a byte of 0
+        // or 1.
         let mask =
             unsafe { std::slice::from_raw_parts(bound.inputs[0].at::<u8>(0).cast_const(), shape.numel()) };
-        let mut begins = vec![0usize; mask.len().div_ceil(BLOCK)];
+        let mut begins = vec![0usize; mask.len().div_ceil(ELEMENT_GRAIN)];
         threads::share_chunks(&mut begins, 1, |block, count| {
             count[0] = mask[of_block(block, mask)].iter().map(|&truth| usize::from(truth)).sum();
         });
@@ -77,7 +75,7 @@ impl Native for Nonzero {
 }
 
 fn of_block(block: usize, mask: &[u8]) -> std::ops::Range<usize> {
-    block * BLOCK..mask.len().min((block + 1) * BLOCK)
+    block * ELEMENT_GRAIN..mask.len().min((block + 1) * ELEMENT_GRAIN)
 }
 
 /// Calls `f` with the place of each byte that is 1 of bytes of 0 and 1, ascending: eight of them become the

@@ -1,22 +1,20 @@
-//! Greatest and least elements so far, with their places, in one pass along rows: what [`super::cumulative`]
-//! finds by place alone.
+//! Greatest and least elements so far, with their places, in one pass along rows: what
+//! [`super::cumulative`] finds by place alone.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, Launch, Result, RunningExtreme};
 
 use super::{
     custom::Native,
-    running::{Extreme, LONG, Line, Running, close},
+    running::{Extreme, Line, Running, close},
 };
 use crate::{
     CpuBackend,
     memory::{buffer::Bound, strided::Shared},
     simd::isa::Isa,
     threads,
+    tuning::{ELEMENT_GRAIN, SERIAL_LINE_ELEMENTS},
 };
-
-/// Elements that are worth a thread.
-const GRAIN: usize = 1 << 16;
 
 /// The greatest element, or the least, and its place, both as [`Extreme`] finds them.
 pub(super) struct ExtremeAndPlace<const LEAST: bool>;
@@ -37,7 +35,8 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
         Extreme::<LEAST>::join(earlier, later)
     }
 
-    /// An element is what its key was made of, but for 0, whose sign the key lacks, and NaN: those are read.
+    /// An element is what its key was made of, but for 0, whose sign the key lacks, and NaN: those are
+    /// read.
     #[inline(always)]
     unsafe fn store<const N: usize>(
         line: Shared<f32>,
@@ -118,13 +117,13 @@ impl Rows {
         let line = |row: usize| {
             let at = (row * self.length) as isize;
             let to = (Shared(self.to.0.at(at)), Shared(self.to.1.at(at)));
-            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and a
-            // row is one task's.
+            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and
+            // a row is one task's.
             unsafe { Line::<R, false>::new(self.from.at(at), to, self.length) }
         };
-        if self.length >= LONG && self.count < threads::available() {
+        if self.length >= SERIAL_LINE_ELEMENTS && self.count < threads::available() {
             (0..self.count).for_each(|row| line(row).shared(isa));
-        } else if self.length * self.count < 2 * GRAIN {
+        } else if self.length * self.count < 2 * ELEMENT_GRAIN {
             (0..self.count).for_each(|row| line(row).alone(isa));
         } else {
             threads::share_ranges(self.count, 1, |rows| rows.for_each(|row| line(row).alone(isa)));

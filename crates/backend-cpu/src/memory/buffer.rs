@@ -1,6 +1,6 @@
 //! Buffers, and the one lock that orders access to them: a launch holds the pool's gate for itself, reads
-//! share it. A lock for each buffer would cost more than a small kernel; launches on one device come one at a
-//! time anyway.
+//! share it. A lock for each buffer would cost more than a small kernel; launches on one device come one at
+//! a time anyway.
 #![allow(unsafe_code)]
 
 use std::{
@@ -20,10 +20,8 @@ use crate::{
         pool::{Chunk, INLINE, Pool, too_large},
     },
     threads,
+    tuning::HOST_PIECE_BYTES,
 };
-
-/// Bytes of the host's that are handed over at once: some hundred microseconds of copying.
-const PIECE: usize = 1 << 19;
 
 /// Elements in memory that the pool accounts for.
 pub(crate) struct CpuBuffer {
@@ -96,8 +94,8 @@ impl CpuBuffer {
     /// All bytes, in pieces that threads share, each filled with what `fill` brings.
     pub(crate) fn write_with(&mut self, fill: &Fill<'_>) -> Result<()> {
         let truths = self.dtype == DType::Bool;
-        threads::try_share_chunks(self.bytes_mut(), PIECE, |i, piece| {
-            fill(i * PIECE, piece)?;
+        threads::try_share_chunks(self.bytes_mut(), HOST_PIECE_BYTES, |i, piece| {
+            fill(i * HOST_PIECE_BYTES, piece)?;
             if truths {
                 piece.iter_mut().for_each(|truth| *truth = u8::from(*truth != 0));
             }
@@ -127,7 +125,7 @@ impl CpuBuffer {
         numel: usize,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let step = PIECE / self.dtype.size();
+        let step = HOST_PIECE_BYTES / self.dtype.size();
         (0..numel).step_by(step).try_for_each(|first| {
             let count = (numel - first).min(step);
             self.look(start + first, count * self.dtype.size(), &mut *take)
@@ -289,8 +287,8 @@ impl<'a> Bound<'a> {
         Ok(bound)
     }
 
-    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart
-    /// from the inputs.
+    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs
+    /// apart from the inputs.
     pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
         let (kernel, op) = (launch.kernel, launch.kernel.name());
         let bound = Bound::new(pool, launch.inputs, launch.outputs)?;

@@ -5,13 +5,16 @@ use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape}
 use tensor_core::{Layout, Width};
 
 use super::{buffer::Memory, strided};
-use crate::{simd::isa::Isa, threads};
+use crate::{
+    tuning::SERIAL_BYTES,
+    {simd::isa::Isa, threads},
+};
 
 /// Copies the elements of one layout to the places of another of its shape.
 ///
 /// # Safety
-/// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one, nor
-/// anybody else's.
+/// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one,
+/// nor anybody else's.
 pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
     macro_rules! go {
         ($t:ty) => {
@@ -37,15 +40,12 @@ pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst):
     }
 }
 
-/// Copies of fewer bytes stay on the calling thread.
-const SHARED_BYTES: usize = 1 << 16;
-
-/// Copies bytes and bools, which masks and images are made of: `ndarray` chooses the order of the axes, and a
-/// loop of our own for this size would have to be compiled for each instruction set.
+/// Copies bytes and bools, which masks and images are made of: `ndarray` chooses the order of the axes, and
+/// a loop of our own for this size would have to be compiled for each instruction set.
 ///
 /// # Safety
-/// Both layouts have one shape and stay within their memory; the memories lie apart, and no two positions of
-/// `dst` are one.
+/// Both layouts have one shape and stay within their memory; the memories lie apart, and no two positions
+/// of `dst` are one.
 unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
     let shape = src.1.shape();
     let copy = |src_layout: &Layout, dst_layout: &Layout| {
@@ -53,7 +53,7 @@ unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
         unsafe { view_mut(dst.0, dst_layout).assign(&view(src.0, src_layout)) };
     };
     match (0..shape.rank()).max_by_key(|&axis| shape[axis]) {
-        Some(axis) if shape.numel() >= SHARED_BYTES => threads::share_ranges(shape[axis], 1, |range| {
+        Some(axis) if shape.numel() >= SERIAL_BYTES => threads::share_ranges(shape[axis], 1, |range| {
             let part = |layout: &Layout| layout.slice(axis, range.start, range.len(), 1);
             copy(&part(src.1), &part(dst.1));
         }),
@@ -61,8 +61,8 @@ unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
     }
 }
 
-/// The address of a layout's lowest byte, its strides without their signs, and the axes to flip for the true
-/// order.
+/// The address of a layout's lowest byte, its strides without their signs, and the axes to flip for the
+/// true order.
 fn parts(memory: Memory, layout: &Layout) -> (*mut u8, StrideShape<IxDyn>, Vec<Axis>) {
     let (low, _) = layout.span();
     let strides: Vec<usize> = layout.strides().iter().map(|s| s.unsigned_abs()).collect();

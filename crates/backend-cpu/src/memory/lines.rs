@@ -4,10 +4,7 @@
 use smallvec::SmallVec;
 use tensor_core::{Layout, Strides, collapse};
 
-use crate::threads;
-
-/// Elements below which the work stays on the calling thread.
-const PARALLEL: usize = 1 << 17;
+use crate::{threads, tuning::SERIAL_LINE_ELEMENTS};
 
 /// The distance from the first element as the positions of a shape go by in row-major order.
 pub(crate) struct Walk<'a> {
@@ -47,15 +44,15 @@ impl<'a> Walk<'a> {
 ///
 /// `f` is called by its address, so that the loops in it are compiled once, not for each way to share them.
 pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync)) {
-    if work < PARALLEL || threads::available() == 1 {
+    if work < SERIAL_LINE_ELEMENTS || threads::available() == 1 {
         return f(0, count);
     }
     threads::share_ranges(count, 1, |some| f(some.start, some.end));
 }
 
 /// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first
-/// reaches. Those axes are merged where every layout allows it; lines that are neighbours on the last of them
-/// make a band.
+/// reaches. Those axes are merged where every layout allows it; lines that are neighbours on the last of
+/// them make a band.
 #[derive(Clone)]
 pub(crate) struct Lines<const N: usize> {
     dims: SmallVec<[usize; 5]>,
@@ -69,8 +66,8 @@ pub(crate) struct Lines<const N: usize> {
     pub(crate) length: usize,
 }
 
-/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first element
-/// of all.
+/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first
+/// element of all.
 pub(crate) struct Band<const N: usize> {
     pub(crate) lines: usize,
     pub(crate) starts: [isize; N],

@@ -1,5 +1,8 @@
-//! Hints about what memory will be wanted.
+//! Cache lines: their size, and hints about the memory that will be read next.
 #![allow(unsafe_code)]
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
 
 /// Asks for a cache line before it is needed, into the first level (`NEAREST`) or the second.
 #[inline(always)]

@@ -21,9 +21,8 @@ use smallvec::SmallVec;
 use tensor_core::{Result, bf16};
 
 use super::{
-    LONGEST,
     bf16_kernel::{Block, STRIP, TERMS, TILE, WIDTH},
-    epilogue::{AT_HAND, Finish},
+    epilogue::Finish,
     gemm::{Finished, Steps, Strided, with_packed},
 };
 use crate::{
@@ -31,20 +30,17 @@ use crate::{
     memory::strided,
     simd::{bf16::Pairs, isa::Isa},
     threads,
+    tuning::{BF16_KC_TERMS, CACHED_RESULTS, bf16_columns_bytes},
 };
 
 /// Tiles of terms that are worked through at once: two strips of rows are a third of the first-level cache.
 const AT_ONCE: usize = 8;
-/// Bytes of the columns that are packed at once: a part of the second-level cache. The most strips that they
-/// are.
-const COLUMNS_BYTES: usize = 1088 << 10;
+/// The most strips of columns that are packed at once.
 const MOST_STRIPS: usize = 64;
 /// By how many strips a group may be larger than its share: groups begin at even ones.
 const UNEVEN: usize = 2;
 /// Bytes between strips, so that their tiles do not all lie in the same sets of the first-level cache.
 const APART: usize = 64;
-/// Multiplications that are worth a thread.
-pub(super) const GRAIN: usize = 1 << 21;
 /// Rows and columns that are worked through together; rectangles had best begin at their multiples.
 pub(super) const UNIT: usize = 2 * STRIP;
 
@@ -80,7 +76,7 @@ impl Bf16Product<'_> {
     ///
     /// # Safety
     /// The operands' elements are initialised, the result's are nobody else's and lie apart from them. More
-    /// than [`LONGEST`] terms, and what is finished, go to sums.
+    /// than [`BF16_KC_TERMS`] terms, and what is finished, go to sums.
     pub(super) unsafe fn run(
         &self,
         isa: Isa,
@@ -92,11 +88,11 @@ impl Bf16Product<'_> {
         if rows.is_empty() || columns.is_empty() {
             return Ok(());
         }
-        let blocks = self.k.div_ceil(LONGEST).max(1);
+        let blocks = self.k.div_ceil(BF16_KC_TERMS).max(1);
         let longest = (0..blocks).map(|i| self.terms(blocks, i).len()).max().unwrap_or(0).div_ceil(TERMS);
         let strip = longest * TILE + APART;
         let strips = columns.len().div_ceil(STRIP);
-        let most = (COLUMNS_BYTES / strip / 2 * 2).clamp(2, MOST_STRIPS - UNEVEN);
+        let most = (bf16_columns_bytes() / strip / 2 * 2).clamp(2, MOST_STRIPS - UNEVEN);
         let groups = strips.div_ceil(most);
         // Whole pairs of strips, but for the last.
         let group = |i: usize| threads::part(strips, 2, groups, i);
@@ -204,7 +200,7 @@ impl MacroKernel<'_> {
                     }
                 }
             }
-            if (some.end - unfinished) * columns.len() >= AT_HAND || some.end == rows.end {
+            if (some.end - unfinished) * columns.len() >= CACHED_RESULTS || some.end == rows.end {
                 finish(unfinished..some.end, &columns)?;
                 unfinished = some.end;
             }
@@ -550,12 +546,12 @@ mod tests {
             (33, 40, 31),
             (70, 17, 300),
             (50, 1090, 65),
-            (5, 9, LONGEST + 50),
+            (5, 9, BF16_KC_TERMS + 50),
         ];
         for (isa, pairs) in forms {
             for (m, n, k) in shapes {
                 for way in 0..36 {
-                    if k > LONGEST && way % 7 != 0 {
+                    if k > BF16_KC_TERMS && way % 7 != 0 {
                         continue;
                     }
                     let (ar, ac, a0, a_len) = ways(way / 6, m, k);
@@ -583,7 +579,7 @@ mod tests {
                         sums.iter().zip(&cut).all(|(x, y)| x.to_bits() == y.to_bits()),
                         "{pairs:?} {m} {n} {k} way {way}: another sum in pieces"
                     );
-                    if k <= LONGEST {
+                    if k <= BF16_KC_TERMS {
                         let mut rounded = vec![bf16::NAN; m * n];
                         let whole = of(Target::Rounded(rounded.as_mut_ptr()));
                         // SAFETY: as above.

@@ -7,7 +7,7 @@ use std::{cell::RefCell, ops::Range};
 use tensor_core::{Result, contraction::Loop};
 
 use super::{
-    Form, GRAIN, Parts, Source,
+    Form, Parts, Source,
     gemm::{Product, Steps, Strided, WIDEST},
     gemv,
     micro_kernel::{HasMicroKernels, Update},
@@ -17,13 +17,8 @@ use crate::{
     memory::{blocks::Blocks, buffer::Memory},
     simd::isa::Isa,
     threads,
+    tuning::{DECODED_ELEMENTS, DECODED_SIDE, MICRO_KERNEL_GRAIN},
 };
-
-/// Decoded numbers that a thread holds at once: about half of a second-level cache in f32.
-const DECODED_ELEMENTS: usize = 1 << 16;
-/// Rows or columns of an operand whose terms do not follow each other in its blocks, which are decoded
-/// together.
-const SIDE_BY_SIDE: usize = 512;
 
 /// A type that decoded numbers are multiplied in.
 pub(super) trait Decoded: HasMicroKernels + Send + Sync {
@@ -102,7 +97,7 @@ impl Operand<'_> {
 /// How many outer positions and terms are decoded at a time, of so many.
 fn rectangle(follows_outer: bool, outer: usize, terms: usize) -> [usize; 2] {
     if follows_outer {
-        let outer = outer.min(SIDE_BY_SIDE);
+        let outer = outer.min(DECODED_SIDE);
         return [outer, (DECODED_ELEMENTS / outer).max(1)];
     }
     // Whole rows of terms: sums are then those of one product.
@@ -190,7 +185,7 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         Ok(())
     };
     let tasks = of.batches * across;
-    match threads::worth(of.batches * m * n * k, GRAIN) {
+    match threads::worth(of.batches * m * n * k, MICRO_KERNEL_GRAIN) {
         1 => (0..tasks).try_for_each(task)?,
         _ => threads::try_share(tasks, task)?,
     }

@@ -5,7 +5,7 @@
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::{
-    GRAIN, MR,
+    MR,
     gemm::{Product, Steps, Strided, WIDEST},
     grid,
     micro_kernel::{HasMicroKernels, Update},
@@ -14,6 +14,7 @@ use crate::{
     memory::strided,
     simd::isa::Isa,
     threads::{self, part},
+    tuning::MICRO_KERNEL_GRAIN,
 };
 
 /// C = A·B, C + A·B or C − A·B, on all threads that are free where that is worth it.
@@ -51,7 +52,7 @@ pub(crate) fn gemm<T: HasMicroKernels>(
         prepared: None,
     };
     assert!(product.to_row > 0, "strides {:?} of a result", c.strides());
-    let threads = threads::worth(m * n * k, GRAIN);
+    let threads = threads::worth(m * n * k, MICRO_KERNEL_GRAIN);
     let (down, across) = grid([m, n], threads, [MR, WIDEST], |rows, columns| product.cost(rows, columns));
     threads::share(down * across, |i| {
         let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));

@@ -16,18 +16,14 @@ use super::{
     gemm::{Product, Steps},
     micro_kernel::{HasMicroKernels, mul_add},
 };
-use crate::simd::{
-    isa::{Isa, Job},
-    vector::{Float, Vector},
+use crate::{
+    simd::{
+        isa::{Isa, Job},
+        vector::{Float, Vector},
+    },
+    tuning::{DOTS_BLOCK_REGISTERS, DOTS_REGISTERS_PER_STRADDLE},
 };
 
-/// Registers of terms in a block: four rows of them are a third of a first-level cache, beside what passes
-/// by.
-const BLOCK: usize = 64;
-/// Rows up to which a product is formed so. With more, transposing both operands is less of the work.
-pub(super) const MOST_ROWS: usize = 32;
-/// Of so many registers one may be of two runs.
-const MOST_TURNS: usize = 2;
 /// Rows and columns of a micro-tile: their terms and sums all are in registers, if there are 32.
 const ROWS: usize = 4;
 pub(super) const COLUMNS: usize = 4;
@@ -59,7 +55,7 @@ impl Terms {
         }
         let rhs = registers(rhs, 0..k, width)?;
         // One of two runs is two loads, each of which takes a port of the multiplications.
-        if rhs.iter().filter(|right| right.turn < width).count() * MOST_TURNS > rhs.len() {
+        if rhs.iter().filter(|right| right.turn < width).count() * DOTS_REGISTERS_PER_STRADDLE > rhs.len() {
             return None;
         }
         let block = |(lhs, rhs): (&[Register], &[Register])| {
@@ -73,7 +69,14 @@ impl Terms {
             let (lhs, rhs) = of_block.into_iter().unzip();
             Block { lhs, rhs, whole }
         };
-        Some(Terms { width, blocks: lhs.chunks(BLOCK).zip(rhs.chunks(BLOCK)).map(block).collect() })
+        Some(Terms {
+            width,
+            blocks: lhs
+                .chunks(DOTS_BLOCK_REGISTERS)
+                .zip(rhs.chunks(DOTS_BLOCK_REGISTERS))
+                .map(block)
+                .collect(),
+        })
     }
 
     /// Whether they are cut into registers of this instruction set.

@@ -14,20 +14,15 @@ use tensor_core::{
 
 use crate::{
     elementwise::{
-        engine::{BLOCK, Evaluator, with_evaluator},
+        engine::{Evaluator, with_evaluator},
         lower::{Lowered, lower},
-        map::{PARALLEL, check_inputs},
+        map::check_inputs,
     },
     memory::buffer::{Bound, Memory},
     simd::isa::Isa,
     threads,
+    tuning::{BLOCK_POSITIONS, SERIAL_STEPS},
 };
-
-/// Positions up to which it pays to wait for more of them: as many sums as the first-level cache holds beside
-/// what they are made of.
-pub(super) const AT_HAND: usize = 1 << 12;
-/// Columns of a part of a row from which on rows are gone through one by one.
-pub(super) const LONG_ROW: usize = 128;
 
 /// The program, made once for each kernel.
 #[derive(Debug)]
@@ -102,10 +97,10 @@ impl<'a> Epilogue<'a> {
     /// Finishes positions whose sums are formed; threads share them if they are many.
     pub(super) fn run(&self, range: Range<usize>) -> Result<()> {
         let one = |part: Range<usize>| self.with(|evaluator| self.span(evaluator, part));
-        if range.len() * (self.program.steps.len() + 1) < PARALLEL || threads::available() == 1 {
+        if range.len() * (self.program.steps.len() + 1) < SERIAL_STEPS || threads::available() == 1 {
             return one(range);
         }
-        threads::try_share_ranges(range.len(), BLOCK, |part| {
+        threads::try_share_ranges(range.len(), BLOCK_POSITIONS, |part| {
             one(range.start + part.start..range.start + part.end)
         })
     }

@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use tensor_core::Result;
 
 use super::{
-    epilogue::{AT_HAND, Finish},
+    epilogue::Finish,
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update},
     tables,
@@ -27,27 +27,14 @@ use crate::{
     memory::strided,
     simd::{cache::prefetch, isa::Isa},
     threads,
+    tuning::{
+        CACHED_RESULTS, CLOSE_ROW_BYTES, FINISHED_COLUMNS, IN_PLACE_MAX_ROWS, IN_PLACE_MAX_ROWS_CLOSE,
+        KC_BYTES, PACK_LHS_MIN_PANELS, panels_bytes, window_panels_bytes,
+    },
 };
 
-/// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a
-/// first-level cache.
-const KC_BYTES: usize = 1536;
-/// Bytes of the panels that are kept at hand: a part of a second-level cache.
-const PANELS_BYTES: usize = 768 << 10;
-/// The same of windows, which are read beside them from a source as large as that.
-const WINDOW_PANELS_BYTES: usize = 256 << 10;
-/// Columns that are finished together, where windows are read where they lie.
-const FINISHED_COLUMNS: usize = 384;
-/// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each
-/// other.
-pub(super) const FEW_ROWS: usize = 128;
-const SOME_ROWS: usize = 320;
-/// Bytes from row to row that are near.
-const NEAR: usize = 2048;
 /// Numbers in the widest registers.
 pub(crate) const WIDEST: usize = 16;
-/// Panels for which a few rows of a left operand are packed that lies along its columns.
-const MANY_PANELS: usize = 4;
 
 /// How far positions along rows, columns or terms lie from the first, in elements.
 #[derive(Clone, Copy, Debug)]
@@ -136,7 +123,7 @@ pub(crate) struct Prepared<T> {
 struct Line([u64; 8]);
 
 thread_local! {
-    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread, and less than 3 MiB for
+    /// Where panels and rows are packed to: less than two [`panels_bytes`] a thread, and less than 3 MiB for
     /// bf16.
     static PACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
@@ -219,8 +206,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
     /// Whether the right operand is read where it lies when so many rows are formed.
     fn reads_in_place(&self, rows: usize) -> bool {
         let Some(row) = self.b.row.even() else { return false };
-        let near = row.unsigned_abs() * size_of::<T>() <= NEAR;
-        self.b.column.is_unit() && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
+        let near = row.unsigned_abs() * size_of::<T>() <= CLOSE_ROW_BYTES;
+        self.b.column.is_unit() && (rows <= IN_PLACE_MAX_ROWS || near && rows <= IN_PLACE_MAX_ROWS_CLOSE)
     }
 
     /// How a rectangle of the result is formed.
@@ -250,7 +237,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         };
         let lies = match (self.a.row, self.a.column) {
             (Steps::Even(row), Steps::Even(column)) => {
-                (column == 1 && kernel.windows.is_none()) || (row == 1 && kernel.panels() < MANY_PANELS)
+                (column == 1 && kernel.windows.is_none())
+                    || (row == 1 && kernel.panels() < PACK_LHS_MIN_PANELS)
             }
             (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
         };
@@ -333,8 +321,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         let longest = blocks.iter().map(|block| block.terms.len()).max().unwrap_or(0);
         // Rows are packed again for each group.
         let bytes = match (self.b.row, self.b.column) {
-            (Steps::Table(_), _) | (_, Steps::Table(_)) if packed_rows == 0 => WINDOW_PANELS_BYTES,
-            (Steps::Even(_) | Steps::Table(_), _) => PANELS_BYTES,
+            (Steps::Table(_), _) | (_, Steps::Table(_)) if packed_rows == 0 => window_panels_bytes(),
+            (Steps::Even(_) | Steps::Table(_), _) => panels_bytes(),
         };
         let most = MAX_REGISTERS * kernel.micro_kernels.width;
         let widest = (bytes / size_of::<T>() / longest.max(1)).max(most);
@@ -453,7 +441,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         // Even steps are told from tables here, once for all micro-kernels.
         let lies = p.a.matrix().filter(|_| self.packed_rows == 0 && p.left().is_none());
         let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
-        let look_ahead = lies.is_some() && p.a.column.is_unit() && group.len() >= MANY_PANELS;
+        let look_ahead = lies.is_some() && p.a.column.is_unit() && group.len() >= PACK_LHS_MIN_PANELS;
         let parts = self.parts();
         let last = self.place(group.end - 1);
         let columns = self.place(group.start).first..last.first + last.columns;
@@ -525,7 +513,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 };
             }
             let end = first_row + height;
-            if (end - unfinished) * columns.len() >= AT_HAND || end == self.rows.end {
+            if (end - unfinished) * columns.len() >= CACHED_RESULTS || end == self.rows.end {
                 finish(unfinished..end, &columns)?;
                 unfinished = end;
             }

@@ -13,12 +13,9 @@ use crate::{
         vector::{Float, Vector},
     },
     threads,
+    tuning::{ELEMENT_GRAIN, GEMV_PIECE_TERMS},
 };
 
-/// Terms of a sum in one piece; longer sums are added up from pieces.
-const PIECE: usize = 1 << 15;
-/// Multiplications that are worth a thread.
-const GRAIN: usize = 1 << 16;
 /// Columns in a task begin at multiples of this.
 const COLUMNS: usize = 64;
 /// Rows added at once.
@@ -222,7 +219,7 @@ pub(crate) unsafe fn run<T: HasMicroKernels>(
     };
     let (n, kernels) = (y.len(), T::micro_kernels(isa));
     let part = |piece: usize, first: usize, y: &mut [T]| {
-        let rows = piece * PIECE..k.min((piece + 1) * PIECE);
+        let rows = piece * GEMV_PIECE_TERMS..k.min((piece + 1) * GEMV_PIECE_TERMS);
         let a = Matrix { at: a.element(rows.start, first), ..a };
         let x = &x[rows];
         match isa.fused() {
@@ -232,8 +229,8 @@ pub(crate) unsafe fn run<T: HasMicroKernels>(
             None => Plain.run(Gemv::<T, false> { x, a, y }),
         }
     };
-    let pieces = k.div_ceil(PIECE).max(1);
-    let threads = threads::worth(n * k, GRAIN);
+    let pieces = k.div_ceil(GEMV_PIECE_TERMS).max(1);
+    let threads = threads::worth(n * k, ELEMENT_GRAIN);
     let width = n.div_ceil(threads.div_ceil(pieces)).next_multiple_of(COLUMNS);
     if pieces == 1 {
         if width >= n {

@@ -30,7 +30,7 @@ use tensor_core::{
 #[cfg(target_arch = "x86_64")]
 use self::bf16_gemm::{Bf16Product, Target};
 use self::{
-    epilogue::{AT_HAND, Epilogue, Finish, LONG_ROW, LoweredEpilogue},
+    epilogue::{Epilogue, Finish, LoweredEpilogue},
     gemm::{Product, Steps, Strided, WIDEST},
     gemv::Matrix,
     micro_kernel::{HasMicroKernels, Update},
@@ -48,25 +48,14 @@ use crate::{
         isa::Isa,
     },
     threads::{self, part},
+    tuning::{
+        BF16_KC_TERMS, CACHED_RESULTS, DOTS_MAX_ROWS, MICRO_KERNEL_GRAIN, MIN_LOOP_ELEMENTS,
+        MIN_RUN_POSITIONS, PACK_LHS_MIN_REUSE, SERIAL_STEPS, THIN_MAX_RESULTS,
+    },
 };
 
-/// Multiplications below which products, all together, stay on the calling thread.
-const SERIAL: usize = 1 << 18;
-/// Multiplications that are worth a thread.
-const GRAIN: usize = 1 << 18;
 /// Rectangles begin at multiples of these rows, a micro-tile's, and of [`WIDEST`] columns.
 const MR: usize = 8;
-
-/// Terms up to which sums of bf16 pairs are formed in one go. More of them are added block by block to sums
-/// in memory.
-const LONGEST: usize = 1 << 14;
-/// Elements that lie side by side from which they are worth a loop of their own.
-const LONG_RUN: usize = 8;
-/// Products with an element of a left operand that all of a batch read, from which its rows are laid out for
-/// them.
-const OFTEN: usize = 128;
-/// Results of a batch position up to which each is summed by itself.
-const FEW_RESULTS: usize = 32;
 
 /// A contraction as a batch of matrix products.
 struct Matrices {
@@ -135,18 +124,18 @@ impl Matrices {
             Distances::Table(table) if m.is_empty() => {
                 let starts = (0..table.len()).filter(|&j| j == 0 || table[j] != table[j - 1] + 1);
                 let runs: Vec<usize> = starts.chain([table.len()]).collect();
-                if (runs.len() - 1) * LONG_RUN <= table.len() { runs } else { Vec::new() }
+                if (runs.len() - 1) * MIN_LOOP_ELEMENTS <= table.len() { runs } else { Vec::new() }
             }
             Distances::Table(_) | Distances::Even(_) => Vec::new(),
         };
-        let inner = k.last().filter(|axis| axis.lhs == 1 && axis.rhs == 1 && axis.size >= LONG_RUN);
-        let few = count(&m) * count(&n) <= FEW_RESULTS && k.len() > 1;
+        let inner = k.last().filter(|axis| axis.lhs == 1 && axis.rhs == 1 && axis.size >= MIN_LOOP_ELEMENTS);
+        let few = count(&m) * count(&n) <= THIN_MAX_RESULTS && k.len() > 1;
         Matrices {
             swapped,
             runs,
             side_by_side: inner.filter(|_| few).map_or(0, |axis| axis.size),
             along: inner
-                .filter(|_| width > 0 && !few && n.len() > 1 && count(&m) <= dots::MOST_ROWS)
+                .filter(|_| width > 0 && !few && n.len() > 1 && count(&m) <= DOTS_MAX_ROWS)
                 .and_then(|_| dots::Terms::of(width, count(&k), lhs[1].steps(), rhs[0].steps())),
             batches: count(&batch),
             batch,
@@ -165,7 +154,7 @@ impl Matrices {
         let lies = matches!(self.lhs, [Distances::Even(_), Distances::Even(1)]);
         let windows = matches!(self.rhs[0], Distances::Table(_));
         let shared = self.batches > 1 && self.batch.iter().all(|axis| axis.lhs == 0);
-        (windows || !lies) && shared && self.batches * self.n >= OFTEN
+        (windows || !lies) && shared && self.batches * self.n >= PACK_LHS_MIN_REUSE
     }
 
     /// Whether these are products of two matrices, no vectors among them, and not over windows that are thin.
@@ -208,7 +197,7 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         .filter(|_| dtype == DType::BF16 && matrices.are_large() && !in_blocks)
         .and_then(Bf16::pairs);
     // Pairs are rounded as they are stored, unless something is still to be done with their sums.
-    let is_rounded = pairs.is_some() && epilogue.is_none() && matrices.k <= LONGEST;
+    let is_rounded = pairs.is_some() && epilogue.is_none() && matrices.k <= BF16_KC_TERMS;
     let own = epilogue.as_ref().map_or(Some(0), |epilogue| epilogue.own).filter(|_| !is_narrow);
     let apart;
     let sums = match own {
@@ -434,7 +423,7 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
             None => first.cost(rows, columns),
         },
         units: [MR, WIDEST],
-        grain: GRAIN,
+        grain: MICRO_KERNEL_GRAIN,
     }
     .run(parts)
 }
@@ -468,7 +457,7 @@ fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) ->
 
 /// So many tasks of a contraction, shared among threads if it is worth them.
 fn share_if_worth(of: &Matrices, tasks: usize, one: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    match threads::worth(of.batches * of.m * of.n * of.k, GRAIN) {
+    match threads::worth(of.batches * of.m * of.n * of.k, MICRO_KERNEL_GRAIN) {
         1 => (0..tasks).try_for_each(one),
         _ => threads::try_share(tasks, one),
     }
@@ -497,7 +486,7 @@ fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
         rectangle: &rectangle,
         cost: &bf16_gemm::cost,
         units: [bf16_gemm::UNIT; 2],
-        grain: bf16_gemm::GRAIN,
+        grain: crate::tuning::BF16_GRAIN,
     }
     .run(parts)
 }
@@ -533,14 +522,14 @@ impl Batch<'_> {
         let (m, n, k, batches) = (of.m, of.n, of.k, of.batches);
         let size = m * n;
         // A large product is finished tile by tile, and any other with its neighbours in the batch.
-        let by_tiles = epilogue.filter(|_| self.gemm && size > AT_HAND);
+        let by_tiles = epilogue.filter(|_| self.gemm && size > CACHED_RESULTS);
         let finish = |b: usize| by_tiles.map(|epilogue| Finish { epilogue, first: b * size });
         let alone = |b: usize| (self.alone)(b, finish(b));
         let some = |range: Range<usize>| -> Result<()> {
             let Some(epilogue) = epilogue.filter(|_| by_tiles.is_none()) else {
                 return range.into_iter().try_for_each(alone);
             };
-            let together = (AT_HAND / size).max(1);
+            let together = (CACHED_RESULTS / size).max(1);
             for start in range.clone().step_by(together) {
                 let end = range.end.min(start + together);
                 (start..end).try_for_each(alone)?;
@@ -564,7 +553,7 @@ impl Batch<'_> {
                 let (down, across) =
                     grid([m, n], available.min(work / batches / self.grain), self.units, self.cost);
                 // Short parts of rows are finished when all are there.
-                let finish = finish(b).filter(|_| across == 1 || n / across >= LONG_ROW);
+                let finish = finish(b).filter(|_| across == 1 || n / across >= MIN_RUN_POSITIONS);
                 let rectangle = |i: usize| {
                     let [down_by, across_by] = self.units;
                     let (rows, columns) =
@@ -627,7 +616,7 @@ fn integer<T: Copy + Default + Send + Sync>(
         }
     };
     let rows = of.batches * of.m;
-    if rows * of.n * of.k < SERIAL || threads::available() == 1 {
+    if rows * of.n * of.k < SERIAL_STEPS || threads::available() == 1 {
         (0..rows).for_each(row);
     } else {
         threads::share(rows, row);
@@ -647,7 +636,7 @@ mod tests {
         for (m, n, k) in [(1, 1, 1 << 22), (13, 5000, 900), (5000, 13, 900), (64, 128, 784), (2048, 2048, 64)]
         {
             for threads in 1..40 {
-                let (down, across) = grid([m, n], threads.min(m * n * k / GRAIN), UNITS, cost);
+                let (down, across) = grid([m, n], threads.min(m * n * k / MICRO_KERNEL_GRAIN), UNITS, cost);
                 assert!(down * across <= threads);
                 for (size, unit, parts) in [(m, UNITS[0], down), (n, UNITS[1], across)] {
                     let mut next = 0;

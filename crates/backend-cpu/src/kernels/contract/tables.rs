@@ -17,14 +17,8 @@ use crate::{
         isa::{Isa, Job},
         vector::Vector,
     },
+    tuning::{PACK_ELEMENT_COST, PACK_FAST_TILE_COST, PACK_REGISTER_COST, PACK_SLOW_TILE_COST},
 };
-
-/// What copies take, in quarters of a cycle or so: a register, an element, and a tile that is transposed with
-/// instructions for it or without.
-const REGISTER: usize = 12;
-const ELEMENT: usize = 6;
-const FAST_TILE: usize = 400;
-const SLOW_TILE: usize = 1600;
 
 /// Columns that lie evenly, `step` elements apart, and after them some of a second run, that lie side by side
 /// as the first ones do.
@@ -75,9 +69,9 @@ fn pieces(offsets: &[isize], width: usize) -> PieceList {
 impl Piece {
     fn cost(&self) -> usize {
         match self.step {
-            1 => REGISTER * if self.all > self.count { 2 } else { 1 },
-            2 => REGISTER,
-            _ => ELEMENT * self.count,
+            1 => PACK_REGISTER_COST * if self.all > self.count { 2 } else { 1 },
+            2 => PACK_REGISTER_COST,
+            _ => PACK_ELEMENT_COST * self.count,
         }
     }
 }
@@ -251,7 +245,7 @@ fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
     #[cfg(not(target_arch = "x86_64"))]
     let fast = false;
     let _ = isa;
-    columns.div_ceil(TILE) * runs * if fast { FAST_TILE } else { SLOW_TILE }
+    columns.div_ceil(TILE) * runs * if fast { PACK_FAST_TILE_COST } else { PACK_SLOW_TILE_COST }
 }
 
 /// Copies some terms of a panel of columns, which lie in so many [runs], one after the other, `width`
@@ -294,7 +288,7 @@ pub(super) unsafe fn rows<T: HasMicroKernels>(
     to: *mut T,
 ) {
     let width = rows.len();
-    if ELEMENT * width * terms.len() > transposed_cost::<T>(isa, width, runs) {
+    if PACK_ELEMENT_COST * width * terms.len() > transposed_cost::<T>(isa, width, runs) {
         let columns: SmallVec<[*const T; TILE]> =
             rows.map(|row| a.at.wrapping_offset(a.row.at(row))).collect();
         return isa.run(Transposed { isa, columns: &columns, terms, term: a.column, to, width });

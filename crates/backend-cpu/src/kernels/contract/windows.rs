@@ -8,10 +8,9 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::gemm::{FEW_ROWS, Panels, Steps};
+use super::gemm::{Panels, Steps};
+use crate::tuning::{IN_PLACE_MAX_ROWS, PACK_WINDOW_COST};
 
-/// What it takes to pack a register of windows, in products of a row with a register.
-const PACKING: usize = 10;
 /// Runs of columns in a register, at most.
 const MOST_RUNS: usize = 3;
 
@@ -53,12 +52,12 @@ impl Windows {
         width: usize,
         most: usize,
     ) -> Option<Windows> {
-        if rows > FEW_ROWS {
+        if rows > IN_PLACE_MAX_ROWS {
             return None;
         }
         let full = columns.len().div_ceil(width);
         // Those that are filled in part are formed as all others.
-        let fits = |strips: usize| (strips - full) * rows <= full * PACKING;
+        let fits = |strips: usize| (strips - full) * rows <= full * PACK_WINDOW_COST;
         let mut strips = strips(column, columns.clone(), width, fits)?;
         let panels = Panels::of(strips.len() * width, width, most);
         for panel in 0..panels.count() {

@@ -3,8 +3,8 @@
 //!
 //! Sequences do not depend on each other: where there are enough of them and the weight is small, a task
 //! takes a few through all steps, and threads wait for nobody. Elsewhere a task has some of the state's
-//! elements, for all sequences, and threads meet at every step. [`cell`] has what comes between the products.
-//! An element's bits do not depend on how the work is shared.
+//! elements, for all sequences, and threads meet at every step. [`cell`] has what comes between the
+//! products. An element's bits do not depend on how the work is shared.
 #![allow(unsafe_code)]
 
 mod cell;
@@ -27,15 +27,8 @@ use crate::{
     },
     simd::isa::Isa,
     threads,
+    tuning::{RECURRENCE_GRAIN, RECURRENCE_TILES, recurrence_weight_bytes},
 };
-
-/// Bytes of a weight that stays at hand in a second-level cache while a few sequences go through all steps.
-const AT_HAND: usize = 5 << 18;
-/// Micro-tiles of sequences that a task takes through a step, as far as all threads have some: a panel of the
-/// weight is read for all of them.
-const TILES: usize = 4;
-/// Multiplications that are worth a thread.
-const GRAIN: usize = 1 << 17;
 
 impl Native for Recurrence {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -167,7 +160,8 @@ impl<T: Activation> Layer<T> {
             let (first, width, columns) = self.place(panel);
             let from = weight.at::<T>(matrix * self.size * self.terms).cast_const();
             let to = self.packed.at::<T>(matrix * self.matrix + first * self.terms);
-            // SAFETY: the panel lies in its matrix, whose size was checked, and each is written by one task.
+            // SAFETY: the panel lies in its matrix, whose size was checked, and each is written by one
+            // task.
             unsafe {
                 if columns < width {
                     to.write_bytes(0, width * self.terms);
@@ -176,7 +170,7 @@ impl<T: Activation> Layer<T> {
                 strided::block(self.isa, [self.terms, columns], from, strides, to, [width as isize, 1]);
             }
         };
-        match matrices * self.matrix >= GRAIN {
+        match matrices * self.matrix >= RECURRENCE_GRAIN {
             true => threads::share(matrices * count, pack),
             false => (0..matrices * count).for_each(pack),
         }
@@ -208,20 +202,21 @@ impl<T: Activation> Layer<T> {
         let threads = threads::available();
         let multiplications = batch * self.of.cell.gates() * self.size * self.size;
         let tiles = batch.div_ceil(self.kernels.rows(self.panels.most()));
-        let groups = tiles.div_ceil(TILES).next_multiple_of(threads).min(tiles);
-        let is_small = self.of.cell.gates() * self.size * self.size * size_of::<T>() <= AT_HAND;
+        let groups = tiles.div_ceil(RECURRENCE_TILES).next_multiple_of(threads).min(tiles);
+        let is_small =
+            self.of.cell.gates() * self.size * self.size * size_of::<T>() <= recurrence_weight_bytes();
         if is_small && groups >= threads {
             let group = |i: usize| {
                 let rows = threads::part(batch, 1, groups, i);
                 (0..rounds).for_each(|round| f(round, rows.clone(), all.clone()));
             };
-            match multiplications * rounds >= 2 * GRAIN {
+            match multiplications * rounds >= 2 * RECURRENCE_GRAIN {
                 true => threads::share(groups, group),
                 false => (0..groups).for_each(group),
             }
             return;
         }
-        let parts = threads.min(all.len()).min(multiplications / GRAIN).max(1);
+        let parts = threads.min(all.len()).min(multiplications / RECURRENCE_GRAIN).max(1);
         for round in 0..rounds {
             let one = |part: usize| f(round, 0..batch, threads::part(all.len(), 1, parts, part));
             match parts {
@@ -231,12 +226,13 @@ impl<T: Activation> Layer<T> {
         }
     }
 
-    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side, with
-    /// a panel of a packed matrix, as the elements from `to` on, whose rows are `to_row` apart; or adds it to
-    /// them.
+    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side,
+    /// with a panel of a packed matrix, as the elements from `to` on, whose rows are `to_row` apart; or
+    /// adds it to them.
     ///
     /// # Safety
-    /// The rows' terms are initialised; the elements are nobody else's, and initialised if they are added to.
+    /// The rows' terms are initialised; the elements are nobody else's, and initialised if they are added
+    /// to.
     #[allow(clippy::too_many_arguments)]
     unsafe fn product(
         &self,
@@ -310,8 +306,8 @@ impl<T: Activation> Forwards<'_, T> {
         let gates = self.gates.at::<T>(at * batch * cell.gates() * size);
         let kept = if self.keeps || cell.kept() == 0 { at } else { 0 };
         let work = self.work.at::<T>(kept * batch * parts * size);
-        // The part of the work that the sum of a gate has: the last one of a GRU is not added to the input's
-        // share.
+        // The part of the work that the sum of a gate has: the last one of a GRU is not added to the
+        // input's share.
         let part = |gate: usize| if cell == RecurrentCell::Gru && gate == 2 { 3 } else { gate };
         // SAFETY: the caller's promise, of which all that follows are elements.
         unsafe {
@@ -381,8 +377,8 @@ struct Backwards<'a, T: 'static> {
 }
 
 impl<T: Activation> Backwards<'_, T> {
-    /// What the step of the round before gives by way of the weight, if there was a round, and then the next
-    /// step back, if there is one.
+    /// What the step of the round before gives by way of the weight, if there was a round, and then the
+    /// next step back, if there is one.
     ///
     /// # Safety
     /// As [`Forwards::step`].

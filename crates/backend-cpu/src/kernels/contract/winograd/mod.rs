@@ -40,6 +40,7 @@ use crate::{
     memory::strided::Shared,
     simd::{isa::Isa, vector::Float},
     threads,
+    tuning::WINOGRAD_WINDOW_GRAIN,
 };
 
 /// Elements of a transformed tile, and along each of its axes.
@@ -47,8 +48,6 @@ const POINTS: usize = 16;
 const SIDE: usize = 4;
 /// Elements of a window.
 const TAPS: usize = 9;
-/// Windows of a weight whose transforms are worth a thread.
-const GRAIN: usize = 1 << 9;
 
 /// A convolution that is formed so. The strides of `out[b][k][y][x] = Σ weight[k][c][i][j] · image[b][c][y +
 /// i][x + j]`.
@@ -139,7 +138,7 @@ impl Convolution {
                 }
             }
         };
-        if threads::worth(rows * channels, GRAIN) == 1 {
+        if threads::worth(rows * channels, WINOGRAD_WINDOW_GRAIN) == 1 {
             out.chunks_mut(self.weight_row()).enumerate().for_each(|(k, out)| one(k, out));
         } else {
             threads::share_chunks(&mut out, self.weight_row(), one);

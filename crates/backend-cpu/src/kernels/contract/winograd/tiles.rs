@@ -5,19 +5,10 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{super::gemm::WIDEST, POINTS};
-
-/// Numbers of transformed tiles and products of a block that stay in the second-level cache.
-const BLOCK: usize = 1 << 17;
-/// Threads that blocks are cut for.
-const SHARED: usize = 4;
-/// Tiles of a block from which micro-kernels are full.
-const FULL: usize = 48;
-/// Channels on either side, and channels times tiles that are transformed at once, from which transforms cost
-/// less than multiplications that are saved.
-const CHANNELS: usize = 32;
-const WORTH: usize = 384;
-/// Tiles of all images, from which that pays for the weight's transform too.
-const TILES: usize = 256;
+use crate::tuning::{
+    WINOGRAD_BLOCK_NUMBERS, WINOGRAD_FULL_TILES, WINOGRAD_MIN_CHANNEL_TILES, WINOGRAD_MIN_CHANNELS,
+    WINOGRAD_MIN_TILES, WINOGRAD_THREADS,
+};
 
 /// The sizes of a convolution, and how its results are cut into tiles of 2 x 2 and those into blocks: by the
 /// sizes alone, on which bits depend.
@@ -53,7 +44,10 @@ impl Tiles {
         let channels = self.rows.min(self.channels);
         let along = if self.together(WIDEST) > 1 { WIDEST } else { self.across() };
         let tiles = self.images * self.down() * self.across();
-        channels >= CHANNELS && channels * along >= WORTH && tiles >= TILES && self.height > 1
+        channels >= WINOGRAD_MIN_CHANNELS
+            && channels * along >= WINOGRAD_MIN_CHANNEL_TILES
+            && tiles >= WINOGRAD_MIN_TILES
+            && self.height > 1
     }
 
     /// Tiles along a row, and rows of tiles.
@@ -68,12 +62,13 @@ impl Tiles {
     /// Rows of tiles of a block: as many as stay at hand, by which registers are full, and by which a few
     /// threads have alike to do.
     fn best_block(&self) -> usize {
-        let tiles = (BLOCK / (POINTS * self.channels.max(self.rows))).max(FULL);
+        let tiles =
+            (WINOGRAD_BLOCK_NUMBERS / (POINTS * self.channels.max(self.rows))).max(WINOGRAD_FULL_TILES);
         let all = self.images * self.down();
         let most = (tiles / self.across()).clamp(1, all);
         // Registers of tiles in turn where so many share, and one more for what a block takes besides.
         let cost = |rows: usize| {
-            let blocks = all.div_ceil(rows).next_multiple_of(SHARED);
+            let blocks = all.div_ceil(rows).next_multiple_of(WINOGRAD_THREADS);
             blocks * ((rows * self.across()).div_ceil(WIDEST) + 1)
         };
         (1..=most).min_by_key(|&rows| (cost(rows), most - rows)).unwrap_or(1)
