@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{
     kernels::contract::{
-        gemv::Matrix,
-        micro_kernel::{MicroTile, Update},
+        micro_kernel::MicroTile,
+        operands::{Matrix, Update},
     },
     memory::{buffer::Memory, strided},
     threads,

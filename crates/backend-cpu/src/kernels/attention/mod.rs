@@ -17,8 +17,9 @@ use tensor_core::{Attention, AttentionPass, DType, Launch, Layout, Result};
 
 use self::tile::{Draw, LANES, Lanes, Masked, Score, Seen};
 use super::contract::{
-    gemv::Matrix,
-    micro_kernel::{MicroKernels, MicroTile, Update},
+    kernel_table::MicroKernels,
+    micro_kernel::MicroTile,
+    operands::{Matrix, Update},
 };
 use super::custom::{Native, for_float};
 use crate::{

@@ -23,7 +23,8 @@ use tensor_core::{Result, bf16};
 use super::{
     bf16_kernel::{Block, STRIP, TERMS, TILE, WIDTH},
     epilogue::Finish,
-    gemm::{Finished, Steps, Strided, with_packed},
+    gemm::{Finished, with_packed},
+    operands::{Steps, Strided},
 };
 use crate::{
     elementwise::engine::Evaluator,

@@ -5,10 +5,10 @@
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::{
-    MR,
-    gemm::{Product, Steps, Strided, WIDEST},
-    grid,
-    micro_kernel::{HasMicroKernels, Update},
+    batch::{MR, grid},
+    gemm::Product,
+    kernel_table::HasMicroKernels,
+    operands::{Steps, Strided, Update, WIDEST},
 };
 use crate::{
     memory::strided,

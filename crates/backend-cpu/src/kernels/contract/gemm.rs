@@ -17,8 +17,9 @@ use tensor_core::Result;
 
 use super::{
     epilogue::Finish,
-    gemv::Matrix,
-    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update},
+    kernel_table::{HasMicroKernels, MicroKernels},
+    micro_kernel::MicroTile,
+    operands::{MAX_MR, MAX_REGISTERS, Matrix, Panels, Steps, Strided, Update, WIDEST},
     tables,
     windows::Windows,
 };
@@ -32,59 +33,6 @@ use crate::{
         KC_BYTES, PACK_LHS_MIN_PANELS, panels_bytes, window_panels_bytes,
     },
 };
-
-/// Numbers in the widest registers.
-pub(crate) const WIDEST: usize = 16;
-
-/// How far positions along rows, columns or terms lie from the first, in elements.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Steps<'a> {
-    /// Each as far from the one before.
-    Even(isize),
-    /// One by one: those of several axes, such as the windows of a convolution.
-    Table(&'a [isize]),
-}
-
-impl Steps<'_> {
-    pub(crate) fn at(self, i: usize) -> isize {
-        match self {
-            Steps::Even(step) => i as isize * step,
-            Steps::Table(table) => table[i],
-        }
-    }
-
-    /// The distance of neighbours, where it is always the same.
-    pub(crate) fn even(self) -> Option<isize> {
-        match self {
-            Steps::Even(step) => Some(step),
-            Steps::Table(_) => None,
-        }
-    }
-
-    fn is_unit(self) -> bool {
-        self.even() == Some(1)
-    }
-}
-
-/// An operand as a matrix: element `[i][j]` lies at `row.at(i) + column.at(j)`.
-#[derive(Clone, Copy)]
-pub(crate) struct Strided<'a, T> {
-    pub(crate) at: *const T,
-    pub(crate) row: Steps<'a>,
-    pub(crate) column: Steps<'a>,
-}
-
-impl<T> Strided<'_, T> {
-    pub(crate) fn element(&self, i: usize, j: usize) -> *const T {
-        self.at.wrapping_offset(self.row.at(i) + self.column.at(j))
-    }
-
-    /// The same, where both axes have even steps.
-    pub(crate) fn matrix(&self) -> Option<Matrix<T>> {
-        let (row, column) = (self.row.even()?, self.column.even()?);
-        Some(Matrix { at: self.at, row, column })
-    }
-}
 
 /// The operands and the result of matrices with `k` terms an element; the result's columns are contiguous,
 /// its rows `to_row` apart.
@@ -140,55 +88,6 @@ pub(crate) fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> 
         }
         f(lines.as_mut_ptr().cast())
     })
-}
-
-/// Columns cut into panels: so many of three registers, then of two, then of one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Panels {
-    width: usize,
-    counts: [usize; MAX_REGISTERS],
-}
-
-impl Panels {
-    pub(crate) fn of(columns: usize, width: usize, most: usize) -> Panels {
-        let registers = columns.div_ceil(width);
-        let counts = match (most, registers, registers % most) {
-            // Two and two do more with what they read than three and one.
-            (3, 4.., 1) => [registers / 3 - 1, 2, 0],
-            (3, _, 2) => [registers / 3, 1, 0],
-            (3, _, rest) => [registers / 3, 0, rest],
-            (2, _, rest) => [0, registers / 2, rest],
-            _ => [0, 0, registers],
-        };
-        Panels { width, counts }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.counts.iter().sum()
-    }
-
-    /// Registers of the widest.
-    pub(crate) fn most(&self) -> usize {
-        MAX_REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
-    }
-
-    /// The first register of a panel.
-    pub(super) fn start(&self, panel: usize) -> usize {
-        self.place(panel).0 / self.width
-    }
-
-    /// The first column of a panel, and its registers.
-    pub(crate) fn place(&self, panel: usize) -> (usize, usize) {
-        let [threes, twos, _] = self.counts;
-        let (before, registers) = if panel < threes {
-            (3 * panel, 3)
-        } else if panel < threes + twos {
-            (3 * threes + 2 * (panel - threes), 2)
-        } else {
-            (3 * threes + 2 * twos + (panel - threes - twos), 1)
-        };
-        (before * self.width, registers)
-    }
 }
 
 /// How many blocks of KC terms `k` terms make.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::gemm::{Panels, Steps};
+use super::operands::{Panels, Steps};
 use crate::tuning::{IN_PLACE_MAX_ROWS, PACK_WINDOW_COST};
 
 /// Runs of columns in a register, at most.
@@ -147,11 +147,9 @@ fn strips(
 pub(super) mod tests {
     use super::{
         super::{
-            gemm::{
-                Strided,
-                tests::{numbers, operand, product, with_prepared},
-            },
-            micro_kernel::HasMicroKernels,
+            gemm::tests::{numbers, operand, product, with_prepared},
+            kernel_table::HasMicroKernels,
+            operands::Strided,
         },
         *,
     };

@@ -15,8 +15,10 @@ use tensor_core::{Launch, Recurrence, RecurrencePass, RecurrentCell, Result};
 
 use self::cell::{Activation, Gradient, Next};
 use super::contract::{
-    gemm::{Panels, kc_block, kc_blocks},
-    micro_kernel::{MicroKernels, MicroTile, Update},
+    gemm::{kc_block, kc_blocks},
+    kernel_table::MicroKernels,
+    micro_kernel::MicroTile,
+    operands::{Panels, Update},
 };
 use super::custom::{Native, for_float};
 use crate::{

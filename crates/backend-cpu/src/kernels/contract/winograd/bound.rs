@@ -14,9 +14,8 @@
 //! which makes it smaller.
 
 use super::{
-    super::gemm::WIDEST,
-    TAPS,
-    tiles::{Piece, Tiles},
+    super::operands::WIDEST,
+    tiles::{Piece, TAPS, Tiles},
 };
 use crate::simd::{isa::Job, vector::Float};
 

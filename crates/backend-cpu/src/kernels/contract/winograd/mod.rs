@@ -13,7 +13,7 @@
 
 mod bound;
 mod tiles;
-mod transforms;
+pub(super) mod transforms;
 
 use std::{
     ops::Range,
@@ -25,15 +25,15 @@ use tensor_core::{
     contraction::{Contraction, Loop},
 };
 
-pub(super) use self::transforms::Transforms;
 use self::{
     bound::{ArePositive, Boxes, Coefficients, ROWS_TOGETHER},
-    tiles::Tiles,
-    transforms::{Back, Forward},
+    tiles::{POINTS, SIDE, TAPS, Tiles},
+    transforms::{Back, Forward, Transforms},
 };
 use super::{
-    gemm::{Product, Steps, Strided, WIDEST},
-    micro_kernel::{HasMicroKernels, Update},
+    gemm::Product,
+    kernel_table::HasMicroKernels,
+    operands::{Steps, Strided, Update, WIDEST},
 };
 use crate::{
     elementwise::engine::with_scratch,
@@ -42,12 +42,6 @@ use crate::{
     threads,
     tuning::WINOGRAD_WINDOW_GRAIN,
 };
-
-/// Elements of a transformed tile, and along each of its axes.
-const POINTS: usize = 16;
-const SIDE: usize = 4;
-/// Elements of a window.
-const TAPS: usize = 9;
 
 /// A convolution that is formed so. The strides of `out[b][k][y][x] = Σ weight[k][c][i][j] · image[b][c][y +
 /// i][x + j]`.

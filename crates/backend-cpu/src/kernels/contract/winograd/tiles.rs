@@ -4,11 +4,17 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{super::gemm::WIDEST, POINTS};
+use super::super::operands::WIDEST;
 use crate::tuning::{
     WINOGRAD_BLOCK_NUMBERS, WINOGRAD_FULL_TILES, WINOGRAD_MIN_CHANNEL_TILES, WINOGRAD_MIN_CHANNELS,
     WINOGRAD_MIN_TILES, WINOGRAD_THREADS,
 };
+
+/// Elements of a transformed tile, and along each of its axes.
+pub(super) const POINTS: usize = 16;
+pub(super) const SIDE: usize = 4;
+/// Elements of a window.
+pub(super) const TAPS: usize = 9;
 
 /// The sizes of a convolution, and how its results are cut into tiles of 2 x 2 and those into blocks: by the
 /// sizes alone, on which bits depend.

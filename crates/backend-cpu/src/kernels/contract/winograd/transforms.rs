@@ -2,9 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::{
-    super::{gemm::WIDEST, micro_kernel::mul_add},
-    POINTS, SIDE,
-    tiles::{Piece, Tiles},
+    super::operands::{WIDEST, mul_add},
+    tiles::{POINTS, Piece, SIDE, Tiles},
 };
 use crate::simd::{
     isa::Job,
