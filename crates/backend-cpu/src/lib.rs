@@ -1,9 +1,9 @@
 //! Taper's backend for the host's processor.
 //!
-//! Fused expressions run through a block engine: about a thousand positions at a time, all temporaries in
-//! the first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time.
-//! Products run in micro-kernels, compiled likewise. `rayon` gives the threads; a pool gives the memory,
-//! since fresh pages cost more than arithmetic.
+//! Fused expressions run through a block engine: about a thousand positions at a time, all temporaries in the
+//! first-level cache, in loops compiled for AVX-512, AVX2 and a baseline and picked at run time. Products run
+//! in micro-kernels, compiled likewise. `rayon` gives the threads; a pool gives the memory, since fresh pages
+//! cost more than arithmetic.
 //!
 //! The rooms, each of which uses those above it alone:
 //!
@@ -83,8 +83,7 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// A backend with a memory pool of its own. Most programs want [`cpu`], the one that all share.
     ///
-    /// Where a variable of the environment cannot be read, each of its allocations is the error that says
-    /// so.
+    /// Where a variable of the environment cannot be read, each of its allocations is the error that says so.
     pub fn new() -> CpuBackend {
         CpuBackend::named("cpu".into())
     }
@@ -159,9 +158,9 @@ pub fn open() -> Result<Device> {
     backend.settled().map(|()| device.clone())
 }
 
-/// One of several devices on the host's processor: 0 is [`cpu`], any other prints as `cpu#1` and has
-/// memory, plans and a budget of its own, the same at every call. They share the threads. It is for
-/// programs that are to be tried on several devices where there is one.
+/// One of several devices on the host's processor: 0 is [`cpu`], any other prints as `cpu#1` and has memory,
+/// plans and a budget of its own, the same at every call. They share the threads. It is for programs that are
+/// to be tried on several devices where there is one.
 ///
 /// # Errors
 /// As [`open`], and `UnknownDevice` from [`MOST_LOGICAL`] on.

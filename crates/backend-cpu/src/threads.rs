@@ -1,11 +1,11 @@
 //! How kernels share their work among threads.
 //!
 //! The calling thread takes part from the first moment on, and threads of a pool join when they have woken
-//! up: a kernel of some tens of microseconds would otherwise be over before its caller had been put to
-//! sleep and woken again. A thread that has joined stays awake for a moment, since one kernel mostly
-//! follows another, but only while every thread has a processor to itself: else it would take the time of
-//! those that have work. No more threads work at once than there are processors. Tasks are taken in order
-//! by whoever is free.
+//! up: a kernel of some tens of microseconds would otherwise be over before its caller had been put to sleep
+//! and woken again. A thread that has joined stays awake for a moment, since one kernel mostly follows
+//! another, but only while every thread has a processor to itself: else it would take the time of those that
+//! have work. No more threads work at once than there are processors. Tasks are taken in order by whoever is
+//! free.
 #![allow(unsafe_code)]
 
 use std::{
@@ -54,9 +54,8 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 /// The threads beside the caller's: none before they are first needed.
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
-/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last,
-/// or `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else as many as there are processors.
-/// `torch.get_num_threads`.
+/// How many threads share a large kernel, its caller among them: what [`set_num_threads`] was given last, or
+/// `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else as many as there are processors. `torch.get_num_threads`.
 pub fn num_threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
         0 => {
@@ -74,8 +73,8 @@ pub fn num_threads() -> usize {
     }
 }
 
-/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on,
-/// on any thread. Results are the same bits on any number. No more work at once than there are processors.
+/// Sets how many threads share a large kernel, its caller among them: for kernels that start from now on, on
+/// any thread. Results are the same bits on any number. No more work at once than there are processors.
 /// `torch.set_num_threads`.
 ///
 /// # Errors
@@ -169,8 +168,8 @@ pub(crate) fn worth(work: usize, grain: usize) -> usize {
     if wakes { threads } else { 1 }
 }
 
-/// The grains done alone after so many more, so many microseconds since the last: none before those count
-/// if a helper would sleep again by now.
+/// The grains done alone after so many more, so many microseconds since the last: none before those count if
+/// a helper would sleep again by now.
 fn alone(before: usize, since: u64, grains: usize) -> usize {
     if u128::from(since) <= AWAKE_TIME.as_micros() { before.saturating_add(grains) } else { grains }
 }
@@ -208,8 +207,8 @@ fn share_tasks(count: usize, f: &(dyn Fn(usize) + Sync)) {
     }
 }
 
-/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are
-/// left out.
+/// As [`share`], with the error of one of the tasks if any fails. Tasks that have not begun by then are left
+/// out.
 pub(crate) fn try_share(count: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     try_share_tasks(count, &f)
 }
@@ -515,8 +514,8 @@ mod tests {
         assert!(error.contains("the least is 1"), "{error}");
     }
 
-    /// The pieces that the caller and its helpers did, while one of either is held up in its first one
-    /// until all others are done.
+    /// The pieces that the caller and its helpers did, while one of either is held up in its first one until
+    /// all others are done.
     fn done_while_one_is_held_up(is_helper: bool) -> (usize, usize) {
         const COUNT: usize = 64;
         let caller = std::thread::current().id();

@@ -268,8 +268,8 @@ pub(crate) const ATTENTION_KEYS: usize = 96;
 pub(crate) fn recurrence_weight_bytes() -> usize {
     in_l2(5 << 18)
 }
-/// Micro-tiles of sequences that a task takes through a step, as far as all threads have some: a panel of
-/// the weight is read for all of them.
+/// Micro-tiles of sequences that a task takes through a step, as far as all threads have some: a panel of the
+/// weight is read for all of them.
 pub(crate) const RECURRENCE_TILES: usize = 4;
 /// Points that meet one panel in a task. Exercised by `ops_functional_cdist`.
 pub(crate) const DISTANCE_TASK_POINTS: usize = 256;

@@ -238,9 +238,8 @@ impl<'a> Evaluator<'a> {
     /// Computes positions `pos..pos + n`; [`Evaluator::result`] is where. Outputs given in `targets` are
     /// written there, from the target's element `at` on.
     ///
-    /// It gives no list of the results: a list is written in small parts and moved in large ones, and such
-    /// a load has to wait until every store before it, those of the block among them, has left the
-    /// processor.
+    /// It gives no list of the results: a list is written in small parts and moved in large ones, and such a
+    /// load has to wait until every store before it, those of the block among them, has left the processor.
     pub(crate) fn block(&mut self, pos: usize, n: usize, targets: &[Memory], at: usize) -> Result<()> {
         if self.fresh {
             self.fill_constants();
@@ -690,8 +689,8 @@ unsafe fn gather(
     }
 }
 
-/// What [`gather`] does. Its caller promises that every position's element lies in memory from `from` on,
-/// and that `out` has room for all.
+/// What [`gather`] does. Its caller promises that every position's element lies in memory from `from` on, and
+/// that `out` has room for all.
 struct Gather<'a, T, O, F> {
     offset: usize,
     strides: &'a [isize],
@@ -829,8 +828,8 @@ pub(crate) unsafe fn runs(
     }
 }
 
-/// The bits of the nearest bf16, as `bf16::from_f32` has them, without a branch: so that a loop of it is
-/// made of vectors.
+/// The bits of the nearest bf16, as `bf16::from_f32` has them, without a branch: so that a loop of it is made
+/// of vectors.
 #[inline(always)]
 fn bf16_bits(v: f32) -> u16 {
     let bits = v.to_bits();

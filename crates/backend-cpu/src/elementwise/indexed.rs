@@ -141,8 +141,8 @@ impl Indexed<'_> {
         self.by_run && !self.access.dtype.is_narrow() && matches!(self.access.strides.last(), None | Some(1))
     }
 
-    /// Asks for what the next index names, which lies at `index`, of `n` elements from `column` of row
-    /// `row` on.
+    /// Asks for what the next index names, which lies at `index`, of `n` elements from `column` of row `row`
+    /// on.
     ///
     /// # Safety
     /// As [`Indexed::run`].
@@ -275,8 +275,8 @@ impl Indexed<'_> {
             }
             Ok(())
         };
-        // The next row is prefetched while this one's elements are computed with, if most of its cache
-        // lines will be read.
+        // The next row is prefetched while this one's elements are computed with, if most of its cache lines
+        // will be read.
         let bytes = size * size_of::<T>();
         let dense = !self.by_run && along == 1 && bytes <= PREFETCH_ROW_BYTES && n * LINE >= bytes;
         if dense && (pos + n).is_multiple_of(inner) && pos + n < self.numel {

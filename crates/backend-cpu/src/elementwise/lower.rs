@@ -81,8 +81,8 @@ pub(crate) struct Access {
     pub(crate) single: bool,
     /// One element along the innermost axis, and every reader takes it as one number.
     pub(crate) number: bool,
-    /// Indices that are one along the innermost axis, for steps that read them where they lie: blocks do
-    /// not load such an input.
+    /// Indices that are one along the innermost axis, for steps that read them where they lie: blocks do not
+    /// load such an input.
     pub(crate) names_runs: bool,
     /// The last step that reads it; `usize::MAX` when it is an output itself.
     pub(crate) last_use: usize,
@@ -107,8 +107,8 @@ pub(crate) struct Lowered {
     pub(crate) scalars: Vec<DType>,
     pub(crate) inputs: Vec<Access>,
     pub(crate) outputs: Vec<(Src, DType)>,
-    /// Whether each step is a function of inputs as they lie and gives an output: there is nothing to hold
-    /// in registers.
+    /// Whether each step is a function of inputs as they lie and gives an output: there is nothing to hold in
+    /// registers.
     pub(crate) direct: bool,
     /// The collapsed index space, innermost last; empty for one element.
     pub(crate) dims: SmallVec<[usize; 5]>,
@@ -146,8 +146,8 @@ impl Lowered {
         self.dims.last().copied().unwrap_or(1)
     }
 
-    /// Whether looking ahead to the next block is worth it. Within a step or two over what lies in order
-    /// the processor sees what comes; between more it loses sight of it, and at the end of a row.
+    /// Whether looking ahead to the next block is worth it. Within a step or two over what lies in order the
+    /// processor sees what comes; between more it loses sight of it, and at the end of a row.
     pub(crate) fn is_far(&self) -> bool {
         let lies = |access: &Access| self.lies_in_rows(access) || self.steps.len() > 2 && access.contiguous;
         self.numel >= PREFETCH_MIN_POSITIONS && !self.steps.is_empty() && self.inputs.iter().any(lies)
@@ -164,8 +164,8 @@ impl Lowered {
     }
 }
 
-/// Steps of a program over an index space. `is_stored` says of which results nothing but the memory of
-/// their dtype sees: storing rounds, so that a cast to a narrow type need not.
+/// Steps of a program over an index space. `is_stored` says of which results nothing but the memory of their
+/// dtype sees: storing rounds, so that a cast to a narrow type need not.
 pub(crate) fn lower(
     program: &Program,
     shape: &[usize],

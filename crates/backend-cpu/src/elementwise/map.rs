@@ -131,8 +131,8 @@ fn run_direct(isa: Isa, program: &Lowered, bound: &Bound<'_>) -> Result<()> {
     for step in &program.steps {
         let Some(o) = step.output else { continue };
         let out = bound.outputs[o as usize].at::<u8>(0);
-        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset
-        // on, and the output holds n and is no input.
+        // SAFETY: the operands are inputs, which the launch checked to hold n elements from their offset on,
+        // and the output holds n and is no input.
         unsafe {
             match step.code {
                 Code::Unary(op, a) => table::unary(isa, op, step.from, place(a), out, n)?,

@@ -1,6 +1,6 @@
 //! Sorting along an axis. Elements become keys (see `order`) with the index below: so all items differ, and
-//! any sort of them is stable. Long lines are sorted by their digits; when few of a line are wanted, the
-//! rest is never sorted.
+//! any sort of them is stable. Long lines are sorted by their digits; when few of a line are wanted, the rest
+//! is never sorted.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -108,8 +108,8 @@ fn sort<T: Ordered, I: Item>(
     let width = (if apart { SORTED_NEIGHBOURS } else { SORTED_ELEMENTS } / n).clamp(1, TOGETHER);
     let work = layout.numel() * 8;
     let (along, across) = (lines.along, lines.across);
-    // Called by its address, the closure sees captured values in memory: copies of them, and constants,
-    // make loops without loads.
+    // Called by its address, the closure sees captured values in memory: copies of them, and constants, make
+    // loops without loads.
     lines.for_each(width, work, &|Band { lines: count, starts: [from, to] }| {
         let (n, k, along, across, descending) = (n, k, along, across, descending);
         let digits = const { size_of::<T::Key>() };
@@ -246,8 +246,8 @@ impl<T: Ordered, I: Item> Job for Select<'_, T, I> {
     }
 }
 
-/// Sorts by one byte of the key after the other, the lowest first; each pass keeps the order of what is
-/// equal in it.
+/// Sorts by one byte of the key after the other, the lowest first; each pass keeps the order of what is equal
+/// in it.
 fn by_digits<I: Item>(items: &mut [I], digits: usize, spare: &mut Vec<I>) {
     let mut counts = vec![[0u32; 256]; digits.min(I::DIGITS)];
     for item in items.iter() {

@@ -56,8 +56,8 @@ fn integers<'a>(memory: Memory, numel: usize) -> Result<Cow<'a, [i64]>> {
     by_index!(memory.dtype, go, Err(Error::invalid("embedding_bag", no_index)))
 }
 
-/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in
-/// vectors, as there is no way out of the loop.
+/// Whether all are rows of a table. By the sign bit of an index below 0 or beyond the last: found in vectors,
+/// as there is no way out of the loop.
 fn are_rows(indices: &[i64], rows: usize) -> bool {
     let outside = |bits: i64, &index: &i64| bits | index | (rows as i64 - 1).wrapping_sub(index);
     indices.iter().fold(0, outside) >= 0
@@ -155,8 +155,8 @@ impl<T: Float> Job for Sums<'_, T> {
 
 impl<T: Float> Bags<'_, T> {
     /// # Safety
-    /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of
-    /// the range are this call's alone.
+    /// Operands are of the sizes that the kernel says, all indices are rows of the table, and the bags of the
+    /// range are this call's alone.
     unsafe fn go(&self, range: Range<usize>) {
         match self.of.kind {
             BagKind::Sum | BagKind::Mean => self.isa.run(Sums { bags: self, range }),

@@ -1,7 +1,6 @@
 //! Cumulative operations: several lines at a time, one element of each after the other, so that neighbours
 //! along another axis make vectors, and the chains of rows run side by side. What runs along lines of f32,
-//! i32 and i64 whose elements lie side by side is in `running`, but for products, and for places of
-//! integers.
+//! i32 and i64 whose elements lie side by side is in `running`, but for products, and for places of integers.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -248,8 +247,8 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in,
-    /// `close` stores.
+    /// Runs over all lines: `open` makes a state of the first element, `add` brings the next one in, `close`
+    /// stores.
     fn go<X: Copy, S: Copy, Y>(
         &self,
         sets: impl Sets,
@@ -281,8 +280,8 @@ impl Scan<'_> {
         });
     }
 
-    /// The kernel by [`Line`], over the elements of `R`: whether it was done, as elements of a line lie
-    /// side by side.
+    /// The kernel by [`Line`], over the elements of `R`: whether it was done, as elements of a line lie side
+    /// by side.
     fn in_vectors<R: Running<To = Shared<T>>, T>(&self) -> bool {
         let output = Layout::contiguous(self.layout.shape().clone());
         let lines = Lines::new([self.layout, &output], self.axis);
@@ -303,8 +302,8 @@ impl Scan<'_> {
         lines.for_each(ROWS, if shared { 0 } else { numel }, &|Band { lines: count, starts }| {
             for j in 0..count as isize {
                 let [at, out] = [0, 1].map(|side| starts[side] + begin + j * lines.across[side]);
-                // SAFETY: the launch checked that all lines lie in their memory, the output's apart from
-                // the input's.
+                // SAFETY: the launch checked that all lines lie in their memory, the output's apart from the
+                // input's.
                 let line = unsafe {
                     let from = self.input.at::<R::Item>(self.layout.offset()).wrapping_offset(at);
                     Line::<R, REVERSE>::new(from, Shared(self.out.at::<T>(0).wrapping_offset(out)), length)

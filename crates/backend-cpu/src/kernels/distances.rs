@@ -1,6 +1,6 @@
 //! Distances of pairs of points. A panel of neighbouring points is laid out with their coordinates side by
-//! side, so that each step of a tile takes one coordinate of them all from one of every point of a few. A
-//! few coordinates are added up in the points' dtype, and these sums in f64.
+//! side, so that each step of a tile takes one coordinate of them all from one of every point of a few. A few
+//! coordinates are added up in the points' dtype, and these sums in f64.
 #![allow(unsafe_code)]
 
 use std::{cmp::min, ops::Range};

@@ -26,8 +26,8 @@ pub(crate) struct FewTerms {
 }
 
 impl FewTerms {
-    /// The reduction in this form, if that is how it is best made: of floats that are reduced as they lie
-    /// in memory, no row of which is one run of it.
+    /// The reduction in this form, if that is how it is best made: of floats that are reduced as they lie in
+    /// memory, no row of which is one run of it.
     pub(crate) fn of(kernel: &Kernel, op: ReduceOp, program: &Program) -> Option<FewTerms> {
         let taken = match op {
             ReduceOp::Sum | ReduceOp::Max | ReduceOp::Min => true,
@@ -74,8 +74,8 @@ impl FewTerms {
     }
 
     /// # Safety
-    /// The kernel's operand lies in `input`, and `out` has room for its results, of this dtype both; they
-    /// lie apart.
+    /// The kernel's operand lies in `input`, and `out` has room for its results, of this dtype both; they lie
+    /// apart.
     pub(crate) unsafe fn run(&self, isa: Isa, input: Memory, out: Memory) {
         let pieces = self.length.div_ceil(CACHED_RESULTS);
         let piece = |at: usize| {

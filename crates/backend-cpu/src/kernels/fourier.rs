@@ -1,6 +1,6 @@
 //! Fourier transforms, by `rustfft` and `realfft`: rows of numbers that threads share. Plans (factors of a
-//! length, and their rotations) are kept from launch to launch. Rows go through a plan in groups that
-//! depend on the length alone, so that an element's bits do not depend on threads.
+//! length, and their rotations) are kept from launch to launch. Rows go through a plan in groups that depend
+//! on the length alone, so that an element's bits do not depend on threads.
 #![allow(unsafe_code)]
 
 use std::{
@@ -99,8 +99,8 @@ impl<T: Real> Rows<'_, T> {
         };
         let scratch = CpuBuffer::new(pool, self.from.dtype, 2 * (own + besides))?;
         let scratch = scratch.memory().at::<T>(0);
-        // SAFETY: the buffer has as many numbers, is aligned for them, and lives until this function
-        // returns; zero is a number.
+        // SAFETY: the buffer has as many numbers, is aligned for them, and lives until this function returns;
+        // zero is a number.
         let scratch: &mut [Complex<T>] = unsafe {
             scratch.write_bytes(0, 2 * (own + besides));
             std::slice::from_raw_parts_mut(scratch.cast(), own + besides)

@@ -2,8 +2,8 @@
 //! by side; then a few channels at a time are read at them. The steps and their order are those of the
 //! composition in `nn`, so that both give the same bits.
 //!
-//! It takes 0.75 ms (bilinear) and 0.38 ms (nearest) for 8 x 16 images of 64 x 64; maps that read at
-//! indices take 1.7 ms and 0.46 ms (decision 47).
+//! It takes 0.75 ms (bilinear) and 0.38 ms (nearest) for 8 x 16 images of 64 x 64; maps that read at indices
+//! take 1.7 ms and 0.46 ms (decision 47).
 #![allow(unsafe_code)]
 
 use std::{
@@ -87,8 +87,8 @@ macro_rules! place {
             }
             #[inline(always)]
             unsafe fn whole(self) -> i32 {
-                // SAFETY: the caller's promise. A conversion that saturates would not be one instruction
-                // for several numbers.
+                // SAFETY: the caller's promise. A conversion that saturates would not be one instruction for
+                // several numbers.
                 unsafe { self.to_int_unchecked() }
             }
             fn at_most(whole: i32) -> $t {
@@ -266,8 +266,8 @@ struct Sampler<T> {
     channels: usize,
     /// Pixels of a channel.
     area: usize,
-    /// Whether the corners along the last axis are neighbours in memory: whether each pixel's number and
-    /// the next one are numbers that `T` has.
+    /// Whether the corners along the last axis are neighbours in memory: whether each pixel's number and the
+    /// next one are numbers that `T` has.
     adjacent: bool,
     /// Places of the grid for each picture.
     places: usize,
@@ -427,9 +427,9 @@ impl<T: Place, const D: usize, const K: usize> Places<'_, T, D, K> {
                     for _ in $channels {
                         let mut sum = T::ZERO;
                         for k in 0..K {
-                            // SAFETY: the launch checked that the picture has so many channels of `area`
-                            // pixels, and an offset is below that.
                             let pixel = if $inside >> k & 1 == 1 {
+                                // SAFETY: the launch checked that the picture has so many channels of `area`
+                                // pixels, and an offset is below that.
                                 unsafe { pixels.add(offsets[k]).read() }
                             } else {
                                 T::ZERO

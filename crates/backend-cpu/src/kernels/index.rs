@@ -46,8 +46,8 @@ pub(crate) use by_index;
 /// Indices that are read at once.
 const NUMBERS: usize = 128;
 
-/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and
-/// of what is indexed.
+/// Elements that each have an index of their own: lines of the index, of what lies as the index does, and of
+/// what is indexed.
 pub(crate) struct ByLines<'a> {
     pub(crate) op: &'static str,
     pub(crate) index: Memory,
@@ -58,14 +58,14 @@ pub(crate) struct ByLines<'a> {
 }
 
 impl ByLines<'_> {
-    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its
-    /// index means. Along a line in ascending order; each line comes from one thread.
+    /// Calls `f` with the distance of each element that lies as the index does, and of the one that its index
+    /// means. Along a line in ascending order; each line comes from one thread.
     pub(crate) fn go(&self, f: impl Fn(isize, isize) + Copy + Sync) -> Result<()> {
         self.go_after(None, f)
     }
 
-    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed,
-    /// ahead of its elements: of lines that have indices of their own.
+    /// As [`ByLines::go`], where `before` is called with the distance of each line of what is indexed, ahead
+    /// of its elements: of lines that have indices of their own.
     pub(crate) fn go_after(
         &self,
         before: Option<&(dyn Fn(isize) + Sync)>,
@@ -137,9 +137,9 @@ impl ByLines<'_> {
         if self.lines.tasks(INDEX_BAND_LINES) < threads { parts } else { 1 }
     }
 
-    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and
-    /// how far what lies as the index does begins from the first element of all. Threads share the parts.
-    /// The error is that of the first part with one.
+    /// Calls `f` with each of so many parts of all lines, one after the other along them: its number, and how
+    /// far what lies as the index does begins from the first element of all. Threads share the parts. The
+    /// error is that of the first part with one.
     pub(crate) fn go_by_parts(
         &self,
         parts: usize,
@@ -323,8 +323,8 @@ impl ByLines<'_> {
     }
 }
 
-/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run
-/// and within one, and where the first begins.
+/// A band of lines as runs along what lies closest: how many and how long, the distances from run to run and
+/// within one, and where the first begins.
 struct Runs {
     outer: usize,
     inner: usize,
@@ -335,8 +335,8 @@ struct Runs {
     starts: [isize; 3],
 }
 
-/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors,
-/// as there is no way out of the loop.
+/// Whether all are from 0 to the last. By the sign bit of an index below 0 or beyond it: found in vectors, as
+/// there is no way out of the loop.
 fn are_inside(numbers: &[i64], last: i64) -> bool {
     numbers.iter().fold(0, |bits, &picked| bits | picked | last.wrapping_sub(picked)) >= 0
 }

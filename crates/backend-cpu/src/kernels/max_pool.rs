@@ -1,6 +1,6 @@
-//! The greatest elements of windows. The rows of a window are brought into order once: the elements that
-//! one place in the windows of a row takes lie side by side, whatever the stride, and a register of windows
-//! goes through them. Where a row has a few long windows, a register takes elements of one of them instead.
+//! The greatest elements of windows. The rows of a window are brought into order once: the elements that one
+//! place in the windows of a row takes lie side by side, whatever the stride, and a register of windows goes
+//! through them. Where a row has a few long windows, a register takes elements of one of them instead.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -126,8 +126,8 @@ impl<T: Number> Ordered<T> {
         Ordered { rows: vec![T::LEAST; held.len() * row], held, span, phase, row }
     }
 
-    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is
-    /// the `number`th of all.
+    /// Where row (z, y) of a plane begins, which is brought into order unless it is there already. It is the
+    /// `number`th of all.
     ///
     /// # Safety
     /// `from` has `width` elements.
@@ -212,8 +212,8 @@ impl<T: Number> Pool<T> {
         let mut ordered = (!along).then(|| Ordered::<T>::new(&of));
         // Of each row of the windows: where it begins, and the place of its first element in the plane.
         let mut lines: Vec<(usize, i32)> = Vec::with_capacity(of.window[0] * of.window[1]);
-        // Of each element of the windows: where the first window's lies among the rows in order, and how
-        // far along the plane.
+        // Of each element of the windows: where the first window's lies among the rows in order, and how far
+        // along the plane.
         let mut taps: Vec<(usize, i32)> = Vec::new();
         for number in range {
             let (rest, j) = (number / of.outputs[1], number % of.outputs[1]);

@@ -1,5 +1,5 @@
-//! The places of what is true: threads count blocks of the mask, and then write the places of each block
-//! from where those before it end.
+//! The places of what is true: threads count blocks of the mask, and then write the places of each block from
+//! where those before it end.
 #![allow(unsafe_code)]
 
 use smallvec::SmallVec;
@@ -21,8 +21,8 @@ impl Native for Nonzero {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
         let shape = launch.kernel.operands[0].layout.shape();
         let bound = Bound::of_launch(&backend.pool, launch)?;
-        // SAFETY: the launch checked that the mask is row-major and has so many elements, each a byte of 0
-        // or 1.
+        // SAFETY: the launch checked that the mask is row-major and has so many elements, each a byte of 0 or
+        // 1.
         let mask =
             unsafe { std::slice::from_raw_parts(bound.inputs[0].at::<u8>(0).cast_const(), shape.numel()) };
         let mut begins = vec![0usize; mask.len().div_ceil(ELEMENT_GRAIN)];

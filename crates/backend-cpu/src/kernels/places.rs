@@ -52,8 +52,8 @@ fn typed<T: Copy + Sync>(
         let mut i = range.start;
         while i < range.end {
             let end = range.end.min((i / m + 1) * m);
-            // SAFETY: all are row-major and of the sizes that were checked, and each range has places of
-            // its own.
+            // SAFETY: all are row-major and of the sizes that were checked, and each range has places of its
+            // own.
             let (row, values, places) = unsafe {
                 let row: &[T] = match n {
                     0 => &[],

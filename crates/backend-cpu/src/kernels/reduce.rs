@@ -4,13 +4,12 @@
 //! - *columns*: a long kept axis innermost, whole blocks of neighbouring results accumulated row by row, so that memory is
 //!   read in order.
 //!
-//! An input reduced as it lies, with no prologue, is read in place without the engine, and so is one of
-//! which a long sum takes squares or leaves out NaN: see `row_fold`. Few terms that lie apart, as in
-//! pooling, are read in place too: see `few_terms`.
+//! An input reduced as it lies, with no prologue, is read in place without the engine, and so is one of which
+//! a long sum takes squares or leaves out NaN: see `row_fold`. Few terms that lie apart, as in pooling, are
+//! read in place too: see `few_terms`.
 //!
-//! Pieces are cut by the shape alone, and joined in order, so that results are the same bits on any number
-//! of threads. Floats are accumulated some 32 at a time in their own precision, and these sums joined in
-//! f64.
+//! Pieces are cut by the shape alone, and joined in order, so that results are the same bits on any number of
+//! threads. Floats are accumulated some 32 at a time in their own precision, and these sums joined in f64.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
@@ -117,8 +116,8 @@ pub(crate) fn run(
     bound.outputs[0].require(name, dtype, results)?;
     if let Some(few) = &reduction.few_terms {
         debug_assert_eq!(few.results(), results);
-        // SAFETY: the launch checked the operand's layout; the output was checked to hold the results, and
-        // to lie apart.
+        // SAFETY: the launch checked the operand's layout; the output was checked to hold the results, and to
+        // lie apart.
         unsafe { few.run(isa, bound.inputs[0], bound.outputs[0]) };
         return Ok(());
     }
@@ -354,8 +353,8 @@ impl Reducer<'_> {
                     for row in (group..end).step_by(step) {
                         let data = blocks.block(pos(row), sums.len(), pos(row + step))?;
                         let some = RowBlock { data, stride: r.columns, count: step.min(end - row) };
-                        // SAFETY: the block holds as many elements as there are sums, and in place so do
-                        // the rows after it.
+                        // SAFETY: the block holds as many elements as there are sums, and in place so do the
+                        // rows after it.
                         unsafe { W::accumulate(self.isa, self.op, self.dtype, sums, &mut narrow, some) };
                     }
                     W::close(self.isa, self.op, self.dtype, sums, &narrow);

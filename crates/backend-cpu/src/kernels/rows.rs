@@ -1,9 +1,9 @@
 //! Row kernels: elementwise expressions and reductions along rows, a few rows at a time in cache.
 //!
-//! The program is cut at its folds into passes over the rows. A pass computes, block by block, what the
-//! next folds reduce and the outputs that are ready by then; between two passes the values that are one a
-//! row are computed for all rows of the tile at once. What a later pass needs again is kept for the tile if
-//! it costs much, and computed again if it is cheap.
+//! The program is cut at its folds into passes over the rows. A pass computes, block by block, what the next
+//! folds reduce and the outputs that are ready by then; between two passes the values that are one a row are
+//! computed for all rows of the tile at once. What a later pass needs again is kept for the tile if it costs
+//! much, and computed again if it is cheap.
 #![allow(unsafe_code)]
 
 use std::{ops::Range, sync::Arc};
@@ -104,9 +104,9 @@ enum Distance {
     Tile,
 }
 
-/// What each pass looks ahead for: all that lies in order, but for what an earlier pass has had in its
-/// hands. Of short rows the pass that leaves memory the longest in peace looks ahead for all, to the next
-/// tile where it comes too late for this one.
+/// What each pass looks ahead for: all that lies in order, but for what an earlier pass has had in its hands.
+/// Of short rows the pass that leaves memory the longest in peace looks ahead for all, to the next tile where
+/// it comes too late for this one.
 fn wanted(kernel: &Kernel, passes: &[Pass], length: usize) -> Vec<SmallVec<[Wanted; 4]>> {
     let cost = |pass: &Pass| if pass.by_row || pass.terms.is_some() { 0 } else { pass.program.cost };
     let busy = (0..passes.len()).rev().max_by_key(|&i| cost(&passes[i])).unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Running sums, and greatest and least elements of f32, along lines whose elements lie side by side: eight
-//! at a time, and a long line in pieces that threads share. The bits do not depend on the number of
-//! threads: a piece begins anew, and what lies before the piece is joined to each of its results.
+//! at a time, and a long line in pieces that threads share. The bits do not depend on the number of threads:
+//! a piece begins anew, and what lies before the piece is joined to each of its results.
 #![allow(unsafe_code)]
 
 use std::{
@@ -32,8 +32,8 @@ pub(super) trait Running: Send + Sync {
     /// The state of an element by itself, the `position`th that is met.
     fn open(x: Self::Item, position: usize) -> Self::State;
     fn join(earlier: Self::State, later: Self::State) -> Self::State;
-    /// Stores what is made of the states of elements that lie side by side, from place `at` on; `last` is
-    /// the position of the line's end, for lines that are walked backwards.
+    /// Stores what is made of the states of elements that lie side by side, from place `at` on; `last` is the
+    /// position of the line's end, for lines that are walked backwards.
     ///
     /// # Safety
     /// The line has so many elements there, at `line` and at `to`.
@@ -220,8 +220,8 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
         }
     }
 
-    /// Writes all results, on this thread and on others that are free: whoever has a piece joins its
-    /// elements while the pieces before it are under way.
+    /// Writes all results, on this thread and on others that are free: whoever has a piece joins its elements
+    /// while the pieces before it are under way.
     pub(super) fn shared(&self, isa: Isa) {
         let (taken, turn) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let state = AtomicU64::new(R::to_bits(R::NOTHING));

@@ -1,5 +1,5 @@
-//! Greatest and least elements so far, with their places, in one pass along rows: what
-//! [`super::cumulative`] finds by place alone.
+//! Greatest and least elements so far, with their places, in one pass along rows: what [`super::cumulative`]
+//! finds by place alone.
 #![allow(unsafe_code)]
 
 use tensor_core::{DType, Launch, Result, RunningExtreme};
@@ -35,8 +35,7 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
         Extreme::<LEAST>::join(earlier, later)
     }
 
-    /// An element is what its key was made of, but for 0, whose sign the key lacks, and NaN: those are
-    /// read.
+    /// An element is what its key was made of, but for 0, whose sign the key lacks, and NaN: those are read.
     #[inline(always)]
     unsafe fn store<const N: usize>(
         line: Shared<f32>,
@@ -117,8 +116,8 @@ impl Rows {
         let line = |row: usize| {
             let at = (row * self.length) as isize;
             let to = (Shared(self.to.0.at(at)), Shared(self.to.1.at(at)));
-            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and
-            // a row is one task's.
+            // SAFETY: the launch checked that all have so many rows, the outputs apart from the input, and a
+            // row is one task's.
             unsafe { Line::<R, false>::new(self.from.at(at), to, self.length) }
         };
         if self.length >= SERIAL_LINE_ELEMENTS && self.count < threads::available() {

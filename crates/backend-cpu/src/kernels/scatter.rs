@@ -36,8 +36,8 @@ macro_rules! by_sum {
     };
 }
 
-/// Calls a macro as `by_sum` does, with the function that keeps one of two: `$float` of floats, `$int` of
-/// the rest.
+/// Calls a macro as `by_sum` does, with the function that keeps one of two: `$float` of floats, `$int` of the
+/// rest.
 macro_rules! by_extreme {
     ($dtype:expr, $go:ident, $float:ident, $int:ident) => {
         match $dtype.arithmetic() {

@@ -1,6 +1,6 @@
 //! Buffers, and the one lock that orders access to them: a launch holds the pool's gate for itself, reads
-//! share it. A lock for each buffer would cost more than a small kernel; launches on one device come one at
-//! a time anyway.
+//! share it. A lock for each buffer would cost more than a small kernel; launches on one device come one at a
+//! time anyway.
 #![allow(unsafe_code)]
 
 use std::{
@@ -287,8 +287,8 @@ impl<'a> Bound<'a> {
         Ok(bound)
     }
 
-    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs
-    /// apart from the inputs.
+    /// The buffers of a launch that is not in place: of its kernel's dtypes, large enough, the outputs apart
+    /// from the inputs.
     pub(crate) fn of_launch(pool: &'a Arc<Pool>, launch: &Launch<'_>) -> Result<Bound<'a>> {
         let (kernel, op) = (launch.kernel, launch.kernel.name());
         let bound = Bound::new(pool, launch.inputs, launch.outputs)?;

@@ -13,8 +13,8 @@ use crate::{
 /// Copies the elements of one layout to the places of another of its shape.
 ///
 /// # Safety
-/// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one,
-/// nor anybody else's.
+/// Both layouts stay within their memory; the memories lie apart, and no two positions of `dst` are one, nor
+/// anybody else's.
 pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst): (Memory, &Layout)) {
     macro_rules! go {
         ($t:ty) => {
@@ -40,12 +40,12 @@ pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst):
     }
 }
 
-/// Copies bytes and bools, which masks and images are made of: `ndarray` chooses the order of the axes, and
-/// a loop of our own for this size would have to be compiled for each instruction set.
+/// Copies bytes and bools, which masks and images are made of: `ndarray` chooses the order of the axes, and a
+/// loop of our own for this size would have to be compiled for each instruction set.
 ///
 /// # Safety
-/// Both layouts have one shape and stay within their memory; the memories lie apart, and no two positions
-/// of `dst` are one.
+/// Both layouts have one shape and stay within their memory; the memories lie apart, and no two positions of
+/// `dst` are one.
 unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
     let shape = src.1.shape();
     let copy = |src_layout: &Layout, dst_layout: &Layout| {
@@ -61,8 +61,8 @@ unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
     }
 }
 
-/// The address of a layout's lowest byte, its strides without their signs, and the axes to flip for the
-/// true order.
+/// The address of a layout's lowest byte, its strides without their signs, and the axes to flip for the true
+/// order.
 fn parts(memory: Memory, layout: &Layout) -> (*mut u8, StrideShape<IxDyn>, Vec<Axis>) {
     let (low, _) = layout.span();
     let strides: Vec<usize> = layout.strides().iter().map(|s| s.unsigned_abs()).collect();

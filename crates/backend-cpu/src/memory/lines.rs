@@ -51,8 +51,8 @@ pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync
 }
 
 /// All lines along one axis of several layouts, which agree on the other axes' sizes as far as the first
-/// reaches. Those axes are merged where every layout allows it; lines that are neighbours on the last of
-/// them make a band.
+/// reaches. Those axes are merged where every layout allows it; lines that are neighbours on the last of them
+/// make a band.
 #[derive(Clone)]
 pub(crate) struct Lines<const N: usize> {
     dims: SmallVec<[usize; 5]>,
@@ -66,8 +66,8 @@ pub(crate) struct Lines<const N: usize> {
     pub(crate) length: usize,
 }
 
-/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first
-/// element of all.
+/// Some neighbouring lines: how many, and in each layout how far the first one starts from the first element
+/// of all.
 pub(crate) struct Band<const N: usize> {
     pub(crate) lines: usize,
     pub(crate) starts: [isize; N],

@@ -1,5 +1,5 @@
-//! A caching pool for buffers: fresh pages cost more than most arithmetic on them, so freed memory is kept
-//! by size class and handed out again. Memory is zeroed when it comes from the system, so it never holds
+//! A caching pool for buffers: fresh pages cost more than most arithmetic on them, so freed memory is kept by
+//! size class and handed out again. Memory is zeroed when it comes from the system, so it never holds
 //! uninitialised bytes.
 #![allow(unsafe_code)]
 

@@ -30,8 +30,8 @@ impl<T> Shared<T> {
     }
 }
 
-/// A copy of rows and columns: the first element of both sides, and their strides from row to row and
-/// column to column. All positions lie in the caller's memory.
+/// A copy of rows and columns: the first element of both sides, and their strides from row to row and column
+/// to column. All positions lie in the caller's memory.
 struct Plane<T> {
     isa: Isa,
     rows: Range<usize>,
@@ -74,8 +74,8 @@ impl<T: Copy + Default> Job for Plane<T> {
 
 impl<T: Copy + Default> Plane<T> {
     /// # Safety
-    /// So many rows and columns from both addresses on lie in the caller's memory; neither number is
-    /// greater than [`TILE`].
+    /// So many rows and columns from both addresses on lie in the caller's memory; neither number is greater
+    /// than [`TILE`].
     #[inline(always)]
     unsafe fn tile(&self, from: *const T, to: *mut T, height: usize, width: usize) {
         let mut tile = [T::default(); TILE * TILE];
@@ -271,9 +271,9 @@ impl<T: Copy> Job for Narrow<T> {
     }
 }
 
-/// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps,
-/// and one where each column's elements lie side by side, and columns `apart` from each other: what windows
-/// that do not overlap are made of.
+/// A copy of rows of `C` columns between an interleaved side, where rows follow each other without gaps, and
+/// one where each column's elements lie side by side, and columns `apart` from each other: what windows that
+/// do not overlap are made of.
 struct Interleave<T, const C: usize> {
     rows: usize,
     from: *const T,
@@ -309,8 +309,8 @@ impl<T: Copy, const C: usize> Job for Interleave<T, C> {
 }
 
 impl<T: Copy + Default> Plane<T> {
-    /// The copy in loops for two to four columns that are interleaved on one side, if this is one: whether
-    /// it was done.
+    /// The copy in loops for two to four columns that are interleaved on one side, if this is one: whether it
+    /// was done.
     fn interleaved(&self) -> bool {
         let columns = self.columns as isize;
         let merges = self.sr == 1 && self.dc == 1 && self.dr == columns;

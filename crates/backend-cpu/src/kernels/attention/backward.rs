@@ -1,10 +1,10 @@
 //! The backward pass: the weights of each tile are formed again from the logarithms that the forward pass
 //! kept.
 //!
-//! With P the weights and dP = gradient · valueᵀ, the scores' gradient is dS = P ∘ (dP − Σ P ∘ dP), whose
-//! sum is that of gradient ∘ out. Where there are as many batch positions as threads, each is one task,
-//! which forms a tile once for all three results. Where there are fewer, tasks are blocks of queries, for
-//! their own gradient, and then blocks of keys, for those of keys and values.
+//! With P the weights and dP = gradient · valueᵀ, the scores' gradient is dS = P ∘ (dP − Σ P ∘ dP), whose sum
+//! is that of gradient ∘ out. Where there are as many batch positions as threads, each is one task, which
+//! forms a tile once for all three results. Where there are fewer, tasks are blocks of queries, for their own
+//! gradient, and then blocks of keys, for those of keys and values.
 #![allow(unsafe_code)]
 
 use std::ops::Range;

@@ -1,5 +1,5 @@
-//! The forward pass: for each block of queries one run over the keys, with the greatest score and the sum
-//! of exponentials so far.
+//! The forward pass: for each block of queries one run over the keys, with the greatest score and the sum of
+//! exponentials so far.
 #![allow(unsafe_code)]
 
 use super::{

@@ -2,9 +2,9 @@
 //! tile is ever there.
 //!
 //! Everything that belongs to a tile is held with queries along registers: scores are keys by queries, and
-//! results features by queries. So keys and values are read where they lie, as the left operands of
-//! products, and only a block of queries is transposed. [`tile`] has what is done to a tile, [`forward`]
-//! and [`backward`] the passes. A result's bits do not depend on the number of threads.
+//! results features by queries. So keys and values are read where they lie, as the left operands of products,
+//! and only a block of queries is transposed. [`tile`] has what is done to a tile, [`forward`] and
+//! [`backward`] the passes. A result's bits do not depend on the number of threads.
 #![allow(unsafe_code)]
 
 mod backward;
@@ -230,8 +230,7 @@ impl<T: Score> Problem<'_, T> {
             last: 0,
             update: Update::Set,
         };
-        // SAFETY: the keys lie in their matrix, whose features lie side by side; the tiles are whole
-        // groups.
+        // SAFETY: the keys lie in their matrix, whose features lie side by side; the tiles are whole groups.
         unsafe { tile::product(&self.kernels, keys.len(), columns, &tile) };
         if let Some(mask) = &self.mask {
             self.masked(mask, batch, queries, keys, scores, room);
@@ -277,8 +276,7 @@ impl<T: Score> Problem<'_, T> {
         let (sizes, to_strides) = ([keys.len(), queries.len()], [columns as isize, 1]);
         let count = scores.len();
         // SAFETY: the tile lies in the mask's matrix, whose layout was checked against its buffer; the room
-        // is as large as the scores, and its elements are initialised, whatever they are beyond the
-        // queries.
+        // is as large as the scores, and its elements are initialised, whatever they are beyond the queries.
         unsafe {
             if mask.memory.dtype == DType::Bool {
                 let from = mask.matrix::<u8>(batch);

@@ -31,7 +31,7 @@ pub(super) fn share_if_worth(
 
 /// Called with a product's number in the batch and what finishes it.
 pub(super) type Alone<'a> = &'a (dyn Fn(usize, Option<Finish<'_>>) -> Result<()> + Sync);
-/// The same of a rectangle of it: rows and columns.
+/// Called with a product's number in the batch, rows and columns of a rectangle, and what finishes it.
 pub(super) type Rectangle<'a> =
     &'a (dyn Fn(usize, Range<usize>, Range<usize>, Option<Finish<'_>>) -> Result<()> + Sync);
 
@@ -103,9 +103,10 @@ impl Batch<'_> {
     }
 }
 
-/// Into how many rectangles, down and across, rows and columns are cut for so many threads, at multiples of
-/// some: what takes the least time by `cost`, which is given rows and columns. If several do, the one with
-/// the most rows of rectangles: those are whole pieces of memory, as elementwise kernels cut it.
+/// The rectangles, down and across, that `threads` threads share. They begin at multiples of these rows and
+/// columns, and take the least time by `cost`, which is given rows and columns. Among cuts that take the same
+/// time, the one with the most rows of rectangles is best: those are whole pieces of memory, as in
+/// elementwise kernels.
 pub(super) fn grid(
     [m, n]: [usize; 2],
     threads: usize,

@@ -1,10 +1,10 @@
 //! A product of two matrices of bf16 on one thread, with sums in f32, where the processor multiplies
 //! [pairs](Pairs) of terms.
 //!
-//! Both operands are packed into [strips](super::bf16_kernel) of tiles, with zeros past their terms, rows and
-//! columns: some columns of the right one into the second-level cache, then two strips of rows at a time.
-//! What of those is worked through at once stays in the first-level cache while the columns stream by. Sums
-//! of two strips of rows wait in a scratch, and are rounded once.
+//! Both operands are packed into [strips](super::bf16_kernel) of tiles, with zeros past their terms, rows
+//! and columns: some columns of the right one into the second-level cache, then two strips of rows at a
+//! time. A block of their terms stays in the first-level cache while the columns stream by. Sums of two
+//! strips of rows wait in a scratch, and are rounded once.
 //!
 //! The blocks of terms depend on their number alone: however a result is cut among threads, its bits are the
 //! same.
@@ -64,7 +64,7 @@ pub(super) struct Bf16Product<'a> {
     pub(super) to: Target,
 }
 
-/// Roughly what it takes to form so many rows and columns: whole strips, and copies of both operands.
+/// An estimate of the time that a rectangle takes: whole strips, and copies of both operands.
 pub(super) fn cost(rows: usize, columns: usize) -> usize {
     columns.next_multiple_of(UNIT) * (rows.next_multiple_of(UNIT) + 2 * UNIT) + UNIT * rows
 }
@@ -73,11 +73,11 @@ impl Bf16Product<'_> {
     /// Forms a rectangle of the result, and finishes it.
     ///
     /// # Errors
-    /// Those of `finish`.
+    /// The errors of `finish`.
     ///
     /// # Safety
-    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them. More
-    /// than [`BF16_KC_TERMS`] terms, and what is finished, go to sums.
+    /// The operands' elements are initialised, no other thread reads or writes the result's, and they do
+    /// not overlap. More than [`BF16_KC_TERMS`] terms, and what is finished, go to sums.
     pub(super) unsafe fn run(
         &self,
         isa: Isa,
@@ -259,7 +259,7 @@ struct Side<'a> {
     isa: Isa,
 }
 
-/// Positions that lie side by side: the first of them, how many, and how far the first lies.
+/// Positions that lie side by side: the first of them, how many, and the distance of the first.
 type Run = (usize, usize, isize);
 
 /// The runs of some positions.
@@ -462,7 +462,7 @@ unsafe fn copy_runs(runs: &[Run], from: *const bf16, to: *mut bf16) {
     }
 }
 
-/// Of some strips, the elements of two rows side by side.
+/// Writes the elements of two rows of some strips side by side.
 ///
 /// # Safety
 /// Both rows hold the strips, and `to` has room for a line of each. The processor has AVX-512.
@@ -509,8 +509,8 @@ mod tests {
         }
     }
 
-    /// An operand's ways along rows and columns, where its first element lies, and how many elements there
-    /// are.
+    /// An operand's ways along rows and columns, the index of its first element, and how many elements
+    /// there are.
     fn ways(way: usize, rows: usize, columns: usize) -> (Way, Way, usize, usize) {
         let (r, c) = (rows as isize, columns as isize);
         let windows = |n: usize| (0..n).map(|i| (i / 7 * 9 + i % 7) as isize).collect::<Vec<_>>();

@@ -94,7 +94,7 @@ impl Operand<'_> {
     }
 }
 
-/// How many outer positions and terms are decoded at a time, of so many.
+/// How many of `outer` positions and `terms` terms are decoded at a time.
 fn rectangle(follows_outer: bool, outer: usize, terms: usize) -> [usize; 2] {
     if follows_outer {
         let outer = outer.min(DECODED_SIDE);

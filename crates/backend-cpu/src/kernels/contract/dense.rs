@@ -45,8 +45,8 @@ pub(crate) fn gemm<T: HasMicroKernels>(
         a: strided(&a),
         b: strided(&b),
         to: c.as_mut_ptr(),
-        // Of one row, no distance is used; those of a view that may be written are of one sign, and 0 where
-        // it has one row.
+        // One row has no distance to the next. A view that may be written has strides of one sign, which
+        // are 0 along an axis of one position.
         to_row: if m == 1 { n } else { usize::try_from(c.strides()[0]).unwrap_or(0) },
         update,
         prepared: None,

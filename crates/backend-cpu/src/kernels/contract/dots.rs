@@ -30,8 +30,8 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Of `k` terms that lie so in both operands, if they fill registers of `width`, in one run on the left
-    /// and at most two on the right.
+    /// The registers of `k` terms, if these fill registers of `width`, each contiguous in the left operand
+    /// and in at most two runs in the right one.
     pub(super) fn of(width: usize, k: usize, lhs: Steps<'_>, rhs: Steps<'_>) -> Option<Terms> {
         if !k.is_multiple_of(width) {
             return None;
@@ -41,7 +41,7 @@ impl Terms {
             return None;
         }
         let rhs = registers(rhs, 0..k, width)?;
-        // One of two runs is two loads, each of which takes a port of the multiplications.
+        // A register that straddles two runs takes two loads, and each uses a port of the multiplications.
         if rhs.iter().filter(|right| right.turn < width).count() * DOTS_REGISTERS_PER_STRADDLE > rhs.len() {
             return None;
         }
@@ -72,7 +72,7 @@ impl Terms {
     }
 }
 
-/// Positions in registers of `width`, if each is one run of what lies side by side, or two.
+/// Positions in registers of `width`, if each is one contiguous run, or two.
 fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec<Register>> {
     let mut registers = Vec::with_capacity(positions.len().div_ceil(width));
     for first in positions.clone().step_by(width) {
@@ -92,7 +92,7 @@ fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec
 /// Forms a rectangle of a product whose terms lie so, and finishes it.
 ///
 /// # Errors
-/// Those of `finish`.
+/// The errors of `finish`.
 ///
 /// # Safety
 /// As [`Product::run`]; the terms are the product's.

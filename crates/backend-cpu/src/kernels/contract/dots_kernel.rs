@@ -12,16 +12,16 @@ use crate::simd::{
 pub(super) const ROWS: usize = 4;
 pub(super) const COLUMNS: usize = 4;
 
-/// Some registers: where each lies in the left operand, one run, and in the right one. The first `whole` of
-/// them are one run there too.
+/// Some registers: the place of each in the left operand, where it is one run, and in the right one. The
+/// first `whole` of them are one run there too.
 pub(super) struct Block {
     pub(super) lhs: Vec<isize>,
     pub(super) rhs: Vec<Register>,
     pub(super) whole: usize,
 }
 
-/// A register of terms that are read where they lie: term t is `from + t` from the first place, or, from term
-/// `turn` on, where a second run lies side by side, `then + t`.
+/// A register of terms that are read where they lie: term t is `from + t` from the first place, or `then +
+/// t` from term `turn` on, where a second run begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Register {
     pub(super) from: isize,

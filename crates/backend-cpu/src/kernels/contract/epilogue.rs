@@ -33,7 +33,7 @@ pub(super) struct LoweredEpilogue {
 }
 
 impl LoweredEpilogue {
-    /// Of a kernel that has one.
+    /// The epilogue of a kernel, if it has one.
     pub(super) fn of(kernel: &Kernel) -> Result<Option<LoweredEpilogue>> {
         let Some(map) = kernel.epilogue_map() else { return Ok(None) };
         let mut operands = map.operands;
@@ -61,7 +61,7 @@ pub(super) struct Epilogue<'a> {
 }
 
 impl<'a> Epilogue<'a> {
-    /// Of a launch whose sums are formed in `sums`.
+    /// The epilogue of a launch whose sums are formed in `sums`.
     pub(super) fn new(
         isa: Isa,
         lowered: &'a LoweredEpilogue,
@@ -106,7 +106,7 @@ impl<'a> Epilogue<'a> {
     }
 }
 
-/// What finishes rectangles of one product.
+/// The epilogue of one product, which finishes its rectangles.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish<'a> {
     pub(super) epilogue: &'a Epilogue<'a>,

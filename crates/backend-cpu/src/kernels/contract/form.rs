@@ -1,4 +1,5 @@
-//! The forms of the products of a contraction of floats: which of them fits, what it costs, and how it runs.
+//! The forms of the products of a contraction of floats: which of them fits, what it costs, and how it
+//! runs.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -19,7 +20,7 @@ use crate::{
 
 /// How the products of a contraction are formed.
 pub(super) enum Form {
-    /// A convolution of 3 x 3 windows with fewer multiplications, or as [`Form::Gemm`] where their error has no
+    /// A convolution of 3 x 3 windows with fewer multiplications, or as [`Form::Gemm`] if the error has no
     /// bound.
     Winograd(Convolution),
     /// A few results, each summed by itself: this many terms at a time are contiguous in both operands.

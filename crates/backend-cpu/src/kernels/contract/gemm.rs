@@ -3,7 +3,7 @@
 //!
 //! A panel of the right operand is read again for every few rows, so panels are packed into the order that
 //! they are read in, as many as the second-level cache holds, unless there are too few rows to pay for it.
-//! The left operand is mostly read where it lies: a few of its rows stay in the first-level cache while panel
+//! The left operand is mostly read in place: a few of its rows stay in the first-level cache while panel
 //! after panel streams by.
 //!
 //! An element is the sum of its blocks, each the sum of its terms in order, and the blocks depend on the
@@ -44,19 +44,19 @@ pub(crate) struct Product<'a, T> {
     pub(crate) b: Strided<'a, T>,
     pub(crate) to: *mut T,
     pub(crate) to_row: usize,
-    /// What [`Product::prepare`] made, for whoever forms whole products.
+    /// The result of [`Product::prepare`], for callers that form whole products.
     pub(crate) prepared: Option<&'a Prepared<T>>,
-    /// What is done with the sums, of the forms that [`Product::run`] has; others set them.
+    /// How [`Product::run`] stores the sums; other forms set them.
     pub(crate) update: Update,
 }
 
-// SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives
-// each its own elements.
+// SAFETY: places in memory; `run` says what must hold of them, and callers on several threads give each its
+// own elements.
 unsafe impl<T: Sync> Send for Product<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Product<'_, T> {}
 
-/// What the products of a batch have in common, if each is formed whole.
+/// Data that the products of a batch share, if each is formed whole.
 pub(crate) struct Prepared<T> {
     /// The left operand, if all of them read one: a block of terms after the other, and in it as many rows
     /// after the others as a micro-tile has, a term's side by side.
@@ -71,12 +71,12 @@ pub(crate) struct Prepared<T> {
 struct Line([u64; 8]);
 
 thread_local! {
-    /// Where panels and rows are packed to: less than two [`panels_bytes`] a thread, and less than 3 MiB for
-    /// bf16.
+    /// Where panels and rows are packed to: less than two [`panels_bytes`] a thread, and less than 3 MiB
+    /// for bf16.
     static PACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Room for so many numbers, all of them initialised, for as long as `f` takes.
+/// Calls `f` with room for this many numbers, all of them initialised.
 pub(crate) fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
     if numbers == 0 {
         return f(std::ptr::dangling_mut());
@@ -102,7 +102,7 @@ pub(crate) fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
 }
 
 impl<T: HasMicroKernels> Product<'_, T> {
-    /// Whether the right operand is read where it lies when so many rows are formed.
+    /// Whether the right operand is read in place when this many rows are formed.
     fn reads_in_place(&self, rows: usize) -> bool {
         let Some(row) = self.b.row.even() else { return false };
         let near = row.unsigned_abs() * size_of::<T>() <= CLOSE_ROW_BYTES;
@@ -147,8 +147,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
         kernel
     }
 
-    /// Roughly what it takes to form so many rows and columns, in products of a row with a register of
-    /// columns.
+    /// An estimate of the time that a rectangle takes, in products of a row with a register of columns.
     pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
         // Windows are packed less often than this says, which matters to nothing but how rectangles are cut.
         let packing = match (self.reads_in_place(rows), self.b.column.is_unit()) {
@@ -200,10 +199,11 @@ impl<T: HasMicroKernels> Product<'_, T> {
     /// Forms a rectangle of the result, and finishes it.
     ///
     /// # Errors
-    /// Those of `finish`.
+    /// The errors of `finish`.
     ///
     /// # Safety
-    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them.
+    /// The operands' elements are initialised, no other thread reads or writes the result's, and they do
+    /// not overlap.
     pub(crate) unsafe fn run(
         &self,
         isa: Isa,
@@ -226,8 +226,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         let most = MAX_REGISTERS * kernel.micro_kernels.width;
         let widest = (bytes / size_of::<T>() / longest.max(1)).max(most);
         let groups = match &kernel.windows {
-            // A panel of windows stays in the first-level cache while a few rows after the other pass by, if
-            // those are packed. What finishes them goes by rows, and those must not be short.
+            // A panel of windows stays in the first-level cache while a few rows after the other pass by,
+            // if those are packed. An epilogue goes by rows, and those must not be short.
             Some(_) if self.left().is_some() && finish.is_none() => kernel.panels(),
             Some(_) if self.left().is_some() => columns.len().div_ceil(FINISHED_COLUMNS),
             _ => columns.len().div_ceil(widest),
@@ -285,7 +285,7 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     in_place: bool,
     /// Rows of the left operand that are packed, or 0.
     packed_rows: usize,
-    /// What is done with the sums of all blocks of terms but the first.
+    /// How the sums of all blocks of terms but the first are stored.
     more: Update,
 }
 
@@ -337,7 +337,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
             }
         }
         let packed_a = next;
-        // Even steps are told from tables here, once for all micro-kernels.
+        // Even steps and tables are distinguished here, once for all micro-kernels.
         let lies = p.a.matrix().filter(|_| self.packed_rows == 0 && p.left().is_none());
         let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
         let look_ahead = lies.is_some() && p.a.column.is_unit() && group.len() >= PACK_LHS_MIN_PANELS;
@@ -390,7 +390,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     b_term,
                     to: p.to.wrapping_add(first_row * p.to_row + place.first),
                     to_row: p.to_row,
-                    // Of windows, what is stored is known by register.
+                    // The registers of windows know which of their columns are stored.
                     last: match self.windows {
                         None => place.columns - (place.registers - 1) * self.micro_kernels.width,
                         Some(_) => self.micro_kernels.width,
@@ -525,7 +525,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
 /// Copies a few elements that lie side by side.
 ///
 /// # Safety
-/// So many elements may be read and written, and lie apart.
+/// `n` elements may be read and written, and they do not overlap.
 #[inline(always)]
 unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
     const AT_ONCE: usize = 4;
@@ -603,7 +603,7 @@ pub(super) mod tests {
         number: impl Fn(f64) -> T,
     ) -> Vec<T> {
         let mut to = numbers(m * n, 5, number);
-        // SAFETY: the caller says so, and the result lies in its vector.
+        // SAFETY: the caller's promise; the result is within its vector.
         unsafe {
             let prepared = Some(&product.prepare(isa, m, true));
             let product = Product { to: to.as_mut_ptr(), prepared, ..product };

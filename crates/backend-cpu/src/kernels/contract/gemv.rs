@@ -1,5 +1,5 @@
 //! A vector times a matrix: y[j] = Σᵢ x[i]·a[i][j]. Each element of the matrix is read once, so the memory
-//! sets the pace: it is walked in order, whichever of its axes lies closest.
+//! sets the pace: it is walked in the order of its axis of unit stride.
 //!
 //! Sums are cut at the same places on any number of threads, so results are the same bits.
 #![allow(unsafe_code)]
@@ -23,8 +23,8 @@ const COLUMNS: usize = 64;
 /// `y = x·a`, for `x` with the stride `x_stride`.
 ///
 /// # Safety
-/// `x` has `k` elements, `a` is `k` by `y.len()`, all initialised, and one of its strides is 1; `y` lies
-/// apart from both.
+/// `x` has `k` elements, `a` is `k` by `y.len()`, all initialised, and one of its strides is 1; `y`
+/// overlaps neither.
 unsafe fn run<T: HasMicroKernels>(
     isa: Isa,
     x: *const T,

@@ -66,7 +66,7 @@ pub(super) struct Dots<'a, T> {
     pub(super) y: &'a mut [T],
 }
 
-/// [`Dots`] in registers: `D` columns at once, of each so many sums side by side as fill `R` registers.
+/// [`Dots`] in registers: `D` columns at once, each with sums that fill `R` registers.
 struct InRegisters<'a, V: Vector, const R: usize, const D: usize>(Dots<'a, V::Number>);
 
 #[allow(clippy::needless_range_loop)] // several arrays go by the same numbers
@@ -142,8 +142,8 @@ impl<V: Vector, const R: usize, const D: usize> Job for InRegisters<'_, V, R, D>
     }
 }
 
-/// Columns whose sums are in registers at once, of registers of this width: so many registers of sums, and no
-/// more than `totals` takes.
+/// Columns whose sums are in registers at once, if this many registers of this width hold sums: no more
+/// than `totals` takes.
 pub(super) const fn columns(registers: usize, width: usize) -> usize {
     match registers * width / LANES {
         0 => 1,

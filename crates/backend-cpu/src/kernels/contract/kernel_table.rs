@@ -1,5 +1,5 @@
-//! The kernels of each kind of number, as compiled for each instruction set: the drivers, which cut products
-//! into blocks, take them from here.
+//! The kernels of each kind of number, as compiled for each instruction set: the drivers, which cut
+//! products into blocks, take them from here.
 #![allow(unsafe_code)]
 
 use super::{
@@ -43,8 +43,8 @@ pub(crate) struct MicroKernels<T: 'static> {
 }
 
 impl<T> MicroKernels<T> {
-    /// The most rows (MR) of a micro-tile with so many registers of columns: as many as there are registers
-    /// for their sums.
+    /// The most rows (MR) of a micro-tile with this many registers of columns: as many as there are
+    /// registers for their sums.
     pub(crate) fn rows(&self, registers: usize) -> usize {
         self.runs[registers - 1].len()
     }
@@ -66,7 +66,7 @@ impl<T> MicroKernels<T> {
     }
 
     /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns
-    /// that are read where they lie from `b` on: `table` says how far each term lies from the first places.
+    /// that are read in place from `b` on: `table` has the distance of each term from the first places.
     ///
     /// # Safety
     /// As [`MicroKernels::run`]; there are `strips` for each register, which are good for reads of every
@@ -82,8 +82,7 @@ impl<T> MicroKernels<T> {
         unsafe { self.windows[strips.len() - 1][rows - 1](tile, strips, table) }
     }
 
-    /// Copies so many rows of so many registers, which are `from_row` numbers apart, to where they lie side
-    /// by side.
+    /// Copies rows of some registers, which are `from_row` numbers apart, to contiguous rows.
     ///
     /// # Safety
     /// All of them can be read and written, and lie apart.

@@ -86,8 +86,8 @@ impl Matrices {
         }
     }
 
-    /// Whether all products read one left operand, often enough that it pays to pack it once for all of them.
-    /// An operand with contiguous terms is only packed for windows.
+    /// Whether all products read one left operand, often enough that it pays to pack it once for all of
+    /// them. An operand with contiguous terms is only packed for windows.
     pub(super) fn packs_left(&self) -> bool {
         let is_contiguous = matches!(self.lhs, [Distances::Even(_), Distances::Even(1)]);
         let windows = matches!(self.rhs[0], Distances::Table(_));

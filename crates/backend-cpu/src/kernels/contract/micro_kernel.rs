@@ -107,7 +107,7 @@ struct InPlace<V: Vector, const N: usize> {
     table: *const isize,
 }
 
-/// The same of registers that are not all columns.
+/// As [`InPlace`], with registers that are not all columns.
 struct WithGaps<'a, V: Vector, const N: usize> {
     at: InPlace<V, N>,
     strips: &'a [Strip],
@@ -223,7 +223,7 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
         let MicroKernel(tile, mut b) = self;
         let mut sums = [[V::splat(V::Number::ZERO); N]; M];
         // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings.
-        // What the compiler knows of how they hang together it would use to get each address from the one
+        // A compiler that knew how they depend on each other would compute each address from the one
         // before, a chain as long as the term.
         let s = black_box(tile.a_stride);
         let (s3, s5, s7) =

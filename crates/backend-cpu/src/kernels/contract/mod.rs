@@ -101,8 +101,8 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
     };
     let epilogue = epilogue.as_ref();
     if kernel.space.contains(&0) {
-        // Sums of nothing, whose bits are 0 in every dtype. Where an operand without elements lies means
-        // nothing. SAFETY: the output was checked to hold so many elements, as what lies apart does.
+        // Empty sums, whose bits are 0 in every dtype. An operand without elements has no address. SAFETY:
+        // the output was checked to hold this many elements, as does memory of their own.
         unsafe { sums.at::<u8>(0).write_bytes(0, numel * sums.dtype.size()) };
         if let Some(epilogue) = epilogue {
             return epilogue.run(0..numel);
@@ -124,8 +124,8 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         }
     }
     if is_narrow && epilogue.is_none() && !is_rounded {
-        // SAFETY: the sums are so many, and initialised; the launch checked the output's size, and that it
-        // lies apart.
+        // SAFETY: there are `numel` sums, initialised; the launch checked the output's size, and that it
+        // does not overlap.
         unsafe { narrow_into(sums, bound.outputs[0], numel) };
     }
     Ok(())
@@ -211,7 +211,8 @@ fn float<T: HasMicroKernels>(parts: &Parts<'_>) -> Result<()> {
     .run(parts)
 }
 
-/// Forms a convolution by [`Convolution`]: threads share blocks of images. Gives whether the weight allows it.
+/// Forms a convolution by Winograd's filtering: threads share blocks of images. Gives whether the weight
+/// allows it.
 fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) -> Result<bool> {
     let Parts { isa, of, lhs, rhs, sums, epilogue, .. } = *parts;
     let (m, n) = (of.m, of.n);

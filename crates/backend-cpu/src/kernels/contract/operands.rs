@@ -41,7 +41,7 @@ impl Steps<'_> {
     }
 }
 
-/// An operand as a matrix: element `[i][j]` lies at `row.at(i) + column.at(j)`.
+/// An operand as a matrix: element `[i][j]` is at `row.at(i) + column.at(j)`.
 #[derive(Clone, Copy)]
 pub(crate) struct Strided<'a, T> {
     pub(crate) at: *const T,
@@ -80,11 +80,11 @@ impl<T> Matrix<T> {
     }
 }
 
-/// Columns cut into panels: so many of three registers, then of two, then of one.
+/// Columns cut into panels: first those of three registers, then of two, then of one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Panels {
     width: usize,
-    counts: [usize; MAX_REGISTERS],
+    pub(super) counts: [usize; MAX_REGISTERS],
 }
 
 impl Panels {
@@ -129,7 +129,7 @@ impl Panels {
     }
 }
 
-/// What becomes of the sums of a product.
+/// How the sums of a product are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Update {
     /// They are written in place of what is there.

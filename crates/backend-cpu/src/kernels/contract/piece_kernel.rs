@@ -69,7 +69,7 @@ impl<V: Vector> Job for InRegisters<'_, V> {
                     while term < terms.end {
                         let first = at.wrapping_offset(place.at(term) + from);
                         let second = first.wrapping_add(V::WIDTH);
-                        // What lies between a term's elements are mostly the next one's: both are had from
+                        // The elements between those of a term are mostly the next term's: both come from
                         // the same registers.
                         let both = term + 1 < terms.end && place.at(term + 1) == place.at(term) + 1;
                         // SAFETY: as above; without the next term, the last number that is needed is the last

@@ -63,7 +63,7 @@ impl Piece {
 /// Columns whose terms lie side by side in runs, written as rows of terms.
 struct Transposed<'a, T> {
     isa: Isa,
-    /// Where each column's term 0 lies.
+    /// The address of each column's term 0.
     columns: &'a [*const T],
     terms: Range<usize>,
     term: Steps<'a>,
@@ -131,7 +131,7 @@ pub(super) fn runs(term: Steps<'_>, terms: Range<usize>) -> usize {
     }
 }
 
-/// What it takes to transpose so many columns of terms that lie in so many runs.
+/// The time that it takes to transpose `columns` columns, whose terms are contiguous in `runs` runs.
 fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     let fast = isa.is_avx512() && size_of::<T>() == 4;
@@ -141,7 +141,7 @@ fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
     columns.div_ceil(TILE) * runs * if fast { PACK_FAST_TILE_COST } else { PACK_SLOW_TILE_COST }
 }
 
-/// Copies some terms of a panel of columns, which lie in so many [runs], one after the other, `width`
+/// Copies some terms of a panel of columns, which are contiguous in [runs], one after the other, `width`
 /// elements apart.
 ///
 /// # Safety
@@ -169,7 +169,7 @@ pub(super) unsafe fn panel<T: HasMicroKernels>(
     }
 }
 
-/// Copies some terms of a few rows, which lie in so many [runs], a term's rows side by side.
+/// Copies some terms of a few rows, which are contiguous in [runs], a term's rows side by side.
 ///
 /// # Safety
 /// The elements are initialised, and `to` has room for them, apart from them.
@@ -227,7 +227,7 @@ mod tests {
                     to: to.as_mut_ptr(),
                     width,
                 };
-                // SAFETY: all places lie in the image, and there is room for so many.
+                // SAFETY: all places are within the image, and there is room for all copies.
                 unsafe { kernels.copy_pieces(&copy) };
                 let expected: Vec<T> = terms
                     .iter()

@@ -3,8 +3,8 @@
 //!
 //! Sequences do not depend on each other: where there are enough of them and the weight is small, a task
 //! takes a few through all steps, and threads wait for nobody. Elsewhere a task has some of the state's
-//! elements, for all sequences, and threads meet at every step. [`cell`] has what comes between the
-//! products. An element's bits do not depend on how the work is shared.
+//! elements, for all sequences, and threads meet at every step. [`cell`] has what comes between the products.
+//! An element's bits do not depend on how the work is shared.
 #![allow(unsafe_code)]
 
 mod cell;
@@ -162,8 +162,7 @@ impl<T: Activation> Layer<T> {
             let (first, width, columns) = self.place(panel);
             let from = weight.at::<T>(matrix * self.size * self.terms).cast_const();
             let to = self.packed.at::<T>(matrix * self.matrix + first * self.terms);
-            // SAFETY: the panel lies in its matrix, whose size was checked, and each is written by one
-            // task.
+            // SAFETY: the panel lies in its matrix, whose size was checked, and each is written by one task.
             unsafe {
                 if columns < width {
                     to.write_bytes(0, width * self.terms);
@@ -228,13 +227,12 @@ impl<T: Activation> Layer<T> {
         }
     }
 
-    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side,
-    /// with a panel of a packed matrix, as the elements from `to` on, whose rows are `to_row` apart; or
-    /// adds it to them.
+    /// Forms the product of some rows, the first of which lies at `a` and whose terms lie side by side, with
+    /// a panel of a packed matrix, as the elements from `to` on, whose rows are `to_row` apart; or adds it to
+    /// them.
     ///
     /// # Safety
-    /// The rows' terms are initialised; the elements are nobody else's, and initialised if they are added
-    /// to.
+    /// The rows' terms are initialised; the elements are nobody else's, and initialised if they are added to.
     #[allow(clippy::too_many_arguments)]
     unsafe fn product(
         &self,
@@ -308,8 +306,8 @@ impl<T: Activation> Forwards<'_, T> {
         let gates = self.gates.at::<T>(at * batch * cell.gates() * size);
         let kept = if self.keeps || cell.kept() == 0 { at } else { 0 };
         let work = self.work.at::<T>(kept * batch * parts * size);
-        // The part of the work that the sum of a gate has: the last one of a GRU is not added to the
-        // input's share.
+        // The part of the work that the sum of a gate has: the last one of a GRU is not added to the input's
+        // share.
         let part = |gate: usize| if cell == RecurrentCell::Gru && gate == 2 { 3 } else { gate };
         // SAFETY: the caller's promise, of which all that follows are elements.
         unsafe {
@@ -379,8 +377,8 @@ struct Backwards<'a, T: 'static> {
 }
 
 impl<T: Activation> Backwards<'_, T> {
-    /// What the step of the round before gives by way of the weight, if there was a round, and then the
-    /// next step back, if there is one.
+    /// What the step of the round before gives by way of the weight, if there was a round, and then the next
+    /// step back, if there is one.
     ///
     /// # Safety
     /// As [`Forwards::step`].

@@ -56,7 +56,7 @@ pub(super) struct Convolution {
 }
 
 impl Convolution {
-    /// A contraction that is one, where it pays.
+    /// Recognises a 3x3 stride-1 convolution, if profitable.
     pub(super) fn of(contraction: &Contraction) -> Option<Convolution> {
         let Contraction { batch, m, n, k, .. } = contraction;
         let ([row], [y, x], [c, i, j]) = (&m[..], &n[..], &k[..]) else { return None };
@@ -158,8 +158,8 @@ impl Convolution {
     /// None that is met here: those of products that nothing finishes.
     ///
     /// # Safety
-    /// All elements of the images can be read, and the block's results written; nobody else does. `weight` is
-    /// [`Convolution::transformed`].
+    /// All elements of the images can be read, and the block's results written; no other thread does
+    /// either. `weight` is [`Convolution::transformed`].
     pub(super) unsafe fn run<T: HasMicroKernels>(
         &self,
         isa: Isa,
@@ -257,8 +257,8 @@ impl Convolution {
             update: Update::Set,
             prepared: None,
         };
-        // SAFETY: both operands and the result are parts of the scratch and of the weight, apart, and of
-        // these sizes.
+        // SAFETY: both operands and the result are parts of the scratch and of the weight, apart,
+        // and of these sizes.
         unsafe { product.run(isa, 0..rows, 0..n, None)? };
         let mut rows = sums.chunks(of.results()).take(rows);
         Ok(rows.all(|sums| isa.run(ArePositive(&sums[..n]))))
@@ -270,7 +270,7 @@ fn matrix<T>(of: &[T], row: usize, column: usize) -> Strided<'_, T> {
     Strided { at: of.as_ptr(), row: Steps::Even(row as isize), column: Steps::Even(column as isize) }
 }
 
-/// So many numbers of this thread's scratch memory, for as long as `f` takes.
+/// Calls `f` with this many numbers of this thread's scratch memory.
 fn with_numbers<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
     const { assert!(align_of::<T>() <= align_of::<u64>()) };
     with_scratch((numbers * size_of::<T>()).div_ceil(size_of::<u64>()), |words| {

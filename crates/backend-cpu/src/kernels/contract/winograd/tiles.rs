@@ -38,7 +38,8 @@ pub(super) struct Piece {
 }
 
 impl Tiles {
-    /// Of so many images and rows of the weight, which has so many channels, and results so high and wide.
+    /// Tiling for `images` images of results of this height and width, and a weight of these rows and
+    /// channels.
     pub(super) fn new(images: usize, [rows, channels]: [usize; 2], [height, width]: [usize; 2]) -> Tiles {
         let tiles = Tiles { images, rows, channels, height, width, block: 1 };
         let is_empty = images * height * width == 0;
@@ -72,7 +73,7 @@ impl Tiles {
             (WINOGRAD_BLOCK_NUMBERS / (POINTS * self.channels.max(self.rows))).max(WINOGRAD_FULL_TILES);
         let all = self.images * self.down();
         let most = (tiles / self.across()).clamp(1, all);
-        // Registers of tiles in turn where so many share, and one more for what a block takes besides.
+        // Registers of tiles that each of these threads forms, and one more for the overhead of a block.
         let cost = |rows: usize| {
             let blocks = all.div_ceil(rows).next_multiple_of(WINOGRAD_THREADS);
             blocks * ((rows * self.across()).div_ceil(WIDEST) + 1)
@@ -85,7 +86,7 @@ impl Tiles {
         (self.images * self.down()).div_ceil(self.block)
     }
 
-    /// What of which images a block has.
+    /// The tile rows of a block.
     pub(super) fn pieces(&self, block: usize) -> Pieces {
         let (down, mut row) = (self.down(), block * self.block);
         let (mut pieces, mut column, end) = (Pieces::new(), 0, self.images * down);
@@ -106,7 +107,7 @@ impl Tiles {
         pieces.iter().map(|piece| piece.tiles.len() * self.across()).sum()
     }
 
-    /// Columns of a block's matrices: so many tiles, in whole registers.
+    /// Columns of a block's matrices: its tiles, in whole registers.
     pub(super) fn padded(&self) -> usize {
         (self.block * self.across()).next_multiple_of(WIDEST)
     }
@@ -134,8 +135,8 @@ impl Tiles {
         piece.column + nth * self.across()
     }
 
-    /// How many rows of tiles a register of this width is full of, where they are 2 or 4 and no tile is a
-    /// part of one: then so many are transformed at once. Otherwise 1.
+    /// How many rows of tiles a register of this width is full of, if that is 2 or 4 and each tile is
+    /// whole: they are transformed at once. Otherwise 1.
     pub(super) fn together(&self, width: usize) -> usize {
         let whole = self.width.is_multiple_of(2) && self.height.is_multiple_of(2);
         match width.checked_div(self.across()) {
@@ -144,8 +145,8 @@ impl Tiles {
         }
     }
 
-    /// Numbers from a point's matrix of so many rows to the next one's. Those of all points are visited
-    /// together, and should not meet in one set of a cache.
+    /// Numbers from a point's matrix of `rows` rows to the next one's. The matrices of all points are
+    /// visited together, and should not meet in one set of a cache.
     pub(super) fn slot(&self, rows: usize) -> usize {
         rows * self.padded() + 3 * WIDEST
     }
