@@ -11,8 +11,8 @@ use super::{
     gemm::Product,
     gemv::VectorProduct,
     kernel_table::HasMicroKernels,
-    matrices::{Parts, Source, offset, product},
-    operands::{Steps, Strided, Update, WIDEST},
+    matrices::{Parts, Source, product},
+    operands::{Steps, Strided, Update, WIDEST, offset},
 };
 use crate::{
     memory::{blocks::Blocks, buffer::Memory},

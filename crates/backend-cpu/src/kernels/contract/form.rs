@@ -10,8 +10,14 @@ use tensor_core::{
 };
 
 use super::{
-    dots, epilogue::Finish, gemm::Product, gemv::VectorProduct, kernel_table::HasMicroKernels,
-    matrices::Distances, operands::Strided, thin, winograd::Convolution,
+    dots,
+    epilogue::Finish,
+    gemm::Product,
+    gemv::VectorProduct,
+    kernel_table::HasMicroKernels,
+    operands::{Distances, Strided},
+    thin,
+    winograd::Convolution,
 };
 use crate::{
     simd::isa::Isa,

@@ -10,7 +10,7 @@ use super::{
     epilogue::Epilogue,
     form::{Case, Form},
     gemm::Product,
-    operands::{Steps, Strided, Update},
+    operands::{Distances, Strided, Update, offset},
 };
 use crate::{
     memory::{blocks::Blocks, buffer::Memory},
@@ -32,39 +32,6 @@ pub(super) struct Matrices {
     pub(super) rhs: [Distances; 2],
     /// How the products are formed, if their elements are floats.
     pub(super) form: Form,
-}
-
-/// [`Steps`] with a table of their own.
-pub(super) enum Distances {
-    Even(isize),
-    Table(Vec<isize>),
-}
-
-impl Distances {
-    pub(super) fn of(loops: &[Loop], stride: impl Fn(&Loop) -> isize) -> Distances {
-        match loops {
-            [] => Distances::Even(0),
-            [one] => Distances::Even(stride(one)),
-            several => Distances::Table((0..count(several)).map(|i| offset(several, i, &stride)).collect()),
-        }
-    }
-
-    pub(super) fn steps(&self) -> Steps<'_> {
-        match self {
-            Distances::Even(step) => Steps::Even(*step),
-            Distances::Table(table) => Steps::Table(table),
-        }
-    }
-}
-
-/// The distance of flat position `i` of a list of axes.
-pub(super) fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isize {
-    let mut at = 0;
-    for axis in loops.iter().rev() {
-        at += (i % axis.size) as isize * stride(axis);
-        i /= axis.size;
-    }
-    at
 }
 
 impl Matrices {

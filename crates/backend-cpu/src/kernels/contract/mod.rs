@@ -2,6 +2,17 @@
 //! [micro-kernels](micro_kernel), which threads share by rectangles of the result; integers in plain loops.
 //! Operands are read in place by their strides. bf16 is multiplied in [pairs](bf16_kernel) where the
 //! processor has instructions for them, and otherwise widened, as f16 is.
+//!
+//! Files, each of which uses those above it alone:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `operands`, `windows`, `epilogue` | positions of elements and columns in registers; what follows a sum |
+//! | `micro_kernel`, `*_kernel`, `winograd::transforms` | inner loops over registers |
+//! | `kernel_table` | the inner loops for each instruction set |
+//! | `tables`, `gemm`, `gemv`, `thin`, `dots`, and others | drivers, which cut products into blocks |
+//! | `form`, `matrices`, `batch` | the form of a contraction's products, and how threads share them |
+//! | `decoded`, `dense`, and this file | operands in blocks, matrices of other crates, kernels |
 #![allow(unsafe_code)]
 
 mod batch;
@@ -40,7 +51,7 @@ use self::{
     form::Form,
     gemm::Product,
     kernel_table::HasMicroKernels,
-    matrices::{Matrices, Parts, Source, offset, product},
+    matrices::{Matrices, Parts, Source, product},
     operands::WIDEST,
     winograd::Convolution,
 };
@@ -251,7 +262,9 @@ fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
             let to = if sums.dtype == DType::BF16 {
                 Target::Rounded(to)
             } else {
-                Target::Sums(sums.at::<f32>(0).wrapping_offset(offset(&of.batch, b, |axis| axis.out)))
+                Target::Sums(
+                    sums.at::<f32>(0).wrapping_offset(operands::offset(&of.batch, b, |axis| axis.out)),
+                )
             };
             Bf16Product { n, k, a, b: right, to }.run(isa, pairs, rows, columns, finish)
         }
@@ -311,7 +324,10 @@ mod tests {
         contraction::{Loop, Loops},
     };
 
-    use super::{matrices::Distances, *};
+    use super::{
+        operands::{Distances, offset},
+        *,
+    };
     use crate::memory::buffer::Memory;
 
     /// Axes of 2 × 3 positions, whose neighbours lie 10 and −1 apart on the left, 0 and 4 on the right.

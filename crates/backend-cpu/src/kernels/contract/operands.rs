@@ -2,6 +2,8 @@
 //! of this folder.
 #![allow(unsafe_code)]
 
+use tensor_core::contraction::{Loop, count};
+
 use crate::simd::vector::Vector;
 
 /// Numbers in the widest registers.
@@ -39,6 +41,39 @@ impl Steps<'_> {
     pub(super) fn is_unit(self) -> bool {
         self.even() == Some(1)
     }
+}
+
+/// [`Steps`] with a table of their own.
+pub(super) enum Distances {
+    Even(isize),
+    Table(Vec<isize>),
+}
+
+impl Distances {
+    pub(super) fn of(loops: &[Loop], stride: impl Fn(&Loop) -> isize) -> Distances {
+        match loops {
+            [] => Distances::Even(0),
+            [one] => Distances::Even(stride(one)),
+            several => Distances::Table((0..count(several)).map(|i| offset(several, i, &stride)).collect()),
+        }
+    }
+
+    pub(super) fn steps(&self) -> Steps<'_> {
+        match self {
+            Distances::Even(step) => Steps::Even(*step),
+            Distances::Table(table) => Steps::Table(table),
+        }
+    }
+}
+
+/// The distance of flat position `i` of a list of axes.
+pub(super) fn offset(loops: &[Loop], mut i: usize, stride: impl Fn(&Loop) -> isize) -> isize {
+    let mut at = 0;
+    for axis in loops.iter().rev() {
+        at += (i % axis.size) as isize * stride(axis);
+        i /= axis.size;
+    }
+    at
 }
 
 /// An operand as a matrix: element `[i][j]` is at `row.at(i) + column.at(j)`.
