@@ -1,5 +1,5 @@
-//! Settings of tests: the environment variable `TAPER_TEST` holds a list such as `device=wgpu:0,draw=1/4`. Also
-//! the log of skipped tests.
+//! Settings of tests: the environment variable `TAPER_TEST` holds a list such as
+//! `device=wgpu:0,draw=1/4`. Also the log of skipped tests.
 
 use std::{fs::OpenOptions, io::Write};
 
