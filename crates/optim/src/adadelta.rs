@@ -3,7 +3,7 @@
 use tensor_core::{Error, Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{descent, mean_square, not_negative, or_zeros},
 };
 
@@ -79,19 +79,7 @@ impl UpdateRule for AdadeltaConfig {
         Ok(())
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("rho", Setting::Float(&mut self.rho)),
-            ("eps", Setting::Float(&mut self.eps)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, rho, eps, weight_decay, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut AdadeltaState) -> Result<Tensor> {
         let grad = descent(grad, self.maximize, parameter, self.weight_decay)?;

@@ -3,7 +3,7 @@
 use tensor_core::{Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{descent, not_negative},
 };
 
@@ -78,20 +78,7 @@ impl UpdateRule for AdagradConfig {
         not_negative(Self::NAME, [("initial_accumulator_value", initial_accumulator_value), ("eps", eps)])
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("lr_decay", Setting::Float(&mut self.lr_decay)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("initial_accumulator_value", Setting::Float(&mut self.initial_accumulator_value)),
-            ("eps", Setting::Float(&mut self.eps)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, lr_decay, weight_decay, initial_accumulator_value, eps, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut AdagradState) -> Result<Tensor> {
         let grad = descent(grad, self.maximize, parameter, self.weight_decay)?;

@@ -3,7 +3,7 @@
 use tensor_core::{Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{Moments, betas, decayed, not_negative, or_zeros},
 };
 
@@ -101,22 +101,7 @@ impl UpdateRule for AdamConfig {
         self.check_for(Self::NAME)
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("betas.0", Setting::Float(&mut self.betas.0)),
-            ("betas.1", Setting::Float(&mut self.betas.1)),
-            ("eps", Setting::Float(&mut self.eps)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("amsgrad", Setting::Bool(&mut self.amsgrad)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-            ("decoupled_weight_decay", Setting::Bool(&mut self.decoupled_weight_decay)),
-        ]
-    }
+    crate::settings!(lr, betas.0, betas.1, eps, weight_decay, amsgrad, maximize, decoupled_weight_decay);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut AdamState) -> Result<Tensor> {
         let AdamConfig { lr, betas: (beta1, beta2), eps, weight_decay, .. } = *self;
@@ -190,21 +175,7 @@ impl UpdateRule for AdamWConfig {
         AdamConfig::from(*self).check_for(Self::NAME)
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("betas.0", Setting::Float(&mut self.betas.0)),
-            ("betas.1", Setting::Float(&mut self.betas.1)),
-            ("eps", Setting::Float(&mut self.eps)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("amsgrad", Setting::Bool(&mut self.amsgrad)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, betas.0, betas.1, eps, weight_decay, amsgrad, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut AdamState) -> Result<Tensor> {
         AdamConfig::from(*self).update(parameter, grad, state)

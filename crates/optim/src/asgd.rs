@@ -3,7 +3,7 @@
 use tensor_core::{Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{descent, lerp, not_negative, or_zeros, shrunk},
 };
 
@@ -91,20 +91,7 @@ impl UpdateRule for AsgdConfig {
         not_negative(Self::NAME, others)
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("lambd", Setting::Float(&mut self.lambd)),
-            ("alpha", Setting::Float(&mut self.alpha)),
-            ("t0", Setting::Float(&mut self.t0)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, lambd, alpha, t0, weight_decay, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut AsgdState) -> Result<Tensor> {
         let AsgdConfig { lr, lambd, alpha, t0, weight_decay, maximize } = *self;

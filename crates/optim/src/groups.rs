@@ -24,7 +24,7 @@ use crate::{
 /// An optimizer's settings and its update rule. [`ParamGroups`] makes an optimizer of it.
 ///
 /// ```
-/// use optim::{Optimizer, ParamGroups, ParamState, Part, Setting, UpdateRule};
+/// use optim::{Optimizer, ParamGroups, ParamState, Part, UpdateRule};
 /// use tensor_core::{Result, Tensor};
 ///
 /// /// Each parameter moves by `lr` against the sign of its gradient.
@@ -42,10 +42,7 @@ use crate::{
 ///     const NAME: &'static str = "SignSgd";
 ///     type State = Nothing;
 ///     fn check(&self) -> Result<()> { Ok(()) }
-///     fn lr(&mut self) -> &mut f64 { &mut self.lr }
-///     fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-///         vec![("lr", Setting::Float(&mut self.lr))]
-///     }
+///     optim::settings!(lr);
 ///     fn update(&self, parameter: &Tensor, grad: &Tensor, _: &mut Nothing) -> Result<Tensor> {
 ///         parameter.sub(&grad.sign().mul_scalar(self.lr))
 ///     }

@@ -3,7 +3,7 @@
 use tensor_core::{Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{betas, descent, lerp, not_negative, or_zeros, shrunk},
 };
 
@@ -65,19 +65,7 @@ impl UpdateRule for LionConfig {
         betas(Self::NAME, self.betas)
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("betas.0", Setting::Float(&mut self.betas.0)),
-            ("betas.1", Setting::Float(&mut self.betas.1)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, betas.0, betas.1, weight_decay, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut LionState) -> Result<Tensor> {
         let LionConfig { lr, betas: (beta1, beta2), weight_decay, maximize } = *self;

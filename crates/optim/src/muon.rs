@@ -3,7 +3,7 @@
 use tensor_core::{Error, Result, Tensor};
 
 use crate::{
-    Choice, ParamGroups, ParamState, Part, Setting, UpdateRule,
+    Choice, ParamGroups, ParamState, Part, UpdateRule,
     rules::{lerp, not_negative, or_zeros, shrunk},
 };
 
@@ -153,24 +153,18 @@ impl UpdateRule for MuonConfig {
         Err(Error::invalid(Self::NAME, message))
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("momentum", Setting::Float(&mut self.momentum)),
-            ("nesterov", Setting::Bool(&mut self.nesterov)),
-            ("ns_coefficients.0", Setting::Float(&mut self.ns_coefficients.0)),
-            ("ns_coefficients.1", Setting::Float(&mut self.ns_coefficients.1)),
-            ("ns_coefficients.2", Setting::Float(&mut self.ns_coefficients.2)),
-            ("eps", Setting::Float(&mut self.eps)),
-            ("ns_steps", Setting::Count(&mut self.ns_steps)),
-            ("adjust_lr_fn", Setting::Choice(&mut self.adjust_lr_fn)),
-        ]
-    }
+    crate::settings!(
+        lr,
+        weight_decay,
+        momentum,
+        nesterov,
+        ns_coefficients.0,
+        ns_coefficients.1,
+        ns_coefficients.2,
+        eps,
+        ns_steps,
+        adjust_lr_fn
+    );
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut MuonState) -> Result<Tensor> {
         let MuonConfig { lr, weight_decay, momentum, .. } = *self;

@@ -3,7 +3,7 @@
 use tensor_core::{Error, Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{descent, lerp, mean_square, not_negative, or_zeros},
 };
 
@@ -97,21 +97,7 @@ impl UpdateRule for RmsPropConfig {
         Ok(())
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("alpha", Setting::Float(&mut self.alpha)),
-            ("eps", Setting::Float(&mut self.eps)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("momentum", Setting::Float(&mut self.momentum)),
-            ("centered", Setting::Bool(&mut self.centered)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, alpha, eps, weight_decay, momentum, centered, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut RmsPropState) -> Result<Tensor> {
         let grad = descent(grad, self.maximize, parameter, self.weight_decay)?;

@@ -3,7 +3,7 @@
 use tensor_core::{Error, Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{descent, not_negative, or_zeros},
 };
 
@@ -84,20 +84,7 @@ impl UpdateRule for RpropConfig {
         Ok(())
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("etas.0", Setting::Float(&mut self.etas.0)),
-            ("etas.1", Setting::Float(&mut self.etas.1)),
-            ("step_sizes.0", Setting::Float(&mut self.step_sizes.0)),
-            ("step_sizes.1", Setting::Float(&mut self.step_sizes.1)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, etas.0, etas.1, step_sizes.0, step_sizes.1, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut RpropState) -> Result<Tensor> {
         let RpropConfig { lr, etas: (minus, plus), step_sizes: (least, greatest), maximize } = *self;

@@ -21,6 +21,65 @@ pub enum Setting<'a> {
     Choice(&'a mut dyn Choice),
 }
 
+impl<'a> From<&'a mut f64> for Setting<'a> {
+    fn from(number: &'a mut f64) -> Setting<'a> {
+        Setting::Float(number)
+    }
+}
+
+impl<'a> From<&'a mut bool> for Setting<'a> {
+    fn from(switch: &'a mut bool) -> Setting<'a> {
+        Setting::Bool(switch)
+    }
+}
+
+impl<'a> From<&'a mut u64> for Setting<'a> {
+    fn from(count: &'a mut u64) -> Setting<'a> {
+        Setting::Count(count)
+    }
+}
+
+impl<'a> From<&'a mut Option<u64>> for Setting<'a> {
+    fn from(count: &'a mut Option<u64>) -> Setting<'a> {
+        Setting::OptionalCount(count)
+    }
+}
+
+impl<'a, C: Choice> From<&'a mut C> for Setting<'a> {
+    fn from(choice: &'a mut C) -> Setting<'a> {
+        Setting::Choice(choice)
+    }
+}
+
+/// Inside an `impl` of [`UpdateRule`](crate::UpdateRule): defines `lr` and `settings` from the names of the
+/// struct's fields, in the order in which they are saved. An element of a tuple is named like `betas.0`.
+///
+/// ```
+/// # struct Config { lr: f64, betas: (f64, f64), maximize: bool }
+/// # impl Config {
+/// optim::settings!(lr, betas.0, betas.1, maximize);
+/// # }
+/// # let mut config = Config { lr: 0.1, betas: (0.9, 0.99), maximize: false };
+/// let names: Vec<&str> = config.settings().into_iter().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["lr", "betas.0", "betas.1", "maximize"]);
+/// # *config.lr() = 0.2;
+/// ```
+#[macro_export]
+macro_rules! settings {
+    ($($field:ident $(. $element:tt)?),+ $(,)?) => {
+        fn lr(&mut self) -> &mut f64 {
+            &mut self.lr
+        }
+
+        fn settings(&mut self) -> Vec<(&'static str, $crate::Setting<'_>)> {
+            vec![$((
+                concat!(stringify!($field) $(, ".", stringify!($element))?),
+                $crate::Setting::from(&mut self.$field $(. $element)?),
+            )),+]
+        }
+    };
+}
+
 /// An enum setting, saved by the number of its variant.
 pub trait Choice: fmt::Debug {
     /// The number of the variant.

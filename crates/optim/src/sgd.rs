@@ -3,7 +3,7 @@
 use tensor_core::{Error, Result, Tensor};
 
 use crate::{
-    ParamGroups, ParamState, Part, Setting, UpdateRule,
+    ParamGroups, ParamState, Part, UpdateRule,
     rules::{descent, not_negative},
 };
 
@@ -86,20 +86,7 @@ impl UpdateRule for SgdConfig {
         Ok(())
     }
 
-    fn lr(&mut self) -> &mut f64 {
-        &mut self.lr
-    }
-
-    fn settings(&mut self) -> Vec<(&'static str, Setting<'_>)> {
-        vec![
-            ("lr", Setting::Float(&mut self.lr)),
-            ("momentum", Setting::Float(&mut self.momentum)),
-            ("dampening", Setting::Float(&mut self.dampening)),
-            ("weight_decay", Setting::Float(&mut self.weight_decay)),
-            ("nesterov", Setting::Bool(&mut self.nesterov)),
-            ("maximize", Setting::Bool(&mut self.maximize)),
-        ]
-    }
+    crate::settings!(lr, momentum, dampening, weight_decay, nesterov, maximize);
 
     fn update(&self, parameter: &Tensor, grad: &Tensor, state: &mut SgdState) -> Result<Tensor> {
         let mut step = descent(grad, self.maximize, parameter, self.weight_decay)?;

@@ -1,17 +1,17 @@
-//! Repeated runs of the suite. Each forces, by environment variables, a choice that the device would not make
-//! by itself, and leaves out the tests that this choice cannot change.
+//! Repeated runs of the suite. Each forces instruction sets or forms of kernels that the device would not
+//! choose by itself, and leaves out the tests whose result they cannot change.
 
 use super::{SUITE, build::Executable, devices::Device};
 
 /// One more run on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rerun {
-    /// The name of the forced choice, for the table.
+    /// The forced choice, for the table.
     pub(crate) label: &'static str,
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// The crates whose tests run, for the table.
     pub(crate) crates: &'static str,
-    /// A crate beside the suite, and the part of its tests that runs.
+    /// A crate beside the suite, and the part of it that runs.
     own: Option<(&'static str, Part)>,
     /// Whether it takes only a part of the table of operations. The whole table takes seconds on a CPU, but
     /// minutes on GPUs.
@@ -47,8 +47,12 @@ impl Part {
     }
 }
 
-/// The variable that draws a part of the table of operations (`crates/operations/src/draw.rs`).
-pub(crate) const DRAW: &str = "TAPER_TEST_DRAW";
+/// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas
+/// between, which a rerun extends.
+pub(crate) const SETTINGS: &str = "TAPER_TEST";
+
+/// The setting that draws a part of the table of operations (`crates/operations/src/draw.rs`).
+pub(crate) const DRAW: &str = "draw";
 
 /// The number of parts of the table of operations: as many as there are repeated runs on one GPU, with the
 /// one on a second adapter. Every day each part is in one of the runs, and within this number of days each
@@ -90,16 +94,16 @@ const GRAPH: &[&str] = &[
     "shared_leaves::",
 ];
 
-/// Tests that hold memory over thousands of small kernels, or that run in their own process.
+/// Tests that hold memory over thousands of small kernels, or start a process.
 const MEMORY: &[&str] = &["flat::", "lost_training::"];
 
-/// Tests of the CPU's backend itself, and tests that choose the instruction set themselves.
+/// Tests of the CPU backend's process, and tests that choose the instruction set themselves.
 const PROCESS_ON_CPU: &[&str] =
     &["async_reads::", "memory_faults::", "rounding::every_target_and_midpoint_on_every_instruction_set"];
 
-/// Three kinds of tests: compositions whose kernels other tests run in every form, such as attention, layers
-/// and distributions, which are made of rows of the table; tests of other backends; and checks that run the
-/// kernels of other checks at other places or in other views, which the backend's own tests cover.
+/// Tests that add no kernel to those of other tests on a GPU: compositions such as attention; layers and
+/// distributions made of rows of the table, whose values and gradients run in every form; other backends; and
+/// checks of other views, which the backend's own tests have in every form.
 const COMPOSED_ON_GPU: &[&str] = &[
     "attention::",
     "distributions::",
@@ -129,19 +133,15 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
 
 /// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
 const FORMS: [Rerun; 3] = [
-    form("tiled", &[("TAPER_TEST_WGPU", "form=tiled")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
+    form("tiled", &[(SETTINGS, "wgpu.form=tiled")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
     form(
         "direct, uniforms, 8 buffers",
-        &[("TAPER_TEST_WGPU", "form=direct immediates=off storage_buffers=8")],
+        &[(SETTINGS, "wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8")],
         // Buffers of parameters are memory too.
         &[GRAPH, COMPOSED_ON_GPU],
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
-    form(
-        "windows of 128 KiB",
-        &[("TAPER_TEST_WGPU", "binding_bytes=131072")],
-        &[GRAPH, MEMORY, COMPOSED_ON_GPU],
-    ),
+    form("windows of 128 KiB", &[(SETTINGS, "wgpu.binding_bytes=131072")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
 ];
 
 const fn form(
