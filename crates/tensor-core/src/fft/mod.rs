@@ -27,6 +27,7 @@
 //! small Fourier matrices and rotations between them (`transform`). Both have gradients of gradients, and go
 //! through `vmap`. f16 and bf16 are computed in f32.
 
+mod composed;
 mod hermitian;
 mod stft;
 mod transform;
@@ -38,7 +39,15 @@ use smallvec::SmallVec;
 pub(crate) use transform::{conjugate, constant, transform};
 
 use crate::{
-    Axes, Axis, DType, Error, Fourier, FourierKind, Result, Shape, Tensor, TensorOptions, origin::at_caller,
+    base::{
+        error::{Error, Result},
+        origin::at_caller,
+        shape::{Axes, Axis, Shape},
+    },
+    elements::dtype::DType,
+    graph::handle::Tensor,
+    native::fourier::{Fourier, FourierKind},
+    tensor::TensorOptions,
 };
 
 /// Where the factor 1/n goes, for a transform of n numbers. PyTorch's `norm`.

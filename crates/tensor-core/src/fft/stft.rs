@@ -1,7 +1,14 @@
 //! Short-time transforms: a signal's spectrum in frames that overlap, and back.
 
-use super::{Norm, complex_rank, half, real_rank, sized, whole, wide};
-use crate::{Axis, Error, Result, Shape, Tensor, fourier::whole_spectrum, origin::at_caller};
+use super::{Norm, complex_rank, composed::whole_spectrum, half, real_rank, sized, whole, wide};
+use crate::{
+    base::{
+        error::{Error, Result},
+        origin::at_caller,
+        shape::{Axis, Shape},
+    },
+    graph::handle::Tensor,
+};
 
 /// What a signal is given at its ends, so that its first frame is around its first number. PyTorch's
 /// `pad_mode`.

@@ -9,7 +9,13 @@
 
 use std::f64::consts::PI;
 
-use crate::{Dims, Result, Shape, Subscripts, Tensor};
+use crate::{
+    base::{
+        error::Result,
+        shape::{Dims, Shape},
+    },
+    graph::{handle::Tensor, op::Subscripts},
+};
 
 /// The longest transform that is one product where its length comes apart no further, and the greatest factor
 /// that is taken.

@@ -12,9 +12,12 @@ use super::{
     program::ScalarRef,
 };
 use crate::{
-    DType, Layout,
-    kernel::{Body, Instr, Kernel},
-    node::View,
+    elements::dtype::DType,
+    graph::node::View,
+    kernels::{
+        kernel::{Body, Instr, Kernel},
+        layout::Layout,
+    },
 };
 
 /// Kernels in order, with where their buffers come from and go to.

@@ -5,9 +5,14 @@
 use smallvec::SmallVec;
 
 use crate::{
-    BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
-    facts::{Bounds, Facts},
-    kernel::{Body, IndexedOperand, Instr, Operand, Program, Reg},
+    base::error::{Error, Result},
+    elements::{dtype::DType, scalar::Scalar},
+    graph::facts::{Bounds, Facts},
+    kernels::{
+        kernel::{Body, IndexedOperand, Instr, Kernel, Operand, Program, Reg},
+        layout::Layout,
+        operators::{BinaryOp, CompareOp, UnaryOp},
+    },
 };
 
 /// A range of integers; the ends may be past those of i64 on the way.

@@ -12,8 +12,12 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    Layout, Op, blocks, custom,
-    node::{Inputs, Node, Value, lock},
+    base::sync::lock,
+    graph::{
+        node::{Inputs, Node, Value},
+        op::Op,
+    },
+    kernels::{blocks, custom, layout::Layout},
 };
 
 /// Places of nodes in the order.

@@ -13,11 +13,21 @@ use super::{
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, ErrorKind, Launch, Op, Refusal, Result, Scalar, Storage, Ticket,
-    facts::{Facts, Tickets},
-    kernel::Body,
-    node::{Node, Value},
-    watch,
+    base::error::{Error, ErrorKind, Result},
+    devices::backend::Backend,
+    elements::scalar::Scalar,
+    graph::{
+        facts::{Facts, Tickets},
+        node::{Node, Value},
+        op::Op,
+    },
+    kernels::{
+        kernel::{Body, Launch},
+        operators::Refusal,
+        storage::Storage,
+        ticket::Ticket,
+    },
+    schedule::watch,
 };
 
 /// A buffer, and what is known of its contents.

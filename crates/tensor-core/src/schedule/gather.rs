@@ -12,8 +12,12 @@ use super::{
     plan::{Analysis, NONE, view},
 };
 use crate::{
-    Layout, Op, Shape,
-    kernel::{IndexedAxis, LOAD_AT_COST},
+    base::shape::Shape,
+    graph::op::Op,
+    kernels::{
+        kernel::{IndexedAxis, LOAD_AT_COST},
+        layout::Layout,
+    },
 };
 
 /// The cost of reading a gather again, in additions, its index apart: no more than reading its elements where

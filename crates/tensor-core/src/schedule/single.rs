@@ -12,9 +12,15 @@ use super::{
     pending,
 };
 use crate::{
-    Backend, Op, Result, Scalar, Storage,
-    facts::Facts,
-    node::{Node, Value, View, lock},
+    base::{error::Result, sync::lock},
+    devices::backend::Backend,
+    elements::scalar::Scalar,
+    graph::{
+        facts::Facts,
+        node::{Node, Value, View},
+        op::Op,
+    },
+    kernels::storage::Storage,
 };
 
 /// Inputs of an operation that goes the short way: a condition and two branches.

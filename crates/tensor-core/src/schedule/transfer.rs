@@ -5,8 +5,16 @@ use std::sync::Arc;
 
 use super::{Progress, execute::blame, run};
 use crate::{
-    Device, Error, Op, Result, Tensor,
-    node::{Node, Value, lock},
+    base::{
+        error::{Error, Result},
+        sync::lock,
+    },
+    devices::device::Device,
+    graph::{
+        handle::Tensor,
+        node::{Node, Value},
+        op::Op,
+    },
 };
 
 /// What is left to do, the last first: a list and no recursion, since a graph may cross devices any number of
@@ -62,7 +70,7 @@ impl Evaluation {
                 Work::Compute(targets) => {
                     let copies = match targets.first() {
                         Some(first) => {
-                            run(lock(first.device.plans()), &first.device, &targets, false, progress)?
+                            run(lock(super::plans(&first.device)), &first.device, &targets, false, progress)?
                         }
                         None => continue,
                     };

@@ -1,7 +1,11 @@
 //! Products that are added to a tensor, each factor with a number of its own: BLAS's forms.
 
 use super::Tensor;
-use crate::{Error, ErrorKind, Result, Scalar, autocast};
+use crate::{
+    base::error::{Error, ErrorKind, Result},
+    elements::scalar::Scalar,
+    tensor::autocast,
+};
 
 /// What a method of this file takes: ranks of the factors, and what they are called.
 #[derive(Clone, Copy)]

@@ -1,7 +1,11 @@
 //! Truth values of any dtype, shifts of integers, and their common divisors and multiples.
 
 use super::{Operand, Tensor};
-use crate::{BinaryOp, DType, Error, Result, Scalar};
+use crate::{
+    base::error::{Error, Result},
+    elements::{dtype::DType, scalar::Scalar},
+    kernels::operators::BinaryOp,
+};
 
 impl Tensor {
     /// Whether a and b both hold, broadcast: a bool that is true, or a number that is not 0; NaN is not 0.

@@ -1,7 +1,10 @@
 //! Several tensors made one, or made to go together: stacks, grids, products of sets.
 
 use super::{Tensor, index::host_index, movement::references};
-use crate::{Error, Result, Shape};
+use crate::base::{
+    error::{Error, Result},
+    shape::Shape,
+};
 
 /// How [`Tensor::meshgrid`] orders the first two axes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

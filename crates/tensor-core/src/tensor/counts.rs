@@ -1,7 +1,14 @@
 //! Distinct elements, and how many elements there are of each kind.
 
 use super::Tensor;
-use crate::{Axis, CompareOp, DType, Error, Result};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Axis,
+    },
+    elements::dtype::DType,
+    kernels::operators::CompareOp,
+};
 
 impl Tensor {
     /// The distinct elements, ascending, in one axis. NaN equals nothing. `torch.unique`.

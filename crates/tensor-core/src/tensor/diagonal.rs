@@ -3,7 +3,14 @@
 use smallvec::SmallVec;
 
 use super::{Tensor, combine::first_of, movement::references, shape_misfit};
-use crate::{Axis, DType, Error, Result, Scalar, ScatterOp, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axis, Shape},
+    },
+    elements::{dtype::DType, scalar::Scalar},
+    kernels::operators::ScatterOp,
+};
 
 /// Where a diagonal lies in a matrix read row by row: its first element and the distance of neighbours, and
 /// how many there are.

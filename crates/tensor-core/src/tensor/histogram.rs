@@ -1,7 +1,13 @@
 //! Histograms count the elements in each of several intervals, along one axis or along several.
 
 use super::Tensor;
-use crate::{DType, Error, Result, Scalar, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    elements::{dtype::DType, scalar::Scalar},
+};
 
 /// The intervals of a histogram along one line. Each holds its lower bound, the last its upper bound too.
 #[derive(Clone, Copy, Debug)]

@@ -1,15 +1,20 @@
-//! [`Tensor`]: the handle that users hold, what it can say of itself, and how operations become nodes.
-//! The operations themselves are in the files beside this one, a family each.
+//! The operations of a [`Tensor`], a family in each file, and in this one how an operation becomes a node and
+//! how a value is computed.
+//! It depends on every other room but `fft`.
 
 mod activation;
 mod addmm;
+mod affine;
+pub mod autocast;
 mod bits;
 mod blend;
+mod blocks;
 mod cell;
 mod combine;
 mod counts;
 mod create;
 mod cumulative;
+mod custom;
 mod diagonal;
 mod differences;
 mod display;
@@ -33,6 +38,7 @@ mod quantile;
 mod random;
 mod read;
 mod rearrange;
+mod recording;
 mod reduce;
 mod representation;
 mod sampling;
@@ -46,7 +52,6 @@ mod window;
 
 use std::{
     cell::Cell,
-    panic::Location,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -60,108 +65,29 @@ pub use nested::Nested;
 pub use operators::Number;
 pub use quantile::Interpolation;
 pub use random::Generator;
+#[doc(hidden)] // for `autograd`
+pub use recording::{Recorder, Recording};
 pub use scatter::ScatterReduce;
 
 use crate::{
-    Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
-    grad_mode::is_grad_enabled,
-    memory_log,
-    node::{Extra, Inputs, Node, Tuple, Value, lock},
-    origin::here,
+    base::{
+        error::{Error, ErrorKind, Result, shape_misfit},
+        origin::here,
+        shape::Shape,
+        sync::lock,
+    },
+    devices::device::Device,
+    elements::dtype::DType,
+    graph::{
+        grad_mode::is_grad_enabled,
+        handle::Tensor,
+        node::{Extra, Inputs, Node, Tuple, Value},
+        op::{CustomOp, Op},
+    },
     schedule,
 };
 
-/// An n-dimensional array on a device, and how it was made.
-///
-/// A tensor is a cheap, shareable handle on a node of a graph. An operation makes a new node and computes
-/// nothing; the value is computed when someone looks ([`Tensor::to_vec`], [`Tensor::item`], printing,
-/// [`Tensor::eval`]). Cloning a tensor clones the handle.
-///
-/// What cannot fail returns a `Tensor`; what can returns a `Result`. The operators `+ - * /` panic on a
-/// misfit like slice indexing does; [`Tensor::add`] and its kin are their checked twins.
-///
-/// No operation changes a tensor: each gives a new one, and the compiler warns where that is dropped. Only a
-/// cell (a parameter, a buffer) can be given another value, by [`Tensor::assign`] and
-/// [`Tensor::index_assign`].
-///
-/// `x == y` does not compile, since Rust's `==` is one answer, known at once: [`Tensor::eq`] compares
-/// elementwise and gives a bool tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all elements
-/// are equal, and [`Tensor::allclose`] whether nearly.
-///
-/// ```compile_fail
-/// #![deny(unused_must_use)]
-/// # fn f(x: &tensor_core::Tensor) {
-/// x.relu(); // gives a new tensor, and x is as it was
-/// # }
-/// ```
-///
-/// ```compile_fail
-/// #![deny(unused_must_use)]
-/// # fn f(x: &tensor_core::Tensor, device: &tensor_core::Device) -> tensor_core::Result<()> {
-/// x.to(device)?; // let x = x.to(device)?;
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "operations give a new tensor and leave this one as it is: use the result, as in `let y = x.relu();` or `x = x.to(&d)?;`"]
-pub struct Tensor(Arc<Node>);
-
 impl Tensor {
-    /// The handle that a new node is made for.
-    pub(crate) fn first(node: Node) -> Tensor {
-        let node = Arc::new(node);
-        memory_log::note(&node);
-        Tensor(node)
-    }
-
-    /// One more handle on a node.
-    pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
-        node.handles.fetch_add(1, Ordering::Relaxed);
-        Tensor(node)
-    }
-
-    /// The node that holds this tensor's value now.
-    pub(crate) fn node(&self) -> Arc<Node> {
-        match self.0.variable() {
-            None => self.0.clone(),
-            Some(variable) => lock(&variable.current).0.clone(),
-        }
-    }
-
-    /// The sizes along each axis.
-    #[doc(alias = "size")]
-    #[must_use]
-    pub fn shape(&self) -> &Shape {
-        &self.0.shape
-    }
-
-    /// The sizes along each axis, as a slice.
-    #[doc(alias("size", "shape"))]
-    #[must_use]
-    pub fn dims(&self) -> &[usize] {
-        self.0.shape.dims()
-    }
-
-    /// The number of axes.
-    #[doc(alias("ndim", "dim", "ndimension"))]
-    #[must_use]
-    pub fn rank(&self) -> usize {
-        self.0.shape.rank()
-    }
-
-    /// The number of elements.
-    #[doc(alias("nelement", "len"))]
-    #[must_use]
-    pub fn numel(&self) -> usize {
-        self.0.shape.numel()
-    }
-
-    /// The size along one axis, which may count from the end.
-    #[track_caller]
-    #[doc(alias = "size")]
-    pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
-        Ok(self.shape()[self.shape().axis(axis, "dim")?])
-    }
-
     /// A 0-d tensor as a line of one element, for a function along an axis of which a scalar has one in
     /// PyTorch; others as they are.
     #[track_caller]
@@ -173,96 +99,6 @@ impl Tensor {
     #[track_caller]
     fn as_scalar(&self) -> Tensor {
         self.reshape_unchecked(Shape::scalar())
-    }
-
-    /// The type of the elements.
-    #[must_use]
-    pub fn dtype(&self) -> DType {
-        self.0.dtype
-    }
-
-    /// The device the elements are on.
-    #[must_use]
-    pub fn device(&self) -> Device {
-        match self.0.variable() {
-            None => self.0.device.clone(),
-            Some(variable) => lock(&variable.current).0.device.clone(),
-        }
-    }
-
-    /// A number that no other node of this process has.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    /// How this tensor was made.
-    #[doc(alias = "grad_fn")]
-    #[must_use]
-    pub fn op(&self) -> &Op {
-        &self.0.op
-    }
-
-    /// The user's source line that built this tensor.
-    #[must_use]
-    pub fn location(&self) -> &'static Location<'static> {
-        self.0.location
-    }
-
-    /// What this tensor was made from. Empty for leaves, and once an untracked tensor has its value. One of
-    /// several results of an operation was made from that operation's inputs.
-    #[must_use]
-    pub fn inputs(&self) -> Vec<Tensor> {
-        let mut inputs = self.node_inputs();
-        if inputs.first().is_some_and(|input| input.op().is_tuple()) {
-            inputs = inputs.swap_remove(0).node_inputs();
-        }
-        inputs
-    }
-
-    /// The inputs of this node as the graph has them: of one of several results, the node of the operation.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn node_inputs(&self) -> Vec<Tensor> {
-        let node = &self.0;
-        if node.variable().is_some() {
-            return Vec::new();
-        }
-        let inputs = lock(&node.state).inputs.clone();
-        inputs.into_iter().map(|input| Tensor::from_node(input).canonical()).collect()
-    }
-
-    /// All results of this node, an operation with several; none of any other.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn elements(&self) -> Vec<Tensor> {
-        let results = self.0.tuple().map_or(0, |tuple| tuple.elements.len());
-        (0..results).map(|k| Tensor::from_node(self.0.element(k))).collect()
-    }
-
-    /// How many results this node has.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn result_count(&self) -> usize {
-        self.0.results()
-    }
-
-    /// Counts this handle as a user's, as it is from the start, or as the graph's own: evaluation then stores
-    /// the value only where something else asks for it. It is to count again before it is dropped.
-    #[doc(hidden)]
-    pub fn count_handle(&self, counts: bool) {
-        match counts {
-            true => self.0.handles.fetch_add(1, Ordering::Relaxed),
-            false => self.0.handles.fetch_sub(1, Ordering::Relaxed),
-        };
-    }
-
-    /// The variable whose value this is, if it is one: so that a graph shows a parameter as itself.
-    fn canonical(self) -> Tensor {
-        match self.0.leaf.get().and_then(std::sync::Weak::upgrade) {
-            Some(variable) => Tensor::from_node(variable),
-            None => self,
-        }
     }
 
     /// Computes the value now, where it is not known yet. Other tensors that wait are left alone.
@@ -368,7 +204,7 @@ impl Tensor {
     /// with `op`'s gradient. The `autograd` crate's `apply` is the comfortable way here.
     #[track_caller]
     #[doc(alias = "Function")]
-    pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], values: &[Tensor]) -> Vec<Tensor> {
+    pub fn custom(op: Arc<dyn CustomOp>, inputs: &[&Tensor], values: &[Tensor]) -> Vec<Tensor> {
         let Some(first) = values.first() else { return Vec::new() };
         let results: Vec<_> = values.iter().map(|v| (v.shape().clone(), v.dtype())).collect();
         let nodes = inputs.iter().copied().chain(values).map(Tensor::node).collect();
@@ -399,12 +235,6 @@ impl Tensor {
     }
 }
 
-/// Two shapes that do not go together.
-#[track_caller]
-pub(crate) fn shape_misfit(op: &'static str, lhs: &Shape, rhs: &Shape, hint: impl Into<String>) -> Error {
-    Error::new(ErrorKind::ShapeMismatch { op, lhs: lhs.clone(), rhs: rhs.clone(), hint: hint.into() })
-}
-
 /// Two dtypes that do not go together.
 #[track_caller]
 pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl Into<String>) -> Error {
@@ -415,27 +245,6 @@ pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl 
 #[track_caller]
 pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
     Error::new(ErrorKind::Autograd { op, message: message.into() })
-}
-
-impl AsRef<Tensor> for Tensor {
-    fn as_ref(&self) -> &Tensor {
-        self
-    }
-}
-
-impl Clone for Tensor {
-    fn clone(&self) -> Tensor {
-        Tensor::from_node(self.0.clone())
-    }
-}
-
-impl Drop for Tensor {
-    fn drop(&mut self) {
-        // Of a node that ends with this handle, nobody asks how many are left.
-        if Arc::strong_count(&self.0) > 1 {
-            self.0.handles.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// The value of a node, computed if need be.

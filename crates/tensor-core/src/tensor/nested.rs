@@ -1,7 +1,22 @@
 //! Tensors from nested arrays and vectors, as `torch.tensor([[1, 2], [3, 4]])`.
 
+use half::{bf16, f16};
+
 use super::{Tensor, TensorOptions};
-use crate::{DType, Element, Error, Result, Scalar, Shape, default_dtype};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    devices::defaults::default_dtype,
+    elements::{
+        dtype::{
+            DType, Element,
+            float8::{F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ},
+        },
+        scalar::Scalar,
+    },
+};
 
 /// A number, or an array, slice or vector of nested ones: what [`Tensor::new`] takes.
 pub trait Nested {
@@ -19,22 +34,23 @@ pub trait Nested {
     fn flatten(&self, out: &mut Vec<Self::Elem>);
 }
 
-/// Makes a Rust type of elements a number.
+/// Makes Rust types of elements numbers.
 macro_rules! nested_number {
-    ($t:ty) => {
-        impl $crate::tensor::nested::Nested for $t {
+    ($($t:ty),*) => {$(
+        impl Nested for $t {
             type Elem = $t;
             #[track_caller]
-            fn shape(&self) -> $crate::Result<Vec<usize>> {
+            fn shape(&self) -> Result<Vec<usize>> {
                 Ok(Vec::new())
             }
             fn flatten(&self, out: &mut Vec<$t>) {
                 out.push(*self);
             }
         }
-    };
+    )*};
 }
-pub(crate) use nested_number;
+nested_number!(u8, i8, u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64, bool);
+nested_number!(F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
 
 /// Sizes and positions: read as i64, which holds all that a machine can count.
 macro_rules! word {

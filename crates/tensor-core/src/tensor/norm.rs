@@ -2,7 +2,14 @@
 //! are scaled, where they would leave the range of their dtype.
 
 use super::Tensor;
-use crate::{Axes, Axis, DType, Result, autocast};
+use crate::{
+    base::{
+        error::Result,
+        shape::{Axes, Axis},
+    },
+    elements::dtype::DType,
+    tensor::autocast,
+};
 
 /// Where squares are scaled: magnitudes from `large` on by `down`, those below `small` by `up`. Between them,
 /// sums of 2²⁵ squares are in range; scaled ones are too.
@@ -141,7 +148,7 @@ impl Tensor {
     /// Whether either of two bool tensors of one shape is true.
     #[track_caller]
     fn logical_or_same(&self, rhs: &Tensor) -> Tensor {
-        self.with_same(crate::BinaryOp::Or, rhs)
+        self.with_same(crate::kernels::operators::BinaryOp::Or, rhs)
     }
 
     /// x^(1/p) of numbers that are not negative, with the gradient 0 at 0.
@@ -182,7 +189,7 @@ impl Tensor {
         if !(p > 0.0 && maxnorm >= 0.0) {
             let message =
                 format!("p = {p} and a bound of {maxnorm}: p must be above 0, the bound at least 0");
-            return Err(crate::Error::invalid(OP, message));
+            return Err(crate::base::error::Error::invalid(OP, message));
         }
         self.require_float(OP)?;
         let others: Vec<usize> = (0..self.rank()).filter(|&a| a != axis).collect();

@@ -1,7 +1,13 @@
 //! Products of vectors and blocks: Kronecker's, the cross product, dot products along an axis.
 
 use super::{Tensor, elementwise::promoted, shape_misfit};
-use crate::{Axis, Error, Result, Shape, autocast};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axis, Shape},
+    },
+    tensor::autocast,
+};
 
 /// Lines of fewer elements are not worth a loop of their own, where the rest of each factor has as many
 /// elements as this or more.

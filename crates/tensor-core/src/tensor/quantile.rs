@@ -1,7 +1,15 @@
 //! Elements by their rank along an axis: medians, quantiles, the k-th least; and the most frequent.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, Axis, CumulativeOp, DType, Error, Operand, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axes, Axis, Shape},
+    },
+    elements::dtype::DType,
+    kernels::operators::{ArgReduceOp, CumulativeOp},
+    tensor::Operand,
+};
 
 /// Which value a quantile is where its rank lies between two elements. PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

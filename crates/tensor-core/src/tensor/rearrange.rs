@@ -3,7 +3,13 @@
 use smallvec::SmallVec;
 
 use super::{Tensor, index::host_index};
-use crate::{Axes, Axis, DType, Dims, Error, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axes, Axis, Dims, Shape},
+    },
+    elements::dtype::DType,
+};
 
 impl Tensor {
     /// The elements moved along `axes` by `shifts` places, those that leave at one end coming back at the

@@ -1,7 +1,7 @@
 //! Floats as they are represented: fraction and exponent, and the number beside one.
 
 use super::{Tensor, signs::greatest};
-use crate::{DType, Result};
+use crate::{base::error::Result, elements::dtype::DType};
 
 impl Tensor {
     /// The fraction m and the exponent e (i32) of x = m·2ᵉ with ½ ≤ |m| < 1; zeros, infinities and NaN are

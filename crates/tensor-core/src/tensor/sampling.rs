@@ -1,7 +1,15 @@
 //! Draws by probabilities that a tensor holds.
 
 use super::{Generator, Tensor};
-use crate::{DType, Error, Op, Refusal, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    elements::dtype::DType,
+    graph::op::Op,
+    kernels::operators::Refusal,
+};
 
 impl Tensor {
     /// 1 with the probability that each element is, and 0 otherwise, of this tensor's dtype.

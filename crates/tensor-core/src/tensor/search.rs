@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use super::Tensor;
-use crate::{DType, Error, Op, Places, ReduceOp, Result, Scalar};
+use crate::{
+    base::error::{Error, Result},
+    elements::{dtype::DType, scalar::Scalar},
+    graph::op::Op,
+    kernels::operators::ReduceOp,
+    native::places::Places,
+};
 
 /// Where a device has no kernel for [`Places`], up to so many numbers are compared with each, in one kernel;
 /// more are searched by halves, a gather for each.

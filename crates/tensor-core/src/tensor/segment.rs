@@ -1,7 +1,11 @@
 //! Reductions of parts of an axis that have different lengths.
 
 use super::{ScatterReduce, Tensor};
-use crate::{Axis, Error, Result, origin::at_caller};
+use crate::base::{
+    error::{Error, Result},
+    origin::at_caller,
+    shape::Axis,
+};
 
 impl Tensor {
     /// An axis cut into segments of these lengths, one after the other, each reduced to one element: `[…, n,

@@ -1,7 +1,15 @@
 //! Signs, remainders toward zero, and numbers that are not finite.
 
 use super::{Operand, Tensor, elementwise::promoted};
-use crate::{CompareOp, DType, Error, Kind, Op, Result, Scalar};
+use crate::{
+    base::error::{Error, Result},
+    elements::{
+        dtype::{DType, Kind},
+        scalar::Scalar,
+    },
+    graph::op::Op,
+    kernels::operators::CompareOp,
+};
 
 impl Tensor {
     /// This tensor and another operand in the dtype that they promote to.
@@ -59,7 +67,7 @@ impl Tensor {
         // 1 / −0 is −∞.
         let minus_zero = self.reciprocal().lt_scalar(0);
         Tensor::build(
-            Op::Binary(crate::BinaryOp::Or),
+            Op::Binary(crate::kernels::operators::BinaryOp::Or),
             self.shape().clone(),
             DType::Bool,
             &[&below, &minus_zero],
@@ -164,7 +172,7 @@ impl Tensor {
     #[doc(alias = "fract")]
     pub fn frac(&self) -> Tensor {
         let x = self.floating();
-        x.with_same(crate::BinaryOp::Sub, &x.trunc())
+        x.with_same(crate::kernels::operators::BinaryOp::Sub, &x.trunc())
     }
 
     /// 0 below 0, 1 above, and `values` at 0, broadcast; 0 for NaN. `torch.heaviside`.

@@ -3,7 +3,7 @@
 use std::f64::consts::{PI, TAU};
 
 use super::{Tensor, create::TensorOptions};
-use crate::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// Below this the series of I₀ at 0 is short.
 const SHORT: f64 = 20.0;

@@ -1,0 +1,18 @@
+//! [`Storage`]: the memory that kernels read and write, as the graph and the kernels know it.
+
+use std::{any::Any, fmt, sync::Arc};
+
+use crate::elements::dtype::DType;
+
+/// Memory on a device, owned by its backend and shared by the tensors that view it. Dropping the last handle
+/// gives it back.
+pub type Storage = Arc<dyn Buffer>;
+
+/// What every backend's buffer can say of itself. The backend finds its own type again by `&dyn Any`.
+pub trait Buffer: Any + fmt::Debug + Send + Sync {
+    /// The dtype of the elements.
+    fn dtype(&self) -> DType;
+
+    /// The number of elements it was allocated for.
+    fn numel(&self) -> usize;
+}

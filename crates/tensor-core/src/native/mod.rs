@@ -1,0 +1,13 @@
+//! Operations with kernels of their own, as data: each is a `CustomKernel` that a backend may implement.
+//! It depends on `kernels`, `base` and `elements`. Compositions for devices without such a kernel are elsewhere.
+
+pub(crate) mod attention;
+pub(crate) mod bag;
+pub(crate) mod distances;
+pub(crate) mod fourier;
+pub(crate) mod grid_sample;
+pub(crate) mod max_pool;
+pub(crate) mod nonzero;
+pub(crate) mod places;
+pub(crate) mod recurrence;
+pub(crate) mod running_extreme;

@@ -1,0 +1,249 @@
+//! Watching kernels as they run: [`profile`] times each, and [`detect_anomaly`] looks for the first that
+//! makes a NaN or an infinity. While nobody watches, it costs one relaxed load for each kernel.
+
+use std::{
+    panic::Location,
+    sync::{
+        Mutex,
+        atomic::{AtomicU8, Ordering},
+    },
+    time::Duration,
+};
+
+use web_time::Instant;
+
+use crate::{
+    base::{
+        error::{Error, ErrorKind, Result},
+        sync::lock,
+    },
+    devices::backend::Backend,
+    elements::{dtype::DType, scalar::Scalar},
+    graph::node::Node,
+    kernels::{
+        kernel::{Kernel, Launch},
+        storage::Storage,
+    },
+};
+
+const PROFILE: u8 = 1;
+const ANOMALY: u8 = 2;
+/// What is watched for, in the whole process.
+static WATCHED: AtomicU8 = AtomicU8::new(0);
+static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
+static ANOMALY_FOUND: Mutex<Option<Error>> = Mutex::new(None);
+
+struct Recording {
+    begin: Instant,
+    runs: Vec<KernelRun>,
+}
+
+/// A kernel that ran while somebody profiled; or a call that ranks make together (`all_reduce` …), on a
+/// device named `rank 0`. A call's time begins when the rank comes to it, and has the waiting for the others
+/// in it.
+#[derive(Clone, Debug)]
+pub struct KernelRun {
+    /// The device's name.
+    pub device: String,
+    /// The kernel's name: `map`, `sum`, `matmul` …
+    pub kernel: &'static str,
+    /// The operation that it ran for; others may be fused into it.
+    pub op: &'static str,
+    /// The line that built that operation.
+    pub location: &'static Location<'static>,
+    /// When it began, since the profile did.
+    pub start: Duration,
+    /// How long it took, from being handed over until the device was at rest.
+    pub time: Duration,
+    /// Bytes of the elements that it reads.
+    pub bytes_read: u64,
+    /// Bytes that it writes.
+    pub bytes_written: u64,
+    /// Its arithmetic, as [`Kernel::flops`] counts it.
+    pub flops: Option<u64>,
+}
+
+/// Switches a flag off again, however the watched function ends.
+struct Watch(u8);
+
+impl Watch {
+    /// None if somebody watches for the same already.
+    fn begin(flag: u8) -> Option<Watch> {
+        (WATCHED.fetch_or(flag, Ordering::SeqCst) & flag == 0).then_some(Watch(flag))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        WATCHED.fetch_and(!self.0, Ordering::SeqCst);
+    }
+}
+
+/// Runs `f`, and gives what it gives with every kernel that ran meanwhile, in order, on any device and from
+/// any thread. What waits when `f` begins is computed before, and what still waits and is held when it ends,
+/// with it.
+///
+/// The device rests before and after each kernel, so that each time is its own: the whole takes longer than
+/// otherwise. On a GPU a time has the handing over in it, which is some ten microseconds.
+///
+/// # Errors
+/// `Invalid` while another profile is taken; whatever `f` fails with.
+#[track_caller]
+pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelRun>)> {
+    super::pending::flush()?;
+    let Some(watch) = Watch::begin(PROFILE) else {
+        return Err(Error::invalid("profile", "another profile is being taken; end that first"));
+    };
+    *lock(&RECORDING) = Some(Recording { begin: Instant::now(), runs: Vec::new() });
+    let done = f().and_then(|value| super::pending::flush().map(|()| value));
+    drop(watch);
+    let runs = lock(&RECORDING).take().map_or_else(Vec::new, |recording| recording.runs);
+    Ok((done?, runs))
+}
+
+/// Runs `f`, and fails if some operation in it made a NaN or an infinity of finite inputs: with the operation
+/// and the line that built it; for a gradient, the line of the operation that it is the gradient of.
+/// `torch.autograd.set_detect_anomaly`.
+///
+/// Every operation of this process is computed by itself as soon as it is built, and its result read: many
+/// times slower than otherwise, and nothing is fused.
+///
+/// # Errors
+/// `Invalid` for the first anomaly, or while another search is on; whatever else `f` fails with.
+#[track_caller]
+pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    super::pending::flush()?;
+    let Some(watch) = Watch::begin(ANOMALY) else {
+        return Err(Error::invalid(
+            "detect_anomaly",
+            "anomalies are being looked for already; end that first",
+        ));
+    };
+    lock(&ANOMALY_FOUND).take();
+    let done = f().and_then(|value| super::pending::flush().map(|()| value));
+    drop(watch);
+    match lock(&ANOMALY_FOUND).take() {
+        Some(anomaly) => Err(anomaly),
+        None => done,
+    }
+}
+
+/// Whether operations are to be computed as they are built.
+pub(crate) fn is_looking_for_anomalies() -> bool {
+    WATCHED.load(Ordering::Relaxed) & ANOMALY != 0
+}
+
+/// Runs a launch on behalf of `node`, watched if somebody does.
+pub(crate) fn run(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
+    match WATCHED.load(Ordering::Relaxed) {
+        0 => backend.run(launch),
+        watched => run_watched(launch, node, backend, watched),
+    }
+}
+
+#[cold]
+fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched: u8) -> Result<()> {
+    if watched & PROFILE != 0 {
+        backend.synchronize()?;
+        let start = Instant::now();
+        backend.run(launch)?;
+        backend.synchronize()?;
+        note(launch.kernel, node, backend, start, start.elapsed());
+    } else {
+        backend.run(launch)?;
+    }
+    if watched & ANOMALY != 0 {
+        look(launch, node, backend)?;
+    }
+    Ok(())
+}
+
+/// Notes a call that this process made together with others, if somebody profiles: by whom, since when, and
+/// for how many bytes.
+#[doc(hidden)] // for `distributed`
+pub fn note_call(
+    who: impl FnOnce() -> String,
+    name: &'static str,
+    location: &'static Location<'static>,
+    start: Instant,
+    bytes: u64,
+) {
+    if WATCHED.load(Ordering::Relaxed) & PROFILE == 0 {
+        return;
+    }
+    if let Some(recording) = &mut *lock(&RECORDING) {
+        recording.runs.push(KernelRun {
+            device: who(),
+            kernel: name,
+            op: name,
+            location,
+            start: start.saturating_duration_since(recording.begin),
+            time: start.elapsed(),
+            bytes_read: bytes,
+            bytes_written: bytes,
+            flops: None,
+        });
+    }
+}
+
+fn note(kernel: &Kernel, node: &Node, backend: &dyn Backend, start: Instant, time: Duration) {
+    if let Some(recording) = &mut *lock(&RECORDING) {
+        recording.runs.push(KernelRun {
+            device: backend.info().name.clone(),
+            kernel: kernel.name(),
+            op: node.op.name(),
+            location: node.location,
+            start: start.saturating_duration_since(recording.begin),
+            time,
+            bytes_read: kernel.bytes_read(),
+            bytes_written: kernel.bytes_written(),
+            flops: kernel.flops(),
+        });
+    }
+}
+
+/// Keeps the error of the first launch that makes something that is not finite of what is.
+fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
+    if lock(&ANOMALY_FOUND).is_some() {
+        return Ok(());
+    }
+    for output in launch.outputs {
+        let Some(found) = not_finite(output, backend)? else { continue };
+        let overwritten =
+            |input: &Storage| launch.outputs.iter().any(|output| std::sync::Arc::ptr_eq(input, output));
+        for input in launch.inputs.iter().filter(|input| !overwritten(input)) {
+            if not_finite(input, backend)?.is_some() {
+                // It came from elsewhere: from data.
+                return Ok(());
+            }
+        }
+        let message = format!("{} made {found}, of finite inputs", node.op.grad_name());
+        let error = Error::new(ErrorKind::Invalid { op: "detect_anomaly", message });
+        lock(&ANOMALY_FOUND).get_or_insert(error.computing(node.op.name(), node.location));
+        return Ok(());
+    }
+    Ok(())
+}
+
+/// Words for what is not finite in a buffer, if anything is.
+fn not_finite(storage: &Storage, backend: &dyn Backend) -> Result<Option<String>> {
+    let (dtype, numel): (DType, usize) = (storage.dtype(), storage.numel());
+    if !dtype.is_float() || numel == 0 {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; numel * dtype.size()];
+    backend.download(storage, 0, &mut bytes)?;
+    let values = Scalar::from_bytes(dtype, &bytes);
+    let (mut nans, mut infinities) = (0, 0);
+    for value in values {
+        let value = value.as_f64();
+        nans += usize::from(value.is_nan());
+        infinities += usize::from(value.is_infinite());
+    }
+    Ok(match (nans, infinities) {
+        (0, 0) => None,
+        (0, n) => Some(format!("{n} infinities among {numel} elements")),
+        (n, 0) => Some(format!("{n} NaN among {numel} elements")),
+        (n, m) => Some(format!("{n} NaN and {m} infinities among {numel} elements")),
+    })
+}
