@@ -10,9 +10,9 @@
 //! | [`backend`] | the contract of a backend; [`Device`] is the handle on one, [`DeviceProvider`] has them by name |
 //! | [`Error`] | everything that can go wrong |
 //!
-//! The rooms of the crate, each of which depends only on those after it: `fft`, `tensor` (operations), `schedule`
-//! (from graph to launches), `native` (operations with kernels of their own), `graph`, `devices`, `kernels`, `base`,
-//! `elements`.
+//! The rooms of the crate, each of which depends only on those after it: `fft`, `tensor` (operations),
+//! `schedule` (from graph to launches), `graph`, `native` (operations with kernels of their own), `devices`,
+//! `kernels`, `base`, `elements`.
 
 #![deny(clippy::wildcard_enum_match_arm)] // a new variant is to be met everywhere
 

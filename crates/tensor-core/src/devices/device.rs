@@ -66,8 +66,8 @@ impl Device {
         }))
     }
 
-    /// The state that a room above keeps for this device, made by default at the first call. There is room for
-    /// one: the scheduler's.
+    /// The state that the scheduler keeps for this device, made by default at the first call. There can be
+    /// only one.
     pub(crate) fn attached<T: Any + Send + Sync + Default>(&self) -> &T {
         let attached = self.0.attached.get_or_init(|| Box::<T>::default());
         match attached.downcast_ref() {

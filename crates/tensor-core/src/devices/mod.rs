@@ -1,4 +1,5 @@
-//! Devices: the contract of a backend, the handle on one, devices by name, and the dtypes that they default to.
+//! Devices: the contract of a backend, the handle on one, devices by name, and the dtypes that they default
+//! to.
 //! It depends on `kernels`, `base` and `elements`.
 
 pub mod backend;

@@ -10,7 +10,7 @@ use crate::{
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
 /// It takes its tensor's dtype where the category allows (`f32` tensor `+ 2` stays `f32`), as in PyTorch; a
-/// float scalar with an integer tensor gives the default dtype (see [`default_dtype`]).
+/// float scalar with an integer tensor gives the default dtype (see [`default_dtype`](crate::default_dtype)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scalar {
     /// A floating-point number.

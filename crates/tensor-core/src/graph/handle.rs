@@ -1,4 +1,5 @@
-//! [`Tensor`]: a counted handle on a node, and what it says of that node. Its operations are in the room `tensor`.
+//! [`Tensor`]: a counted handle on a node, and the properties of that node. Its operations are in the room
+//! `tensor`.
 
 use std::{
     panic::Location,

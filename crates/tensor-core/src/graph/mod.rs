@@ -1,4 +1,4 @@
-//! The lazy graph: operations as data, nodes, the tensor as a handle on one, and the facts that are known of values.
+//! The lazy graph: operations as data, nodes, the tensor as a handle on one, and what is known of values.
 //! It depends on `devices`, `kernels`, `base` and `elements`. It computes nothing and builds no operations.
 
 pub(crate) mod facts;

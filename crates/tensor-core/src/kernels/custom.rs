@@ -1,6 +1,8 @@
 //! Operations with kernels of their own, from crates that this one does not know: [`CustomKernel`]. How a
 //! tensor is made by one is [`Tensor::custom_kernel`]; how a backend runs one is its own business, see
 //! [`implementation`].
+//!
+//! [`Tensor::custom_kernel`]: crate::Tensor::custom_kernel
 
 use std::{
     any::{Any, TypeId},
@@ -30,6 +32,8 @@ use crate::{
 ///
 /// A kernel is a pure function of its inputs and its fields: results may be computed again, or not at all. It
 /// runs while its device is held for it, so it must not evaluate tensors.
+///
+/// [`Tensor::custom_kernel`]: crate::Tensor::custom_kernel
 pub trait CustomKernel: Any + fmt::Debug + Send + Sync {
     /// The name in error messages, profiles and graphs.
     fn name(&self) -> &'static str;

@@ -1,5 +1,5 @@
-//! The work of a backend as data: kernels, their operands and layouts, formats of storage in blocks, launches and
-//! the checks of their indices.
+//! The work of a backend as data: kernels, their operands and layouts, formats of storage in blocks,
+//! launches and the checks of their indices.
 //! It depends on `base` and `elements`; it knows neither devices nor graphs.
 
 pub(crate) mod blocks;

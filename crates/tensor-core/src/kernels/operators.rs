@@ -1,4 +1,5 @@
-//! The names of what kernels compute: elementwise functions, comparisons, reductions, scatters, random numbers.
+//! The names of the functions that kernels compute: elementwise functions, comparisons, reductions, scatters
+//! and random numbers.
 
 use crate::elements::dtype::DType;
 
@@ -193,7 +194,8 @@ impl CumulativeOp {
 }
 
 names! {
-    /// What becomes of an element and of one that goes to its place, in an [`Op::Scatter`].
+    /// What becomes of an element and of one that goes to its place, in an
+    /// [`Op::Scatter`](crate::Op::Scatter).
     pub enum ScatterOp {
         /// Their sum; integers wrap. Half types are summed in f32, and each output is rounded once. Not for
         /// bool on every device.

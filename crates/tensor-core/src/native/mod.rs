@@ -1,5 +1,6 @@
 //! Operations with kernels of their own, as data: each is a `CustomKernel` that a backend may implement.
-//! It depends on `kernels`, `base` and `elements`. Compositions for devices without such a kernel are elsewhere.
+//! Compositions for devices without such a kernel are elsewhere.
+//! It depends on `kernels`, `base` and `elements`.
 
 pub(crate) mod attention;
 pub(crate) mod bag;

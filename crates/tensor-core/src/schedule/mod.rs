@@ -5,6 +5,9 @@
 //! are needed, `draft` and `program` write the kernels, `kernels` keeps one of each, `assemble` gives them
 //! buffers), and runs it (`execute`). `pending` bounds what waits. `transfer` brings what comes from other
 //! devices. `explain` tells what would run.
+//! `watch` times launches.
+//!
+//! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
 
 mod assemble;
 mod bounds;
