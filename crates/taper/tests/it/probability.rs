@@ -610,7 +610,10 @@ fn bad_input_is_refused() -> Result<()> {
     refused(kl_divergence(&normal, &Normal::new(&three, 1.0)?), &["kl_divergence: [2] x [3]"]);
     let places = Categorical::from_probs(&three)?;
     refused(places.log_prob(&two), &["Categorical.log_prob", "categories are integers"]);
-    refused(kl_divergence(&places, &Categorical::from_probs(&two)?), &["kl_divergence", "3 and 2 categories"]);
+    refused(
+        kl_divergence(&places, &Categorical::from_probs(&two)?),
+        &["kl_divergence", "3 and 2 categories"],
+    );
     refused(
         kl_divergence(&Dirichlet::new(&three)?, &Dirichlet::new(&two)?),
         &["kl_divergence", "events of [3] and [2]"],
