@@ -140,7 +140,8 @@ run() {
     fi
     # A new cache folder, so that the first step has to compile its kernels.
     TAPER_CACHE_DIR=$(mktemp -d)
-    export TAPER_CACHE_DIR TAPER_TEST_REQUIRE_WGPU=1 TAPER_TEST_DEVICE=wgpu:0 CARGO_MANIFEST_DIR="$here/taper"
+    tests=require=wgpu,device=wgpu:0
+    export TAPER_CACHE_DIR TAPER_TEST=$tests CARGO_MANIFEST_DIR="$here/taper"
     cp "$here/commit" "$out/commit.txt"
     {
         uname -srm
@@ -159,9 +160,10 @@ run() {
     suite backend-unit backend-wgpu-unit-tests '^$'
     suite linalg linalg-tests '^$'
     suite custom-op custom-op-tests '^$'
-    suite suite-direct taper-tests "$once" TAPER_TEST_DRAW=0/4 "TAPER_TEST_WGPU=form=direct immediates=off storage_buffers=8"
-    suite suite-tiled taper-tests "$once" TAPER_TEST_DRAW=1/4 TAPER_TEST_WGPU=form=tiled
-    suite suite-windows taper-tests "$once" TAPER_TEST_DRAW=2/4 TAPER_TEST_WGPU=binding_bytes=131072
+    suite suite-direct taper-tests "$once" \
+        "TAPER_TEST=$tests,draw=0/4,wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8"
+    suite suite-tiled taper-tests "$once" "TAPER_TEST=$tests,draw=1/4,wgpu.form=tiled"
+    suite suite-windows taper-tests "$once" "TAPER_TEST=$tests,draw=2/4,wgpu.binding_bytes=131072"
     run_queue
     [ -n "${ONLY:-}" ] || benchmarks
     rm -rf "$TAPER_CACHE_DIR" "$queue"

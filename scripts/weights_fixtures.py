@@ -8,7 +8,7 @@
 The files are checked in, so the tests need no Python. `expected.json` has for each tensor of each file its dtype, its shape and the SHA-256
 of its elements in row-major order, little-endian. `check` reads the files that
 
-    TAPER_TEST_WEIGHTS_OUT=FOLDER cargo test -p weights --test it written_for_others
+    TAPER_TEST=written=FOLDER cargo test -p weights --test it written_for_others
 
 leaves in a folder, with PyTorch (weights_only=True), NumPy, safetensors and gguf, and compares them with each other.
 """

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use crate::{kernels::contract::dense, simd::isa::Isa, threads};
-pub use crate::{kernels::contract::micro_kernel::Update, simd::isa::Job};
+pub use crate::{kernels::contract::operands::Update, simd::isa::Job};
 
 mod sealed {
     pub trait Sealed {}

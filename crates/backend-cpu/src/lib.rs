@@ -9,9 +9,10 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `environment`, `host` | environment variables; information about the machine |
-//! | `threads` | sharing of a kernel's work between threads |
+//! | `environment` | environment variables |
 //! | `simd` | instruction sets, vectors, real functions, inner loops, the order of elements |
+//! | `machine`, `tuning` | the machine and its caches; every threshold |
+//! | `threads` | sharing of a kernel's work between threads |
 //! | `memory` | pool, buffers, walks along strides, strided copies, conversions of half types |
 //! | `elementwise` | programs lowered to steps, the block engine, the table of formulas, the map kernel |
 //! | `kernels` | one file for each other body of a kernel |
@@ -34,12 +35,13 @@
 pub mod dense;
 mod elementwise;
 mod environment;
-mod host;
 mod kernels;
+mod machine;
 mod memory;
 mod settings;
 mod simd;
 mod threads;
+mod tuning;
 
 use std::{
     collections::BTreeMap,
@@ -57,6 +59,7 @@ use crate::{
     elementwise::map,
     environment::Misread,
     kernels::{arg_reduce, arg_sort, contract, copy, cumulative, custom, gather, reduce, rows, scatter},
+    machine::machine,
     memory::{buffer::CpuBuffer, pool::Pool},
     settings::Settings,
     simd::{bf16::Bf16, isa::Isa},
@@ -89,8 +92,8 @@ impl CpuBackend {
         match Settings::from_env() {
             Ok(Settings { isa, bf16, budget }) => CpuBackend::with(name, isa, bf16, budget),
             Err(misread) => {
-                let isa = Isa::available()[0];
-                let backend = CpuBackend::with(name, isa, Bf16::available(isa)[0], host::memory());
+                let isa = machine().isas[0];
+                let backend = CpuBackend::with(name, isa, Bf16::available(isa)[0], machine().memory);
                 CpuBackend { misread: Some(misread), ..backend }
             }
         }
@@ -106,10 +109,10 @@ impl CpuBackend {
         CpuBackend {
             info: DeviceInfo {
                 name,
-                description: host::processor(),
+                description: machine().processor.clone(),
                 driver: isa.name().into(),
                 kind: DeviceKind::Cpu,
-                memory: host::memory(),
+                memory: machine().memory,
                 dtypes: DType::ALL.to_vec(),
                 limits: Limits {
                     max_buffer_bytes: isize::MAX as u64,

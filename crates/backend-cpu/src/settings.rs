@@ -6,7 +6,7 @@ use tensor_core::Result;
 
 use crate::{
     environment::{Misread, Variable},
-    host,
+    machine::machine,
     simd::{bf16::Bf16, isa::Isa},
     threads,
 };
@@ -30,7 +30,7 @@ impl Settings {
 
     fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Settings, Misread> {
         let set = |name| Variable::of(name, variable(name));
-        let all = Isa::available();
+        let all = &machine().isas;
         let isa = set("TAPER_CPU_ISA").map(|wanted| {
             let found = all.iter().copied().find(|isa| isa.is(&wanted.text));
             found.ok_or_else(|| {
@@ -59,7 +59,7 @@ impl Settings {
         Ok(Settings {
             isa,
             bf16: bf16.transpose()?.unwrap_or(forms[0]),
-            budget: budget.transpose()?.or_else(host::memory),
+            budget: budget.transpose()?.or(machine().memory),
         })
     }
 }
@@ -79,7 +79,7 @@ mod tests {
     fn variables_are_read() {
         let none = Settings::read(|_| None).unwrap();
         assert_eq!(none.isa, Isa::available()[0]);
-        assert_eq!(none.budget, host::memory());
+        assert_eq!(none.budget, machine().memory);
         for isa in Isa::available() {
             assert_eq!(read("TAPER_CPU_ISA", isa.name()).unwrap().isa, isa);
         }
@@ -91,7 +91,7 @@ mod tests {
         let last = Isa::available().last().copied();
         assert_eq!(Some(read("TAPER_CPU_ISA", "baseline").unwrap().isa), last);
         assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " 99 ").unwrap().budget, Some(99));
-        assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " ").unwrap().budget, host::memory());
+        assert_eq!(read("TAPER_CPU_MEMORY_LIMIT", " ").unwrap().budget, machine().memory);
         let threads = |set: &'static [(&'static str, &'static str)]| {
             let variable = move |asked: &str| set.iter().find(|(name, _)| *name == asked).map(|s| s.1.into());
             threads::from_env(&variable).unwrap()

@@ -26,7 +26,11 @@ use std::{
 use rayon::ThreadPool;
 use tensor_core::{Error, Result};
 
-use crate::environment::{Misread, Variable};
+use crate::{
+    environment::{Misread, Variable},
+    machine::machine,
+    tuning::{AWAKE_TIME, CROWDED_TIME, MIN_GRAINS_TO_WAKE, PREEMPTED_TIME, SPIN_LIMIT, SPIN_PAUSES},
+};
 
 thread_local! {
     /// Whether this thread is running a task.
@@ -38,7 +42,11 @@ thread_local! {
 /// It is 1 on a rayon thread and within a task: waiting there would run unrelated work of the caller's
 /// pool, which may need the very device that is being waited for.
 pub(crate) fn available() -> usize {
-    if BUSY.get() || rayon::current_thread_index().is_some() { 1 } else { num_threads().min(processors()) }
+    if BUSY.get() || rayon::current_thread_index().is_some() {
+        1
+    } else {
+        num_threads().min(machine().processors)
+    }
 }
 
 /// The number of threads that share a kernel, including its caller; 0 until it is first requested.
@@ -47,12 +55,6 @@ static THREADS: AtomicUsize = AtomicUsize::new(0);
 /// The helper threads; started when they are first needed.
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
-/// Processors that this process may use.
-fn processors() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
 /// The number of threads that share a large kernel, including its caller: the last argument of
 /// [`set_num_threads`], or `TAPER_THREADS`, or `RAYON_NUM_THREADS`, or else the number of processors.
 /// `torch.get_num_threads`.
@@ -60,7 +62,10 @@ pub fn num_threads() -> usize {
     match THREADS.load(Ordering::Relaxed) {
         0 => {
             // A value that cannot be parsed is reported when the device is opened.
-            let wanted = from_env(&|name| std::env::var_os(name)).ok().flatten().unwrap_or_else(processors);
+            let wanted = from_env(&|name| std::env::var_os(name))
+                .ok()
+                .flatten()
+                .unwrap_or_else(|| machine().processors);
             match THREADS.compare_exchange(0, wanted, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => wanted,
                 Err(set) => set,
@@ -83,7 +88,7 @@ pub fn set_num_threads(threads: usize) -> Result<()> {
             "the number of threads must be at least 1, the calling thread",
         ));
     }
-    let pool = start(threads.min(processors()) - 1)?;
+    let pool = start(threads.min(machine().processors) - 1)?;
     *lock(&POOL) = pool;
     THREADS.store(threads, Ordering::Relaxed);
     Ok(())
@@ -105,7 +110,7 @@ fn start(helpers: usize) -> Result<Option<Arc<ThreadPool>>> {
 fn pool() -> Option<Arc<ThreadPool>> {
     let mut pool = lock(&POOL);
     if pool.is_none() {
-        match start(num_threads().min(processors()) - 1) {
+        match start(num_threads().min(machine().processors) - 1) {
             Ok(started) => *pool = started,
             // The system cannot start threads; the next kernel does not try again.
             Err(_) => THREADS.store(1, Ordering::Relaxed),
@@ -140,9 +145,6 @@ pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Op
 /// More threads than any machine has processors are a mistake.
 const MOST: usize = 1 << 14;
 
-/// Grains of work that are worth waking a helper for.
-const MIN_GRAINS_TO_WAKE: usize = 16;
-
 /// The grains of work that callers did alone since a helper was last woken.
 static ALONE: AtomicUsize = AtomicUsize::new(0);
 /// The microsecond of [`clock`] at which a caller last worked alone.
@@ -171,7 +173,7 @@ pub(crate) fn worth(work: usize, grain: usize) -> usize {
 /// The grains done alone, after `grains` more that came `since` microseconds after the last. Earlier grains
 /// count only if a helper would still be awake.
 fn alone(before: usize, since: u64, grains: usize) -> usize {
-    if u128::from(since) <= AWAKE.as_micros() { before.saturating_add(grains) } else { grains }
+    if u128::from(since) <= AWAKE_TIME.as_micros() { before.saturating_add(grains) } else { grains }
 }
 
 /// Calls `f` with each number below `count`, on this thread and on free helpers.
@@ -274,14 +276,6 @@ pub(crate) fn try_share_chunks<T: Send>(
     try_share(chunks.len(), |i| f(i, &mut chunks[i].lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
-/// How long a helper stays awake for more work, and pauses between two looks.
-const AWAKE: Duration = Duration::from_micros(200);
-const PAUSES: usize = 16;
-/// A pause that took this long was not one: another thread had the processor.
-const AWAY: Duration = Duration::from_micros(200);
-/// How long nobody stays awake after that.
-const CROWDED: Duration = Duration::from_millis(20);
-
 /// The microsecond of [`clock`] until which waiting threads give up their processors to others.
 static CROWDED_UNTIL: AtomicU64 = AtomicU64::new(0);
 
@@ -299,8 +293,8 @@ fn is_crowded() -> bool {
 /// Records a pause between two polls: a long one means that there are currently more threads than
 /// processors.
 fn paused_for(time: Duration) {
-    if time > AWAY {
-        CROWDED_UNTIL.store(clock() + CROWDED.as_micros() as u64, Ordering::Relaxed);
+    if time > PREEMPTED_TIME {
+        CROWDED_UNTIL.store(clock() + CROWDED_TIME.as_micros() as u64, Ordering::Relaxed);
     }
 }
 
@@ -386,8 +380,8 @@ impl Board {
         let since = Instant::now();
         let mut more = false;
         let mut waited = Duration::ZERO;
-        while !more && waited < AWAKE {
-            (0..PAUSES).for_each(|_| std::hint::spin_loop());
+        while !more && waited < AWAKE_TIME {
+            (0..SPIN_PAUSES).for_each(|_| std::hint::spin_loop());
             more = self.news.load(Ordering::SeqCst) != seen;
             let now = since.elapsed();
             paused_for(now - waited);
@@ -400,9 +394,6 @@ impl Board {
 
 /// Set in [`Work::inside`] once no more threads may join.
 const CLOSED: usize = 1 << (usize::BITS - 1);
-/// How long a caller waits awake for those who are still at a task. One that takes longer has lost its
-/// processor, and gets the caller's.
-const PATIENCE: Duration = Duration::from_micros(100);
 
 /// Tasks that several threads share.
 struct Work {
@@ -467,11 +458,11 @@ impl Work {
         let mut waited = Duration::ZERO;
         while self.inside.load(Ordering::Acquire) != CLOSED {
             if patient {
-                (0..PAUSES).for_each(|_| std::hint::spin_loop());
+                (0..SPIN_PAUSES).for_each(|_| std::hint::spin_loop());
                 let now = since.elapsed();
                 paused_for(now - waited);
                 waited = now;
-                patient = waited < PATIENCE;
+                patient = waited < SPIN_LIMIT;
             } else {
                 std::thread::park();
             }
@@ -512,7 +503,7 @@ mod tests {
         for threads in [1, 2, 3, 8, 64, before] {
             set_num_threads(threads).unwrap();
             assert_eq!(num_threads(), threads);
-            assert_eq!(available(), threads.min(processors()));
+            assert_eq!(available(), threads.min(machine().processors));
             let times: Vec<AtomicUsize> = (0..300).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..50 {
                 share(300, |i| {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use taper::DType;
-use taper_testing::LAYOUTS;
+use taper_testing::{LAYOUTS, settings::setting};
 
 use crate::{
     fixtures::INTEGERS,
@@ -15,8 +15,8 @@ use crate::{
     table::rows,
 };
 
-/// The variable of the environment that draws a part for the suite: `TAPER_TEST_DRAW=1/4`.
-pub const VARIABLE: &str = "TAPER_TEST_DRAW";
+/// The setting of `TAPER_TEST` that draws a part for the suite: `TAPER_TEST=draw=1/4`.
+pub const SETTING: &str = "draw";
 
 /// The checks of a row: the methods of [`Bench`](crate::Bench).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +98,14 @@ impl Draw {
     /// The whole table.
     pub const ALL: Draw = Draw { part: 0, parts: 1 };
 
-    /// The part that [`VARIABLE`] names, or the whole table if it is not set.
+    /// The part that [`SETTING`] names, or the whole table if it is not set.
     ///
     /// # Panics
     /// If it cannot be read.
     pub fn from_env() -> Draw {
-        std::env::var(VARIABLE)
-            .map_or(Draw::ALL, |text| text.parse().unwrap_or_else(|message| panic!("{VARIABLE}: {message}")))
+        setting(SETTING).map_or(Draw::ALL, |text| {
+            text.parse().unwrap_or_else(|message| panic!("TAPER_TEST: {SETTING}: {message}"))
+        })
     }
 
     /// Whether this part has the cell of `row` that `check` tries in this way.

@@ -11,6 +11,7 @@
 //! | [`load_at`] | programs that read at indices, as kernels |
 //! | [`inputs`] | numbers, tensors of them, and [`VIEWS`] |
 //! | [`process`] | tests that need their own process: [`run_alone`], [`test_process`] |
+//! | [`settings`] | the variable `TAPER_TEST`, and how a test reports that it cannot run |
 #![allow(clippy::unwrap_used, clippy::panic)] // test tools report failure by a panic
 
 pub mod compare;
@@ -21,6 +22,7 @@ pub mod inputs;
 pub mod load_at;
 pub mod process;
 pub mod reference;
+pub mod settings;
 
 pub use compare::{agree, assert_close, assert_elements, difference, tolerance};
 pub use conformance::conformance;

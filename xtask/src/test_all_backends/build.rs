@@ -1,6 +1,6 @@
 //! One build of every test executable, and of the example that lists devices, so that each dependency is
-//! compiled once, with one set of features. The executables are then run by hand: as often as there are
-//! devices, and each known to its crate.
+//! compiled once, with one set of features. xtask then runs the executables itself: the suite's once per
+//! device, and each under the name of its crate.
 
 use std::{
     io::{BufRead, BufReader},
@@ -18,7 +18,7 @@ use crate::{
 /// The example that lists the devices of this machine.
 pub(crate) const DEVICES: &str = "devices";
 
-/// What a build of the workspace's tests gave.
+/// The result of building the workspace's tests.
 #[derive(Default)]
 pub(crate) struct Built {
     pub(crate) tests: Vec<Executable>,
@@ -35,8 +35,8 @@ pub(crate) struct Executable {
     pub(crate) path: PathBuf,
 }
 
-/// Builds; cargo's messages go to the terminal as they come. What `cargo test --no-run` would build, but that
-/// one stops at the first crate that does not compile, and links all examples.
+/// Builds the tests that `cargo test --no-run` would build, and passes cargo's messages to the terminal.
+/// `cargo test` itself would stop at the first crate that does not compile, and would link all examples.
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     let mut command = cargo();
     command
@@ -54,7 +54,7 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
             }
         }
     }
-    // Cargo tells of them as they are done; the table keeps one order.
+    // Cargo reports executables in the order in which they finish; the table needs a fixed order.
     built.tests.sort_by(|a, b| (&a.package, &a.path).cmp(&(&b.package, &b.path)));
     built.whole = child.wait().map_err(|e| format!("cargo was lost: {e}"))?.success();
     Ok(built)

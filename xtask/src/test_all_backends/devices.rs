@@ -5,7 +5,7 @@ use std::process::Command;
 use super::build::{Built, DEVICES};
 use crate::{Result, workspace::output};
 
-/// One line of the example: a name that `TAPER_TEST_DEVICE` takes, and what it is.
+/// One line of the example: a name that `TAPER_TEST=device=…` takes, and what it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) name: String,
@@ -50,7 +50,7 @@ fn parse(listing: &str) -> Vec<Device> {
     listing.lines().filter_map(device).collect()
 }
 
-/// What to do where there is no adapter.
+/// The advice for a machine without an adapter.
 pub(crate) fn no_adapter() -> &'static str {
     if cfg!(target_os = "linux") {
         "no adapter: apt-get install libvulkan1 mesa-vulkan-drivers"

@@ -1,22 +1,22 @@
-//! What the test harness of Rust prints, line by line, counted.
+//! Reads the output of Rust's test harness line by line, and counts the results.
 
 use std::collections::BTreeMap;
 
-/// How the tests of one executable, or of several, came out.
+/// The results of the tests of one or several executables.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
     pub(crate) skipped: usize,
-    /// Why tests were skipped, with how many; the empty reason if none was given.
+    /// The number of skipped tests for each reason; the empty reason if a test gave none.
     pub(crate) reasons: BTreeMap<String, usize>,
-    /// The names of the tests that failed, or what went wrong beside them.
+    /// The names of the failed tests, and messages about failures outside tests.
     pub(crate) failures: Vec<String>,
-    /// How many lines of result were seen: an executable that breaks off prints none.
+    /// The number of result lines. An executable that crashes prints none.
     pub(crate) results: usize,
-    /// How long they took in all, beside each other.
+    /// The elapsed time of all of them together.
     pub(crate) seconds: f64,
-    /// Seconds and names of tests, where the harness tells.
+    /// Seconds and names of tests, if the harness reports them.
     pub(crate) times: Vec<(f64, String)>,
 }
 
@@ -55,13 +55,13 @@ impl Tally {
         }
     }
 
-    /// Counts a failure that is no test's.
+    /// Counts a failure outside the tests.
     pub(crate) fn fail(&mut self, what: impl Into<String>) {
         self.failed += 1;
         self.failures.push(what.into());
     }
 
-    /// Counts tests that found at run time that they cannot run here, and passed: each once, by name.
+    /// Moves passed tests to the skipped ones if the log names them; each name counts once.
     pub(crate) fn skip(&mut self, log: &str) {
         let skips: BTreeMap<&str, &str> = log
             .lines()
@@ -101,7 +101,7 @@ impl Tally {
     }
 }
 
-/// Whether a line is one of those that a harness prints around its tests when all is well.
+/// Whether a harness prints this line around its tests if no test fails.
 pub(crate) fn is_frame(line: &str) -> bool {
     let line = without_colours(line);
     let line = line.trim();

@@ -1,11 +1,12 @@
 //! `cargo xtask test-all-backends`: every test of the workspace, and the behaviour suite once per device.
 //!
-//! The suite is `crates/taper/tests/it`: ordinary tests that take their device from `TAPER_TEST_DEVICE`. All
-//! other crates' tests need no device or bring their own, and run once, as do the doctests. The suite runs
-//! again with what a device would not choose by itself (`reruns.rs`). Tests of a GPU run in several processes
-//! at once, a few in each: a device makes its kernels one after the other, which is most of their time. A
-//! test that finds at run time that its device lacks something appends a line `name<TAB>reason` to the file
-//! named by `TAPER_TEST_SKIP_LOG` and returns; it then counts as skipped.
+//! The suite is `crates/taper/tests/it`: ordinary tests that take their device from
+//! `TAPER_TEST=device=wgpu:0`. The tests of all other crates need no device or open their own; they run once,
+//! and so do the doctests. The suite runs again with kernels that a device would not choose by itself
+//! (`reruns.rs`). Tests of a GPU run in several processes at the same time, a few tests in each, because a
+//! device compiles its kernels one after the other, and that takes most of the time. A test that finds at run
+//! time that its device lacks a capability appends a line `name<TAB>reason` to the file that the setting
+//! `skip_log` names, and returns; the table then counts it as skipped.
 
 mod build;
 mod devices;
@@ -29,7 +30,7 @@ use self::{
     build::{Built, Executable, build},
     devices::{list, no_adapter},
     libtest::Tally,
-    reruns::{DRAW, Part},
+    reruns::{DRAW, Part, SETTINGS},
     table::Table,
 };
 use crate::{
@@ -151,7 +152,7 @@ fn run_suite(
                     "\n==== {device} with {}, and {DRAW}={part} of the table (--seed {})",
                     rerun.label, runner.seed
                 );
-                runner = runner.with(&[(DRAW, &part)]);
+                runner = runner.with(&[(SETTINGS, &format!("{DRAW}={part}"))]);
             }
             None => println!("\n==== {device} with {}", rerun.label),
         }
@@ -218,10 +219,12 @@ fn report(table: &Table) -> Result<()> {
 #[derive(Clone)]
 struct Runner {
     environment: Vec<(&'static str, OsString)>,
+    /// The settings of tests, which one variable holds.
+    settings: Vec<String>,
     filter: Option<String>,
     skip_log: PathBuf,
     directories: BTreeMap<String, PathBuf>,
-    /// What decides the parts of the table of operations that repeated runs take.
+    /// Chooses the parts of the table of operations that the repeated runs take.
     seed: u64,
     /// How many of the slowest tests of a run are named.
     slowest: usize,
@@ -244,14 +247,17 @@ impl Runner {
         if std::env::var_os("GALLIVM_PERF").is_none() {
             environment.push(("GALLIVM_PERF", "nopt".into()));
         }
+        let mut settings: Vec<String> = std::env::var(SETTINGS).into_iter().collect();
         if args.require.iter().any(|asked| asked.starts_with("wgpu")) {
-            environment.push(("TAPER_TEST_REQUIRE_WGPU", "1".into()));
+            settings.push("require=wgpu".to_string());
         }
         let directories = workspace.packages.iter().map(|p| (p.name.clone(), p.dir.clone())).collect();
         let skip_log = target.join("taper-skips.log");
+        settings.push(format!("skip_log={}", skip_log.display()));
         let (seed, slowest) = (args.seed.unwrap_or_else(day), args.slowest);
         Ok(Self {
             environment,
+            settings,
             filter: args.filter.clone(),
             skip_log,
             directories,
@@ -263,14 +269,19 @@ impl Runner {
 
     /// The same with more variables in the tests' environment.
     fn with(&self, variables: &[(&'static str, &str)]) -> Self {
-        let mut environment = self.environment.clone();
-        environment.extend(variables.iter().map(|&(name, value)| (name, value.into())));
-        Self { environment, ..self.clone() }
+        let mut runner = self.clone();
+        for &(name, value) in variables {
+            match name {
+                SETTINGS => runner.settings.push(value.to_string()),
+                _ => runner.environment.push((name, value.into())),
+            }
+        }
+        runner
     }
 
     fn prepare(&self, command: &mut Command) {
         command.envs(self.environment.iter().map(|(name, value)| (name, value))).stdin(Stdio::null());
-        command.env("TAPER_TEST_SKIP_LOG", &self.skip_log).env_remove("TAPER_TEST_DEVICE");
+        command.env(SETTINGS, self.settings.join(","));
     }
 
     /// Runs one test program or a part of it, on a device if it is of the suite.
@@ -317,7 +328,7 @@ impl Runner {
         let mut command = Command::new(&test.path);
         self.prepare(&mut command);
         if let Some(device) = device {
-            command.env("TAPER_TEST_DEVICE", device);
+            command.env(SETTINGS, [&self.settings[..], &[format!("device={device}")]].concat().join(","));
         }
         if let Some(directory) = self.directories.get(&test.package) {
             command.current_dir(directory).env("CARGO_MANIFEST_DIR", directory);
@@ -352,7 +363,7 @@ impl Runner {
         self.run(vec![command], 1, "doctests")
     }
 
-    /// Runs commands whose output, streamed to the terminal, is that of test harnesses, so many at once.
+    /// Runs commands that are test harnesses, at most `at_once` at a time, and streams their output.
     fn run(&self, commands: Vec<Command>, at_once: usize, name: &str) -> Tally {
         let _ = fs::remove_file(&self.skip_log);
         let (parts, began) = (commands.len(), Instant::now());
@@ -382,8 +393,8 @@ impl Runner {
         tally
     }
 
-    /// Runs one command. Of one that is a part of several, what every harness says around its tests is left
-    /// out.
+    /// Runs one command. If it is one of several parts, the lines that a harness prints around its tests are
+    /// left out.
     fn run_one(&self, mut command: Command, name: &str, part: bool) -> Tally {
         let mut tally = Tally::default();
         let each_line = |line: &[u8]| {
@@ -479,6 +490,7 @@ mod tests {
     fn runner(filter: Option<&str>) -> Runner {
         Runner {
             environment: Vec::new(),
+            settings: Vec::new(),
             filter: filter.map(str::to_string),
             skip_log: std::env::temp_dir().join(format!("taper-skips-{}", std::process::id())),
             directories: BTreeMap::new(),

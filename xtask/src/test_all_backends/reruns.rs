@@ -1,17 +1,17 @@
-//! What a device would not choose by itself, forced by the environment: the suite runs once more with each,
-//! but for the tests that it cannot change.
+//! Repeated runs of the suite. Each forces instruction sets or forms of kernels that the device would not
+//! choose by itself, and leaves out the tests whose result they cannot change.
 
 use super::{SUITE, build::Executable, devices::Device};
 
 /// One more run on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rerun {
-    /// What is forced, for the table.
+    /// The forced choice, for the table.
     pub(crate) label: &'static str,
     pub(crate) variables: &'static [(&'static str, &'static str)],
     /// The crates whose tests run, for the table.
     pub(crate) crates: &'static str,
-    /// A crate beside the suite, and what of it runs.
+    /// A crate beside the suite, and the part of it that runs.
     own: Option<(&'static str, Part)>,
     /// Whether it takes a part of the table of operations. On a CPU the whole table takes seconds, once it
     /// has run on GPUs minutes.
@@ -46,8 +46,12 @@ impl Part {
     }
 }
 
-/// The variable that draws a part of the table of operations (`crates/operations/src/draw.rs`).
-pub(crate) const DRAW: &str = "TAPER_TEST_DRAW";
+/// The environment variable of all settings of tests (`crates/testing/src/settings.rs`): a list with commas
+/// between, which a rerun extends.
+pub(crate) const SETTINGS: &str = "TAPER_TEST";
+
+/// The setting that draws a part of the table of operations (`crates/operations/src/draw.rs`).
+pub(crate) const DRAW: &str = "draw";
 
 /// How many parts the table is cut into: as many as there are repeated runs on one GPU, a second adapter
 /// among them. So each of its cells is in one of them every day, and in each of them within as many days.
@@ -88,17 +92,16 @@ const GRAPH: &[&str] = &[
     "shared_leaves::",
 ];
 
-/// What holds memory over thousands of small kernels, or a process of its own.
+/// Tests that hold memory over thousands of small kernels, or start a process.
 const MEMORY: &[&str] = &["flat::", "lost_training::"];
 
-/// Of the CPU's backend itself, and what chooses the instruction set.
+/// Tests of the CPU backend's process, and tests that choose the instruction set themselves.
 const PROCESS_ON_CPU: &[&str] =
     &["async_reads::", "memory_faults::", "rounding::every_target_and_midpoint_on_every_instruction_set"];
 
-/// Compositions whose kernels other tests run, attention among them, which is one there, and the layers and
-/// distributions that are made of rows of the table, whose forward values and gradients are tried in every
-/// form; backends that are not this one; and checks whose kernels are those of other checks in another place,
-/// or in other views, which the backend's own tests have in every form.
+/// Tests that add no kernel to those of other tests on a GPU: compositions such as attention; layers and
+/// distributions made of rows of the table, whose values and gradients run in every form; other backends; and
+/// checks of other views, which the backend's own tests have in every form.
 const COMPOSED_ON_GPU: &[&str] = &[
     "attention::",
     "distributions::",
@@ -128,19 +131,15 @@ const fn set(label: &'static str, variables: &'static [(&'static str, &'static s
 
 /// The ways a GPU's kernels can be made. Its crate's other tests open devices for each by themselves.
 const FORMS: [Rerun; 3] = [
-    form("tiled", &[("TAPER_TEST_WGPU", "form=tiled")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
+    form("tiled", &[(SETTINGS, "wgpu.form=tiled")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
     form(
         "direct, uniforms, 8 buffers",
-        &[("TAPER_TEST_WGPU", "form=direct immediates=off storage_buffers=8")],
+        &[(SETTINGS, "wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8")],
         // Buffers of parameters are memory too.
         &[GRAPH, COMPOSED_ON_GPU],
     ),
     // Larger than what the suite cannot do without, smaller than its larger tensors.
-    form(
-        "windows of 128 KiB",
-        &[("TAPER_TEST_WGPU", "binding_bytes=131072")],
-        &[GRAPH, MEMORY, COMPOSED_ON_GPU],
-    ),
+    form("windows of 128 KiB", &[(SETTINGS, "wgpu.binding_bytes=131072")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
 ];
 
 const fn form(
@@ -184,7 +183,7 @@ pub(crate) fn second_adapter() -> Option<Second> {
 }
 
 impl Rerun {
-    /// What of a test program takes part.
+    /// The part of a test program that runs.
     pub(crate) fn part_of(&self, test: &Executable) -> Part {
         match self.own {
             _ if test.package == SUITE => Part::Except(self.apart),

@@ -24,20 +24,13 @@ use crate::{
         narrow::{Narrow, by_narrow},
     },
     simd::{
+        cache::LINE,
         isa::{Isa, Job, Plain, Sets},
         loops::map1,
         math,
     },
+    tuning::{BLOCK_POSITIONS, MIN_RUN_POSITIONS, PREFETCH_STEP_ELEMENTS},
 };
-
-/// Positions in a block: measured best among 512 to 4096 for f32 with a first-level cache of 48 KiB.
-pub(crate) const BLOCK: usize = 1024;
-/// Elements of the costliest step between two looks ahead: as many cache lines as can be under way at once.
-const PART: usize = 256;
-/// Positions from which on memory lies so far away that looking ahead pays.
-pub(crate) const FAR: usize = 1 << 18;
-/// Runs shorter than this are gathered across rows instead of ending a block.
-pub(crate) const SHORT_RUN: usize = 128;
 
 thread_local! {
     /// The memory of the registers, reused from launch to launch.
@@ -46,18 +39,18 @@ thread_local! {
 
 /// Words of scratch memory that a program's registers take: 8 bytes per position fit every dtype.
 pub(crate) fn words(program: &Lowered) -> usize {
-    program.registers * BLOCK
+    program.registers * BLOCK_POSITIONS
 }
 
 /// Runs `f` with `words` words of this thread's scratch memory, aligned to a cache line.
 pub(crate) fn with_scratch<R>(words: usize, f: impl FnOnce(*mut u64) -> R) -> R {
-    const LINE: usize = 64 / size_of::<u64>();
+    const WORDS: usize = LINE / size_of::<u64>();
     let mut memory = SCRATCH.take();
-    if memory.len() < words + LINE {
-        memory.resize(words + LINE, 0);
+    if memory.len() < words + WORDS {
+        memory.resize(words + WORDS, 0);
     }
     let start = memory.as_mut_ptr();
-    let result = f(start.wrapping_add(start.align_offset(64).min(LINE)));
+    let result = f(start.wrapping_add(start.align_offset(LINE).min(WORDS)));
     SCRATCH.set(memory);
     result
 }
@@ -170,7 +163,7 @@ impl<'a> Evaluator<'a> {
     ) -> Evaluator<'a> {
         let mut places = SmallVec::from_elem(std::ptr::null(), program.registers + inputs.len());
         for (r, place) in places[..program.registers].iter_mut().enumerate() {
-            *place = registers.wrapping_add(r * BLOCK).cast::<u8>().cast_const();
+            *place = registers.wrapping_add(r * BLOCK_POSITIONS).cast::<u8>().cast_const();
         }
         Evaluator {
             isa,
@@ -181,14 +174,14 @@ impl<'a> Evaluator<'a> {
             numbers: 0,
             ahead: SmallVec::new(),
             fresh: true,
-            block: BLOCK.min(program.numel.max(1)),
+            block: BLOCK_POSITIONS.min(program.numel.max(1)),
             direct: direct_outputs(program, &inputs, outputs),
             inputs,
         }
     }
 
     fn register(&self, r: u16) -> *mut u8 {
-        self.registers.wrapping_add(r as usize * BLOCK).cast()
+        self.registers.wrapping_add(r as usize * BLOCK_POSITIONS).cast()
     }
 
     fn is_number(&self, src: Src) -> bool {
@@ -210,11 +203,11 @@ impl<'a> Evaluator<'a> {
     /// The length of the next block, from `pos` to `end` at most.
     pub(crate) fn block_len(&self, pos: usize, end: usize) -> usize {
         let inner = self.program.inner();
-        let run = match inner >= SHORT_RUN && self.program.stops_at_rows {
+        let run = match inner >= MIN_RUN_POSITIONS && self.program.stops_at_rows {
             true => inner - pos % inner,
-            false => BLOCK,
+            false => BLOCK_POSITIONS,
         };
-        run.min(BLOCK).min(end - pos)
+        run.min(BLOCK_POSITIONS).min(end - pos)
     }
 
     /// Schedules prefetches for the block at `pos`: the inputs that it reads in place, and the outputs.
@@ -248,7 +241,6 @@ impl<'a> Evaluator<'a> {
     ///
     /// It does not return a list of the results: such a list is written in small parts and read in large
     /// ones, and a load like that waits for all earlier stores, which include those of the block.
-    /// load has to wait until every store before it, those of the block among them, has left the processor.
     pub(crate) fn block(&mut self, pos: usize, n: usize, targets: &[Memory], at: usize) -> Result<()> {
         if self.fresh {
             self.fill_constants();
@@ -281,9 +273,14 @@ impl<'a> Evaluator<'a> {
                 continue;
             }
             if index == program.costliest && !self.ahead.is_empty() {
-                let parts = n.div_ceil(PART);
+                let parts = n.div_ceil(PREFETCH_STEP_ELEMENTS);
                 for part in 0..parts {
-                    self.run(step, out, pos, part * PART..n.min((part + 1) * PART))?;
+                    self.run(
+                        step,
+                        out,
+                        pos,
+                        part * PREFETCH_STEP_ELEMENTS..n.min((part + 1) * PREFETCH_STEP_ELEMENTS),
+                    )?;
                     self.ahead.iter().for_each(|stream| stream.fetch(part, parts));
                 }
                 self.ahead.clear();
@@ -316,7 +313,7 @@ impl<'a> Evaluator<'a> {
             macro_rules! fill {
                 ($t:ty, $v:expr) => {{
                     let v: $t = $v;
-                    // SAFETY: a register holds BLOCK elements of any dtype.
+                    // SAFETY: a register holds BLOCK_POSITIONS elements of any dtype.
                     (0..n).for_each(|i| unsafe { out.cast::<$t>().add(i).write(v) });
                 }};
             }
@@ -382,8 +379,8 @@ impl<'a> Evaluator<'a> {
             from.convert_to_f32_slice(to);
             return register;
         }
-        // SAFETY: the launch checked that the layout stays within the buffer; a register holds BLOCK
-        // elements.
+        // SAFETY: the launch checked that the layout stays within the buffer; a register holds
+        // BLOCK_POSITIONS elements.
         unsafe { gather(self.isa, access, &access.strides, dims, memory, pos, n, register) };
         register
     }

@@ -13,7 +13,8 @@ use crate::{
         buffer::Memory,
         narrow::{Narrow, by_narrow},
     },
-    simd::cache::prefetch,
+    simd::cache::{LINE, prefetch},
+    tuning::{PREFETCH_ROW_BYTES, PREFETCH_RUN_BYTES, ROWS_AHEAD},
 };
 
 /// An input that is read at indices, with the indices of a block.
@@ -53,11 +54,6 @@ impl Pick for i32 {
         picks.iter().fold(0, |bits, &pick| bits | pick | last.wrapping_sub(pick)) >= 0
     }
 }
-
-/// Bytes of a cache line; those of a run that are asked for ahead; and those of a row all of which is.
-const LINE: usize = 64;
-const AHEAD: usize = 1 << 10;
-const NEAR: usize = 1 << 14;
 
 /// The address of the index of row `row`, for indices that are constant along the innermost axis.
 pub(crate) fn index_of_row(access: &Access, memory: Memory, dims: &[usize], row: usize) -> *const u8 {
@@ -127,9 +123,6 @@ impl<'a> NamedRows<'a> {
     }
 }
 
-/// Rows that are asked for before they are read.
-const ROWS_AHEAD: usize = 4;
-
 /// Calls a macro with the Rust type of an index dtype. The contract of a launch allows no other dtypes.
 macro_rules! by_index {
     ($dtype:expr, $go:ident) => {
@@ -157,7 +150,7 @@ impl Indexed<'_> {
         let next = Indexed { index, ..*self };
         // SAFETY: the caller's promise.
         if let Ok(run) = unsafe { next.run(row, column) } {
-            let bytes = (n * self.access.dtype.size()).min(AHEAD);
+            let bytes = (n * self.access.dtype.size()).min(PREFETCH_RUN_BYTES);
             (0..bytes.max(1)).step_by(LINE).for_each(|at| prefetch::<true, _>(run.wrapping_add(at)));
         }
     }
@@ -284,7 +277,7 @@ impl Indexed<'_> {
         // The next row is prefetched while this one's elements are used, if most of its cache lines will be
         // read.
         let bytes = size * size_of::<T>();
-        let dense = !self.by_run && along == 1 && bytes <= NEAR && n * LINE >= bytes;
+        let dense = !self.by_run && along == 1 && bytes <= PREFETCH_ROW_BYTES && n * LINE >= bytes;
         if dense && (pos + n).is_multiple_of(inner) && pos + n < self.numel {
             let next =
                 from.wrapping_add(offset_of(self.access, self.dims, (pos + n) / inner, 0)).cast::<u8>();

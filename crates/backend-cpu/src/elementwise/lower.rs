@@ -6,10 +6,12 @@ use tensor_core::{
     kernel::{IndexedAxis, Instr, Operand, Program, Reg},
 };
 
-use crate::elementwise::{
-    engine::{FAR, SHORT_RUN},
-    pair::{Second, is_first},
-    table::takes_number,
+use crate::{
+    elementwise::{
+        pair::{Second, is_first},
+        table::takes_number,
+    },
+    tuning::{MIN_RUN_POSITIONS, PREFETCH_MIN_POSITIONS},
 };
 
 /// The source of a step's operand.
@@ -152,14 +154,17 @@ impl Lowered {
     pub(crate) fn is_far(&self) -> bool {
         let gains =
             |access: &Access| self.is_read_by_rows(access) || self.steps.len() > 2 && access.contiguous;
-        self.numel >= FAR && !self.steps.is_empty() && self.inputs.iter().any(gains)
+        self.numel >= PREFETCH_MIN_POSITIONS && !self.steps.is_empty() && self.inputs.iter().any(gains)
     }
 
     /// Whether blocks read rows of an input in place, each row at an address of its own.
     pub(crate) fn is_read_by_rows(&self, access: &Access) -> bool {
         let plain = !access.dtype.is_narrow() && access.indexed.is_none();
         let Some((1, outer)) = access.strides.split_last() else { return false };
-        plain && !access.contiguous && self.inner() >= SHORT_RUN && outer.iter().any(|&stride| stride != 0)
+        plain
+            && !access.contiguous
+            && self.inner() >= MIN_RUN_POSITIONS
+            && outer.iter().any(|&stride| stride != 0)
     }
 }
 

@@ -7,7 +7,7 @@ use tensor_core::{Error, Launch, Layout, Result, kernel::Program};
 
 use crate::{
     elementwise::{
-        engine::{BLOCK, with_evaluator},
+        engine::with_evaluator,
         lower::{Code, Lowered, Src, lower},
         table::{self, Uniform},
     },
@@ -20,11 +20,8 @@ use crate::{
     },
     simd::isa::Isa,
     threads,
+    tuning::{BLOCK_POSITIONS, SERIAL_STEPS},
 };
-
-/// Work (positions times steps) below which a kernel stays on the calling thread: waking others costs
-/// microseconds.
-pub(crate) const PARALLEL: usize = 1 << 18;
 
 /// Fails unless every input layout stays within its buffer.
 pub(crate) fn check_inputs(
@@ -65,7 +62,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         unsafe { layouts::copy(isa, (input, &kernel.operands[0].layout), (out, &plain)) };
         return Ok(());
     }
-    if program.direct && program.numel <= BLOCK && bound.are_apart() {
+    if program.direct && program.numel <= BLOCK_POSITIONS && bound.are_apart() {
         return run_direct(isa, program, &bound);
     }
     let (inputs, outputs) = (bound.inputs.as_slice(), bound.outputs.as_slice());
@@ -85,10 +82,10 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
         })
     };
     let numel = program.numel;
-    if numel * (program.steps.len() + 1) < PARALLEL || threads::available() == 1 {
+    if numel * (program.steps.len() + 1) < SERIAL_STEPS || threads::available() == 1 {
         return some(0..numel);
     }
-    threads::try_share_ranges(numel, BLOCK, some)
+    threads::try_share_ranges(numel, BLOCK_POSITIONS, some)
 }
 
 /// Copies a tensor in a block format, decoding it.

@@ -17,18 +17,11 @@ use crate::{
         isa::{Isa, Job, Sets},
         order::Ordered,
     },
+    tuning::{RADIX_SORT_MIN_ELEMENTS, SELECT_BLOCK, SELECT_PART, SORTED_ELEMENTS, SORTED_NEIGHBOURS},
 };
 
 /// Lines that are worked on together: where neighbours lie side by side, a cache line of 4-byte elements.
 const TOGETHER: usize = 16;
-/// Elements of such lines, at most: where neighbours lie side by side, and else.
-const LOADED: (usize, usize) = (1 << 14, 1 << 12);
-/// Fewer than this part of a line are selected, and the others never sorted.
-const FEW: usize = 8;
-/// Elements that are looked at together for one that belongs to the first few.
-const SELECT_BLOCK: usize = 32;
-/// Elements from which on a line is sorted by digits.
-const LONG: usize = 1 << 11;
 
 /// An element as its key and its index.
 trait Item: Copy + Ord + Default + Send {
@@ -112,7 +105,7 @@ fn sort<T: Ordered, I: Item>(
     let lines = Lines::new([layout, output], axis);
     let (n, k) = (lines.length, output.shape()[axis]);
     let apart = lines.side_by_side();
-    let width = (if apart { LOADED.0 } else { LOADED.1 } / n).clamp(1, TOGETHER);
+    let width = (if apart { SORTED_NEIGHBOURS } else { SORTED_ELEMENTS } / n).clamp(1, TOGETHER);
     let work = layout.numel() * 8;
     let (along, across) = (lines.along, lines.across);
     // The closure is called through a pointer, and captured values would be read from memory: copies of
@@ -135,7 +128,7 @@ fn sort<T: Ordered, I: Item>(
                 unsafe { to.wrapping_offset(at).write(item.index()) };
             }
         };
-        if k < n / FEW && along[0] == 1 {
+        if k < n / SELECT_PART && along[0] == 1 {
             let mut best: Vec<I> = Vec::new();
             for line in 0..count {
                 let from = from.wrapping_offset(line as isize * across[0]);
@@ -167,14 +160,14 @@ fn first_in_order<'a, I: Item>(
     digits: usize,
     spare: &'a mut Vec<I>,
 ) -> &'a [I] {
-    if k < items.len() / FEW {
+    if k < items.len() / SELECT_PART {
         select(items, k, spare);
         return spare;
     }
     if k < items.len() / 2 {
         items.select_nth_unstable(k);
         items[..k].sort_unstable();
-    } else if items.len() < LONG {
+    } else if items.len() < RADIX_SORT_MIN_ELEMENTS {
         items.sort_unstable();
     } else {
         by_digits(items, digits, spare);
@@ -300,7 +293,16 @@ mod tests {
     }
 
     fn check<I: Item + std::fmt::Debug>(digits: usize, mask: u64) {
-        for n in [1, 63, 64, 65, 1000, LONG - 1, LONG, 3 * LONG + 1] {
+        for n in [
+            1,
+            63,
+            64,
+            65,
+            1000,
+            RADIX_SORT_MIN_ELEMENTS - 1,
+            RADIX_SORT_MIN_ELEMENTS,
+            3 * RADIX_SORT_MIN_ELEMENTS + 1,
+        ] {
             let kinds: [fn(u64) -> u64; 5] = [
                 |_| 7,
                 |i| i,

@@ -22,23 +22,16 @@ use crate::{
     CpuBackend,
     memory::buffer::{Bound, Memory},
     simd::{
-        cache::prefetch,
+        cache::{LINE, prefetch},
         isa::{Isa, Job},
         vector::Float,
     },
     threads,
+    tuning::{BAG_ROWS_AHEAD, CHECKED_INDICES, ELEMENT_GRAIN, OWN_DTYPE_SUM_TERMS},
 };
 
-/// Rows that are summed in the table's own dtype.
-const GROUP: usize = 64;
 /// Features that are summed together, in registers.
 const STRIP: usize = 64;
-/// How many rows before it is added a row is asked for, and the bytes of a cache line.
-const AHEAD: usize = 8;
-const LINE: usize = 64;
-/// Elements that are worth a thread, and indices that are checked together.
-const GRAIN: usize = 1 << 16;
-const CHECKED: usize = 1 << 12;
 
 impl Native for EmbeddingBag {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -75,7 +68,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
     let bound = Bound::of_launch(&backend.pool, launch)?;
     let (rows, features) = (shape(0)[0], shape(0)[1]);
     let indices = integers(bound.inputs[1], shape(1).numel())?;
-    let shared = indices.len().saturating_mul(features) >= 2 * GRAIN;
+    let shared = indices.len().saturating_mul(features) >= 2 * ELEMENT_GRAIN;
     // All indices are checked before any is used, because rows are prefetched ahead.
     let outside = AtomicBool::new(false);
     let check = |range: Range<usize>| {
@@ -84,7 +77,7 @@ fn typed<T: Float>(backend: &CpuBackend, of: EmbeddingBag, launch: &Launch<'_>) 
         }
     };
     match shared {
-        true => threads::share_ranges(indices.len(), CHECKED, check),
+        true => threads::share_ranges(indices.len(), CHECKED_INDICES, check),
         false => check(0..indices.len()),
     }
     if outside.into_inner()
@@ -196,9 +189,9 @@ impl<T: Float> Bags<'_, T> {
         let mut sums = [T::ZERO; STRIP];
         let mut wide = [0f64; STRIP];
         let positions = self.bounds[bag]..self.bounds[bag + 1];
-        let long = positions.len() > GROUP;
-        for start in positions.clone().step_by(GROUP) {
-            let group = start..positions.end.min(start + GROUP);
+        let long = positions.len() > OWN_DTYPE_SUM_TERMS;
+        for start in positions.clone().step_by(OWN_DTYPE_SUM_TERMS) {
+            let group = start..positions.end.min(start + OWN_DTYPE_SUM_TERMS);
             // SAFETY: the caller's promise.
             unsafe {
                 match (self.weights, width) {
@@ -224,11 +217,11 @@ impl<T: Float> Bags<'_, T> {
         }
     }
 
-    /// Prefetches the strip from feature `first` on, `width` wide, of the row that is `AHEAD` positions
-    /// after `at`.
+    /// Prefetches the strip from feature `first` on, `width` wide, of the row that is `BAG_ROWS_AHEAD`
+    /// positions after `at`.
     #[inline(always)]
     fn ask(&self, at: usize, first: usize, width: usize) {
-        if let Some(&index) = self.indices.get(at + AHEAD) {
+        if let Some(&index) = self.indices.get(at + BAG_ROWS_AHEAD) {
             let row = self.table.wrapping_add(index as usize * self.features + first);
             for line in (0..width).step_by(LINE / size_of::<T>()) {
                 prefetch::<true, _>(row.wrapping_add(line));

@@ -15,6 +15,7 @@ use crate::{
     },
     simd::isa::Isa,
     threads,
+    tuning::{BANDED_MAX_PARTS, BANDED_MIN_ELEMENTS, LONG_ROW_ELEMENTS, band_elements},
 };
 
 pub(crate) fn run(
@@ -67,15 +68,6 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Elements from which an output of several parts is written in bands, and of a piece: all of its parts are
-/// written while it is in the second-level cache.
-const BANDED: usize = 1 << 15;
-const PIECE: usize = 1 << 17;
-/// Rows of as many elements are whole cache lines, but for their ends.
-const LONG_ROW: usize = 256;
-/// More regions than this are copied one after the other: most of them would have nothing in a band.
-const MOST: usize = 16;
-
 /// An output cut into bands along its first axis, with the regions that meet them. Leading axes that every
 /// region covers completely, such as the images of a padded batch, are merged into one axis.
 struct Bands {
@@ -99,8 +91,11 @@ impl Bands {
     /// box of the output, or an input whose neighbours are in different bands.
     fn of(launch: &Launch<'_>, fill: bool, regions: &[Layout], inputs: &[Memory]) -> Option<Bands> {
         let (shape, operands) = (&launch.kernel.outputs[0].shape, &launch.kernel.operands);
-        let long = |dst: &Layout| dst.is_contiguous() || dst.shape().last().is_some_and(|&n| n >= LONG_ROW);
-        if shape.numel() < BANDED || !fill && regions.iter().all(long) || !(1..=MOST).contains(&regions.len())
+        let long =
+            |dst: &Layout| dst.is_contiguous() || dst.shape().last().is_some_and(|&n| n >= LONG_ROW_ELEMENTS);
+        if shape.numel() < BANDED_MIN_ELEMENTS
+            || !fill && regions.iter().all(long)
+            || !(1..=BANDED_MAX_PARTS).contains(&regions.len())
         {
             return None;
         }
@@ -140,7 +135,7 @@ impl Bands {
         if regions.iter().any(across) {
             return None;
         }
-        let elements = PIECE.min(shape.numel() / (4 * threads::available()));
+        let elements = band_elements().min(shape.numel() / (4 * threads::available()));
         let piece = (elements / numel).max(1);
         Some(Bands { regions, count, numel, piece })
     }

@@ -10,12 +10,9 @@ use tensor_core::{
     Arithmetic, CumulativeOp, DType, Error, ErrorKind, Launch, Layout, Result, kernel::Operand,
 };
 
-use super::running::{Extreme, Integers, LONG, Line, Running, Sum};
+use super::running::{Extreme, Integers, Line, Running, Sum};
 use crate::{
-    elementwise::{
-        engine::{BLOCK, store},
-        table,
-    },
+    elementwise::{engine::store, table},
     memory::{
         buffer::{Bound, Memory, by_size},
         lines::{Band, Lines, pieces},
@@ -28,14 +25,13 @@ use crate::{
         order::{Ordered, opposite},
     },
     threads,
+    tuning::{BLOCK_POSITIONS, SCAN_MIN_LINE, SERIAL_LINE_ELEMENTS},
 };
 
 /// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.
 const WIDE: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;
-/// A line of fewer elements is taken one by one.
-const SHORT: usize = 32;
 
 /// The dtypes that have loops; other dtypes are converted to one of them and back.
 #[derive(Clone, Copy)]
@@ -117,10 +113,14 @@ pub(crate) fn run(
 
 /// Calls `f(at, n, block)` for positions `0..numel`, a block at a time, with memory for one block.
 fn by_blocks(numel: usize, f: &(dyn Fn(usize, usize, *mut u8) + Sync)) {
-    pieces(numel.div_ceil(BLOCK), numel, &|start, end| {
-        let mut block = [0u64; BLOCK];
+    pieces(numel.div_ceil(BLOCK_POSITIONS), numel, &|start, end| {
+        let mut block = [0u64; BLOCK_POSITIONS];
         for b in start..end {
-            f(b * BLOCK, BLOCK.min(numel - b * BLOCK), block.as_mut_ptr().cast());
+            f(
+                b * BLOCK_POSITIONS,
+                BLOCK_POSITIONS.min(numel - b * BLOCK_POSITIONS),
+                block.as_mut_ptr().cast(),
+            );
         }
     });
 }
@@ -286,7 +286,7 @@ impl Scan<'_> {
     fn in_vectors<R: Running<To = Shared<T>>, T>(&self) -> bool {
         let output = Layout::contiguous(self.layout.shape().clone());
         let lines = Lines::new([self.layout, &output], self.axis);
-        let fits = lines.along == [1, 1] && lines.length >= SHORT;
+        let fits = lines.along == [1, 1] && lines.length >= SCAN_MIN_LINE;
         match self.reverse {
             _ if !fits => {}
             false => self.by_lines::<R, T, false>(&lines),
@@ -297,7 +297,7 @@ impl Scan<'_> {
 
     fn by_lines<R: Running<To = Shared<T>>, T, const REVERSE: bool>(&self, lines: &Lines<2>) {
         let (length, numel) = (lines.length, self.layout.numel());
-        let shared = length >= LONG && numel / length < threads::available();
+        let shared = length >= SERIAL_LINE_ELEMENTS && numel / length < threads::available();
         let begin = if REVERSE { length as isize - 1 } else { 0 };
         // If threads share single lines, the lines run one after the other.
         lines.for_each(ROWS, if shared { 0 } else { numel }, &|Band { lines: count, starts }| {

@@ -17,17 +17,12 @@ use crate::{
         vector::Float,
     },
     threads,
+    tuning::{DISTANCE_TASK_POINTS, ELEMENT_GRAIN, OWN_DTYPE_SUM_TERMS},
 };
 
 /// Points of a panel, and points of a tile that meet them.
 const COLUMNS: usize = 16;
 const ROWS: usize = 4;
-/// Coordinates that are added up in the points' own dtype.
-const GROUP: usize = 64;
-/// Points that meet one panel in a task.
-const STRETCH: usize = 256;
-/// Differences that are worth a thread.
-const GRAIN: usize = 1 << 16;
 
 impl Native for Distances {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -150,16 +145,16 @@ unsafe impl<T> Sync for Points<T> {}
 
 impl<T: Float> Points<T> {
     fn all<N: Norm>(&self, batch: usize) {
-        let (panels, stretches) = (self.columns.div_ceil(COLUMNS), self.rows.div_ceil(STRETCH));
+        let (panels, stretches) = (self.columns.div_ceil(COLUMNS), self.rows.div_ceil(DISTANCE_TASK_POINTS));
         let task = |i: usize| {
             let (rest, stretch) = (i / stretches, i % stretches);
             let (matrix, panel) = (rest / panels, rest % panels);
-            let rows = stretch * STRETCH..min((stretch + 1) * STRETCH, self.rows);
+            let rows = stretch * DISTANCE_TASK_POINTS..min((stretch + 1) * DISTANCE_TASK_POINTS, self.rows);
             let columns = panel * COLUMNS..min((panel + 1) * COLUMNS, self.columns);
             self.isa.run(Panel { of: self, matrix, rows, columns, norm: std::marker::PhantomData::<N> });
         };
         let count = batch * panels * stretches;
-        match batch * self.rows * self.columns * self.coordinates >= 2 * GRAIN {
+        match batch * self.rows * self.columns * self.coordinates >= 2 * ELEMENT_GRAIN {
             true => threads::share(count, task),
             false => (0..count).for_each(task),
         }
@@ -230,8 +225,8 @@ impl<T: Float, N: Norm> Job for Panel<'_, T, N> {
 #[inline(always)]
 fn distances<T: Float, N: Norm>(points: [&[T]; ROWS], panel: &[[T; COLUMNS]]) -> [[T; COLUMNS]; ROWS] {
     let mut totals = [[0f64; COLUMNS]; ROWS];
-    for from in (0..panel.len()).step_by(GROUP) {
-        let group = &panel[from..min(from + GROUP, panel.len())];
+    for from in (0..panel.len()).step_by(OWN_DTYPE_SUM_TERMS) {
+        let group = &panel[from..min(from + OWN_DTYPE_SUM_TERMS, panel.len())];
         let points = points.map(|point| &point[from..from + group.len()]);
         let mut sums = [[T::ZERO; COLUMNS]; ROWS];
         for (k, lanes) in group.iter().enumerate() {

@@ -5,17 +5,11 @@
 use tensor_core::{DType, Kernel, ReduceOp, collapse, kernel::Instr, kernel::Program};
 
 use crate::{
-    elementwise::map::PARALLEL,
     memory::buffer::Memory,
     simd::isa::{Isa, Job, Sets},
     threads,
+    tuning::{CACHED_RESULTS, F32_SUM_TERMS, MIN_LOOP_ELEMENTS, SERIAL_STEPS},
 };
-
-/// Terms that are added in f32, as `reduce` adds them.
-const MOST_TERMS: usize = 32;
-/// Results of a row from which it is worth a loop, and up to which its results stay in the first-level cache.
-const SHORTEST: usize = 8;
-const PIECE: usize = 4096;
 
 /// A reduction, arranged as rows of results.
 pub(crate) struct FewTerms {
@@ -52,7 +46,10 @@ impl FewTerms {
         let merged = collapse(&sizes, &[&along]);
         let (&length, lead) = merged.shape.split_last()?;
         let (&stride, lead_strides) = merged.strides[0].split_last()?;
-        if !(2..=MOST_TERMS).contains(&count) || length < SHORTEST || (stride == 1 && length >= PIECE) {
+        if !(2..=F32_SUM_TERMS).contains(&count)
+            || length < MIN_LOOP_ELEMENTS
+            || (stride == 1 && length >= CACHED_RESULTS)
+        {
             return None;
         }
         let mut terms = vec![0];
@@ -80,9 +77,9 @@ impl FewTerms {
     /// The kernel's operand is within `input`, and `out` has room for its results; both have the
     /// reduction's dtype and do not overlap.
     pub(crate) unsafe fn run(&self, isa: Isa, input: Memory, out: Memory) {
-        let pieces = self.length.div_ceil(PIECE);
+        let pieces = self.length.div_ceil(CACHED_RESULTS);
         let piece = |at: usize| {
-            let (row, start) = (at / pieces, at % pieces * PIECE);
+            let (row, start) = (at / pieces, at % pieces * CACHED_RESULTS);
             let mut from = self.offset as isize + start as isize * self.stride;
             let mut rest = row;
             for &(size, stride) in self.lead.iter().rev() {
@@ -94,7 +91,7 @@ impl FewTerms {
                 terms: &self.terms,
                 stride: self.stride,
                 to: out.at::<f32>(row * self.length + start),
-                n: PIECE.min(self.length - start),
+                n: CACHED_RESULTS.min(self.length - start),
             };
             // NaN is propagated, as by `Accumulator`.
             match self.op {
@@ -112,7 +109,7 @@ impl FewTerms {
             }
         };
         let count = self.rows * pieces;
-        if self.results() * self.terms.len() < PARALLEL || threads::available() == 1 {
+        if self.results() * self.terms.len() < SERIAL_STEPS || threads::available() == 1 {
             (0..count).for_each(piece);
         } else {
             threads::share_ranges(count, 1, |range| range.for_each(piece));

@@ -22,17 +22,11 @@ use crate::{
         pool::Pool,
     },
     threads,
+    tuning::{COSTLY_ELEMENT_GRAIN, FOURIER_GROUP_NUMBERS, FOURIER_PLAN_LENGTHS, FOURIER_PLANS},
 };
 
-/// Numbers that one call of a plan transforms at least: what stays in a first-level cache.
-const AT_HAND: usize = 1 << 11;
 /// Rows that are gathered together at least: as many complex numbers in f32 as a cache line has.
 const SIDE_BY_SIDE: usize = 8;
-/// Multiplications that are worth a thread.
-const GRAIN: usize = 1 << 15;
-/// How many plans are kept, and the sum of their lengths, unless one alone is longer.
-const PLANS: usize = 64;
-const LENGTHS: usize = 1 << 22;
 
 impl Native for Fourier {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -57,13 +51,13 @@ fn typed<T: Real>(backend: &CpuBackend, of: Fourier, launch: &Launch<'_>) -> Res
     let spread = (!layout.is_contiguous()).then(|| Spread::of(layout, of.kind));
     let (from, to) = (bound.inputs[0], bound.outputs[0]);
     let rows = Rows { of, plan: &plan, from, offset: layout.offset(), spread, to, taken, given };
-    let (count, group) = (numel / taken, (AT_HAND / n).max(1));
+    let (count, group) = (numel / taken, (FOURIER_GROUP_NUMBERS / n).max(1));
     // The number of rows gathered together, in whole groups.
     let gathered = if rows.spread.is_some() { group * SIDE_BY_SIDE.div_ceil(group) } else { group };
     // SAFETY: the sizes of both buffers were checked, and each range has its own rows.
     let some = |range| unsafe { rows.transform(pool, range, group, gathered) };
     let multiplications = count.saturating_mul(n).saturating_mul(2 * (n.ilog2() as usize + 1));
-    match multiplications >= 2 * GRAIN {
+    match multiplications >= 2 * COSTLY_ELEMENT_GRAIN {
         true => threads::try_share_ranges(count, gathered, some),
         false => some(0..count),
     }
@@ -296,7 +290,7 @@ fn plan<T: Real>(kind: FourierKind, n: usize) -> Arc<FftPlan<T>> {
         };
         plans.push((kind, n, Arc::new(plan)));
         let mut sum: usize = plans.iter().map(|(_, length, _)| length).sum();
-        while plans.len() > 1 && (plans.len() > PLANS || sum > LENGTHS) {
+        while plans.len() > 1 && (plans.len() > FOURIER_PLANS || sum > FOURIER_PLAN_LENGTHS) {
             sum -= plans.remove(0).1;
         }
     }
@@ -466,19 +460,19 @@ mod tests {
         let first = plan::<f64>(FourierKind::Forward, 77);
         assert!(Arc::ptr_eq(&first, &plan::<f64>(FourierKind::Forward, 77)));
         assert!(!Arc::ptr_eq(&first, &plan::<f64>(FourierKind::Inverse, 77)));
-        for n in 1..=2 * PLANS {
+        for n in 1..=2 * FOURIER_PLANS {
             plan::<f64>(FourierKind::Inverse, n);
         }
         let held = |length: usize| {
             let plans = f64::plans().lock().unwrap();
-            assert!(plans.0.len() <= PLANS);
+            assert!(plans.0.len() <= FOURIER_PLANS);
             plans.0.iter().any(|(kind, n, _)| (*kind, *n) == (FourierKind::Forward, length))
         };
         assert!(!held(77));
         // A plan longer than the limit of all lengths is kept alone.
-        plan::<f64>(FourierKind::Forward, LENGTHS + 1);
-        assert!(f64::plans().lock().unwrap().0.len() <= PLANS);
+        plan::<f64>(FourierKind::Forward, FOURIER_PLAN_LENGTHS + 1);
+        assert!(f64::plans().lock().unwrap().0.len() <= FOURIER_PLANS);
         plan::<f64>(FourierKind::Forward, 78);
-        assert!(!held(LENGTHS + 1));
+        assert!(!held(FOURIER_PLAN_LENGTHS + 1));
     }
 }

@@ -17,7 +17,8 @@ use crate::{
         pool::Pool,
         strided::Shared,
     },
-    simd::cache::prefetch,
+    simd::cache::{LINE, prefetch},
+    tuning::{GATHER_MIN_LINE, PREFETCH_ROW_BYTES},
 };
 
 pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
@@ -119,16 +120,10 @@ fn decode(blocks: Blocks<'_>, layout: &Layout, axis: usize, picks: &Picks, out: 
     });
 }
 
-/// Elements of a line that is worth a loop of its own.
-const LEAST: usize = 64;
-/// Bytes of a line that is asked for before its elements are read, and how many of these a cache line has.
-const NEAR: usize = 1 << 14;
-const LINE: usize = 64;
-
 /// Gathers if the lines of input, output and index are all contiguous. Returns false if they are not, or if
 /// some index is out of range.
 fn in_order<T: Copy>(pass: &ByLines<'_>, from: Shared<T>, to: Shared<T>) -> Result<bool> {
-    if pass.lines.along != [1, 1, 1] || pass.lines.length < LEAST {
+    if pass.lines.along != [1, 1, 1] || pass.lines.length < GATHER_MIN_LINE {
         return Ok(false);
     }
     pass.index.require(pass.op, pass.index.dtype, pass.index_layout.span().1)?;
@@ -146,7 +141,7 @@ fn in_order_by<T: Copy, I: Copy + Into<i64>>(pass: &ByLines<'_>, from: Shared<T>
     let index = Shared(pass.index.at::<I>(pass.index_layout.offset()));
     let bytes = pass.size * size_of::<T>();
     // If few of a line's elements are read, prefetching all of it would be wasted.
-    let dense = bytes <= NEAR && lines.length * LINE >= bytes;
+    let dense = bytes <= PREFETCH_ROW_BYTES && lines.length * LINE >= bytes;
     let inside = AtomicBool::new(true);
     lines.for_each(1, pass.index_layout.numel(), &|Band { starts: [picks, near, far], .. }| {
         // SAFETY: the span of the index was checked.

@@ -22,15 +22,14 @@ use crate::{
         vector::Float,
     },
     threads,
+    tuning::COSTLY_ELEMENT_GRAIN,
 };
 
 /// Grid points whose corners are found at once.
 const PLACES: usize = 64;
-/// Channels that are read at each of these places before the next ones. Planes are often a power of two
-/// apart, and so in one set of the first-level cache, which has room for a line of so many.
+/// Channels that are read at each of these points before the next channels. Planes are often a power of two
+/// apart, so that a point's pixels share a set of the first-level cache, which has room for this many lines.
 const CHANNELS: usize = 8;
-/// Corners that are worth a thread.
-const GRAIN: usize = 1 << 15;
 
 impl Native for GridSample {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -172,7 +171,7 @@ fn typed<T: Coordinate>(backend: &CpuBackend, of: GridSample, launch: &Launch<'_
         (_, false) => sampler.range::<3, 8>(range),
         (_, true) => sampler.range::<3, 1>(range),
     };
-    match threads::worth((batch * places * channels) << of.axes, GRAIN) {
+    match threads::worth((batch * places * channels) << of.axes, COSTLY_ELEMENT_GRAIN) {
         1 => some(0..batch * places),
         _ => threads::share_ranges(batch * places, PLACES, some),
     }
@@ -428,9 +427,9 @@ impl<T: Coordinate, const D: usize, const K: usize> GridPoints<'_, T, D, K> {
                     for _ in $channels {
                         let mut sum = T::ZERO;
                         for k in 0..K {
-                            // SAFETY: the launch checked that the image has that many channels of `area`
-                            // pixels, and an offset is below `area`.
                             let pixel = if $inside >> k & 1 == 1 {
+                                // SAFETY: the launch checked that the image has that many channels of
+                                // `area` pixels, and an offset is below `area`.
                                 unsafe { pixels.add(offsets[k]).read() }
                             } else {
                                 T::ZERO

@@ -16,6 +16,7 @@ use crate::{
         lines::{Band, Lines, Walk},
     },
     threads,
+    tuning::{COSTLY_ELEMENT_GRAIN, INDEX_BAND_LINES},
 };
 
 /// Whether elements have to move one by one: the index varies along the last axis that has more than one
@@ -43,12 +44,8 @@ macro_rules! by_index {
 }
 pub(crate) use by_index;
 
-/// Lines that are worked on together.
-const WIDE: usize = 1024;
 /// Indices that are read at once.
 const NUMBERS: usize = 128;
-/// Elements that are worth a part of their own.
-const LEAST_PART: usize = 1 << 15;
 
 /// Elements that each have their own index: lines of the index, of the tensor with the index's shape, and
 /// of the indexed tensor.
@@ -136,8 +133,9 @@ impl ByLines<'_> {
     /// are too few lines for all threads.
     pub(crate) fn parts(&self) -> usize {
         let threads = threads::available();
-        let parts = threads.min(self.index_layout.numel() / LEAST_PART).min(self.lines.length).max(1);
-        if self.lines.tasks(WIDE) < threads { parts } else { 1 }
+        let parts =
+            threads.min(self.index_layout.numel() / COSTLY_ELEMENT_GRAIN).min(self.lines.length).max(1);
+        if self.lines.tasks(INDEX_BAND_LINES) < threads { parts } else { 1 }
     }
 
     /// Calls `f` for each of `parts` parts of all lines, cut along them: with the part's number, its lines,
@@ -203,10 +201,12 @@ impl ByLines<'_> {
         // With one line at a time, the data that `before` writes for a long line is still in the cache when
         // the line's elements are processed.
         let one_by_one = before.is_some() && !by_columns && 2 * lines.length > NUMBERS;
-        lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines: count, starts }| match one_by_one {
-            true => (0..count as isize)
-                .for_each(|line| band(1, [0, 1, 2].map(|l| starts[l] + line * lines.across[l]))),
-            false => band(count, starts),
+        lines.for_each(INDEX_BAND_LINES, self.index_layout.numel(), &|Band { lines: count, starts }| {
+            match one_by_one {
+                true => (0..count as isize)
+                    .for_each(|line| band(1, [0, 1, 2].map(|l| starts[l] + line * lines.across[l]))),
+                false => band(count, starts),
+            }
         });
     }
 
@@ -283,19 +283,23 @@ impl ByLines<'_> {
             return bad(i as isize * along[0], numbers[i]);
         }
         let far: Vec<isize> = numbers.iter().map(|&picked| picked as isize * along[2]).collect();
-        self.lines.for_each(WIDE, self.index_layout.numel(), &|Band { lines, starts: [_, near, start] }| {
-            if by_columns {
-                for (i, far) in (0..).zip(&far) {
-                    let (near, far) = (near + i * along[1], start + far);
-                    (0..lines as isize).for_each(|j| f(near + j * across[1], far + j * across[2]));
+        self.lines.for_each(
+            INDEX_BAND_LINES,
+            self.index_layout.numel(),
+            &|Band { lines, starts: [_, near, start] }| {
+                if by_columns {
+                    for (i, far) in (0..).zip(&far) {
+                        let (near, far) = (near + i * along[1], start + far);
+                        (0..lines as isize).for_each(|j| f(near + j * across[1], far + j * across[2]));
+                    }
+                } else {
+                    for j in 0..lines as isize {
+                        let (near, start) = (near + j * across[1], start + j * across[2]);
+                        (0..).zip(&far).for_each(|(i, far)| f(near + i * along[1], start + far));
+                    }
                 }
-            } else {
-                for j in 0..lines as isize {
-                    let (near, start) = (near + j * across[1], start + j * across[2]);
-                    (0..).zip(&far).for_each(|(i, far)| f(near + i * along[1], start + far));
-                }
-            }
-        });
+            },
+        );
     }
 
     /// Reads `numbers.len()` indices from offset `at` on, `stride` elements apart.

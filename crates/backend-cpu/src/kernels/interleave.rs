@@ -12,12 +12,11 @@ use crate::{
     memory::{buffer::Memory, lines::Walk, strided::Shared},
     simd::isa::{Isa, Job, Sets},
     threads,
+    tuning::INTERLEAVED_ROW_GRAIN,
 };
 
 /// Rows that are brought together before they are written.
 const ROWS: usize = 64;
-/// Rows that a thread takes at once.
-const GRAIN: usize = 1 << 14;
 
 /// Writes the output if it has this form, and returns whether it did.
 ///
@@ -61,7 +60,7 @@ pub(super) unsafe fn interleaved(
                 to: Shared(out.at::<$t>(0)),
             };
             let count = numel / $columns;
-            match count < 2 * GRAIN {
+            match count < 2 * INTERLEAVED_ROW_GRAIN {
                 true => of.range(0..count),
                 false => threads::share_ranges(count, ROWS, |range| of.range(range)),
             }

@@ -13,12 +13,11 @@ use crate::{
     memory::{buffer::Bound, strided::Shared},
     simd::isa::{Isa, Job},
     threads,
+    tuning::COSTLY_ELEMENT_GRAIN,
 };
 
 /// Windows whose greatest elements are found at once.
 const LANES: usize = 16;
-/// Elements of windows that are worth a thread.
-const GRAIN: usize = 1 << 15;
 
 impl Native for MaxPool {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -72,7 +71,7 @@ fn typed<T: Number>(backend: &CpuBackend, of: MaxPool, launch: &Launch<'_>) -> R
     let work = rows * windows * of.window.iter().product::<usize>();
     // SAFETY: the launch checked the sizes of all operands, and each range has its own rows.
     let some = |range: Range<usize>| unsafe { pool.rows(range) };
-    match threads::worth(work, GRAIN) {
+    match threads::worth(work, COSTLY_ELEMENT_GRAIN) {
         1 => some(0..rows),
         _ => threads::share_ranges(rows, of.outputs[1].min(rows.div_ceil(threads::available())), some),
     }

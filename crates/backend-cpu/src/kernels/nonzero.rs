@@ -10,10 +10,8 @@ use crate::{
     CpuBackend,
     memory::{buffer::Bound, strided::Shared},
     threads,
+    tuning::ELEMENT_GRAIN,
 };
-
-/// Elements of a block.
-const BLOCK: usize = 1 << 16;
 
 impl Native for Nonzero {
     fn supports(dtype: DType) -> bool {
@@ -27,7 +25,7 @@ impl Native for Nonzero {
         // 0 or 1.
         let mask =
             unsafe { std::slice::from_raw_parts(bound.inputs[0].at::<u8>(0).cast_const(), shape.numel()) };
-        let mut begins = vec![0usize; mask.len().div_ceil(BLOCK)];
+        let mut begins = vec![0usize; mask.len().div_ceil(ELEMENT_GRAIN)];
         threads::share_chunks(&mut begins, 1, |block, count| {
             count[0] = mask[of_block(block, mask)].iter().map(|&truth| usize::from(truth)).sum();
         });
@@ -77,7 +75,7 @@ impl Native for Nonzero {
 }
 
 fn of_block(block: usize, mask: &[u8]) -> std::ops::Range<usize> {
-    block * BLOCK..mask.len().min((block + 1) * BLOCK)
+    block * ELEMENT_GRAIN..mask.len().min((block + 1) * ELEMENT_GRAIN)
 }
 
 /// Calls `f` with the position of each 1 among bytes of 0 and 1, in ascending order. One multiplication

@@ -12,10 +12,9 @@ use crate::{
     memory::{buffer::Bound, pool::Pool},
     simd::order::Ordered,
     threads,
+    tuning::SEARCH_GRAIN,
 };
 
-/// Values that a thread takes at once.
-const GRAIN: usize = 1 << 13;
 /// Values whose places are found side by side: each step of one waits for what it reads.
 const TOGETHER: usize = 16;
 
@@ -69,10 +68,10 @@ fn typed<T: Copy + Sync>(
             i = end;
         }
     };
-    if count < 2 * GRAIN {
+    if count < 2 * SEARCH_GRAIN {
         some(0..count);
     } else {
-        threads::share_ranges(count, GRAIN, some);
+        threads::share_ranges(count, SEARCH_GRAIN, some);
     }
     Ok(())
 }

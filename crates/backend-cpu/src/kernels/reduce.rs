@@ -28,10 +28,10 @@ use super::{
 };
 use crate::{
     elementwise::{
-        engine::{BLOCK, Evaluator, offset_of, with_evaluator},
+        engine::{Evaluator, offset_of, with_evaluator},
         indexed::NamedRows,
         lower::{Access, Lowered, Src, lower},
-        map::{PARALLEL, check_inputs},
+        map::check_inputs,
     },
     memory::{
         buffer::{Bound, Memory, compiled},
@@ -39,19 +39,11 @@ use crate::{
     },
     simd::isa::Isa,
     threads,
+    tuning::{
+        BLOCK_POSITIONS, CACHED_RESULTS, F32_SUM_TERMS, MIN_BLOCK_RESULTS, SERIAL_STEPS, SUM_PIECE_ELEMENTS,
+        SUM_PIECE_ROWS,
+    },
 };
-
-/// Elements of one result that one task folds.
-const PIECE: usize = 1 << 16;
-/// RowBlock that one task accumulates.
-const ROWS: usize = 1 << 10;
-/// RowBlock that are accumulated in f32 before they are joined in f64.
-const GROUP: usize = 32;
-/// Neighbouring results that are accumulated together when no block limits them: long runs of memory, read in
-/// order.
-const STRIP: usize = 4096;
-/// Fewer neighbouring results than this are not worth a block.
-const MIN_COLUMNS: usize = 32;
 
 /// A kernel with its index space in the order in which it runs.
 struct Reduction {
@@ -78,7 +70,7 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
     let tail =
         (0..shape.rank()).rev().take_while(|a| !reduced(a) || shape[*a] == 1).last().unwrap_or(shape.rank());
     let columns: usize = (tail..shape.rank()).map(|a| shape[a]).product();
-    let by_columns = columns >= MIN_COLUMNS && count > 1;
+    let by_columns = columns >= MIN_BLOCK_RESULTS && count > 1;
     let kept = (0..shape.rank()).filter(|a| !reduced(a));
     let order: SmallVec<[usize; 5]> = if by_columns {
         let (before, after): (Vec<usize>, Vec<usize>) = kept.partition(|&a| a < tail);
@@ -95,7 +87,8 @@ fn prepare(kernel: &Kernel, op: ReduceOp, program: &Program) -> Result<Reduction
     let fold = RowFold { op, dtype: program.output_dtype(0), row: 0 };
     let in_order = |access: &Access| access.contiguous || lowered.is_read_by_rows(access);
     let term = Term::of(&lowered, 0, &fold, in_order, |_| false);
-    let term = term.filter(|term| !by_columns && count > BLOCK / 2 && !matches!(term, Term::Element(_)));
+    let term =
+        term.filter(|term| !by_columns && count > BLOCK_POSITIONS / 2 && !matches!(term, Term::Element(_)));
     Ok(Reduction {
         program: lowered,
         term,
@@ -169,10 +162,10 @@ impl Blocks<'_, '_> {
     fn block_len(&self, pos: usize, end: usize) -> usize {
         match self {
             // No registers are needed, so blocks are larger: 32 elements for each lane of a fold.
-            Blocks::InPlace(..) => (2 * BLOCK).min(end - pos),
+            Blocks::InPlace(..) => (2 * BLOCK_POSITIONS).min(end - pos),
             Blocks::InRows(program, ..) => {
                 let inner = program.inner();
-                (inner - pos % inner).min(2 * BLOCK).min(end - pos)
+                (inner - pos % inner).min(2 * BLOCK_POSITIONS).min(end - pos)
             }
             // Whole strips of columns, as requested.
             Blocks::Named(..) => end - pos,
@@ -226,11 +219,11 @@ impl Reducer<'_> {
             pieces = 1;
             partials = vec![W::identity(self.op); results];
         } else if r.by_columns {
-            pieces = r.count.div_ceil(ROWS);
+            pieces = r.count.div_ceil(SUM_PIECE_ROWS);
             partials = vec![W::identity(self.op); results * pieces];
             self.columns(&mut partials, pieces)?;
         } else {
-            pieces = r.count.div_ceil(PIECE);
+            pieces = r.count.div_ceil(SUM_PIECE_ELEMENTS);
             partials = vec![W::identity(self.op); results * pieces];
             self.rows(&mut partials, pieces, fold)?;
         }
@@ -276,7 +269,7 @@ impl Reducer<'_> {
         }
         let program = &self.reduction.program;
         if !self.reduction.by_columns
-            && self.reduction.count > BLOCK / 2
+            && self.reduction.count > BLOCK_POSITIONS / 2
             && let Some(k) = self.input()
             && let Some(access) = program.inputs.get(k as usize)
             && program.is_read_by_rows(access)
@@ -298,7 +291,7 @@ impl Reducer<'_> {
     }
 
     fn is_large(&self) -> bool {
-        self.reduction.program.numel * (self.reduction.program.steps.len() + 1) >= PARALLEL
+        self.reduction.program.numel * (self.reduction.program.steps.len() + 1) >= SERIAL_STEPS
             && threads::available() > 1
     }
 
@@ -306,9 +299,9 @@ impl Reducer<'_> {
         let count = self.reduction.count;
         let some = |first: usize, chunk: &mut [W]| {
             self.read(|blocks| {
-                if count <= BLOCK / 2 {
+                if count <= BLOCK_POSITIONS / 2 {
                     // A block holds several short rows.
-                    let rows = BLOCK / count;
+                    let rows = BLOCK_POSITIONS / count;
                     for (i, results) in chunk.chunks_mut(rows).enumerate() {
                         let (pos, n) = ((first + i * rows) * count, results.len() * count);
                         let data = blocks.block(pos, n, pos + n)?;
@@ -321,8 +314,8 @@ impl Reducer<'_> {
                 }
                 for (i, result) in chunk.iter_mut().enumerate() {
                     let (row, piece) = ((first + i) / pieces, (first + i) % pieces);
-                    let mut pos = row * count + piece * PIECE;
-                    let end = (row * count + count).min(pos + PIECE);
+                    let mut pos = row * count + piece * SUM_PIECE_ELEMENTS;
+                    let end = (row * count + count).min(pos + SUM_PIECE_ELEMENTS);
                     while pos < end {
                         let n = blocks.block_len(pos, end);
                         let data = blocks.block(pos, n, pos + n)?;
@@ -343,21 +336,21 @@ impl Reducer<'_> {
     fn columns<W: Accumulator>(&self, partials: &mut [W], pieces: usize) -> Result<()> {
         let r = self.reduction;
         let in_place = self.in_place().is_some();
-        let widest = if in_place { STRIP } else { BLOCK };
+        let widest = if in_place { CACHED_RESULTS } else { BLOCK_POSITIONS };
         // Strips narrow enough for all threads, of whole cache lines.
         let tasks = (threads::available() * 2).div_ceil(r.outer * pieces);
         let width = widest.min(r.columns.div_ceil(tasks).next_multiple_of(64));
         let some = |first: usize, start: usize, sums: &mut [W]| {
             // `first` numbers the piece, `start` the column within it.
             let (o, piece) = (first / pieces, first % pieces);
-            let rows = piece * ROWS..r.count.min((piece + 1) * ROWS);
+            let rows = piece * SUM_PIECE_ROWS..r.count.min((piece + 1) * SUM_PIECE_ROWS);
             let pos = |row: usize| (o * r.count + row) * r.columns + start;
             self.read(|blocks| {
                 // The rows of one block.
-                let step = if in_place { GROUP } else { 1 };
-                let mut narrow = [0f32; STRIP];
-                for group in rows.clone().step_by(GROUP) {
-                    let end = rows.end.min(group + GROUP);
+                let step = if in_place { F32_SUM_TERMS } else { 1 };
+                let mut narrow = [0f32; CACHED_RESULTS];
+                for group in rows.clone().step_by(F32_SUM_TERMS) {
+                    let end = rows.end.min(group + F32_SUM_TERMS);
                     W::open(self.op, self.dtype, &mut narrow[..sums.len()]);
                     for row in (group..end).step_by(step) {
                         let data = blocks.block(pos(row), sums.len(), pos(row + step))?;

@@ -19,9 +19,8 @@ use tensor_core::{
 use super::row_fold::{RowFold, Term, Total};
 use crate::{
     elementwise::{
-        engine::{BLOCK, Evaluator, FAR, Stream, with_scratch, words},
+        engine::{Evaluator, Stream, with_scratch, words},
         lower::{Access, Lowered, lower},
-        map::PARALLEL,
     },
     memory::{
         buffer::{Bound, Memory, compiled},
@@ -29,16 +28,11 @@ use crate::{
     },
     simd::isa::Isa,
     threads,
+    tuning::{
+        BLOCK_POSITIONS, LONG_ROW_PASS, PREFETCH_MIN_POSITIONS, RECOMPUTE_LIMIT, SERIAL_STEPS,
+        row_tile_positions,
+    },
 };
-
-/// Positions in a tile, as far as whole rows allow: what a pass keeps for the next stays in the first-level
-/// cache.
-const TILE: usize = 1 << 13;
-/// Elements of a row from which on a pass looks a block ahead, not a tile: two tiles would drive each other
-/// out of the second-level cache.
-const LONG: usize = 1 << 15;
-/// A value that costs this many additions or fewer is computed again in a later pass rather than kept.
-const RECOMPUTE_LIMIT: u32 = 2;
 
 /// The source of a pass's input.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,7 +113,7 @@ fn wanted(kernel: &Kernel, passes: &[RowPass], length: usize) -> Vec<SmallVec<[W
     let mut wanted: Vec<SmallVec<[Wanted; 4]>> = passes.iter().map(|_| SmallVec::new()).collect();
     for (at, pass) in passes.iter().enumerate().filter(|(_, pass)| !pass.by_row) {
         let (looks, distance) = match () {
-            () if length >= LONG => (at, Distance::Block),
+            () if length >= LONG_ROW_PASS => (at, Distance::Block),
             () if at <= busy => (busy, Distance::Tile),
             () => (busy, Distance::Here),
         };
@@ -183,7 +177,7 @@ fn compile(kernel: &Kernel) -> Result<RowKernel> {
     }
     let rows = compiler.rows.numel();
     let length = kernel.space.numel() / rows.max(1);
-    let tile = (TILE / length.max(1)).max(1);
+    let tile = (row_tile_positions() / length.max(1)).max(1);
     Ok(RowKernel {
         ahead: wanted(kernel, &passes, length),
         rows,
@@ -493,10 +487,10 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, program: &Program, launch: &Launch
     if rows.rows * rows.length == 0 {
         return Ok(());
     }
-    let far = rows.rows * rows.length >= FAR;
+    let far = rows.rows * rows.length >= PREFETCH_MIN_POSITIONS;
     let task = RowRunner { isa, rows, launch, inputs: &bound.inputs, outputs: &bound.outputs, far };
     let tile = rows.tile;
-    let large = rows.rows * rows.length * rows.steps >= PARALLEL && threads::available() > 1;
+    let large = rows.rows * rows.length * rows.steps >= SERIAL_STEPS && threads::available() > 1;
     if !large {
         return task.some(0, rows.rows, tile);
     }
@@ -654,9 +648,9 @@ impl RowRunner<'_> {
             }
             return Ok(());
         }
-        if length <= BLOCK / 2 {
+        if length <= BLOCK_POSITIONS / 2 {
             // A block holds several short rows.
-            return blocks_of(from, to, BLOCK / length, |row, n| {
+            return blocks_of(from, to, BLOCK_POSITIONS / length, |row, n| {
                 look_ahead(evaluator, row * length, n * length);
                 evaluator.block(row * length, n * length, targets, row * length)?;
                 for (f, fold) in pass.folds.iter().enumerate() {
@@ -701,7 +695,7 @@ impl RowRunner<'_> {
 
 /// Calls `f(start, n)` for pieces of `from..to`, each at most a block.
 fn blocks(from: usize, to: usize, f: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
-    blocks_of(from, to, BLOCK, f)
+    blocks_of(from, to, BLOCK_POSITIONS, f)
 }
 
 fn blocks_of(

@@ -15,16 +15,11 @@ use crate::{
         order::{Ordered, opposite},
     },
     threads,
+    tuning::{SCAN_PIECE_ELEMENTS, SPIN_LOOKS},
 };
 
 /// Elements that are joined together.
 const WIDTH: usize = 8;
-/// Elements of a piece: what is read of one and written stays in the second-level cache.
-const PIECE: usize = 1 << 15;
-/// Threads share a line of this many elements or more, if there are fewer lines than threads.
-pub(super) const LONG: usize = 1 << 17;
-/// Looks at another thread's progress before this one gives way.
-const SPIN_LIMIT: usize = 64;
 
 /// An associative operation that runs along a line.
 pub(super) trait Running: Send + Sync {
@@ -246,7 +241,7 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
             let mut looks = 0;
             while turn.load(Ordering::Acquire) != index {
                 looks += 1;
-                if looks < SPIN_LIMIT { std::hint::spin_loop() } else { std::thread::yield_now() }
+                if looks < SPIN_LOOKS { std::hint::spin_loop() } else { std::thread::yield_now() }
             }
             let before = before();
             pass_on(R::join(before, whole));
@@ -255,11 +250,16 @@ impl<R: Running, const REVERSE: bool> Line<R, REVERSE> {
     }
 
     fn pieces(&self) -> usize {
-        self.length.div_ceil(PIECE)
+        self.length.div_ceil(SCAN_PIECE_ELEMENTS)
     }
 
     fn scan(&self, piece: usize, before: R::State) -> Scan<'_, R, REVERSE> {
-        Scan { line: self, start: piece * PIECE, end: self.length.min((piece + 1) * PIECE), before }
+        Scan {
+            line: self,
+            start: piece * SCAN_PIECE_ELEMENTS,
+            end: self.length.min((piece + 1) * SCAN_PIECE_ELEMENTS),
+            before,
+        }
     }
 
     fn last(&self) -> Option<usize> {
@@ -435,7 +435,16 @@ mod tests {
     #[test]
     fn results_are_those_of_one_element_after_the_other() {
         for isa in Isa::available() {
-            for n in [1, 7, 8, 9, PIECE - 1, PIECE, PIECE + 1, 5 * PIECE + 13] {
+            for n in [
+                1,
+                7,
+                8,
+                9,
+                SCAN_PIECE_ELEMENTS - 1,
+                SCAN_PIECE_ELEMENTS,
+                SCAN_PIECE_ELEMENTS + 1,
+                5 * SCAN_PIECE_ELEMENTS + 13,
+            ] {
                 // Each number occurs several times, rising and falling.
                 let number = |i: usize| (i * 7919 % 1009) as f32 / 1009.0 - 0.25;
                 let x: Vec<f32> = (0..n).map(|i| number(i) * (i / 64 + 1) as f32).collect();

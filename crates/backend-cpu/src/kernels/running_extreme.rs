@@ -6,17 +6,15 @@ use tensor_core::{DType, Launch, Result, RunningExtreme};
 
 use super::{
     custom::Native,
-    running::{Extreme, LONG, Line, Running, close},
+    running::{Extreme, Line, Running, close},
 };
 use crate::{
     CpuBackend,
     memory::{buffer::Bound, strided::Shared},
     simd::isa::Isa,
     threads,
+    tuning::{ELEMENT_GRAIN, SERIAL_LINE_ELEMENTS},
 };
-
-/// Elements that are worth a thread.
-const GRAIN: usize = 1 << 16;
 
 /// The greatest or least element so far, and its position, as [`Extreme`] finds it.
 pub(super) struct ExtremeAndPlace<const LEAST: bool>;
@@ -123,9 +121,9 @@ impl Rows {
             // the input; a row belongs to one task.
             unsafe { Line::<R, false>::new(self.from.at(at), to, self.length) }
         };
-        if self.length >= LONG && self.count < threads::available() {
+        if self.length >= SERIAL_LINE_ELEMENTS && self.count < threads::available() {
             (0..self.count).for_each(|row| line(row).shared(isa));
-        } else if self.length * self.count < 2 * GRAIN {
+        } else if self.length * self.count < 2 * ELEMENT_GRAIN {
             (0..self.count).for_each(|row| line(row).alone(isa));
         } else {
             threads::share_ranges(self.count, 1, |rows| rows.for_each(|row| line(row).alone(isa)));

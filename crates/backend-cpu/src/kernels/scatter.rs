@@ -19,6 +19,7 @@ use crate::{
         strided::{self, Shared},
     },
     simd::isa::Isa,
+    tuning::{SCATTER_MAX_PARTS, SCATTER_PART_ELEMENTS},
 };
 
 /// Calls a macro with the element type that computes a dtype, and with the function that adds two elements.
@@ -126,7 +127,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
         // depends on the shape alone, because the order of additions affects the bits.
         let most = index.layout.numel() / (4 * LANES * pass.size).max(1);
         let fits = op == ScatterOp::Add && pass.lines.is_one();
-        let parts = (index.layout.numel() / LEAST_PART).min(MOST_PARTS).min(most);
+        let parts = (index.layout.numel() / SCATTER_PART_ELEMENTS).min(SCATTER_MAX_PARTS).min(most);
         if fits && parts > 0 {
             macro_rules! sums {
                 ($t:ty, $nothing:expr, $add:expr) => {{
@@ -225,11 +226,8 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     Ok(())
 }
 
-/// Elements of a line that are worth sums of their own, how many parts a line is cut in at most, and how many
-/// sums each part has of every place: neighbours go to several, so that an addition to the place of the one
-/// before need not wait for it.
-const LEAST_PART: usize = 1 << 15;
-const MOST_PARTS: usize = 16;
+/// Sums that each part of a line has of every place: neighbours go to several, so that an addition need not
+/// wait for the one before it.
 const LANES: usize = 4;
 
 /// Adds the elements of one line to the output, which holds the base: `parts` parts of the line run in

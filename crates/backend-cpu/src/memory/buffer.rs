@@ -20,10 +20,8 @@ use crate::{
         pool::{Chunk, INLINE, Pool, too_large},
     },
     threads,
+    tuning::HOST_PIECE_BYTES,
 };
-
-/// Bytes of the host's that are handed over at once: some hundred microseconds of copying.
-const PIECE: usize = 1 << 19;
 
 /// Elements in memory that the pool accounts for.
 pub(crate) struct CpuBuffer {
@@ -96,8 +94,8 @@ impl CpuBuffer {
     /// Fills all bytes, in pieces that threads share; `fill` writes each piece.
     pub(crate) fn write_with(&mut self, fill: &Fill<'_>) -> Result<()> {
         let truths = self.dtype == DType::Bool;
-        threads::try_share_chunks(self.bytes_mut(), PIECE, |i, piece| {
-            fill(i * PIECE, piece)?;
+        threads::try_share_chunks(self.bytes_mut(), HOST_PIECE_BYTES, |i, piece| {
+            fill(i * HOST_PIECE_BYTES, piece)?;
             if truths {
                 piece.iter_mut().for_each(|truth| *truth = u8::from(*truth != 0));
             }
@@ -127,7 +125,7 @@ impl CpuBuffer {
         numel: usize,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let step = PIECE / self.dtype.size();
+        let step = HOST_PIECE_BYTES / self.dtype.size();
         (0..numel).step_by(step).try_for_each(|first| {
             let count = (numel - first).min(step);
             self.look(start + first, count * self.dtype.size(), &mut *take)

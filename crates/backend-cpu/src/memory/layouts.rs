@@ -5,7 +5,7 @@ use ndarray::{ArrayViewD, ArrayViewMutD, Axis, IxDyn, ShapeBuilder, StrideShape}
 use tensor_core::{Layout, Width};
 
 use super::{buffer::Memory, strided};
-use crate::{simd::isa::Isa, threads};
+use crate::{simd::isa::Isa, threads, tuning::SERIAL_BYTES};
 
 /// Copies the elements of one layout to the positions of another of the same shape.
 ///
@@ -37,9 +37,6 @@ pub(crate) unsafe fn copy(isa: Isa, (input, src): (Memory, &Layout), (out, dst):
     }
 }
 
-/// Copies of fewer bytes stay on the calling thread.
-const SHARED_BYTES: usize = 1 << 16;
-
 /// Copies bytes and bools, such as masks and images. `ndarray` chooses the order of the axes; a loop of our
 /// own for this size would have to be compiled for each instruction set.
 ///
@@ -53,7 +50,7 @@ unsafe fn copy_bytes(src: (Memory, &Layout), dst: (Memory, &Layout)) {
         unsafe { view_mut(dst.0, dst_layout).assign(&view(src.0, src_layout)) };
     };
     match (0..shape.rank()).max_by_key(|&axis| shape[axis]) {
-        Some(axis) if shape.numel() >= SHARED_BYTES => threads::share_ranges(shape[axis], 1, |range| {
+        Some(axis) if shape.numel() >= SERIAL_BYTES => threads::share_ranges(shape[axis], 1, |range| {
             let part = |layout: &Layout| layout.slice(axis, range.start, range.len(), 1);
             copy(&part(src.1), &part(dst.1));
         }),

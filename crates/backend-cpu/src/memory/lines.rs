@@ -4,10 +4,7 @@
 use smallvec::SmallVec;
 use tensor_core::{Layout, Strides, collapse};
 
-use crate::threads;
-
-/// Elements below which the work stays on the calling thread.
-const PARALLEL: usize = 1 << 17;
+use crate::{threads, tuning::SERIAL_LINE_ELEMENTS};
 
 /// The offset of an element as the positions of a shape are visited in row-major order.
 pub(crate) struct Walk<'a> {
@@ -47,7 +44,7 @@ impl<'a> Walk<'a> {
 ///
 /// `f` is called through a pointer, so its loops are compiled once.
 pub(crate) fn pieces(count: usize, work: usize, f: &(dyn Fn(usize, usize) + Sync)) {
-    if work < PARALLEL || threads::available() == 1 {
+    if work < SERIAL_LINE_ELEMENTS || threads::available() == 1 {
         return f(0, count);
     }
     threads::share_ranges(count, 1, |some| f(some.start, some.end));

@@ -5,10 +5,7 @@
 use half::slice::HalfFloatSliceExt;
 use tensor_core::{DType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, bf16, f16};
 
-use crate::{memory::buffer::Memory, threads};
-
-/// Elements that a thread converts at once.
-const CONVERTED: usize = 1 << 16;
+use crate::{memory::buffer::Memory, threads, tuning::ELEMENT_GRAIN};
 
 /// The Rust type of a narrow dtype.
 pub(crate) trait Narrow: Copy + Send + Sync {
@@ -126,8 +123,8 @@ impl Widened {
                 // SAFETY: the caller's promise.
                 let narrow = unsafe { std::slice::from_raw_parts(from.at::<$t>(0).cast_const(), numel) };
                 let wide: &mut [<$t as Narrow>::Wide] = bytemuck::cast_slice_mut(&mut words);
-                threads::share_chunks(wide, CONVERTED, |i, wide| {
-                    <$t>::widen_all(&narrow[i * CONVERTED..][..wide.len()], wide);
+                threads::share_chunks(wide, ELEMENT_GRAIN, |i, wide| {
+                    <$t>::widen_all(&narrow[i * ELEMENT_GRAIN..][..wide.len()], wide);
                 });
             }};
         }
@@ -157,8 +154,8 @@ pub(crate) unsafe fn narrow_into(wide: Memory, to: Memory, numel: usize) {
                 let wide = std::slice::from_raw_parts(wide, numel);
                 (wide, std::slice::from_raw_parts_mut(to.at::<$t>(0), numel))
             };
-            threads::share_chunks(narrow, CONVERTED, |i, narrow| {
-                <$t>::narrow_all(&wide[i * CONVERTED..][..narrow.len()], narrow);
+            threads::share_chunks(narrow, ELEMENT_GRAIN, |i, narrow| {
+                <$t>::narrow_all(&wide[i * ELEMENT_GRAIN..][..narrow.len()], narrow);
             });
         }};
     }

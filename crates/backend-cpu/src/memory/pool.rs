@@ -11,14 +11,13 @@ use std::{
 
 use tensor_core::{Error, ErrorKind, FreeBuffers, MemoryStats, Result, backend::limit_below_use};
 
+use crate::{simd::cache::LINE, tuning::POOL_KEEP_BYTES};
+
 /// Alignment of every chunk: a cache line, and a whole AVX-512 register.
-pub(crate) const ALIGN: usize = 64;
+pub(crate) const ALIGN: usize = LINE;
 
 /// Bytes up to which elements lie in their buffer, and the pool only counts them.
 pub(crate) const INLINE: usize = ALIGN;
-
-/// The cache keeps this much however small the peak was.
-const KEEP_AT_LEAST: u64 = 1 << 30;
 
 /// Exact classes up to `EXACT · ALIGN` bytes, then eight to each power of two, so that at most an eighth is
 /// wasted.
@@ -228,7 +227,7 @@ impl Pool {
         let mut state = self.state();
         state.stats.allocated -= bytes as u64;
         let size = chunk.size as u64;
-        if state.cached + size > state.stats.peak.max(KEEP_AT_LEAST) {
+        if state.cached + size > state.stats.peak.max(POOL_KEEP_BYTES) {
             state.stats.reserved -= size;
             drop(state);
             chunk.give_back();

@@ -9,19 +9,11 @@ use tensor_core::{Collapsed, collapse};
 use crate::{
     simd::isa::{Isa, Job},
     threads,
+    tuning::{BAND_COLUMNS, LONG_ROW_ELEMENTS, SERIAL_STEPS, TILE_MIN_COLUMNS},
 };
 
 /// Rows and columns of a tile: a cache line of 4-byte elements each way.
 pub(crate) const TILE: usize = 16;
-/// Columns that are walked together down all rows: few enough streams for the prefetchers, and long enough
-/// runs of the target that a page is written more than one line at a time.
-const BAND: usize = 64;
-/// Elements of a row up to which it is copied by a loop of our own.
-const SHORT_ROW: usize = 256;
-/// Columns below which a tile is not worth it.
-const NARROW: usize = 5;
-/// Elements below which a copy stays on the calling thread.
-const PARALLEL: usize = 1 << 18;
 
 /// An address that threads may share; each thread writes its own elements.
 #[derive(Clone, Copy)]
@@ -57,8 +49,8 @@ impl<T: Copy + Default> Job for Plane<T> {
     #[inline(always)]
     fn run(self) {
         let transposed = self.sr == 1 && self.dc == 1;
-        for band in (0..self.columns).step_by(BAND) {
-            let end = self.columns.min(band + BAND);
+        for band in (0..self.columns).step_by(BAND_COLUMNS) {
+            let end = self.columns.min(band + BAND_COLUMNS);
             for r in self.rows.clone().step_by(TILE) {
                 let height = TILE.min(self.rows.end - r);
                 for c in (band..end).step_by(TILE) {
@@ -359,7 +351,7 @@ pub(crate) unsafe fn block<T: Copy + Default>(
     to: *mut T,
     [dr, dc]: [isize; 2],
 ) {
-    if sc == 1 && dc == 1 && columns <= SHORT_ROW {
+    if sc == 1 && dc == 1 && columns <= LONG_ROW_ELEMENTS {
         isa.run(ShortRows { rows, columns, from, sr, to, dr });
     } else if sc == 1 && dc == 1 {
         for r in 0..rows as isize {
@@ -402,7 +394,12 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
         0 => 0,
         1 => 1,
         // Contiguous rows are copied, or filled with one element.
-        n if matches!(src_strides[n - 1], 0 | 1) && dst_strides[n - 1] == 1 && dims[n - 1] > SHORT_ROW => 1,
+        n if matches!(src_strides[n - 1], 0 | 1)
+            && dst_strides[n - 1] == 1
+            && dims[n - 1] > LONG_ROW_ELEMENTS =>
+        {
+            1
+        }
         _ => 2,
     };
     let outer = dims.len() - inner;
@@ -445,7 +442,7 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
                         isa.run(ShortRows { rows: rows.len(), columns, from, sr, to, dr });
                         return;
                     }
-                    if columns < NARROW && dr.unsigned_abs() > columns {
+                    if columns < TILE_MIN_COLUMNS && dr.unsigned_abs() > columns {
                         let (from, to) = (
                             from.wrapping_offset(rows.start as isize * sr),
                             to.wrapping_offset(rows.start as isize * dr),
@@ -462,10 +459,10 @@ pub(crate) unsafe fn copy<T: Copy + Default + Send + Sync>(
         }
     };
     let rows = tail.first().copied().unwrap_or(1);
-    if numel < PARALLEL || threads::available() == 1 {
+    if numel < SERIAL_STEPS || threads::available() == 1 {
         (0..blocks).for_each(|b| block(b, 0..rows));
     } else if blocks > 1 {
-        let piece = (PARALLEL * blocks / numel / 4).max(blocks / (threads::available() * 16)).max(1);
+        let piece = (SERIAL_STEPS * blocks / numel / 4).max(blocks / (threads::available() * 16)).max(1);
         threads::share(blocks.div_ceil(piece), |i| {
             (i * piece..blocks.min((i + 1) * piece)).for_each(|b| block(b, 0..rows));
         });

@@ -1,5 +1,8 @@
-//! Prefetch hints.
+//! The size of a cache line, and prefetch hints.
 #![allow(unsafe_code)]
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
 
 /// Prefetches a cache line into the first-level cache (`NEAREST`) or the second-level cache.
 #[inline(always)]

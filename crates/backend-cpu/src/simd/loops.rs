@@ -157,11 +157,11 @@ struct FoldLanes<const N: usize, T, A, F, G> {
     join: G,
 }
 
-/// Accumulators kept side by side: so many that they are a loop of their own, which compilers vectorise, and
-/// few for a short run, which would spend its time on joining them.
+/// Accumulators of a long run, enough that compilers vectorise the loop over them; and of a short run, which
+/// would spend most of its time joining more.
 const LANES: usize = 64;
 const FEW: usize = 8;
-/// Those that fill a register.
+/// Accumulators that fill a register.
 const REGISTER: usize = 16;
 
 impl<const N: usize, T: Copy, A: Copy, F: Fn(A, T) -> A, G: Fn(A, A) -> A> Job for FoldLanes<N, T, A, F, G> {

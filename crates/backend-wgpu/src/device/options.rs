@@ -83,7 +83,7 @@ impl Options {
         let set = |name: &'static str| Setting::of(name, variable(name));
         let budget = set("TAPER_WGPU_MEMORY_LIMIT");
         let autotune = set("TAPER_WGPU_AUTOTUNE");
-        let forced = set("TAPER_TEST_WGPU");
+        let forced = set("TAPER_TEST");
         Ok(Options {
             memory_limit: match &budget.text {
                 Some(text) => Some(
@@ -101,7 +101,8 @@ impl Options {
             forced: match &forced.text {
                 Some(text) => Forced::read(text).ok_or_else(|| {
                     forced.wrong(
-                        "of form=direct, form=tiled, immediates=off, binding_bytes=N, storage_buffers=N",
+                        "of wgpu.form=direct, wgpu.form=tiled, wgpu.immediates=off, wgpu.binding_bytes=N, \
+                         wgpu.storage_buffers=N",
                     )
                 })?,
                 None => Forced::default(),
@@ -111,11 +112,12 @@ impl Options {
 }
 
 impl Forced {
-    /// Parses conditions such as `form=direct immediates=off storage_buffers=8`.
+    /// Parses the conditions of a list such as `device=wgpu:0,wgpu.form=direct,wgpu.storage_buffers=8`. Names
+    /// without `wgpu.` are settings of the tests themselves.
     fn read(text: &str) -> Option<Forced> {
         let mut out = Forced::default();
-        for word in text.split_whitespace() {
-            match word.split_once('=')? {
+        for condition in text.split(',').filter_map(|word| word.trim().strip_prefix("wgpu.")) {
+            match condition.split_once('=')? {
                 ("form", "direct") => out.form = Form::Direct,
                 ("form", "tiled") => out.form = Form::Tiled,
                 ("immediates", "off") => out.no_immediates = true,
@@ -174,10 +176,10 @@ mod tests {
 
     #[test]
     fn conditions_for_tests_are_read() {
-        let forced = |text| read("TAPER_TEST_WGPU", text).unwrap().forced;
-        let some = forced("form=direct immediates=off storage_buffers=8");
+        let forced = |text| read("TAPER_TEST", text).unwrap().forced;
+        let some = forced("wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8");
         assert!(some.form == Form::Direct && some.no_immediates && some.storage_buffers == Some(8));
-        let some = forced("form=tiled binding_bytes=512");
+        let some = forced("device=wgpu:0,wgpu.form=tiled,wgpu.binding_bytes=512");
         assert!(some.form == Form::Tiled && !some.no_immediates && some.binding_bytes == Some(512));
         assert_eq!(forced("").form, Form::Auto);
     }
@@ -188,13 +190,13 @@ mod tests {
             ("TAPER_WGPU_MEMORY_LIMIT", "8 GB"),
             ("TAPER_WGPU_MEMORY_LIMIT", "0"),
             ("TAPER_WGPU_AUTOTUNE", "yes"),
-            ("TAPER_TEST_WGPU", "direct"),
-            ("TAPER_TEST_WGPU", "form=fast"),
-            ("TAPER_TEST_WGPU", "immediates=0"),
-            ("TAPER_TEST_WGPU", "binding_bytes=511"),
-            ("TAPER_TEST_WGPU", "binding_bytes=-1"),
-            ("TAPER_TEST_WGPU", "storage_buffers=7"),
-            ("TAPER_TEST_WGPU", "storage_buffers=1e9"),
+            ("TAPER_TEST", "wgpu.direct"),
+            ("TAPER_TEST", "wgpu.form=fast"),
+            ("TAPER_TEST", "wgpu.immediates=0"),
+            ("TAPER_TEST", "wgpu.binding_bytes=511"),
+            ("TAPER_TEST", "wgpu.binding_bytes=-1"),
+            ("TAPER_TEST", "wgpu.storage_buffers=7"),
+            ("TAPER_TEST", "wgpu.storage_buffers=1e9"),
         ] {
             let error = read(name, value).unwrap_err();
             let text = error.to_string();

@@ -5,6 +5,7 @@
 use std::path::PathBuf;
 
 use backend_wgpu::Options;
+use taper_testing::settings::{opened, skip};
 use tensor_core::{Device, ErrorKind, Result, Tensor};
 
 /// The driver files of lavapipe for the Vulkan loader, on Linux.
@@ -26,8 +27,7 @@ fn several_adapters_and_devices_in_one_process() -> Result<()> {
     }
     let found = backend_wgpu::adapters().len();
     if found == 0 {
-        assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "an adapter is required");
-        eprintln!("skipped: no adapter; apt-get install libvulkan1 mesa-vulkan-drivers");
+        opened(backend_wgpu::wgpu(0));
         return Ok(());
     }
     let mut child = taper_testing::test_process(several_adapters_and_devices_in_one_process);
@@ -45,16 +45,6 @@ fn several_adapters_and_devices_in_one_process() -> Result<()> {
         return check(child);
     }
     check(child)
-}
-
-/// Reports a skipped test with its reason, which `cargo xtask test-all-backends` counts.
-fn skip(reason: &str) {
-    eprintln!("skipped: {reason}");
-    if let Ok(log) = std::env::var("TAPER_TEST_SKIP_LOG") {
-        use std::io::Write;
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-        writeln!(log, "adapters::several_adapters_and_devices_in_one_process\t{reason}").unwrap();
-    }
 }
 
 fn check(mut child: std::process::Command) -> Result<()> {

@@ -2,26 +2,13 @@
 //! of a GPU.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use taper_testing::floats;
+use taper_testing::{floats, settings::opened};
 use tensor_core::{DType, Device, ErrorKind, Generator, ReduceOp, Result, Tensor, eval_pending};
 
 /// The first adapter's device, or `None` if there is none; that is reported, and fails the test if a device
 /// is required.
 fn device() -> Option<Device> {
-    match backend_wgpu::wgpu(0) {
-        Ok(device) => Some(device),
-        Err(error) => {
-            assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "{error}");
-            eprintln!("skipped: {error}");
-            if let Ok(log) = std::env::var("TAPER_TEST_SKIP_LOG") {
-                use std::io::Write;
-                let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-                let name = std::thread::current().name().unwrap_or("wgpu").to_string();
-                writeln!(log, "{name}\tno adapter: apt-get install libvulkan1 mesa-vulkan-drivers").unwrap();
-            }
-            None
-        }
-    }
+    opened(backend_wgpu::wgpu(0))
 }
 
 fn agree(what: &str, rtol: f64, f: impl Fn(&Device) -> Result<Tensor>) {

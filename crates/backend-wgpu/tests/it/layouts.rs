@@ -1,18 +1,16 @@
 //! Every kernel over random layouts: permuted, sliced, stepped, flipped, broadcast, empty, 0-d, alone and
-//! combined. The seed is fixed; `TAPER_TEST_SEED=n` changes it, `TAPER_TEST_ROUNDS=n` runs more rounds.
+//! combined. The seed is fixed; `TAPER_TEST=seed=2,rounds=9` changes it and runs
+//! more rounds.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::common::{Input, agree, numbers};
 use smallvec::SmallVec;
+use taper_testing::settings::number;
 use tensor_core::{
     ArgReduceOp, BinaryOp, CumulativeOp, DType, Kernel, Layout, ReduceOp, ScatterOp, Shape,
     kernel::{Instr, Operand, Program},
     philox,
 };
-
-fn setting(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(otherwise)
-}
 
 struct Draw {
     seed: u64,
@@ -81,8 +79,8 @@ impl Draw {
 
 #[test]
 fn layouts_drawn_at_random() {
-    let mut draw = Draw { seed: setting("TAPER_TEST_SEED", 1), next: 0 };
-    for round in 0..setting("TAPER_TEST_ROUNDS", 3) {
+    let mut draw = Draw { seed: number("seed", 1), next: 0 };
+    for round in 0..number("rounds", 3) {
         DType::ALL.into_iter().for_each(|dtype| one_round(&mut draw, round, dtype));
     }
 }

@@ -8,11 +8,7 @@ fn a_lost_device_is_an_error_and_can_be_opened_again() -> Result<()> {
     if taper_testing::run_alone(a_lost_device_is_an_error_and_can_be_opened_again) {
         return Ok(());
     }
-    let Ok(device) = backend_wgpu::wgpu(0) else {
-        assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "an adapter is required");
-        eprintln!("skipped: no adapter; apt-get install libvulkan1 mesa-vulkan-drivers");
-        return Ok(());
-    };
+    let Some(device) = taper_testing::settings::opened(backend_wgpu::wgpu(0)) else { return Ok(()) };
     let x = Tensor::from_vec(vec![1f32, 2.0], [2], &device)?;
     let y = &x + 1.0;
     backend_wgpu::destroy(&device)?;

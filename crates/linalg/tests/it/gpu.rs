@@ -1,27 +1,17 @@
 //! Linear algebra on a GPU: defining properties around the widths of panels and tiles, in batches, and for
 //! matrices without a result.
 
-use std::sync::OnceLock;
-
 use autograd::TensorGrad;
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
 use tensor_core::{DType, Device, ErrorKind, Result, Tensor};
 
+use taper_testing::settings::opened;
+
 use crate::numbers;
 
-/// The GPU, if there is one; with `TAPER_TEST_REQUIRE_WGPU=1` its absence is a failure.
-pub(crate) fn gpu() -> Option<&'static Device> {
-    static GPU: OnceLock<Option<Device>> = OnceLock::new();
-    let open = || match backend_wgpu::wgpu(0) {
-        Ok(device) => Some(device),
-        Err(error) => {
-            let required = std::env::var_os("TAPER_TEST_REQUIRE_WGPU").is_some_and(|v| v == "1");
-            assert!(!required, "TAPER_TEST_REQUIRE_WGPU=1, but {error}");
-            eprintln!("SKIPPED: linear algebra on GPUs: {error}");
-            None
-        }
-    };
-    GPU.get_or_init(open).as_ref()
+/// The GPU. Without one the running test is skipped, or fails with `TAPER_TEST=require=wgpu`.
+fn gpu() -> Option<Device> {
+    opened(backend_wgpu::wgpu(0))
 }
 
 fn mt(a: &Tensor) -> Result<Tensor> {
@@ -30,7 +20,7 @@ fn mt(a: &Tensor) -> Result<Tensor> {
 
 /// Calls `f` with each of the shapes in each dtype that the GPU supports.
 fn each(shapes: &[&[usize]], mut f: impl FnMut(&Tensor) -> Result<()>) -> Result<()> {
-    let Some(gpu) = gpu() else { return Ok(()) };
+    let Some(gpu) = &gpu() else { return Ok(()) };
     for dtype in [DType::F32, DType::F64].into_iter().filter(|&dtype| gpu.supports(dtype)) {
         for (seed, shape) in shapes.iter().enumerate() {
             f(&numbers(shape, seed as u64, dtype).to(gpu)?)?;
@@ -268,7 +258,7 @@ fn pseudo_inverses_hold_the_four_conditions() -> Result<()> {
 
 #[test]
 fn matrices_without_an_answer_are_told_of_with_their_place() -> Result<()> {
-    let Some(gpu) = gpu() else { return Ok(()) };
+    let Some(gpu) = &gpu() else { return Ok(()) };
     #[track_caller]
     fn said<T: std::fmt::Debug>(result: Result<T>, place: Option<usize>, parts: &[&str]) {
         let error = result.unwrap_err();
@@ -310,7 +300,7 @@ fn matrices_without_an_answer_are_told_of_with_their_place() -> Result<()> {
 
 #[test]
 fn gradients_are_those_of_the_cpu() -> Result<()> {
-    let Some(gpu) = gpu() else { return Ok(()) };
+    let Some(gpu) = &gpu() else { return Ok(()) };
     type Of = fn(&Tensor) -> Result<Tensor>;
     let table: &[(&str, Of)] = &[
         ("cholesky", |x| linalg::cholesky(&definite(x)?, false)),
@@ -355,7 +345,7 @@ fn gradients_are_those_of_the_cpu() -> Result<()> {
 /// More columns than a workgroup has invocations.
 #[test]
 fn a_larger_matrix_is_taken_apart() -> Result<()> {
-    let Some(gpu) = gpu() else { return Ok(()) };
+    let Some(gpu) = &gpu() else { return Ok(()) };
     let a = numbers(&[129, 101], 8, DType::F32).to(gpu)?;
     limit_of(&a);
     let (u, s, vh) = linalg::svd(&a, false)?;
@@ -372,7 +362,7 @@ fn a_larger_matrix_is_taken_apart() -> Result<()> {
 /// Matrices that are diagonal already, with equal or widely spread singular values, or only zeros.
 #[test]
 fn rotations_converge_for_odd_spectra() -> Result<()> {
-    let Some(gpu) = gpu() else { return Ok(()) };
+    let Some(gpu) = &gpu() else { return Ok(()) };
     let n = 24;
     let q = linalg::qr(&numbers(&[n, n], 3, DType::F64), QrMode::Reduced)?.0;
     let powers: Vec<f64> = (0..n).map(|i| 10f64.powi(-(i as i32))).collect();

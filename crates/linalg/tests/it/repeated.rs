@@ -2,9 +2,10 @@
 
 use autograd::{TensorGrad, grad_of, gradcheck};
 use linalg::{MatrixNorm, Tolerance, Uplo};
+use taper_testing::settings::opened_beside;
 use tensor_core::{DType, Device, Result, Tensor};
 
-use crate::{cpu, gpu::gpu, numbers};
+use crate::{cpu, numbers};
 
 fn mt(a: &Tensor) -> Result<Tensor> {
     a.transpose(-2, -1)
@@ -12,7 +13,7 @@ fn mt(a: &Tensor) -> Result<Tensor> {
 
 fn devices() -> Vec<(Device, DType)> {
     let mut all = Vec::new();
-    for device in [Some(cpu()), gpu().cloned()].into_iter().flatten() {
+    for device in [Some(cpu()), opened_beside(backend_wgpu::wgpu(0))].into_iter().flatten() {
         let dtypes = [DType::F32, DType::F64].into_iter().filter(|&dtype| device.supports(dtype));
         all.extend(dtypes.map(|dtype| (device.clone(), dtype)));
     }

@@ -3,9 +3,10 @@
 
 use autograd::{TensorGrad, grad_of};
 use linalg::{MatrixNorm, QrMode, Tolerance, Uplo};
+use taper_testing::settings::opened_beside;
 use tensor_core::{DType, Device, Result, Tensor};
 
-use crate::{cpu, gpu::gpu, numbers};
+use crate::{cpu, numbers};
 
 fn mt(a: &Tensor) -> Result<Tensor> {
     a.transpose(-2, -1)
@@ -23,7 +24,7 @@ fn power_of_two(x: &Tensor, exponent: i32) -> Tensor {
 
 /// Calls `f` for the CPU in both dtypes, and for a GPU in those that it supports.
 fn each_device(mut f: impl FnMut(&Device, DType) -> Result<()>) -> Result<()> {
-    let devices = [Some(cpu()), gpu().cloned()];
+    let devices = [Some(cpu()), opened_beside(backend_wgpu::wgpu(0))];
     for device in devices.into_iter().flatten() {
         for dtype in [DType::F32, DType::F64].into_iter().filter(|&dtype| device.supports(dtype)) {
             f(&device, dtype)?;

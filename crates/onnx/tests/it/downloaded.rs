@@ -1,4 +1,4 @@
-//! Larger models, if `TAPER_TEST_ONNX_MODELS` names a folder with the packages that contain them:
+//! Larger models, if `TAPER_TEST=models=FOLDER` names a folder with the packages that contain them:
 //!
 //! ```sh
 //! pip install --no-deps --no-compile --target DIR magika==1.0.3 rapidocr-onnxruntime==1.4.4 \
@@ -21,8 +21,8 @@ use crate::{devices, model};
 
 /// A file of the folder; says so where there is none.
 fn downloaded(path: &str) -> Option<PathBuf> {
-    let Some(folder) = std::env::var_os("TAPER_TEST_ONNX_MODELS") else {
-        eprintln!("SKIPPED: {path}: TAPER_TEST_ONNX_MODELS names no folder");
+    let Some(folder) = taper_testing::settings::setting("models") else {
+        taper_testing::settings::skip(&format!("TAPER_TEST=models= names no folder with {path}"));
         return None;
     };
     let path = PathBuf::from(folder).join(path);

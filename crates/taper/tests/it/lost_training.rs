@@ -36,14 +36,7 @@ fn a_training_on_a_lost_device_fails_and_another_can_begin() -> Result<()> {
     if taper_testing::run_alone(a_training_on_a_lost_device_fails_and_another_can_begin) {
         return Ok(());
     }
-    let device = match taper::wgpu(0) {
-        Ok(device) => device,
-        Err(error) => {
-            assert!(std::env::var("TAPER_TEST_REQUIRE_WGPU").is_err(), "{error}");
-            eprintln!("skipped: {error}");
-            return Ok(());
-        }
-    };
+    let Some(device) = taper_testing::settings::opened(taper::wgpu(0)) else { return Ok(()) };
     let expected = train(&device, 4, || ())?;
     let error = train(&device, 4, || backend_wgpu::destroy(&device).unwrap()).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::DeviceLost { .. }), "{error}");

@@ -1,4 +1,4 @@
-//! The behaviour suite: what a user of the library relies on, on the device of `TAPER_TEST_DEVICE`. One
+//! The behaviour suite: what a user of the library relies on, on the device of `TAPER_TEST=device=…`. One
 //! module a topic, one program for all: it links once.
 
 mod async_reads;

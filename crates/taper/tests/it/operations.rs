@@ -1,5 +1,5 @@
 //! The table of operations (`crates/operations`) on the device under test: one test for each check. With
-//! `TAPER_TEST_OPERATION=softmax` only the rows whose name contains that run; with `TAPER_TEST_DRAW=1/4` a
+//! `TAPER_TEST=operation=softmax` only the rows whose name contains that run; with `TAPER_TEST=draw=1/4` a
 //! quarter of the cases, as in the repeated runs of `cargo xtask test-all-backends`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -15,7 +15,7 @@ use taper_operations::{
 
 /// Runs a check for every row, and reports all failures.
 fn hold(check: impl Fn(&Bench, &Row) -> Verdict) {
-    let wanted = std::env::var("TAPER_TEST_OPERATION").unwrap_or_default();
+    let wanted = taper_testing::settings::setting("operation").unwrap_or_default();
     let draw = Draw::from_env();
     let bench = Bench::drawn(device(), draw);
     let rows: Vec<Row> = rows().into_iter().filter(|row| row.name.contains(&wanted)).collect();
@@ -24,7 +24,7 @@ fn hold(check: impl Fn(&Bench, &Row) -> Verdict) {
         .iter()
         .filter_map(|row| check(&bench, row).err().map(|wrong| format!("{}: {wrong}", row.label())))
         .collect();
-    let part = if draw == Draw::ALL { String::new() } else { format!(", with TAPER_TEST_DRAW={draw}") };
+    let part = if draw == Draw::ALL { String::new() } else { format!(", with TAPER_TEST=draw={draw}") };
     assert!(wrong.is_empty(), "{} of {} rows{part}:\n{}", wrong.len(), rows.len(), wrong.join("\n"));
 }
 

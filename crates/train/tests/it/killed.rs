@@ -1,7 +1,7 @@
 //! A training process is killed at random moments and restarted, and its final bits are those of a process
 //! that was not killed.
 //!
-//! `TAPER_TEST_ROUNDS=100 cargo test -p train --test it killed` kills a hundred times.
+//! `TAPER_TEST=rounds=100 cargo test -p train --test it killed` kills a hundred times.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
@@ -56,7 +56,7 @@ fn start(folder: &Path) -> Command {
 
 #[test]
 fn killed_again_and_again_a_training_ends_with_the_same_bits() {
-    let kills = env::var("TAPER_TEST_ROUNDS").map_or(8, |kills| kills.parse().unwrap());
+    let kills = taper_testing::settings::number("rounds", 8);
     let expected = {
         let folder = tempfile::tempdir().unwrap();
         let mut whole = Training::new(1, 4, 50).unwrap();

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use taper_testing::settings::{number, setting};
 use tensor_core::{ErrorKind, Tensor};
 
 use crate::{
@@ -118,15 +119,12 @@ impl Random {
     }
 }
 
-/// A fuzzer over bytes, of bounded time: `TAPER_TEST_WEIGHTS_SECONDS` and `TAPER_TEST_WEIGHTS_SEED` make it
-/// another run.
+/// A fuzzer over bytes, of bounded time: `TAPER_TEST=seconds=60,seed=2` makes it another run.
 #[test]
 fn damaged_files_are_errors() {
-    let variable = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seconds = variable("TAPER_TEST_WEIGHTS_SECONDS");
-    let limit = Duration::from_secs(seconds.unwrap_or(20));
-    let rounds = if seconds.is_some() { u64::MAX } else { 400 };
-    let mut random = Random(variable("TAPER_TEST_WEIGHTS_SEED").unwrap_or(1));
+    let limit = Duration::from_secs(number("seconds", 20));
+    let rounds = if setting("seconds").is_some() { u64::MAX } else { 400 };
+    let mut random = Random(number("seed", 1));
     let files = small_files();
     let pickles: Vec<Vec<u8>> = ["checkpoint.pt", "dtypes.pt", "dtypes_protocol4.pt"].map(pickle_of).into();
     let begin = Instant::now();

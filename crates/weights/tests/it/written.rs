@@ -98,12 +98,12 @@ fn a_module_goes_to_a_file_and_back() {
     assert_eq!(other.weight.to_vec::<f32>().unwrap(), model.weight.to_vec::<f32>().unwrap());
 }
 
-/// Leaves the files in the folder of this variable, if it is set.
+/// Leaves the files in the folder that `TAPER_TEST=written=FOLDER` names, if there is one.
 #[test]
 fn written_for_others() {
     let temporary = tempfile::tempdir().unwrap();
     let folder =
-        std::env::var_os("TAPER_TEST_WEIGHTS_OUT").map_or(temporary.path().to_path_buf(), Into::into);
+        taper_testing::settings::setting("written").map_or(temporary.path().to_path_buf(), Into::into);
     std::fs::create_dir_all(&folder).unwrap();
     save_torch(folder.join("all.pt"), &dict()).unwrap();
     save_npz(folder.join("all.npz"), &of_numpy()).unwrap();

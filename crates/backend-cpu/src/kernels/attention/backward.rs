@@ -10,21 +10,22 @@
 use std::ops::Range;
 
 use super::{
-    KEYS, Problem, QUERIES, Source,
+    Problem, Source,
     tile::{LANES, Lanes, Score, SoftmaxBackward, product},
     with_room,
 };
 use crate::{
     kernels::contract::{
-        gemv::Matrix,
-        micro_kernel::{MicroTile, Update},
+        micro_kernel::MicroTile,
+        operands::{Matrix, Update},
     },
     memory::{buffer::Memory, strided},
     threads,
+    tuning::{ATTENTION_KEYS, ATTENTION_QUERIES},
 };
 
 /// Keys of a task of its own.
-const TASK_KEYS: usize = 4 * KEYS;
+const TASK_KEYS: usize = 4 * ATTENTION_KEYS;
 
 /// The results of the forward pass, and the gradient with respect to its output.
 pub(super) struct Given<'a> {
@@ -47,10 +48,10 @@ pub(super) fn run<T: Score>(problem: &Problem<'_, T>, given: &Given<'_>, results
     if !p.is_large() || p.batches >= threads::available() {
         return p.share(p.batches, |batch| task(batch, 0..p.rows, 0..p.keys, Wanted::All));
     }
-    let blocks = p.rows.div_ceil(QUERIES);
+    let blocks = p.rows.div_ceil(ATTENTION_QUERIES);
     p.share(p.batches * blocks, |i| {
-        let start = i % blocks * QUERIES;
-        task(i / blocks, start..p.rows.min(start + QUERIES), 0..p.keys, Wanted::Query);
+        let start = i % blocks * ATTENTION_QUERIES;
+        task(i / blocks, start..p.rows.min(start + ATTENTION_QUERIES), 0..p.keys, Wanted::Query);
     });
     let blocks = p.keys.div_ceil(TASK_KEYS);
     p.share(p.batches * blocks, |i| {
@@ -94,10 +95,10 @@ impl<T: Score> Task<'_, T> {
                 unsafe { std::slice::from_raw_parts_mut(at, self.keys.len() * width) }.fill(T::ZERO);
             }
         }
-        let most = queries.len().min(QUERIES);
+        let most = queries.len().min(ATTENTION_QUERIES);
         let groups = most.div_ceil(LANES);
         let (width_groups, feature_groups) = (p.width.div_ceil(LANES), p.features.div_ceil(LANES));
-        let tile = KEYS.min(p.keys) * groups;
+        let tile = ATTENTION_KEYS.min(p.keys) * groups;
         let needed =
             (2 * p.width + p.features + 2) * groups + most * (width_groups + feature_groups) + 3 * tile;
         with_room::<T, _>(needed, |mut room| {
@@ -113,15 +114,15 @@ impl<T: Score> Task<'_, T> {
             };
             let tiles = [room.take(tile), room.take(tile), room.take(tile)];
             let [scores, gradients, spare] = tiles;
-            for start in queries.clone().step_by(QUERIES) {
-                block.queries = start..queries.end.min(start + QUERIES);
+            for start in queries.clone().step_by(ATTENTION_QUERIES) {
+                block.queries = start..queries.end.min(start + ATTENTION_QUERIES);
                 let seen = self.keys.end.min(p.seen(block.queries.end));
                 if seen <= self.keys.start && self.wanted == Wanted::KeyAndValue {
                     continue;
                 }
                 self.load(&mut block);
-                for start in (self.keys.start..seen).step_by(KEYS) {
-                    let keys = start..seen.min(start + KEYS);
+                for start in (self.keys.start..seen).step_by(ATTENTION_KEYS) {
+                    let keys = start..seen.min(start + ATTENTION_KEYS);
                     self.tile(&mut block, &keys, scores, gradients, spare);
                 }
                 if self.wanted != Wanted::KeyAndValue {

@@ -3,25 +3,26 @@
 #![allow(unsafe_code)]
 
 use super::{
-    KEYS, Problem, QUERIES,
+    Problem,
     tile::{LANES, Multiply, Rescale, Score, Softmax, product},
     with_room,
 };
 use crate::{
-    kernels::contract::micro_kernel::{MicroTile, Update},
+    kernels::contract::{micro_kernel::MicroTile, operands::Update},
     memory::{buffer::Memory, strided},
+    tuning::{ATTENTION_KEYS, ATTENTION_QUERIES},
 };
 
 pub(super) fn run<T: Score>(problem: &Problem<'_, T>, out: Memory, logarithms: Memory) {
-    let blocks = problem.rows.div_ceil(QUERIES);
+    let blocks = problem.rows.div_ceil(ATTENTION_QUERIES);
     problem.share(problem.batches * blocks, |i| block(problem, i / blocks, i % blocks, out, logarithms));
 }
 
 fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, logarithms: Memory) {
-    let queries = block * QUERIES..p.rows.min((block + 1) * QUERIES);
+    let queries = block * ATTENTION_QUERIES..p.rows.min((block + 1) * ATTENTION_QUERIES);
     let groups = queries.len().div_ceil(LANES);
     let columns = groups * LANES;
-    let tile = KEYS.min(p.keys) * groups;
+    let tile = ATTENTION_KEYS.min(p.keys) * groups;
     let value = p.value.matrix::<T>(batch);
     with_room::<T, _>((p.width + p.features + 3) * groups + 2 * tile, |mut room| {
         let transposed = room.take(p.width * groups);
@@ -36,8 +37,8 @@ fn block<T: Score>(p: &Problem<'_, T>, batch: usize, block: usize, out: Memory, 
         if seen == 0 {
             results.fill([T::ZERO; LANES]);
         }
-        for start in (0..seen).step_by(KEYS) {
-            let keys = start..seen.min(start + KEYS);
+        for start in (0..seen).step_by(ATTENTION_KEYS) {
+            let keys = start..seen.min(start + ATTENTION_KEYS);
             let scores = &mut scores[..keys.len() * groups];
             p.scores(batch, &queries, &keys, transposed, scores, spare);
             let softmax = Softmax { scores: &mut *scores, greatest, sums, factors };

@@ -17,8 +17,9 @@ use tensor_core::{Attention, AttentionPass, DType, Launch, Layout, Result};
 
 use self::tile::{Draw, LANES, Lanes, Masked, Score, Seen};
 use super::contract::{
-    gemv::Matrix,
-    micro_kernel::{MicroKernels, MicroTile, Update},
+    kernel_table::MicroKernels,
+    micro_kernel::MicroTile,
+    operands::{Matrix, Update},
 };
 use super::custom::{Native, for_float};
 use crate::{
@@ -29,13 +30,8 @@ use crate::{
     },
     simd::isa::Isa,
     threads,
+    tuning::SERIAL_STEPS,
 };
-
-/// Queries of a block, and keys of a tile: what belongs to a tile lies in the first-level cache or near it.
-const QUERIES: usize = 64;
-const KEYS: usize = 96;
-/// Multiplications below which a pass stays on the calling thread.
-const SERIAL: usize = 1 << 18;
 
 impl Native for Attention {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -170,7 +166,7 @@ impl<T: Score> Problem<'_, T> {
     /// Whether the work is large enough for several threads.
     fn is_large(&self) -> bool {
         let each = self.rows.saturating_mul(self.keys).saturating_mul(self.width + self.features);
-        threads::available() > 1 && each.saturating_mul(self.batches) >= SERIAL
+        threads::available() > 1 && each.saturating_mul(self.batches) >= SERIAL_STEPS
     }
 
     /// Calls `f` with each number below `count`, on several threads if the work is large.

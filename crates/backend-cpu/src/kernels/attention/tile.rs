@@ -9,8 +9,9 @@ use tensor_core::philox;
 
 use crate::{
     kernels::contract::{
-        gemm::{Panels, WIDEST},
-        micro_kernel::{HasMicroKernels, MicroKernels, MicroTile},
+        kernel_table::{HasMicroKernels, MicroKernels},
+        micro_kernel::MicroTile,
+        operands::{Panels, WIDEST},
     },
     simd::{
         isa::{Isa, Job, Plain, Sets},

@@ -1,10 +1,10 @@
 //! A product of two matrices of bf16 on one thread, with sums in f32, where the processor multiplies
 //! [pairs](Pairs) of terms.
 //!
-//! Both operands are packed into [strips](super::bf16_kernel) of tiles, with zeros past their terms, rows and
-//! columns: some columns of the right one into the second-level cache, then two strips of rows at a time.
-//! What of those is worked through at once stays in the first-level cache while the columns stream by. Sums
-//! of two strips of rows wait in a scratch, and are rounded once.
+//! Both operands are packed into [strips](super::bf16_kernel) of tiles, with zeros past their terms, rows
+//! and columns: some columns of the right one into the second-level cache, then two strips of rows at a
+//! time. A block of their terms stays in the first-level cache while the columns stream by. Sums of two
+//! strips of rows wait in a scratch, and are rounded once.
 //!
 //! The blocks of terms depend on their number alone: however a result is cut among threads, its bits are the
 //! same.
@@ -21,30 +21,27 @@ use smallvec::SmallVec;
 use tensor_core::{Result, bf16};
 
 use super::{
-    LONGEST,
     bf16_kernel::{Block, STRIP, TERMS, TILE, WIDTH},
-    epilogue::{AT_HAND, Finish},
-    gemm::{Finished, Steps, Strided, with_packed},
+    epilogue::Finish,
+    gemm::{Finished, with_packed},
+    operands::{Steps, Strided},
 };
 use crate::{
     elementwise::engine::Evaluator,
     memory::strided,
     simd::{bf16::Pairs, isa::Isa},
     threads,
+    tuning::{BF16_KC_TERMS, CACHED_RESULTS, bf16_columns_bytes},
 };
 
 /// Tiles of terms that are worked through at once: two strips of rows are a third of the first-level cache.
 const AT_ONCE: usize = 8;
-/// Bytes of the columns that are packed at once: a part of the second-level cache. The most strips that they
-/// are.
-const COLUMNS_BYTES: usize = 1088 << 10;
+/// The most strips of columns that are packed at once.
 const MOST_STRIPS: usize = 64;
 /// By how many strips a group may be larger than its share: groups begin at even ones.
 const UNEVEN: usize = 2;
 /// Bytes between strips, so that their tiles do not all lie in the same sets of the first-level cache.
 const APART: usize = 64;
-/// Multiplications that are worth a thread.
-pub(super) const GRAIN: usize = 1 << 21;
 /// Rows and columns that are worked through together; rectangles had best begin at their multiples.
 pub(super) const UNIT: usize = 2 * STRIP;
 
@@ -67,7 +64,7 @@ pub(super) struct Bf16Product<'a> {
     pub(super) to: Target,
 }
 
-/// Roughly what it takes to form so many rows and columns: whole strips, and copies of both operands.
+/// An estimate of the time that a rectangle takes: whole strips, and copies of both operands.
 pub(super) fn cost(rows: usize, columns: usize) -> usize {
     columns.next_multiple_of(UNIT) * (rows.next_multiple_of(UNIT) + 2 * UNIT) + UNIT * rows
 }
@@ -76,11 +73,11 @@ impl Bf16Product<'_> {
     /// Forms a rectangle of the result, and finishes it.
     ///
     /// # Errors
-    /// Those of `finish`.
+    /// The errors of `finish`.
     ///
     /// # Safety
-    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them. More
-    /// than [`LONGEST`] terms, and what is finished, go to sums.
+    /// The operands' elements are initialised, no other thread reads or writes the result's, and they do
+    /// not overlap. More than [`BF16_KC_TERMS`] terms, and what is finished, go to sums.
     pub(super) unsafe fn run(
         &self,
         isa: Isa,
@@ -92,11 +89,11 @@ impl Bf16Product<'_> {
         if rows.is_empty() || columns.is_empty() {
             return Ok(());
         }
-        let blocks = self.k.div_ceil(LONGEST).max(1);
+        let blocks = self.k.div_ceil(BF16_KC_TERMS).max(1);
         let longest = (0..blocks).map(|i| self.terms(blocks, i).len()).max().unwrap_or(0).div_ceil(TERMS);
         let strip = longest * TILE + APART;
         let strips = columns.len().div_ceil(STRIP);
-        let most = (COLUMNS_BYTES / strip / 2 * 2).clamp(2, MOST_STRIPS - UNEVEN);
+        let most = (bf16_columns_bytes() / strip / 2 * 2).clamp(2, MOST_STRIPS - UNEVEN);
         let groups = strips.div_ceil(most);
         // Whole pairs of strips, but for the last.
         let group = |i: usize| threads::part(strips, 2, groups, i);
@@ -204,7 +201,7 @@ impl MacroKernel<'_> {
                     }
                 }
             }
-            if (some.end - unfinished) * columns.len() >= AT_HAND || some.end == rows.end {
+            if (some.end - unfinished) * columns.len() >= CACHED_RESULTS || some.end == rows.end {
                 finish(unfinished..some.end, &columns)?;
                 unfinished = some.end;
             }
@@ -262,7 +259,7 @@ struct Side<'a> {
     isa: Isa,
 }
 
-/// Positions that lie side by side: the first of them, how many, and how far the first lies.
+/// Positions that lie side by side: the first of them, how many, and the distance of the first.
 type Run = (usize, usize, isize);
 
 /// The runs of some positions.
@@ -465,7 +462,7 @@ unsafe fn copy_runs(runs: &[Run], from: *const bf16, to: *mut bf16) {
     }
 }
 
-/// Of some strips, the elements of two rows side by side.
+/// Writes the elements of two rows of some strips side by side.
 ///
 /// # Safety
 /// Both rows hold the strips, and `to` has room for a line of each. The processor has AVX-512.
@@ -512,8 +509,8 @@ mod tests {
         }
     }
 
-    /// An operand's ways along rows and columns, where its first element lies, and how many elements there
-    /// are.
+    /// An operand's ways along rows and columns, the index of its first element, and how many elements
+    /// there are.
     fn ways(way: usize, rows: usize, columns: usize) -> (Way, Way, usize, usize) {
         let (r, c) = (rows as isize, columns as isize);
         let windows = |n: usize| (0..n).map(|i| (i / 7 * 9 + i % 7) as isize).collect::<Vec<_>>();
@@ -550,12 +547,12 @@ mod tests {
             (33, 40, 31),
             (70, 17, 300),
             (50, 1090, 65),
-            (5, 9, LONGEST + 50),
+            (5, 9, BF16_KC_TERMS + 50),
         ];
         for (isa, pairs) in forms {
             for (m, n, k) in shapes {
                 for way in 0..36 {
-                    if k > LONGEST && way % 7 != 0 {
+                    if k > BF16_KC_TERMS && way % 7 != 0 {
                         continue;
                     }
                     let (ar, ac, a0, a_len) = ways(way / 6, m, k);
@@ -583,7 +580,7 @@ mod tests {
                         sums.iter().zip(&cut).all(|(x, y)| x.to_bits() == y.to_bits()),
                         "{pairs:?} {m} {n} {k} way {way}: another sum in pieces"
                     );
-                    if k <= LONGEST {
+                    if k <= BF16_KC_TERMS {
                         let mut rounded = vec![bf16::NAN; m * n];
                         let whole = of(Target::Rounded(rounded.as_mut_ptr()));
                         // SAFETY: as above.

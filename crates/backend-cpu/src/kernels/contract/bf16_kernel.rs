@@ -40,7 +40,7 @@ pub(super) struct Block {
 }
 
 impl Pairs {
-    /// Adds the terms of some tiles for so many strips of rows and columns, one or two each.
+    /// Adds the terms of some tiles to one or two strips of rows and one or two of columns.
     ///
     /// # Safety
     /// The strips' tiles can be read and the sums written (and read, if it adds). Called within
@@ -82,7 +82,7 @@ impl Pairs {
     }
 }
 
-/// What `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
+/// The configuration that `ldtilecfg` reads: eight tiles of 16 rows of 64 bytes.
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -141,7 +141,7 @@ macro_rules! amx {
                     out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
                     options(nostack),
                 );
-                // What the shorter blocks do not mention.
+                // The shorter blocks do not use these.
                 let _ = (below, a1, b1);
             }
         }

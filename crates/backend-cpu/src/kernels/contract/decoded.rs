@@ -7,23 +7,18 @@ use std::{cell::RefCell, ops::Range};
 use tensor_core::{Result, contraction::Loop};
 
 use super::{
-    Form, GRAIN, Parts, Source,
-    gemm::{Product, Steps, Strided, WIDEST},
-    gemv,
-    micro_kernel::{HasMicroKernels, Update},
-    offset, product,
+    batch::share_if_worth,
+    gemm::Product,
+    gemv::VectorProduct,
+    kernel_table::HasMicroKernels,
+    matrices::{Parts, Source, product},
+    operands::{Steps, Strided, Update, WIDEST, offset},
 };
 use crate::{
     memory::{blocks::Blocks, buffer::Memory},
     simd::isa::Isa,
-    threads,
+    tuning::{DECODED_ELEMENTS, DECODED_SIDE},
 };
-
-/// Decoded numbers that a thread holds at once: about half of a second-level cache in f32.
-const DECODED_ELEMENTS: usize = 1 << 16;
-/// Rows or columns of an operand whose terms do not follow each other in its blocks, which are decoded
-/// together.
-const SIDE_BY_SIDE: usize = 512;
 
 /// A type that decoded numbers are multiplied in.
 pub(super) trait Decoded: HasMicroKernels + Send + Sync {
@@ -99,10 +94,10 @@ impl Operand<'_> {
     }
 }
 
-/// How many outer positions and terms are decoded at a time, of so many.
+/// How many of `outer` positions and `terms` terms are decoded at a time.
 fn rectangle(follows_outer: bool, outer: usize, terms: usize) -> [usize; 2] {
     if follows_outer {
-        let outer = outer.min(SIDE_BY_SIDE);
+        let outer = outer.min(DECODED_SIDE);
         return [outer, (DECODED_ELEMENTS / outer).max(1)];
     }
     // Whole rows of terms: sums are then those of one product.
@@ -189,11 +184,7 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         }
         Ok(())
     };
-    let tasks = of.batches * across;
-    match threads::worth(of.batches * m * n * k, GRAIN) {
-        1 => (0..tasks).try_for_each(task)?,
-        _ => threads::try_share(tasks, task)?,
-    }
+    share_if_worth(of, of.batches * across, task)?;
     epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n))
 }
 
@@ -225,21 +216,15 @@ impl<'a> Shifted<'a> {
 /// # Safety
 /// As [`Product::run`] asks.
 unsafe fn multiply<T: Decoded>(isa: Isa, piece: &Product<'_, T>, rows: usize) -> Result<()> {
-    let (x, step, matrix) = match Form::of(rows, piece) {
-        // A vector's results lie side by side.
-        Form::Row(step, matrix) if piece.update == Update::Set => (piece.a.at, step, matrix),
-        Form::Column(step, matrix) if piece.update == Update::Set && piece.to_row == 1 => {
-            (piece.b.at, step, matrix)
-        }
-        // SAFETY: the caller's promise.
-        Form::Row(..) | Form::Column(..) | Form::Gemm => unsafe {
-            return piece.run(isa, 0..rows, 0..piece.n, None);
-        },
-    };
+    // A vector's results are contiguous.
+    let vector = VectorProduct::of(rows, piece.n, &piece.a, &piece.b)
+        .filter(|_| piece.update == Update::Set && (rows == 1 || piece.to_row == 1));
     // SAFETY: the caller's promise.
     unsafe {
-        let to = std::slice::from_raw_parts_mut(piece.to, rows * piece.n);
-        gemv::run(isa, x, step, piece.k, matrix, to);
+        match vector {
+            Some(vector) => vector.run(isa, piece.k, piece.to, rows * piece.n),
+            None => piece.run(isa, 0..rows, 0..piece.n, None)?,
+        }
     }
     Ok(())
 }

@@ -5,15 +5,16 @@
 use ndarray::{ArrayView2, ArrayViewMut2};
 
 use super::{
-    GRAIN, MR,
-    gemm::{Product, Steps, Strided, WIDEST},
-    grid,
-    micro_kernel::{HasMicroKernels, Update},
+    batch::{MR, grid},
+    gemm::Product,
+    kernel_table::HasMicroKernels,
+    operands::{Steps, Strided, Update, WIDEST},
 };
 use crate::{
     memory::strided,
     simd::isa::Isa,
     threads::{self, part},
+    tuning::MICRO_KERNEL_GRAIN,
 };
 
 /// C = A·B, C + A·B or C − A·B, on all threads that are free where that is worth it.
@@ -44,14 +45,14 @@ pub(crate) fn gemm<T: HasMicroKernels>(
         a: strided(&a),
         b: strided(&b),
         to: c.as_mut_ptr(),
-        // Of one row, no distance is used; those of a view that may be written are of one sign, and 0 where
-        // it has one row.
+        // One row has no distance to the next. A view that may be written has strides of one sign, which
+        // are 0 along an axis of one position.
         to_row: if m == 1 { n } else { usize::try_from(c.strides()[0]).unwrap_or(0) },
         update,
         prepared: None,
     };
     assert!(product.to_row > 0, "strides {:?} of a result", c.strides());
-    let threads = threads::worth(m * n * k, GRAIN);
+    let threads = threads::worth(m * n * k, MICRO_KERNEL_GRAIN);
     let (down, across) = grid([m, n], threads, [MR, WIDEST], |rows, columns| product.cost(rows, columns));
     threads::share(down * across, |i| {
         let (rows, columns) = (part(m, MR, down, i / across), part(n, WIDEST, across, i % across));

@@ -12,25 +12,16 @@ use std::ops::Range;
 use tensor_core::Result;
 
 use super::{
+    dots_kernel::{Block, COLUMNS, ROWS, Register, Tile},
     epilogue::Finish,
-    gemm::{Product, Steps},
-    micro_kernel::{HasMicroKernels, mul_add},
+    gemm::Product,
+    kernel_table::HasMicroKernels,
+    operands::Steps,
 };
-use crate::simd::{
-    isa::{Isa, Job},
-    vector::{Float, Vector},
+use crate::{
+    simd::isa::Isa,
+    tuning::{DOTS_BLOCK_REGISTERS, DOTS_REGISTERS_PER_STRADDLE},
 };
-
-/// Registers of terms in a block: four rows of them are a third of a first-level cache, beside what passes
-/// by.
-const BLOCK: usize = 64;
-/// Rows up to which a product is formed so. With more, transposing both operands is less of the work.
-pub(super) const MOST_ROWS: usize = 32;
-/// Of so many registers one may be of two runs.
-const MOST_TURNS: usize = 2;
-/// Rows and columns of a micro-tile: their terms and sums all are in registers, if there are 32.
-const ROWS: usize = 4;
-pub(super) const COLUMNS: usize = 4;
 
 /// The terms of both operands, by registers that are full.
 pub(super) struct Terms {
@@ -38,17 +29,9 @@ pub(super) struct Terms {
     blocks: Vec<Block>,
 }
 
-/// Some registers: where each lies in the left operand, one run, and in the right one. The first `whole` of
-/// them are one run there too.
-struct Block {
-    lhs: Vec<isize>,
-    rhs: Vec<Register>,
-    whole: usize,
-}
-
 impl Terms {
-    /// Of `k` terms that lie so in both operands, if they fill registers of `width`, in one run on the left
-    /// and at most two on the right.
+    /// The registers of `k` terms, if these fill registers of `width`, each contiguous in the left operand
+    /// and in at most two runs in the right one.
     pub(super) fn of(width: usize, k: usize, lhs: Steps<'_>, rhs: Steps<'_>) -> Option<Terms> {
         if !k.is_multiple_of(width) {
             return None;
@@ -58,8 +41,8 @@ impl Terms {
             return None;
         }
         let rhs = registers(rhs, 0..k, width)?;
-        // One of two runs is two loads, each of which takes a port of the multiplications.
-        if rhs.iter().filter(|right| right.turn < width).count() * MOST_TURNS > rhs.len() {
+        // A register that straddles two runs takes two loads, and each uses a port of the multiplications.
+        if rhs.iter().filter(|right| right.turn < width).count() * DOTS_REGISTERS_PER_STRADDLE > rhs.len() {
             return None;
         }
         let block = |(lhs, rhs): (&[Register], &[Register])| {
@@ -73,7 +56,14 @@ impl Terms {
             let (lhs, rhs) = of_block.into_iter().unzip();
             Block { lhs, rhs, whole }
         };
-        Some(Terms { width, blocks: lhs.chunks(BLOCK).zip(rhs.chunks(BLOCK)).map(block).collect() })
+        Some(Terms {
+            width,
+            blocks: lhs
+                .chunks(DOTS_BLOCK_REGISTERS)
+                .zip(rhs.chunks(DOTS_BLOCK_REGISTERS))
+                .map(block)
+                .collect(),
+        })
     }
 
     /// Whether they are cut into registers of this instruction set.
@@ -82,16 +72,7 @@ impl Terms {
     }
 }
 
-/// A register of terms that are read where they lie: term t is `from + t` from the first place, or, from term
-/// `turn` on, where a second run lies side by side, `then + t`.
-#[derive(Clone, Copy, Debug)]
-struct Register {
-    from: isize,
-    turn: usize,
-    then: isize,
-}
-
-/// Positions in registers of `width`, if each is one run of what lies side by side, or two.
+/// Positions in registers of `width`, if each is one contiguous run, or two.
 fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec<Register>> {
     let mut registers = Vec::with_capacity(positions.len().div_ceil(width));
     for first in positions.clone().step_by(width) {
@@ -108,109 +89,10 @@ fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec
     Some(registers)
 }
 
-/// A micro-tile of a block of terms: where its rows and columns begin, and the result's first element.
-pub(super) struct Tile<'a, T> {
-    block: &'a Block,
-    rows: [*const T; ROWS],
-    columns: [*const T; COLUMNS],
-    to: *mut T,
-    to_row: usize,
-    /// Whether the sums are added to what is there.
-    adds: bool,
-}
-
-struct Dots<'a, V: Vector, const M: usize, const N: usize>(&'a Tile<'a, V::Number>);
-
-impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
-    type Output = ();
-    // Indexed, since sums, rows and columns go by the same numbers.
-    #[allow(clippy::needless_range_loop)]
-    #[inline(always)]
-    fn run(self) {
-        let Dots(tile) = self;
-        let Block { lhs, rhs, whole } = tile.block;
-        let zero = V::splat(V::Number::ZERO);
-        let mut sums = [[zero; N]; M];
-        // A loop each for registers of one run and of two, so that the sums stay where they are.
-        macro_rules! term {
-            ($left:expr, $at:ident => $load:expr) => {
-                let mut right = [zero; N];
-                for j in 0..N {
-                    let $at = tile.columns[j];
-                    // SAFETY: `run`'s caller gives all terms of these columns.
-                    right[j] = unsafe { $load };
-                }
-                for i in 0..M {
-                    // SAFETY: as above, of these rows.
-                    let left = unsafe { V::load(tile.rows[i].wrapping_offset($left)) };
-                    for j in 0..N {
-                        sums[i][j] = mul_add(left, right[j], sums[i][j]);
-                    }
-                }
-            };
-        }
-        // Not iterators, whose parts are compiled by themselves.
-        let (lhs_at, rhs_at) = (lhs.as_ptr(), rhs.as_ptr());
-        let mut at = 0;
-        while at < *whole {
-            // SAFETY: a block has as many on both sides, and no more whole ones.
-            let (left, Register { from, .. }) = unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
-            term!(left, column => V::load(column.wrapping_offset(from)));
-            at += 1;
-        }
-        while at < lhs.len() {
-            // SAFETY: as above.
-            let (left, Register { from, turn, then }) =
-                unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
-            term!(left, column => V::load_first(column.wrapping_offset(from), turn)
-                .load_rest(column.wrapping_offset(then), turn, V::WIDTH));
-            at += 1;
-        }
-        // Each by a number that is known here, so that sums stay in registers.
-        macro_rules! sum {
-            ($i:literal, $j:expr) => {
-                if $i < M && $j < N { sums[$i][$j] } else { zero }
-            };
-        }
-        macro_rules! store {
-            ($($j:literal)*) => {$(
-                if $j < N {
-                    let totals = V::totals([
-                        sum!(0, $j), sum!(1, $j), sum!(2, $j), sum!(3, $j),
-                        sum!(0, $j + 1), sum!(1, $j + 1), sum!(2, $j + 1), sum!(3, $j + 1),
-                    ]);
-                    for (i, &sum) in totals.iter().enumerate() {
-                        let (i, j) = (i % ROWS, $j + i / ROWS);
-                        if i < M && j < N {
-                            let to = tile.to.wrapping_add(i * tile.to_row + j);
-                            // SAFETY: `run`'s caller gives the result's elements.
-                            unsafe { to.write(if tile.adds { to.read() + sum } else { sum }) };
-                        }
-                    }
-                }
-            )*};
-        }
-        const { assert!(M <= ROWS && N <= COLUMNS && COLUMNS == 4, "store names them all") };
-        store!(0 2);
-    }
-}
-
-/// Forms a micro-tile's sums.
-///
-/// # Safety
-/// The processor has the register's instruction set, and the tile is good for all of its elements.
-pub(super) unsafe fn tile<V: Vector, const M: usize, const N: usize>(tile: &Tile<'_, V::Number>) {
-    // SAFETY: the caller's promise.
-    unsafe { V::run(Dots::<V, M, N>(tile)) }
-}
-
-/// Micro-kernels by rows, the most first, and by columns: one, or [`COLUMNS`].
-pub(super) type Kernels<T> = &'static [(usize, [unsafe fn(&Tile<'_, T>); 2])];
-
 /// Forms a rectangle of a product whose terms lie so, and finishes it.
 ///
 /// # Errors
-/// Those of `finish`.
+/// The errors of `finish`.
 ///
 /// # Safety
 /// As [`Product::run`]; the terms are the product's.
@@ -262,10 +144,8 @@ pub(super) unsafe fn run<T: HasMicroKernels>(
 mod tests {
     use super::{
         super::{
-            gemm::{
-                Strided,
-                tests::{numbers, product},
-            },
+            gemm::tests::{numbers, product},
+            operands::Strided,
             windows::tests::windows_of,
         },
         *,

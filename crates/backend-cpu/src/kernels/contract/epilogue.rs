@@ -14,20 +14,15 @@ use tensor_core::{
 
 use crate::{
     elementwise::{
-        engine::{BLOCK, Evaluator, with_evaluator},
+        engine::{Evaluator, with_evaluator},
         lower::{Lowered, lower},
-        map::{PARALLEL, check_inputs},
+        map::check_inputs,
     },
     memory::buffer::{Bound, Memory},
     simd::isa::Isa,
     threads,
+    tuning::{BLOCK_POSITIONS, SERIAL_STEPS},
 };
-
-/// Positions up to which it pays to wait for more of them: as many sums as the first-level cache holds beside
-/// what they are made of.
-pub(super) const AT_HAND: usize = 1 << 12;
-/// Columns of a part of a row from which on rows are gone through one by one.
-pub(super) const LONG_ROW: usize = 128;
 
 /// The program, made once for each kernel.
 #[derive(Debug)]
@@ -38,7 +33,7 @@ pub(super) struct LoweredEpilogue {
 }
 
 impl LoweredEpilogue {
-    /// Of a kernel that has one.
+    /// The epilogue of a kernel, if it has one.
     pub(super) fn of(kernel: &Kernel) -> Result<Option<LoweredEpilogue>> {
         let Some(map) = kernel.epilogue_map() else { return Ok(None) };
         let mut operands = map.operands;
@@ -66,7 +61,7 @@ pub(super) struct Epilogue<'a> {
 }
 
 impl<'a> Epilogue<'a> {
-    /// Of a launch whose sums are formed in `sums`.
+    /// The epilogue of a launch whose sums are formed in `sums`.
     pub(super) fn new(
         isa: Isa,
         lowered: &'a LoweredEpilogue,
@@ -102,16 +97,16 @@ impl<'a> Epilogue<'a> {
     /// Finishes positions whose sums are formed; threads share them if they are many.
     pub(super) fn run(&self, range: Range<usize>) -> Result<()> {
         let one = |part: Range<usize>| self.with(|evaluator| self.span(evaluator, part));
-        if range.len() * (self.program.steps.len() + 1) < PARALLEL || threads::available() == 1 {
+        if range.len() * (self.program.steps.len() + 1) < SERIAL_STEPS || threads::available() == 1 {
             return one(range);
         }
-        threads::try_share_ranges(range.len(), BLOCK, |part| {
+        threads::try_share_ranges(range.len(), BLOCK_POSITIONS, |part| {
             one(range.start + part.start..range.start + part.end)
         })
     }
 }
 
-/// What finishes rectangles of one product.
+/// The epilogue of one product, which finishes its rectangles.
 #[derive(Clone, Copy)]
 pub(crate) struct Finish<'a> {
     pub(super) epilogue: &'a Epilogue<'a>,

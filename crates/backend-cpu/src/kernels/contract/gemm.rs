@@ -3,7 +3,7 @@
 //!
 //! A panel of the right operand is read again for every few rows, so panels are packed into the order that
 //! they are read in, as many as the second-level cache holds, unless there are too few rows to pay for it.
-//! The left operand is mostly read where it lies: a few of its rows stay in the first-level cache while panel
+//! The left operand is mostly read in place: a few of its rows stay in the first-level cache while panel
 //! after panel streams by.
 //!
 //! An element is the sum of its blocks, each the sum of its terms in order, and the blocks depend on the
@@ -16,9 +16,10 @@ use smallvec::SmallVec;
 use tensor_core::Result;
 
 use super::{
-    epilogue::{AT_HAND, Finish},
-    gemv::Matrix,
-    micro_kernel::{HasMicroKernels, MAX_MR, MAX_REGISTERS, MicroKernels, MicroTile, Update},
+    epilogue::Finish,
+    kernel_table::{HasMicroKernels, MicroKernels},
+    micro_kernel::MicroTile,
+    operands::{MAX_MR, MAX_REGISTERS, Matrix, Panels, Steps, Strided, Update, WIDEST},
     tables,
     windows::Windows,
 };
@@ -27,77 +28,11 @@ use crate::{
     memory::strided,
     simd::{cache::prefetch, isa::Isa},
     threads,
+    tuning::{
+        CACHED_RESULTS, CLOSE_ROW_BYTES, FINISHED_COLUMNS, IN_PLACE_MAX_ROWS, IN_PLACE_MAX_ROWS_CLOSE,
+        KC_BYTES, PACK_LHS_MIN_PANELS, panels_bytes, window_panels_bytes,
+    },
 };
-
-/// Bytes of the terms of one row in a block of KC terms: eight rows of them, and what streams by, are a
-/// first-level cache.
-const KC_BYTES: usize = 1536;
-/// Bytes of the panels that are kept at hand: a part of a second-level cache.
-const PANELS_BYTES: usize = 768 << 10;
-/// The same of windows, which are read beside them from a source as large as that.
-const WINDOW_PANELS_BYTES: usize = 256 << 10;
-/// Columns that are finished together, where windows are read where they lie.
-const FINISHED_COLUMNS: usize = 384;
-/// Rows up to which panels are read where they lie, and up to which they are if their rows lie near each
-/// other.
-pub(super) const FEW_ROWS: usize = 128;
-const SOME_ROWS: usize = 320;
-/// Bytes from row to row that are near.
-const NEAR: usize = 2048;
-/// Numbers in the widest registers.
-pub(crate) const WIDEST: usize = 16;
-/// Panels for which a few rows of a left operand are packed that lies along its columns.
-const MANY_PANELS: usize = 4;
-
-/// How far positions along rows, columns or terms lie from the first, in elements.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Steps<'a> {
-    /// Each as far from the one before.
-    Even(isize),
-    /// One by one: those of several axes, such as the windows of a convolution.
-    Table(&'a [isize]),
-}
-
-impl Steps<'_> {
-    pub(crate) fn at(self, i: usize) -> isize {
-        match self {
-            Steps::Even(step) => i as isize * step,
-            Steps::Table(table) => table[i],
-        }
-    }
-
-    /// The distance of neighbours, where it is always the same.
-    pub(crate) fn even(self) -> Option<isize> {
-        match self {
-            Steps::Even(step) => Some(step),
-            Steps::Table(_) => None,
-        }
-    }
-
-    fn is_unit(self) -> bool {
-        self.even() == Some(1)
-    }
-}
-
-/// An operand as a matrix: element `[i][j]` lies at `row.at(i) + column.at(j)`.
-#[derive(Clone, Copy)]
-pub(crate) struct Strided<'a, T> {
-    pub(crate) at: *const T,
-    pub(crate) row: Steps<'a>,
-    pub(crate) column: Steps<'a>,
-}
-
-impl<T> Strided<'_, T> {
-    pub(crate) fn element(&self, i: usize, j: usize) -> *const T {
-        self.at.wrapping_offset(self.row.at(i) + self.column.at(j))
-    }
-
-    /// The same, where both axes have even steps.
-    pub(crate) fn matrix(&self) -> Option<Matrix<T>> {
-        let (row, column) = (self.row.even()?, self.column.even()?);
-        Some(Matrix { at: self.at, row, column })
-    }
-}
 
 /// The operands and the result of matrices with `k` terms an element; the result's columns are contiguous,
 /// its rows `to_row` apart.
@@ -109,19 +44,19 @@ pub(crate) struct Product<'a, T> {
     pub(crate) b: Strided<'a, T>,
     pub(crate) to: *mut T,
     pub(crate) to_row: usize,
-    /// What [`Product::prepare`] made, for whoever forms whole products.
+    /// The result of [`Product::prepare`], for callers that form whole products.
     pub(crate) prepared: Option<&'a Prepared<T>>,
-    /// What is done with the sums, of the forms that [`Product::run`] has; others set them.
+    /// How [`Product::run`] stores the sums; other forms set them.
     pub(crate) update: Update,
 }
 
-// SAFETY: places in memory; `run` says what must hold of them, and whoever calls it on several threads gives
-// each its own elements.
+// SAFETY: places in memory; `run` says what must hold of them, and callers on several threads give each its
+// own elements.
 unsafe impl<T: Sync> Send for Product<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Product<'_, T> {}
 
-/// What the products of a batch have in common, if each is formed whole.
+/// Data that the products of a batch share, if each is formed whole.
 pub(crate) struct Prepared<T> {
     /// The left operand, if all of them read one: a block of terms after the other, and in it as many rows
     /// after the others as a micro-tile has, a term's side by side.
@@ -136,12 +71,12 @@ pub(crate) struct Prepared<T> {
 struct Line([u64; 8]);
 
 thread_local! {
-    /// Where panels and rows are packed to: less than two [`PANELS_BYTES`] a thread, and less than 3 MiB for
-    /// bf16.
+    /// Where panels and rows are packed to: less than two [`panels_bytes`] a thread, and less than 3 MiB
+    /// for bf16.
     static PACKED: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Room for so many numbers, all of them initialised, for as long as `f` takes.
+/// Calls `f` with room for this many numbers, all of them initialised.
 pub(crate) fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> R {
     if numbers == 0 {
         return f(std::ptr::dangling_mut());
@@ -153,55 +88,6 @@ pub(crate) fn with_packed<T, R>(numbers: usize, f: impl FnOnce(*mut T) -> R) -> 
         }
         f(lines.as_mut_ptr().cast())
     })
-}
-
-/// Columns cut into panels: so many of three registers, then of two, then of one.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Panels {
-    width: usize,
-    counts: [usize; MAX_REGISTERS],
-}
-
-impl Panels {
-    pub(crate) fn of(columns: usize, width: usize, most: usize) -> Panels {
-        let registers = columns.div_ceil(width);
-        let counts = match (most, registers, registers % most) {
-            // Two and two do more with what they read than three and one.
-            (3, 4.., 1) => [registers / 3 - 1, 2, 0],
-            (3, _, 2) => [registers / 3, 1, 0],
-            (3, _, rest) => [registers / 3, 0, rest],
-            (2, _, rest) => [0, registers / 2, rest],
-            _ => [0, 0, registers],
-        };
-        Panels { width, counts }
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.counts.iter().sum()
-    }
-
-    /// Registers of the widest.
-    pub(crate) fn most(&self) -> usize {
-        MAX_REGISTERS - self.counts.iter().position(|&count| count > 0).unwrap_or(0)
-    }
-
-    /// The first register of a panel.
-    pub(super) fn start(&self, panel: usize) -> usize {
-        self.place(panel).0 / self.width
-    }
-
-    /// The first column of a panel, and its registers.
-    pub(crate) fn place(&self, panel: usize) -> (usize, usize) {
-        let [threes, twos, _] = self.counts;
-        let (before, registers) = if panel < threes {
-            (3 * panel, 3)
-        } else if panel < threes + twos {
-            (3 * threes + 2 * (panel - threes), 2)
-        } else {
-            (3 * threes + 2 * twos + (panel - threes - twos), 1)
-        };
-        (before * self.width, registers)
-    }
 }
 
 /// How many blocks of KC terms `k` terms make.
@@ -216,11 +102,11 @@ pub(crate) fn kc_block<T>(k: usize, i: usize) -> Range<usize> {
 }
 
 impl<T: HasMicroKernels> Product<'_, T> {
-    /// Whether the right operand is read where it lies when so many rows are formed.
+    /// Whether the right operand is read in place when this many rows are formed.
     fn reads_in_place(&self, rows: usize) -> bool {
         let Some(row) = self.b.row.even() else { return false };
-        let near = row.unsigned_abs() * size_of::<T>() <= NEAR;
-        self.b.column.is_unit() && (rows <= FEW_ROWS || near && rows <= SOME_ROWS)
+        let near = row.unsigned_abs() * size_of::<T>() <= CLOSE_ROW_BYTES;
+        self.b.column.is_unit() && (rows <= IN_PLACE_MAX_ROWS || near && rows <= IN_PLACE_MAX_ROWS_CLOSE)
     }
 
     /// How a rectangle of the result is formed.
@@ -250,7 +136,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         };
         let lies = match (self.a.row, self.a.column) {
             (Steps::Even(row), Steps::Even(column)) => {
-                (column == 1 && kernel.windows.is_none()) || (row == 1 && kernel.panels() < MANY_PANELS)
+                (column == 1 && kernel.windows.is_none())
+                    || (row == 1 && kernel.panels() < PACK_LHS_MIN_PANELS)
             }
             (Steps::Table(_), _) | (_, Steps::Table(_)) => false,
         };
@@ -260,8 +147,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
         kernel
     }
 
-    /// Roughly what it takes to form so many rows and columns, in products of a row with a register of
-    /// columns.
+    /// An estimate of the time that a rectangle takes, in products of a row with a register of columns.
     pub(crate) fn cost(&self, rows: usize, columns: usize) -> usize {
         // Windows are packed less often than this says, which matters to nothing but how rectangles are cut.
         let packing = match (self.reads_in_place(rows), self.b.column.is_unit()) {
@@ -313,10 +199,11 @@ impl<T: HasMicroKernels> Product<'_, T> {
     /// Forms a rectangle of the result, and finishes it.
     ///
     /// # Errors
-    /// Those of `finish`.
+    /// The errors of `finish`.
     ///
     /// # Safety
-    /// The operands' elements are initialised, the result's are nobody else's and lie apart from them.
+    /// The operands' elements are initialised, no other thread reads or writes the result's, and they do
+    /// not overlap.
     pub(crate) unsafe fn run(
         &self,
         isa: Isa,
@@ -333,14 +220,14 @@ impl<T: HasMicroKernels> Product<'_, T> {
         let longest = blocks.iter().map(|block| block.terms.len()).max().unwrap_or(0);
         // Rows are packed again for each group.
         let bytes = match (self.b.row, self.b.column) {
-            (Steps::Table(_), _) | (_, Steps::Table(_)) if packed_rows == 0 => WINDOW_PANELS_BYTES,
-            (Steps::Even(_) | Steps::Table(_), _) => PANELS_BYTES,
+            (Steps::Table(_), _) | (_, Steps::Table(_)) if packed_rows == 0 => window_panels_bytes(),
+            (Steps::Even(_) | Steps::Table(_), _) => panels_bytes(),
         };
         let most = MAX_REGISTERS * kernel.micro_kernels.width;
         let widest = (bytes / size_of::<T>() / longest.max(1)).max(most);
         let groups = match &kernel.windows {
-            // A panel of windows stays in the first-level cache while a few rows after the other pass by, if
-            // those are packed. What finishes them goes by rows, and those must not be short.
+            // A panel of windows stays in the first-level cache while a few rows after the other pass by,
+            // if those are packed. An epilogue goes by rows, and those must not be short.
             Some(_) if self.left().is_some() && finish.is_none() => kernel.panels(),
             Some(_) if self.left().is_some() => columns.len().div_ceil(FINISHED_COLUMNS),
             _ => columns.len().div_ceil(widest),
@@ -398,7 +285,7 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     in_place: bool,
     /// Rows of the left operand that are packed, or 0.
     packed_rows: usize,
-    /// What is done with the sums of all blocks of terms but the first.
+    /// How the sums of all blocks of terms but the first are stored.
     more: Update,
 }
 
@@ -450,10 +337,10 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
             }
         }
         let packed_a = next;
-        // Even steps are told from tables here, once for all micro-kernels.
+        // Even steps and tables are distinguished here, once for all micro-kernels.
         let lies = p.a.matrix().filter(|_| self.packed_rows == 0 && p.left().is_none());
         let b_lies = p.b.matrix().map(|b| Matrix { at: b.element(terms.start, 0), ..b });
-        let look_ahead = lies.is_some() && p.a.column.is_unit() && group.len() >= MANY_PANELS;
+        let look_ahead = lies.is_some() && p.a.column.is_unit() && group.len() >= PACK_LHS_MIN_PANELS;
         let parts = self.parts();
         let last = self.place(group.end - 1);
         let columns = self.place(group.start).first..last.first + last.columns;
@@ -503,7 +390,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                     b_term,
                     to: p.to.wrapping_add(first_row * p.to_row + place.first),
                     to_row: p.to_row,
-                    // Of windows, what is stored is known by register.
+                    // The registers of windows know which of their columns are stored.
                     last: match self.windows {
                         None => place.columns - (place.registers - 1) * self.micro_kernels.width,
                         Some(_) => self.micro_kernels.width,
@@ -525,7 +412,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
                 };
             }
             let end = first_row + height;
-            if (end - unfinished) * columns.len() >= AT_HAND || end == self.rows.end {
+            if (end - unfinished) * columns.len() >= CACHED_RESULTS || end == self.rows.end {
                 finish(unfinished..end, &columns)?;
                 unfinished = end;
             }
@@ -638,7 +525,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
 /// Copies a few elements that lie side by side.
 ///
 /// # Safety
-/// So many elements may be read and written, and lie apart.
+/// `n` elements may be read and written, and they do not overlap.
 #[inline(always)]
 unsafe fn copy_run<T: Copy>(from: *const T, to: *mut T, n: usize) {
     const AT_ONCE: usize = 4;
@@ -716,7 +603,7 @@ pub(super) mod tests {
         number: impl Fn(f64) -> T,
     ) -> Vec<T> {
         let mut to = numbers(m * n, 5, number);
-        // SAFETY: the caller says so, and the result lies in its vector.
+        // SAFETY: the caller's promise; the result is within its vector.
         unsafe {
             let prepared = Some(&product.prepare(isa, m, true));
             let product = Product { to: to.as_mut_ptr(), prepared, ..product };

@@ -9,20 +9,14 @@
 use std::hint::black_box;
 
 use super::{
-    dots, gemv,
-    tables::{CopyPieces, InRegisters},
+    operands::{MAX_MR, MAX_REGISTERS, Update, mul_add},
     windows::{Run, Strip},
-    winograd::Transforms,
 };
 use crate::simd::{
     cache::prefetch,
-    isa::{Isa, Job},
-    vector::{self, Float, Vector},
+    isa::Job,
+    vector::{Float, Vector},
 };
-
-/// The most rows and registers of columns of any micro-tile.
-pub(crate) const MAX_MR: usize = 12;
-pub(crate) const MAX_REGISTERS: usize = 3;
 
 /// A micro-kernel's operands. The result's rows are `to_row` numbers apart and its columns side by side, as
 /// are those of `b`.
@@ -44,24 +38,6 @@ pub(crate) struct MicroTile<T> {
     pub(crate) update: Update,
 }
 
-/// What becomes of the sums of a product.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Update {
-    /// They are written in place of what is there.
-    Set,
-    /// They are added to it.
-    Add,
-    /// They are subtracted from it.
-    Subtract,
-}
-
-impl Update {
-    /// [`Update::Add`] if it is so, and else [`Update::Set`].
-    pub(crate) fn adds(adds: bool) -> Update {
-        if adds { Update::Add } else { Update::Set }
-    }
-}
-
 /// Terms of a panel between two steps of a micro-kernel's loop.
 const fn unroll<V: Vector>() -> usize {
     if size_of::<V>() > 16 {
@@ -72,12 +48,6 @@ const fn unroll<V: Vector>() -> usize {
         // Few processors have nothing else.
         1
     }
-}
-
-/// a · b + c, rounded once where the instruction set can.
-#[inline(always)]
-pub(super) fn mul_add<V: Vector>(a: V, b: V, c: V) -> V {
-    if V::HAS_FMA { a.fma::<true>(b, c) } else { a.fma::<false>(b, c) }
 }
 
 /// How a micro-kernel reads the right operand, and where it leaves the sums.
@@ -137,7 +107,7 @@ struct InPlace<V: Vector, const N: usize> {
     table: *const isize,
 }
 
-/// The same of registers that are not all columns.
+/// As [`InPlace`], with registers that are not all columns.
 struct WithGaps<'a, V: Vector, const N: usize> {
     at: InPlace<V, N>,
     strips: &'a [Strip],
@@ -253,7 +223,7 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
         let MicroKernel(tile, mut b) = self;
         let mut sums = [[V::splat(V::Number::ZERO); N]; M];
         // Few enough distances for them all to stay in registers: those of eight rows, from two beginnings.
-        // What the compiler knows of how they hang together it would use to get each address from the one
+        // A compiler that knew how they depend on each other would compute each address from the one
         // before, a chain as long as the term.
         let s = black_box(tile.a_stride);
         let (s3, s5, s7) =
@@ -378,21 +348,9 @@ impl<V: Vector, const N: usize> Job for Copies<V, N> {
     }
 }
 
-type TileKernel<T> = unsafe fn(&MicroTile<T>);
-type WindowKernel<T> = unsafe fn(&MicroTile<T>, &[Strip], *const isize);
-type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
-type CopyTable<T> = unsafe fn(&CopyPieces<'_, T>);
-
 /// # Safety
-/// As [`MicroKernels::copy_pieces`].
-unsafe fn copy_pieces<V: Vector>(pieces: &CopyPieces<'_, V::Number>) {
-    // SAFETY: a table with this is only given out where the processor has the instruction set.
-    unsafe { V::run(InRegisters::<V>(pieces)) }
-}
-
-/// # Safety
-/// As [`MicroKernels::copy`].
-unsafe fn copies<V: Vector, const N: usize>(
+/// As [`super::kernel_table::MicroKernels::copy`].
+pub(super) unsafe fn copies<V: Vector, const N: usize>(
     rows: usize,
     from: *const V::Number,
     from_row: isize,
@@ -403,8 +361,8 @@ unsafe fn copies<V: Vector, const N: usize>(
 }
 
 /// # Safety
-/// As [`MicroKernels::run`].
-unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTile<V::Number>) {
+/// As [`super::kernel_table::MicroKernels::run`].
+pub(super) unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTile<V::Number>) {
     // SAFETY: a table with these is only given out where the processor has the instruction set.
     unsafe {
         let panel = Panel { at: tile.b, term: tile.b_term };
@@ -416,8 +374,8 @@ unsafe fn micro_kernel<V: Vector, const M: usize, const N: usize>(tile: &MicroTi
 }
 
 /// # Safety
-/// As [`MicroKernels::run_windows`].
-unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
+/// As [`super::kernel_table::MicroKernels::run_windows`].
+pub(super) unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
     tile: &MicroTile<V::Number>,
     strips: &[Strip],
     table: *const isize,
@@ -435,153 +393,3 @@ unsafe fn window_kernel<V: Vector, const M: usize, const N: usize>(
         }
     }
 }
-
-/// The micro-kernels of a kind of number, as compiled for an instruction set.
-#[derive(Clone, Copy)]
-pub(crate) struct MicroKernels<T: 'static> {
-    /// Numbers in a register.
-    pub(crate) width: usize,
-    /// By registers of columns, from 1 on, and by rows, from 1 on.
-    runs: [&'static [TileKernel<T>]; MAX_REGISTERS],
-    windows: [&'static [WindowKernel<T>]; MAX_REGISTERS],
-    copies: [CopyRows<T>; MAX_REGISTERS],
-    pieces: CopyTable<T>,
-    pub(super) dots: dots::Kernels<T>,
-    pub(super) dots_of_columns: unsafe fn(gemv::Dots<'_, T>),
-    pub(super) winograd: Transforms<T>,
-}
-
-impl<T> MicroKernels<T> {
-    /// The most rows (MR) of a micro-tile with so many registers of columns: as many as there are registers
-    /// for their sums.
-    pub(crate) fn rows(&self, registers: usize) -> usize {
-        self.runs[registers - 1].len()
-    }
-
-    /// The most registers of columns of a micro-tile.
-    pub(crate) fn registers(&self) -> usize {
-        self.runs.iter().take_while(|runs| !runs.is_empty()).count()
-    }
-
-    /// Forms a micro-tile's sums.
-    ///
-    /// # Safety
-    /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a`
-    /// for reads of `rows` times `terms` numbers, `b` for `terms` times `registers` whole registers of them,
-    /// `to` for writes (and reads, if it adds) of the result's, which lie apart from the others.
-    pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &MicroTile<T>) {
-        // SAFETY: the caller's promise.
-        unsafe { self.runs[registers - 1][rows - 1](tile) }
-    }
-
-    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns
-    /// that are read where they lie from `b` on: `table` says how far each term lies from the first places.
-    ///
-    /// # Safety
-    /// As [`MicroKernels::run`]; there are `strips` for each register, which are good for reads of every
-    /// term, and so is `table`.
-    pub(crate) unsafe fn run_windows(
-        &self,
-        rows: usize,
-        tile: &MicroTile<T>,
-        strips: &[Strip],
-        table: *const isize,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { self.windows[strips.len() - 1][rows - 1](tile, strips, table) }
-    }
-
-    /// Copies so many rows of so many registers, which are `from_row` numbers apart, to where they lie side
-    /// by side.
-    ///
-    /// # Safety
-    /// All of them can be read and written, and lie apart.
-    pub(crate) unsafe fn copy(
-        &self,
-        registers: usize,
-        rows: usize,
-        from: *const T,
-        from_row: isize,
-        to: *mut T,
-    ) {
-        // SAFETY: the caller's promise.
-        unsafe { self.copies[registers - 1](rows, from, from_row, to) }
-    }
-
-    /// Copies the pieces of columns of each term.
-    ///
-    /// # Safety
-    /// All of them can be read and written, and lie apart.
-    pub(super) unsafe fn copy_pieces(&self, pieces: &CopyPieces<'_, T>) {
-        // SAFETY: the caller's promise.
-        unsafe { (self.pieces)(pieces) }
-    }
-}
-
-macro_rules! table {
-    ($register:ty, $sums:literal; $($rows:expr),*; $($more:expr),*; $($most:expr),*; $($dots:expr),*) => {
-        MicroKernels {
-            width: <$register>::WIDTH,
-            runs: [
-                &[$(micro_kernel::<$register, $most, 1>),*],
-                &[$(micro_kernel::<$register, $more, 2>),*],
-                &[$(micro_kernel::<$register, $rows, 3>),*],
-            ],
-            windows: [
-                &[$(window_kernel::<$register, $most, 1>),*],
-                &[$(window_kernel::<$register, $more, 2>),*],
-                &[$(window_kernel::<$register, $rows, 3>),*],
-            ],
-            copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
-            pieces: copy_pieces::<$register>,
-            dots: &[$(($dots, [dots::tile::<$register, $dots, 1>, dots::tile::<$register, $dots, { dots::COLUMNS }>])),*],
-            winograd: Transforms::of::<$register>(),
-            dots_of_columns: gemv::dots::<
-                $register,
-                { gemv::LANES / <$register>::WIDTH },
-                { gemv::columns($sums, <$register>::WIDTH) },
-            >,
-        }
-    };
-    // 32 registers, or 16.
-    (many $register:ty) => {
-        table!(
-            $register, 16; 1, 2, 3, 4, 5, 6, 7, 8;
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
-            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
-            4, 2, 1
-        )
-    };
-    (few $register:ty) => {
-        table!($register, 8; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
-    };
-}
-
-/// A number that has micro-kernels.
-pub(crate) trait HasMicroKernels: Float {
-    fn micro_kernels(isa: Isa) -> MicroKernels<Self>;
-}
-
-macro_rules! tiled {
-    ($number:ty, $avx512:ident, $avx2:ident, $four:ident) => {
-        impl HasMicroKernels for $number {
-            fn micro_kernels(isa: Isa) -> MicroKernels<$number> {
-                #[cfg(target_arch = "x86_64")]
-                if isa.is_avx512() {
-                    return table!(many vector::$avx512);
-                }
-                #[cfg(target_arch = "x86_64")]
-                if isa.is_avx2() {
-                    return table!(few vector::$avx2);
-                }
-                let _ = isa;
-                #[cfg(target_arch = "aarch64")]
-                return table!(many vector::$four);
-                #[cfg(not(target_arch = "aarch64"))]
-                table!(few vector::$four)
-            }
-        }
-    };
-}
-tiled!(f32, F32x16, F32x8, F32x4);
-tiled!(f64, F64x8, F64x4, F64x2);

@@ -8,37 +8,15 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::{
-    gemm::{Steps, Strided, WIDEST},
-    micro_kernel::{HasMicroKernels, MAX_REGISTERS, MicroKernels},
+    kernel_table::{HasMicroKernels, MicroKernels},
+    operands::{MAX_REGISTERS, Steps, Strided, WIDEST},
+    piece_kernel::{CopyPieces, Piece},
 };
 use crate::{
     memory::strided::{TILE, transpose},
-    simd::{
-        isa::{Isa, Job},
-        vector::Vector,
-    },
+    simd::isa::{Isa, Job},
+    tuning::{PACK_ELEMENT_COST, PACK_FAST_TILE_COST, PACK_REGISTER_COST, PACK_SLOW_TILE_COST},
 };
-
-/// What copies take, in quarters of a cycle or so: a register, an element, and a tile that is transposed with
-/// instructions for it or without.
-const REGISTER: usize = 12;
-const ELEMENT: usize = 6;
-const FAST_TILE: usize = 400;
-const SLOW_TILE: usize = 1600;
-
-/// Columns that lie evenly, `step` elements apart, and after them some of a second run, that lie side by side
-/// as the first ones do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    from: isize,
-    step: isize,
-    /// The first column, and how many there are in the first run.
-    to: usize,
-    count: usize,
-    /// How many there are in both; where the first one would lie if all were of the second run.
-    all: usize,
-    then: isize,
-}
 
 type Offsets = SmallVec<[isize; MAX_REGISTERS * WIDEST]>;
 type PieceList = SmallVec<[Piece; MAX_REGISTERS * WIDEST]>;
@@ -75,100 +53,9 @@ fn pieces(offsets: &[isize], width: usize) -> PieceList {
 impl Piece {
     fn cost(&self) -> usize {
         match self.step {
-            1 => REGISTER * if self.all > self.count { 2 } else { 1 },
-            2 => REGISTER,
-            _ => ELEMENT * self.count,
-        }
-    }
-}
-
-/// Copies the pieces of each term.
-pub(super) struct CopyPieces<'a, T> {
-    terms: Range<usize>,
-    at: *const T,
-    term: Steps<'a>,
-    pieces: &'a [Piece],
-    to: *mut T,
-    width: usize,
-}
-
-/// [`CopyPieces`] as compiled for registers.
-pub(super) struct InRegisters<'a, V: Vector>(pub(super) &'a CopyPieces<'a, V::Number>);
-
-impl<V: Vector> Job for InRegisters<'_, V> {
-    type Output = ();
-    #[inline(always)]
-    fn run(self) {
-        let CopyPieces { ref terms, at, term: place, pieces, to, width } = *self.0;
-        // A loop over the terms for each kind of piece, in which all masks stay the same.
-        for &Piece { from, step, to: column, count, all, then } in pieces {
-            let mut to = to.wrapping_add(column);
-            let mut term = terms.start;
-            macro_rules! each_term {
-                ($at:ident => $copy:expr) => {
-                    while term < terms.end {
-                        let $at = at.wrapping_offset(place.at(term));
-                        // SAFETY: the caller of `panel` holds the elements of both sides.
-                        unsafe { $copy };
-                        to = to.wrapping_add(width);
-                        term += 1;
-                    }
-                };
-            }
-            match step {
-                1 if count == V::WIDTH => {
-                    each_term!(at => V::load(at.wrapping_offset(from)).store_first(to, V::WIDTH));
-                }
-                1 if count == all => {
-                    each_term!(at => V::load_first(at.wrapping_offset(from), count).store_first(to, count));
-                }
-                1 => {
-                    each_term!(at => V::load_first(at.wrapping_offset(from), count)
-                        .load_rest(at.wrapping_offset(then), count, all)
-                        .store_first(to, all));
-                }
-                2 if count == V::WIDTH => {
-                    while term < terms.end {
-                        let first = at.wrapping_offset(place.at(term) + from);
-                        let second = first.wrapping_add(V::WIDTH);
-                        // What lies between a term's elements are mostly the next one's: both are had from
-                        // the same registers.
-                        let both = term + 1 < terms.end && place.at(term + 1) == place.at(term) + 1;
-                        // SAFETY: as above; without the next term, the last number that is needed is the last
-                        // that is read.
-                        unsafe {
-                            let second =
-                                if both { V::load(second) } else { V::load_first(second, V::WIDTH - 1) };
-                            let [even, odd] = V::load(first).unzip(second);
-                            even.store_first(to, V::WIDTH);
-                            if both {
-                                odd.store_first(to.wrapping_add(width), V::WIDTH);
-                            }
-                        }
-                        let terms = 1 + usize::from(both);
-                        to = to.wrapping_add(terms * width);
-                        term += terms;
-                    }
-                }
-                2 => {
-                    let read = 2 * count - 1;
-                    let [first, rest] = [read.min(V::WIDTH), read.saturating_sub(V::WIDTH)];
-                    each_term!(at => {
-                        let at = at.wrapping_offset(from);
-                        let even = V::load_first(at, first);
-                        let next = match rest {
-                            0 => even,
-                            rest => V::load_first(at.wrapping_add(V::WIDTH), rest),
-                        };
-                        even.unzip(next)[0].store_first(to, count);
-                    });
-                }
-                step => {
-                    each_term!(at => for i in 0..count {
-                        to.add(i).write(at.wrapping_offset(from + i as isize * step).read());
-                    });
-                }
-            }
+            1 => PACK_REGISTER_COST * if self.all > self.count { 2 } else { 1 },
+            2 => PACK_REGISTER_COST,
+            _ => PACK_ELEMENT_COST * self.count,
         }
     }
 }
@@ -176,7 +63,7 @@ impl<V: Vector> Job for InRegisters<'_, V> {
 /// Columns whose terms lie side by side in runs, written as rows of terms.
 struct Transposed<'a, T> {
     isa: Isa,
-    /// Where each column's term 0 lies.
+    /// The address of each column's term 0.
     columns: &'a [*const T],
     terms: Range<usize>,
     term: Steps<'a>,
@@ -244,17 +131,17 @@ pub(super) fn runs(term: Steps<'_>, terms: Range<usize>) -> usize {
     }
 }
 
-/// What it takes to transpose so many columns of terms that lie in so many runs.
+/// The time that it takes to transpose `columns` columns, whose terms are contiguous in `runs` runs.
 fn transposed_cost<T>(isa: Isa, columns: usize, runs: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     let fast = isa.is_avx512() && size_of::<T>() == 4;
     #[cfg(not(target_arch = "x86_64"))]
     let fast = false;
     let _ = isa;
-    columns.div_ceil(TILE) * runs * if fast { FAST_TILE } else { SLOW_TILE }
+    columns.div_ceil(TILE) * runs * if fast { PACK_FAST_TILE_COST } else { PACK_SLOW_TILE_COST }
 }
 
-/// Copies some terms of a panel of columns, which lie in so many [runs], one after the other, `width`
+/// Copies some terms of a panel of columns, which are contiguous in [runs], one after the other, `width`
 /// elements apart.
 ///
 /// # Safety
@@ -282,7 +169,7 @@ pub(super) unsafe fn panel<T: HasMicroKernels>(
     }
 }
 
-/// Copies some terms of a few rows, which lie in so many [runs], a term's rows side by side.
+/// Copies some terms of a few rows, which are contiguous in [runs], a term's rows side by side.
 ///
 /// # Safety
 /// The elements are initialised, and `to` has room for them, apart from them.
@@ -294,7 +181,7 @@ pub(super) unsafe fn rows<T: HasMicroKernels>(
     to: *mut T,
 ) {
     let width = rows.len();
-    if ELEMENT * width * terms.len() > transposed_cost::<T>(isa, width, runs) {
+    if PACK_ELEMENT_COST * width * terms.len() > transposed_cost::<T>(isa, width, runs) {
         let columns: SmallVec<[*const T; TILE]> =
             rows.map(|row| a.at.wrapping_offset(a.row.at(row))).collect();
         return isa.run(Transposed { isa, columns: &columns, terms, term: a.column, to, width });
@@ -340,7 +227,7 @@ mod tests {
                     to: to.as_mut_ptr(),
                     width,
                 };
-                // SAFETY: all places lie in the image, and there is room for so many.
+                // SAFETY: all places are within the image, and there is room for all copies.
                 unsafe { kernels.copy_pieces(&copy) };
                 let expected: Vec<T> = terms
                     .iter()

@@ -119,8 +119,8 @@ impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
 /// The one row of a product whose columns lie in `runs`.
 ///
 /// # Safety
-/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `runs`
-/// ascends from 0 to the number of columns, and those of a run lie side by side.
+/// The operands' elements are initialised, no other thread reads or writes the result's, and they do not
+/// overlap; `runs` ascends from 0 to the number of columns, and those of a run lie side by side.
 pub(crate) unsafe fn row<T: Float>(isa: Isa, product: Product<'_, T>, runs: &[usize]) {
     match isa.fused() {
         Some(fused) => fused.run(Row::<T, true> { product, runs }),
@@ -154,7 +154,7 @@ impl<T: Float, const FUSED: bool> Dots<'_, T, FUSED> {
             }
             let whole = self.run / LANES * LANES;
             let mut at = 0;
-            // SAFETY: the caller's promise: a run of terms lies side by side.
+            // SAFETY: the caller's promise: the terms of a run are contiguous.
             unsafe {
                 while at < whole {
                     let x: [T; LANES] = a.add(at).cast::<[T; LANES]>().read_unaligned();
@@ -216,8 +216,8 @@ impl<T: Float, const FUSED: bool> Job for Dots<'_, T, FUSED> {
 /// All results of a product of `m` rows whose terms lie side by side in both operands, `run` at a time.
 ///
 /// # Safety
-/// The operands' elements are initialised, the result's are nobody else's and lie apart from them; `run`
-/// divides the number of terms.
+/// The operands' elements are initialised, no other thread reads or writes the result's, and they do not
+/// overlap; `run` divides the number of terms.
 pub(crate) unsafe fn dots<T: Float>(isa: Isa, product: Product<'_, T>, m: usize, run: usize) {
     match isa.fused() {
         Some(fused) => fused.run(Dots::<T, true> { product, m, run }),

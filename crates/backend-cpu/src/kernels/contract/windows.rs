@@ -1,24 +1,23 @@
 //! Columns of a right operand that are read where they lie, by tables, as the windows of a convolution: which
 //! registers they fill, and which panels those make. Few enough rows make it dearer to pack them.
 //!
-//! A register is loaded whole, though not all that lies there need be columns: between two rows of windows
-//! lie the last elements of a padded row. Sums are formed of them too, and not stored.
+//! A register is loaded whole, though not all of its elements need be columns: the last elements of a
+//! padded row are between two rows of windows. Sums are formed of them too, and not stored.
 
 use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::gemm::{FEW_ROWS, Panels, Steps};
+use super::operands::{Panels, Steps};
+use crate::tuning::{IN_PLACE_MAX_ROWS, PACK_WINDOW_COST};
 
-/// What it takes to pack a register of windows, in products of a row with a register.
-const PACKING: usize = 10;
 /// Runs of columns in a register, at most.
 const MOST_RUNS: usize = 3;
 
-/// A register of what lies side by side, and which of it are columns.
+/// A register of contiguous elements, and which of them are columns.
 #[derive(Clone, Debug)]
 pub(crate) struct Strip {
-    /// How far it lies from the first place.
+    /// Its distance from the first place.
     pub(crate) from: isize,
     pub(crate) runs: SmallVec<[Run; MOST_RUNS]>,
     /// Whether all of it are columns.
@@ -44,8 +43,9 @@ pub(super) struct Windows {
 }
 
 impl Windows {
-    /// Of columns at these distances, in registers of `width`, at most `most` of them a panel; if so few rows
-    /// are formed that packing would not pay, and columns lie side by side in runs long enough.
+    /// The registers of columns at these distances: of `width` numbers, at most `most` of them a panel.
+    /// `None` if there are rows enough that packing pays, or if the contiguous runs of columns are too
+    /// short.
     pub(super) fn of(
         column: Steps<'_>,
         rows: usize,
@@ -53,12 +53,12 @@ impl Windows {
         width: usize,
         most: usize,
     ) -> Option<Windows> {
-        if rows > FEW_ROWS {
+        if rows > IN_PLACE_MAX_ROWS {
             return None;
         }
         let full = columns.len().div_ceil(width);
         // Those that are filled in part are formed as all others.
-        let fits = |strips: usize| (strips - full) * rows <= full * PACKING;
+        let fits = |strips: usize| (strips - full) * rows <= full * PACK_WINDOW_COST;
         let mut strips = strips(column, columns.clone(), width, fits)?;
         let panels = Panels::of(strips.len() * width, width, most);
         for panel in 0..panels.count() {
@@ -98,7 +98,8 @@ impl Windows {
 }
 
 /// Columns by registers of `width`, if each has few runs of them and `fits` says of no more registers than
-/// there are that they are few enough. All that is read lies between the first column and the last.
+/// there are that they are few enough. All elements that are read are between the first column and the
+/// last.
 fn strips(
     at: Steps<'_>,
     columns: Range<usize>,
@@ -148,11 +149,9 @@ fn strips(
 pub(super) mod tests {
     use super::{
         super::{
-            gemm::{
-                Strided,
-                tests::{numbers, operand, product, with_prepared},
-            },
-            micro_kernel::HasMicroKernels,
+            gemm::tests::{numbers, operand, product, with_prepared},
+            kernel_table::HasMicroKernels,
+            operands::Strided,
         },
         *,
     };
@@ -182,14 +181,14 @@ pub(super) mod tests {
             "0..6 0: 0..4>0, 4: 0..1>4 3..4>2 | 6..14 8: 0..4>0, 14: 0..4>4 | 14..15 15: 3..4>-3"
         );
         assert_eq!(cut(&[0, 1, 2, 3, 4, 5, 6, 7], 9).unwrap(), "0..8 0: 0..4>0, 4: 0..4>4");
-        // Too few to fill a register, or those between which too much lies.
+        // Too few columns to fill a register, or columns too far apart.
         assert!(cut(&[0, 1, 2], 1).is_none());
         assert!(cut(&[0, 9, 18, 27, 36, 45, 54, 63], 4).is_none());
         assert!(cut(&rows, 99).is_none());
     }
 
-    /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: where each
-    /// lies, and each of their terms.
+    /// Windows of 3 × 3 over images of two channels, `side` positions each way and `stride` apart: the
+    /// place of each, and of each of their terms.
     pub(crate) fn windows_of(side: usize, stride: usize) -> (Vec<isize>, Vec<isize>, usize) {
         let width = (side - 1) * stride + 3;
         let at = |y: usize, x: usize| (y * width + x) as isize;

@@ -4,7 +4,7 @@
 use tensor_core::RecurrentCell;
 
 use crate::{
-    kernels::contract::micro_kernel::HasMicroKernels,
+    kernels::contract::kernel_table::HasMicroKernels,
     simd::{
         isa::{Isa, Job, Plain, Sets},
         math,

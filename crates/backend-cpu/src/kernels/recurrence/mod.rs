@@ -15,8 +15,10 @@ use tensor_core::{Launch, Recurrence, RecurrencePass, RecurrentCell, Result};
 
 use self::cell::{Activation, Gradient, Next};
 use super::contract::{
-    gemm::{Panels, kc_block, kc_blocks},
-    micro_kernel::{MicroKernels, MicroTile, Update},
+    gemm::{kc_block, kc_blocks},
+    kernel_table::MicroKernels,
+    micro_kernel::MicroTile,
+    operands::{Panels, Update},
 };
 use super::custom::{Native, for_float};
 use crate::{
@@ -27,15 +29,8 @@ use crate::{
     },
     simd::isa::Isa,
     threads,
+    tuning::{RECURRENCE_GRAIN, RECURRENCE_TILES, recurrence_weight_bytes},
 };
-
-/// Bytes of a weight that stays at hand in a second-level cache while a few sequences go through all steps.
-const AT_HAND: usize = 5 << 18;
-/// Micro-tiles of sequences that a task takes through a step, as far as all threads have some: a panel of the
-/// weight is read for all of them.
-const TILES: usize = 4;
-/// Multiplications that are worth a thread.
-const GRAIN: usize = 1 << 17;
 
 impl Native for Recurrence {
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
@@ -176,7 +171,7 @@ impl<T: Activation> Layer<T> {
                 strided::block(self.isa, [self.terms, columns], from, strides, to, [width as isize, 1]);
             }
         };
-        match matrices * self.matrix >= GRAIN {
+        match matrices * self.matrix >= RECURRENCE_GRAIN {
             true => threads::share(matrices * count, pack),
             false => (0..matrices * count).for_each(pack),
         }
@@ -208,20 +203,21 @@ impl<T: Activation> Layer<T> {
         let threads = threads::available();
         let multiplications = batch * self.of.cell.gates() * self.size * self.size;
         let tiles = batch.div_ceil(self.kernels.rows(self.panels.most()));
-        let groups = tiles.div_ceil(TILES).next_multiple_of(threads).min(tiles);
-        let is_small = self.of.cell.gates() * self.size * self.size * size_of::<T>() <= AT_HAND;
+        let groups = tiles.div_ceil(RECURRENCE_TILES).next_multiple_of(threads).min(tiles);
+        let is_small =
+            self.of.cell.gates() * self.size * self.size * size_of::<T>() <= recurrence_weight_bytes();
         if is_small && groups >= threads {
             let group = |i: usize| {
                 let rows = threads::part(batch, 1, groups, i);
                 (0..rounds).for_each(|round| f(round, rows.clone(), all.clone()));
             };
-            match multiplications * rounds >= 2 * GRAIN {
+            match multiplications * rounds >= 2 * RECURRENCE_GRAIN {
                 true => threads::share(groups, group),
                 false => (0..groups).for_each(group),
             }
             return;
         }
-        let parts = threads.min(all.len()).min(multiplications / GRAIN).max(1);
+        let parts = threads.min(all.len()).min(multiplications / RECURRENCE_GRAIN).max(1);
         for round in 0..rounds {
             let one = |part: usize| f(round, 0..batch, threads::part(all.len(), 1, parts, part));
             match parts {

@@ -4,16 +4,17 @@
 
 use taper::{DType, Device, ErrorKind, Result, Tensor};
 use taper_operations::Draw;
+use taper_testing::settings::setting;
 pub(crate) use taper_testing::{VIEWS, assert_close, numbers, of, reference_device, tensor};
 
-/// The device under test: `TAPER_TEST_DEVICE`, or the CPU. `cargo xtask test-all-backends` runs the suite on
+/// The device under test: `TAPER_TEST=device=…`, or the CPU. `cargo xtask test-all-backends` runs the suite on
 /// each.
 pub(crate) fn device() -> Device {
-    match std::env::var("TAPER_TEST_DEVICE").as_deref() {
+    match setting("device").as_deref() {
         // The suite itself can be tried on the reference.
-        Ok("reference") => reference_device(),
-        Ok(name) => taper::device(name).unwrap(),
-        Err(_) => taper::cpu(),
+        Some("reference") => reference_device(),
+        Some(name) => taper::device(name).unwrap(),
+        None => taper::cpu(),
     }
 }
 
@@ -45,17 +46,12 @@ pub(crate) fn needs(device: &Device, dtype: DType) -> bool {
     if has(device, dtype) {
         return true;
     }
-    if let Ok(log) = std::env::var("TAPER_TEST_SKIP_LOG") {
-        use std::io::Write;
-        let mut log = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
-        let name = std::thread::current().name().unwrap_or("a test").to_string();
-        writeln!(log, "{name}\t{device} has no {dtype}").unwrap();
-    }
+    taper_testing::settings::skip(&format!("{device} has no {dtype}"));
     false
 }
 
 /// Whether this run takes a case of a test with many, by the case's name. Each run does, but those that
-/// repeat the suite with other kernels of a GPU: they take a part, `TAPER_TEST_DRAW`.
+/// repeat the suite with other kernels of a GPU: they take a part, `TAPER_TEST=draw=1/4`.
 pub(crate) fn drawn(case: impl std::fmt::Display) -> bool {
     Draw::from_env().takes_case(case)
 }
@@ -65,11 +61,10 @@ pub(crate) fn every_case() -> bool {
     Draw::from_env() == Draw::ALL
 }
 
-/// Whether a line of `bytes` bytes is longer than the bindings that `TAPER_TEST_WGPU` forces. An operation
+/// Whether a line of `bytes` bytes is longer than the bindings that `TAPER_TEST=wgpu.binding_bytes=…` forces. An operation
 /// that needs whole lines must then refuse it, and be usable afterwards.
 pub(crate) fn refused<T>(bytes: usize, result: impl FnOnce() -> Result<T>) -> bool {
-    let forced = std::env::var("TAPER_TEST_WGPU").unwrap_or_default();
-    let forced = forced.split_whitespace().find_map(|word| word.strip_prefix("binding_bytes=")?.parse().ok());
+    let forced = setting("wgpu.binding_bytes").and_then(|bytes| bytes.parse().ok());
     if forced.is_none_or(|binding: usize| bytes <= binding) || !device().name().starts_with("wgpu") {
         return false;
     }

@@ -1,5 +1,5 @@
-//! A bound of the error of results that Winograd's filtering forms, relative to the sum S of the magnitudes
-//! of their own terms.
+//! Dynamic range check: a bound of the error of results of Winograd's filtering, relative to the sum S of
+//! the magnitudes of their own terms.
 //!
 //! A result is formed of the elements x of its own window alone, but multiplies them with other taps of the
 //! weight w too, and those products cancel. The magnitudes that are added on the way are at most Σ_c
@@ -14,9 +14,8 @@
 //! which makes it smaller.
 
 use super::{
-    super::gemm::WIDEST,
-    TAPS,
-    tiles::{Piece, Tiles},
+    super::operands::WIDEST,
+    tiles::{Piece, TAPS, Tiles},
 };
 use crate::simd::{isa::Job, vector::Float};
 
@@ -38,12 +37,12 @@ pub(super) fn parts(channels: usize) -> usize {
 /// The error of a result at most, in units of rounding of the magnitudes that are added.
 ///
 /// If each rounding were as great as it can be, and all went the same way, this would be ten for the
-/// transforms, one for each channel of a part, and one for each part. That cannot be: a rounding is relative
-/// to the power of two below a partial sum, and partial sums grow, so that sums of equal terms that are
-/// always rounded the same way have 0.36 for each channel on average. What stands here is near that, and
-/// above what a search for the worst case finds (equal products in all channels, whose last bits are varied
-/// by hill climbing): 7.7 of 32 channels, 14.5 of 64 and
-/// 24.8 of 128 in one part, so 0.22 for each channel. Random numbers have less than one.
+/// transforms, one for each channel of a part, and one for each part. That cannot be: a rounding is
+/// relative to the power of two below a partial sum, and partial sums grow, so that sums of equal terms
+/// that are always rounded the same way have 0.36 for each channel on average. This bound is near that, and
+/// above the worst case that a search finds (equal products in all channels, whose last bits are varied by
+/// hill climbing): 7.7 of 32 channels, 14.5 of 64 and 24.8 of 128 in one part, so 0.22 for each channel.
+/// Random numbers have less than one.
 fn roundings(channels: usize) -> f64 {
     let parts = parts(channels);
     3.0 + channels.div_ceil(parts) as f64 / 3.0 + parts as f64

@@ -13,7 +13,7 @@
 
 mod bound;
 mod tiles;
-mod transforms;
+pub(super) mod transforms;
 
 use std::{
     ops::Range,
@@ -25,30 +25,23 @@ use tensor_core::{
     contraction::{Contraction, Loop},
 };
 
-pub(super) use self::transforms::Transforms;
 use self::{
     bound::{ArePositive, Boxes, Coefficients, ROWS_TOGETHER},
-    tiles::Tiles,
-    transforms::{Back, Forward},
+    tiles::{POINTS, SIDE, TAPS, Tiles},
+    transforms::{Back, Forward, Transforms},
 };
 use super::{
-    gemm::{Product, Steps, Strided, WIDEST},
-    micro_kernel::{HasMicroKernels, Update},
+    gemm::Product,
+    kernel_table::HasMicroKernels,
+    operands::{Steps, Strided, Update, WIDEST},
 };
 use crate::{
     elementwise::engine::with_scratch,
     memory::strided::Shared,
     simd::{isa::Isa, vector::Float},
     threads,
+    tuning::WINOGRAD_WINDOW_GRAIN,
 };
-
-/// Elements of a transformed tile, and along each of its axes.
-const POINTS: usize = 16;
-const SIDE: usize = 4;
-/// Elements of a window.
-const TAPS: usize = 9;
-/// Windows of a weight whose transforms are worth a thread.
-const GRAIN: usize = 1 << 9;
 
 /// A convolution that is formed so. The strides of `out[b][k][y][x] = Σ weight[k][c][i][j] · image[b][c][y +
 /// i][x + j]`.
@@ -63,7 +56,7 @@ pub(super) struct Convolution {
 }
 
 impl Convolution {
-    /// A contraction that is one, where it pays.
+    /// Recognises a 3x3 stride-1 convolution, if profitable.
     pub(super) fn of(contraction: &Contraction) -> Option<Convolution> {
         let Contraction { batch, m, n, k, .. } = contraction;
         let ([row], [y, x], [c, i, j]) = (&m[..], &n[..], &k[..]) else { return None };
@@ -139,7 +132,7 @@ impl Convolution {
                 }
             }
         };
-        if threads::worth(rows * channels, GRAIN) == 1 {
+        if threads::worth(rows * channels, WINOGRAD_WINDOW_GRAIN) == 1 {
             out.chunks_mut(self.weight_row()).enumerate().for_each(|(k, out)| one(k, out));
         } else {
             threads::share_chunks(&mut out, self.weight_row(), one);
@@ -165,8 +158,8 @@ impl Convolution {
     /// None that is met here: those of products that nothing finishes.
     ///
     /// # Safety
-    /// All elements of the images can be read, and the block's results written; nobody else does. `weight` is
-    /// [`Convolution::transformed`].
+    /// All elements of the images can be read, and the block's results written; no other thread does
+    /// either. `weight` is [`Convolution::transformed`].
     pub(super) unsafe fn run<T: HasMicroKernels>(
         &self,
         isa: Isa,
@@ -264,8 +257,8 @@ impl Convolution {
             update: Update::Set,
             prepared: None,
         };
-        // SAFETY: both operands and the result are parts of the scratch and of the weight, apart, and of
-        // these sizes.
+        // SAFETY: both operands and the result are parts of the scratch and of the weight, apart,
+        // and of these sizes.
         unsafe { product.run(isa, 0..rows, 0..n, None)? };
         let mut rows = sums.chunks(of.results()).take(rows);
         Ok(rows.all(|sums| isa.run(ArePositive(&sums[..n]))))
@@ -277,7 +270,7 @@ fn matrix<T>(of: &[T], row: usize, column: usize) -> Strided<'_, T> {
     Strided { at: of.as_ptr(), row: Steps::Even(row as isize), column: Steps::Even(column as isize) }
 }
 
-/// So many numbers of this thread's scratch memory, for as long as `f` takes.
+/// Calls `f` with this many numbers of this thread's scratch memory.
 fn with_numbers<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R {
     const { assert!(align_of::<T>() <= align_of::<u64>()) };
     with_scratch((numbers * size_of::<T>()).div_ceil(size_of::<u64>()), |words| {

@@ -4,20 +4,17 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::{super::gemm::WIDEST, POINTS};
+use super::super::operands::WIDEST;
+use crate::tuning::{
+    WINOGRAD_BLOCK_NUMBERS, WINOGRAD_FULL_TILES, WINOGRAD_MIN_CHANNEL_TILES, WINOGRAD_MIN_CHANNELS,
+    WINOGRAD_MIN_TILES, WINOGRAD_THREADS,
+};
 
-/// Numbers of transformed tiles and products of a block that stay in the second-level cache.
-const BLOCK: usize = 1 << 17;
-/// Threads that blocks are cut for.
-const SHARED: usize = 4;
-/// Tiles of a block from which micro-kernels are full.
-const FULL: usize = 48;
-/// Channels on either side, and channels times tiles that are transformed at once, from which transforms cost
-/// less than multiplications that are saved.
-const CHANNELS: usize = 32;
-const WORTH: usize = 384;
-/// Tiles of all images, from which that pays for the weight's transform too.
-const TILES: usize = 256;
+/// Elements of a transformed tile, and along each of its axes.
+pub(super) const POINTS: usize = 16;
+pub(super) const SIDE: usize = 4;
+/// Elements of a window.
+pub(super) const TAPS: usize = 9;
 
 /// The sizes of a convolution, and how its results are cut into tiles of 2 x 2 and those into blocks: by the
 /// sizes alone, on which bits depend.
@@ -41,7 +38,8 @@ pub(super) struct Piece {
 }
 
 impl Tiles {
-    /// Of so many images and rows of the weight, which has so many channels, and results so high and wide.
+    /// Tiling for `images` images of results of this height and width, and a weight of these rows and
+    /// channels.
     pub(super) fn new(images: usize, [rows, channels]: [usize; 2], [height, width]: [usize; 2]) -> Tiles {
         let tiles = Tiles { images, rows, channels, height, width, block: 1 };
         let is_empty = images * height * width == 0;
@@ -53,7 +51,10 @@ impl Tiles {
         let channels = self.rows.min(self.channels);
         let along = if self.together(WIDEST) > 1 { WIDEST } else { self.across() };
         let tiles = self.images * self.down() * self.across();
-        channels >= CHANNELS && channels * along >= WORTH && tiles >= TILES && self.height > 1
+        channels >= WINOGRAD_MIN_CHANNELS
+            && channels * along >= WINOGRAD_MIN_CHANNEL_TILES
+            && tiles >= WINOGRAD_MIN_TILES
+            && self.height > 1
     }
 
     /// Tiles along a row, and rows of tiles.
@@ -68,12 +69,13 @@ impl Tiles {
     /// Rows of tiles of a block: as many as stay at hand, by which registers are full, and by which a few
     /// threads have alike to do.
     fn best_block(&self) -> usize {
-        let tiles = (BLOCK / (POINTS * self.channels.max(self.rows))).max(FULL);
+        let tiles =
+            (WINOGRAD_BLOCK_NUMBERS / (POINTS * self.channels.max(self.rows))).max(WINOGRAD_FULL_TILES);
         let all = self.images * self.down();
         let most = (tiles / self.across()).clamp(1, all);
-        // Registers of tiles in turn where so many share, and one more for what a block takes besides.
+        // Registers of tiles that each of these threads forms, and one more for the overhead of a block.
         let cost = |rows: usize| {
-            let blocks = all.div_ceil(rows).next_multiple_of(SHARED);
+            let blocks = all.div_ceil(rows).next_multiple_of(WINOGRAD_THREADS);
             blocks * ((rows * self.across()).div_ceil(WIDEST) + 1)
         };
         (1..=most).min_by_key(|&rows| (cost(rows), most - rows)).unwrap_or(1)
@@ -84,7 +86,7 @@ impl Tiles {
         (self.images * self.down()).div_ceil(self.block)
     }
 
-    /// What of which images a block has.
+    /// The tile rows of a block.
     pub(super) fn pieces(&self, block: usize) -> Pieces {
         let (down, mut row) = (self.down(), block * self.block);
         let (mut pieces, mut column, end) = (Pieces::new(), 0, self.images * down);
@@ -105,7 +107,7 @@ impl Tiles {
         pieces.iter().map(|piece| piece.tiles.len() * self.across()).sum()
     }
 
-    /// Columns of a block's matrices: so many tiles, in whole registers.
+    /// Columns of a block's matrices: its tiles, in whole registers.
     pub(super) fn padded(&self) -> usize {
         (self.block * self.across()).next_multiple_of(WIDEST)
     }
@@ -133,8 +135,8 @@ impl Tiles {
         piece.column + nth * self.across()
     }
 
-    /// How many rows of tiles a register of this width is full of, where they are 2 or 4 and no tile is a
-    /// part of one: then so many are transformed at once. Otherwise 1.
+    /// How many rows of tiles a register of this width is full of, if that is 2 or 4 and each tile is
+    /// whole: they are transformed at once. Otherwise 1.
     pub(super) fn together(&self, width: usize) -> usize {
         let whole = self.width.is_multiple_of(2) && self.height.is_multiple_of(2);
         match width.checked_div(self.across()) {
@@ -143,8 +145,8 @@ impl Tiles {
         }
     }
 
-    /// Numbers from a point's matrix of so many rows to the next one's. Those of all points are visited
-    /// together, and should not meet in one set of a cache.
+    /// Numbers from a point's matrix of `rows` rows to the next one's. The matrices of all points are
+    /// visited together, and should not meet in one set of a cache.
     pub(super) fn slot(&self, rows: usize) -> usize {
         rows * self.padded() + 3 * WIDEST
     }

@@ -2,9 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::{
-    super::{gemm::WIDEST, micro_kernel::mul_add},
-    POINTS, SIDE,
-    tiles::{Piece, Tiles},
+    super::operands::{WIDEST, mul_add},
+    tiles::{POINTS, Piece, SIDE, Tiles},
 };
 use crate::simd::{
     isa::Job,
@@ -38,7 +37,7 @@ struct ForwardIn<'a, V: Vector> {
 /// `left` after `from`, and zeros.
 ///
 /// # Safety
-/// So many can be read.
+/// These elements can be read.
 #[inline(always)]
 unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> [V; 2] {
     // SAFETY: the caller's promise.
@@ -61,7 +60,7 @@ unsafe fn some<V: Vector>(from: *const V::Number, left: usize, at: usize) -> [V;
 /// or of four that fill a half.
 ///
 /// # Safety
-/// So many can be read.
+/// These elements can be read.
 #[inline(always)]
 unsafe fn pair<V: Vector>(rows: [*const V::Number; SIDE], together: usize, at: usize) -> [V; 2] {
     // SAFETY: the caller's promise.
@@ -107,7 +106,7 @@ impl<V: Vector<Number: Float>> Job for ForwardIn<'_, V> {
     fn run(mut self) {
         let mut channel = 0;
         while channel < self.channels {
-            // A processor waits for a register that lies in two stores of a moment ago: so the rows of all
+            // A load that spans two recent stores stalls the processor: so the rows of all
             // pieces come before the columns of any.
             let mut nth = 0;
             while nth < self.job.pieces.len() {
@@ -143,7 +142,7 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
         let place = of.place(piece, nth);
         let mut r = 0;
         while r < 2 * tiles.len() + Self::MORE {
-            // What is written past the last tile is written again with the next row or piece.
+            // Numbers past the last tile are overwritten with the next row or piece.
             let line = &mut lines[r % 2 * SIDE * room + place + r / 2 * across..];
             let line = line[..(SIDE - 1) * room + across.next_multiple_of(WIDEST)].as_mut_ptr();
             if together > 1 {
@@ -172,8 +171,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
             };
             let mut t = 0;
             while t < across {
-                // Elements from the first tile's on: those of a register of tiles, and two more. What is past
-                // the row's end is 0.
+                // Elements from the first tile's on: those of a register of tiles, and two more. Elements
+                // past the row's end are 0.
                 let left = end.saturating_sub(2 * t);
                 // SAFETY: as above.
                 unsafe {
@@ -195,8 +194,8 @@ impl<V: Vector<Number: Float>> ForwardIn<'_, V> {
         let (across, room, padded) = (of.across(), self.room, self.padded);
         let piece = &pieces[nth];
         let place = of.place(piece, nth);
-        // A tile's third and fourth row are the first and second of the tile below it. What is written past
-        // the last tile is written again with the next piece or channel, or is read by nobody.
+        // A tile's third and fourth row are the first and second of the tile below it. Numbers past the
+        // last tile are overwritten with the next piece or channel, or are never read.
         let n = (piece.tiles.len() * across).next_multiple_of(WIDEST);
         let first = channel * padded + piece.column;
         let mut j = 0;
@@ -257,7 +256,7 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
                 let rows = together.min(tiles.end - tile);
                 let points = products[place..][..(POINTS - 1) * slot + rows * across].as_ptr();
                 let two = 2 * tile + 1 < of.height;
-                // Of the results this is one row, and the next if there is one.
+                // A row of results, and the next if there is one.
                 let upper = to.wrapping_add((row * of.height + 2 * tile) * width);
                 let mut t = 0;
                 while t < across {
@@ -298,7 +297,7 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
                         }
                         // Columns of these tiles: the last may have one.
                         let columns = (2 * n).min(width - 2 * t);
-                        // SAFETY: as above, of so many columns.
+                        // SAFETY: as above, for these columns.
                         unsafe {
                             let to = to.add(2 * t);
                             zipped[0].store_first(to, columns.min(V::WIDTH));
@@ -332,7 +331,7 @@ impl<T: Float> Transforms<T> {
 }
 
 /// # Safety
-/// The processor has the register's instruction set, and the elements of so many channels can be read.
+/// The processor has the register's instruction set, and the elements of `channels` channels can be read.
 unsafe fn forward<V: Vector<Number: Float>>(job: Forward<'_, V::Number>, channels: usize) {
     let (room, padded, together) = (job.of.line(), job.of.padded(), job.of.together(V::WIDTH));
     // SAFETY: the caller's promise.

@@ -1,0 +1,129 @@
+//! The micro-kernel of a product along its terms: a register holds terms of one row or one column, and each
+//! element of a micro-tile is a register of partial sums.
+#![allow(unsafe_code)]
+
+use super::operands::mul_add;
+use crate::simd::{
+    isa::Job,
+    vector::{Float, Vector},
+};
+
+/// Rows and columns of a micro-tile: their terms and sums all are in registers, if there are 32.
+pub(super) const ROWS: usize = 4;
+pub(super) const COLUMNS: usize = 4;
+
+/// Some registers: the place of each in the left operand, where it is one run, and in the right one. The
+/// first `whole` of them are one run there too.
+pub(super) struct Block {
+    pub(super) lhs: Vec<isize>,
+    pub(super) rhs: Vec<Register>,
+    pub(super) whole: usize,
+}
+
+/// A register of terms that are read where they lie: term t is `from + t` from the first place, or `then +
+/// t` from term `turn` on, where a second run begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Register {
+    pub(super) from: isize,
+    pub(super) turn: usize,
+    pub(super) then: isize,
+}
+
+/// A micro-tile of a block of terms: where its rows and columns begin, and the result's first element.
+pub(super) struct Tile<'a, T> {
+    pub(super) block: &'a Block,
+    pub(super) rows: [*const T; ROWS],
+    pub(super) columns: [*const T; COLUMNS],
+    pub(super) to: *mut T,
+    pub(super) to_row: usize,
+    /// Whether the sums are added to what is there.
+    pub(super) adds: bool,
+}
+
+struct Dots<'a, V: Vector, const M: usize, const N: usize>(&'a Tile<'a, V::Number>);
+
+impl<V: Vector, const M: usize, const N: usize> Job for Dots<'_, V, M, N> {
+    type Output = ();
+    // Indexed, since sums, rows and columns go by the same numbers.
+    #[allow(clippy::needless_range_loop)]
+    #[inline(always)]
+    fn run(self) {
+        let Dots(tile) = self;
+        let Block { lhs, rhs, whole } = tile.block;
+        let zero = V::splat(V::Number::ZERO);
+        let mut sums = [[zero; N]; M];
+        // A loop each for registers of one run and of two, so that the sums stay where they are.
+        macro_rules! term {
+            ($left:expr, $at:ident => $load:expr) => {
+                let mut right = [zero; N];
+                for j in 0..N {
+                    let $at = tile.columns[j];
+                    // SAFETY: `run`'s caller gives all terms of these columns.
+                    right[j] = unsafe { $load };
+                }
+                for i in 0..M {
+                    // SAFETY: as above, of these rows.
+                    let left = unsafe { V::load(tile.rows[i].wrapping_offset($left)) };
+                    for j in 0..N {
+                        sums[i][j] = mul_add(left, right[j], sums[i][j]);
+                    }
+                }
+            };
+        }
+        // Not iterators, whose parts are compiled by themselves.
+        let (lhs_at, rhs_at) = (lhs.as_ptr(), rhs.as_ptr());
+        let mut at = 0;
+        while at < *whole {
+            // SAFETY: a block has as many on both sides, and no more whole ones.
+            let (left, Register { from, .. }) = unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
+            term!(left, column => V::load(column.wrapping_offset(from)));
+            at += 1;
+        }
+        while at < lhs.len() {
+            // SAFETY: as above.
+            let (left, Register { from, turn, then }) =
+                unsafe { (lhs_at.add(at).read(), rhs_at.add(at).read()) };
+            term!(left, column => V::load_first(column.wrapping_offset(from), turn)
+                .load_rest(column.wrapping_offset(then), turn, V::WIDTH));
+            at += 1;
+        }
+        // Each by a number that is known here, so that sums stay in registers.
+        macro_rules! sum {
+            ($i:literal, $j:expr) => {
+                if $i < M && $j < N { sums[$i][$j] } else { zero }
+            };
+        }
+        macro_rules! store {
+            ($($j:literal)*) => {$(
+                if $j < N {
+                    let totals = V::totals([
+                        sum!(0, $j), sum!(1, $j), sum!(2, $j), sum!(3, $j),
+                        sum!(0, $j + 1), sum!(1, $j + 1), sum!(2, $j + 1), sum!(3, $j + 1),
+                    ]);
+                    for (i, &sum) in totals.iter().enumerate() {
+                        let (i, j) = (i % ROWS, $j + i / ROWS);
+                        if i < M && j < N {
+                            let to = tile.to.wrapping_add(i * tile.to_row + j);
+                            // SAFETY: `run`'s caller gives the result's elements.
+                            unsafe { to.write(if tile.adds { to.read() + sum } else { sum }) };
+                        }
+                    }
+                }
+            )*};
+        }
+        const { assert!(M <= ROWS && N <= COLUMNS && COLUMNS == 4, "store names them all") };
+        store!(0 2);
+    }
+}
+
+/// Forms a micro-tile's sums.
+///
+/// # Safety
+/// The processor has the register's instruction set, and the tile is good for all of its elements.
+pub(super) unsafe fn tile<V: Vector, const M: usize, const N: usize>(tile: &Tile<'_, V::Number>) {
+    // SAFETY: the caller's promise.
+    unsafe { V::run(Dots::<V, M, N>(tile)) }
+}
+
+/// Micro-kernels by rows, the most first, and by columns: one, or [`COLUMNS`].
+pub(super) type Kernels<T> = &'static [(usize, [unsafe fn(&Tile<'_, T>); 2])];

@@ -1,0 +1,177 @@
+//! The kernels of each kind of number, as compiled for each instruction set: the drivers, which cut
+//! products into blocks, take them from here.
+#![allow(unsafe_code)]
+
+use super::{
+    dots_kernel, gemv_kernel,
+    micro_kernel::{MicroTile, copies, micro_kernel, window_kernel},
+    operands::MAX_REGISTERS,
+    piece_kernel::{CopyPieces, InRegisters},
+    windows::Strip,
+    winograd::transforms::Transforms,
+};
+use crate::simd::{
+    isa::Isa,
+    vector::{self, Float, Vector},
+};
+
+type TileKernel<T> = unsafe fn(&MicroTile<T>);
+type WindowKernel<T> = unsafe fn(&MicroTile<T>, &[Strip], *const isize);
+type CopyRows<T> = unsafe fn(usize, *const T, isize, *mut T);
+type CopyTable<T> = unsafe fn(&CopyPieces<'_, T>);
+
+/// # Safety
+/// As [`MicroKernels::copy_pieces`].
+unsafe fn copy_pieces<V: Vector>(pieces: &CopyPieces<'_, V::Number>) {
+    // SAFETY: a table with this is only given out where the processor has the instruction set.
+    unsafe { V::run(InRegisters::<V>(pieces)) }
+}
+
+/// The micro-kernels of a kind of number, as compiled for an instruction set.
+#[derive(Clone, Copy)]
+pub(crate) struct MicroKernels<T: 'static> {
+    /// Numbers in a register.
+    pub(crate) width: usize,
+    /// By registers of columns, from 1 on, and by rows, from 1 on.
+    runs: [&'static [TileKernel<T>]; MAX_REGISTERS],
+    windows: [&'static [WindowKernel<T>]; MAX_REGISTERS],
+    copies: [CopyRows<T>; MAX_REGISTERS],
+    pieces: CopyTable<T>,
+    pub(super) dots: dots_kernel::Kernels<T>,
+    pub(super) dots_of_columns: unsafe fn(gemv_kernel::Dots<'_, T>),
+    pub(super) winograd: Transforms<T>,
+}
+
+impl<T> MicroKernels<T> {
+    /// The most rows (MR) of a micro-tile with this many registers of columns: as many as there are
+    /// registers for their sums.
+    pub(crate) fn rows(&self, registers: usize) -> usize {
+        self.runs[registers - 1].len()
+    }
+
+    /// The most registers of columns of a micro-tile.
+    pub(crate) fn registers(&self) -> usize {
+        self.runs.iter().take_while(|runs| !runs.is_empty()).count()
+    }
+
+    /// Forms a micro-tile's sums.
+    ///
+    /// # Safety
+    /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a`
+    /// for reads of `rows` times `terms` numbers, `b` for `terms` times `registers` whole registers of them,
+    /// `to` for writes (and reads, if it adds) of the result's, which lie apart from the others.
+    pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &MicroTile<T>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.runs[registers - 1][rows - 1](tile) }
+    }
+
+    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns
+    /// that are read in place from `b` on: `table` has the distance of each term from the first places.
+    ///
+    /// # Safety
+    /// As [`MicroKernels::run`]; there are `strips` for each register, which are good for reads of every
+    /// term, and so is `table`.
+    pub(crate) unsafe fn run_windows(
+        &self,
+        rows: usize,
+        tile: &MicroTile<T>,
+        strips: &[Strip],
+        table: *const isize,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.windows[strips.len() - 1][rows - 1](tile, strips, table) }
+    }
+
+    /// Copies rows of some registers, which are `from_row` numbers apart, to contiguous rows.
+    ///
+    /// # Safety
+    /// All of them can be read and written, and lie apart.
+    pub(crate) unsafe fn copy(
+        &self,
+        registers: usize,
+        rows: usize,
+        from: *const T,
+        from_row: isize,
+        to: *mut T,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { self.copies[registers - 1](rows, from, from_row, to) }
+    }
+
+    /// Copies the pieces of columns of each term.
+    ///
+    /// # Safety
+    /// All of them can be read and written, and lie apart.
+    pub(super) unsafe fn copy_pieces(&self, pieces: &CopyPieces<'_, T>) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.pieces)(pieces) }
+    }
+}
+
+macro_rules! table {
+    ($register:ty, $sums:literal; $($rows:expr),*; $($more:expr),*; $($most:expr),*; $($dots:expr),*) => {
+        MicroKernels {
+            width: <$register>::WIDTH,
+            runs: [
+                &[$(micro_kernel::<$register, $most, 1>),*],
+                &[$(micro_kernel::<$register, $more, 2>),*],
+                &[$(micro_kernel::<$register, $rows, 3>),*],
+            ],
+            windows: [
+                &[$(window_kernel::<$register, $most, 1>),*],
+                &[$(window_kernel::<$register, $more, 2>),*],
+                &[$(window_kernel::<$register, $rows, 3>),*],
+            ],
+            copies: [copies::<$register, 1>, copies::<$register, 2>, copies::<$register, 3>],
+            pieces: copy_pieces::<$register>,
+            dots: &[$(($dots, [dots_kernel::tile::<$register, $dots, 1>, dots_kernel::tile::<$register, $dots, { dots_kernel::COLUMNS }>])),*],
+            winograd: Transforms::of::<$register>(),
+            dots_of_columns: gemv_kernel::dots::<
+                $register,
+                { gemv_kernel::LANES / <$register>::WIDTH },
+                { gemv_kernel::columns($sums, <$register>::WIDTH) },
+            >,
+        }
+    };
+    // 32 registers, or 16.
+    (many $register:ty) => {
+        table!(
+            $register, 16; 1, 2, 3, 4, 5, 6, 7, 8;
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
+            1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12;
+            4, 2, 1
+        )
+    };
+    (few $register:ty) => {
+        table!($register, 8; ; 1, 2, 3, 4, 5, 6; 1, 2, 3, 4, 5, 6, 7, 8; 4, 2, 1)
+    };
+}
+
+/// A number that has micro-kernels.
+pub(crate) trait HasMicroKernels: Float {
+    fn micro_kernels(isa: Isa) -> MicroKernels<Self>;
+}
+
+macro_rules! tiled {
+    ($number:ty, $avx512:ident, $avx2:ident, $four:ident) => {
+        impl HasMicroKernels for $number {
+            fn micro_kernels(isa: Isa) -> MicroKernels<$number> {
+                #[cfg(target_arch = "x86_64")]
+                if isa.is_avx512() {
+                    return table!(many vector::$avx512);
+                }
+                #[cfg(target_arch = "x86_64")]
+                if isa.is_avx2() {
+                    return table!(few vector::$avx2);
+                }
+                let _ = isa;
+                #[cfg(target_arch = "aarch64")]
+                return table!(many vector::$four);
+                #[cfg(not(target_arch = "aarch64"))]
+                table!(few vector::$four)
+            }
+        }
+    };
+}
+tiled!(f32, F32x16, F32x8, F32x4);
+tiled!(f64, F64x8, F64x4, F64x2);

@@ -1,0 +1,114 @@
+//! Settings of tests: the environment variable `TAPER_TEST` holds a list such as
+//! `device=wgpu:0,draw=1/4`. Also the log of skipped tests.
+
+use std::{fs::OpenOptions, io::Write};
+
+use tensor_core::Result;
+
+/// The environment variable.
+pub const VARIABLE: &str = "TAPER_TEST";
+
+/// The settings and their meaning. The wgpu backend reads its own settings, which begin with `wgpu.`.
+pub const SETTINGS: &[(&str, &str)] = &[
+    ("device", "the device of the behaviour suite; the CPU by default"),
+    ("draw", "the part of the table of operations to run, as in 1/4"),
+    ("models", "a folder with the packages that contain larger models"),
+    ("operation", "run only rows whose names contain this text"),
+    ("require", "a device whose absence is a failure: wgpu"),
+    ("rounds", "repetitions of a test that draws its cases"),
+    ("seconds", "how long the byte fuzzer runs"),
+    ("seed", "the seed of a test that draws its cases"),
+    ("skip_log", "the file that names skipped tests, a line `name<TAB>reason` for each"),
+    ("written", "the folder in which a test leaves its files for another program"),
+];
+
+/// The value of a setting, if `TAPER_TEST` has it.
+///
+/// # Panics
+/// `TAPER_TEST` has a name that is no setting.
+#[track_caller]
+pub fn setting(name: &str) -> Option<String> {
+    find(&std::env::var(VARIABLE).unwrap_or_default(), name)
+}
+
+/// A number among the settings, or the default.
+#[track_caller]
+pub fn number(name: &str, default: u64) -> u64 {
+    setting(name).map_or(default, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{VARIABLE}: {name}={text} is not a whole number"))
+    })
+}
+
+fn find(list: &str, name: &str) -> Option<String> {
+    let mut found = None;
+    for word in list.split(',').filter(|word| !word.is_empty()) {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
+        let known = SETTINGS.iter().any(|(known, _)| *known == key) || key.starts_with("wgpu.");
+        assert!(known, "{VARIABLE}: {word:?} is no setting; the settings are\n{}", listed());
+        if key == name {
+            found = Some(value.to_string());
+        }
+    }
+    found
+}
+
+fn listed() -> String {
+    let lines: Vec<String> = SETTINGS.iter().map(|(name, meaning)| format!("  {name}: {meaning}")).collect();
+    lines.join("\n")
+}
+
+/// Reports that the running test cannot run here. `cargo xtask test-all-backends` counts it as skipped and
+/// prints the reason.
+pub fn skip(reason: &str) {
+    let name = std::thread::current().name().unwrap_or("a test").to_string();
+    eprintln!("skipped: {name}: {reason}");
+    if let Some(log) = setting("skip_log") {
+        let mut log = OpenOptions::new().append(true).create(true).open(log).unwrap();
+        writeln!(log, "{name}\t{}", reason.replace(['\n', '\t'], " ")).unwrap();
+    }
+}
+
+/// The device, if it could be opened; otherwise reports the running test as skipped.
+///
+/// # Panics
+/// There is no device, and `TAPER_TEST` has `require=wgpu`.
+#[track_caller]
+pub fn opened<D>(device: Result<D>) -> Option<D> {
+    let device = opened_beside(device);
+    if device.is_none() {
+        skip("no adapter: apt-get install libvulkan1 mesa-vulkan-drivers");
+    }
+    device
+}
+
+/// As [`opened`], for a test that runs on another device too, and is not skipped.
+///
+/// # Panics
+/// There is no device, and `TAPER_TEST` has `require=wgpu`.
+#[track_caller]
+pub fn opened_beside<D>(device: Result<D>) -> Option<D> {
+    let required = setting("require").is_some_and(|name| name.starts_with("wgpu"));
+    match device {
+        Ok(device) => Some(device),
+        Err(error) if required => panic!("{VARIABLE} requires wgpu, but {error}"),
+        Err(error) => {
+            eprintln!("note: not tested on wgpu: {error}");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_by_name_and_unknown_ones_refused() {
+        let list = "device=wgpu:0,draw=1/4,wgpu.form=direct,require=wgpu";
+        assert_eq!(find(list, "device").as_deref(), Some("wgpu:0"));
+        assert_eq!(find(list, "draw").as_deref(), Some("1/4"));
+        assert_eq!(find(list, "seed"), None);
+        assert_eq!(find("", "seed"), None);
+        assert!(std::panic::catch_unwind(|| find("divice=cpu", "device")).is_err());
+    }
+}
