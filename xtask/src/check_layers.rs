@@ -1,7 +1,8 @@
-//! `cargo xtask check-layers`: arrows between the crates point down only, and what must stay light is light.
+//! `cargo xtask check-layers`: arrows between the crates point down only, modules of a crate form no circles
+//! except the listed ones, and crates that must stay light are light.
 
 use crate::{
-    Result,
+    Result, circles,
     workspace::{Dependency, Kind, Package, Workspace, cargo, output},
 };
 
@@ -80,6 +81,7 @@ const LIGHT: &[(&[&str], &[&str])] = &[
 pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::read()?;
     let mut wrongs = wrong_arrows(&workspace);
+    wrongs.extend(circles::wrongs(&workspace));
     for (arguments, forbidden) in LIGHT {
         let mut tree = cargo();
         tree.arg("tree").args(*arguments).args(["-e", "normal", "--target", "all", "--prefix", "none"]);
