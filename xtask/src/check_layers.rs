@@ -1,7 +1,8 @@
-//! `cargo xtask check-layers`: arrows between the crates point down only, and what must stay light is light.
+//! `cargo xtask check-layers`: arrows between the crates point down only, modules of a crate form no circles
+//! except the listed ones, and crates that must stay light are light.
 
 use crate::{
-    Result,
+    Result, circles,
     workspace::{Dependency, Kind, Package, Workspace, cargo, output},
 };
 
@@ -130,6 +131,7 @@ pub(crate) fn run() -> Result<()> {
     let workspace = Workspace::read()?;
     let mut wrongs = wrong_arrows(&workspace);
     wrongs.extend(LIGHT.iter().flat_map(Light::wrongs));
+    wrongs.extend(circles::wrongs(&workspace));
     if wrongs.is_empty() {
         println!("layers: {} crates, every arrow points down", workspace.packages.len());
         Ok(())

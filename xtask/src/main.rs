@@ -5,6 +5,7 @@ mod bench;
 mod browser;
 mod check_layers;
 mod check_prose;
+mod circles;
 mod fuzz;
 mod onnx_conformance;
 mod operations;

@@ -81,8 +81,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
 /// only those that give tensors.
 const SOURCES: &[(&str, &str)] = &[
     ("crates/tensor-core/src/tensor", ""),
-    ("crates/tensor-core/src/blocks", ""),
-    ("crates/tensor-core/src/custom.rs", ""),
+    ("crates/tensor-core/src/graph/handle.rs", ""),
     ("crates/nn/src/functional", "functional::"),
     ("crates/nn/src/functional.rs", "functional::"),
     ("crates/nn/src/loss", "functional::"),

@@ -2,7 +2,14 @@
 //! with the directions exchanged.
 
 use super::{Norm, along_each, complex_rank, half, numbered, real_rank, transform::conjugate, whole, wide};
-use crate::{Axes, Axis, Result, Tensor, origin::at_caller};
+use crate::{
+    base::{
+        error::Result,
+        origin::at_caller,
+        shape::{Axes, Axis},
+    },
+    graph::handle::Tensor,
+};
 
 impl Norm {
     /// The normalization of the opposite direction.

@@ -29,6 +29,7 @@
 //! devices it is composed of products with small Fourier matrices and twiddle factors between them
 //! (`transform`). Both have higher derivatives and support `vmap`. f16 and bf16 are computed in f32.
 
+mod composed;
 mod hermitian;
 mod stft;
 mod transform;
@@ -40,7 +41,15 @@ use smallvec::SmallVec;
 pub(crate) use transform::{conjugate, constant, transform};
 
 use crate::{
-    Axes, Axis, DType, Error, Fourier, FourierKind, Result, Shape, Tensor, TensorOptions, origin::at_caller,
+    base::{
+        error::{Error, Result},
+        origin::at_caller,
+        shape::{Axes, Axis, Shape},
+    },
+    elements::dtype::DType,
+    graph::handle::Tensor,
+    native::fourier::{Fourier, FourierKind},
+    tensor::TensorOptions,
 };
 
 /// The placement of the factor 1/n of a transform of n numbers. PyTorch's `norm`.

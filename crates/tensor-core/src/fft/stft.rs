@@ -1,7 +1,14 @@
 //! Short-time Fourier transforms: the spectra of a signal's overlapping frames, and back.
 
-use super::{Norm, complex_rank, half, real_rank, sized, whole, wide};
-use crate::{Axis, Error, Result, Shape, Tensor, fourier::whole_spectrum, origin::at_caller};
+use super::{Norm, complex_rank, composed::whole_spectrum, half, real_rank, sized, whole, wide};
+use crate::{
+    base::{
+        error::{Error, Result},
+        origin::at_caller,
+        shape::{Axis, Shape},
+    },
+    graph::handle::Tensor,
+};
 
 /// The padding at both ends of a signal, by which its first frame is centered on its first number.
 /// PyTorch's `pad_mode`.

@@ -9,7 +9,13 @@
 
 use std::f64::consts::PI;
 
-use crate::{Dims, Result, Shape, Subscripts, Tensor};
+use crate::{
+    base::{
+        error::Result,
+        shape::{Dims, Shape},
+    },
+    graph::{handle::Tensor, op::Subscripts},
+};
 
 /// The greatest factor to split off, and the longest composite length whose transform is one matrix
 /// product.

@@ -11,9 +11,12 @@ use super::{
     program::ScalarRef,
 };
 use crate::{
-    DType, Layout,
-    kernel::{Body, Instr, Kernel},
-    node::View,
+    elements::dtype::DType,
+    graph::node::View,
+    kernels::{
+        kernel::{Body, Instr, Kernel},
+        layout::Layout,
+    },
 };
 
 /// Kernels in order, with the sources and destinations of their buffers.

@@ -5,9 +5,14 @@
 use smallvec::SmallVec;
 
 use crate::{
-    BinaryOp, CompareOp, DType, Error, Kernel, Layout, Result, Scalar, UnaryOp,
-    facts::{Bounds, ValueInfo},
-    kernel::{Body, IndexedOperand, Instr, Operand, Program, Reg},
+    base::error::{Error, Result},
+    elements::{dtype::DType, scalar::Scalar},
+    graph::facts::{Bounds, ValueInfo},
+    kernels::{
+        kernel::{Body, IndexedOperand, Instr, Kernel, Operand, Program, Reg},
+        layout::Layout,
+        operators::{BinaryOp, CompareOp, UnaryOp},
+    },
 };
 
 /// An integer interval; intermediate ends may exceed i64.

@@ -13,18 +13,22 @@ use std::{
 use smallvec::SmallVec;
 
 use crate::{
-    Layout, Op, blocks, custom,
-    node::{Inputs, Node, Value, lock},
+    base::sync::lock,
+    graph::{
+        node::{Inputs, Node, Value},
+        op::Op,
+    },
+    kernels::{blocks, custom, layout::Layout},
 };
 
 /// Positions of nodes in the order.
-type Places = SmallVec<[u32; 3]>;
+type SearchSorted = SmallVec<[u32; 3]>;
 
 /// A node in the current evaluation: a pending one, or a computed one that it reads.
 pub(crate) struct Item {
     pub(crate) node: Arc<Node>,
     /// Positions of the inputs in the order; empty for a computed node.
-    pub(crate) inputs: Places,
+    pub(crate) inputs: SearchSorted,
     /// The value, if the node has one.
     pub(crate) value: Option<Value>,
     /// Whether the node must have its value afterwards.
@@ -68,7 +72,7 @@ struct Frame {
     node: Arc<Node>,
     /// The inputs not yet visited.
     inputs: smallvec::IntoIter<[Arc<Node>; 2]>,
-    places: Places,
+    places: SearchSorted,
 }
 
 enum Entry {
@@ -123,7 +127,7 @@ impl Collector {
     }
 
     /// Appends a node to the order.
-    fn push(&mut self, node: Arc<Node>, inputs: Places, value: Option<Value>) -> u32 {
+    fn push(&mut self, node: Arc<Node>, inputs: SearchSorted, value: Option<Value>) -> u32 {
         let place = self.items.len() as u32;
         node.epoch.store(self.epoch, Ordering::Relaxed);
         node.place.store(place, Ordering::Relaxed);
@@ -168,12 +172,12 @@ impl Collector {
         let state = lock(&node.state);
         if let Some(value) = state.value.clone() {
             drop(state);
-            return Entry::Placed(self.push(node, Places::new(), Some(value)));
+            return Entry::Placed(self.push(node, SearchSorted::new(), Some(value)));
         }
         if let Op::ToDevice = node.op {
             drop(state);
             self.copies.push(node.clone());
-            return Entry::Placed(self.push(node, Places::new(), None));
+            return Entry::Placed(self.push(node, SearchSorted::new(), None));
         }
         let inputs = if let Op::TupleElement { .. } = node.op {
             // If other operations computed the result, only the tape needs the tuple.
@@ -181,7 +185,7 @@ impl Collector {
         } else {
             &state.inputs[..]
         };
-        let mut places = Places::new();
+        let mut places = SearchSorted::new();
         for (k, input) in inputs.iter().enumerate() {
             match self.place(input).or_else(|| self.enter_source(input)) {
                 Some(place) => places.push(place),
@@ -198,7 +202,7 @@ impl Collector {
 
     /// Appends a pending node to the order, after its inputs. All results of a tuple follow it, because
     /// one kernel makes them.
-    fn finish(&mut self, node: Arc<Node>, inputs: Places) -> u32 {
+    fn finish(&mut self, node: Arc<Node>, inputs: SearchSorted) -> u32 {
         if let Some(place) = self.place(&node) {
             // A result, which was appended with its tuple.
             return place;
@@ -207,7 +211,7 @@ impl Collector {
         let place = self.push(node, inputs, None);
         if let Some((node, results)) = tuple {
             for k in 0..results {
-                self.push(node.waiting_element(k), Places::from_iter([place]), None);
+                self.push(node.waiting_element(k), SearchSorted::from_iter([place]), None);
             }
         }
         place
@@ -221,7 +225,7 @@ impl Collector {
             false if node.op.is_source() => None,
             false => return None,
         };
-        Some(self.push(node.clone(), Places::new(), value))
+        Some(self.push(node.clone(), SearchSorted::new(), value))
     }
 
     /// Decides, from the consumers to the producers, which nodes must keep a value and which ones die.

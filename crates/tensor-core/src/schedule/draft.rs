@@ -8,8 +8,16 @@ use super::{
     program::{Builder, Fused, Part, ScalarRef},
 };
 use crate::{
-    DType, Error, Layout, Op, Result, Shape, Strides, Subscripts,
-    kernel::{Instr, Kernel, Operand, Program},
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    elements::dtype::DType,
+    graph::op::{Op, Subscripts},
+    kernels::{
+        kernel::{Instr, Kernel, Operand, Program},
+        layout::{Layout, Strides},
+    },
 };
 
 /// A kernel whose inputs and outputs are identified by items.

@@ -8,7 +8,12 @@
 use smallvec::SmallVec;
 
 use super::plan::{Analysis, Group, NONE, Parts};
-use crate::{Layout, Limits, Op, Shape, Subscripts};
+use crate::{
+    base::shape::Shape,
+    devices::backend::Limits,
+    graph::op::{Op, Subscripts},
+    kernels::layout::Layout,
+};
 
 /// For each kernel, its counterpart in a contraction with an epilogue, or `NONE`.
 pub(super) struct Epilogues {

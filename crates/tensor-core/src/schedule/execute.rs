@@ -13,11 +13,21 @@ use super::{
     program::{Part, ScalarRef},
 };
 use crate::{
-    Backend, Error, ErrorKind, Launch, Op, Refusal, Result, Scalar, Storage, Ticket,
-    facts::{Tickets, ValueInfo},
-    kernel::Body,
-    node::{Node, Value},
-    watch,
+    base::error::{Error, ErrorKind, Result},
+    devices::backend::Backend,
+    elements::scalar::Scalar,
+    graph::{
+        facts::{Tickets, ValueInfo},
+        node::{Node, Value},
+        op::Op,
+    },
+    kernels::{
+        kernel::{Body, Launch},
+        operators::Refusal,
+        storage::Storage,
+        ticket::Ticket,
+    },
+    schedule::watch,
 };
 
 /// A buffer, and what is known about its contents.

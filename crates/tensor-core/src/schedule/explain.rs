@@ -9,8 +9,11 @@ use super::{
     execute, plan,
 };
 use crate::{
-    DType, Device, Kernel, Op, Result, Scalar, Shape, Tensor,
-    node::{Node, lock},
+    base::{error::Result, shape::Shape, sync::lock},
+    devices::device::Device,
+    elements::{dtype::DType, scalar::Scalar},
+    graph::{handle::Tensor, node::Node, op::Op},
+    kernels::kernel::Kernel,
 };
 
 /// The planned work of computing a tensor: see [`plan_of`].
@@ -123,7 +126,7 @@ fn again(node: &Arc<Node>) -> Option<Arc<Node>> {
 /// Adds the kernels of one node, unless it waits for copies from other devices; returns those.
 fn plan_one(target: &Arc<Node>, report: &mut PlanReport) -> Result<Vec<Arc<Node>>> {
     let device = &target.device;
-    let mut cache = lock(device.plans());
+    let mut cache = lock(super::plans(device));
     let PlanCache { collector, kernels, .. } = &mut *cache;
     let copies = collector.collect(std::slice::from_ref(target));
     let planned = match copies.is_empty() {

@@ -13,8 +13,12 @@ use super::{
     plan::{Analysis, NONE, view},
 };
 use crate::{
-    Layout, Op, Shape,
-    kernel::{IndexedAxis, LOAD_AT_COST},
+    base::shape::Shape,
+    graph::op::Op,
+    kernels::{
+        kernel::{IndexedAxis, LOAD_AT_COST},
+        layout::Layout,
+    },
 };
 
 /// The cost of a repeated gather without its index, in additions: no more than that of loading stored

@@ -9,7 +9,7 @@ use std::{
 
 use rustc_hash::FxHashSet;
 
-use crate::kernel::{Compiled, Kernel};
+use crate::kernels::kernel::{Compiled, Kernel};
 
 /// A kernel, and its compiled form.
 pub(crate) struct Known {
@@ -77,8 +77,13 @@ impl Hash for ByKernel {
 mod tests {
     use super::*;
     use crate::{
-        BinaryOp, DType, Layout, Shape,
-        kernel::{Instr, Program},
+        base::shape::Shape,
+        elements::dtype::DType,
+        kernels::{
+            kernel::{Instr, Program},
+            layout::Layout,
+            operators::BinaryOp,
+        },
     };
 
     fn double(numel: usize) -> Kernel {

@@ -5,7 +5,9 @@
 //! into contractions, and `gather` which gathers are fused into their readers; `draft` and `program`
 //! write the kernels, `kernels` deduplicates them, and `assemble` assigns their buffers. `pending`
 //! bounds the pending work. `transfer` copies tensors from other devices. `explain` reports what would
-//! run.
+//! run. `watch` times launches.
+//!
+//! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
 
 mod assemble;
 mod bounds;
@@ -22,8 +24,9 @@ mod plan;
 mod program;
 mod single;
 mod transfer;
+pub(crate) mod watch;
 
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 
@@ -32,8 +35,12 @@ use self::{
     transfer::Evaluation,
 };
 use crate::{
-    Device, Error, Result,
-    node::{Node, lock},
+    base::{
+        error::{Error, Result},
+        sync::lock,
+    },
+    devices::device::Device,
+    graph::node::Node,
 };
 
 /// Plans by the form of their graph, for one device.
@@ -57,6 +64,11 @@ impl Default for PlanCache {
             singles: Default::default(),
         }
     }
+}
+
+/// The plans of this device. Their lock also serializes evaluation on the device.
+fn plans(device: &Device) -> &Mutex<PlanCache> {
+    device.attached()
 }
 
 impl PlanCache {
@@ -139,7 +151,7 @@ pub(crate) fn evaluate_in_place(targets: Vec<Arc<Node>>) -> Result<bool> {
 fn in_place(targets: &[Arc<Node>], f: impl FnOnce(&Ready<'_>) -> Result<()>) -> Result<bool> {
     let Some(first) = targets.first() else { return Ok(true) };
     let device = &first.device;
-    let (copies, answer) = with_plan(lock(device.plans()), device, targets, false, |ready| {
+    let (copies, answer) = with_plan(lock(plans(device)), device, targets, false, |ready| {
         if !ready.plan.is_in_place() {
             return Ok(false);
         }
@@ -195,7 +207,7 @@ fn compute(targets: &[Arc<Node>], progress: Progress<'_>) -> Result<Vec<Arc<Node
     match targets {
         [] => Ok(Vec::new()),
         [target] => compute_one(target, progress),
-        [first, ..] => run(lock(first.device.plans()), &first.device, targets, false, progress),
+        [first, ..] => run(lock(plans(&first.device)), &first.device, targets, false, progress),
     }
 }
 
@@ -205,7 +217,7 @@ fn compute_one(target: &Arc<Node>, progress: Progress<'_>) -> Result<Vec<Arc<Nod
         return Err(execute::blame(target, Error::invalid(target.op.name(), message)));
     }
     let device = &target.device;
-    let mut cache = lock(device.plans());
+    let mut cache = lock(plans(device));
     let new = match cache.singles.evaluate(target, device.backend().as_ref()) {
         single::Outcome::Done(result) => return result.map(|()| Vec::new()),
         single::Outcome::New => true,

@@ -7,9 +7,9 @@ use std::{
 };
 
 use crate::{
-    Result,
-    node::{Node, is_built_in},
-    watch,
+    base::error::Result,
+    graph::node::{Node, is_built_in},
+    schedule::watch,
 };
 
 /// The number of pending nodes at which those still held are computed.

@@ -20,9 +20,16 @@ use super::{
     kernels::Kernels,
 };
 use crate::{
-    BlockFormat, DType, Layout, Limits, Op, Result, Shape, blocks, custom,
-    kernel::{POWI_COST, RANDOM_COST},
-    node::View,
+    base::{error::Result, shape::Shape},
+    devices::backend::Limits,
+    elements::dtype::DType,
+    graph::{node::View, op::Op},
+    kernels::{
+        blocks::{self, BlockFormat},
+        custom,
+        kernel::{POWI_COST, RANDOM_COST},
+        layout::Layout,
+    },
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

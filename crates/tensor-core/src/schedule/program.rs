@@ -9,9 +9,15 @@ use super::{
     plan::{Analysis, over_space},
 };
 use crate::{
-    BinaryOp, CompareOp, DType, Layout, Op, Shape,
-    formula::Emit,
-    kernel::{IndexedAxis, Instr, Program, Reg},
+    base::shape::Shape,
+    elements::dtype::DType,
+    graph::op::Op,
+    kernels::{
+        formula::Emit,
+        kernel::{IndexedAxis, Instr, Program, Reg},
+        layout::Layout,
+        operators::{BinaryOp, CompareOp},
+    },
 };
 
 /// A scalar of a launch. It is read from its node at each run, so that the plan serves any value.

@@ -12,9 +12,15 @@ use super::{
     pending,
 };
 use crate::{
-    Backend, Op, Result, Scalar, Storage,
-    facts::ValueInfo,
-    node::{Node, Value, View, lock},
+    base::{error::Result, sync::lock},
+    devices::backend::Backend,
+    elements::scalar::Scalar,
+    graph::{
+        facts::ValueInfo,
+        node::{Node, Value, View},
+        op::Op,
+    },
+    kernels::storage::Storage,
 };
 
 /// The maximum number of inputs on the fast path: a condition and two branches.

@@ -6,8 +6,16 @@ use std::sync::Arc;
 
 use super::{Progress, execute::blame, run};
 use crate::{
-    Device, Error, Op, Result, Tensor,
-    node::{Node, Value, lock},
+    base::{
+        error::{Error, Result},
+        sync::lock,
+    },
+    devices::device::Device,
+    graph::{
+        handle::Tensor,
+        node::{Node, Value},
+        op::Op,
+    },
 };
 
 /// The remaining work, last item first: a stack instead of recursion, since a graph may cross devices
@@ -63,7 +71,7 @@ impl Evaluation {
                 Work::Compute(targets) => {
                     let copies = match targets.first() {
                         Some(first) => {
-                            run(lock(first.device.plans()), &first.device, &targets, false, progress)?
+                            run(lock(super::plans(&first.device)), &first.device, &targets, false, progress)?
                         }
                         None => continue,
                     };

@@ -5,8 +5,17 @@
 
 use super::Tensor;
 use crate::{
-    Axis, BinaryOp, Error, Formula, Op, Result, UnaryOp, autocast,
-    origin::{here, with_location},
+    base::{
+        error::{Error, Result},
+        origin::{here, with_location},
+        shape::Axis,
+    },
+    graph::op::Op,
+    kernels::{
+        formula::Formula,
+        operators::{BinaryOp, UnaryOp},
+    },
+    tensor::autocast,
 };
 
 impl Tensor {
@@ -199,7 +208,12 @@ impl Tensor {
     #[track_caller]
     fn within(&self, lambda: f64) -> Tensor {
         let (above, below) = (self.ge_scalar(-lambda), self.le_scalar(lambda));
-        Tensor::build(Op::Binary(BinaryOp::And), self.shape().clone(), crate::DType::Bool, &[&above, &below])
+        Tensor::build(
+            Op::Binary(BinaryOp::And),
+            self.shape().clone(),
+            crate::elements::dtype::DType::Bool,
+            &[&above, &below],
+        )
     }
 
     /// x for x > `threshold` and `value` elsewhere. Integers stay integers, with a truncated threshold

@@ -1,7 +1,11 @@
 //! Products added to a tensor, with a factor for each of the two summands: BLAS's forms.
 
 use super::Tensor;
-use crate::{Error, ErrorKind, Result, Scalar, autocast};
+use crate::{
+    base::error::{Error, ErrorKind, Result},
+    elements::scalar::Scalar,
+    tensor::autocast,
+};
 
 /// The operands of a method of this file: the factors' ranks, and their description in errors.
 #[derive(Clone, Copy)]

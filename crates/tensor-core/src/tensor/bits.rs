@@ -2,7 +2,11 @@
 //! common multiples.
 
 use super::{Operand, Tensor};
-use crate::{BinaryOp, DType, Error, Result, Scalar};
+use crate::{
+    base::error::{Error, Result},
+    elements::{dtype::DType, scalar::Scalar},
+    kernels::operators::BinaryOp,
+};
 
 impl Tensor {
     /// Whether a and b are both true, broadcast: a nonzero number counts as true, and so does NaN. Gives

@@ -3,8 +3,12 @@
 
 use super::{Operand, Tensor, elementwise::promoted};
 use crate::{
-    BinaryOp, DType, Error, Result, Scalar,
-    origin::{here, with_location},
+    base::{
+        error::{Error, Result},
+        origin::{here, with_location},
+    },
+    elements::{dtype::DType, scalar::Scalar},
+    kernels::operators::BinaryOp,
 };
 
 impl Tensor {

@@ -10,10 +10,17 @@ use smallvec::SmallVec;
 
 use super::{Tensor, create::check};
 use crate::{
-    Device, Error, ErrorKind, Op, Result,
-    grad_mode::set_grad_enabled,
-    node::{Extra, Inputs, Node, Variable, lock},
-    origin::here,
+    base::{
+        error::{Error, ErrorKind, Result},
+        origin::here,
+        sync::lock,
+    },
+    devices::device::Device,
+    graph::{
+        grad_mode::set_grad_enabled,
+        node::{Extra, Inputs, Node, Variable},
+        op::Op,
+    },
     schedule::pending,
 };
 

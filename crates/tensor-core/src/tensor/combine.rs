@@ -1,7 +1,10 @@
 //! Combining several tensors: stacking, broadcasting, grids, and products of sets.
 
 use super::{Tensor, index::host_index, movement::references};
-use crate::{Error, Result, Shape};
+use crate::base::{
+    error::{Error, Result},
+    shape::Shape,
+};
 
 /// The order of the first two axes in [`Tensor::meshgrid`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,14 @@
 //! Distinct elements, and histograms of integers.
 
 use super::Tensor;
-use crate::{Axis, CompareOp, DType, Error, Result};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Axis,
+    },
+    elements::dtype::DType,
+    kernels::operators::CompareOp,
+};
 
 impl Tensor {
     /// The distinct elements in ascending order, as a vector. NaN equals nothing. `torch.unique`.

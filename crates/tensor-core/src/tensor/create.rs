@@ -2,12 +2,21 @@
 
 use super::Tensor;
 use crate::{
-    DType, Device, Element, Error, ErrorKind, Op, Progression, Result, Scalar, Shape,
-    backend::Fill,
-    default_dtype,
-    facts::Bounds,
-    node::{Inputs, Node, Value},
-    origin::here,
+    base::{
+        error::{Error, ErrorKind, Result},
+        origin::here,
+        shape::Shape,
+    },
+    devices::{backend::Fill, defaults::default_dtype, device::Device},
+    elements::{
+        dtype::{DType, Element},
+        scalar::Scalar,
+    },
+    graph::{
+        facts::Bounds,
+        node::{Inputs, Node, Value},
+        op::{Op, Progression},
+    },
     schedule::pending,
     with_element,
 };
@@ -92,7 +101,7 @@ impl Tensor {
     ///
     /// # Errors
     /// The first error of `fill`, and those of [`Tensor::from_slice`].
-    #[doc(hidden)] // for readers of file formats
+    #[doc(hidden)] // for writers of file formats
     #[track_caller]
     pub fn from_bytes_with(
         dtype: DType,

@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use super::Tensor;
-use crate::{Axis, CumulativeOp, DType, Op, ReduceOp, Result, RunningExtreme, is_grad_enabled};
+use crate::{
+    base::{error::Result, shape::Axis},
+    elements::dtype::DType,
+    graph::{grad_mode::is_grad_enabled, op::Op},
+    kernels::operators::{CumulativeOp, ReduceOp},
+    native::running_extreme::RunningExtreme,
+};
 
 impl Tensor {
     /// A cumulative operation along one axis: result i depends on the elements 0..=i, or with `reverse`

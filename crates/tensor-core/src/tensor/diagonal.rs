@@ -3,7 +3,14 @@
 use smallvec::SmallVec;
 
 use super::{Tensor, combine::first_of, movement::references, shape_misfit};
-use crate::{Axis, DType, Error, Result, Scalar, ScatterOp, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axis, Shape},
+    },
+    elements::{dtype::DType, scalar::Scalar},
+    kernels::operators::ScatterOp,
+};
 
 /// The positions of a diagonal in a matrix in row-major order: its first element, the stride, and the
 /// number of elements.

@@ -1,7 +1,14 @@
 //! Differences between neighbours along an axis, and integrals by the trapezoidal rule.
 
 use super::Tensor;
-use crate::{Axes, Axis, CompareOp, DType, Error, Result, Scalar, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axes, Axis, Shape},
+    },
+    elements::{dtype::DType, scalar::Scalar},
+    kernels::operators::CompareOp,
+};
 
 /// The sample points of a function along an axis.
 enum Points<'a> {

@@ -5,7 +5,11 @@
 use std::fmt;
 
 use super::Tensor;
-use crate::{Arithmetic, DType, Result, default_dtype};
+use crate::{
+    base::error::Result,
+    devices::defaults::default_dtype,
+    elements::dtype::{Arithmetic, DType},
+};
 
 const PRECISION: usize = 4;
 const THRESHOLD: usize = 1000;

@@ -3,7 +3,15 @@
 //! where devices round a logarithm differently.
 
 use super::{Generator, Tensor, signs::greatest};
-use crate::{ArgReduceOp, DType, Error, Result, Shape, default_dtype};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    devices::defaults::default_dtype,
+    elements::dtype::DType,
+    kernels::operators::ArgReduceOp,
+};
 
 /// The number of tries of a gamma draw. The chance that all fail is below 10⁻¹⁰.
 const GAMMA_ROUNDS: usize = 8;
@@ -418,9 +426,10 @@ fn few_of(n: &Tensor, p: &Tensor, rng: &Generator) -> Result<Tensor> {
     let none = p.neg().log1p();
     let odds = p.log().sub(&none)?;
     let ratio = left.maximum_scalar(1.0).log().sub(&k.log())?.add(&odds.maximum_scalar(-1e30))?;
-    let chances = ratio.cumulative(crate::CumulativeOp::Sum, -1, false)?.add(&none.mul(&n)?)?.exp();
+    let chances =
+        ratio.cumulative(crate::kernels::operators::CumulativeOp::Sum, -1, false)?.add(&none.mul(&n)?)?.exp();
     let chances = possible.where_cond(&chances, &chances.full_like(0.0))?;
-    let at_least = chances.cumulative(crate::CumulativeOp::Sum, -1, true)?;
+    let at_least = chances.cumulative(crate::kernels::operators::CumulativeOp::Sum, -1, true)?;
     let uniform = open_uniform(n.shape().clone(), n.dtype(), rng)?;
     uniform.le(&at_least)?.to_dtype(n.dtype())?.sum_axis(-1, false)
 }

@@ -3,7 +3,15 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{Axes, DType, Error, Result, Shape, Subscripts, autocast};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axes, Shape},
+    },
+    elements::dtype::DType,
+    graph::op::Subscripts,
+    tensor::autocast,
+};
 
 /// The label of an axis: a letter, or beyond the letters an axis of the ellipsis, counted from the last.
 type Label = u8;

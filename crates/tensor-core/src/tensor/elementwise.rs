@@ -7,11 +7,20 @@ use std::{
 
 use super::Tensor;
 use crate::{
-    BinaryOp, CompareOp, DType, Error, ErrorKind, Formula, Kind, Op, Result, Scalar, UnaryOp, autocast,
-    grad_mode::set_grad_enabled,
-    node::Node,
-    op::unary_dtype,
-    origin::{here, with_location},
+    base::{
+        error::{Error, ErrorKind, Result},
+        origin::{here, with_location},
+    },
+    elements::{
+        dtype::{DType, Kind},
+        scalar::Scalar,
+    },
+    graph::{grad_mode::set_grad_enabled, node::Node, op::Op},
+    kernels::{
+        formula::Formula,
+        operators::{BinaryOp, CompareOp, UnaryOp, unary_dtype},
+    },
+    tensor::autocast,
 };
 
 impl Tensor {

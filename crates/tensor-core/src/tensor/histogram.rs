@@ -1,7 +1,13 @@
 //! Histograms: the number of elements in each of several intervals, along one axis or several.
 
 use super::Tensor;
-use crate::{DType, Error, Result, Scalar, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    elements::{dtype::DType, scalar::Scalar},
+};
 
 /// The intervals of a histogram along one line. Each includes its lower bound, the last also its upper
 /// bound.

@@ -11,8 +11,16 @@ use smallvec::SmallVec;
 
 use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
 use crate::{
-    Axis, DType, Device, Error, ErrorKind, Int, Nonzero, Result, Scalar, ScatterOp, Shape, autocast,
-    is_grad_enabled, set_grad_enabled,
+    base::{
+        error::{Error, ErrorKind, Result},
+        shape::{Axis, Int, Shape},
+    },
+    devices::device::Device,
+    elements::{dtype::DType, scalar::Scalar},
+    graph::grad_mode::{is_grad_enabled, set_grad_enabled},
+    kernels::operators::ScatterOp,
+    native::nonzero::Nonzero,
+    tensor::autocast,
 };
 
 /// A range of one axis: any Rust range of any integers. Negative bounds count from the end, and bounds
@@ -723,7 +731,7 @@ impl Tensor {
         }
         let here = std::panic::Location::caller();
         let next = set_grad_enabled(false, || {
-            crate::with_location(here, || self.put(op, parts, value, accumulate))
+            crate::base::origin::with_location(here, || self.put(op, parts, value, accumulate))
         })?;
         self.assign(&next)
     }

@@ -1,7 +1,16 @@
 //! Gather, scatter and their relatives: reading and adding at indices.
 
 use super::Tensor;
-use crate::{Axis, DType, Error, ErrorKind, Op, Result, ScatterOp, Shape, autocast};
+use crate::{
+    base::{
+        error::{Error, ErrorKind, Result},
+        shape::{Axis, Shape},
+    },
+    elements::dtype::DType,
+    graph::op::Op,
+    kernels::operators::ScatterOp,
+    tensor::autocast,
+};
 
 impl Tensor {
     /// `out[i][j][k] = self[i][index[i][j][k]][k]` for axis 1 of 3; the result has the index's shape.

@@ -3,7 +3,16 @@
 use smallvec::SmallVec;
 
 use super::Tensor;
-use crate::{DType, Error, ErrorKind, Op, Result, Shape, Subscripts, autocast, default_dtype};
+use crate::{
+    base::{
+        error::{Error, ErrorKind, Result},
+        shape::Shape,
+    },
+    devices::defaults::default_dtype,
+    elements::dtype::DType,
+    graph::op::{Op, Subscripts},
+    tensor::autocast,
+};
 
 impl Tensor {
     /// The matrix product of `[…, m, k]` and `[…, k, n]`, leading axes broadcast: `[…, m, n]`.

@@ -6,7 +6,11 @@
 use std::f64::consts::{LN_2, PI};
 
 use super::{Operand, Tensor};
-use crate::{DType, Error, Formula, Result, Scalar};
+use crate::{
+    base::error::{Error, Result},
+    elements::{dtype::DType, scalar::Scalar},
+    kernels::formula::Formula,
+};
 
 impl Tensor {
     /// √(a² + b²), broadcast, without intermediate overflow; ∞ if either is infinite. Integers and bools

@@ -1,15 +1,20 @@
-//! [`Tensor`]: the user's handle, its properties, and the construction of nodes. The operations are in
-//! the files beside this one, one family each.
+//! The operations of [`Tensor`], one family in each file. This file constructs the nodes of operations and
+//! computes their values.
+//! It depends on every other module of the crate except `fft`.
 
 mod activation;
 mod addmm;
+mod affine;
+pub mod autocast;
 mod bits;
 mod blend;
+mod blocks;
 mod cell;
 mod combine;
 mod counts;
 mod create;
 mod cumulative;
+mod custom;
 mod diagonal;
 mod differences;
 mod display;
@@ -33,6 +38,7 @@ mod quantile;
 mod random;
 mod read;
 mod rearrange;
+mod recording;
 mod reduce;
 mod representation;
 mod sampling;
@@ -46,7 +52,6 @@ mod window;
 
 use std::{
     cell::Cell,
-    panic::Location,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -60,109 +65,29 @@ pub use nested::Nested;
 pub use operators::Number;
 pub use quantile::Interpolation;
 pub use random::Generator;
+#[doc(hidden)] // for `autograd`
+pub use recording::{Recorder, Recording};
 pub use scatter::ScatterReduce;
 
 use crate::{
-    Axis, DType, Device, Error, ErrorKind, Op, Result, Shape,
-    grad_mode::is_grad_enabled,
-    memory_log,
-    node::{Extra, Inputs, Node, Tuple, Value, lock},
-    origin::here,
+    base::{
+        error::{Error, ErrorKind, Result, shape_misfit},
+        origin::here,
+        shape::Shape,
+        sync::lock,
+    },
+    devices::device::Device,
+    elements::dtype::DType,
+    graph::{
+        grad_mode::is_grad_enabled,
+        handle::Tensor,
+        node::{Extra, Inputs, Node, Tuple, Value},
+        op::{CustomOp, Op},
+    },
     schedule,
 };
 
-/// An n-dimensional array on a device, together with the operation that made it.
-///
-/// A tensor is a cheap, shareable handle to a node of a graph. An operation makes a new node and
-/// computes nothing; the value is computed when it is requested ([`Tensor::to_vec`], [`Tensor::item`],
-/// printing, [`Tensor::eval`]). Cloning a tensor clones the handle.
-///
-/// Operations that cannot fail return a `Tensor`, all others return a `Result`. The operators `+ - * /`
-/// panic on incompatible operands, like slice indexing; [`Tensor::add`] and its relatives are their
-/// checked forms.
-///
-/// No operation changes a tensor: each returns a new one, and the compiler warns if that is dropped.
-/// Only a cell (a parameter, a buffer) can get another value, by [`Tensor::assign`] and
-/// [`Tensor::index_assign`].
-///
-/// `x == y` does not compile, because Rust's `==` returns one bool immediately: [`Tensor::eq`] compares
-/// elementwise and gives a bool tensor, as PyTorch's `==` does; [`Tensor::equal`] says whether all
-/// elements are equal, and [`Tensor::allclose`] whether they are nearly so.
-///
-/// ```compile_fail
-/// #![deny(unused_must_use)]
-/// # fn f(x: &tensor_core::Tensor) {
-/// x.relu(); // returns a new tensor, and x is unchanged
-/// # }
-/// ```
-///
-/// ```compile_fail
-/// #![deny(unused_must_use)]
-/// # fn f(x: &tensor_core::Tensor, device: &tensor_core::Device) -> tensor_core::Result<()> {
-/// x.to(device)?; // let x = x.to(device)?;
-/// # Ok(())
-/// # }
-/// ```
-#[must_use = "operations give a new tensor and leave this one as it is: use the result, as in `let y = x.relu();` or `x = x.to(&d)?;`"]
-pub struct Tensor(Arc<Node>);
-
 impl Tensor {
-    /// The first handle to a new node.
-    pub(crate) fn first(node: Node) -> Tensor {
-        let node = Arc::new(node);
-        memory_log::note(&node);
-        Tensor(node)
-    }
-
-    /// Another handle to a node.
-    pub(crate) fn from_node(node: Arc<Node>) -> Tensor {
-        node.handles.fetch_add(1, Ordering::Relaxed);
-        Tensor(node)
-    }
-
-    /// The node that has this tensor's present value.
-    pub(crate) fn node(&self) -> Arc<Node> {
-        match self.0.variable() {
-            None => self.0.clone(),
-            Some(variable) => lock(&variable.current).0.clone(),
-        }
-    }
-
-    /// The sizes along each axis.
-    #[doc(alias = "size")]
-    #[must_use]
-    pub fn shape(&self) -> &Shape {
-        &self.0.shape
-    }
-
-    /// The sizes along each axis, as a slice.
-    #[doc(alias("size", "shape"))]
-    #[must_use]
-    pub fn dims(&self) -> &[usize] {
-        self.0.shape.dims()
-    }
-
-    /// The number of axes.
-    #[doc(alias("ndim", "dim", "ndimension"))]
-    #[must_use]
-    pub fn rank(&self) -> usize {
-        self.0.shape.rank()
-    }
-
-    /// The number of elements.
-    #[doc(alias("nelement", "len"))]
-    #[must_use]
-    pub fn numel(&self) -> usize {
-        self.0.shape.numel()
-    }
-
-    /// The size along one axis, which may count from the end.
-    #[track_caller]
-    #[doc(alias = "size")]
-    pub fn dim(&self, axis: impl Into<Axis>) -> Result<usize> {
-        Ok(self.shape()[self.shape().axis(axis, "dim")?])
-    }
-
     /// A 0-d tensor as a vector of one element, for functions along an axis, which PyTorch allows on a
     /// scalar; other tensors as they are.
     #[track_caller]
@@ -174,97 +99,6 @@ impl Tensor {
     #[track_caller]
     fn as_scalar(&self) -> Tensor {
         self.reshape_unchecked(Shape::scalar())
-    }
-
-    /// The type of the elements.
-    #[must_use]
-    pub fn dtype(&self) -> DType {
-        self.0.dtype
-    }
-
-    /// The device the elements are on.
-    #[must_use]
-    pub fn device(&self) -> Device {
-        match self.0.variable() {
-            None => self.0.device.clone(),
-            Some(variable) => lock(&variable.current).0.device.clone(),
-        }
-    }
-
-    /// A number that no other node of this process has.
-    #[must_use]
-    pub fn id(&self) -> u64 {
-        self.0.id
-    }
-
-    /// The operation that made this tensor.
-    #[doc(alias = "grad_fn")]
-    #[must_use]
-    pub fn op(&self) -> &Op {
-        &self.0.op
-    }
-
-    /// The user's source line that built this tensor.
-    #[must_use]
-    pub fn location(&self) -> &'static Location<'static> {
-        self.0.location
-    }
-
-    /// The tensors that this one was made from. Empty for leaves, and for an untracked tensor once it
-    /// has its value. For one of several results of an operation, the operation's inputs.
-    #[must_use]
-    pub fn inputs(&self) -> Vec<Tensor> {
-        let mut inputs = self.node_inputs();
-        if inputs.first().is_some_and(|input| input.op().is_tuple()) {
-            inputs = inputs.swap_remove(0).node_inputs();
-        }
-        inputs
-    }
-
-    /// The inputs of this node in the graph: for one of several results, the operation's node.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn node_inputs(&self) -> Vec<Tensor> {
-        let node = &self.0;
-        if node.variable().is_some() {
-            return Vec::new();
-        }
-        let inputs = lock(&node.state).inputs.clone();
-        inputs.into_iter().map(|input| Tensor::from_node(input).canonical()).collect()
-    }
-
-    /// All results of this node if its operation has several; else empty.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn elements(&self) -> Vec<Tensor> {
-        let results = self.0.tuple().map_or(0, |tuple| tuple.elements.len());
-        (0..results).map(|k| Tensor::from_node(self.0.element(k))).collect()
-    }
-
-    /// The number of results of this node.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn result_count(&self) -> usize {
-        self.0.results()
-    }
-
-    /// Sets whether this handle counts as a user's, as it does initially, or as the graph's own:
-    /// evaluation then stores the value only if it is needed otherwise. The handle must count again
-    /// before it is dropped.
-    #[doc(hidden)]
-    pub fn count_handle(&self, counts: bool) {
-        match counts {
-            true => self.0.handles.fetch_add(1, Ordering::Relaxed),
-            false => self.0.handles.fetch_sub(1, Ordering::Relaxed),
-        };
-    }
-
-    /// The variable whose value this is, if it is one, so that a graph shows a parameter as itself.
-    fn canonical(self) -> Tensor {
-        match self.0.leaf.get().and_then(std::sync::Weak::upgrade) {
-            Some(variable) => Tensor::from_node(variable),
-            None => self,
-        }
     }
 
     /// Computes the value now, unless it is known. Other pending tensors are left alone.
@@ -370,7 +204,7 @@ impl Tensor {
     /// tape, with `op`'s gradient. The `autograd` crate's `apply` is the convenient interface.
     #[track_caller]
     #[doc(alias = "Function")]
-    pub fn custom(op: Arc<dyn crate::CustomOp>, inputs: &[&Tensor], values: &[Tensor]) -> Vec<Tensor> {
+    pub fn custom(op: Arc<dyn CustomOp>, inputs: &[&Tensor], values: &[Tensor]) -> Vec<Tensor> {
         let Some(first) = values.first() else { return Vec::new() };
         let results: Vec<_> = values.iter().map(|v| (v.shape().clone(), v.dtype())).collect();
         let nodes = inputs.iter().copied().chain(values).map(Tensor::node).collect();
@@ -401,12 +235,6 @@ impl Tensor {
     }
 }
 
-/// The error for two incompatible shapes.
-#[track_caller]
-pub(crate) fn shape_misfit(op: &'static str, lhs: &Shape, rhs: &Shape, hint: impl Into<String>) -> Error {
-    Error::new(ErrorKind::ShapeMismatch { op, lhs: lhs.clone(), rhs: rhs.clone(), hint: hint.into() })
-}
-
 /// The error for two incompatible dtypes.
 #[track_caller]
 pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl Into<String>) -> Error {
@@ -417,27 +245,6 @@ pub(super) fn dtype_misfit(op: &'static str, lhs: DType, rhs: DType, hint: impl 
 #[track_caller]
 pub(super) fn autograd_misuse(op: &'static str, message: &str) -> Error {
     Error::new(ErrorKind::Autograd { op, message: message.into() })
-}
-
-impl AsRef<Tensor> for Tensor {
-    fn as_ref(&self) -> &Tensor {
-        self
-    }
-}
-
-impl Clone for Tensor {
-    fn clone(&self) -> Tensor {
-        Tensor::from_node(self.0.clone())
-    }
-}
-
-impl Drop for Tensor {
-    fn drop(&mut self) {
-        // The last handle need not check the reference count.
-        if Arc::strong_count(&self.0) > 1 {
-            self.0.handles.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// The value of a node, which is computed if necessary.

@@ -1,7 +1,10 @@
 //! Variances, standard deviations and covariances.
 
 use super::Tensor;
-use crate::{Axes, Error, Result};
+use crate::base::{
+    error::{Error, Result},
+    shape::Axes,
+};
 
 impl Tensor {
     /// The variance along `axes` (`..` for all): Σ(x − mean)² / (n − correction). `correction` 1 is

@@ -4,8 +4,14 @@ use smallvec::SmallVec;
 
 use super::{Span, Tensor, shape_misfit};
 use crate::{
-    Axes, Axis, BinaryOp, DType, Device, Dims, Error, ErrorKind, Int, Op, Padding, Result, Scalar, Shape,
-    op::padded,
+    base::{
+        error::{Error, ErrorKind, Result},
+        shape::{Axes, Axis, Dims, Int, Shape},
+    },
+    devices::device::Device,
+    elements::{dtype::DType, scalar::Scalar},
+    graph::op::{Op, Padding, padded},
+    kernels::operators::BinaryOp,
 };
 
 impl Tensor {

@@ -3,7 +3,14 @@
 use ndarray::{ArrayD, ArrayRef, Dimension, IxDyn};
 
 use super::Tensor;
-use crate::{Device, Element, Error, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    devices::device::Device,
+    elements::dtype::Element,
+};
 
 impl Tensor {
     /// A tensor with an array's elements, shape and element type. The array may be a view of any layout;

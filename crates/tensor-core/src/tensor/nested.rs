@@ -1,7 +1,22 @@
 //! Tensors from nested arrays and vectors, like `torch.tensor([[1, 2], [3, 4]])`.
 
+use half::{bf16, f16};
+
 use super::{Tensor, TensorOptions};
-use crate::{DType, Element, Error, Result, Scalar, Shape, default_dtype};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    devices::defaults::default_dtype,
+    elements::{
+        dtype::{
+            DType, Element,
+            float8::{F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ},
+        },
+        scalar::Scalar,
+    },
+};
 
 /// The argument of [`Tensor::new`]: a number, or a nested array, slice or vector of numbers.
 pub trait Nested {
@@ -19,22 +34,23 @@ pub trait Nested {
     fn flatten(&self, out: &mut Vec<Self::Elem>);
 }
 
-/// Implements [`Nested`] for a Rust element type.
+/// Implements [`Nested`] for Rust element types.
 macro_rules! nested_number {
-    ($t:ty) => {
-        impl $crate::tensor::nested::Nested for $t {
+    ($($t:ty),*) => {$(
+        impl Nested for $t {
             type Elem = $t;
             #[track_caller]
-            fn shape(&self) -> $crate::Result<Vec<usize>> {
+            fn shape(&self) -> Result<Vec<usize>> {
                 Ok(Vec::new())
             }
             fn flatten(&self, out: &mut Vec<$t>) {
                 out.push(*self);
             }
         }
-    };
+    )*};
 }
-pub(crate) use nested_number;
+nested_number!(u8, i8, u16, i16, u32, i32, u64, i64, f16, bf16, f32, f64, bool);
+nested_number!(F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
 
 /// Implements [`Nested`] for `usize` and `isize`, which are converted to i64.
 macro_rules! word {

@@ -2,7 +2,14 @@
 //! leave the range of their dtype are scaled first.
 
 use super::Tensor;
-use crate::{Axes, Axis, DType, Result, autocast};
+use crate::{
+    base::{
+        error::Result,
+        shape::{Axes, Axis},
+    },
+    elements::dtype::DType,
+    tensor::autocast,
+};
 
 /// The thresholds for scaling before squaring: magnitudes from `large` on are scaled by `down`, those
 /// below `small` by `up`. In between, and after scaling, sums of 2²⁵ squares are in range.
@@ -142,7 +149,7 @@ impl Tensor {
     /// Whether either of two bool tensors of one shape is true.
     #[track_caller]
     fn logical_or_same(&self, rhs: &Tensor) -> Tensor {
-        self.with_same(crate::BinaryOp::Or, rhs)
+        self.with_same(crate::kernels::operators::BinaryOp::Or, rhs)
     }
 
     /// x^(1/p) for non-negative x, with the gradient 0 at 0.
@@ -184,7 +191,7 @@ impl Tensor {
         if !(p > 0.0 && maxnorm >= 0.0) {
             let message =
                 format!("p = {p} and a bound of {maxnorm}: p must be above 0, the bound at least 0");
-            return Err(crate::Error::invalid(OP, message));
+            return Err(crate::base::error::Error::invalid(OP, message));
         }
         self.require_float(OP)?;
         let others: Vec<usize> = (0..self.rank()).filter(|&a| a != axis).collect();

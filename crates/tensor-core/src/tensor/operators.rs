@@ -4,7 +4,7 @@
 use std::ops;
 
 use super::Tensor;
-use crate::{BinaryOp, Scalar};
+use crate::{elements::scalar::Scalar, kernels::operators::BinaryOp};
 
 /// A Rust number as the right operand of an operator.
 pub trait Number: Into<Scalar> {}

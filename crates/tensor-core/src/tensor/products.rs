@@ -2,7 +2,13 @@
 //! axis.
 
 use super::{Tensor, elementwise::promoted, shape_misfit};
-use crate::{Axis, Error, Result, Shape, autocast};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axis, Shape},
+    },
+    tensor::autocast,
+};
 
 /// The line length below which an inner loop is too short, provided that the rest of each factor has at
 /// least this many elements.

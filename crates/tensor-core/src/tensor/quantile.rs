@@ -2,7 +2,15 @@
 //! one.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, Axis, CumulativeOp, DType, Error, Operand, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axes, Axis, Shape},
+    },
+    elements::dtype::DType,
+    kernels::operators::{ArgReduceOp, CumulativeOp},
+    tensor::Operand,
+};
 
 /// The value of a quantile whose rank is between two elements. PyTorch's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

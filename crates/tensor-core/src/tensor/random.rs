@@ -4,8 +4,19 @@ use std::sync::{Arc, Mutex};
 
 use super::Tensor;
 use crate::{
-    BinaryOp, DType, Device, Error, Op, RandomKind, Result, Scalar, Shape, State, Stateful, default_dtype,
-    node::lock,
+    base::{
+        error::{Error, Result},
+        philox::{philox, philox_words},
+        shape::Shape,
+        sync::lock,
+    },
+    devices::{defaults::default_dtype, device::Device},
+    elements::{dtype::DType, scalar::Scalar},
+    graph::{
+        op::Op,
+        state::{State, Stateful},
+    },
+    kernels::operators::{BinaryOp, RandomKind},
 };
 
 /// A stream of random numbers for tensors on one device, like `torch.Generator`. Clones share the stream.
@@ -79,7 +90,7 @@ impl Generator {
     /// The next word of the stream, generated on the host.
     pub fn next_u64(&self) -> u64 {
         let (seed, counter) = self.take(1);
-        let words = crate::philox(seed, counter);
+        let words = philox(seed, counter);
         u64::from(words[0]) << 32 | u64::from(words[1])
     }
 
@@ -98,7 +109,7 @@ impl Generator {
         for i in (1..n).rev() {
             let place = below(i as u64 + 1, || {
                 if used == AHEAD {
-                    (words, used) = (crate::philox_words(stream.seed, stream.next), 0);
+                    (words, used) = (philox_words(stream.seed, stream.next), 0);
                 }
                 let word = u64::from(words[0][used]) << 32 | u64::from(words[1][used]);
                 used += 1;

@@ -1,7 +1,18 @@
 //! Reading values on the host, which evaluates lazy tensors.
 
 use super::{Tensor, dtype_misfit};
-use crate::{DType, Element, Error, Op, Result, Scalar, node::Value, origin::here, schedule};
+use crate::{
+    base::{
+        error::{Error, Result},
+        origin::here,
+    },
+    elements::{
+        dtype::{DType, Element},
+        scalar::Scalar,
+    },
+    graph::{node::Value, op::Op},
+    schedule,
+};
 
 impl Tensor {
     /// The elements in row-major order. `tensor.tolist()`.

@@ -3,7 +3,13 @@
 use smallvec::SmallVec;
 
 use super::{Tensor, index::host_index};
-use crate::{Axes, Axis, DType, Dims, Error, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axes, Axis, Dims, Shape},
+    },
+    elements::dtype::DType,
+};
 
 impl Tensor {
     /// The elements shifted cyclically along `axes`: `out[(i + shift) mod n] = self[i]`. Negative shifts

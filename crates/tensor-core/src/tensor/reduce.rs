@@ -1,7 +1,16 @@
 //! Reductions over all or some axes, and their compositions: softmax, log-sum-exp, sums without NaN.
 
 use super::Tensor;
-use crate::{ArgReduceOp, Axes, Axis, DType, Error, ErrorKind, Op, ReduceOp, Result, Shape, autocast};
+use crate::{
+    base::{
+        error::{Error, ErrorKind, Result},
+        shape::{Axes, Axis, Shape},
+    },
+    elements::dtype::DType,
+    graph::op::Op,
+    kernels::operators::{ArgReduceOp, ReduceOp},
+    tensor::autocast,
+};
 
 impl Tensor {
     /// A reduction along `axes` (`..` for all).

@@ -1,7 +1,7 @@
 //! The representation of floats: mantissa and exponent, and adjacent numbers.
 
 use super::{Tensor, signs::greatest};
-use crate::{DType, Result};
+use crate::{base::error::Result, elements::dtype::DType};
 
 impl Tensor {
     /// The mantissa m and the exponent e (i32) of x = m·2ᵉ with ½ ≤ |m| < 1; zeros, infinities and NaN

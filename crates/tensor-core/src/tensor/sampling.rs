@@ -1,7 +1,15 @@
 //! Random draws with probabilities given by a tensor.
 
 use super::{Generator, Tensor};
-use crate::{DType, Error, Op, Refusal, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::Shape,
+    },
+    elements::dtype::DType,
+    graph::op::Op,
+    kernels::operators::Refusal,
+};
 
 impl Tensor {
     /// 1 with the probability that the element holds, else 0, in this tensor's dtype. `torch.bernoulli`.

@@ -7,7 +7,15 @@ use super::{
     index::{Index, Operand},
     indexing::{are_lines, check_index, index_dtype, same_part},
 };
-use crate::{Axis, DType, Error, Int, Op, Result, Scalar, ScatterOp, Shape, grad_mode::is_grad_enabled};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axis, Int, Shape},
+    },
+    elements::{dtype::DType, scalar::Scalar},
+    graph::{grad_mode::is_grad_enabled, op::Op},
+    kernels::operators::ScatterOp,
+};
 
 /// The reduction of several elements that go to one position, in [`Tensor::scatter_reduce`] and
 /// [`Tensor::index_reduce`].

@@ -3,7 +3,13 @@
 use std::sync::Arc;
 
 use super::Tensor;
-use crate::{DType, Error, Op, ReduceOp, Result, Scalar, SearchSorted};
+use crate::{
+    base::error::{Error, Result},
+    elements::{dtype::DType, scalar::Scalar},
+    graph::op::Op,
+    kernels::operators::ReduceOp,
+    native::places::SearchSorted,
+};
 
 /// On a device without a kernel for [`SearchSorted`], up to this many sorted numbers are all compared with
 /// each value, in one kernel; longer sequences use binary search, with a gather for each step.

@@ -1,7 +1,11 @@
 //! Reductions of consecutive segments of an axis.
 
 use super::{ScatterReduce, Tensor};
-use crate::{Axis, Error, Result, origin::at_caller};
+use crate::base::{
+    error::{Error, Result},
+    origin::at_caller,
+    shape::Axis,
+};
 
 impl Tensor {
     /// An axis divided into consecutive segments of these lengths, each reduced to one element: `[…, n,

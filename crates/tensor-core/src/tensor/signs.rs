@@ -1,7 +1,15 @@
 //! Signs, truncating division, rounding to decimals, and tests for finite numbers.
 
 use super::{Operand, Tensor, elementwise::promoted};
-use crate::{CompareOp, DType, Error, Kind, Op, Result, Scalar};
+use crate::{
+    base::error::{Error, Result},
+    elements::{
+        dtype::{DType, Kind},
+        scalar::Scalar,
+    },
+    graph::op::Op,
+    kernels::operators::CompareOp,
+};
 
 impl Tensor {
     /// This tensor and another operand, both in the promoted dtype.
@@ -59,7 +67,7 @@ impl Tensor {
         // The reciprocal of −0 is −∞.
         let minus_zero = self.reciprocal().lt_scalar(0);
         Tensor::build(
-            Op::Binary(crate::BinaryOp::Or),
+            Op::Binary(crate::kernels::operators::BinaryOp::Or),
             self.shape().clone(),
             DType::Bool,
             &[&below, &minus_zero],
@@ -165,7 +173,7 @@ impl Tensor {
     #[doc(alias = "fract")]
     pub fn frac(&self) -> Tensor {
         let x = self.floating();
-        x.with_same(crate::BinaryOp::Sub, &x.trunc())
+        x.with_same(crate::kernels::operators::BinaryOp::Sub, &x.trunc())
     }
 
     /// 0 for negative x, 1 for positive x, and `values` at 0, broadcast; 0 for NaN. `torch.heaviside`.

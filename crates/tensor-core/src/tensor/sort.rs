@@ -2,7 +2,14 @@
 //! used costs nothing.
 
 use super::Tensor;
-use crate::{Axis, DType, Error, Op, Result, Shape};
+use crate::{
+    base::{
+        error::{Error, Result},
+        shape::{Axis, Shape},
+    },
+    elements::dtype::DType,
+    graph::op::Op,
+};
 
 impl Tensor {
     /// The elements along an axis in ascending or descending order, and their indices, i64 (i32 on a

@@ -3,7 +3,7 @@
 //! default dtype.
 
 use super::{Operand, Tensor};
-use crate::{Formula, Result, Scalar};
+use crate::{base::error::Result, elements::scalar::Scalar, kernels::formula::Formula};
 
 macro_rules! formulas {
     ($($(#[$doc:meta])* $name:ident = $formula:expr;)*) => {
@@ -129,7 +129,7 @@ impl Tensor {
         let this = self.floating();
         let x = this.cast_unchecked(this.dtype().compute());
         let positive = x.gt_scalar(0.0).choose(&x, &x.constant(1.0.into()));
-        let inner = positive.with_same(crate::BinaryOp::Mul, &positive.log()).neg();
+        let inner = positive.with_same(crate::kernels::operators::BinaryOp::Mul, &positive.log()).neg();
         let below = x.lt_scalar(0.0).choose(&x.constant(f64::NEG_INFINITY.into()), &inner);
         let out = x.isnan().choose(&x, &below);
         out.cast_unchecked(this.dtype())
@@ -139,7 +139,7 @@ impl Tensor {
     /// `torch.special.spherical_bessel_j0`.
     #[track_caller]
     pub fn spherical_bessel_j0(&self) -> Tensor {
-        use crate::BinaryOp::{Div, Mul};
+        use crate::kernels::operators::BinaryOp::{Div, Mul};
         let this = self.floating();
         let x = this.cast_unchecked(this.dtype().compute());
         // The series 1 − x²/6 + x⁴/120 …, whose derivatives do not cancel.
@@ -179,8 +179,8 @@ fn recurrence(
     }
     for k in 1..n {
         let [a, b, c] = step(f64::from(k));
-        let rising = x.mul_scalar(a).add_scalar(b).with_same(crate::BinaryOp::Mul, &now);
-        let next = rising.with_same(crate::BinaryOp::Sub, &before.mul_scalar(c));
+        let rising = x.mul_scalar(a).add_scalar(b).with_same(crate::kernels::operators::BinaryOp::Mul, &now);
+        let next = rising.with_same(crate::kernels::operators::BinaryOp::Sub, &before.mul_scalar(c));
         (before, now) = (now, next);
     }
     now.cast_unchecked(this.dtype())

@@ -3,7 +3,7 @@
 use std::f64::consts::{PI, TAU};
 
 use super::{Tensor, create::TensorOptions};
-use crate::{Error, Result};
+use crate::base::error::{Error, Result};
 
 /// The argument below which the power series of I₀ is used.
 const SHORT: f64 = 20.0;

@@ -1,0 +1,383 @@
+//! [`Error`]: the one error type of the workspace. Each kind says what was given, what was expected, and
+//! what to do.
+
+use std::{fmt, panic::Location, path::PathBuf};
+
+use crate::{
+    base::{
+        origin::{here, outside},
+        shape::Shape,
+    },
+    elements::dtype::DType,
+};
+
+/// The result of fallible operations: on shapes, dtypes, devices, indices, files or memory.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error: its kind ([`Error::kind`]) and its place. It is one pointer in size, so a `Result<Tensor>`
+/// is two.
+///
+/// Both `Display` and `Debug` print the message, with the operation and the line of the user's program
+/// if they are known: a `main` that returns a [`Result`] ends with the message, not with a struct dump.
+///
+/// ```
+/// use tensor_core::{Error, ErrorKind};
+///
+/// let error = Error::invalid("reshape", "12 elements are not 13");
+/// assert!(matches!(error.kind(), ErrorKind::Invalid { op: "reshape", .. }));
+/// assert!(format!("{error:?}").starts_with("reshape: 12 elements are not 13 (at "));
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    /// The operation whose computation failed.
+    op: Option<&'static str>,
+    location: Option<&'static Location<'static>>,
+}
+
+impl Error {
+    /// An error of this kind, at the line that called into the library.
+    #[track_caller]
+    pub fn new(kind: ErrorKind) -> Error {
+        Error(Box::new(Inner { kind, op: None, location: outside(here()) }))
+    }
+
+    /// An [`ErrorKind::Invalid`].
+    #[track_caller]
+    pub fn invalid(op: &'static str, message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Invalid { op, message: message.into() })
+    }
+
+    /// The kind of error, with its details.
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0.kind
+    }
+
+    /// The line of the user's program: where the failing method was called or, for a failure during
+    /// evaluation, where the failing tensor was built.
+    pub fn location(&self) -> Option<&'static Location<'static>> {
+        self.0.location
+    }
+
+    /// The operation whose computation failed; `None` if the call itself failed.
+    pub fn op(&self) -> Option<&'static str> {
+        self.0.op
+    }
+
+    /// The same error with the line that called into the library, unless it already has a line: for an
+    /// error that was made in a closure, which hides its caller's line.
+    #[must_use]
+    #[track_caller]
+    pub fn here(self) -> Error {
+        self.met_at(here())
+    }
+
+    /// [`Error::here`] applied to a result. `map_err(Error::here)` or a closure would not do: the caller
+    /// would be the standard library for the first, and the closure's own line for the second.
+    ///
+    /// # Errors
+    /// The result's error.
+    #[doc(hidden)]
+    #[track_caller]
+    pub fn here_in<T>(result: Result<T>) -> Result<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(error) => Err(error.here()),
+        }
+    }
+
+    /// [`Error::here`] with a saved line: a future's errors are made while it is polled.
+    pub(crate) fn met_at(mut self, location: &'static Location<'static>) -> Error {
+        if self.0.location.is_none() {
+            self.0.location = outside(location);
+        }
+        self
+    }
+
+    /// The same error, raised while computing a tensor that `op` made at `location`. An operation or
+    /// line that it already has stays.
+    pub(crate) fn computing(mut self, op: &'static str, location: &'static Location<'static>) -> Error {
+        if self.0.op.is_none() {
+            (self.0.op, self.0.location) = (Some(op), Some(location));
+        }
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { kind, op, location } = &*self.0;
+        match (op, location) {
+            (Some(op), Some(location)) => write!(f, "{kind} (in {op}, built at {location})"),
+            (_, Some(location)) => write!(f, "{kind} (at {location})"),
+            _ => write!(f, "{kind}"),
+        }
+    }
+}
+
+/// The message, as `Display` prints it, since a `main` that returns an error prints it by `Debug`.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The kind of an error, with the values that a reader needs to fix it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Two incompatible shapes in `op`.
+    #[error("{op}: {lhs} x {rhs}: {hint}")]
+    ShapeMismatch {
+        /// The operation.
+        op: &'static str,
+        /// The left or first shape.
+        lhs: Shape,
+        /// The right or second shape.
+        rhs: Shape,
+        /// The mismatch, and how to fix it.
+        hint: String,
+    },
+
+    /// An axis that the shape does not have.
+    #[error("{op}: axis {axis} is out of range for shape {shape}: {}", axis_range(shape))]
+    AxisOutOfRange {
+        /// The operation.
+        op: &'static str,
+        /// The axis as given.
+        axis: isize,
+        /// The shape.
+        shape: Shape,
+    },
+
+    /// Two incompatible dtypes in `op`.
+    #[error("{op}: dtypes {lhs} and {rhs} differ: {hint}")]
+    DTypeMismatch {
+        /// The operation.
+        op: &'static str,
+        /// The first dtype, or the one given.
+        lhs: DType,
+        /// The second dtype, or the one expected.
+        rhs: DType,
+        /// The fix.
+        hint: String,
+    },
+
+    /// Tensors on two devices in one operation.
+    #[error(
+        "{op}: tensors are on {lhs} and {rhs}; move one with .to(&device)? so that both are on one device"
+    )]
+    DeviceMismatch {
+        /// The operation.
+        op: &'static str,
+        /// The device of the first tensor.
+        lhs: String,
+        /// The device of the second.
+        rhs: String,
+    },
+
+    /// An argument that is not valid for the operation.
+    #[error("{op}: {message}")]
+    Invalid {
+        /// The operation.
+        op: &'static str,
+        /// The value given, the value expected, and how to fix it.
+        message: String,
+    },
+
+    /// A matrix for which an operation of linear algebra has no result, found during evaluation:
+    /// singular, not positive-definite, or not finite. `torch.linalg.LinAlgError`.
+    #[error("{op}: {}{message}", batch.map_or(String::new(), |b| format!("(batch element {b}) ")))]
+    LinAlg {
+        /// The operation.
+        op: &'static str,
+        /// The matrix's index in the batch, in row-major order; `None` if there is only one.
+        batch: Option<usize>,
+        /// The problem, and how to fix it.
+        message: String,
+    },
+
+    /// An index (or class label) outside the axis that it indexes.
+    #[error(
+        "{op}: index {index} is out of range for axis {axis} of size {size}{}", index_range(*size)
+    )]
+    IndexOutOfRange {
+        /// The operation.
+        op: &'static str,
+        /// The offending index.
+        index: i64,
+        /// The axis it indexes.
+        axis: usize,
+        /// That axis's size.
+        size: usize,
+    },
+
+    /// A kernel or dtype that a backend lacks.
+    #[error("{op} of {dtype} is not supported on {device}: {hint}")]
+    Unsupported {
+        /// The operation or kernel.
+        op: &'static str,
+        /// The device.
+        device: String,
+        /// The dtype.
+        dtype: DType,
+        /// An alternative.
+        hint: String,
+    },
+
+    /// The device's memory, or its budget, is used up. The device and all live tensors are intact.
+    #[error(
+        "out of memory on {device}: {asked} bytes asked, {in_use} in use, {reserved} reserved, limit {}; drop tensors, use a smaller batch, or call device.empty_cache()",
+        limit.map_or("unknown".to_string(), |l| l.to_string())
+    )]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes in live tensors.
+        in_use: u64,
+        /// Bytes held from the driver or system, the cache included.
+        reserved: u64,
+        /// The budget, when known.
+        limit: Option<u64>,
+    },
+
+    /// A tensor larger than the device can hold in one buffer.
+    #[error(
+        "a tensor of {asked} bytes is too large for one buffer on {device}, whose limit is {limit} bytes; split it"
+    )]
+    TooLarge {
+        /// The device.
+        device: String,
+        /// Bytes asked for.
+        asked: u64,
+        /// The greatest size of one buffer.
+        limit: u64,
+    },
+
+    /// The device is lost: driver reset, unplugged, or destroyed. Open it again for a new one.
+    #[error(
+        "device {device} is lost ({reason}); tensors on it are gone: open the device again and reload them"
+    )]
+    DeviceLost {
+        /// The device.
+        device: String,
+        /// The driver's reason.
+        reason: String,
+    },
+
+    /// An unknown device name, or a device index out of range.
+    #[error("no device \"{asked}\": {hint}")]
+    UnknownDevice {
+        /// The name as given.
+        asked: String,
+        /// The known names, and how to fix it.
+        hint: String,
+    },
+
+    /// A failure that the backend reported.
+    #[error("{device}: {message}")]
+    Backend {
+        /// The device.
+        device: String,
+        /// The backend's message.
+        message: String,
+    },
+
+    /// A collective operation in which a process hangs, exited, or called another operation.
+    #[error("{op}: {message}")]
+    Distributed {
+        /// The collective operation.
+        op: &'static str,
+        /// The ranks at fault, if known.
+        ranks: Vec<usize>,
+        /// The fault, and how to fix it.
+        message: String,
+    },
+
+    /// A gradient that cannot be computed.
+    #[error("{op}: {message}")]
+    Autograd {
+        /// The function called.
+        op: &'static str,
+        /// The problem, and how to fix it.
+        message: String,
+    },
+
+    /// A state dict that does not fit its target, such as a module or an optimizer. The target is
+    /// unchanged.
+    #[error(
+        "state dict does not fit: missing {missing:?}, unexpected {unexpected:?}, misshapen {mismatched:?}; nothing was changed"
+    )]
+    StateDict {
+        /// Names the module has and the dict lacks.
+        missing: Vec<String>,
+        /// Names the dict has and the module lacks.
+        unexpected: Vec<String>,
+        /// Names with the shapes or dtypes found and expected.
+        mismatched: Vec<String>,
+    },
+
+    /// A file that cannot be read, or whose contents are not valid for its type.
+    #[error("{}: {message}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The problem, its place in the file, and what was expected.
+        message: String,
+    },
+}
+
+/// A description of the axes of a shape.
+fn axis_range(shape: &Shape) -> String {
+    match shape.rank() {
+        0 => "a scalar has no axes".into(),
+        1 => "its only axis is 0, or -1 from the end".into(),
+        rank => format!("its axes are 0 to {}, or -{rank} to -1 from the end", rank - 1),
+    }
+}
+
+/// A description of the valid indices of an axis.
+fn index_range(size: usize) -> String {
+    match size {
+        0 => ", which has no elements".into(),
+        1 => "; its only index is 0".into(),
+        _ => format!("; indices run from 0 to {}", size - 1),
+    }
+}
+
+/// The error for two incompatible shapes.
+#[track_caller]
+pub(crate) fn shape_misfit(op: &'static str, lhs: &Shape, rhs: &Shape, hint: impl Into<String>) -> Error {
+    Error::new(ErrorKind::ShapeMismatch { op, lhs: lhs.clone(), rhs: rhs.clone(), hint: hint.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_pointer() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+        assert_eq!(size_of::<Result<crate::Tensor>>(), 2 * size_of::<usize>());
+    }
+
+    #[test]
+    fn ranges_are_printed_as_numbers() {
+        let axis =
+            |dims: &[usize]| ErrorKind::AxisOutOfRange { op: "sum", axis: 7, shape: dims.into() }.to_string();
+        assert_eq!(
+            axis(&[2, 3]),
+            "sum: axis 7 is out of range for shape [2, 3]: its axes are 0 to 1, or -2 to -1 from the end"
+        );
+        assert!(axis(&[]).ends_with("a scalar has no axes"));
+        let index = ErrorKind::IndexOutOfRange { op: "gather", index: 9, axis: 0, size: 5 }.to_string();
+        assert_eq!(index, "gather: index 9 is out of range for axis 0 of size 5; indices run from 0 to 4");
+    }
+}

@@ -1,0 +1,188 @@
+//! [`OpenFile`]: a file whose parts are read on demand. For the crates of file formats.
+//!
+//! It is read by position rather than mapped into memory: truncating a mapped file kills the process,
+//! while a failed read is an error (decision 31).
+
+use std::{
+    fs::File,
+    io,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
+
+use crate::base::error::{Error, ErrorKind, Result};
+pub use crate::base::write_file::{sweep, write_whole};
+
+/// An open file that must not change while it is in use.
+#[derive(Debug)]
+pub struct OpenFile {
+    path: PathBuf,
+    file: File,
+    length: u64,
+    modified: Option<SystemTime>,
+}
+
+impl OpenFile {
+    /// A file that was opened at `path`; records its present length and modification time.
+    ///
+    /// # Errors
+    /// `File` for whatever the file system reports.
+    #[track_caller]
+    pub fn new(path: &Path, file: File) -> Result<OpenFile> {
+        let (length, modified) = length_and_time(&file).map_err(|error| unreadable(path, &error))?;
+        Ok(OpenFile { path: path.to_path_buf(), file, length, modified })
+    }
+
+    /// The path that it was opened at.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The length in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Fills `bytes` from byte `at` of the file on. Safe to call from several threads.
+    ///
+    /// # Errors
+    /// `File` for a file that ends too early, and for whatever the file system reports.
+    #[track_caller]
+    pub fn read_at(&self, bytes: &mut [u8], at: u64) -> Result<()> {
+        read_at(&self.file, bytes, at).map_err(|error| unreadable(&self.path, &error))
+    }
+
+    /// Checks that the file has not changed since it was opened; call it after the last read, so that no
+    /// change is missed.
+    ///
+    /// # Errors
+    /// `File` if the length or the modification time differs.
+    #[track_caller]
+    pub fn check_unchanged(&self) -> Result<()> {
+        let now = length_and_time(&self.file).map_err(|error| unreadable(&self.path, &error))?;
+        if now == (self.length, self.modified) {
+            return Ok(());
+        }
+        Err(file_error(&self.path, "has changed since it was opened; open it again"))
+    }
+}
+
+/// The bytes of a file: on disk and read on demand, or in memory.
+#[derive(Debug)]
+pub enum Content {
+    /// A file that can be read by position.
+    File(OpenFile),
+    /// Bytes in memory, for example of a pipe, which cannot be read twice.
+    Memory {
+        /// The name in errors.
+        path: PathBuf,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+}
+
+impl Content {
+    /// Opens a file. Anything but a regular file, such as a pipe, is read into memory as a whole.
+    ///
+    /// # Errors
+    /// `File` for a directory and for whatever the file system reports.
+    #[track_caller]
+    pub fn open(path: &Path) -> Result<Content> {
+        let mut file = File::open(path).map_err(|error| unreadable(path, &error))?;
+        let metadata = file.metadata().map_err(|error| unreadable(path, &error))?;
+        if metadata.is_dir() {
+            return Err(file_error(path, "is a directory; expected a file"));
+        }
+        if metadata.is_file() {
+            return Ok(Content::File(OpenFile::new(path, file)?));
+        }
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut file, &mut bytes).map_err(|error| unreadable(path, &error))?;
+        Ok(Content::Memory { path: path.to_path_buf(), bytes })
+    }
+
+    /// The name in errors.
+    pub fn path(&self) -> &Path {
+        match self {
+            Content::File(file) => file.path(),
+            Content::Memory { path, .. } => path,
+        }
+    }
+
+    /// The number of bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Content::File(file) => file.length(),
+            Content::Memory { bytes, .. } => bytes.len() as u64,
+        }
+    }
+
+    /// Fills `out` from byte `at` on. Callers call [`Content::check_unchanged`] afterwards.
+    ///
+    /// # Errors
+    /// `File` for a range beyond the end, and for whatever the file system reports.
+    #[track_caller]
+    pub fn read_at(&self, out: &mut [u8], at: u64) -> Result<()> {
+        match self {
+            Content::File(file) => file.read_at(out, at),
+            Content::Memory { path, bytes } => {
+                let from = usize::try_from(at).ok().and_then(|at| bytes.get(at..)?.get(..out.len()));
+                let from = from.ok_or_else(|| file_error(path, "cannot be read: it ended early"))?;
+                out.copy_from_slice(from);
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that the file has not changed since it was opened; see [`OpenFile::check_unchanged`].
+    ///
+    /// # Errors
+    /// `File` if the length or the modification time differs.
+    #[track_caller]
+    pub fn check_unchanged(&self) -> Result<()> {
+        match self {
+            Content::File(file) => file.check_unchanged(),
+            Content::Memory { .. } => Ok(()),
+        }
+    }
+}
+
+/// An error of kind `File`.
+#[track_caller]
+pub fn file_error(path: &Path, message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::File { path: path.to_path_buf(), message: message.into() })
+}
+
+#[track_caller]
+fn unreadable(path: &Path, error: &io::Error) -> Error {
+    file_error(path, format!("cannot be read: {error}"))
+}
+
+fn length_and_time(file: &File) -> io::Result<(u64, Option<SystemTime>)> {
+    let metadata = file.metadata()?;
+    Ok((metadata.len(), metadata.modified().ok()))
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn read_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(count) => (bytes, at) = (&mut bytes[count..], at + count as u64),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The stub for targets without files, such as browsers.
+#[cfg(not(any(unix, windows)))]
+fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}

@@ -1,0 +1,11 @@
+//! Errors and their source locations, shapes, files, counter-based random numbers, and locks.
+//! It depends on `elements` only.
+
+pub(crate) mod error;
+pub mod file;
+pub mod npy;
+pub(crate) mod origin;
+pub(crate) mod philox;
+pub(crate) mod shape;
+pub(crate) mod sync;
+pub(crate) mod write_file;

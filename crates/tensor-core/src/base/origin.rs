@@ -1,0 +1,119 @@
+//! The source line to which an operation is ascribed: the caller's, unless other code (such as a
+//! gradient rule) builds it on behalf of another line.
+
+use std::{
+    cell::Cell,
+    panic::Location,
+    sync::{PoisonError, RwLock},
+};
+
+thread_local! {
+    static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+}
+
+/// Runs `f` with every tensor built in it ascribed to `location`: a gradient is ascribed to the line of
+/// its forward operation.
+pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<&'static Location<'static>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            ORIGIN.set(self.0);
+        }
+    }
+    let _restore = Restore(ORIGIN.replace(Some(location)));
+    f()
+}
+
+/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the
+/// caller: for library functions that pass closures on, which would hide that line.
+#[track_caller]
+pub fn at_caller<R>(f: impl FnOnce() -> R) -> R {
+    with_location(here(), f)
+}
+
+/// The line to which tensors built now are ascribed.
+#[track_caller]
+pub(crate) fn here() -> &'static Location<'static> {
+    // Not `unwrap_or_else(Location::caller)`: the standard library would be the caller.
+    match ORIGIN.get() {
+        Some(location) => location,
+        None => Location::caller(),
+    }
+}
+
+/// The source folders of libraries that called [`hide_lines_of`].
+static LIBRARIES: RwLock<Vec<&'static str>> = RwLock::new(Vec::new());
+
+/// From now on errors name no line of a library, but at most the line of the code that called it. `root`
+/// is the value of `file!()` in the root of the library's sources. Taper does this for its own crates; a
+/// library of layers on top of it may do the same.
+///
+/// ```
+/// tensor_core::hide_lines_of(file!());
+/// ```
+pub fn hide_lines_of(root: &'static str) {
+    let folder = folder(root);
+    let mut libraries = LIBRARIES.write().unwrap_or_else(PoisonError::into_inner);
+    // A root without a folder would hide every file.
+    if !folder.is_empty() && !libraries.contains(&folder) {
+        libraries.push(folder);
+    }
+}
+
+/// The folder of a file, with the separator at its end.
+const fn folder(file: &str) -> &str {
+    let mut end = file.len();
+    while end > 0 && !matches!(file.as_bytes()[end - 1], b'/' | b'\\') {
+        end -= 1;
+    }
+    file.split_at(end).0
+}
+
+/// The line, unless it is in this crate, in a library that [hides its lines](hide_lines_of), or in the
+/// standard library calling a closure: a user can do nothing with such a line.
+pub(crate) fn outside(location: &'static Location<'static>) -> Option<&'static Location<'static>> {
+    // The source folder of this crate: the parent of the folder of this file.
+    const OWN: &str = {
+        let (own, _) = folder(file!()).split_at(folder(file!()).len() - 1);
+        folder(own)
+    };
+    let file = location.file();
+    let libraries = LIBRARIES.read().unwrap_or_else(PoisonError::into_inner);
+    let hidden = libraries.iter().chain([&OWN]).any(|folder| file.starts_with(folder));
+    (!hidden && !is_standard(file)).then_some(location)
+}
+
+/// Whether `file` is a source file of the standard library.
+fn is_standard(file: &str) -> bool {
+    let file = file.replace('\\', "/");
+    file.starts_with("/rustc/")
+        || ["core", "alloc", "std"].iter().any(|name| file.contains(&format!("/library/{name}/src/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{folder, is_standard, outside};
+
+    #[test]
+    fn a_line_of_the_standard_library_is_no_users_line() {
+        // The standard library is the caller of a function passed to it.
+        let unit = [()].first().copied();
+        let handed_on = unit.map(tracked).unwrap_or(std::panic::Location::caller());
+        assert!(is_standard(handed_on.file()), "{handed_on}");
+        assert!(outside(handed_on).is_none());
+        assert!(!is_standard("src/main.rs") && !is_standard("/home/me/library/src/main.rs"));
+    }
+
+    #[track_caller]
+    fn tracked((): ()) -> &'static std::panic::Location<'static> {
+        std::panic::Location::caller()
+    }
+
+    #[test]
+    fn lines_of_this_crate_are_hidden_and_folders_end_with_their_separator() {
+        assert!(outside(std::panic::Location::caller()).is_none());
+        assert_eq!(folder("crates/nn/src/lib.rs"), "crates/nn/src/");
+        assert_eq!(folder("crates\\nn\\src\\lib.rs"), "crates\\nn\\src\\");
+        assert_eq!(folder("main.rs"), "");
+    }
+}

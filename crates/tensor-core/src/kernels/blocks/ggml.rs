@@ -1,0 +1,310 @@
+//! The block formats of GGUF files, as `ggml-quants.c` of llama.cpp defines them.
+
+use half::f16;
+
+use super::BlockFormat;
+use crate::base::{
+    error::{Error, Result},
+    shape::Shape,
+};
+
+/// Elements in a block of the simple formats, and in a super-block of those that end in `_K`.
+const SIMPLE: usize = 32;
+const SUPER: usize = 256;
+
+/// A block format of GGUF files. Blocks run along the last axis, whose size is a multiple of the block
+/// size.
+///
+/// In the formulas `d` and `m` are f16 numbers of a block of 32, and q is an element's small integer.
+/// The formats whose names end in `_K` have 256 elements in a block, in groups of 16 or 32 with scales
+/// of 4, 6 or 8 bits, which are themselves in units of the block's `d` and `m`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(non_camel_case_types)] // ggml's names
+pub enum GgmlType {
+    /// `d (q − 8)`, q of 4 bits: 4.5 bits an element.
+    Q4_0,
+    /// `d q + m`, q of 4 bits: 5 bits an element.
+    Q4_1,
+    /// `d (q − 16)`, q of 5 bits: 5.5 bits an element.
+    Q5_0,
+    /// `d q + m`, q of 5 bits: 6 bits an element.
+    Q5_1,
+    /// `d q`, q of 8 bits with a sign: 8.5 bits an element.
+    Q8_0,
+    /// `d s q − m t`, q of 2 bits, s and t of 4 bits for 16 elements: 2.625 bits an element.
+    Q2_K,
+    /// `d (s − 32) (q − 4)`, q of 3 bits, s of 6 bits for 16 elements: 3.4375 bits an element.
+    Q3_K,
+    /// `d s q − m t`, q of 4 bits, s and t of 6 bits for 32 elements: 4.5 bits an element.
+    Q4_K,
+    /// `d s q − m t`, q of 5 bits, s and t of 6 bits for 32 elements: 5.5 bits an element.
+    Q5_K,
+    /// `d s (q − 32)`, q of 6 bits, s of 8 bits with a sign for 16 elements: 6.5625 bits an element.
+    Q6_K,
+}
+
+/// A row of the table of formats.
+struct Row {
+    name: &'static str,
+    /// The format's number in GGUF files.
+    code: u32,
+    /// Elements and bytes of a block.
+    elements: usize,
+    bytes: usize,
+    decode: fn(&[u8], &mut [f32]),
+}
+
+/// The table of these formats.
+fn row(format: GgmlType) -> Row {
+    macro_rules! row {
+        ($name:ident, $code:literal, $elements:expr, $bytes:literal) => {
+            Row { name: stringify!($name), code: $code, elements: $elements, bytes: $bytes, decode: $name }
+        };
+    }
+    match format {
+        GgmlType::Q4_0 => row!(q4_0, 2, SIMPLE, 18),
+        GgmlType::Q4_1 => row!(q4_1, 3, SIMPLE, 20),
+        GgmlType::Q5_0 => row!(q5_0, 6, SIMPLE, 22),
+        GgmlType::Q5_1 => row!(q5_1, 7, SIMPLE, 24),
+        GgmlType::Q8_0 => row!(q8_0, 8, SIMPLE, 34),
+        GgmlType::Q2_K => row!(q2_k, 10, SUPER, 84),
+        GgmlType::Q3_K => row!(q3_k, 11, SUPER, 110),
+        GgmlType::Q4_K => row!(q4_k, 12, SUPER, 144),
+        GgmlType::Q5_K => row!(q5_k, 13, SUPER, 176),
+        GgmlType::Q6_K => row!(q6_k, 14, SUPER, 210),
+    }
+}
+
+impl GgmlType {
+    /// All of them.
+    pub const ALL: [GgmlType; 10] = [
+        GgmlType::Q4_0,
+        GgmlType::Q4_1,
+        GgmlType::Q5_0,
+        GgmlType::Q5_1,
+        GgmlType::Q8_0,
+        GgmlType::Q2_K,
+        GgmlType::Q3_K,
+        GgmlType::Q4_K,
+        GgmlType::Q5_K,
+        GgmlType::Q6_K,
+    ];
+
+    /// The format's number in GGUF files.
+    #[must_use]
+    pub fn code(self) -> u32 {
+        row(self).code
+    }
+
+    /// The format with this number in GGUF files, if it is one of these.
+    #[must_use]
+    pub fn from_code(code: u32) -> Option<GgmlType> {
+        GgmlType::ALL.into_iter().find(|format| format.code() == code)
+    }
+
+    /// The number of elements in a block.
+    #[must_use]
+    pub fn block_elements(self) -> usize {
+        row(self).elements
+    }
+
+    /// The number of bytes of a block.
+    #[must_use]
+    pub fn block_bytes(self) -> usize {
+        row(self).bytes
+    }
+}
+
+impl BlockFormat for GgmlType {
+    fn name(&self) -> &'static str {
+        row(*self).name
+    }
+
+    fn key(&self) -> Vec<u64> {
+        vec![u64::from(self.code())]
+    }
+
+    fn bytes(&self, shape: &Shape) -> Result<usize> {
+        let Row { name, elements, bytes, .. } = row(*self);
+        let last = shape.last().copied().unwrap_or(1);
+        if !last.is_multiple_of(elements) {
+            let message = format!(
+                "the last axis of shape {shape} has {last} elements, no multiple of the {elements} in a block of \
+                 {name}; take another format, or keep this tensor as it is"
+            );
+            return Err(Error::invalid("from_blocks", message));
+        }
+        Ok(shape.numel() / elements * bytes)
+    }
+
+    fn elements(&self, bytes: usize) -> usize {
+        bytes / self.block_bytes() * self.block_elements()
+    }
+
+    fn bits_per_element(&self) -> f64 {
+        8.0 * self.block_bytes() as f64 / self.block_elements() as f64
+    }
+
+    fn decode(&self, bytes: &[u8], start: usize, out: &mut [f32]) {
+        let Row { elements, bytes: size, decode, .. } = row(*self);
+        let block = |i: usize| &bytes[i * size..][..size];
+        let mut at = start;
+        let mut rest = out;
+        let mut whole = [0f32; SUPER];
+        while !rest.is_empty() {
+            let (i, from) = (at / elements, at % elements);
+            let n = (elements - from).min(rest.len());
+            let (now, later) = rest.split_at_mut(n);
+            if n == elements {
+                decode(block(i), now);
+            } else {
+                decode(block(i), &mut whole[..elements]);
+                now.copy_from_slice(&whole[from..from + n]);
+            }
+            (at, rest) = (at + n, later);
+        }
+    }
+}
+
+/// The f16 at byte `at`.
+fn half_at(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+/// The low and high four bits of a byte.
+fn low(byte: u8) -> f32 {
+    f32::from(byte & 15)
+}
+
+fn high(byte: u8) -> f32 {
+    f32::from(byte >> 4)
+}
+
+/// Decodes four-bit integers: the first 16 elements are in the low halves of 16 bytes, the others in the
+/// high halves.
+fn nibbles(bytes: &[u8], out: &mut [f32], number: impl Fn(f32) -> f32) {
+    let (first, second) = out.split_at_mut(SIMPLE / 2);
+    for ((a, b), &byte) in first.iter_mut().zip(second).zip(bytes) {
+        (*a, *b) = (number(low(byte)), number(high(byte)));
+    }
+}
+
+fn q4_0(block: &[u8], out: &mut [f32]) {
+    let d = half_at(block, 0);
+    nibbles(&block[2..], out, |q| d * (q - 8.0));
+}
+
+fn q4_1(block: &[u8], out: &mut [f32]) {
+    let (d, m) = (half_at(block, 0), half_at(block, 2));
+    nibbles(&block[4..], out, |q| d * q + m);
+}
+
+/// [`nibbles`] with a fifth bit for each element in the four bytes before.
+fn five_bits(bytes: &[u8], out: &mut [f32], number: impl Fn(f32) -> f32) {
+    let (fifth, bytes) = bytes.split_at(4);
+    let fifth = u32::from_le_bytes([fifth[0], fifth[1], fifth[2], fifth[3]]);
+    nibbles(bytes, out, |q| q);
+    for (e, x) in out.iter_mut().enumerate() {
+        *x = number(*x + 16.0 * (fifth >> e & 1) as f32);
+    }
+}
+
+fn q5_0(block: &[u8], out: &mut [f32]) {
+    let d = half_at(block, 0);
+    five_bits(&block[2..], out, |q| d * (q - 16.0));
+}
+
+fn q5_1(block: &[u8], out: &mut [f32]) {
+    let (d, m) = (half_at(block, 0), half_at(block, 2));
+    five_bits(&block[4..], out, |q| d * q + m);
+}
+
+fn q8_0(block: &[u8], out: &mut [f32]) {
+    let d = half_at(block, 0);
+    for (x, &q) in out.iter_mut().zip(&block[2..]) {
+        *x = d * f32::from(q as i8);
+    }
+}
+
+/// The groups of 32 elements of a super-block, with their indices.
+fn groups(out: &mut [f32]) -> impl Iterator<Item = (usize, &mut [f32])> {
+    out.chunks_exact_mut(32).enumerate()
+}
+
+fn q2_k(block: &[u8], out: &mut [f32]) {
+    let (scales, qs) = (&block[..16], &block[16..80]);
+    let (d, m) = (half_at(block, 80), half_at(block, 82));
+    for (g, group) in groups(out) {
+        let bytes = &qs[g / 4 * 32..][..32];
+        for (l, (x, byte)) in group.iter_mut().zip(bytes).enumerate() {
+            let scale = scales[2 * g + l / 16];
+            *x = d * low(scale) * f32::from(byte >> (2 * (g % 4)) & 3) - m * high(scale);
+        }
+    }
+}
+
+fn q3_k(block: &[u8], out: &mut [f32]) {
+    let (third, qs, scales, d) = (&block[..32], &block[32..96], &block[96..108], half_at(block, 108));
+    let scale = |k: usize| {
+        let four = if k < 8 { scales[k] & 15 } else { scales[k - 8] >> 4 };
+        let two = scales[8 + k % 4] >> (2 * (k / 4)) & 3;
+        f32::from(four | two << 4) - 32.0
+    };
+    for (g, group) in groups(out) {
+        let bytes = &qs[g / 4 * 32..][..32];
+        for (l, x) in group.iter_mut().enumerate() {
+            let q = bytes[l] >> (2 * (g % 4)) & 3 | (third[l] >> g & 1) << 2;
+            *x = d * scale(2 * g + l / 16) * (f32::from(q) - 4.0);
+        }
+    }
+}
+
+/// The 6-bit scale and minimum of group `g`, from the 12 bytes that hold eight of each.
+fn six_bits(bytes: &[u8], g: usize) -> (f32, f32) {
+    let (scale, minimum) = if g < 4 {
+        (bytes[g] & 63, bytes[g + 4] & 63)
+    } else {
+        (bytes[g + 4] & 15 | bytes[g - 4] >> 6 << 4, bytes[g + 4] >> 4 | bytes[g] >> 6 << 4)
+    };
+    (scale.into(), minimum.into())
+}
+
+fn q4_k(block: &[u8], out: &mut [f32]) {
+    let (d, m) = (half_at(block, 0), half_at(block, 2));
+    for (g, group) in groups(out) {
+        let (scale, minimum) = six_bits(&block[4..16], g);
+        let (scale, minimum) = (d * scale, m * minimum);
+        let bytes = &block[16 + g / 2 * 32..][..32];
+        for (x, byte) in group.iter_mut().zip(bytes) {
+            *x = scale * f32::from(byte >> (4 * (g % 2)) & 15) - minimum;
+        }
+    }
+}
+
+fn q5_k(block: &[u8], out: &mut [f32]) {
+    let (d, m) = (half_at(block, 0), half_at(block, 2));
+    let fifth = &block[16..48];
+    for (g, group) in groups(out) {
+        let (scale, minimum) = six_bits(&block[4..16], g);
+        let (scale, minimum) = (d * scale, m * minimum);
+        let bytes = &block[48 + g / 2 * 32..][..32];
+        for (l, x) in group.iter_mut().enumerate() {
+            let q = bytes[l] >> (4 * (g % 2)) & 15 | (fifth[l] >> g & 1) << 4;
+            *x = scale * f32::from(q) - minimum;
+        }
+    }
+}
+
+fn q6_k(block: &[u8], out: &mut [f32]) {
+    let (low_bits, high_bits, scales) = (&block[..128], &block[128..192], &block[192..208]);
+    let d = half_at(block, 208);
+    for (g, group) in groups(out) {
+        let (half, r) = (g / 4, g % 4);
+        for (l, x) in group.iter_mut().enumerate() {
+            let four = low_bits[64 * half + 32 * (r % 2) + l] >> (4 * (r / 2)) & 15;
+            let two = high_bits[32 * half + l] >> (2 * r) & 3;
+            let scale = scales[2 * g + l / 16] as i8;
+            *x = d * f32::from(scale) * (f32::from(four | two << 4) - 32.0);
+        }
+    }
+}
