@@ -50,7 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let mut files = cargo();
         files.args(["test", "--package", "weights", "--test", "it"]);
         sanitized(&mut files);
-        checked(files.args(["--", "hostile"]))?;
+        // Not the tests that bound memory: the sanitizer takes memory of its own.
+        checked(files.args(["--", "a_file_that_is_cut_off", "damaged_files", "archives_made_to_harm"]))?;
     } else {
         println!("AddressSanitizer: not run, the toolchain has no runtime of it for {host}");
     }

@@ -39,9 +39,9 @@ mod thin;
 mod windows;
 mod winograd;
 
-use std::{ops::Range, sync::Arc};
+use std::sync::Arc;
 
-use tensor_core::{Arithmetic, DType, Error, ErrorKind, Launch, Result, bf16, contraction::Contraction};
+use tensor_core::{Arithmetic, DType, Error, ErrorKind, Launch, Result, contraction::Contraction};
 
 #[cfg(target_arch = "x86_64")]
 use self::bf16_gemm::{Bf16Product, Target};
@@ -253,6 +253,10 @@ fn filtered<T: HasMicroKernels>(parts: &Parts<'_>, convolution: &Convolution) ->
 /// As [`float`], of bf16 in pairs: into sums, or rounded if those are bf16.
 #[cfg(target_arch = "x86_64")]
 fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
+    use std::ops::Range;
+
+    use tensor_core::bf16;
+
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
     let rectangle = |b: usize, rows: Range<usize>, columns: Range<usize>, finish: Option<Finish<'_>>| {
         // SAFETY: `run` checked both layouts and the output against their buffers, and that those lie apart;
