@@ -14,7 +14,7 @@ use std::{
 
 use tensor_core::{Error, Result};
 
-use crate::{Collate, Dataset, loader::Epoch};
+use crate::{Collate, Dataset, epoch::Epoch};
 
 /// Batches that a worker may have ready, beside the one it is making.
 const AHEAD: usize = 2;

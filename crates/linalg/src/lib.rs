@@ -23,7 +23,7 @@
 //!
 //! | module | what lives there |
 //! |---|---|
-//! | `routine`, `factor` | the kernels: what is computed of one matrix, by products of the backend or by faer |
+//! | `routine`, `kernel`, `factor` | the kernels: what is computed of one matrix, by products of the backend or by faer |
 //! | `gpu` | the same of all matrices of a batch, in WGSL: panels and tiles, and Jacobi rotations |
 //! | `cholesky`, `eigh`, `ldl`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
 //! | `solve`, `det`, `pinv` | what is made of them |
@@ -37,11 +37,13 @@ mod exp;
 mod factor;
 #[cfg(feature = "wgpu")]
 mod gpu;
+mod kernel;
 mod ldl;
 mod lowrank;
 mod lu;
 mod matrix;
 mod norm;
+mod outcome;
 mod pinv;
 mod qr;
 mod routine;

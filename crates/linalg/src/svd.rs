@@ -4,9 +4,8 @@ use autograd::Function;
 use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
-    det::exactly,
     matrix::{balance, differences, greatest, mt, over_pairs, product, sizes, skew, sum_of, symmetric},
-    routine::{Routine, apply},
+    routine::{Routine, apply, exactly},
 };
 
 /// U, S and Vᵀ with A = U·diag(S)·Vᵀ, for A `[…, m, n]` and k = min(m, n): S `[…, k]` is descending and not

@@ -12,29 +12,7 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// Where the buffer of a binding comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource {
-    /// An input of the launch.
-    Input(usize),
-    /// An output of the launch.
-    Output(usize),
-    /// A temporary of this kernel.
-    Temporary(usize),
-    /// The device's record of bad indices: see `fault_table.rs`.
-    Faults,
-}
-
-/// One storage buffer of a dispatch.
-#[derive(Clone, Debug)]
-pub(crate) struct Binding {
-    pub(crate) name: String,
-    pub(crate) elements: Elements,
-    pub(crate) write: bool,
-    pub(crate) resource: Resource,
-    /// The byte of the buffer where the binding starts.
-    pub(crate) start: u64,
-}
+pub(crate) use crate::codegen::storage::{Binding, Resource};
 
 /// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch.
 /// Before all others comes `first_workgroup`, the number of a dispatch's first workgroup, which is set at

@@ -2,6 +2,7 @@
 //! device itself; the files beside it are what it does, each in an `impl` of its own.
 
 pub(crate) mod adapter;
+pub(crate) mod compiled;
 pub(crate) mod disk_cache;
 pub(crate) mod fault_table;
 pub(crate) mod faults;
@@ -13,4 +14,6 @@ pub(crate) mod pipeline;
 pub(crate) mod pool;
 pub(crate) mod profiler;
 pub(crate) mod read_back;
+pub(crate) mod record;
 pub(crate) mod stream;
+pub(crate) mod waiting;

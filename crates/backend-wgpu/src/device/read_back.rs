@@ -1,20 +1,19 @@
 //! Reading device memory back: a copy into a staging buffer, which is mapped once the device has made it. The
 //! caller waits for that, or one thread of the device does for everybody who awaits a read.
 
-use std::{
-    collections::VecDeque,
-    future::Future,
-    ops::Range,
-    pin::Pin,
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc};
 
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
 use crate::{
-    device::{fault_table::Snapshot, faults::lock, gpu::Gpu, pool::WgpuBuffer, stream::Stream},
+    device::{
+        fault_table::Snapshot,
+        faults::lock,
+        gpu::Gpu,
+        pool::WgpuBuffer,
+        stream::Stream,
+        waiting::{Job, Mapping},
+    },
     platform::CAN_WAIT,
 };
 
@@ -109,7 +108,7 @@ impl Gpu {
             let reading =
                 self.begin_read(&mut lock(&self.stream), Some(Piece::new(raw, start, &piece, dtype)))?;
             if CAN_WAIT {
-                Waiting::push(&self, Job { index: reading.index.clone(), mapping: reading.mapping.clone() });
+                self.await_read(Job { index: reading.index.clone(), mapping: reading.mapping.clone() });
             }
             reading.mapping.clone().await;
             let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
@@ -215,106 +214,50 @@ impl Gpu {
             stream.staging.remove(0);
         }
     }
-}
 
-/// Whether a buffer is mapped: told once by wgpu, and waited for or awaited by one reader.
-#[derive(Clone, Default)]
-pub(crate) struct Mapping(Arc<(Mutex<State>, Condvar)>);
-
-#[derive(Default)]
-struct State {
-    told: Option<bool>,
-    waker: Option<Waker>,
-}
-
-impl Mapping {
-    /// What is told first stays.
-    fn tell(&self, mapped: bool) {
-        let (state, changed) = &*self.0;
-        let waker = {
-            let mut state = lock(state);
-            state.told.get_or_insert(mapped);
-            state.waker.take()
+    /// Decides every ticket of the launches so far; waits for the device if there is one.
+    pub(crate) fn settle_tickets(&self) -> Result<()> {
+        let reading = {
+            let mut stream = lock(&self.stream);
+            match stream.faults.snapshot() {
+                Some(_) if !CAN_WAIT => return Err(self.must_be_awaited("the check of indices")),
+                Some(_) => self.begin_read(&mut stream, None)?,
+                None => return Ok(()),
+            }
         };
-        changed.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.wait_for(&reading)?;
+        self.end_read(reading, |_| {})
     }
 
-    /// Waits for the word of wgpu; none within a minute after the device was done is a failure.
-    fn wait(&self) {
-        const LONG: Duration = Duration::from_secs(60);
-        let (state, changed) = &*self.0;
-        let waited = changed.wait_timeout_while(lock(state), LONG, |state| state.told.is_none());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        self.tell(false);
-    }
-
-    fn is_mapped(&self) -> bool {
-        lock(&self.0.0).told == Some(true)
-    }
-}
-
-impl Future for Mapping {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.0.0);
-        if state.told.is_some() {
-            return Poll::Ready(());
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-/// What the thread of a device waits for on behalf of one reader.
-struct Job {
-    index: wgpu::SubmissionIndex,
-    mapping: Mapping,
-}
-
-/// The reads that somebody awaits. While there are any, one thread waits for the device on behalf of all:
-/// wgpu answers only somebody who asks it. In a browser it answers by itself.
-#[derive(Default)]
-pub(crate) struct Waiting(Mutex<Jobs>);
-
-#[derive(Default)]
-struct Jobs {
-    queue: VecDeque<Job>,
-    running: bool,
-}
-
-impl Waiting {
-    fn push(gpu: &Arc<Gpu>, job: Job) {
+    /// Has the thread of the device wait for a read.
+    fn await_read(self: &Arc<Gpu>, job: Job) {
         {
-            let mut jobs = lock(&gpu.waiting.0);
+            let mut jobs = lock(&self.waiting.0);
             jobs.queue.push_back(job);
             if std::mem::replace(&mut jobs.running, true) {
                 return;
             }
         }
-        let other = Arc::clone(gpu);
+        let other = Arc::clone(self);
         let started =
-            std::thread::Builder::new().name("taper-read".into()).spawn(move || Self::serve(&other));
+            std::thread::Builder::new().name("taper-read".into()).spawn(move || other.serve_reads());
         if started.is_err() {
             // A system with no thread to spare still has this one.
-            Self::serve(gpu);
+            self.serve_reads();
         }
     }
 
     /// Does what is queued, in order, until nothing is.
-    fn serve(gpu: &Gpu) {
+    fn serve_reads(&self) {
         loop {
             let next = {
-                let mut jobs = lock(&gpu.waiting.0);
+                let mut jobs = lock(&self.waiting.0);
                 let next = jobs.queue.pop_front();
                 jobs.running = next.is_some();
                 next
             };
             let Some(Job { index, mapping }) = next else { return };
-            match gpu.wait(index) {
+            match self.wait(index) {
                 Ok(()) => mapping.wait(),
                 // The reader asks the device what is wrong.
                 Err(_) => mapping.tell(false),

@@ -4,7 +4,7 @@
 use ndarray::{ArrayViewMut2, s};
 
 use super::Real;
-use crate::routine::{Fault, Outcome};
+use crate::outcome::{Fault, Outcome};
 
 /// How many rows the block on the diagonal from row k on has, and the row that its last one changes places
 /// with.

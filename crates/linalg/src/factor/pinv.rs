@@ -18,7 +18,7 @@ use super::{
     triangular::{self, Triangle},
     view_mut, write,
 };
-use crate::routine::{Fault, Outcome};
+use crate::outcome::{Fault, Outcome};
 
 /// What bounds say must be beyond doubt by so much, for the rounding of what they are computed from.
 const MARGIN: f64 = 1.25;

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     base::error::Result,
     graph::node::{Node, is_built_in},
-    schedule::watch,
+    schedule::watch_flags,
 };
 
 /// Nodes that may wait before those still held are computed.
@@ -31,7 +31,7 @@ thread_local! {
 
 /// Takes note of a node that waits; computes what is held when too much waits.
 pub(crate) fn register(node: &Arc<Node>) {
-    if watch::is_looking_for_anomalies() {
+    if watch_flags::is_looking_for_anomalies() {
         // By itself, so that what it makes is known to be its own. Whoever looks meets a failure there.
         let _ = super::evaluate_one(node);
         return;
