@@ -14,11 +14,7 @@ use crate::{
         dispatch::{Dispatch, Dispatches},
         dtypes::to_storage,
     },
-    device::{
-        faults::lock,
-        gpu::Gpu,
-        pipeline::{CompiledKernel, assemble},
-    },
+    device::{compiled::CompiledKernel, faults::lock, gpu::Gpu, pipeline::assemble},
     kernels::{custom, map::Aliases, window},
     tuning::Tuning,
 };

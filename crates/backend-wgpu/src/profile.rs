@@ -38,7 +38,7 @@ pub fn profile<T>(device: &Device, work: impl FnOnce() -> Result<T>) -> Result<(
     }
     eval_pending()?;
     gpu.finish()?;
-    let made = gpu.scoped("profile", || Profiler::new(gpu))?;
+    let made = gpu.scoped("profile", || Profiler::new(&gpu.device, &gpu.queue))?;
     lock(&gpu.stream).profiler = Some(made);
     let done = work().and_then(|out| {
         eval_pending()?;

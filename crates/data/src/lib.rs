@@ -28,6 +28,7 @@ mod compose;
 mod csv_table;
 mod dataset;
 mod digits;
+mod epoch;
 mod file_dataset;
 mod gzip;
 mod idx;

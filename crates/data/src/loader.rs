@@ -6,6 +6,7 @@ use tensor_core::{Device, Error, Result, State, Stateful};
 
 use crate::{
     Collate, Dataset, RandomSampler, Sampler, SequentialSampler,
+    epoch::Epoch,
     progress::{Iteration, Progress, Sizes},
     workers::Workers,
 };
@@ -195,32 +196,6 @@ where
     type IntoIter = Batches<D>;
     fn into_iter(self) -> Batches<D> {
         self.iter()
-    }
-}
-
-/// The data that makes any batch of one epoch.
-#[derive(Debug)]
-pub(crate) struct Epoch<D> {
-    dataset: Arc<D>,
-    number: u64,
-    order: Vec<usize>,
-    batch_size: usize,
-    /// The first batch: not 0 if an epoch is resumed.
-    pub(crate) first: usize,
-    pub(crate) batches: usize,
-    device: Option<Device>,
-}
-
-impl<D: Dataset> Epoch<D>
-where
-    D::Item: Collate,
-{
-    /// Batch `index`.
-    #[track_caller]
-    pub(crate) fn batch(&self, index: usize) -> Result<<D::Item as Collate>::Batch> {
-        let start = index * self.batch_size;
-        let end = (start + self.batch_size).min(self.order.len());
-        self.dataset.batch_in(self.number, &self.order[start..end], self.device.as_ref())
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
 
 use tensor_core::{Error, Result};
 
-use crate::{Collate, Dataset, loader::Epoch};
+use crate::{Collate, Dataset, epoch::Epoch};
 
 /// The capacity of a worker's queue, in batches.
 const AHEAD: usize = 2;

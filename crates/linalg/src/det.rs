@@ -5,7 +5,7 @@ use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
     matrix::{balance_matrix, mt, sizes, times_power_of_two},
-    routine::{Routine, apply},
+    routine::{Routine, apply, exactly},
     solve::inv,
     svd::svd,
 };
@@ -165,11 +165,4 @@ impl Function for Slogdet {
         let Some(g) = log else { return Ok(vec![Some(inputs[0].zeros_like())]) };
         Ok(vec![Some(mt(&inv(&inputs[0])?)?.mul(&as_matrix(g)?)?)])
     }
-}
-
-/// The results as an array; their number is the routine's.
-#[track_caller]
-pub(crate) fn exactly<const N: usize>(results: Vec<Tensor>) -> Result<[Tensor; N]> {
-    let count = results.len();
-    results.try_into().map_err(|_| tensor_core::Error::invalid("linalg", format!("{count} results for {N}")))
 }

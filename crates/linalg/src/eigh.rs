@@ -4,9 +4,8 @@ use autograd::{Function, TensorGrad};
 use tensor_core::{Result, Tensor, set_grad_enabled};
 
 use crate::{
-    det::exactly,
     matrix::{balance, differences, epsilon, greatest, mt, over_pairs, product, skew, sum_of, symmetric},
-    routine::{Routine, apply},
+    routine::{Routine, apply, exactly},
 };
 
 /// The triangle of a symmetric matrix that is read. PyTorch's `UPLO`.

@@ -4,8 +4,7 @@ use autograd::Function;
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor, at_caller};
 
 use crate::{
-    det::exactly,
-    routine::{Routine, apply, check_matrix, check_square},
+    routine::{Routine, apply, check_matrix, check_square, exactly},
     solve::fitting,
 };
 

@@ -23,7 +23,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `routine`, `factor` | the CPU kernels for one matrix, by products of the backend or by faer |
+//! | `routine` | the routines by name, and the checks of their inputs |
+//! | `kernel`, `factor` | the CPU kernels for one matrix, by products of the backend or by faer |
 //! | `gpu` | the GPU kernels for all matrices of a batch, in WGSL: panels and tiles, and Jacobi rotations |
 //! | `cholesky`, `eigh`, `ldl`, `lu`, `qr`, `svd`, `lowrank` | factorizations |
 //! | `solve`, `det`, `pinv` | solutions, determinants and inverses, from factorizations |
@@ -37,11 +38,13 @@ mod exp;
 mod factor;
 #[cfg(feature = "wgpu")]
 mod gpu;
+mod kernel;
 mod ldl;
 mod lowrank;
 mod lu;
 mod matrix;
 mod norm;
+mod outcome;
 mod pinv;
 mod qr;
 mod routine;

@@ -4,9 +4,8 @@ use autograd::Function;
 use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
-    det::exactly,
     matrix::{mt, sizes},
-    routine::{Routine, apply, check_matrix, check_square},
+    routine::{Routine, apply, check_matrix, check_square, exactly},
     solve::{fitting, solve_triangular, triangular},
 };
 

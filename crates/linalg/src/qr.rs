@@ -4,9 +4,8 @@ use autograd::Function;
 use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller};
 
 use crate::{
-    det::exactly,
     matrix::{mt, sizes, with_ones},
-    routine::{Routine, apply, check_matrix},
+    routine::{Routine, apply, check_matrix, exactly},
     solve::triangular,
 };
 

@@ -4,9 +4,8 @@ use autograd::Function;
 use tensor_core::{Result, Tensor, at_caller};
 
 use crate::{
-    det::exactly,
     matrix::{balance, differences, greatest, mt, over_pairs, product, sizes, skew, sum_of, symmetric},
-    routine::{Routine, apply},
+    routine::{Routine, apply, exactly},
 };
 
 /// The singular value decomposition A = U·diag(S)·Vᵀ of A `[…, m, n]`, as U, S and Vᵀ, with k = min(m, n): S

@@ -30,6 +30,7 @@ mod module;
 mod names;
 mod parallel;
 mod safetensors;
+mod state_dict;
 mod summary;
 mod training;
 mod visitor;
@@ -65,7 +66,7 @@ pub use loss::{
     SoftMarginLoss, TripletMarginLoss, binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy,
     huber_loss, kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
 };
-pub use module::{Module, StateDict, Unmatched};
+pub use module::{Module, Unmatched};
 pub use names::NameMap;
 pub use nn_derive::Module;
 pub use parallel::{DataParallel, Scatter};
@@ -75,6 +76,7 @@ pub use safetensors::{
     SafetensorsHeader, SafetensorsPlace, blocks_key as safetensors_blocks_key,
     read_blocks as read_safetensors_blocks, read_header as read_safetensors_header,
 };
+pub use state_dict::StateDict;
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};

@@ -2,7 +2,7 @@
 //! the provided methods do the rest: lists, state dicts, moving between devices, training and evaluation.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Mutex, PoisonError},
 };
 
@@ -10,10 +10,7 @@ use tensor_core::{
     DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, eval_all, set_grad_enabled,
 };
 
-use crate::{Entry, NameMap, Role, Visitor, VisitorMut, names::with_origins};
-
-/// Tensors by name: `fc1.weight`. It is a snapshot, which later training does not change.
-pub type StateDict = BTreeMap<String, Tensor>;
+use crate::{Entry, NameMap, Role, StateDict, Visitor, VisitorMut, names::with_origins};
 
 /// The names that a lenient load did not match. See [`Module::load_matching`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,29 +12,7 @@ use crate::codegen::{
     wgsl::Code,
 };
 
-/// The source of a binding's buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Resource {
-    /// An input of the launch.
-    Input(usize),
-    /// An output of the launch.
-    Output(usize),
-    /// A temporary of this kernel.
-    Temporary(usize),
-    /// The device's table of bad indices: see `fault_table.rs`.
-    Faults,
-}
-
-/// One storage buffer of a dispatch.
-#[derive(Clone, Debug)]
-pub(crate) struct Binding {
-    pub(crate) name: String,
-    pub(crate) elements: Elements,
-    pub(crate) write: bool,
-    pub(crate) resource: Resource,
-    /// The byte offset in the buffer at which the binding starts.
-    pub(crate) start: u64,
-}
+pub(crate) use crate::codegen::storage::{Binding, Resource};
 
 /// The run-time numbers of a kernel: the words of `params`, and which of them are scalars of the launch.
 /// The first word is always `first_workgroup`, the number of a dispatch's first workgroup, which is set for

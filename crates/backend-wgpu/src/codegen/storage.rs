@@ -21,10 +21,33 @@ use tensor_core::{DType, kernel::Operand};
 
 use crate::codegen::{
     blocks,
-    dispatch::Binding,
     dtypes::{FIELDS, Packing, per_word, storage_size, stored},
     wgsl::Code,
 };
+
+/// The source of a binding's buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// An input of the launch.
+    Input(usize),
+    /// An output of the launch.
+    Output(usize),
+    /// A temporary of this kernel.
+    Temporary(usize),
+    /// The device's table of bad indices: see `fault_table.rs`.
+    Faults,
+}
+
+/// One storage buffer of a dispatch.
+#[derive(Clone, Debug)]
+pub(crate) struct Binding {
+    pub(crate) name: String,
+    pub(crate) elements: Elements,
+    pub(crate) write: bool,
+    pub(crate) resource: Resource,
+    /// The byte offset in the buffer at which the binding starts.
+    pub(crate) start: u64,
+}
 
 /// The elements of a storage buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,12 +5,7 @@
 use std::{ops::Range, sync::Arc};
 
 use smallvec::SmallVec;
-use tensor_core::{Result, Ticket};
-
-use crate::{
-    device::{faults::lock, gpu::Gpu, stream::Stream},
-    platform::CAN_WAIT,
-};
+use tensor_core::Ticket;
 
 /// Words of a slot: whether an index was bad, and the first bad index in two words. The last word is not
 /// used.
@@ -64,7 +59,7 @@ impl FaultTable {
     }
 
     /// Defers the tickets of a launch, all or none; returns their slots if enough are free.
-    fn defer(&mut self, tickets: &[(usize, Arc<Ticket>)]) -> Option<Slots> {
+    pub(crate) fn defer(&mut self, tickets: &[(usize, Arc<Ticket>)]) -> Option<Slots> {
         let first = self.free.len().checked_sub(tickets.len())?;
         let slots = tickets.iter().zip(self.free.drain(first..).rev()).map(|((operand, ticket), slot)| {
             ticket.defer();
@@ -78,7 +73,7 @@ impl FaultTable {
 
     /// Frees the slots of dropped tickets and the stale slots; returns the byte ranges that must be cleared
     /// first.
-    fn sweep(&mut self) -> Vec<Range<u64>> {
+    pub(crate) fn sweep(&mut self) -> Vec<Range<u64>> {
         let stale = &mut self.stale;
         self.open.retain(|open| {
             let held = Arc::strong_count(&open.ticket) > 1;
@@ -134,45 +129,5 @@ impl Slots {
     /// The first word of the slot in which a kernel records a bad index into an operand.
     pub(crate) fn of(&self, operand: usize) -> u32 {
         self.0.iter().find(|(of, _)| *of == operand).map_or(UNREAD, |&(_, slot)| slot) * WORDS
-    }
-}
-
-impl Gpu {
-    /// The slots of a launch with these tickets, and the stream to record it in.
-    pub(crate) fn fault_slots(
-        &self,
-        tickets: &[(usize, Arc<Ticket>)],
-    ) -> Result<(Slots, std::sync::MutexGuard<'_, Stream>)> {
-        loop {
-            let mut stream = lock(&self.stream);
-            if let Some(slots) = stream.faults.defer(tickets) {
-                return Ok((slots, stream));
-            }
-            let cleared = stream.faults.sweep();
-            if cleared.is_empty() {
-                drop(stream);
-                self.settle_tickets()?;
-                continue;
-            }
-            let table = stream.faults.raw.clone();
-            let encoder = stream.encoder(&self.device);
-            for Range { start, end } in cleared {
-                encoder.clear_buffer(&table, start, Some(end - start));
-            }
-        }
-    }
-
-    /// Decides every ticket of the launches so far; waits for the device if any ticket is open.
-    pub(crate) fn settle_tickets(&self) -> Result<()> {
-        let reading = {
-            let mut stream = lock(&self.stream);
-            match stream.faults.snapshot() {
-                Some(_) if !CAN_WAIT => return Err(self.must_be_awaited("the check of indices")),
-                Some(_) => self.begin_read(&mut stream, None)?,
-                None => return Ok(()),
-            }
-        };
-        self.wait_for(&reading)?;
-        self.end_read(reading, |_| {})
     }
 }

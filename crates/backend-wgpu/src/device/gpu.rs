@@ -18,13 +18,13 @@ use crate::{
     },
     device::{
         adapter::{self, Found},
+        compiled::Pipelines,
         disk_cache::DiskCache,
         faults::{Caught, Faults, lock, scoped},
         first_use::FirstUse,
-        pipeline::Pipelines,
         pool::{Pool, WgpuBuffer, size_class},
-        read_back::Waiting,
         stream::Stream,
+        waiting::Waiting,
     },
     platform::CAN_WAIT,
 };

@@ -2,6 +2,7 @@
 //! defines the device; each other file adds one of these in its own `impl`.
 
 pub(crate) mod adapter;
+pub(crate) mod compiled;
 pub(crate) mod disk_cache;
 pub(crate) mod fault_table;
 pub(crate) mod faults;
@@ -13,4 +14,6 @@ pub(crate) mod pipeline;
 pub(crate) mod pool;
 pub(crate) mod profiler;
 pub(crate) mod read_back;
+pub(crate) mod record;
 pub(crate) mod stream;
+pub(crate) mod waiting;

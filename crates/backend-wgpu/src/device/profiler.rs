@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tensor_core::Result;
-
-use crate::device::{gpu::Gpu, stream::MAX_DISPATCHES};
+/// Dispatches in one submission.
+pub(crate) const MAX_DISPATCHES: usize = 256;
 
 /// Two timestamps for each dispatch.
 const QUERIES: u32 = 2 * MAX_DISPATCHES as u32;
@@ -26,18 +25,18 @@ pub struct KernelTime {
 pub(crate) struct Profiler {
     queries: wgpu::QuerySet,
     resolved: wgpu::Buffer,
-    readable: wgpu::Buffer,
+    pub(super) readable: wgpu::Buffer,
     /// Nanoseconds per tick.
     period: f64,
     /// The labels of the dispatches in the open batch.
-    labels: Vec<&'static str>,
+    pub(super) labels: Vec<&'static str>,
     pub(crate) totals: BTreeMap<&'static str, KernelTime>,
 }
 
 impl Profiler {
-    pub(crate) fn new(gpu: &Gpu) -> Profiler {
+    pub(crate) fn new(device: &wgpu::Device, queue: &wgpu::Queue) -> Profiler {
         let buffer = |usage| {
-            gpu.device.create_buffer(&wgpu::BufferDescriptor {
+            device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("timestamps"),
                 size: BYTES,
                 usage,
@@ -45,14 +44,14 @@ impl Profiler {
             })
         };
         Profiler {
-            queries: gpu.device.create_query_set(&wgpu::QuerySetDescriptor {
+            queries: device.create_query_set(&wgpu::QuerySetDescriptor {
                 label: Some("timestamps"),
                 ty: wgpu::QueryType::Timestamp,
                 count: QUERIES,
             }),
             resolved: buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC),
             readable: buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST),
-            period: f64::from(gpu.queue.get_timestamp_period()),
+            period: f64::from(queue.get_timestamp_period()),
             labels: Vec::new(),
             totals: BTreeMap::new(),
         }
@@ -84,28 +83,12 @@ impl Profiler {
         }
     }
 
-    /// Waits for the batch that was submitted last, and adds its times to the totals.
-    pub(crate) fn collect(&mut self, gpu: &Gpu, batch: wgpu::SubmissionIndex) -> Result<()> {
-        let labels = std::mem::take(&mut self.labels);
-        if labels.is_empty() {
-            return Ok(());
-        }
-        let bytes = 16 * labels.len() as u64;
-        gpu.scoped("profile", || self.readable.map_async(wgpu::MapMode::Read, ..bytes, |_| {}))?;
-        gpu.wait(batch)?;
-        let ticks: Vec<u64> = {
-            let view = self
-                .readable
-                .get_mapped_range(..bytes)
-                .map_err(|e| gpu.error(format!("the timestamps could not be read: {e}")))?;
-            bytemuck::pod_collect_to_vec(&view)
-        };
-        self.readable.unmap();
-        for (name, &[begin, end]) in labels.into_iter().zip(ticks.as_chunks().0) {
+    /// Adds the times of a batch to the totals: two ticks for each of its dispatches.
+    pub(super) fn add(&mut self, labels: &[&'static str], ticks: &[u64]) {
+        for (&name, &[begin, end]) in labels.iter().zip(ticks.as_chunks().0) {
             let total = self.totals.entry(name).or_insert(KernelTime { name, count: 0, nanoseconds: 0 });
             total.count += 1;
             total.nanoseconds += (end.saturating_sub(begin) as f64 * self.period) as u64;
         }
-        Ok(())
     }
 }

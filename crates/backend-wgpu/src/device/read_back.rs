@@ -1,20 +1,19 @@
 //! Reading device memory: a copy to a staging buffer, which is mapped once the device has finished it. The
 //! caller waits for that, or one thread of the device waits on behalf of all asynchronous reads.
 
-use std::{
-    collections::VecDeque,
-    future::Future,
-    ops::Range,
-    pin::Pin,
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    task::{Context, Poll, Waker},
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc};
 
 use tensor_core::{Buffer, DType, Error, Result, Storage};
 
 use crate::{
-    device::{fault_table::Snapshot, faults::lock, gpu::Gpu, pool::WgpuBuffer, stream::Stream},
+    device::{
+        fault_table::Snapshot,
+        faults::lock,
+        gpu::Gpu,
+        pool::WgpuBuffer,
+        stream::Stream,
+        waiting::{Job, Mapping},
+    },
     platform::CAN_WAIT,
 };
 
@@ -109,7 +108,7 @@ impl Gpu {
             let reading =
                 self.begin_read(&mut lock(&self.stream), Some(Piece::new(raw, start, &piece, dtype)))?;
             if CAN_WAIT {
-                Waiting::push(&self, Job { index: reading.index.clone(), mapping: reading.mapping.clone() });
+                self.await_read(Job { index: reading.index.clone(), mapping: reading.mapping.clone() });
             }
             reading.mapping.clone().await;
             let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
@@ -215,107 +214,50 @@ impl Gpu {
             stream.staging.remove(0);
         }
     }
-}
 
-/// Whether a buffer is mapped: reported once by wgpu, and waited for or awaited by one reader.
-#[derive(Clone, Default)]
-pub(crate) struct Mapping(Arc<(Mutex<State>, Condvar)>);
-
-#[derive(Default)]
-struct State {
-    reported: Option<bool>,
-    waker: Option<Waker>,
-}
-
-impl Mapping {
-    /// Only the first report counts.
-    fn report(&self, mapped: bool) {
-        let (state, changed) = &*self.0;
-        let waker = {
-            let mut state = lock(state);
-            state.reported.get_or_insert(mapped);
-            state.waker.take()
+    /// Decides every ticket of the launches so far; waits for the device if any ticket is open.
+    pub(crate) fn settle_tickets(&self) -> Result<()> {
+        let reading = {
+            let mut stream = lock(&self.stream);
+            match stream.faults.snapshot() {
+                Some(_) if !CAN_WAIT => return Err(self.must_be_awaited("the check of indices")),
+                Some(_) => self.begin_read(&mut stream, None)?,
+                None => return Ok(()),
+            }
         };
-        changed.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        self.wait_for(&reading)?;
+        self.end_read(reading, |_| {})
     }
 
-    /// Waits for wgpu's report; a report that is missing one minute after the device finished is a failure.
-    fn wait(&self) {
-        const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
-        let (state, changed) = &*self.0;
-        let waited =
-            changed.wait_timeout_while(lock(state), REPORT_TIMEOUT, |state| state.reported.is_none());
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-        self.report(false);
-    }
-
-    fn is_mapped(&self) -> bool {
-        lock(&self.0.0).reported == Some(true)
-    }
-}
-
-impl Future for Mapping {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.0.0);
-        if state.reported.is_some() {
-            return Poll::Ready(());
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-/// A wait of the device's thread on behalf of one reader.
-struct Job {
-    index: wgpu::SubmissionIndex,
-    mapping: Mapping,
-}
-
-/// Asynchronous reads. While there are any, one thread polls the device on behalf of all, because wgpu runs
-/// callbacks only when it is polled. In a browser, callbacks run without polling.
-#[derive(Default)]
-pub(crate) struct Waiting(Mutex<Jobs>);
-
-#[derive(Default)]
-struct Jobs {
-    queue: VecDeque<Job>,
-    running: bool,
-}
-
-impl Waiting {
-    fn push(gpu: &Arc<Gpu>, job: Job) {
+    /// Gives a read to the device's thread, which waits for it.
+    fn await_read(self: &Arc<Gpu>, job: Job) {
         {
-            let mut jobs = lock(&gpu.waiting.0);
+            let mut jobs = lock(&self.waiting.0);
             jobs.queue.push_back(job);
             if std::mem::replace(&mut jobs.running, true) {
                 return;
             }
         }
-        let other = Arc::clone(gpu);
+        let other = Arc::clone(self);
         let started =
-            std::thread::Builder::new().name("taper-read".into()).spawn(move || Self::serve(&other));
+            std::thread::Builder::new().name("taper-read".into()).spawn(move || other.serve_reads());
         if started.is_err() {
             // If the system cannot start a thread, the current one serves.
-            Self::serve(gpu);
+            self.serve_reads();
         }
     }
 
     /// Processes the queue in order until it is empty.
-    fn serve(gpu: &Gpu) {
+    fn serve_reads(&self) {
         loop {
             let next = {
-                let mut jobs = lock(&gpu.waiting.0);
+                let mut jobs = lock(&self.waiting.0);
                 let next = jobs.queue.pop_front();
                 jobs.running = next.is_some();
                 next
             };
             let Some(Job { index, mapping }) = next else { return };
-            match gpu.wait(index) {
+            match self.wait(index) {
                 Ok(()) => mapping.wait(),
                 // The reader gets the error from the device.
                 Err(_) => mapping.report(false),

@@ -4,7 +4,7 @@
 use ndarray::{ArrayViewMut2, s};
 
 use super::Real;
-use crate::routine::{Fault, Outcome};
+use crate::outcome::{Fault, Outcome};
 
 /// The size of the diagonal block that starts at row k, and the row that its last row is exchanged with.
 fn choose<T: Real>(a: &ArrayViewMut2<'_, T>, k: usize) -> (usize, usize) {

@@ -28,7 +28,7 @@ use self::{
     scale::{Product, Scaled},
     triangular::Triangle,
 };
-use crate::routine::{Fault, Outcome};
+use crate::outcome::{Fault, Outcome};
 
 /// The element types that have kernels.
 pub(crate) trait Real:

@@ -18,7 +18,7 @@ use super::{
     triangular::{self, Triangle},
     view_mut, write,
 };
-use crate::routine::{Fault, Outcome};
+use crate::outcome::{Fault, Outcome};
 
 /// Safety factor of the bounds, for the rounding errors in their computation.
 const MARGIN: f64 = 1.25;

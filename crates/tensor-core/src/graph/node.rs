@@ -1,5 +1,5 @@
 //! The graph's nodes. A node has an [`Op`] with its inputs and, once computed, its value. Users hold
-//! [`Tensor`](crate::Tensor)s, which are counted handles to nodes; the scheduler and autograd work on
+//! [`Tensor`]s, which are counted handles to nodes; the scheduler and autograd work on
 //! nodes.
 
 use std::{

@@ -25,6 +25,7 @@ mod program;
 mod single;
 mod transfer;
 pub(crate) mod watch;
+mod watch_flags;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     base::error::Result,
     graph::node::{Node, is_built_in},
-    schedule::watch,
+    schedule::watch_flags,
 };
 
 /// The number of pending nodes at which those still held are computed.
@@ -31,7 +31,7 @@ thread_local! {
 
 /// Registers a pending node; computes the held nodes if too many are pending.
 pub(crate) fn register(node: &Arc<Node>) {
-    if watch::is_looking_for_anomalies() {
+    if watch_flags::is_looking_for_anomalies() {
         // Evaluated by itself, so that its outputs are known to be its own. A failure is met by the
         // reader.
         let _ = super::evaluate_one(node);

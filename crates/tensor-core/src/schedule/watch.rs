@@ -1,14 +1,7 @@
 //! Instrumentation of kernels: [`profile`] times each one, and [`detect_anomaly`] finds the first that
 //! makes a NaN or an infinity. While both are off, this costs one relaxed load per kernel.
 
-use std::{
-    panic::Location,
-    sync::{
-        Mutex,
-        atomic::{AtomicU8, Ordering},
-    },
-    time::Duration,
-};
+use std::{panic::Location, sync::Mutex, time::Duration};
 
 use web_time::Instant;
 
@@ -24,12 +17,9 @@ use crate::{
         kernel::{Kernel, Launch},
         storage::Storage,
     },
+    schedule::watch_flags::{ANOMALY, PROFILE, Watch, watched},
 };
 
-const PROFILE: u8 = 1;
-const ANOMALY: u8 = 2;
-/// The active instrumentation of the whole process, as flags.
-static WATCHED: AtomicU8 = AtomicU8::new(0);
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
 static ANOMALY_FOUND: Mutex<Option<Error>> = Mutex::new(None);
 
@@ -61,22 +51,6 @@ pub struct KernelRun {
     pub bytes_written: u64,
     /// Its arithmetic cost, from [`Kernel::flops`].
     pub flops: Option<u64>,
-}
-
-/// Clears a flag when the watched function ends, also by a panic.
-struct Watch(u8);
-
-impl Watch {
-    /// `None` if that flag is set already.
-    fn begin(flag: u8) -> Option<Watch> {
-        (WATCHED.fetch_or(flag, Ordering::SeqCst) & flag == 0).then_some(Watch(flag))
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        WATCHED.fetch_and(!self.0, Ordering::SeqCst);
-    }
 }
 
 /// Runs `f`, and returns its result together with every kernel that ran meanwhile, in order, on any
@@ -128,14 +102,9 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     }
 }
 
-/// Whether operations must be computed as they are built.
-pub(crate) fn is_looking_for_anomalies() -> bool {
-    WATCHED.load(Ordering::Relaxed) & ANOMALY != 0
-}
-
 /// Runs a launch on behalf of `node`, with the active instrumentation.
 pub(crate) fn run(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
-    match WATCHED.load(Ordering::Relaxed) {
+    match watched() {
         0 => backend.run(launch),
         watched => run_watched(launch, node, backend, watched),
     }
@@ -168,7 +137,7 @@ pub fn note_call(
     start: Instant,
     bytes: u64,
 ) {
-    if WATCHED.load(Ordering::Relaxed) & PROFILE == 0 {
+    if watched() & PROFILE == 0 {
         return;
     }
     if let Some(recording) = &mut *lock(&RECORDING) {

@@ -120,7 +120,7 @@ impl Tensor {
     /// (f64: `1.0`) have the default dtype, f32 unless [`set_default_dtype`](crate::set_default_dtype)
     /// changed it; integers (`1`, whether i32, i64, usize or isize) are i64, or i32 on a device without
     /// i64; bools are bool; and `1.0f32`, `7u8`, `7u32`, and half types keep their type. See
-    /// [`default_dtype`](crate::default_dtype). [`Tensor::from_slice`] keeps every type.
+    /// [`default_dtype`]. [`Tensor::from_slice`] keeps every type.
     ///
     /// # Errors
     /// Rows of different lengths, an integer outside the dtype's range, a dtype that the device lacks,

@@ -5,6 +5,9 @@
 //! shape and the float dtype of the decoded numbers and is constant. Matrix products, [`Op::Gather`]
 //! along any axis, and [`Tensor::dequantize`] read it; every other operation is an error that names it.
 //! Kernels see it as an operand whose elements are decoded when they are loaded (`Operand::format`).
+//!
+//! [`Op::Gather`]: crate::Op::Gather
+//! [`Tensor::dequantize`]: crate::Tensor::dequantize
 
 pub(crate) mod affine;
 mod ggml;
