@@ -642,9 +642,9 @@ fn hurwitz(v: Value<'_>, n: i32) -> Value<'_> {
     zeta + last * (1.0 / f64::from(n)) + last * inverse * 0.5 + last * inverse * series
 }
 
-/// Iₙ for n of 0 and 1, times e^(−|x|) if `scaled`. Up to 8, the power series (x/2)ⁿ·Σ (x²/4)ᵏ / (k!·(k
-/// + n)!), whose terms are all positive; beyond, e^|x| / √|x| times a polynomial in 16/|x| − 1,
-/// interpolated in 50 digits, within 2·10⁻¹⁵.
+/// Iₙ for n of 0 and 1, times e^(−|x|) if `scaled`. Up to 8, the power series
+/// (x/2)ⁿ·Σ (x²/4)ᵏ / (k!·(k+n)!), whose terms are all positive; beyond, e^|x| / √|x| times a polynomial
+/// in 16/|x| − 1, interpolated in 50 digits, within 2·10⁻¹⁵.
 fn bessel(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     const I0: [f64; 19] = [
         0.402176509445008076,

@@ -18,9 +18,9 @@ impl Tensor {
         self.powi(2)
     }
 
-    /// x + `weight`·(`end` − x), broadcast; the weight is a number or a tensor. Exact at weights 0 and
-    /// 1. The dtype is the promoted one of x and `end`; integers and bools give the default dtype.
-    /// `torch.lerp`.
+    /// x + `weight`·(`end` − x), broadcast; the weight is a number or a tensor. The result is exact at the
+    /// weights 0 and 1. The dtype is the promoted one of x and `end`; integers and bools give the default
+    /// dtype. `torch.lerp`.
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
