@@ -121,7 +121,7 @@ pub use tensor_core::{
     Affine, AffineBits, Axes, Axis, Bins, BlockFormat, DType, Device, DeviceInfo, DeviceKind, Element,
     ElementType, Ellipsis, Error, ErrorKind, FloatFormat, Generator, GgmlType, HistogramOptions, Index,
     Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce,
-    Shape, State, StateReader, StateValue, Stateful, Step, Tensor, TensorOptions, autocast, autocast_dtype,
+    Shape, State, StateReader, StateValue, Stateful, StepBy, Tensor, TensorOptions, autocast, autocast_dtype,
     bf16, default_dtype, eval_all, eval_pending, f16, no_autocast, set_default_dtype,
 };
 
@@ -141,7 +141,8 @@ pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use crate::TensorExt;
     pub use crate::{
-        DType, Device, Ellipsis, Error, Generator, NewAxis, Result, Stateful, Step, Tensor, autocast, no_grad,
+        DType, Device, Ellipsis, Error, Generator, NewAxis, Result, Stateful, StepBy, Tensor, autocast,
+        no_grad,
     };
     pub use autograd::TensorGrad;
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};

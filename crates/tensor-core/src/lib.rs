@@ -91,7 +91,7 @@ pub use schedule::{
 pub use tensor::autocast;
 pub use tensor::{
     Bins, Ellipsis, Generator, HistogramOptions, Index, Indices, Interpolation, MeshIndexing, Nested,
-    NewAxis, Number, Operand, ScatterReduce, Span, Step, TensorOptions,
+    NewAxis, Number, Operand, ScatterReduce, Span, StepBy, TensorOptions,
     autocast::{autocast, autocast_dtype, no_autocast},
     eval_all, eval_each, eval_pending,
 };

@@ -1,6 +1,6 @@
 //! Other shapes, and parts of tensors.
 
-use taper::{Ellipsis, MeshIndexing, NewAxis, Step, Tensor};
+use taper::{Ellipsis, MeshIndexing, NewAxis, StepBy, Tensor};
 
 use crate::row::{
     DTypes::{All, Numbers},
@@ -37,7 +37,7 @@ pub(super) fn rows() -> Vec<Row> {
         one("pad", "F.pad(x, (-1, 2, 1, -2), value=5)", |x| x.pad(&[(1, -2), (-1, 2)], 5)).bad(|x| x[0].pad(&[(-2, -2), (0, 0)], 5)),
         one("tril", "torch.tril(x, 1)", |x| x.tril(1)).bad(|x| x[0].select(0, 0)?.tril(0)),
         one("triu", "torch.triu(x, -1)", |x| x.triu(-1)).bad(|x| x[0].select(0, 0)?.triu(0)),
-        one("i", "x[..., ::2, None, 1]", |x| x.i((Ellipsis, Step(.., 2), NewAxis, 1))).shapes(DEEP).bad(|x| x[0].i((0, 0, 0, 0))),
+        one("i", "x[..., ::2, None, 1]", |x| x.i((Ellipsis, StepBy(.., 2), NewAxis, 1))).shapes(DEEP).bad(|x| x[0].i((0, 0, 0, 0))),
         one("i", "x[1, [2, 0]]", |x| x.i((1, [2, 0]))).shapes(DEEP),
         one("index_put", "x.index_put((torch.tensor([1, 0]),), torch.tensor(7).to(x))", |x| x.index_put([1, 0], 7, false))
             .bad(|x| x[0].index_put([3], 7, false)),

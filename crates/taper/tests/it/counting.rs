@@ -1,7 +1,7 @@
 //! Counting, selecting and scattering enough elements for several threads, compared with plain loops.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use taper::{DType, ErrorKind, Generator, Result, ScatterReduce, Step, Tensor};
+use taper::{DType, ErrorKind, Generator, Result, ScatterReduce, StepBy, Tensor};
 
 use crate::common::{device, refused};
 
@@ -171,7 +171,7 @@ fn parts_are_replaced_along_several_axes() -> Result<()> {
                 let count: usize = sizes.iter().product();
                 let value = Tensor::arange(0i64, count as i64, 1i64, (DType::I32, &d))?;
                 let value = value.add_scalar(1000).reshape(sizes)?;
-                let span = |(start, end, step): (usize, usize, usize)| Step(start..end, step as isize);
+                let span = |(start, end, step): (usize, usize, usize)| StepBy(start..end, step as isize);
                 for add in [false, true] {
                     let out = x.index_put((span(a), span(b), span(c)), &value, add)?;
                     let mut next = 1000;

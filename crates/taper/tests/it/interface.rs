@@ -185,8 +185,8 @@ fn indexing_is_that_of_pytorch() -> Result<()> {
     is(x.i((0, 0, -3..=-1)), &[3], &[1, 2, 3]);
     is(x.i((0, 0, 1..100)), &[3], &[1, 2, 3]);
     is(x.i((0, 0, 3..1)), &[0], &[]);
-    is(x.i((Ellipsis, Step(.., 2), NewAxis)), &[2, 3, 2, 1], &[0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22]);
-    is(x.i((0, Ellipsis, Step(1.., 2))), &[3, 2], &[1, 3, 5, 7, 9, 11]);
+    is(x.i((Ellipsis, StepBy(.., 2), NewAxis)), &[2, 3, 2, 1], &[0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22]);
+    is(x.i((0, Ellipsis, StepBy(1.., 2))), &[3, 2], &[1, 3, 5, 7, 9, 11]);
     is(x.i((NewAxis, 1, 0, 0)), &[1], &[12]);
     is(x.i(()), &[2, 3, 4], &(0..24).collect::<Vec<_>>());
     // Lists and index tensors, negative numbers among them.
@@ -237,7 +237,7 @@ fn an_index_that_does_not_fit_says_why() -> Result<()> {
     says(x.i((.., 3)), &["index 3", "axis 1", "0 to 2"]);
     says(x.i((.., -4)), &["index -4", "axis 1"]);
     says(x.i((.., [0, 5])), &["index 5", "axis 1"]);
-    says(x.i((.., Step(.., 0))), &["step 0"]);
+    says(x.i((.., StepBy(.., 0))), &["step 0"]);
     says(x.i(&Tensor::new([0.5], &d)?), &["integers or bool", "f32"]);
     says(x.i(&Tensor::new([true, false, true], &d)?), &["mask", "[2]"]);
     says(x.i(&Tensor::new([0, 7], &d)?), &["index 7", "size 2"]);
@@ -253,7 +253,7 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
     let (x, d) = (count(&[2, 3]), device());
     let value = |v: &[i32]| Tensor::from_slice(v, v.len(), &d).unwrap();
     is(x.index_put((.., 1..), 9, false), &[2, 3], &[0, 9, 9, 3, 9, 9]);
-    is(x.index_put((.., Step(.., 2)), value(&[7, 8]), false), &[2, 3], &[7, 1, 8, 7, 4, 8]);
+    is(x.index_put((.., StepBy(.., 2)), value(&[7, 8]), false), &[2, 3], &[7, 1, 8, 7, 4, 8]);
     is(x.index_put((1, -1), value(&[6]).i(0)?, true), &[2, 3], &[0, 1, 2, 3, 4, 11]);
     is(x.index_put((.., 0, NewAxis), 7, false), &[2, 3], &[7, 1, 2, 7, 4, 5]);
     is(x.index_put((1, Ellipsis), 7, false), &[2, 3], &[0, 1, 2, 7, 7, 7]);
@@ -271,7 +271,7 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
     is(x.index_put(([0, 1, 0], [2, 0, 2]), value(&[7, 8, 9]), false), &[2, 3], &[0, 1, 9, 8, 4, 5]);
     is(x.index_put((1, [2, 0]), value(&[7, 8]), false), &[2, 3], &[0, 1, 2, 8, 4, 7]);
     is(x.index_put(([0, 1], 1..), value(&[7, 8]), false), &[2, 3], &[0, 7, 8, 3, 7, 8]);
-    is(x.index_put((NewAxis, [1], Step(.., 2)), value(&[7, 8]), true), &[2, 3], &[0, 1, 2, 10, 4, 13]);
+    is(x.index_put((NewAxis, [1], StepBy(.., 2)), value(&[7, 8]), true), &[2, 3], &[0, 1, 2, 10, 4, 13]);
     let deep = count(&[2, 2, 3]);
     let apart = deep.index_put(([0, 1], .., [2, 0]), value(&[30, 31, 32, 33]).reshape([2, 2])?, false);
     is(apart, &[2, 2, 3], &[0, 1, 30, 3, 4, 31, 32, 7, 8, 33, 10, 11]);
@@ -285,7 +285,7 @@ fn a_part_of_a_tensor_is_replaced() -> Result<()> {
     }
     // Bits are preserved: NaN, infinities and the sign of zero, in replaced elements and in the others.
     let odd = Tensor::new([f32::NAN, -0.0, f32::INFINITY, 1.0], &d)?;
-    for index in [Index::from([0, 2]), Index::from(Step(.., 2))] {
+    for index in [Index::from([0, 2]), Index::from(StepBy(.., 2))] {
         let put =
             odd.index_put(index, Tensor::new([-0.0f32, f32::NEG_INFINITY], &d)?, false)?.to_vec::<f32>()?;
         assert_eq!(
@@ -343,7 +343,7 @@ fn gradients_flow_through_indices() -> Result<()> {
     let places = Tensor::new([2, 0, -1], &d)?;
     let mask = Tensor::new([true, false, true], &d)?;
     let by: [&dyn Fn(&Tensor) -> Result<Tensor>; 4] = [
-        &|x| x.i((.., Step(.., 2), NewAxis, -1)),
+        &|x| x.i((.., StepBy(.., 2), NewAxis, -1)),
         &|x| x.i((.., &places, 1)),
         &|x| x.i(([0, 1, 1], .., &places)),
         &|x| x.i((0, &mask)),
@@ -516,7 +516,7 @@ fn errors_name_the_line_of_the_caller() {
     here! { x.i((0, 0, 0)); }
     here! { x.i((0, &f)); }
     here! { x.i((&x.i(0).unwrap(), &Tensor::zeros([2], (DType::I32, &d)).unwrap())); }
-    here! { x.i(Step(.., 0)); }
+    here! { x.i(StepBy(.., 0)); }
     here! { x.index_put(0, &f, false); }
     here! { x.index_put((0, 5), 1, false); }
     here! { cell.index_assign(5, 1.0); }

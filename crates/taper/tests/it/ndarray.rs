@@ -36,7 +36,7 @@ fn arrays_of_any_layout_keep_their_logical_order() -> Result<()> {
 fn views_of_tensors_and_other_dtypes_become_arrays() -> Result<()> {
     let d = device();
     let x = Tensor::new([[1, 2, 3], [4, 5, 6]], &d)?;
-    let array = x.t()?.i((.., Step(.., 1)))?.to_ndarray::<i64>()?;
+    let array = x.t()?.i((.., StepBy(.., 1)))?.to_ndarray::<i64>()?;
     assert_eq!(array, ndarray::array![[1i64, 4], [2, 5], [3, 6]].into_dyn());
     let truth = x.gt_scalar(3).to_ndarray::<bool>()?;
     assert_eq!(truth, ndarray::array![[false, false, false], [true, true, true]].into_dyn());

@@ -20,6 +20,7 @@ impl Tensor {
     /// # Errors
     /// No such axis; for indices, an axis longer than i32 can index; for [`CumulativeOp::LogSumExp`], a
     /// dtype that is not floating-point.
+    #[doc(hidden)]
     #[track_caller]
     pub fn cumulative(&self, op: CumulativeOp, axis: impl Into<Axis>, reverse: bool) -> Result<Tensor> {
         let result = self.cumulative_by(op, axis.into(), reverse)?;

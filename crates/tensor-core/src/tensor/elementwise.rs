@@ -26,6 +26,7 @@ use crate::{
 impl Tensor {
     /// An elementwise function of this tensor. For a real-valued function, integers and bools are first
     /// cast to the default dtype.
+    #[doc(hidden)]
     #[track_caller]
     pub fn unary(&self, op: UnaryOp) -> Tensor {
         use UnaryOp as U;
@@ -81,6 +82,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Shapes that do not broadcast, two devices, or a dtype that the function does not take.
+    #[doc(hidden)]
     #[track_caller]
     pub fn binary(&self, op: BinaryOp, rhs: &Tensor) -> Result<Tensor> {
         Tensor::same_device(op.name(), &[self, rhs])?;
@@ -152,6 +154,7 @@ impl Tensor {
     ///
     /// # Errors
     /// Shapes that do not broadcast, or two devices.
+    #[doc(hidden)]
     #[track_caller]
     pub fn compare(&self, op: CompareOp, rhs: &Tensor) -> Result<Tensor> {
         Tensor::same_device(op.name(), &[self, rhs])?;
@@ -163,8 +166,8 @@ impl Tensor {
 
     /// A comparison with a scalar; gives bool. An integer outside the dtype's range is less or greater
     /// than all elements.
+    #[doc(hidden)]
     #[track_caller]
-    #[doc(alias = "eq")]
     pub fn compare_scalar(&self, op: CompareOp, scalar: impl Into<Scalar>) -> Tensor {
         self.compare_scalar_by(op, scalar.into())
     }

@@ -82,9 +82,9 @@ pub struct NewAxis;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ellipsis;
 
-/// Every `n`-th element of a range: `Step(1.., 2)` is Python's `1::2`.
+/// Every `n`-th element of a range: `StepBy(1.., 2)` is Python's `1::2`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step<R>(pub R, pub isize);
+pub struct StepBy<R>(pub R, pub isize);
 
 /// One part of an index, which applies to one axis (or, for a mask, to several).
 #[derive(Clone, Debug)]
@@ -114,8 +114,8 @@ impl From<RangeFull> for Index {
         Index::Span(range.into(), 1)
     }
 }
-impl<R: Into<Span>> From<Step<R>> for Index {
-    fn from(Step(range, step): Step<R>) -> Index {
+impl<R: Into<Span>> From<StepBy<R>> for Index {
+    fn from(StepBy(range, step): StepBy<R>) -> Index {
         Index::Span(range.into(), step)
     }
 }
@@ -163,7 +163,7 @@ impl<I: Int> From<&Vec<I>> for Index {
 /// The argument of an indexing method: one [`Index`], a tuple of up to eight, or a vector of them.
 #[diagnostic::on_unimplemented(
     message = "a tensor cannot be indexed with `{Self}`",
-    note = "an index is an integer, a range, `Step(range, n)`, `NewAxis`, `Ellipsis`, a list of integers, an index tensor, a bool mask, \
+    note = "an index is an integer, a range, `StepBy(range, n)`, `NewAxis`, `Ellipsis`, a list of integers, an index tensor, a bool mask, \
             or a tuple of such"
 )]
 pub trait Indices {
@@ -268,7 +268,7 @@ impl Tensor {
     /// |---|---|---|
     /// | `2`, `-1` | `2`, `-1` | one element; the axis is removed |
     /// | `1..3`, `..`, `-3..`, `..=5` | `1:3`, `:`, `-3:`, `:6` | a range, clamped to the axis |
-    /// | `Step(1.., 2)` | `1::2` | every second element of a range |
+    /// | `StepBy(1.., 2)` | `1::2` | every second element of a range |
     /// | `NewAxis` | `None` | a new axis of size 1 |
     /// | `Ellipsis` | `...` | the axes that nothing else names |
     /// | `[0, 2]`, `vec![…]`, `&indices` | `[0, 2]`, `indices` | elements by number, in its shape |
@@ -287,12 +287,12 @@ impl Tensor {
     /// [`crate::ErrorKind::IndexOutOfRange`] when the result is computed.
     ///
     /// ```
-    /// # use tensor_core::{Device, DType, Ellipsis, NewAxis, Step, Tensor, Result};
+    /// # use tensor_core::{Device, DType, Ellipsis, NewAxis, StepBy, Tensor, Result};
     /// # fn f(device: &Device) -> Result<()> {
     /// let x = Tensor::arange(0, 24, 1, device)?.reshape((2, 3, 4))?;
     /// assert_eq!(x.i(1)?.dims(), [3, 4]);
     /// assert_eq!(x.i((.., 1.., -1))?.dims(), [2, 2]);
-    /// assert_eq!(x.i((Ellipsis, Step(.., 2), NewAxis))?.dims(), [2, 3, 2, 1]);
+    /// assert_eq!(x.i((Ellipsis, StepBy(.., 2), NewAxis))?.dims(), [2, 3, 2, 1]);
     /// assert_eq!(x.i((0, [2, 0]))?.dims(), [2, 4]);
     /// assert_eq!(x.i(&x.gt_scalar(20))?.to_vec::<i64>()?, [21, 22, 23]);
     /// # Ok(())

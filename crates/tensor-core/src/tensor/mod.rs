@@ -60,7 +60,7 @@ pub use cell::WeakTensor;
 pub use combine::MeshIndexing;
 pub use create::TensorOptions;
 pub use histogram::{Bins, HistogramOptions};
-pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, Step};
+pub use index::{Ellipsis, Index, Indices, NewAxis, Operand, Span, StepBy};
 pub use nested::Nested;
 pub use operators::Number;
 pub use quantile::Interpolation;

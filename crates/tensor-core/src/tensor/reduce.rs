@@ -20,6 +20,7 @@ impl Tensor {
     ///
     /// # Errors
     /// No such axis; a maximum or minimum of no elements.
+    #[doc(hidden)]
     #[track_caller]
     pub fn reduce(&self, op: ReduceOp, axes: impl Into<Axes>, keepdim: bool) -> Result<Tensor> {
         self.reduce_by(op, axes.into(), keepdim)
@@ -292,6 +293,7 @@ impl Tensor {
     ///
     /// # Errors
     /// No such axis, or no elements along it.
+    #[doc(hidden)]
     #[track_caller]
     pub fn arg_reduce(&self, op: ArgReduceOp, axis: impl Into<Axis>, keepdim: bool) -> Result<Tensor> {
         self.arg_reduce_by(op, axis.into(), keepdim)
