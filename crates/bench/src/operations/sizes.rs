@@ -57,7 +57,7 @@ pub(super) const SIZES: &[(&str, &str, &[Size])] = &[
     ("isin", "torch.isin(x, y)", &[Size(M, Whole(2000)), Size(&[100], Whole(2000))]),
     ("unique", "torch.unique(x)", &[Size(M, Whole(1000))]),
     ("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", &[Size(M, Whole(1000))]),
-    ("unique_along", "torch.unique(x, dim=0, return_inverse=True, return_counts=True)", &[Size(&[100_000, 4], Whole(5))]),
+    ("unique_axis", "torch.unique(x, dim=0, return_inverse=True, return_counts=True)", &[Size(&[100_000, 4], Whole(5))]),
     ("unique_consecutive", "torch.unique_consecutive(x)", &[Size(M, Whole(2))]),
     ("unique_consecutive_all", "torch.unique_consecutive(x, return_inverse=True, return_counts=True)", &[Size(M, Whole(2))]),
     ("bincount", "torch.bincount(x)", &[Size(N, Whole(1000))]),
@@ -203,7 +203,7 @@ pub(super) const LEFT_OUT: &[(&str, &[&str])] = &[
             "functional::affine_grid", "functional::layer_norm", "functional::rms_norm", "functional::fold",
             "functional::interpolate_nearest", "fft::ifft", "fft::irfftn", "fft::fftfreq", "fft::rfftfreq", "fft::fftn_sized",
             "fft::ifftn_sized", "fft::rfftn_sized", "fft::irfftn_sized", "cov_weighted", "quantiles_at", "gradient_at", "unravel_index",
-            "nonzero_static", "histogram_with", "histogramdd", "unique_consecutive_along",
+            "nonzero_static", "histogram_with", "histogramdd", "unique_consecutive_axis",
         ],
     ),
     (

@@ -191,14 +191,14 @@ pub(super) fn statistics() -> Vec<Row> {
         one("unique", "torch.unique(x)", Tensor::unique).by_value().of(All).exactly(0, &REPEATED).order(0),
         one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).by_value().of(All).exactly(0, &REPEATED).order(0),
         one("unique_all", "torch.unique(x, return_inverse=True, return_counts=True)", Tensor::unique_all).shapes([&[0]]).order(0),
-        one("unique_along", "torch.unique(x, dim=0, return_inverse=True, return_counts=True)", |x| x.unique_along(0)).by_value().of(All).order(0)
-            .shapes([&[6, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 0.0, 3.0]).bad(|x| x[0].unique_along(2)),
-        one("unique_along", "torch.unique(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_along(1)).by_value().order(0)
+        one("unique_axis", "torch.unique(x, dim=0, return_inverse=True, return_counts=True)", |x| x.unique_axis(0)).by_value().of(All).order(0)
+            .shapes([&[6, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 0.0, 3.0]).bad(|x| x[0].unique_axis(2)),
+        one("unique_axis", "torch.unique(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_axis(1)).by_value().order(0)
             .shapes([&[2, 3, 2]]).exactly(0, &[1.0, 2.0, 0.0, 3.0, 1.0, 2.0, 1.0, 0.0, 0.0, 3.0, 1.0, 0.0]),
-        one("unique_along", "torch.unique(x, dim=2, return_inverse=True, return_counts=True)", |x| x.unique_along(2)).by_value().of(All).order(0)
+        one("unique_axis", "torch.unique(x, dim=2, return_inverse=True, return_counts=True)", |x| x.unique_axis(2)).by_value().of(All).order(0)
             .shapes([&[2, 2, 4]]).exactly(0, &[0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]),
-        one("unique_consecutive_along", "torch.unique_consecutive(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_consecutive_along(1))
-            .by_value().of(All).order(0).shapes([&[2, 5]]).exactly(0, &[1.0, 1.0, 0.0, 0.0, 1.0, 2.0, 2.0, 0.0, 1.0, 2.0]).bad(|x| x[0].unique_consecutive_along(2)),
+        one("unique_consecutive_axis", "torch.unique_consecutive(x, dim=1, return_inverse=True, return_counts=True)", |x| x.unique_consecutive_axis(1))
+            .by_value().of(All).order(0).shapes([&[2, 5]]).exactly(0, &[1.0, 1.0, 0.0, 0.0, 1.0, 2.0, 2.0, 0.0, 1.0, 2.0]).bad(|x| x[0].unique_consecutive_axis(2)),
         one("unique_consecutive", "torch.unique_consecutive(x)", Tensor::unique_consecutive).by_value().of(All).exactly(0, &REPEATED).order(0),
         one("unique_consecutive_all", "torch.unique_consecutive(x, return_inverse=True, return_counts=True)", Tensor::unique_consecutive_all).by_value()
             .of(All).exactly(0, &REPEATED).order(0),

@@ -88,19 +88,19 @@ impl Tensor {
     /// ```
     /// # fn f(x: &tensor_core::Tensor) -> tensor_core::Result<()> {
     /// // [[2, 1], [0, 5], [2, 1]] gives [[0, 5], [2, 1]], [1, 0, 1] and [1, 2].
-    /// let (rows, inverse, counts) = x.unique_along(0)?;
+    /// let (rows, inverse, counts) = x.unique_axis(0)?;
     /// # Ok(())
     /// # }
     /// ```
     #[track_caller]
     #[doc(alias = "unique")]
-    pub fn unique_along(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor, Tensor)> {
-        self.unique_along_by(axis.into())
+    pub fn unique_axis(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor, Tensor)> {
+        self.unique_axis_by(axis.into())
     }
 
     #[track_caller]
-    fn unique_along_by(&self, axis: Axis) -> Result<(Tensor, Tensor, Tensor)> {
-        const OP: &str = "unique_along";
+    fn unique_axis_by(&self, axis: Axis) -> Result<(Tensor, Tensor, Tensor)> {
+        const OP: &str = "unique_axis";
         let axis = self.shape().axis(axis, OP)?;
         self.check_indices(OP, axis)?;
         let front = self.detach().movedim(axis, 0)?;
@@ -130,8 +130,8 @@ impl Tensor {
     /// No such axis, one longer than i32 can index, or whatever the device reports.
     #[track_caller]
     #[doc(alias = "unique_consecutive")]
-    pub fn unique_consecutive_along(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor, Tensor)> {
-        const OP: &str = "unique_consecutive_along";
+    pub fn unique_consecutive_axis(&self, axis: impl Into<Axis>) -> Result<(Tensor, Tensor, Tensor)> {
+        const OP: &str = "unique_consecutive_axis";
         let axis = self.shape().axis(axis, OP)?;
         self.check_indices(OP, axis)?;
         let front = self.detach().movedim(axis, 0)?;
