@@ -19,18 +19,21 @@ impl Device {
     }
 }
 
+/// The package of the example.
+const EXAMPLES: &str = "taper-examples";
+
 /// Runs the example, in an environment prepared by `prepare`.
 pub(crate) fn list(built: &Built, prepare: impl FnOnce(&mut Command)) -> Result<Vec<Device>> {
     let example = built
         .examples
         .iter()
-        .find(|example| example.package == "taper" && example.target == DEVICES)
-        .ok_or("the example `devices` of taper was not built, so the devices are not known")?;
+        .find(|example| example.package == EXAMPLES && example.target == DEVICES)
+        .ok_or("the example `devices` was not built, so the devices are not known")?;
     let mut command = Command::new(&example.path);
     prepare(&mut command);
     let devices = parse(&output(&mut command)?);
     if devices.is_empty() {
-        Err("the example `devices` of taper lists no device".to_string())
+        Err("the example `devices` lists no device".to_string())
     } else {
         Ok(devices)
     }

@@ -104,7 +104,7 @@ fn misfits_are_said_at_once() {
     let one_hot = Tensor::zeros([2, 3], (DType::I32, &device)).unwrap();
     says(cross_entropy(&x, &one_hot), "cast them with .to_dtype(DType::F32)");
     says(cross_entropy(&x, &one_hot.to_dtype(DType::F64).unwrap()), "the logits' dtype");
-    says(cross_entropy(&x, &one_hot.to_dtype(DType::Bool).unwrap()), "whole numbers");
+    says(cross_entropy(&x, &one_hot.to_dtype(DType::Bool).unwrap()), "integers from 0 to C - 1");
     let ignoring = CrossEntropyLoss { ignore_index: Some(1), ..Default::default() };
     says(ignoring.forward(&x, &one_hot.to_dtype(DType::F32).unwrap()), "ignore_index 1");
     says(cross_entropy(&x.to_dtype(DType::I32).unwrap(), &labels), "floating-point");
