@@ -2,8 +2,9 @@
 //! concatenations whose parts the kernel of another one copies.
 //!
 //! Reads the classes, from the last item to the first, so that all readers of an item are known before the
-//! item. Leaves the choice as far as readers and costs decide it: in the classes, and in `materialised`,
-//! `single` and `gather_of`. Later `fit` adds buffers for the device's limits, and `place` adds copies for views.
+//! item. Leaves the choice as far as readers and costs decide it, in the classes and in the fields
+//! `materialised`, `single` and `gather_of`. Later `fit` adds buffers for the device's limits, and `place`
+//! adds copies for views.
 
 use smallvec::SmallVec;
 
