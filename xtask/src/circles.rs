@@ -27,8 +27,6 @@ const PERMITTED: &[(&str, &[&str])] = &[
     ("taper-nn", &["functional", "layers", "loss"]),
     ("taper-onnx", &["attribute", "context", "execute", "graph", "ops", "registry"]),
     ("taper-bench", &["case", "operations"]),
-    ("taper-tensor-core/base", &["error", "shape"]),
-    ("taper-tensor-core/elements", &["dtype", "scalar"]),
     ("taper-tensor-core/graph", &["handle", "memory_log", "node", "op"]),
     ("taper-tensor-core/kernels", &["blocks", "custom", "kernel", "ticket"]),
     ("taper-tensor-core/tensor", &["index", "indexing", "scatter"]),
