@@ -27,14 +27,8 @@ const PERMITTED: &[(&str, &[&str])] = &[
     ("taper-nn", &["functional", "layers", "loss"]),
     ("taper-onnx", &["attribute", "context", "execute", "graph", "ops", "registry"]),
     ("taper-bench", &["case", "operations"]),
-    ("taper-tensor-core/base", &["error", "shape"]),
-    ("taper-tensor-core/elements", &["dtype", "scalar"]),
     ("taper-tensor-core/graph", &["handle", "memory_log", "node", "op"]),
     ("taper-tensor-core/kernels", &["blocks", "custom", "kernel", "ticket"]),
-    (
-        "taper-tensor-core/schedule",
-        &["assemble", "draft", "epilogue", "execute", "gather", "plan", "program"],
-    ),
     ("taper-tensor-core/tensor", &["index", "indexing", "scatter"]),
     ("taper-weights", &["file", "gguf", "npz", "read", "safetensors", "tensor_info", "torch", "value"]),
 ];

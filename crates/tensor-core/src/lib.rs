@@ -31,10 +31,11 @@ pub use base::file;
 #[doc(hidden)] // for `data` and `weights`
 pub use base::npy;
 pub use base::{
+    axes::{Axes, Axis, Dims, Int},
     error::{Error, ErrorKind, Result},
     origin::{at_caller, hide_lines_of, with_location},
     philox::{philox, philox_words},
-    shape::{Axes, Axis, Dims, Int, MAX_ELEMENTS, Shape},
+    shape::{MAX_ELEMENTS, Shape},
 };
 pub use devices::{
     backend::{self, Backend, Buffer, DeviceInfo, DeviceKind, FreeBuffers, Limits, MemoryStats, Storage},
@@ -43,7 +44,8 @@ pub use devices::{
     provider::{Awaited, DeviceProvider},
 };
 pub use elements::{
-    dtype::{Arithmetic, DType, Element, ElementType, FloatFormat, Kind, Width, element_types, float8},
+    dtype::{Arithmetic, DType, ElementType, FloatFormat, Kind, Width, element_types, float8},
+    element::Element,
     rounding::round_to_odd,
     scalar::Scalar,
 };

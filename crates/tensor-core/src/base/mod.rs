@@ -1,6 +1,7 @@
 //! Errors and their source locations, shapes, files, counter-based random numbers, and locks.
 //! It depends on `elements` only.
 
+pub(crate) mod axes;
 pub(crate) mod error;
 pub mod file;
 pub mod npy;

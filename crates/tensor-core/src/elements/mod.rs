@@ -2,5 +2,6 @@
 //! It depends on no other module of the crate.
 
 pub(crate) mod dtype;
+pub(crate) mod element;
 pub(crate) mod rounding;
 pub(crate) mod scalar;

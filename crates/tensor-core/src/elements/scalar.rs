@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use crate::{
-    elements::dtype::{DType, Element},
-    with_element,
-};
+use crate::elements::dtype::{DType, ElementType, Kind};
 
 /// A number given to an operation beside its tensors, as in `&x + 2.0`.
 ///
@@ -93,23 +90,29 @@ impl Scalar {
             Scalar::Float(_) | Scalar::Bool(_) => None,
         }
     }
+}
 
-    /// The scalar converted as an element of `dtype` would be: rounded or wrapped.
-    pub fn cast(self, dtype: DType) -> Scalar {
-        with_element!(dtype, T => T::from_scalar(self).to_scalar())
+impl DType {
+    /// The greatest finite number: true for `bool`.
+    pub const fn greatest(self) -> Scalar {
+        let ElementType { kind, bits, float, .. } = self.info();
+        match (kind, float) {
+            (Kind::Float, Some(format)) => Scalar::Float(format.greatest),
+            (Kind::Unsigned, _) => Scalar::from_u64(u64::MAX >> (64 - *bits)),
+            (Kind::Signed, _) => Scalar::Int(i64::MAX >> (64 - *bits)),
+            (Kind::Bool | Kind::Float, _) => Scalar::Bool(true),
+        }
     }
 
-    /// The numbers in `bytes`, which are elements of a dtype in host byte order.
-    pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
-        with_element!(dtype, T => T::from_bytes(bytes).into_iter().map(T::to_scalar).collect())
-    }
-
-    /// Numbers as elements of a dtype in host byte order, each converted by [`Scalar::cast`].
-    pub fn to_bytes(dtype: DType, numbers: &[Scalar]) -> Vec<u8> {
-        with_element!(dtype, T => {
-            let list: Vec<T> = numbers.iter().map(|&n| T::from_scalar(n)).collect();
-            T::as_bytes(&list).to_vec()
-        })
+    /// The least finite number: false for `bool`.
+    pub const fn least(self) -> Scalar {
+        let ElementType { kind, bits, float, .. } = self.info();
+        match (kind, float) {
+            (Kind::Float, Some(format)) => Scalar::Float(-format.greatest),
+            (Kind::Unsigned, _) => Scalar::Int(0),
+            (Kind::Signed, _) => Scalar::Int(i64::MIN >> (64 - *bits)),
+            (Kind::Bool | Kind::Float, _) => Scalar::Bool(false),
+        }
     }
 }
 

@@ -4,9 +4,9 @@
 use super::{Norm, along_each, complex_rank, half, numbered, real_rank, transform::conjugate, whole, wide};
 use crate::{
     base::{
+        axes::{Axes, Axis},
         error::Result,
         origin::at_caller,
-        shape::{Axes, Axis},
     },
     graph::handle::Tensor,
 };

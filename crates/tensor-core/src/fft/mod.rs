@@ -42,9 +42,10 @@ pub(crate) use transform::{conjugate, constant, transform};
 
 use crate::{
     base::{
+        axes::{Axes, Axis},
         error::{Error, Result},
         origin::at_caller,
-        shape::{Axes, Axis, Shape},
+        shape::Shape,
     },
     elements::dtype::DType,
     graph::handle::Tensor,

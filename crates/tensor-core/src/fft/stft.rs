@@ -3,9 +3,10 @@
 use super::{Norm, complex_rank, composed::whole_spectrum, half, real_rank, sized, whole, wide};
 use crate::{
     base::{
+        axes::Axis,
         error::{Error, Result},
         origin::at_caller,
-        shape::{Axis, Shape},
+        shape::Shape,
     },
     graph::handle::Tensor,
 };

@@ -10,10 +10,7 @@
 use std::f64::consts::PI;
 
 use crate::{
-    base::{
-        error::Result,
-        shape::{Dims, Shape},
-    },
+    base::{axes::Dims, error::Result, shape::Shape},
     graph::{handle::Tensor, op::Subscripts},
 };
 

@@ -7,10 +7,7 @@ use std::sync::Arc;
 use crate::{
     base::error::{Error, ErrorKind, Result},
     devices::backend::Backend,
-    elements::{
-        dtype::{DType, Element},
-        scalar::Scalar,
-    },
+    elements::{dtype::DType, element::Element, scalar::Scalar},
     kernels::ticket::Ticket,
     with_element,
 };

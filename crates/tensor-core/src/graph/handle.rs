@@ -7,11 +7,7 @@ use std::{
 };
 
 use crate::{
-    base::{
-        error::Result,
-        shape::{Axis, Shape},
-        sync::lock,
-    },
+    base::{axes::Axis, error::Result, shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
     graph::{memory_log, node::Node, op::Op},

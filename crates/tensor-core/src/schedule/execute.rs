@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 
 use super::{
     Progress,
-    assemble::{Output, Plan, Step, Store, Target},
     bounds::{self, Given},
     collect::Item,
-    program::{Part, ScalarRef},
+    failure::{blame, refusal},
+    plan::{Output, Part, Plan, ScalarRef, Step, Store, Target},
 };
 use crate::{
-    base::error::{Error, ErrorKind, Result},
+    base::error::Result,
     devices::backend::Backend,
     elements::scalar::Scalar,
     graph::{
@@ -23,7 +23,6 @@ use crate::{
     },
     kernels::{
         kernel::{Body, Launch},
-        operators::Refusal,
         storage::Storage,
         ticket::Ticket,
     },
@@ -71,22 +70,6 @@ pub(crate) fn execute(
         progress();
     }
     Ok(())
-}
-
-/// The error, with the node's operation and source line.
-pub(super) fn blame(node: &Node, error: Error) -> Error {
-    let error = match refusal(node) {
-        Some(refusal) if matches!(error.kind(), ErrorKind::IndexOutOfRange { .. }) => {
-            Error::invalid(refusal.op, refusal.message)
-        }
-        _ => error,
-    };
-    error.computing(refusal(node).map_or(node.op.name(), |refusal| refusal.op), node.location)
-}
-
-/// The error of an out-of-range index that is not the user's own.
-fn refusal(node: &Node) -> Option<Refusal> {
-    if let Op::Gather { refusal, .. } = &node.op { refusal.copied() } else { None }
 }
 
 /// The tickets of a launch's own operands, each with the operand's number.

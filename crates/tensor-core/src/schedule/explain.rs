@@ -4,9 +4,9 @@ use std::{collections::HashSet, panic::Location, sync::Arc};
 
 use super::{
     PlanCache,
-    assemble::{Output, Plan, Target},
     collect::{self, Item},
-    execute, plan,
+    execute,
+    plan::{self, Output, Plan, Target},
 };
 use crate::{
     base::{error::Result, shape::Shape, sync::lock},

@@ -1,27 +1,22 @@
 //! The scheduler: from the pending part of the graph to executed kernels.
 //!
 //! [`evaluate`] collects the pending nodes (`collect`), looks up or makes a plan for a graph of this
-//! form, and runs it (`execute`). To plan, `plan` decides what is fused, `epilogue` which maps are fused
-//! into contractions, and `gather` which gathers are fused into their readers; `draft` and `program`
-//! write the kernels, `kernels` deduplicates them, and `assemble` assigns their buffers. `pending`
-//! bounds the pending work. `transfer` copies tensors from other devices. `explain` reports what would
-//! run. `watch` times launches.
+//! form, and runs it (`execute`). The folder `plan` is the planner: it decides what is fused, writes the
+//! kernels, and assigns their buffers. `kernels` deduplicates the kernels of all plans. `pending` bounds
+//! the pending work. `transfer` copies tensors from other devices. `explain` reports what would run.
+//! `watch` times launches.
 //!
 //! It depends on `graph`, `devices`, `kernels`, `base` and `elements`.
 
-mod assemble;
 mod bounds;
 mod cache;
 mod collect;
-mod draft;
-mod epilogue;
 mod execute;
 pub(crate) mod explain;
-mod gather;
+mod failure;
 mod kernels;
 pub(crate) mod pending;
 mod plan;
-mod program;
 mod single;
 mod transfer;
 pub(crate) mod watch;
@@ -46,7 +41,7 @@ use crate::{
 
 /// Plans by the form of their graph, for one device.
 pub(crate) struct PlanCache {
-    plans: Cache<Arc<assemble::Plan>>,
+    plans: Cache<Arc<plan::Plan>>,
     kernels: kernels::Kernels,
     collector: collect::Collector,
     singles: single::Singles,
@@ -75,7 +70,7 @@ fn plans(device: &Device) -> &Mutex<PlanCache> {
 impl PlanCache {
     /// The plan for the collected items. With `new`, the kernel of the single target is learnt if the
     /// plan is one kernel.
-    fn plan(&mut self, device: &Device, new: bool) -> Result<Arc<assemble::Plan>> {
+    fn plan(&mut self, device: &Device, new: bool) -> Result<Arc<plan::Plan>> {
         let PlanCache { plans, kernels, collector, singles } = self;
         if let Some(plan) = plans.get(collector.key()).cloned() {
             if new {
@@ -215,7 +210,7 @@ fn compute(targets: &[Arc<Node>], progress: Progress<'_>) -> Result<Vec<Arc<Node
 fn compute_one(target: &Arc<Node>, progress: Progress<'_>) -> Result<Vec<Arc<Node>>> {
     if target.op.is_tuple() {
         let message = "an operation with several results has no value of its own; take one of them";
-        return Err(execute::blame(target, Error::invalid(target.op.name(), message)));
+        return Err(failure::blame(target, Error::invalid(target.op.name(), message)));
     }
     let device = &target.device;
     let mut cache = lock(plans(device));
@@ -229,7 +224,7 @@ fn compute_one(target: &Arc<Node>, progress: Progress<'_>) -> Result<Vec<Arc<Nod
 
 /// A plan with its device and items.
 struct Ready<'a> {
-    plan: &'a assemble::Plan,
+    plan: &'a plan::Plan,
     items: &'a [collect::Item],
     device: &'a Device,
 }

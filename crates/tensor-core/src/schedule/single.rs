@@ -5,11 +5,12 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{
-    assemble::{Output, Plan, Target},
     cache::{Cache, Limit},
     collect::{Item, write_layout, write_op},
-    execute::{Content, blame, launch, scalar},
+    execute::{Content, launch, scalar},
+    failure::blame,
     pending,
+    plan::{Output, Plan, Target},
 };
 use crate::{
     base::{error::Result, sync::lock},

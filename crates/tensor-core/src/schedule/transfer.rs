@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Progress, execute::blame, run};
+use super::{Progress, failure::blame, run};
 use crate::{
     base::{
         error::{Error, Result},

@@ -6,9 +6,9 @@
 use super::Tensor;
 use crate::{
     base::{
+        axes::Axis,
         error::{Error, Result},
         origin::{here, with_location},
-        shape::Axis,
     },
     graph::op::Op,
     kernels::{

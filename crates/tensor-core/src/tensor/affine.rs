@@ -3,8 +3,8 @@
 use super::Tensor;
 use crate::{
     base::{
+        axes::Axis,
         error::{Error, Result, shape_misfit},
-        shape::Axis,
     },
     elements::dtype::DType,
     kernels::blocks::{

@@ -8,10 +8,7 @@ use crate::{
         shape::Shape,
     },
     devices::{backend::Fill, defaults::default_dtype, device::Device},
-    elements::{
-        dtype::{DType, Element},
-        scalar::Scalar,
-    },
+    elements::{dtype::DType, element::Element, scalar::Scalar},
     graph::{
         facts::Bounds,
         node::{Inputs, Node, Value},

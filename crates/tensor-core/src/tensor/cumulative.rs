@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Tensor;
 use crate::{
-    base::{error::Result, shape::Axis},
+    base::{axes::Axis, error::Result},
     elements::dtype::DType,
     graph::{grad_mode::is_grad_enabled, op::Op},
     kernels::operators::{CumulativeOp, ReduceOp},

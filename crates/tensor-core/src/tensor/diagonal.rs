@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 use super::{Tensor, combine::first_of, movement::references, shape_misfit};
 use crate::{
     base::{
+        axes::Axis,
         error::{Error, Result},
-        shape::{Axis, Shape},
+        shape::Shape,
     },
     elements::{dtype::DType, scalar::Scalar},
     kernels::operators::ScatterOp,

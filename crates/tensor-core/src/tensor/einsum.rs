@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 use super::Tensor;
 use crate::{
     base::{
+        axes::Axes,
         error::{Error, Result},
-        shape::{Axes, Shape},
+        shape::Shape,
     },
     elements::dtype::DType,
     graph::op::Subscripts,

@@ -12,8 +12,9 @@ use smallvec::SmallVec;
 use super::{Tensor, autograd_misuse, dtype_misfit, shape_misfit};
 use crate::{
     base::{
+        axes::{Axis, Int},
         error::{Error, ErrorKind, Result},
-        shape::{Axis, Int, Shape},
+        shape::Shape,
     },
     devices::device::Device,
     elements::{dtype::DType, scalar::Scalar},

@@ -2,8 +2,8 @@
 
 use super::Tensor;
 use crate::base::{
+    axes::Axes,
     error::{Error, Result},
-    shape::Axes,
 };
 
 impl Tensor {

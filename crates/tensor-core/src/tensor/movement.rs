@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 use super::{Span, Tensor, shape_misfit};
 use crate::{
     base::{
+        axes::{Axes, Axis, Dims, Int},
         error::{Error, ErrorKind, Result},
-        shape::{Axes, Axis, Dims, Int, Shape},
+        shape::Shape,
     },
     devices::device::Device,
     elements::{dtype::DType, scalar::Scalar},

@@ -9,7 +9,7 @@ use crate::{
         shape::Shape,
     },
     devices::device::Device,
-    elements::dtype::Element,
+    elements::element::Element,
 };
 
 impl Tensor {

@@ -11,9 +11,10 @@ use crate::{
     devices::defaults::default_dtype,
     elements::{
         dtype::{
-            DType, Element,
+            DType,
             float8::{F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ},
         },
+        element::Element,
         scalar::Scalar,
     },
 };

@@ -4,8 +4,8 @@
 use super::Tensor;
 use crate::{
     base::{
+        axes::{Axes, Axis},
         error::Result,
-        shape::{Axes, Axis},
     },
     elements::dtype::DType,
     tensor::autocast,

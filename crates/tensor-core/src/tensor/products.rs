@@ -4,8 +4,9 @@
 use super::{Tensor, elementwise::promoted, shape_misfit};
 use crate::{
     base::{
+        axes::Axis,
         error::{Error, Result},
-        shape::{Axis, Shape},
+        shape::Shape,
     },
     tensor::autocast,
 };

@@ -4,8 +4,9 @@
 use super::Tensor;
 use crate::{
     base::{
+        axes::{Axes, Axis},
         error::{Error, Result},
-        shape::{Axes, Axis, Shape},
+        shape::Shape,
     },
     elements::dtype::DType,
     kernels::operators::{ArgReduceOp, CumulativeOp},

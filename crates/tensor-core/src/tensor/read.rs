@@ -6,10 +6,7 @@ use crate::{
         error::{Error, Result},
         origin::here,
     },
-    elements::{
-        dtype::{DType, Element},
-        scalar::Scalar,
-    },
+    elements::{dtype::DType, element::Element, scalar::Scalar},
     graph::{node::Value, op::Op},
     schedule,
 };

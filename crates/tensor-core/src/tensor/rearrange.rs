@@ -5,8 +5,9 @@ use smallvec::SmallVec;
 use super::{Tensor, index::host_index};
 use crate::{
     base::{
+        axes::{Axes, Axis, Dims},
         error::{Error, Result},
-        shape::{Axes, Axis, Dims, Shape},
+        shape::Shape,
     },
     elements::dtype::DType,
 };

@@ -3,8 +3,9 @@
 use super::Tensor;
 use crate::{
     base::{
+        axes::{Axes, Axis},
         error::{Error, ErrorKind, Result},
-        shape::{Axes, Axis, Shape},
+        shape::Shape,
     },
     elements::dtype::DType,
     graph::op::Op,

@@ -9,8 +9,9 @@ use super::{
 };
 use crate::{
     base::{
+        axes::{Axis, Int},
         error::{Error, Result},
-        shape::{Axis, Int, Shape},
+        shape::Shape,
     },
     elements::{dtype::DType, scalar::Scalar},
     graph::{grad_mode::is_grad_enabled, op::Op},

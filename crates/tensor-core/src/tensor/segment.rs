@@ -2,9 +2,9 @@
 
 use super::{ScatterReduce, Tensor};
 use crate::base::{
+    axes::Axis,
     error::{Error, Result},
     origin::at_caller,
-    shape::Axis,
 };
 
 impl Tensor {

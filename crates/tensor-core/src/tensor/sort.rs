@@ -4,8 +4,9 @@
 use super::Tensor;
 use crate::{
     base::{
+        axes::Axis,
         error::{Error, Result},
-        shape::{Axis, Shape},
+        shape::Shape,
     },
     elements::dtype::DType,
     graph::op::Op,

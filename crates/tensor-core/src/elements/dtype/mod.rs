@@ -1,16 +1,12 @@
-//! Element types: the table of their properties ([`DType::info`]), type promotion, and the Rust types
-//! that can be elements ([`Element`]). Scalars are in `scalar.rs`.
+//! Element types: the table of their properties ([`DType::info`]), and type promotion. Scalars are in
+//! `scalar.rs`, and the Rust types that can be elements in `element.rs`.
 
-mod element;
 pub mod float8;
 mod table;
 
 use std::fmt;
 
-pub use element::Element;
 pub use table::{Arithmetic, DType, ElementType, FloatFormat, Kind, Width, element_types};
-
-use crate::elements::scalar::Scalar;
 
 impl DType {
     /// Bytes of one element in host memory.
@@ -86,28 +82,6 @@ impl DType {
         self.info().float.as_ref()
     }
 
-    /// The greatest finite number: true for `bool`.
-    pub const fn greatest(self) -> Scalar {
-        let ElementType { kind, bits, float, .. } = self.info();
-        match (kind, float) {
-            (Kind::Float, Some(format)) => Scalar::Float(format.greatest),
-            (Kind::Unsigned, _) => Scalar::from_u64(u64::MAX >> (64 - *bits)),
-            (Kind::Signed, _) => Scalar::Int(i64::MAX >> (64 - *bits)),
-            (Kind::Bool | Kind::Float, _) => Scalar::Bool(true),
-        }
-    }
-
-    /// The least finite number: false for `bool`.
-    pub const fn least(self) -> Scalar {
-        let ElementType { kind, bits, float, .. } = self.info();
-        match (kind, float) {
-            (Kind::Float, Some(format)) => Scalar::Float(-format.greatest),
-            (Kind::Unsigned, _) => Scalar::Int(0),
-            (Kind::Signed, _) => Scalar::Int(i64::MIN >> (64 - *bits)),
-            (Kind::Bool | Kind::Float, _) => Scalar::Bool(false),
-        }
-    }
-
     /// The least positive normal number of a floating-point type, PyTorch's `finfo.tiny`; 1 for the others.
     pub fn smallest_normal(self) -> f64 {
         self.float_format().map_or(1.0, |format| 2f64.powi(format.min_exponent))
@@ -173,7 +147,10 @@ impl fmt::Display for DType {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::with_element;
+    use crate::{
+        elements::{element::Element, scalar::Scalar},
+        with_element,
+    };
 
     #[test]
     fn rows_are_true_of_their_rust_types() {

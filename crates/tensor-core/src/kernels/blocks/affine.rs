@@ -2,8 +2,9 @@
 
 use super::BlockFormat;
 use crate::base::{
+    axes::Axis,
     error::{Error, Result, shape_misfit},
-    shape::{Axis, Shape},
+    shape::Shape,
 };
 
 /// The integer type of an [`Affine`] format.

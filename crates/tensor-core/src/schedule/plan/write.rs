@@ -1,11 +1,17 @@
-//! From groups of nodes to typed kernels whose inputs and outputs are still identified by nodes.
+//! The seventh pass: from groups of nodes to typed kernels.
+//!
+//! Reads the groups, the epilogues and the analysis, and changes none of them. Leaves the kernels in order,
+//! without those that nothing needs; their inputs and outputs are still identified by items. `program` writes
+//! the programs of fused kernels.
 
 use smallvec::SmallVec;
 
 use super::{
+    analysis::Analysis,
     epilogue::{Epilogues, stored_order},
-    plan::{Analysis, Group},
-    program::{Builder, Fused, Part, ScalarRef},
+    group::Group,
+    program::{Builder, Fused},
+    step::{Part, ScalarRef},
 };
 use crate::{
     base::{

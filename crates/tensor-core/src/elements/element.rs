@@ -1,11 +1,17 @@
-//! [`Element`]: the Rust types that can be elements of tensors.
+//! [`Element`]: the Rust types that can be elements of tensors, and the conversions of scalars to them.
 
 use std::fmt;
 
 use half::{bf16, f16};
 
-use super::{DType, float8::*};
-use crate::elements::{rounding::round_to_odd, scalar::Scalar};
+use crate::{
+    elements::{
+        dtype::{DType, float8::*},
+        rounding::round_to_odd,
+        scalar::Scalar,
+    },
+    with_element,
+};
 
 mod sealed {
     pub trait Sealed {}
@@ -97,5 +103,25 @@ impl Element for bool {
     }
     fn from_bytes(bytes: &[u8]) -> Vec<Self> {
         bytes.iter().map(|&b| b != 0).collect()
+    }
+}
+
+impl Scalar {
+    /// The scalar converted as an element of `dtype` would be: rounded or wrapped.
+    pub fn cast(self, dtype: DType) -> Scalar {
+        with_element!(dtype, T => T::from_scalar(self).to_scalar())
+    }
+
+    /// The numbers in `bytes`, which are elements of a dtype in host byte order.
+    pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Vec<Scalar> {
+        with_element!(dtype, T => T::from_bytes(bytes).into_iter().map(T::to_scalar).collect())
+    }
+
+    /// Numbers as elements of a dtype in host byte order, each converted by [`Scalar::cast`].
+    pub fn to_bytes(dtype: DType, numbers: &[Scalar]) -> Vec<u8> {
+        with_element!(dtype, T => {
+            let list: Vec<T> = numbers.iter().map(|&n| T::from_scalar(n)).collect();
+            T::as_bytes(&list).to_vec()
+        })
     }
 }

@@ -8,10 +8,7 @@
 
 use smallvec::SmallVec;
 
-use super::{
-    collect::Item,
-    plan::{Analysis, NONE, view},
-};
+use super::layouts::view;
 use crate::{
     base::shape::Shape,
     graph::op::Op,
@@ -19,6 +16,7 @@ use crate::{
         kernel::{IndexedAxis, LOAD_AT_COST},
         layout::Layout,
     },
+    schedule::collect::Item,
 };
 
 /// The cost of a repeated gather without its index, in additions: no more than that of loading stored
@@ -51,12 +49,12 @@ pub(super) enum Index {
 impl Gathered {
     /// A gather whose inputs have these places; `index` is `None` if it is an expression.
     pub(super) fn of(
-        analysis: &Analysis<'_>,
+        items: &[Item],
         gather: u32,
         table: (u32, Layout),
         index: Option<(u32, Layout)>,
     ) -> Option<Gathered> {
-        let item = &analysis.items[gather as usize];
+        let item = &items[gather as usize];
         let Op::Gather { axis, .. } = item.node.op else { return None };
         let (source, table) = table;
         let along = IndexedAxis { axis, size: table.shape()[axis], stride: table.strides()[axis] };
@@ -115,22 +113,4 @@ pub(super) fn may_be_read(items: &[Item], i: usize, max_bytes: u64) -> bool {
     // A device may store small elements in words.
     const WORD: usize = 4;
     (numel as u64).saturating_mul(node.dtype.size().max(WORD) as u64) <= max_bytes
-}
-
-/// For each item, the fused gather that it is or is a view of.
-pub(super) fn bases(items: &[Item], is_read: impl Fn(usize) -> bool) -> Vec<u32> {
-    let mut bases = vec![NONE; items.len()];
-    for (i, item) in items.iter().enumerate() {
-        if item.value.is_some() {
-            continue;
-        }
-        if is_read(i) {
-            bases[i] = i as u32;
-        } else if item.node.op.is_view()
-            && let Some(&input) = item.inputs.first()
-        {
-            bases[i] = bases[input as usize];
-        }
-    }
-    bases
 }

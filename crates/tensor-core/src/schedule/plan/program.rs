@@ -4,9 +4,10 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
 use super::{
-    collect::Item,
+    analysis::Analysis,
     gather::{Gathered, Index},
-    plan::{Analysis, over_space},
+    layouts::over_space,
+    step::{Part, ScalarRef},
 };
 use crate::{
     base::shape::Shape,
@@ -18,50 +19,24 @@ use crate::{
         layout::Layout,
         operators::{BinaryOp, CompareOp},
     },
+    schedule::collect::Item,
 };
 
-/// A scalar of a launch. It is read from its node at each run, so that the plan serves any value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ScalarRef {
-    /// The node's position in the order.
-    pub(crate) item: u32,
-    /// The selected scalar of the node.
-    pub(crate) part: Part,
-    /// The dtype to which it is cast.
-    pub(crate) dtype: DType,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Part {
-    /// The value of `full`, or the fill value of `pad`.
-    Value,
-    /// The first value of `arange`.
-    Start,
-    /// The step of `arange`.
-    Step,
-    /// The seed of a random draw.
-    Seed,
-    /// The offset of a random draw.
-    Offset,
-    /// A constant of a formula, as the bits of an f64.
-    Constant(u64),
-}
-
 /// A finished program, with its inputs and scalars.
-pub(crate) struct Fused {
-    pub(crate) program: Program,
+pub(super) struct Fused {
+    pub(super) program: Program,
     /// The item whose buffer each input reads.
-    pub(crate) sources: SmallVec<[u32; 4]>,
-    pub(crate) layouts: SmallVec<[Layout; 4]>,
+    pub(super) sources: SmallVec<[u32; 4]>,
+    pub(super) layouts: SmallVec<[Layout; 4]>,
     /// For each input, the indexed axis if it is read at computed indices.
-    pub(crate) indexed: SmallVec<[Option<IndexedAxis>; 4]>,
-    pub(crate) scalars: SmallVec<[ScalarRef; 4]>,
+    pub(super) indexed: SmallVec<[Option<IndexedAxis>; 4]>,
+    pub(super) scalars: SmallVec<[ScalarRef; 4]>,
     /// For each input that is read at computed indices, the gather that it implements.
-    pub(crate) gathers: SmallVec<[(u16, u32); 1]>,
+    pub(super) gathers: SmallVec<[(u16, u32); 1]>,
 }
 
 /// A fused kernel under construction.
-pub(crate) struct Builder<'a> {
+pub(super) struct Builder<'a> {
     analysis: &'a Analysis<'a>,
     /// The kernel's number, which distinguishes its own results from values that must be loaded.
     kernel: u32,
@@ -72,7 +47,7 @@ pub(crate) struct Builder<'a> {
     pub(super) sums: Option<u32>,
     program: Program,
     /// The item whose buffer each input reads.
-    pub(crate) sources: SmallVec<[u32; 4]>,
+    pub(super) sources: SmallVec<[u32; 4]>,
     layouts: SmallVec<[Layout; 4]>,
     indexed: SmallVec<[Option<IndexedAxis>; 4]>,
     scalars: SmallVec<[ScalarRef; 4]>,
@@ -83,7 +58,7 @@ pub(crate) struct Builder<'a> {
 
 impl<'a> Builder<'a> {
     /// A program of about `size` instructions.
-    pub(crate) fn new(
+    pub(super) fn new(
         analysis: &'a Analysis<'a>,
         kernel: u32,
         shape: Shape,
@@ -112,7 +87,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    pub(crate) fn finish(mut self, outputs: Vec<Reg>) -> Fused {
+    pub(super) fn finish(mut self, outputs: Vec<Reg>) -> Fused {
         self.program.outputs = outputs;
         let Builder { program, sources, layouts, indexed, scalars, gathers, .. } = self;
         Fused { program, sources, layouts, indexed, scalars, gathers }
@@ -120,7 +95,7 @@ impl<'a> Builder<'a> {
 
     /// The register of an item's value at each position of this kernel, as a reader of shape `over` sees
     /// it.
-    pub(crate) fn value(&mut self, i: u32, over: &Shape) -> Reg {
+    pub(super) fn value(&mut self, i: u32, over: &Shape) -> Reg {
         if let Some(&reg) = self.regs.get(&i) {
             return reg;
         }

@@ -1,13 +1,20 @@
-//! The choice of epilogues: maps that are computed on each finished element of a contraction before it
-//! is stored, instead of in a separate pass over its result.
+//! The sixth pass, the choice of epilogues: maps that are computed on each finished element of a
+//! contraction before it is stored, instead of by a separate kernel over its result.
 //!
 //! A map is fused if it reads the contraction element by element in its storage order, if its other
 //! inputs can be read in that order too, and if the fused kernel uses no more memory than two kernels.
 //! If others read the contraction's own result later, it becomes an additional output.
+//!
+//! Reads the groups, the contents of the expressions and the analysis, and changes none of them. Leaves the
+//! pairs of a contraction and a map.
 
 use smallvec::SmallVec;
 
-use super::plan::{Analysis, Group, NONE, Parts};
+use super::{
+    analysis::{Analysis, NONE},
+    group::Group,
+    parts::Parts,
+};
 use crate::{
     base::shape::Shape,
     devices::backend::Limits,

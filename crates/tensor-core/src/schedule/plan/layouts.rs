@@ -1,0 +1,82 @@
+//! Layouts that do not depend on the plan: of views, and of operands over the space of a row kernel.
+
+use smallvec::SmallVec;
+
+use crate::{
+    base::shape::Shape,
+    graph::op::Op,
+    kernels::{custom, layout::Layout},
+};
+
+/// The layout of a view operation over `base`, if strides can express it.
+pub(super) fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
+    match op {
+        Op::Permute(axes) => Some(base.permute(axes)),
+        Op::Expand => Some(base.expand(shape)),
+        Op::Slice { axis, start, step } => Some(base.slice(*axis, *start, shape[*axis], *step)),
+        Op::Unfold { axis, step, dilation } => {
+            Some(base.unfold(*axis, shape[*axis], shape[shape.rank() - 1], *step, *dilation))
+        }
+        Op::Reshape | Op::TupleElement { .. } => base.reshape(shape),
+        Op::Contiguous => custom::is_plain(base).then(|| base.clone()),
+        // These are not views.
+        Op::Leaf
+        | Op::Full(_)
+        | Op::Arange(_)
+        | Op::Random { .. }
+        | Op::Unary(_)
+        | Op::Powi(_)
+        | Op::Formula(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Where
+        | Op::Cast
+        | Op::Concat { .. }
+        | Op::Pad(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::Sort { .. }
+        | Op::Contract(_)
+        | Op::Gather { .. }
+        | Op::Scatter { .. }
+        | Op::ToDevice
+        | Op::Custom(_)
+        | Op::CustomKernel(_) => None,
+    }
+}
+
+/// Whether `shape` enumerates the rows of `space`: its leading axes, with or without axes of size 1 for
+/// the row.
+pub(super) fn is_per_row(shape: &Shape, space: &Shape, row_axes: usize) -> bool {
+    let lead = space.rank() - row_axes;
+    shape.len() >= lead && shape[..lead] == space[..lead] && {
+        let rest = &shape[lead..];
+        rest.is_empty() || (rest.len() == row_axes && rest.iter().all(|&d| d == 1))
+    }
+}
+
+/// The layout over `space` of an operand with `layout` over `shape`: the same shape, or a row kernel's
+/// space whose rows `shape` enumerates.
+pub(super) fn over_space(layout: &Layout, shape: &Shape, space: &Shape, row_axes: usize) -> Layout {
+    let read = layout.expand(shape);
+    if shape == space {
+        return read;
+    }
+    let lead = space.rank() - row_axes;
+    let strides: SmallVec<[isize; 5]> =
+        read.strides()[..lead].iter().copied().chain((0..row_axes).map(|_| 0)).collect();
+    Layout::new(space.clone(), &strides, read.offset())
+}
+
+/// Whether a layout over `space` reads element `r` of a row-major buffer everywhere in row `r`.
+pub(super) fn numbers_rows(layout: &Layout, space: &Shape, row_axes: usize) -> bool {
+    let lead = space.rank() - row_axes;
+    let rows: Shape = space[..lead].iter().copied().collect();
+    let plain = rows.contiguous_strides();
+    layout.offset() == 0
+        && (0..space.rank()).all(|a| {
+            let wanted = if a < lead { plain[a] } else { 0 };
+            space[a] == 1 || layout.strides()[a] == wanted
+        })
+}

@@ -1,0 +1,281 @@
+//! The second pass: the items that get buffers, the gathers that are fused into their readers, and the
+//! concatenations whose parts the kernel of another one copies.
+//!
+//! Reads the classes, from the last item to the first, so that all readers of an item are known before the
+//! item. Leaves the choice as far as readers and costs decide it, in the classes and in the fields
+//! `materialised`, `single` and `gather_of`. Later `fit` adds buffers for the device's limits, and `place`
+//! adds copies for views.
+
+use smallvec::SmallVec;
+
+use super::{
+    analysis::{Analysis, Class, NONE},
+    gather::{GATHER_COST, may_be_read},
+};
+use crate::{
+    devices::backend::Limits,
+    graph::op::Op,
+    kernels::kernel::{POWI_COST, RANDOM_COST},
+    schedule::collect::Item,
+};
+
+/// The reader of an item that several kernels read.
+const SEVERAL: u32 = u32::MAX - 1;
+
+/// The cost in additions above which an expression is stored rather than computed again in a second
+/// kernel over the same elements.
+const RECOMPUTE_LIMIT: u32 = 5;
+/// The same bound if all readers are elementwise over one shape, and will mostly be in one kernel.
+const RECOMPUTE_LIMIT_IN_MAPS: u32 = 30;
+
+/// The maximum nesting of concatenations that are copied as one: one built up step by step may be of any
+/// depth.
+const NESTED: u8 = 4;
+
+/// The readers of an item that may be fused into them.
+#[derive(Clone, Copy)]
+struct Uses {
+    /// The kernel that reads it, directly or through views.
+    reader: u32,
+    /// Whether a reader needs it in memory.
+    in_memory: bool,
+    /// Whether it is read through a view, or broadcast.
+    viewed: bool,
+    /// Whether a kernel that reads it iterates over other elements than the item's own.
+    beyond: bool,
+}
+
+/// Decides for each item whether it gets a buffer, or which kernels compute it instead.
+pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) {
+    let items = analysis.items;
+    let n = items.len();
+    let costs = costs(analysis, limits);
+    let has_gathers = items.iter().any(|item| matches!(item.node.op, Op::Gather { .. }));
+    // For each item, the kernel that reads it, identified by its root item; and whether such a kernel
+    // iterates over other elements than the item's own, so that it will never be merged with the other
+    // readers.
+    let mut reader = vec![NONE; n];
+    let mut beyond = vec![false; n];
+    // For each part, the nesting depth of its concatenations.
+    let mut nested = vec![0u8; n];
+    let unused = Uses { reader: NONE, in_memory: false, viewed: false, beyond: false };
+    let mut uses = vec![unused; if has_gathers { n } else { 0 }];
+    for i in (0..n).rev() {
+        let item = &analysis.items[i];
+        let op = &item.node.op;
+        match analysis.class[i] {
+            Class::Ready => continue,
+            Class::Opaque if nested[i] <= NESTED && is_part(analysis, i, reader[i]) => {
+                analysis.class[i] = Class::Part;
+            }
+            Class::Opaque if has_gathers && is_gathered(analysis, i, &uses[i], costs[i], limits) => {
+                analysis.class[i] = Class::Gathered;
+            }
+            Class::Opaque | Class::Element => analysis.materialised[i] = true,
+            Class::Part | Class::Gathered | Class::View => {}
+            Class::Constant => {
+                analysis.materialised[i] |= item.store;
+                analysis.single[i] &= !item.store;
+            }
+            Class::Elementwise => {
+                let limit = if beyond[i] { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
+                analysis.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
+            }
+        }
+        let inlined = analysis.class[i] == Class::Gathered
+            || analysis.class[i] == Class::Elementwise && !analysis.materialised[i];
+        let is_part = analysis.class[i] == Class::Part;
+        let root = match () {
+            () if analysis.class[i] == Class::Gathered => uses[i].reader,
+            () if inlined || is_part => reader[i],
+            () => i as u32,
+        };
+        let uses_of_reader = if has_gathers { uses[i] } else { unused };
+        for (k, &j) in item.inputs.iter().enumerate() {
+            let j = j as usize;
+            let same_shape = analysis.items[j].node.shape == item.node.shape;
+            let takes_expressions = match analysis.class[i] {
+                Class::Elementwise => same_shape,
+                // An index is inlined if it is read in the gather's own order.
+                Class::Gathered => k == 1 && same_shape && !uses[i].viewed && !analysis.positional[j],
+                Class::Ready
+                | Class::Constant
+                | Class::View
+                | Class::Opaque
+                | Class::Element
+                | Class::Part => matches!(op, Op::Reduce { .. }) && !analysis.positional[j],
+            };
+            if has_gathers {
+                let through = analysis.class[i] == Class::View;
+                let used = &mut uses[j];
+                let (reader, beyond) = match through || analysis.class[i] == Class::Gathered {
+                    true => (uses_of_reader.reader, uses_of_reader.beyond),
+                    false => (root, analysis.class[i] != Class::Elementwise || inlined && beyond[i]),
+                };
+                used.reader = if used.reader == NONE || used.reader == reader { reader } else { SEVERAL };
+                used.beyond |= beyond;
+                used.viewed |= through || analysis.class[i] == Class::Elementwise && !same_shape;
+                used.in_memory |= match analysis.class[i] {
+                    Class::Elementwise => false,
+                    Class::View => item.store || uses_of_reader.in_memory,
+                    Class::Gathered => !takes_expressions || analysis.class[j] == Class::View,
+                    Class::Ready | Class::Constant | Class::Opaque | Class::Element | Class::Part => {
+                        !takes_expressions
+                    }
+                };
+            }
+            match analysis.class[j] {
+                Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
+                Class::Constant
+                    if (is_part || matches!(analysis.class[i], Class::Opaque | Class::Gathered))
+                        && !takes_expressions =>
+                {
+                    // Operations that copy or select elements can read one element repeatedly; other
+                    // kernels need all elements in memory.
+                    let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
+                    analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
+                    analysis.materialised[j] = true;
+                }
+                Class::Ready
+                | Class::Constant
+                | Class::View
+                | Class::Gathered
+                | Class::Opaque
+                | Class::Element
+                | Class::Part => {}
+            }
+            nested[j] = nested[j].max(if is_part { nested[i] + 1 } else { 1 });
+            reader[j] = if reader[j] == NONE || reader[j] == root { root } else { SEVERAL };
+            beyond[j] |= match analysis.class[i] {
+                Class::Elementwise => inlined && beyond[i],
+                Class::Gathered => uses[i].beyond,
+                Class::Ready
+                | Class::Constant
+                | Class::View
+                | Class::Opaque
+                | Class::Element
+                | Class::Part => true,
+            };
+        }
+    }
+    if has_gathers {
+        analysis.gather_of = bases(items, |i| analysis.class[i] == Class::Gathered);
+    }
+    // All broadcasts of one number share its buffer.
+    for i in (0..n).filter(|&i| analysis.single[i]).collect::<SmallVec<[usize; 8]>>() {
+        if let Some(full) = analysis.constant[i].map(|full| full as usize).filter(|&full| full != i) {
+            analysis.materialised[i] = false;
+            analysis.single[full] |= !analysis.materialised[full];
+            analysis.materialised[full] = true;
+        }
+    }
+}
+
+/// Whether item `i`, with these readers and this cost of computing it again, is a [`Class::Gathered`].
+fn is_gathered(analysis: &Analysis<'_>, i: usize, uses: &Uses, cost: u32, limits: &Limits) -> bool {
+    let limit = if uses.beyond { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
+    // An index that is read through a view is in memory.
+    let cost = if uses.viewed { GATHER_COST } else { cost };
+    let again = uses.reader == SEVERAL && cost > limit;
+    let pays = limits.gathers_in_maps || uses.beyond || cost > GATHER_COST;
+    may_be_read(analysis.items, i, limits.max_indexed_bytes)
+        && !analysis.items[i].store
+        && uses.reader != NONE
+        && !uses.in_memory
+        && !again
+        && pays
+        // With a constant index, a copy of the selected elements is cheaper.
+        && analysis.class[analysis.items[i].inputs[1] as usize] != Class::Constant
+}
+
+/// Whether item `i`, all of whose readers are in the kernel of `reader`, is a [`Class::Part`].
+fn is_part(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
+    let is_concat = |i: usize| {
+        matches!(analysis.items[i].node.op, Op::Concat { .. }) && analysis.class[i] == Class::Opaque
+    };
+    is_concat(i)
+        && !analysis.items[i].store
+        && reader != NONE
+        && reader != SEVERAL
+        && is_concat(reader as usize)
+}
+
+/// The cost of computing each elementwise item or gather again, including its inlined inputs.
+fn costs(analysis: &Analysis<'_>, limits: &Limits) -> Vec<u32> {
+    let items = analysis.items;
+    let mut costs = vec![0u32; items.len()];
+    for (i, item) in items.iter().enumerate() {
+        let own = match analysis.class[i] {
+            Class::Elementwise => cost(&item.node.op),
+            Class::Opaque if !item.store && may_be_read(items, i, limits.max_indexed_bytes) => GATHER_COST,
+            Class::Ready
+            | Class::Constant
+            | Class::View
+            | Class::Gathered
+            | Class::Opaque
+            | Class::Element
+            | Class::Part => continue,
+        };
+        // An input of another shape is read from memory or is one value per row; one that is not an
+        // expression costs nothing.
+        let inlined = item
+            .inputs
+            .iter()
+            .filter(|&&j| items[j as usize].node.shape == item.node.shape)
+            .fold(0u32, |sum, &j| sum.saturating_add(costs[j as usize]));
+        costs[i] = inlined.saturating_add(own);
+    }
+    costs
+}
+
+/// The relative cost of computing an elementwise operation again, in additions.
+fn cost(op: &Op) -> u32 {
+    match op {
+        Op::Unary(op) => op.cost(),
+        Op::Binary(op) => op.cost(),
+        Op::Random { .. } => RANDOM_COST,
+        Op::Powi(_) => POWI_COST,
+        Op::Formula(formula) => formula.instrs() as u32,
+        Op::Arange(_) | Op::Compare(_) | Op::Where | Op::Cast => 1,
+        // These are not elementwise and are never inlined.
+        Op::Leaf
+        | Op::Full(_)
+        | Op::Reshape
+        | Op::Permute(_)
+        | Op::Expand
+        | Op::Slice { .. }
+        | Op::Unfold { .. }
+        | Op::Concat { .. }
+        | Op::Pad(_)
+        | Op::Reduce { .. }
+        | Op::ArgReduce { .. }
+        | Op::Cumulative { .. }
+        | Op::Sort { .. }
+        | Op::Contract(_)
+        | Op::Gather { .. }
+        | Op::Scatter { .. }
+        | Op::Contiguous
+        | Op::ToDevice
+        | Op::Custom(_)
+        | Op::CustomKernel(_)
+        | Op::TupleElement { .. } => 0,
+    }
+}
+
+/// For each item, the fused gather that it is or is a view of.
+fn bases(items: &[Item], is_read: impl Fn(usize) -> bool) -> Vec<u32> {
+    let mut bases = vec![NONE; items.len()];
+    for (i, item) in items.iter().enumerate() {
+        if item.value.is_some() {
+            continue;
+        }
+        if is_read(i) {
+            bases[i] = i as u32;
+        } else if item.node.op.is_view()
+            && let Some(&input) = item.inputs.first()
+        {
+            bases[i] = bases[input as usize];
+        }
+    }
+    bases
+}
