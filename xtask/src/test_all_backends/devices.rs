@@ -32,11 +32,7 @@ pub(crate) fn list(built: &Built, prepare: impl FnOnce(&mut Command)) -> Result<
     let mut command = Command::new(&example.path);
     prepare(&mut command);
     let devices = parse(&output(&mut command)?);
-    if devices.is_empty() {
-        Err("the example `devices` lists no device".to_string())
-    } else {
-        Ok(devices)
-    }
+    if devices.is_empty() { Err("the example `devices` lists no device".to_string()) } else { Ok(devices) }
 }
 
 /// Lines of `name<TAB>description<TAB>memory`, the memory in bytes if it is known; others are passed over.
