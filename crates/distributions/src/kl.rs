@@ -277,7 +277,7 @@ where
         at_caller(|| {
             if self.axes != q.axes {
                 let message = format!(
-                    "{} and {} event axes made of batch axes: give the same number for both",
+                    "{} and {} event axes: give both distributions the same number",
                     self.axes, q.axes
                 );
                 return Err(Error::invalid(OP, message));

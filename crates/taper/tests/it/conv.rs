@@ -303,7 +303,7 @@ fn what_does_not_fit_is_said() {
     let same = ConvOptions { padding: ConvPadding::Same, stride: [2, 1], ..plain };
     says(conv2d(&x, &w, None, same), &["Same", "stride of 1"]);
     says(conv2d(&x.select(1, 0).unwrap().select(0, 0).unwrap(), &w, None, plain), &["4 axes", "[8, 8]"]);
-    says(conv2d(&x, &w.select(3, 0).unwrap(), None, plain), &["weight has 4 axes"]);
+    says(conv2d(&x, &w.select(3, 0).unwrap(), None, plain), &["weight must have 4 axes", "[4, 3, 3] has 3"]);
     says(conv2d(&x, &w, Some(&Tensor::ones([3], &device).unwrap()), plain), &["bias [4]"]);
     says(conv2d(&x.to_dtype(DType::I32).unwrap(), &w, None, plain), &["conv2d", "cast the input"]);
     let transposed = ConvTransposeOptions { output_padding: [1, 0], ..Default::default() };

@@ -827,7 +827,7 @@ fn likelihoods_and_margins_at_their_edges() {
     refused(run(&[4, 4], &[2, 3]), &["ctc_loss", "target lengths up to 3", "[2, 2]"]);
     let blank = nn::CtcLoss { blank: 3, ..Default::default() };
     refused(blank.forward(&log, &targets, &[4, 4], &[2, 2]), &["ctc_loss", "blank 3", "3 classes"]);
-    refused(nn::CtcLoss::default().forward(&log, &log, &[4, 4], &[2, 2]), &["ctc_loss", "whole numbers"]);
+    refused(nn::CtcLoss::default().forward(&log, &log, &[4, 4], &[2, 2]), &["ctc_loss", "give integers"]);
     let outside = nn::CtcLoss::default().forward(&log, &targets.add_scalar(5), &[4, 4], &[2, 2]).unwrap();
     assert!(outside.to_f64_vec().is_err());
     // Numbers after the labels are not read.

@@ -619,7 +619,7 @@ fn bad_input_is_refused() -> Result<()> {
         &["kl_divergence", "events of [3] and [2]"],
     );
     let whole = Independent::new(Normal::new(&two, 1.0)?, 0)?;
-    refused(kl_divergence(&Independent::new(normal, 1)?, &whole), &["kl_divergence", "1 and 0 axes"]);
+    refused(kl_divergence(&Independent::new(normal, 1)?, &whole), &["kl_divergence", "1 and 0 event axes"]);
     if d.name() != "cpu" {
         let here = Tensor::ones([2], &taper::cpu())?;
         refused(Normal::new(&two, &here), &["Normal", "cpu", ".to(&device)"]);
