@@ -275,9 +275,12 @@ pub(crate) const RECURRENCE_TILES: usize = 4;
 pub(crate) const DISTANCE_TASK_POINTS: usize = 256;
 /// Numbers that one call of a Fourier plan transforms at least: they stay in the first-level cache.
 /// Exercised by `ops_fft_fft`.
+#[cfg(feature = "fft")]
 pub(crate) const FOURIER_GROUP_NUMBERS: usize = 1 << 11;
 /// Fourier plans that are kept, and the sum of their lengths, unless one alone is longer.
+#[cfg(feature = "fft")]
 pub(crate) const FOURIER_PLANS: usize = 64;
+#[cfg(feature = "fft")]
 pub(crate) const FOURIER_PLAN_LENGTHS: usize = 1 << 22;
 
 // Memory.
