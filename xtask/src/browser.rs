@@ -5,7 +5,7 @@ use std::{ffi::OsString, process::Command};
 
 use crate::{
     Result,
-    workspace::{Workspace, cargo},
+    workspace::{Workspace, cargo, succeed},
 };
 
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -57,10 +57,4 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         serve.args(["--check", "--only", &args.only]);
     }
     succeed(&mut serve, "see above")
-}
-
-/// Runs a command; `mend` is the hint if it fails.
-fn succeed(command: &mut Command, mend: &str) -> Result<()> {
-    let status = command.status().map_err(|e| format!("{:?} cannot be run: {e}", command.get_program()))?;
-    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status} ({mend})")) }
 }

@@ -9,11 +9,14 @@ use std::process::Command;
 
 use crate::{
     Result,
-    workspace::{Workspace, cargo, in_words, output},
+    workspace::{Workspace, cargo, output, succeed, sysroot},
 };
 
 /// The modules of backend-cpu whose unit tests Miri interprets, with the instruction set that it knows.
 const INTERPRETED: &[&str] = &["memory::", "simd::", "elementwise::"];
+
+/// The hint of a command that prints its own failures.
+const SEE_ABOVE: &str = "see above";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -45,13 +48,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         sanitized(&mut fuzz);
         fuzz.args(["--", "--device", "cpu", "--programs", &args.programs.to_string()]);
         fuzz.args(args.seed.map(|seed| format!("--seed={seed}")));
-        checked(&mut fuzz)?;
+        succeed(&mut fuzz, SEE_ABOVE)?;
 
         let mut files = cargo();
         files.args(["test", "--package", "taper-weights", "--test", "it"]);
         sanitized(&mut files);
         // Not the tests that bound memory: the sanitizer takes memory of its own.
-        checked(files.args(["--", "a_file_that_is_cut_off", "damaged_files", "archives_made_to_harm"]))?;
+        let watched = ["--", "a_file_that_is_cut_off", "damaged_files", "archives_made_to_harm"];
+        succeed(files.args(watched), SEE_ABOVE)?;
     } else {
         println!("AddressSanitizer: not run, the toolchain has no runtime of it for {host}");
     }
@@ -61,7 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let mut miri = cargo();
         miri.args(["miri", "test", "--package", "taper-backend-cpu", "--lib", "--"]).args(INTERPRETED);
         miri.current_dir(&workspace.root).env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        checked(miri.env("TAPER_CPU_ISA", "baseline").env("TAPER_THREADS", "1"))?;
+        succeed(miri.env("TAPER_CPU_ISA", "baseline").env("TAPER_THREADS", "1"), SEE_ABOVE)?;
     } else {
         println!("Miri: not run, the toolchain has no component miri");
     }
@@ -76,17 +80,10 @@ fn host(version: &str) -> Result<String> {
 
 /// Whether the toolchain brings AddressSanitizer's runtime for a target.
 fn has_address_sanitizer(host: &str) -> bool {
-    let Ok(sysroot) = output(Command::new("rustc").args(["--print", "sysroot"])) else { return false };
-    let libraries = std::path::Path::new(sysroot.trim()).join("lib/rustlib").join(host).join("lib");
+    let Ok(sysroot) = sysroot() else { return false };
+    let libraries = sysroot.join("lib/rustlib").join(host).join("lib");
     let entries = std::fs::read_dir(libraries).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| entry.file_name().to_string_lossy().contains("asan"))
-}
-
-fn checked(command: &mut Command) -> Result<()> {
-    let words = in_words(command);
-    println!("{words}");
-    let status = command.status().map_err(|e| format!("{words} cannot be run: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{words}: {status}")) }
 }
 
 #[cfg(test)]

@@ -133,6 +133,19 @@ pub(crate) fn pass_on(command: &mut Command) -> ExitCode {
     }
 }
 
+/// Runs a command whose output goes to the terminal; `hint` says what to do if it fails.
+pub(crate) fn succeed(command: &mut Command, hint: &str) -> Result<()> {
+    let words = in_words(command);
+    let status = command.status().map_err(|e| format!("{words} cannot be run: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{words}: {status} ({hint})")) }
+}
+
+/// The folder of the toolchain that compiles the workspace.
+pub(crate) fn sysroot() -> Result<PathBuf> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    Ok(PathBuf::from(output(Command::new(rustc).args(["--print", "sysroot"]))?.trim()))
+}
+
 /// The command as one would type it.
 pub(crate) fn in_words(command: &Command) -> String {
     let program = PathBuf::from(command.get_program());

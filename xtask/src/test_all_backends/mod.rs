@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     Result,
-    workspace::{Workspace, cargo, in_words, output},
+    workspace::{Workspace, cargo, in_words, output, sysroot},
 };
 
 /// The crate whose tests are the behaviour suite.
@@ -464,9 +464,7 @@ const LIBRARY_PATH: &str = if cfg!(windows) {
 };
 
 fn library_path() -> Result<OsString> {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let sysroot = PathBuf::from(output(Command::new(rustc).args(["--print", "sysroot"]))?.trim());
-    let libraries = sysroot.join(if cfg!(windows) { "bin" } else { "lib" });
+    let libraries = sysroot()?.join(if cfg!(windows) { "bin" } else { "lib" });
     let present = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
     let present = std::env::split_paths(&present).filter(|path| !path.as_os_str().is_empty());
     std::env::join_paths(present.chain([libraries]))
