@@ -15,8 +15,18 @@ use crate::{Result, workspace::Workspace};
 const OPENINGS: &[&str] = &["Of", "That of", "Those of", "The same of", "What", "Whose", "Who"];
 
 /// Words that hide who does what.
-const WORDS: &[&str] =
-    &["so many", "somebody", "nobody", "whoever", "lies", "goes again", "go again", "is told", "are told"];
+const WORDS: &[&str] = &[
+    "so many",
+    "somebody",
+    "nobody",
+    "whoever",
+    "lie",
+    "lies",
+    "goes again",
+    "go again",
+    "is told",
+    "are told",
+];
 
 /// Columns of a line that has a comment, as rustfmt has for code.
 const MAX_COLUMNS: usize = 110;

@@ -46,7 +46,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Lines that are looked through together where neighbours lie side by side.
+/// Lines that are looked through together where neighbours are contiguous.
 const TOGETHER: usize = 64;
 /// Keys that are kept side by side along a line, so that the loop over them vectorises.
 const LANES: usize = 32;

@@ -20,7 +20,7 @@ use crate::{
     tuning::{RADIX_SORT_MIN_ELEMENTS, SELECT_BLOCK, SELECT_PART, SORTED_ELEMENTS, SORTED_NEIGHBOURS},
 };
 
-/// Lines that are worked on together: where neighbours lie side by side, a cache line of 4-byte elements.
+/// Lines that are worked on together: where neighbours are contiguous, a cache line of 4-byte elements.
 const TOGETHER: usize = 16;
 
 /// An element as its key and its index.

@@ -28,7 +28,7 @@ use crate::{
     tuning::{BLOCK_POSITIONS, SCAN_MIN_LINE, SERIAL_LINE_ELEMENTS},
 };
 
-/// Lines taken together where neighbours lie side by side: their states stay in the first-level cache.
+/// Lines taken together where neighbours are contiguous: their states stay in the first-level cache.
 const WIDE: usize = 256;
 /// Rows taken together: enough chains to hide the latency of an addition.
 const ROWS: usize = 8;

@@ -11,7 +11,7 @@ impl Native for Fourier {
             op: self.name(),
             device: "cpu".into(),
             dtype: launch.kernel.operands[0].dtype,
-            hint: "build with the feature `fft` of the crate `taper` (or `backend-cpu`)".into(),
+            hint: "build with the feature `fft` of the crate `taper` (or `taper-backend-cpu`)".into(),
         }))
     }
 }

@@ -16,7 +16,7 @@ use crate::{simd::cache::LINE, tuning::POOL_KEEP_BYTES};
 /// Alignment of every chunk: a cache line, and a whole AVX-512 register.
 pub(crate) const ALIGN: usize = LINE;
 
-/// Bytes up to which elements lie in their buffer, and the pool only counts them.
+/// Bytes up to which elements are in their buffer, and the pool only counts them.
 pub(crate) const INLINE: usize = ALIGN;
 
 /// Exact classes up to `EXACT · ALIGN` bytes, then eight to each power of two, so that at most an eighth is

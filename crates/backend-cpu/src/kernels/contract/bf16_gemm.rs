@@ -40,7 +40,7 @@ const AT_ONCE: usize = 8;
 const MOST_STRIPS: usize = 64;
 /// By how many strips a group may be larger than its share: groups begin at even ones.
 const UNEVEN: usize = 2;
-/// Bytes between strips, so that their tiles do not all lie in the same sets of the first-level cache.
+/// Bytes between strips, so that their tiles are not all in the same sets of the first-level cache.
 const APART: usize = 64;
 /// Rows and columns that are worked through together; rectangles had best begin at their multiples.
 pub(super) const UNIT: usize = 2 * STRIP;
@@ -139,7 +139,7 @@ impl Bf16Product<'_> {
     }
 }
 
-/// Where packed strips and sums lie.
+/// The addresses of packed strips and of sums.
 struct Place {
     columns: *mut u8,
     rows: *mut u8,
@@ -259,7 +259,7 @@ struct Side<'a> {
     isa: Isa,
 }
 
-/// Positions that lie side by side: the first of them, how many, and the distance of the first.
+/// Positions that are contiguous: the first of them, how many, and the distance of the first.
 type Run = (usize, usize, isize);
 
 /// The runs of some positions.
@@ -288,7 +288,7 @@ fn run_length(steps: Steps<'_>, range: &Range<usize>) -> usize {
 type Lines<const N: usize, const M: usize> = [[bf16; N]; M];
 
 impl Side<'_> {
-    /// Whether terms rather than rows or columns lie side by side.
+    /// Whether terms rather than rows or columns are contiguous.
     fn along_terms(&self, terms: &Range<usize>, others: &Range<usize>) -> bool {
         run_length(self.term, terms) >= run_length(self.other, others).min(STRIP)
     }
@@ -393,7 +393,7 @@ impl Side<'_> {
         }
     }
 
-    /// Tiles from terms whose positions lie side by side: the elements of two terms are put into pairs, with
+    /// Tiles from terms whose positions are contiguous: the elements of two terms are put into pairs, with
     /// zeros past them.
     ///
     /// # Safety
@@ -404,7 +404,7 @@ impl Side<'_> {
         let mut copies: [Lines<STRIP, MOST_STRIPS>; 2] = [[[bf16::ZERO; STRIP]; MOST_STRIPS]; 2];
         let mut next = terms.clone();
         for pair in 0..terms.len().div_ceil(TERMS) * STRIP {
-            // Where two terms' elements lie side by side in memory, the strips that are whole are read there.
+            // Where two terms' elements are contiguous in memory, the strips that are whole are read there.
             let mut rows = [std::ptr::null(); 2];
             let mut whole = 0;
             for (row, copy) in rows.iter_mut().zip(&mut copies) {
@@ -433,7 +433,7 @@ impl Side<'_> {
             }
             let copied: [*const bf16; 2] = copies.each_ref().map(|copy| copy.as_ptr().cast());
             let to = to.wrapping_add(pair * 64);
-            // SAFETY: whole strips lie in memory or in the copies; a strip's columns past the last are zeros
+            // SAFETY: whole strips are in memory or in the copies; a strip's columns past the last are zeros
             // there.
             unsafe {
                 zip(rows, to, self.strip, 0..whole);
@@ -445,7 +445,7 @@ impl Side<'_> {
     /// A tile of 16 lines of 16 pairs, or of pairs' lines, the other way round.
     ///
     /// # Safety
-    /// Both are tiles and lie apart.
+    /// Both are tiles and do not overlap.
     unsafe fn transpose(&self, from: *const u32, to: *mut u32) {
         let side = STRIP as isize;
         // SAFETY: the caller's promise.
@@ -454,7 +454,7 @@ impl Side<'_> {
 }
 
 /// # Safety
-/// The runs lie in the operand, and `to` has room for them.
+/// The runs are in the operand, and `to` has room for them.
 unsafe fn copy_runs(runs: &[Run], from: *const bf16, to: *mut bf16) {
     for &(at, n, offset) in runs {
         // SAFETY: the caller's promise.
@@ -630,7 +630,7 @@ mod tests {
                 b: even(&b[..4], 2, 1),
                 to: Target::Rounded(out.as_mut_ptr()),
             };
-            // SAFETY: all elements lie in the arrays.
+            // SAFETY: all elements are in the arrays.
             unsafe { product.run(isa, pairs, 0..3, 0..2, None) }.unwrap();
             let got = out.map(bf16::to_f32);
             assert_eq!(got[0], f32::INFINITY, "{pairs:?}");

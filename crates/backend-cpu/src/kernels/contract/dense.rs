@@ -1,4 +1,4 @@
-//! Products and copies of matrices that lie in memory already, for crates with algorithms of their own over
+//! Products and copies of matrices that are in memory already, for crates with algorithms of their own over
 //! them: see [`crate::dense`].
 #![allow(unsafe_code)]
 
@@ -20,7 +20,7 @@ use crate::{
 /// C = A·B, C + A·B or C − A·B, on all threads that are free where that is worth it.
 ///
 /// # Panics
-/// Sizes that do not fit, or a C of which neither rows nor columns lie side by side.
+/// Sizes that do not fit, or a C of which neither rows nor columns are contiguous.
 pub(crate) fn gemm<T: HasMicroKernels>(
     isa: Isa,
     update: Update,

@@ -1,5 +1,5 @@
-//! Products over windows whose terms lie side by side in both operands, as those of a convolution's weight
-//! gradient do: a register holds terms of one row or one column, and each element of a micro-tile is a
+//! Products over windows whose terms are contiguous in both operands, as those of a convolution's weight
+//! gradient are: a register holds terms of one row or one column, and each element of a micro-tile is a
 //! register of partial sums. Nothing is packed, where a micro-kernel of columns would have both operands
 //! transposed.
 //!
@@ -89,7 +89,7 @@ fn registers(at: Steps<'_>, positions: Range<usize>, width: usize) -> Option<Vec
     Some(registers)
 }
 
-/// Forms a rectangle of a product whose terms lie so, and finishes it.
+/// Forms a rectangle of a product whose terms are contiguous, and finishes it.
 ///
 /// # Errors
 /// The errors of `finish`.

@@ -20,7 +20,7 @@ pub(super) struct Block {
     pub(super) whole: usize,
 }
 
-/// A register of terms that are read where they lie: term t is `from + t` from the first place, or `then +
+/// A register of terms that are read in place: term t is `from + t` from the first place, or `then +
 /// t` from term `turn` on, where a second run begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Register {

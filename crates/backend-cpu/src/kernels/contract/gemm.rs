@@ -61,7 +61,7 @@ pub(crate) struct Prepared<T> {
     /// The left operand, if all of them read one: a block of terms after the other, and in it as many rows
     /// after the others as a micro-tile has, a term's side by side.
     left: Option<Vec<T>>,
-    /// How columns are read where they lie.
+    /// How columns are read in place.
     windows: Option<Windows>,
 }
 
@@ -159,7 +159,7 @@ impl<T: HasMicroKernels> Product<'_, T> {
         columns.div_ceil(WIDEST) * (rows + packing) + rows / 4
     }
 
-    /// How columns are read where they lie, if they are.
+    /// How columns are read in place, if they are.
     fn windows(&self, kernels: &MicroKernels<T>, rows: usize, columns: Range<usize>) -> Option<Windows> {
         let Steps::Table(_) = self.b.row else { return None };
         Windows::of(self.b.column, rows, columns, kernels.width, kernels.registers())
@@ -170,8 +170,8 @@ impl<T: HasMicroKernels> Product<'_, T> {
         self.prepared.and_then(|prepared| prepared.left.as_deref())
     }
 
-    /// Prepares all products of `m` rows and `n` columns that lie alike, and if `packs_left`, read one left
-    /// operand.
+    /// Prepares all products of `m` rows and `n` columns whose operands have the same layout, and if
+    /// `packs_left`, read one left operand.
     ///
     /// # Safety
     /// As [`Product::run`].
@@ -279,9 +279,9 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     rows: Range<usize>,
     columns: Range<usize>,
     panels: Panels,
-    /// If columns are read where they lie by tables.
+    /// If columns are read in place by tables.
     windows: Option<Cow<'a, Windows>>,
-    /// Whether panels are read where they lie, apart from one whose last register is partly filled.
+    /// Whether panels are read in place, apart from one whose last register is partly filled.
     in_place: bool,
     /// Rows of the left operand that are packed, or 0.
     packed_rows: usize,
@@ -289,7 +289,7 @@ struct MacroKernel<'a, T: HasMicroKernels> {
     more: Update,
 }
 
-/// A block of terms, and how many runs of them lie side by side in the left operand and in the right one, if
+/// A block of terms, and how many runs of them are contiguous in the left operand and in the right one, if
 /// those are packed.
 struct Block {
     terms: Range<usize>,
@@ -448,7 +448,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
         Place { first, columns, registers, width, packed: !self.in_place || columns < width }
     }
 
-    /// Asks for a `part` of `parts` of the next rows of the left operand, whose terms lie side by side.
+    /// Prefetches a `part` of `parts` of the next rows of the left operand, whose terms are contiguous.
     fn prefetch(&self, terms: &Range<usize>, rows: Range<usize>, part: usize, parts: usize) {
         let a = self.product.a;
         let lines = (terms.len() * size_of::<T>()).div_ceil(size_of::<Line>());
@@ -522,7 +522,7 @@ impl<T: HasMicroKernels> MacroKernel<'_, T> {
     }
 }
 
-/// Copies a few elements that lie side by side.
+/// Copies a few elements that are contiguous.
 ///
 /// # Safety
 /// `n` elements may be read and written, and they do not overlap.
@@ -594,7 +594,7 @@ pub(super) mod tests {
     /// The elements of a product with an operand that was prepared.
     ///
     /// # Safety
-    /// All elements of the operands lie in memory.
+    /// All elements of the operands are in memory.
     pub(crate) unsafe fn with_prepared<T: HasMicroKernels>(
         isa: Isa,
         product: Product<'_, T>,

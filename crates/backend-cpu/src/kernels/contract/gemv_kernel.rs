@@ -13,7 +13,7 @@ const ROWS: usize = 8;
 /// Accumulators side by side in a sum along memory.
 pub(super) const LANES: usize = 32;
 
-/// A product with a matrix whose rows lie along memory: `y` gets its own columns, of the rows that `x` has.
+/// A product with a matrix whose rows are contiguous: `y` gets its own columns, of the rows that `x` has.
 pub(super) struct Gemv<'a, T, const FUSED: bool> {
     pub(super) x: &'a [T],
     pub(super) a: Matrix<T>,
@@ -59,7 +59,7 @@ impl<T: Float, const FUSED: bool> Job for Gemv<'_, T, FUSED> {
     }
 }
 
-/// A product with a matrix whose columns lie along memory: one sum for each of `y`.
+/// A product with a matrix whose columns are contiguous: one sum for each of `y`.
 pub(super) struct Dots<'a, T> {
     pub(super) x: &'a [T],
     pub(super) a: Matrix<T>,

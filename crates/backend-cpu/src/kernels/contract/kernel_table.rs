@@ -59,13 +59,13 @@ impl<T> MicroKernels<T> {
     /// # Safety
     /// `rows` is within [`MicroKernels::rows`]. The tile's addresses are good for all of its elements: `a`
     /// for reads of `rows` times `terms` numbers, `b` for `terms` times `registers` whole registers of them,
-    /// `to` for writes (and reads, if it adds) of the result's, which lie apart from the others.
+    /// `to` for writes (and reads, if it adds) of the result's, which do not overlap the others.
     pub(crate) unsafe fn run(&self, rows: usize, registers: usize, tile: &MicroTile<T>) {
         // SAFETY: the caller's promise.
         unsafe { self.runs[registers - 1][rows - 1](tile) }
     }
 
-    /// Forms a micro-tile's sums of a left operand of which a term's rows lie side by side, and of columns
+    /// Forms a micro-tile's sums of a left operand of which a term's rows are contiguous, and of columns
     /// that are read in place from `b` on: `table` has the distance of each term from the first places.
     ///
     /// # Safety
@@ -85,7 +85,7 @@ impl<T> MicroKernels<T> {
     /// Copies rows of some registers, which are `from_row` numbers apart, to contiguous rows.
     ///
     /// # Safety
-    /// All of them can be read and written, and lie apart.
+    /// All of them can be read and written, and do not overlap.
     pub(crate) unsafe fn copy(
         &self,
         registers: usize,
@@ -101,7 +101,7 @@ impl<T> MicroKernels<T> {
     /// Copies the pieces of columns of each term.
     ///
     /// # Safety
-    /// All of them can be read and written, and lie apart.
+    /// All of them can be read and written, and do not overlap.
     pub(super) unsafe fn copy_pieces(&self, pieces: &CopyPieces<'_, T>) {
         // SAFETY: the caller's promise.
         unsafe { (self.pieces)(pieces) }

@@ -1,9 +1,10 @@
 //! The innermost part of a matrix product: a few rows and a few registers of columns of the result, kept in
 //! registers over a whole block of KC terms.
 //!
-//! Columns lie along registers: each term reads a few registers of the right operand and one number a row of
-//! the left one, which is spread over a register. The left operand may lie along either of its axes, the
-//! right one along its rows. Each element's terms are added in their order whatever micro-tile it is in.
+//! Columns are along registers: each term reads a few registers of the right operand and one number a row of
+//! the left one, which is spread over a register. The left operand may be contiguous along either of its
+//! axes, the right one along its rows. Each element's terms are added in their order whatever micro-tile it
+//! is in.
 #![allow(unsafe_code)]
 
 use std::hint::black_box;
@@ -24,8 +25,8 @@ pub(crate) struct MicroTile<T> {
     /// How many terms each sum has.
     pub(crate) terms: usize,
     pub(crate) a: *const T,
-    /// From row to row of `a`, if a row's terms lie side by side, and else from term to term, where a term's
-    /// rows do.
+    /// From row to row of `a`, if a row's terms are contiguous, and else from term to term, where a term's
+    /// rows are.
     pub(crate) a_stride: isize,
     pub(crate) a_along: bool,
     /// Whole registers of columns can be read here, also where the result has fewer.
@@ -101,7 +102,7 @@ struct Panel<V: Vector> {
     term: isize,
 }
 
-/// Where some registers begin, which lie anywhere, and the table of terms.
+/// Where some registers begin, at any places, and the table of terms.
 struct InPlace<V: Vector, const N: usize> {
     from: [*const V::Number; N],
     table: *const isize,
@@ -205,7 +206,7 @@ impl<V: Vector, const N: usize> Right<V> for WithGaps<'_, V, N> {
     }
 }
 
-/// `ALONG` is whether a row's terms lie side by side, and otherwise a term's rows do.
+/// `ALONG` is whether a row's terms are contiguous, and otherwise a term's rows are.
 struct MicroKernel<'a, V: Vector, R, const M: usize, const N: usize, const ALONG: bool>(
     &'a MicroTile<V::Number>,
     R,
@@ -300,7 +301,7 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
                 }
             )*};
         }
-        // A row's registers one after the other, which lie side by side.
+        // A row's registers one after the other, which are contiguous.
         macro_rules! store_row {
             ($i:literal: $($j:literal)*) => {$(
                 if $j < N {
@@ -321,7 +322,7 @@ impl<V: Vector, R: Right<V>, const M: usize, const N: usize, const ALONG: bool> 
     }
 }
 
-/// Rows of some registers, from one place to another where they lie side by side.
+/// Rows of some registers, from one place to another where they are contiguous.
 struct Copies<V: Vector, const N: usize> {
     rows: usize,
     from: *const V::Number,

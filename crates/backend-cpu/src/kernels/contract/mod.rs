@@ -259,8 +259,8 @@ fn in_pairs(parts: &Parts<'_>, pairs: Pairs) -> Result<()> {
 
     let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
     let rectangle = |b: usize, rows: Range<usize>, columns: Range<usize>, finish: Option<Finish<'_>>| {
-        // SAFETY: `run` checked both layouts and the output against their buffers, and that those lie apart;
-        // rectangles are apart.
+        // SAFETY: `run` checked both layouts and the output against their buffers, and that those do not
+        // overlap; rectangles are apart.
         unsafe {
             let Product { n, k, a, b: right, to, .. } = product::<bf16>(of, lhs, rhs, sums, b);
             let to = if sums.dtype == DType::BF16 {
@@ -334,7 +334,7 @@ mod tests {
     };
     use crate::memory::buffer::Memory;
 
-    /// Axes of 2 × 3 positions, whose neighbours lie 10 and −1 apart on the left, 0 and 4 on the right.
+    /// Axes of 2 × 3 positions, whose neighbours are 10 and −1 apart on the left, 0 and 4 on the right.
     fn axes() -> Vec<Loop> {
         vec![Loop { size: 2, lhs: 10, rhs: 0, out: 3 }, Loop { size: 3, lhs: -1, rhs: 4, out: 1 }]
     }
@@ -352,7 +352,7 @@ mod tests {
         assert_eq!((0..6).map(|i| offset(&axes, i, |a| a.out)).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
     }
 
-    /// Both operands' rows, columns and terms lie by tables: each element against its sum by hand, in
+    /// Both operands' rows, columns and terms are given by tables: each element against its sum by hand, in
     /// integers and in floats.
     #[test]
     fn products_over_tables_are_sums_by_hand() {

@@ -13,7 +13,7 @@ pub(crate) const WIDEST: usize = 16;
 pub(crate) const MAX_MR: usize = 12;
 pub(crate) const MAX_REGISTERS: usize = 3;
 
-/// How far positions along rows, columns or terms lie from the first, in elements.
+/// The distances of positions along rows, columns or terms from the first, in elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Steps<'a> {
     /// Each as far from the one before.

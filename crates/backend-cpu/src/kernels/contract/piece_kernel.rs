@@ -6,8 +6,8 @@ use std::ops::Range;
 use super::operands::Steps;
 use crate::simd::{isa::Job, vector::Vector};
 
-/// Columns that lie evenly, `step` elements apart, and after them some of a second run, that lie side by side
-/// as the first ones do.
+/// Columns at equal distances of `step` elements, and after them some columns of a second run, at the same
+/// distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) from: isize,
@@ -15,7 +15,7 @@ pub(super) struct Piece {
     /// The first column, and how many there are in the first run.
     pub(super) to: usize,
     pub(super) count: usize,
-    /// How many there are in both; where the first one would lie if all were of the second run.
+    /// How many there are in both; where the first one would be if all were of the second run.
     pub(super) all: usize,
     pub(super) then: isize,
 }

@@ -1,6 +1,6 @@
-//! Packing of operands whose positions lie by tables, as the windows of a convolution do. Columns that lie
-//! side by side are copied a register at a time; where terms do, squares are transposed; the rest goes one by
-//! one.
+//! Packing of operands whose positions are given by tables, as those of a convolution's windows are.
+//! Contiguous columns are copied a register at a time; where terms are contiguous, squares are transposed;
+//! other elements are copied one by one.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -60,7 +60,7 @@ impl Piece {
     }
 }
 
-/// Columns whose terms lie side by side in runs, written as rows of terms.
+/// Columns whose terms are contiguous in runs, written as rows of terms.
 struct Transposed<'a, T> {
     isa: Isa,
     /// The address of each column's term 0.
@@ -100,7 +100,7 @@ impl<T: Copy + Default> Job for Transposed<'_, T> {
     }
 }
 
-/// How many of these terms, at most [`TILE`], lie side by side from the first on.
+/// How many of these terms, at most [`TILE`], are contiguous from the first on.
 #[inline(always)]
 fn run(term: Steps<'_>, terms: Range<usize>) -> usize {
     let most = terms.len().min(TILE);
@@ -115,7 +115,7 @@ fn run(term: Steps<'_>, terms: Range<usize>) -> usize {
     }
 }
 
-/// In how many runs these terms lie side by side, none longer than [`TILE`].
+/// In how many runs these terms are contiguous, none longer than [`TILE`].
 pub(super) fn runs(term: Steps<'_>, terms: Range<usize>) -> usize {
     match term {
         Steps::Even(1) => terms.len().div_ceil(TILE),
@@ -198,7 +198,7 @@ pub(super) unsafe fn rows<T: HasMicroKernels>(
 mod tests {
     use super::*;
 
-    /// Columns in every kind of piece, of terms that lie side by side in pairs, apart, and at the end of what
+    /// Columns in every kind of piece, of terms that are contiguous in pairs, apart, and at the end of what
     /// may be read.
     fn check<T: HasMicroKernels + From<u8> + PartialEq + std::fmt::Debug>() {
         let columns: [&[isize]; 6] = [

@@ -17,7 +17,7 @@ const WIDTH: usize = 16;
 const LANES: usize = 8;
 const COLUMNS: usize = 4;
 
-/// One row of results, whose columns lie in runs: each begins where `runs` says, and the last number is their
+/// One row of results, whose columns are in runs: each begins where `runs` says, and the last number is their
 /// end.
 struct Row<'a, T, const FUSED: bool> {
     product: Product<'a, T>,
@@ -116,11 +116,11 @@ impl<T: Float, const FUSED: bool> Job for Row<'_, T, FUSED> {
     }
 }
 
-/// The one row of a product whose columns lie in `runs`.
+/// The one row of a product whose columns are in `runs`.
 ///
 /// # Safety
 /// The operands' elements are initialised, no other thread reads or writes the result's, and they do not
-/// overlap; `runs` ascends from 0 to the number of columns, and those of a run lie side by side.
+/// overlap; `runs` ascends from 0 to the number of columns, and those of a run are contiguous.
 pub(crate) unsafe fn row<T: Float>(isa: Isa, product: Product<'_, T>, runs: &[usize]) {
     match isa.fused() {
         Some(fused) => fused.run(Row::<T, true> { product, runs }),
@@ -128,7 +128,7 @@ pub(crate) unsafe fn row<T: Float>(isa: Isa, product: Product<'_, T>, runs: &[us
     }
 }
 
-/// Each result by itself: terms lie in runs of `run`, side by side in both operands.
+/// Each result by itself: terms are in runs of `run`, which are contiguous in both operands.
 struct Dots<'a, T, const FUSED: bool> {
     product: Product<'a, T>,
     m: usize,
@@ -213,7 +213,7 @@ impl<T: Float, const FUSED: bool> Job for Dots<'_, T, FUSED> {
     }
 }
 
-/// All results of a product of `m` rows whose terms lie side by side in both operands, `run` at a time.
+/// All results of a product of `m` rows whose terms are contiguous in both operands, `run` at a time.
 ///
 /// # Safety
 /// The operands' elements are initialised, no other thread reads or writes the result's, and they do not

@@ -1,4 +1,4 @@
-//! Columns of a right operand that are read where they lie, by tables, as the windows of a convolution: which
+//! Columns of a right operand that are read in place, by tables, as the windows of a convolution: which
 //! registers they fill, and which panels those make. Few enough rows make it dearer to pack them.
 //!
 //! A register is loaded whole, though not all of its elements need be columns: the last elements of a
@@ -26,7 +26,7 @@ pub(crate) struct Strip {
     first: usize,
 }
 
-/// Numbers of a register that are columns, and how far from the panel's first column number 0 would lie.
+/// Numbers of a register that are columns, and how far from the panel's first column number 0 would be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) start: usize,
@@ -197,7 +197,7 @@ pub(super) mod tests {
         (columns, terms, 2 * width * width)
     }
 
-    /// However windows are read (where they lie, packed by columns, or transposed), an element is the same
+    /// However windows are read (in place, packed by columns, or transposed), an element is the same
     /// sum.
     fn check_windows<T: HasMicroKernels + Into<f64> + PartialEq + std::fmt::Debug>(
         number: impl Fn(f64) -> T + Copy,
@@ -220,7 +220,7 @@ pub(super) mod tests {
                     };
                     let a = operand(&weight, k as isize, 1);
                     let product = product(k, n, [a, b], &mut c);
-                    // SAFETY: all windows lie in the image, and the result in its vector.
+                    // SAFETY: all windows are in the image, and the result in its vector.
                     unsafe { product.run(isa, 0..m, 0..n, None) }.unwrap();
                     // SAFETY: as above.
                     let again = unsafe { with_prepared(isa, product, m, n, number) };

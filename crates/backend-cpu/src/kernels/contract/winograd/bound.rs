@@ -79,7 +79,7 @@ impl Coefficients {
 pub(super) struct Boxes<'a, T> {
     pub(super) of: &'a Tiles,
     pub(super) from: *const T,
-    /// Along images, channels and rows; the elements of a row lie side by side.
+    /// Along images, channels and rows; the elements of a row are contiguous.
     pub(super) strides: [isize; 3],
     pub(super) pieces: &'a [Piece],
     /// Room for the sums of a piece's columns of three elements: [`Boxes::room`].

@@ -49,7 +49,7 @@ pub(super) struct Convolution {
     tiles: Tiles,
     /// The weight's strides, along k, c, i and j.
     weight: [isize; 4],
-    /// The images' strides, along b, c and y; the elements of a row lie side by side.
+    /// The images' strides, along b, c and y; the elements of a row are contiguous.
     image: [isize; 3],
     /// From image to image of the result.
     out: isize,
@@ -181,7 +181,7 @@ impl Convolution {
             if !unsafe { self.is_bounded(isa, weight, image, block, points, lines)? } {
                 return Ok(false);
             }
-            // The tiles of a point lie where the products of the next one will.
+            // The tiles of a point occupy the memory of the next point's products.
             let forward = Forward {
                 of,
                 from: image,
@@ -284,7 +284,7 @@ fn with_numbers<T: Float, R>(numbers: usize, f: impl FnOnce(&mut [T]) -> R) -> R
 mod tests {
     use super::{super::gemm::tests::numbers, *};
 
-    /// A convolution of images that lie one after the other, and numbers of its weight and its images,
+    /// A convolution of images that follow one another, and numbers of its weight and its images,
     /// borders included.
     struct Case {
         of: Convolution,

@@ -19,7 +19,7 @@ pub(super) struct Forward<'a, T> {
     pub(super) pieces: &'a [Piece],
     /// [`Tiles::line`] of the even rows, four times, and of the odd ones.
     pub(super) lines: &'a mut [T],
-    /// 16 matrices of channels and tiles, and how far they lie from each other.
+    /// 16 matrices of channels and tiles, and their distance from each other.
     pub(super) to: &'a mut [T],
     pub(super) slot: usize,
 }
@@ -284,7 +284,7 @@ impl<V: Vector<Number: Float>> Job for BackIn<'_, V> {
                         zeros[2 * line + 1] = mul_add(right, zero, zeros[2 * line + 1]);
                         let to = upper.wrapping_add(line * width);
                         if together > 1 {
-                            // One row of tiles, or two, of each of the two registers; rows of results lie two
+                            // One row of tiles, or two, of each of the two registers; rows of results are two
                             // apart.
                             for k in 0..rows {
                                 let (half, to) = (2 * k / together, to.wrapping_add(2 * k * width));
