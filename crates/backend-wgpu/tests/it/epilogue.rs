@@ -51,8 +51,10 @@ fn in_pieces_and_in_parts() {
         };
         vec![("direct", open(Form::Direct)), ("tiled", open(Form::Tiled))]
     });
-    for dtype in [DType::F32, DType::F16, DType::I32] {
-        for (m, k, n) in [(90, 20, 110), (3, 9000, 5), (1, 9000, 3), (70, 300, 80), (3, 300, 1500)] {
+    // How a product is cut does not depend on the dtype: two shapes show that its loads and stores are cut too.
+    let cut = [(90, 20, 110), (3, 9000, 5), (1, 9000, 3), (70, 300, 80), (3, 300, 1500)];
+    for (dtype, shapes) in [(DType::F32, &cut[..]), (DType::F16, &cut[..2]), (DType::I32, &cut[..2])] {
+        for &(m, k, n) in shapes {
             let plain = [Layout::contiguous([m, k]), Layout::contiguous([k, n])];
             agree(small, &Kernel::matmul(dtype, &plain[0], &plain[1]));
         }
