@@ -7,7 +7,7 @@ use std::{
 };
 
 use onnx::{
-    HostData, HostTensor, Model, Value,
+    DataType, Model, Value,
     proto::{GraphProto, ModelProto, OptionalProto, SequenceProto, TensorProto, TypeProto, TypeValue},
     testing::{read_optional, read_sequence, read_tensor},
 };
@@ -28,6 +28,8 @@ pub(crate) struct Case {
     pub(crate) group: String,
     pub(crate) name: String,
     pub(crate) operators: BTreeSet<String>,
+    /// The version of ONNX's operators.
+    pub(crate) version: i64,
     model: PathBuf,
     /// The folder with inputs and outputs, or the file with the output of a network whose input is arange(n)
     /// / n.
@@ -85,7 +87,10 @@ impl Case {
             ModelProto::decode(read(&model)?.as_slice()).map_err(|error| format!("{name}: {error}"))?;
         let mut operators = BTreeSet::new();
         proto.graph.iter().for_each(|graph| note_operators(graph, &mut operators));
-        Ok(Case { group: group.into(), name, operators, model, data })
+        let own =
+            proto.opset_import.iter().filter(|import| import.domain.as_deref().unwrap_or("").is_empty());
+        let version = own.filter_map(|import| import.version).max().unwrap_or(0);
+        Ok(Case { group: group.into(), name, operators, version, model, data })
     }
 
     /// Runs the case on a device; the error describes the failure.
@@ -192,10 +197,10 @@ fn value(file: &Path, r#type: Option<&TypeProto>) -> Result<Value, String> {
     }
 }
 
-/// Numeric tensors are on the device, texts on the host.
+/// Numeric tensors are on the device; texts and numbers of types that tensors lack are on the host.
 fn on_device(value: Value, device: &Device) -> Result<Value, String> {
     match &value {
-        Value::Host(host) if !matches!(host.data(), HostData::Text(_)) && narrow(host).is_none() => {
+        Value::Host(host) if matches!(host.data_type(), DataType::Tensor(_)) => {
             Ok(host.to_tensor(device).map_err(|error| error.to_string())?.into())
         }
         Value::Sequence(list) => {
@@ -205,9 +210,4 @@ fn on_device(value: Value, device: &Device) -> Result<Value, String> {
         }
         Value::Host(_) | Value::Tensor(_) | Value::Nothing => Ok(value),
     }
-}
-
-/// Four-bit integers stay on the host.
-fn narrow(host: &HostTensor) -> Option<()> {
-    matches!(host.data_type(), onnx::DataType::Int4 | onnx::DataType::Uint4).then_some(())
 }

@@ -6,6 +6,8 @@ use taper::prelude::*;
 /// ONNX's tolerances for single operators.
 const RTOL: f64 = 1e-3;
 const ATOL: f64 = 1e-7;
+/// Its relative tolerance for bfloat16, which is two units in the last place.
+const RTOL_BF16: f64 = 1.0 / 64.0;
 
 /// Compares two values; the error describes the difference.
 pub(crate) fn compare(found: &Value, wanted: &Value, device: &Device) -> Result<(), String> {
@@ -46,9 +48,10 @@ fn compare_tensors(found: &HostTensor, wanted: &HostTensor, device: &Device) -> 
             shown(wanted.data(), at)
         ))
     };
+    let rtol = if wanted.data_type() == DataType::Tensor(DType::BF16) { RTOL_BF16 } else { RTOL };
     let at = match (found.data(), wanted.data()) {
         (HostData::Float(found), HostData::Float(wanted)) => {
-            found.iter().zip(wanted).position(|(&found, &wanted)| !close(found, wanted))
+            found.iter().zip(wanted).position(|(&found, &wanted)| !close(found, wanted, rtol))
         }
         (HostData::Int(found), HostData::Int(wanted)) => found.iter().zip(wanted).position(|(a, b)| a != b),
         (HostData::Bool(found), HostData::Bool(wanted)) => found.iter().zip(wanted).position(|(a, b)| a != b),
@@ -58,10 +61,10 @@ fn compare_tensors(found: &HostTensor, wanted: &HostTensor, device: &Device) -> 
     at.map_or(Ok(()), differs)
 }
 
-fn close(found: f64, wanted: f64) -> bool {
+fn close(found: f64, wanted: f64, rtol: f64) -> bool {
     found == wanted
         || found.is_nan() && wanted.is_nan()
-        || (found - wanted).abs() <= ATOL + RTOL * wanted.abs()
+        || (found - wanted).abs() <= ATOL + rtol * wanted.abs()
 }
 
 fn shown(data: &HostData, at: usize) -> String {

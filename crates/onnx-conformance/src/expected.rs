@@ -1,37 +1,36 @@
-//! The list of expected failures: a line for each case, with the devices on which it fails and the reason.
+//! The list of expected failures: a line for each case, with the suite and the devices in which it fails and
+//! the reason.
 
 use std::collections::BTreeMap;
 
-/// Case, devices (`all`, or a kind as `wgpu`), reason.
+/// Case, suite (`all`, or its newest version of operators), devices (`all`, or a kind as `wgpu`), reason.
 const LIST: &str = include_str!("../expected.tsv");
 
-/// The expected failures of one kind of device.
+/// The expected failures of one suite on one kind of device.
 pub(crate) struct Expected {
     reasons: BTreeMap<&'static str, &'static str>,
 }
 
 impl Expected {
-    /// The lines for a kind of device, `cpu` say.
-    pub(crate) fn read(kind: &str) -> Result<Expected, String> {
+    /// The lines for a suite by its newest version of operators, and for a kind of device, `cpu` say.
+    pub(crate) fn read(suite: i64, kind: &str) -> Result<Expected, String> {
+        let suite = suite.to_string();
         let mut reasons = BTreeMap::new();
         for (number, line) in LIST.lines().enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let mut fields = line.split('\t');
-            let (Some(name), Some(devices), Some(reason), None) = (
-                fields.next(),
-                fields.next(),
-                fields.next().filter(|reason| !reason.is_empty()),
-                fields.next(),
-            ) else {
+            let fields: Vec<&str> = line.split('\t').collect();
+            let &[name, suites, devices, reason] = fields.as_slice() else {
+                let message = "a line is a case, a suite, devices and a reason";
+                return Err(format!("expected.tsv, line {}: {message}", number + 1));
+            };
+            let applies = ["all", &suite].contains(&suites) && ["all", kind].contains(&devices);
+            if applies && (reason.is_empty() || reasons.insert(name, reason).is_some()) {
                 return Err(format!(
-                    "expected.tsv, line {}: a line is a case, devices and a reason",
+                    "expected.tsv, line {}: {name} is there twice, or without a reason",
                     number + 1
                 ));
-            };
-            if ["all", kind].contains(&devices) && reasons.insert(name, reason).is_some() {
-                return Err(format!("expected.tsv, line {}: {name} is there twice", number + 1));
             }
         }
         Ok(Expected { reasons })

@@ -73,7 +73,8 @@ fn run(args: &Args) -> std::result::Result<bool, String> {
     let device = taper::device(&args.device).map_err(|error| error.to_string())?;
     let cases = find(&args.data)?;
     let kind = args.device.split([':', '#']).next().unwrap_or("cpu");
-    let expected = Expected::read(kind)?;
+    let suite = cases.iter().map(|case| case.version).max().unwrap_or(0);
+    let expected = Expected::read(suite, kind)?;
     // A case that panics is a failure; its message is printed as the reason.
     std::panic::set_hook(Box::new(|_| {}));
     let begun = Instant::now();
@@ -109,11 +110,11 @@ fn run(args: &Args) -> std::result::Result<bool, String> {
     let _ = std::panic::take_hook();
     table("operator", &by_operator, args.only.is_none());
     table("group", &by_group, false);
-    println!("{} cases on {device} in {:.1} s", seen.len(), begun.elapsed().as_secs_f64());
+    println!("{} cases of version {suite} on {device} in {:.1} s", seen.len(), begun.elapsed().as_secs_f64());
     for (name, message) in &unexpected {
         let message = message.replace(['\n', '\t'], " ");
         if args.list {
-            println!("{name}\t{kind}\t{message}");
+            println!("{name}\t{suite}\t{kind}\t{message}");
         } else {
             println!("failed: {name}: {message}");
         }

@@ -14,6 +14,7 @@ use tensor_core::{
 };
 
 use crate::{
+    narrow::unpack,
     proto::{OptionalProto, SequenceProto, SparseTensorProto, TensorProto},
     value::{DataType, HostData, HostTensor, Value, on_device},
 };
@@ -132,9 +133,9 @@ impl<'a> Stored<'a> {
         stored.raw = stored.find_raw(external)?;
         if stored.raw.is_none() {
             let found = stored.typed_len();
-            let wanted = match data_type {
-                DataType::Int4 | DataType::Uint4 => [count.div_ceil(2), count],
-                DataType::Tensor(_) | DataType::Text => [count; 2],
+            let wanted = match data_type.narrow_bits() {
+                Some(bits) => [(count * bits).div_ceil(8), count],
+                None => [count; 2],
             };
             if !wanted.contains(&found) {
                 let message = format!("{found} elements do not fill its shape {:?}", stored.shape);
@@ -146,10 +147,10 @@ impl<'a> Stored<'a> {
 
     /// The size of the elements in bytes.
     fn bytes(&self) -> usize {
-        match self.data_type {
-            DataType::Tensor(dtype) => self.count * dtype.size(),
-            DataType::Int4 | DataType::Uint4 => self.count.div_ceil(2),
-            DataType::Text => 0,
+        match (self.data_type, self.data_type.narrow_bits()) {
+            (DataType::Tensor(dtype), _) => self.count * dtype.size(),
+            (_, Some(bits)) => (self.count * bits).div_ceil(8),
+            (_, None) => 0,
         }
     }
 
@@ -200,7 +201,12 @@ impl<'a> Stored<'a> {
         let proto = self.proto;
         match self.data_type {
             DataType::Text => proto.string_data.len(),
-            DataType::Int4 | DataType::Uint4 => proto.int32_data.len(),
+            DataType::Int2
+            | DataType::Uint2
+            | DataType::Int4
+            | DataType::Uint4
+            | DataType::Float4E2M1
+            | DataType::Float8E8M0 => proto.int32_data.len(),
             DataType::Tensor(dtype) => match dtype {
                 DType::F32 => proto.float_data.len(),
                 DType::F64 => proto.double_data.len(),
@@ -266,17 +272,11 @@ impl<'a> Stored<'a> {
                 };
                 return Ok(HostData::Text(self.proto.string_data.iter().map(text).collect::<Result<_>>()?));
             }
-            DataType::Int4 | DataType::Uint4 => return Ok(HostData::Int(self.nibbles()?)),
             DataType::Tensor(dtype) => dtype,
+            narrow => return self.narrow(narrow),
         };
         let numbers = Scalar::from_bytes(dtype, &self.native_bytes(dtype)?);
-        Ok(if dtype.is_bool() {
-            HostData::Bool(numbers.iter().map(|n| n.as_bool()).collect())
-        } else if dtype.is_float() {
-            HostData::Float(numbers.iter().map(|n| n.as_f64()).collect())
-        } else {
-            HostData::Int(numbers.iter().map(|n| n.as_i64()).collect())
-        })
+        Ok(HostData::of(dtype, &numbers))
     }
 
     /// All bytes, in host order.
@@ -293,12 +293,23 @@ impl<'a> Stored<'a> {
         Ok(bytes)
     }
 
-    /// Four-bit numbers: two per byte, the first in the low half.
-    fn nibbles(&self) -> Result<Vec<i64>> {
-        let bytes = match &self.raw {
-            None if self.proto.int32_data.len() == self.count && self.count != 1 => {
-                return Ok(self.proto.int32_data.iter().map(|&x| i64::from(x)).collect());
+    /// Numbers of less than a byte, several in each byte, or one in each element of the typed list.
+    fn narrow(&self, data_type: DataType) -> Result<HostData> {
+        let list = &self.proto.int32_data;
+        if self.raw.is_none() && list.len() == self.count && self.count != 1 {
+            if data_type.narrow_range().is_some() {
+                return Ok(HostData::Int(list.iter().map(|&x| x.into()).collect()));
             }
+            // A byte for each element holds its pattern.
+            let bytes: Vec<u8> = list.iter().map(|&x| x as u8).collect();
+            let one = |byte: &u8| unpack(data_type, std::slice::from_ref(byte), 1);
+            let numbers = bytes.iter().filter_map(one).filter_map(|data| match data {
+                HostData::Float(list) => list.first().copied(),
+                HostData::Int(_) | HostData::Bool(_) | HostData::Text(_) => None,
+            });
+            return Ok(HostData::Float(numbers.collect()));
+        }
+        let bytes = match &self.raw {
             None => self.typed_bytes(DType::U8),
             Some(raw) => {
                 let mut bytes = vec![0; self.bytes()];
@@ -306,12 +317,7 @@ impl<'a> Stored<'a> {
                 bytes
             }
         };
-        let signed = self.data_type == DataType::Int4;
-        let number = |nibble: u8| {
-            let number = i64::from(nibble);
-            if signed && number > 7 { number - 16 } else { number }
-        };
-        Ok(bytes.iter().flat_map(|byte| [number(byte & 15), number(byte >> 4)]).take(self.count).collect())
+        unpack(data_type, &bytes, self.count).ok_or_else(|| invalid(format!("{data_type} is not packed")))
     }
 
     /// The elements on a device, uploaded in pieces.

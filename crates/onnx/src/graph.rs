@@ -361,9 +361,15 @@ impl<'a> Compiler<'a> {
             matches!(stored.data_type, DataType::Tensor(dtype) if dtype.is_float() && dtype.size() > 1);
         let setting = used.is_some_and(|uses| uses.all_settings);
         let host = match stored.data_type {
-            DataType::Text | DataType::Int4 | DataType::Uint4 => true,
             DataType::Tensor(_) if float => count == 0 || setting || (inline && count == 1),
             DataType::Tensor(_) => count <= HOST_ELEMENTS,
+            DataType::Text
+            | DataType::Int2
+            | DataType::Uint2
+            | DataType::Int4
+            | DataType::Uint4
+            | DataType::Float4E2M1
+            | DataType::Float8E8M0 => true,
         };
         if host {
             return Ok(Constant::Host(Arc::new(stored.to_host()?)));

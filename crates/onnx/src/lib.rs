@@ -31,6 +31,7 @@ mod data;
 mod execute;
 mod graph;
 mod model;
+mod narrow;
 mod ops;
 pub mod proto;
 mod registry;

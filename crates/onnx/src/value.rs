@@ -17,6 +17,14 @@ pub enum DataType {
     Int4,
     /// Integers from 0 to 15, stored as [`DType::U8`].
     Uint4,
+    /// Integers from −2 to 1, stored as [`DType::I8`].
+    Int2,
+    /// Integers from 0 to 3, stored as [`DType::U8`].
+    Uint2,
+    /// Floats of four bits, up to ±6, stored as [`DType::F32`].
+    Float4E2M1,
+    /// Powers of two from 2⁻¹²⁷ to 2¹²⁷, and NaN, stored as [`DType::F32`].
+    Float8E8M0,
     /// Texts, which are only on the host.
     Text,
 }
@@ -28,6 +36,10 @@ impl DataType {
             8 => Some(DataType::Text),
             21 => Some(DataType::Uint4),
             22 => Some(DataType::Int4),
+            23 => Some(DataType::Float4E2M1),
+            24 => Some(DataType::Float8E8M0),
+            25 => Some(DataType::Uint2),
+            26 => Some(DataType::Int2),
             _ => {
                 let known = |dtype: &DType| u32::try_from(number) == Ok(dtype.info().onnx);
                 DType::ALL.into_iter().find(known).map(DataType::Tensor)
@@ -39,8 +51,9 @@ impl DataType {
     pub fn dtype(self) -> Option<DType> {
         match self {
             DataType::Tensor(dtype) => Some(dtype),
-            DataType::Int4 => Some(DType::I8),
-            DataType::Uint4 => Some(DType::U8),
+            DataType::Int2 | DataType::Int4 => Some(DType::I8),
+            DataType::Uint2 | DataType::Uint4 => Some(DType::U8),
+            DataType::Float4E2M1 | DataType::Float8E8M0 => Some(DType::F32),
             DataType::Text => None,
         }
     }
@@ -52,6 +65,10 @@ impl fmt::Display for DataType {
             DataType::Tensor(dtype) => dtype.fmt(f),
             DataType::Int4 => f.write_str("int4"),
             DataType::Uint4 => f.write_str("uint4"),
+            DataType::Int2 => f.write_str("int2"),
+            DataType::Uint2 => f.write_str("uint2"),
+            DataType::Float4E2M1 => f.write_str("float4e2m1"),
+            DataType::Float8E8M0 => f.write_str("float8e8m0"),
             DataType::Text => f.write_str("string"),
         }
     }
@@ -78,6 +95,15 @@ impl HostData {
             HostData::Float(list) => list.len(),
             HostData::Bool(list) => list.len(),
             HostData::Text(list) => list.len(),
+        }
+    }
+
+    /// Elements of a dtype.
+    pub(crate) fn of(dtype: DType, numbers: &[Scalar]) -> HostData {
+        match dtype.info().kind {
+            Kind::Bool => HostData::Bool(numbers.iter().map(|n| n.as_bool()).collect()),
+            Kind::Signed | Kind::Unsigned => HostData::Int(numbers.iter().map(|n| n.as_i64()).collect()),
+            Kind::Float => HostData::Float(numbers.iter().map(|n| n.as_f64()).collect()),
         }
     }
 
@@ -238,12 +264,7 @@ impl HostTensor {
     pub fn read(tensor: &Tensor) -> Result<HostTensor> {
         let dtype = tensor.dtype();
         let numbers = Scalar::from_bytes(dtype, &tensor.read_bytes()?);
-        let data = match dtype.info().kind {
-            Kind::Bool => HostData::Bool(numbers.iter().map(|n| n.as_bool()).collect()),
-            Kind::Signed | Kind::Unsigned => HostData::Int(numbers.iter().map(|n| n.as_i64()).collect()),
-            Kind::Float => HostData::Float(numbers.iter().map(|n| n.as_f64()).collect()),
-        };
-        HostTensor::new(DataType::Tensor(dtype), tensor.dims(), data)
+        HostTensor::new(DataType::Tensor(dtype), tensor.dims(), HostData::of(dtype, &numbers))
     }
 }
 

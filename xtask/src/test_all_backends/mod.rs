@@ -8,7 +8,7 @@
 //! time that its device lacks a capability appends a line `name<TAB>reason` to the file that the setting
 //! `skip_log` names, and returns; the table then counts it as skipped.
 
-mod build;
+pub(crate) mod build;
 mod devices;
 mod libtest;
 mod reruns;

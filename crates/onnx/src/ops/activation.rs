@@ -26,7 +26,8 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "Softmax", 13, |c| one(along_axis(c, |x, axis| x.softmax(axis))?)),
     ("", "Softplus", 1, |c| one(c.tensor(0)?.softplus(1.0, f64::INFINITY))),
     ("", "Softsign", 1, |c| one(c.tensor(0)?.softsign())),
-    ("", "Swish", 24, swish),
+    ("", "SwiGLU", 28, swiglu),
+    ("", "Swish", 24, |c| one(swish(c)?)),
     ("", "ThresholdedRelu", 10, |c| one(c.tensor(0)?.threshold(c.number_or("alpha", 1.0)?, 0.0))),
 ];
 
@@ -51,9 +52,19 @@ fn selu(c: &Context<'_>) -> Result<Vec<Value>> {
     one(c.tensor(0)?.elu(alpha).mul_scalar(gamma))
 }
 
-fn swish(c: &Context<'_>) -> Result<Vec<Value>> {
+/// x·σ(α·x).
+fn swish(c: &Context<'_>) -> Result<Tensor> {
     let x = c.tensor(0)?;
-    one(x.mul(&x.mul_scalar(c.number_or("alpha", 1.0)?).sigmoid())?)
+    x.mul(&x.mul_scalar(c.number_or("alpha", 1.0)?).sigmoid())
+}
+
+/// swish(gate)·x; both have one shape.
+fn swiglu(c: &Context<'_>) -> Result<Vec<Value>> {
+    let (gate, x) = (c.tensor(0)?, c.tensor(1)?);
+    if gate.shape() != x.shape() {
+        return Err(c.error(format!("a gate {} for an input {}", gate.shape(), x.shape())));
+    }
+    one(swish(c)?.mul(&x)?)
 }
 
 /// x + bias below −λ, x − bias above λ, 0 between.

@@ -1,10 +1,11 @@
 //! Element by element: arithmetic, functions, comparisons, bits, casts.
 
-use tensor_core::{DType, Result, Tensor};
+use tensor_core::{DType, Result, Scalar, Tensor};
 
 use super::{Row, one};
 use crate::{
     context::Context,
+    narrow::{PowerRounding, to_float4, to_power, wrap},
     value::{DataType, HostData, HostTensor, Value, on_device},
 };
 
@@ -18,6 +19,7 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "Asinh", 9, |c| one(c.tensor(0)?.asinh())),
     ("", "Atan", 7, |c| one(c.tensor(0)?.atan())),
     ("", "Atanh", 9, |c| one(c.tensor(0)?.atanh())),
+    ("", "BitCast", 26, bit_cast),
     ("", "BitShift", 11, bit_shift),
     ("", "BitwiseAnd", 18, |c| binary(c, |a, b| a.bitwise_and(b))),
     ("", "BitwiseNot", 18, |c| one(c.tensor(0)?.bitwise_not()?)),
@@ -150,6 +152,22 @@ fn clip(c: &Context<'_>) -> Result<Vec<Value>> {
     one(x)
 }
 
+/// The bytes of the elements as elements of another type of the same size, on the host.
+fn bit_cast(c: &Context<'_>) -> Result<Vec<Value>> {
+    let host = c.host(0)?;
+    let to = c.int("to")?.and_then(|number| i32::try_from(number).ok()).and_then(DataType::from_onnx);
+    let from = host.data_type();
+    let (DataType::Tensor(old), Some(DataType::Tensor(new))) = (from, to) else {
+        return Err(c.error(format!("the bits of {from} as those of an element type that is not known here")));
+    };
+    if old.size() != new.size() {
+        return Err(c.error(format!("the {} bytes of {old} as {new}, which has {}", old.size(), new.size())));
+    }
+    let numbers = Scalar::from_bytes(new, &Scalar::to_bytes(old, &host.scalars()));
+    let data = HostData::of(new, &numbers);
+    Ok(vec![HostTensor::new(DataType::Tensor(new), host.dims(), data)?.into()])
+}
+
 fn cast(c: &Context<'_>) -> Result<Vec<Value>> {
     let number = match c.int("to") {
         Ok(Some(number)) => i32::try_from(number).unwrap_or(0),
@@ -196,13 +214,30 @@ pub(super) fn cast_to(c: &Context<'_>, value: &Value, to: DataType) -> Result<Va
             let single = host.data_type() != DataType::Tensor(DType::F64);
             HostData::Text(list.iter().map(|&x| float_text(x, single)).collect())
         }
-        (DataType::Int4 | DataType::Uint4, HostData::Float(_) | HostData::Int(_) | HostData::Bool(_)) => {
-            let (low, high) = if to == DataType::Int4 { (-8.0, 7.0) } else { (0.0, 15.0) };
-            let round = |x: &f64| x.round_ties_even().clamp(low, high) as i64;
-            HostData::Int(host.to_f64s()?.iter().map(round).collect())
-        }
         (DataType::Tensor(dtype), HostData::Text(list)) => parse(c, list, dtype)?,
-        _ => return Err(c.error(format!("a cast from {} to {to}", host.data_type()))),
+        (DataType::Tensor(_), _) | (_, HostData::Text(_)) => {
+            return Err(c.error(format!("a cast from {} to {to}", host.data_type())));
+        }
+        (DataType::Float4E2M1, _) => HostData::Float(host.to_f64s()?.into_iter().map(to_float4).collect()),
+        (DataType::Float8E8M0, _) => {
+            let rounding = match c.text_or("round_mode", "up")? {
+                "up" => PowerRounding::Up,
+                "down" => PowerRounding::Down,
+                "nearest" => PowerRounding::Nearest,
+                other => {
+                    return Err(c.error(format!("round_mode \"{other}\"; up, down and nearest are known")));
+                }
+            };
+            let saturate = c.flag("saturate", true)?;
+            let power = |x| to_power(x, rounding, saturate);
+            HostData::Float(host.to_f64s()?.into_iter().map(power).collect())
+        }
+        // Floats out of range are not defined: suites before version 25 saturate them, later ones wrap them.
+        (_, HostData::Float(list)) if c.version() < 25 => {
+            let (low, high) = to.narrow_range().unwrap_or((i64::MIN, i64::MAX));
+            HostData::Int(list.iter().map(|&x| (x as i64).clamp(low, high)).collect())
+        }
+        _ => HostData::Int(host.to_i64s()?.into_iter().map(|x| wrap(to, x)).collect()),
     };
     Ok(HostTensor::new(to, host.dims(), data)?.into())
 }
@@ -223,9 +258,7 @@ fn parse(c: &Context<'_>, list: &[String], dtype: DType) -> Result<HostData> {
     };
     let floats = list.iter().map(float).collect::<Result<Vec<f64>>>()?;
     Ok(if dtype.is_float() {
-        HostData::Float(
-            floats.into_iter().map(|x| tensor_core::Scalar::Float(x).cast(dtype).as_f64()).collect(),
-        )
+        HostData::Float(floats.into_iter().map(|x| Scalar::Float(x).cast(dtype).as_f64()).collect())
     } else if dtype.is_bool() {
         HostData::Bool(floats.into_iter().map(|x| x != 0.0).collect())
     } else {

@@ -93,7 +93,14 @@ fn fit(data: HostData, dtype: DType) -> HostData {
 fn number_type(host: &HostTensor) -> Option<DType> {
     match host.data_type() {
         DataType::Tensor(dtype) if dtype != DType::U64 && !dtype.is_bool() => Some(dtype),
-        DataType::Tensor(_) | DataType::Int4 | DataType::Uint4 | DataType::Text => None,
+        DataType::Tensor(_)
+        | DataType::Int2
+        | DataType::Uint2
+        | DataType::Int4
+        | DataType::Uint4
+        | DataType::Float4E2M1
+        | DataType::Float8E8M0
+        | DataType::Text => None,
     }
 }
 

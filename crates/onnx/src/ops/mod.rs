@@ -10,6 +10,7 @@ mod conv;
 mod elementwise;
 mod image;
 mod index;
+mod linear_attention;
 mod loss;
 mod microsoft;
 mod ml;
@@ -44,6 +45,7 @@ pub(crate) fn tables() -> &'static [&'static [Row]] {
         elementwise::TABLE,
         image::TABLE,
         index::TABLE,
+        linear_attention::TABLE,
         loss::TABLE,
         microsoft::TABLE,
         ml::TABLE,

@@ -133,8 +133,8 @@ fn maximum(c: &Context<'_>) -> Result<Vec<Value>> {
     all([flat.gather(d + 2, &place)?.squeeze(d + 2)?, numbers.gather(d + 2, &place)?.squeeze(d + 2)?])
 }
 
-/// How many elements each window has along an axis; padding counts if asked, and then also what `ceil_mode`
-/// adds to it.
+/// How many elements each window has along an axis; padding counts if asked, but not what `ceil_mode` adds
+/// to it.
 fn counts(c: &Context<'_>, x: &Tensor, w: &Windows, more: &[usize], padding: bool) -> Result<Tensor> {
     let d = w.kernel.len();
     let mut product: Option<Tensor> = None;
@@ -142,7 +142,7 @@ fn counts(c: &Context<'_>, x: &Tensor, w: &Windows, more: &[usize], padding: boo
         let (size, (before, after)) = (x.dims()[axis + 2], w.pads[axis]);
         let reach = (w.kernel[axis] - 1) * w.dilation[axis] + 1;
         let all = before + size + after + more[axis];
-        let counted = if padding { 0..all } else { before..before + size };
+        let counted = if padding { 0..before + size + after } else { before..before + size };
         let windows = all.saturating_sub(reach) / w.stride[axis] + 1;
         let count = |window: usize| {
             let places = (0..w.kernel[axis]).map(|k| window * w.stride[axis] + k * w.dilation[axis]);

@@ -62,12 +62,13 @@ fn target(c: &Context<'_>, zero: Option<&Value>) -> Result<DataType> {
 
 /// Rounded to the nearest number of the type, halves to even.
 fn rounded(c: &Context<'_>, x: &Tensor, to: DataType) -> Result<Value> {
-    let (low, high) = match to {
-        DataType::Int4 => (-8.0, 7.0),
-        DataType::Uint4 => (0.0, 15.0),
-        DataType::Tensor(dtype) if dtype.is_float() => return cast_to(c, &x.into(), to),
-        DataType::Tensor(dtype) => (dtype.least().as_f64(), dtype.greatest().as_f64()),
-        DataType::Text => return Err(c.error("texts are not quantized")),
+    let (low, high) = match (to, to.narrow_range()) {
+        (DataType::Tensor(dtype), _) if !dtype.is_float() => {
+            (dtype.least().as_f64(), dtype.greatest().as_f64())
+        }
+        (DataType::Text, _) => return Err(c.error("texts are not quantized")),
+        (_, Some((low, high))) => (low as f64, high as f64),
+        (_, None) => return cast_to(c, &x.into(), to),
     };
     cast_to(c, &x.clamp(low, high).into(), to)
 }
@@ -79,7 +80,7 @@ fn quantize(c: &Context<'_>) -> Result<Vec<Value>> {
     let wide = DType::F32.promote(x.dtype().compute());
     let x = x.to_dtype(wide)?;
     let mut y = x.div(&spread(c, &x, scale.to_dtype(wide)?)?)?;
-    if !matches!(to, DataType::Tensor(dtype) if dtype.is_float()) {
+    if !to.dtype().is_some_and(DType::is_float) {
         y = y.round();
     }
     if let Some(zero) = c.optional_tensor(2)? {

@@ -314,7 +314,13 @@ fn space_to_depth(c: &Context<'_>) -> Result<Vec<Value>> {
     let &[n, channels, h, w] = x.dims() else { return Err(c.error("the input is [N, C, H, W]")) };
     let blocks = x.reshape([n, channels, h / block, block, w / block, block])?;
     let shape = [n, channels * block * block, h / block, w / block];
-    one(blocks.permute([0, 3, 5, 1, 2, 4])?.reshape(shape)?)
+    // Axes [N, C, H, row in block, W, column in block].
+    let order = match c.text_or("mode", "DCR")? {
+        "DCR" => [0, 3, 5, 1, 2, 4],
+        "CRD" => [0, 1, 3, 5, 2, 4],
+        other => return Err(c.error(format!("mode \"{other}\"; DCR and CRD are known"))),
+    };
+    one(blocks.permute(order)?.reshape(shape)?)
 }
 
 /// A part of a shape, on the host.

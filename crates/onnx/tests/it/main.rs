@@ -17,9 +17,13 @@ fn model(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/models").join(name)
 }
 
-/// The CPU, and a GPU if there is one; `TAPER_TEST=require=wgpu` makes its absence a failure.
+/// The CPU, and a GPU if there is one; `TAPER_TEST=require=wgpu` makes its absence a failure, and
+/// `TAPER_TEST=device=cpu` leaves it out.
 fn devices() -> Vec<Device> {
     let mut devices = vec![backend_cpu::cpu()];
+    if taper_testing::settings::setting("device").is_some_and(|device| device == "cpu") {
+        return devices;
+    }
     devices.extend(taper_testing::settings::opened_beside(backend_wgpu::wgpu(0)));
     devices
 }
