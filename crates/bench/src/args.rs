@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-use crate::{Result, case::Case, operations::PREFIX};
+use crate::{Result, case::Case, onnx, operations::PREFIX};
 
 /// Times Taper's operations, checks each result, and measures the machine's limits.
 #[derive(Parser)]
@@ -37,9 +37,15 @@ pub(crate) struct Args {
     /// first time
     #[arg(long, conflicts_with = "vs_torch")]
     pub(crate) vs_burn: bool,
-    /// A Python that has torch [default: python3]
-    #[arg(long, value_name = "PATH", requires = "vs_torch")]
+    /// A Python that has torch or onnxruntime [default: python3]
+    #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// Run ONNX files in ONNX Runtime too, right after each of Taper's cases, and compare
+    #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn"])]
+    pub(crate) vs_onnxruntime: bool,
+    /// The folder of the packages that contain the ONNX files; docs/benchmarks/onnx.md names them
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) models: Option<PathBuf>,
     /// Write the table into this Markdown file, between its marks, and, if there is a peer, a chart next to
     /// it
     #[arg(long, value_name = "FILE")]
@@ -50,6 +56,9 @@ pub(crate) struct Args {
     /// For the case `import`: print one result and end
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,
+    /// For the cases `onnx_*_load`: load this file, answer once, and report the times
+    #[arg(long, hide = true, value_name = "FILE")]
+    pub(crate) first_answer: Option<String>,
     /// For the cases `first_step` and `hundredth_step`: train and report both steps
     #[arg(long, hide = true)]
     pub(crate) first_steps: bool,
@@ -102,7 +111,9 @@ impl Args {
             }
         }
         let wanted = |case: &Case| match self.filter.is_empty() {
-            true => !case.name.starts_with(PREFIX),
+            true => {
+                case.name.starts_with(onnx::PREFIX) == self.vs_onnxruntime && !case.name.starts_with(PREFIX)
+            }
             false => self.filter.iter().any(|text| lets_through(text, &case.name)),
         };
         Ok(cases.into_iter().filter(wanted).collect())

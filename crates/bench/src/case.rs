@@ -5,6 +5,7 @@
 
 use std::{
     ops::RangeInclusive,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -14,6 +15,7 @@ use crate::{
     Result,
     line::{Line, Times},
     machine::Machine,
+    onnx::Network,
     operations::Operation,
     round,
 };
@@ -35,6 +37,8 @@ pub(crate) enum Work {
     Alone(fn(&Bench, &str) -> Result<Line>),
     /// One of [`Machine::CASES`], by its place there.
     Machine(usize),
+    /// An ONNX file.
+    Network(Network),
     /// A row of the table of operations.
     Operation(Box<Operation>),
 }
@@ -45,6 +49,8 @@ pub(crate) struct Bench {
     pub(crate) threads: usize,
     pub(crate) budget: Duration,
     pub(crate) machine: Machine,
+    /// The folder of packages with ONNX files.
+    pub(crate) models: Option<PathBuf>,
 }
 
 /// Where a case gets its inputs: random numbers, in the device's memory before the clock starts.
@@ -175,7 +181,7 @@ impl Case {
 
 impl Case {
     /// Prints which kernels some calls run.
-    pub(crate) fn profile(&self, device: &Device) -> Result<()> {
+    pub(crate) fn profile(&self, device: &Device, models: Option<&Path>) -> Result<()> {
         const CALLS: usize = 10;
         println!("{}, {CALLS} calls", self.name);
         let mut call = match &self.work {
@@ -187,6 +193,7 @@ impl Case {
                 None => (timed.make)(&Inputs::new(device))?.0,
             },
             Work::Operation(operation) => operation.call(device)?,
+            Work::Network(network) => network.call(models.ok_or("--models is missing")?, device)?,
             Work::Machine(_) | Work::Alone(_) => {
                 println!("no calls that are repeated: not profiled\n");
                 return Ok(());
@@ -205,6 +212,7 @@ impl Bench {
         let line = match &case.work {
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
             Work::Operation(operation) => return operation.run(self, &case.name, None).0,
+            Work::Network(network) => return network.run(self, &case.name, None).0,
             Work::Alone(run) => run(self, &case.name),
             Work::Timed(timed) => match (timed.misfit)(&self.device) {
                 Some(why) => Ok(Line::absent("taper", &case.name, why)),

@@ -5,10 +5,11 @@
 //! | the cases and their checks | `cases`, a file for each kind of work |
 //! | the timing | `case` |
 //! | the table of operations, a case for each | `operations` |
+//! | ONNX files | `onnx` |
 //! | networks that are trained, and the references of their steps | `networks` (of the examples), `twin` |
 //! | the machine's own limits | `machine`, `fma` |
 //! | a process that keeps a core busy | `busy` |
-//! | PyTorch or burn, for comparison | `peer`, and `scripts/bench_torch.py`, `scripts/bench_burn` |
+//! | PyTorch, ONNX Runtime or burn, for comparison | `peer`, and `bench_torch.py`, `bench_onnxruntime.py`, `bench_burn` in `scripts` |
 //! | the output | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
 
 mod args;
@@ -22,6 +23,7 @@ mod line;
 mod machine;
 #[path = "../../../examples/basics/networks/mod.rs"]
 mod networks;
+mod onnx;
 mod operations;
 mod peer;
 mod reference;
@@ -83,15 +85,26 @@ fn run(args: &Args) -> Result<()> {
     if args.first_steps {
         return cases::first_steps(&device);
     }
+    if let Some(case) = &args.first_answer {
+        let models = args.models.as_deref().ok_or("--first-answer needs --models")?;
+        println!("{}", onnx::first_answer(case, models, &device)?);
+        return Ok(());
+    }
     let cases = args.select(cases::all())?;
     if args.profile {
-        return cases.iter().try_for_each(|case| case.profile(&device));
+        return cases.iter().try_for_each(|case| case.profile(&device, args.models.as_deref()));
     }
     let report = args.report.as_ref().map(|path| Report::open(path)).transpose()?;
     let mut peer = start_peer(args, &device, threads)?;
     let started = Instant::now();
     let machine = Machine::measure(args.budget);
-    let bench = Bench { device, threads, budget: Duration::from_secs_f64(args.budget), machine };
+    let bench = Bench {
+        device,
+        threads,
+        budget: Duration::from_secs_f64(args.budget),
+        machine,
+        models: args.models.clone(),
+    };
     let layout = table::Table { peer: peer.as_ref().map(|peer| peer.name) };
     if !args.json {
         print!("{}", layout.head());
@@ -144,6 +157,7 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
         std::thread::sleep(SETTLE);
     }
     Ok(match (&case.work, peer) {
+        (Work::Network(network), peer) => network.run(bench, &case.name, peer),
         (Work::Operation(operation), peer) => operation.run(bench, &case.name, peer),
         (_, Some(peer)) => {
             let ours = bench.run(case);
@@ -160,6 +174,9 @@ fn start_peer(args: &Args, device: &taper::Device, threads: usize) -> Result<Opt
     if args.vs_torch {
         let device = if on_cpu { "cpu" } else { "gpu" };
         return Ok(Some(Peer::torch(&args.python(), threads, device, args.budget)?));
+    }
+    if args.vs_onnxruntime {
+        return Ok(Some(Peer::onnxruntime(&args.python(), threads, args.budget)?));
     }
     if args.vs_burn && on_cpu {
         return Err("--vs-burn compares with burn on Vulkan: give --device wgpu".into());

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::{Result, line::Line};
 
 const TORCH: &str = include_str!("../../../scripts/bench_torch.py");
+const ONNX_RUNTIME: &str = include_str!("../../../scripts/bench_onnxruntime.py");
 /// A separate package, outside the workspace, so that other builds do not compile it.
 const BURN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench_burn/Cargo.toml");
 
@@ -30,12 +31,28 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts PyTorch's script and waits until torch is there. `device` is "cpu" or "gpu".
     pub(crate) fn torch(python: &Path, threads: usize, device: &str, budget: f64) -> Result<Peer> {
+        Peer::script(("PyTorch", "torch", TORCH), python, threads, device, budget)
+    }
+
+    /// Starts ONNX Runtime's script and waits until onnxruntime is there.
+    pub(crate) fn onnxruntime(python: &Path, threads: usize, budget: f64) -> Result<Peer> {
+        Peer::script(("ONNX Runtime", "onnxruntime", ONNX_RUNTIME), python, threads, "cpu", budget)
+    }
+
+    /// Starts a script, which needs a package.
+    fn script(
+        (name, package, script): (&'static str, &str, &str),
+        python: &Path,
+        threads: usize,
+        device: &str,
+        budget: f64,
+    ) -> Result<Peer> {
         let mut command = Command::new(python);
-        command.args(["-u", "-c", TORCH]);
+        command.args(["-u", "-c", script]);
         let shown = python.display();
-        Peer::start("PyTorch", command, threads, device, budget).map_err(|error| {
+        Peer::start(name, command, threads, device, budget).map_err(|error| {
             format!(
-                "--python {shown}: {error}; name a Python that has torch, or `pip install torch numpy` there"
+                "--python {shown}: {error}; name a Python that has {package}, or `pip install {package} numpy` there"
             )
             .into()
         })

@@ -42,6 +42,9 @@ impl Cells {
         {
             notes.push(format!("a backward takes {ratio} of before, memory grew by {bytes} bytes"));
         }
+        if let Some(load) = ours.extra.get("load_ms") {
+            notes.push(format!("loading alone {load} ms"));
+        }
         // Beside a busy process calls are fast or slow, and the median may be either.
         if let Some(mean) = ours.mean_ms.filter(|_| ours.case.ends_with(BUSY)) {
             let theirs = theirs.and_then(|t| Some(format!(", {}'s {}", t.peer, milliseconds(t.mean_ms?))));

@@ -40,7 +40,9 @@ pub use pool::{
     max_pool_with_indices, max_pool1d, max_pool2d, max_pool3d, max_unpool1d, max_unpool2d, max_unpool3d,
 };
 pub(crate) use pool::{avg_pool, lp_pool, max_pool, max_unpool};
-pub(crate) use recurrence::{Sequence, States, recurrent_step};
+pub(crate) use recurrence::recurrent_step;
+#[doc(hidden)] // for `onnx`
+pub use recurrence::{Sequence, States};
 pub(crate) use resize::{adaptive_avg_pool, adaptive_max_pool};
 pub use resize::{
     adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d, adaptive_max_pool_with_indices,

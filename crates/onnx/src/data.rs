@@ -252,6 +252,11 @@ impl<'a> Stored<'a> {
         }
     }
 
+    /// The bytes of one-byte elements.
+    pub(crate) fn bytes_of_elements(&self) -> Result<Vec<u8>> {
+        self.native_bytes(DType::U8).map_err(|error| named(self.proto, &error))
+    }
+
     /// The number of elements.
     pub(crate) fn count(&self) -> usize {
         self.count

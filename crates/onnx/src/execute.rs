@@ -1,10 +1,16 @@
 //! Runs a graph: step by step, and each value is dropped after the last step that reads it.
 
-use tensor_core::{Device, Error, ErrorKind, Result, Tensor};
+use std::{
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use autograd::is_grad_enabled;
+use tensor_core::{Device, Error, ErrorKind, Result, Tensor, autocast, eval_all};
 
 use crate::{
     context::Context,
-    graph::{Action, Constant, Graph, Node},
+    graph::{Action, Constant, Graph, Node, Output},
     value::Value,
 };
 
@@ -12,6 +18,86 @@ use crate::{
 pub(crate) struct Run<'a> {
     pub(crate) device: &'a Device,
     pub(crate) weights: &'a [Tensor],
+}
+
+/// Steps that read weights and constants alone. Unless gradients are recorded, their results are kept for the
+/// weights that they were computed from.
+pub(crate) struct Prepared {
+    steps: Vec<Node>,
+    /// The slots that other steps read.
+    results: Vec<usize>,
+    /// The weights that the steps read.
+    weights: Vec<usize>,
+    kept: Mutex<Option<Arc<Kept>>>,
+}
+
+/// Results for the present values of the weights.
+struct Kept {
+    device: Device,
+    /// The numbers of the weights' values.
+    ids: Vec<u64>,
+    values: Vec<(usize, Value)>,
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared").field("steps", &self.steps).finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    /// `rest` are the steps that come after these.
+    pub(crate) fn new(
+        steps: Vec<Node>,
+        rest: &[Node],
+        outputs: &[Output],
+        constants: &[(usize, Constant)],
+    ) -> Prepared {
+        let mut read: Vec<usize> = rest.iter().flat_map(Node::reads).collect();
+        read.extend(outputs.iter().map(|output| output.slot));
+        read.sort_unstable();
+        let made = steps.iter().flat_map(|step| step.outputs.iter().flatten().copied());
+        let results = made.filter(|slot| read.binary_search(slot).is_ok()).collect();
+        let inputs: Vec<usize> = steps.iter().flat_map(Node::reads).collect();
+        let weight = |(slot, constant): &(usize, Constant)| match constant {
+            Constant::Weight(index) if inputs.contains(slot) => Some(*index),
+            Constant::Weight(_) | Constant::Host(_) => None,
+        };
+        let weights = constants.iter().filter_map(weight).collect();
+        Prepared { steps, results, weights, kept: Mutex::new(None) }
+    }
+
+    /// Computes the results, or takes kept ones.
+    fn run(&self, run: &Run<'_>, values: &mut [Option<Value>]) -> Result<()> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let weights = || self.weights.iter().map(|&index| &run.weights[index]);
+        let recorded = is_grad_enabled() && weights().any(Tensor::is_tracked);
+        if recorded || autocast::autocast_dtype().is_some() {
+            return run_steps(run, &self.steps, values);
+        }
+        let ids: Vec<u64> = weights().map(Tensor::value_id).collect();
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = match kept.filter(|kept| kept.device == *run.device && kept.ids == ids) {
+            Some(kept) => kept,
+            None => {
+                run_steps(run, &self.steps, values)?;
+                let result = |&slot: &usize| values[slot].clone().map(|value| (slot, value));
+                let results: Vec<(usize, Value)> = self.results.iter().filter_map(result).collect();
+                let tensors = results.iter().filter_map(|(_, value)| match value {
+                    Value::Tensor(tensor) => Some(tensor),
+                    Value::Host(_) | Value::Sequence(_) | Value::Nothing => None,
+                });
+                eval_all(&tensors.collect::<Vec<&Tensor>>())?;
+                let kept = Arc::new(Kept { device: run.device.clone(), ids, values: results });
+                *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept.clone());
+                kept
+            }
+        };
+        kept.values.iter().for_each(|(slot, value)| values[*slot] = Some(value.clone()));
+        Ok(())
+    }
 }
 
 /// The outputs of a graph for inputs in order; `outer` has the values of the surrounding graph.
@@ -40,8 +126,19 @@ pub(crate) fn run_graph(
     for &(from, to) in &graph.captures {
         values[to] = outer[from].clone();
     }
-    for step in &graph.steps {
-        let outputs = run_step(run, step, &values).map_err(|error| at(step, error))?;
+    graph.prepared.run(run, &mut values)?;
+    run_steps(run, &graph.steps, &mut values)?;
+    let output = |output: &crate::graph::Output| {
+        values[output.slot].clone().ok_or_else(|| {
+            Error::invalid("onnx", format!("the output \"{}\" has no value: nothing gave one", output.name))
+        })
+    };
+    graph.outputs.iter().map(output).collect()
+}
+
+fn run_steps(run: &Run<'_>, steps: &[Node], values: &mut [Option<Value>]) -> Result<()> {
+    for step in steps {
+        let outputs = run_step(run, step, values).map_err(|error| at(step, error))?;
         for (slot, output) in step.outputs.iter().zip(outputs) {
             if let Some(slot) = slot {
                 values[*slot] = Some(output);
@@ -49,12 +146,7 @@ pub(crate) fn run_graph(
         }
         step.frees.iter().for_each(|&slot| values[slot] = None);
     }
-    let output = |output: &crate::graph::Output| {
-        values[output.slot].clone().ok_or_else(|| {
-            Error::invalid("onnx", format!("the output \"{}\" has no value: nothing gave one", output.name))
-        })
-    };
-    graph.outputs.iter().map(output).collect()
+    Ok(())
 }
 
 fn run_step(run: &Run<'_>, step: &Node, values: &[Option<Value>]) -> Result<Vec<Value>> {

@@ -11,10 +11,14 @@ use tensor_core::{Error, Result};
 use crate::{
     attribute::Attribute,
     data::{External, Stored, dense, name_of},
+    execute::Prepared,
+    model::LoadOptions,
     ops::host::{self, HostFn},
     proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto},
     registry::{Operator, Registry},
+    rewrite::{Rewrites, rewrite, static_slots},
     value::{DataType, HostTensor},
+    weights::Weights,
 };
 
 /// The greatest nesting depth of graphs and functions.
@@ -37,6 +41,17 @@ const SETTINGS: &[(&str, &[usize])] = &[
     ("OneHot", &[1]),
 ];
 
+/// Operators with random results.
+const RANDOM: &[&str] = &[
+    "Bernoulli",
+    "Dropout",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+];
+
 /// The domain of training operators.
 const TRAINING: &str = "ai.onnx.preview.training";
 /// The attribute of a `Gradient` node with the graph that it differentiates.
@@ -50,6 +65,8 @@ type Constants = Vec<(usize, Constant)>;
 pub(crate) struct Graph {
     pub(crate) inputs: Vec<Input>,
     pub(crate) outputs: Vec<Output>,
+    /// Steps that read weights and constants alone; they come before all others.
+    pub(crate) prepared: Prepared,
     pub(crate) steps: Vec<Node>,
     pub(crate) slots: usize,
     pub(crate) constants: Constants,
@@ -115,8 +132,19 @@ impl Node {
         }
     }
 
+    /// Whether its operator is one of this crate.
+    pub(crate) fn is_builtin(&self) -> bool {
+        matches!(&self.action, Action::Operator(operator, _) if operator.is_builtin())
+    }
+
+    /// Whether equal inputs always give equal results.
+    pub(crate) fn is_pure(&self) -> bool {
+        let holds_graphs = self.attributes.values().any(|attribute| !attribute.graphs().is_empty());
+        self.is_builtin() && !holds_graphs && !RANDOM.contains(&self.op_type.as_str())
+    }
+
     /// All slots of this graph that the step reads, including those that its subgraphs read.
-    fn reads(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn reads(&self) -> impl Iterator<Item = usize> {
         let within = self.attributes.values().flat_map(Attribute::graphs);
         let captured = within.flat_map(|graph| graph.captures.iter().map(|(outer, _)| *outer));
         self.inputs.iter().flatten().copied().chain(captured)
@@ -146,6 +174,8 @@ impl std::fmt::Debug for Action {
 pub(crate) enum WeightRole {
     Parameter,
     Buffer,
+    /// No part of the module: a rewrite has made it superfluous.
+    Unused,
 }
 
 /// An operator that a file needs and the registry lacks.
@@ -190,8 +220,10 @@ pub(crate) struct Compiler<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) functions: HashMap<(String, String, String), &'a FunctionProto>,
     pub(crate) external: &'a External,
-    /// Creates a weight, and returns its index.
-    pub(crate) weight: &'a mut dyn FnMut(&str, &Stored<'_>, WeightRole) -> Result<usize>,
+    pub(crate) weights: Weights<'a>,
+    rewrites: &'a Rewrites,
+    /// How many places each rewrite has changed.
+    pub(crate) rewritten: BTreeMap<&'static str, usize>,
     scopes: Vec<Scope>,
     /// The nodes of the graphs under compilation, the innermost last.
     open: Vec<&'a [NodeProto]>,
@@ -217,10 +249,9 @@ pub(crate) fn domain_of(name: Option<&str>) -> &str {
 
 impl<'a> Compiler<'a> {
     pub(crate) fn new(
-        registry: &'a Registry,
+        options: &'a LoadOptions,
         functions: &'a [FunctionProto],
         external: &'a External,
-        weight: &'a mut dyn FnMut(&str, &Stored<'_>, WeightRole) -> Result<usize>,
     ) -> Result<Compiler<'a>> {
         let mut by_name = HashMap::new();
         for function in functions {
@@ -235,10 +266,12 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(Compiler {
-            registry,
+            registry: &options.registry,
             functions: by_name,
             external,
-            weight,
+            weights: Weights::default(),
+            rewrites: &options.rewrites,
+            rewritten: BTreeMap::new(),
             scopes: Vec::new(),
             open: Vec::new(),
             depth: 0,
@@ -310,7 +343,7 @@ impl<'a> Compiler<'a> {
                 _ => self.top()?.define(name, "an initializer")?,
             };
             let stored = Stored::new(tensor, self.external)?;
-            constants.push((slot, self.constant(name, &stored, uses.get(name), false)?));
+            constants.push((slot, self.constant(name, stored, uses.get(name), false)?));
         }
         for tensor in &graph.sparse_initializer {
             let name = tensor.values.as_ref().map_or("", name_of);
@@ -340,19 +373,39 @@ impl<'a> Compiler<'a> {
         inputs: Vec<Input>,
         outputs: Vec<Output>,
         mut steps: Vec<Node>,
-        constants: Constants,
+        mut constants: Constants,
     ) -> Result<Graph> {
         let scope = std::mem::take(self.top()?);
         in_order(&mut steps, scope.slots)?;
-        note_last_uses(&mut steps, &outputs, scope.slots);
-        Ok(Graph { inputs, outputs, steps, slots: scope.slots, constants, captures: scope.captures })
+        let (mut steps, slots) = rewrite(
+            self.rewrites,
+            (&inputs, &outputs),
+            steps,
+            &mut constants,
+            scope.slots,
+            (&mut self.weights, &mut self.rewritten),
+        );
+        in_order(&mut steps, slots)?;
+        let statics = match self.rewrites.keeps_static_values() {
+            true => static_slots(&inputs, &steps, &constants, slots),
+            false => vec![false; slots],
+        };
+        let is_static =
+            |step: &Node| step.is_pure() && step.outputs.iter().flatten().all(|&slot| statics[slot]);
+        let (mut all, rest): (Vec<Node>, Vec<Node>) = steps.into_iter().partition(is_static);
+        let count = all.len();
+        all.extend(rest);
+        note_last_uses(&mut all, &outputs, slots);
+        let steps = all.split_off(count);
+        let prepared = Prepared::new(all, &steps, &outputs, &constants);
+        Ok(Graph { inputs, outputs, prepared, steps, slots, constants, captures: scope.captures })
     }
 
     /// A value in the file: a weight, or a value that stays on the host.
     fn constant(
         &mut self,
         name: &str,
-        stored: &Stored<'_>,
+        stored: Stored<'a>,
         used: Option<&Uses>,
         inline: bool,
     ) -> Result<Constant> {
@@ -376,7 +429,7 @@ impl<'a> Compiler<'a> {
         }
         let buffer = !float || used.is_some_and(|uses| uses.all_statistics);
         let role = if buffer { WeightRole::Buffer } else { WeightRole::Parameter };
-        Ok(Constant::Weight((self.weight)(name, stored, role)?))
+        Ok(Constant::Weight(self.weights.add(name, stored, role)))
     }
 
     /// The nodes of the innermost scope, without `Constant`s.
@@ -438,7 +491,7 @@ impl<'a> Compiler<'a> {
         let Some(tensor) = attribute.t.as_ref() else { return Ok(None) };
         let name = node.output.first().map_or("", String::as_str);
         let stored = Stored::new(tensor, self.external)?;
-        self.constant(name, &stored, uses.get(name), true).map(Some)
+        self.constant(name, stored, uses.get(name), true).map(Some)
     }
 
     fn node(

@@ -20,6 +20,7 @@
 //! | a file as a module | [`Model`] |
 //! | [`Value`], [`HostTensor`], [`Outputs`] | inputs and outputs |
 //! | [`Registry`], [`Context`] | your own operators |
+//! | options for loading: rewrites of the graph | [`LoadOptions`], [`Rewrites`] |
 //! | the messages of a file | [`proto`] |
 //!
 //! A node's operator is a call of the tensor operation or layer with that name; `ops` has one file for each
@@ -35,11 +36,14 @@ mod narrow;
 mod ops;
 pub mod proto;
 mod registry;
+mod rewrite;
 mod value;
+mod weights;
 
 pub use context::Context;
-pub use model::{Model, ModelInfo, Outputs, Size, ValueInfo};
+pub use model::{LoadOptions, Model, ModelInfo, Outputs, Size, ValueInfo};
 pub use registry::Registry;
+pub use rewrite::Rewrites;
 pub use value::{DataType, HostData, HostTensor, Value};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

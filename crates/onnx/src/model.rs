@@ -1,6 +1,6 @@
 //! [`Model`]: an ONNX file as a module.
 
-use std::{fmt, path::Path};
+use std::{collections::BTreeMap, fmt, path::Path};
 
 use bytes::Bytes;
 use nn::{Module, Visitor, VisitorMut};
@@ -8,12 +8,14 @@ use prost::Message;
 use tensor_core::{Device, Error, Result, Tensor, file::file_error};
 
 use crate::{
-    data::{External, Stored},
+    data::External,
     execute::{Run, run_graph},
     graph::{Compiler, Graph, WeightRole, opsets},
     proto::{Dimension, DimensionValue, ModelProto, TypeProto, TypeValue},
     registry::Registry,
+    rewrite::Rewrites,
     value::{DataType, Value, on_device},
+    weights::Weight,
 };
 
 /// The supported versions of ONNX's own operators.
@@ -49,14 +51,40 @@ pub struct Model {
     /// The device that the model was loaded to, on which it runs if it has no weights.
     device: Device,
     info: ModelInfo,
+    rewritten: BTreeMap<&'static str, usize>,
 }
 
-/// A tensor of the file under its name.
-#[derive(Clone)]
-struct Weight {
-    name: String,
-    tensor: Tensor,
-    role: WeightRole,
+/// How a file is loaded. A [`Registry`] alone converts to options with all rewrites.
+///
+/// ```
+/// use onnx::{LoadOptions, Rewrites};
+///
+/// let plain = LoadOptions { rewrites: Rewrites::none(), ..Default::default() };
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// The known operators.
+    pub registry: Registry,
+    /// The rewrites of the graph.
+    pub rewrites: Rewrites,
+}
+
+impl From<Registry> for LoadOptions {
+    fn from(registry: Registry) -> LoadOptions {
+        LoadOptions { registry, rewrites: Rewrites::default() }
+    }
+}
+
+impl From<&Registry> for LoadOptions {
+    fn from(registry: &Registry) -> LoadOptions {
+        registry.clone().into()
+    }
+}
+
+impl From<Rewrites> for LoadOptions {
+    fn from(rewrites: Rewrites) -> LoadOptions {
+        LoadOptions { registry: Registry::default(), rewrites }
+    }
 }
 
 /// A file's metadata.
@@ -132,18 +160,22 @@ impl Model {
     /// them are named), unknown element types, names that are used twice or made by no node, cycles, or
     /// tensors without data. Too little memory on the device.
     pub fn load(path: impl AsRef<Path>, device: &Device) -> Result<Model> {
-        Model::load_with(path, device, &Registry::default())
+        Model::load_with(path, device, LoadOptions::default())
     }
 
-    /// [`Model::load`] with your own operators.
+    /// [`Model::load`] with options: a [`Registry`] with your own operators, or [`Rewrites`].
     ///
     /// # Errors
     /// As [`Model::load`].
-    pub fn load_with(path: impl AsRef<Path>, device: &Device, registry: &Registry) -> Result<Model> {
+    pub fn load_with(
+        path: impl AsRef<Path>,
+        device: &Device,
+        options: impl Into<LoadOptions>,
+    ) -> Result<Model> {
         let path = path.as_ref();
         let bytes =
             std::fs::read(path).map_err(|error| file_error(path, format!("cannot be read: {error}")))?;
-        Model::new(bytes.into(), &External::beside(path), device, registry)
+        Model::new(bytes.into(), &External::beside(path), device, &options.into())
             .map_err(|error| file_error(path, error.to_string()))
     }
 
@@ -152,18 +184,22 @@ impl Model {
     /// # Errors
     /// As [`Model::load`], and a model with external data.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>, device: &Device) -> Result<Model> {
-        Model::from_bytes_with(bytes, device, &Registry::default())
+        Model::from_bytes_with(bytes, device, LoadOptions::default())
     }
 
-    /// [`Model::from_bytes`] with your own operators.
+    /// [`Model::from_bytes`] with options, as [`Model::load_with`] takes them.
     ///
     /// # Errors
     /// As [`Model::from_bytes`].
-    pub fn from_bytes_with(bytes: impl Into<Vec<u8>>, device: &Device, registry: &Registry) -> Result<Model> {
-        Model::new(bytes.into().into(), &External::default(), device, registry)
+    pub fn from_bytes_with(
+        bytes: impl Into<Vec<u8>>,
+        device: &Device,
+        options: impl Into<LoadOptions>,
+    ) -> Result<Model> {
+        Model::new(bytes.into().into(), &External::default(), device, &options.into())
     }
 
-    fn new(bytes: Bytes, external: &External, device: &Device, registry: &Registry) -> Result<Model> {
+    fn new(bytes: Bytes, external: &External, device: &Device, options: &LoadOptions) -> Result<Model> {
         let proto =
             ModelProto::decode(bytes).map_err(|error| invalid(format!("this is no ONNX model: {error}")))?;
         let Some(graph) = &proto.graph else {
@@ -175,14 +211,10 @@ impl Model {
                 "it needs version {version} of ONNX's operators; versions up to {NEWEST_OPSET} are known"
             )));
         }
-        let mut weights = Vec::new();
-        let mut make = |name: &str, stored: &Stored<'_>, role: WeightRole| {
-            let tensor = stored.to_tensor(device)?.into_cell(role == WeightRole::Parameter)?;
-            weights.push(Weight { name: name.to_string(), tensor, role });
-            Ok(weights.len() - 1)
-        };
-        let compiled =
-            Compiler::new(registry, &proto.functions, external, &mut make)?.model(graph, opsets.clone())?;
+        let mut compiler = Compiler::new(options, &proto.functions, external)?;
+        let compiled = compiler.model(graph, opsets.clone())?;
+        let rewritten = std::mem::take(&mut compiler.rewritten);
+        let weights = compiler.weights.upload(device)?;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let mut opsets: Vec<(String, i64)> = opsets.into_iter().collect();
         opsets.sort();
@@ -194,12 +226,17 @@ impl Model {
             description: text(&proto.doc_string),
             metadata: proto.metadata_props.iter().map(|p| (text(&p.key), text(&p.value))).collect(),
         };
-        Ok(Model { graph: compiled.into(), weights, device: device.clone(), info })
+        Ok(Model { graph: compiled.into(), weights, device: device.clone(), info, rewritten })
     }
 
     /// The file's metadata.
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// How many places of the graph each rewrite has changed, by its name in [`Rewrites`].
+    pub fn rewritten(&self) -> &BTreeMap<&'static str, usize> {
+        &self.rewritten
     }
 
     /// The inputs, in order.
@@ -263,7 +300,8 @@ impl Model {
             Value::Host(_) | Value::Sequence(_) | Value::Nothing => None,
         };
         let of_inputs = given.iter().flatten().find_map(tensor);
-        let of_weights = || self.weights.first().map(|weight| weight.tensor.device());
+        let used = |weight: &&Weight| weight.role != WeightRole::Unused;
+        let of_weights = || self.weights.iter().find(used).map(|weight| weight.tensor.device());
         of_inputs.or_else(of_weights).unwrap_or_else(|| self.device.clone())
     }
 
@@ -335,6 +373,7 @@ impl Module for Model {
             match role {
                 WeightRole::Parameter => visitor.parameter(name, tensor),
                 WeightRole::Buffer => visitor.buffer(name, tensor),
+                WeightRole::Unused => {}
             }
         }
     }
@@ -344,6 +383,7 @@ impl Module for Model {
             match role {
                 WeightRole::Parameter => visitor.parameter(name, tensor),
                 WeightRole::Buffer => visitor.buffer(name, tensor),
+                WeightRole::Unused => {}
             }
         }
     }

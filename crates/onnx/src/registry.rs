@@ -12,16 +12,30 @@ type Function = dyn Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync;
 
 /// A resolved operator.
 #[derive(Clone)]
-pub(crate) struct Operator(Arc<Function>);
+pub(crate) struct Operator {
+    function: Arc<Function>,
+    /// Whether it is this crate's own: rewrites replace no others.
+    builtin: bool,
+}
 
 impl Operator {
     /// Stands for a missing operator, in a graph that never runs.
     pub(crate) fn missing() -> Operator {
-        Operator(Arc::new(|_| Err(Error::invalid("onnx", "this operator is not supported"))))
+        let function = |_: &Context<'_>| Err(Error::invalid("onnx", "this operator is not supported"));
+        Operator { function: Arc::new(function), builtin: false }
+    }
+
+    /// An operator of this crate.
+    pub(crate) fn new(function: fn(&Context<'_>) -> Result<Vec<Value>>) -> Operator {
+        Operator { function: Arc::new(function), builtin: true }
+    }
+
+    pub(crate) fn is_builtin(&self) -> bool {
+        self.builtin
     }
 
     pub(crate) fn run(&self, context: &Context<'_>) -> Result<Vec<Value>> {
-        (self.0)(context)
+        (self.function)(context)
     }
 }
 
@@ -52,7 +66,7 @@ impl Default for Registry {
     fn default() -> Registry {
         let mut registry = Registry::empty();
         for &(domain, name, since, function) in ops::tables().iter().copied().flatten() {
-            registry.register(domain, name, since, function);
+            registry.insert(domain, name, since, Operator::new(function));
         }
         registry
     }
@@ -73,8 +87,12 @@ impl Registry {
         since_version: i64,
         function: impl Fn(&Context<'_>) -> Result<Vec<Value>> + Send + Sync + 'static,
     ) {
+        let operator = Operator { function: Arc::new(function), builtin: false };
+        self.insert(domain, name, since_version, operator);
+    }
+
+    fn insert(&mut self, domain: &str, name: &str, since_version: i64, operator: Operator) {
         let versions = self.functions.entry((domain_of(Some(domain)).into(), name.into())).or_default();
-        let operator = Operator(Arc::new(function));
         match versions.binary_search_by_key(&since_version, |(since, _)| *since) {
             Ok(at) => versions[at].1 = operator,
             Err(at) => versions.insert(at, (since_version, operator)),

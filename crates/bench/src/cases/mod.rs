@@ -23,7 +23,7 @@ use crate::{
     Result,
     case::{Call, Case, Check, Work},
     machine::Machine,
-    operations,
+    onnx, operations,
 };
 
 pub(crate) use alone::{first_result, first_steps};
@@ -61,6 +61,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(linalg::more());
     cases.extend(files::more());
     cases.push(alone::new_sizes());
+    cases.extend(onnx::listed().map(|(name, network)| Case::of(name, Work::Network(network))));
     cases.extend(operations::listed());
     cases
 }

@@ -54,23 +54,23 @@ pub(crate) fn recurrent_step(
 
 /// One layer in one direction, over all steps.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sequence {
-    pub(crate) cell: RecurrentCell,
-    pub(crate) reverse: bool,
+pub struct Sequence {
+    pub cell: RecurrentCell,
+    pub reverse: bool,
 }
 
 /// The results: h after each step `[T, N, H]`, and the last h and c `[N, H]`.
-pub(crate) struct States {
-    pub(crate) all: Tensor,
-    pub(crate) hidden: Tensor,
-    pub(crate) cell: Option<Tensor>,
+pub struct States {
+    pub all: Tensor,
+    pub hidden: Tensor,
+    pub cell: Option<Tensor>,
 }
 
 impl Sequence {
     /// All steps at once, if the device has a kernel that pays; `inputs` are those of
     /// [`RecurrencePass::Forward`].
     #[track_caller]
-    pub(crate) fn by_kernel(self, inputs: &[&Tensor]) -> Result<Option<States>> {
+    pub fn by_kernel(self, inputs: &[&Tensor]) -> Result<Option<States>> {
         let [gates, ..] = inputs else { return Ok(None) };
         let products = gates.dims()[0] * gates.dims()[1];
         let kernel = self.kernel(RecurrencePass::Forward);

@@ -11,7 +11,7 @@ use crate::{context::Context, value::Value};
 
 pub(crate) const TABLE: &[Row] = &[
     ("", "Col2Im", 18, col2im),
-    ("", "Conv", 1, |c| one(convolution(c, &c.tensor(0)?, &c.tensor(1)?, c.optional_tensor(2)?.as_ref())?)),
+    ("", "Conv", 1, conv),
     ("", "ConvTranspose", 1, transposed),
     ("", "DeformConv", 19, deformable),
     ("", "Det", 11, determinant),
@@ -76,8 +76,12 @@ fn array<const D: usize, T: Copy + Default>(list: &[T]) -> [T; D] {
     array
 }
 
+pub(crate) fn conv(c: &Context<'_>) -> Result<Vec<Value>> {
+    one(convolution(c, &c.tensor(0)?, &c.tensor(1)?, c.optional_tensor(2)?.as_ref())?)
+}
+
 /// The convolution that the node's attributes describe.
-pub(super) fn convolution(
+pub(crate) fn convolution(
     c: &Context<'_>,
     x: &Tensor,
     weight: &Tensor,
@@ -111,7 +115,7 @@ pub(super) fn convolution(
     }
 }
 
-fn transposed(c: &Context<'_>) -> Result<Vec<Value>> {
+pub(crate) fn transposed(c: &Context<'_>) -> Result<Vec<Value>> {
     let (x, weight, bias) = (c.tensor(0)?, c.tensor(1)?, c.optional_tensor(2)?);
     let (Some(space), Some(kernel)) = (x.dims().get(2..), weight.dims().get(2..)) else {
         return Err(c.error(format!("an input {} and a weight {}", x.shape(), weight.shape())));

@@ -108,13 +108,19 @@ pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     Ok((y.to_dtype(DType::U8)?, scale, zero.to_dtype(DType::U8)?))
 }
 
+/// The axis of a list of zero points.
+pub(crate) const ROW: fn(&Tensor) -> usize = |x| x.rank().saturating_sub(2);
+const COLUMN: fn(&Tensor) -> usize = |x| x.rank().wrapping_sub(1);
+pub(crate) const CHANNEL: fn(&Tensor) -> usize = |_| 1;
+pub(crate) const CHANNEL_OF_WEIGHT: fn(&Tensor) -> usize = |_| 0;
+
 /// An input minus its zero point, as i32. A list of zero points is by row for a matrix on the left, by column
 /// for one on the right, and by output channel for a weight.
-fn centred(
+pub(crate) fn centred(
     c: &Context<'_>,
     input: usize,
     zero: usize,
-    axis: impl FnOnce(&Tensor) -> usize,
+    axis: fn(&Tensor) -> usize,
 ) -> Result<Tensor> {
     let x = c.tensor(input)?.to_dtype(DType::I32)?;
     let Some(zero) = c.optional_tensor(zero)? else { return Ok(x) };
@@ -136,8 +142,8 @@ fn centred(
 
 /// The product of two inputs less their zero points, as i32.
 fn product(c: &Context<'_>, a: usize, b: usize, zeros: [usize; 2]) -> Result<Tensor> {
-    let lhs = centred(c, a, zeros[0], |x| x.rank().saturating_sub(2))?;
-    let rhs = centred(c, b, zeros[1], |x| x.rank().wrapping_sub(1))?;
+    let lhs = centred(c, a, zeros[0], ROW)?;
+    let rhs = centred(c, b, zeros[1], COLUMN)?;
     lhs.matmul(&rhs)?.to_dtype(DType::I32)
 }
 
@@ -181,8 +187,8 @@ fn linear_matmul(c: &Context<'_>) -> Result<Vec<Value>> {
 /// A convolution of integers less their zero points, as floats that hold the sums exactly.
 fn sums_of_windows(c: &Context<'_>, x: (usize, usize), weight: (usize, usize)) -> Result<Tensor> {
     let float = wide_float(c);
-    let lhs = centred(c, x.0, x.1, |_| 1)?.to_dtype(float)?;
-    let rhs = centred(c, weight.0, weight.1, |_| 0)?.to_dtype(float)?;
+    let lhs = centred(c, x.0, x.1, CHANNEL)?.to_dtype(float)?;
+    let rhs = centred(c, weight.0, weight.1, CHANNEL_OF_WEIGHT)?.to_dtype(float)?;
     convolution(c, &lhs, &rhs, None)
 }
 

@@ -1,7 +1,8 @@
-//! Recurrent layers in every form of ONNX: step by step with ordinary operations, and the input part of all
-//! steps in one matrix product.
+//! Recurrent layers in every form of ONNX: the input part of all steps in one matrix product, and then the
+//! kernel of `nn`'s layers where it has the form, or step by step with ordinary operations.
 
-use tensor_core::{Result, Tensor};
+use nn::functional::Sequence;
+use tensor_core::{RecurrentCell, Result, Tensor};
 
 use super::Row;
 use crate::{context::Context, value::Value};
@@ -194,6 +195,73 @@ pub(super) fn run(
     Ok((stack(0, 1)?, stack(1, 0)?, state))
 }
 
+/// The cell of `nn` with the same formula, and the places of its gates in ONNX's order.
+fn same_cell(
+    c: &Context<'_>,
+    cell: Cell,
+    activations: &[Activation],
+) -> Result<Option<(RecurrentCell, &'static [usize])>> {
+    let named = |names: &[&str]| {
+        activations.iter().map(|activation| activation.name.to_ascii_lowercase()).eq(names.iter().copied())
+    };
+    Ok(match cell {
+        Cell::Rnn if named(&["tanh"]) => Some((RecurrentCell::Tanh, &[0])),
+        Cell::Rnn if named(&["relu"]) => Some((RecurrentCell::Relu, &[0])),
+        Cell::Lstm if named(&["sigmoid", "tanh", "tanh"]) && !c.flag("input_forget", false)? => {
+            Some((RecurrentCell::Lstm, &[0, 2, 3, 1]))
+        }
+        Cell::Gru if named(&["sigmoid", "tanh"]) && c.flag("linear_before_reset", false)? => {
+            Some((RecurrentCell::Gru, &[1, 0, 2]))
+        }
+        Cell::Rnn | Cell::Lstm | Cell::Gru => None,
+    })
+}
+
+/// All steps at once, if the layer is one of `nn` and the device has a kernel that pays.
+fn by_kernel(
+    c: &Context<'_>,
+    cell: Cell,
+    shares: &Tensor,
+    (hidden, state): (&Tensor, &Tensor),
+    direction: &Direction,
+    activations: &[Activation],
+) -> Result<Option<Vec<Tensor>>> {
+    let Some((same, order)) = same_cell(c, cell, activations)?.filter(|_| direction.peepholes.is_none())
+    else {
+        return Ok(None);
+    };
+    let size = direction.of_state.dims()[1];
+    let ordered = |x: &Tensor, axis: usize| -> Result<Tensor> {
+        if order.len() == 1 {
+            return Ok(x.clone());
+        }
+        let gates = order.iter().map(|&k| x.narrow(axis, k * size, size)).collect::<Result<Vec<_>>>()?;
+        Tensor::concat(&gates, axis)
+    };
+    let (gates, weight) = (ordered(shares, 2)?, ordered(&direction.of_state, 0)?);
+    let bias;
+    let mut inputs = vec![&gates, &weight, hidden];
+    match cell {
+        Cell::Rnn => {}
+        Cell::Lstm => inputs.push(state),
+        Cell::Gru => {
+            // The other gates' biases are among the shares.
+            let zeros = Tensor::zeros([2 * size], (shares.dtype(), c.device()))?;
+            let last = match &direction.biases {
+                Some((_, of_state)) => of_state.narrow(0, 2 * size, size)?,
+                None => Tensor::zeros([size], (shares.dtype(), c.device()))?,
+            };
+            bias = Tensor::concat(&[zeros, last], 0)?;
+            inputs.push(&bias);
+        }
+    }
+    let states = Sequence { cell: same, reverse: direction.reverse }.by_kernel(&inputs)?;
+    Ok(states.map(|states| {
+        let cell = states.cell.unwrap_or_else(|| state.clone());
+        vec![states.all, states.hidden, cell]
+    }))
+}
+
 /// h after each step `[T, N, H]`, the last h, and the last c of an LSTM.
 fn one_direction(
     c: &Context<'_>,
@@ -230,6 +298,12 @@ fn one_direction(
             }
             Cell::Rnn | Cell::Gru | Cell::Lstm => shares.add(of_state)?,
         };
+    }
+    if mask.is_none() && clip.is_none() {
+        let states = (&hidden, &state);
+        if let Some(found) = by_kernel(c, cell, &shares, states, direction, activations)? {
+            return Ok(found);
+        }
     }
     let weight = direction.of_state.t()?;
     let mut all: Vec<Tensor> = Vec::with_capacity(steps);

@@ -93,3 +93,14 @@ pub(crate) fn model_of(graph: GraphProto, functions: Vec<FunctionProto>) -> Mode
 pub(crate) fn bytes(graph: GraphProto) -> Vec<u8> {
     model_of(graph, Vec::new()).encode_to_vec()
 }
+
+/// A tensor of i8.
+pub(crate) fn bytes_of(name: &str, dims: &[i64], data: &[i8]) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        dims: dims.to_vec(),
+        data_type: Some(3),
+        int32_data: data.iter().map(|&x| x.into()).collect(),
+        ..Default::default()
+    }
+}

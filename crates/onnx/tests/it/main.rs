@@ -5,6 +5,7 @@ mod bad_files;
 mod build;
 mod downloaded;
 mod models;
+mod rewrites;
 mod semantics;
 mod training;
 

@@ -126,6 +126,14 @@ impl Tensor {
         self.0.id
     }
 
+    /// A number of this tensor's present value: [`Tensor::assign`] changes it, and no other value of this
+    /// process has it.
+    #[doc(hidden)] // for `onnx`
+    #[must_use]
+    pub fn value_id(&self) -> u64 {
+        self.node().id
+    }
+
     /// The operation that made this tensor.
     #[doc(alias = "grad_fn")]
     #[must_use]

@@ -7,10 +7,7 @@ use crate::{
         error::{Error, Result, shape_misfit},
     },
     elements::dtype::DType,
-    kernels::blocks::{
-        Affine, AffineBits,
-        affine::{Groups, HEADER, groups},
-    },
+    kernels::blocks::{Affine, AffineBits},
 };
 
 impl Tensor {
@@ -57,8 +54,7 @@ impl Tensor {
             let hint = "the zero points have the scale's shape";
             return Err(shape_misfit(OP, scale.shape(), zero.shape(), hint));
         }
-        let shape = values.shape();
-        let groups = groups(shape, scale.shape(), axis.into())?;
+        let (shape, axis) = (values.shape(), axis.into());
         let (least, greatest) = bits.range();
         let integers = values.to_vec::<i64>()?;
         let range = i64::from(least)..=i64::from(greatest);
@@ -66,30 +62,18 @@ impl Tensor {
             let message = format!("{wrong} is none of the integers from {least} to {greatest} of {bits:?}");
             return Err(Error::invalid(OP, message));
         }
-        let mut bytes = vec![0; HEADER];
         let pack = |of: &[i64]| of.iter().rev().fold(0, |byte, &q| byte << 4 | (q & 15) as u8);
-        match bits.per_byte() {
-            1 => bytes.extend(integers.iter().map(|&q| q as u8)),
-            each => bytes.extend(integers.chunks(each).map(pack)),
-        }
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        let mut append = |numbers: &Tensor| -> Result<usize> {
-            let at = bytes.len();
-            let numbers = numbers.to_f64_vec()?;
-            bytes.extend(numbers.into_iter().flat_map(|x| (x as f32).to_le_bytes()));
-            Ok(at)
+        let packed: Vec<u8> = match bits.per_byte() {
+            1 => integers.iter().map(|&q| q as u8).collect(),
+            each => integers.chunks(each).map(pack).collect(),
         };
-        let scales_at = append(scale)?;
-        let zeros_at = zero.map_or(Ok(0), append)?;
-        let Groups { inner, axis, group, distances: [outer, along, within] } = groups;
-        let words = [inner, axis, group, outer, along, within, scales_at, zeros_at];
-        for (k, word) in words.into_iter().enumerate() {
-            let word = u32::try_from(word).map_err(|_| {
-                Error::invalid(OP, format!("shape {shape} is too large for one tensor in blocks; split it"))
-            })?;
-            bytes[4 * k..][..4].copy_from_slice(&word.to_le_bytes());
-        }
-        let format = Affine::stored(bits, shape, bytes.len());
+        let numbers = |tensor: &Tensor| -> Result<Vec<f32>> {
+            Ok(tensor.to_f64_vec()?.into_iter().map(|x| x as f32).collect())
+        };
+        let scales = numbers(scale)?;
+        let zeros = zero.map(numbers).transpose()?;
+        let (format, bytes) =
+            Affine::encode(bits, shape, &packed, (scale.shape(), &scales), zeros.as_deref(), axis)?;
         Tensor::from_blocks(format, shape.clone(), DType::F32, &bytes, &values.device())
     }
 }

@@ -92,10 +92,78 @@ impl Groups {
     }
 }
 
+impl Groups {
+    /// The number of elements from `i` on that share a scale (false), or whose scales follow each other
+    /// (true).
+    fn run(&self, i: usize) -> (usize, bool) {
+        let Groups { inner, axis, group, distances: [outer, along, within] } = *self;
+        let position = i % axis;
+        match (inner, within) {
+            (2.., 0 | 1) => (inner - i % inner, within == 1),
+            (2.., _) => (1, false),
+            _ if group == 1 && along == 1 => (axis - position, true),
+            _ if axis > 1 => ((group - position % group).min(axis - position), false),
+            _ => (if outer == 0 { usize::MAX } else { 1 }, false),
+        }
+    }
+}
+
 impl Affine {
     /// The format of a stored tensor of this shape that takes `bytes` bytes.
     pub(crate) fn stored(bits: AffineBits, shape: &Shape, bytes: usize) -> Affine {
         Affine { bits, numel: shape.numel(), bytes }
+    }
+
+    /// The format and the bytes of a tensor of this shape, for [`Tensor::from_blocks`]: `integers` as the
+    /// type packs them, with scales of a shape, and zero points of the same shape, as
+    /// [`Tensor::affine`] takes them.
+    ///
+    /// # Errors
+    /// Incompatible shapes or lengths, an axis out of range, or more elements than u32 counts.
+    ///
+    /// [`Tensor::affine`]: crate::Tensor::affine
+    /// [`Tensor::from_blocks`]: crate::Tensor::from_blocks
+    pub fn encode(
+        bits: AffineBits,
+        shape: &Shape,
+        integers: &[u8],
+        (of_scale, scale): (&Shape, &[f32]),
+        zero: Option<&[f32]>,
+        axis: impl Into<Axis>,
+    ) -> Result<(Affine, Vec<u8>)> {
+        const OP: &str = "affine";
+        let Groups { inner, axis, group, distances: [outer, along, within] } =
+            groups(shape, of_scale, axis.into())?;
+        let fits = integers.len() == shape.numel().div_ceil(bits.per_byte())
+            && scale.len() == of_scale.numel()
+            && zero.is_none_or(|zero| zero.len() == scale.len());
+        if !fits {
+            let message = format!(
+                "{} bytes of integers and {} scales for shape {shape} with scales {of_scale}",
+                integers.len(),
+                scale.len()
+            );
+            return Err(Error::invalid(OP, message));
+        }
+        let mut bytes = vec![0; HEADER];
+        bytes.reserve(integers.len() + 8 * scale.len() + 4);
+        bytes.extend_from_slice(integers);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        let mut append = |numbers: &[f32]| {
+            let at = bytes.len();
+            bytes.extend(numbers.iter().flat_map(|x| x.to_le_bytes()));
+            at
+        };
+        let scales_at = append(scale);
+        let zeros_at = zero.map_or(0, append);
+        let words = [inner, axis, group, outer, along, within, scales_at, zeros_at];
+        for (k, word) in words.into_iter().enumerate() {
+            let word = u32::try_from(word).map_err(|_| {
+                Error::invalid(OP, format!("shape {shape} is too large for one tensor in blocks; split it"))
+            })?;
+            bytes[4 * k..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+        Ok((Affine::stored(bits, shape, bytes.len()), bytes))
     }
 
     /// The integer type.
@@ -107,10 +175,6 @@ impl Affine {
 
 fn word(bytes: &[u8], at: usize) -> usize {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]) as usize
-}
-
-fn number(bytes: &[u8], at: usize) -> f32 {
-    f32::from_bits(word(bytes, at) as u32)
 }
 
 impl BlockFormat for Affine {
@@ -169,14 +233,61 @@ impl BlockFormat for Affine {
         8.0 * self.bytes as f64 / self.numel.max(1) as f64
     }
 
-    fn decode(&self, bytes: &[u8], start: usize, out: &mut [f32]) {
+    fn decode(&self, bytes: &[u8], start: usize, mut out: &mut [f32]) {
         let [inner, axis, group, outer, along, within, scales, zeros] =
             [0, 1, 2, 3, 4, 5, 6, 7].map(|k| word(bytes, 4 * k));
         let groups = Groups { inner, axis, group, distances: [outer, along, within] };
-        for (i, x) in (start..).zip(out) {
-            let of = 4 * groups.of(i);
-            let zero = if zeros == 0 { 0.0 } else { number(bytes, zeros + of) };
-            *x = (self.bits.at(&bytes[HEADER..], i) as f32 - zero) * number(bytes, scales + of);
+        let mut at = start;
+        while !out.is_empty() {
+            let (most, each) = groups.run(at);
+            let run;
+            (run, out) = out.split_at_mut(most.min(out.len()));
+            let of = 4 * groups.of(at);
+            let numbers = |from: usize| &bytes[from + of..][..if each { 4 * run.len() } else { 4 }];
+            let scale = numbers(scales);
+            let zero = if zeros == 0 { None } else { Some(numbers(zeros)) };
+            match self.bits {
+                AffineBits::I8 => {
+                    let integers = bytes[HEADER + at..].iter().map(|&q| f32::from(q as i8));
+                    write(run, integers, scale, zero);
+                }
+                AffineBits::U8 => {
+                    write(run, bytes[HEADER + at..].iter().map(|&q| f32::from(q)), scale, zero);
+                }
+                AffineBits::I4 | AffineBits::U4 => {
+                    let integers = (at..).map(|i| self.bits.at(&bytes[HEADER..], i) as f32);
+                    write(run, integers.take(run.len()), scale, zero);
+                }
+            }
+            at += run.len();
+        }
+    }
+}
+
+/// (q − zero)·scale for integers q, whose scales and zero points are one for all or one for each.
+fn write(out: &mut [f32], integers: impl Iterator<Item = f32>, scale: &[u8], zero: Option<&[u8]>) {
+    let float = |four: &[u8]| f32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+    let one_scale = scale.len() == 4;
+    match (zero, one_scale) {
+        (None, true) => {
+            let scale = float(scale);
+            out.iter_mut().zip(integers).for_each(|(x, q)| *x = q * scale);
+        }
+        (Some(zero), true) => {
+            let (scale, zero) = (float(scale), float(zero));
+            out.iter_mut().zip(integers).for_each(|(x, q)| *x = (q - zero) * scale);
+        }
+        (None, false) => {
+            let scales = scale.chunks_exact(4).map(float);
+            out.iter_mut().zip(integers).zip(scales).for_each(|((x, q), scale)| *x = q * scale);
+        }
+        (Some(zero), false) => {
+            let both = scale.chunks_exact(4).zip(zero.chunks_exact(4));
+            let both = both.map(|(scale, zero)| (float(scale), float(zero)));
+            out.iter_mut()
+                .zip(integers)
+                .zip(both)
+                .for_each(|((x, q), (scale, zero))| *x = (q - zero) * scale);
         }
     }
 }
