@@ -1,4 +1,5 @@
-//! Loads ONNX files at run time, as modules that run, train and move between devices.
+//! Loads ONNX files at run time, as modules that run, train and move between devices, and writes modules as ONNX
+//! files.
 //!
 //! ```
 //! use onnx::Model;
@@ -20,6 +21,7 @@
 //! | a file as a module | [`Model`] |
 //! | [`Value`], [`HostTensor`], [`Outputs`] | inputs and outputs |
 //! | [`Registry`], [`Context`] | your own operators |
+//! | a module as a file | [`export()`], [`export_with`], [`Export`] |
 //! | the messages of a file | [`proto`] |
 //!
 //! A node's operator is a call of the tensor operation or layer with that name; `ops` has one file for each
@@ -29,6 +31,7 @@ mod attribute;
 mod context;
 mod data;
 mod execute;
+mod export;
 mod graph;
 mod model;
 mod ops;
@@ -37,6 +40,7 @@ mod registry;
 mod value;
 
 pub use context::Context;
+pub use export::{DynamicAxis, Export, Exportable, Exported, export, export_proto, export_with};
 pub use model::{Model, ModelInfo, Outputs, Size, ValueInfo};
 pub use registry::Registry;
 pub use value::{DataType, HostData, HostTensor, Value};

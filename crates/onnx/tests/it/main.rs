@@ -4,6 +4,7 @@
 mod bad_files;
 mod build;
 mod downloaded;
+mod export;
 mod models;
 mod semantics;
 mod training;
