@@ -5,7 +5,9 @@ mod bad_files;
 mod build;
 mod downloaded;
 mod export;
+mod export_rows;
 mod models;
+mod round_trip;
 mod semantics;
 mod training;
 
