@@ -14,7 +14,9 @@ mod pool;
 mod recurrence;
 mod resize;
 
-use tensor_core::{DType, Error, ErrorKind, Generator, Result, Shape, Tensor, autocast, default_dtype};
+use tensor_core::{
+    DType, Error, ErrorKind, Generator, Result, Shape, Tensor, autocast, default_dtype, traced,
+};
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
 pub(crate) use attention::{Request, attention, attention_with_weights, causal_mask, is_mask};
@@ -128,7 +130,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
         let shape: Vec<usize> = lead.iter().copied().chain([outputs]).collect();
         out = out.reshape(shape)?;
     }
-    Ok(out)
+    Ok(traced("linear", [Some(input), Some(weight), bias], out, Vec::new))
 }
 
 /// [`linear`] with a vector as weight: the result has no axis for it.
@@ -240,7 +242,8 @@ pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
         }));
     }
     let shape: Vec<usize> = indices.dims().iter().copied().chain([features]).collect();
-    weight.index_select(0, &indices.flatten_all())?.reshape(shape)
+    let out = weight.index_select(0, &indices.flatten_all())?.reshape(shape)?;
+    Ok(traced("embedding", [Some(weight), Some(indices)], out, Vec::new))
 }
 
 /// As [`embedding`], with a padding row `padding_idx`, which gets no gradient and so keeps its values.

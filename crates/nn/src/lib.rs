@@ -77,6 +77,8 @@ pub use safetensors::{
     read_blocks as read_safetensors_blocks, read_header as read_safetensors_header,
 };
 pub use state_dict::StateDict;
+#[doc(hidden)] // for `onnx`
+pub use summary::layer_paths;
 pub use summary::{Summary, SummaryRow, summarize, summary};
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};

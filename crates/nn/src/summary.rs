@@ -124,7 +124,7 @@ pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Resu
     let mut used = HashSet::new();
     let rows = calls
         .into_iter()
-        .map(|Call { place, layer, output }| {
+        .map(|Call { place, layer, output, .. }| {
             let found = path(&sites, place, &mut used);
             let mut parameters = 0;
             let mut own = HashSet::new();
@@ -147,6 +147,21 @@ pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Resu
         elsewhere += if counted.contains(&tensor.id()) { 0 } else { tensor.numel() };
     }
     Ok(Summary { rows, elsewhere, parameters, trainable })
+}
+
+/// Runs `call` and returns the paths of the layers that it calls, by the ids of their outputs.
+#[doc(hidden)] // for `onnx`
+pub fn layer_paths<M: Module + ?Sized, R>(
+    model: &M,
+    call: impl FnOnce() -> R,
+) -> (R, Vec<(u64, String)>) {
+    let (result, calls) = recorded(call);
+    let mut visitor = Visitor::new();
+    visitor.inner(model);
+    let sites = visitor.sites();
+    let mut used = HashSet::new();
+    let paths = calls.into_iter().filter_map(|call| Some((call.id, path(&sites, call.place, &mut used)?)));
+    (result, paths.collect())
 }
 
 /// The path of the layer at an address. A struct and its only field share an address: the field is returned.

@@ -1,4 +1,5 @@
-//! Loads ONNX files at run time, as modules that run, train and move between devices.
+//! Loads ONNX files at run time, as modules that run, train and move between devices, and writes modules as ONNX
+//! files.
 //!
 //! ```
 //! use onnx::Model;
@@ -21,6 +22,7 @@
 //! | [`Value`], [`HostTensor`], [`Outputs`] | inputs and outputs |
 //! | [`Registry`], [`Context`] | your own operators |
 //! | options for loading: rewrites of the graph | [`LoadOptions`], [`Rewrites`] |
+//! | a module as a file | [`export()`], [`export_with`], [`Export`] |
 //! | the messages of a file | [`proto`] |
 //!
 //! A node's operator is a call of the tensor operation or layer with that name; `ops` has one file for each
@@ -30,6 +32,7 @@ mod attribute;
 mod context;
 mod data;
 mod execute;
+mod export;
 mod graph;
 mod model;
 mod narrow;
@@ -42,6 +45,7 @@ mod weights;
 
 pub use context::Context;
 pub use model::{LoadOptions, Model, ModelInfo, Outputs, Size, ValueInfo};
+pub use export::{DynamicAxis, Export, Exportable, Exported, export, export_proto, export_with};
 pub use registry::Registry;
 pub use rewrite::Rewrites;
 pub use value::{DataType, HostData, HostTensor, Value};

@@ -83,6 +83,8 @@ pub use native::{
     recurrence::{Recurrence, RecurrencePass, RecurrentCell},
     running_extreme::RunningExtreme,
 };
+#[doc(hidden)] // for `onnx`
+pub use graph::trace::{Argument, Trace, TracedCall, TracedNode, is_tracing, traced, traced_results};
 #[doc(hidden)] // for `distributed`
 pub use schedule::watch::note_call;
 pub use schedule::{

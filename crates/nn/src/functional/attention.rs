@@ -3,7 +3,7 @@
 mod blocked;
 
 use autograd::is_grad_enabled;
-use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller, autocast};
+use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller, autocast, is_tracing};
 
 use self::blocked::Blocked;
 use super::check_probability;
@@ -111,7 +111,7 @@ pub(crate) fn attention(
     let of_mask = call.mask.as_ref().is_some_and(|mask| is_grad_enabled() && mask.is_tracked());
     let batch = call.batch()?;
     let is_empty = batch.contains(&0) || call.sizes().contains(&0);
-    let out = if of_mask || is_empty || call.rows() <= FEW_QUERIES {
+    let out = if of_mask || is_empty || call.rows() <= FEW_QUERIES || is_tracing() {
         call.whole()?.0
     } else {
         call.blocked(batch)?

@@ -2,7 +2,9 @@
 //! the windows of the input, which are a view, so that no matrix of all windows is copied.
 
 use autograd::{Function, apply};
-use tensor_core::{Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast};
+use tensor_core::{
+    Argument, Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast, traced,
+};
 
 use super::pad::padded;
 
@@ -291,7 +293,12 @@ pub(super) fn alike(op: &'static str, input: &Tensor, parameter: &Tensor) -> Res
 
 /// Adds the bias, and removes a batch axis that was added.
 #[track_caller]
-fn finished<const D: usize>(out: Tensor, bias: Option<&Tensor>, alone: bool) -> Result<Tensor> {
+fn finished<const D: usize>(
+    out: Tensor,
+    bias: Option<&Tensor>,
+    alone: bool,
+    note: impl FnOnce(Tensor) -> Tensor,
+) -> Result<Tensor> {
     let out = match bias {
         Some(bias) => {
             let sizes: Shape = [bias.numel()].into_iter().chain([1; D]).collect();
@@ -299,6 +306,7 @@ fn finished<const D: usize>(out: Tensor, bias: Option<&Tensor>, alone: bool) -> 
         }
         None => out,
     };
+    let out = note(out);
     if alone { out.squeeze(0) } else { Ok(out) }
 }
 
@@ -349,7 +357,17 @@ pub(crate) fn convolution<const D: usize>(
         }
     }
     let out = apply(Convolution { stride, padding, dilation, groups }, &[&x, weight])?;
-    finished::<D>(out, bias, alone)
+    finished::<D>(out, bias, alone, |out| {
+        traced("conv", [Some(&x), Some(weight), bias], out, || {
+            let (before, after): (Vec<usize>, Vec<usize>) = padding.iter().copied().unzip();
+            vec![
+                ("strides", Argument::sizes(&stride)),
+                ("pads", Argument::sizes(&[before, after].concat())),
+                ("dilations", Argument::sizes(&dilation)),
+                ("group", Argument::Int(groups as i64)),
+            ]
+        })
+    })
 }
 
 #[track_caller]
@@ -401,7 +419,18 @@ pub(crate) fn transposed_convolution<const D: usize>(
         }
     }
     let of = Convolution { stride, padding: padding.map(|p| (p, p)), dilation, groups };
-    finished::<D>(apply(Transposed { of, sizes }, &[&x, weight])?, bias, alone)
+    let out = apply(Transposed { of, sizes }, &[&x, weight])?;
+    finished::<D>(out, bias, alone, |out| {
+        traced("conv_transpose", [Some(&x), Some(weight), bias], out, || {
+            vec![
+                ("strides", Argument::sizes(&stride)),
+                ("pads", Argument::sizes(&[padding, padding].concat())),
+                ("output_padding", Argument::sizes(&output_padding)),
+                ("dilations", Argument::sizes(&dilation)),
+                ("group", Argument::Int(groups as i64)),
+            ]
+        })
+    })
 }
 
 /// A convolution of a batch whose sizes were checked.

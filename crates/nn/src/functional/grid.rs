@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply, func::vjp, is_grad_enabled};
-use tensor_core::{DType, Error, GridSample, Result, Shape, Tensor, autocast};
+use tensor_core::{Argument, DType, Error, GridSample, Result, Shape, Tensor, autocast, traced};
 pub use tensor_core::{GridMode, GridPadding};
 
 const OP: &str = "grid_sample";
@@ -125,11 +125,28 @@ pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) ->
     let compute = input.dtype().compute();
     let given = [input.to_dtype(compute)?, grid.to_dtype(compute)?];
     let sampled = Sampled { options, axes: d };
-    match sampled.by_kernel(&given)? {
+    let out = match sampled.by_kernel(&given)? {
         Some(found) => found,
         None => sampled.composed(input, &given[1])?,
-    }
-    .to_dtype(input.dtype())
+    };
+    let out = out.to_dtype(input.dtype())?;
+    Ok(traced(OP, [Some(input), Some(grid)], out, || {
+        let mode = match options.mode {
+            GridMode::Bilinear => "linear",
+            GridMode::Nearest => "nearest",
+            GridMode::Bicubic => "cubic",
+        };
+        let padding = match options.padding {
+            GridPadding::Zeros => "zeros",
+            GridPadding::Border => "border",
+            GridPadding::Reflection => "reflection",
+        };
+        vec![
+            ("mode", Argument::Text(mode)),
+            ("padding_mode", Argument::Text(padding)),
+            ("align_corners", Argument::Int(i64::from(options.align_corners))),
+        ]
+    }))
 }
 
 /// The function that [`grid_sample`] computes.

@@ -1,7 +1,7 @@
 //! Resizing of images: each element is a weighted sum of a few neighbours along each axis, one axis after
 //! the other.
 
-use tensor_core::{DType, Error, Result, Tensor, autocast};
+use tensor_core::{Argument, DType, Error, Result, Tensor, autocast, traced};
 
 use super::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
 
@@ -242,6 +242,28 @@ pub(crate) fn interpolate_by(
         }
         lines.push(Line { n, wanted, scale, align_corners, antialias });
     }
+    let out = resized(op, input, lines.clone(), mode)?;
+    Ok(traced("interpolate", [Some(input)], out, || {
+        let sizes: Vec<usize> = lines.iter().map(|line| line.wanted).collect();
+        let mut arguments = vec![
+            ("mode", Argument::Text(mode.name())),
+            ("sizes", Argument::sizes(&sizes)),
+            ("align_corners", Argument::Int(i64::from(align_corners))),
+            ("antialias", Argument::Int(i64::from(antialias))),
+        ];
+        if let Resize::Scale(factors) = to {
+            let factors: Vec<f64> = factors.iter().copied().cycle().take(count).collect();
+            arguments.push(("scales", Argument::Floats(factors)));
+        }
+        arguments
+    }))
+}
+
+/// The input with each axis after C resized.
+#[track_caller]
+fn resized(op: &'static str, input: &Tensor, mut lines: Vec<Line>, mode: InterpolateMode) -> Result<Tensor> {
+    let wrong = |message: String| Err(Error::invalid(op, message).here());
+    let count = lines.len();
     match mode {
         InterpolateMode::Area => match *lines.as_slice() {
             [a] => adaptive_avg_pool1d(input, a.wanted),

@@ -1,7 +1,7 @@
 //! Normalization: layer, root-mean-square, group, batch and instance norm. Along rows, the scheduler makes
 //! one kernel of each.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor, autocast};
+use tensor_core::{Argument, DType, Error, Result, Shape, Tensor, autocast, traced};
 
 use super::conv::alike;
 
@@ -36,8 +36,13 @@ pub fn layer_norm(
     let sizes = normalized_shape.into();
     check_trailing(OP, input, &sizes, &[weight, bias])?;
     let rows = rows(input, sizes.rank())?;
-    let (weight, bias) = (along_rows(weight)?, along_rows(bias)?);
-    affine(&standardized(&rows, &[rows.rank() - 1], eps)?, input, weight.as_ref(), bias.as_ref())
+    let (row_weight, row_bias) = (along_rows(weight)?, along_rows(bias)?);
+    let normal = standardized(&rows, &[rows.rank() - 1], eps)?;
+    let out = affine(&normal, input, row_weight.as_ref(), row_bias.as_ref())?;
+    let axis = -(sizes.rank() as i64);
+    Ok(traced(OP, [Some(input), weight, bias], out, || {
+        vec![("axis", Argument::Int(axis)), ("epsilon", Argument::Float(eps))]
+    }))
 }
 
 /// Root-mean-square normalization: x / √(mean of x² + eps) · weight over the last axes, which have the sizes
@@ -66,7 +71,11 @@ pub fn rms_norm(
         _ => f64::from(f32::EPSILON),
     });
     let scale = rows.powi(2).mean_axis(-1, true)?.add_scalar(eps).rsqrt();
-    affine(&rows.mul(&scale)?, input, along_rows(weight)?.as_ref(), None)
+    let out = affine(&rows.mul(&scale)?, input, along_rows(weight)?.as_ref(), None)?;
+    let axis = -(sizes.rank() as i64);
+    Ok(traced(OP, [Some(input), weight], out, || {
+        vec![("axis", Argument::Int(axis)), ("epsilon", Argument::Float(eps))]
+    }))
 }
 
 /// Group normalization: normalizes `groups` groups of channels of `[N, C, …]`, each with all its elements,
@@ -93,6 +102,22 @@ pub fn group_norm(
         let message = format!("{groups} groups do not divide the {channels} channels of {}", input.shape());
         return Err(Error::invalid(OP, message));
     }
+    let out = normalized_groups(input, groups, weight, bias, eps)?;
+    Ok(traced(OP, [Some(input), weight, bias], out, || {
+        vec![("num_groups", Argument::Int(groups as i64)), ("epsilon", Argument::Float(eps))]
+    }))
+}
+
+/// [`group_norm`] of checked arguments.
+#[track_caller]
+fn normalized_groups(
+    input: &Tensor,
+    groups: usize,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<Tensor> {
+    let channels = input.dims()[1];
     let wide = input.to_dtype(input.dtype().compute())?;
     let (along, per) = (channels / groups, input.dims()[2..].iter().product::<usize>());
     // Channels keep a separate axis, so that weights broadcast and everything is one row kernel.
@@ -200,6 +225,7 @@ pub(crate) fn batch_norm_by(
         }
     }
     let wide = input.to_dtype(input.dtype().compute())?;
+    let given = [weight, bias];
     let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
     let (mean, scale) = match running {
         Some([mean, var]) if !training => {
@@ -242,7 +268,11 @@ pub(crate) fn batch_norm_by(
             (mean, var.add_scalar(eps).rsqrt())
         }
     };
-    scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
+    let out = scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)?;
+    let Some([running_mean, running_var]) = running.filter(|_| !training) else { return Ok(out) };
+    let [weight, bias] = given;
+    let inputs = [Some(input), weight, bias, Some(running_mean), Some(running_var)];
+    Ok(traced("batch_norm", inputs, out, || vec![("epsilon", Argument::Float(eps))]))
 }
 
 /// Instance normalization: normalizes each channel of each sample of `[N, C, …]` by its own mean and
@@ -306,8 +336,10 @@ pub fn instance_norm(
     }
     let of_channels =
         |parameter: Option<&Tensor>| parameter.map(|parameter| parameter.reshape([channels, 1])).transpose();
-    let (weight, bias) = (of_channels(weight)?, of_channels(bias)?);
-    affine(&standardized(&wide, &[2], eps)?, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)
+    let (row_weight, row_bias) = (of_channels(weight)?, of_channels(bias)?);
+    let out = affine(&standardized(&wide, &[2], eps)?, input, row_weight.as_ref(), row_bias.as_ref())?
+        .to_dtype(dtype)?;
+    Ok(traced(OP, [Some(input), weight, bias], out, || vec![("epsilon", Argument::Float(eps))]))
 }
 
 /// The input and its weights in the widest of their dtypes, if autocast changed the input's: PyTorch accepts

@@ -1,7 +1,7 @@
 //! Padding with elements of the input or with a constant.
 
 use autograd::{Function, apply};
-use tensor_core::{Error, Int, Result, Tensor, is_grad_enabled};
+use tensor_core::{Argument, Error, Int, Result, Tensor, is_grad_enabled, traced};
 
 /// The values of the padding. The `mode` of `torch.nn.functional.pad`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,7 +81,21 @@ pub(crate) fn pad_by(
     if is_grad_enabled() && input.is_tracked() {
         return apply(Bordered { first, padding: padding.to_vec(), mode }, &[input]);
     }
-    bordered(input, first, padding, mode)
+    let out = bordered(input, first, padding, mode)?;
+    Ok(traced("pad", [Some(input)], out, || {
+        let (before, after): (Vec<usize>, Vec<usize>) = padding.iter().copied().unzip();
+        let mode = match mode {
+            PadMode::Constant(_) => "constant",
+            PadMode::Reflect => "reflect",
+            PadMode::Replicate => "edge",
+            PadMode::Circular => "wrap",
+        };
+        vec![
+            ("before", Argument::sizes(&before)),
+            ("after", Argument::sizes(&after)),
+            ("mode", Argument::Text(mode)),
+        ]
+    }))
 }
 
 /// Padding with the input's own elements, whose gradient is computed axis by axis: that of nested parts

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply};
-use tensor_core::{DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor};
+use tensor_core::{Argument, DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor, traced};
 
 use super::{by_dims, pad::padded};
 
@@ -318,6 +318,7 @@ pub(crate) fn max_pool<const D: usize>(
         let axes: Vec<usize> = (2..2 + D).collect();
         pool.windows(&x, LEAST)?.amax(axes.as_slice(), false)?
     };
+    let out = traced("max_pool", [Some(&x)], out, || pool.arguments());
     out.reshape(pool.unbatched(input, &out))
 }
 
@@ -359,6 +360,11 @@ pub(crate) fn avg_pool<const D: usize>(
         };
     }
     let out = out.to_dtype(input.dtype())?;
+    let out = traced("avg_pool", [Some(&x)], out, || {
+        let mut arguments = pool.arguments();
+        arguments.push(("count_include_pad", Argument::Int(i64::from(options.count_include_pad))));
+        arguments
+    });
     out.reshape(pool.unbatched(input, &out))
 }
 
@@ -387,6 +393,20 @@ struct Pool<const D: usize> {
 }
 
 impl<const D: usize> Pool<D> {
+    /// The arguments for a trace. `extends` is 1 if windows reach beyond the requested padding.
+    fn arguments(&self) -> Vec<(&'static str, Argument)> {
+        let (before, after): (Vec<usize>, Vec<usize>) = self.padding.iter().copied().unzip();
+        let extends = after.iter().zip(&self.asked).any(|(after, asked)| after > asked);
+        let asked = [self.asked, self.asked].concat();
+        vec![
+            ("kernel_shape", Argument::sizes(&self.window)),
+            ("strides", Argument::sizes(&self.stride)),
+            ("dilations", Argument::sizes(&self.dilation)),
+            ("pads", Argument::sizes(&if extends { [before, after].concat() } else { asked })),
+            ("extends", Argument::Int(i64::from(extends))),
+        ]
+    }
+
     #[track_caller]
     fn of(
         op: &'static str,

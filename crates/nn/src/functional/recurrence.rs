@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply, grad, is_grad_enabled};
-use tensor_core::{Error, Recurrence, RecurrencePass, RecurrentCell, Result, Tensor};
+use tensor_core::{Error, Recurrence, RecurrencePass, RecurrentCell, Result, Tensor, is_tracing};
 
 /// The number of sequences below which packing the weight, as kernels do, does not pay.
 const FEW_PRODUCTS: usize = 16;
@@ -74,7 +74,9 @@ impl Sequence {
         let [gates, ..] = inputs else { return Ok(None) };
         let products = gates.dims()[0] * gates.dims()[1];
         let kernel = self.kernel(RecurrencePass::Forward);
-        if products < FEW_PRODUCTS || !Tensor::has_custom_kernel(kernel.clone(), inputs)? {
+        // In a trace the steps are one operation, whose number does not depend on the sequence.
+        let is_one = is_tracing() || products >= FEW_PRODUCTS && Tensor::has_custom_kernel(kernel.clone(), inputs)?;
+        if !is_one {
             return Ok(None);
         }
         let is_lstm = self.cell == RecurrentCell::Lstm;

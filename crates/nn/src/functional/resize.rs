@@ -1,6 +1,6 @@
 //! Changes of size: pixel shuffle, and pooling to a given size. `interpolate.rs` has interpolation.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor};
+use tensor_core::{Argument, DType, Error, Result, Shape, Tensor, traced};
 
 use super::{PoolOptions, Window, avg_pool, by_dims, max_pool, max_pool_with_indices, pool::check_input};
 
@@ -26,7 +26,8 @@ pub fn pixel_shuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
     let out = channels / square;
     let parts = input.reshape([all, out, factor, factor, height, width])?.permute([0, 1, 4, 2, 5, 3])?;
     let shape: Shape = lead.iter().copied().chain([out, height * factor, width * factor]).collect();
-    parts.reshape(&shape)
+    let out = parts.reshape(&shape)?;
+    Ok(traced("pixel_shuffle", [Some(input)], out, || vec![("factor", Argument::Int(factor as i64))]))
 }
 
 /// Rearranges pixels to channels: `[…, C, H·r, W·r]` to `[…, C·r², H, W]`, the inverse of [`pixel_shuffle`].

@@ -62,6 +62,8 @@ pub(crate) struct Call {
     pub(crate) layer: String,
     /// The shape of its output.
     pub(crate) output: Shape,
+    /// The id of its output.
+    pub(crate) id: u64,
 }
 
 /// Records the output of a layer, if calls are recorded.
@@ -69,7 +71,8 @@ pub(crate) fn record<L: fmt::Debug + ?Sized>(layer: &L, output: Result<Tensor>) 
     CALLS.with_borrow_mut(|calls| {
         if let (Some(calls), Ok(output)) = (calls, &output) {
             let layer_text = format!("{layer:?}");
-            calls.push(Call { place: place(layer), layer: layer_text, output: output.shape().clone() });
+            let (output, id) = (output.shape().clone(), output.id());
+            calls.push(Call { place: place(layer), layer: layer_text, output, id });
         }
     });
     output

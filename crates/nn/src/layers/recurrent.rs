@@ -3,7 +3,9 @@
 
 use std::{borrow::Cow, fmt};
 
-use tensor_core::{DType, Error, Generator, RecurrentCell, Result, Tensor, autocast, default_dtype};
+use tensor_core::{
+    Argument, DType, Error, Generator, RecurrentCell, Result, Tensor, autocast, default_dtype, traced_results,
+};
 
 use super::{Dropout, linear::parameter, record};
 use crate::{
@@ -174,6 +176,23 @@ impl Weights {
         Sequence { cell: kind, reverse }.by_kernel(&inputs)
     }
 
+    /// Notes all steps for a trace, as one call.
+    fn note(&self, kind: RecurrentCell, x: &Tensor, state: &State, states: &States, reverse: bool) {
+        let (of_input, of_state) = self.biases.as_ref().map_or((None, None), |(i, h)| (Some(i), Some(h)));
+        let (ih, hh) = (Some(&self.weight_ih), Some(&self.weight_hh));
+        let inputs = [Some(x), ih, hh, of_input, of_state, Some(&state.hidden), state.cell.as_ref()];
+        let outputs: Vec<&Tensor> =
+            [&states.all, &states.hidden].into_iter().chain(states.cell.as_ref()).collect();
+        let cell = match kind {
+            RecurrentCell::Tanh => "tanh",
+            RecurrentCell::Relu => "relu",
+            RecurrentCell::Lstm => "lstm",
+            RecurrentCell::Gru => "gru",
+        };
+        let arguments = vec![("cell", Argument::Text(cell)), ("reverse", Argument::Int(i64::from(reverse)))];
+        traced_results("recurrent", &inputs, &outputs, arguments);
+    }
+
     fn visit(&self, visitor: &mut Visitor, suffix: &str) {
         visitor.parameter(&format!("weight_ih{suffix}"), &self.weight_ih);
         visitor.parameter(&format!("weight_hh{suffix}"), &self.weight_hh);
@@ -319,6 +338,7 @@ impl Recurrent {
                 if going.is_none()
                     && let Some(states) = weights.all_steps(self.kind, &gates, &state, direction == 1)?
                 {
+                    weights.note(self.kind, &x, &state, &states, direction == 1);
                     outputs.push(states.all);
                     last.push(State { hidden: states.hidden, cell: states.cell });
                     continue;

@@ -4,8 +4,11 @@
 mod bad_files;
 mod build;
 mod downloaded;
+mod export;
+mod export_rows;
 mod models;
 mod rewrites;
+mod round_trip;
 mod semantics;
 mod training;
 

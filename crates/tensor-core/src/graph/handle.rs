@@ -10,7 +10,7 @@ use crate::{
     base::{axes::Axis, error::Result, shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
-    graph::{memory_log, node::Node, op::Op},
+    graph::{memory_log, node::Node, op::Op, trace},
 };
 
 /// An n-dimensional array on a device, together with the operation that made it.
@@ -53,6 +53,7 @@ impl Tensor {
     pub(crate) fn first(node: Node) -> Tensor {
         let node = Arc::new(node);
         memory_log::note(&node);
+        trace::note(&node);
         Tensor(node)
     }
 

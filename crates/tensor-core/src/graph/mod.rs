@@ -9,3 +9,4 @@ pub(crate) mod memory_log;
 pub(crate) mod node;
 pub(crate) mod op;
 pub(crate) mod state;
+pub(crate) mod trace;

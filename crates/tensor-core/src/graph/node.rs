@@ -22,6 +22,7 @@ use crate::{
         handle::Tensor,
         memory_log,
         op::{CustomOp, Op},
+        trace,
     },
     kernels::{blocks::BlockFormat, layout::Layout, storage::Storage},
 };
@@ -299,6 +300,7 @@ impl Node {
         state.node.upgrade().unwrap_or_else(|| {
             let node = Arc::new(self.new_element(element, k, state.kept.clone()));
             memory_log::note(&node);
+            trace::note(&node);
             state.node = Arc::downgrade(&node);
             node
         })

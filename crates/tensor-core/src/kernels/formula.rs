@@ -18,7 +18,7 @@ mod normal;
 use crate::{
     elements::dtype::DType,
     kernels::{
-        kernel::{Instr, Reg},
+        kernel::{Instr, Program, Reg},
         operators::{BinaryOp, CompareOp, UnaryOp},
     },
 };
@@ -714,6 +714,44 @@ fn bessel(x: Value<'_>, first: bool, scaled: bool) -> Value<'_> {
     let even = a.eq(f64::INFINITY).choose(a.number(end), even);
     // NaN compares as false, so it takes the series and stays NaN.
     if first { x.lt(0.0).choose(-even, even) } else { even }
+}
+
+impl Formula {
+    /// The formula as a program of one input of this dtype, for translators.
+    #[doc(hidden)]
+    pub fn program(self, dtype: DType) -> (Program, Vec<f64>) {
+        let mut listing = Listing::default();
+        listing.program.inputs.push(dtype);
+        let x = listing.emit(Instr::Load(0), dtype);
+        let result = self.write(&mut listing, x, dtype);
+        listing.program.outputs.push(result);
+        (listing.program, listing.scalars)
+    }
+}
+
+/// The instructions of a formula, with its constants.
+#[derive(Default)]
+struct Listing {
+    program: Program,
+    scalars: Vec<f64>,
+}
+
+impl Emit for Listing {
+    fn emit(&mut self, instr: Instr, dtype: DType) -> Reg {
+        let known = self.program.instrs.iter().zip(&self.program.dtypes);
+        if let Some(at) = known.into_iter().position(|(&own, &of)| own == instr && of == dtype) {
+            return at as Reg;
+        }
+        self.program.instrs.push(instr);
+        self.program.dtypes.push(dtype);
+        (self.program.instrs.len() - 1) as Reg
+    }
+
+    fn constant(&mut self, value: f64, dtype: DType) -> Reg {
+        self.scalars.push(value);
+        self.program.scalars.push(dtype);
+        self.emit(Instr::Scalar((self.scalars.len() - 1) as u16), dtype)
+    }
 }
 
 /// The receiver of a formula's instructions.

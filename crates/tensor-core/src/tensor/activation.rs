@@ -10,7 +10,10 @@ use crate::{
         error::{Error, Result},
         origin::{here, with_location},
     },
-    graph::op::Op,
+    graph::{
+        op::Op,
+        trace::{Argument, traced},
+    },
     kernels::{
         formula::Formula,
         operators::{BinaryOp, UnaryOp},
@@ -47,7 +50,8 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "swish")]
     pub fn silu(&self) -> Tensor {
-        self.composed(|x| x.with_same(BinaryOp::Mul, &x.sigmoid()))
+        let out = self.composed(|x| x.with_same(BinaryOp::Mul, &x.sigmoid()));
+        traced("silu", [Some(self)], out, Vec::new)
     }
 
     /// x · Φ(x), where Φ is the standard normal distribution function (PyTorch's default form). It and
@@ -55,7 +59,8 @@ impl Tensor {
     /// of a derivative cancel, the units are those of the largest term. `torch.nn.functional.gelu`.
     #[track_caller]
     pub fn gelu(&self) -> Tensor {
-        self.composed(|x| x.with_same(BinaryOp::Mul, &x.unary(UnaryOp::Ndtr)))
+        let out = self.composed(|x| x.with_same(BinaryOp::Mul, &x.unary(UnaryOp::Ndtr)));
+        traced("gelu", [Some(self)], out, Vec::new)
     }
 
     /// x/2 · (1 + tanh u) = x · sigmoid(2u) for u = √(2/π) · (x + 0.044715·x³), which approximates
@@ -63,11 +68,12 @@ impl Tensor {
     /// place per unit of |u|. `gelu(approximate="tanh")` of PyTorch.
     #[track_caller]
     pub fn gelu_tanh(&self) -> Tensor {
-        self.composed(|x| {
+        let out = self.composed(|x| {
             let cubic = x.powi(2).mul_scalar(0.044715).add_scalar(1.0).with_same(BinaryOp::Mul, x);
             let twice_root = (8.0 / std::f64::consts::PI).sqrt();
             x.with_same(BinaryOp::Mul, &cubic.mul_scalar(twice_root).sigmoid())
-        })
+        });
+        traced("gelu_tanh", [Some(self)], out, Vec::new)
     }
 
     /// ln(1 + e^(β·x)) / β; x itself where β·x is above `threshold`. PyTorch's defaults are 1 and 20.
@@ -78,7 +84,7 @@ impl Tensor {
         if let Some(wide) = autocast::widened("softplus", self) {
             return wide.softplus(beta, threshold);
         }
-        self.composed(|x| {
+        let out = self.composed(|x| {
             let z = if beta == 1.0 { x.clone() } else { x.mul_scalar(beta) };
             // max(z, 0) + ln(1 + e^−|z|), written such that its derivative is sigmoid(z) also at 0.
             let positive = z.gt_scalar(0.0);
@@ -89,7 +95,8 @@ impl Tensor {
                 out = out.div_scalar(beta);
             }
             if threshold == f64::INFINITY { out } else { z.gt_scalar(threshold).choose(x, &out) }
-        })
+        });
+        traced("softplus", [Some(self)], out, || vec![("beta", Argument::Float(beta)), ("threshold", Argument::Float(threshold))])
     }
 
     /// ln sigmoid(x) = −ln(1 + e⁻ˣ). `torch.nn.functional.logsigmoid`.
@@ -102,13 +109,15 @@ impl Tensor {
     /// x for x > 0 and α·(eˣ − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.elu`.
     #[track_caller]
     pub fn elu(&self, alpha: f64) -> Tensor {
-        self.exponential_below(alpha, 1.0)
+        let out = self.exponential_below(alpha, 1.0);
+        traced("elu", [Some(self)], out, || vec![("alpha", Argument::Float(alpha))])
     }
 
     /// x for x > 0 and α·(e^(x/α) − 1) elsewhere; PyTorch's default α is 1. `torch.nn.functional.celu`.
     #[track_caller]
     pub fn celu(&self, alpha: f64) -> Tensor {
-        self.exponential_below(alpha, 1.0 / alpha)
+        let out = self.exponential_below(alpha, 1.0 / alpha);
+        traced("celu", [Some(self)], out, || vec![("alpha", Argument::Float(alpha))])
     }
 
     /// λ·elu(x, α) with the constants of self-normalizing networks (Klambauer et al., 2017): λ ≈ 1.0507, α ≈
@@ -117,7 +126,8 @@ impl Tensor {
     pub fn selu(&self) -> Tensor {
         const ALPHA: f64 = 1.673_263_242_354_377_2;
         const SCALE: f64 = 1.050_700_987_355_480_5;
-        self.composed(|x| x.elu(ALPHA).mul_scalar(SCALE))
+        let out = self.composed(|x| x.elu(ALPHA).mul_scalar(SCALE));
+        traced("selu", [Some(self)], out, Vec::new)
     }
 
     /// x for x > 0 and factor·(e^(rate·x) − 1) elsewhere.
@@ -136,7 +146,8 @@ impl Tensor {
     #[track_caller]
     pub fn leaky_relu(&self, negative_slope: f64) -> Tensor {
         let x = self.floating();
-        x.gt_scalar(0.0).choose(&x, &x.mul_scalar(negative_slope))
+        let out = x.gt_scalar(0.0).choose(&x, &x.mul_scalar(negative_slope));
+        traced("leaky_relu", [Some(self)], out, || vec![("alpha", Argument::Float(negative_slope))])
     }
 
     /// x clamped to [low, high]; PyTorch's default bounds are −1 and 1. The gradient at a bound is 0.
@@ -158,25 +169,29 @@ impl Tensor {
     /// (x + 3) / 6 clamped to [0, 1]. `torch.nn.functional.hardsigmoid`.
     #[track_caller]
     pub fn hardsigmoid(&self) -> Tensor {
-        self.composed(|x| x.add_scalar(3.0).relu6().mul_scalar(1.0 / 6.0))
+        let out = self.composed(|x| x.add_scalar(3.0).relu6().mul_scalar(1.0 / 6.0));
+        traced("hardsigmoid", [Some(self)], out, Vec::new)
     }
 
     /// x · hardsigmoid(x). `torch.nn.functional.hardswish`.
     #[track_caller]
     pub fn hardswish(&self) -> Tensor {
-        self.composed(|x| x.with_same(BinaryOp::Mul, &x.hardsigmoid()))
+        let out = self.composed(|x| x.with_same(BinaryOp::Mul, &x.hardsigmoid()));
+        traced("hardswish", [Some(self)], out, Vec::new)
     }
 
     /// x · tanh(ln(1 + eˣ)). `torch.nn.functional.mish`.
     #[track_caller]
     pub fn mish(&self) -> Tensor {
-        self.composed(|x| x.with_same(BinaryOp::Mul, &x.softplus(1.0, f64::INFINITY).tanh()))
+        let out = self.composed(|x| x.with_same(BinaryOp::Mul, &x.softplus(1.0, f64::INFINITY).tanh()));
+        traced("mish", [Some(self)], out, Vec::new)
     }
 
     /// x / (1 + |x|). `torch.nn.functional.softsign`.
     #[track_caller]
     pub fn softsign(&self) -> Tensor {
-        self.formula(Formula::Softsign)
+        let out = self.formula(Formula::Softsign);
+        traced("softsign", [Some(self)], out, Vec::new)
     }
 
     /// x − tanh x, accurate near 0. `torch.nn.functional.tanhshrink`.
@@ -189,7 +204,8 @@ impl Tensor {
     #[track_caller]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
         let x = self.floating();
-        x.within(lambda).choose(&x.constant(0.0.into()), &x)
+        let out = x.within(lambda).choose(&x.constant(0.0.into()), &x);
+        traced("hardshrink", [Some(self)], out, || vec![("lambd", Argument::Float(lambda))])
     }
 
     /// x − λ above λ, x + λ below −λ and 0 between; PyTorch's default λ is ½. A negative λ counts as 0.
@@ -197,11 +213,12 @@ impl Tensor {
     #[track_caller]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
         let lambda = lambda.max(0.0);
-        self.composed(|x| {
+        let out = self.composed(|x| {
             // The sign of 0 is 0, but 0 is within [−λ, λ] anyway.
             let shrunk = x.with_same(BinaryOp::Sub, &x.sign().mul_scalar(lambda));
             x.within(lambda).choose(&x.constant(0.0.into()), &shrunk)
-        })
+        });
+        traced("softshrink", [Some(self)], out, || vec![("lambd", Argument::Float(lambda))])
     }
 
     /// Whether x is within [−λ, λ]; NaN is not.
@@ -301,6 +318,7 @@ impl Tensor {
                 weight.reshape(shape)?
             }
         };
-        this.gt_scalar(0.0).where_cond(this, &this.mul(&weight)?)
+        let out = this.gt_scalar(0.0).where_cond(this, &this.mul(&weight)?)?;
+        Ok(traced("prelu", [Some(this), Some(&weight)], out, Vec::new))
     }
 }

@@ -20,6 +20,7 @@ use crate::{
         grad_mode::set_grad_enabled,
         node::{Extra, Inputs, Node, Variable},
         op::Op,
+        trace,
     },
     schedule::pending,
 };
@@ -320,6 +321,7 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
     let fresh =
         Node::new(op, node.shape.clone(), node.dtype, node.device.clone(), inputs, value, tracked, here());
     let tensor = Tensor::first(fresh);
+    trace::note_alias(&tensor.0, node);
     if tracked {
         // A leaf's own history is not needed: drop it as soon as the value is computed.
         tensor.0.release();

@@ -12,7 +12,7 @@ use crate::{
     },
     devices::device::Device,
     elements::dtype::DType,
-    graph::op::Op,
+    graph::{op::Op, trace::is_tracing},
     kernels::{
         custom::CustomKernel,
         kernel::{Kernel, Operand},
@@ -57,7 +57,8 @@ impl Tensor {
     }
 
     /// Whether the inputs' device has an implementation of the kernel for them. If not, the results of
-    /// [`Tensor::custom_kernel`] cannot be computed, and the caller composes the operation from others.
+    /// [`Tensor::custom_kernel`] cannot be computed, and the caller composes the operation from others. Within
+    /// [`Trace::of`](crate::Trace::of) no kernel counts as implemented.
     ///
     /// # Errors
     /// The kernel's own check of its inputs' shapes and dtypes.
@@ -68,7 +69,8 @@ impl Tensor {
         let results = at_caller(|| kernel.results(&given))?;
         let operands = given.into_iter().map(|(shape, dtype)| Operand::new(dtype, Layout::contiguous(shape)));
         let kernel = Kernel::custom(kernel, operands.collect::<Vec<_>>(), &results);
-        Ok(first.device().backend().implements(&kernel))
+        // A trace has the operations that others can read.
+        Ok(!is_tracing() && first.device().backend().implements(&kernel))
     }
 
     /// The same elements as a row-major buffer from its first element on; copied on evaluation if they

@@ -15,7 +15,12 @@ use crate::{
         dtype::{DType, Kind},
         scalar::Scalar,
     },
-    graph::{grad_mode::set_grad_enabled, node::Node, op::Op},
+    graph::{
+        grad_mode::set_grad_enabled,
+        node::Node,
+        op::Op,
+        trace::{Argument, traced},
+    },
     kernels::{
         formula::Formula,
         operators::{BinaryOp, CompareOp, UnaryOp, unary_dtype},
@@ -401,8 +406,12 @@ impl Tensor {
     fn clamp_by(&self, low: Scalar, high: Scalar) -> Tensor {
         let dtype = high.promote_with(self.promoted_with(low), &self.device());
         let x = self.cast_unchecked(dtype);
-        let low = x.held(CompareOp::Gt, BinaryOp::Maximum, low.saturate(dtype));
-        low.held(CompareOp::Lt, BinaryOp::Minimum, high.saturate(dtype))
+        let (low_bound, high) = (low.saturate(dtype), high.saturate(dtype));
+        let low = x.held(CompareOp::Gt, BinaryOp::Maximum, low_bound);
+        let out = low.held(CompareOp::Lt, BinaryOp::Minimum, high);
+        traced("clamp", [Some(&x)], out, || {
+            vec![("min", Argument::Float(low_bound.as_f64())), ("max", Argument::Float(high.as_f64()))]
+        })
     }
 
     /// The elements whose comparison with the bound is `inside`; elsewhere the bound, or a NaN of

@@ -8,7 +8,10 @@ use crate::{
         shape::Shape,
     },
     elements::dtype::DType,
-    graph::op::Op,
+    graph::{
+        op::Op,
+        trace::{Argument, traced},
+    },
     kernels::operators::ScatterOp,
     tensor::autocast,
 };
@@ -160,8 +163,10 @@ impl Tensor {
                 Err(one_of_scalar("index_select", index))
             };
         }
-        let (index, _) = self.spread_index("index_select", axis, index)?;
-        self.gather(axis, &index)
+        let (spread, _) = self.spread_index("index_select", axis, index)?;
+        let out = self.gather(axis, &spread)?;
+        let at = || self.shape().axis(axis, "index_select").map_or(0, |axis| axis as i64);
+        Ok(traced("index_select", [Some(self), Some(index)], out, || vec![("axis", Argument::Int(at()))]))
     }
 
     /// A copy of this tensor with the slices of `src` added at the positions that a 1-D index selects

@@ -83,6 +83,7 @@ use crate::{
         handle::Tensor,
         node::{Extra, Inputs, Node, Tuple, Value},
         op::{CustomOp, Op},
+        trace,
     },
     schedule,
 };
@@ -191,7 +192,9 @@ impl Tensor {
         let mut node = Node::new(op, Shape::scalar(), DType::F32, device, inputs, None, tracked, here());
         node.extra = Some(Box::new(Extra::Tuple(Tuple::new(results))));
         node.handles.store(0, Ordering::Relaxed);
-        Arc::new(node)
+        let node = Arc::new(node);
+        trace::note(&node);
+        node
     }
 
     fn element_of(tuple: &Arc<Node>, k: usize) -> Tensor {

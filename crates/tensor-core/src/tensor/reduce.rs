@@ -8,7 +8,10 @@ use crate::{
         shape::Shape,
     },
     elements::dtype::DType,
-    graph::op::Op,
+    graph::{
+        op::Op,
+        trace::{Argument, traced},
+    },
     kernels::operators::{ArgReduceOp, ReduceOp},
     tensor::autocast,
 };
@@ -379,7 +382,8 @@ impl Tensor {
         let Some(shifted) = self.shifted("softmax", axis)? else { return Ok(self.clone()) };
         let exp = shifted.exp();
         // One division per row.
-        exp.mul(&exp.sum_axis(axis, true)?.reciprocal())
+        let out = exp.mul(&exp.sum_axis(axis, true)?.reciprocal())?;
+        Ok(self.traced_along("softmax", axis, out))
     }
 
     /// x − ln Σeˣ along an axis, computed from x − max x.
@@ -400,7 +404,14 @@ impl Tensor {
             return Ok(wide.log_softmax_by(axis)?.cast_unchecked(self.dtype()));
         }
         let Some(shifted) = self.shifted("log_softmax", axis)? else { return Ok(self.clone()) };
-        shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())
+        let out = shifted.sub(&shifted.exp().sum_axis(axis, true)?.log())?;
+        Ok(self.traced_along("log_softmax", axis, out))
+    }
+
+    /// Notes a function of this tensor along an axis.
+    fn traced_along(&self, name: &'static str, axis: Axis, out: Tensor) -> Tensor {
+        let at = || self.shape().axis(axis, name).map_or(0, |axis| axis as i64);
+        traced(name, [Some(self)], out, || vec![("axis", Argument::Int(at()))])
     }
 
     /// ln Σeˣ along `axes`, computed from x − max x; −∞ for no elements. The axes are kept with size 1

@@ -1,0 +1,442 @@
+//! [`Exporter`]: walks from the outputs to the inputs, and adds the nodes of each operation after those of
+//! its inputs. The files beside this one have the operations by family.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use tensor_core::{DType, Error, Op, Result, Scalar, Tensor};
+
+use super::{
+    builder::Builder,
+    elementwise, index,
+    layers::{self, Form},
+    movement, reduce,
+    sample::{Call, Origin, Samples, Size, Twin, fixed},
+};
+
+/// The reason why an operation is not in the file.
+pub(super) enum Failure {
+    /// ONNX has no operator for it, nor operators that compose it; the text says more.
+    NoForm(String),
+    /// It depends on a dynamic axis in a way that ONNX's shape arithmetic here does not follow.
+    NotDynamic(String),
+    /// Another error, of reading a value.
+    Error(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Error(error)
+    }
+}
+
+/// The name of the value that an operation's nodes compute.
+pub(super) type Emitted = std::result::Result<String, Failure>;
+
+/// An operation whose inputs are in the graph.
+pub(super) struct Step {
+    pub(super) out: Twin,
+    pub(super) inputs: Vec<Twin>,
+    /// The inputs' names.
+    pub(super) names: Vec<String>,
+}
+
+impl Step {
+    /// The operation in the first sample.
+    pub(super) fn op(&self) -> &Op {
+        self.out.first().op()
+    }
+
+    /// The operation in each sample.
+    pub(super) fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.out.all().map(Tensor::op)
+    }
+
+    /// Fails if the operation's parameters differ between samples.
+    pub(super) fn check_fixed(&self) -> std::result::Result<(), Failure> {
+        let first = format!("{:?}", self.op());
+        if self.ops().all(|op| format!("{op:?}") == first) {
+            return Ok(());
+        }
+        Err(Failure::NotDynamic(format!("the parameters of {} depend on the size", self.op().name())))
+    }
+
+    pub(super) fn name(&self, k: usize) -> &str {
+        &self.names[k]
+    }
+}
+
+/// A size that a value in the graph has along an axis.
+pub(super) struct KnownSize {
+    pub(super) size: Size,
+    pub(super) value: String,
+    pub(super) axis: usize,
+}
+
+/// The state of an export.
+pub(super) struct Exporter {
+    pub(super) builder: Builder,
+    samples: Samples,
+    /// The names of values in the graph, by id.
+    names: HashMap<u64, String>,
+    /// The names of the results of operations with several, by the operation's id.
+    pub(super) tuples: HashMap<u64, Vec<String>>,
+    /// The names of parameters and buffers, by id.
+    weights: HashMap<u64, String>,
+    /// The paths of layers, by the ids of their results.
+    paths: HashMap<u64, String>,
+    /// The dynamic sizes of values in the graph, in the order of their nodes.
+    pub(super) known: Vec<KnownSize>,
+    /// The names of sizes that were computed before.
+    pub(super) sizes: HashMap<Size, String>,
+    /// Whether the present call is computed in f32 in place of bf16.
+    pub(super) wide: bool,
+    /// Operations without an ONNX form: their names with the reasons, and lines that use them.
+    missing: BTreeMap<String, HashSet<String>>,
+    /// What could not be made dynamic, with its line.
+    stuck: Vec<String>,
+}
+
+/// A value that is to be in the graph, and its origin once that is known.
+enum Task {
+    Visit(Twin),
+    Operation(Twin, Vec<Twin>),
+    Call(Call, &'static Form),
+    Alias(Twin, Twin),
+}
+
+impl Exporter {
+    pub(super) fn new(
+        opset: i64,
+        samples: Samples,
+        weights: HashMap<u64, String>,
+        paths: HashMap<u64, String>,
+    ) -> Exporter {
+        let mut builder = Builder::new(opset);
+        // Weights have their names before any node.
+        weights.values().for_each(|name| {
+            builder.take(name);
+        });
+        Exporter {
+            builder,
+            samples,
+            names: HashMap::new(),
+            tuples: HashMap::new(),
+            weights,
+            paths,
+            known: Vec::new(),
+            sizes: HashMap::new(),
+            wide: false,
+            missing: BTreeMap::new(),
+            stuck: Vec::new(),
+        }
+    }
+
+    /// Adds an input of the graph under a name that was taken for it.
+    pub(super) fn input(&mut self, name: &str, value: &Twin) {
+        self.put(value, name.into());
+    }
+
+    /// The name of a value that is in the graph.
+    pub(super) fn name(&self, value: &Twin) -> String {
+        self.names.get(&value.id()).cloned().unwrap_or_default()
+    }
+
+    /// Names a value, and notes its dynamic sizes.
+    fn put(&mut self, value: &Twin, name: String) {
+        for axis in 0..value.rank() {
+            let size = value.size(axis);
+            if fixed(&size).is_none() {
+                self.known.push(KnownSize { size, value: name.clone(), axis });
+            }
+        }
+        self.names.insert(value.id(), name);
+    }
+
+    /// Adds everything that leads to a value, and returns its name.
+    pub(super) fn add(&mut self, output: &Twin) -> Result<String> {
+        // In a loop, because chains may be long.
+        let mut tasks = vec![Task::Visit(output.clone())];
+        while let Some(task) = tasks.pop() {
+            match task {
+                Task::Visit(value) if self.names.contains_key(&value.id()) => {}
+                Task::Visit(value) => self.visit(value, &mut tasks)?,
+                Task::Alias(value, source) => {
+                    let name = self.name(&source);
+                    self.put(&value, name);
+                }
+                Task::Operation(value, inputs) => {
+                    if !self.names.contains_key(&value.id()) {
+                        self.operation(value, inputs)?;
+                    }
+                }
+                Task::Call(call, form) => self.call(&call, form)?,
+            }
+        }
+        Ok(self.name(output))
+    }
+
+    /// Finds the origin of a value, and plans its inputs before it.
+    fn visit(&mut self, value: Twin, tasks: &mut Vec<Task>) -> Result<()> {
+        for call in self.samples.calls(&value) {
+            if let Some(form) = layers::form_of(&call, self.builder.opset) {
+                let inputs: Vec<Task> = call.inputs.iter().flatten().cloned().map(Task::Visit).collect();
+                tasks.push(Task::Call(call, form));
+                tasks.extend(inputs.into_iter().rev());
+                return Ok(());
+            }
+        }
+        match self.samples.origin(&value) {
+            Origin::Constant => self.constant(&value)?,
+            Origin::Differs => {
+                let what = "the operations differ for different sizes".to_string();
+                self.fail(&value, Failure::NotDynamic(what))?;
+            }
+            Origin::Alias(source) => {
+                tasks.push(Task::Alias(value, source.clone()));
+                tasks.push(Task::Visit(source));
+            }
+            Origin::Operation(inputs) => {
+                // The inputs of one of several results are those of the operation.
+                let inputs = match value.first().op() {
+                    Op::TupleElement { .. } => match self.samples.origin(&inputs[0]) {
+                        Origin::Operation(inputs) => inputs,
+                        Origin::Constant | Origin::Alias(_) | Origin::Differs => Vec::new(),
+                    },
+                    _ => inputs,
+                };
+                let visits: Vec<Task> = inputs.iter().rev().cloned().map(Task::Visit).collect();
+                tasks.push(Task::Operation(value, inputs));
+                tasks.extend(visits);
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of the module that an operation belongs to: of the layer whose result it is, or of its
+    /// weights.
+    fn path(&self, out: &Twin, inputs: &[&Twin]) -> String {
+        if let Some(path) = self.paths.get(&out.first().id()) {
+            return path.clone();
+        }
+        let of_weight = |input: &&Twin| {
+            let name = self.weights.get(&input.id())?;
+            Some(name.rsplit_once('.').map_or("", |(path, _)| path).to_string())
+        };
+        inputs.iter().find_map(of_weight).unwrap_or_default()
+    }
+
+    fn operation(&mut self, out: Twin, inputs: Vec<Twin>) -> Result<()> {
+        self.builder.scope = self.path(&out, &inputs.iter().collect::<Vec<_>>());
+        let names = inputs.iter().map(|input| self.name(input)).collect();
+        let step = Step { out, inputs, names };
+        match emit(self, &step) {
+            Ok(name) => self.put(&step.out, name),
+            Err(failure) => self.fail(&step.out, failure)?,
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: &Call, form: &Form) -> Result<()> {
+        let inputs: Vec<&Twin> = call.inputs.iter().flatten().collect();
+        self.builder.scope = self.path(&call.outputs[0], &inputs);
+        match layers::emit(self, call, form) {
+            Ok(names) => {
+                for (output, name) in call.outputs.iter().zip(names) {
+                    self.put(output, name);
+                }
+            }
+            Err(Failure::Error(error)) => return Err(error),
+            Err(Failure::NoForm(reason) | Failure::NotDynamic(reason)) => {
+                for output in &call.outputs {
+                    self.fail(output, Failure::NotDynamic(format!("{}: {reason}", call.name)))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes a failure, and lets the walk go on, so that one error names all.
+    fn fail(&mut self, value: &Twin, failure: Failure) -> Result<()> {
+        let location = value.first().location();
+        let line = format!("{}:{}", location.file(), location.line());
+        match failure {
+            Failure::Error(error) => return Err(error),
+            Failure::NoForm(reason) => {
+                let op = value.first().op().name();
+                let what = if reason.is_empty() { op.to_string() } else { format!("{op}, {reason}") };
+                self.missing.entry(what).or_default().insert(line);
+            }
+            Failure::NotDynamic(what) => self.stuck.push(format!("{what} ({line})")),
+        }
+        self.put(value, "failed".into());
+        Ok(())
+    }
+
+    /// The error that names all operations that are not in the graph.
+    pub(super) fn verdict(&mut self) -> Result<()> {
+        let mut parts = Vec::new();
+        if !self.missing.is_empty() {
+            let list = self.missing.iter().map(|(what, lines)| {
+                let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+                lines.sort_unstable();
+                lines.truncate(3);
+                format!("{what} ({})", lines.join(", "))
+            });
+            let list: Vec<String> = list.collect();
+            parts.push(format!("these operations have no form in ONNX: {}", list.join("; ")));
+        }
+        if !self.stuck.is_empty() {
+            self.stuck.dedup();
+            self.stuck.truncate(8);
+            parts.push(format!(
+                "this cannot follow a dynamic axis; leave the axis out of `dynamic_axes` to fix its size: {}",
+                self.stuck.join("; ")
+            ));
+        }
+        if parts.is_empty() { Ok(()) } else { Err(super::invalid(parts.join(". Also, "))) }
+    }
+
+    /// The operation whose result this is.
+    pub(super) fn tuple_of(&self, element: &Twin) -> Option<Tensor> {
+        match self.samples.origin(element) {
+            Origin::Operation(inputs) => inputs.first().map(|tuple| tuple.first().clone()),
+            Origin::Constant | Origin::Alias(_) | Origin::Differs => None,
+        }
+    }
+
+    /// Adds a weight or another value that the traces did not compute.
+    fn constant(&mut self, value: &Twin) -> Result<()> {
+        let first = value.first();
+        if let Some(name) = self.weights.get(&value.id()).cloned() {
+            self.builder.initializer(&name, first.dtype(), first.dims(), first.read_bytes()?);
+            self.put(value, name);
+            return Ok(());
+        }
+        let bytes = first.read_bytes()?;
+        let mut differs = false;
+        for other in value.all().skip(1).filter(|other| other.id() != first.id()) {
+            differs |= other.dims() != first.dims() || other.read_bytes()? != bytes;
+        }
+        if !differs {
+            let name = self.builder.constant(first.dtype(), first.dims(), bytes);
+            self.put(value, name);
+            return Ok(());
+        }
+        match self.numbers_of_sizes(value)? {
+            Some(name) => self.put(value, name),
+            None => {
+                let what = format!("a tensor {} from the host has other elements for other sizes", first.shape());
+                self.fail(value, Failure::NotDynamic(what))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A small constant whose elements are sizes.
+    fn numbers_of_sizes(&mut self, value: &Twin) -> Result<Option<String>> {
+        let first = value.first();
+        if value.all().any(|other| other.dims() != first.dims()) || first.numel() > 16 || first.dtype() == DType::Bool
+        {
+            return Ok(None);
+        }
+        let lists = value.all().map(Tensor::to_f64_vec).collect::<Result<Vec<_>>>()?;
+        let mut parts = Vec::new();
+        for k in 0..first.numel() {
+            let numbers: Vec<f64> = lists.iter().map(|list| list[k]).collect();
+            match self.number(&numbers, first.dtype()) {
+                Ok(name) => parts.push(name),
+                Err(_) => return Ok(None),
+            }
+        }
+        let lines: Vec<String> = parts.iter().map(|part| self.as_shape(part, &[1])).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let all = self.builder.node("Concat", &lines, [super::builder::int("axis", 0)]);
+        let dims: Vec<i64> = first.dims().iter().map(|&size| size as i64).collect();
+        Ok(Some(self.as_shape(&all, &dims)))
+    }
+
+    /// A value with another fixed shape.
+    pub(super) fn as_shape(&mut self, value: &str, shape: &[i64]) -> String {
+        let shape = self.builder.ints(shape);
+        self.builder.node("Reshape", &[value, &shape], [])
+    }
+
+    /// A 0-d tensor of a number that may differ between samples: then it is a size or its reciprocal.
+    pub(super) fn number(&mut self, numbers: &[f64], dtype: DType) -> Emitted {
+        let first = numbers[0];
+        if numbers.iter().all(|number| number.to_bits() == first.to_bits()) {
+            return Ok(self.builder.number(first, dtype));
+        }
+        let whole = |numbers: &[f64]| -> Option<Size> {
+            numbers.iter().map(|&n| (n.fract() == 0.0 && (0.0..1e15).contains(&n)).then_some(n as usize)).collect()
+        };
+        let reciprocals: Vec<f64> = numbers.iter().map(|n| (1.0 / n).round()).collect();
+        let is_reciprocal = numbers.iter().zip(&reciprocals).all(|(n, r)| (n * r - 1.0).abs() < 1e-6);
+        let (size, inverse) = match whole(numbers) {
+            Some(size) => (size, false),
+            None if is_reciprocal => (whole(&reciprocals).unwrap_or_default(), true),
+            None => (Size::new(), false),
+        };
+        if size.is_empty() {
+            return Err(Failure::NotDynamic(format!("the number {first} depends on the size")));
+        }
+        let name = self.size(&size, &[])?;
+        let scalar = self.as_shape(&name, &[]);
+        let scalar = self.builder.cast(&scalar, DType::I64, dtype);
+        Ok(if inverse { self.builder.node("Reciprocal", &[&scalar], []) } else { scalar })
+    }
+
+    /// The number of an operation in each sample.
+    pub(super) fn scalar(&mut self, values: &[Scalar], dtype: DType) -> Emitted {
+        match values.first() {
+            Some(first) if values.iter().all(|value| format!("{value:?}") == format!("{first:?}")) => {
+                Ok(self.builder.scalar(*first, dtype))
+            }
+            _ => self.number(&values.iter().map(|value| value.as_f64()).collect::<Vec<_>>(), dtype),
+        }
+    }
+}
+
+/// Adds the nodes of a recorded operation.
+fn emit(exporter: &mut Exporter, step: &Step) -> Emitted {
+    match step.op() {
+        Op::Unary(op) => elementwise::unary(exporter, *op, step.name(0), step.inputs[0].dtype()),
+        Op::Powi(power) => {
+            step.check_fixed()?;
+            elementwise::powi(exporter, step.name(0), *power, step.out.dtype())
+        }
+        Op::Formula(formula) => elementwise::formula(exporter, *formula, step.name(0), step.out.dtype()),
+        Op::Binary(op) => {
+            elementwise::binary(exporter, *op, [step.name(0), step.name(1)], step.inputs[0].dtype())
+        }
+        Op::Compare(op) => {
+            elementwise::compare(exporter, *op, [step.name(0), step.name(1)], step.inputs[0].dtype())
+        }
+        Op::Where => {
+            Ok(exporter.builder.node("Where", &[step.name(0), step.name(1), step.name(2)], []))
+        }
+        Op::Cast => Ok(exporter.builder.cast(step.name(0), step.inputs[0].dtype(), step.out.dtype())),
+        Op::Full(_) | Op::Arange(_) | Op::Random { .. } => index::source(exporter, step),
+        Op::Reshape => movement::reshape(exporter, step),
+        Op::Permute(axes) => Ok(movement::permute(exporter, step, axes)),
+        Op::Expand => movement::expand(exporter, step),
+        Op::Slice { axis, .. } => movement::slice(exporter, step, *axis),
+        Op::Unfold { axis, step: stride, dilation } => {
+            step.check_fixed()?;
+            movement::unfold(exporter, step, *axis, *stride, *dilation)
+        }
+        Op::Concat { axis } => Ok(movement::concat(exporter, step, *axis)),
+        Op::Pad(_) => movement::pad(exporter, step),
+        Op::Reduce { op, axes, keepdim } => Ok(reduce::reduce(exporter, step, *op, axes, *keepdim)),
+        Op::ArgReduce { op, axis, keepdim } => Ok(reduce::arg_reduce(exporter, step, *op, *axis, *keepdim)),
+        Op::Cumulative { op, axis, reverse } => reduce::cumulative(exporter, step, *op, *axis, *reverse),
+        Op::Contract(subscripts) => reduce::contract(exporter, step, subscripts),
+        Op::Gather { axis, .. } => Ok(index::gather(exporter, step, *axis)),
+        Op::Scatter { op, axis } => index::scatter(exporter, step, *op, *axis),
+        Op::TupleElement { of, index } => index::element(exporter, step, of, *index),
+        // These are aliases or parts of others, which `visit` has followed.
+        Op::Leaf | Op::Contiguous | Op::ToDevice | Op::Sort { .. } | Op::Custom(_) | Op::CustomKernel(_) => {
+            Err(Failure::NoForm(String::new()))
+        }
+    }
+}
