@@ -14,7 +14,10 @@
 //! | items | purpose |
 //! |---|---|
 //! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3 |
+//! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT: embeddings, classes, masked tokens |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
+//! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
+//! | `text` | tokenizers, chat templates, text as it is generated (feature `text`) |
 //! | [`WeightSource`] | where a model's parameters come from: a file, a state dict, random numbers |
 //!
 //! # Conventions
@@ -27,15 +30,20 @@
 //!   random weights, which `scripts/model_fixtures` makes. `docs/models.md` has the results.
 
 mod attention;
+mod bert;
 mod cache;
 mod config;
+pub mod generate;
 mod gguf;
 mod language_model;
 mod llama;
 mod rope;
+#[cfg(feature = "text")]
+pub mod text;
 mod weight_source;
 
 pub use attention::{Masking, attend};
+pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
 pub use cache::{KvCache, LayerCache};
 pub use config::{Activation, read_config};
 pub use language_model::LanguageModel;

@@ -578,12 +578,21 @@ impl Llama {
     /// Another format or architecture, metadata that lacks a number, and the errors of [`Llama::new`].
     #[track_caller]
     pub fn from_gguf(file: WeightFile, device: &Device) -> Result<Llama> {
+        Llama::from_gguf_in(file, tensor_core::default_dtype(), device)
+    }
+
+    /// [`Llama::from_gguf`] in another dtype of hidden states, such as bf16.
+    ///
+    /// # Errors
+    /// As [`Llama::from_gguf`], and a dtype that the device lacks.
+    #[track_caller]
+    pub fn from_gguf_in(file: WeightFile, dtype: DType, device: &Device) -> Result<Llama> {
         if file.format() != Format::Gguf {
             let message = format!("is {}, not GGUF; give the folder with its config.json", file.format());
             return Err(tensor_core::file::file_error(file.path(), message));
         }
         let (config, names) = from_metadata(&file)?;
-        Llama::new(&config, &WeightSource::gguf(file, names, device))
+        Llama::new(&config, &WeightSource::gguf(file, names, device).floats(dtype))
     }
 
     /// The dtype of hidden states.

@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use autograd::TensorGrad;
 use nn::{Module, StateDict, save_safetensors};
 use tensor_core::{DType, Device, Result, Tensor};
 use weights::WeightFile;
@@ -69,7 +70,7 @@ impl Fixture {
                 let what = format!("{} {name} on {device}", self.name);
                 forward = forward.max(differ(&floats(found), &self.output(name), tolerance, &what));
             }
-            autograd::TensorGrad::backward(&loss).unwrap();
+            loss.backward().unwrap();
             let gradients = self.gradients();
             assert_eq!(gradients.len(), 3, "{}", self.name);
             for (name, expected) in gradients {
@@ -77,7 +78,7 @@ impl Fixture {
                 let (_, parameter) =
                     parameter.unwrap_or_else(|| panic!("{}: no parameter {name}", self.name));
                 let found =
-                    autograd::TensorGrad::grad(parameter).unwrap_or_else(|| panic!("no gradient of {name}"));
+                    parameter.grad().unwrap_or_else(|| panic!("no gradient of {name}"));
                 let what = format!("{} gradient of {name} on {device}", self.name);
                 backward = backward.max(differ(&floats(&found), &floats(&expected), tolerance, &what));
             }

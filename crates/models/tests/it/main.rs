@@ -2,8 +2,11 @@
 //! with them. One module a topic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod downloaded;
 mod fixture;
+mod generation;
 mod language;
+mod text;
 
 use tensor_core::Device;
 
