@@ -8,7 +8,7 @@ import sys
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from common import randomize, write
 
@@ -66,7 +66,36 @@ def causal(name):
     write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state, {"ids": tokens.int()}, {"logits": out.logits}, out.loss, grads)
 
 
+ENCODER = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=64,
+               hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=1)
+DISTIL = dict(vocab_size=40, dim=32, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=64, dropout=0.0, attention_dropout=0.0,
+              pad_token_id=1)
+
+
+def encoder(name, model_type, head):
+    """A batch whose second row has 3 tokens of padding. A masked language model is scored on all tokens."""
+    config = AutoConfig.for_model(model_type, **(DISTIL if model_type == "distilbert" else ENCODER), num_labels=3)
+    model = (AutoModelForSequenceClassification if head == "classifier" else AutoModelForMaskedLM).from_config(config).eval().float()
+    randomize(model)
+    tokens = ids()
+    mask = torch.ones_like(tokens)
+    tokens[1, -3:], mask[1, -3:] = 1, 0
+    labels = torch.tensor([2, 0]) if head == "classifier" else ids().flip(0)
+    logits = model(input_ids=tokens, attention_mask=mask).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+    tied = [] if head == "classifier" else ["cls.predictions.decoder.", "lm_head.decoder.", "vocab_projector.weight"]
+    state = {k: v for k, v in model.state_dict().items() if not any(k.startswith(t) for t in tied) and "position_ids" not in k}
+    prefix = "roberta" if model_type == "roberta" else model_type
+    part = "transformer.layer.1.ffn.lin1.weight" if model_type == "distilbert" else "encoder.layer.1.intermediate.dense.weight"
+    query = "transformer.layer.0.attention.q_lin.bias" if model_type == "distilbert" else "encoder.layer.0.attention.self.query.bias"
+    grads = [f"{prefix}.{k}" for k in ("embeddings.word_embeddings.weight", query, part)]
+    write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state, {"ids": tokens.int(), "mask": mask.int(), "labels": labels.int()},
+          {"logits": logits}, loss, grads)
+
+
+ENCODERS = {f"{kind}_{head}": (kind, head) for kind in ("bert", "roberta", "distilbert") for head in ("classifier", "masked_lm")}
 ALL = {name: (lambda name=name: causal(name)) for name in CAUSAL}
+ALL |= {name: (lambda name=name: encoder(name, *ENCODERS[name])) for name in ENCODERS}
 
 if __name__ == "__main__":
     torch.manual_seed(0)

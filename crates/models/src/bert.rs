@@ -217,7 +217,7 @@ impl Layer {
         let scale = (query.dims()[3] as f64).powf(-0.5);
         let attended = join_heads(&attend(&query, &key, &value, scale, None, masking)?)?;
         let x = self.attention_norm.forward(&self.out.forward(&attended)?.add(x)?)?;
-        let inner = activation.apply(&self.inner.forward(&x)?);
+        let inner = activation.activate(&self.inner.forward(&x)?);
         self.norm.forward(&self.outer.forward(&inner)?.add(&x)?)
     }
 }
@@ -226,26 +226,23 @@ impl Layer {
 macro_rules! visit {
     ($self:ident, $visitor:ident, $layers:expr, $($r:tt)+) => {{
         let style = $self.style;
-        $visitor.child("embeddings", |visitor| {
-            let embeddings = $($r)+ $self.embeddings;
-            visitor.field("word_embeddings", $($r)+ embeddings.word_embeddings);
-            visitor.field("position_embeddings", $($r)+ embeddings.position_embeddings);
-            visitor.field("token_type_embeddings", $($r)+ embeddings.token_type_embeddings);
-            visitor.field("LayerNorm", $($r)+ embeddings.layer_norm);
-        });
+        let parts = $($r)+ $self.embeddings;
+        $visitor.field("embeddings.word_embeddings", $($r)+ parts.word_embeddings);
+        $visitor.field("embeddings.position_embeddings", $($r)+ parts.position_embeddings);
+        $visitor.field("embeddings.token_type_embeddings", $($r)+ parts.token_type_embeddings);
+        $visitor.field("embeddings.LayerNorm", $($r)+ parts.layer_norm);
         for (k, layer) in $layers.enumerate() {
-            $visitor.child(&format!("{}.{k}", style.layers), |visitor| {
-                visitor.field(style.query, $($r)+ layer.query);
-                visitor.field(style.key, $($r)+ layer.key);
-                visitor.field(style.value, $($r)+ layer.value);
-                visitor.field(style.out, $($r)+ layer.out);
-                visitor.field(style.attention_norm, $($r)+ layer.attention_norm);
-                visitor.field(style.inner, $($r)+ layer.inner);
-                visitor.field(style.outer, $($r)+ layer.outer);
-                visitor.field(style.norm, $($r)+ layer.norm);
-            });
+            let name = |part: &str| format!("{}.{k}.{part}", style.layers);
+            $visitor.field(&name(style.query), $($r)+ layer.query);
+            $visitor.field(&name(style.key), $($r)+ layer.key);
+            $visitor.field(&name(style.value), $($r)+ layer.value);
+            $visitor.field(&name(style.out), $($r)+ layer.out);
+            $visitor.field(&name(style.attention_norm), $($r)+ layer.attention_norm);
+            $visitor.field(&name(style.inner), $($r)+ layer.inner);
+            $visitor.field(&name(style.outer), $($r)+ layer.outer);
+            $visitor.field(&name(style.norm), $($r)+ layer.norm);
         }
-        $visitor.child("pooler", |visitor| visitor.field("dense", $($r)+ $self.pooler));
+        $visitor.field("pooler.dense", $($r)+ $self.pooler);
     }};
 }
 
@@ -278,7 +275,11 @@ impl Bert {
         let types = || at.embedding("token_type_embeddings", config.type_vocab_size, width);
         let embeddings = Embeddings {
             word_embeddings: at.embedding("word_embeddings", config.vocab_size, width)?,
-            position_embeddings: at.embedding("position_embeddings", config.max_position_embeddings, width)?,
+            position_embeddings: at.embedding(
+                "position_embeddings",
+                config.max_position_embeddings,
+                width,
+            )?,
             token_type_embeddings: has_types.then(types).transpose()?,
             layer_norm: at.layer_norm("LayerNorm", width, config.layer_norm_eps, true)?,
         };
@@ -336,7 +337,8 @@ impl Bert {
                 .unsqueeze(0)?,
         };
         let parts = &self.embeddings;
-        let mut x = parts.word_embeddings.forward(ids)?.add(&parts.position_embeddings.forward(&positions)?)?;
+        let mut x =
+            parts.word_embeddings.forward(ids)?.add(&parts.position_embeddings.forward(&positions)?)?;
         if let Some(table) = &parts.token_type_embeddings {
             x = match types {
                 Some(types) => x.add(&table.forward(types)?)?,
@@ -368,7 +370,9 @@ impl Bert {
     pub fn pooled(&self, hidden: &Tensor) -> Result<Tensor> {
         match &self.pooler {
             Some(pooler) => Ok(pooler.forward(&hidden.select(1, 0)?)?.tanh()),
-            None => Err(Error::invalid(OP, "this model has no pooling layer; use mean_pooled or the first token")),
+            None => {
+                Err(Error::invalid(OP, "this model has no pooling layer; use mean_pooled or the first token"))
+            }
         }
     }
 
@@ -381,7 +385,10 @@ impl Bert {
         match mask {
             Some(mask) => {
                 let weights = mask.to_dtype(hidden.dtype())?.unsqueeze(2)?;
-                hidden.mul(&weights)?.sum_axis(1, false)?.div(&weights.sum_axis(1, false)?.clamp_min(1e-9))
+                hidden
+                    .mul(&weights)?
+                    .sum_axis(1, false)?
+                    .div(&weights.sum_axis(1, false)?.clamp(1e-9, f64::INFINITY))
             }
             None => hidden.mean_axis(1, false),
         }
@@ -434,7 +441,7 @@ impl BertClassifier {
     pub fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, types: Option<&Tensor>) -> Result<Tensor> {
         let hidden = self.encoder.forward(ids, mask, types)?;
         let features = match &self.dense {
-            Some((dense, activation)) => activation.apply(&dense.forward(&hidden.select(1, 0)?)?),
+            Some((dense, activation)) => activation.activate(&dense.forward(&hidden.select(1, 0)?)?),
             None => self.encoder.pooled(&hidden)?,
         };
         self.classifier.forward(&features)
@@ -543,7 +550,7 @@ impl BertMaskedLm {
     #[track_caller]
     pub fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, types: Option<&Tensor>) -> Result<Tensor> {
         let hidden = self.encoder.forward(ids, mask, types)?;
-        let hidden = self.encoder.activation.apply(&self.transform.forward(&hidden)?);
+        let hidden = self.encoder.activation.activate(&self.transform.forward(&hidden)?);
         let table = &self.encoder.embeddings.word_embeddings.weight;
         nn::functional::linear(&self.norm.forward(&hidden)?, table, Some(&self.bias))
     }

@@ -437,7 +437,7 @@ impl Mlp {
             }
             _ => return Err(Error::invalid(OP, "a feed forward layer has no projections")),
         };
-        self.down_proj.forward(&self.activation.apply(&gate).mul(&up)?)
+        self.down_proj.forward(&self.activation.activate(&gate).mul(&up)?)
     }
 }
 

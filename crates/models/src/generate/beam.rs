@@ -56,8 +56,7 @@ pub fn beam_search<M: LanguageModel + ?Sized>(
     let mut rows: Vec<Vec<u32>> = vec![prompt.to_vec()];
     for _ in 0..config.max_new_tokens {
         let ids = table(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>(), &device)?;
-        let logits =
-            no_grad(|| model.next_logits(&ids, &mut cache)?.to_dtype(DType::F32)?.to_vec::<f32>())?;
+        let logits = no_grad(|| model.next_logits(&ids, &mut cache)?.to_dtype(DType::F32)?.to_vec::<f32>())?;
         let mut next: Vec<(usize, u32, f64)> = Vec::new();
         for (k, logits) in logits.chunks_exact(vocabulary).enumerate() {
             let scores: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();

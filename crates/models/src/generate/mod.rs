@@ -100,7 +100,10 @@ pub fn generate_from<'a, M: LanguageModel + ?Sized>(
     config: &GenerationConfig,
 ) -> Result<Generation<'a, M>> {
     if prompt.is_empty() {
-        return Err(Error::invalid(OP, "an empty prompt: give at least one token, such as the first of a text"));
+        return Err(Error::invalid(
+            OP,
+            "an empty prompt: give at least one token, such as the first of a text",
+        ));
     }
     let sampler = Sampler::new(&config.sampling)?;
     Ok(Generation {

@@ -109,7 +109,8 @@ impl Sampler {
             seen.dedup();
             for token in seen {
                 if let Some(score) = scores.get_mut(token as usize) {
-                    *score = if *score > 0.0 { *score / repetition_penalty } else { *score * repetition_penalty };
+                    *score =
+                        if *score > 0.0 { *score / repetition_penalty } else { *score * repetition_penalty };
                 }
             }
         }

@@ -15,8 +15,7 @@ pub(super) struct Found {
 }
 
 /// GPT-2's words.
-const GPT2: &str =
-    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 /// Llama 3's words: up to three digits.
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Qwen 2's words: each digit alone.
@@ -100,7 +99,8 @@ fn surrounded(before: Option<&str>, after: Option<&str>, tokens: &[String]) -> J
         let id = tokens.iter().position(|known| known == token);
         (token.to_string(), json!({"id": token, "ids": [id], "tokens": [token]}))
     };
-    let known: serde_json::Map<String, Json> = before.iter().chain(&after).map(|token| entry(token)).collect();
+    let known: serde_json::Map<String, Json> =
+        before.iter().chain(&after).map(|token| entry(token)).collect();
     json!({
         "type": "TemplateProcessing", "single": whole(&["A"]), "pair": whole(&["A", "B"]),
         "special_tokens": known,
@@ -108,7 +108,12 @@ fn surrounded(before: Option<&str>, after: Option<&str>, tokens: &[String]) -> J
 }
 
 fn vocabulary(tokens: &[String]) -> Json {
-    tokens.iter().enumerate().map(|(id, token)| (token.clone(), json!(id))).collect::<serde_json::Map<_, _>>().into()
+    tokens
+        .iter()
+        .enumerate()
+        .map(|(id, token)| (token.clone(), json!(id)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
 }
 
 /// Byte pair encoding of bytes, as in GPT-2.
@@ -129,7 +134,8 @@ fn byte_pairs(file: &WeightFile, tokens: &[String], pre: &str) -> Result<Json> {
     if *digits {
         steps.push(json!({"type": "Digits", "individual_digits": true}));
     }
-    steps.push(json!({"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": false}));
+    steps
+        .push(json!({"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": false}));
     steps.push(json!({
         "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
     }));
@@ -153,7 +159,8 @@ fn sentence_pieces(file: &WeightFile, tokens: &[String]) -> Result<Json> {
     let Some(scores) = scores else {
         return Err(file_error(file.path(), "has no score for each token in tokenizer.ggml.scores"));
     };
-    let ids: HashMap<&str, usize> = tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
+    let ids: HashMap<&str, usize> =
+        tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
     let mut merges: Vec<(usize, usize, usize)> = Vec::new();
     for (id, token) in tokens.iter().enumerate() {
         let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));

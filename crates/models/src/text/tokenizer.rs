@@ -213,7 +213,8 @@ impl Tokenizer {
             rows.push(ids);
         }
         let longest = rows.iter().map(Vec::len).max().unwrap_or(0).max(1);
-        let padding = ["[PAD]", "<pad>", "<|endoftext|>"].iter().find_map(|name| self.inner.token_to_id(name));
+        let padding =
+            ["[PAD]", "<pad>", "<|endoftext|>"].iter().find_map(|name| self.inner.token_to_id(name));
         let (mut ids, mut mask) = (Vec::new(), Vec::new());
         for row in &rows {
             let pads = longest - row.len();

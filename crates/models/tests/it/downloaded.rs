@@ -113,7 +113,8 @@ fn smollm2_answers() {
     assert_eq!(prompt, numbers("prompt"));
 
     let model = Llama::from_folder(&path, &device).unwrap();
-    let ids = Tensor::from_vec(prompt.iter().map(|&id| id as i32).collect(), [1, prompt.len()], &device).unwrap();
+    let ids =
+        Tensor::from_vec(prompt.iter().map(|&id| id as i32).collect(), [1, prompt.len()], &device).unwrap();
     let logits = autograd::no_grad(|| model.next_logits(&ids, &mut model.new_cache())).unwrap();
     let expected = floats(&wanted.tensor("last_logits", &device).unwrap());
     assert_close(&floats(&logits), &expected, (0.0, 1e-3), "the logits of the last token");
@@ -124,7 +125,8 @@ fn smollm2_answers() {
 
     let answer = numbers("answer");
     let config = GenerationConfig { max_new_tokens: answer.len(), ..Default::default() };
-    let found: Vec<u32> = generate(&model, &prompt, &config).unwrap().map(|token| token.unwrap().id).collect();
+    let found: Vec<u32> =
+        generate(&model, &prompt, &config).unwrap().map(|token| token.unwrap().id).collect();
     assert_eq!(found, answer);
     assert_eq!(tokenizer.decode(&found, true).unwrap(), wanted.texts()["answer"]);
 }

@@ -77,8 +77,7 @@ impl Fixture {
                 let parameter = parameters.iter().find(|(known, _)| *known == name);
                 let (_, parameter) =
                     parameter.unwrap_or_else(|| panic!("{}: no parameter {name}", self.name));
-                let found =
-                    parameter.grad().unwrap_or_else(|| panic!("no gradient of {name}"));
+                let found = parameter.grad().unwrap_or_else(|| panic!("no gradient of {name}"));
                 let what = format!("{} gradient of {name} on {device}", self.name);
                 backward = backward.max(differ(&floats(&found), &floats(&expected), tolerance, &what));
             }

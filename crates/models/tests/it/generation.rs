@@ -61,14 +61,20 @@ fn both_tables_of_a_cache_are_merged_when_one_is_full() {
         let model = model(name, &device);
         // More than twice the rows of the short table, and more than the long one has at first.
         let text: Vec<u32> = (0..150).map(|k| 3 + (7 * k * k + k) % 37).collect();
-        let whole = Tensor::from_vec(text.iter().map(|&id| id as i32).collect(), [1, text.len()], &device).unwrap();
+        let whole =
+            Tensor::from_vec(text.iter().map(|&id| id as i32).collect(), [1, text.len()], &device).unwrap();
         let expected = floats(&model.forward(&whole).unwrap());
         let mut cache = model.new_cache();
         let step = |cache: &mut KvCache, from: usize, to: usize| {
             let part = whole.narrow(1, from, to - from).unwrap();
             let found = autograd::no_grad(|| model.next_logits(&part, cache)).unwrap();
             let what = format!("{name}: the logits at {to}");
-            taper_testing::assert_close(&floats(&found), &expected[(to - 1) * 40..to * 40], (1e-4, 1e-4), &what);
+            taper_testing::assert_close(
+                &floats(&found),
+                &expected[(to - 1) * 40..to * 40],
+                (1e-4, 1e-4),
+                &what,
+            );
         };
         step(&mut cache, 0, 3);
         (3..140).for_each(|at| step(&mut cache, at, at + 1));
@@ -94,7 +100,11 @@ fn rows_of_a_batch_do_not_see_their_padding() {
             let prompts = [PROMPT.to_vec(), vec![9], vec![30, 31, 32, 33, 34, 35, 36]];
             let found = generate_batch(&model, &prompts, &most_likely(6)).unwrap();
             for (prompt, found) in prompts.iter().zip(found) {
-                assert_eq!(found, ids(generate(&model, prompt, &most_likely(6)).unwrap()), "{name} on {device}");
+                assert_eq!(
+                    found,
+                    ids(generate(&model, prompt, &most_likely(6)).unwrap()),
+                    "{name} on {device}"
+                );
             }
         }
     }
@@ -113,10 +123,13 @@ fn a_seed_gives_the_same_tokens_on_every_device() {
         ..Default::default()
     };
     let config = GenerationConfig { max_new_tokens: 8, sampling, ..Default::default() };
-    let texts: Vec<Vec<u32>> =
-        devices().iter().map(|device| ids(generate(&model("qwen3", device), PROMPT, &config).unwrap())).collect();
+    let texts: Vec<Vec<u32>> = devices()
+        .iter()
+        .map(|device| ids(generate(&model("qwen3", device), PROMPT, &config).unwrap()))
+        .collect();
     assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
-    let other = GenerationConfig { sampling: SamplingConfig { seed: 6, ..config.sampling.clone() }, ..config };
+    let other =
+        GenerationConfig { sampling: SamplingConfig { seed: 6, ..config.sampling.clone() }, ..config };
     assert_ne!(ids(generate(&model("qwen3", &backend_cpu::cpu()), PROMPT, &other).unwrap()), texts[0]);
 }
 
@@ -161,9 +174,9 @@ fn beams_are_the_most_likely_texts() {
         let logits = model.forward(&ids).unwrap().log_softmax(-1).unwrap();
         let rows = floats(&logits.reshape([length, 40]).unwrap());
         let (before, after) = (&rows[(length - 2) * 40..], &rows[(length - 1) * 40..]);
-        all.extend((0..40u32).map(|second| {
-            (before[first as usize] + after[second as usize], vec![first, second])
-        }));
+        all.extend(
+            (0..40u32).map(|second| (before[first as usize] + after[second as usize], vec![first, second])),
+        );
     }
     all.sort_by(|a, b| b.0.total_cmp(&a.0));
     for (beam, (log_probability, tokens)) in found.iter().zip(&all).take(10) {

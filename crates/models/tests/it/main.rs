@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod downloaded;
+mod encoders;
 mod fixture;
 mod generation;
 mod language;

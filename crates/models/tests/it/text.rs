@@ -13,7 +13,8 @@ use crate::fixture::Fixture;
 
 /// The characters that stand for bytes in a byte-level vocabulary.
 fn byte_characters() -> Vec<String> {
-    let printable = |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
+    let printable =
+        |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
     let mut next = 256;
     let of = |byte: u32| {
         let code = if printable(byte) {
@@ -46,7 +47,10 @@ fn gguf_tokenizer(pre: &str) -> Tokenizer {
         .metadata("tokenizer.ggml.bos_token_id", 256u32)
         .metadata("tokenizer.ggml.eos_token_id", 257u32)
         .metadata("tokenizer.ggml.add_bos_token", true)
-        .metadata("tokenizer.chat_template", "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}")
+        .metadata(
+            "tokenizer.chat_template",
+            "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}",
+        )
         .save(&path)
         .unwrap();
     Tokenizer::from_gguf(&weights::open(&path).unwrap()).unwrap()
