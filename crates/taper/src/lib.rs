@@ -71,6 +71,7 @@
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
+//! | `models` | known architectures with the weights of their references (feature `models`) |
 //! | `onnx` | ONNX files at run time: run them, train them (feature `onnx`) |
 //! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, `progress`, `plots`) |
 //! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
@@ -91,6 +92,8 @@ pub use distributions;
 pub use inspect;
 #[cfg(feature = "linalg")]
 pub use linalg;
+#[cfg(feature = "models")]
+pub use models;
 pub use nn;
 #[cfg(feature = "onnx")]
 pub use onnx;

@@ -29,6 +29,8 @@ const ROOTS: &[&str] = &[
     distributions::ROOT,
     #[cfg(feature = "linalg")]
     linalg::ROOT,
+    #[cfg(feature = "models")]
+    models::ROOT,
     #[cfg(feature = "onnx")]
     onnx::ROOT,
     #[cfg(feature = "train")]

@@ -1,0 +1,120 @@
+//! Attention of language models without a cache: heads, masks, soft caps. With a cache, see `cache.rs`.
+
+use nn::functional::{AttentionOptions, scaled_dot_product_attention};
+use tensor_core::{Device, Result, Tensor};
+
+/// Which keys a query sees.
+#[derive(Clone, Debug)]
+pub enum Masking {
+    /// All.
+    Full,
+    /// Those up to its own position; queries and keys have the same positions.
+    Causal,
+    /// Those that are true in a mask that broadcasts to `[N, heads, L, S]`.
+    Mask(Tensor),
+}
+
+/// Splits `[N, L, heads · E]` into `[N, heads, L, E]`.
+#[track_caller]
+pub(crate) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
+    let &[batch, length, width] = x.dims() else {
+        let message = format!("features of heads have the axes [N, L, features], not {}", x.shape());
+        return Err(tensor_core::Error::invalid("attention", message));
+    };
+    x.reshape([batch, length, heads, width / heads])?.transpose(1, 2)
+}
+
+/// Joins `[N, heads, L, E]` to `[N, L, heads · E]`.
+#[track_caller]
+pub(crate) fn join_heads(x: &Tensor) -> Result<Tensor> {
+    let dims = x.dims();
+    let (batch, heads, length, width) = (dims[0], dims[1], dims[2], dims[3]);
+    x.transpose(1, 2)?.reshape([batch, length, heads * width])
+}
+
+/// softmax(cap(query · keyᵀ · scale)) · value, where cap(x) is c · tanh(x / c) for a `softcap` c, and x
+/// without. Query `[N, heads, L, E]`, key `[N, groups, S, E]`, value `[N, groups, S, V]`; the number of
+/// groups divides that of heads. The result is `[N, heads, L, V]`.
+///
+/// # Errors
+/// As [`scaled_dot_product_attention`].
+#[track_caller]
+pub fn attend(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    scale: f64,
+    softcap: Option<f64>,
+    masking: &Masking,
+) -> Result<Tensor> {
+    let Some(cap) = softcap else {
+        let (mask, is_causal) = match masking {
+            Masking::Full => (None, false),
+            Masking::Causal => (None, true),
+            Masking::Mask(mask) => (Some(mask), false),
+        };
+        let enable_gqa = query.dims()[1] != key.dims()[1];
+        let options = AttentionOptions { mask, is_causal, scale: Some(scale), enable_gqa, dropout: None };
+        return scaled_dot_product_attention(query, key, value, options);
+    };
+    let (batch, heads, rows, width) = (query.dims()[0], query.dims()[1], query.dims()[2], query.dims()[3]);
+    let groups = key.dims()[1];
+    let query = query.reshape([batch, groups, heads / groups, rows, width])?;
+    let scores = query.matmul(&key.unsqueeze(2)?.transpose(-1, -2)?)?.mul_scalar(scale / cap).tanh();
+    let scores = scores.mul_scalar(cap);
+    let mask = match masking {
+        Masking::Full => None,
+        Masking::Causal => Some(causal_mask(0, rows, 0, rows, None, &[], &query.device())?),
+        Masking::Mask(mask) => Some(mask.clone()),
+    };
+    let scores = match mask {
+        Some(mask) if mask.rank() == 4 => {
+            scores.masked_fill(&mask.logical_not().unsqueeze(2)?, f64::NEG_INFINITY)?
+        }
+        Some(mask) => scores.masked_fill(&mask.logical_not(), f64::NEG_INFINITY)?,
+        None => scores,
+    };
+    let out = scores.softmax(-1)?.matmul(&value.unsqueeze(2)?)?;
+    let last = value.dims()[3];
+    out.reshape([batch, heads, rows, last])
+}
+
+/// A mask for queries at positions `first..first + rows` of keys at positions `start..start + keys`, `[rows,
+/// keys]`: true up to the query's position and, with a window of w, for the last w of these. With `pads` the
+/// mask is `[N, 1, rows, keys]`, and row n does not see its first `pads[n]` positions (a query in the padding
+/// sees its own position).
+#[track_caller]
+pub(crate) fn causal_mask(
+    first: usize,
+    rows: usize,
+    start: usize,
+    keys: usize,
+    window: Option<usize>,
+    pads: &[usize],
+    device: &Device,
+) -> Result<Tensor> {
+    let one = [0];
+    let each: &[usize] = if pads.is_empty() { &one } else { pads };
+    let mut seen = Vec::with_capacity(each.len() * rows * keys);
+    for pad in each {
+        for query in first..first + rows {
+            let least = window.map_or(0, |window| (query + 1).saturating_sub(window)).max((*pad).min(query));
+            seen.extend((start..start + keys).map(|key| key <= query && key >= least));
+        }
+    }
+    match pads.is_empty() {
+        true => Tensor::from_vec(seen, [rows, keys], device),
+        false => Tensor::from_vec(seen, [pads.len(), 1, rows, keys], device),
+    }
+}
+
+/// The masking of a sequence of `length` without a cache.
+#[track_caller]
+pub(crate) fn causal_masking(length: usize, window: Option<usize>, device: &Device) -> Result<Masking> {
+    match window {
+        Some(window) if window < length => {
+            Ok(Masking::Mask(causal_mask(0, length, 0, length, Some(window), &[], device)?))
+        }
+        _ => Ok(Masking::Causal),
+    }
+}

@@ -1,0 +1,381 @@
+//! [`KvCache`]: the keys and values of the positions that a language model has seen.
+//!
+//! A layer has two tables: a long one that keeps its shape for many steps, and a short one for the last
+//! positions, in which a step overwrites one row in place. When the short one is full, both are copied into
+//! the long one. So a token costs no copy of the whole, and the shapes of a step stay the same, so that its
+//! plan is reused. Rows that are not in use are masked.
+
+use std::collections::BTreeMap;
+
+use tensor_core::{DType, Device, Error, Result, Tensor};
+
+use crate::attention::{Masking, attend, causal_mask};
+
+const OP: &str = "KvCache";
+
+/// Rows of the short table: copying both tables once in so many tokens takes less time than the products of
+/// one token (`cargo run --release -p taper-examples-language --example chat`).
+const TAIL_ROWS: usize = 64;
+
+/// The keys and values of one layer: `[N, heads, rows, E]` each.
+#[derive(Clone, Debug, Default)]
+pub struct LayerCache {
+    long: Option<(Tensor, Tensor)>,
+    tail: Option<(Tensor, Tensor)>,
+}
+
+/// The rows in use, which are the same in all layers with the same window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rows {
+    /// The position of the first row of the long table.
+    start: usize,
+    /// Rows in use of the long table, and its size.
+    long: usize,
+    capacity: usize,
+    /// Rows in use of the short table.
+    tail: usize,
+}
+
+/// What all layers with the same window share in a step.
+#[derive(Clone, Debug)]
+enum Shared {
+    /// New rows join all old ones in one attention.
+    Whole(Masking),
+    /// One new row goes into the short table: where, `[rows, 1]`, and numbers to add to the scores, `[N or 1,
+    /// 1, 1, capacity + TAIL_ROWS]`; before, both tables may be merged, of which the long one has so many rows
+    /// in use.
+    Single { place: Tensor, bias: Tensor, merge: Option<usize> },
+}
+
+/// Keys and values of all layers, for generation: [`LanguageModel::hidden`](crate::LanguageModel::hidden)
+/// reads and extends them. Rows of a batch may have different lengths: shorter ones are padded on the left.
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    windows: Vec<Option<usize>>,
+    layers: Vec<LayerCache>,
+    rows: BTreeMap<Option<usize>, Rows>,
+    shared: BTreeMap<Option<usize>, Shared>,
+    len: usize,
+    pending: usize,
+    pads: Vec<usize>,
+}
+
+impl KvCache {
+    /// An empty cache for layers with these sliding windows (`None`: all positions).
+    pub fn new(windows: Vec<Option<usize>>) -> KvCache {
+        let rows = windows.iter().map(|window| (*window, Rows::default())).collect();
+        let layers = vec![LayerCache::default(); windows.len()];
+        KvCache { windows, layers, rows, shared: BTreeMap::new(), len: 0, pending: 0, pads: Vec::new() }
+    }
+
+    /// The number of positions, which is the position of the next token.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no positions yet.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The padding at the left of each row of the batch; empty if there is none.
+    pub fn pads(&self) -> &[usize] {
+        &self.pads
+    }
+
+    /// Says how many padding tokens each row of the first batch begins with.
+    ///
+    /// # Errors
+    /// A cache that already has positions.
+    #[track_caller]
+    pub fn set_pads(&mut self, pads: Vec<usize>) -> Result<()> {
+        if self.len > 0 {
+            return Err(Error::invalid(OP, "the padding of a batch is given before its first tokens"));
+        }
+        self.pads = if pads.iter().all(|&pad| pad == 0) { Vec::new() } else { pads };
+        Ok(())
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = KvCache::new(std::mem::take(&mut self.windows));
+    }
+
+    /// Forgets the positions from `len` on, for instance those of rejected guesses.
+    ///
+    /// # Errors
+    /// More positions than there are, or fewer than a sliding window still holds.
+    #[track_caller]
+    pub fn truncate(&mut self, len: usize) -> Result<()> {
+        if len > self.len {
+            return Err(Error::invalid(OP, format!("{len} positions of {} cannot stay", self.len)));
+        }
+        for (window, rows) in &self.rows {
+            let needed = window.map_or(0, |window| (len + 1).saturating_sub(window));
+            if rows.start > needed {
+                let message = format!("position {needed} has left a sliding window already");
+                return Err(Error::invalid(OP, message));
+            }
+        }
+        for rows in self.rows.values_mut() {
+            let kept = len - rows.start.min(len);
+            rows.tail = kept.saturating_sub(rows.long);
+            rows.long = rows.long.min(kept);
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    /// Replaces the rows of the batch by those with these numbers, for beams.
+    ///
+    /// # Errors
+    /// A number that is no row.
+    #[track_caller]
+    pub fn select(&mut self, rows: &[usize]) -> Result<()> {
+        for layer in &mut self.layers {
+            for table in [&mut layer.long, &mut layer.tail].into_iter().flatten() {
+                let device = table.0.device();
+                let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+                let index = Tensor::from_vec(index, [rows.len()], &device)?;
+                *table = (table.0.index_select(0, &index)?, table.1.index_select(0, &index)?);
+            }
+        }
+        if !self.pads.is_empty() {
+            self.pads = rows.iter().map(|&row| self.pads[row]).collect();
+        }
+        Ok(())
+    }
+
+    /// Prepares a step of `length` tokens: the masks that layers share.
+    #[track_caller]
+    pub fn begin(&mut self, length: usize, dtype: DType, device: &Device) -> Result<()> {
+        self.shared.clear();
+        self.pending = length;
+        let (len, pads) = (self.len, &self.pads);
+        for (&window, rows) in &mut self.rows {
+            let shared = if length == 1 && rows.long > 0 {
+                let merge = (rows.tail == TAIL_ROWS).then_some(rows.long);
+                if merge.is_some() {
+                    *rows = rows.merged(window, len);
+                }
+                let place: Vec<bool> = (0..TAIL_ROWS).map(|row| row == rows.tail).collect();
+                let place = Tensor::from_vec(place, [TAIL_ROWS, 1], device)?;
+                let each: &[usize] = if pads.is_empty() { &[0] } else { pads };
+                let mut bias = Vec::with_capacity(each.len() * (rows.capacity + TAIL_ROWS));
+                for &pad in each {
+                    let least = window.map_or(0, |window| (len + 1).saturating_sub(window)).max(pad);
+                    let hidden = |seen: bool| if seen { 0.0 } else { f64::NEG_INFINITY };
+                    bias.extend(
+                        (0..rows.capacity).map(|row| hidden(row < rows.long && rows.start + row >= least)),
+                    );
+                    let first = rows.start + rows.long;
+                    bias.extend((0..TAIL_ROWS).map(|row| hidden(row <= rows.tail && first + row >= least)));
+                }
+                let shape = [each.len(), 1, 1, rows.capacity + TAIL_ROWS];
+                let bias = Tensor::new(bias, (dtype, device))?.reshape(shape)?;
+                rows.tail += 1;
+                Shared::Single { place, bias, merge }
+            } else {
+                let old = rows.long + rows.tail;
+                let hides = window.is_some_and(|window| old + length > window);
+                let masking = match (old == 0 && !hides && pads.is_empty(), length) {
+                    (true, _) => Masking::Causal,
+                    (false, 1) if !hides && pads.is_empty() => Masking::Full,
+                    (false, _) => Masking::Mask(causal_mask(
+                        len,
+                        length,
+                        rows.start,
+                        old + length,
+                        window,
+                        pads,
+                        device,
+                    )?),
+                };
+                Shared::Whole(masking)
+            };
+            self.shared.insert(window, shared);
+        }
+        Ok(())
+    }
+
+    /// Attention of the step's queries `[N, heads, L, E]` of a layer to all its keys, those of this step
+    /// `[N, groups, L, E]` included. See [`attend`].
+    ///
+    /// # Errors
+    /// No step that was begun, another batch than before, and the errors of [`attend`].
+    #[track_caller]
+    pub fn attend(
+        &mut self,
+        layer: usize,
+        [query, key, value]: [&Tensor; 3],
+        scale: f64,
+        softcap: Option<f64>,
+    ) -> Result<Tensor> {
+        let Some(window) = self.windows.get(layer).copied() else {
+            return Err(Error::invalid(OP, format!("layer {layer} of {}", self.windows.len())));
+        };
+        let (Some(shared), Some(rows)) = (self.shared.get(&window), self.rows.get(&window)) else {
+            return Err(Error::invalid(OP, "a step begins with KvCache::begin"));
+        };
+        let cache = &mut self.layers[layer];
+        match shared {
+            Shared::Whole(masking) => cache.whole(rows, [query, key, value], |key, value| {
+                attend(query, key, value, scale, softcap, masking)
+            }),
+            Shared::Single { place, bias, merge } => {
+                if let Some(used) = merge {
+                    cache.merge(*used, rows)?;
+                }
+                cache.single([query, key, value], place, bias, scale, softcap)
+            }
+        }
+    }
+
+    /// Ends a step: its positions now belong to the cache.
+    ///
+    /// # Errors
+    /// Too little memory for the tables.
+    #[track_caller]
+    pub fn finish(&mut self) -> Result<()> {
+        self.len += std::mem::take(&mut self.pending);
+        let len = self.len;
+        for (&window, rows) in &mut self.rows {
+            let Some(Shared::Whole(_)) = self.shared.get(&window) else { continue };
+            let before = *rows;
+            let all = Rows { long: len - before.start, tail: 0, ..before };
+            let next = all.merged(window, len);
+            *rows = next;
+            let layers = self.layers.iter_mut().zip(&self.windows).filter(|(_, of)| **of == window);
+            for (layer, _) in layers {
+                layer.store(next.start - before.start, &next)?;
+            }
+        }
+        self.shared.clear();
+        Ok(())
+    }
+}
+
+impl Rows {
+    /// The rows after both tables are copied into the long one: positions that have left the window are
+    /// dropped.
+    fn merged(self, window: Option<usize>, len: usize) -> Rows {
+        let start = match window {
+            Some(window) => self.start.max((len + 1).saturating_sub(window)),
+            None => self.start,
+        };
+        let long = len - start;
+        let mut capacity = self.capacity.max(TAIL_ROWS);
+        while capacity < long {
+            capacity *= 2;
+        }
+        Rows { start, long, capacity, tail: 0 }
+    }
+}
+
+/// The first rows of a table, and zeros up to its capacity.
+#[track_caller]
+fn padded(table: &Tensor, capacity: usize) -> Result<Tensor> {
+    let rows = table.dims()[2];
+    if rows == capacity {
+        table.contiguous()
+    } else {
+        table.pad(&[(0, 0), (0, 0), (0, capacity - rows), (0, 0)], 0.0)
+    }
+}
+
+impl LayerCache {
+    /// Attention of several new rows; the tables then hold all rows without gaps, see
+    /// [`LayerCache::store`].
+    #[track_caller]
+    fn whole(
+        &mut self,
+        rows: &Rows,
+        [_, key, value]: [&Tensor; 3],
+        attend: impl FnOnce(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let mut keys = Vec::with_capacity(3);
+        let mut values = Vec::with_capacity(3);
+        for (table, count) in [(&self.long, rows.long), (&self.tail, rows.tail)] {
+            if let Some((old_keys, old_values)) = table
+                && count > 0
+            {
+                keys.push(old_keys.narrow(2, 0, count)?);
+                values.push(old_values.narrow(2, 0, count)?);
+            }
+        }
+        let (keys, values) = match keys.is_empty() {
+            true => (key.clone(), value.clone()),
+            false => {
+                keys.push(key.clone());
+                values.push(value.clone());
+                (Tensor::concat(&keys, 2)?, Tensor::concat(&values, 2)?)
+            }
+        };
+        let out = attend(&keys, &values)?;
+        self.long = Some((keys.detach(), values.detach()));
+        self.tail = None;
+        Ok(out)
+    }
+
+    /// Makes the tables of a layer from rows without gaps, less the first `dropped`.
+    #[track_caller]
+    fn store(&mut self, dropped: usize, rows: &Rows) -> Result<()> {
+        let Some((keys, values)) = self.long.take() else { return Ok(()) };
+        let fitted = |table: Tensor| padded(&table.narrow(2, dropped, rows.long)?, rows.capacity);
+        let (keys, values) = (fitted(keys)?, fitted(values)?);
+        let empty = |like: &Tensor| {
+            let dims = like.dims();
+            let shape = [dims[0], dims[1], TAIL_ROWS, dims[3]];
+            Tensor::zeros(shape, (like.dtype(), &like.device()))
+        };
+        self.tail = Some((empty(&keys)?, empty(&values)?));
+        self.long = Some((keys, values));
+        Ok(())
+    }
+
+    /// Copies both tables into the long one, which has `used` rows in use; `rows` is what is in use
+    /// afterwards, before the step's own row.
+    #[track_caller]
+    fn merge(&mut self, used: usize, rows: &Rows) -> Result<()> {
+        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (self.long.take(), self.tail.take()) else {
+            return Err(Error::invalid(OP, "a layer has no rows yet"));
+        };
+        let all = |long: &Tensor, tail: &Tensor| Tensor::concat(&[&long.narrow(2, 0, used)?, tail], 2);
+        self.long = Some((all(&long_k, &tail_k)?, all(&long_v, &tail_v)?));
+        self.store(used + TAIL_ROWS - rows.long, rows)
+    }
+
+    /// Attention of one new row, which `place` puts into the short table.
+    #[track_caller]
+    fn single(
+        &mut self,
+        [query, key, value]: [&Tensor; 3],
+        place: &Tensor,
+        bias: &Tensor,
+        scale: f64,
+        softcap: Option<f64>,
+    ) -> Result<Tensor> {
+        let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, self.tail.take()) else {
+            return Err(Error::invalid(OP, "a layer has no rows yet"));
+        };
+        let (tail_k, tail_v) =
+            (place.where_cond(&key.detach(), &tail_k)?, place.where_cond(&value.detach(), &tail_v)?);
+        let (batch, heads, width) = (query.dims()[0], query.dims()[1], query.dims()[3]);
+        let groups = key.dims()[1];
+        let query = query.reshape([batch, groups, heads / groups, width])?;
+        let scores = [long_k, &tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
+        let [of_long, of_tail] = scores;
+        let scores = Tensor::concat(&[of_long?, of_tail?], -1)?;
+        let scores = match softcap {
+            Some(cap) => scores.mul_scalar(scale / cap).tanh().mul_scalar(cap),
+            None => scores.mul_scalar(scale),
+        };
+        let weights = scores.add(bias)?.softmax(-1)?;
+        let capacity = long_k.dims()[2];
+        let of_long = weights.narrow(-1, 0, capacity)?.matmul(long_v)?;
+        let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(&tail_v)?.add(&of_long)?;
+        self.tail = Some((tail_k, tail_v));
+        let last = value.dims()[3];
+        out.reshape([batch, heads, 1, last])
+    }
+}

@@ -1,0 +1,64 @@
+//! Configurations: `config.json` as the reference wrote it, and the names of activations.
+
+use std::path::Path;
+
+use nn::Module;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tensor_core::{Result, Tensor, file::file_error};
+
+/// Reads a configuration: a JSON file, or the `config.json` of a folder.
+///
+/// # Errors
+/// A `File` error that names the file and the field if it cannot be read or a field has another type.
+#[track_caller]
+pub fn read_config<C: DeserializeOwned>(path: impl AsRef<Path>) -> Result<C> {
+    let path = path.as_ref();
+    let path = if path.is_dir() { path.join("config.json") } else { path.to_path_buf() };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) => return Err(file_error(&path, format!("cannot be read: {error}"))),
+    };
+    match serde_json::from_str(&text) {
+        Ok(config) => Ok(config),
+        Err(error) => Err(file_error(&path, format!("is no configuration of this model: {error}"))),
+    }
+}
+
+/// An activation, with the names of `transformers`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Module)]
+pub enum Activation {
+    /// x · Φ(x).
+    #[serde(rename = "gelu")]
+    Gelu,
+    /// The approximation of GELU by tanh.
+    #[serde(rename = "gelu_new", alias = "gelu_pytorch_tanh", alias = "gelu_fast", alias = "gelu_accurate")]
+    GeluTanh,
+    /// x · σ(1.702 x).
+    #[serde(rename = "quick_gelu")]
+    QuickGelu,
+    /// max(x, 0).
+    #[serde(rename = "relu")]
+    Relu,
+    /// x · σ(x).
+    #[default]
+    #[serde(rename = "silu", alias = "swish")]
+    Silu,
+    /// tanh x.
+    #[serde(rename = "tanh")]
+    Tanh,
+}
+
+impl Activation {
+    /// The activation of each element.
+    #[must_use]
+    pub fn activate(self, x: &Tensor) -> Tensor {
+        match self {
+            Activation::Gelu => x.gelu(),
+            Activation::GeluTanh => x.gelu_tanh(),
+            Activation::QuickGelu => x * x.mul_scalar(1.702).sigmoid(),
+            Activation::Relu => x.relu(),
+            Activation::Silu => x.silu(),
+            Activation::Tanh => x.tanh(),
+        }
+    }
+}

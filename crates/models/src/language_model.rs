@@ -1,0 +1,49 @@
+//! [`LanguageModel`]: what generation needs of a decoder.
+
+use tensor_core::{Device, Result, Tensor};
+
+use crate::KvCache;
+
+/// A decoder that predicts the next token.
+pub trait LanguageModel {
+    /// The device of its parameters.
+    fn device(&self) -> Device;
+
+    /// The number of tokens that it knows.
+    fn vocab_size(&self) -> usize;
+
+    /// An empty cache for this model.
+    fn new_cache(&self) -> KvCache;
+
+    /// The last hidden states `[N, L, features]` for tokens `[N, L]`, which follow those of the cache and
+    /// are added to it.
+    ///
+    /// # Errors
+    /// Tokens that are not integers of two axes, another batch than the cache has, or whatever the device
+    /// reports.
+    fn hidden(&self, ids: &Tensor, cache: Option<&mut KvCache>) -> Result<Tensor>;
+
+    /// The logits `[…, vocabulary]` for hidden states `[…, features]`.
+    ///
+    /// # Errors
+    /// Another number of features.
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor>;
+
+    /// The logits `[N, L, vocabulary]` for tokens `[N, L]`, without a cache: for training.
+    ///
+    /// # Errors
+    /// As [`LanguageModel::hidden`].
+    fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        self.logits(&self.hidden(ids, None)?)
+    }
+
+    /// The logits `[N, vocabulary]` for the token after `ids` `[N, L]`.
+    ///
+    /// # Errors
+    /// As [`LanguageModel::hidden`].
+    fn next_logits(&self, ids: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
+        let hidden = self.hidden(ids, Some(cache))?;
+        let length = hidden.dims()[1];
+        self.logits(&hidden.select(1, length - 1)?)
+    }
+}

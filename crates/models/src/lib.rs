@@ -1,0 +1,56 @@
+//! Known architectures in Rust, with the weights of their reference implementations.
+//!
+//! ```no_run
+//! use models::{Llama, LanguageModel};
+//! use tensor_core::Tensor;
+//! # fn main() -> tensor_core::Result<()> {
+//! let device = backend_cpu::cpu();
+//! let model = Llama::from_folder("SmolLM2-135M-Instruct", &device)?; // config.json, model.safetensors
+//! let logits = model.forward(&Tensor::new([[1i32, 4093, 198]], &device)?)?; // [N, L, vocabulary]
+//! # let _ = logits;
+//! # Ok(()) }
+//! ```
+//!
+//! | items | purpose |
+//! |---|---|
+//! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3 |
+//! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT: embeddings, classes, masked tokens |
+//! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
+//! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
+//! | `text` | tokenizers, chat templates, text as it is generated (feature `text`) |
+//! | [`WeightSource`] | where a model's parameters come from: a file, a state dict, random numbers |
+//!
+//! # Conventions
+//! - A file has one architecture, from its configuration to its output, on the layers of `nn`.
+//! - The configuration is the reference's own `config.json`; its fields have the reference's names and
+//!   defaults. For GGUF files it is read from the metadata.
+//! - Parameters have the reference's names, so that a state dict loads without a map of names.
+//! - `new` builds a model from a configuration and a [`WeightSource`], `from_folder` from files.
+//! - Each architecture is compared with its reference: values, a loss and gradients of a small model with
+//!   random weights, which `scripts/model_fixtures` makes. `docs/models.md` has the results.
+
+mod attention;
+mod bert;
+mod cache;
+mod config;
+pub mod generate;
+mod gguf;
+mod language_model;
+mod llama;
+mod rope;
+#[cfg(feature = "text")]
+pub mod text;
+mod weight_source;
+
+pub use attention::{Masking, attend};
+pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
+pub use cache::{KvCache, LayerCache};
+pub use config::{Activation, read_config};
+pub use language_model::LanguageModel;
+pub use llama::{Llama, LlamaConfig};
+pub use rope::{Rope, RopeScaling, RopeTables};
+pub use weight_source::{Initial, WeightSource};
+
+/// The root of these sources, for `taper`: error locations skip lines below it.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

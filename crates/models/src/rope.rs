@@ -1,0 +1,261 @@
+//! Rotary position embedding with the scalings of `transformers` (`modeling_rope_utils.py`).
+//!
+//! Su et al.: RoFormer, enhanced transformer with rotary position embedding (2021).
+
+use serde::{Deserialize, Serialize};
+use tensor_core::{DType, Device, Error, Result, Tensor};
+
+/// The `rope_parameters` (before version 5, `rope_scaling`) of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RopeScaling {
+    /// `default`, `linear`, `dynamic`, `yarn`, `longrope` or `llama3`.
+    #[serde(alias = "type")]
+    pub rope_type: Option<String>,
+    /// The base of the angles.
+    pub rope_theta: Option<f64>,
+    /// The part of the features that is rotated.
+    pub partial_rotary_factor: Option<f64>,
+    /// How many times the context is extended.
+    pub factor: Option<f64>,
+    /// The context of the training.
+    pub original_max_position_embeddings: Option<usize>,
+    /// The factor of queries and keys (yarn, longrope).
+    pub attention_factor: Option<f64>,
+    /// Rotations above which a frequency stays (yarn).
+    pub beta_fast: Option<f64>,
+    /// Rotations below which a frequency is divided (yarn).
+    pub beta_slow: Option<f64>,
+    /// Parts of the attention factor (yarn of DeepSeek).
+    pub mscale: Option<f64>,
+    /// As `mscale`.
+    pub mscale_all_dim: Option<f64>,
+    /// Whether the bounds of yarn are rounded to whole features; they are by default.
+    pub truncate: Option<bool>,
+    /// Factors of wavelengths for short contexts (longrope).
+    pub short_factor: Option<Vec<f64>>,
+    /// Factors of wavelengths for long contexts (longrope).
+    pub long_factor: Option<Vec<f64>>,
+    /// Wavelengths above context / this are divided (llama3).
+    pub low_freq_factor: Option<f64>,
+    /// Wavelengths below context / this stay (llama3).
+    pub high_freq_factor: Option<f64>,
+}
+
+/// The frequencies of rotary embeddings.
+#[derive(Clone, Debug)]
+pub struct Rope {
+    kind: Kind,
+    base: f64,
+    /// The number of rotated features.
+    features: usize,
+    context: usize,
+    scaling: RopeScaling,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Default,
+    Linear,
+    Dynamic,
+    Yarn,
+    LongRope,
+    Llama3,
+}
+
+/// The names of the kinds in configurations.
+const KINDS: &[(&str, Kind)] = &[
+    ("default", Kind::Default),
+    ("linear", Kind::Linear),
+    ("dynamic", Kind::Dynamic),
+    ("yarn", Kind::Yarn),
+    ("longrope", Kind::LongRope),
+    ("su", Kind::LongRope),
+    ("llama3", Kind::Llama3),
+];
+
+/// Cosines and sines for some positions, `[L, E / 2]`, or `[N, 1, L, E / 2]` if each row has its own.
+#[derive(Clone, Debug)]
+pub struct RopeTables {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl Rope {
+    /// The embedding of `features` of each head with a base, `context` positions (the configuration's
+    /// `max_position_embeddings`) and a scaling.
+    ///
+    /// # Errors
+    /// An unknown scaling, or one that lacks a number it needs; an odd number of features.
+    #[track_caller]
+    pub fn new(features: usize, base: f64, context: usize, scaling: &RopeScaling) -> Result<Rope> {
+        let wrong = |message: String| Err(Error::invalid("Rope", message));
+        let name = scaling.rope_type.as_deref().unwrap_or("default");
+        let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+            return wrong(format!("rope_type \"{name}\" is none of {}", names.join(", ")));
+        };
+        let features = match scaling.partial_rotary_factor {
+            Some(part) => (features as f64 * part) as usize,
+            None => features,
+        };
+        if features == 0 || !features.is_multiple_of(2) {
+            return wrong(format!("{features} rotated features of a head: an even number is needed"));
+        }
+        let base = scaling.rope_theta.unwrap_or(base);
+        let needs: &[(&str, bool)] = match kind {
+            Kind::Default => &[],
+            Kind::Linear | Kind::Dynamic | Kind::Yarn => &[("factor", scaling.factor.is_some())],
+            Kind::LongRope => &[
+                ("short_factor", scaling.short_factor.is_some()),
+                ("long_factor", scaling.long_factor.is_some()),
+            ],
+            Kind::Llama3 => &[
+                ("factor", scaling.factor.is_some()),
+                ("low_freq_factor", scaling.low_freq_factor.is_some()),
+                ("high_freq_factor", scaling.high_freq_factor.is_some()),
+            ],
+        };
+        if let Some((missing, _)) = needs.iter().find(|(_, there)| !there) {
+            return wrong(format!("rope_type \"{name}\" needs {missing}"));
+        }
+        let lengths = [&scaling.short_factor, &scaling.long_factor];
+        if let Some(other) = lengths.into_iter().flatten().find(|factors| factors.len() != features / 2) {
+            return wrong(format!("{} factors for {} pairs of features", other.len(), features / 2));
+        }
+        Ok(Rope { kind: *kind, base, features, context, scaling: scaling.clone() })
+    }
+
+    /// The angle per position of each pair of features, for a sequence of `length` positions.
+    pub fn frequencies(&self, length: usize) -> Vec<f64> {
+        let Rope { features, context, scaling, .. } = self;
+        let width = *features as f64;
+        let factor = scaling.factor.unwrap_or(1.0);
+        let original = scaling.original_max_position_embeddings.unwrap_or(*context);
+        let base = match self.kind {
+            Kind::Dynamic if length > *context => {
+                let longer = factor * length as f64 / *context as f64 - (factor - 1.0);
+                self.base * longer.powf(width / (width - 2.0))
+            }
+            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Yarn | Kind::LongRope | Kind::Llama3 => {
+                self.base
+            }
+        };
+        let plain = (0..features / 2).map(|i| base.powf(-2.0 * i as f64 / width));
+        match self.kind {
+            Kind::Default | Kind::Dynamic => plain.collect(),
+            Kind::Linear => plain.map(|rate| rate / factor).collect(),
+            Kind::Yarn => {
+                let (low, high) = self.yarn_bounds(original);
+                plain
+                    .enumerate()
+                    .map(|(i, rate)| {
+                        let divided = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                        rate * (divided / factor + 1.0 - divided)
+                    })
+                    .collect()
+            }
+            Kind::LongRope => {
+                let factors = if length > original { &scaling.long_factor } else { &scaling.short_factor };
+                plain.zip(factors.iter().flatten()).map(|(rate, factor)| rate / factor).collect()
+            }
+            Kind::Llama3 => {
+                let low = scaling.low_freq_factor.unwrap_or(1.0);
+                let high = scaling.high_freq_factor.unwrap_or(4.0);
+                plain
+                    .map(|rate| {
+                        // Rotations in the original context.
+                        let rotations = original as f64 * rate / std::f64::consts::TAU;
+                        let kept = ((rotations - low) / (high - low)).clamp(0.0, 1.0);
+                        rate * (kept + (1.0 - kept) / factor)
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// The pairs of features between which yarn divides frequencies gradually.
+    fn yarn_bounds(&self, original: usize) -> (f64, f64) {
+        let width = self.features as f64;
+        let pair_of = |rotations: f64| {
+            width * (original as f64 / (rotations * std::f64::consts::TAU)).ln() / (2.0 * self.base.ln())
+        };
+        let mut low = pair_of(self.scaling.beta_fast.unwrap_or(32.0));
+        let mut high = pair_of(self.scaling.beta_slow.unwrap_or(1.0));
+        if self.scaling.truncate.unwrap_or(true) {
+            (low, high) = (low.floor(), high.ceil());
+        }
+        let (low, high) = (low.max(0.0), high.min(width - 1.0));
+        (low, if low == high { high + 0.001 } else { high })
+    }
+
+    /// The factor of the cosines and sines.
+    pub fn attention_factor(&self) -> f64 {
+        let scaling = &self.scaling;
+        if let Some(factor) = scaling.attention_factor {
+            return factor;
+        }
+        let original = scaling.original_max_position_embeddings.unwrap_or(self.context);
+        let factor = scaling.factor.unwrap_or(self.context as f64 / original as f64);
+        let scale = |times: f64| if factor <= 1.0 { 1.0 } else { 0.1 * times * factor.ln() + 1.0 };
+        match self.kind {
+            Kind::Default | Kind::Linear | Kind::Dynamic | Kind::Llama3 => 1.0,
+            Kind::Yarn => match (scaling.mscale, scaling.mscale_all_dim) {
+                (Some(one), Some(all)) if one != 0.0 && all != 0.0 => scale(one) / scale(all),
+                _ => scale(1.0),
+            },
+            Kind::LongRope if factor > 1.0 => (1.0 + factor.ln() / (original as f64).ln()).sqrt(),
+            Kind::LongRope => 1.0,
+        }
+    }
+
+    /// The tables for `length` positions from `first`. With `pads`, row n of a batch begins after that many
+    /// positions of padding, and counts from there.
+    ///
+    /// # Errors
+    /// A dtype that the device lacks, or too little memory.
+    #[track_caller]
+    pub fn tables(
+        &self,
+        first: usize,
+        length: usize,
+        pads: &[usize],
+        dtype: DType,
+        device: &Device,
+    ) -> Result<RopeTables> {
+        let rates = self.frequencies(first + length);
+        let scale = self.attention_factor();
+        let rows: &[usize] = if pads.is_empty() { &[0] } else { pads };
+        let positions = rows.iter().flat_map(|pad| (first..first + length).map(|p| p.saturating_sub(*pad)));
+        let angles: Vec<f64> =
+            positions.flat_map(|at| rates.iter().map(move |rate| at as f64 * rate)).collect();
+        let table = |function: fn(f64) -> f64| -> Result<Tensor> {
+            let values: Vec<f64> = angles.iter().map(|&angle| scale * function(angle)).collect();
+            let table = Tensor::new(values, (dtype, device))?;
+            match pads.is_empty() {
+                true => table.reshape([length, rates.len()]),
+                false => table.reshape([pads.len(), 1, length, rates.len()]),
+            }
+        };
+        Ok(RopeTables { cos: table(f64::cos)?, sin: table(f64::sin)? })
+    }
+}
+
+impl RopeTables {
+    /// Rotates `[N, heads, L, features]`: features i and i + E/2 of the first E are a pair; the others stay.
+    ///
+    /// # Errors
+    /// Fewer features than the tables have, or another length.
+    #[track_caller]
+    pub fn rotate(&self, x: &Tensor) -> Result<Tensor> {
+        let half = self.cos.dims().last().copied().unwrap_or(0);
+        let (a, b) = (x.narrow(-1, 0, half)?, x.narrow(-1, half, half)?);
+        let first = a.mul(&self.cos)?.sub(&b.mul(&self.sin)?)?;
+        let second = b.mul(&self.cos)?.add(&a.mul(&self.sin)?)?;
+        let width = x.dims().last().copied().unwrap_or(0);
+        if width == 2 * half {
+            return Tensor::concat(&[first, second], -1);
+        }
+        Tensor::concat(&[first, second, x.narrow(-1, 2 * half, width - 2 * half)?], -1)
+    }
+}

@@ -1,0 +1,318 @@
+//! [`WeightSource`]: where the parameters of a model come from. A model's constructor asks it for each layer
+//! by name; nothing is computed that a file then replaces.
+
+use std::{cell::RefCell, collections::BTreeSet, fmt, path::Path, rc::Rc};
+
+use nn::{Embedding, LayerNorm, LayerNormConfig, Linear, RmsNorm, StateDict};
+use tensor_core::{DType, Device, Error, Generator, Result, Tensor, default_dtype};
+use weights::WeightFile;
+
+use crate::gguf::GgufNames;
+
+/// The distribution of a parameter's initial values, for models without files.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initial {
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f64),
+    /// Zeros.
+    Zeros,
+    /// Ones.
+    Ones,
+}
+
+/// The standard deviation of initial weights, `initializer_range` of most references.
+const INITIAL_DEVIATION: f64 = 0.02;
+
+/// The source of a model's parameters: a file, a state dict, or random numbers. A clone by
+/// [`WeightSource::at`] adds a part of the names.
+///
+/// ```
+/// use models::WeightSource;
+/// use tensor_core::Generator;
+/// # fn main() -> tensor_core::Result<()> {
+/// let source = WeightSource::random(&Generator::seed(0, &backend_cpu::cpu()));
+/// let layer = source.at("encoder").linear("fc1", 4, 8, true)?;
+/// assert_eq!(layer.weight.dims(), [8, 4]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct WeightSource {
+    inner: Rc<Inner>,
+    prefix: String,
+}
+
+struct Inner {
+    origin: Origin,
+    device: Device,
+    /// The floats are cast to this dtype as they are read; those in blocks stay as they are.
+    dtype: Option<DType>,
+    used: RefCell<BTreeSet<String>>,
+}
+
+enum Origin {
+    File(Box<WeightFile>, Option<GgufNames>),
+    Dict(StateDict),
+    Random(Generator),
+}
+
+impl WeightSource {
+    fn new(origin: Origin, device: &Device) -> WeightSource {
+        let inner = Inner { origin, device: device.clone(), dtype: None, used: RefCell::default() };
+        WeightSource { inner: Rc::new(inner), prefix: String::new() }
+    }
+
+    /// The tensors of a folder or file, as [`weights::open`] reads them, on `device`.
+    ///
+    /// # Errors
+    /// As [`weights::open`].
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>, device: &Device) -> Result<WeightSource> {
+        Ok(WeightSource::file(weights::open(path)?, device))
+    }
+
+    /// The tensors of an open file.
+    pub fn file(file: WeightFile, device: &Device) -> WeightSource {
+        WeightSource::new(Origin::File(Box::new(file), None), device)
+    }
+
+    /// The tensors of a GGUF file under the names of `transformers`.
+    pub(crate) fn gguf(file: WeightFile, names: GgufNames, device: &Device) -> WeightSource {
+        WeightSource::new(Origin::File(Box::new(file), Some(names)), device)
+    }
+
+    /// The tensors of a state dict, moved to `device`.
+    pub fn state_dict(dict: StateDict, device: &Device) -> WeightSource {
+        WeightSource::new(Origin::Dict(dict), device)
+    }
+
+    /// Initial values for a training, on the generator's device.
+    pub fn random(rng: &Generator) -> WeightSource {
+        WeightSource::new(Origin::Random(rng.clone()), &rng.device())
+    }
+
+    /// The same source, with floats cast to `dtype` as they are read. Tensors in blocks stay in blocks.
+    #[must_use]
+    pub fn floats(self, dtype: DType) -> WeightSource {
+        let WeightSource { inner, prefix } = self;
+        let inner = match Rc::try_unwrap(inner) {
+            Ok(inner) => Inner { dtype: Some(dtype), ..inner },
+            Err(shared) => {
+                let origin = match &shared.origin {
+                    Origin::File(file, names) => Origin::File(file.clone(), names.clone()),
+                    Origin::Dict(dict) => Origin::Dict(dict.clone()),
+                    Origin::Random(rng) => Origin::Random(rng.clone()),
+                };
+                let (device, used) = (shared.device.clone(), shared.used.clone());
+                Inner { origin, device, dtype: Some(dtype), used }
+            }
+        };
+        WeightSource { inner: Rc::new(inner), prefix }
+    }
+
+    /// The part of the names below `name`: `source.at("layers").at(3)`.
+    #[must_use]
+    pub fn at(&self, name: impl fmt::Display) -> WeightSource {
+        WeightSource { inner: self.inner.clone(), prefix: self.full(&name.to_string()) }
+    }
+
+    /// [`WeightSource::at`], if there is any tensor below `name`; otherwise the same source. Files of a
+    /// model without its head often lack the model's name before each tensor.
+    #[must_use]
+    pub fn at_if_there(&self, name: &str) -> WeightSource {
+        let below = self.at(name);
+        let dotted = format!("{}.", below.prefix);
+        let there = match &self.inner.origin {
+            Origin::File(file, None) => file.names().any(|name| name.starts_with(&dotted)),
+            Origin::Dict(dict) => dict.keys().any(|name| name.starts_with(&dotted)),
+            Origin::File(_, Some(_)) | Origin::Random(_) => true,
+        };
+        if there { below } else { self.clone() }
+    }
+
+    /// The device of the tensors.
+    pub fn device(&self) -> &Device {
+        &self.inner.device
+    }
+
+    /// Whether the source has a tensor with this name. A random source has all.
+    pub fn has(&self, name: &str) -> bool {
+        let full = self.full(name);
+        match &self.inner.origin {
+            Origin::File(file, None) => file.info(&full).is_some(),
+            Origin::File(file, Some(names)) => {
+                names.find(&full).is_some_and(|(name, _)| file.info(&name).is_some())
+            }
+            Origin::Dict(dict) => dict.contains_key(&full),
+            Origin::Random(_) => true,
+        }
+    }
+
+    fn full(&self, name: &str) -> String {
+        match (self.prefix.is_empty(), name.is_empty()) {
+            (true, _) => name.to_string(),
+            (_, true) => self.prefix.clone(),
+            (false, false) => format!("{}.{name}", self.prefix),
+        }
+    }
+
+    /// A parameter of this shape. A tensor in blocks stays in blocks, and is a constant.
+    ///
+    /// # Errors
+    /// No tensor with this name, one of another shape, or one that cannot be read.
+    #[track_caller]
+    pub fn parameter(&self, name: &str, shape: &[usize], initial: Initial) -> Result<Tensor> {
+        let value = self.value(name, shape, initial)?;
+        if value.block_format().is_some() {
+            return Ok(value);
+        }
+        value.eval()?;
+        value.into_cell(true)
+    }
+
+    /// A tensor of this shape that is not trained.
+    ///
+    /// # Errors
+    /// As [`WeightSource::parameter`].
+    #[track_caller]
+    pub fn buffer(&self, name: &str, shape: &[usize], initial: Initial) -> Result<Tensor> {
+        self.value(name, shape, initial)?.into_cell(false)
+    }
+
+    #[track_caller]
+    fn value(&self, name: &str, shape: &[usize], initial: Initial) -> Result<Tensor> {
+        let full = self.full(name);
+        let device = &self.inner.device;
+        let mut value = match &self.inner.origin {
+            Origin::File(file, None) => file.tensor(&full, device)?,
+            Origin::File(file, Some(names)) => names.read(file, &full, device)?,
+            Origin::Dict(dict) => match dict.get(&full) {
+                Some(tensor) => tensor.detach().to(device)?,
+                None => {
+                    return Err(Error::invalid("WeightSource", format!("the state dict has no \"{full}\"")));
+                }
+            },
+            Origin::Random(rng) => match initial {
+                Initial::Normal(deviation) => Tensor::randn(shape, rng)?.mul_scalar(deviation),
+                Initial::Zeros => Tensor::zeros(shape, device)?,
+                Initial::Ones => Tensor::ones(shape, device)?,
+            },
+        };
+        if value.dims() != shape {
+            let message =
+                format!("\"{full}\" has the shape {}; this configuration needs {shape:?}", value.shape());
+            return Err(Error::invalid("WeightSource", message));
+        }
+        let dtype = self.inner.dtype.unwrap_or_else(default_dtype);
+        if value.dtype().is_float() && value.dtype() != dtype {
+            value = value.to_dtype(dtype)?;
+        }
+        self.inner.used.borrow_mut().insert(full);
+        Ok(value)
+    }
+
+    /// A linear layer from `inputs` to `outputs` features.
+    ///
+    /// # Errors
+    /// As [`WeightSource::parameter`].
+    #[track_caller]
+    pub fn linear(&self, name: &str, inputs: usize, outputs: usize, bias: bool) -> Result<Linear> {
+        let at = self.at(name);
+        let weight = at.parameter("weight", &[outputs, inputs], Initial::Normal(INITIAL_DEVIATION))?;
+        let bias = match bias {
+            true => Some(at.parameter("bias", &[outputs], Initial::Zeros)?),
+            false => None,
+        };
+        Ok(Linear { weight, bias })
+    }
+
+    /// A table of `rows` vectors.
+    ///
+    /// # Errors
+    /// As [`WeightSource::parameter`].
+    #[track_caller]
+    pub fn embedding(&self, name: &str, rows: usize, features: usize) -> Result<Embedding> {
+        let weight =
+            self.at(name).parameter("weight", &[rows, features], Initial::Normal(INITIAL_DEVIATION))?;
+        // Shares the parameter; a table in blocks takes the place of one row.
+        let mut table = match weight.is_cell() {
+            true => Embedding::from_weight(weight.clone())?,
+            false => Embedding::from_weight(Tensor::zeros([1, 1], &self.inner.device)?)?,
+        };
+        table.weight = weight;
+        Ok(table)
+    }
+
+    /// A layer normalization over the last axis.
+    ///
+    /// # Errors
+    /// As [`WeightSource::parameter`].
+    #[track_caller]
+    pub fn layer_norm(&self, name: &str, features: usize, eps: f64, bias: bool) -> Result<LayerNorm> {
+        let at = self.at(name);
+        let config = LayerNormConfig { eps, bias, ..Default::default() };
+        let mut norm = LayerNorm::with_config([features], config, &self.inner.device)?;
+        norm.weight = Some(at.parameter("weight", &[features], Initial::Ones)?);
+        if bias {
+            norm.bias = Some(at.parameter("bias", &[features], Initial::Zeros)?);
+        }
+        Ok(norm)
+    }
+
+    /// A root mean square normalization over the last axis.
+    ///
+    /// # Errors
+    /// As [`WeightSource::parameter`].
+    #[track_caller]
+    pub fn rms_norm(&self, name: &str, features: usize, eps: f64) -> Result<RmsNorm> {
+        let mut norm = RmsNorm::with_config([features], Some(eps), true, &self.inner.device)?;
+        norm.weight = Some(self.at(name).parameter("weight", &[features], Initial::Ones)?);
+        Ok(norm)
+    }
+
+    /// Checks that the model has taken every tensor of the source, except those whose names end with one of
+    /// `ignored`.
+    ///
+    /// # Errors
+    /// Tensors that this model does not have, by name: the file belongs to another one.
+    #[track_caller]
+    pub fn finish(&self, ignored: &[&str]) -> Result<()> {
+        let used = self.inner.used.borrow();
+        let known: BTreeSet<String> = match &self.inner.origin {
+            Origin::File(_, Some(names)) => {
+                used.iter().filter_map(|name| names.find(name)).map(|(name, _)| name).collect()
+            }
+            Origin::File(_, None) | Origin::Dict(_) | Origin::Random(_) => used.clone(),
+        };
+        let all: Vec<&str> = match &self.inner.origin {
+            Origin::File(file, _) => file.names().collect(),
+            Origin::Dict(dict) => dict.keys().map(String::as_str).collect(),
+            Origin::Random(_) => Vec::new(),
+        };
+        let mut left: Vec<&str> = all
+            .into_iter()
+            .filter(|name| !known.contains(*name) && !ignored.iter().any(|end| name.ends_with(end)))
+            .collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let count = left.len();
+        left.truncate(8);
+        let message = format!(
+            "{count} tensors belong to no part of this model: {}{}; is its configuration another one's?",
+            left.join(", "),
+            if count > left.len() { " and more" } else { "" }
+        );
+        Err(Error::invalid("WeightSource", message))
+    }
+}
+
+impl fmt::Debug for WeightSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let origin = match &self.inner.origin {
+            Origin::File(file, _) => file.path().display().to_string(),
+            Origin::Dict(_) => "a state dict".into(),
+            Origin::Random(_) => "random".into(),
+        };
+        f.debug_struct("WeightSource").field("origin", &origin).field("prefix", &self.prefix).finish()
+    }
+}

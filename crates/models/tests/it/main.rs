@@ -1,0 +1,19 @@
+//! Models against their reference implementations, whose numbers are in `tests/fixtures`; what the crate does
+//! with them. One module a topic.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod downloaded;
+mod encoders;
+mod fixture;
+mod generation;
+mod language;
+mod text;
+
+use tensor_core::Device;
+
+/// The CPU, and a GPU if there is one; `TAPER_TEST=require=wgpu` makes its absence a failure.
+fn devices() -> Vec<Device> {
+    let mut devices = vec![backend_cpu::cpu()];
+    devices.extend(taper_testing::settings::opened_beside(backend_wgpu::wgpu(0)));
+    devices
+}
