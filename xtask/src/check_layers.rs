@@ -52,6 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Users' crates.
     ("taper-examples", &["taper"]),
     ("taper-examples-pictures", &["taper"]),
+    ("taper-examples-onnx", &["taper"]),
     ("custom-op", &["taper"]),
     ("browser", &["taper", "taper-operations"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
@@ -84,6 +85,7 @@ const LIGHT: &[Light] = &[
             "taper-distributions",
             "faer",
             "flate2",
+            "hound",
             "image",
             "indicatif",
             "naga",
@@ -111,6 +113,7 @@ const LIGHT: &[Light] = &[
             "csv",
             "faer",
             "font8x8",
+            "hound",
             "image",
             "indicatif",
             "plotters",
