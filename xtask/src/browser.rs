@@ -10,10 +10,14 @@ use crate::{
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
+/// Files that the page fetches: a network, and a recording with what ONNX Runtime makes of it.
+const FILES: [&str; 2] =
+    ["crates/onnx/tests/models/silero_vad.onnx", "crates/onnx/tests/models/silero_vad.safetensors"];
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Open the page in Chromium without a window, and check that it learns on the processor and on the GPU
-    /// alike, and that every operation of the table is right on the GPU
+    /// Open the page in Chromium without a window, and check that it learns and hears on the processor and on
+    /// the GPU alike, and that every operation of the table is right on the GPU
     #[arg(long)]
     check: bool,
     /// With --check: only the operations whose names begin so
@@ -52,6 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .arg(workspace.target.join(TARGET).join("dist/browser.wasm"))
         .arg(folder.join("page"))
         .arg(workspace.target.join("page"))
+        .args(FILES.iter().flat_map(|name| ["--with".into(), workspace.root.join(name)]))
         .args(["--port", &args.port.to_string()]);
     if args.check {
         serve.args(["--check", "--only", &args.only]);

@@ -54,6 +54,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Users' crates.
     ("taper-examples", &["taper"]),
     ("taper-examples-pictures", &["taper"]),
+    ("taper-examples-onnx", &["taper"]),
     ("custom-op", &["taper"]),
     ("browser", &["taper", "taper-operations"]),
     // For tests: none of the above may depend on it but as a dev-dependency.
@@ -86,6 +87,7 @@ const LIGHT: &[Light] = &[
             "taper-distributions",
             "faer",
             "flate2",
+            "hound",
             "image",
             "indicatif",
             "naga",
@@ -114,6 +116,7 @@ const LIGHT: &[Light] = &[
             "csv",
             "faer",
             "font8x8",
+            "hound",
             "image",
             "indicatif",
             "plotters",

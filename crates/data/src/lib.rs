@@ -9,6 +9,7 @@
 //! | [`IterableDataset`], [`StreamLoader`] | streams of items, shuffled in a buffer |
 //! | [`FileDataset`] | arrays in files, larger than memory |
 //! | `ImageFolder`, `Image` | a folder of pictures for each class, and transforms (feature `images`) |
+//! | `audio` | WAV files, resampling, mel spectrograms (feature `audio`) |
 //! | [`ToDevice`] | moving batches to a device |
 //! | [`Digits`], [`Mnist`] | labeled images |
 //! | `read_csv` | numbers and labels from CSV files (feature `csv`) |
@@ -22,6 +23,8 @@ pub mod __private {
     pub use tensor_core::{Device, Result};
 }
 
+#[cfg(feature = "audio")]
+pub mod audio;
 mod collate;
 mod compose;
 #[cfg(feature = "csv")]

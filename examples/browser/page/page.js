@@ -1,4 +1,5 @@
 import * as taper from "./browser.js";
+import { hear, listenOnClick, recording } from "./voice.js";
 
 const EPOCHS = 20;
 const by = (id) => document.getElementById(id);
@@ -40,11 +41,13 @@ by("start").addEventListener("click", async () => {
   }
 });
 
+listenOnClick(ready);
+
 /** Tells the server, which waits for the results, what the page is at. */
 const doing = (what) => fetch("doing", { method: "POST", body: what });
 
-// `?check`, for a test: runs both devices, one after the other, and each operation on the GPU if the table
-// is built in (`?check=linalg`: those with this in their names), and sends the results to the server.
+// `?check`, for a test: runs both devices, one after the other, for both networks, and each operation on the
+// GPU if the table is built in (`?check=linalg`: those with this in their names), and sends the results to the server.
 if (new URLSearchParams(location.search).has("check")) {
   const send = (results) => fetch("result", { method: "POST", body: JSON.stringify(results) });
   // After a panic, some promises never resolve.
@@ -57,6 +60,16 @@ if (new URLSearchParams(location.search).has("check")) {
       results[device] = await train(device);
     } catch (error) {
       results[device] = { error: String(error.message ?? error) };
+    }
+  }
+  results.voice = {};
+  for (const device of ["cpu", "wgpu"]) {
+    try {
+      await doing(`listening on ${device}`);
+      const { audio, probabilities } = await recording();
+      results.voice[device] = { wanted: [...probabilities], ...(await hear(ready, device, audio)) };
+    } catch (error) {
+      results.voice[device] = { error: String(error.message ?? error) };
     }
   }
   const prefix = new URLSearchParams(location.search).get("check");

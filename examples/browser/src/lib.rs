@@ -1,11 +1,14 @@
-//! A network that learns handwritten digits in a page of a browser: on the GPU through WebGPU, or in
-//! WebAssembly alone. `cargo xtask browser` builds and serves it.
+//! Two networks in a page of a browser, on the GPU through WebGPU or in WebAssembly alone: one learns
+//! handwritten digits, the other finds speech in sound. `cargo xtask browser` builds and serves the page.
 //!
 //! A page has one thread, which must not block. So a device is opened by [`taper::device_async`], and reads
 //! are awaited; building, training and gradients are the same as elsewhere.
 
 #[cfg(target_arch = "wasm32")]
 mod page;
+mod voice;
+
+pub use voice::{CHUNK, Listener, RATE};
 
 use taper::{
     data::{Digits, random_split},

@@ -30,6 +30,36 @@ pub async fn learn(device: String, epochs: usize, tell: Function) -> Result<Stri
     Ok(format!("{} ({}, {})", info.name, info.description, info.driver))
 }
 
+/// A [`crate::Listener`] for the page.
+#[wasm_bindgen]
+#[allow(unreachable_pub)] // the page reaches it
+pub struct Listener {
+    listener: crate::Listener,
+    description: String,
+}
+
+#[wasm_bindgen]
+impl Listener {
+    /// Opens a device by its name, `wgpu` or `cpu`, and loads the network in the bytes of a file.
+    pub async fn open(device: String, model: Vec<u8>) -> Result<Listener, JsError> {
+        let device = taper::device_async(&device).await?;
+        let info = device.info();
+        let description = format!("{} ({}, {})", info.name, info.description, info.driver);
+        Ok(Listener { listener: crate::Listener::new(model, &device)?, description })
+    }
+
+    /// The device's description.
+    #[wasm_bindgen(getter)]
+    pub fn description(&self) -> String {
+        self.description.clone()
+    }
+
+    /// The probability that there is speech in the next 512 samples, at 16 kHz.
+    pub async fn listen(&mut self, chunk: Vec<f32>) -> Result<f32, JsError> {
+        Ok(self.listener.listen(&chunk).await?)
+    }
+}
+
 /// Computes the rows of the table of operations whose labels begin with `prefix` on a device. `tell` is
 /// called with each row's label before it runs, and again with an error message if it fails; it returns a
 /// promise. Returns the number of rows that have kernels there.

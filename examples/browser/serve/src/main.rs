@@ -25,11 +25,14 @@ struct Options {
     page: PathBuf,
     /// Where the page is put together
     out: PathBuf,
+    /// Another file that the page fetches; may be given several times
+    #[arg(long, value_name = "FILE")]
+    with: Vec<PathBuf>,
     /// The port on this machine
     #[arg(long, default_value_t = 8000)]
     port: u16,
-    /// Open the page in Chromium without a window, and check what it sends back: that it learns on the
-    /// processor and on the GPU alike
+    /// Open the page in Chromium without a window, and check what it sends back: that it learns and hears on
+    /// the processor and on the GPU alike
     #[arg(long)]
     check: bool,
     /// With --check: the operations whose names begin so
@@ -53,6 +56,10 @@ fn run(options: &Options) -> Outcome {
     for entry in fs::read_dir(&options.page)? {
         let entry = entry?;
         fs::copy(entry.path(), options.out.join(entry.file_name()))?;
+    }
+    for file in &options.with {
+        let name = file.file_name().ok_or_else(|| format!("{}: no file", file.display()))?;
+        fs::copy(file, options.out.join(name)).map_err(|error| format!("{}: {error}", file.display()))?;
     }
     let port = if options.check { 0 } else { options.port };
     let server = Server::http(("127.0.0.1", port)).map_err(|e| format!("port {port}: {e}"))?;
@@ -175,6 +182,7 @@ fn judge(results: &Value) -> Outcome {
         }
         first.push(loss);
     }
+    judge_voice(&results["voice"])?;
     if let Some(operations) = results.get("operations") {
         let wrong = operations["wrong"].as_array().ok_or("operations: no list of what is wrong")?;
         println!("wgpu: {} rows of the table of operations, {} of them wrong", operations["count"], wrong.len());
@@ -185,6 +193,33 @@ fn judge(results: &Value) -> Outcome {
     }
     if (first[0] - first[1]).abs() > 1e-4 {
         return Err(format!("the first epoch's losses differ: {first:?}").into());
+    }
+    Ok(())
+}
+
+/// Checks the probabilities of speech against ONNX Runtime's, which the page sends along.
+fn judge_voice(voice: &Value) -> Outcome {
+    const TOLERANCE: f64 = 1e-4;
+    for device in ["cpu", "wgpu"] {
+        let result = &voice[device];
+        if let Some(error) = result["error"].as_str() {
+            return Err(format!("voice on {device}: {error}").into());
+        }
+        let numbers = |name: &str| -> Vec<f64> {
+            result[name].as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+        };
+        let (found, wanted) = (numbers("probabilities"), numbers("wanted"));
+        let apart = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        println!(
+            "voice on {device}: {} chunks, at most {apart:.1e} from ONNX Runtime, {:.1} ms each, the first {:.0} ms",
+            found.len(),
+            result["milliseconds"].as_f64().unwrap_or_default(),
+            result["first"].as_f64().unwrap_or_default()
+        );
+        let speech = found.iter().filter(|&&p| p >= 0.5).count();
+        if found.len() != wanted.len() || speech < 20 || apart > TOLERANCE {
+            return Err(format!("voice on {device}: {speech} chunks of speech, {apart:.1e} apart").into());
+        }
     }
     Ok(())
 }
