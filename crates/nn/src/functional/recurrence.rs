@@ -55,14 +55,20 @@ pub(crate) fn recurrent_step(
 /// One layer in one direction, over all steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence {
+    /// The cell's formula.
     pub cell: RecurrentCell,
+    /// Whether the last step is the first to be computed.
     pub reverse: bool,
 }
 
-/// The results: h after each step `[T, N, H]`, and the last h and c `[N, H]`.
+/// The results of a [`Sequence`].
+#[derive(Debug)]
 pub struct States {
+    /// h after each step, `[T, N, H]`.
     pub all: Tensor,
+    /// The last h, `[N, H]`.
     pub hidden: Tensor,
+    /// The last c, `[N, H]`, of an LSTM.
     pub cell: Option<Tensor>,
 }
 
