@@ -55,14 +55,19 @@ pub(crate) fn recurrent_step(
 /// One layer in one direction, over all steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequence {
+    /// The function of a step.
     pub cell: RecurrentCell,
+    /// Whether the steps are taken from the last one on.
     pub reverse: bool,
 }
 
-/// The results: h after each step `[T, N, H]`, and the last h and c `[N, H]`.
+/// The results of all steps.
 pub struct States {
+    /// h after each step, `[T, N, H]`.
     pub all: Tensor,
+    /// h after the last step, `[N, H]`.
     pub hidden: Tensor,
+    /// c after the last step of an LSTM, `[N, H]`.
     pub cell: Option<Tensor>,
 }
 
