@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{ArgGroup, Parser};
 
 use crate::{Result, case::Case, onnx, operations::PREFIX};
 
 /// Times Taper's operations, checks each result, and measures the machine's limits.
 #[derive(Parser)]
 #[command(name = "taper-bench", bin_name = "cargo xtask bench")]
+#[command(group = ArgGroup::new("in_python").args(["vs_torch", "vs_onnxruntime"]))]
 pub(crate) struct Args {
     /// Print a JSON line for each case, in place of the table
     #[arg(long)]
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "vs_torch")]
     pub(crate) vs_burn: bool,
     /// A Python that has torch or onnxruntime [default: python3]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", requires = "in_python")]
     python: Option<PathBuf>,
     /// Run ONNX files in ONNX Runtime too, right after each of Taper's cases, and compare
     #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn"])]

@@ -1,6 +1,7 @@
 //! Runs a graph: step by step, and each value is dropped after the last step that reads it.
 
 use std::{
+    collections::HashSet,
     fmt,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -24,12 +25,16 @@ pub(crate) struct Run<'a> {
 /// weights that they were computed from.
 pub(crate) struct Prepared {
     steps: Vec<Node>,
-    /// The slots that other steps read.
-    results: Vec<usize>,
+    /// The slots that other steps read, and whether the result has few different elements: products read it
+    /// faster as a buffer of its own.
+    results: Vec<(usize, bool)>,
     /// The weights that the steps read.
     weights: Vec<usize>,
     kept: Mutex<Option<Arc<Kept>>>,
 }
+
+/// Operators that repeat elements.
+const REPEATING: &[&str] = &["ConstantOfShape", "Expand"];
 
 /// Results for the present values of the weights.
 struct Kept {
@@ -53,12 +58,14 @@ impl Prepared {
         outputs: &[Output],
         constants: &[(usize, Constant)],
     ) -> Prepared {
-        let mut read: Vec<usize> = rest.iter().flat_map(Node::reads).collect();
+        let mut read: HashSet<usize> = rest.iter().flat_map(Node::reads).collect();
         read.extend(outputs.iter().map(|output| output.slot));
-        read.sort_unstable();
-        let made = steps.iter().flat_map(|step| step.outputs.iter().flatten().copied());
-        let results = made.filter(|slot| read.binary_search(slot).is_ok()).collect();
-        let inputs: Vec<usize> = steps.iter().flat_map(Node::reads).collect();
+        let made = steps.iter().flat_map(|step| {
+            let repeats = REPEATING.contains(&step.op_type.as_str());
+            step.outputs.iter().flatten().map(move |&slot| (slot, repeats))
+        });
+        let results = made.filter(|(slot, _)| read.contains(slot)).collect();
+        let inputs: HashSet<usize> = steps.iter().flat_map(Node::reads).collect();
         let weight = |(slot, constant): &(usize, Constant)| match constant {
             Constant::Weight(index) if inputs.contains(slot) => Some(*index),
             Constant::Weight(_) | Constant::Host(_) => None,
@@ -83,8 +90,16 @@ impl Prepared {
             Some(kept) => kept,
             None => {
                 run_steps(run, &self.steps, values)?;
-                let result = |&slot: &usize| values[slot].clone().map(|value| (slot, value));
-                let results: Vec<(usize, Value)> = self.results.iter().filter_map(result).collect();
+                let mut results = Vec::with_capacity(self.results.len());
+                for &(slot, repeats) in &self.results {
+                    match &values[slot] {
+                        Some(Value::Tensor(tensor)) if repeats => {
+                            results.push((slot, tensor.contiguous()?.into()));
+                        }
+                        Some(value) => results.push((slot, value.clone())),
+                        None => {}
+                    }
+                }
                 let tensors = results.iter().filter_map(|(_, value)| match value {
                     Value::Tensor(tensor) => Some(tensor),
                     Value::Host(_) | Value::Sequence(_) | Value::Nothing => None,

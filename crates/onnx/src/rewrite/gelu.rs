@@ -24,9 +24,9 @@ pub(super) const BY_ERF: Rewrite = Rewrite {
 pub(super) const BY_TANH: Rewrite = Rewrite {
     name: "gelu_tanh",
     patterns: &[
-        "Mul(x, Mul(0.5, Add(1, Tanh(Mul(0.7978845608, Add(x, Mul(0.044715, Pow(x, 3)) | Mul(x, Mul(x, Mul(x, 0.044715))))))))",
-        "Mul(0.5, Mul(x, Add(1, Tanh(Mul(0.7978845608, Add(x, Mul(0.044715, Pow(x, 3)) | Mul(x, Mul(x, Mul(x, 0.044715))))))))",
-        "Mul(Mul(x, 0.5), Add(1, Tanh(Mul(0.7978845608, Add(x, Mul(0.044715, Pow(x, 3)) | Mul(x, Mul(x, Mul(x, 0.044715)))))))",
+        "Mul(x, Mul(0.5, Add(1, Tanh(Mul(0.7978845608, Add(x, Mul(0.044715, Pow(x, 3)) | Mul(x, Mul(x, Mul(x, 0.044715)))))))))",
+        "Mul(0.5, Mul(x, Add(1, Tanh(Mul(0.7978845608, Add(x, Mul(0.044715, Pow(x, 3)) | Mul(x, Mul(x, Mul(x, 0.044715)))))))))",
+        "Mul(Mul(x, 0.5), Add(1, Tanh(Mul(0.7978845608, Add(x, Mul(0.044715, Pow(x, 3)) | Mul(x, Mul(x, Mul(x, 0.044715))))))))",
     ],
     apply: |editor, found| replace(editor, found, "GeluTanh", |c| computed(c, Tensor::gelu_tanh)),
 };

@@ -1,5 +1,6 @@
 //! Rewrites of graphs: each fires where it may and gives the same result, with gradients.
 
+use autograd::TensorGrad;
 use nn::Module;
 use onnx::{
     LoadOptions, Model, Registry, Rewrites,
