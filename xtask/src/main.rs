@@ -9,6 +9,7 @@ mod circles;
 mod fuzz;
 mod models;
 mod onnx_conformance;
+mod onnx_export_check;
 mod operations;
 mod sanitize;
 mod test_all_backends;
@@ -43,6 +44,8 @@ enum Command {
     /// Run ONNX's test cases on a device: see `onnx-conformance --help`
     #[command(disable_help_flag = true)]
     OnnxConformance(onnx_conformance::Args),
+    /// Compare exported ONNX files with ONNX's checker and ONNX Runtime
+    OnnxExportCheck(onnx_export_check::Args),
     /// Write docs/operations.md from the table of operations
     Operations(operations::Args),
     /// Run the fuzzer and the readers of damaged files under AddressSanitizer, and Miri where it is installed
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::CheckLayers => check_layers::run(),
         Command::CheckProse(args) => check_prose::run(&args),
         Command::Models(args) => models::run(&args),
+        Command::OnnxExportCheck(args) => onnx_export_check::run(&args),
         Command::Operations(args) => operations::run(&args),
         Command::Sanitize(args) => sanitize::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),

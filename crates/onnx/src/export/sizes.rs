@@ -23,7 +23,8 @@ enum Rule {
 }
 
 impl Exporter {
-    /// The name of a size, as a vector of one i64; it is searched first among the axes of `near`.
+    /// The name of a size, as a vector of one i64; it is searched first among the axes of `near`, if they are in
+    /// the graph.
     pub(super) fn size(&mut self, size: &Size, near: &[&Twin]) -> Emitted {
         if let Some(size) = fixed(size) {
             return Ok(self.builder.ints(&[size as i64]));
@@ -33,7 +34,7 @@ impl Exporter {
         }
         let beside = near.iter().find_map(|twin| {
             let axis = (0..twin.rank()).find(|&axis| twin.size(axis) == *size)?;
-            Some((self.name(twin), axis))
+            Some((self.name(twin), axis)).filter(|(name, _)| !name.is_empty())
         });
         let known = || {
             let known = self.known.iter().find(|known| known.size == *size)?;

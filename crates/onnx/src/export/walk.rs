@@ -96,6 +96,14 @@ pub(super) struct Exporter {
     stuck: Vec<String>,
 }
 
+/// The number of sizes that are tried as divisors of a number.
+const QUOTIENT_SOURCES: usize = 16;
+
+/// The numbers as sizes, if all of them are whole.
+fn whole(numbers: &[f64]) -> Option<Size> {
+    numbers.iter().map(|&n| (n.fract() == 0.0 && (0.0..1e15).contains(&n)).then_some(n as usize)).collect()
+}
+
 /// A value that is to be in the graph, and its origin once that is known.
 enum Task {
     Visit(Twin),
@@ -169,7 +177,11 @@ impl Exporter {
                         self.operation(value, inputs)?;
                     }
                 }
-                Task::Call(call, form) => self.call(&call, form)?,
+                Task::Call(call, form) => {
+                    if !self.names.contains_key(&call.outputs[0].id()) {
+                        self.call(&call, form)?;
+                    }
+                }
             }
         }
         Ok(self.name(output))
@@ -361,29 +373,42 @@ impl Exporter {
         self.builder.node("Reshape", &[value, &shape], [])
     }
 
-    /// A 0-d tensor of a number that may differ between samples: then it is a size or its reciprocal.
+    /// A 0-d tensor of a number that may differ between samples: then it is a size or a quotient of sizes.
     pub(super) fn number(&mut self, numbers: &[f64], dtype: DType) -> Emitted {
         let first = numbers[0];
         if numbers.iter().all(|number| number.to_bits() == first.to_bits()) {
             return Ok(self.builder.number(first, dtype));
         }
-        let whole = |numbers: &[f64]| -> Option<Size> {
-            numbers.iter().map(|&n| (n.fract() == 0.0 && (0.0..1e15).contains(&n)).then_some(n as usize)).collect()
-        };
-        let reciprocals: Vec<f64> = numbers.iter().map(|n| (1.0 / n).round()).collect();
-        let is_reciprocal = numbers.iter().zip(&reciprocals).all(|(n, r)| (n * r - 1.0).abs() < 1e-6);
-        let (size, inverse) = match whole(numbers) {
-            Some(size) => (size, false),
-            None if is_reciprocal => (whole(&reciprocals).unwrap_or_default(), true),
-            None => (Size::new(), false),
-        };
-        if size.is_empty() {
-            return Err(Failure::NotDynamic(format!("the number {first} depends on the size")));
+        if let Some(size) = whole(numbers) {
+            let name = self.size(&size, &[])?;
+            return Ok(self.float_of(&name, dtype));
         }
-        let name = self.size(&size, &[])?;
-        let scalar = self.as_shape(&name, &[]);
-        let scalar = self.builder.cast(&scalar, DType::I64, dtype);
-        Ok(if inverse { self.builder.node("Reciprocal", &[&scalar], []) } else { scalar })
+        // A quotient of sizes, such as n / (n − 1) or 1 / n.
+        let mut sources: Vec<Size> = Vec::new();
+        for known in &self.known {
+            if sources.len() < QUOTIENT_SOURCES && !sources.contains(&known.size) {
+                sources.push(known.size.clone());
+            }
+        }
+        for (source, shift) in sources.iter().flat_map(|source| [0, -1, 1].map(|shift| (source, shift))) {
+            let below: Option<Size> = source.iter().map(|n| n.checked_add_signed(shift)).collect();
+            let Some(below) = below.filter(|below| !below.contains(&0)) else { continue };
+            let above: Vec<f64> = numbers.iter().zip(&below).map(|(number, n)| number * *n as f64).collect();
+            let rounded: Vec<f64> = above.iter().map(|n| n.round()).collect();
+            let is_whole = above.iter().zip(&rounded).all(|(n, whole)| (n - whole).abs() < 1e-9 * n.abs());
+            let Some(above) = whole(&rounded).filter(|_| is_whole) else { continue };
+            if let (Ok(above), Ok(below)) = (self.size(&above, &[]), self.size(&below, &[])) {
+                let (above, below) = (self.float_of(&above, dtype), self.float_of(&below, dtype));
+                return Ok(self.builder.node("Div", &[&above, &below], []));
+            }
+        }
+        Err(Failure::NotDynamic(format!("the number {first} depends on the size")))
+    }
+
+    /// A size as a 0-d number.
+    fn float_of(&mut self, size: &str, dtype: DType) -> String {
+        let scalar = self.as_shape(size, &[]);
+        self.builder.cast(&scalar, DType::I64, dtype)
     }
 
     /// The number of an operation in each sample.
