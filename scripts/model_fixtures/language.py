@@ -24,6 +24,12 @@ def rope(kind, **more):
     return dict(rope_parameters=dict(rope_type=kind, rope_theta=1e4, **more))
 
 
+NEOX_GRADS = ["gpt_neox.embed_in.weight", "gpt_neox.layers.0.attention.query_key_value.weight", "gpt_neox.layers.1.mlp.dense_4h_to_h.weight"]
+GPT2_GRADS = ["transformer.wte.weight", "transformer.h.0.attn.c_attn.weight", "transformer.h.1.mlp.c_proj.weight"]
+MOE = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12)
+MOE_GRADS = LLAMA_GRADS[:2] + ["model.layers.1.mlp.gate.weight"]
+GPT2 = dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)
+
 # Name, model_type, changes of SMALL, parameters with gradients.
 CAUSAL = {
     "llama": ("llama", {}, LLAMA_GRADS),
@@ -41,7 +47,30 @@ CAUSAL = {
     "phi3": ("phi3", dict(sliding_window=6), PHI_GRADS),
     "phi3_longrope": ("phi3", dict(max_position_embeddings=64, original_max_position_embeddings=8) | rope(
         "longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[1.5, 2.0, 3.0, 4.0], original_max_position_embeddings=8), PHI_GRADS),
+    "mixtral": ("mixtral", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=12),
+                LLAMA_GRADS[:2] + ["model.layers.1.block_sparse_moe.gate.weight"]),
+    "qwen2_moe": ("qwen2_moe", MOE | dict(shared_expert_intermediate_size=10, num_hidden_layers=2), MOE_GRADS),
+    "qwen3_moe": ("qwen3_moe", MOE | dict(head_dim=8, norm_topk_prob=True, mlp_only_layers=[0], intermediate_size=16), MOE_GRADS),
+    "gpt2": ("gpt2", GPT2, GPT2_GRADS),
+    "gpt_neox": ("gpt_neox", dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5)), NEOX_GRADS),
+    "gpt_neox_sequential": ("gpt_neox", dict(use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
+                                             rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0)), NEOX_GRADS),
 }
+
+
+def released(name, value, model_type):
+    """The names of experts in released files: one tensor for each expert and projection."""
+    if ".experts." not in name:
+        return {name.replace(".mlp.", ".block_sparse_moe.") if model_type == "mixtral" else name: value}
+    base = name.rsplit(".", 1)[0].replace(".mlp.", ".block_sparse_moe.") if model_type == "mixtral" else name.rsplit(".", 1)[0]
+    gate, up, down = ("w1", "w3", "w2") if model_type == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    found = {}
+    for k, expert in enumerate(value):
+        if name.endswith("gate_up_proj"):
+            found[f"{base}.{k}.{gate}.weight"], found[f"{base}.{k}.{up}.weight"] = expert.chunk(2)
+        else:
+            found[f"{base}.{k}.{down}.weight"] = expert
+    return found
 
 
 def ids(rows=2, length=12, vocab=40):
@@ -62,7 +91,8 @@ def causal(name):
                     parameter.sub_(1.0)
     tokens = ids()
     out = model(tokens, labels=tokens, use_cache=False)
-    state = {k: v for k, v in model.state_dict().items() if not (k == "lm_head.weight" and config.tie_word_embeddings)}
+    state = {k: v for k, v in model.state_dict().items() if not (k in ("lm_head.weight", "embed_out.weight") and config.tie_word_embeddings)}
+    state = {new: part for k, v in state.items() for new, part in released(k, v, model_type).items()}
     write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state, {"ids": tokens.int()}, {"logits": out.logits}, out.loss, grads)
 
 

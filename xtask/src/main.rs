@@ -7,6 +7,7 @@ mod check_layers;
 mod check_prose;
 mod circles;
 mod fuzz;
+mod model_table;
 mod models;
 mod onnx_conformance;
 mod onnx_export_check;
@@ -41,6 +42,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Get ONNX's test cases and networks of other projects, and check Taper on them
     Models(models::Args),
+    /// Run the tests of crates/models and write docs/models.md from what they compared
+    ModelTable,
     /// Run ONNX's test cases on a device: see `onnx-conformance --help`
     #[command(disable_help_flag = true)]
     OnnxConformance(onnx_conformance::Args),
@@ -65,6 +68,7 @@ fn main() -> ExitCode {
         Command::CheckProse(args) => check_prose::run(&args),
         Command::Models(args) => models::run(&args),
         Command::OnnxExportCheck(args) => onnx_export_check::run(&args),
+        Command::ModelTable => model_table::run(),
         Command::Operations(args) => operations::run(&args),
         Command::Sanitize(args) => sanitize::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),

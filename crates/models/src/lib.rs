@@ -13,7 +13,9 @@
 //!
 //! | items | purpose |
 //! |---|---|
-//! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3 |
+//! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, Mixtral, Qwen-MoE |
+//! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
+//! | [`load_language_model`] | any of these, by the name in its configuration |
 //! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT: embeddings, classes, masked tokens |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
 //! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
@@ -35,8 +37,12 @@ mod cache;
 mod config;
 pub mod generate;
 mod gguf;
+mod gpt2;
+mod gpt_neox;
 mod language_model;
 mod llama;
+mod load;
+mod mixture;
 mod rope;
 #[cfg(feature = "text")]
 pub mod text;
@@ -46,8 +52,11 @@ pub use attention::{Masking, attend};
 pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
 pub use cache::{KvCache, LayerCache};
 pub use config::{Activation, read_config};
+pub use gpt_neox::{GptNeoX, GptNeoXConfig};
+pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;
-pub use llama::{Llama, LlamaConfig};
+pub use llama::{Llama, LlamaConfig, RopeParameters};
+pub use load::load_language_model;
 pub use rope::{Rope, RopeScaling, RopeTables};
 pub use weight_source::{Initial, WeightSource};
 

@@ -86,7 +86,7 @@ impl Fixture {
         self.record(count, forward, backward, &names.join(", "));
     }
 
-    /// Writes a row of docs/models.md, if `TAPER_TEST=written=FOLDER` is set; see `cargo xtask models`.
+    /// Writes a row of docs/models.md, if `TAPER_TEST=written=FOLDER` is set; see `cargo xtask model-table`.
     fn record(&self, parameters: usize, forward: f64, backward: f64, devices: &str) {
         let Some(folder) = taper_testing::settings::setting("written") else { return };
         fs::create_dir_all(&folder).unwrap();
