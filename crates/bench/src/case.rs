@@ -15,8 +15,8 @@ use crate::{
     Result,
     line::{Line, Times},
     machine::Machine,
-    onnx::Network,
     operations::Operation,
+    peer::Peer,
     round,
 };
 
@@ -37,10 +37,19 @@ pub(crate) enum Work {
     Alone(fn(&Bench, &str) -> Result<Line>),
     /// One of [`Machine::CASES`], by its place there.
     Machine(usize),
-    /// An ONNX file.
-    Network(Network),
+    /// A file that another program runs too.
+    File(Box<dyn Compared>),
     /// A row of the table of operations.
     Operation(Box<Operation>),
+}
+
+/// Work that measures both sides itself.
+pub(crate) trait Compared {
+    /// Both lines of a case; a wrong result is reported in Taper's line.
+    fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>);
+
+    /// The call that is timed, with files from the folder `models`.
+    fn call(&self, models: &Path, device: &Device) -> Result<Call>;
 }
 
 /// State that all cases share.
@@ -193,7 +202,7 @@ impl Case {
                 None => (timed.make)(&Inputs::new(device))?.0,
             },
             Work::Operation(operation) => operation.call(device)?,
-            Work::Network(network) => network.call(models.ok_or("--models is missing")?, device)?,
+            Work::File(file) => file.call(models.ok_or("--models is missing")?, device)?,
             Work::Machine(_) | Work::Alone(_) => {
                 println!("no calls that are repeated: not profiled\n");
                 return Ok(());
@@ -212,7 +221,7 @@ impl Bench {
         let line = match &case.work {
             Work::Machine(i) => Ok(self.machine.lines[*i].clone()),
             Work::Operation(operation) => return operation.run(self, &case.name, None).0,
-            Work::Network(network) => return network.run(self, &case.name, None).0,
+            Work::File(file) => return file.run(self, &case.name, None).0,
             Work::Alone(run) => run(self, &case.name),
             Work::Timed(timed) => match (timed.misfit)(&self.device) {
                 Some(why) => Ok(Line::absent("taper", &case.name, why)),

@@ -9,7 +9,7 @@
 //! | networks that are trained, and the references of their steps | `networks` (of the examples), `twin` |
 //! | the machine's own limits | `machine`, `fma` |
 //! | a process that keeps a core busy | `busy` |
-//! | PyTorch, ONNX Runtime or burn, for comparison | `peer`, and `bench_torch.py`, `bench_onnxruntime.py`, `bench_burn` in `scripts` |
+//! | PyTorch, ONNX Runtime or burn, for comparison | `peer`, and `scripts/bench_*` |
 //! | the output | `line` (JSON), `table`, `report` (Markdown), `chart` (SVG) |
 
 mod args;
@@ -157,7 +157,7 @@ fn turn(case: &Case, bench: &Bench, peer: Option<&mut Peer>) -> Result<(Line, Op
         std::thread::sleep(SETTLE);
     }
     Ok(match (&case.work, peer) {
-        (Work::Network(network), peer) => network.run(bench, &case.name, peer),
+        (Work::File(file), peer) => file.run(bench, &case.name, peer),
         (Work::Operation(operation), peer) => operation.run(bench, &case.name, peer),
         (_, Some(peer)) => {
             let ours = bench.run(case);

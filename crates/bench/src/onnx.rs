@@ -14,7 +14,7 @@ use taper::{Device, Tensor, eval_all, no_grad, onnx::Model};
 
 use crate::{
     Result, SETTLE,
-    case::{Bench, Call, time},
+    case::{Bench, Call, Compared, time},
     line::{Line, Times},
     peer::Peer,
 };
@@ -269,34 +269,11 @@ impl Network {
         }
     }
 
-    /// The call that is timed.
-    pub(crate) fn call(&self, models: &Path, device: &Device) -> Result<Call> {
-        let net = self.load(models, device)?;
-        let inputs = self.inputs(device)?;
-        Ok(Box::new(move || answer(&net, &inputs)))
-    }
-
     fn inputs(&self, device: &Device) -> Result<Rc<Vec<(&'static str, Tensor)>>> {
         let input = |input: &Input| -> Result<_> { Ok((input.name, input.tensor(device)?)) };
         let inputs = self.file.inputs.iter().map(input).collect::<Result<Vec<_>>>()?;
         eval_all(&inputs.iter().map(|(_, tensor)| tensor).collect::<Vec<_>>())?;
         Ok(Rc::new(inputs))
-    }
-
-    /// Both lines of a case; a wrong result is reported in Taper's line.
-    pub(crate) fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
-        let Some(models) = &bench.models else {
-            return (Line::absent("taper", name, "--models names no folder of packages"), None);
-        };
-        let run = if self.loads { Network::load_both } else { Network::run_both };
-        let mut lines = run(self, models, bench, name, peer).unwrap_or_else(|error| {
-            let wrong = Some(error.to_string());
-            (Line { peer: "taper".into(), case: name.into(), wrong, ..Line::default() }, None)
-        });
-        lines.0.device = Some(bench.device.name().into());
-        lines.0.threads = Some(bench.threads);
-        bench.device.empty_cache();
-        lines
     }
 
     fn run_both(
@@ -360,6 +337,29 @@ impl Network {
     }
 }
 
+impl Compared for Network {
+    fn call(&self, models: &Path, device: &Device) -> Result<Call> {
+        let net = self.load(models, device)?;
+        let inputs = self.inputs(device)?;
+        Ok(Box::new(move || answer(&net, &inputs)))
+    }
+
+    fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
+        let Some(models) = &bench.models else {
+            return (Line::absent("taper", name, "--models names no folder of packages"), None);
+        };
+        let run = if self.loads { Network::load_both } else { Network::run_both };
+        let mut lines = run(self, models, bench, name, peer).unwrap_or_else(|error| {
+            let wrong = Some(error.to_string());
+            (Line { peer: "taper".into(), case: name.into(), wrong, ..Line::default() }, None)
+        });
+        lines.0.device = Some(bench.device.name().into());
+        lines.0.threads = Some(bench.threads);
+        bench.device.empty_cache();
+        lines
+    }
+}
+
 fn answer(net: &Model, inputs: &[(&'static str, Tensor)]) -> taper::Result<Vec<Tensor>> {
     let pairs = inputs.iter().map(|(name, tensor)| (*name, tensor));
     let outputs = no_grad(|| net.run(pairs))?.tensors()?;
@@ -367,7 +367,7 @@ fn answer(net: &Model, inputs: &[(&'static str, Tensor)]) -> taper::Result<Vec<T
     Ok(outputs)
 }
 
-/// What `--first-answer CASE` prints: milliseconds for loading and for the first answer.
+/// The output of `--first-answer CASE`: milliseconds for loading and for the first answer.
 pub(crate) fn first_answer(case: &str, models: &Path, device: &Device) -> Result<String> {
     let file = FILES.iter().find(|file| file.case == case).ok_or("no such file")?;
     let network = Network { file, loads: true };

@@ -12,13 +12,11 @@ use crate::{
     attribute::Attribute,
     data::{External, Stored, dense, name_of},
     execute::Prepared,
-    model::LoadOptions,
     ops::host::{self, HostFn},
     proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TypeProto},
     registry::{Operator, Registry},
-    rewrite::{Rewrites, rewrite, static_slots},
     value::{DataType, HostTensor},
-    weights::Weights,
+    weights::{WeightRole, Weights},
 };
 
 /// The greatest nesting depth of graphs and functions.
@@ -58,7 +56,7 @@ const TRAINING: &str = "ai.onnx.preview.training";
 pub(crate) const DIFFERENTIATED: &str = "(differentiated)";
 
 /// The values in the file, each with its slot.
-type Constants = Vec<(usize, Constant)>;
+pub(crate) type Constants = Vec<(usize, Constant)>;
 
 /// A compiled graph.
 #[derive(Debug)]
@@ -169,15 +167,6 @@ impl std::fmt::Debug for Action {
     }
 }
 
-/// The role of a weight in the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WeightRole {
-    Parameter,
-    Buffer,
-    /// No part of the module: a rewrite has made it superfluous.
-    Unused,
-}
-
 /// An operator that a file needs and the registry lacks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Missing {
@@ -215,15 +204,31 @@ fn invalid(message: String) -> Error {
     Error::invalid("onnx", message)
 }
 
+/// A graph whose names are resolved and whose steps are in order.
+pub(crate) struct Draft<'g> {
+    pub(crate) inputs: &'g [Input],
+    pub(crate) outputs: &'g [Output],
+    pub(crate) steps: Vec<Node>,
+    pub(crate) constants: Constants,
+    pub(crate) slots: usize,
+}
+
+/// Changes graphs before they are finished.
+pub(crate) trait Rewriter {
+    /// The new steps, in any order, the constants, and the number of slots.
+    fn rewrite(&mut self, draft: Draft<'_>, weights: &mut Weights<'_>) -> (Vec<Node>, Constants, usize);
+
+    /// Whether results of weights and constants alone are kept from run to run.
+    fn keeps_static_values(&self) -> bool;
+}
+
 /// Compiles the graphs of one file.
 pub(crate) struct Compiler<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) functions: HashMap<(String, String, String), &'a FunctionProto>,
     pub(crate) external: &'a External,
     pub(crate) weights: Weights<'a>,
-    rewrites: &'a Rewrites,
-    /// How many places each rewrite has changed.
-    pub(crate) rewritten: BTreeMap<&'static str, usize>,
+    rewriter: &'a mut dyn Rewriter,
     scopes: Vec<Scope>,
     /// The nodes of the graphs under compilation, the innermost last.
     open: Vec<&'a [NodeProto]>,
@@ -249,7 +254,8 @@ pub(crate) fn domain_of(name: Option<&str>) -> &str {
 
 impl<'a> Compiler<'a> {
     pub(crate) fn new(
-        options: &'a LoadOptions,
+        registry: &'a Registry,
+        rewriter: &'a mut dyn Rewriter,
         functions: &'a [FunctionProto],
         external: &'a External,
     ) -> Result<Compiler<'a>> {
@@ -266,12 +272,11 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(Compiler {
-            registry: &options.registry,
+            registry,
             functions: by_name,
             external,
             weights: Weights::default(),
-            rewrites: &options.rewrites,
-            rewritten: BTreeMap::new(),
+            rewriter,
             scopes: Vec::new(),
             open: Vec::new(),
             depth: 0,
@@ -373,20 +378,14 @@ impl<'a> Compiler<'a> {
         inputs: Vec<Input>,
         outputs: Vec<Output>,
         mut steps: Vec<Node>,
-        mut constants: Constants,
+        constants: Constants,
     ) -> Result<Graph> {
         let scope = std::mem::take(self.top()?);
         in_order(&mut steps, scope.slots)?;
-        let (mut steps, slots) = rewrite(
-            self.rewrites,
-            (&inputs, &outputs),
-            steps,
-            &mut constants,
-            scope.slots,
-            (&mut self.weights, &mut self.rewritten),
-        );
+        let draft = Draft { inputs: &inputs, outputs: &outputs, steps, constants, slots: scope.slots };
+        let (mut steps, constants, slots) = self.rewriter.rewrite(draft, &mut self.weights);
         in_order(&mut steps, slots)?;
-        let statics = match self.rewrites.keeps_static_values() {
+        let statics = match self.rewriter.keeps_static_values() {
             true => static_slots(&inputs, &steps, &constants, slots),
             false => vec![false; slots],
         };
@@ -704,6 +703,24 @@ impl<'a> Compiler<'a> {
         }
         Some(slot)
     }
+}
+
+/// By slot: whether the value depends on the file alone. The steps are in order.
+pub(crate) fn static_slots(
+    inputs: &[Input],
+    steps: &[Node],
+    constants: &[(usize, Constant)],
+    slots: usize,
+) -> Vec<bool> {
+    let mut statics = vec![false; slots];
+    constants.iter().for_each(|(slot, _)| statics[*slot] = true);
+    // A run may replace the value of an input that has a default.
+    inputs.iter().for_each(|input| statics[input.slot] = false);
+    for step in steps {
+        let is_static = step.is_pure() && step.inputs.iter().flatten().all(|&slot| statics[slot]);
+        step.outputs.iter().flatten().for_each(|&slot| statics[slot] = is_static);
+    }
+    statics
 }
 
 /// The versions by domain.

@@ -10,12 +10,12 @@ use tensor_core::{Device, Error, Result, Tensor, file::file_error};
 use crate::{
     data::External,
     execute::{Run, run_graph},
-    graph::{Compiler, Graph, WeightRole, opsets},
+    graph::{Compiler, Graph, opsets},
     proto::{Dimension, DimensionValue, ModelProto, TypeProto, TypeValue},
     registry::Registry,
-    rewrite::Rewrites,
+    rewrite::{Rewrites, Rewriting},
     value::{DataType, Value, on_device},
-    weights::Weight,
+    weights::{Weight, WeightRole},
 };
 
 /// The supported versions of ONNX's own operators.
@@ -211,10 +211,11 @@ impl Model {
                 "it needs version {version} of ONNX's operators; versions up to {NEWEST_OPSET} are known"
             )));
         }
-        let mut compiler = Compiler::new(options, &proto.functions, external)?;
+        let mut rewriting = Rewriting::new(&options.rewrites);
+        let mut compiler = Compiler::new(&options.registry, &mut rewriting, &proto.functions, external)?;
         let compiled = compiler.model(graph, opsets.clone())?;
-        let rewritten = std::mem::take(&mut compiler.rewritten);
         let weights = compiler.weights.upload(device)?;
+        let rewritten = rewriting.counts;
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         let mut opsets: Vec<(String, i64)> = opsets.into_iter().collect();
         opsets.sort();

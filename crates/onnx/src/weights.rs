@@ -1,11 +1,10 @@
-//! [`Weights`]: the tensors of a file while its graphs are compiled. They are uploaded at the end, in the form
-//! that the rewritten graph reads.
+//! [`Weights`]: the tensors of a file while its graphs are compiled. They are uploaded at the end, in the
+//! form that the rewritten graph reads.
 
 use tensor_core::{Affine, AffineBits, DType, Device, Result, Shape, Tensor};
 
 use crate::{
     data::Stored,
-    graph::WeightRole,
     value::{DataType, HostTensor},
 };
 
@@ -13,6 +12,15 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Weights<'a> {
     list: Vec<Pending<'a>>,
+}
+
+/// The role of a weight in the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WeightRole {
+    Parameter,
+    Buffer,
+    /// No part of the module: a rewrite has made it superfluous.
+    Unused,
 }
 
 /// A tensor that is not uploaded yet.
@@ -69,6 +77,11 @@ impl<'a> Weights<'a> {
     /// The elements on the host.
     pub(crate) fn to_host(&self, index: usize) -> Result<HostTensor> {
         self.list[index].stored.to_host()
+    }
+
+    /// Whether the tensor is stored in blocks.
+    pub(crate) fn is_in_blocks(&self, index: usize) -> bool {
+        matches!(self.list[index].form, Form::Blocks(_))
     }
 
     /// Stores a tensor of 8-bit integers with scales, in blocks.

@@ -61,7 +61,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(linalg::more());
     cases.extend(files::more());
     cases.push(alone::new_sizes());
-    cases.extend(onnx::listed().map(|(name, network)| Case::of(name, Work::Network(network))));
+    cases.extend(onnx::listed().map(|(name, network)| Case::of(name, Work::File(Box::new(network)))));
     cases.extend(operations::listed());
     cases
 }

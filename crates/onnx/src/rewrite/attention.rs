@@ -1,5 +1,5 @@
-//! Attention written out: softmax(query·keyᵀ·scale + mask)·value becomes `scaled_dot_product_attention`, which
-//! stores no scores.
+//! Attention written out: softmax(query·keyᵀ·scale + mask)·value becomes `scaled_dot_product_attention`,
+//! which stores no scores.
 
 use nn::functional::{AttentionOptions, scaled_dot_product_attention};
 use tensor_core::{Result, Shape, Tensor};

@@ -8,7 +8,7 @@ use super::pattern::Pattern;
 use crate::{
     attribute::Attribute,
     context::Context,
-    graph::{Action, Constant, Input, Node, Output},
+    graph::{Action, Constant, Constants, Draft, Input, Node, static_slots},
     registry::Operator,
     value::{HostTensor, Value},
     weights::Weights,
@@ -33,8 +33,8 @@ pub(crate) struct Editor<'e, 'a> {
     /// By slot: whether the value depends on the file alone.
     statics: Vec<bool>,
     constants: HashMap<usize, Constant>,
-    /// Slots of inputs: a run may replace their values.
-    replaceable: HashSet<usize>,
+    /// Values of inputs, which a run may replace.
+    defaults: Constants,
 }
 
 /// A place where a pattern was found.
@@ -74,10 +74,7 @@ pub(super) struct Step {
 
 impl<'e, 'a> Editor<'e, 'a> {
     pub(super) fn new(
-        (inputs, outputs): (&[Input], &[Output]),
-        steps: Vec<Node>,
-        constants: &[(usize, Constant)],
-        slots: usize,
+        Draft { inputs, outputs, steps, constants, slots }: Draft<'_>,
         weights: &'e mut Weights<'a>,
     ) -> Editor<'e, 'a> {
         let (mut makers, mut uses) = (vec![None; slots], vec![0; slots]);
@@ -86,21 +83,23 @@ impl<'e, 'a> Editor<'e, 'a> {
             step.reads().for_each(|slot| uses[slot] += 1);
         }
         outputs.iter().for_each(|output| uses[output.slot] += 1);
-        let replaceable: HashSet<usize> = inputs.iter().map(|input| input.slot).collect();
-        let statics = static_slots(inputs, &steps, constants, slots);
-        let fixed = constants.iter().filter(|(slot, _)| !replaceable.contains(slot));
-        let constants = fixed.map(|(slot, constant)| (*slot, constant.clone())).collect();
+        let replaceable: HashSet<usize> = inputs.iter().map(|input: &Input| input.slot).collect();
+        let statics = static_slots(inputs, &steps, &constants, slots);
+        let (defaults, constants): (Constants, HashMap<usize, Constant>) = {
+            let (defaults, fixed): (Constants, Constants) =
+                constants.into_iter().partition(|(slot, _)| replaceable.contains(slot));
+            (defaults, fixed.into_iter().collect())
+        };
         let steps = steps.into_iter().map(Some).collect();
-        Editor { steps, weights, makers, uses, statics, constants, replaceable }
+        Editor { steps, weights, makers, uses, statics, constants, defaults }
     }
 
-    /// The steps, and the number of slots. The constants become those that a step still reads.
-    pub(super) fn finish(self, constants: &mut Vec<(usize, Constant)>) -> (Vec<Node>, usize) {
-        constants.retain(|(slot, _)| self.replaceable.contains(slot));
-        let read = self.constants.into_iter().filter(|(slot, _)| self.uses[*slot] > 0);
-        constants.extend(read);
+    /// The steps, the constants that they read, and the number of slots.
+    pub(super) fn finish(self) -> (Vec<Node>, Constants, usize) {
+        let mut constants = self.defaults;
+        constants.extend(self.constants.into_iter().filter(|(slot, _)| self.uses[*slot] > 0));
         constants.sort_by_key(|(slot, _)| *slot);
-        (self.steps.into_iter().flatten().collect(), self.uses.len())
+        (self.steps.into_iter().flatten().collect(), constants, self.uses.len())
     }
 
     /// The steps' places whose operator is ONNX's own and in a list.
@@ -337,24 +336,6 @@ impl Found {
         self.absorbed.push(slot);
         self.rank = self.rank.max(rank);
     }
-}
-
-/// By slot: whether the value depends on the file alone. The steps are in order.
-pub(crate) fn static_slots(
-    inputs: &[Input],
-    steps: &[Node],
-    constants: &[(usize, Constant)],
-    slots: usize,
-) -> Vec<bool> {
-    let mut statics = vec![false; slots];
-    constants.iter().for_each(|(slot, _)| statics[*slot] = true);
-    // A run may replace the value of an input that has a default.
-    inputs.iter().for_each(|input| statics[input.slot] = false);
-    for step in steps {
-        let is_static = step.is_pure() && step.inputs.iter().flatten().all(|&slot| statics[slot]);
-        step.outputs.iter().flatten().for_each(|&slot| statics[slot] = is_static);
-    }
-    statics
 }
 
 /// The attributes of a step.

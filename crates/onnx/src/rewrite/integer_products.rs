@@ -1,8 +1,8 @@
 //! Products of integers less their zero points, with a weight of 8 bits.
 //!
-//! They are computed in f32, whose products are several times faster than those of i32: every sum below 2²⁴ is
-//! exact, larger ones are rounded. The weight of a matrix product stays in 8 bits, as blocks with a scale of 1;
-//! that of a convolution becomes f32 in a step of its own, which is computed once (`static_values`).
+//! They are computed in f32, whose products are several times faster than those of i32: every sum below 2²⁴
+//! is exact, larger ones are rounded. The weight of a matrix product stays in 8 bits, as blocks with a scale
+//! of 1; that of a convolution becomes f32 in a step of its own, computed once (`static_values`).
 
 use tensor_core::{DType, Result};
 
@@ -55,8 +55,11 @@ fn apply(editor: &mut Editor<'_, '_>, found: &Found) -> bool {
         editor.replace(found, vec![(centre, vec![slot]), (conv, Vec::new())]);
         return true;
     }
-    let Some((index, scales)) = scales(editor, values, zero) else { return false };
-    editor.weights.store_in_blocks(index, scales);
+    let Some(&Constant::Weight(index)) = editor.constant(values) else { return false };
+    if !editor.weights.is_in_blocks(index) {
+        let Some(scales) = scales(editor, index, (values, zero)) else { return false };
+        editor.weights.store_in_blocks(index, scales);
+    }
     let step = Step {
         op_type: "MatMulInteger",
         inputs: inputs(values),
@@ -75,18 +78,21 @@ fn product(c: &Context<'_>) -> Result<Vec<Value>> {
     one(x.matmul(&c.tensor(1)?)?.to_dtype(DType::I32)?)
 }
 
-/// The weight of a product and its zero points as blocks, if it is a matrix that nothing else reads.
-fn scales(editor: &Editor<'_, '_>, values: usize, zero: Option<usize>) -> Option<(usize, Scales)> {
-    let Some(&Constant::Weight(index)) = editor.constant(values) else { return None };
+/// A weight's zero points, with scales of 1, if the weight is a matrix that only products with these zero
+/// points read. Layers may share it: then all of these products are replaced, one after the other.
+fn scales(editor: &Editor<'_, '_>, index: usize, (values, zero): (usize, Option<usize>)) -> Option<Scales> {
     let is_small = matches!(editor.weights.data_type(index), Some(DataType::Tensor(DType::I8 | DType::U8)));
     let &[_, columns] = editor.weights.shape(index) else { return None };
-    let alone = editor.readers(values).is_some_and(|readers| readers.len() == 1);
+    let alike = editor.readers(values)?.into_iter().all(|(step, at)| {
+        let of_weight = step.inputs.get(3).copied().flatten();
+        step.domain.is_empty() && step.op_type == "MatMulInteger" && at == 1 && of_weight == zero
+    });
     let zero = match zero {
         Some(slot) => Some(editor.host(slot)?),
         None => None,
     };
     let count = zero.as_ref().map_or(1, |zero| zero.data().len());
-    if !is_small || !alone || !(count == 1 || count == columns) {
+    if !is_small || !alike || !(count == 1 || count == columns) {
         return None;
     }
     let ones = HostData::Float(vec![1.0; count]);
@@ -96,5 +102,5 @@ fn scales(editor: &Editor<'_, '_>, values: usize, zero: Option<usize>) -> Option
         Some(zero) => Some(flat(zero)?),
         None => None,
     };
-    Some((index, Scales { scale, zero, axis: 1 }))
+    Some(Scales { scale, zero, axis: 1 })
 }

@@ -1,9 +1,10 @@
-//! Rewrites: parts of a graph that stand for one operation are found when a file is loaded, and replaced by it.
+//! Rewrites: parts of a graph that stand for one operation are found when a file is loaded, and replaced by
+//! that operation.
 //!
-//! A rewrite is a name, [patterns](pattern::Pattern), and a function that makes the new step from what was
-//! found, or refuses. [`TABLE`] lists them in the order in which they are tried; to add one, write a file with
-//! its row. The search never takes a value that is an output of the graph, that an inner graph reads, or that
-//! is read outside the pattern ([`Editor::find`]).
+//! A rewrite is a name, [patterns](pattern::Pattern), and a function that makes the new step from the nodes
+//! that were found, or refuses. [`TABLE`] lists them in the order in which they are tried; to add one, write
+//! a file with its row. The search never takes a value that is an output of the graph, that an inner graph
+//! reads, or that is read outside the pattern ([`Editor::find`]).
 //!
 //! A new step computes what the replaced ones did, with gradients, for all inputs: if its inputs turn out not
 //! to be of the form that its fast way needs, it computes the replaced steps one by one.
@@ -25,15 +26,13 @@ use std::{
 
 use tensor_core::{Error, Result, Tensor};
 
-pub(crate) use editor::static_slots;
-
 use self::{
     editor::{Editor, Found},
     pattern::Pattern,
 };
 use crate::{
     context::Context,
-    graph::{Constant, Input, Node, Output},
+    graph::{Constants, Draft, Node, Rewriter},
     weights::Weights,
 };
 
@@ -69,17 +68,16 @@ static PATTERNS: LazyLock<Vec<Vec<Pattern>>> = LazyLock::new(|| {
 
 /// The rewrites that a file is loaded with; all by default.
 ///
-/// | name | found | becomes |
-/// |---|---|---|
-/// | `weights_in_blocks` | 8-bit weights that are converted to floats with scales before a product or a gather | the same numbers, stored in 8 bits and decoded where they are read |
-/// | `integer_products` | `MatMulInteger` and `ConvInteger` with a constant weight | the same in f32; the weight of a product stays in 8 bits |
-/// | `batch_norm` | a batch norm after a convolution | a convolution whose weight and bias contain it |
-/// | `gelu` | x·½·(1 + erf(x/√2)), written out | `gelu` |
-/// | `gelu_tanh` | the same with tanh | `gelu_tanh` |
-/// | `layer_norm` | mean, deviation, quotient, written out | `layer_norm` |
-/// | `attention` | product, scale, mask, softmax, product | `scaled_dot_product_attention` |
-/// | `linear` | a product with a weight, and a bias | one step |
-/// | `static_values` | steps that read nothing but weights and constants | computed once for the present weights, unless gradients are recorded |
+/// | name | effect |
+/// |---|---|
+/// | `weights_in_blocks` | 8-bit weights that become floats for a product or a gather stay in 8 bits |
+/// | `integer_products` | `MatMulInteger` and `ConvInteger` with a constant weight are computed in f32 |
+/// | `batch_norm` | a batch norm becomes part of the weight and bias of the convolution before it |
+/// | `gelu`, `gelu_tanh` | GELU by erf or tanh, written out, becomes one operation |
+/// | `layer_norm` | mean, deviation and quotient, written out, become one operation |
+/// | `attention` | product, scale, mask, softmax, product become `scaled_dot_product_attention` |
+/// | `linear` | a product with a weight, and a bias, become one step |
+/// | `static_values` | results of weights alone are kept, unless gradients are recorded |
 ///
 /// Numbers that a rewrite contains (½, √2, an epsilon) are no longer parameters, and neither are the scales
 /// of weights in blocks; all other weights keep their names and gradients. Results agree up to rounding. One
@@ -132,11 +130,6 @@ impl Rewrites {
         self.on.remove(known(name)?);
         Ok(self)
     }
-
-    /// Whether values that depend on weights alone are kept.
-    pub(crate) fn keeps_static_values(&self) -> bool {
-        self.on.contains(STATIC_VALUES)
-    }
 }
 
 fn known(name: &str) -> Result<&'static str> {
@@ -146,32 +139,42 @@ fn known(name: &str) -> Result<&'static str> {
     })
 }
 
-/// Rewrites a graph whose steps are in order. Gives the new steps and the number of slots, and counts the
-/// places that were rewritten by name.
-pub(crate) fn rewrite(
-    rewrites: &Rewrites,
-    ends: (&[Input], &[Output]),
-    steps: Vec<Node>,
-    constants: &mut Vec<(usize, Constant)>,
-    slots: usize,
-    (weights, counts): (&mut Weights<'_>, &mut BTreeMap<&'static str, usize>),
-) -> (Vec<Node>, usize) {
-    let mut editor = Editor::new(ends, steps, constants, slots, weights);
-    for (rewrite, patterns) in TABLE.iter().zip(&*PATTERNS) {
-        if !rewrites.on.contains(rewrite.name) {
-            continue;
-        }
-        for pattern in patterns {
-            for root in editor.steps_of(&pattern.roots()) {
-                if let Some(found) = editor.find(pattern, root)
-                    && (rewrite.apply)(&mut editor, &found)
-                {
-                    *counts.entry(rewrite.name).or_default() += 1;
+/// The rewriting of a file's graphs.
+pub(crate) struct Rewriting<'a> {
+    rewrites: &'a Rewrites,
+    /// How many places each rewrite has changed.
+    pub(crate) counts: BTreeMap<&'static str, usize>,
+}
+
+impl<'a> Rewriting<'a> {
+    pub(crate) fn new(rewrites: &'a Rewrites) -> Rewriting<'a> {
+        Rewriting { rewrites, counts: BTreeMap::new() }
+    }
+}
+
+impl Rewriter for Rewriting<'_> {
+    fn rewrite(&mut self, draft: Draft<'_>, weights: &mut Weights<'_>) -> (Vec<Node>, Constants, usize) {
+        let mut editor = Editor::new(draft, weights);
+        for (rewrite, patterns) in TABLE.iter().zip(&*PATTERNS) {
+            if !self.rewrites.on.contains(rewrite.name) {
+                continue;
+            }
+            for pattern in patterns {
+                for root in editor.steps_of(&pattern.roots()) {
+                    if let Some(found) = editor.find(pattern, root)
+                        && (rewrite.apply)(&mut editor, &found)
+                    {
+                        *self.counts.entry(rewrite.name).or_default() += 1;
+                    }
                 }
             }
         }
+        editor.finish()
     }
-    editor.finish(constants)
+
+    fn keeps_static_values(&self) -> bool {
+        self.rewrites.on.contains(STATIC_VALUES)
+    }
 }
 
 /// The attribute with the least number of axes of a result, if constants that are part of the step had
