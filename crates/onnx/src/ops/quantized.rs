@@ -96,7 +96,7 @@ fn dynamic(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// A tensor as u8, with its scale and its zero point.
-pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let low = x.min()?.minimum_scalar(0.0);
     let high = x.max()?.maximum_scalar(0.0);
     let range = high.sub(&low)?;
@@ -106,6 +106,12 @@ pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let zero = low.neg().div(&safe)?.clamp(0.0, 255.0).round();
     let y = x.div(&safe)?.round().add(&zero)?.clamp(0.0, 255.0);
     Ok((y.to_dtype(DType::U8)?, scale, zero.to_dtype(DType::U8)?))
+}
+
+/// The numbers that a tensor stands for once it is quantized to u8 by its own range.
+pub(super) fn through_u8(x: &Tensor) -> Result<Tensor> {
+    let (y, scale, zero) = quantized(x)?;
+    y.to_dtype(x.dtype())?.sub(&zero.to_dtype(x.dtype())?)?.mul(&scale)
 }
 
 /// An input minus its zero point, as i32. A list of zero points is by row for a matrix on the left, by column
