@@ -23,7 +23,8 @@ const MAIN: &str = "main";
 /// # std::fs::write(model.join("refs/main"), "0123").unwrap();
 /// # let device = backend_cpu::cpu();
 /// # let x = tensor_core::Tensor::ones([2], &device)?;
-/// # nn::save_safetensors(model.join("snapshots/0123/model.safetensors"), &nn::StateDict::from([("x".to_string(), x)]))?;
+/// # let dict = nn::StateDict::from([("x".to_string(), x)]);
+/// # nn::save_safetensors(model.join("snapshots/0123/model.safetensors"), &dict)?;
 /// # let cache = HubCache::at(folder.path());
 /// // let cache = HubCache::from_env()?; // HF_HUB_CACHE, HF_HOME, or ~/.cache/huggingface/hub
 /// let folder = cache.model("org/tiny", None)?; // or Some("v1.0"), or a commit

@@ -132,7 +132,7 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "numpy")]
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
-        // The value first: memory that the device does not have is an error, and the host's would be an abort.
+        // The value first: a device without enough memory gives an error, and the host would abort.
         let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
         self.download(&value, &mut out)?;

@@ -16,7 +16,7 @@ fn added(bytes: usize) {
     PEAK.fetch_max(now, Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; the counters touch no memory that it hands out.
+// SAFETY: every call goes to the system's allocator unchanged; the counters touch none of its memory.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -187,7 +187,7 @@ fn check_model(family: Family, bytes: Vec<u8>, device: &Device) -> Result<Option
     };
     match guarded("running", RUN_FLOOR + DEVICE_BYTES as usize, run)? {
         Ok(()) => Ok(None),
-        // What a device finds when it computes a value has the place of the operation, not that of a node.
+        // An error that a device finds later names the operation and not the node.
         Err(error) if matches!(error.kind(), ErrorKind::Invalid { op: "onnx", .. }) => {
             names_its_place(error.to_string()).map(Some)
         }

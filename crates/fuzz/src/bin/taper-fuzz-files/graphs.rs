@@ -228,7 +228,7 @@ fn attribute(rng: &mut Rng, name: &str, letter: u8, shape: &[i64], depth: usize)
     made
 }
 
-/// What a graph within a node is made of.
+/// The operator of graphs within nodes.
 fn plain() -> Operator {
     Operator {
         domain: String::new(),
