@@ -1,5 +1,5 @@
-//! `cargo xtask fuzz`: the program of crates/fuzz. Built as tests are: optimised, and with every debug
-//! assertion.
+//! `cargo xtask fuzz`: the programs of crates/fuzz, of which `files` is one of its own with a counting
+//! allocator. Built as tests are: optimised, and with every debug assertion.
 
 use std::{
     ffi::OsString,
@@ -16,8 +16,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match build_tool("taper-fuzz") {
-        Ok(program) => pass_on(Command::new(program).args(&args.rest)),
+    let (tool, rest) = match args.rest.split_first() {
+        Some((first, rest)) if first == "files" => ("taper-fuzz-files", rest),
+        _ => ("taper-fuzz", args.rest.as_slice()),
+    };
+    match build_tool(tool) {
+        Ok(program) => pass_on(Command::new(program).args(rest)),
         Err(message) => {
             eprintln!("error: {message}");
             ExitCode::FAILURE

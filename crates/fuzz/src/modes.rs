@@ -102,7 +102,7 @@ pub fn keep_panics(current: fn() -> String) {
 }
 
 /// The message of a panic, with its location if [`keep_panics`] was called.
-pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> String {
+pub fn message(panic: &(dyn std::any::Any + Send)) -> String {
     let kept = std::mem::take(&mut *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner));
     if !kept.is_empty() {
         return kept;

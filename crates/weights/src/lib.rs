@@ -6,6 +6,7 @@
 //! | [`open`], [`WeightFile`] | any of these files: names, shapes, dtypes, tensors one by one or all |
 //! | [`Value`] | the lists, dicts, numbers and texts around the tensors |
 //! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
+//! | [`HubCache`] | models that Hugging Face's libraries have downloaded, by name |
 //! | [`GgufValue`], [`BlockType`] | the types of GGUF |
 //! | [`nn::NameMap`] | renaming the tensors of a state dict |
 //!
@@ -32,6 +33,7 @@
 mod archive;
 mod file;
 mod gguf;
+mod hub;
 mod npz;
 mod read;
 mod safetensors;
@@ -43,6 +45,7 @@ mod value;
 
 pub use file::{Format, WeightFile, from_bytes, open};
 pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
+pub use hub::HubCache;
 pub use npz::save_npz;
 pub use safetensors::{ShardOptions, save_sharded};
 pub use tensor_info::{Encoding, TensorInfo};

@@ -81,8 +81,8 @@ fn linear_attention(c: &Context<'_>) -> Result<Vec<Value>> {
     // A number for each head has an axis of one, which broadcasts.
     let decay = if gated { Some(by_head(c, &c.tensor(4)?, groups, "a decay")?.exp()) } else { None };
     let beta = c.optional_tensor(5)?.filter(|_| delta);
-    let beta =
-        beta.map(|beta| by_head(c, &beta, beta.dims()[beta.rank() - 1].min(groups), "a rate")).transpose()?;
+    let of_each = |beta: &Tensor| beta.dims().last().map_or(1, |&heads| heads.clamp(1, groups));
+    let beta = beta.map(|beta| by_head(c, &beta, of_each(&beta), "a rate")).transpose()?;
     if delta && beta.is_none() {
         return Err(c.error("the delta rule needs the input beta"));
     }

@@ -4,7 +4,7 @@ use tensor_core::{DType, Result, Tensor};
 
 use super::{
     Row, all, one,
-    quantized::quantized,
+    quantized::through_u8,
     recurrent::{Cell, Direction, check_weights, directions, run},
 };
 use crate::{context::Context, value::Value};
@@ -110,8 +110,7 @@ fn dynamic_lstm(c: &Context<'_>) -> Result<Vec<Value>> {
         w.to_dtype(DType::F32)?.sub(&by_direction(&zero)?)?.mul(&by_direction(&scale)?)?.transpose(1, 2)
     };
     let (w, r) = (weight(1, 8, 9)?, weight(2, 10, 11)?);
-    let (y, scale, zero) = quantized(&x)?;
-    let x = y.to_dtype(DType::F32)?.sub(&zero.to_dtype(DType::F32)?)?.mul(&scale)?;
+    let x = through_u8(&x)?;
     let (b, h, s, p) =
         (c.optional_tensor(3)?, c.optional_tensor(5)?, c.optional_tensor(6)?, c.optional_tensor(7)?);
     let mut list = Vec::new();
@@ -132,6 +131,7 @@ fn dynamic_lstm(c: &Context<'_>) -> Result<Vec<Value>> {
             hidden: pick(&h)?,
             cell: pick(&s)?,
             reverse,
+            quantized_state: true,
         });
     }
     let (y, h, s) = run(c, Cell::Lstm, &x, c.optional_tensor(4)?, &list)?;

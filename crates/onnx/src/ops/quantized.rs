@@ -96,7 +96,7 @@ fn dynamic(c: &Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// A tensor as u8, with its scale and its zero point.
-pub(super) fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+fn quantized(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let low = x.min()?.minimum_scalar(0.0);
     let high = x.max()?.maximum_scalar(0.0);
     let range = high.sub(&low)?;
@@ -113,6 +113,12 @@ pub(crate) const ROW: fn(&Tensor) -> usize = |x| x.rank().saturating_sub(2);
 const COLUMN: fn(&Tensor) -> usize = |x| x.rank().wrapping_sub(1);
 pub(crate) const CHANNEL: fn(&Tensor) -> usize = |_| 1;
 pub(crate) const CHANNEL_OF_WEIGHT: fn(&Tensor) -> usize = |_| 0;
+
+/// The numbers that a tensor stands for once it is quantized to u8 by its own range.
+pub(super) fn through_u8(x: &Tensor) -> Result<Tensor> {
+    let (y, scale, zero) = quantized(x)?;
+    y.to_dtype(x.dtype())?.sub(&zero.to_dtype(x.dtype())?)?.mul(&scale)
+}
 
 /// An input minus its zero point, as i32. A list of zero points is by row for a matrix on the left, by column
 /// for one on the right, and by output channel for a weight.

@@ -4,7 +4,7 @@
 use nn::functional::Sequence;
 use tensor_core::{RecurrentCell, Result, Tensor};
 
-use super::Row;
+use super::{Row, quantized::through_u8};
 use crate::{context::Context, value::Value};
 
 pub(crate) const TABLE: &[Row] = &[
@@ -80,6 +80,8 @@ pub(super) struct Direction {
     pub(super) hidden: Option<Tensor>,
     pub(super) cell: Option<Tensor>,
     pub(super) reverse: bool,
+    /// Whether the state is quantized to u8 before each product.
+    pub(super) quantized_state: bool,
 }
 
 /// The directions that the node has, backward ones marked.
@@ -119,6 +121,7 @@ fn layer(c: &Context<'_>, cell: Cell) -> Result<Vec<Value>> {
             hidden: pick(&hidden)?,
             cell: pick(&state)?,
             reverse,
+            quantized_state: false,
         });
     }
     let (all, hidden, state) = run(c, cell, &x, c.optional_tensor(4)?, &list)?;
@@ -332,7 +335,8 @@ fn one_direction(
                 (fresh.add(&update.mul(&hidden.sub(&fresh)?)?)?, None)
             }
             Cell::Lstm => {
-                let gates = share.add(&hidden.matmul(&weight)?)?;
+                let seen = if direction.quantized_state { through_u8(&hidden)? } else { hidden.clone() };
+                let gates = share.add(&seen.matmul(&weight)?)?;
                 let peep = |k: usize, gate: Tensor, state: &Tensor| match &direction.peepholes {
                     Some(peepholes) => gate.add(&peepholes.narrow(0, k * size, size)?.mul(state)?),
                     None => Ok(gate),

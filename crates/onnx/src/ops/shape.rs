@@ -152,10 +152,10 @@ pub(super) fn split_sizes(c: &Context<'_>, size: usize, given: Option<Vec<i64>>)
         }
         return Ok(list);
     }
-    let parts = match c.int("num_outputs")? {
-        Some(count) => usize::try_from(count).unwrap_or(0),
-        None => c.output_count(),
-    };
+    let parts = c.output_count();
+    if let Some(count) = c.int("num_outputs")?.filter(|&count| usize::try_from(count) != Ok(parts)) {
+        return Err(c.error(format!("num_outputs is {count}, and the node has {parts}")));
+    }
     if parts == 0 {
         return Err(c.error("it is split into no parts"));
     }

@@ -17,6 +17,9 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "STFT", 17, stft),
 ];
 
+/// The greatest length of a window, which is computed on the host.
+const WINDOW_LIMIT: usize = 1 << 24;
+
 /// The dtype that the node asks for.
 fn output_dtype(c: &Context<'_>, name: &str) -> Result<DType> {
     let number = i32::try_from(c.int_or(name, 1)?).unwrap_or(0);
@@ -26,7 +29,8 @@ fn output_dtype(c: &Context<'_>, name: &str) -> Result<DType> {
 /// a − b·cos(2πk/n) + c·cos(4πk/n), with n − 1 for n if it is not periodic.
 fn window(c: &Context<'_>, [a, b, d]: [f64; 3]) -> Result<Vec<Value>> {
     let n = c.integer(0)?.ok_or_else(|| c.error("the size is missing"))?;
-    let n = usize::try_from(n).map_err(|_| c.error(format!("a window of {n}")))?;
+    let n = usize::try_from(n).ok().filter(|&n| n <= WINDOW_LIMIT);
+    let n = n.ok_or_else(|| c.error(format!("a window that has not 0 to {WINDOW_LIMIT} elements")))?;
     let period = if c.flag("periodic", true)? { n } else { n.saturating_sub(1) }.max(1) as f64;
     let number = |k: usize| {
         let angle = std::f64::consts::TAU * k as f64 / period;

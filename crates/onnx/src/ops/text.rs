@@ -17,6 +17,9 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "TfIdfVectorizer", 9, tf_idf),
 ];
 
+/// The greatest number of counts of n-grams, which are made on the host.
+const COUNTS_LIMIT: usize = 1 << 24;
+
 /// The texts of an input.
 fn texts(c: &Context<'_>, input: usize) -> Result<(Vec<usize>, Vec<String>)> {
     let host = c.host(input)?;
@@ -113,8 +116,10 @@ fn tf_idf(c: &Context<'_>) -> Result<Vec<Value>> {
     let need = |name: &str| c.ints(name)?.ok_or_else(|| c.error(format!("{name} is missing")));
     let (starts, indexes) = (need("ngram_counts")?, need("ngram_indexes")?);
     let least = usize::try_from(c.int_or("min_gram_length", 1)?).unwrap_or(1).max(1);
-    let most = usize::try_from(c.int_or("max_gram_length", 1)?).unwrap_or(0);
-    let skips = usize::try_from(c.int_or("max_skip_count", 0)?).unwrap_or(0);
+    // Longer n-grams are not in the pool, and elements further apart not in a row.
+    let most = usize::try_from(c.int_or("max_gram_length", 1)?).unwrap_or(0).min(starts.len());
+    let columns = host.dims().last().copied().unwrap_or(1);
+    let skips = usize::try_from(c.int_or("max_skip_count", 0)?).unwrap_or(0).min(columns);
     let weights = c.numbers("weights")?;
     // Words by their texts, whatever they are.
     let word = |n: &i64| n.to_string();
@@ -139,13 +144,11 @@ fn tf_idf(c: &Context<'_>) -> Result<Vec<Value>> {
             number += 1;
         }
     }
-    let width = indexes.iter().max().map_or(0, |&greatest| (greatest.max(-1) + 1) as usize);
-    if width > 1 << 24 || indexes.len() < number {
-        return Err(c.error("ngram_indexes do not fit the pool"));
-    }
-    let columns = host.dims().last().copied().unwrap_or(1);
+    let width = indexes.iter().max().map_or(0, |&greatest| greatest.max(-1).saturating_add(1) as usize);
     let rows = if host.dims().len() < 2 { 1 } else { words.len().checked_div(columns).unwrap_or(0) };
-    let mut counts = vec![0f32; rows * width];
+    let size = rows.checked_mul(width).filter(|&size| size <= COUNTS_LIMIT && indexes.len() >= number);
+    let size = size.ok_or_else(|| c.error("ngram_indexes do not fit the pool, or are too large"))?;
+    let mut counts = vec![0f32; size];
     for row in 0..rows {
         let own = &words[row * columns..][..columns];
         for length in least..=most {

@@ -19,9 +19,13 @@ pub(crate) const TABLE: &[Row] = &[
 fn gradient(c: &Context<'_>) -> Result<Vec<Value>> {
     let count = c.texts("xs")?.map_or(0, |list| list.len());
     let graph = c.graph(DIFFERENTIATED)?;
+    let leaf = |at: usize| match c.tensor(at)? {
+        x if x.dtype().is_float() => Ok(x.detach().requires_grad()),
+        x => Err(c.error(format!("input {at} is {}, and gradients are of floats", x.dtype()))),
+    };
     autograd::enable_grad(|| {
         let xs =
-            (0..count).map(|at| Ok(c.tensor(at)?.detach().requires_grad())).collect::<Result<Vec<_>>>()?;
+            (0..count).map(leaf).collect::<Result<Vec<_>>>()?;
         let rest = (count..c.input_count()).map(|at| c.input(at).cloned());
         let inputs = xs.iter().map(|x| Some(x.into())).chain(rest).collect();
         let y = c.run_graph(&graph, inputs)?.into_iter().next().ok_or_else(|| c.error("there is no y"))?;

@@ -132,8 +132,10 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "numpy")]
     pub fn read_bytes(&self) -> Result<Vec<u8>> {
+        // The value first: a device without enough memory gives an error, and the host would abort.
+        let value = self.contiguous_value()?;
         let mut out = vec![0; self.numel() * self.dtype().size()];
-        self.read_bytes_into(&mut out)?;
+        self.download(&value, &mut out)?;
         Ok(out)
     }
 

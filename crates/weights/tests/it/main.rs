@@ -6,6 +6,7 @@ mod common;
 mod formats;
 mod gguf;
 mod hostile;
+mod hub;
 mod networks;
 mod packages;
 mod shards;
