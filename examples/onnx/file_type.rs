@@ -1,7 +1,8 @@
 //! Which kind of file is it? Magika reads the first and the last bytes of files, and names one of 214 kinds.
 //!
 //!     pip install --no-deps --target models magika==1.0.3
-//!     cargo run --release -p taper-examples-onnx --example file_type -- --model models/magika/models/standard_v3_3/model.onnx
+//!     model=models/magika/models/standard_v3_3/model.onnx
+//!     cargo run --release -p taper-examples-onnx --example file_type -- --model $model
 //!
 //! Without files as arguments it reads some of this repository, one of each extension, and compares the
 //! answers with the extensions. The labels are read from `config.min.json` beside the model.

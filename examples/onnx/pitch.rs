@@ -1,7 +1,7 @@
 //! Which notes are played? Basic Pitch hears a melody that this program plays, or a WAV file.
 //!
 //!     cargo run --release -p taper-examples-onnx --example pitch
-//!     cargo run --release -p taper-examples-onnx --example pitch -- --melody "C4 E4 G4 C5:2" --save melody.wav
+//!     cargo run --release -p taper-examples-onnx --example pitch -- --melody "C4 E4 G4 C5:2"
 //!     cargo run --release -p taper-examples-onnx --example pitch -- --wav song.wav
 //!
 //! Prints the notes with their times and, for a melody, how many of them were heard. Writes `pitch.svg` and

@@ -19,6 +19,10 @@ use crate::{
     value::{DataType, HostData, HostTensor, Value, on_device},
 };
 
+/// The greatest number of elements of a tensor in a file: bytes are counted without overflow, in a browser
+/// too.
+const ELEMENTS_MAX: usize = if usize::BITS == 64 { usize::MAX >> 16 } else { usize::MAX >> 4 };
+
 /// The folder for external data: the model's, or none for a model from bytes.
 #[derive(Debug, Default)]
 pub(crate) struct External {
@@ -124,7 +128,8 @@ impl<'a> Stored<'a> {
         }
         let sizes = proto.dims.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<Vec<_>>>();
         let count = sizes.as_ref().and_then(|sizes| {
-            sizes.iter().try_fold(1usize, |count, &size| count.checked_mul(size).filter(|&n| n < 1 << 48))
+            let fits = |count: &usize| *count <= ELEMENTS_MAX;
+            sizes.iter().try_fold(1usize, |count, &size| count.checked_mul(size).filter(fits))
         });
         let (Some(shape), Some(count)) = (sizes, count) else {
             return Err(invalid(format!("its shape {:?} is no shape", proto.dims)));

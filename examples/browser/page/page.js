@@ -47,7 +47,8 @@ listenOnClick(ready);
 const doing = (what) => fetch("doing", { method: "POST", body: what });
 
 // `?check`, for a test: runs both devices, one after the other, for both networks, and each operation on the
-// GPU if the table is built in (`?check=linalg`: those with this in their names), and sends the results to the server.
+// GPU if the table is built in (`?check=linalg`: those with this in their names), and sends the results to
+// the server.
 if (new URLSearchParams(location.search).has("check")) {
   const send = (results) => fetch("result", { method: "POST", body: JSON.stringify(results) });
   // After a panic, some promises never resolve.

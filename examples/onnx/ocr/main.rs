@@ -2,8 +2,9 @@
 //! a third one reads them.
 //!
 //!     pip install --no-deps --target models rapidocr-onnxruntime==1.4.4
-//!     cargo run --release -p taper-examples-onnx --example ocr -- --models models/rapidocr_onnxruntime/models
-//!     cargo run --release -p taper-examples-onnx --example ocr -- --models … --image page.png
+//!     models=models/rapidocr_onnxruntime/models
+//!     cargo run --release -p taper-examples-onnx --example ocr -- --models $models
+//!     cargo run --release -p taper-examples-onnx --example ocr -- --models $models --image page.png
 //!
 //! Without `--image` it draws a picture with text and compares what it reads with it. Writes `ocr.png`: the
 //! picture with the boxes of its lines.
@@ -157,8 +158,8 @@ fn run(options: &Options) -> Outcome {
     let started = Instant::now();
     let boxes = find_lines(&detector, &image, options.side, &device)?;
     let found = started.elapsed().as_secs_f64();
-    let mut lines = Vec::new();
-    for at in &boxes {
+    let (mut lines, mut with_text) = (Vec::new(), Vec::new());
+    for at in boxes {
         let mut line = image.crop((at.top, at.left), (at.height(), at.width()))?;
         // The probabilities that it is upright, and upside down.
         let direction = only_output(&direction, line_pixels(&line, 192, 192, &device)?)?.to_vec::<f32>()?;
@@ -166,9 +167,13 @@ fn run(options: &Options) -> Outcome {
             line = line.flip_horizontal().flip_vertical();
         }
         let (text, probability) = read_line(&reader, &alphabet, &line, &device)?;
+        if text.trim().is_empty() {
+            continue; // a box without text
+        }
         let size = format!("{} x {} at ({}, {})", at.width(), at.height(), at.left, at.top);
         writeln!(out, "{size:<24} {probability:.3}  {text}")?;
         lines.push(text);
+        with_text.push(at);
     }
     writeln!(
         out,
@@ -177,7 +182,7 @@ fn run(options: &Options) -> Outcome {
         common::seconds(found),
         common::seconds(started.elapsed().as_secs_f64() - found)
     )?;
-    picture::write_boxes(&image, &boxes, &options.out)?;
+    picture::write_boxes(&image, &with_text, &options.out)?;
     writeln!(out, "written: {}", options.out.display())?;
     if options.image.is_none() {
         // Spaces are not compared, because the network leaves out many of them.

@@ -92,9 +92,10 @@ impl Default for MelOptions {
     }
 }
 
-/// A bank of triangular filters, f32 `[n_fft / 2 + 1, n_mels]`: filter m rises from the frequency of point m to
-/// that of point m + 1 and falls to that of point m + 2, where the `n_mels + 2` points are evenly spaced in
-/// mel from `f_min` to `f_max`. `torchaudio.functional.melscale_fbanks`; transposed, `librosa.filters.mel`.
+/// A bank of triangular filters, f32 `[n_fft / 2 + 1, n_mels]`: filter m rises from the frequency of point
+/// m to that of point m + 1 and falls to that of point m + 2, where the `n_mels + 2` points are evenly
+/// spaced in mel from `f_min` to `f_max`. `torchaudio.functional.melscale_fbanks`; transposed,
+/// `librosa.filters.mel`.
 ///
 /// # Errors
 /// No frame, no filter, a rate of 0, or frequencies that are not 0 ≤ `f_min` < `f_max`.
