@@ -8,7 +8,7 @@ import sys
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
 from common import randomize, write
 
@@ -102,9 +102,14 @@ DISTIL = dict(vocab_size=40, dim=32, n_layers=2, n_heads=4, hidden_dim=40, max_p
               pad_token_id=1)
 
 
+MODERN = dict(vocab_size=40, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, intermediate_size=24, max_position_embeddings=64,
+              local_attention=6, pad_token_id=1, bos_token_id=0, eos_token_id=2, cls_token_id=0, sep_token_id=2)
+
+
 def encoder(name, model_type, head):
     """A batch whose second row has 3 tokens of padding. A masked language model is scored on all tokens."""
-    config = AutoConfig.for_model(model_type, **(DISTIL if model_type == "distilbert" else ENCODER), num_labels=3)
+    small = MODERN if model_type == "modernbert" else DISTIL if model_type == "distilbert" else ENCODER
+    config = AutoConfig.for_model(model_type, **small, num_labels=3)
     model = (AutoModelForSequenceClassification if head == "classifier" else AutoModelForMaskedLM).from_config(config).eval().float()
     randomize(model)
     tokens = ids()
@@ -113,19 +118,49 @@ def encoder(name, model_type, head):
     labels = torch.tensor([2, 0]) if head == "classifier" else ids().flip(0)
     logits = model(input_ids=tokens, attention_mask=mask).logits
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
-    tied = [] if head == "classifier" else ["cls.predictions.decoder.", "lm_head.decoder.", "vocab_projector.weight"]
+    tied = [] if head == "classifier" else ["cls.predictions.decoder.", "lm_head.decoder.", "vocab_projector.weight", "decoder.weight"]
     state = {k: v for k, v in model.state_dict().items() if not any(k.startswith(t) for t in tied) and "position_ids" not in k}
     prefix = "roberta" if model_type == "roberta" else model_type
     part = "transformer.layer.1.ffn.lin1.weight" if model_type == "distilbert" else "encoder.layer.1.intermediate.dense.weight"
     query = "transformer.layer.0.attention.q_lin.bias" if model_type == "distilbert" else "encoder.layer.0.attention.self.query.bias"
     grads = [f"{prefix}.{k}" for k in ("embeddings.word_embeddings.weight", query, part)]
+    if model_type == "modernbert":
+        grads = ["model.embeddings.tok_embeddings.weight", "model.layers.1.attn.Wqkv.weight", "model.layers.2.mlp.Wi.weight"]
     write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state, {"ids": tokens.int(), "mask": mask.int(), "labels": labels.int()},
           {"logits": logits}, loss, grads)
+
+
+T5 = dict(vocab_size=40, d_model=24, d_kv=8, d_ff=24, num_layers=2, num_heads=3, relative_attention_num_buckets=8, relative_attention_max_distance=10,
+          dropout_rate=0.0, pad_token_id=0, eos_token_id=1, decoder_start_token_id=0)
+
+
+def t5(name, changes):
+    config = AutoConfig.for_model("t5", **(T5 | changes))
+    model = AutoModelForSeq2SeqLM.from_config(config).eval().float()
+    randomize(model)
+    tokens, answer = ids(), ids(length=7).flip(0)
+    mask = torch.ones_like(tokens)
+    mask[1, -3:] = 0
+    start = torch.cat([torch.zeros_like(answer[:, :1]), answer[:, :-1]], 1)
+    out = model(input_ids=tokens, attention_mask=mask, decoder_input_ids=start, use_cache=False)
+    loss = torch.nn.functional.cross_entropy(out.logits.reshape(-1, 40), answer.reshape(-1))
+    text = [0]
+    for _ in range(6):
+        logits = model(input_ids=torch.tensor([[5, 9, 30, 7]]), decoder_input_ids=torch.tensor([text]), use_cache=False).logits
+        text.append(logits[0, -1].argmax().item())
+    tied = ("embed_tokens.weight",) + (("lm_head.weight",) if config.tie_word_embeddings else ())
+    state = {k: v for k, v in model.state_dict().items() if not k.endswith(tied)}
+    grads = ["shared.weight", "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight", "decoder.block.0.layer.1.EncDecAttention.k.weight"]
+    write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state,
+          {"ids": tokens.int(), "mask": mask.int(), "labels": answer.int(), "decoder_ids": start.int()},
+          {"logits": out.logits, "generated": torch.tensor(text[1:]).int()}, loss, grads)
 
 
 ENCODERS = {f"{kind}_{head}": (kind, head) for kind in ("bert", "roberta", "distilbert") for head in ("classifier", "masked_lm")}
 ALL = {name: (lambda name=name: causal(name)) for name in CAUSAL}
 ALL |= {name: (lambda name=name: encoder(name, *ENCODERS[name])) for name in ENCODERS}
+ALL |= {"modernbert": lambda: encoder("modernbert", "modernbert", "masked_lm")}
+ALL |= {"t5": lambda: t5("t5", {}), "t5_gated": lambda: t5("t5_gated", dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False, scale_decoder_outputs=False, num_decoder_layers=1))}
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -38,7 +38,6 @@ pub struct GptNeoXConfig {
     /// The base of rotary positions.
     pub rotary_emb_base: f64,
     /// The scaling of rotary positions.
-    #[serde(alias = "rope_scaling")]
     pub rope_parameters: Option<RopeScaling>,
     /// The greatest number of positions.
     pub max_position_embeddings: usize,

@@ -16,7 +16,9 @@
 //! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, Mixtral, Qwen-MoE |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
+//! | [`T5`] | T5, Flan-T5: texts to texts |
 //! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT: embeddings, classes, masked tokens |
+//! | [`ModernBert`], [`ModernBertMaskedLm`] | ModernBERT |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
 //! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
 //! | `text` | tokenizers, chat templates, text as it is generated (feature `text`) |
@@ -43,7 +45,9 @@ mod language_model;
 mod llama;
 mod load;
 mod mixture;
+mod modernbert;
 mod rope;
+mod t5;
 #[cfg(feature = "text")]
 pub mod text;
 mod weight_source;
@@ -57,7 +61,9 @@ pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;
 pub use llama::{Llama, LlamaConfig, RopeParameters};
 pub use load::load_language_model;
+pub use modernbert::{ModernBert, ModernBertConfig, ModernBertMaskedLm};
 pub use rope::{Rope, RopeScaling, RopeTables};
+pub use t5::{T5, T5Config};
 pub use weight_source::{Initial, WeightSource};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

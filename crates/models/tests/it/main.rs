@@ -6,6 +6,7 @@ mod downloaded;
 mod encoders;
 mod fixture;
 mod generation;
+mod gguf;
 mod language;
 mod text;
 
