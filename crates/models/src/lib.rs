@@ -15,6 +15,7 @@
 //! |---|---|
 //! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3 |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
+//! | [`vision`], [`audio`] | networks for pictures and for sound |
 //! | [`WeightSource`] | where a model's parameters come from: a file, a state dict, random numbers |
 //!
 //! # Conventions
@@ -23,16 +24,23 @@
 //!   defaults. For GGUF files it is read from the metadata.
 //! - Parameters have the reference's names, so that a state dict loads without a map of names.
 //! - `new` builds a model from a configuration and a [`WeightSource`], `from_folder` from files.
+//! - In [`vision`] and [`audio`], configurations have the reference's presets as functions, `new` takes a
+//!   configuration and a generator, and `load_state_dict` takes the reference's weights.
 //! - Each architecture is compared with its reference: values, a loss and gradients of a small model with
 //!   random weights, which `scripts/model_fixtures` makes. `docs/models.md` has the results.
 
+mod as_layer;
 mod attention;
+pub mod audio;
 mod cache;
 mod config;
+pub mod diffusion;
 mod gguf;
 mod language_model;
 mod llama;
+mod projected_attention;
 mod rope;
+pub mod vision;
 mod weight_source;
 
 pub use attention::{Masking, attend};

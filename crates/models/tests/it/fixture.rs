@@ -6,7 +6,7 @@ use nn::{Module, StateDict, save_safetensors};
 use tensor_core::{DType, Device, Result, Tensor};
 use weights::WeightFile;
 
-use crate::devices;
+use crate::{devices, formula};
 
 /// A small model by the reference: a folder with its `config.json` and weights, its inputs and its outputs.
 pub(crate) struct Fixture {
@@ -30,7 +30,7 @@ impl Fixture {
         let file = weights::open(path).unwrap();
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("config.json"), &file.texts()["config"]).unwrap();
-        let state = file.under("weights").unwrap().state_dict(&backend_cpu::cpu()).unwrap();
+        let state = formula::weights(&file, &backend_cpu::cpu());
         save_safetensors(folder.path().join("model.safetensors"), &state).unwrap();
         Fixture { name: name.into(), file, folder }
     }
@@ -38,6 +38,11 @@ impl Fixture {
     /// The folder of the model, as the reference saves it.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The weights under the reference's names.
+    pub(crate) fn weights(&self, device: &Device) -> StateDict {
+        formula::weights(&self.file, device)
     }
 
     /// An input on a device; integers are in the device's dtype of indices.
@@ -76,8 +81,7 @@ impl Fixture {
                 let parameter = parameters.iter().find(|(known, _)| *known == name);
                 let (_, parameter) =
                     parameter.unwrap_or_else(|| panic!("{}: no parameter {name}", self.name));
-                let found =
-                    autograd::TensorGrad::grad(parameter).unwrap_or_else(|| panic!("no gradient of {name}"));
+                let found = parameter.grad().unwrap_or_else(|| panic!("no gradient of {name}"));
                 let what = format!("{} gradient of {name} on {device}", self.name);
                 backward = backward.max(differ(&floats(&found), &floats(&expected), tolerance, &what));
             }

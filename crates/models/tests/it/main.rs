@@ -2,8 +2,13 @@
 //! with them. One module a topic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod audio;
+mod diffusion;
 mod fixture;
+mod formula;
 mod language;
+mod real;
+mod vision;
 
 use tensor_core::Device;
 

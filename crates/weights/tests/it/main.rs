@@ -6,7 +6,6 @@ mod common;
 mod formats;
 mod gguf;
 mod hostile;
-mod networks;
 mod packages;
 mod shards;
 mod torch;
