@@ -32,7 +32,7 @@ def randomize(model, seed=0, deviation=0.1):
 
 def write(name, model, reference, config, state, inputs, outputs, loss, parameters):
     """Writes the fixture; `parameters` are the three names whose gradients are kept."""
-    named = dict(model.named_parameters())
+    named = {key.replace(".mlp.", ".block_sparse_moe.") if "mixtral" in name else key: p for key, p in model.named_parameters()}
     model.zero_grad()
     loss.backward()
     tensors = {f"weights.{key}": value for key, value in state.items()}

@@ -8,7 +8,7 @@ import sys
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from common import randomize, write
 
@@ -23,6 +23,12 @@ WINDOW = dict(sliding_window=4)
 def rope(kind, **more):
     return dict(rope_parameters=dict(rope_type=kind, rope_theta=1e4, **more))
 
+
+NEOX_GRADS = ["gpt_neox.embed_in.weight", "gpt_neox.layers.0.attention.query_key_value.weight", "gpt_neox.layers.1.mlp.dense_4h_to_h.weight"]
+GPT2_GRADS = ["transformer.wte.weight", "transformer.h.0.attn.c_attn.weight", "transformer.h.1.mlp.c_proj.weight"]
+MOE = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12)
+MOE_GRADS = LLAMA_GRADS[:2] + ["model.layers.1.mlp.gate.weight"]
+GPT2 = dict(n_embd=32, n_layer=2, n_head=4, n_positions=64)
 
 # Name, model_type, changes of SMALL, parameters with gradients.
 CAUSAL = {
@@ -41,7 +47,30 @@ CAUSAL = {
     "phi3": ("phi3", dict(sliding_window=6), PHI_GRADS),
     "phi3_longrope": ("phi3", dict(max_position_embeddings=64, original_max_position_embeddings=8) | rope(
         "longrope", short_factor=[1.0, 1.1, 1.2, 1.3], long_factor=[1.5, 2.0, 3.0, 4.0], original_max_position_embeddings=8), PHI_GRADS),
+    "mixtral": ("mixtral", dict(num_local_experts=4, num_experts_per_tok=2, intermediate_size=12),
+                LLAMA_GRADS[:2] + ["model.layers.1.block_sparse_moe.gate.weight"]),
+    "qwen2_moe": ("qwen2_moe", MOE | dict(shared_expert_intermediate_size=10, num_hidden_layers=2), MOE_GRADS),
+    "qwen3_moe": ("qwen3_moe", MOE | dict(head_dim=8, norm_topk_prob=True, mlp_only_layers=[0], intermediate_size=16), MOE_GRADS),
+    "gpt2": ("gpt2", GPT2, GPT2_GRADS),
+    "gpt_neox": ("gpt_neox", dict(rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5)), NEOX_GRADS),
+    "gpt_neox_sequential": ("gpt_neox", dict(use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True,
+                                             rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=1.0)), NEOX_GRADS),
 }
+
+
+def released(name, value, model_type):
+    """The names of experts in released files: one tensor for each expert and projection."""
+    if ".experts." not in name:
+        return {name.replace(".mlp.", ".block_sparse_moe.") if model_type == "mixtral" else name: value}
+    base = name.rsplit(".", 1)[0].replace(".mlp.", ".block_sparse_moe.") if model_type == "mixtral" else name.rsplit(".", 1)[0]
+    gate, up, down = ("w1", "w3", "w2") if model_type == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    found = {}
+    for k, expert in enumerate(value):
+        if name.endswith("gate_up_proj"):
+            found[f"{base}.{k}.{gate}.weight"], found[f"{base}.{k}.{up}.weight"] = expert.chunk(2)
+        else:
+            found[f"{base}.{k}.{down}.weight"] = expert
+    return found
 
 
 def ids(rows=2, length=12, vocab=40):
@@ -62,11 +91,41 @@ def causal(name):
                     parameter.sub_(1.0)
     tokens = ids()
     out = model(tokens, labels=tokens, use_cache=False)
-    state = {k: v for k, v in model.state_dict().items() if not (k == "lm_head.weight" and config.tie_word_embeddings)}
+    state = {k: v for k, v in model.state_dict().items() if not (k in ("lm_head.weight", "embed_out.weight") and config.tie_word_embeddings)}
+    state = {new: part for k, v in state.items() for new, part in released(k, v, model_type).items()}
     write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state, {"ids": tokens.int()}, {"logits": out.logits}, out.loss, grads)
 
 
+ENCODER = dict(vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=40, max_position_embeddings=64,
+               hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=1)
+DISTIL = dict(vocab_size=40, dim=32, n_layers=2, n_heads=4, hidden_dim=40, max_position_embeddings=64, dropout=0.0, attention_dropout=0.0,
+              pad_token_id=1)
+
+
+def encoder(name, model_type, head):
+    """A batch whose second row has 3 tokens of padding. A masked language model is scored on all tokens."""
+    config = AutoConfig.for_model(model_type, **(DISTIL if model_type == "distilbert" else ENCODER), num_labels=3)
+    model = (AutoModelForSequenceClassification if head == "classifier" else AutoModelForMaskedLM).from_config(config).eval().float()
+    randomize(model)
+    tokens = ids()
+    mask = torch.ones_like(tokens)
+    tokens[1, -3:], mask[1, -3:] = 1, 0
+    labels = torch.tensor([2, 0]) if head == "classifier" else ids().flip(0)
+    logits = model(input_ids=tokens, attention_mask=mask).logits
+    loss = torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1))
+    tied = [] if head == "classifier" else ["cls.predictions.decoder.", "lm_head.decoder.", "vocab_projector.weight"]
+    state = {k: v for k, v in model.state_dict().items() if not any(k.startswith(t) for t in tied) and "position_ids" not in k}
+    prefix = "roberta" if model_type == "roberta" else model_type
+    part = "transformer.layer.1.ffn.lin1.weight" if model_type == "distilbert" else "encoder.layer.1.intermediate.dense.weight"
+    query = "transformer.layer.0.attention.q_lin.bias" if model_type == "distilbert" else "encoder.layer.0.attention.self.query.bias"
+    grads = [f"{prefix}.{k}" for k in ("embeddings.word_embeddings.weight", query, part)]
+    write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state, {"ids": tokens.int(), "mask": mask.int(), "labels": labels.int()},
+          {"logits": logits}, loss, grads)
+
+
+ENCODERS = {f"{kind}_{head}": (kind, head) for kind in ("bert", "roberta", "distilbert") for head in ("classifier", "masked_lm")}
 ALL = {name: (lambda name=name: causal(name)) for name in CAUSAL}
+ALL |= {name: (lambda name=name: encoder(name, *ENCODERS[name])) for name in ENCODERS}
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -53,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-tensor-core", &[]),
     // Users' crates.
     ("taper-examples", &["taper"]),
+    ("taper-examples-language", &["taper"]),
     ("taper-examples-pictures", &["taper"]),
     ("custom-op", &["taper"]),
     ("browser", &["taper", "taper-operations"]),

@@ -7,6 +7,7 @@ mod check_layers;
 mod check_prose;
 mod circles;
 mod fuzz;
+mod models;
 mod onnx_conformance;
 mod operations;
 mod sanitize;
@@ -37,6 +38,8 @@ enum Command {
     /// Run random programs on a device and compare them with the plain reference: see `fuzz --help`
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Args),
+    /// Run the tests of crates/models and write docs/models.md from what they compared
+    Models,
     /// Run ONNX's test cases on a device: see `onnx-conformance --help`
     #[command(disable_help_flag = true)]
     OnnxConformance(onnx_conformance::Args),
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Browser(args) => browser::run(&args),
         Command::CheckLayers => check_layers::run(),
         Command::CheckProse(args) => check_prose::run(&args),
+        Command::Models => models::run(),
         Command::Operations(args) => operations::run(&args),
         Command::Sanitize(args) => sanitize::run(&args),
         Command::TestAllBackends(args) => test_all_backends::run(&args),

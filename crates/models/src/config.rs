@@ -51,7 +51,7 @@ pub enum Activation {
 impl Activation {
     /// The activation of each element.
     #[must_use]
-    pub fn apply(self, x: &Tensor) -> Tensor {
+    pub fn activate(self, x: &Tensor) -> Tensor {
         match self {
             Activation::Gelu => x.gelu(),
             Activation::GeluTanh => x.gelu_tanh(),

@@ -13,9 +13,14 @@
 //!
 //! | items | purpose |
 //! |---|---|
-//! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3 |
+//! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, Mixtral, Qwen-MoE |
+//! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
+//! | [`load_language_model`] | any of these, by the name in its configuration |
+//! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT: embeddings, classes, masked tokens |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
-//! | [`vision`], [`audio`] | networks for pictures and for sound |
+//! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
+//! | [`vision`], [`audio`], [`diffusion`] | networks for pictures, for sound, and latent diffusion |
+//! | `text` | tokenizers, chat templates, text as it is generated (feature `text`) |
 //! | [`WeightSource`] | where a model's parameters come from: a file, a state dict, random numbers |
 //!
 //! # Conventions
@@ -32,22 +37,34 @@
 mod as_layer;
 mod attention;
 pub mod audio;
+mod bert;
 mod cache;
 mod config;
 pub mod diffusion;
+pub mod generate;
 mod gguf;
+mod gpt2;
+mod gpt_neox;
 mod language_model;
 mod llama;
+mod load;
+mod mixture;
 mod projected_attention;
 mod rope;
+#[cfg(feature = "text")]
+pub mod text;
 pub mod vision;
 mod weight_source;
 
 pub use attention::{Masking, attend};
+pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
 pub use cache::{KvCache, LayerCache};
 pub use config::{Activation, read_config};
+pub use gpt_neox::{GptNeoX, GptNeoXConfig};
+pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;
-pub use llama::{Llama, LlamaConfig};
+pub use llama::{Llama, LlamaConfig, RopeParameters};
+pub use load::load_language_model;
 pub use rope::{Rope, RopeScaling, RopeTables};
 pub use weight_source::{Initial, WeightSource};
 

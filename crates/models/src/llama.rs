@@ -1,6 +1,7 @@
 //! The Llama family: decoders with rotary positions, root mean square norms and gated feed forward layers.
 //! `transformers`: `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM`,
-//! `GemmaForCausalLM`, `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, `Phi3ForCausalLM`.
+//! `GemmaForCausalLM`, `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, `Phi3ForCausalLM`, and those with a mixture of
+//! experts: `MixtralForCausalLM`, `Qwen2MoeForCausalLM`, `Qwen3MoeForCausalLM`.
 //!
 //! Touvron et al.: LLaMA, open and efficient foundation language models (2023).
 
@@ -15,6 +16,7 @@ use crate::{
     Activation, KvCache, LanguageModel, Rope, RopeScaling, RopeTables, WeightSource,
     attention::{Masking, attend, causal_masking, join_heads, split_heads},
     gguf::{GgufNames, Metadata},
+    mixture::{Mixture, MixtureConfig},
     read_config,
 };
 
@@ -25,7 +27,8 @@ const OP: &str = "Llama";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LlamaConfig {
-    /// `llama`, `mistral`, `qwen2`, `qwen3`, `gemma`, `gemma2`, `gemma3_text` or `phi3`.
+    /// `llama`, `mistral`, `qwen2`, `qwen3`, `gemma`, `gemma2`, `gemma3_text`, `phi3`, `mixtral`, `qwen2_moe`
+    /// or `qwen3_moe`.
     pub model_type: String,
     /// The number of tokens.
     pub vocab_size: usize,
@@ -82,6 +85,21 @@ pub struct LlamaConfig {
     pub final_logit_softcapping: Option<f64>,
     /// The context of the training, for Phi-3's positions.
     pub original_max_position_embeddings: Option<usize>,
+    /// The number of experts, in models that have some.
+    #[serde(alias = "num_local_experts")]
+    pub num_experts: Option<usize>,
+    /// The experts that each token goes to.
+    pub num_experts_per_tok: usize,
+    /// The features inside an expert; `intermediate_size` by default.
+    pub moe_intermediate_size: Option<usize>,
+    /// The features inside the expert that all tokens go to (Qwen 2).
+    pub shared_expert_intermediate_size: Option<usize>,
+    /// Whether the weights of the chosen experts are divided by their sum (Qwen).
+    pub norm_topk_prob: bool,
+    /// One layer of so many has experts (Qwen).
+    pub decoder_sparse_step: usize,
+    /// Layers without experts (Qwen).
+    pub mlp_only_layers: Vec<usize>,
 }
 
 /// The scaling of rotary positions: one, or one for each type of layer.
@@ -125,6 +143,13 @@ impl Default for LlamaConfig {
             attn_logit_softcapping: None,
             final_logit_softcapping: None,
             original_max_position_embeddings: None,
+            num_experts: None,
+            num_experts_per_tok: 2,
+            moe_intermediate_size: None,
+            shared_expert_intermediate_size: None,
+            norm_topk_prob: false,
+            decoder_sparse_step: 1,
+            mlp_only_layers: Vec::new(),
         }
     }
 }
@@ -144,7 +169,19 @@ struct Style {
     /// Queries, keys and values are one projection, and so are gate and up.
     fused: bool,
     windows: Windows,
+    /// The experts' names, and whether there is a shared one.
+    experts: Experts,
+    /// The architecture in GGUF files; empty if those are not read.
     gguf: &'static str,
+}
+
+/// Mixtures of experts of the family.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Experts {
+    None,
+    Mixtral,
+    Qwen2,
+    Qwen3,
 }
 
 /// Which layers have a window where the configuration does not list them.
@@ -166,6 +203,7 @@ const PLAIN: Style = Style {
     sandwich: false,
     fused: false,
     windows: Windows::None,
+    experts: Experts::None,
     gguf: "llama",
 };
 
@@ -193,6 +231,23 @@ const STYLES: &[Style] = &[
         ..PLAIN
     },
     Style { model_type: "phi3", fused: true, windows: Windows::All, gguf: "phi3", ..PLAIN },
+    Style { model_type: "mixtral", experts: Experts::Mixtral, windows: Windows::All, gguf: "", ..PLAIN },
+    Style {
+        model_type: "qwen2_moe",
+        qkv_bias: true,
+        experts: Experts::Qwen2,
+        windows: Windows::Later,
+        gguf: "",
+        ..PLAIN
+    },
+    Style {
+        model_type: "qwen3_moe",
+        qk_norm: true,
+        experts: Experts::Qwen3,
+        windows: Windows::Later,
+        gguf: "",
+        ..PLAIN
+    },
 ];
 
 impl LlamaConfig {
@@ -263,6 +318,31 @@ impl LlamaConfig {
             Rope::new(self.head_features(), base, self.max_position_embeddings, &scaling)
         });
         Ok([full?, sliding?])
+    }
+
+    /// The mixture of experts of a layer, if it has one.
+    #[track_caller]
+    fn mixture(&self, layer: usize) -> Result<Option<MixtureConfig>> {
+        let style = self.style()?;
+        let step = self.decoder_sparse_step.max(1);
+        let is_sparse = style.experts == Experts::Mixtral
+            || ((layer + 1).is_multiple_of(step) && !self.mlp_only_layers.contains(&layer));
+        let (Some(experts), true) = (self.num_experts, is_sparse && style.experts != Experts::None) else {
+            return Ok(None);
+        };
+        Ok(Some(MixtureConfig {
+            width: self.hidden_size,
+            inner: self.moe_intermediate_size.unwrap_or(self.intermediate_size),
+            experts,
+            chosen: self.num_experts_per_tok,
+            normalized: self.norm_topk_prob || style.experts == Experts::Mixtral,
+            shared: self.shared_expert_intermediate_size.filter(|_| style.experts == Experts::Qwen2),
+            activation: self.hidden_act.unwrap_or_default(),
+            names: match style.experts {
+                Experts::Mixtral => ["w1", "w3", "w2"],
+                Experts::None | Experts::Qwen2 | Experts::Qwen3 => ["gate_proj", "up_proj", "down_proj"],
+            },
+        }))
     }
 
     #[track_caller]
@@ -437,7 +517,38 @@ impl Mlp {
             }
             _ => return Err(Error::invalid(OP, "a feed forward layer has no projections")),
         };
-        self.down_proj.forward(&self.activation.apply(&gate).mul(&up)?)
+        self.down_proj.forward(&self.activation.activate(&gate).mul(&up)?)
+    }
+}
+
+/// The feed forward part of a layer.
+enum FeedForward {
+    Dense(Mlp),
+    Mixture(Mixture),
+}
+
+impl FeedForward {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            FeedForward::Dense(mlp) => mlp.forward(x),
+            FeedForward::Mixture(mixture) => mixture.forward(x),
+        }
+    }
+}
+
+impl Module for FeedForward {
+    fn visit(&self, visitor: &mut nn::Visitor) {
+        match self {
+            FeedForward::Dense(mlp) => mlp.visit(visitor),
+            FeedForward::Mixture(mixture) => mixture.visit(visitor),
+        }
+    }
+    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
+        match self {
+            FeedForward::Dense(mlp) => mlp.visit_mut(visitor),
+            FeedForward::Mixture(mixture) => mixture.visit_mut(visitor),
+        }
     }
 }
 
@@ -445,7 +556,9 @@ impl Mlp {
 #[derive(Module)]
 struct Layer {
     self_attn: Attention,
-    mlp: Mlp,
+    mlp: Option<FeedForward>,
+    /// The feed forward part under Mixtral's name.
+    block_sparse_moe: Option<FeedForward>,
     input_layernorm: Norm,
     post_attention_layernorm: Norm,
     pre_feedforward_layernorm: Option<Norm>,
@@ -454,13 +567,23 @@ struct Layer {
 
 impl Layer {
     #[track_caller]
-    fn new(source: &WeightSource, config: &LlamaConfig) -> Result<Layer> {
-        let sandwich = config.style()?.sandwich;
+    fn new(source: &WeightSource, k: usize, config: &LlamaConfig) -> Result<Layer> {
+        let Style { sandwich, experts, .. } = config.style()?;
+        let is_mixtral = experts == Experts::Mixtral;
+        let source = &source.at(k);
+        let at = source.at(if is_mixtral { "block_sparse_moe" } else { "mlp" });
+        let feed_forward = match config.mixture(k)? {
+            Some(mixture) => FeedForward::Mixture(Mixture::new(&at, &mixture)?),
+            None => FeedForward::Dense(Mlp::new(&at, config)?),
+        };
+        let (mlp, block_sparse_moe) =
+            if is_mixtral { (None, Some(feed_forward)) } else { (Some(feed_forward), None) };
         let norm = |name: &str| Norm::new(source, name, config.hidden_size, config);
         let extra = |name: &str| sandwich.then(|| norm(name)).transpose();
         Ok(Layer {
             self_attn: Attention::new(&source.at("self_attn"), config)?,
-            mlp: Mlp::new(&source.at("mlp"), config)?,
+            mlp,
+            block_sparse_moe,
             input_layernorm: norm("input_layernorm")?,
             post_attention_layernorm: norm("post_attention_layernorm")?,
             pre_feedforward_layernorm: extra("pre_feedforward_layernorm")?,
@@ -471,14 +594,17 @@ impl Layer {
     #[track_caller]
     fn forward(&self, x: &Tensor, rope: &RopeTables, keys: Keys<'_>) -> Result<Tensor> {
         let attended = self.self_attn.forward(&self.input_layernorm.forward(x)?, rope, keys)?;
+        let Some(mlp) = self.mlp.as_ref().or(self.block_sparse_moe.as_ref()) else {
+            return Err(Error::invalid(OP, "a layer has no feed forward part"));
+        };
         match (&self.pre_feedforward_layernorm, &self.post_feedforward_layernorm) {
             (Some(before), Some(after)) => {
                 let x = x.add(&self.post_attention_layernorm.forward(&attended)?)?;
-                x.add(&after.forward(&self.mlp.forward(&before.forward(&x)?)?)?)
+                x.add(&after.forward(&mlp.forward(&before.forward(&x)?)?)?)
             }
             _ => {
                 let x = x.add(&attended)?;
-                x.add(&self.mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
+                x.add(&mlp.forward(&self.post_attention_layernorm.forward(&x)?)?)
             }
         }
     }
@@ -537,7 +663,7 @@ impl Llama {
         config.check()?;
         let style = config.style()?;
         let model = source.at("model");
-        let layers = (0..config.num_hidden_layers).map(|k| Layer::new(&model.at("layers").at(k), config));
+        let layers = (0..config.num_hidden_layers).map(|k| Layer::new(&model.at("layers"), k, config));
         let decoder = Decoder {
             embed_tokens: model.embedding("embed_tokens", config.vocab_size, config.hidden_size)?,
             layers: layers.collect::<Result<_>>()?,
@@ -578,12 +704,21 @@ impl Llama {
     /// Another format or architecture, metadata that lacks a number, and the errors of [`Llama::new`].
     #[track_caller]
     pub fn from_gguf(file: WeightFile, device: &Device) -> Result<Llama> {
+        Llama::from_gguf_in(file, tensor_core::default_dtype(), device)
+    }
+
+    /// [`Llama::from_gguf`] in another dtype of hidden states, such as bf16.
+    ///
+    /// # Errors
+    /// As [`Llama::from_gguf`], and a dtype that the device lacks.
+    #[track_caller]
+    pub fn from_gguf_in(file: WeightFile, dtype: DType, device: &Device) -> Result<Llama> {
         if file.format() != Format::Gguf {
             let message = format!("is {}, not GGUF; give the folder with its config.json", file.format());
             return Err(tensor_core::file::file_error(file.path(), message));
         }
         let (config, names) = from_metadata(&file)?;
-        Llama::new(&config, &WeightSource::gguf(file, names, device))
+        Llama::new(&config, &WeightSource::gguf(file, names, device).floats(dtype))
     }
 
     /// The dtype of hidden states.
@@ -667,8 +802,8 @@ impl LanguageModel for Llama {
 fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames)> {
     let metadata = Metadata::of(file)?;
     let architecture = metadata.architecture;
-    let Some(style) = STYLES.iter().find(|style| style.gguf == architecture) else {
-        let names: Vec<&str> = STYLES.iter().map(|style| style.gguf).collect();
+    let Some(style) = STYLES.iter().find(|style| style.gguf == architecture && !architecture.is_empty()) else {
+        let names: Vec<&str> = STYLES.iter().map(|style| style.gguf).filter(|name| !name.is_empty()).collect();
         let message =
             format!("has the architecture \"{architecture}\", which is none of {}", names.join(", "));
         return Err(metadata.error(message));

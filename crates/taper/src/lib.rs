@@ -71,7 +71,7 @@
 //! | `linalg` | factorizations, systems of equations (feature `linalg`) |
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
-//! | `models` | known architectures with the weights of their references (feature `models`) |
+//! | `models` | known architectures with the weights of their references (features `models`, `text`) |
 //! | `onnx` | ONNX files at run time: run them, train them (feature `onnx`) |
 //! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, `progress`, `plots`) |
 //! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
@@ -176,6 +176,10 @@ mod guide {
         loading = "loading.md";
         #[cfg(feature = "plots")]
         long_runs = "long-runs.md";
+        #[cfg(feature = "text")]
+        models = "models.md";
+        #[cfg(feature = "text")]
+        generating = "generating.md";
         #[cfg(feature = "onnx")]
         onnx = "onnx.md";
         extending = "extending.md";

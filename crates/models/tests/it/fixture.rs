@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use autograd::TensorGrad;
 use nn::{Module, StateDict, save_safetensors};
 use tensor_core::{DType, Device, Result, Tensor};
 use weights::WeightFile;
@@ -74,7 +75,7 @@ impl Fixture {
                 let what = format!("{} {name} on {device}", self.name);
                 forward = forward.max(differ(&floats(found), &self.output(name), tolerance, &what));
             }
-            autograd::TensorGrad::backward(&loss).unwrap();
+            loss.backward().unwrap();
             let gradients = self.gradients();
             assert_eq!(gradients.len(), 3, "{}", self.name);
             for (name, expected) in gradients {

@@ -4,10 +4,14 @@
 
 mod audio;
 mod diffusion;
+mod downloaded;
+mod encoders;
 mod fixture;
 mod formula;
+mod generation;
 mod language;
 mod real;
+mod text;
 mod vision;
 
 use tensor_core::Device;

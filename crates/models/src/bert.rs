@@ -1,0 +1,575 @@
+//! BERT and its relatives: encoders with learned positions, norms after each part, and heads for sentences,
+//! classes, tokens and masked words. `transformers`: `BertModel`, `RobertaModel`, `DistilBertModel` and
+//! their `For…` classes.
+//!
+//! Devlin et al.: BERT, pre-training of deep bidirectional transformers (2019). Liu et al.: RoBERTa (2019).
+//! Sanh et al.: DistilBERT (2019).
+
+use std::path::Path;
+
+use nn::{Embedding, LayerNorm, Linear, Module};
+use serde::{Deserialize, Serialize};
+use tensor_core::{Device, Error, Result, Tensor};
+
+use crate::{
+    Activation, Initial, Masking, WeightSource,
+    attention::{attend, join_heads, split_heads},
+    read_config,
+};
+
+const OP: &str = "Bert";
+
+/// The configuration, with the names and defaults of `transformers`. `model_type` says which relative it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BertConfig {
+    /// `bert`, `roberta`, `xlm-roberta` or `distilbert`.
+    pub model_type: String,
+    /// The number of tokens.
+    pub vocab_size: usize,
+    /// The features of a hidden state.
+    #[serde(alias = "dim")]
+    pub hidden_size: usize,
+    /// The number of layers.
+    #[serde(alias = "n_layers")]
+    pub num_hidden_layers: usize,
+    /// The heads of attention.
+    #[serde(alias = "n_heads")]
+    pub num_attention_heads: usize,
+    /// The features inside a feed forward layer.
+    #[serde(alias = "hidden_dim")]
+    pub intermediate_size: usize,
+    /// The activation of the feed forward layers.
+    #[serde(alias = "activation")]
+    pub hidden_act: Option<Activation>,
+    /// The number of positions.
+    pub max_position_embeddings: usize,
+    /// The number of types of sequences.
+    pub type_vocab_size: usize,
+    /// Added to the variance in norms.
+    pub layer_norm_eps: f64,
+    /// The padding token; positions of RoBERTa count from the one after it.
+    pub pad_token_id: usize,
+    /// The classes of a classifier, by number.
+    pub id2label: std::collections::BTreeMap<String, String>,
+    /// The number of classes, if they have no names.
+    pub num_labels: Option<usize>,
+}
+
+impl Default for BertConfig {
+    fn default() -> BertConfig {
+        BertConfig {
+            model_type: "bert".into(),
+            vocab_size: 30522,
+            hidden_size: 768,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            intermediate_size: 3072,
+            hidden_act: None,
+            max_position_embeddings: 512,
+            type_vocab_size: 2,
+            layer_norm_eps: 1e-12,
+            pad_token_id: 0,
+            id2label: Default::default(),
+            num_labels: None,
+        }
+    }
+}
+
+/// The names of a relative's modules.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Style {
+    /// The name before all tensors of the encoder in a file with a head.
+    prefix: &'static str,
+    layers: &'static str,
+    query: &'static str,
+    key: &'static str,
+    value: &'static str,
+    out: &'static str,
+    attention_norm: &'static str,
+    inner: &'static str,
+    outer: &'static str,
+    norm: &'static str,
+    /// Positions count from the token after the padding token.
+    after_padding: bool,
+    has_types: bool,
+}
+
+const BERT: Style = Style {
+    prefix: "bert",
+    layers: "encoder.layer",
+    query: "attention.self.query",
+    key: "attention.self.key",
+    value: "attention.self.value",
+    out: "attention.output.dense",
+    attention_norm: "attention.output.LayerNorm",
+    inner: "intermediate.dense",
+    outer: "output.dense",
+    norm: "output.LayerNorm",
+    after_padding: false,
+    has_types: true,
+};
+
+const STYLES: &[(&str, Style)] = &[
+    ("bert", BERT),
+    ("roberta", Style { prefix: "roberta", after_padding: true, ..BERT }),
+    ("xlm-roberta", Style { prefix: "roberta", after_padding: true, ..BERT }),
+    (
+        "distilbert",
+        Style {
+            prefix: "distilbert",
+            layers: "transformer.layer",
+            query: "attention.q_lin",
+            key: "attention.k_lin",
+            value: "attention.v_lin",
+            out: "attention.out_lin",
+            attention_norm: "sa_layer_norm",
+            inner: "ffn.lin1",
+            outer: "ffn.lin2",
+            norm: "output_layer_norm",
+            after_padding: false,
+            has_types: false,
+        },
+    ),
+];
+
+impl BertConfig {
+    #[track_caller]
+    fn style(&self) -> Result<Style> {
+        match STYLES.iter().find(|(name, _)| *name == self.model_type) {
+            Some((_, style)) => Ok(*style),
+            None => {
+                let names: Vec<&str> = STYLES.iter().map(|(name, _)| *name).collect();
+                let message = format!("model_type \"{}\" is none of {}", self.model_type, names.join(", "));
+                Err(Error::invalid(OP, message))
+            }
+        }
+    }
+
+    fn classes(&self) -> usize {
+        self.num_labels.unwrap_or(if self.id2label.is_empty() { 2 } else { self.id2label.len() })
+    }
+}
+
+/// The sum of the embeddings of tokens, positions and types, normalized.
+struct Embeddings {
+    word_embeddings: Embedding,
+    position_embeddings: Embedding,
+    token_type_embeddings: Option<Embedding>,
+    layer_norm: LayerNorm,
+}
+
+struct Layer {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    out: Linear,
+    attention_norm: LayerNorm,
+    inner: Linear,
+    outer: Linear,
+    norm: LayerNorm,
+}
+
+/// The encoder of BERT, RoBERTa or DistilBERT.
+///
+/// ```no_run
+/// use models::Bert;
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let model = Bert::from_folder("all-MiniLM-L6-v2", &device)?;
+/// let ids = Tensor::new([[101i32, 7592, 102, 0]], &device)?;
+/// let mask = Tensor::new([[true, true, true, false]], &device)?;
+/// let sentence = Bert::mean_pooled(&model.forward(&ids, Some(&mask), None)?, Some(&mask))?; // [N, features]
+/// # let _ = sentence;
+/// # Ok(()) }
+/// ```
+pub struct Bert {
+    embeddings: Embeddings,
+    layers: Vec<Layer>,
+    pooler: Option<Linear>,
+    config: BertConfig,
+    style: Style,
+    activation: Activation,
+}
+
+impl Layer {
+    #[track_caller]
+    fn new(source: &WeightSource, config: &BertConfig, style: Style) -> Result<Layer> {
+        let (width, inner, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
+        let linear = |name: &str, inputs: usize, outputs: usize| source.linear(name, inputs, outputs, true);
+        Ok(Layer {
+            query: linear(style.query, width, width)?,
+            key: linear(style.key, width, width)?,
+            value: linear(style.value, width, width)?,
+            out: linear(style.out, width, width)?,
+            attention_norm: source.layer_norm(style.attention_norm, width, eps, true)?,
+            inner: linear(style.inner, width, inner)?,
+            outer: linear(style.outer, inner, width)?,
+            norm: source.layer_norm(style.norm, width, eps, true)?,
+        })
+    }
+
+    #[track_caller]
+    fn forward(&self, x: &Tensor, heads: usize, masking: &Masking, activation: Activation) -> Result<Tensor> {
+        let part = |layer: &Linear| split_heads(&layer.forward(x)?, heads);
+        let (query, key, value) = (part(&self.query)?, part(&self.key)?, part(&self.value)?);
+        let scale = (query.dims()[3] as f64).powf(-0.5);
+        let attended = join_heads(&attend(&query, &key, &value, scale, None, masking)?)?;
+        let x = self.attention_norm.forward(&self.out.forward(&attended)?.add(x)?)?;
+        let inner = activation.activate(&self.inner.forward(&x)?);
+        self.norm.forward(&self.outer.forward(&inner)?.add(&x)?)
+    }
+}
+
+/// The names and fields of the modules, for both kinds of visits.
+macro_rules! visit {
+    ($self:ident, $visitor:ident, $layers:expr, $($r:tt)+) => {{
+        let style = $self.style;
+        let parts = $($r)+ $self.embeddings;
+        $visitor.field("embeddings.word_embeddings", $($r)+ parts.word_embeddings);
+        $visitor.field("embeddings.position_embeddings", $($r)+ parts.position_embeddings);
+        $visitor.field("embeddings.token_type_embeddings", $($r)+ parts.token_type_embeddings);
+        $visitor.field("embeddings.LayerNorm", $($r)+ parts.layer_norm);
+        for (k, layer) in $layers.enumerate() {
+            let name = |part: &str| format!("{}.{k}.{part}", style.layers);
+            $visitor.field(&name(style.query), $($r)+ layer.query);
+            $visitor.field(&name(style.key), $($r)+ layer.key);
+            $visitor.field(&name(style.value), $($r)+ layer.value);
+            $visitor.field(&name(style.out), $($r)+ layer.out);
+            $visitor.field(&name(style.attention_norm), $($r)+ layer.attention_norm);
+            $visitor.field(&name(style.inner), $($r)+ layer.inner);
+            $visitor.field(&name(style.outer), $($r)+ layer.outer);
+            $visitor.field(&name(style.norm), $($r)+ layer.norm);
+        }
+        $visitor.field("pooler.dense", $($r)+ $self.pooler);
+    }};
+}
+
+impl Module for Bert {
+    fn visit(&self, visitor: &mut nn::Visitor) {
+        visit!(self, visitor, self.layers.iter(), &);
+    }
+    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
+        visit!(self, visitor, self.layers.iter_mut(), &mut);
+    }
+}
+
+impl Bert {
+    /// An encoder with the parameters of a source, whose tensors may begin with the model's name. It has a
+    /// pooling layer if the source has one.
+    ///
+    /// # Errors
+    /// An unknown `model_type`, heads that do not divide the features, or parameters that are missing or have
+    /// another shape.
+    #[track_caller]
+    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<Bert> {
+        let style = config.style()?;
+        let (width, heads) = (config.hidden_size, config.num_attention_heads);
+        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
+            return Err(Error::invalid(OP, format!("{heads} heads do not divide {width} features")));
+        }
+        let source = source.at_if_there(style.prefix);
+        let at = source.at("embeddings");
+        let has_types = style.has_types && config.type_vocab_size > 0;
+        let types = || at.embedding("token_type_embeddings", config.type_vocab_size, width);
+        let embeddings = Embeddings {
+            word_embeddings: at.embedding("word_embeddings", config.vocab_size, width)?,
+            position_embeddings: at.embedding(
+                "position_embeddings",
+                config.max_position_embeddings,
+                width,
+            )?,
+            token_type_embeddings: has_types.then(types).transpose()?,
+            layer_norm: at.layer_norm("LayerNorm", width, config.layer_norm_eps, true)?,
+        };
+        let layers = source.at(style.layers);
+        let layers = (0..config.num_hidden_layers).map(|k| Layer::new(&layers.at(k), config, style));
+        let pooler = || source.linear("pooler.dense", width, width, true);
+        let pooler = (style.has_types && source.has("pooler.dense.weight")).then(pooler).transpose()?;
+        Ok(Bert {
+            embeddings,
+            layers: layers.collect::<Result<_>>()?,
+            pooler,
+            config: config.clone(),
+            style,
+            activation: config.hidden_act.unwrap_or(Activation::Gelu),
+        })
+    }
+
+    /// An encoder from a folder with `config.json` and weights. Heads in the file are ignored.
+    ///
+    /// # Errors
+    /// A `File` error if one cannot be read, and those of [`Bert::new`].
+    #[track_caller]
+    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Bert> {
+        Bert::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &BertConfig {
+        &self.config
+    }
+
+    /// The last hidden states `[N, L, features]` for tokens `[N, L]`, a mask `[N, L]` that is true (or not 0)
+    /// where there is a token, and types of sequences `[N, L]` (0 by default).
+    ///
+    /// # Errors
+    /// More tokens than positions, other shapes, or whatever the device reports.
+    #[track_caller]
+    pub fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, types: Option<&Tensor>) -> Result<Tensor> {
+        let &[batch, length] = ids.dims() else {
+            return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
+        };
+        let first = if self.style.after_padding { self.config.pad_token_id + 1 } else { 0 };
+        if length + first > self.config.max_position_embeddings {
+            let most = self.config.max_position_embeddings.saturating_sub(first);
+            return Err(Error::invalid(OP, format!("{length} tokens, of at most {most}: cut the texts")));
+        }
+        let device = ids.device();
+        let positions = match (self.style.after_padding, mask) {
+            // Padding has the padding token's position, and tokens count without it.
+            (true, Some(mask)) => {
+                let there = mask.to_dtype(device.int_dtype())?;
+                there.cumsum(1)?.mul(&there)?.add_scalar(self.config.pad_token_id as i64)
+            }
+            _ => Tensor::arange(first as i64, (first + length) as i64, 1, (device.int_dtype(), &device))?
+                .unsqueeze(0)?,
+        };
+        let parts = &self.embeddings;
+        let mut x =
+            parts.word_embeddings.forward(ids)?.add(&parts.position_embeddings.forward(&positions)?)?;
+        if let Some(table) = &parts.token_type_embeddings {
+            x = match types {
+                Some(types) => x.add(&table.forward(types)?)?,
+                None => x.add(&table.weight.select(0, 0)?)?,
+            };
+        }
+        x = parts.layer_norm.forward(&x)?;
+        let masking = match mask {
+            Some(mask) if mask.dims() != [batch, length] => {
+                let message = format!("a mask {} of tokens [{batch}, {length}]", mask.shape());
+                return Err(Error::invalid(OP, message));
+            }
+            Some(mask) => {
+                Masking::Mask(mask.to_dtype(tensor_core::DType::Bool)?.reshape([batch, 1, 1, length])?)
+            }
+            None => Masking::Full,
+        };
+        for layer in &self.layers {
+            x = layer.forward(&x, self.config.num_attention_heads, &masking, self.activation)?;
+        }
+        Ok(x)
+    }
+
+    /// tanh(W · h + b) of the first token's state: `[N, L, features]` to `[N, features]`.
+    ///
+    /// # Errors
+    /// A model without a pooling layer.
+    #[track_caller]
+    pub fn pooled(&self, hidden: &Tensor) -> Result<Tensor> {
+        match &self.pooler {
+            Some(pooler) => Ok(pooler.forward(&hidden.select(1, 0)?)?.tanh()),
+            None => {
+                Err(Error::invalid(OP, "this model has no pooling layer; use mean_pooled or the first token"))
+            }
+        }
+    }
+
+    /// The mean of the states `[N, L, features]` of the tokens that `mask` `[N, L]` has: `[N, features]`.
+    ///
+    /// # Errors
+    /// A mask of another shape.
+    #[track_caller]
+    pub fn mean_pooled(hidden: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        match mask {
+            Some(mask) => {
+                let weights = mask.to_dtype(hidden.dtype())?.unsqueeze(2)?;
+                hidden
+                    .mul(&weights)?
+                    .sum_axis(1, false)?
+                    .div(&weights.sum_axis(1, false)?.clamp(1e-9, f64::INFINITY))
+            }
+            None => hidden.mean_axis(1, false),
+        }
+    }
+}
+
+/// An encoder with a classifier of whole texts: `BertForSequenceClassification` and relatives.
+pub struct BertClassifier {
+    encoder: Bert,
+    /// A layer before the last one (RoBERTa, DistilBERT), with its activation.
+    dense: Option<(Linear, Activation)>,
+    classifier: Linear,
+}
+
+impl BertClassifier {
+    /// A classifier with the parameters of a source.
+    ///
+    /// # Errors
+    /// As [`Bert::new`]; parameters that are left over.
+    #[track_caller]
+    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<BertClassifier> {
+        let style = config.style()?;
+        let encoder = Bert::new(config, source)?;
+        let (width, classes) = (config.hidden_size, config.classes());
+        let square = |name: &str| source.linear(name, width, width, true);
+        let (dense, name) = match (style.after_padding, style.has_types) {
+            (true, _) => (Some((square("classifier.dense")?, Activation::Tanh)), "classifier.out_proj"),
+            (false, true) => (None, "classifier"),
+            (false, false) => (Some((square("pre_classifier")?, Activation::Relu)), "classifier"),
+        };
+        let classifier = source.linear(name, width, classes, true)?;
+        source.finish(&["position_ids"])?;
+        Ok(BertClassifier { encoder, dense, classifier })
+    }
+
+    /// A classifier from a folder with `config.json` and weights.
+    ///
+    /// # Errors
+    /// A `File` error if one cannot be read, and those of [`BertClassifier::new`].
+    #[track_caller]
+    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<BertClassifier> {
+        BertClassifier::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+    }
+
+    /// The logits `[N, classes]` for tokens, their mask and their types: see [`Bert::forward`].
+    ///
+    /// # Errors
+    /// As [`Bert::forward`].
+    #[track_caller]
+    pub fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, types: Option<&Tensor>) -> Result<Tensor> {
+        let hidden = self.encoder.forward(ids, mask, types)?;
+        let features = match &self.dense {
+            Some((dense, activation)) => activation.activate(&dense.forward(&hidden.select(1, 0)?)?),
+            None => self.encoder.pooled(&hidden)?,
+        };
+        self.classifier.forward(&features)
+    }
+
+    /// The names of the classes, by number; empty if the configuration has none.
+    pub fn labels(&self) -> Vec<String> {
+        let labels = &self.encoder.config.id2label;
+        (0..labels.len()).filter_map(|k| labels.get(&k.to_string()).cloned()).collect()
+    }
+}
+
+impl Module for BertClassifier {
+    fn visit(&self, visitor: &mut nn::Visitor) {
+        let style = self.encoder.style;
+        visitor.field(style.prefix, &self.encoder);
+        match (&self.dense, style.after_padding) {
+            (Some((dense, _)), true) => {
+                visitor.field("classifier.dense", dense);
+                visitor.field("classifier.out_proj", &self.classifier);
+            }
+            (Some((dense, _)), false) => {
+                visitor.field("pre_classifier", dense);
+                visitor.field("classifier", &self.classifier);
+            }
+            (None, _) => visitor.field("classifier", &self.classifier),
+        }
+    }
+    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
+        let style = self.encoder.style;
+        visitor.field(style.prefix, &mut self.encoder);
+        match (&mut self.dense, style.after_padding) {
+            (Some((dense, _)), true) => {
+                visitor.field("classifier.dense", dense);
+                visitor.field("classifier.out_proj", &mut self.classifier);
+            }
+            (Some((dense, _)), false) => {
+                visitor.field("pre_classifier", dense);
+                visitor.field("classifier", &mut self.classifier);
+            }
+            (None, _) => visitor.field("classifier", &mut self.classifier),
+        }
+    }
+}
+
+/// An encoder that guesses masked tokens: `BertForMaskedLM` and relatives.
+pub struct BertMaskedLm {
+    encoder: Bert,
+    transform: Linear,
+    norm: LayerNorm,
+    /// The output layer's weight is the table of embeddings.
+    bias: Tensor,
+}
+
+/// The names of the parts of a masked language model's head.
+fn head_names(style: Style) -> [&'static str; 3] {
+    match (style.after_padding, style.has_types) {
+        (true, _) => ["lm_head.dense", "lm_head.layer_norm", "lm_head.bias"],
+        (false, true) => {
+            ["cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"]
+        }
+        (false, false) => ["vocab_transform", "vocab_layer_norm", "vocab_projector.bias"],
+    }
+}
+
+impl BertMaskedLm {
+    /// A model with the parameters of a source.
+    ///
+    /// # Errors
+    /// As [`Bert::new`]; parameters that are left over.
+    #[track_caller]
+    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<BertMaskedLm> {
+        let encoder = Bert::new(config, source)?;
+        let [transform, norm, bias] = head_names(encoder.style);
+        let width = config.hidden_size;
+        let model = BertMaskedLm {
+            transform: source.linear(transform, width, width, true)?,
+            norm: source.layer_norm(norm, width, config.layer_norm_eps, true)?,
+            bias: source.parameter(bias, &[config.vocab_size], Initial::Zeros)?,
+            encoder,
+        };
+        source.finish(&[
+            "position_ids",
+            "decoder.weight",
+            "decoder.bias",
+            "vocab_projector.weight",
+            "cls.seq_relationship.weight",
+            "cls.seq_relationship.bias",
+        ])?;
+        Ok(model)
+    }
+
+    /// A model from a folder with `config.json` and weights.
+    ///
+    /// # Errors
+    /// A `File` error if one cannot be read, and those of [`BertMaskedLm::new`].
+    #[track_caller]
+    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<BertMaskedLm> {
+        BertMaskedLm::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
+    }
+
+    /// The logits `[N, L, vocabulary]` for tokens, their mask and their types: see [`Bert::forward`].
+    ///
+    /// # Errors
+    /// As [`Bert::forward`].
+    #[track_caller]
+    pub fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, types: Option<&Tensor>) -> Result<Tensor> {
+        let hidden = self.encoder.forward(ids, mask, types)?;
+        let hidden = self.encoder.activation.activate(&self.transform.forward(&hidden)?);
+        let table = &self.encoder.embeddings.word_embeddings.weight;
+        nn::functional::linear(&self.norm.forward(&hidden)?, table, Some(&self.bias))
+    }
+}
+
+impl Module for BertMaskedLm {
+    fn visit(&self, visitor: &mut nn::Visitor) {
+        let [transform, norm, bias] = head_names(self.encoder.style);
+        visitor.field(self.encoder.style.prefix, &self.encoder);
+        visitor.field(transform, &self.transform);
+        visitor.field(norm, &self.norm);
+        visitor.parameter(bias, &self.bias);
+    }
+    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
+        let style = self.encoder.style;
+        let [transform, norm, bias] = head_names(style);
+        visitor.field(style.prefix, &mut self.encoder);
+        visitor.field(transform, &mut self.transform);
+        visitor.field(norm, &mut self.norm);
+        visitor.parameter(bias, &mut self.bias);
+    }
+}

@@ -1,0 +1,199 @@
+//! Text from a language model: one token after the other, with a cache of keys and values.
+//!
+//! ```
+//! use models::{Llama, LlamaConfig, WeightSource, generate::{GenerationConfig, generate}};
+//! use tensor_core::Generator;
+//! # fn main() -> tensor_core::Result<()> {
+//! # let config = LlamaConfig { vocab_size: 50, hidden_size: 16, intermediate_size: 32, num_hidden_layers: 2,
+//! #     num_attention_heads: 4, ..Default::default() };
+//! let device = backend_cpu::cpu();
+//! let model = Llama::new(&config, &WeightSource::random(&Generator::seed(0, &device)))?;
+//! let settings = GenerationConfig { max_new_tokens: 5, ..Default::default() };
+//! for token in generate(&model, &[1, 2, 3], &settings)? {
+//!     println!("{}", token?.id);
+//! }
+//! # Ok(()) }
+//! ```
+
+mod batch;
+mod beam;
+mod sampler;
+mod score;
+mod speculative;
+
+use autograd::no_grad;
+use tensor_core::{DType, Device, Error, Result, Tensor};
+
+pub use batch::generate_batch;
+pub use beam::{Beam, BeamConfig, beam_search};
+pub(crate) use sampler::log_sum_exp;
+pub use sampler::{Sampler, SamplingConfig};
+pub use score::{Perplexity, log_probabilities, perplexity};
+pub use speculative::{Speculation, generate_speculative};
+
+use crate::{KvCache, LanguageModel};
+
+const OP: &str = "generate";
+
+/// Settings of a generation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerationConfig {
+    /// The greatest number of new tokens; 256 by default.
+    pub max_new_tokens: usize,
+    /// Tokens that end the text; they are not part of it. See also `Tokenizer::end_tokens`.
+    pub stop_tokens: Vec<u32>,
+    /// How tokens are chosen.
+    pub sampling: SamplingConfig,
+}
+
+impl Default for GenerationConfig {
+    fn default() -> GenerationConfig {
+        GenerationConfig { max_new_tokens: 256, stop_tokens: Vec::new(), sampling: SamplingConfig::default() }
+    }
+}
+
+/// A generated token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Token {
+    /// Its number.
+    pub id: u32,
+    /// The logarithm of its probability under the model.
+    pub log_probability: f64,
+}
+
+/// The tokens after a prompt, one at a time. [`generate`] makes it.
+pub struct Generation<'a, M: LanguageModel + ?Sized> {
+    model: &'a M,
+    cache: KvCache,
+    sampler: Sampler,
+    config: GenerationConfig,
+    prompt: Vec<u32>,
+    generated: Vec<u32>,
+    /// The tokens that the cache lacks.
+    waiting: Vec<u32>,
+    finished: bool,
+}
+
+/// Continues a prompt: an iterator over the new tokens, which computes each when it is asked for.
+///
+/// # Errors
+/// An empty prompt, or settings that [`Sampler::new`] refuses.
+#[track_caller]
+pub fn generate<'a, M: LanguageModel + ?Sized>(
+    model: &'a M,
+    prompt: &[u32],
+    config: &GenerationConfig,
+) -> Result<Generation<'a, M>> {
+    generate_from(model, model.new_cache(), prompt, config)
+}
+
+/// Continues after the positions of a cache, for instance the earlier turns of a conversation, which
+/// [`Generation::into_cache`] gave: `prompt` has the tokens that follow these.
+///
+/// # Errors
+/// As [`generate`].
+#[track_caller]
+pub fn generate_from<'a, M: LanguageModel + ?Sized>(
+    model: &'a M,
+    cache: KvCache,
+    prompt: &[u32],
+    config: &GenerationConfig,
+) -> Result<Generation<'a, M>> {
+    if prompt.is_empty() {
+        return Err(Error::invalid(
+            OP,
+            "an empty prompt: give at least one token, such as the first of a text",
+        ));
+    }
+    let sampler = Sampler::new(&config.sampling)?;
+    Ok(Generation {
+        model,
+        cache,
+        sampler,
+        config: config.clone(),
+        prompt: prompt.to_vec(),
+        generated: Vec::new(),
+        waiting: prompt.to_vec(),
+        finished: false,
+    })
+}
+
+impl<M: LanguageModel + ?Sized> Generation<'_, M> {
+    /// The tokens that were generated so far.
+    pub fn tokens(&self) -> &[u32] {
+        &self.generated
+    }
+
+    /// Ends the generation before its limit.
+    pub fn stop(&mut self) {
+        self.finished = true;
+    }
+
+    /// The cache, and the tokens that it lacks: the last generated one, which a continuation puts before its
+    /// prompt.
+    pub fn into_cache(self) -> (KvCache, Vec<u32>) {
+        (self.cache, self.waiting)
+    }
+
+    #[track_caller]
+    fn step(&mut self) -> Result<Option<Token>> {
+        let logits = next_logits(self.model, &self.waiting, &mut self.cache)?;
+        self.waiting.clear();
+        let (id, log_probability) = self.sampler.next(&logits, &self.prompt, &self.generated)?;
+        self.waiting.push(id);
+        if self.config.stop_tokens.contains(&id) {
+            return Ok(None);
+        }
+        self.generated.push(id);
+        Ok(Some(Token { id, log_probability }))
+    }
+}
+
+impl<M: LanguageModel + ?Sized> Iterator for Generation<'_, M> {
+    type Item = Result<Token>;
+
+    fn next(&mut self) -> Option<Result<Token>> {
+        if self.finished || self.generated.len() >= self.config.max_new_tokens {
+            return None;
+        }
+        let token = self.step();
+        self.finished = !matches!(token, Ok(Some(_)));
+        token.transpose()
+    }
+}
+
+/// A row of tokens on a device, `[1, L]`.
+#[track_caller]
+pub(crate) fn row(tokens: &[u32], device: &Device) -> Result<Tensor> {
+    table(&[tokens], device)
+}
+
+/// Rows of the same length, `[N, L]`.
+#[track_caller]
+pub(crate) fn table(rows: &[&[u32]], device: &Device) -> Result<Tensor> {
+    let length = rows.first().map_or(0, |row| row.len());
+    let ids: Vec<i32> = rows.iter().flat_map(|row| row.iter().map(|&id| id as i32)).collect();
+    Tensor::from_vec(ids, [rows.len(), length], device)
+}
+
+/// The logits of the token after `tokens`, on the host.
+#[track_caller]
+pub(crate) fn next_logits<M: LanguageModel + ?Sized>(
+    model: &M,
+    tokens: &[u32],
+    cache: &mut KvCache,
+) -> Result<Vec<f32>> {
+    let ids = row(tokens, &model.device())?;
+    no_grad(|| model.next_logits(&ids, cache)?.to_dtype(DType::F32)?.to_vec::<f32>())
+}
+
+/// The logits after each of `tokens`, on the host: rows of the vocabulary.
+#[track_caller]
+pub(crate) fn all_logits<M: LanguageModel + ?Sized>(
+    model: &M,
+    tokens: &[u32],
+    cache: Option<&mut KvCache>,
+) -> Result<Vec<f32>> {
+    let ids = row(tokens, &model.device())?;
+    no_grad(|| model.logits(&model.hidden(&ids, cache)?)?.to_dtype(DType::F32)?.to_vec::<f32>())
+}

@@ -1,0 +1,241 @@
+//! The choice of the next token from its logits, on the host: the same seed gives the same tokens on every
+//! device, as far as their logits agree.
+
+use tensor_core::{Error, Result, philox};
+
+/// How the next token is chosen, with the names and the order of `transformers`: penalties, temperature, then
+/// the filters `top_k`, `top_p` and `min_p`. By default the most likely token is taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingConfig {
+    /// Divides the logits; 0 (the default) takes the most likely token.
+    pub temperature: f64,
+    /// Only so many of the most likely tokens; 0 (the default) is all.
+    pub top_k: usize,
+    /// Only the most likely tokens that together have this probability; 1 by default.
+    ///
+    /// Holtzman et al.: The curious case of neural text degeneration (2020).
+    pub top_p: f64,
+    /// Only tokens with at least this part of the greatest probability; 0 by default.
+    pub min_p: f64,
+    /// Logits of tokens that were seen are divided by this if they are positive, and else multiplied; 1 by
+    /// default.
+    ///
+    /// Keskar et al.: CTRL, a conditional transformer language model (2019).
+    pub repetition_penalty: f64,
+    /// Subtracted from a logit for each time that its token was generated; 0 by default.
+    pub frequency_penalty: f64,
+    /// Subtracted from the logits of tokens that were generated; 0 by default.
+    pub presence_penalty: f64,
+    /// The seed of the random numbers.
+    pub seed: u64,
+}
+
+impl Default for SamplingConfig {
+    fn default() -> SamplingConfig {
+        SamplingConfig {
+            temperature: 0.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
+            seed: 0,
+        }
+    }
+}
+
+/// Chooses tokens, one after the other.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    config: SamplingConfig,
+    /// The number of random numbers that were drawn.
+    drawn: u64,
+}
+
+impl Sampler {
+    /// A sampler at the beginning of its random numbers.
+    ///
+    /// # Errors
+    /// A temperature or penalty that is negative or not finite, a probability outside [0, 1].
+    #[track_caller]
+    pub fn new(config: &SamplingConfig) -> Result<Sampler> {
+        let SamplingConfig { temperature, top_p, min_p, repetition_penalty, .. } = *config;
+        let wrong = |message: String| Err(Error::invalid("Sampler", message));
+        if !(temperature.is_finite() && temperature >= 0.0) {
+            return wrong(format!("a temperature of {temperature}: give a finite one of 0 or more"));
+        }
+        if !(0.0..=1.0).contains(&top_p) || !(0.0..=1.0).contains(&min_p) {
+            return wrong(format!("top_p {top_p} and min_p {min_p}: give numbers from 0 to 1"));
+        }
+        if !(repetition_penalty.is_finite() && repetition_penalty > 0.0) {
+            return wrong(format!("a repetition penalty of {repetition_penalty}: give one above 0"));
+        }
+        if !(config.frequency_penalty.is_finite() && config.presence_penalty.is_finite()) {
+            return wrong("penalties must be finite".into());
+        }
+        Ok(Sampler { config: config.clone(), drawn: 0 })
+    }
+
+    /// The next token and the logarithm of its probability under the model (before temperature and filters).
+    /// `prompt` and `generated` are the tokens before it.
+    ///
+    /// # Errors
+    /// No logits, or a NaN among them.
+    #[track_caller]
+    pub fn next(&mut self, logits: &[f32], prompt: &[u32], generated: &[u32]) -> Result<(u32, f64)> {
+        if logits.is_empty() || logits.iter().any(|logit| logit.is_nan()) {
+            return Err(Error::invalid("Sampler", format!("{} logits, or a NaN among them", logits.len())));
+        }
+        let mut scores: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
+        let normalizer = log_sum_exp(&scores);
+        self.penalize(&mut scores, prompt, generated);
+        let chosen = match self.config.temperature {
+            0.0 => argmax(&scores),
+            temperature => {
+                scores.iter_mut().for_each(|score| *score /= temperature);
+                let candidates = self.candidates(&scores);
+                self.draw(&candidates)
+            }
+        };
+        Ok((chosen as u32, f64::from(logits[chosen]) - normalizer))
+    }
+
+    fn penalize(&self, scores: &mut [f64], prompt: &[u32], generated: &[u32]) {
+        let SamplingConfig { repetition_penalty, frequency_penalty, presence_penalty, .. } = self.config;
+        if repetition_penalty != 1.0 {
+            let mut seen: Vec<u32> = prompt.iter().chain(generated).copied().collect();
+            seen.sort_unstable();
+            seen.dedup();
+            for token in seen {
+                if let Some(score) = scores.get_mut(token as usize) {
+                    *score =
+                        if *score > 0.0 { *score / repetition_penalty } else { *score * repetition_penalty };
+                }
+            }
+        }
+        if frequency_penalty != 0.0 || presence_penalty != 0.0 {
+            let mut counts = std::collections::BTreeMap::new();
+            generated.iter().for_each(|token| *counts.entry(*token).or_insert(0u32) += 1);
+            for (token, count) in counts {
+                if let Some(score) = scores.get_mut(token as usize) {
+                    *score -= frequency_penalty * f64::from(count) + presence_penalty;
+                }
+            }
+        }
+    }
+
+    /// The tokens that the filters leave, most likely first, with their probabilities (not normalized).
+    fn candidates(&self, scores: &[f64]) -> Vec<(usize, f64)> {
+        let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let mut all: Vec<(usize, f64)> =
+            scores.iter().enumerate().map(|(token, score)| (token, (score - greatest).exp())).collect();
+        let descending = |a: &(usize, f64), b: &(usize, f64)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let SamplingConfig { top_k, top_p, min_p, .. } = self.config;
+        if top_k > 0 && top_k < all.len() {
+            all.select_nth_unstable_by(top_k - 1, descending);
+            all.truncate(top_k);
+        }
+        all.retain(|(_, probability)| *probability > 0.0 && *probability >= min_p);
+        all.sort_unstable_by(descending);
+        if top_p < 1.0 {
+            let total: f64 = all.iter().map(|(_, probability)| probability).sum();
+            let mut sum = 0.0;
+            let kept = all.iter().take_while(|(_, probability)| {
+                let before = sum;
+                sum += probability;
+                before < top_p * total
+            });
+            let kept = kept.count().max(1);
+            all.truncate(kept);
+        }
+        all
+    }
+
+    /// One of the candidates, by a number of 53 random bits.
+    fn draw(&mut self, candidates: &[(usize, f64)]) -> usize {
+        let [high, low, ..] = philox(self.config.seed, self.drawn);
+        self.drawn += 1;
+        let bits = (u64::from(high) << 32 | u64::from(low)) >> 11;
+        let total: f64 = candidates.iter().map(|(_, probability)| probability).sum();
+        let mut left = bits as f64 / (1u64 << 53) as f64 * total;
+        for &(token, probability) in candidates {
+            if left < probability {
+                return token;
+            }
+            left -= probability;
+        }
+        candidates.last().map_or(0, |(token, _)| *token)
+    }
+}
+
+/// The first of the greatest numbers.
+pub(crate) fn argmax(scores: &[f64]) -> usize {
+    let mut best = 0;
+    for (k, score) in scores.iter().enumerate() {
+        if *score > scores[best] {
+            best = k;
+        }
+    }
+    best
+}
+
+/// ln Σ exp(x).
+pub(crate) fn log_sum_exp(scores: &[f64]) -> f64 {
+    let greatest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    greatest + scores.iter().map(|score| (score - greatest).exp()).sum::<f64>().ln()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(config: SamplingConfig, logits: &[f32]) -> Vec<usize> {
+        let mut sampler = Sampler::new(&config).unwrap();
+        let mut counts = vec![0; logits.len()];
+        for _ in 0..4000 {
+            counts[sampler.next(logits, &[], &[]).unwrap().0 as usize] += 1;
+        }
+        counts
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities_and_the_filters() {
+        // Probabilities 0.1, 0.2, 0.3, 0.4.
+        let logits = [0.1f32.ln(), 0.2f32.ln(), 0.3f32.ln(), 0.4f32.ln()];
+        let warm = SamplingConfig { temperature: 1.0, seed: 7, ..Default::default() };
+        for (count, expected) in counts(warm.clone(), &logits).iter().zip([400, 800, 1200, 1600]) {
+            assert!(count.abs_diff(expected) < 120, "{count} for {expected}");
+        }
+        let found = counts(SamplingConfig { top_k: 2, ..warm.clone() }, &logits);
+        assert_eq!(&found[..2], [0, 0]);
+        // 0.4 + 0.3 reaches 0.6; the third is no longer needed.
+        assert_eq!(counts(SamplingConfig { top_p: 0.6, ..warm.clone() }, &logits)[..2], [0, 0]);
+        // At least 0.6 of 0.4.
+        assert_eq!(counts(SamplingConfig { min_p: 0.6, ..warm }, &logits)[..2], [0, 0]);
+    }
+
+    #[test]
+    fn penalties_change_the_most_likely_token() {
+        let next = |config: SamplingConfig, generated: &[u32]| {
+            Sampler::new(&config).unwrap().next(&[1.0, 1.5, -1.0], &[], generated).unwrap().0
+        };
+        assert_eq!(next(SamplingConfig::default(), &[1]), 1);
+        assert_eq!(next(SamplingConfig { repetition_penalty: 2.0, ..Default::default() }, &[1]), 0);
+        assert_eq!(next(SamplingConfig { frequency_penalty: 0.3, ..Default::default() }, &[1]), 1);
+        assert_eq!(next(SamplingConfig { frequency_penalty: 0.3, ..Default::default() }, &[1, 1]), 0);
+        assert_eq!(next(SamplingConfig { presence_penalty: 0.6, ..Default::default() }, &[1]), 0);
+    }
+
+    #[test]
+    fn bad_settings_are_refused() {
+        for config in [
+            SamplingConfig { temperature: -1.0, ..Default::default() },
+            SamplingConfig { top_p: 1.5, ..Default::default() },
+            SamplingConfig { repetition_penalty: 0.0, ..Default::default() },
+        ] {
+            assert!(Sampler::new(&config).is_err());
+        }
+        assert!(Sampler::new(&SamplingConfig::default()).unwrap().next(&[f32::NAN], &[], &[]).is_err());
+    }
+}

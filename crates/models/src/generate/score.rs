@@ -1,0 +1,75 @@
+//! How likely a text is under a model.
+
+use tensor_core::{Error, Result};
+
+use super::{all_logits, log_sum_exp};
+use crate::LanguageModel;
+
+/// The logarithm of the probability of each token after the first, given those before it.
+///
+/// # Errors
+/// Fewer than two tokens, a token that the model does not know, or whatever the model reports.
+#[track_caller]
+pub fn log_probabilities<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32]) -> Result<Vec<f64>> {
+    if tokens.len() < 2 {
+        return Err(Error::invalid("log_probabilities", "fewer than two tokens"));
+    }
+    let vocabulary = model.vocab_size();
+    if let Some(token) = tokens.iter().find(|token| **token as usize >= vocabulary) {
+        return Err(Error::invalid("log_probabilities", format!("token {token} of {vocabulary}")));
+    }
+    let logits = all_logits(model, tokens, None)?;
+    let each = logits.chunks_exact(vocabulary).zip(&tokens[1..]);
+    let of = |(logits, token): (&[f32], &u32)| {
+        let scores: Vec<f64> = logits.iter().map(|&logit| f64::from(logit)).collect();
+        scores[*token as usize] - log_sum_exp(&scores)
+    };
+    Ok(each.map(of).collect())
+}
+
+/// The result of [`perplexity`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Perplexity {
+    /// exp of the mean cross entropy.
+    pub perplexity: f64,
+    /// The mean cross entropy in nats.
+    pub cross_entropy: f64,
+    /// The number of predicted tokens.
+    pub tokens: usize,
+}
+
+/// The perplexity of a text of any length: windows of `context` tokens, each `stride` after the one before. A
+/// token is predicted once, from all tokens before it in the first window that has it.
+///
+/// # Errors
+/// Fewer than two tokens, a context below 2, a stride of 0 or above the context.
+#[track_caller]
+pub fn perplexity<M: LanguageModel + ?Sized>(
+    model: &M,
+    tokens: &[u32],
+    context: usize,
+    stride: usize,
+) -> Result<Perplexity> {
+    if tokens.len() < 2 || context < 2 || stride == 0 || stride >= context {
+        let message = format!(
+            "{} tokens in windows of {context} at each {stride}: give two or more, and a stride below the window",
+            tokens.len()
+        );
+        return Err(Error::invalid("perplexity", message));
+    }
+    let (mut sum, mut count, mut start) = (0.0, 0, 0);
+    loop {
+        let end = (start + context).min(tokens.len());
+        let each = log_probabilities(model, &tokens[start..end])?;
+        // Tokens up to start + 1 + count of the text were predicted before.
+        let known = count - start;
+        sum -= each[known..].iter().sum::<f64>();
+        count += each.len() - known;
+        if end == tokens.len() {
+            break;
+        }
+        start += stride;
+    }
+    let cross_entropy = sum / count as f64;
+    Ok(Perplexity { perplexity: cross_entropy.exp(), cross_entropy, tokens: count })
+}

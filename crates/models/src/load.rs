@@ -1,0 +1,48 @@
+//! Language models by the name in their configuration.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use tensor_core::{Device, Result, file::file_error};
+
+use crate::{Gpt2, GptNeoX, LanguageModel, Llama, read_config};
+
+/// The field of a configuration that says which model it is.
+#[derive(Deserialize)]
+struct ModelType {
+    model_type: String,
+}
+
+type Load = fn(&Path, &Device) -> Result<Box<dyn LanguageModel>>;
+
+/// The loaders by `model_type`.
+const LOADERS: &[(&[&str], Load)] = &[
+    (
+        &["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi3"],
+        |path, device| Ok(Box::new(Llama::from_folder(path, device)?)),
+    ),
+    (&["gpt2"], |path, device| Ok(Box::new(Gpt2::from_folder(path, device)?))),
+    (&["gpt_neox"], |path, device| Ok(Box::new(GptNeoX::from_folder(path, device)?))),
+];
+
+/// A decoder from a folder with `config.json` and weights, whose `model_type` says which architecture it has,
+/// or from a GGUF file.
+///
+/// # Errors
+/// A `File` error for a model that is not known, and those of the architecture's `from_folder`.
+#[track_caller]
+pub fn load_language_model(path: impl AsRef<Path>, device: &Device) -> Result<Box<dyn LanguageModel>> {
+    let path = path.as_ref();
+    if !path.is_dir() {
+        return Ok(Box::new(Llama::from_folder(path, device)?));
+    }
+    let ModelType { model_type } = read_config(path)?;
+    match LOADERS.iter().find(|(names, _)| names.contains(&model_type.as_str())) {
+        Some((_, load)) => load(path, device),
+        None => {
+            let names: Vec<&str> = LOADERS.iter().flat_map(|(names, _)| names.iter().copied()).collect();
+            let message = format!("has the model_type \"{model_type}\"; known are {}", names.join(", "));
+            Err(file_error(&path.join("config.json"), message))
+        }
+    }
+}

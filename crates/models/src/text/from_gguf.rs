@@ -1,0 +1,192 @@
+//! The tokenizer in the metadata of a GGUF file, as a document like `tokenizer.json`.
+
+use std::collections::HashMap;
+
+use serde_json::{Value as Json, json};
+use tensor_core::{Result, file::file_error};
+use weights::{GgufValue, WeightFile};
+
+/// The content of the metadata.
+pub(super) struct Found {
+    pub(super) document: Json,
+    pub(super) bos: Option<String>,
+    pub(super) eos: Option<String>,
+    pub(super) template: Option<String>,
+}
+
+/// GPT-2's words.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// Llama 3's words: up to three digits.
+const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Qwen 2's words: each digit alone.
+const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+/// How a text is split into words before byte pairs are merged: the names of GGUF, whether digits are split
+/// off first, and the pattern of a word.
+const WORDS: &[(&[&str], bool, &str)] = &[
+    (&["default", "gpt-2", "gpt2", "mpt", "olmo", "jais"], false, GPT2),
+    (&["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"], true, GPT2),
+    (&["llama-bpe", "llama3", "llama-v3", "smaug-bpe"], false, LLAMA3),
+    (&["qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"], false, QWEN2),
+];
+
+/// The types of tokens in GGUF.
+const UNKNOWN: i64 = 2;
+const CONTROL: i64 = 3;
+const USER_DEFINED: i64 = 4;
+
+#[track_caller]
+pub(super) fn read(file: &WeightFile) -> Result<Found> {
+    let metadata = file.gguf_metadata();
+    let get = |key: &str| metadata.get(&format!("tokenizer.{key}"));
+    let text = |key: &str| get(key).and_then(GgufValue::as_str);
+    let (Some(model), Some(tokens)) = (text("ggml.model"), get("ggml.tokens").and_then(GgufValue::as_texts))
+    else {
+        return Err(file_error(file.path(), "has no tokenizer in its metadata"));
+    };
+    let types = get("ggml.token_type").and_then(GgufValue::as_array).and_then(|types| types.to_i64s());
+    let types = types.unwrap_or_default();
+    let special = |id: usize| types.get(id).is_some_and(|kind| *kind == CONTROL);
+    let added: Vec<Json> = tokens
+        .iter()
+        .enumerate()
+        .filter(|(id, _)| types.get(*id).is_some_and(|kind| [UNKNOWN, CONTROL, USER_DEFINED].contains(kind)))
+        .map(|(id, content)| {
+            json!({
+                "id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": special(id),
+            })
+        })
+        .collect();
+    let token = |key: &str| {
+        let id = get(key).and_then(GgufValue::as_u64)?;
+        tokens.get(usize::try_from(id).ok()?).cloned()
+    };
+    let mut document = match model {
+        "gpt2" => byte_pairs(file, tokens, text("ggml.pre").unwrap_or("default"))?,
+        "llama" => sentence_pieces(file, tokens)?,
+        other => {
+            let message = format!("has a tokenizer of the kind \"{other}\"; gpt2 and llama are known");
+            return Err(file_error(file.path(), message));
+        }
+    };
+    let bos = token("ggml.bos_token_id");
+    let eos = token("ggml.eos_token_id");
+    let adds = |key: &str, default: bool| get(key).and_then(GgufValue::as_bool).unwrap_or(default);
+    let before = bos.clone().filter(|_| adds("ggml.add_bos_token", model == "llama"));
+    let after = eos.clone().filter(|_| adds("ggml.add_eos_token", false));
+    document["version"] = json!("1.0");
+    document["added_tokens"] = json!(added);
+    document["post_processor"] = surrounded(before.as_deref(), after.as_deref(), tokens);
+    let template = text("chat_template").map(str::to_string);
+    Ok(Found { document, bos, eos, template })
+}
+
+/// Tokens before and after each text.
+fn surrounded(before: Option<&str>, after: Option<&str>, tokens: &[String]) -> Json {
+    if before.is_none() && after.is_none() {
+        return Json::Null;
+    }
+    let special = |token: &str| json!({"SpecialToken": {"id": token, "type_id": 0}});
+    let whole = |ids: &[&str]| {
+        let sequences = ids.iter().enumerate().flat_map(|(k, id)| {
+            let text = json!({"Sequence": {"id": id, "type_id": k}});
+            before.map(special).into_iter().chain([text]).chain(after.map(special))
+        });
+        sequences.collect::<Vec<_>>()
+    };
+    let entry = |token: &str| {
+        let id = tokens.iter().position(|known| known == token);
+        (token.to_string(), json!({"id": token, "ids": [id], "tokens": [token]}))
+    };
+    let known: serde_json::Map<String, Json> =
+        before.iter().chain(&after).map(|token| entry(token)).collect();
+    json!({
+        "type": "TemplateProcessing", "single": whole(&["A"]), "pair": whole(&["A", "B"]),
+        "special_tokens": known,
+    })
+}
+
+fn vocabulary(tokens: &[String]) -> Json {
+    tokens
+        .iter()
+        .enumerate()
+        .map(|(id, token)| (token.clone(), json!(id)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// Byte pair encoding of bytes, as in GPT-2.
+#[track_caller]
+fn byte_pairs(file: &WeightFile, tokens: &[String], pre: &str) -> Result<Json> {
+    let Some((_, digits, words)) = WORDS.iter().find(|(names, ..)| names.contains(&pre)) else {
+        let names: Vec<&str> = WORDS.iter().flat_map(|(names, ..)| names.iter().copied()).collect();
+        let message = format!("splits words as \"{pre}\"; known are {}", names.join(", "));
+        return Err(file_error(file.path(), message));
+    };
+    let merges = file.gguf_metadata().get("tokenizer.ggml.merges").and_then(GgufValue::as_texts);
+    let Some(merges) = merges else {
+        return Err(file_error(file.path(), "has no tokenizer.ggml.merges"));
+    };
+    // No token has a space, so that the first one separates the two parts.
+    let merges: Vec<_> = merges.iter().filter_map(|merge| merge.split_once(' ')).collect();
+    let mut steps = Vec::new();
+    if *digits {
+        steps.push(json!({"type": "Digits", "individual_digits": true}));
+    }
+    steps
+        .push(json!({"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": false}));
+    steps.push(json!({
+        "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false,
+    }));
+    let is_qwen = *words == QWEN2;
+    Ok(json!({
+        "normalizer": if is_qwen { json!({"type": "NFC"}) } else { Json::Null },
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
+        "model": {
+            "type": "BPE", "vocab": vocabulary(tokens), "merges": merges, "ignore_merges": *words == LLAMA3,
+        },
+    }))
+}
+
+/// SentencePiece's byte pairs: pieces with scores, from which the merges follow: a piece is the merge of each
+/// pair of pieces that it consists of, and better pieces come first.
+#[track_caller]
+fn sentence_pieces(file: &WeightFile, tokens: &[String]) -> Result<Json> {
+    let scores = file.gguf_metadata().get("tokenizer.ggml.scores").and_then(GgufValue::as_array);
+    let scores = scores.and_then(|scores| scores.to_f64s()).filter(|scores| scores.len() == tokens.len());
+    let Some(scores) = scores else {
+        return Err(file_error(file.path(), "has no score for each token in tokenizer.ggml.scores"));
+    };
+    let ids: HashMap<&str, usize> =
+        tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
+    let mut merges: Vec<(usize, usize, usize)> = Vec::new();
+    for (id, token) in tokens.iter().enumerate() {
+        let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
+        merges.extend(cuts.filter_map(|(left, right)| Some((id, *ids.get(left)?, *ids.get(right)?))));
+    }
+    merges.sort_by(|a, b| scores[b.0].total_cmp(&scores[a.0]).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+    let merges: Vec<_> = merges.iter().map(|(_, left, right)| (&tokens[*left], &tokens[*right])).collect();
+    let prefix = file.gguf_metadata().get("tokenizer.ggml.add_space_prefix").and_then(GgufValue::as_bool);
+    let mut normalizers = Vec::new();
+    let mut decoders = vec![
+        json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
+        json!({"type": "ByteFallback"}),
+        json!({"type": "Fuse"}),
+    ];
+    if prefix.unwrap_or(true) {
+        normalizers.push(json!({"type": "Prepend", "prepend": "▁"}));
+        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
+    }
+    normalizers.push(json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}));
+    Ok(json!({
+        "normalizer": {"type": "Sequence", "normalizers": normalizers},
+        "pre_tokenizer": Json::Null,
+        "decoder": {"type": "Sequence", "decoders": decoders},
+        "model": {
+            "type": "BPE", "vocab": vocabulary(tokens), "merges": merges, "byte_fallback": true,
+            "fuse_unk": true, "unk_token": ids.contains_key("<unk>").then_some("<unk>"),
+        },
+    }))
+}

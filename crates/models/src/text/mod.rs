@@ -1,0 +1,10 @@
+//! Text to tokens and back, chat templates, and text as it is generated (feature `text`).
+
+mod chat;
+mod from_gguf;
+mod stream;
+mod tokenizer;
+
+pub use chat::{ChatTemplate, Message};
+pub use stream::{TextDecoder, TextGeneration, TextOptions, generate_text};
+pub use tokenizer::{Encoded, Tokenizer};

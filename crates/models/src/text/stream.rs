@@ -1,0 +1,163 @@
+//! Text as it is generated: whole characters, up to a stop word.
+
+use tensor_core::Result;
+
+use super::Tokenizer;
+use crate::{
+    KvCache, LanguageModel,
+    generate::{Generation, GenerationConfig, generate_from},
+};
+
+/// Turns tokens into text one by one. A token may end inside a character, whose text then comes with a later
+/// token.
+#[derive(Debug)]
+pub struct TextDecoder<'a> {
+    tokenizer: &'a Tokenizer,
+    /// The tokens since the last text that ended with a whole character, after the context before them.
+    ids: Vec<u32>,
+    /// The number of tokens of context: some tokenizers join words differently at the start of a text.
+    context: usize,
+    /// The text of the context.
+    known: String,
+}
+
+/// The mark of bytes that are no whole character.
+const INCOMPLETE: char = '\u{fffd}';
+
+impl<'a> TextDecoder<'a> {
+    /// A decoder at the start of a text. Special tokens have no text.
+    pub fn new(tokenizer: &'a Tokenizer) -> TextDecoder<'a> {
+        TextDecoder { tokenizer, ids: Vec::new(), context: 0, known: String::new() }
+    }
+
+    /// The text that a further token adds; empty while a character is incomplete.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    #[track_caller]
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        self.ids.push(id);
+        let text = self.tokenizer.decode(&self.ids, true)?;
+        if text.ends_with(INCOMPLETE) {
+            return Ok(String::new());
+        }
+        let added = text.strip_prefix(&self.known).unwrap_or_default().to_string();
+        self.ids.drain(..self.context);
+        self.context = self.ids.len();
+        self.known = self.tokenizer.decode(&self.ids, true)?;
+        Ok(added)
+    }
+
+    /// The text of an incomplete character at the end.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    #[track_caller]
+    pub fn finish(&mut self) -> Result<String> {
+        let text = self.tokenizer.decode(&self.ids, true)?;
+        let added = text.strip_prefix(&self.known).unwrap_or_default().to_string();
+        (self.ids, self.context, self.known) = (Vec::new(), 0, String::new());
+        Ok(added)
+    }
+}
+
+/// Settings of a text beside those of its tokens.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Words at which the text ends; they are not part of it.
+    pub stop_words: Vec<String>,
+}
+
+/// The text after a prompt, piece by piece. [`generate_text`] makes it.
+pub struct TextGeneration<'a, M: LanguageModel + ?Sized> {
+    tokens: Generation<'a, M>,
+    decoder: TextDecoder<'a>,
+    stop_words: Vec<String>,
+    /// Text that may be the beginning of a stop word.
+    held: String,
+    finished: bool,
+}
+
+/// Continues a prompt of tokens as text: an iterator over pieces, for printing as they come. `cache` has the
+/// positions before the prompt; give [`LanguageModel::new_cache`] for a new text.
+///
+/// # Errors
+/// As [`generate_from`].
+#[track_caller]
+pub fn generate_text<'a, M: LanguageModel + ?Sized>(
+    model: &'a M,
+    tokenizer: &'a Tokenizer,
+    cache: KvCache,
+    prompt: &[u32],
+    config: &GenerationConfig,
+    options: &TextOptions,
+) -> Result<TextGeneration<'a, M>> {
+    Ok(TextGeneration {
+        tokens: generate_from(model, cache, prompt, config)?,
+        decoder: TextDecoder::new(tokenizer),
+        stop_words: options.stop_words.iter().filter(|word| !word.is_empty()).cloned().collect(),
+        held: String::new(),
+        finished: false,
+    })
+}
+
+impl<M: LanguageModel + ?Sized> TextGeneration<'_, M> {
+    /// The tokens so far.
+    pub fn tokens(&self) -> &[u32] {
+        self.tokens.tokens()
+    }
+
+    /// See [`Generation::into_cache`].
+    pub fn into_cache(self) -> (KvCache, Vec<u32>) {
+        self.tokens.into_cache()
+    }
+
+    /// The part of the held text that can no longer belong to a stop word; ends the text at one.
+    fn release(&mut self) -> String {
+        let found = self.stop_words.iter().filter_map(|word| self.held.find(word.as_str())).min();
+        if let Some(at) = found {
+            self.finished = true;
+            self.tokens.stop();
+            self.held.truncate(at);
+            return std::mem::take(&mut self.held);
+        }
+        let begins = |at: &usize| self.stop_words.iter().any(|word| word.starts_with(&self.held[*at..]));
+        let cut = self.held.char_indices().map(|(at, _)| at).find(begins).unwrap_or(self.held.len());
+        let rest = self.held.split_off(cut);
+        std::mem::replace(&mut self.held, rest)
+    }
+
+    fn step(&mut self) -> Result<Option<String>> {
+        while !self.finished {
+            match self.tokens.next() {
+                Some(token) => {
+                    let text = self.decoder.push(token?.id)?;
+                    self.held.push_str(&text);
+                    let text = self.release();
+                    if !text.is_empty() {
+                        return Ok(Some(text));
+                    }
+                }
+                None => {
+                    self.finished = true;
+                    let rest = self.decoder.finish()?;
+                    self.held.push_str(&rest);
+                    let mut text = self.release();
+                    text.push_str(&std::mem::take(&mut self.held));
+                    return Ok((!text.is_empty()).then_some(text));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl<M: LanguageModel + ?Sized> Iterator for TextGeneration<'_, M> {
+    type Item = Result<String>;
+
+    fn next(&mut self) -> Option<Result<String>> {
+        let piece = self.step();
+        self.finished |= piece.is_err();
+        piece.transpose()
+    }
+}

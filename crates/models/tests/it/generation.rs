@@ -1,0 +1,206 @@
+//! Generation with small random models: the cache agrees with a forward without one, batches with single
+//! prompts, a seed with itself on every device.
+
+use models::{
+    KvCache, LanguageModel, Llama,
+    generate::{
+        BeamConfig, GenerationConfig, SamplingConfig, beam_search, generate, generate_batch, generate_from,
+        generate_speculative, log_probabilities, perplexity,
+    },
+};
+use tensor_core::{Device, Tensor};
+
+use crate::{
+    devices,
+    fixture::{Fixture, floats},
+};
+
+const PROMPT: &[u32] = &[3, 17, 8, 25, 4];
+
+fn model(name: &str, device: &Device) -> Llama {
+    Llama::from_folder(Fixture::open(name).folder(), device).unwrap()
+}
+
+/// The tokens after a prompt, each the most likely after a forward of the whole text.
+fn without_cache(model: &Llama, prompt: &[u32], count: usize) -> Vec<u32> {
+    let mut text = prompt.to_vec();
+    for _ in 0..count {
+        let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
+        let ids = Tensor::from_vec(ids, [1, text.len()], &model.device()).unwrap();
+        let logits = model.forward(&ids).unwrap().select(1, -1).unwrap();
+        text.push(floats(&logits.argmax_axis(-1, false).unwrap())[0] as u32);
+    }
+    text.split_off(prompt.len())
+}
+
+fn ids(tokens: impl Iterator<Item = tensor_core::Result<models::generate::Token>>) -> Vec<u32> {
+    tokens.map(|token| token.unwrap().id).collect()
+}
+
+fn most_likely(count: usize) -> GenerationConfig {
+    GenerationConfig { max_new_tokens: count, ..Default::default() }
+}
+
+#[test]
+fn a_cache_gives_the_tokens_of_whole_texts() {
+    for device in devices() {
+        // Windows of 4 and none, soft caps, biases, tied embeddings, positions that depend on the length.
+        for name in ["llama", "gemma2", "gemma3", "mistral"] {
+            let model = model(name, &device);
+            let count = if device.name() == "cpu" { 20 } else { 6 };
+            let found = ids(generate(&model, PROMPT, &most_likely(count)).unwrap());
+            assert_eq!(found, without_cache(&model, PROMPT, count), "{name} on {device}");
+        }
+    }
+}
+
+#[test]
+fn both_tables_of_a_cache_are_merged_when_one_is_full() {
+    let device = backend_cpu::cpu();
+    for name in ["llama", "mistral"] {
+        let model = model(name, &device);
+        // More than twice the rows of the short table, and more than the long one has at first.
+        let text: Vec<u32> = (0..150).map(|k| 3 + (7 * k * k + k) % 37).collect();
+        let whole =
+            Tensor::from_vec(text.iter().map(|&id| id as i32).collect(), [1, text.len()], &device).unwrap();
+        let expected = floats(&model.forward(&whole).unwrap());
+        let mut cache = model.new_cache();
+        let step = |cache: &mut KvCache, from: usize, to: usize| {
+            let part = whole.narrow(1, from, to - from).unwrap();
+            let found = autograd::no_grad(|| model.next_logits(&part, cache)).unwrap();
+            let what = format!("{name}: the logits at {to}");
+            taper_testing::assert_close(
+                &floats(&found),
+                &expected[(to - 1) * 40..to * 40],
+                (1e-4, 1e-4),
+                &what,
+            );
+        };
+        step(&mut cache, 0, 3);
+        (3..140).for_each(|at| step(&mut cache, at, at + 1));
+        step(&mut cache, 140, 145);
+        (145..150).for_each(|at| step(&mut cache, at, at + 1));
+        assert_eq!(cache.len(), 150);
+        if name == "llama" {
+            cache.truncate(100).unwrap();
+            step(&mut cache, 100, 101);
+            step(&mut cache, 101, 110);
+            assert!(cache.truncate(120).is_err());
+        } else {
+            assert!(cache.truncate(100).is_err(), "the window has dropped its positions");
+        }
+    }
+}
+
+#[test]
+fn rows_of_a_batch_do_not_see_their_padding() {
+    for device in devices() {
+        for name in ["llama", "mistral"] {
+            let model = model(name, &device);
+            let prompts = [PROMPT.to_vec(), vec![9], vec![30, 31, 32, 33, 34, 35, 36]];
+            let found = generate_batch(&model, &prompts, &most_likely(6)).unwrap();
+            for (prompt, found) in prompts.iter().zip(found) {
+                assert_eq!(
+                    found,
+                    ids(generate(&model, prompt, &most_likely(6)).unwrap()),
+                    "{name} on {device}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_seed_gives_the_same_tokens_on_every_device() {
+    let sampling = SamplingConfig {
+        temperature: 0.9,
+        top_k: 30,
+        top_p: 0.95,
+        min_p: 0.01,
+        repetition_penalty: 1.1,
+        frequency_penalty: 0.1,
+        seed: 5,
+        ..Default::default()
+    };
+    let config = GenerationConfig { max_new_tokens: 8, sampling, ..Default::default() };
+    let texts: Vec<Vec<u32>> = devices()
+        .iter()
+        .map(|device| ids(generate(&model("qwen3", device), PROMPT, &config).unwrap()))
+        .collect();
+    assert!(texts.iter().all(|text| *text == texts[0]), "{texts:?}");
+    let other =
+        GenerationConfig { sampling: SamplingConfig { seed: 6, ..config.sampling.clone() }, ..config };
+    assert_ne!(ids(generate(&model("qwen3", &backend_cpu::cpu()), PROMPT, &other).unwrap()), texts[0]);
+}
+
+#[test]
+fn a_text_goes_on_from_its_cache_and_ends_at_a_stop_token() {
+    let model = model("llama", &backend_cpu::cpu());
+    let whole = ids(generate(&model, PROMPT, &most_likely(12)).unwrap());
+    let mut first = generate(&model, PROMPT, &most_likely(5)).unwrap();
+    assert_eq!(ids(first.by_ref()), whole[..5]);
+    let (cache, waiting) = first.into_cache();
+    assert_eq!(ids(generate_from(&model, cache, &waiting, &most_likely(7)).unwrap()), whole[5..]);
+    let stop = whole.iter().position(|id| *id == whole[6]).unwrap();
+    let config = GenerationConfig { stop_tokens: vec![whole[6]], ..most_likely(12) };
+    assert_eq!(ids(generate(&model, PROMPT, &config).unwrap()), whole[..stop]);
+    assert!(generate(&model, &[], &most_likely(1)).is_err());
+}
+
+#[test]
+fn speculation_gives_the_most_likely_tokens() {
+    let device = backend_cpu::cpu();
+    let (large, small) = (model("llama", &device), model("llama_linear_rope", &device));
+    let expected = ids(generate(&large, PROMPT, &most_likely(15)).unwrap());
+    let found = generate_speculative(&large, &small, PROMPT, 3, 15, &[]).unwrap();
+    assert_eq!(found.tokens, expected);
+    // A model agrees with itself.
+    let found = generate_speculative(&large, &large, PROMPT, 3, 15, &[]).unwrap();
+    assert_eq!((found.tokens, found.accepted), (expected, found.guessed));
+}
+
+#[test]
+fn beams_are_the_most_likely_texts() {
+    let device = backend_cpu::cpu();
+    let model = model("llama", &device);
+    let config = BeamConfig { num_beams: 40, max_new_tokens: 2, ..Default::default() };
+    let found = beam_search(&model, PROMPT, &config).unwrap();
+    // All texts of two tokens.
+    let mut all: Vec<(f64, Vec<u32>)> = Vec::new();
+    for first in 0..40u32 {
+        let text: Vec<i32> = PROMPT.iter().chain([&first]).map(|&id| id as i32).collect();
+        let length = text.len();
+        let ids = Tensor::from_vec(text, [1, length], &device).unwrap();
+        let logits = model.forward(&ids).unwrap().log_softmax(-1).unwrap();
+        let rows = floats(&logits.reshape([length, 40]).unwrap());
+        let (before, after) = (&rows[(length - 2) * 40..], &rows[(length - 1) * 40..]);
+        all.extend(
+            (0..40u32).map(|second| (before[first as usize] + after[second as usize], vec![first, second])),
+        );
+    }
+    all.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (beam, (log_probability, tokens)) in found.iter().zip(&all).take(10) {
+        assert_eq!(beam.tokens, *tokens);
+        assert!((beam.log_probability - log_probability).abs() < 1e-4);
+        assert!((beam.score - log_probability / 2.0).abs() < 1e-4);
+    }
+    let one = BeamConfig { num_beams: 1, max_new_tokens: 9, ..Default::default() };
+    let greedy = ids(generate(&model, PROMPT, &most_likely(9)).unwrap());
+    assert_eq!(beam_search(&model, PROMPT, &one).unwrap()[0].tokens, greedy);
+}
+
+#[test]
+fn perplexity_is_the_loss_of_the_reference() {
+    let fixture = Fixture::open("llama");
+    let device = backend_cpu::cpu();
+    let model = Llama::from_folder(fixture.folder(), &device).unwrap();
+    let text: Vec<u32> = floats(&fixture.input("ids", &device)).iter().map(|id| *id as u32).collect();
+    let rows: Vec<_> = text.chunks(12).map(|row| perplexity(&model, row, 12, 6).unwrap()).collect();
+    let mean = rows.iter().map(|row| row.cross_entropy).sum::<f64>() / rows.len() as f64;
+    assert!((mean - fixture.output("loss")[0]).abs() < 1e-4);
+    // Each token is predicted once, in windows too.
+    let windows = perplexity(&model, &text, 8, 3).unwrap();
+    assert_eq!(windows.tokens, text.len() - 1);
+    assert!((windows.perplexity.ln() - windows.cross_entropy).abs() < 1e-9);
+    assert!(log_probabilities(&model, &[1]).is_err() && perplexity(&model, &text, 4, 4).is_err());
+}

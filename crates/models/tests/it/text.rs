@@ -1,0 +1,131 @@
+//! Tokenizers, chat templates, streams of text.
+
+use std::collections::BTreeMap;
+
+use models::{
+    Llama,
+    generate::{GenerationConfig, generate},
+    text::{Message, TextDecoder, TextOptions, Tokenizer, generate_text},
+};
+use weights::{GgufArray, GgufValue, GgufWriter};
+
+use crate::fixture::Fixture;
+
+/// The characters that stand for bytes in a byte-level vocabulary.
+fn byte_characters() -> Vec<String> {
+    let printable =
+        |byte: u32| (33..=126).contains(&byte) || (161..=172).contains(&byte) || (174..=255).contains(&byte);
+    let mut next = 256;
+    let of = |byte: u32| {
+        let code = if printable(byte) {
+            byte
+        } else {
+            next += 1;
+            next - 1
+        };
+        char::from_u32(code).unwrap().to_string()
+    };
+    (0..256).map(of).collect()
+}
+
+/// A byte-level tokenizer of a GGUF file: 256 bytes, two merges and two control tokens.
+fn gguf_tokenizer(pre: &str) -> Tokenizer {
+    let mut tokens = byte_characters();
+    tokens.extend(["<s>", "<|end|>", "he", "12", "hel"].map(String::from));
+    let mut types = vec![1i32; tokens.len()];
+    (types[256], types[257]) = (3, 3);
+    let texts = |texts: Vec<String>| GgufValue::Array(GgufArray::Text(texts));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokenizer.gguf");
+    GgufWriter::new()
+        .metadata("general.architecture", "llama")
+        .metadata("tokenizer.ggml.model", "gpt2")
+        .metadata("tokenizer.ggml.pre", pre)
+        .metadata("tokenizer.ggml.tokens", texts(tokens))
+        .metadata("tokenizer.ggml.merges", texts(["h e", "1 2", "he l"].map(String::from).to_vec()))
+        .metadata("tokenizer.ggml.token_type", GgufValue::Array(GgufArray::I32(types)))
+        .metadata("tokenizer.ggml.bos_token_id", 256u32)
+        .metadata("tokenizer.ggml.eos_token_id", 257u32)
+        .metadata("tokenizer.ggml.add_bos_token", true)
+        .metadata(
+            "tokenizer.chat_template",
+            "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}",
+        )
+        .save(&path)
+        .unwrap();
+    Tokenizer::from_gguf(&weights::open(&path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_tokenizer_in_gguf_metadata_merges_bytes() {
+    let tokenizer = gguf_tokenizer("gpt-2");
+    assert_eq!(tokenizer.encode("hello", true).unwrap().ids, [256, 260, 108, 111]);
+    assert_eq!(tokenizer.encode("12<|end|>", false).unwrap().ids, [259, 257]);
+    assert_eq!(tokenizer.encode_plain("12<|end|>").unwrap().ids.len(), 1 + "<|end|>".len());
+    assert_eq!(tokenizer.end_tokens(), [257]);
+    // Digits are split before they are merged.
+    assert_eq!(gguf_tokenizer("smollm").encode("12", false).unwrap().ids, [49, 50]);
+    let text = "né 北京\n\t ok";
+    assert_eq!(tokenizer.decode(&tokenizer.encode(text, true).unwrap().ids, true).unwrap(), text);
+    let chat = tokenizer.chat(&[Message::user("hi"), Message::assistant("ho")], false).unwrap();
+    assert_eq!(chat, "user: hi<|end|>assistant: ho<|end|>");
+}
+
+#[test]
+fn a_text_comes_in_whole_characters() {
+    let tokenizer = gguf_tokenizer("gpt-2");
+    let text = "a né 北";
+    let mut decoder = TextDecoder::new(&tokenizer);
+    let ids = tokenizer.encode(text, false).unwrap().ids;
+    let pieces: Vec<String> = ids.iter().map(|id| decoder.push(*id).unwrap()).collect();
+    assert_eq!(pieces.concat(), text);
+    assert_eq!(pieces[ids.len() - 3..], ["", "", "北"]);
+    // A character that never ends is shown as it is.
+    let mut decoder = TextDecoder::new(&tokenizer);
+    assert_eq!(decoder.push(ids[ids.len() - 3]).unwrap(), "");
+    assert_eq!(decoder.finish().unwrap(), "\u{fffd}");
+}
+
+#[test]
+fn a_text_ends_before_its_stop_word() {
+    // Each token of the fixture's 40 is a letter, so that any text of the model can be a stop word.
+    let vocabulary: BTreeMap<String, usize> =
+        (0..40u8).map(|k| (char::from(b'A' + k).to_string(), usize::from(k))).collect();
+    let document = serde_json::json!({
+        "version": "1.0", "added_tokens": [], "decoder": {"type": "Fuse"},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    });
+    let tokenizer = Tokenizer::from_json(document.to_string().as_bytes()).unwrap();
+    let fixture = Fixture::open("llama");
+    let model = Llama::from_folder(fixture.folder(), &backend_cpu::cpu()).unwrap();
+    let prompt = [3, 17, 8];
+    let config = GenerationConfig { max_new_tokens: 10, ..Default::default() };
+    let ids: Vec<u32> = generate(&model, &prompt, &config).unwrap().map(|token| token.unwrap().id).collect();
+    let whole = tokenizer.decode(&ids, true).unwrap();
+    assert_eq!(whole.len(), 10);
+    let text = |stop: &[&str]| -> String {
+        let options = TextOptions { stop_words: stop.iter().map(|word| word.to_string()).collect() };
+        let cache = models::LanguageModel::new_cache(&model);
+        let pieces = generate_text(&model, &tokenizer, cache, &prompt, &config, &options).unwrap();
+        pieces.map(Result::unwrap).collect()
+    };
+    assert_eq!(text(&[]), whole);
+    assert_eq!(text(&["nothing"]), whole);
+    let stop = &whole[4..7];
+    assert_eq!(text(&[stop, "x"]), whole[..whole.find(stop).unwrap()]);
+    // The beginning of a stop word is text if the word does not come.
+    assert_eq!(text(&[&format!("{}?", &whole[8..])]), whole);
+}
+
+#[test]
+fn bad_tokenizers_are_refused() {
+    assert!(Tokenizer::from_json(b"{}").is_err());
+    let folder = tempfile::tempdir().unwrap();
+    let error = Tokenizer::from_folder(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("tokenizer.json"), "{error}");
+    let error = models::text::ChatTemplate::new("{% for %}").unwrap_err().to_string();
+    assert!(error.contains("no template"), "{error}");
+    let template = models::text::ChatTemplate::new("{{ raise_exception('roles must alternate') }}").unwrap();
+    let error = template.render(&[], false, None, None).unwrap_err().to_string();
+    assert!(error.contains("roles must alternate"), "{error}");
+}

@@ -1,0 +1,50 @@
+//! How well a language model predicts a text.
+//!
+//!     cargo run --release -p taper-examples-language --example perplexity -- \
+//!         --model SmolLM2-135M-Instruct.Q4_1.gguf --text docs/design.md --context 512 --stride 256
+//!
+//! The model is as in the example `chat`. A token is predicted once, from at least `context - stride` tokens
+//! before it where the text has so many.
+
+use std::{error::Error, fs, path::PathBuf, time::Instant};
+
+use clap::Parser;
+use taper::models::{generate::perplexity, load_language_model, text::Tokenizer};
+
+/// Prints the perplexity of a text.
+#[derive(Parser)]
+struct Options {
+    /// A GGUF file, or a folder with config.json, tokenizer.json and weights
+    #[arg(long)]
+    model: PathBuf,
+    /// A file with text
+    #[arg(long)]
+    text: PathBuf,
+    /// auto, cpu, wgpu, or wgpu:N
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// Tokens of a window
+    #[arg(long, default_value_t = 512)]
+    context: usize,
+    /// Tokens from a window to the next
+    #[arg(long, default_value_t = 256)]
+    stride: usize,
+    /// Only so many tokens of the text
+    #[arg(long)]
+    tokens: Option<usize>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let options = Options::parse();
+    let device = taper::device(&options.device)?;
+    let model = load_language_model(&options.model, &device)?;
+    let tokenizer = Tokenizer::from_folder(&options.model)?;
+    let mut ids = tokenizer.encode(&fs::read_to_string(&options.text)?, true)?.ids;
+    ids.truncate(options.tokens.unwrap_or(usize::MAX));
+    let begin = Instant::now();
+    let found = perplexity(&*model, &ids, options.context, options.stride)?;
+    let rate = found.tokens as f64 / begin.elapsed().as_secs_f64();
+    println!("perplexity {:.3}, cross entropy {:.4}", found.perplexity, found.cross_entropy);
+    eprintln!("[{} tokens, {rate:.1} a second on {device}]", found.tokens);
+    Ok(())
+}
