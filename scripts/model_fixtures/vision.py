@@ -269,7 +269,7 @@ def detr():
     def run(m):
         out = m(x)
         return {"logits": out.logits, "boxes": out.pred_boxes, "loss": out.logits.square().mean() + out.pred_boxes.square().mean()}
-    grads = ["model.query_position_embeddings.weight", "model.input_projection.bias", "bbox_predictor.layers.2.weight"]
+    grads = ["model.query_position_embeddings.weight", "model.encoder.layers.0.self_attn.v_proj.weight", "bbox_predictor.layers.2.weight"]
     write_pretrained("detr", transformers.DetrForObjectDetection(config), TRANSFORMERS, {"x": x}, run, grads)
 
 
