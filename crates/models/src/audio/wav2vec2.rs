@@ -138,7 +138,7 @@ impl ConvLayer {
             Some(ConvNorm::Group(norm)) => norm.forward(&x)?,
             Some(ConvNorm::Layer(norm)) => norm.forward(&x.transpose(1, 2)?)?.transpose(1, 2)?,
         };
-        Ok(activation.apply(&x))
+        Ok(activation.activate(&x))
     }
 }
 
@@ -210,7 +210,7 @@ struct FeedForward {
 
 impl FeedForward {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let hidden = self.activation.apply(&self.intermediate_dense.forward(x)?);
+        let hidden = self.activation.activate(&self.intermediate_dense.forward(x)?);
         self.output_dropout.forward(&self.output_dense.forward(&hidden)?)
     }
 }
@@ -270,7 +270,7 @@ struct Encoder {
 impl Encoder {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let positions = self.pos_conv_embed.conv.forward(&x.transpose(1, 2)?)?;
-        let mut x = x.add(&self.activation.apply(&positions).transpose(1, 2)?)?;
+        let mut x = x.add(&self.activation.activate(&positions).transpose(1, 2)?)?;
         if !self.stable {
             x = self.layer_norm.forward(&x)?;
         }

@@ -170,7 +170,7 @@ impl Encoder {
             let y = layer.self_attn_layer_norm.forward(&x)?;
             x = x.add(&layer.self_attn.forward(&y, &y, AttentionOptions::default())?)?;
             let y = layer.fc1.forward(&layer.final_layer_norm.forward(&x)?)?;
-            x = x.add(&layer.fc2.forward(&self.activation.apply(&y))?)?;
+            x = x.add(&layer.fc2.forward(&self.activation.activate(&y))?)?;
         }
         self.layer_norm.forward(&x)
     }
@@ -219,7 +219,7 @@ impl Decoder {
             let y = layer.encoder_attn_layer_norm.forward(&x)?;
             x = x.add(&layer.encoder_attn.forward(&y, encoded, AttentionOptions::default())?)?;
             let y = layer.fc1.forward(&layer.final_layer_norm.forward(&x)?)?;
-            x = x.add(&layer.fc2.forward(&self.activation.apply(&y))?)?;
+            x = x.add(&layer.fc2.forward(&self.activation.activate(&y))?)?;
         }
         self.layer_norm.forward(&x)
     }

@@ -34,7 +34,7 @@ impl Mlp {
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.fc2.forward(&self.activation.apply(&self.fc1.forward(x)?))
+        self.fc2.forward(&self.activation.activate(&self.fc1.forward(x)?))
     }
 }
 

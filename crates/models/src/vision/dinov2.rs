@@ -192,7 +192,7 @@ impl Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         match self {
             Mlp::Plain { fc1, fc2, activation } => {
-                fc2.forward(&Activation::apply(*activation, &fc1.forward(x)?))
+                fc2.forward(&Activation::activate(*activation, &fc1.forward(x)?))
             }
             Mlp::SwiGlu { weights_in, weights_out } => {
                 let halves = weights_in.forward(x)?.chunk(2, -1)?;

@@ -188,7 +188,7 @@ impl VisionLayer {
             None => self.attn.forward(&y)?,
         };
         let x = x.add(&y)?;
-        let y = self.activation.apply(&self.mlp.lin1.forward(&self.layer_norm2.forward(&x)?)?);
+        let y = self.activation.activate(&self.mlp.lin1.forward(&self.layer_norm2.forward(&x)?)?);
         x.add(&self.mlp.lin2.forward(&y)?)
     }
 
