@@ -40,11 +40,15 @@ def write(name, model, reference, config, state, inputs, outputs, loss, paramete
     tensors |= {f"output.{key}": value for key, value in outputs.items()}
     tensors["output.loss"] = loss
     tensors |= {f"grad.{key}": named[key].grad for key in parameters}
+    save(name, tensors, {"config": json.dumps(config), "model": name, "reference": reference})
+
+
+def save(name, tensors, metadata):
+    """Writes tensors and metadata to the fixture of this name."""
     tensors = {key: value.detach().clone().contiguous() for key, value in tensors.items()}
     path = FIXTURES / f"{name}.safetensors"
     path.parent.mkdir(exist_ok=True)
-    metadata = {"config": json.dumps(config), "model": name, "reference": reference}
     save_file(tensors, path, metadata)
     size = path.stat().st_size
     assert size < LIMIT, f"{path} has {size} bytes"
-    print(f"{path.name}: {size} bytes, loss {loss.item():.4f}")
+    print(f"{path.name}: {size} bytes, loss {tensors['output.loss'].item():.4f}")

@@ -21,6 +21,7 @@
 //! | [`ModernBert`], [`ModernBertMaskedLm`] | ModernBERT |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
 //! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |
+//! | [`vision`], [`audio`], [`diffusion`] | networks for pictures, for sound, and latent diffusion |
 //! | `text` | tokenizers, chat templates, text as it is generated (feature `text`) |
 //! | [`WeightSource`] | where a model's parameters come from: a file, a state dict, random numbers |
 //!
@@ -30,13 +31,18 @@
 //!   defaults. For GGUF files it is read from the metadata.
 //! - Parameters have the reference's names, so that a state dict loads without a map of names.
 //! - `new` builds a model from a configuration and a [`WeightSource`], `from_folder` from files.
+//! - In [`vision`] and [`audio`], configurations have the reference's presets as functions, `new` takes a
+//!   configuration and a generator, and `load_state_dict` takes the reference's weights.
 //! - Each architecture is compared with its reference: values, a loss and gradients of a small model with
 //!   random weights, which `scripts/model_fixtures` makes. `docs/models.md` has the results.
 
+mod as_layer;
 mod attention;
+pub mod audio;
 mod bert;
 mod cache;
 mod config;
+pub mod diffusion;
 pub mod generate;
 mod gguf;
 mod gpt2;
@@ -46,10 +52,12 @@ mod llama;
 mod load;
 mod mixture;
 mod modernbert;
+mod projected_attention;
 mod rope;
 mod t5;
 #[cfg(feature = "text")]
 pub mod text;
+pub mod vision;
 mod weight_source;
 
 pub use attention::{Masking, attend};

@@ -383,6 +383,32 @@ channel_dropouts! {
     dropout3d = 3;
 }
 
+/// While `training`, sets whole examples (each entry of the first axis) to 0 with probability `p` and scales
+/// the others by 1 / (1 − p); with `batch`, all examples are kept or dropped together. It is for the residual
+/// branch of a block, which it skips. `torchvision.ops.stochastic_depth`, whose modes are `"row"` and
+/// `"batch"`; timm's `drop_path`.
+///
+/// Huang et al.: Deep networks with stochastic depth (2016).
+///
+/// # Errors
+/// A `p` outside [0, 1], an input without axes, or a device that cannot draw that many numbers.
+#[track_caller]
+pub fn stochastic_depth(
+    input: &Tensor,
+    p: f64,
+    batch: bool,
+    training: bool,
+    rng: &Generator,
+) -> Result<Tensor> {
+    const OP: &str = "stochastic_depth";
+    let Some(&rows) = input.dims().first() else {
+        return Err(Error::invalid(OP, "the input has no axes; its first axis is the batch"));
+    };
+    let rows = if batch { 1 } else { rows };
+    let drawn = std::iter::once(rows).chain(input.dims()[1..].iter().map(|_| 1)).collect();
+    dropout_by(OP, input, drawn, p, training, rng)
+}
+
 /// While `training`, replaces each element by SELU's α′ = −λ·α with probability `p`, then scales and shifts
 /// all so that a mean of 0 and a variance of 1 are preserved: a·x′ + b with a = 1 / √((1 − p)·(1 + p·α′²))
 /// and b = −a·p·α′. Otherwise returns the input itself. `torch.nn.functional.alpha_dropout`.

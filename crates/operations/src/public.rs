@@ -43,6 +43,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "functional::dropout3d",
             "functional::alpha_dropout",
             "functional::feature_alpha_dropout",
+            "functional::stochastic_depth",
             "functional::gumbel_softmax",
             "functional::fractional_max_pool2d",
             "functional::fractional_max_pool3d",

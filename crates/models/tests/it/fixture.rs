@@ -7,7 +7,7 @@ use nn::{Module, StateDict, save_safetensors};
 use tensor_core::{DType, Device, Result, Tensor};
 use weights::WeightFile;
 
-use crate::devices;
+use crate::{devices, formula};
 
 /// A small model by the reference: a folder with its `config.json` and weights, its inputs and its outputs.
 pub(crate) struct Fixture {
@@ -31,7 +31,7 @@ impl Fixture {
         let file = weights::open(path).unwrap();
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("config.json"), &file.texts()["config"]).unwrap();
-        let state = file.under("weights").unwrap().state_dict(&backend_cpu::cpu()).unwrap();
+        let state = formula::weights(&file, &backend_cpu::cpu());
         save_safetensors(folder.path().join("model.safetensors"), &state).unwrap();
         Fixture { name: name.into(), file, folder }
     }
@@ -39,6 +39,11 @@ impl Fixture {
     /// The folder of the model, as the reference saves it.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The weights under the reference's names.
+    pub(crate) fn weights(&self, device: &Device) -> StateDict {
+        formula::weights(&self.file, device)
     }
 
     /// An input on a device; integers are in the device's dtype of indices.

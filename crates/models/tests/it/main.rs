@@ -2,13 +2,18 @@
 //! with them. One module a topic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod audio;
+mod diffusion;
 mod downloaded;
 mod encoders;
 mod fixture;
+mod formula;
 mod generation;
 mod gguf;
 mod language;
+mod real;
 mod text;
+mod vision;
 
 use tensor_core::Device;
 

@@ -115,6 +115,63 @@ impl<const D: usize> Module for ChannelDropout<D> {
     }
 }
 
+/// Drops the residual branch of whole examples: see [`functional::stochastic_depth`]. It has its own random
+/// stream, as [`Dropout`] has. `torchvision.ops.StochasticDepth`.
+#[derive(Clone)]
+#[doc(alias = "DropPath")]
+pub struct StochasticDepth {
+    dropout: Dropout,
+    batch: bool,
+}
+
+impl StochasticDepth {
+    /// A layer that drops each example with probability `p`: torchvision's mode `"row"`.
+    ///
+    /// # Errors
+    /// A `p` outside [0, 1].
+    #[track_caller]
+    pub fn new(p: f64, rng: &Generator) -> Result<StochasticDepth> {
+        Ok(StochasticDepth { dropout: Dropout::new(p, rng)?, batch: false })
+    }
+
+    /// A layer that drops all examples together with probability `p`: torchvision's mode `"batch"`.
+    ///
+    /// # Errors
+    /// A `p` outside [0, 1].
+    #[track_caller]
+    pub fn of_batch(p: f64, rng: &Generator) -> Result<StochasticDepth> {
+        Ok(StochasticDepth { dropout: Dropout::new(p, rng)?, batch: true })
+    }
+
+    /// The input with examples dropped, if the layer is in training mode.
+    ///
+    /// # Errors
+    /// An input without axes, or a device that cannot draw that many numbers.
+    #[track_caller]
+    pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let Dropout { p, rng, training } = &self.dropout;
+        record(self, functional::stochastic_depth(input, *p, self.batch, training.get(), rng))
+    }
+}
+
+impl fmt::Debug for StochasticDepth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.batch { "batch" } else { "row" };
+        write!(f, "StochasticDepth(p={:?}, mode={mode})", self.dropout.p)
+    }
+}
+
+layer!(StochasticDepth);
+
+impl Module for StochasticDepth {
+    fn visit(&self, visitor: &mut Visitor) {
+        self.dropout.visit(visitor);
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        self.dropout.visit_mut(visitor);
+    }
+}
+
 impl Module for Dropout {
     fn visit(&self, visitor: &mut Visitor) {
         visitor.generator(&self.rng);

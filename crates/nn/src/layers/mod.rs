@@ -9,6 +9,7 @@ mod distance;
 mod dropout;
 mod embedding;
 mod flatten;
+mod frozen_norm;
 mod hooked;
 mod linear;
 mod norm;
@@ -36,9 +37,11 @@ pub use conv::{
 pub use distance::{CosineSimilarity, LocalResponseNorm, PairwiseDistance};
 pub use dropout::{
     AlphaDropout, ChannelDropout, Dropout, Dropout1d, Dropout2d, Dropout3d, FeatureAlphaDropout,
+    StochasticDepth,
 };
 pub use embedding::{Embedding, EmbeddingBag, EmbeddingBagConfig, EmbeddingConfig};
 pub use flatten::{Flatten, Identity, Unflatten};
+pub use frozen_norm::FrozenBatchNorm2d;
 pub use hooked::Hooked;
 pub use linear::{Bilinear, Linear, LinearConfig};
 pub use norm::{

@@ -4,8 +4,8 @@
 use crate::common::{assert_close, device};
 use autograd::TensorGrad;
 use nn::{
-    Dropout, Embedding, Flatten, Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax, Module, Relu,
-    Sequential, Sigmoid, Silu, Softmax, Tanh,
+    Dropout, Embedding, Flatten, FrozenBatchNorm2d, Gelu, Identity, Layer, Linear, LinearConfig, LogSoftmax,
+    Module, Relu, Sequential, Sigmoid, Silu, Softmax, StochasticDepth, Tanh,
     functional::{dropout, embedding, linear},
     init::{self, Fan, Nonlinearity},
 };
@@ -92,6 +92,49 @@ fn weights_have_the_spread_that_was_asked_for() {
     assert!(init::xavier_uniform([3], 1.0, &rng).is_err());
     assert!(init::kaiming_normal([3, 0], Fan::In, Nonlinearity::Relu, &rng).is_err());
     assert!(init::normal([3], 0.0, -1.0, &rng).is_err());
+}
+
+#[test]
+fn stochastic_depth_drops_whole_examples() {
+    let device = device();
+    let rng = Generator::seed(1, &device);
+    let x = Tensor::ones([400, 2, 3], &device).unwrap();
+    let layer = StochasticDepth::new(0.25, &rng).unwrap();
+    let rows = layer.forward(&x).unwrap().to_f64_vec().unwrap();
+    let kept = rows.chunks(6).filter(|row| row.iter().all(|value| (value - 4.0 / 3.0).abs() < 1e-6)).count();
+    let dropped = rows.chunks(6).filter(|row| row.iter().all(|value| *value == 0.0)).count();
+    assert_eq!(kept + dropped, 400);
+    assert!((60..140).contains(&dropped), "{dropped} of 400 examples dropped");
+    let batch = StochasticDepth::of_batch(0.5, &rng).unwrap();
+    for _ in 0..8 {
+        let values = batch.forward(&x).unwrap().to_f64_vec().unwrap();
+        assert!(values.iter().all(|value| *value == values[0]) && [0.0, 2.0].contains(&values[0]));
+    }
+    layer.eval();
+    assert_close(&layer.forward(&x).unwrap(), &[1.0; 2400]);
+    assert!(StochasticDepth::new(1.5, &rng).is_err());
+    assert!(layer.forward(&x.sum()).is_err());
+}
+
+#[test]
+fn a_frozen_batch_norm_uses_its_buffers_and_trains_nothing() {
+    let device = device();
+    let norm = FrozenBatchNorm2d::with_eps(2, 0.0, &device).unwrap();
+    let buffers = [
+        ("weight", [2f32, 1.0]),
+        ("bias", [0.5, 0.0]),
+        ("running_mean", [1.0, 0.0]),
+        ("running_var", [4.0, 1.0]),
+    ];
+    let dict = buffers.map(|(name, values)| (name.to_string(), Tensor::new(values, &device).unwrap()));
+    norm.load_state_dict(&dict.into_iter().collect()).unwrap();
+    let x = Tensor::new([[[[3f32]], [[7.0]]]], &device).unwrap();
+    assert_close(&norm.forward(&x).unwrap(), &[2.5, 7.0]);
+    norm.train();
+    assert_close(&norm.forward(&x).unwrap(), &[2.5, 7.0]);
+    assert!(norm.parameters().is_empty());
+    assert!(norm.forward(&x.squeeze(0).unwrap()).unwrap_err().to_string().contains("[N, 2, H, W]"));
+    assert!(FrozenBatchNorm2d::new(0, &device).is_err());
 }
 
 #[test]

@@ -7,7 +7,6 @@ mod formats;
 mod gguf;
 mod hostile;
 mod hub;
-mod networks;
 mod packages;
 mod shards;
 mod torch;

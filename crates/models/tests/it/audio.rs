@@ -1,0 +1,88 @@
+//! Networks for sound: outputs, a loss and gradients; Whisper's front end.
+
+use models::audio::{
+    WHISPER_SAMPLES, Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig, log_mel_spectrogram, pad_or_trim,
+};
+use nn::{Module, cross_entropy};
+use tensor_core::{Generator, Result};
+
+use crate::{
+    devices,
+    fixture::{Fixture, Run, floats, parameters},
+};
+
+#[test]
+fn whisper() {
+    Fixture::open("whisper").check(1e-4, |fixture, device| {
+        let config: WhisperConfig = models::read_config(fixture.folder())?;
+        let model = Whisper::new(&config, &Generator::seed(0, device))?;
+        model.load_state_dict(&fixture.weights(device))?;
+        let ids = fixture.input("ids", device);
+        let encoded = model.encode(&fixture.input("mels", device))?;
+        let logits = model.decode(&ids, &encoded)?;
+        let length = ids.dims()[1] - 1;
+        let loss = cross_entropy(
+            &logits.narrow(1, 0, length)?.flatten(0, 1)?,
+            &ids.narrow(1, 1, length)?.flatten_all(),
+        )?;
+        let outputs = vec![("logits", logits), ("encoded", encoded)];
+        Ok(Run { outputs, loss, parameters: parameters(&model) })
+    });
+}
+
+/// Each token of the greedy text is the most probable one after those before it.
+#[test]
+fn greedy_text_is_what_the_logits_say() -> Result<()> {
+    let (fixture, device) = (Fixture::open("whisper"), backend_cpu::cpu());
+    let config: WhisperConfig = models::read_config(fixture.folder())?;
+    let model = Whisper::new(&config, &Generator::seed(0, &device))?;
+    model.load_state_dict(&fixture.weights(&device))?;
+    let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
+    let text = model.greedy(&mels, &[1], -1, 6)?;
+    let ids: Vec<i32> = std::iter::once(1).chain(text.iter().map(|id| *id as i32)).collect();
+    let ids = tensor_core::Tensor::from_vec(ids, [1, 7], &device)?;
+    let best = model.decode(&ids, &model.encode(&mels)?)?.argmax_axis(-1, false)?.to_vec::<i64>()?;
+    assert_eq!(text, best[..6]);
+    Ok(())
+}
+
+#[test]
+fn spectrograms_are_those_of_whispers_front_end() {
+    let fixture = Fixture::open("mel");
+    for device in devices() {
+        let sound = pad_or_trim(&fixture.input("x", &device), WHISPER_SAMPLES).unwrap();
+        for (name, bins) in [("mel80", 80), ("mel128", 128)] {
+            let found = log_mel_spectrogram(&sound, bins).unwrap();
+            assert_eq!(found.dims(), [2, bins, 3000]);
+            let found = floats(&found.narrow(2, 0, 40).unwrap());
+            taper_testing::assert_close(
+                &found,
+                &fixture.output(name),
+                (0.0, 2e-4),
+                &format!("{name} on {device}"),
+            );
+        }
+    }
+}
+
+fn ctc(name: &str) {
+    Fixture::open(name).check(1e-4, |fixture, device| {
+        let config: Wav2Vec2Config = models::read_config(fixture.folder())?;
+        let model = Wav2Vec2::new(&config, &Generator::seed(0, device))?;
+        model.load_state_dict(&fixture.weights(device))?;
+        model.eval();
+        let logits = model.forward(&fixture.input("x", device))?;
+        let loss = logits.square().mean();
+        Ok(Run { outputs: vec![("logits", logits)], loss, parameters: parameters(&model) })
+    });
+}
+
+#[test]
+fn wav2vec2() {
+    ctc("wav2vec2");
+}
+
+#[test]
+fn wav2vec2_stable() {
+    ctc("wav2vec2_stable");
+}
