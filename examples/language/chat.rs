@@ -17,14 +17,11 @@ use std::{
 };
 
 use clap::Parser;
-use taper::{
-    models::{
-        KvCache, LanguageModel,
-        generate::{GenerationConfig, SamplingConfig},
-        load_language_model,
-        text::{Message, TextOptions, Tokenizer, generate_text},
-    },
-    prelude::*,
+use taper::models::{
+    KvCache, LanguageModel,
+    generate::{GenerationConfig, SamplingConfig},
+    load_language_model,
+    text::{Message, TextOptions, Tokenizer, generate_text},
 };
 
 /// A conversation with a language model.

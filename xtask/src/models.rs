@@ -41,7 +41,8 @@ const WHEELS: &[&str] = &[
 const WRONG_HASH: &str = "DO NOT MATCH THE HASHES";
 
 /// The test executables that read the packages, by crate, and the names of their tests.
-const TESTS: &[(&str, &str)] = &[("taper-onnx", "downloaded::"), ("taper-weights", "packages::"), ("taper-models", "downloaded::")];
+const TESTS: &[(&str, &str)] =
+    &[("taper-onnx", "downloaded::"), ("taper-weights", "packages::"), ("taper-models", "downloaded::")];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

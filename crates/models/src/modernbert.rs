@@ -148,7 +148,13 @@ impl Layer {
     }
 
     #[track_caller]
-    fn forward(&self, x: &Tensor, config: &ModernBertConfig, rope: &RopeTables, masking: &Masking) -> Result<Tensor> {
+    fn forward(
+        &self,
+        x: &Tensor,
+        config: &ModernBertConfig,
+        rope: &RopeTables,
+        masking: &Masking,
+    ) -> Result<Tensor> {
         let normed = match &self.attn_norm {
             Some(norm) => norm.forward(x)?,
             None => x.clone(),
@@ -298,7 +304,11 @@ impl ModernBertMaskedLm {
                 norm: head.layer_norm("norm", width, config.norm_eps, config.norm_bias)?,
             },
             decoder: OutputBias {
-                bias: nn::Parameter::new(source.parameter("decoder.bias", &[config.vocab_size], Initial::Zeros)?)?,
+                bias: nn::Parameter::new(source.parameter(
+                    "decoder.bias",
+                    &[config.vocab_size],
+                    Initial::Zeros,
+                )?)?,
             },
         };
         source.finish(&["decoder.weight"])?;

@@ -44,8 +44,8 @@ mod value;
 mod weights;
 
 pub use context::Context;
-pub use model::{LoadOptions, Model, ModelInfo, Outputs, Size, ValueInfo};
 pub use export::{DynamicAxis, Export, Exportable, Exported, export, export_proto, export_with};
+pub use model::{LoadOptions, Model, ModelInfo, Outputs, Size, ValueInfo};
 pub use registry::Registry;
 pub use rewrite::Rewrites;
 pub use value::{DataType, HostData, HostTensor, Value};

@@ -134,7 +134,7 @@ impl Crepe {
             let near = best.saturating_sub(4)..(best + 5).min(PITCH_BINS);
             let total: f64 = row[near.clone()].iter().sum();
             // The first pitch is 1997.379 cents above 10 Hz.
-            let cents: f64 = near.map(|bin| row[bin] * (20.0 * bin as f64 + 1997.379_408_437_619)).sum();
+            let cents: f64 = near.map(|bin| row[bin] * (20.0 * bin as f64 + 1_997.379_408_437_619)).sum();
             10.0 * 2f64.powf(cents / total / 1200.0)
         };
         Ok(values.chunks(PITCH_BINS).map(pitch).collect())

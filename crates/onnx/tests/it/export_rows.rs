@@ -25,9 +25,8 @@ fn round_trip(row: &Row, number: usize, device: &Device) -> Result<(), String> {
     let in_words = |error: tensor_core::Error| error.to_string();
     let Some(dtype) = row.dtypes_on(device).into_iter().next() else { return Ok(()) };
     let given = row.given(device, dtype, dtype, Placement::Contiguous).map_err(in_words)?;
-    let forward = |_: &Nothing, x: &[Tensor]| {
-        row.run(&Given { tensors: x.to_vec(), dtype, device: device.clone() })
-    };
+    let forward =
+        |_: &Nothing, x: &[Tensor]| row.run(&Given { tensors: x.to_vec(), dtype, device: device.clone() });
     let precise = if matches!(dtype, DType::F32 | DType::F64) { 2e-4 } else { 1e-2 };
     let name = format!("row{number}_{}", row.name.replace("::", "_"));
     let trip = RoundTrip {
