@@ -151,10 +151,7 @@ pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Resu
 
 /// Runs `call` and returns the paths of the layers that it calls, by the ids of their outputs.
 #[doc(hidden)] // for `onnx`
-pub fn layer_paths<M: Module + ?Sized, R>(
-    model: &M,
-    call: impl FnOnce() -> R,
-) -> (R, Vec<(u64, String)>) {
+pub fn layer_paths<M: Module + ?Sized, R>(model: &M, call: impl FnOnce() -> R) -> (R, Vec<(u64, String)>) {
     let (result, calls) = recorded(call);
     let mut visitor = Visitor::new();
     visitor.inner(model);

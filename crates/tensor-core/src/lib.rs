@@ -51,6 +51,8 @@ pub use elements::{
 };
 #[doc(inline)]
 pub use float8::*;
+#[doc(hidden)] // for `onnx`
+pub use graph::trace::{Argument, Trace, TracedCall, TracedNode, is_tracing, traced, traced_results};
 pub use graph::{
     grad_mode::{is_grad_enabled, set_grad_enabled},
     handle::Tensor,
@@ -83,8 +85,6 @@ pub use native::{
     recurrence::{Recurrence, RecurrencePass, RecurrentCell},
     running_extreme::RunningExtreme,
 };
-#[doc(hidden)] // for `onnx`
-pub use graph::trace::{Argument, Trace, TracedCall, TracedNode, is_tracing, traced, traced_results};
 #[doc(hidden)] // for `distributed`
 pub use schedule::watch::note_call;
 pub use schedule::{

@@ -3,7 +3,9 @@
 mod blocked;
 
 use autograd::is_grad_enabled;
-use tensor_core::{DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller, autocast, is_tracing};
+use tensor_core::{
+    DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller, autocast, is_tracing,
+};
 
 use self::blocked::Blocked;
 use super::check_probability;

@@ -2,9 +2,7 @@
 //! the windows of the input, which are a view, so that no matrix of all windows is copied.
 
 use autograd::{Function, apply};
-use tensor_core::{
-    Argument, Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast, traced,
-};
+use tensor_core::{Argument, Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast, traced};
 
 use super::pad::padded;
 

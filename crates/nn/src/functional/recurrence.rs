@@ -75,7 +75,8 @@ impl Sequence {
         let products = gates.dims()[0] * gates.dims()[1];
         let kernel = self.kernel(RecurrencePass::Forward);
         // In a trace the steps are one operation, whose number does not depend on the sequence.
-        let is_one = is_tracing() || products >= FEW_PRODUCTS && Tensor::has_custom_kernel(kernel.clone(), inputs)?;
+        let is_one =
+            is_tracing() || products >= FEW_PRODUCTS && Tensor::has_custom_kernel(kernel.clone(), inputs)?;
         if !is_one {
             return Ok(None);
         }

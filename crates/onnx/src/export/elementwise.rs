@@ -1,7 +1,7 @@
 //! Elementwise operations. Where ONNX has no operator, a function is composed of others; formulas are the
 //! instructions that kernels expand them into.
 
-use std::f64::consts::{FRAC_PI_2, FRAC_1_SQRT_2, PI};
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_PI_2, PI};
 
 use tensor_core::{BinaryOp, CompareOp, DType, Formula, Kind, UnaryOp, kernel::Instr};
 
@@ -149,9 +149,7 @@ pub(super) fn powi(ex: &mut Exporter, x: &str, power: i32, dtype: DType) -> Emit
         1 => Ok(x.into()),
         2 => Ok(ex.two("Mul", x, x)),
         -1 if dtype.is_float() => Ok(ex.one("Reciprocal", x)),
-        _ if is_narrow(dtype) => {
-            ex.through(x, dtype, DType::I32, |ex, x| powi(ex, x, power, DType::I32))
-        }
+        _ if is_narrow(dtype) => ex.through(x, dtype, DType::I32, |ex, x| powi(ex, x, power, DType::I32)),
         _ => Ok(ex.with("Pow", x, f64::from(power), dtype)),
     }
 }

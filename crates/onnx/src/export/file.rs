@@ -41,7 +41,10 @@ pub(super) fn write(path: &Path, mut model: ModelProto, options: &Export) -> Res
 /// Writes the elements of larger initializers to the second file.
 fn move_out(path: &Path, initializers: &mut [TensorProto]) -> Result<()> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
-        return Err(file_error(path, "its name is no Unicode text, in which the file of the weights is named"));
+        return Err(file_error(
+            path,
+            "its name is no Unicode text, in which the file of the weights is named",
+        ));
     };
     let location = format!("{name}.data");
     let beside = path.with_file_name(&location);
@@ -49,7 +52,9 @@ fn move_out(path: &Path, initializers: &mut [TensorProto]) -> Result<()> {
     write_whole(&beside, failed, |file| {
         let mut at = 0u64;
         for tensor in initializers {
-            let Some(data) = tensor.raw_data.take_if(|data| data.len() >= EXTERNAL_MIN_BYTES) else { continue };
+            let Some(data) = tensor.raw_data.take_if(|data| data.len() >= EXTERNAL_MIN_BYTES) else {
+                continue;
+            };
             let start = at.next_multiple_of(ALIGNMENT);
             file.write_all(&vec![0; (start - at) as usize]).map_err(failed)?;
             file.write_all(&data).map_err(failed)?;

@@ -48,8 +48,10 @@ pub(super) fn source(exporter: &mut Exporter, step: &Step) -> Emitted {
     let dtype = step.out.dtype();
     match step.op() {
         Op::Full(_) => {
-            let values: Vec<Scalar> =
-                step.ops().filter_map(|op| if let Op::Full(value) = op { Some(*value) } else { None }).collect();
+            let values: Vec<Scalar> = step
+                .ops()
+                .filter_map(|op| if let Op::Full(value) = op { Some(*value) } else { None })
+                .collect();
             let value = exporter.scalar(&values, dtype)?;
             let shape = step.out.shape();
             if shape.is_empty() {

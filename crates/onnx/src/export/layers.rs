@@ -64,7 +64,13 @@ static FORMS: &[Form] = &[
         Ok(vec![ex.builder.node("HardSigmoid", &[&x[0]], [float("alpha", 1.0 / 6.0), float("beta", 0.5)])])
     }),
     form("elu", 6, 22, always, plain!("Elu", "alpha" as "alpha")),
-    form("celu", 12, 99, |call| call.float("alpha") != 0.0 && is_f32(call), plain!("Celu", "alpha" as "alpha")),
+    form(
+        "celu",
+        12,
+        99,
+        |call| call.float("alpha") != 0.0 && is_f32(call),
+        plain!("Celu", "alpha" as "alpha"),
+    ),
     form("leaky_relu", 6, 16, always, plain!("LeakyRelu", "alpha" as "alpha")),
     form("softplus", 1, 22, |call| call.float("beta") == 1.0, plain!("Softplus")),
     form("hardshrink", 9, 99, is_f32, plain!("Shrink", "lambd" as "lambd")),
@@ -86,7 +92,9 @@ static FORMS: &[Form] = &[
     form("max_pool", 12, 22, always, max_pool),
     Form {
         varying: &["kernel_shape", "strides"],
-        ..form("avg_pool", 1, 22, covers, |ex, _, x| Ok(vec![ex.builder.node("GlobalAveragePool", &[&x[0]], [])]))
+        ..form("avg_pool", 1, 22, covers, |ex, _, x| {
+            Ok(vec![ex.builder.node("GlobalAveragePool", &[&x[0]], [])])
+        })
     },
     form("avg_pool", 11, 22, |call| call.int("extends") == 0, avg_pool),
     form("pad", 18, 18, |call| matches!(call.text("mode"), "reflect" | "edge"), pad),
@@ -105,7 +113,8 @@ pub(super) fn form_of(call: &Call, opset: i64) -> Option<&'static Form> {
     let dtype = call.outputs[0].dtype();
     // Functions of integers cast them first.
     let kept = matches!(call.name, "embedding" | "index_select")
-        || dtype.is_float() && call.inputs.iter().flatten().next().is_some_and(|input| input.dtype() == dtype);
+        || dtype.is_float()
+            && call.inputs.iter().flatten().next().is_some_and(|input| input.dtype() == dtype);
     let holds = |form: &&Form| {
         form.name == call.name && form.since <= opset && call.is_fixed_but(form.varying) && (form.holds)(call)
     };
@@ -179,11 +188,7 @@ fn clamp(exporter: &mut Exporter, call: &Call, names: &[String]) -> Results {
         true => exporter.builder.number(number, dtype),
         false => String::new(),
     };
-    let all = vec![
-        names[0].clone(),
-        bound(exporter, call.float("min")),
-        bound(exporter, call.float("max")),
-    ];
+    let all = vec![names[0].clone(), bound(exporter, call.float("min")), bound(exporter, call.float("max"))];
     Ok(vec![exporter.builder.node("Clip", &given(&all), [])])
 }
 
@@ -343,7 +348,9 @@ fn interpolate(exporter: &mut Exporter, call: &Call, names: &[String]) -> Result
     let mut attributes = vec![text("mode", mode), text("coordinate_transformation_mode", place)];
     match mode {
         "nearest" => attributes.push(text("nearest_mode", "floor")),
-        "cubic" => attributes.push(float("cubic_coeff_a", if call.int("antialias") == 0 { -0.75 } else { -0.5 })),
+        "cubic" => {
+            attributes.push(float("cubic_coeff_a", if call.int("antialias") == 0 { -0.75 } else { -0.5 }))
+        }
         _ => {}
     }
     if call.int("antialias") != 0 {

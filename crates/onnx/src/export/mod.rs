@@ -293,7 +293,9 @@ fn translate<M: Module + ?Sized>(
     let mut exporter = Exporter::new(options.opset, samples, weights, paths);
     for ((name, _), value) in inputs.iter().zip(&values) {
         if !exporter.builder.take(name) {
-            return Err(invalid(format!("the input \"{name}\" has the name of a weight or of another input")));
+            return Err(invalid(format!(
+                "the input \"{name}\" has the name of a weight or of another input"
+            )));
         }
         exporter.input(name, value);
     }
@@ -397,13 +399,10 @@ fn plans(inputs: &[(&str, &Tensor)], options: &Export) -> Vec<Vec<HashMap<String
     };
     let row = |at: usize| MULTIPLES[at % MULTIPLES.len()];
     // An axis of size 1 would look like one to broadcast.
-    let multiples = (0..4).map(|k| {
-        sample(&|at, own| own.max(2) * if k == 0 { 1 } else { row(at)[k - 1] })
-    });
+    let multiples = (0..4).map(|k| sample(&|at, own| own.max(2) * if k == 0 { 1 } else { row(at)[k - 1] }));
     let larger = (0..4).map(|k| sample(&|at, own| own.max(2) + if k == 0 { 0 } else { row(at)[k - 1] }));
-    let smaller = (0..4).map(|k| {
-        sample(&|at, own| own.saturating_sub(if k == 0 { 0 } else { row(at)[k - 1] }).max(2))
-    });
+    let smaller =
+        (0..4).map(|k| sample(&|at, own| own.saturating_sub(if k == 0 { 0 } else { row(at)[k - 1] }).max(2)));
     vec![multiples.collect(), larger.collect(), smaller.collect()]
 }
 
@@ -441,9 +440,7 @@ fn trace_at<M: Module + ?Sized>(
             inputs.iter().zip(&tensors).map(|((name, _), tensor)| (*name, tensor.clone())).collect();
         // The first call fills caches, so that both calls do the same.
         unchanged(model, || set_grad_enabled(false, || forward(model, &named)))?;
-        let call = || {
-            layer_paths(model, || Trace::of(|| set_grad_enabled(false, || forward(model, &named))))
-        };
+        let call = || layer_paths(model, || Trace::of(|| set_grad_enabled(false, || forward(model, &named))));
         let mut found = Vec::new();
         let (outputs, trace) = unchanged(model, || {
             let ((outputs, trace), paths) = call();
@@ -461,7 +458,8 @@ fn trace_at<M: Module + ?Sized>(
     if counts.len() > 1 || counts.contains(&0) {
         return Err(invalid("the model has no outputs, or their number depends on a dynamic size".into()));
     }
-    let twin = |lists: &[Vec<Tensor>], k: usize| Twin::new(lists.iter().map(|list| list[k].clone()).collect());
+    let twin =
+        |lists: &[Vec<Tensor>], k: usize| Twin::new(lists.iter().map(|list| list[k].clone()).collect());
     let outputs: Vec<Vec<Tensor>> =
         results.iter().map(|list| list.iter().map(|(_, tensor)| tensor.clone()).collect()).collect();
     Ok(Traced {

@@ -82,7 +82,11 @@ pub(super) fn expand(exporter: &mut Exporter, step: &Step) -> Emitted {
     let wanted: Vec<Size> = to
         .iter()
         .enumerate()
-        .map(|(axis, size)| if axis >= added && from[axis - added] == *size { one.clone() } else { size.clone() })
+        .map(
+            |(axis, size)| {
+                if axis >= added && from[axis - added] == *size { one.clone() } else { size.clone() }
+            },
+        )
         .collect();
     let shape = exporter.shape(&wanted, &step.inputs.iter().collect::<Vec<_>>())?;
     Ok(exporter.builder.node("Expand", &[step.name(0), &shape], []))
@@ -196,8 +200,10 @@ impl Exporter {
                 self.as_shape(&size, &[])
             }
         };
-        let (start, step) =
-            (self.builder.scalar(Scalar::Int(0), DType::I64), self.builder.scalar(Scalar::Int(1), DType::I64));
+        let (start, step) = (
+            self.builder.scalar(Scalar::Int(0), DType::I64),
+            self.builder.scalar(Scalar::Int(1), DType::I64),
+        );
         Ok(self.builder.node("Range", &[&start, &end, &step], []))
     }
 }
@@ -237,7 +243,10 @@ pub(super) fn pad(exporter: &mut Exporter, step: &Step) -> Emitted {
     let pads = exporter.shape(&all, &[&step.inputs[0], &step.out])?;
     if dtype == DType::Bool {
         // Fewer programs pad bools than integers.
-        let (narrow, zero) = (exporter.builder.cast(&name, dtype, DType::I32), exporter.builder.cast(&value, dtype, DType::I32));
+        let (narrow, zero) = (
+            exporter.builder.cast(&name, dtype, DType::I32),
+            exporter.builder.cast(&value, dtype, DType::I32),
+        );
         let padded = exporter.builder.node("Pad", &[&narrow, &pads, &zero], []);
         return Ok(exporter.builder.cast(&padded, DType::I32, dtype));
     }

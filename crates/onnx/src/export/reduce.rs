@@ -1,8 +1,6 @@
 //! Reductions, cumulative operations and products.
 
-use tensor_core::{
-    ArgReduceOp, CumulativeOp, DType, ReduceOp, Subscripts,
-};
+use tensor_core::{ArgReduceOp, CumulativeOp, DType, ReduceOp, Subscripts};
 
 use super::{
     builder::{int, text},

@@ -168,7 +168,11 @@ impl Samples {
         let each: Vec<Vec<(usize, usize)>> =
             self.0.iter().zip(value.all()).map(|(sample, tensor)| found(sample, tensor)).collect();
         let count = each.iter().map(Vec::len).min().unwrap_or(0);
-        (0..count).filter_map(|k| self.call(&each.iter().map(|list| list[list.len() - 1 - k].0).collect::<Vec<_>>())).collect()
+        (0..count)
+            .filter_map(|k| {
+                self.call(&each.iter().map(|list| list[list.len() - 1 - k].0).collect::<Vec<_>>())
+            })
+            .collect()
     }
 
     /// The call with these numbers in the samples, if it is one function with inputs of one kind.

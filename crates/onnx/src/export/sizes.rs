@@ -159,10 +159,12 @@ fn quotient(a: usize, x: &[i64], wanted: &[i64]) -> Option<Rule> {
     (2..=DIVISORS).find_map(|divisor| {
         // Small shifts first: 0, −1, 1, −2 …
         let shifts = (0..=2 * DIVISORS).map(|k| if k % 2 == 0 { k / 2 } else { -(k + 1) / 2 });
-        shifts
-            .into_iter()
-            .find(|&shift| all(shift, divisor))
-            .map(|shift| Rule::Line { a, scale: 1, shift, divisor })
+        shifts.into_iter().find(|&shift| all(shift, divisor)).map(|shift| Rule::Line {
+            a,
+            scale: 1,
+            shift,
+            divisor,
+        })
     })
 }
 

@@ -337,7 +337,8 @@ impl Exporter {
         match self.numbers_of_sizes(value)? {
             Some(name) => self.put(value, name),
             None => {
-                let what = format!("a tensor {} from the host has other elements for other sizes", first.shape());
+                let what =
+                    format!("a tensor {} from the host has other elements for other sizes", first.shape());
                 self.fail(value, Failure::NotDynamic(what))?;
             }
         }
@@ -347,7 +348,9 @@ impl Exporter {
     /// A small constant whose elements are sizes.
     fn numbers_of_sizes(&mut self, value: &Twin) -> Result<Option<String>> {
         let first = value.first();
-        if value.all().any(|other| other.dims() != first.dims()) || first.numel() > 16 || first.dtype() == DType::Bool
+        if value.all().any(|other| other.dims() != first.dims())
+            || first.numel() > 16
+            || first.dtype() == DType::Bool
         {
             return Ok(None);
         }
@@ -400,7 +403,8 @@ impl Exporter {
             let Some(below) = below.filter(|below| !below.contains(&0)) else { continue };
             let above: Vec<f64> = numbers.iter().zip(&below).map(|(number, n)| number * *n as f64).collect();
             let rounded: Vec<f64> = above.iter().map(|n| n.round()).collect();
-            let is_whole = above.iter().zip(&rounded).all(|(n, whole)| (n - whole).abs() < precision * n.abs());
+            let is_whole =
+                above.iter().zip(&rounded).all(|(n, whole)| (n - whole).abs() < precision * n.abs());
             let Some(above) = whole(&rounded).filter(|_| is_whole) else { continue };
             if let (Ok(above), Ok(below)) = (self.size(&above, &[]), self.size(&below, &[])) {
                 let (above, below) = (self.float_of(&above, dtype), self.float_of(&below, dtype));
@@ -442,9 +446,7 @@ fn emit(exporter: &mut Exporter, step: &Step) -> Emitted {
         Op::Compare(op) => {
             elementwise::compare(exporter, *op, [step.name(0), step.name(1)], step.inputs[0].dtype())
         }
-        Op::Where => {
-            Ok(exporter.builder.node("Where", &[step.name(0), step.name(1), step.name(2)], []))
-        }
+        Op::Where => Ok(exporter.builder.node("Where", &[step.name(0), step.name(1), step.name(2)], [])),
         Op::Cast => Ok(exporter.builder.cast(step.name(0), step.inputs[0].dtype(), step.out.dtype())),
         Op::Full(_) | Op::Arange(_) | Op::Random { .. } => index::source(exporter, step),
         Op::Reshape => movement::reshape(exporter, step),

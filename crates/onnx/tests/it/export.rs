@@ -7,8 +7,8 @@ use nn::{
     Hardshrink, Hardsigmoid, Hardswish, InstanceNorm2d, Layer, LayerNorm, LeakyRelu, Linear, LogSigmoid,
     LogSoftmax, LpPool2d, Lstm, MaxPool1d, MaxPool2d, MaxPool3d, Mish, Module, MultiheadAttention,
     PixelShuffle, Prelu, ReflectionPad2d, Relu, Relu6, ReplicationPad2d, RmsNorm, Rnn, RnnConfig, Selu,
-    Sequential, Sigmoid, Silu, Softmax, Softplus, Softshrink, Softsign, Tanh, Tanhshrink,
-    TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer, Upsample, ZeroPad2d, cross_entropy,
+    Sequential, Sigmoid, Silu, Softmax, Softplus, Softshrink, Softsign, Tanh, Tanhshrink, TransformerConfig,
+    TransformerDecoderLayer, TransformerEncoderLayer, Upsample, ZeroPad2d, cross_entropy,
     functional::{self, GridSampleOptions, InterpolateMode, InterpolateOptions, PoolOptions},
 };
 use onnx::{DynamicAxis, Export, Exported, Model, export, export_proto};
@@ -36,9 +36,15 @@ fn check(name: &str, layer: &impl Layer, shape: &[usize], rng: &Generator) -> Ex
     other[0] = 2 * shape[0] + 1;
     let other = Tensor::randn(other.as_slice(), rng).unwrap();
     layer.eval();
-    RoundTrip { name, inputs: vec![x], dynamic: vec![(0, 0, "batch")], others: vec![vec![other]], ..Default::default() }
-        .layer(layer)
-        .unwrap_or_else(|error| panic!("{layer:?}: {error}"))
+    RoundTrip {
+        name,
+        inputs: vec![x],
+        dynamic: vec![(0, 0, "batch")],
+        others: vec![vec![other]],
+        ..Default::default()
+    }
+    .layer(layer)
+    .unwrap_or_else(|error| panic!("{layer:?}: {error}"))
 }
 
 /// The operators of a file, without those of shapes and constants.
@@ -49,8 +55,10 @@ fn operators(exported: &Exported) -> Vec<&str> {
 #[test]
 fn a_perceptron_is_two_products() {
     each_device(|_, rng| {
-        let model =
-            Sequential::new().add(Linear::new(4, 8, rng).unwrap()).add(Relu).add(Linear::new(8, 3, rng).unwrap());
+        let model = Sequential::new()
+            .add(Linear::new(4, 8, rng).unwrap())
+            .add(Relu)
+            .add(Linear::new(8, 3, rng).unwrap());
         let exported = check("perceptron", &model, &[2, 4], rng);
         assert_eq!(operators(&exported), ["Gemm", "Relu"]);
         assert_eq!((exported.operators["Gemm"], exported.initializers), (2, 4));
@@ -103,13 +111,21 @@ fn convolutions() {
         };
         one(check("conv1d", &Conv1d::new(4, 6, 3, rng).unwrap(), &[2, 4, 9], rng), "Conv");
         let config = ConvConfig { stride: [2, 1], padding: [1, 2].into(), groups: 2, ..Default::default() };
-        one(check("conv2d", &Conv::with_config(4, 6, [3, 2], config, rng).unwrap(), &[2, 4, 9, 8], rng), "Conv");
+        one(
+            check("conv2d", &Conv::with_config(4, 6, [3, 2], config, rng).unwrap(), &[2, 4, 9, 8], rng),
+            "Conv",
+        );
         let config = ConvConfig { dilation: [2; 3], bias: false, ..Default::default() };
         let conv3d = Conv3d::with_config(2, 3, 2, config, rng).unwrap();
         one(check("conv3d", &conv3d, &[2, 2, 5, 4, 6], rng), "Conv");
         let transposed = ConvTranspose1d::new(3, 4, 3, rng).unwrap();
         one(check("transposed1d", &transposed, &[2, 3, 5], rng), "ConvTranspose");
-        let config = ConvTransposeConfig { stride: [2; 2], padding: [1; 2], output_padding: [1; 2], ..Default::default() };
+        let config = ConvTransposeConfig {
+            stride: [2; 2],
+            padding: [1; 2],
+            output_padding: [1; 2],
+            ..Default::default()
+        };
         let transposed = ConvTranspose2d::with_config(4, 3, 3, config, rng).unwrap();
         one(check("transposed2d", &transposed, &[2, 4, 5, 6], rng), "ConvTranspose");
         let config = ConvTransposeConfig { groups: 2, ..Default::default() };
@@ -135,9 +151,15 @@ fn images_of_any_size() {
         let x = Tensor::randn([2, 1, 8, 12], rng).unwrap();
         let other = Tensor::randn([3, 1, 14, 10], rng).unwrap();
         let dynamic = vec![(0, 0, "batch"), (0, 2, "height"), (0, 3, "width")];
-        RoundTrip { name: "any_size", inputs: vec![x], dynamic, others: vec![vec![other]], ..Default::default() }
-            .layer(&model)
-            .unwrap();
+        RoundTrip {
+            name: "any_size",
+            inputs: vec![x],
+            dynamic,
+            others: vec![vec![other]],
+            ..Default::default()
+        }
+        .layer(&model)
+        .unwrap();
     });
 }
 
@@ -147,9 +169,15 @@ fn norms() {
         let one = |exported: Exported, operator: &str| {
             assert_eq!(exported.operators.get(operator), Some(&1), "{:?}", exported.operators);
         };
-        one(check("layer_norm", &LayerNorm::new([3, 4], device).unwrap(), &[2, 3, 4], rng), "LayerNormalization");
+        one(
+            check("layer_norm", &LayerNorm::new([3, 4], device).unwrap(), &[2, 3, 4], rng),
+            "LayerNormalization",
+        );
         one(check("batch_norm1d", &BatchNorm1d::new(4, device).unwrap(), &[3, 4], rng), "BatchNormalization");
-        one(check("batch_norm2d", &BatchNorm2d::new(4, device).unwrap(), &[2, 4, 3, 3], rng), "BatchNormalization");
+        one(
+            check("batch_norm2d", &BatchNorm2d::new(4, device).unwrap(), &[2, 4, 3, 3], rng),
+            "BatchNormalization",
+        );
         one(
             check("instance_norm", &InstanceNorm2d::new(4, device).unwrap(), &[2, 4, 3, 3], rng),
             "InstanceNormalization",
@@ -158,7 +186,9 @@ fn norms() {
         check("group_norm", &GroupNorm::new(2, 4, device).unwrap(), &[2, 4, 5, 5], rng);
         // Newer versions of ONNX's operators have these as one.
         let x = Tensor::randn([2, 4, 5, 5], rng).unwrap();
-        for (name, opset, operator) in [("group_norm21", 21, "GroupNormalization"), ("rms_norm23", 23, "RMSNormalization")] {
+        for (name, opset, operator) in
+            [("group_norm21", 21, "GroupNormalization"), ("rms_norm23", 23, "RMSNormalization")]
+        {
             let layer: Box<dyn Layer> = match opset {
                 21 => Box::new(GroupNorm::new(2, 4, device).unwrap()),
                 _ => Box::new(RmsNorm::new([5], device).unwrap()),
@@ -244,7 +274,8 @@ fn embeddings_and_losses() {
 #[test]
 fn recurrent_layers_are_one_node_for_each_direction() {
     each_device(|device, rng| {
-        let config = RnnConfig { num_layers: 2, batch_first: true, bidirectional: true, ..Default::default() };
+        let config =
+            RnnConfig { num_layers: 2, batch_first: true, bidirectional: true, ..Default::default() };
         let x = Tensor::randn([2, 5, 3], rng).unwrap();
         let other = Tensor::randn([3, 7, 3], rng).unwrap();
         let trip = |name| RoundTrip {
@@ -262,13 +293,15 @@ fn recurrent_layers_are_one_node_for_each_direction() {
         let exported = trip("lstm").run(&lstm, forward).unwrap();
         assert_eq!(exported.operators["LSTM"], 4);
         let gru = Gru::with_config(3, 4, config, rng).unwrap();
-        let forward = |gru: &Gru, x: &[Tensor]| gru.forward(&x[0], None).map(|(out, hidden)| vec![out, hidden]);
+        let forward =
+            |gru: &Gru, x: &[Tensor]| gru.forward(&x[0], None).map(|(out, hidden)| vec![out, hidden]);
         assert_eq!(trip("gru").run(&gru, forward).unwrap().operators["GRU"], 4);
         for (name, rnn) in [
             ("rnn", Rnn::with_config(3, 4, config, rng).unwrap()),
             ("rnn_relu", Rnn::with_relu(3, 4, RnnConfig { bias: false, ..config }, rng).unwrap()),
         ] {
-            let forward = |rnn: &Rnn, x: &[Tensor]| rnn.forward(&x[0], None).map(|(out, hidden)| vec![out, hidden]);
+            let forward =
+                |rnn: &Rnn, x: &[Tensor]| rnn.forward(&x[0], None).map(|(out, hidden)| vec![out, hidden]);
             assert_eq!(trip(name).run(&rnn, forward).unwrap().operators["RNN"], 4);
         }
         // A given initial state, and a single sequence.
@@ -307,7 +340,12 @@ fn attention_and_transformers_of_any_length() {
             Ok(vec![functional::scaled_dot_product_attention(&x[0], &x[0], &x[0], options)?])
         };
         trip("causal").run(&Nothing, causal).unwrap();
-        let config = TransformerConfig { dim_feedforward: 16, batch_first: true, norm_first: true, ..Default::default() };
+        let config = TransformerConfig {
+            dim_feedforward: 16,
+            batch_first: true,
+            norm_first: true,
+            ..Default::default()
+        };
         let encoder = TransformerEncoderLayer::with_config(8, 2, config, rng).unwrap();
         encoder.eval();
         let forward = |layer: &TransformerEncoderLayer, x: &[Tensor]| Ok(vec![layer.forward(&x[0])?]);
@@ -410,7 +448,8 @@ fn names_are_those_of_the_state_dict_and_of_the_modules() {
     let graph = proto.graph.unwrap();
     let nodes: Vec<String> = graph.node.iter().filter_map(|node| node.name.clone()).collect();
     assert_eq!(nodes, ["/body/0/Gemm", "/body/1/Tanh", "/head/Gemm"]);
-    let mut weights: Vec<String> = graph.initializer.iter().filter_map(|tensor| tensor.name.clone()).collect();
+    let mut weights: Vec<String> =
+        graph.initializer.iter().filter_map(|tensor| tensor.name.clone()).collect();
     weights.sort();
     assert_eq!(weights, net.state_dict().into_keys().collect::<Vec<_>>());
     assert_eq!(graph.output[0].name.as_deref(), Some("output"));
@@ -430,8 +469,9 @@ fn a_model_that_was_read_is_written_again() {
         assert_eq!(again.output_names().collect::<Vec<_>>(), original.output_names().collect::<Vec<_>>());
         for batch in [2, 3] {
             let x = Tensor::randn([batch, 3, 48, 192], &rng).unwrap();
-            let [found, expected] = [&again, &original]
-                .map(|model| model.run([("x", &x)]).unwrap().tensors().unwrap().remove(0).to_vec::<f32>().unwrap());
+            let [found, expected] = [&again, &original].map(|model| {
+                model.run([("x", &x)]).unwrap().tensors().unwrap().remove(0).to_vec::<f32>().unwrap()
+            });
             for (a, b) in found.iter().zip(&expected) {
                 assert!((a - b).abs() < 1e-4, "{found:?} {expected:?}");
             }
@@ -471,10 +511,8 @@ fn errors_name_what_is_wrong() {
     };
     // All operations without a form are named in one error.
     let whole = |x: &Tensor| x.to_dtype(DType::I32);
-    let message = refused(
-        &|x| Ok(vec![whole(&x[0])?.gcd(&whole(&x[0])?)?, x[0].unsqueeze(0)?]),
-        &Export::default(),
-    );
+    let message =
+        refused(&|x| Ok(vec![whole(&x[0])?.gcd(&whole(&x[0])?)?, x[0].unsqueeze(0)?]), &Export::default());
     assert!(message.contains("gcd") && message.contains("export.rs"), "{message}");
     let message = refused(&|x| Ok(vec![x[0].clone()]), &dynamic("y", 0));
     assert!(message.contains("\"y\"") && message.contains("\"x\""), "{message}");

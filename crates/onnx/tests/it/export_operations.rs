@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use tensor_core::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, Device, Formula, ReduceOp, Result, ScatterOp, Tensor,
-    UnaryOp,
+    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, Device, Formula, ReduceOp, Result, ScatterOp,
+    Tensor, UnaryOp,
 };
 
 use crate::{devices, export::Nothing, round_trip::RoundTrip};
@@ -18,11 +18,7 @@ struct Case {
     run: Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>,
 }
 
-fn case(
-    name: String,
-    inputs: Vec<Tensor>,
-    run: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + 'static,
-) -> Case {
+fn case(name: String, inputs: Vec<Tensor>, run: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + 'static) -> Case {
     Case { name, inputs, run: Box::new(run) }
 }
 
@@ -37,7 +33,13 @@ fn numbers(shape: &[usize], dtype: DType, seed: usize, device: &Device) -> Tenso
         _ => at(k),
     };
     let values: Vec<f64> = (0..count).map(value).collect();
-    Tensor::new(values, (DType::F32, device)).unwrap().to_dtype(dtype).unwrap().reshape(shape).unwrap().detach()
+    Tensor::new(values, (DType::F32, device))
+        .unwrap()
+        .to_dtype(dtype)
+        .unwrap()
+        .reshape(shape)
+        .unwrap()
+        .detach()
 }
 
 const FLOATS: [DType; 2] = [DType::F32, DType::F16];
@@ -59,7 +61,9 @@ fn binary_types(op: BinaryOp) -> Vec<DType> {
         BinaryOp::Add | BinaryOp::Mul | BinaryOp::Maximum | BinaryOp::Minimum => {
             [&FLOATS[..], &INTS, &[DType::Bool]].concat()
         }
-        BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => [&FLOATS[..], &INTS].concat(),
+        BinaryOp::Sub | BinaryOp::FloorDiv | BinaryOp::Remainder | BinaryOp::Pow => {
+            [&FLOATS[..], &INTS].concat()
+        }
     }
 }
 
@@ -118,21 +122,25 @@ fn reductions(device: &Device) -> Vec<Case> {
     for &op in ArgReduceOp::ALL {
         for dtype in [DType::F32, DType::I32, DType::U8] {
             let x = numbers(&[2, 3, 4], dtype, 1, device);
-            let run = move |x: &[Tensor]| Ok(vec![x[0].arg_reduce(op, 1, true)?, x[0].arg_reduce(op, 2, false)?]);
+            let run =
+                move |x: &[Tensor]| Ok(vec![x[0].arg_reduce(op, 1, true)?, x[0].arg_reduce(op, 2, false)?]);
             cases.push(case(format!("{} of {dtype}", op.name()), vec![x], run));
         }
     }
     for &op in CumulativeOp::ALL {
         for reverse in [false, true] {
             let x = numbers(&[2, 3, 4], DType::F32, 1, device);
-            let run = move |x: &[Tensor]| Ok(vec![x[0].cumulative(op, 1, reverse)?, x[0].cumulative(op, 2, reverse)?]);
+            let run = move |x: &[Tensor]| {
+                Ok(vec![x[0].cumulative(op, 1, reverse)?, x[0].cumulative(op, 2, reverse)?])
+            };
             cases.push(case(format!("{}, reverse {reverse}", op.name()), vec![x], run));
         }
     }
     for descending in [false, true] {
         for dtype in [DType::F32, DType::I32, DType::U8] {
             let x = numbers(&[2, 3, 4], dtype, 1, device);
-            let run = move |x: &[Tensor]| x[0].sort(1, descending).map(|(values, places)| vec![values, places]);
+            let run =
+                move |x: &[Tensor]| x[0].sort(1, descending).map(|(values, places)| vec![values, places]);
             cases.push(case(format!("sort of {dtype}, descending {descending}"), vec![x], run));
         }
     }
@@ -184,7 +192,11 @@ fn indexing(device: &Device) -> Vec<Case> {
         case("one_hot".into(), vec![line()], |x| Ok(vec![x[0].one_hot(4)?])),
     ];
     for &op in ScatterOp::ALL {
-        let inputs = vec![x(), Tensor::new([[0i32, 2, 1, 2]], device).unwrap(), numbers(&[1, 4], DType::F32, 3, device)];
+        let inputs = vec![
+            x(),
+            Tensor::new([[0i32, 2, 1, 2]], device).unwrap(),
+            numbers(&[1, 4], DType::F32, 3, device),
+        ];
         let run = move |x: &[Tensor]| Ok(vec![x[0].scatter_with(op, 0, &x[1], &x[2])?]);
         cases.push(case(op.name().into(), inputs, run));
     }

@@ -50,9 +50,8 @@ impl RoundTrip<'_> {
         let name = format!("{}-{}", self.name, device.name().replace(':', ""));
         let (path, _folder) = file(&format!("{name}.onnx"));
         let names: Vec<String> = (0..self.inputs.len()).map(|k| format!("in{k}")).collect();
-        let axis = |&(input, axis, name): &(usize, usize, &str)| {
-            DynamicAxis::new(format!("in{input}"), axis, name)
-        };
+        let axis =
+            |&(input, axis, name): &(usize, usize, &str)| DynamicAxis::new(format!("in{input}"), axis, name);
         let dynamic_axes = self.dynamic.iter().map(axis).collect();
         let options = Export { opset: self.opset, dynamic_axes, ..Default::default() };
         let named: Vec<(&str, &Tensor)> = names.iter().map(String::as_str).zip(&self.inputs).collect();
@@ -65,7 +64,8 @@ impl RoundTrip<'_> {
                 return Err(format!("{} outputs, expected {}", found.len(), expected.len()));
             }
             for (k, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                same(found, expected, self.tolerance).map_err(|why| format!("case {case}, output {k}: {why}"))?;
+                same(found, expected, self.tolerance)
+                    .map_err(|why| format!("case {case}, output {k}: {why}"))?;
             }
             if taper_testing::settings::setting("written").is_some() {
                 let label = |kind: &str, list: &[Tensor]| -> Vec<(String, Tensor)> {

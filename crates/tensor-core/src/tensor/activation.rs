@@ -96,7 +96,9 @@ impl Tensor {
             }
             if threshold == f64::INFINITY { out } else { z.gt_scalar(threshold).choose(x, &out) }
         });
-        traced("softplus", [Some(self)], out, || vec![("beta", Argument::Float(beta)), ("threshold", Argument::Float(threshold))])
+        traced("softplus", [Some(self)], out, || {
+            vec![("beta", Argument::Float(beta)), ("threshold", Argument::Float(threshold))]
+        })
     }
 
     /// ln sigmoid(x) = −ln(1 + e⁻ˣ). `torch.nn.functional.logsigmoid`.
