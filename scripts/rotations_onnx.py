@@ -41,6 +41,7 @@ class Rotations(nn.Module):
 
 
 def main(path):
+    torch.set_num_threads(1)
     torch.manual_seed(0)
     images = digits()
     model = Rotations()

@@ -72,7 +72,7 @@
 //! | `distributed` | training on many machines (features `distributed`, and `mpi` for MPI) |
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | `models` | known architectures with the weights of their references (features `models`, `text`) |
-//! | `onnx` | ONNX files at run time: run them, train them (feature `onnx`) |
+//! | `onnx` | ONNX files at run time: run them, train them, write them (feature `onnx`) |
 //! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, `progress`, `plots`) |
 //! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
 //! | [`fft`] | Fourier transforms (on the CPU: feature `fft`) |

@@ -86,6 +86,12 @@ static FORMS: &[Form] = &[
     form("instance_norm", 6, 22, of_one_type, instance_norm),
     form("batch_norm", 15, 15, of_one_type, batch_norm),
     form("max_pool", 12, 22, always, max_pool),
+    Form {
+        varying: &["kernel_shape", "strides"],
+        ..form("avg_pool", 1, 22, covers, |ex, _, x| {
+            Ok(vec![ex.builder.node("GlobalAveragePool", &[&x[0]], [])])
+        })
+    },
     form("avg_pool", 11, 22, |call| call.int("extends") == 0, avg_pool),
     form("pad", 18, 18, |call| matches!(call.text("mode"), "reflect" | "edge"), pad),
     form("pad", 19, 19, |call| call.text("mode") == "wrap", pad),
@@ -283,6 +289,19 @@ fn batch_norm(exporter: &mut Exporter, call: &Call, names: &[String]) -> Results
 fn max_pool(exporter: &mut Exporter, call: &Call, names: &[String]) -> Results {
     let lists = ["kernel_shape", "strides", "pads", "dilations"].map(|name| ints(name, call.ints(name)));
     Ok(vec![exporter.builder.node("MaxPool", &[&names[0]], lists)])
+}
+
+/// Whether the one window of a pooling is the whole image, of whatever size.
+fn covers(call: &Call) -> bool {
+    let Some(Some(x)) = call.inputs.first() else { return false };
+    let kernels = call.samples("kernel_shape");
+    let whole = x.all().zip(kernels).all(|(x, kernel)| {
+        *kernel == Argument::sizes(&x.dims()[2..]) && x.dims()[2..].iter().all(|&size| size > 0)
+    });
+    let out = &call.outputs[0];
+    whole
+        && call.ints("pads").iter().all(|&pad| pad == 0)
+        && (2..out.rank()).all(|axis| out.size(axis).iter().all(|&size| size == 1))
 }
 
 fn avg_pool(exporter: &mut Exporter, call: &Call, names: &[String]) -> Results {

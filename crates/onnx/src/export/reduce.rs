@@ -131,13 +131,20 @@ pub(super) fn contract(exporter: &mut Exporter, step: &Step, subscripts: &Subscr
     let product = if is_matrix_product(subscripts) {
         exporter.builder.node("MatMul", &[&lhs, &rhs], [])
     } else {
-        let letters = |labels: &[u8]| -> Option<String> {
-            labels.iter().map(|&label| (label < 26).then(|| char::from(b'a' + label))).collect()
-        };
-        let all = (letters(&subscripts.lhs), letters(&subscripts.rhs), letters(&subscripts.out));
-        let (Some(l), Some(r), Some(o)) = all else {
+        let mut known: Vec<u8> = Vec::new();
+        for &label in subscripts.lhs.iter().chain(&subscripts.rhs) {
+            if !known.contains(&label) {
+                known.push(label);
+            }
+        }
+        if known.len() > 26 {
             return Err(Failure::NoForm("an Einsum has at most 26 axes".into()));
+        }
+        let letters = |labels: &[u8]| -> String {
+            let places = labels.iter().filter_map(|label| known.iter().position(|own| own == label));
+            places.map(|place| char::from(b'a' + place as u8)).collect()
         };
+        let (l, r, o) = (letters(&subscripts.lhs), letters(&subscripts.rhs), letters(&subscripts.out));
         exporter.builder.node("Einsum", &[&lhs, &rhs], [text("equation", &format!("{l},{r}->{o}"))])
     };
     Ok(exporter.builder.cast(&product, wide, to))

@@ -208,6 +208,10 @@ impl Samples {
             nodes.push(node.filter(|_| !tensor.is_cell()));
         }
         let traced: Vec<_> = nodes.iter().flatten().collect();
+        // A constant of one number may be shared with operations before the trace.
+        if value.all().all(|tensor| matches!(tensor.op(), Op::Full(_)) && !tensor.is_cell()) {
+            return Origin::Operation(Vec::new());
+        }
         if traced.is_empty() {
             return Origin::Constant;
         }

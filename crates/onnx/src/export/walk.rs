@@ -386,7 +386,12 @@ impl Exporter {
             let name = self.size(&size, &[])?;
             return Ok(self.float_of(&name, dtype));
         }
-        // A quotient of sizes, such as n / (n − 1) or 1 / n.
+        // A quotient of sizes, such as n / (n − 1) or 1 / n, which was rounded to the type.
+        let precision = match dtype {
+            DType::F64 => 1e-12,
+            DType::F32 => 3e-7,
+            _ => 4e-3,
+        };
         let mut sources: Vec<Size> = Vec::new();
         for known in &self.known {
             if sources.len() < QUOTIENT_SOURCES && !sources.contains(&known.size) {
@@ -398,7 +403,8 @@ impl Exporter {
             let Some(below) = below.filter(|below| !below.contains(&0)) else { continue };
             let above: Vec<f64> = numbers.iter().zip(&below).map(|(number, n)| number * *n as f64).collect();
             let rounded: Vec<f64> = above.iter().map(|n| n.round()).collect();
-            let is_whole = above.iter().zip(&rounded).all(|(n, whole)| (n - whole).abs() < 1e-9 * n.abs());
+            let is_whole =
+                above.iter().zip(&rounded).all(|(n, whole)| (n - whole).abs() < precision * n.abs());
             let Some(above) = whole(&rounded).filter(|_| is_whole) else { continue };
             if let (Ok(above), Ok(below)) = (self.size(&above, &[]), self.size(&below, &[])) {
                 let (above, below) = (self.float_of(&above, dtype), self.float_of(&below, dtype));

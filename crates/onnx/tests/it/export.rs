@@ -146,7 +146,7 @@ fn images_of_any_size() {
             .add(Conv2d::with_config(4, 4, 3, config, rng).unwrap())
             .add(Upsample::new(2.0))
             .add(AdaptiveAvgPool2d::new(1))
-            .add(Flatten::new(1, -1))
+            .add(Flatten::default())
             .add(Linear::new(4, 3, rng).unwrap());
         let x = Tensor::randn([2, 1, 8, 12], rng).unwrap();
         let other = Tensor::randn([3, 1, 14, 10], rng).unwrap();
@@ -221,7 +221,7 @@ fn pools_and_resizing() {
         check("reflection_pad", &ReflectionPad2d::new(2), &[2, 3, 4, 4], rng);
         check("replication_pad", &ReplicationPad2d::new(2), &[2, 3, 4, 4], rng);
         check("circular_pad", &CircularPad2d::new(2), &[2, 3, 4, 4], rng);
-        check("pixel_shuffle", &PixelShuffle::new(2), &[2, 8, 3, 4], rng);
+        check("pixel_shuffle", &PixelShuffle(2), &[2, 8, 3, 4], rng);
         let modes = [
             (InterpolateMode::Nearest, false),
             (InterpolateMode::NearestExact, false),
@@ -257,7 +257,7 @@ fn embeddings_and_losses() {
             ("cross_entropy", |x| cross_entropy(&x[0], &x[2])),
             ("mse", |x| nn::mse_loss(&x[0], &x[1])),
             ("l1", |x| nn::l1_loss(&x[0], &x[1])),
-            ("smooth_l1", |x| nn::smooth_l1_loss(&x[0], &x[1], 1.0)),
+            ("smooth_l1", |x| nn::smooth_l1_loss(&x[0], &x[1])),
             ("bce", |x| nn::binary_cross_entropy(&x[0].sigmoid(), &x[1].sigmoid())),
             ("bce_with_logits", |x| nn::binary_cross_entropy_with_logits(&x[0], &x[1].sigmoid())),
             ("kl_div", |x| nn::kl_div(&x[0].log_softmax(1)?, &x[1].softmax(1)?)),

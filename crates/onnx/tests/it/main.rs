@@ -5,7 +5,7 @@ mod bad_files;
 mod build;
 mod downloaded;
 mod export;
-mod export_rows;
+mod export_operations;
 mod models;
 mod rewrites;
 mod round_trip;
