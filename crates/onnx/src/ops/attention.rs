@@ -81,7 +81,7 @@ fn attention(c: &Context<'_>) -> Result<Vec<Value>> {
 /// Keys or values `[N, groups, T, size]`, each group for as many heads of queries.
 fn repeated(c: &Context<'_>, x: &Tensor, heads: usize) -> Result<Tensor> {
     let groups = x.dims()[1];
-    if groups == 0 || heads % groups != 0 {
+    if groups == 0 || !heads.is_multiple_of(groups) {
         return Err(c.error(format!("{heads} heads of queries for {groups} of keys")));
     }
     if groups == heads { Ok(x.clone()) } else { x.repeat_interleave(heads / groups, 1) }

@@ -24,8 +24,7 @@ fn gradient(c: &Context<'_>) -> Result<Vec<Value>> {
         x => Err(c.error(format!("input {at} is {}, and gradients are of floats", x.dtype()))),
     };
     autograd::enable_grad(|| {
-        let xs =
-            (0..count).map(leaf).collect::<Result<Vec<_>>>()?;
+        let xs = (0..count).map(leaf).collect::<Result<Vec<_>>>()?;
         let rest = (count..c.input_count()).map(|at| c.input(at).cloned());
         let inputs = xs.iter().map(|x| Some(x.into())).chain(rest).collect();
         let y = c.run_graph(&graph, inputs)?.into_iter().next().ok_or_else(|| c.error("there is no y"))?;
