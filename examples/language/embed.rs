@@ -81,6 +81,10 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     for &k in order.iter().take(options.count) {
         println!("{:.3}  {}", similarity[k], sentences[k]);
     }
-    eprintln!("[{} sentences, {:.1} a second on {device}]", sentences.len(), sentences.len() as f64 / seconds);
+    eprintln!(
+        "[{} sentences, {:.1} a second on {device}]",
+        sentences.len(),
+        sentences.len() as f64 / seconds
+    );
     Ok(())
 }

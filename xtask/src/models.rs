@@ -36,12 +36,16 @@ pub(crate) fn run() -> Result<()> {
     }
     let setting = std::env::var("TAPER_TEST").unwrap_or_default();
     let setting = format!("{setting},written={}", rows.display());
-    succeed(cargo().args(["test", "-p", "taper-models", "--test", "it"]).env("TAPER_TEST", setting), "a model differs")?;
+    succeed(
+        cargo().args(["test", "-p", "taper-models", "--test", "it"]).env("TAPER_TEST", setting),
+        "a model differs",
+    )?;
     let files = fs::read_dir(&rows).map_err(|e| format!("{ROWS} cannot be read: {e}"))?;
     let mut lines = Vec::new();
     for file in files {
         let path = file.map_err(|e| format!("{ROWS} cannot be read: {e}"))?.path();
-        let text = fs::read_to_string(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+        let text =
+            fs::read_to_string(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
         lines.extend(text.lines().map(str::to_string));
     }
     lines.sort();

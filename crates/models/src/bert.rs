@@ -151,6 +151,15 @@ impl BertConfig {
     }
 }
 
+/// The rows of a table, of which one may be the padding's, which gets no gradient.
+#[track_caller]
+pub(crate) fn with_padding(table: &Embedding, ids: &Tensor, padding: Option<usize>) -> Result<Tensor> {
+    match padding.filter(|padding| *padding < table.weight.dims()[0]) {
+        Some(padding) => nn::functional::embedding_with_padding(ids, &table.weight, padding),
+        None => table.forward(ids),
+    }
+}
+
 /// The sum of the embeddings of tokens, positions and types, normalized.
 struct Embeddings {
     word_embeddings: Embedding,

@@ -101,7 +101,12 @@ impl Layer {
             input_layernorm: source.layer_norm("input_layernorm", width, eps, true)?,
             post_attention_layernorm: source.layer_norm("post_attention_layernorm", width, eps, true)?,
             attention: Attention {
-                query_key_value: attention.linear("query_key_value", width, 3 * width, config.attention_bias)?,
+                query_key_value: attention.linear(
+                    "query_key_value",
+                    width,
+                    3 * width,
+                    config.attention_bias,
+                )?,
                 dense: attention.linear("dense", width, width, config.attention_bias)?,
             },
             mlp: Mlp {
@@ -189,8 +194,14 @@ impl GptNeoX {
             true => None,
             false => Some(source.linear("embed_out", width, config.vocab_size, false)?),
         };
-        source.finish(&["attention.bias", "attention.masked_bias", "rotary_emb.inv_freq", "embed_out.weight"])?;
-        let rope = Rope::new(width / heads, config.rotary_emb_base, config.max_position_embeddings, &scaling)?;
+        source.finish(&[
+            "attention.bias",
+            "attention.masked_bias",
+            "rotary_emb.inv_freq",
+            "embed_out.weight",
+        ])?;
+        let rope =
+            Rope::new(width / heads, config.rotary_emb_base, config.max_position_embeddings, &scaling)?;
         Ok(GptNeoX { gpt_neox, embed_out, config: config.clone(), rope })
     }
 

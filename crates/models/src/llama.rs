@@ -331,7 +331,9 @@ impl LlamaConfig {
         let step = self.decoder_sparse_step.max(1);
         let is_sparse = style.experts == Experts::Mixtral
             || ((layer + 1).is_multiple_of(step) && !self.mlp_only_layers.contains(&layer));
-        let (Some(experts), true) = (self.num_experts.or(self.num_local_experts), is_sparse && style.experts != Experts::None) else {
+        let (Some(experts), true) =
+            (self.num_experts.or(self.num_local_experts), is_sparse && style.experts != Experts::None)
+        else {
             return Ok(None);
         };
         Ok(Some(MixtureConfig {
@@ -806,8 +808,10 @@ impl LanguageModel for Llama {
 fn from_metadata(file: &WeightFile) -> Result<(LlamaConfig, GgufNames)> {
     let metadata = Metadata::of(file)?;
     let architecture = metadata.architecture;
-    let Some(style) = STYLES.iter().find(|style| style.gguf == architecture && !architecture.is_empty()) else {
-        let names: Vec<&str> = STYLES.iter().map(|style| style.gguf).filter(|name| !name.is_empty()).collect();
+    let Some(style) = STYLES.iter().find(|style| style.gguf == architecture && !architecture.is_empty())
+    else {
+        let names: Vec<&str> =
+            STYLES.iter().map(|style| style.gguf).filter(|name| !name.is_empty()).collect();
         let message =
             format!("has the architecture \"{architecture}\", which is none of {}", names.join(", "));
         return Err(metadata.error(message));

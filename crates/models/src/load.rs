@@ -18,7 +18,19 @@ type Load = fn(&Path, &Device) -> Result<Box<dyn LanguageModel>>;
 /// The loaders by `model_type`.
 const LOADERS: &[(&[&str], Load)] = &[
     (
-        &["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text", "phi3"],
+        &[
+            "llama",
+            "mistral",
+            "mixtral",
+            "qwen2",
+            "qwen2_moe",
+            "qwen3",
+            "qwen3_moe",
+            "gemma",
+            "gemma2",
+            "gemma3_text",
+            "phi3",
+        ],
         |path, device| Ok(Box::new(Llama::from_folder(path, device)?)),
     ),
     (&["gpt2"], |path, device| Ok(Box::new(Gpt2::from_folder(path, device)?))),

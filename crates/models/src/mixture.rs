@@ -35,7 +35,12 @@ pub(crate) struct Expert {
 
 impl Expert {
     #[track_caller]
-    fn new(source: &WeightSource, inner: usize, names: [&'static str; 3], config: &MixtureConfig) -> Result<Expert> {
+    fn new(
+        source: &WeightSource,
+        inner: usize,
+        names: [&'static str; 3],
+        config: &MixtureConfig,
+    ) -> Result<Expert> {
         Ok(Expert {
             gate: source.linear(names[0], config.width, inner, false)?,
             up: source.linear(names[1], config.width, inner, false)?,

@@ -12,6 +12,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 use crate::{
     Activation, Initial, Masking, Rope, RopeScaling, RopeTables, WeightSource,
     attention::{attend, join_heads, split_heads},
+    bert::with_padding,
     read_config,
 };
 
@@ -35,6 +36,8 @@ pub struct ModernBertConfig {
     pub hidden_activation: Option<Activation>,
     /// The activation of the head.
     pub classifier_activation: Option<Activation>,
+    /// The padding token, whose row gets no gradient.
+    pub pad_token_id: Option<usize>,
     /// The greatest number of positions.
     pub max_position_embeddings: usize,
     /// Added to the variance in norms.
@@ -71,6 +74,7 @@ impl Default for ModernBertConfig {
             num_attention_heads: 12,
             hidden_activation: None,
             classifier_activation: None,
+            pad_token_id: Some(50283),
             max_position_embeddings: 8192,
             norm_eps: 1e-5,
             norm_bias: false,
@@ -148,7 +152,13 @@ impl Layer {
     }
 
     #[track_caller]
-    fn forward(&self, x: &Tensor, config: &ModernBertConfig, rope: &RopeTables, masking: &Masking) -> Result<Tensor> {
+    fn forward(
+        &self,
+        x: &Tensor,
+        config: &ModernBertConfig,
+        rope: &RopeTables,
+        masking: &Masking,
+    ) -> Result<Tensor> {
         let normed = match &self.attn_norm {
             Some(norm) => norm.forward(x)?,
             None => x.clone(),
@@ -250,7 +260,8 @@ impl ModernBert {
             Some(keys) => keys.logical_and(&near)?,
             None => near,
         });
-        let mut x = self.embeddings.norm.forward(&self.embeddings.tok_embeddings.forward(ids)?)?;
+        let words = with_padding(&self.embeddings.tok_embeddings, ids, self.config.pad_token_id)?;
+        let mut x = self.embeddings.norm.forward(&words)?;
         let [global, local] = &self.ropes;
         let global = global.tables(0, length, &[], x.dtype(), &device)?;
         let local = local.tables(0, length, &[], x.dtype(), &device)?;
@@ -298,7 +309,11 @@ impl ModernBertMaskedLm {
                 norm: head.layer_norm("norm", width, config.norm_eps, config.norm_bias)?,
             },
             decoder: OutputBias {
-                bias: nn::Parameter::new(source.parameter("decoder.bias", &[config.vocab_size], Initial::Zeros)?)?,
+                bias: nn::Parameter::new(source.parameter(
+                    "decoder.bias",
+                    &[config.vocab_size],
+                    Initial::Zeros,
+                )?)?,
             },
         };
         source.finish(&["decoder.weight"])?;

@@ -90,7 +90,10 @@ impl T5Config {
         let name = if gated && name == "gelu" { "gelu_new" } else { name };
         match serde_json::from_value(serde_json::Value::String(name.into())) {
             Ok(activation) => Ok((gated, activation)),
-            Err(_) => Err(Error::invalid(OP, format!("feed_forward_proj \"{}\" is unknown", self.feed_forward_proj))),
+            Err(_) => Err(Error::invalid(
+                OP,
+                format!("feed_forward_proj \"{}\" is unknown", self.feed_forward_proj),
+            )),
         }
     }
 }
@@ -217,7 +220,11 @@ impl Stack {
     #[track_caller]
     fn new(source: &WeightSource, config: &T5Config, is_decoder: bool) -> Result<Stack> {
         let (width, eps) = (config.d_model, config.layer_norm_epsilon);
-        let count = if is_decoder { config.num_decoder_layers.unwrap_or(config.num_layers) } else { config.num_layers };
+        let count = if is_decoder {
+            config.num_decoder_layers.unwrap_or(config.num_layers)
+        } else {
+            config.num_layers
+        };
         let part = |source: &WeightSource, name: &str, first: bool| -> Result<Part> {
             let of = |wanted: &str| wanted == name;
             let at = source.at(name);
@@ -256,7 +263,8 @@ impl Stack {
         let (buckets, farthest) =
             (config.relative_attention_num_buckets, config.relative_attention_max_distance);
         let places = (0..length).flat_map(|query| {
-            (0..length).map(move |key| bucket(key as i64 - query as i64, !self.is_decoder, buckets, farthest) as i32)
+            (0..length)
+                .map(move |key| bucket(key as i64 - query as i64, !self.is_decoder, buckets, farthest) as i32)
         });
         let places = Tensor::from_vec(places.collect(), [length, length], &x.device())?;
         let mut biases = table.forward(&places)?.permute([2, 0, 1])?.unsqueeze(0)?;
@@ -273,7 +281,12 @@ impl Stack {
 
     /// The states `[N, L, features]` for embeddings, with the encoder's states and their mask in a decoder.
     #[track_caller]
-    fn forward(&self, x: &Tensor, mask: Option<&Tensor>, encoded: Option<(&Tensor, Option<&Tensor>)>) -> Result<Tensor> {
+    fn forward(
+        &self,
+        x: &Tensor,
+        mask: Option<&Tensor>,
+        encoded: Option<(&Tensor, Option<&Tensor>)>,
+    ) -> Result<Tensor> {
         let own = Masking::Mask(self.biases(x.dims()[1], mask, x)?);
         let crossing = match encoded {
             Some((_, Some(mask))) => Masking::Mask(keys_mask(mask)?),
@@ -284,7 +297,9 @@ impl Stack {
             let normed = part.layer_norm.forward(&x)?;
             let added = match (&part.SelfAttention, &part.EncDecAttention, &part.DenseReluDense, encoded) {
                 (Some(attention), ..) => attention.forward(&normed, &normed, &own)?,
-                (_, Some(attention), _, Some((states, _))) => attention.forward(&normed, states, &crossing)?,
+                (_, Some(attention), _, Some((states, _))) => {
+                    attention.forward(&normed, states, &crossing)?
+                }
                 (_, _, Some(mlp), _) => mlp.forward(&normed)?,
                 _ => return Err(Error::invalid(OP, "a decoder needs the encoder's states")),
             };
@@ -335,7 +350,11 @@ impl T5 {
             lm_head: (!config.tie_word_embeddings).then(head).transpose()?,
             config: config.clone(),
         };
-        source.finish(&["embed_tokens.weight", "lm_head.weight", "EncDecAttention.relative_attention_bias.weight"])?;
+        source.finish(&[
+            "embed_tokens.weight",
+            "lm_head.weight",
+            "EncDecAttention.relative_attention_bias.weight",
+        ])?;
         Ok(model)
     }
 

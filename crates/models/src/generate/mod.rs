@@ -26,8 +26,8 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 pub use batch::generate_batch;
 pub use beam::{Beam, BeamConfig, beam_search};
-pub(crate) use sampler::{argmax, log_sum_exp};
 pub use sampler::{Sampler, SamplingConfig};
+pub(crate) use sampler::{argmax, log_sum_exp};
 pub use score::{Perplexity, log_probabilities, perplexity};
 pub use speculative::{Speculation, generate_speculative};
 

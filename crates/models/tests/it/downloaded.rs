@@ -149,7 +149,12 @@ fn minilm_embeds_sentences() {
         // States of padding depend on the reference's handling of it.
         let (there, expected) = (floats(&mask), read("last_hidden_state"));
         let kept = |states: &[f64]| -> Vec<f64> {
-            states.chunks(384).zip(&there).filter(|(_, there)| **there == 1.0).flat_map(|(state, _)| state.to_vec()).collect()
+            states
+                .chunks(384)
+                .zip(&there)
+                .filter(|(_, there)| **there == 1.0)
+                .flat_map(|(state, _)| state.to_vec())
+                .collect()
         };
         assert_close(&kept(&floats(&hidden)), &kept(&expected), (0.0, 2e-4), &what);
         let mean = Bert::mean_pooled(&hidden, Some(&mask)).unwrap();

@@ -150,9 +150,11 @@ fn weights_in_blocks_stay_in_blocks() {
         let loss = model.forward(&fixture.input("ids", &device)).unwrap().powi(2).mean();
         loss.backward().unwrap();
         let trained = model.named_parameters();
-        let with_gradient =
-            trained.iter().filter(|(_, tensor)| tensor.grad().is_some()).count();
-        assert_eq!(with_gradient, trained.iter().filter(|(_, tensor)| tensor.block_format().is_none()).count());
+        let with_gradient = trained.iter().filter(|(_, tensor)| tensor.grad().is_some()).count();
+        assert_eq!(
+            with_gradient,
+            trained.iter().filter(|(_, tensor)| tensor.block_format().is_none()).count()
+        );
     }
 }
 

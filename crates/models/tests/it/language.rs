@@ -67,7 +67,11 @@ fn a_model_of_another_configuration_is_refused() {
     };
     refused("\"llama\"", "\"lama\"", "model_type \"lama\" is none of llama");
     refused("\"hidden_size\": 32", "\"hidden_size\": 64", "this configuration needs [40, 64]");
-    refused("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1", "tensors belong to no part of this model");
+    refused(
+        "\"num_hidden_layers\": 2",
+        "\"num_hidden_layers\": 1",
+        "tensors belong to no part of this model",
+    );
     refused("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "model.layers.2");
     refused("\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "do not divide");
     refused("\"hidden_size\": 32", "\"hidden_size\": \"wide\"", "config.json");
