@@ -346,8 +346,10 @@ impl Bert {
                 .unsqueeze(0)?,
         };
         let parts = &self.embeddings;
-        let mut x =
-            parts.word_embeddings.forward(ids)?.add(&parts.position_embeddings.forward(&positions)?)?;
+        // The padding token's rows get no gradient, as in the reference.
+        let words = with_padding(&parts.word_embeddings, ids, Some(self.config.pad_token_id))?;
+        let padding = self.style.after_padding.then_some(self.config.pad_token_id);
+        let mut x = words.add(&with_padding(&parts.position_embeddings, &positions, padding)?)?;
         if let Some(table) = &parts.token_type_embeddings {
             x = match types {
                 Some(types) => x.add(&table.forward(types)?)?,

@@ -13,8 +13,8 @@ use crate::attention::{Masking, attend, causal_mask};
 
 const OP: &str = "KvCache";
 
-/// Rows of the short table: copying both tables once in so many tokens takes less time than the products of
-/// one token (`cargo run --release -p taper-examples-language --example chat`).
+/// Rows of the short table. Copying both tables once in 64 tokens takes less time than the products of one
+/// token (`cargo run --release -p taper-examples-language --example chat`).
 const TAIL_ROWS: usize = 64;
 
 /// The keys and values of one layer: `[N, heads, rows, E]` each.
@@ -36,14 +36,14 @@ struct Rows {
     tail: usize,
 }
 
-/// What all layers with the same window share in a step.
+/// The masks of a step, which all layers with the same window share.
 #[derive(Clone, Debug)]
 enum Shared {
     /// New rows join all old ones in one attention.
     Whole(Masking),
-    /// One new row goes into the short table: where, `[rows, 1]`, and numbers to add to the scores, `[N or 1,
-    /// 1, 1, capacity + TAIL_ROWS]`; before, both tables may be merged, of which the long one has so many rows
-    /// in use.
+    /// One new row goes into the short table. `place` `[rows, 1]` says where, `bias` `[N or 1, 1, 1, capacity +
+    /// TAIL_ROWS]` is added to the scores. If `merge` is there, both tables are merged first; it is the number
+    /// of rows in use of the long one.
     Single { place: Tensor, bias: Tensor, merge: Option<usize> },
 }
 

@@ -50,7 +50,6 @@ pub enum Activation {
 
 impl Activation {
     /// The activation of each element.
-    #[must_use]
     pub fn activate(self, x: &Tensor) -> Tensor {
         match self {
             Activation::Gelu => x.gelu(),

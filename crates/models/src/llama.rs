@@ -1,7 +1,7 @@
 //! The Llama family: decoders with rotary positions, root mean square norms and gated feed forward layers.
 //! `transformers`: `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM`,
-//! `GemmaForCausalLM`, `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, `Phi3ForCausalLM`, and those with a mixture of
-//! experts: `MixtralForCausalLM`, `Qwen2MoeForCausalLM`, `Qwen3MoeForCausalLM`.
+//! `GemmaForCausalLM`, `Gemma2ForCausalLM`, `Gemma3ForCausalLM`, `Phi3ForCausalLM`, and those with a mixture
+//! of experts: `MixtralForCausalLM`, `Qwen2MoeForCausalLM`, `Qwen3MoeForCausalLM`.
 //!
 //! Touvron et al.: LLaMA, open and efficient foundation language models (2023).
 
@@ -76,7 +76,7 @@ pub struct LlamaConfig {
     pub max_window_layers: usize,
     /// `full_attention` or `sliding_attention` for each layer.
     pub layer_types: Option<Vec<String>>,
-    /// One layer of so many has no window (Gemma 3).
+    /// The period of layers without a window: the last of each group has none (Gemma 3).
     pub sliding_window_pattern: Option<usize>,
     /// Scores are divided by the root of this number (Gemma 2 and 3).
     pub query_pre_attn_scalar: Option<f64>,
@@ -98,7 +98,7 @@ pub struct LlamaConfig {
     pub shared_expert_intermediate_size: Option<usize>,
     /// Whether the weights of the chosen experts are divided by their sum (Qwen).
     pub norm_topk_prob: bool,
-    /// One layer of so many has experts (Qwen).
+    /// The period of layers with experts: the last of each group has some (Qwen).
     pub decoder_sparse_step: usize,
     /// Layers without experts (Qwen).
     pub mlp_only_layers: Vec<usize>,
@@ -195,7 +195,7 @@ enum Windows {
     All,
     /// From `max_window_layers` on, if `use_sliding_window`.
     Later,
-    /// All but the last of each so many (or of `sliding_window_pattern`).
+    /// All but the last of each group of this size (or of `sliding_window_pattern`).
     ButEach(usize),
 }
 
@@ -703,8 +703,8 @@ impl Llama {
         Llama::from_gguf(weights::open(path)?, device)
     }
 
-    /// A model from an open GGUF file, configured by its metadata. Weights in blocks stay in blocks: they take
-    /// no more memory than the file, and cannot be trained.
+    /// A model from an open GGUF file, configured by its metadata. Weights in blocks stay in blocks: they
+    /// take no more memory than the file, and cannot be trained.
     ///
     /// # Errors
     /// Another format or architecture, metadata that lacks a number, and the errors of [`Llama::new`].

@@ -1,4 +1,5 @@
-//! ModernBERT: an encoder with rotary positions, windows in two of three layers and gated feed forward layers.
+//! ModernBERT: an encoder with rotary positions, windows in two of three layers and gated feed forward
+//! layers.
 //! `transformers`: `ModernBertModel`, `ModernBertForMaskedLM`.
 //!
 //! Warner et al.: Smarter, better, faster, longer, a modern bidirectional encoder (2024).
@@ -52,7 +53,7 @@ pub struct ModernBertConfig {
     pub classifier_bias: bool,
     /// The keys around a query, half on each side, in layers with a window.
     pub local_attention: usize,
-    /// One layer of so many has no window.
+    /// The period of layers without a window: the first of each group has none.
     pub global_attn_every_n_layers: usize,
     /// `full_attention` or `sliding_attention` for each layer.
     pub layer_types: Option<Vec<String>>,

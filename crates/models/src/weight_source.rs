@@ -87,7 +87,7 @@ impl WeightSource {
 
     /// Initial values for a training, on the generator's device.
     pub fn random(rng: &Generator) -> WeightSource {
-        WeightSource::new(Origin::Random(rng.clone()), &rng.device())
+        WeightSource::new(Origin::Random(rng.clone()), rng.device())
     }
 
     /// The same source, with floats cast to `dtype` as they are read. Tensors in blocks stay in blocks.
