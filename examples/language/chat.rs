@@ -17,14 +17,11 @@ use std::{
 };
 
 use clap::Parser;
-use taper::{
-    models::{
-        KvCache, LanguageModel,
-        generate::{GenerationConfig, SamplingConfig},
-        load_language_model,
-        text::{Message, TextOptions, Tokenizer, generate_text},
-    },
-    prelude::*,
+use taper::models::{
+    KvCache, LanguageModel,
+    generate::{GenerationConfig, SamplingConfig},
+    load_language_model,
+    text::{Message, TextOptions, Tokenizer, generate_text},
 };
 
 /// A conversation with a language model.
@@ -94,7 +91,7 @@ impl Chat {
         }
     }
 
-    fn answer(&mut self, message: &str) -> std::result::Result<(), Box<dyn Error>> {
+    fn answer(&mut self, message: &str) -> Result<(), Box<dyn Error>> {
         self.messages.push(Message::user(message));
         let text = self.tokenizer.chat(&self.messages, true)?;
         let prompt = self.tokenizer.encode(&text, false)?.ids;
@@ -133,7 +130,7 @@ impl Chat {
     }
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let device = taper::device(&options.device)?;
     let begin = Instant::now();

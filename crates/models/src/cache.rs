@@ -41,9 +41,9 @@ struct Rows {
 enum Shared {
     /// New rows join all old ones in one attention.
     Whole(Masking),
-    /// One new row goes into the short table. `place` `[rows, 1]` says where, `bias` `[N or 1, 1, 1, capacity +
-    /// TAIL_ROWS]` is added to the scores. If `merge` is there, both tables are merged first; it is the number
-    /// of rows in use of the long one.
+    /// One new row goes into the short table. `place` `[rows, 1]` says where. `bias` `[N or 1, 1, 1,
+    /// capacity + TAIL_ROWS]` is added to the scores. If `merge` is there, both tables are merged first; it
+    /// is the number of rows in use of the long one.
     Single { place: Tensor, bias: Tensor, merge: Option<usize> },
 }
 
@@ -132,6 +132,13 @@ impl KvCache {
     /// A number that is no row.
     #[track_caller]
     pub fn select(&mut self, rows: &[usize]) -> Result<()> {
+        let batch = self.layers.iter().find_map(|layer| Some(layer.long.as_ref()?.0.dims()[0]));
+        if let (Some(batch), Some(row)) = (batch, rows.iter().max())
+            && *row >= batch
+        {
+            return Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")));
+        }
+        let pads: Vec<usize> = rows.iter().filter_map(|&row| self.pads.get(row).copied()).collect();
         for layer in &mut self.layers {
             for table in [&mut layer.long, &mut layer.tail].into_iter().flatten() {
                 let device = table.0.device();
@@ -141,7 +148,7 @@ impl KvCache {
             }
         }
         if !self.pads.is_empty() {
-            self.pads = rows.iter().map(|&row| self.pads[row]).collect();
+            self.pads = pads;
         }
         Ok(())
     }
