@@ -1,7 +1,7 @@
 //! A conversation with a language model, on any device.
 //!
-//!     cargo run --release -p taper-examples-language --example chat -- --model SmolLM2-135M-Instruct.Q4_1.gguf
-//!     cargo run --release -p taper-examples-language --example chat -- --model FOLDER --temperature 0.7 --top-p 0.9
+//!     cargo run --release -p taper-examples-language --example chat -- \
+//!         --model SmolLM2-135M-Instruct.Q4_1.gguf --temperature 0.7 --top-p 0.9
 //!
 //! The model is a GGUF file, or a folder with `config.json`, `tokenizer.json` and weights. Without a terminal
 //! each line of the input is a message. After an answer it prints how many tokens it read and wrote in a
@@ -45,7 +45,7 @@ struct Options {
     /// 0 takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f64,
-    /// Only so many of the most likely tokens; 0 is all
+    /// The number of most likely tokens that are considered; 0 is all
     #[arg(long, default_value_t = 0)]
     top_k: usize,
     /// Only the most likely tokens with this probability together
@@ -91,7 +91,7 @@ impl Chat {
         }
     }
 
-    fn answer(&mut self, message: &str) -> std::result::Result<(), Box<dyn Error>> {
+    fn answer(&mut self, message: &str) -> Result<(), Box<dyn Error>> {
         self.messages.push(Message::user(message));
         let text = self.tokenizer.chat(&self.messages, true)?;
         let prompt = self.tokenizer.encode(&text, false)?.ids;
@@ -130,7 +130,7 @@ impl Chat {
     }
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let device = taper::device(&options.device)?;
     let begin = Instant::now();

@@ -1,10 +1,10 @@
 //! Sentences as vectors: finds those with the nearest meaning.
 //!
 //!     cargo run --release -p taper-examples-language --example embed -- --model all-MiniLM-L6-v2 \
-//!         --query "Someone is eating." "A man has a piece of bread." "The gradient of a sum." "A cat sleeps."
+//!         --query "Someone is eating." "A man has a piece of bread." "The gradient of a sum."
 //!
-//! The model is a folder of a BERT, RoBERTa or DistilBERT with its `tokenizer.json`; a sentence is the mean of
-//! its tokens' states, of length 1. `--file FILE` takes the lines of a file as sentences.
+//! The model is a folder of a BERT, RoBERTa or DistilBERT with its `tokenizer.json`; a sentence is the mean
+//! of its tokens' states, of length 1. `--file FILE` takes the lines of a file as sentences.
 //!
 //! Reimers, Gurevych: Sentence-BERT, sentence embeddings using Siamese BERT networks (2019).
 
@@ -38,7 +38,7 @@ struct Options {
     /// Sentences of one batch
     #[arg(long, default_value_t = 32)]
     batch_size: usize,
-    /// Longer sentences are cut to so many tokens
+    /// Longer sentences are cut to this number of tokens
     #[arg(long, default_value_t = 256)]
     max_length: usize,
     sentences: Vec<String>,

@@ -4,7 +4,7 @@
 //!         --model SmolLM2-135M-Instruct.Q4_1.gguf --text docs/design.md --context 512 --stride 256
 //!
 //! The model is as in the example `chat`. A token is predicted once, from at least `context - stride` tokens
-//! before it where the text has so many.
+//! before it, at the beginning of the text from fewer.
 
 use std::{error::Error, fs, path::PathBuf, time::Instant};
 
@@ -29,7 +29,7 @@ struct Options {
     /// Tokens from a window to the next
     #[arg(long, default_value_t = 256)]
     stride: usize,
-    /// Only so many tokens of the text
+    /// The number of tokens of the text; all by default
     #[arg(long)]
     tokens: Option<usize>,
 }

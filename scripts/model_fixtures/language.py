@@ -59,7 +59,9 @@ CAUSAL = {
 
 
 def released(name, value, model_type):
-    """The names of experts in released files: one tensor for each expert and projection."""
+    """The names in released files: one tensor for each expert and projection, and GPT-NeoX's own name of its output layer."""
+    if model_type == "gpt_neox":
+        name = name.replace("lm_head.", "embed_out.")
     if ".experts." not in name:
         return {name.replace(".mlp.", ".block_sparse_moe.") if model_type == "mixtral" else name: value}
     base = name.rsplit(".", 1)[0].replace(".mlp.", ".block_sparse_moe.") if model_type == "mixtral" else name.rsplit(".", 1)[0]

@@ -13,8 +13,8 @@ use crate::attention::{Masking, attend, causal_mask};
 
 const OP: &str = "KvCache";
 
-/// Rows of the short table: copying both tables once in so many tokens takes less time than the products of
-/// one token (`cargo run --release -p taper-examples-language --example chat`).
+/// Rows of the short table. Copying both tables once in 64 tokens takes less time than the products of one
+/// token (`cargo run --release -p taper-examples-language --example chat`).
 const TAIL_ROWS: usize = 64;
 
 /// The keys and values of one layer: `[N, heads, rows, E]` each.
@@ -36,14 +36,14 @@ struct Rows {
     tail: usize,
 }
 
-/// What all layers with the same window share in a step.
+/// The masks of a step, which all layers with the same window share.
 #[derive(Clone, Debug)]
 enum Shared {
     /// New rows join all old ones in one attention.
     Whole(Masking),
-    /// One new row goes into the short table: where, `[rows, 1]`, and numbers to add to the scores, `[N or 1,
-    /// 1, 1, capacity + TAIL_ROWS]`; before, both tables may be merged, of which the long one has so many rows
-    /// in use.
+    /// One new row goes into the short table. `place` `[rows, 1]` says where. `bias` `[N or 1, 1, 1,
+    /// capacity + TAIL_ROWS]` is added to the scores. If `merge` is there, both tables are merged first; it
+    /// is the number of rows in use of the long one.
     Single { place: Tensor, bias: Tensor, merge: Option<usize> },
 }
 
@@ -132,6 +132,13 @@ impl KvCache {
     /// A number that is no row.
     #[track_caller]
     pub fn select(&mut self, rows: &[usize]) -> Result<()> {
+        let batch = self.layers.iter().find_map(|layer| Some(layer.long.as_ref()?.0.dims()[0]));
+        if let (Some(batch), Some(row)) = (batch, rows.iter().max())
+            && *row >= batch
+        {
+            return Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")));
+        }
+        let pads: Vec<usize> = rows.iter().filter_map(|&row| self.pads.get(row).copied()).collect();
         for layer in &mut self.layers {
             for table in [&mut layer.long, &mut layer.tail].into_iter().flatten() {
                 let device = table.0.device();
@@ -141,7 +148,7 @@ impl KvCache {
             }
         }
         if !self.pads.is_empty() {
-            self.pads = rows.iter().map(|&row| self.pads[row]).collect();
+            self.pads = pads;
         }
         Ok(())
     }

@@ -1,5 +1,5 @@
-//! GPT-NeoX and Pythia: a decoder with rotary positions of a part of each head's features, whose attention and
-//! feed forward layer may read the same input. `transformers`: `GPTNeoXForCausalLM`.
+//! GPT-NeoX and Pythia: a decoder with rotary positions for a part of each head's features, whose attention
+//! and feed forward layer may read the same input. `transformers`: `GPTNeoXForCausalLM`.
 //!
 //! Black et al.: GPT-NeoX-20B, an open-source autoregressive language model (2022).
 

@@ -43,7 +43,6 @@ pub trait LanguageModel {
     /// As [`LanguageModel::hidden`].
     fn next_logits(&self, ids: &Tensor, cache: &mut KvCache) -> Result<Tensor> {
         let hidden = self.hidden(ids, Some(cache))?;
-        let length = hidden.dims()[1];
-        self.logits(&hidden.select(1, length - 1)?)
+        self.logits(&hidden.select(1, -1)?)
     }
 }

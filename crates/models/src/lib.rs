@@ -17,7 +17,7 @@
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
 //! | [`T5`] | T5, Flan-T5: texts to texts |
-//! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT: embeddings, classes, masked tokens |
+//! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT |
 //! | [`ModernBert`], [`ModernBertMaskedLm`] | ModernBERT |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
 //! | [`generate`] | new tokens: sampling, batches, beams, speculation; perplexity |

@@ -1,4 +1,5 @@
-//! ModernBERT: an encoder with rotary positions, windows in two of three layers and gated feed forward layers.
+//! ModernBERT: an encoder with rotary positions, windows in two of three layers and gated feed forward
+//! layers.
 //! `transformers`: `ModernBertModel`, `ModernBertForMaskedLM`.
 //!
 //! Warner et al.: Smarter, better, faster, longer, a modern bidirectional encoder (2024).
@@ -12,6 +13,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 use crate::{
     Activation, Initial, Masking, Rope, RopeScaling, RopeTables, WeightSource,
     attention::{attend, join_heads, split_heads},
+    bert::with_padding,
     read_config,
 };
 
@@ -35,6 +37,8 @@ pub struct ModernBertConfig {
     pub hidden_activation: Option<Activation>,
     /// The activation of the head.
     pub classifier_activation: Option<Activation>,
+    /// The padding token, whose row gets no gradient.
+    pub pad_token_id: Option<usize>,
     /// The greatest number of positions.
     pub max_position_embeddings: usize,
     /// Added to the variance in norms.
@@ -49,7 +53,7 @@ pub struct ModernBertConfig {
     pub classifier_bias: bool,
     /// The keys around a query, half on each side, in layers with a window.
     pub local_attention: usize,
-    /// One layer of so many has no window.
+    /// The period of layers without a window: the first of each group has none.
     pub global_attn_every_n_layers: usize,
     /// `full_attention` or `sliding_attention` for each layer.
     pub layer_types: Option<Vec<String>>,
@@ -71,6 +75,7 @@ impl Default for ModernBertConfig {
             num_attention_heads: 12,
             hidden_activation: None,
             classifier_activation: None,
+            pad_token_id: Some(50283),
             max_position_embeddings: 8192,
             norm_eps: 1e-5,
             norm_bias: false,
@@ -256,7 +261,8 @@ impl ModernBert {
             Some(keys) => keys.logical_and(&near)?,
             None => near,
         });
-        let mut x = self.embeddings.norm.forward(&self.embeddings.tok_embeddings.forward(ids)?)?;
+        let words = with_padding(&self.embeddings.tok_embeddings, ids, self.config.pad_token_id)?;
+        let mut x = self.embeddings.norm.forward(&words)?;
         let [global, local] = &self.ropes;
         let global = global.tables(0, length, &[], x.dtype(), &device)?;
         let local = local.tables(0, length, &[], x.dtype(), &device)?;

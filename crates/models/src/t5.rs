@@ -1,4 +1,5 @@
-//! T5: an encoder and a decoder with biases by relative position. `transformers`: `T5ForConditionalGeneration`.
+//! T5: an encoder and a decoder with biases by relative position. `transformers`:
+//! `T5ForConditionalGeneration`.
 //!
 //! Raffel et al.: Exploring the limits of transfer learning with a unified text-to-text transformer (2020).
 

@@ -155,18 +155,16 @@ impl WeightSource {
         }
     }
 
-    /// A parameter of this shape. A tensor in blocks stays in blocks, and is a constant.
+    /// A parameter of this shape. A tensor in blocks stays in blocks, and is not trained.
     ///
     /// # Errors
     /// No tensor with this name, one of another shape, or one that cannot be read.
     #[track_caller]
     pub fn parameter(&self, name: &str, shape: &[usize], initial: Initial) -> Result<Tensor> {
         let value = self.value(name, shape, initial)?;
-        if value.block_format().is_some() {
-            return Ok(value);
-        }
         value.eval()?;
-        value.into_cell(true)
+        let trained = value.block_format().is_none();
+        value.into_cell(trained)
     }
 
     /// A tensor of this shape that is not trained.
@@ -233,11 +231,11 @@ impl WeightSource {
     pub fn embedding(&self, name: &str, rows: usize, features: usize) -> Result<Embedding> {
         let weight =
             self.at(name).parameter("weight", &[rows, features], Initial::Normal(INITIAL_DEVIATION))?;
-        // Shares the parameter; a table in blocks takes the place of one row.
-        let mut table = match weight.is_cell() {
-            true => Embedding::from_weight(weight.clone())?,
-            false => Embedding::from_weight(Tensor::zeros([1, 1], &self.inner.device)?)?,
-        };
+        if weight.block_format().is_none() {
+            return Embedding::from_weight(weight); // shares the parameter
+        }
+        // A table in blocks takes the place of one row.
+        let mut table = Embedding::from_weight(Tensor::zeros([1, 1], &self.inner.device)?)?;
         table.weight = weight;
         Ok(table)
     }

@@ -6,9 +6,10 @@ use tensor_core::{DType, Error, Result};
 use super::{GenerationConfig, OP, Sampler, SamplingConfig, table};
 use crate::LanguageModel;
 
-/// Continues several prompts of any lengths in one batch; a result has the new tokens of one prompt. Shorter
-/// prompts are padded at the left, and the padding is hidden from attention, so that each text is the one that
-/// the prompt alone would give. With a temperature, row k draws with the seed plus k.
+/// Continues several prompts of any lengths in one batch; a result has the new tokens of one prompt.
+///
+/// Shorter prompts are padded at the left, and the padding is hidden from attention, so that each text is the
+/// one that the prompt alone would give. With a temperature, row k draws with the seed plus k.
 ///
 /// # Errors
 /// No prompts or an empty one, or settings that [`Sampler::new`] refuses.

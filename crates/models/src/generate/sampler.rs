@@ -9,7 +9,7 @@ use tensor_core::{Error, Result, philox};
 pub struct SamplingConfig {
     /// Divides the logits; 0 (the default) takes the most likely token.
     pub temperature: f64,
-    /// Only so many of the most likely tokens; 0 (the default) is all.
+    /// The number of most likely tokens that are considered; 0 (the default) is all.
     pub top_k: usize,
     /// Only the most likely tokens that together have this probability; 1 by default.
     ///

@@ -19,8 +19,8 @@ pub struct Speculation {
 }
 
 /// The most likely continuation of `model`, the same as [`generate`](super::generate) gives without a
-/// temperature, with the help of a smaller `draft` model for the same tokens: it guesses `guesses` tokens at a
-/// time.
+/// temperature, with the help of a smaller `draft` model for the same tokens, which guesses `guesses` tokens
+/// at a time.
 ///
 /// # Errors
 /// An empty prompt, no guesses, models with different vocabularies.

@@ -24,12 +24,12 @@ impl Message {
         Message { role: role.into(), content: content.into() }
     }
 
-    /// What the user says.
+    /// A message of the user.
     pub fn user(content: impl Into<String>) -> Message {
         Message::new("user", content)
     }
 
-    /// What the model says.
+    /// An answer of the model.
     pub fn assistant(content: impl Into<String>) -> Message {
         Message::new("assistant", content)
     }

@@ -16,7 +16,7 @@ pub(crate) struct Fixture {
     folder: tempfile::TempDir,
 }
 
-/// What a model gives for a fixture's inputs.
+/// The results of a model for a fixture's inputs.
 pub(crate) struct Run {
     /// Results under the fixture's names.
     pub(crate) outputs: Vec<(&'static str, Tensor)>,

@@ -5,14 +5,17 @@
 //! Devlin et al.: BERT, pre-training of deep bidirectional transformers (2019). Liu et al.: RoBERTa (2019).
 //! Sanh et al.: DistilBERT (2019).
 
+mod heads;
+
 use std::path::Path;
 
 use nn::{Embedding, LayerNorm, Linear, Module};
 use serde::{Deserialize, Serialize};
 use tensor_core::{Device, Error, Result, Tensor};
 
+pub use self::heads::{BertClassifier, BertMaskedLm};
 use crate::{
-    Activation, Initial, Masking, WeightSource,
+    Activation, Masking, WeightSource,
     attention::{attend, join_heads, split_heads},
     read_config,
 };
@@ -148,6 +151,15 @@ impl BertConfig {
 
     fn classes(&self) -> usize {
         self.num_labels.unwrap_or(if self.id2label.is_empty() { 2 } else { self.id2label.len() })
+    }
+}
+
+/// The rows of a table, of which one may be the padding's, which gets no gradient.
+#[track_caller]
+pub(crate) fn with_padding(table: &Embedding, ids: &Tensor, padding: Option<usize>) -> Result<Tensor> {
+    match padding.filter(|padding| *padding < table.weight.dims()[0]) {
+        Some(padding) => nn::functional::embedding_with_padding(ids, &table.weight, padding),
+        None => table.forward(ids),
     }
 }
 
@@ -337,8 +349,10 @@ impl Bert {
                 .unsqueeze(0)?,
         };
         let parts = &self.embeddings;
-        let mut x =
-            parts.word_embeddings.forward(ids)?.add(&parts.position_embeddings.forward(&positions)?)?;
+        // The padding token's rows get no gradient, as in the reference.
+        let words = with_padding(&parts.word_embeddings, ids, Some(self.config.pad_token_id))?;
+        let padding = self.style.after_padding.then_some(self.config.pad_token_id);
+        let mut x = words.add(&with_padding(&parts.position_embeddings, &positions, padding)?)?;
         if let Some(table) = &parts.token_type_embeddings {
             x = match types {
                 Some(types) => x.add(&table.forward(types)?)?,
@@ -392,184 +406,5 @@ impl Bert {
             }
             None => hidden.mean_axis(1, false),
         }
-    }
-}
-
-/// An encoder with a classifier of whole texts: `BertForSequenceClassification` and relatives.
-pub struct BertClassifier {
-    encoder: Bert,
-    /// A layer before the last one (RoBERTa, DistilBERT), with its activation.
-    dense: Option<(Linear, Activation)>,
-    classifier: Linear,
-}
-
-impl BertClassifier {
-    /// A classifier with the parameters of a source.
-    ///
-    /// # Errors
-    /// As [`Bert::new`]; parameters that are left over.
-    #[track_caller]
-    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<BertClassifier> {
-        let style = config.style()?;
-        let encoder = Bert::new(config, source)?;
-        let (width, classes) = (config.hidden_size, config.classes());
-        let square = |name: &str| source.linear(name, width, width, true);
-        let (dense, name) = match (style.after_padding, style.has_types) {
-            (true, _) => (Some((square("classifier.dense")?, Activation::Tanh)), "classifier.out_proj"),
-            (false, true) => (None, "classifier"),
-            (false, false) => (Some((square("pre_classifier")?, Activation::Relu)), "classifier"),
-        };
-        let classifier = source.linear(name, width, classes, true)?;
-        source.finish(&["position_ids"])?;
-        Ok(BertClassifier { encoder, dense, classifier })
-    }
-
-    /// A classifier from a folder with `config.json` and weights.
-    ///
-    /// # Errors
-    /// A `File` error if one cannot be read, and those of [`BertClassifier::new`].
-    #[track_caller]
-    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<BertClassifier> {
-        BertClassifier::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
-    }
-
-    /// The logits `[N, classes]` for tokens, their mask and their types: see [`Bert::forward`].
-    ///
-    /// # Errors
-    /// As [`Bert::forward`].
-    #[track_caller]
-    pub fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, types: Option<&Tensor>) -> Result<Tensor> {
-        let hidden = self.encoder.forward(ids, mask, types)?;
-        let features = match &self.dense {
-            Some((dense, activation)) => activation.activate(&dense.forward(&hidden.select(1, 0)?)?),
-            None => self.encoder.pooled(&hidden)?,
-        };
-        self.classifier.forward(&features)
-    }
-
-    /// The names of the classes, by number; empty if the configuration has none.
-    pub fn labels(&self) -> Vec<String> {
-        let labels = &self.encoder.config.id2label;
-        (0..labels.len()).filter_map(|k| labels.get(&k.to_string()).cloned()).collect()
-    }
-}
-
-impl Module for BertClassifier {
-    fn visit(&self, visitor: &mut nn::Visitor) {
-        let style = self.encoder.style;
-        visitor.field(style.prefix, &self.encoder);
-        match (&self.dense, style.after_padding) {
-            (Some((dense, _)), true) => {
-                visitor.field("classifier.dense", dense);
-                visitor.field("classifier.out_proj", &self.classifier);
-            }
-            (Some((dense, _)), false) => {
-                visitor.field("pre_classifier", dense);
-                visitor.field("classifier", &self.classifier);
-            }
-            (None, _) => visitor.field("classifier", &self.classifier),
-        }
-    }
-    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
-        let style = self.encoder.style;
-        visitor.field(style.prefix, &mut self.encoder);
-        match (&mut self.dense, style.after_padding) {
-            (Some((dense, _)), true) => {
-                visitor.field("classifier.dense", dense);
-                visitor.field("classifier.out_proj", &mut self.classifier);
-            }
-            (Some((dense, _)), false) => {
-                visitor.field("pre_classifier", dense);
-                visitor.field("classifier", &mut self.classifier);
-            }
-            (None, _) => visitor.field("classifier", &mut self.classifier),
-        }
-    }
-}
-
-/// An encoder that guesses masked tokens: `BertForMaskedLM` and relatives.
-pub struct BertMaskedLm {
-    encoder: Bert,
-    transform: Linear,
-    norm: LayerNorm,
-    /// The output layer's weight is the table of embeddings.
-    bias: Tensor,
-}
-
-/// The names of the parts of a masked language model's head.
-fn head_names(style: Style) -> [&'static str; 3] {
-    match (style.after_padding, style.has_types) {
-        (true, _) => ["lm_head.dense", "lm_head.layer_norm", "lm_head.bias"],
-        (false, true) => {
-            ["cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"]
-        }
-        (false, false) => ["vocab_transform", "vocab_layer_norm", "vocab_projector.bias"],
-    }
-}
-
-impl BertMaskedLm {
-    /// A model with the parameters of a source.
-    ///
-    /// # Errors
-    /// As [`Bert::new`]; parameters that are left over.
-    #[track_caller]
-    pub fn new(config: &BertConfig, source: &WeightSource) -> Result<BertMaskedLm> {
-        let encoder = Bert::new(config, source)?;
-        let [transform, norm, bias] = head_names(encoder.style);
-        let width = config.hidden_size;
-        let model = BertMaskedLm {
-            transform: source.linear(transform, width, width, true)?,
-            norm: source.layer_norm(norm, width, config.layer_norm_eps, true)?,
-            bias: source.parameter(bias, &[config.vocab_size], Initial::Zeros)?,
-            encoder,
-        };
-        source.finish(&[
-            "position_ids",
-            "decoder.weight",
-            "decoder.bias",
-            "vocab_projector.weight",
-            "cls.seq_relationship.weight",
-            "cls.seq_relationship.bias",
-        ])?;
-        Ok(model)
-    }
-
-    /// A model from a folder with `config.json` and weights.
-    ///
-    /// # Errors
-    /// A `File` error if one cannot be read, and those of [`BertMaskedLm::new`].
-    #[track_caller]
-    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<BertMaskedLm> {
-        BertMaskedLm::new(&read_config(path.as_ref())?, &WeightSource::open(path, device)?)
-    }
-
-    /// The logits `[N, L, vocabulary]` for tokens, their mask and their types: see [`Bert::forward`].
-    ///
-    /// # Errors
-    /// As [`Bert::forward`].
-    #[track_caller]
-    pub fn forward(&self, ids: &Tensor, mask: Option<&Tensor>, types: Option<&Tensor>) -> Result<Tensor> {
-        let hidden = self.encoder.forward(ids, mask, types)?;
-        let hidden = self.encoder.activation.activate(&self.transform.forward(&hidden)?);
-        let table = &self.encoder.embeddings.word_embeddings.weight;
-        nn::functional::linear(&self.norm.forward(&hidden)?, table, Some(&self.bias))
-    }
-}
-
-impl Module for BertMaskedLm {
-    fn visit(&self, visitor: &mut nn::Visitor) {
-        let [transform, norm, bias] = head_names(self.encoder.style);
-        visitor.field(self.encoder.style.prefix, &self.encoder);
-        visitor.field(transform, &self.transform);
-        visitor.field(norm, &self.norm);
-        visitor.parameter(bias, &self.bias);
-    }
-    fn visit_mut(&mut self, visitor: &mut nn::VisitorMut) {
-        let style = self.encoder.style;
-        let [transform, norm, bias] = head_names(style);
-        visitor.field(style.prefix, &mut self.encoder);
-        visitor.field(transform, &mut self.transform);
-        visitor.field(norm, &mut self.norm);
-        visitor.parameter(bias, &mut self.bias);
     }
 }
