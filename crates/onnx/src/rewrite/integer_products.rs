@@ -82,6 +82,9 @@ fn product(c: &Context<'_>) -> Result<Vec<Value>> {
 /// points read. Layers may share it: then all of these products are replaced, one after the other.
 fn scales(editor: &Editor<'_, '_>, index: usize, (values, zero): (usize, Option<usize>)) -> Option<Scales> {
     let is_small = matches!(editor.weights.data_type(index), Some(DataType::Tensor(DType::I8 | DType::U8)));
+    if !is_small {
+        return None;
+    }
     let &[_, columns] = editor.weights.shape(index) else { return None };
     let alike = editor.readers(values)?.into_iter().all(|(step, at)| {
         let of_weight = step.inputs.get(3).copied().flatten();
@@ -92,7 +95,7 @@ fn scales(editor: &Editor<'_, '_>, index: usize, (values, zero): (usize, Option<
         None => None,
     };
     let count = zero.as_ref().map_or(1, |zero| zero.data().len());
-    if !is_small || !alike || !(count == 1 || count == columns) {
+    if !alike || !(count == 1 || count == columns) {
         return None;
     }
     let ones = HostData::Float(vec![1.0; count]);

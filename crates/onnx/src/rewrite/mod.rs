@@ -61,9 +61,10 @@ const TABLE: &[Rewrite] = &[
 /// The name under which values that depend on weights alone are kept from run to run; it has no pattern.
 const STATIC_VALUES: &str = "static_values";
 
-/// The patterns of [`TABLE`], read once.
+/// The patterns of [`TABLE`], read once; a test reads all of them.
 static PATTERNS: LazyLock<Vec<Vec<Pattern>>> = LazyLock::new(|| {
-    TABLE.iter().map(|rewrite| rewrite.patterns.iter().map(|text| Pattern::read(text)).collect()).collect()
+    let read = |rewrite: &Rewrite| rewrite.patterns.iter().filter_map(|text| Pattern::read(text)).collect();
+    TABLE.iter().map(read).collect()
 });
 
 /// The rewrites that a file is loaded with; all by default.
@@ -199,7 +200,7 @@ mod tests {
     #[test]
     fn all_patterns_can_be_read_and_have_a_root() {
         for (rewrite, patterns) in TABLE.iter().zip(&*PATTERNS) {
-            assert!(!patterns.is_empty(), "{}", rewrite.name);
+            assert_eq!(patterns.len(), rewrite.patterns.len(), "{}", rewrite.name);
             assert!(patterns.iter().all(|pattern| !pattern.roots().is_empty()), "{}", rewrite.name);
         }
     }

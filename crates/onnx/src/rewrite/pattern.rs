@@ -24,15 +24,11 @@ pub(super) enum Pattern {
 }
 
 impl Pattern {
-    /// The pattern that a text describes.
-    ///
-    /// # Panics
-    /// The text is no pattern; a test reads all of them.
-    pub(super) fn read(text: &'static str) -> Pattern {
+    /// The pattern that a text describes, if it is one.
+    pub(super) fn read(text: &'static str) -> Option<Pattern> {
         let mut words = Words { text }.peekable();
-        let pattern = alternatives(&mut words);
-        assert!(words.next().is_none(), "the pattern {text} goes on after its end");
-        pattern
+        let pattern = alternatives(&mut words)?;
+        words.next().is_none().then_some(pattern)
     }
 
     /// The operators of the nodes that can be the pattern's last one.
@@ -69,47 +65,44 @@ impl Iterator for Words {
     }
 }
 
-fn alternatives(words: &mut Peekable<Words>) -> Pattern {
-    let mut list = vec![single(words)];
+fn alternatives(words: &mut Peekable<Words>) -> Option<Pattern> {
+    let mut list = vec![single(words)?];
     while words.next_if_eq(&"|").is_some() {
-        list.push(single(words));
+        list.push(single(words)?);
     }
-    if list.len() > 1 { Pattern::Either(list) } else { list.swap_remove(0) }
+    Some(if list.len() > 1 { Pattern::Either(list) } else { list.swap_remove(0) })
 }
 
-#[allow(clippy::panic)] // a bad pattern is a bug in the table, which a test reads
-fn single(words: &mut Peekable<Words>) -> Pattern {
-    let Some(word) = words.next() else { panic!("a pattern ends too early") };
+fn single(words: &mut Peekable<Words>) -> Option<Pattern> {
+    let word = words.next()?;
     if let Ok(number) = word.parse() {
-        return Pattern::Number(number);
+        return Some(Pattern::Number(number));
     }
     if let Some(name) = word.strip_prefix('#') {
-        return Pattern::AnyNumber(name);
+        return Some(Pattern::AnyNumber(name));
     }
     if words.next_if_eq(&"?").is_some() {
-        return Pattern::Optional(word);
+        return Some(Pattern::Optional(word));
     }
     if words.next_if_eq(&":").is_some() {
-        let Some(op_type) = words.next() else { panic!("a pattern ends after the name {word}") };
-        return Pattern::Node { name: Some(word), op_type, inputs: inputs(words) };
+        let op_type = words.next()?;
+        return Some(Pattern::Node { name: Some(word), op_type, inputs: inputs(words)? });
     }
     if words.peek() == Some(&"(") {
-        return Pattern::Node { name: None, op_type: word, inputs: inputs(words) };
+        return Some(Pattern::Node { name: None, op_type: word, inputs: inputs(words)? });
     }
-    Pattern::Value(word)
+    Some(Pattern::Value(word))
 }
 
-#[allow(clippy::panic)]
-fn inputs(words: &mut Peekable<Words>) -> Vec<Pattern> {
-    assert!(words.next() == Some("("), "a node's inputs begin with (");
-    let mut list = vec![alternatives(words)];
-    loop {
-        match words.next() {
-            Some(",") => list.push(alternatives(words)),
-            Some(")") => return list,
-            other => panic!("a node's inputs end with ), not {other:?}"),
-        }
+/// The inputs of a node, in brackets.
+fn inputs(words: &mut Peekable<Words>) -> Option<Vec<Pattern>> {
+    words.next_if_eq(&"(")?;
+    let mut list = vec![alternatives(words)?];
+    while words.next_if_eq(&",").is_some() {
+        list.push(alternatives(words)?);
     }
+    words.next_if_eq(&")")?;
+    Some(list)
 }
 
 #[cfg(test)]
@@ -121,7 +114,7 @@ mod tests {
         let node = |name, op_type, inputs| Pattern::Node { name, op_type, inputs };
         let x = Pattern::Value("x");
         assert_eq!(
-            Pattern::read("Mul(x, s:Sigmoid(x | #c), -0.5, b?)"),
+            Pattern::read("Mul(x, s:Sigmoid(x | #c), -0.5, b?)").unwrap(),
             node(
                 None,
                 "Mul",
@@ -133,6 +126,8 @@ mod tests {
                 ]
             )
         );
-        assert_eq!(Pattern::read("Add(a, b) | Mul(a, b)").roots(), ["Add", "Mul"]);
+        assert_eq!(Pattern::read("Mul(x, Add(x, y)"), None);
+        assert_eq!(Pattern::read("Mul(x, y))"), None);
+        assert_eq!(Pattern::read("Add(a, b) | Mul(a, b)").unwrap().roots(), ["Add", "Mul"]);
     }
 }

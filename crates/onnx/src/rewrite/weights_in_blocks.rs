@@ -42,6 +42,9 @@ fn scales(editor: &Editor<'_, '_>, found: &Found) -> Option<(usize, Scales)> {
     let values = found.value("values")?;
     let Some(&Constant::Weight(index)) = editor.constant(values) else { return None };
     let is_small = matches!(editor.weights.data_type(index), Some(DataType::Tensor(DType::I8 | DType::U8)));
+    if !is_small {
+        return None;
+    }
     let shape = editor.weights.shape(index);
     // The integers are read only here, and the floats only by operators that decode.
     let alone = editor.readers(values).is_some_and(|readers| readers.len() == 1);
@@ -51,7 +54,7 @@ fn scales(editor: &Editor<'_, '_>, found: &Found) -> Option<(usize, Scales)> {
                 && READERS.iter().any(|(name, inputs)| *name == step.op_type && inputs.contains(at))
         })
     });
-    if !is_small || !alone || !decoded {
+    if !alone || !decoded {
         return None;
     }
     let scale = editor.host(found.value("scale")?)?;

@@ -298,12 +298,12 @@ fn values_that_are_read_elsewhere_are_not_rewritten() {
         let mut read = case.graph(&["y", "z"]);
         read.node.push(node("Identity", &[case.inner], &["z"]));
         assert_eq!(rewritten(read), None, "{}: another node", case.rewrite);
-        let inner = graph(vec![node("Identity", &[case.inner], &["t"])], &[], &["t"], vec![]);
-        let branch = with_graph(node("If", &["c"], &["z"]), "then_branch", inner.clone());
+        let inner = graph(vec![node("Identity", &[case.inner], &["inside"])], &[], &["inside"], vec![]);
+        let branch = with_graph(node("If", &["condition"], &["z"]), "then_branch", inner.clone());
         let mut captured = case.graph(&["y", "z"]);
         captured.node.push(with_graph(branch, "else_branch", inner));
         captured.initializer.push(TensorProto {
-            name: Some("c".into()),
+            name: Some("condition".into()),
             data_type: Some(9),
             int32_data: vec![1],
             ..Default::default()
