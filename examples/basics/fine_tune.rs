@@ -73,7 +73,8 @@ fn run(options: &Options) -> Outcome {
     writeln!(out, "loaded {body} from {}", body.info().producer)?;
     let (train, test) = common::images(None, options.seed)?;
     let train = DataLoader::new(train, options.batch_size)?.shuffle(options.seed);
-    let test_images = DataLoader::new(test.clone(), 512)?;
+    let (images, labels) = test.tensors().clone();
+    let test = DataLoader::new(test, 512)?;
 
     let features = 256;
     let rng = Generator::seed(options.seed, &device);
@@ -93,7 +94,7 @@ fn run(options: &Options) -> Outcome {
             body.step()?;
             losses.push(loss.detach());
         }
-        let (accuracy, _) = evaluate(&model, &test_images, &device)?;
+        let (accuracy, _) = evaluate(&model, &test, &device)?;
         writeln!(
             out,
             "epoch {epoch}/{}: loss {:.4}, test accuracy {accuracy:.4}",
@@ -103,10 +104,9 @@ fn run(options: &Options) -> Outcome {
     }
 
     model.eval();
-    let (accuracy, _) = evaluate(&model, &test_images, &device)?;
+    let (accuracy, _) = evaluate(&model, &test, &device)?;
     model.eval();
-    let (image, _) = test.get(0)?;
-    let image = image.unsqueeze(0)?.to(&device)?;
+    let image = images.narrow(0, 0, 1)?.to(&device)?;
     let form = Export {
         output_names: vec!["logits".into()],
         dynamic_axes: vec![DynamicAxis::new("image", 0, "batch")],
@@ -116,13 +116,12 @@ fn run(options: &Options) -> Outcome {
     let list: Vec<String> = written.operators.iter().map(|(name, count)| format!("{count} {name}")).collect();
     writeln!(out, "wrote {}: {}", options.out.display(), list.join(", "))?;
 
-    let (images, labels) = test.tensors();
     let read = Model::load(&options.out, &device)?;
     let logits = no_grad(|| read.run([("image", &images.to(&device)?)])?.tensor("logits"))?;
-    let again = hits(&logits.to(&taper::cpu())?, labels)?;
+    let again = hits(&logits.to(&taper::cpu())?, &labels)?;
     holds((again - accuracy).abs() < 1e-9, "the written file has the same accuracy")?;
     if let Some(python) = &options.check {
-        let runtime = by_onnx_runtime(python, &options.out, images, labels)?;
+        let runtime = by_onnx_runtime(python, &options.out, &images, &labels)?;
         holds((runtime - accuracy).abs() < 1e-9, "so it has in ONNX Runtime")?;
     }
     writeln!(out, "test accuracy {accuracy:.4} on {device} ({:.1} s)", start.elapsed().as_secs_f64())?;

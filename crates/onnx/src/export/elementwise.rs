@@ -175,9 +175,9 @@ pub(super) fn binary(ex: &mut Exporter, op: BinaryOp, [x, y]: [&str; 2], dtype: 
         BinaryOp::Or => "BitwiseOr",
         BinaryOp::Xor => "BitwiseXor",
         BinaryOp::Pow if is_narrow(dtype) => {
-            let (x, y) = (ex.builder.cast(x, dtype, DType::I32), ex.builder.cast(y, dtype, DType::I32));
-            let power = int_power(ex, &x, &y, DType::I32);
-            return Ok(ex.builder.cast(&power, DType::I32, dtype));
+            let (x, y) = (ex.builder.cast(x, dtype, DType::I64), ex.builder.cast(y, dtype, DType::I64));
+            let power = int_power(ex, &x, &y, DType::I64);
+            return Ok(ex.builder.cast(&power, DType::I64, dtype));
         }
         BinaryOp::Pow if dtype.is_int() => return Ok(int_power(ex, x, y, dtype)),
         BinaryOp::Pow => "Pow",

@@ -211,7 +211,12 @@ fn every_operation_is_exported_or_listed_with_a_reason() {
         let groups = [elementwise(&device), reductions(&device), movement(&device), indexing(&device)];
         let (mut wrong, mut exported) = (Vec::new(), 0);
         for (number, case) in groups.into_iter().flatten().enumerate() {
-            if case.inputs.iter().any(|input| !device.supports(input.dtype())) {
+            // A GPU compiles kernels for each case, so it takes one type of each kind.
+            let is_tried = |input: &Tensor| match input.dtype() {
+                DType::F32 | DType::I32 | DType::Bool => true,
+                dtype => device.name() == "cpu" && device.supports(dtype),
+            };
+            if !case.inputs.iter().all(is_tried) {
                 continue;
             }
             let half = case.inputs.iter().any(|input| input.dtype() == DType::F16);
