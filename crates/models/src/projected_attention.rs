@@ -1,5 +1,5 @@
-//! Multi-head attention with a linear layer each for queries, keys, values and the output, under the names of
-//! CLIP, Whisper and others: `q_proj`, `k_proj`, `v_proj`, `out_proj`.
+//! Multi-head attention with a linear layer each for queries, keys, values and the output, under the names
+//! of CLIP, Whisper and others: `q_proj`, `k_proj`, `v_proj`, `out_proj`.
 
 use nn::{
     Linear, LinearConfig, Module,

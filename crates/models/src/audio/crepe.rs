@@ -101,8 +101,8 @@ impl Crepe {
         Ok(Crepe { stages, classifier: Linear::new(from * LAST_LENGTH, PITCH_BINS, rng)? })
     }
 
-    /// The activation of each pitch, between 0 and 1, for frames `[N, 1024]` of samples at 16 kHz with mean 0
-    /// and deviation 1: `[N, 360]`. [`Crepe::frequency`] reads it.
+    /// The activation of each pitch, between 0 and 1, for frames `[N, 1024]` of samples at 16 kHz with mean
+    /// 0 and deviation 1: `[N, 360]`. [`Crepe::frequency`] reads it.
     ///
     /// # Errors
     /// Frames of another shape.
@@ -118,8 +118,8 @@ impl Crepe {
         Ok(self.classifier.forward(&x.permute([0, 2, 1, 3])?.flatten(1, -1)?)?.sigmoid())
     }
 
-    /// The pitch of each frame in Hz, from the activations `[N, 360]`: the mean of the nine pitches around the
-    /// strongest one, weighted by their activations, as the authors' package `crepe` decodes them.
+    /// The pitch of each frame in Hz, from the activations `[N, 360]`: the mean of the nine pitches around
+    /// the strongest one, weighted by their activations, as the authors' package `crepe` decodes them.
     ///
     /// # Errors
     /// Activations of another shape, or a value that cannot be computed.

@@ -34,10 +34,10 @@ pub fn pad_or_trim(sound: &Tensor, length: usize) -> Result<Tensor> {
     sound.pad(&padding, 0.0)
 }
 
-/// The spectrogram `[N, bins, samples / 160]` that Whisper takes of sound `[N, samples]` at 16 kHz with values
-/// between −1 and 1: power spectra of windows of 25 ms every 10 ms, weighted by `bins` triangles on the mel
-/// scale (80, or 128 for `large_v3`), their decimal logarithm, limited to 8 below the largest of each sound,
-/// plus 4 and divided by 4.
+/// The spectrogram `[N, bins, samples / 160]` that Whisper takes of sound `[N, samples]` at 16 kHz with
+/// values between −1 and 1: power spectra of windows of 25 ms every 10 ms, weighted by `bins` triangles on
+/// the mel scale (80, or 128 for `large_v3`), their decimal logarithm, limited to 8 below the largest of
+/// each sound, plus 4 and divided by 4.
 ///
 /// # Errors
 /// Sound of another shape or too short for a window, or no bins.

@@ -166,7 +166,8 @@ struct Parametrizations {
     weight: WeightNorm,
 }
 
-/// A convolution whose weight is `original1` scaled to the length `original0` at each position of the kernel.
+/// A convolution whose weight is `original1` scaled to the length `original0` at each position of the
+/// kernel.
 #[derive(Module, Debug)]
 struct NormedConv {
     parametrizations: Parametrizations,
@@ -306,8 +307,8 @@ impl Wav2Vec2 {
     /// A network with initial weights, on the generator's device.
     ///
     /// # Errors
-    /// Counts of 0, lists of convolutions of different lengths, heads or groups that do not divide the width,
-    /// probabilities outside [0, 1], or too little memory.
+    /// Counts of 0, lists of convolutions of different lengths, heads or groups that do not divide the
+    /// width, probabilities outside [0, 1], or too little memory.
     pub fn new(config: &Wav2Vec2Config, rng: &Generator) -> Result<Wav2Vec2> {
         let &Wav2Vec2Config { hidden_size: width, layer_norm_eps: eps, .. } = config;
         let counts = [

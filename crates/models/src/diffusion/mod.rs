@@ -1,5 +1,5 @@
-//! The networks of latent diffusion: the autoencoder between images and latents, and the U-Net that estimates
-//! their noise. The text's tokens come from [`ClipTextModel`](crate::vision::ClipTextModel).
+//! The networks of latent diffusion: the autoencoder between images and latents, and the U-Net that
+//! estimates their noise. The text's tokens come from [`ClipTextModel`](crate::vision::ClipTextModel).
 
 mod blocks;
 mod schedulers;

@@ -1,8 +1,9 @@
 //! Schedulers: the times and steps by which noise becomes latents, with the numbers of Stable Diffusion.
 //!
-//! Song et al.: Denoising diffusion implicit models (2021). Liu et al.: Pseudo numerical methods for diffusion
-//! models on manifolds (2022). Karras et al.: Elucidating the design space of diffusion-based generative models
-//! (2022). Lu et al.: DPM-Solver++: fast solver for guided sampling of diffusion probabilistic models (2022).
+//! Song et al.: Denoising diffusion implicit models (2021). Liu et al.: Pseudo numerical methods for
+//! diffusion models on manifolds (2022). Karras et al.: Elucidating the design space of diffusion-based
+//! generative models (2022). Lu et al.: DPM-Solver++: fast solver for guided sampling of diffusion
+//! probabilistic models (2022).
 
 use tensor_core::{Error, Result, Tensor};
 

@@ -264,8 +264,8 @@ impl DiffusionUNet {
     /// A network with PyTorch's initial weights, on the generator's device.
     ///
     /// # Errors
-    /// Lists of different lengths, counts of 0, heads or groups that do not divide the channels, or too little
-    /// memory.
+    /// Lists of different lengths, counts of 0, heads or groups that do not divide the channels, or too
+    /// little memory.
     pub fn new(config: &DiffusionUNetConfig, rng: &Generator) -> Result<DiffusionUNet> {
         let channels = &config.block_out_channels;
         let levels = channels.len();

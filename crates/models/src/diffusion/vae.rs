@@ -1,7 +1,7 @@
 //! The autoencoder of Stable Diffusion, between images and latents, with diffusers' parameter names.
 //!
-//! Kingma and Welling: Auto-encoding variational Bayes (2014). Rombach et al.: High-resolution image synthesis
-//! with latent diffusion models (2022).
+//! Kingma and Welling: Auto-encoding variational Bayes (2014). Rombach et al.: High-resolution image
+//! synthesis with latent diffusion models (2022).
 
 use nn::{Conv2d, GroupNorm, Linear, Module, functional::AttentionOptions};
 use tensor_core::{Error, Generator, Result, Tensor};
@@ -268,8 +268,8 @@ impl AutoencoderKl {
         })
     }
 
-    /// The latents of images `[N, in_channels, H, W]` of values between −1 and 1. Diffusion multiplies them by
-    /// the scaling factor.
+    /// The latents of images `[N, in_channels, H, W]` of values between −1 and 1. Diffusion multiplies them
+    /// by the scaling factor.
     ///
     /// # Errors
     /// An input that is no image of the configured channels.

@@ -104,7 +104,8 @@ pub(crate) fn conv(
     Conv2d::with_config(from, to, kernel, config, rng)
 }
 
-/// The convolution of square patches that do not overlap: `[N, from, H, W]` to `[N, to, H / size, W / size]`.
+/// The convolution of square patches that do not overlap: `[N, from, H, W]` to `[N, to, H / size, W /
+/// size]`.
 pub(crate) fn patches(from: usize, to: usize, size: usize, bias: bool, rng: &Generator) -> Result<Conv2d> {
     Conv2d::with_config(from, to, size, ConvConfig { stride: [size; 2], bias, ..Default::default() }, rng)
 }
@@ -210,8 +211,8 @@ pub(crate) fn tokens(patches: &Tensor) -> Result<Tensor> {
     patches.flatten(2, 3)?.transpose(1, 2)
 }
 
-/// Two linear layers, each followed by dropout, with an activation between them; the linear ones are layers 0
-/// and 3. torchvision's `MLP`.
+/// Two linear layers, each followed by dropout, with an activation between them; the linear ones are layers
+/// 0 and 3. torchvision's `MLP`.
 pub(crate) fn mlp(
     features: usize,
     hidden: usize,

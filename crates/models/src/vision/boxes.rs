@@ -16,8 +16,8 @@ pub fn box_iou(a: Corners, b: Corners) -> f32 {
     if union > 0.0 { common / union } else { 0.0 }
 }
 
-/// The positions of the boxes that remain when each box removes those with smaller scores that it overlaps by
-/// more than `iou_threshold`, from the largest score to the smallest. `torchvision.ops.nms`.
+/// The positions of the boxes that remain when each box removes those with smaller scores that it overlaps
+/// by more than `iou_threshold`, from the largest score to the smallest. `torchvision.ops.nms`.
 ///
 /// ```
 /// use models::vision::nms;

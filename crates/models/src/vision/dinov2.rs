@@ -304,7 +304,8 @@ impl Dinov2 {
         Ok(model)
     }
 
-    /// The tokens `[N, 1 + patches, width]` of images `[N, channels, H, W]`, of any size of at least a patch.
+    /// The tokens `[N, 1 + patches, width]` of images `[N, channels, H, W]`, of any size of at least a
+    /// patch.
     ///
     /// # Errors
     /// An input that is no image of the configured channels.

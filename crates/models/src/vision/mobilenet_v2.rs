@@ -69,8 +69,8 @@ impl MobileNetV2Config {
     }
 }
 
-/// An expansion, a depthwise convolution and a projection without activation, with a shortcut where the shape
-/// stays.
+/// An expansion, a depthwise convolution and a projection without activation, with a shortcut where the
+/// shape stays.
 #[derive(Module, Debug)]
 struct InvertedResidual {
     conv: Sequential,
@@ -114,8 +114,8 @@ impl MobileNetV2 {
     /// A network with torchvision's initial weights, on the generator's device.
     ///
     /// # Errors
-    /// No stages, counts of 0, a stride other than 1 or 2, a width that is not above 0, a dropout outside [0,
-    /// 1], or too little memory.
+    /// No stages, counts of 0, a stride other than 1 or 2, a width that is not above 0, a dropout outside
+    /// [0, 1], or too little memory.
     pub fn new(config: &MobileNetV2Config, rng: &Generator) -> Result<MobileNetV2> {
         let &MobileNetV2Config { width_mult, round_nearest, last_channel, num_classes, dropout, .. } = config;
         let stages = &config.inverted_residual_setting;

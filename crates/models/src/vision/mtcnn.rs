@@ -27,7 +27,7 @@ fn flat(x: &Tensor) -> Result<Tensor> {
     x.permute([0, 3, 2, 1])?.flatten(1, -1)
 }
 
-/// What [`PNet`] finds at each position.
+/// The findings of [`PNet`] at each position.
 #[derive(Clone, Debug)]
 pub struct Proposals {
     /// The probabilities of no face and of a face, `[N, 2, H, W]`.
@@ -83,7 +83,7 @@ impl PNet {
     }
 }
 
-/// What [`RNet`] finds in each candidate.
+/// The findings of [`RNet`] in each candidate.
 #[derive(Clone, Debug)]
 pub struct Refined {
     /// The probabilities of no face and of a face, `[N, 2]`.
@@ -145,7 +145,7 @@ impl RNet {
     }
 }
 
-/// What [`ONet`] finds in each candidate.
+/// The findings of [`ONet`] in each candidate.
 #[derive(Clone, Debug)]
 pub struct Face {
     /// The probabilities of no face and of a face, `[N, 2]`.

@@ -1,4 +1,4 @@
-//! What a network needs of a picture: its size, and its colours relative to those of the training.
+//! Pictures as networks need them: resized, and with colours relative to those of the training.
 
 use nn::functional::{InterpolateMode, InterpolateOptions, interpolate};
 use tensor_core::{Error, Result, Tensor};

@@ -24,8 +24,8 @@ pub struct RegNetConfig {
     pub w_m: f64,
     /// The channels of a group.
     pub group_width: usize,
-    /// The channels between the convolutions of squeeze-and-excitation, as a share of a block's input: RegNetY
-    /// has it.
+    /// The channels between the convolutions of squeeze-and-excitation, as a share of a block's input:
+    /// RegNetY has it.
     pub se_ratio: Option<f64>,
     /// The channels of the first convolution.
     pub stem_width: usize,

@@ -1,7 +1,7 @@
 //! The image encoder of SAM (segment anything), with transformers' parameter names.
 //!
-//! Kirillov et al.: Segment anything (2023). Li et al.: Exploring plain vision transformer backbones for object
-//! detection (2022).
+//! Kirillov et al.: Segment anything (2023). Li et al.: Exploring plain vision transformer backbones for
+//! object detection (2022).
 
 use nn::{Conv2d, ConvConfig, LayerNorm, Linear, LinearConfig, Module, Parameter};
 use serde::Deserialize;
@@ -232,8 +232,8 @@ struct Encoder {
 }
 
 /// A vision transformer with attention in windows, for images `[N, channels, size, size]`: features `[N,
-/// output_channels, size / patch, size / patch]`. transformers' `SamVisionModel`, the part `vision_encoder` of
-/// a SAM file.
+/// output_channels, size / patch, size / patch]`. transformers' `SamVisionModel`, the part `vision_encoder`
+/// of a SAM file.
 #[derive(Module, Debug)]
 pub struct SamVision {
     vision_encoder: Encoder,
@@ -290,7 +290,8 @@ impl SamVision {
         Ok(SamVision { vision_encoder, channels: config.num_channels, image_size })
     }
 
-    /// The features `[N, output_channels, size / patch, size / patch]` of images `[N, channels, size, size]`.
+    /// The features `[N, output_channels, size / patch, size / patch]` of images `[N, channels, size,
+    /// size]`.
     ///
     /// # Errors
     /// An input of another shape.

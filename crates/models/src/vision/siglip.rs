@@ -97,8 +97,8 @@ impl Default for SiglipVisionConfig {
     }
 }
 
-/// The configuration of a [`Siglip`]: the fields of transformers' `config.json`, with its defaults, which are
-/// those of `google/siglip-base-patch16-224`.
+/// The configuration of a [`Siglip`]: the fields of transformers' `config.json`, with its defaults, which
+/// are those of `google/siglip-base-patch16-224`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct SiglipConfig {
@@ -290,7 +290,8 @@ impl Siglip {
         })
     }
 
-    /// The logit of each picture belonging to each text, `[pictures, texts]`; its sigmoid is the probability.
+    /// The logit of each picture belonging to each text, `[pictures, texts]`; its sigmoid is the
+    /// probability.
     ///
     /// # Errors
     /// As [`SiglipVisionModel::tokens`] and [`SiglipTextModel::pooled`].

@@ -240,8 +240,8 @@ impl WindowAttention {
         }
     }
 
-    /// Queries, keys and values of windows `[B, pixels, C]`, each `[B, heads, pixels, C / heads]`. In version
-    /// 2 keys have no bias.
+    /// Queries, keys and values of windows `[B, pixels, C]`, each `[B, heads, pixels, C / heads]`. In
+    /// version 2 keys have no bias.
     fn project(&self, x: &Tensor) -> Result<[Tensor; 3]> {
         let &[count, pixels, channels] = x.dims() else { return Err(no_grid(x)) };
         let qkv = match (&self.logit_scale, &self.qkv.bias) {
@@ -388,8 +388,8 @@ impl SwinTransformer {
     /// A network with torchvision's initial weights, on the generator's device.
     ///
     /// # Errors
-    /// No stages, lists of different lengths, counts of 0, heads that do not divide a width, a window of 1 in
-    /// version 2, probabilities outside [0, 1], or too little memory.
+    /// No stages, lists of different lengths, counts of 0, heads that do not divide a width, a window of 1
+    /// in version 2, probabilities outside [0, 1], or too little memory.
     pub fn new(config: &SwinConfig, rng: &Generator) -> Result<SwinTransformer> {
         const MODEL: &str = "SwinTransformer";
         let SwinConfig { depths, num_heads, patch_size, embed_dim, window_size, .. } = config;

@@ -187,8 +187,8 @@ struct PatchEmbed {
     proj: Conv2d,
 }
 
-/// A transformer over the patches of an image, for images `[N, 3, size, size]`: logits `[N, classes]`. timm's
-/// `VisionTransformer` and `VisionTransformerDistilled`.
+/// A transformer over the patches of an image, for images `[N, 3, size, size]`: logits `[N, classes]`.
+/// timm's `VisionTransformer` and `VisionTransformerDistilled`.
 #[derive(Module, Debug)]
 pub struct TimmVit {
     cls_token: Parameter,

@@ -1,4 +1,5 @@
-//! U-Net for segmentation, with the parameter names of the widely used PyTorch implementation (Pytorch-UNet).
+//! U-Net for segmentation, with the parameter names of the widely used PyTorch implementation
+//! (Pytorch-UNet).
 //!
 //! Ronneberger et al.: U-Net: convolutional networks for biomedical image segmentation (2015).
 
@@ -19,7 +20,8 @@ pub struct UNetConfig {
     pub classes: usize,
     /// The channels after the first block, 64 in the paper; each of the four levels doubles them.
     pub width: usize,
-    /// Whether the way up is bilinear interpolation; otherwise it is a transposed convolution, as in the paper.
+    /// Whether the way up is bilinear interpolation; otherwise it is a transposed convolution, as in the
+    /// paper.
     pub bilinear: bool,
 }
 

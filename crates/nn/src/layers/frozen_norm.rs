@@ -7,9 +7,9 @@ use tensor_core::{Device, Error, Result, Tensor, default_dtype};
 use super::{layer, record};
 use crate::{Module, Visitor, VisitorMut};
 
-/// Batch norm of images `[N, C, H, W]` whose statistics and parameters are buffers, which no training changes:
-/// (x − running_mean) / √(running_var + eps) · weight + bias. It is for pretrained parts of detectors.
-/// `torchvision.ops.FrozenBatchNorm2d`.
+/// Batch norm of images `[N, C, H, W]` whose statistics and parameters are buffers, which no training
+/// changes: (x − running_mean) / √(running_var + eps) · weight + bias. It is for pretrained parts of
+/// detectors. `torchvision.ops.FrozenBatchNorm2d`.
 ///
 /// State: the buffers `weight`, `bias`, `running_mean` and `running_var`, `[C]` each.
 ///
