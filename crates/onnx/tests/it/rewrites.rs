@@ -320,7 +320,7 @@ fn initializers_that_a_run_may_replace_are_no_constants() {
     let net = Model::from_bytes(bytes(graph), &cpu).unwrap();
     assert_eq!(net.rewritten().get("gelu"), None);
     let x = gelu().inputs(&cpu).remove(0);
-    let wanted = run(&gelu().load(Rewrites::none(), &cpu), &[x.clone()]);
+    let wanted = run(&gelu().load(Rewrites::none(), &cpu), std::slice::from_ref(&x));
     let half = Tensor::full((), 1.0f32, &cpu).unwrap();
     let found = net.run([("x", &x), ("half", &half)]).unwrap().tensor("y").unwrap();
     assert_close(&list(&found), &list(&wanted.mul_scalar(2.0)), (1e-5, 1e-6), "twice");
@@ -383,7 +383,7 @@ fn tables_in_blocks_are_gathered() {
         let load = |rewrites: Rewrites| Model::from_bytes_with(file.clone(), &device, rewrites).unwrap();
         let (net, plain) = (load(Rewrites::default()), load(Rewrites::none()));
         assert_eq!(net.rewritten().get("weights_in_blocks"), Some(&1));
-        let (found, wanted) = (run(&net, &[index.clone()]), run(&plain, &[index]));
+        let (found, wanted) = (run(&net, std::slice::from_ref(&index)), run(&plain, &[index]));
         assert_eq!(list(&found), list(&wanted), "gathered on {device}");
     }
 }
