@@ -221,7 +221,8 @@ pub fn export<'a, M: Exportable + ?Sized>(
 /// # fn main() -> Result<()> {
 /// let rng = Generator::seed(0, &backend_cpu::cpu());
 /// let net = Net { words: Embedding::new(100, 16, &rng)?, head: Linear::new(16, 2, &rng)? };
-/// let (words, scale) = (Tensor::zeros([1, 5], rng.device())?.to_dtype(tensor_core::DType::I32)?, Tensor::ones([1, 16], rng.device())?);
+/// let words = Tensor::zeros([1, 5], rng.device())?.to_dtype(tensor_core::DType::I32)?;
+/// let scale = Tensor::ones([1, 16], rng.device())?;
 /// # let folder = std::env::temp_dir().join(format!("taper-export-with-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).unwrap();
 /// # let path = folder.join("model.onnx");
