@@ -1,11 +1,11 @@
-//! A network from PyTorch learns another task: it is loaded from an ONNX file, gets a new head, is trained on
-//! handwritten digits, and is written as an ONNX file again.
+//! A network from PyTorch learns another task: it is loaded from an ONNX file, gets a new head, is trained
+//! on handwritten digits, and is written as an ONNX file again.
 //!
 //!     cargo run --release --example fine_tune --features onnx -- --out digits.onnx
 //!
-//! The file in `assets` was made by `scripts/rotations_onnx.py`. Its network tells how far a digit is turned, so
-//! it has seen no labels; its features are a better start than random weights. With `--check python3`, ONNX
-//! Runtime reads the written file and must reach the same accuracy.
+//! The file in `assets` was made by `scripts/rotations_onnx.py`. Its network tells how far a digit is
+//! turned, so it has seen no labels; its features are a better start than random weights. With `--check
+//! python3`, ONNX Runtime reads the written file and must reach the same accuracy.
 
 mod common;
 

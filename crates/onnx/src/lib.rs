@@ -1,5 +1,5 @@
-//! Loads ONNX files at run time, as modules that run, train and move between devices, and writes modules as ONNX
-//! files.
+//! Loads ONNX files at run time, as modules that run, train and move between devices, and writes modules as
+//! ONNX files.
 //!
 //! ```
 //! use onnx::Model;

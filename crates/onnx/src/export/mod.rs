@@ -69,9 +69,9 @@ pub struct Export {
     pub description: String,
     /// Further metadata by name, which [`ModelInfo`](crate::ModelInfo) has.
     pub metadata: Vec<(String, String)>,
-    /// The number of bytes of weights up to which they are in the file itself. With more, they are in another
-    /// file beside it, with `.data` after its name. The default, and the most that the format allows, is just
-    /// below 2 GiB.
+    /// The number of bytes of weights up to which they are in the file itself. With more, they are in
+    /// another file beside it, with `.data` after its name. The default, and the most that the format
+    /// allows, is just below 2 GiB.
     pub external_data_above: u64,
 }
 
@@ -119,8 +119,8 @@ pub struct Exported {
     pub bytes: u64,
 }
 
-/// A module that can be exported by itself, because its inputs are known from their names: every [`Layer`], and
-/// a [`Model`]. Other modules are exported by [`export_with`].
+/// A module that can be exported by itself, because its inputs are known from their names: every [`Layer`],
+/// and a [`Model`]. Other modules are exported by [`export_with`].
 pub trait Exportable: Module {
     /// The outputs for inputs by name, with the names that they have.
     ///
@@ -157,13 +157,13 @@ pub(crate) fn invalid(message: String) -> Error {
 /// Writes a model as an ONNX file: `torch.onnx.export`.
 ///
 /// The model is called with the inputs, which have a name each, and its recorded operations are translated;
-/// nothing is computed. Control flow is that of this call. Parameters and buffers are initializers under their
-/// names in the state dict, and nodes begin with the path of their module. Functions that ONNX has as one
-/// operator, such as convolutions, normalizations, attention's softmax or a recurrent layer, are one node; all
-/// others are composed. Call `model.eval()` before.
+/// nothing is computed. Control flow is that of this call. Parameters and buffers are initializers under
+/// their names in the state dict, and nodes begin with the path of their module. Functions that ONNX has as
+/// one operator, such as convolutions, normalizations, attention's softmax or a recurrent layer, are one
+/// node; all others are composed. Call `model.eval()` before.
 ///
-/// All sizes are fixed except those of [`Export::dynamic_axes`]. If there are any, the model is called at several
-/// sizes, and sizes that differ are written as shape arithmetic.
+/// All sizes are fixed except those of [`Export::dynamic_axes`]. If there are any, the model is called at
+/// several sizes, and sizes that differ are written as shape arithmetic.
 ///
 /// ```
 /// use nn::{Linear, Relu, Sequential};
@@ -187,9 +187,10 @@ pub(crate) fn invalid(message: String) -> Error {
 /// ```
 ///
 /// # Errors
-/// `File` for a file that cannot be written. Operations without a form in ONNX, all of them in one error with the
-/// lines that use them; sizes that cannot follow a dynamic axis; a model in training mode, which changes its
-/// buffers; names that are used twice; an unknown version of ONNX's operators; and any error of the model.
+/// `File` for a file that cannot be written. Operations without a form in ONNX, all of them in one error
+/// with the lines that use them; sizes that cannot follow a dynamic axis; a model in training mode, which
+/// changes its buffers; names that are used twice; an unknown version of ONNX's operators; and any error of
+/// the model.
 pub fn export<'a, M: Exportable + ?Sized>(
     model: &M,
     inputs: impl IntoIterator<Item = (&'a str, &'a Tensor)>,
@@ -220,7 +221,8 @@ pub fn export<'a, M: Exportable + ?Sized>(
 /// # fn main() -> Result<()> {
 /// let rng = Generator::seed(0, &backend_cpu::cpu());
 /// let net = Net { words: Embedding::new(100, 16, &rng)?, head: Linear::new(16, 2, &rng)? };
-/// let (words, scale) = (Tensor::zeros([1, 5], rng.device())?.to_dtype(tensor_core::DType::I32)?, Tensor::ones([1, 16], rng.device())?);
+/// let words = Tensor::zeros([1, 5], rng.device())?.to_dtype(tensor_core::DType::I32)?;
+/// let scale = Tensor::ones([1, 16], rng.device())?;
 /// # let folder = std::env::temp_dir().join(format!("taper-export-with-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder).unwrap();
 /// # let path = folder.join("model.onnx");
@@ -376,8 +378,8 @@ fn check(inputs: &[(&str, &Tensor)], options: &Export) -> Result<()> {
     Ok(())
 }
 
-/// Multiples of the given sizes at which a model with dynamic axes is called, besides the sizes themselves; a
-/// row for each dynamic size in turn. Different rows tell sizes apart.
+/// Multiples of the given sizes at which a model with dynamic axes is called, besides the sizes themselves;
+/// a row for each dynamic size in turn. Different rows tell sizes apart.
 const MULTIPLES: [[usize; 3]; 6] = [[2, 3, 5], [3, 5, 2], [5, 2, 3], [2, 5, 3], [3, 2, 5], [5, 3, 2]];
 
 /// The sizes of each dynamic axis's name in each sample; a further list is tried if the model refuses one.

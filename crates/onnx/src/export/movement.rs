@@ -1,5 +1,5 @@
-//! Operations that move elements: shapes, slices, windows, paddings. Sizes that follow from a dynamic axis are
-//! written as 0 or −1, or as shape arithmetic.
+//! Operations that move elements: shapes, slices, windows, paddings. Sizes that follow from a dynamic axis
+//! are written as 0 or −1, or as shape arithmetic.
 
 use tensor_core::{DType, Op, Scalar};
 
@@ -254,8 +254,8 @@ pub(super) fn pad(exporter: &mut Exporter, step: &Step) -> Emitted {
 }
 
 impl Exporter {
-    /// Elements of one value between the neighbours of an axis: behind each element, without those behind the
-    /// last.
+    /// Elements of one value between the neighbours of an axis: behind each element, without those behind
+    /// the last.
     fn spread(
         &mut self,
         name: &str,

@@ -23,8 +23,8 @@ enum Rule {
 }
 
 impl Exporter {
-    /// The name of a size, as a vector of one i64; it is searched first among the axes of `near`, if they are in
-    /// the graph.
+    /// The name of a size, as a vector of one i64; it is searched first among the axes of `near`, if they
+    /// are in the graph.
     pub(super) fn size(&mut self, size: &Size, near: &[&Twin]) -> Emitted {
         if let Some(size) = fixed(size) {
             return Ok(self.builder.ints(&[size as i64]));

@@ -92,7 +92,7 @@ pub(super) struct Exporter {
     pub(super) wide: bool,
     /// Operations without an ONNX form: their names with the reasons, and lines that use them.
     missing: BTreeMap<String, HashSet<String>>,
-    /// What could not be made dynamic, with its line.
+    /// Values that could not be made dynamic, with their lines.
     stuck: Vec<String>,
 }
 

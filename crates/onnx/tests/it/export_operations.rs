@@ -1,6 +1,6 @@
-//! Every operation of the graph, of which all others consist, in the types that it has: exported, read again and
-//! compared. Those that ONNX cannot express are in `operations_without_form.tsv` with the reason; an operation
-//! that could be exported must not be in the list.
+//! Every operation of the graph, of which all others consist, in the types that it has: exported, read
+//! again and compared. Those that ONNX cannot express are in `operations_without_form.tsv` with the reason;
+//! an operation that could be exported must not be in the list.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Exports a model, reads it again, and compares the results of both. With `TAPER_TEST=written=FOLDER` the files
-//! and the expected results stay in the folder, for `scripts/onnx_export_check.py`.
+//! Exports a model, reads it again, and compares the results of both. With `TAPER_TEST=written=FOLDER` the
+//! files and the expected results stay in the folder, for `scripts/onnx_export_check.py`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use nn::{Layer, Module, StateDict, save_safetensors};
 use onnx::{DynamicAxis, Export, Exported, Model, export_with};
 use tensor_core::{Result, Tensor};
 
-/// The path of a file, in the folder of the setting or in a temporary one, which lives as long as the result.
+/// The path of a file, in the folder of the setting or in a temporary one, which lives as long as the
+/// result.
 pub(crate) fn file(name: &str) -> (PathBuf, Option<tempfile::TempDir>) {
     if let Some(folder) = taper_testing::settings::setting("written") {
         std::fs::create_dir_all(&folder).unwrap();

@@ -57,8 +57,8 @@ impl Tensor {
     }
 
     /// Whether the inputs' device has an implementation of the kernel for them. If not, the results of
-    /// [`Tensor::custom_kernel`] cannot be computed, and the caller composes the operation from others. Within
-    /// [`Trace::of`](crate::Trace::of) no kernel counts as implemented.
+    /// [`Tensor::custom_kernel`] cannot be computed, and the caller composes the operation from others.
+    /// Within [`Trace::of`](crate::Trace::of) no kernel counts as implemented.
     ///
     /// # Errors
     /// The kernel's own check of its inputs' shapes and dtypes.
