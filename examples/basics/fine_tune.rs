@@ -81,7 +81,7 @@ fn run(options: &Options) -> Outcome {
     let model = Digits { body, head: Linear::new(features, 10, &rng)? };
     // The loaded layers change less than the head. The old head has no part in the loss.
     let config = SgdConfig { lr: options.lr, momentum: 0.9, ..Default::default() };
-    let mut head = Sgd::new(model.head.parameters(), config.clone());
+    let mut head = Sgd::new(model.head.parameters(), config);
     let mut body = Sgd::new(model.body.parameters(), SgdConfig { lr: options.lr / 10.0, ..config });
     for epoch in 1..=options.epochs {
         let mut losses = Vec::with_capacity(train.len());

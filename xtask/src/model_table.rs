@@ -1,4 +1,5 @@
-//! `cargo xtask model-table`: runs the tests of crates/models, and writes what they compared into docs/models.md.
+//! `cargo xtask model-table`: runs the tests of crates/models, and writes what they compared into
+//! docs/models.md.
 
 use std::{fmt::Write, fs};
 

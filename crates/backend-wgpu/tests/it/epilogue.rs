@@ -51,7 +51,8 @@ fn in_pieces_and_in_parts() {
         };
         vec![("direct", open(Form::Direct)), ("tiled", open(Form::Tiled))]
     });
-    // How a product is cut does not depend on the dtype: two shapes show that its loads and stores are cut too.
+    // How a product is cut does not depend on the dtype: two shapes show that its loads and stores are cut
+    // too.
     let cut = [(90, 20, 110), (3, 9000, 5), (1, 9000, 3), (70, 300, 80), (3, 300, 1500)];
     for (dtype, shapes) in [(DType::F32, &cut[..]), (DType::F16, &cut[..2]), (DType::I32, &cut[..2])] {
         for &(m, k, n) in shapes {

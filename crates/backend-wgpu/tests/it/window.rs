@@ -402,7 +402,8 @@ fn by_index_over_more_than_a_binding() {
     };
     let rows = |n: usize, columns: usize| Layout::new([n, columns], &[1, 0], 0);
     let across = |n: usize, columns: usize| Layout::contiguous([columns, n]).permute(&[1, 0]);
-    // The windows of a table depend on the bytes of an element alone; the other dtypes take three tables each.
+    // The windows of a table depend on the bytes of an element alone; the other dtypes take three tables
+    // each.
     let cases = [(2300, 8, 2), (700, 3000, 16), (9000, 9000, 1), (700, 300, 33), (3, 5, 9000), (65, 40, 64)];
     for (dtype, cases) in [(DType::F32, &cases[..]), (DType::F64, &cases[..3]), (DType::BF16, &cases[..3])] {
         for &(table, picked, columns) in cases {

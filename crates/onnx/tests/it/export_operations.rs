@@ -11,11 +11,13 @@ use tensor_core::{
 
 use crate::{devices, export::Nothing, round_trip::RoundTrip};
 
+type Run = dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>;
+
 /// A function of tensors with its inputs.
 struct Case {
     name: String,
     inputs: Vec<Tensor>,
-    run: Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>>>,
+    run: Box<Run>,
 }
 
 fn case(name: String, inputs: Vec<Tensor>, run: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + 'static) -> Case {
