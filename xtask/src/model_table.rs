@@ -5,7 +5,9 @@ use std::{fmt::Write, fs};
 
 use crate::{
     Result,
-    workspace::{Workspace, cargo, succeed},
+    models::run_tests,
+    test_all_backends::build::build,
+    workspace::Workspace,
 };
 
 /// The page that is written.
@@ -30,17 +32,15 @@ cargo xtask model-table
 ";
 
 pub(crate) fn run() -> Result<()> {
-    let root = Workspace::read()?.root;
+    let workspace = Workspace::read()?;
+    let root = &workspace.root;
     let rows = root.join(ROWS);
     if rows.exists() {
         fs::remove_dir_all(&rows).map_err(|e| format!("{ROWS} cannot be emptied: {e}"))?;
     }
     let setting = std::env::var("TAPER_TEST").unwrap_or_default();
     let setting = format!("{setting},written={}", rows.display());
-    succeed(
-        cargo().args(["test", "-p", "taper-models", "--test", "it"]).env("TAPER_TEST", setting),
-        "a model differs",
-    )?;
+    run_tests(&workspace, &build(&workspace)?, "taper-models", "", &setting)?;
     let files = fs::read_dir(&rows).map_err(|e| format!("{ROWS} cannot be read: {e}"))?;
     let mut lines = Vec::new();
     for file in files {

@@ -11,7 +11,7 @@ use std::{
 
 use crate::{
     Result,
-    test_all_backends::build::build,
+    test_all_backends::build::{Built, build},
     workspace::{Workspace, build_tool, in_words, succeed},
 };
 
@@ -90,19 +90,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// The tests that load whole files, on the CPU.
 fn networks(workspace: &Workspace, folder: &Path) -> Result<()> {
     let built = build(workspace)?;
+    let setting = format!("device=cpu,models={}", folder.display());
     for &(package, filter) in TESTS {
-        let test = built.tests.iter().find(|test| test.package == package && test.target == "it");
-        let test = test.ok_or_else(|| format!("the tests of {package} were not built, see above"))?;
         let began = Instant::now();
-        let mut command = Command::new(&test.path);
-        command.arg(filter).env("TAPER_TEST", format!("device=cpu,models={}", folder.display()));
-        if let Some(package) = workspace.packages.iter().find(|package| package.name == test.package) {
-            command.current_dir(&package.dir);
-        }
-        succeed(&mut command, "see above")?;
+        run_tests(workspace, &built, package, filter, &setting)?;
         println!("{package}, {filter} in {:.1} s", began.elapsed().as_secs_f64());
     }
     Ok(())
+}
+
+/// Runs the integration tests of a package whose names contain `filter`, with a value of `TAPER_TEST`.
+pub(crate) fn run_tests(
+    workspace: &Workspace,
+    built: &Built,
+    package: &str,
+    filter: &str,
+    setting: &str,
+) -> Result<()> {
+    let test = built.tests.iter().find(|test| test.package == package && test.target == "it");
+    let test = test.ok_or_else(|| format!("the tests of {package} were not built, see above"))?;
+    let mut command = Command::new(&test.path);
+    command.arg(filter).env("TAPER_TEST", setting);
+    if let Some(package) = workspace.packages.iter().find(|package| package.name == test.package) {
+        command.current_dir(&package.dir);
+    }
+    succeed(&mut command, "see above")
 }
 
 /// The folder of the packages, which are installed if they are not there yet; the inner error is the reason
