@@ -3,12 +3,7 @@
 
 use std::{fmt::Write, fs};
 
-use crate::{
-    Result,
-    models::run_tests,
-    test_all_backends::build::build,
-    workspace::Workspace,
-};
+use crate::{Result, models::run_tests, test_all_backends::build::build, workspace::Workspace};
 
 /// The page that is written.
 const PAGE: &str = "docs/models.md";
