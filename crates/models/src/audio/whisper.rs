@@ -237,12 +237,18 @@ struct Model {
 /// use models::audio::{Whisper, WhisperConfig};
 /// use tensor_core::{Generator, Tensor};
 /// # fn main() -> tensor_core::Result<()> {
-/// let rng = Generator::seed(0, &backend_cpu::cpu()); let small = WhisperConfig { encoder_layers: 1,
-/// decoder_layers: 1, max_source_positions: 10, ..WhisperConfig::tiny() }; let model =
-/// Whisper::new(&WhisperConfig { vocab_size: 50, ..small }, &rng)?; let encoded =
-/// model.encode(&Tensor::zeros([1, 80, 20], rng.device())?)?; // 20 frames of 10 ms let logits =
-/// model.decode(&Tensor::new([[1i32, 2, 3]], rng.device())?, &encoded)?; assert_eq!(logits.dims(), [1, 3,
-/// 50]);
+/// let rng = Generator::seed(0, &backend_cpu::cpu());
+/// let small = WhisperConfig {
+///     encoder_layers: 1,
+///     decoder_layers: 1,
+///     max_source_positions: 10,
+///     vocab_size: 50,
+///     ..WhisperConfig::tiny()
+/// };
+/// let model = Whisper::new(&small, &rng)?;
+/// let encoded = model.encode(&Tensor::zeros([1, 80, 20], rng.device())?)?; // 20 frames of 10 ms
+/// let logits = model.decode(&Tensor::new([[1i32, 2, 3]], rng.device())?, &encoded)?;
+/// assert_eq!(logits.dims(), [1, 3, 50]);
 /// # Ok(()) }
 /// ```
 #[derive(Module, Debug)]

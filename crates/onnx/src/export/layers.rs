@@ -96,10 +96,7 @@ static FORMS: &[Form] = &[
     form("pad", 18, 18, |call| matches!(call.text("mode"), "reflect" | "edge"), pad),
     form("pad", 19, 19, |call| call.text("mode") == "wrap", pad),
     form("pixel_shuffle", 13, 13, |call| call.outputs[0].rank() == 4, pixel_shuffle),
-    Form {
-        varying: &["sizes"],
-        ..form("interpolate", 18, 18, |call| resize_mode(call.text("mode")).is_some(), interpolate)
-    },
+    Form { varying: &["sizes"], ..form("interpolate", 18, 18, is_resize, interpolate) },
     form("grid_sample", 20, 99, |call| call.inputs[0].as_ref().is_some_and(|x| x.rank() == 4), grid_sample),
     form("recurrent", 14, 99, of_one_type, recurrent::emit),
 ];
@@ -334,6 +331,36 @@ fn resize_mode(mode: &str) -> Option<&'static str> {
     }
 }
 
+/// Whether `Resize` computes this. PyTorch's antialiasing with aligned corners places its filters otherwise, and
+/// a factor that is rounded to f32 may take another nearest element.
+fn is_resize(call: &Call) -> bool {
+    let unaligned = call.int("antialias") == 0 || call.int("align_corners") == 0;
+    let rounded = |factors: Vec<f64>| {
+        factors.iter().any(|&factor| f64::from(factor as f32) != factor) && !are_ratios(call, &factors)
+    };
+    let moves = call.text("mode") == "nearest" && call.floats("scales").is_some_and(rounded);
+    unaligned && !moves && resize_mode(call.text("mode")).is_some()
+}
+
+/// The sizes of the resized axes in each sample.
+fn resized(call: &Call) -> Vec<&Vec<i64>> {
+    fn list(argument: &Argument) -> Option<&Vec<i64>> {
+        if let Argument::Ints(list) = argument { Some(list) } else { None }
+    }
+    call.samples("sizes").into_iter().filter_map(list).collect()
+}
+
+/// Whether the sizes are fixed and the factors are exactly their ratios, so that sizes can stand for factors.
+fn are_ratios(call: &Call, factors: &[f64]) -> bool {
+    let Some(Some(x)) = call.inputs.first() else { return false };
+    let sizes = resized(call);
+    let is_ratio = |(axis, &factor): (usize, &f64)| {
+        let olds = x.size(axis + 2);
+        olds.iter().zip(&sizes).all(|(&old, new)| (old as f64 * factor - new[axis] as f64).abs() < 1e-9)
+    };
+    sizes.iter().all(|list| *list == sizes[0]) && factors.iter().enumerate().all(is_ratio)
+}
+
 fn interpolate(exporter: &mut Exporter, call: &Call, names: &[String]) -> Results {
     let mode = resize_mode(call.text("mode")).unwrap_or("nearest");
     let place = match (mode, call.int("align_corners")) {
@@ -350,15 +377,12 @@ fn interpolate(exporter: &mut Exporter, call: &Call, names: &[String]) -> Result
         _ => {}
     }
     if call.int("antialias") != 0 {
-        attributes.push(int("antialias", 1));
+        // PyTorch normalizes a filter that reaches over the border; by default ONNX repeats the border.
+        attributes.extend([int("antialias", 1), int("exclude_outside", 1)]);
     }
-    let sizes: Vec<&Vec<i64>> = call
-        .samples("sizes")
-        .into_iter()
-        .filter_map(|argument| if let Argument::Ints(list) = argument { Some(list) } else { None })
-        .collect();
-    let is_fixed = sizes.iter().all(|list| *list == sizes[0]);
-    if let Some(factors) = call.floats("scales").filter(|_| !is_fixed) {
+    let sizes = resized(call);
+    // A factor says more than a size that was rounded down, because positions follow from it.
+    if let Some(factors) = call.floats("scales").filter(|factors| !are_ratios(call, factors)) {
         let factors: Vec<Scalar> =
             [1.0, 1.0].into_iter().chain(factors).map(|f| Scalar::Float(f).cast(DType::F32)).collect();
         let bytes = Scalar::to_bytes(DType::F32, &factors);

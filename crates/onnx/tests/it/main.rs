@@ -6,6 +6,7 @@ mod build;
 mod downloaded;
 mod export;
 mod export_operations;
+mod export_rows;
 mod models;
 mod rewrites;
 mod round_trip;
