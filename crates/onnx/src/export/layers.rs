@@ -331,8 +331,8 @@ fn resize_mode(mode: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether `Resize` computes this. PyTorch's antialiasing with aligned corners places its filters otherwise, and
-/// a factor that is rounded to f32 may take another nearest element.
+/// Whether `Resize` computes this. PyTorch's antialiasing with aligned corners places its filters otherwise,
+/// and a factor that is rounded to f32 may take another nearest element.
 fn is_resize(call: &Call) -> bool {
     let unaligned = call.int("antialias") == 0 || call.int("align_corners") == 0;
     let rounded = |factors: Vec<f64>| {
