@@ -38,7 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     ("taper-distributions", &["taper-linalg", "taper-autograd", "taper-tensor-core"]),
     ("taper-train", &["taper-inspect", "taper-nn", "taper-optim", "taper-tensor-core"]),
-    ("taper-models", &["taper-weights", "taper-nn", "taper-autograd", "taper-tensor-core"]),
+    ("taper-models", &["taper-data", "taper-weights", "taper-nn", "taper-autograd", "taper-tensor-core"]),
     ("taper-weights", &["taper-nn", "taper-tensor-core"]),
     ("taper-data", &["taper-autograd", "taper-tensor-core", "taper-nn-derive"]),
     ("taper-onnx", &["taper-linalg", "taper-nn", "taper-autograd", "taper-tensor-core"]),

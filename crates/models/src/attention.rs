@@ -1,7 +1,7 @@
-//! Attention of language models without a cache: heads, masks, soft caps. With a cache, see `cache.rs`.
+//! Attention without a cache: heads, masks, soft caps. With a cache, see `cache.rs`.
 
 use nn::functional::{AttentionOptions, scaled_dot_product_attention};
-use tensor_core::{Device, Result, Tensor};
+use tensor_core::{Device, Error, Result, Tensor};
 
 /// Which keys a query sees.
 #[derive(Clone, Debug)]
@@ -14,12 +14,20 @@ pub enum Masking {
     Mask(Tensor),
 }
 
+/// Fails unless the heads divide the width.
+pub(crate) fn check_heads(model: &'static str, width: usize, heads: usize) -> Result<()> {
+    match heads > 0 && width > 0 && width.is_multiple_of(heads) {
+        true => Ok(()),
+        false => Err(Error::invalid(model, format!("{heads} heads do not divide a width of {width}"))),
+    }
+}
+
 /// Splits `[N, L, heads · E]` into `[N, heads, L, E]`.
 #[track_caller]
 pub(crate) fn split_heads(x: &Tensor, heads: usize) -> Result<Tensor> {
     let &[batch, length, width] = x.dims() else {
         let message = format!("features of heads have the axes [N, L, features], not {}", x.shape());
-        return Err(tensor_core::Error::invalid("attention", message));
+        return Err(Error::invalid("attention", message));
     };
     x.reshape([batch, length, heads, width / heads])?.transpose(1, 2)
 }

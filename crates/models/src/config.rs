@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nn::Module;
+use nn::{Layer, Module};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use tensor_core::{Result, Tensor, file::file_error};
 
@@ -36,9 +36,21 @@ pub enum Activation {
     /// x · σ(1.702 x).
     #[serde(rename = "quick_gelu")]
     QuickGelu,
+    /// min(max(x + 3, 0), 6) / 6.
+    #[serde(rename = "hardsigmoid")]
+    Hardsigmoid,
+    /// x · min(max(x + 3, 0), 6) / 6.
+    #[serde(rename = "hardswish")]
+    Hardswish,
     /// max(x, 0).
     #[serde(rename = "relu")]
     Relu,
+    /// min(max(x, 0), 6).
+    #[serde(rename = "relu6")]
+    Relu6,
+    /// 1 / (1 + e⁻ˣ).
+    #[serde(rename = "sigmoid")]
+    Sigmoid,
     /// x · σ(x).
     #[default]
     #[serde(rename = "silu", alias = "swish")]
@@ -55,9 +67,19 @@ impl Activation {
             Activation::Gelu => x.gelu(),
             Activation::GeluTanh => x.gelu_tanh(),
             Activation::QuickGelu => x * x.mul_scalar(1.702).sigmoid(),
+            Activation::Hardsigmoid => x.hardsigmoid(),
+            Activation::Hardswish => x.hardswish(),
             Activation::Relu => x.relu(),
+            Activation::Relu6 => x.relu6(),
+            Activation::Sigmoid => x.sigmoid(),
             Activation::Silu => x.silu(),
             Activation::Tanh => x.tanh(),
         }
+    }
+}
+
+impl Layer for Activation {
+    fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        Ok(self.activate(input))
     }
 }

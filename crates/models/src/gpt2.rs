@@ -10,7 +10,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
     Activation, Initial, KvCache, LanguageModel, Masking, WeightSource,
-    attention::{attend, join_heads, split_heads},
+    attention::{attend, check_heads, join_heads, split_heads},
     read_config,
 };
 
@@ -158,9 +158,7 @@ impl Gpt2 {
     #[track_caller]
     pub fn new(config: &Gpt2Config, source: &WeightSource) -> Result<Gpt2> {
         let (width, heads) = (config.n_embd, config.n_head);
-        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
-            return Err(Error::invalid(OP, format!("{heads} heads do not divide {width} features")));
-        }
+        check_heads(OP, width, heads)?;
         let at = source.at_if_there("transformer");
         let transformer = Transformer {
             wte: at.embedding("wte", config.vocab_size, width)?,

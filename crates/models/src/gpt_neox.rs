@@ -11,7 +11,7 @@ use tensor_core::{Device, Error, Result, Tensor};
 
 use crate::{
     Activation, KvCache, LanguageModel, Masking, Rope, RopeScaling, RopeTables, WeightSource,
-    attention::{attend, join_heads},
+    attention::{attend, check_heads, join_heads},
     read_config,
 };
 
@@ -178,9 +178,7 @@ impl GptNeoX {
     #[track_caller]
     pub fn new(config: &GptNeoXConfig, source: &WeightSource) -> Result<GptNeoX> {
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
-        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
-            return Err(Error::invalid(OP, format!("{heads} heads do not divide {width} features")));
-        }
+        check_heads(OP, width, heads)?;
         let mut scaling = config.rope_parameters.clone().unwrap_or_default();
         scaling.partial_rotary_factor = scaling.partial_rotary_factor.or(Some(config.rotary_pct));
         let at = source.at("gpt_neox");

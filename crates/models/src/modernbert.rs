@@ -12,7 +12,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
     Activation, Initial, Masking, Rope, RopeScaling, RopeTables, WeightSource,
-    attention::{attend, join_heads, split_heads},
+    attention::{attend, check_heads, join_heads, split_heads},
     bert::with_padding,
     read_config,
 };
@@ -203,9 +203,7 @@ impl ModernBert {
     #[track_caller]
     pub fn new(config: &ModernBertConfig, source: &WeightSource) -> Result<ModernBert> {
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
-        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
-            return Err(Error::invalid(OP, format!("{heads} heads do not divide {width} features")));
-        }
+        check_heads(OP, width, heads)?;
         let source = source.at_if_there("model");
         let at = source.at("embeddings");
         let layers = (0..config.num_hidden_layers).map(|k| Layer::new(&source.at("layers"), k, config));

@@ -5,7 +5,9 @@ use nn::{
     Linear, LinearConfig, Module,
     functional::{AttentionOptions, scaled_dot_product_attention},
 };
-use tensor_core::{Error, Generator, Result, Tensor};
+use tensor_core::{Generator, Result, Tensor};
+
+use crate::attention::{check_heads, join_heads, split_heads};
 
 /// The projections of an attention over `heads` heads.
 #[derive(Module, Debug)]
@@ -68,20 +70,7 @@ pub(crate) fn attend(
     heads: usize,
     options: AttentionOptions<'_>,
 ) -> Result<Tensor> {
-    let split = |x: &Tensor| -> Result<Tensor> {
-        let &[n, length, width] = x.dims() else {
-            return Err(Error::invalid("attention", format!("tokens are [N, L, E], not {}", x.shape())));
-        };
-        x.reshape([n, length, heads, width / heads])?.transpose(1, 2)
-    };
-    let out = scaled_dot_product_attention(&split(query)?, &split(key)?, &split(value)?, options)?;
-    out.transpose(1, 2)?.flatten(2, 3)
-}
-
-/// Fails unless the heads divide the width.
-pub(crate) fn check_heads(model: &'static str, width: usize, heads: usize) -> Result<()> {
-    match heads > 0 && width > 0 && width.is_multiple_of(heads) {
-        true => Ok(()),
-        false => Err(Error::invalid(model, format!("{heads} heads do not divide a width of {width}"))),
-    }
+    let [query, key, value] =
+        [split_heads(query, heads)?, split_heads(key, heads)?, split_heads(value, heads)?];
+    join_heads(&scaled_dot_product_attention(&query, &key, &value, options)?)
 }

@@ -130,6 +130,15 @@ impl Node {
         }
     }
 
+    /// An integer attribute, or its default; `None` if it has another type.
+    pub(crate) fn int(&self, name: &str, default: i64) -> Option<i64> {
+        match self.attributes.get(name) {
+            Some(Attribute::Int(number)) => Some(*number),
+            Some(_) => None,
+            None => Some(default),
+        }
+    }
+
     /// Whether its operator is one of this crate.
     pub(crate) fn is_builtin(&self) -> bool {
         matches!(&self.action, Action::Operator(operator, _) if operator.is_builtin())

@@ -11,6 +11,8 @@ use tensor_core::{
 pub const WHISPER_RATE: u32 = 16_000;
 /// The samples between two frames of [`log_mel_spectrogram`].
 pub const WHISPER_HOP: usize = 160;
+/// The samples of the 30 seconds that Whisper's models take.
+pub const WHISPER_SAMPLES: usize = 480_000;
 /// The samples in a frame of [`log_mel_spectrogram`].
 const WHISPER_FFT: usize = 400;
 
@@ -168,12 +170,30 @@ fn energies(samples: &Tensor, n_fft: usize, window_length: usize, hop: usize) ->
     fft::stft(samples, n_fft, &options)?.square().sum_axis(-1, false)
 }
 
+/// Sound `[…, samples]` with zeros added, or samples removed, at the end, so that there are `length`.
+/// Whisper's `pad_or_trim`.
+///
+/// # Errors
+/// A tensor without axes.
+#[track_caller]
+pub fn pad_or_trim(sound: &Tensor, length: usize) -> Result<Tensor> {
+    let Some(&samples) = sound.dims().last() else {
+        return Err(Error::invalid("pad_or_trim", "sound has an axis of samples; this is a scalar"));
+    };
+    if samples >= length {
+        return sound.narrow(-1, 0, length);
+    }
+    let mut padding = vec![(0, 0); sound.rank()];
+    padding[sound.rank() - 1] = (0, length - samples);
+    sound.pad(&padding, 0.0)
+}
+
 /// Whisper's input for sound `[…, samples]` at 16 kHz ([`WHISPER_RATE`]): `[…, n_mels, samples / 160]`.
 ///
 /// A [`mel_spectrogram`] with frames of 400 samples, one every 160 ([`WHISPER_HOP`]), Slaney's scale and
 /// areas, without its last frame, is clamped to at least 10⁻¹⁰; its log₁₀ is clamped to at most 8 below its
 /// greatest element, and mapped by (x + 4) / 4. `whisper.audio.log_mel_spectrogram`. Models take 30 seconds:
-/// pad or cut the sound to 480,000 samples first. `n_mels` is 80, or 128 for the models named large-v3.
+/// [`pad_or_trim`] the sound to [`WHISPER_SAMPLES`] first. `n_mels` is 80, or 128 for the models named large-v3.
 ///
 /// # Errors
 /// As [`mel_spectrogram`]; a sound of less than 201 samples.

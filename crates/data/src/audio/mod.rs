@@ -28,8 +28,8 @@ mod resample;
 mod wav;
 
 pub use mel::{
-    MelNorm, MelOptions, MelScale, WHISPER_HOP, WHISPER_RATE, log_mel_spectrogram, mel_filterbank,
-    mel_spectrogram,
+    MelNorm, MelOptions, MelScale, WHISPER_HOP, WHISPER_RATE, WHISPER_SAMPLES, log_mel_spectrogram,
+    mel_filterbank, mel_spectrogram, pad_or_trim,
 };
 pub use resample::{Resample, ResampleWindow, resample};
 pub use wav::{WavFormat, read_wav, write_wav};

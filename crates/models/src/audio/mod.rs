@@ -1,13 +1,13 @@
 //! Networks for sound.
 
 mod crepe;
-mod mel;
 mod voice_encoder;
 mod wav2vec2;
 mod whisper;
 
 pub use crepe::{Crepe, CrepeConfig};
-pub use mel::{WHISPER_SAMPLES, log_mel_spectrogram, pad_or_trim};
+#[doc(no_inline)]
+pub use data::audio::{WHISPER_SAMPLES, log_mel_spectrogram, pad_or_trim};
 pub use voice_encoder::VoiceEncoder;
 pub use wav2vec2::{FeatureNorm, Wav2Vec2, Wav2Vec2Config};
 pub use whisper::{Whisper, WhisperConfig};

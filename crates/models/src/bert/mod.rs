@@ -16,7 +16,7 @@ use tensor_core::{Device, Error, Result, Tensor};
 pub use self::heads::{BertClassifier, BertMaskedLm};
 use crate::{
     Activation, Masking, WeightSource,
-    attention::{attend, join_heads, split_heads},
+    attention::{attend, check_heads, join_heads, split_heads},
     read_config,
 };
 
@@ -278,9 +278,7 @@ impl Bert {
     pub fn new(config: &BertConfig, source: &WeightSource) -> Result<Bert> {
         let style = config.style()?;
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
-        if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
-            return Err(Error::invalid(OP, format!("{heads} heads do not divide {width} features")));
-        }
+        check_heads(OP, width, heads)?;
         let source = source.at_if_there(style.prefix);
         let at = source.at("embeddings");
         let has_types = style.has_types && config.type_vocab_size > 0;

@@ -7,7 +7,8 @@ use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::blocks::{BlockOptions, Downsample, ResnetBlock, Upsample, group_norm};
 use crate::{
-    projected_attention::{attend, check_heads},
+    attention::check_heads,
+    projected_attention::attend,
     vision::blocks::{check_image, conv, layer_norm, positive, tokens},
 };
 

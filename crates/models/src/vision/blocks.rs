@@ -2,53 +2,13 @@
 //! squeeze-and-excitation, layer norm over channels, perceptrons.
 
 use nn::{
-    BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Dropout, Layer, LayerNorm, LayerNormConfig, Linear,
-    Module, Sequential, Visitor, VisitorMut,
+    BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Dropout, LayerNorm, LayerNormConfig, Linear, Module,
+    Sequential, Visitor, VisitorMut,
     init::{self, Fan, Nonlinearity},
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
-pub(crate) use crate::as_layer::layer;
-
-/// An activation function, as a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Module)]
-pub(crate) enum Activation {
-    /// max(x, 0).
-    Relu,
-    /// min(max(x, 0), 6).
-    Relu6,
-    /// x · min(max(x + 3, 0), 6) / 6.
-    Hardswish,
-    /// min(max(x + 3, 0), 6) / 6.
-    Hardsigmoid,
-    /// x / (1 + e⁻ˣ).
-    Silu,
-    /// 1 / (1 + e⁻ˣ).
-    Sigmoid,
-    /// x · Φ(x) by the error function.
-    Gelu,
-}
-
-impl Activation {
-    /// The function's value for each element.
-    pub(crate) fn apply(self, x: &Tensor) -> Tensor {
-        match self {
-            Activation::Relu => x.relu(),
-            Activation::Relu6 => x.relu6(),
-            Activation::Hardswish => x.hardswish(),
-            Activation::Hardsigmoid => x.hardsigmoid(),
-            Activation::Silu => x.silu(),
-            Activation::Sigmoid => x.sigmoid(),
-            Activation::Gelu => x.gelu(),
-        }
-    }
-}
-
-impl Layer for Activation {
-    fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        Ok(Activation::apply(*self, input))
-    }
-}
+pub(crate) use crate::{as_layer::layer, config::Activation};
 
 /// A convolution, a batch norm and an activation, as layers 0, 1 and 2. torchvision's
 /// `Conv2dNormActivation`.
@@ -135,8 +95,8 @@ impl SqueezeExcitation {
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let scale = self.activation.apply(&self.fc1.forward(&x.mean_axis([2, 3], true)?)?);
-        x.mul(&self.scale_activation.apply(&self.fc2.forward(&scale)?))
+        let scale = self.activation.activate(&self.fc1.forward(&x.mean_axis([2, 3], true)?)?);
+        x.mul(&self.scale_activation.activate(&self.fc2.forward(&scale)?))
     }
 }
 
@@ -279,6 +239,21 @@ pub(crate) fn positive(model: &'static str, counts: &[(&str, usize)]) -> Result<
         None => Ok(()),
         Some((name, _)) => Err(Error::invalid(model, format!("{name} is 0: give at least 1"))),
     }
+}
+
+/// Fails unless an input is `[N, channels, size, size]`.
+pub(crate) fn check_image_of_size(
+    model: &'static str,
+    x: &Tensor,
+    channels: usize,
+    size: usize,
+) -> Result<()> {
+    check_image(model, x, channels)?;
+    if x.dims()[2..] == [size; 2] {
+        return Ok(());
+    }
+    let message = format!("an image {} does not have the configured size {size} × {size}", x.shape());
+    Err(Error::invalid(model, message))
 }
 
 /// Fails unless an input is `[N, channels, H, W]`.

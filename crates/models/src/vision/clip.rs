@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::{
-    blocks::{check_image, layer_norm, patches, positive, tokens},
+    blocks::{check_image_of_size, layer_norm, patches, positive, tokens},
     clip_encoder::{Encoder, EncoderConfig, TextEmbeddings, position_ids},
 };
 use crate::config::Activation;
@@ -288,12 +288,7 @@ impl ClipVisionModel {
     /// # Errors
     /// An input of another shape.
     pub fn tokens(&self, x: &Tensor) -> Result<Tensor> {
-        check_image("ClipVisionModel", x, self.channels)?;
-        if x.dims()[2..] != [self.image_size; 2] {
-            let size = self.image_size;
-            let message = format!("an image {} does not have the configured size {size} × {size}", x.shape());
-            return Err(Error::invalid("ClipVisionModel", message));
-        }
+        check_image_of_size("ClipVisionModel", x, self.channels, self.image_size)?;
         let VisionEmbeddings { class_embedding, patch_embedding, position_embedding } = &self.embeddings;
         let grid = tokens(&patch_embedding.forward(x)?)?;
         let class = class_embedding.expand([grid.dims()[0], 1, grid.dims()[2]])?;

@@ -13,10 +13,7 @@ use super::{
     blocks::{check_image, layer, layer_norm, patches, positive, tokens},
     vit::truncated,
 };
-use crate::{
-    config::Activation,
-    projected_attention::{attend, check_heads},
-};
+use crate::{attention::check_heads, config::Activation, projected_attention::attend};
 
 /// The configuration of a [`Dinov2`]: the fields of transformers' `config.json`, with its defaults.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

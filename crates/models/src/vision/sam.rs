@@ -8,10 +8,10 @@ use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::{
-    blocks::{LayerNorm2d, check_image, layer, layer_norm, patches, positive},
+    blocks::{LayerNorm2d, check_image_of_size, layer, layer_norm, patches, positive},
     swin::{Windows, integers},
 };
-use crate::{config::Activation, projected_attention::check_heads};
+use crate::{attention::check_heads, config::Activation};
 
 /// The configuration of a [`SamVision`]: the fields of transformers' `config.json`, with its defaults, which
 /// are those of `facebook/sam-vit-base`.
@@ -296,12 +296,7 @@ impl SamVision {
     /// # Errors
     /// An input of another shape.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        check_image(MODEL, x, self.channels)?;
-        if x.dims()[2..] != [self.image_size; 2] {
-            let size = self.image_size;
-            let message = format!("an image {} does not have the configured size {size} × {size}", x.shape());
-            return Err(Error::invalid(MODEL, message));
-        }
+        check_image_of_size(MODEL, x, self.channels, self.image_size)?;
         let Encoder { patch_embed, pos_embed, layers, neck } = &self.vision_encoder;
         let mut x = patch_embed.projection.forward(x)?.permute([0, 2, 3, 1])?.add(pos_embed)?;
         for layer in layers {

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::{
-    blocks::{check_image, layer_norm, patches, positive, tokens},
+    blocks::{check_image_of_size, layer_norm, patches, positive, tokens},
     clip_encoder::{Encoder, EncoderConfig, Mlp, TextEmbeddings},
 };
 use crate::config::Activation;
@@ -237,12 +237,7 @@ impl SiglipVisionModel {
     /// # Errors
     /// An input of another shape.
     pub fn tokens(&self, x: &Tensor) -> Result<Tensor> {
-        check_image("SiglipVisionModel", x, self.channels)?;
-        if x.dims()[2..] != [self.image_size; 2] {
-            let size = self.image_size;
-            let message = format!("an image {} does not have the configured size {size} × {size}", x.shape());
-            return Err(Error::invalid("SiglipVisionModel", message));
-        }
+        check_image_of_size("SiglipVisionModel", x, self.channels, self.image_size)?;
         let VisionEmbeddings { patch_embedding, position_embedding } = &self.embeddings;
         let x = tokens(&patch_embedding.forward(x)?)?.add(&position_embedding.weight)?;
         self.post_layernorm.forward(&self.encoder.forward(&x, AttentionOptions::default())?)

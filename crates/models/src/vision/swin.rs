@@ -13,7 +13,7 @@ use super::{
     blocks::{Activation, Permute, check_image, layer, layer_norm, mlp, patches, positive},
     vit::truncated,
 };
-use crate::projected_attention::check_heads;
+use crate::attention::check_heads;
 
 /// The configuration of a [`SwinTransformer`], with torchvision's names.
 #[derive(Clone, Debug, PartialEq)]

@@ -11,10 +11,10 @@ use nn::{
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use super::{
-    blocks::{check_image, layer, layer_norm, patches, positive, tokens},
+    blocks::{check_image_of_size, layer, layer_norm, patches, positive, tokens},
     vit::truncated,
 };
-use crate::projected_attention::{attend, check_heads};
+use crate::{attention::check_heads, projected_attention::attend};
 
 /// The tokens that a [`TimmVit`] classifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,12 +259,7 @@ impl TimmVit {
     /// # Errors
     /// An input that is no image of three channels of the configured size.
     pub fn features(&self, x: &Tensor) -> Result<Tensor> {
-        check_image("TimmVit", x, 3)?;
-        if x.dims()[2..] != [self.img_size; 2] {
-            let size = self.img_size;
-            let message = format!("an image {} does not have the configured size {size} × {size}", x.shape());
-            return Err(Error::invalid("TimmVit", message));
-        }
+        check_image_of_size("TimmVit", x, 3, self.img_size)?;
         let patches = tokens(&self.patch_embed.proj.forward(x)?)?;
         let (n, width) = (patches.dims()[0], patches.dims()[2]);
         let mut all = vec![self.cls_token.expand([n, 1, width])?];

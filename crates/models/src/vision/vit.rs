@@ -8,7 +8,9 @@ use nn::{
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
-use super::blocks::{Activation, Numbered, check_image, layer, layer_norm, mlp, patches, positive, tokens};
+use super::blocks::{
+    Activation, Numbered, check_image_of_size, layer, layer_norm, mlp, patches, positive, tokens,
+};
 
 /// The configuration of a [`VisionTransformer`], with torchvision's names.
 #[derive(Clone, Debug, PartialEq)]
@@ -198,12 +200,7 @@ impl VisionTransformer {
     /// # Errors
     /// An input that is no image of three channels of the configured size.
     pub fn tokens(&self, x: &Tensor) -> Result<Tensor> {
-        check_image("VisionTransformer", x, 3)?;
-        if x.dims()[2..] != [self.image_size; 2] {
-            let size = self.image_size;
-            let message = format!("an image {} does not have the configured size {size} × {size}", x.shape());
-            return Err(Error::invalid("VisionTransformer", message));
-        }
+        check_image_of_size("VisionTransformer", x, 3, self.image_size)?;
         let x = tokens(&self.conv_proj.forward(x)?)?;
         let class = self.class_token.expand([x.dims()[0], 1, x.dims()[2]])?;
         let x = Tensor::concat(&[class, x], 1)?.add(&self.encoder.pos_embedding)?;

@@ -36,17 +36,13 @@ fn apply(editor: &mut Editor<'_, '_>, found: &Found) -> bool {
     let (Some(norm), Some(conv)) = (editor.node(found, "norm"), editor.node(found, "conv")) else {
         return false;
     };
-    let int = |attributes: &Attribute| match attributes {
-        Attribute::Int(number) => Some(*number),
-        _ => None,
-    };
     let is_transposed = conv.op_type == "ConvTranspose";
-    let training = norm.attributes.get("training_mode").and_then(int).unwrap_or(0) != 0;
-    let groups = conv.attributes.get("group").and_then(int).unwrap_or(1);
+    let training = norm.int("training_mode", 0) != Some(0);
+    let groups = conv.int("group", 1);
     // Groups of a transposed convolution share positions of the weight's channel axis.
     let folds = !training
         && norm.outputs.len() == 1
-        && !(is_transposed && groups != 1)
+        && !(is_transposed && groups != Some(1))
         && inputs.iter().flatten().all(|&slot| editor.is_static(slot));
     if !folds {
         return false;

@@ -8,7 +8,6 @@ use super::{
     editor::{Editor, Found},
 };
 use crate::{
-    attribute::Attribute,
     graph::Constant,
     value::{DataType, HostTensor},
     weights::Scales,
@@ -65,24 +64,19 @@ fn scales(editor: &Editor<'_, '_>, found: &Found) -> Option<(usize, Scales)> {
     if scale.data_type() != DataType::Tensor(DType::F32) {
         return None;
     }
-    let int = |attribute: Option<&Attribute>, default: i64| match attribute {
-        Some(Attribute::Int(number)) => Some(*number),
-        None => Some(default),
-        _ => None,
-    };
     if let Some(cast) = editor.node(found, "cast") {
         // The scale has one element, or one for each position of one axis and sizes of 1 elsewhere.
-        let to_f32 = int(cast.attributes.get("to"), 0) == Some(1);
+        let to_f32 = cast.int("to", 0) == Some(1);
         let axis = spread_axis(shape, scale.dims())?;
         let scale = HostTensor::new(scale.data_type(), [scale.data().len()], scale.data().clone()).ok()?;
         return to_f32.then_some((index, Scales { scale, zero: None, axis }));
     }
     let dequantize = editor.node(found, "dequantize")?;
-    if int(dequantize.attributes.get("block_size"), 0)? != 0 || scale.dims().len() > 1 {
+    if dequantize.int("block_size", 0)? != 0 || scale.dims().len() > 1 {
         return None;
     }
     let rank = shape.len() as i64;
-    let axis = int(dequantize.attributes.get("axis"), 1)?;
+    let axis = dequantize.int("axis", 1)?;
     let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
     let fits = scale.data().len() == 1 || shape.get(axis) == Some(&scale.data().len());
     let zero_fits = zero.as_ref().is_none_or(|zero| zero.dims() == scale.dims());

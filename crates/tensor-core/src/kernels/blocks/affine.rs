@@ -90,9 +90,7 @@ impl Groups {
         let Groups { inner, axis, group, distances: [outer, along, within] } = *self;
         i / (inner * axis) * outer + i / inner % axis / group * along + i % inner * within
     }
-}
 
-impl Groups {
     /// The number of elements from `i` on that share a scale (false), or whose scales follow each other
     /// (true).
     fn run(&self, i: usize) -> (usize, bool) {
