@@ -1,7 +1,11 @@
 //! Settings of tests: the environment variable `TAPER_TEST` holds a list such as
 //! `device=wgpu:0,draw=1/4`. Also the log of skipped tests.
 
-use std::{fs::OpenOptions, io::Write};
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    path::{Path, PathBuf},
+};
 
 use tensor_core::Result;
 
@@ -66,6 +70,45 @@ pub fn skip(reason: &str) {
         let mut log = OpenOptions::new().append(true).create(true).open(log).unwrap();
         writeln!(log, "{name}\t{}", reason.replace(['\n', '\t'], " ")).unwrap();
     }
+}
+
+/// A file or folder by its path below the folder that `TAPER_TEST=models=FOLDER` names; without that setting
+/// the running test is reported as skipped.
+///
+/// # Panics
+/// The folder does not have it.
+#[track_caller]
+pub fn downloaded(path: &str) -> Option<PathBuf> {
+    let path = models(path)?.join(path);
+    assert!(path.exists(), "{} is missing", path.display());
+    Some(path)
+}
+
+/// As [`downloaded`], for a file by its name, anywhere below the folder.
+///
+/// # Panics
+/// The folder does not have it.
+#[track_caller]
+pub fn downloaded_file(name: &str) -> Option<PathBuf> {
+    fn below(folder: &Path, name: &str) -> Option<PathBuf> {
+        let entries: Vec<PathBuf> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let is_it = |path: &&PathBuf| path.is_file() && path.file_name().is_some_and(|found| found == name);
+        let deeper = || entries.iter().filter(|path| path.is_dir()).find_map(|path| below(path, name));
+        entries.iter().find(is_it).cloned().or_else(deeper)
+    }
+    let folder = models(name)?;
+    let found = below(&folder, name);
+    assert!(found.is_some(), "no {name} in {}", folder.display());
+    found
+}
+
+fn models(wanted: &str) -> Option<PathBuf> {
+    let folder = setting("models");
+    if folder.is_none() {
+        skip(&format!("{VARIABLE}=models= names no folder with {wanted}"));
+    }
+    folder.map(PathBuf::from)
 }
 
 /// The device, if it could be opened; otherwise reports the running test as skipped.

@@ -193,7 +193,8 @@ pub fn pad_or_trim(sound: &Tensor, length: usize) -> Result<Tensor> {
 /// A [`mel_spectrogram`] with frames of 400 samples, one every 160 ([`WHISPER_HOP`]), Slaney's scale and
 /// areas, without its last frame, is clamped to at least 10⁻¹⁰; its log₁₀ is clamped to at most 8 below its
 /// greatest element, and mapped by (x + 4) / 4. `whisper.audio.log_mel_spectrogram`. Models take 30 seconds:
-/// [`pad_or_trim`] the sound to [`WHISPER_SAMPLES`] first. `n_mels` is 80, or 128 for the models named large-v3.
+/// [`pad_or_trim`] the sound to [`WHISPER_SAMPLES`] first. `n_mels` is 80, or 128 for the models named
+/// large-v3.
 ///
 /// # Errors
 /// As [`mel_spectrogram`]; a sound of less than 201 samples.

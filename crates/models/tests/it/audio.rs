@@ -3,12 +3,13 @@
 use models::audio::{
     WHISPER_SAMPLES, Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig, log_mel_spectrogram, pad_or_trim,
 };
-use nn::{Module, cross_entropy};
+use nn::Module;
 use tensor_core::{Generator, Result};
 
 use crate::{
     devices,
-    fixture::{Fixture, Run, floats, parameters},
+    fixture::{Fixture, Run, classifies, floats, parameters},
+    language::next_token_loss,
 };
 
 #[test]
@@ -20,11 +21,7 @@ fn whisper() {
         let ids = fixture.input("ids", device);
         let encoded = model.encode(&fixture.input("mels", device))?;
         let logits = model.decode(&ids, &encoded)?;
-        let length = ids.dims()[1] - 1;
-        let loss = cross_entropy(
-            &logits.narrow(1, 0, length)?.flatten(0, 1)?,
-            &ids.narrow(1, 1, length)?.flatten_all(),
-        )?;
+        let loss = next_token_loss(&logits, &ids)?;
         let outputs = vec![("logits", logits), ("encoded", encoded)];
         Ok(Run { outputs, loss, parameters: parameters(&model) })
     });
@@ -66,15 +63,8 @@ fn spectrograms_are_those_of_whispers_front_end() {
 }
 
 fn ctc(name: &str) {
-    Fixture::open(name).check(1e-4, |fixture, device| {
-        let config: Wav2Vec2Config = models::read_config(fixture.folder())?;
-        let model = Wav2Vec2::new(&config, &Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
-        model.eval();
-        let logits = model.forward(&fixture.input("x", device))?;
-        let loss = logits.square().mean();
-        Ok(Run { outputs: vec![("logits", logits)], loss, parameters: parameters(&model) })
-    });
+    let config: Wav2Vec2Config = models::read_config(Fixture::open(name).folder()).unwrap();
+    classifies(name, |rng| Wav2Vec2::new(&config, rng));
 }
 
 #[test]

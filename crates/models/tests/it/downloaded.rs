@@ -15,21 +15,10 @@ use models::{
     text::Tokenizer,
 };
 use serde::Deserialize;
-use taper_testing::assert_close;
+use taper_testing::{assert_close, settings::downloaded};
 use tensor_core::{DType, Device, Tensor};
 
 use crate::fixture::floats;
-
-/// A file of the folder; says so where there is none.
-fn downloaded(path: &str) -> Option<PathBuf> {
-    let Some(folder) = taper_testing::settings::setting("models") else {
-        taper_testing::settings::skip(&format!("TAPER_TEST=models= names no folder with {path}"));
-        return None;
-    };
-    let path = PathBuf::from(folder).join(path);
-    assert!(path.exists(), "{} is missing", path.display());
-    Some(path)
-}
 
 fn table(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tables").join(name)

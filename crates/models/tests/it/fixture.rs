@@ -3,8 +3,8 @@
 use std::{fs, path::Path};
 
 use autograd::TensorGrad;
-use nn::{Module, StateDict, save_safetensors};
-use tensor_core::{DType, Device, Result, Tensor};
+use nn::{Layer, Module, StateDict, save_safetensors};
+use tensor_core::{DType, Device, Generator, Result, Tensor};
 use weights::WeightFile;
 
 use crate::{devices, formula};
@@ -100,6 +100,18 @@ impl Fixture {
             format!("{}\t{reference}\t{parameters}\t{forward:.1e}\t{backward:.1e}\t{devices}\n", self.name);
         fs::write(Path::new(&folder).join(format!("{}.tsv", self.name)), row).unwrap();
     }
+}
+
+/// Compares the logits for the fixture's `x`, the mean of their squares and its gradients on every device.
+pub(crate) fn classifies<M: Layer>(name: &str, make: impl Fn(&Generator) -> Result<M>) {
+    Fixture::open(name).check(1e-4, |fixture, device| {
+        let model = make(&Generator::seed(0, device))?;
+        model.load_state_dict(&fixture.weights(device))?;
+        model.eval();
+        let logits = model.forward(&fixture.input("x", device))?;
+        let loss = logits.square().mean();
+        Ok(Run { outputs: vec![("logits", logits)], loss, parameters: parameters(&model) })
+    });
 }
 
 /// The elements of a tensor of any dtype.

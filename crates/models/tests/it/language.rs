@@ -9,7 +9,7 @@ use tensor_core::{Device, Result, Tensor};
 use crate::fixture::{Fixture, Run, floats, parameters};
 
 /// The mean cross entropy of each token after those before it.
-fn next_token_loss(logits: &Tensor, ids: &Tensor) -> Result<Tensor> {
+pub(crate) fn next_token_loss(logits: &Tensor, ids: &Tensor) -> Result<Tensor> {
     let (rows, length) = (ids.dims()[0], ids.dims()[1]);
     let classes = logits.dims()[2];
     let logits = logits.narrow(1, 0, length - 1)?.reshape([rows * (length - 1), classes])?;

