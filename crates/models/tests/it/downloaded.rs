@@ -7,7 +7,7 @@
 //! `tests/tables` has the expected values: SmolLM2's logits in f32 over dequantized weights by PyTorch, its
 //! answer, and the tokens of some texts, on which llama.cpp and Hugging Face agree.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use models::{
     Bert, LanguageModel, Llama,

@@ -10,7 +10,7 @@ use models::vision::{
     SwinTransformer, TimmVit, TimmVitConfig, UNet, UNetConfig, Vgg, VggConfig, VggStep, VisionTransformer,
     VisionTransformerConfig, VitPool, YoloV8, YoloV8Config, batched_nms, box_iou, nms,
 };
-use nn::{Layer, Module};
+use nn::Module;
 use tensor_core::{Generator, Result, Tensor};
 
 use crate::{
