@@ -24,12 +24,12 @@ pub mod modes;
 pub mod oracle;
 mod products;
 pub mod program;
-pub mod rng;
 mod table;
 mod threads;
 
 pub use gradients::gradient_case;
 pub use products::product_case;
+pub use taper_testing::rng;
 pub use threads::threads_case;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

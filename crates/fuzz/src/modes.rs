@@ -94,7 +94,8 @@ static LAST_PANIC: Mutex<String> = Mutex::new(String::new());
 pub fn keep_panics(current: fn() -> String) {
     std::panic::set_hook(Box::new(move |info| {
         let text = info.to_string();
-        if text.contains("unsafe precondition") || text.contains("cannot unwind") {
+        let in_std = info.location().is_some_and(|l| l.file().starts_with("/rustc/"));
+        if in_std || text.contains("unsafe precondition") || text.contains("cannot unwind") {
             eprintln!("{}: {text}\n{}", current(), std::backtrace::Backtrace::force_capture());
         }
         *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();

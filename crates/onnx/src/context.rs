@@ -12,6 +12,10 @@ use crate::{
     value::{HostTensor, Value},
 };
 
+/// The greatest number of elements of a table that an operator computes on the host: of a window, of places
+/// to gather, of weights along an axis.
+const TABLE_LIMIT: usize = 1 << 24;
+
 /// One node during execution.
 pub struct Context<'a> {
     pub(crate) node: &'a Node,
@@ -295,6 +299,16 @@ impl<'a> Context<'a> {
         let from_start = if axis < 0 { axis.checked_add(rank as i64) } else { Some(axis) };
         let found = from_start.and_then(|axis| usize::try_from(axis).ok()).filter(|&axis| axis < rank);
         found.ok_or_else(|| self.error(format!("axis {axis} of a tensor of {rank} axes")))
+    }
+
+    /// The length of a table that an operator computes on the host, the product of `sizes`. A zero among
+    /// the sizes of a tensor bounds none of the others, so none of them can be trusted alone.
+    pub(crate) fn table_len(&self, sizes: &[usize]) -> Result<usize> {
+        let least = sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size.max(1)));
+        match least {
+            Some(n) if n <= TABLE_LIMIT => Ok(sizes.iter().product()),
+            _ => Err(self.error(format!("a table of {sizes:?} elements; {TABLE_LIMIT} are allowed"))),
+        }
     }
 
     pub(crate) fn graph(&self, name: &str) -> Result<Arc<Graph>> {

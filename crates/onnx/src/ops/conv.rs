@@ -248,7 +248,7 @@ fn col2im(c: &Context<'_>) -> Result<Vec<Value>> {
     if x.dims()[1] != channels * block || x.dims()[2] != blocks {
         return Err(c.error(format!("columns {} for {blocks} blocks of {block}", x.shape())));
     }
-    let mut places = Vec::with_capacity(block * blocks);
+    let mut places = Vec::with_capacity(c.table_len(&[block, blocks])?);
     for element in 0..block {
         for number in 0..blocks {
             let (mut e, mut b, mut place, mut stride) = (element, number, 0, 1);
@@ -292,7 +292,7 @@ fn deformable(c: &Context<'_>) -> Result<Vec<Value>> {
     let window = kernel_h * kernel_w;
     // Places without offsets, [window, out_h, out_w], of y and of x.
     let device = c.device();
-    let mut places = Vec::with_capacity(2 * window * out_h * out_w);
+    let mut places = Vec::with_capacity(c.table_len(&[2, window, out_h, out_w])?);
     for axis in 0..2 {
         for element in 0..window {
             for row in 0..out_h {

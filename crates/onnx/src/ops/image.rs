@@ -146,7 +146,7 @@ fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
     }
     let offset = if half { 0.5 } else { 0.0 };
     // The samples of each cell of each region.
-    let mut cells: Vec<Vec<Sample>> = Vec::with_capacity(count * rows * columns);
+    let mut cells: Vec<Vec<Sample>> = Vec::with_capacity(c.table_len(&[count, rows, columns])?);
     for (region, &image) in regions.chunks_exact(4).zip(&images) {
         let [left, top, right, bottom] = [0, 1, 2, 3].map(|k| region[k] * scale - offset);
         let least = if half { f64::NEG_INFINITY } else { 1.0 };
@@ -157,7 +157,7 @@ fn roi_align(c: &Context<'_>) -> Result<Vec<Value>> {
         let first = image * (height * width) as i64;
         for row in 0..rows {
             for column in 0..columns {
-                let mut samples = Vec::with_capacity(steps_y * steps_x);
+                let mut samples = Vec::with_capacity(c.table_len(&[steps_y, steps_x])?);
                 for iy in 0..steps_y {
                     let y = top + row as f64 * cell_h + (iy as f64 + 0.5) * cell_h / steps_y as f64;
                     for ix in 0..steps_x {

@@ -10,6 +10,8 @@ pub(crate) const TABLE: &[Row] = &[("", "Resize", 10, resize), ("", "Upsample", 
 
 /// Up to this many neighbours are read one by one; more are a product with a matrix.
 const MAX_TAPS: usize = 4;
+/// The same where the matrix would be too large.
+const MAX_TAPS_OF_LONG_AXES: usize = 64;
 
 /// How an output's place is found in the input.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -180,6 +182,7 @@ fn resize(c: &Context<'_>) -> Result<Vec<Value>> {
             antialias: c.flag("antialias", false)?,
             scale,
         };
+        c.table_len(&[input.max(output)])?;
         let places = (0..output).map(|at| places.of(c, at)).collect::<Result<Vec<f64>>>()?;
         let taps = places.iter().map(|&place| weights.taps(c, place)).collect::<Result<Vec<_>>>()?;
         y = along_axis(c, &y, axis, taps, exclude)?;
@@ -226,7 +229,8 @@ fn along_axis(c: &Context<'_>, x: &Tensor, axis: usize, taps: Vec<Taps>, exclude
     let all: Vec<Vec<f64>> = taps.iter().map(weighed).collect();
     let floats =
         |list: Vec<f32>, shape: Vec<usize>| Tensor::from_vec(list, shape, c.device())?.to_dtype(wide);
-    if count <= MAX_TAPS {
+    let matrix_len = c.table_len(&[input, output]);
+    if count <= MAX_TAPS || matrix_len.is_err() && count <= MAX_TAPS_OF_LONG_AXES {
         let mut shape = vec![1; x.rank()];
         shape[axis] = output;
         let mut sum: Option<Tensor> = None;
@@ -241,7 +245,7 @@ fn along_axis(c: &Context<'_>, x: &Tensor, axis: usize, taps: Vec<Taps>, exclude
         }
         return sum.ok_or_else(|| c.error("there are no neighbours"))?.to_dtype(x.dtype());
     }
-    let mut matrix = vec![0f32; input * output];
+    let mut matrix = vec![0f32; matrix_len?];
     for (at, ((first, _), weights)) in taps.iter().zip(&all).enumerate() {
         for (k, weight) in weights.iter().enumerate() {
             matrix[clamp(first + k as i64) as usize * output + at] += *weight as f32;

@@ -17,9 +17,6 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "STFT", 17, stft),
 ];
 
-/// The greatest length of a window, which is computed on the host.
-const WINDOW_LIMIT: usize = 1 << 24;
-
 /// The dtype that the node asks for.
 fn output_dtype(c: &Context<'_>, name: &str) -> Result<DType> {
     let number = i32::try_from(c.int_or(name, 1)?).unwrap_or(0);
@@ -29,8 +26,8 @@ fn output_dtype(c: &Context<'_>, name: &str) -> Result<DType> {
 /// a − b·cos(2πk/n) + c·cos(4πk/n), with n − 1 for n if it is not periodic.
 fn window(c: &Context<'_>, [a, b, d]: [f64; 3]) -> Result<Vec<Value>> {
     let n = c.integer(0)?.ok_or_else(|| c.error("the size is missing"))?;
-    let n = usize::try_from(n).ok().filter(|&n| n <= WINDOW_LIMIT);
-    let n = n.ok_or_else(|| c.error(format!("a window that has not 0 to {WINDOW_LIMIT} elements")))?;
+    let n = usize::try_from(n).map_err(|_| c.error(format!("a window of {n} elements")))?;
+    c.table_len(&[n])?;
     let period = if c.flag("periodic", true)? { n } else { n.saturating_sub(1) }.max(1) as f64;
     let number = |k: usize| {
         let angle = std::f64::consts::TAU * k as f64 / period;
@@ -123,10 +120,11 @@ fn mel(c: &Context<'_>) -> Result<Vec<Value>> {
     let (bins, length, rate) = (whole(0)?, whole(1)?, whole(2)?);
     let edge = |index: usize| c.float(index)?.ok_or_else(|| c.error("an edge is missing"));
     let (low, high) = (edge(3)?, edge(4)?);
-    if rate == 0 || bins == 0 || bins.saturating_mul(length / 2 + 1) > 1 << 28 {
+    if rate == 0 || bins == 0 {
         return Err(c.error(format!("{bins} bins for {length} numbers at a rate of {rate}")));
     }
     let rows = length / 2 + 1;
+    let size = c.table_len(&[rows, bins])?;
     let to_mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
     let step = (to_mel(high) - to_mel(low)) / (bins + 2) as f64;
     let edges: Vec<f64> = (0..bins + 2)
@@ -135,7 +133,7 @@ fn mel(c: &Context<'_>) -> Result<Vec<Value>> {
             ((length + 1) as f64 * hertz / rate as f64).floor()
         })
         .collect();
-    let mut weights = vec![0f32; rows * bins];
+    let mut weights = vec![0f32; size];
     for bin in 0..bins {
         let [left, middle, right] = [edges[bin], edges[bin + 1], edges[bin + 2]];
         for row in 0..rows {

@@ -17,9 +17,6 @@ pub(crate) const TABLE: &[Row] = &[
     ("", "TfIdfVectorizer", 9, tf_idf),
 ];
 
-/// The greatest number of counts of n-grams, which are made on the host.
-const COUNTS_LIMIT: usize = 1 << 24;
-
 /// The texts of an input.
 fn texts(c: &Context<'_>, input: usize) -> Result<(Vec<usize>, Vec<String>)> {
     let host = c.host(input)?;
@@ -146,9 +143,10 @@ fn tf_idf(c: &Context<'_>) -> Result<Vec<Value>> {
     }
     let width = indexes.iter().max().map_or(0, |&greatest| greatest.max(-1).saturating_add(1) as usize);
     let rows = if host.dims().len() < 2 { 1 } else { words.len().checked_div(columns).unwrap_or(0) };
-    let size = rows.checked_mul(width).filter(|&size| size <= COUNTS_LIMIT && indexes.len() >= number);
-    let size = size.ok_or_else(|| c.error("ngram_indexes do not fit the pool, or are too large"))?;
-    let mut counts = vec![0f32; size];
+    if indexes.len() < number {
+        return Err(c.error("ngram_indexes do not fit the pool"));
+    }
+    let mut counts = vec![0f32; c.table_len(&[rows, width])?];
     for row in 0..rows {
         let own = &words[row * columns..][..columns];
         for length in least..=most {

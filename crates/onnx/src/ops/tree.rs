@@ -110,7 +110,7 @@ fn tree_ensemble(c: &Context<'_>) -> Result<Vec<Value>> {
         return Err(c.error("post_transform is not supported; apply it to the result"));
     }
     let aggregate = c.int_or("aggregate_function", 1)?;
-    let mut results = Vec::with_capacity(rows * targets);
+    let mut results = Vec::with_capacity(c.table_len(&[rows, targets])?);
     for row in 0..rows {
         let row = &numbers[row * width..][..width];
         let mut sums: Vec<Option<f64>> = vec![None; targets];

@@ -3,7 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use taper_testing::settings::{number, setting};
+use taper_testing::{
+    damage,
+    rng::Rng,
+    settings::{number, setting},
+};
 use tensor_core::{ErrorKind, Tensor};
 
 use crate::{
@@ -72,74 +76,25 @@ fn a_file_that_is_cut_off_anywhere_is_refused() {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-
-    /// Changes a few bytes, lengths or parts.
-    fn damage(&mut self, content: &mut Vec<u8>) {
-        for _ in 0..=self.below(3) {
-            let at = self.below(content.len());
-            match self.below(6) {
-                0 => content[at] ^= 1 << self.below(8),
-                1 => content[at] = self.next() as u8,
-                2 => {
-                    let odd = [0, 1, 0x7f, 0x80, 0xff][self.below(5)];
-                    let end = (at + [1, 2, 4, 8][self.below(4)]).min(content.len());
-                    content[at..end].fill(odd);
-                }
-                3 => drop(content.drain(at..(at + self.below(16)).min(content.len()))),
-                4 => {
-                    let part = content[at..(at + self.below(64)).min(content.len())].to_vec();
-                    let to = self.below(content.len());
-                    content.splice(to..to, part);
-                }
-                _ => {
-                    let end = (at + 8).min(content.len());
-                    let word = (1u64 << self.below(64)).to_le_bytes();
-                    content[at..end].copy_from_slice(&word[..end - at]);
-                }
-            }
-            if content.is_empty() {
-                return;
-            }
-        }
-    }
-}
-
 /// A fuzzer over bytes, of bounded time: `TAPER_TEST=seconds=60,seed=2` makes it another run.
 #[test]
 fn damaged_files_are_errors() {
     let limit = Duration::from_secs(number("seconds", 20));
     let rounds = if setting("seconds").is_some() { u64::MAX } else { 400 };
-    let mut random = Random(number("seed", 1));
+    let mut rng = Rng::new(number("seed", 1), 0);
     let files = small_files();
     let pickles: Vec<Vec<u8>> = ["checkpoint.pt", "dtypes.pt", "dtypes_protocol4.pt"].map(pickle_of).into();
     let begin = Instant::now();
     let (mut tried, mut opened) = (0u64, 0u64);
     for _ in 0..rounds {
         for (name, whole) in &files {
-            let mut content = whole.clone();
-            random.damage(&mut content);
-            opened += u64::from(survive(&content, name));
+            let other = rng.below(files.len());
+            opened += u64::from(survive(&damage(&mut rng, whole, &files[other].1), name));
             tried += 1;
         }
         // The checksum of an archive would keep all damage from the pickle.
         for pickle in &pickles {
-            let mut content = pickle.clone();
-            random.damage(&mut content);
+            let content = damage(&mut rng, pickle, &pickles[0]);
             opened += u64::from(survive(&zipped(&content, "little"), "a pickle"));
             tried += 1;
         }

@@ -11,10 +11,10 @@ use onnx::{Model, Value, proto::ModelProto};
 use prost::Message;
 use taper::{Device, ErrorKind, prelude::Tensor};
 use taper_fuzz::rng::Rng;
+use taper_testing::damage;
 
 use crate::{
     allocations::peak_of,
-    damage::damage,
     graphs::{faulty, model},
     operators::{self, Operator},
 };

@@ -7,7 +7,6 @@
 
 mod allocations;
 mod cases;
-mod damage;
 mod graphs;
 mod operators;
 

@@ -1,6 +1,6 @@
 //! Damage of bytes that knows no format: bits, words, lengths and parts of a file.
 
-use taper_fuzz::rng::Rng;
+use crate::rng::Rng;
 
 /// Words at which sizes and offsets overflow.
 const WORDS: &[u64] = &[
@@ -23,7 +23,7 @@ const WORDS: &[u64] = &[
 ];
 
 /// The content with one to four faults; `other` is a file to take parts from.
-pub(crate) fn damage(rng: &mut Rng, content: &[u8], other: &[u8]) -> Vec<u8> {
+pub fn damage(rng: &mut Rng, content: &[u8], other: &[u8]) -> Vec<u8> {
     let mut content = content.to_vec();
     for _ in 0..=rng.below(4) {
         if content.is_empty() {

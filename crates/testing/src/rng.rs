@@ -1,6 +1,6 @@
-//! Random choices of the fuzzer itself: Philox, so that a seed gives the same programs everywhere.
+//! Random choices of the fuzzers: Philox, so that a seed gives the same cases everywhere.
 
-use taper::tensor_core::philox;
+use tensor_core::philox;
 
 /// A stream of choices.
 #[derive(Clone, Debug)]
