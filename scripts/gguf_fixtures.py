@@ -4,13 +4,14 @@
     .venv/bin/python scripts/gguf_fixtures.py > crates/taper/tests/fixtures/blocks.json
 
 Bytes are random but for the scales of f16, which are numbers. Decoded numbers are bits of f32 in hexadecimal.
+"encode" has numbers, and the bytes that the package encodes them in, for the formats that it encodes.
 """
 
 import json
 
 import gguf
 import numpy as np
-from gguf.quants import dequantize
+from gguf.quants import dequantize, quantize
 
 # The bytes of a block at which its scales of f16 begin.
 SCALES = {
@@ -34,4 +35,11 @@ for name, places in SCALES.items():
     assert decoded.size == count * elements
     bits = "".join(f"{x:08x}" for x in decoded.view(np.uint32))
     fixtures[name.lower()] = {"bytes": blocks.tobytes().hex(), "numbers": bits}
+# Blocks of normal numbers of several sizes, of one number, of zeros, and with its greatest number at the end.
+x = rng.standard_normal((12, 32)).astype(np.float32) * 10.0 ** rng.integers(-4, 3, (12, 1)).astype(np.float32)
+x[3], x[7], x[8, 31] = -0.3, 0.0, 900.0
+x = x.astype(np.float32)
+fixtures["encode"] = {"numbers": "".join(f"{b:08x}" for b in x.reshape(-1).view(np.uint32))}
+for name in ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]:
+    fixtures["encode"][name.lower()] = quantize(x, gguf.GGMLQuantizationType[name]).tobytes().hex()
 print(json.dumps(fixtures, indent=0))

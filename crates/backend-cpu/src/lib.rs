@@ -279,7 +279,7 @@ impl Backend for CpuBackend {
             }
             Body::ArgSort { axis, descending } => arg_sort::run(isa, pool, *axis, *descending, launch),
             Body::Custom(custom) => custom::run(self, custom.as_ref(), launch),
-            Body::Gather { axis } => gather::run(pool, *axis, launch),
+            Body::Gather { axis } => gather::run(isa, pool, *axis, launch),
             Body::Scatter { op, axis } => scatter::run(isa, pool, *op, *axis, launch),
         }
     }

@@ -97,7 +97,7 @@ fn decode(isa: Isa, pool: &Arc<Pool>, launch: &Launch<'_>) -> Result<()> {
             "the kernel has operands besides the one in a block format",
         ));
     };
-    let Some(blocks) = Blocks::of(operand, bound.inputs[0]) else { return Ok(()) };
+    let Some(blocks) = Blocks::of(isa, operand, bound.inputs[0]) else { return Ok(()) };
     let (layout, out) = (&operand.layout, bound.outputs[0]);
     let share = |first: usize, to: Memory, numel: usize| {
         pieces(numel, numel, &|start, end| {

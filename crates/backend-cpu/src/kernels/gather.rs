@@ -17,17 +17,20 @@ use crate::{
         pool::Pool,
         strided::Shared,
     },
-    simd::cache::{LINE, prefetch},
+    simd::{
+        cache::{LINE, prefetch},
+        isa::Isa,
+    },
     tuning::{GATHER_MIN_LINE, PREFETCH_ROW_BYTES},
 };
 
-pub(crate) fn run(pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
+pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, axis: usize, launch: &Launch<'_>) -> Result<()> {
     const OP: &str = "gather";
     let bound = Bound::of_launch(pool, launch)?;
     let (input, out) = (bound.inputs[0], bound.outputs[0]);
     let [from_operand, index] = &launch.kernel.operands[..] else { return Err(malformed(OP)) };
     let (layout, dtype, size) = (&from_operand.layout, from_operand.dtype, from_operand.layout.shape()[axis]);
-    if let Some(blocks) = Blocks::of(from_operand, input) {
+    if let Some(blocks) = Blocks::of(isa, from_operand, input) {
         let picks = Picks::read(OP, bound.inputs[1], index.dtype, &index.layout, axis, size)?;
         decode(blocks, layout, axis, &picks, out);
         return Ok(());

@@ -3,16 +3,23 @@
 
 use std::cell::RefCell;
 
-use tensor_core::{Arithmetic, BlockFormat, DType, Error, Result, kernel::Operand};
+use tensor_core::{Arithmetic, BlockFormat, DType, Error, GgmlType, Result, kernel::Operand};
 
-use crate::memory::{
-    buffer::Memory,
-    narrow::{Narrow, by_narrow},
+use crate::{
+    memory::{
+        buffer::Memory,
+        narrow::{Narrow, by_narrow},
+    },
+    simd::{
+        block_formats::{decode, ggml},
+        isa::Isa,
+    },
 };
 
 /// The elements of an operand in a block format.
 #[derive(Clone, Copy)]
 pub(crate) struct Blocks<'a> {
+    isa: Isa,
     memory: Memory,
     format: &'a dyn BlockFormat,
     /// The float type that elements are rounded to.
@@ -27,9 +34,20 @@ thread_local! {
 impl<'a> Blocks<'a> {
     /// The elements of an operand, in a buffer that was checked for the launch; None if the operand has no
     /// block format.
-    pub(crate) fn of(operand: &'a Operand, memory: Memory) -> Option<Blocks<'a>> {
+    pub(crate) fn of(isa: Isa, operand: &'a Operand, memory: Memory) -> Option<Blocks<'a>> {
         let format = operand.format.as_deref()?;
-        Some(Blocks { memory, format, dtype: operand.dtype })
+        Some(Blocks { isa, memory, format, dtype: operand.dtype })
+    }
+
+    /// The bytes, and the format of GGUF files that they have, if it is one and elements are f32.
+    pub(crate) fn ggml(&self) -> Option<(&[u8], GgmlType)> {
+        let format = ggml(self.format).filter(|_| self.dtype == DType::F32)?;
+        Some((self.bytes(), format))
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the launch holds the buffer, which has that many initialised bytes and is not written.
+        unsafe { std::slice::from_raw_parts(self.memory.at::<u8>(0), self.memory.numel) }
     }
 
     /// Fails unless a buffer holds as many elements of the operand's format as its layout needs.
@@ -47,9 +65,10 @@ impl<'a> Blocks<'a> {
 
     /// Decodes elements `start..start + out.len()`, each rounded to the operand's dtype.
     pub(crate) fn decode(&self, start: usize, out: &mut [f32]) {
-        // SAFETY: the launch holds the buffer, which has that many initialised bytes and is not written.
-        let bytes = unsafe { std::slice::from_raw_parts(self.memory.at::<u8>(0), self.memory.numel) };
-        self.format.decode(bytes, start, out);
+        match ggml(self.format) {
+            Some(format) => decode(self.isa, format, self.bytes(), start, out),
+            None => self.format.decode(self.bytes(), start, out),
+        }
         if self.dtype.arithmetic() == Arithmetic::F32 && self.dtype != DType::F32 {
             self.round(out);
         }

@@ -1,9 +1,11 @@
-//! Instruction sets, vector registers, real functions, inner loops, sort keys, and prefetch hints. Uses no
+//! Instruction sets, vector registers, block formats, real functions, inner loops, sort keys, and prefetch hints. Uses no
 //! other module of this crate.
 
 pub(crate) mod bf16;
+pub(crate) mod block_formats;
 pub(crate) mod cache;
 pub(crate) mod gaussian;
+pub(crate) mod integers;
 pub(crate) mod isa;
 pub(crate) mod loops;
 pub(crate) mod math;

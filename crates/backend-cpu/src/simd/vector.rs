@@ -232,7 +232,7 @@ impl Real for f32 {
 /// 16 bytes of numbers, the register size of every processor; the compiler keeps them in a register.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
-pub(crate) struct Lanes<T, const N: usize>([T; N]);
+pub(crate) struct Lanes<T, const N: usize>(pub(super) [T; N]);
 
 pub(crate) type F32x4 = Lanes<f32, 4>;
 pub(crate) type F64x2 = Lanes<f64, 2>;
@@ -368,7 +368,7 @@ mod x86 {
         ) => {
             $(#[$doc])*
             #[derive(Clone, Copy)]
-            pub(crate) struct $name($inner);
+            pub(crate) struct $name(pub(in crate::simd) $inner);
 
             $(
                 impl $op for $name {

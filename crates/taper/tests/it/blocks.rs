@@ -12,16 +12,22 @@ use taper_testing::{assert_close, run_alone};
 
 use crate::common::{agree, agree_within, device, drawn, has, needs, refused, second_device, tensor};
 
-/// The fixture of a format by `scripts/gguf_fixtures.py`: bytes, and the numbers that they encode.
-fn fixture(format: GgmlType) -> (Vec<u8>, Vec<f32>) {
+/// The fixtures by `scripts/gguf_fixtures.py`.
+fn fixtures() -> HashMap<String, HashMap<String, String>> {
     let home = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
     let text = std::fs::read_to_string(format!("{home}/tests/fixtures/blocks.json")).unwrap();
-    let all: HashMap<String, HashMap<String, String>> = serde_json::from_str(&text).unwrap();
-    let one = &all[format.name()];
-    let hex = |text: &str, digits: usize| -> Vec<u32> {
-        let pairs = text.as_bytes().chunks(digits);
-        pairs.map(|hex| u32::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap()).collect()
-    };
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Numbers of some hexadecimal digits each.
+fn hex(text: &str, digits: usize) -> Vec<u32> {
+    let pairs = text.as_bytes().chunks(digits);
+    pairs.map(|hex| u32::from_str_radix(std::str::from_utf8(hex).unwrap(), 16).unwrap()).collect()
+}
+
+/// The fixture of a format: bytes, and the numbers that they encode.
+fn fixture(format: GgmlType) -> (Vec<u8>, Vec<f32>) {
+    let one = fixtures().remove(format.name()).unwrap();
     let bytes = hex(&one["bytes"], 2).into_iter().map(|byte| byte as u8).collect();
     (bytes, hex(&one["numbers"], 8).into_iter().map(f32::from_bits).collect())
 }
@@ -533,4 +539,80 @@ fn another_crate_may_bring_a_format() {
     let format = signs(&d).unwrap().block_format().unwrap();
     assert_eq!((format.to_string(), format == std::sync::Arc::new(Signs)), ("signs".into(), true));
     assert!((&*format as &dyn std::any::Any).downcast_ref::<Affine>().is_none());
+}
+
+#[test]
+fn numbers_are_encoded_as_ggufs_own_package_encodes_them() {
+    let (fixture, d) = (fixtures().remove("encode").unwrap(), device());
+    let numbers: Vec<f32> = hex(&fixture["numbers"], 8).into_iter().map(f32::from_bits).collect();
+    let x = Tensor::from_vec(numbers, [12, 32], &d).unwrap();
+    for format in [GgmlType::Q4_0, GgmlType::Q4_1, GgmlType::Q5_0, GgmlType::Q5_1, GgmlType::Q8_0] {
+        let bytes: Vec<u8> = hex(&fixture[format.name()], 2).into_iter().map(|byte| byte as u8).collect();
+        let found = x.quantize(format, None).unwrap();
+        assert_eq!(found.block_bytes().unwrap(), bytes, "{}", format.name());
+        assert_eq!((found.dims(), found.dtype()), (x.dims(), DType::F32));
+    }
+}
+
+/// Σ w (x − quantized x)² / Σ w x².
+fn error_of(x: &Tensor, quantized: &Tensor, weights: &Tensor) -> f64 {
+    let sum = |x: Tensor| x.square().mul(weights).unwrap().sum().unwrap().item::<f32>().unwrap();
+    f64::from(sum(quantized.dequantize().sub(x).unwrap()) / sum(x.clone()))
+}
+
+#[test]
+fn encoding_loses_no_more_than_the_format_must() {
+    let d = device();
+    // Normal numbers, some rows with a mean, some in another unit.
+    let rows = tensor(&[8, 512], 11, DType::F32, &d).unwrap();
+    let unit = Tensor::from_vec(vec![1.0f32, 1e-3, 50.0, 1.0, 1.0, 1.0, 0.0, 1.0], [8, 1], &d).unwrap();
+    let mean = Tensor::from_vec(vec![0.0f32, 0.0, 0.0, 3.0, -3.0, 0.5, 0.0, 0.0], [8, 1], &d).unwrap();
+    let x = rows.mul(&unit).unwrap().add(&mean).unwrap();
+    let ones = Tensor::ones([512], &d).unwrap();
+    // Some columns count a hundred times as much as others.
+    let importance: Vec<f32> = (0..512).map(|i| if i % 7 == 0 { 1.0 } else { 0.01 }).collect();
+    let importance = Tensor::from_vec(importance, [512], &d).unwrap();
+    for format in GgmlType::ALL {
+        let name = format.name();
+        let plain = x.quantize(format, None).unwrap();
+        let error = error_of(&x, &plain, &ones).sqrt();
+        // An integer of b bits is wrong by a third of its step, and numbers reach over all 2^b steps.
+        let bits = match format {
+            GgmlType::Q2_K => 2,
+            GgmlType::Q3_K => 3,
+            GgmlType::Q4_0 | GgmlType::Q4_1 | GgmlType::Q4_K => 4,
+            GgmlType::Q5_0 | GgmlType::Q5_1 | GgmlType::Q5_K => 5,
+            GgmlType::Q6_K => 6,
+            GgmlType::Q8_0 => 8,
+        };
+        assert!(error < 0.55 / f64::from(1 << (bits - 1)), "{name}: {error}");
+        // Encoding what was decoded changes little more.
+        let again = plain.dequantize().quantize(format, None).unwrap();
+        assert!(error_of(&plain.dequantize(), &again, &ones).sqrt() <= error, "{name}");
+        let weighed = x.quantize(format, Some(&importance)).unwrap();
+        if format != GgmlType::Q8_0 {
+            let (with, without) = (error_of(&x, &weighed, &importance), error_of(&x, &plain, &importance));
+            assert!(with < without, "{name}: {with} with the importance, {without} without");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_encoded_is_refused() {
+    let d = device();
+    let x = tensor(&[2, 64], 1, DType::F32, &d).unwrap();
+    let q = |x: &Tensor, w: Option<&Tensor>| x.quantize(GgmlType::Q4_1, w).unwrap_err().to_string();
+    assert!(q(&x.to_dtype(DType::I32).unwrap(), None).contains("blocks hold rows of floats"));
+    assert!(q(&x.slice(1, 0..40).unwrap(), None).contains("no multiple of the 32"));
+    let blocks = x.quantize(GgmlType::Q8_0, None).unwrap();
+    assert!(q(&blocks, None).contains("in blocks of q8_0 already"));
+    let infinite = x.mul_scalar(f64::INFINITY);
+    assert!(q(&infinite, None).contains("element 0 is"), "{}", q(&infinite, None));
+    assert!(q(&x, Some(&Tensor::ones([32], &d).unwrap())).contains("one for each column"));
+    let negative = Tensor::ones([64], &d).unwrap().neg();
+    assert!(q(&x, Some(&negative)).contains("number 0 is -1"));
+    assert!(
+        x.slice(0, 0..0).unwrap().quantize(GgmlType::Q6_K, None).unwrap_err().to_string().contains("256")
+    );
+    assert_eq!(x.slice(0, 0..0).unwrap().quantize(GgmlType::Q4_0, None).unwrap().dims(), [0, 64]);
 }

@@ -12,7 +12,7 @@ use crate::{
     devices::device::Device,
     elements::dtype::DType,
     graph::{facts::ValueInfo, node::Value, op::Op},
-    kernels::blocks::BlockFormat,
+    kernels::blocks::{BlockFormat, GgmlType},
 };
 
 impl Tensor {
@@ -51,6 +51,54 @@ impl Tensor {
         device: &Device,
     ) -> Result<Tensor> {
         Tensor::of_blocks("from_blocks", Arc::new(format), &shape.into(), dtype, bytes, device)
+    }
+
+    /// This tensor's numbers in blocks of a format, each rounded to the nearest that it has: the inverse of
+    /// [`Tensor::dequantize`] but for rounding. The result is constant, of the same shape, dtype and device.
+    /// [`GgmlType::encode`] says how numbers are rounded; `importance`, of one axis, has a weight for each
+    /// position of the last axis.
+    ///
+    /// # Errors
+    /// A tensor that is not of floats, or is in blocks already; a last axis that is no multiple of the block;
+    /// numbers that are not finite or beyond f16's range; importances that do not fit; or whatever the device
+    /// reports.
+    ///
+    /// ```
+    /// # use tensor_core::{Device, GgmlType, Result, Tensor};
+    /// # fn f(device: &Device) -> Result<()> {
+    /// let weight = Tensor::linspace(-1.0, 1.0, 256, device)?.reshape([4, 64])?;
+    /// let small = weight.quantize(GgmlType::Q8_0, None)?;
+    /// assert_eq!(small.block_bytes()?.len(), 4 * 2 * 34);
+    /// let error = small.dequantize().sub(&weight)?.abs().max()?.item::<f32>()?;
+    /// assert!(error < 1.0 / 127.0);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[track_caller]
+    #[doc(alias("to_blocks", "quantize_per_block"))]
+    pub fn quantize(&self, format: GgmlType, importance: Option<&Tensor>) -> Result<Tensor> {
+        const OP: &str = "quantize";
+        if let Some(old) = self.block_format() {
+            let message = format!("the tensor is in blocks of {old} already; call .dequantize() on it first");
+            return Err(Error::invalid(OP, message));
+        }
+        if !self.dtype().is_float() || self.rank() == 0 {
+            let message =
+                format!("blocks hold rows of floats, not {} of shape {}", self.dtype(), self.shape());
+            return Err(Error::invalid(OP, message));
+        }
+        format.bytes(self.shape())?;
+        let numbers = self.to_dtype(DType::F32)?.to_vec::<f32>()?;
+        let weights = match importance {
+            Some(importance) => Some(importance.to_dtype(DType::F32)?.to_vec::<f32>()?),
+            None => None,
+        };
+        let columns = self.shape().last().copied().unwrap_or(1);
+        let bytes = match numbers.is_empty() {
+            true => Vec::new(),
+            false => format.encode(&numbers, columns, weights.as_deref())?,
+        };
+        Tensor::of_blocks(OP, Arc::new(format), self.shape(), self.dtype(), &bytes, &self.device())
     }
 
     /// [`Tensor::from_blocks`] with a shared format, such as [`Tensor::block_format`] gives.

@@ -1,13 +1,16 @@
-//! Products with an operand in blocks: some of its rows or columns are decoded at a time, multiplied as a
-//! matrix like any other, and forgotten. No decoded copy of the operand is ever whole.
+//! Products with an operand in blocks. With a few vectors, its rows are decoded in registers; otherwise some of
+//! its rows or columns are decoded at a time, multiplied as a matrix like any other, and forgotten. No decoded
+//! copy of the operand is ever whole.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, ops::Range};
 
-use tensor_core::{Result, contraction::Loop};
+use smallvec::SmallVec;
+use tensor_core::{GgmlType, Result, contraction::Loop};
 
 use super::{
     batch::share_if_worth,
+    block_kernel::{BlockDots, ROWS, half_sums},
     gemm::Product,
     gemv::VectorProduct,
     kernel_table::HasMicroKernels,
@@ -17,21 +20,30 @@ use super::{
 use crate::{
     memory::{blocks::Blocks, buffer::Memory},
     simd::isa::Isa,
-    tuning::{DECODED_ELEMENTS, DECODED_SIDE},
+    threads,
+    tuning::{BLOCK_GRAIN, BLOCK_VECTORS, DECODED_ELEMENTS, DECODED_SIDE},
 };
+
+/// Parts of the rows for each thread, so that a delayed one does not delay the whole.
+const PARTS_OF_THREAD: usize = 4;
 
 /// A type that decoded numbers are multiplied in.
 pub(super) trait Decoded: HasMicroKernels + Send + Sync {
+    const IS_F32: bool;
     fn of(x: f32) -> Self;
 }
 
 impl Decoded for f32 {
+    const IS_F32: bool = true;
+
     fn of(x: f32) -> f32 {
         x
     }
 }
 
 impl Decoded for f64 {
+    const IS_F32: bool = false;
+
     fn of(x: f32) -> f64 {
         x.into()
     }
@@ -141,6 +153,13 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         terms: terms.steps(),
     };
     let [step, terms_step] = rectangle(operand(0).follows_outer(), side, k);
+    if let Some(format) = dots_format::<T>(parts, &operand(0), left) {
+        for b in 0..of.batches {
+            // SAFETY: `run` checked both layouts and the output against their buffers, and elements are f32.
+            unsafe { few_vectors(parts, &operand(b), left, format, b) };
+        }
+        return epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n));
+    }
     let across = side.div_ceil(step);
     let task = |i: usize| -> Result<()> {
         let (b, part) = (i / across, i % across);
@@ -186,6 +205,73 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
     };
     share_if_worth(of, of.batches * across, task)?;
     epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n))
+}
+
+/// The format of a matrix whose rows are whole blocks, if a product of it with vectors is one of so few
+/// that decoding its rows in registers pays, in f32.
+fn dots_format<T: Decoded>(parts: &Parts<'_>, operand: &Operand<'_>, left: bool) -> Option<GgmlType> {
+    let of = parts.of;
+    let vectors = if left { of.n } else { of.m };
+    let (_, format) = operand.blocks.ggml().filter(|_| T::IS_F32 && vectors <= BLOCK_VECTORS)?;
+    let block = format.block_elements();
+    let whole = |step: isize| step >= 0 && (step as usize).is_multiple_of(block);
+    // The first elements of a batch are apart by other axes.
+    let batch = of.batch.iter().all(|axis| whole(if left { axis.lhs } else { axis.rhs }));
+    let fits = operand.terms.even() == Some(1)
+        && of.k.is_multiple_of(block)
+        && whole(operand.first)
+        && operand.outer.even().is_some_and(whole)
+        && batch;
+    fits.then_some(format)
+}
+
+/// Product `b` of a batch, whose matrix's rows are decoded in registers.
+///
+/// # Safety
+/// The layouts and the output's size were checked against the buffers, elements are f32, and
+/// [`dots_format`] gave the format.
+unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, format: GgmlType, b: usize) {
+    let Parts { isa, of, lhs, rhs, sums, .. } = *parts;
+    let Some((bytes, _)) = operand.blocks.ggml() else { return };
+    // SAFETY: the caller's promise.
+    let whole = unsafe { product::<f32>(of, lhs, rhs, sums, b) };
+    let (from, outer, terms, vectors, rows) = match left {
+        true => (whole.b.at, whole.b.column, whole.b.row, of.n, of.m),
+        false => (whole.a.at, whole.a.row, whole.a.column, of.m, of.n),
+    };
+    let starts: SmallVec<[*const f32; BLOCK_VECTORS]> =
+        (0..vectors).map(|v| from.wrapping_offset(outer.at(v))).collect();
+    let mut spread = Vec::new();
+    if terms.even() != Some(1) {
+        for &start in &starts {
+            // SAFETY: the caller's promise.
+            spread.extend((0..of.k).map(|i| unsafe { start.wrapping_offset(terms.at(i)).read() }));
+        }
+    }
+    let x: SmallVec<[&[f32]; BLOCK_VECTORS]> = match spread.is_empty() {
+        // SAFETY: the caller's promise.
+        true => starts.iter().map(|&start| unsafe { std::slice::from_raw_parts(start, of.k) }).collect(),
+        false => spread.chunks_exact(of.k).collect(),
+    };
+    let in_bytes = |elements: isize| elements as usize / format.block_elements() * format.block_bytes();
+    let (to_row, to_vector) = if left { (whole.to_row, 1) } else { (1, whole.to_row) };
+    let dots = BlockDots {
+        x: &x,
+        halves: &half_sums(&x),
+        first: bytes.as_ptr().wrapping_add(in_bytes(operand.first)),
+        row_bytes: in_bytes(operand.outer.even().unwrap_or(0)),
+        to: whole.to,
+        to_row,
+        to_vector,
+    };
+    let parts = match threads::worth(rows * of.k * vectors, BLOCK_GRAIN) {
+        1 => 1,
+        threads => threads * PARTS_OF_THREAD,
+    };
+    threads::share(parts, |i| {
+        // SAFETY: the caller's promise; the parts are apart.
+        unsafe { dots.run(isa, format, &threads::part(rows, ROWS, parts, i)) }
+    });
 }
 
 /// The steps along terms from a term on.

@@ -20,6 +20,7 @@ mod batch;
 mod bf16_gemm;
 #[cfg(target_arch = "x86_64")]
 mod bf16_kernel;
+mod block_kernel;
 mod decoded;
 pub(crate) mod dense;
 mod dots;
@@ -121,7 +122,7 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
     } else {
         let operand = |k: usize| {
             let (memory, operand) = (bound.inputs[k], &kernel.operands[k]);
-            Source { memory, layout: &operand.layout, blocks: Blocks::of(operand, memory) }
+            Source { memory, layout: &operand.layout, blocks: Blocks::of(isa, operand, memory) }
         };
         let (lhs, rhs) = match matrices.swapped {
             false => (operand(0), operand(1)),

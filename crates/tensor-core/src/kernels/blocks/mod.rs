@@ -10,6 +10,7 @@
 //! [`Tensor::dequantize`]: crate::Tensor::dequantize
 
 pub(crate) mod affine;
+mod encode;
 mod ggml;
 
 use std::{

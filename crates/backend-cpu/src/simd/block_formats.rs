@@ -1,0 +1,418 @@
+//! The block formats of GGUF files, decoded in registers: the same numbers to the bit as
+//! [`BlockFormat::decode`](tensor_core::BlockFormat::decode) gives. Every one of them is `s q + o` with a
+//! small integer q, and a scale s and an offset o for sixteen neighbours; the product and the sum are
+//! rounded.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use tensor_core::{BlockFormat, GgmlType};
+
+use super::{
+    integers::Integers,
+    isa::{Isa, Job},
+    vector::Vector,
+};
+
+/// Neighbours that are decoded together, and those with one scale.
+pub(crate) const GROUP: usize = 32;
+pub(crate) const HALF: usize = GROUP / 2;
+
+/// A format. Its functions take the address of a block, the number of a group in it, and the position in
+/// the group of the first of a register's elements, a multiple of the register's width, of at most
+/// [`HALF`].
+pub(crate) trait Format {
+    /// The numbers of a block that scales and offsets are made from.
+    type Head: Copy;
+    /// Elements and bytes of a block.
+    const ELEMENTS: usize;
+    const BYTES: usize;
+    /// Whether offsets are not 0.
+    const HAS_OFFSET: bool;
+    /// Whether the halves of a group have scales and offsets of their own.
+    const BY_HALVES: bool;
+
+    /// # Safety
+    /// The block can be read.
+    unsafe fn head<V: Integers>(block: *const u8) -> Self::Head;
+
+    /// The integers of some neighbours.
+    ///
+    /// # Safety
+    /// The block can be read, and it has the elements.
+    unsafe fn integers<V: Integers>(block: *const u8, group: usize, at: usize) -> V::Ints;
+
+    /// The scale and the offset of one half of a group.
+    ///
+    /// # Safety
+    /// As [`Format::integers`].
+    unsafe fn scale(block: *const u8, head: Self::Head, group: usize, half: usize) -> (f32, f32);
+}
+
+/// Integers of four bits: the first half of a group is in the low bits of sixteen bytes, the other in the
+/// high bits.
+///
+/// # Safety
+/// `at` is valid for reads of sixteen bytes.
+#[inline(always)]
+unsafe fn nibbles<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { V::unsigned(bytes.add(at % HALF)) };
+    if at < HALF { V::and(bytes, 15) } else { V::right(bytes, 4) }
+}
+
+/// The fifth bits of the neighbours from `at` on, of the 32 in four bytes.
+///
+/// # Safety
+/// `bytes` is valid for reads of four bytes.
+#[inline(always)]
+unsafe fn fifth<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
+    // SAFETY: the caller's promise.
+    let bits = u32::from_le_bytes(unsafe { bytes.cast::<[u8; 4]>().read() });
+    V::where_set(bits >> at, 16)
+}
+
+/// A byte of a block.
+///
+/// # Safety
+/// It can be read.
+#[inline(always)]
+unsafe fn byte(block: *const u8, at: usize) -> u8 {
+    // SAFETY: the caller's promise.
+    unsafe { block.add(at).read() }
+}
+
+macro_rules! simple {
+    (
+        $name:ident, $bytes:literal, $head:ty, $has_offset:literal;
+        |$v:ident, $block:ident| $read:expr; |$at:ident| $integers:expr; |$d:ident| $scale:expr
+    ) => {
+        pub(crate) struct $name;
+
+        // SAFETY of the blocks: the callers' promise.
+        impl Format for $name {
+            type Head = $head;
+            const ELEMENTS: usize = GROUP;
+            const BYTES: usize = $bytes;
+            const HAS_OFFSET: bool = $has_offset;
+            const BY_HALVES: bool = false;
+
+            #[inline(always)]
+            unsafe fn head<$v: Integers>($block: *const u8) -> $head {
+                // SAFETY: see above.
+                unsafe { $read }
+            }
+
+            #[inline(always)]
+            unsafe fn integers<$v: Integers>($block: *const u8, _: usize, $at: usize) -> $v::Ints {
+                // SAFETY: see above.
+                unsafe { $integers }
+            }
+
+            #[inline(always)]
+            unsafe fn scale(_: *const u8, $d: $head, _: usize, _: usize) -> (f32, f32) {
+                $scale
+            }
+        }
+    };
+}
+simple! {
+    Q4_0, 18, f32, false;
+    |V, block| V::halves(block)[0]; |at| V::plus(nibbles::<V>(block.add(2), at), -8); |d| (d, 0.0)
+}
+simple! {
+    Q4_1, 20, [f32; 2], true;
+    |V, block| V::halves(block); |at| nibbles::<V>(block.add(4), at); |d| (d[0], d[1])
+}
+simple! {
+    Q5_0, 22, f32, false;
+    |V, block| V::halves(block)[0];
+    |at| V::plus(V::or(nibbles::<V>(block.add(6), at), fifth::<V>(block.add(2), at)), -16);
+    |d| (d, 0.0)
+}
+simple! {
+    Q5_1, 24, [f32; 2], true;
+    |V, block| V::halves(block);
+    |at| V::or(nibbles::<V>(block.add(8), at), fifth::<V>(block.add(4), at));
+    |d| (d[0], d[1])
+}
+simple! {
+    Q8_0, 34, f32, false;
+    |V, block| V::halves(block)[0]; |at| V::signed(block.add(2 + at)); |d| (d, 0.0)
+}
+
+macro_rules! large {
+    (
+        $name:ident, $bytes:literal, $head:ty, $has_offset:literal, $by_halves:literal;
+        |$v:ident, $block:ident| $read:expr;
+        |$group:ident, $at:ident| $integers:expr;
+        |$d:ident, $half:ident| $scale:expr
+    ) => {
+        #[allow(non_camel_case_types)] // ggml's names
+        pub(crate) struct $name;
+
+        // SAFETY of the blocks: the callers' promise.
+        impl Format for $name {
+            type Head = $head;
+            const ELEMENTS: usize = 256;
+            const BYTES: usize = $bytes;
+            const HAS_OFFSET: bool = $has_offset;
+            const BY_HALVES: bool = $by_halves;
+
+            #[inline(always)]
+            unsafe fn head<$v: Integers>($block: *const u8) -> $head {
+                // SAFETY: see above.
+                unsafe { $read }
+            }
+
+            #[inline(always)]
+            unsafe fn integers<$v: Integers>($block: *const u8, $group: usize, $at: usize) -> $v::Ints {
+                // SAFETY: see above.
+                unsafe { $integers }
+            }
+
+            #[inline(always)]
+            unsafe fn scale($block: *const u8, $d: $head, $group: usize, $half: usize) -> (f32, f32) {
+                // SAFETY: see above.
+                unsafe { $scale }
+            }
+        }
+    };
+}
+large! {
+    Q2_K, 84, [f32; 2], true, true;
+    |V, block| V::halves(block.add(80));
+    |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 4 * 32 + at)), 2 * (group % 4)), 3);
+    |d, half| {
+        let scale = byte(block, 2 * group + half);
+        (d[0] * f32::from(scale & 15), -(d[1] * f32::from(scale >> 4)))
+    }
+}
+large! {
+    Q3_K, 110, f32, false, true;
+    |V, block| V::halves(block.add(106))[1];
+    |group, at| {
+        let two = V::and(V::right(V::unsigned(block.add(32 + group / 4 * 32 + at)), 2 * (group % 4)), 3);
+        let third = V::and(V::right(V::unsigned(block.add(at)), group), 1);
+        V::plus(V::or(two, V::left(third, 2)), -4)
+    };
+    |d, half| {
+        let k = 2 * group + half;
+        let four = if k < 8 { byte(block, 96 + k) & 15 } else { byte(block, 88 + k) >> 4 };
+        let two = byte(block, 104 + k % 4) >> (2 * (k / 4)) & 3;
+        (d * (f32::from(four | two << 4) - 32.0), 0.0)
+    }
+}
+
+/// The 6-bit scale and minimum of a group, from the 12 bytes that hold eight of each.
+///
+/// # Safety
+/// The bytes can be read.
+#[inline(always)]
+unsafe fn six_bits(at: *const u8, group: usize) -> (f32, f32) {
+    // SAFETY: the caller's promise.
+    let of = |i: usize| unsafe { byte(at, i) };
+    let (scale, minimum) = if group < 4 {
+        (of(group) & 63, of(group + 4) & 63)
+    } else {
+        let both = of(group + 4);
+        (both & 15 | of(group - 4) >> 6 << 4, both >> 4 | of(group) >> 6 << 4)
+    };
+    (scale.into(), minimum.into())
+}
+
+large! {
+    Q4_K, 144, [f32; 2], true, false;
+    |V, block| V::halves(block);
+    |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 2 * 32 + at)), 4 * (group % 2)), 15);
+    |d, _half| {
+        let (scale, minimum) = six_bits(block.add(4), group);
+        (d[0] * scale, -(d[1] * minimum))
+    }
+}
+large! {
+    Q5_K, 176, [f32; 2], true, false;
+    |V, block| V::halves(block);
+    |group, at| {
+        let four = V::and(V::right(V::unsigned(block.add(48 + group / 2 * 32 + at)), 4 * (group % 2)), 15);
+        let fifth = V::and(V::right(V::unsigned(block.add(16 + at)), group), 1);
+        V::or(four, V::left(fifth, 4))
+    };
+    |d, _half| {
+        let (scale, minimum) = six_bits(block.add(4), group);
+        (d[0] * scale, -(d[1] * minimum))
+    }
+}
+large! {
+    Q6_K, 210, f32, false, true;
+    |V, block| V::halves(block.add(206))[1];
+    |group, at| {
+        let (part, r) = (group / 4, group % 4);
+        let four = V::unsigned(block.add(64 * part + 32 * (r % 2) + at));
+        let two = V::right(V::unsigned(block.add(128 + 32 * part + at)), 2 * r);
+        let four = V::and(V::right(four, 4 * (r / 2)), 15);
+        V::plus(V::or(four, V::left(V::and(two, 3), 4)), -32)
+    };
+    |d, half| (d * f32::from(byte(block, 192 + 2 * group + half) as i8), 0.0)
+}
+
+/// Expands to a match over formats, each arm `$go!` of the format's type.
+macro_rules! by_format {
+    ($format:expr, $go:ident) => {{
+        use $crate::simd::block_formats::{Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+        match $format {
+            tensor_core::GgmlType::Q4_0 => $go!(Q4_0),
+            tensor_core::GgmlType::Q4_1 => $go!(Q4_1),
+            tensor_core::GgmlType::Q5_0 => $go!(Q5_0),
+            tensor_core::GgmlType::Q5_1 => $go!(Q5_1),
+            tensor_core::GgmlType::Q8_0 => $go!(Q8_0),
+            tensor_core::GgmlType::Q2_K => $go!(Q2_K),
+            tensor_core::GgmlType::Q3_K => $go!(Q3_K),
+            tensor_core::GgmlType::Q4_K => $go!(Q4_K),
+            tensor_core::GgmlType::Q5_K => $go!(Q5_K),
+            tensor_core::GgmlType::Q6_K => $go!(Q6_K),
+        }
+    }};
+}
+pub(crate) use by_format;
+
+/// Expands to `$go` with `$v` as the widest register of f32 of an instruction set.
+macro_rules! by_register {
+    ($isa:expr, $v:ident => $go:expr) => {{
+        let isa: $crate::simd::isa::Isa = $isa;
+        match () {
+            // SAFETY: an `Isa` is only made for a processor that has it; the rest is promised where this is
+            // expanded.
+            #[cfg(target_arch = "x86_64")]
+            () if isa.is_avx512() => {
+                type $v = $crate::simd::vector::F32x16;
+                $go
+            }
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            () if isa.is_avx2() => {
+                type $v = $crate::simd::vector::F32x8;
+                $go
+            }
+            // SAFETY: as above.
+            () => {
+                let _ = isa;
+                type $v = $crate::simd::vector::F32x4;
+                $go
+            }
+        }
+    }};
+}
+pub(crate) use by_register;
+
+/// The format of GGUF files that a tensor's format is, if it is one.
+pub(crate) fn ggml(format: &dyn tensor_core::BlockFormat) -> Option<GgmlType> {
+    (format as &dyn std::any::Any).downcast_ref::<GgmlType>().copied()
+}
+
+/// A register of decoded numbers of a group, from position `at` on.
+///
+/// # Safety
+/// As [`Format::integers`].
+#[inline(always)]
+pub(crate) unsafe fn decoded<F: Format, V: Integers>(
+    block: *const u8,
+    head: F::Head,
+    group: usize,
+    at: usize,
+) -> V {
+    // SAFETY: the caller's promise.
+    let (ints, (scale, offset)) =
+        unsafe { (F::integers::<V>(block, group, at), F::scale(block, head, group, at / HALF)) };
+    let product = V::splat(scale) * V::to_f32(ints);
+    if F::HAS_OFFSET { product + V::splat(offset) } else { product }
+}
+
+/// Decodes whole blocks.
+struct Decode<'a, F, V> {
+    bytes: &'a [u8],
+    out: &'a mut [f32],
+    of: PhantomData<(F, V)>,
+}
+
+impl<F: Format, V: Integers> Job for Decode<'_, F, V> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        let count = (self.bytes.len() / F::BYTES).min(self.out.len() / F::ELEMENTS);
+        for i in 0..count {
+            // SAFETY: there are as many blocks, and the register's positions are within one.
+            unsafe {
+                let block = self.bytes.as_ptr().add(i * F::BYTES);
+                let head = F::head::<V>(block);
+                for group in 0..F::ELEMENTS / GROUP {
+                    for r in 0..GROUP / V::WIDTH {
+                        let numbers = decoded::<F, V>(block, head, group, r * V::WIDTH);
+                        let to = i * F::ELEMENTS + group * GROUP + r * V::WIDTH;
+                        numbers.store_first(self.out.as_mut_ptr().add(to), V::WIDTH);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Decodes elements `start..start + out.len()`: whole blocks in registers, parts of blocks one by one.
+pub(crate) fn decode(isa: Isa, format: GgmlType, bytes: &[u8], start: usize, out: &mut [f32]) {
+    let block = format.block_elements();
+    let ahead = (start.next_multiple_of(block) - start).min(out.len());
+    let whole = (out.len() - ahead) / block * block;
+    let (first, rest) = out.split_at_mut(ahead);
+    let (middle, last) = rest.split_at_mut(whole);
+    format.decode(bytes, start, first);
+    format.decode(bytes, start + ahead + whole, last);
+    if middle.is_empty() {
+        return;
+    }
+    let bytes = &bytes[(start + ahead) / block * format.block_bytes()..];
+    macro_rules! go {
+        ($format:ident) => {
+            by_register!(isa, V => unsafe { V::run(Decode::<$format, V> { bytes, out: middle, of: PhantomData }) })
+        };
+    }
+    by_format!(format, go);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Any bytes, scales that are subnormal, infinite or NaN among them.
+    pub(crate) fn bytes(count: usize) -> Vec<u8> {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 40) as u8
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn registers_decode_to_the_same_bits() {
+        for format in GgmlType::ALL {
+            let block = format.block_elements();
+            let bytes = bytes(300 * format.block_bytes());
+            for isa in Isa::available() {
+                for (start, count) in
+                    [(0, 300 * block), (block, 2 * block), (5, 3 * block), (block - 1, 2), (7, 9)]
+                {
+                    let (mut expected, mut found) = (vec![0f32; count], vec![1f32; count]);
+                    format.decode(&bytes, start, &mut expected);
+                    decode(isa, format, &bytes, start, &mut found);
+                    for (i, (a, b)) in expected.iter().zip(&found).enumerate() {
+                        // Two NaNs may differ in their bits.
+                        let same = a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
+                        assert!(same, "{format:?} {isa:?} {start}+{i}: {a} and {b}");
+                    }
+                }
+            }
+        }
+    }
+}

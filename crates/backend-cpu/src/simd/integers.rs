@@ -1,0 +1,218 @@
+//! Registers of small integers that become f32: the elements of block formats on their way to a sum.
+#![allow(unsafe_code)]
+
+use tensor_core::f16;
+
+use crate::simd::vector::{F32x4, Lanes, Vector};
+
+/// A register of f32 with its register of as many integers of 32 bits. As [`Vector`], it may only be used
+/// inside its own [`Vector::run`].
+pub(crate) trait Integers: Vector<Number = f32> {
+    type Ints: Copy;
+    /// The vectors that a decoded register is multiplied with: there are registers for their sums.
+    const VECTORS: usize;
+    /// Unsigned bytes as integers.
+    ///
+    /// # Safety
+    /// `at` is valid for reads of [`Vector::WIDTH`] bytes.
+    unsafe fn unsigned(at: *const u8) -> Self::Ints;
+    /// Signed bytes as integers.
+    ///
+    /// # Safety
+    /// `at` is valid for reads of [`Vector::WIDTH`] bytes.
+    unsafe fn signed(at: *const u8) -> Self::Ints;
+    /// Each integer, which is not negative, shifted right.
+    fn right(ints: Self::Ints, by: usize) -> Self::Ints;
+    /// Each integer shifted left.
+    fn left(ints: Self::Ints, by: usize) -> Self::Ints;
+    fn and(ints: Self::Ints, mask: i32) -> Self::Ints;
+    fn or(a: Self::Ints, b: Self::Ints) -> Self::Ints;
+    fn plus(ints: Self::Ints, number: i32) -> Self::Ints;
+    /// `number` where a bit of `bits` is set, the lowest being that of the first integer, and 0 elsewhere.
+    fn where_set(bits: u32, number: i32) -> Self::Ints;
+    fn to_f32(ints: Self::Ints) -> Self;
+    /// Two neighbouring f16.
+    ///
+    /// # Safety
+    /// `at` is valid for reads of four bytes.
+    unsafe fn halves(at: *const u8) -> [f32; 2];
+}
+
+impl Integers for F32x4 {
+    type Ints = [i32; 4];
+    const VECTORS: usize = 1;
+
+    #[inline(always)]
+    unsafe fn unsigned(at: *const u8) -> [i32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { at.cast::<[u8; 4]>().read() }.map(i32::from)
+    }
+
+    #[inline(always)]
+    unsafe fn signed(at: *const u8) -> [i32; 4] {
+        // SAFETY: the caller's promise.
+        unsafe { at.cast::<[i8; 4]>().read() }.map(i32::from)
+    }
+
+    #[inline(always)]
+    fn right(ints: [i32; 4], by: usize) -> [i32; 4] {
+        let [a, b, c, d] = ints;
+        [a >> by, b >> by, c >> by, d >> by]
+    }
+
+    #[inline(always)]
+    fn left(ints: [i32; 4], by: usize) -> [i32; 4] {
+        let [a, b, c, d] = ints;
+        [a << by, b << by, c << by, d << by]
+    }
+
+    #[inline(always)]
+    fn and(ints: [i32; 4], mask: i32) -> [i32; 4] {
+        let [a, b, c, d] = ints;
+        [a & mask, b & mask, c & mask, d & mask]
+    }
+
+    #[inline(always)]
+    fn or(a: [i32; 4], b: [i32; 4]) -> [i32; 4] {
+        [a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3]]
+    }
+
+    #[inline(always)]
+    fn plus(ints: [i32; 4], number: i32) -> [i32; 4] {
+        let [a, b, c, d] = ints;
+        [a + number, b + number, c + number, d + number]
+    }
+
+    #[inline(always)]
+    fn where_set(bits: u32, number: i32) -> [i32; 4] {
+        let bit = |i: u32| number * (bits >> i & 1) as i32;
+        [bit(0), bit(1), bit(2), bit(3)]
+    }
+
+    #[inline(always)]
+    fn to_f32(ints: [i32; 4]) -> F32x4 {
+        let [a, b, c, d] = ints;
+        Lanes([a as f32, b as f32, c as f32, d as f32])
+    }
+
+    #[inline(always)]
+    unsafe fn halves(at: *const u8) -> [f32; 2] {
+        // SAFETY: the caller's promise.
+        let [a, b, c, d] = unsafe { at.cast::<[u8; 4]>().read() };
+        [[a, b], [c, d]].map(|bytes| f16::from_bits(u16::from_le_bytes(bytes)).to_f32_const())
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::*;
+
+    use super::Integers;
+    use crate::simd::vector::{F32x8, F32x16};
+
+    /// [`Integers::halves`], for which both instruction sets have a conversion.
+    ///
+    /// # Safety
+    /// As there; the processor has F16C.
+    #[inline(always)]
+    unsafe fn halves(at: *const u8) -> [f32; 2] {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let both = _mm_cvtph_ps(_mm_loadu_si32(at));
+            [_mm_cvtss_f32(both), _mm_cvtss_f32(_mm_movehdup_ps(both))]
+        }
+    }
+
+    // SAFETY of every block below: registers are only used inside their `run`, whose caller promises that
+    // the processor has the instructions; `at` is the caller's promise.
+    macro_rules! integers {
+        (
+            $name:ident, $ints:ty, $vectors:literal; |$at:ident| $unsigned:expr, $signed:expr;
+            $splat:ident, $right:ident, $left:ident, $and:ident, $or:ident, $add:ident, $convert:ident;
+            |$bits:ident, $number:ident| $where_set:expr
+        ) => {
+            impl Integers for $name {
+                type Ints = $ints;
+                const VECTORS: usize = $vectors;
+
+                #[inline(always)]
+                unsafe fn unsigned($at: *const u8) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $unsigned }
+                }
+
+                #[inline(always)]
+                unsafe fn signed($at: *const u8) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $signed }
+                }
+
+                #[inline(always)]
+                fn right(ints: $ints, by: usize) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $right(ints, $splat(by as i32)) }
+                }
+
+                #[inline(always)]
+                fn left(ints: $ints, by: usize) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $left(ints, $splat(by as i32)) }
+                }
+
+                #[inline(always)]
+                fn and(ints: $ints, mask: i32) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $and(ints, $splat(mask)) }
+                }
+
+                #[inline(always)]
+                fn or(a: $ints, b: $ints) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $or(a, b) }
+                }
+
+                #[inline(always)]
+                fn plus(ints: $ints, number: i32) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $add(ints, $splat(number)) }
+                }
+
+                #[inline(always)]
+                fn where_set($bits: u32, $number: i32) -> $ints {
+                    // SAFETY: see above.
+                    unsafe { $where_set }
+                }
+
+                #[inline(always)]
+                fn to_f32(ints: $ints) -> $name {
+                    // SAFETY: see above.
+                    $name(unsafe { $convert(ints) })
+                }
+
+                #[inline(always)]
+                unsafe fn halves(at: *const u8) -> [f32; 2] {
+                    // SAFETY: see above.
+                    unsafe { halves(at) }
+                }
+            }
+        };
+    }
+    integers! {
+        F32x16, __m512i, 4;
+        |at| _mm512_cvtepu8_epi32(_mm_loadu_si128(at.cast())), _mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()));
+        _mm512_set1_epi32, _mm512_srlv_epi32, _mm512_sllv_epi32, _mm512_and_si512, _mm512_or_si512,
+        _mm512_add_epi32, _mm512_cvtepi32_ps;
+        |bits, number| _mm512_maskz_set1_epi32(bits as __mmask16, number)
+    }
+    integers! {
+        F32x8, __m256i, 2;
+        |at| _mm256_cvtepu8_epi32(_mm_loadl_epi64(at.cast())), _mm256_cvtepi8_epi32(_mm_loadl_epi64(at.cast()));
+        _mm256_set1_epi32, _mm256_srlv_epi32, _mm256_sllv_epi32, _mm256_and_si256, _mm256_or_si256,
+        _mm256_add_epi32, _mm256_cvtepi32_ps;
+        |bits, number| {
+            let each = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+            let own = _mm256_and_si256(_mm256_set1_epi32(bits as i32), each);
+            _mm256_and_si256(_mm256_cmpeq_epi32(own, each), _mm256_set1_epi32(number))
+        }
+    }
+}
