@@ -4,7 +4,10 @@
 
 use std::path::Path;
 
-use nn::{Embedding, LayerNorm, Module};
+use nn::{
+    Embedding, LayerNorm, Module, Visitor, VisitorMut,
+    lora::{Adapters, LayerKind},
+};
 use serde::{Deserialize, Serialize};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 
@@ -54,10 +57,23 @@ impl Default for Gpt2Config {
 }
 
 /// A linear layer whose weight is `[in, out]`: the reference's `Conv1D`.
-#[derive(Module)]
 struct Conv1D {
-    weight: nn::Parameter,
-    bias: nn::Parameter,
+    weight: Tensor,
+    bias: Tensor,
+    adapters: Adapters,
+}
+
+impl Module for Conv1D {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.parameter("weight", &self.weight);
+        visitor.parameter("bias", &self.bias);
+        visitor.adapters(&self.adapters, &self.weight, LayerKind::Linear { transposed: true });
+    }
+    fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        visitor.parameter("weight", &mut self.weight);
+        visitor.parameter("bias", &mut self.bias);
+        visitor.adapters(&mut self.adapters);
+    }
 }
 
 impl Conv1D {
@@ -66,12 +82,12 @@ impl Conv1D {
         let at = source.at(name);
         let weight = at.parameter("weight", &[inputs, outputs], Initial::Normal(0.02))?;
         let bias = at.parameter("bias", &[outputs], Initial::Zeros)?;
-        Ok(Conv1D { weight: nn::Parameter::new(weight)?, bias: nn::Parameter::new(bias)? })
+        Ok(Conv1D { weight, bias, adapters: Adapters::default() })
     }
 
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        nn::functional::linear(x, &self.weight.t()?, Some(&self.bias))
+        self.adapters.linear(x, &self.weight.t()?, Some(&self.bias))
     }
 }
 

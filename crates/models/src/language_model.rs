@@ -1,11 +1,13 @@
 //! [`LanguageModel`]: what generation needs of a decoder.
 
+use nn::Module;
 use tensor_core::{Device, Result, Tensor};
 
 use crate::KvCache;
 
-/// A decoder that predicts the next token.
-pub trait LanguageModel {
+/// A decoder that predicts the next token. It is a module, so that a `Box<dyn LanguageModel>` can be trained
+/// or get adapters.
+pub trait LanguageModel: Module {
     /// The device of its parameters.
     fn device(&self) -> Device;
 

@@ -220,7 +220,7 @@ impl WeightSource {
             true => Some(at.parameter("bias", &[outputs], Initial::Zeros)?),
             false => None,
         };
-        Ok(Linear { weight, bias })
+        Ok(Linear::from_weight(weight, bias))
     }
 
     /// A table of `rows` vectors.

@@ -7,6 +7,7 @@
 //! | [`cross_entropy`], [`mse_loss`] … | `loss` |
 //! | initial values | [`init`] |
 //! | files | [`save_safetensors`], [`load_safetensors`]; the state of a training: [`Checkpoint`] |
+//! | adapters for frozen models | [`lora`] |
 //! | layers and losses as functions | [`functional`] |
 //! | training on several devices | [`DataParallel`] |
 //! | a table of a model's layers | [`summary`] |
@@ -23,6 +24,7 @@ mod field;
 pub mod functional;
 pub mod init;
 mod layers;
+pub mod lora;
 mod loss;
 #[cfg(doctest)]
 mod misfits;
@@ -61,11 +63,12 @@ pub use layers::{
 #[doc(hidden)]
 pub use layers::{Channels, Running};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
-    HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
-    MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, PoissonNllLoss, Reduction, SmoothL1Loss,
-    SoftMarginLoss, TripletMarginLoss, binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy,
-    huber_loss, kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
+    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, DistillationLoss, Divergence,
+    DpoLoss, DpoVariant, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, KtoLoss, L1Loss,
+    LinearCrossEntropyLoss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,
+    MultiMarginLoss, NllLoss, OrpoLoss, PoissonNllLoss, Reduction, SmoothL1Loss, SoftMarginLoss,
+    TripletMarginLoss, answer_log_probabilities, binary_cross_entropy, binary_cross_entropy_with_logits,
+    cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
 };
 pub use module::{Module, Unmatched};
 pub use names::NameMap;

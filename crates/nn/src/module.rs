@@ -356,7 +356,7 @@ pub trait Module {
             cell.set_requires_grad(entry.tensor.is_tracked())?;
             replacements.insert(entry.tensor.id(), cell);
         }
-        copy.visit_mut(&mut VisitorMut::new(replacements));
+        copy.visit_mut(&mut VisitorMut::copying(replacements));
         Ok(copy)
     }
 

@@ -6,7 +6,10 @@ use std::{collections::HashMap, mem::size_of_val};
 
 use tensor_core::{Generator, Tensor};
 
-use crate::{Field, Training};
+use crate::{
+    Field, Training,
+    lora::{Adapters, Host, LayerKind},
+};
 
 /// The role of a tensor in its module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +79,8 @@ pub struct Visitor {
     names: HashMap<String, u64>,
     generators: Vec<(String, Generator)>,
     sites: Vec<Site>,
+    /// The layers that can have adapters.
+    hosts: Vec<Host>,
     /// The value that training flags are set to.
     training: Option<bool>,
     /// The values for the next training flags, in reverse order.
@@ -173,6 +178,13 @@ impl Visitor {
         self.generators.push((self.path.clone(), generator.clone()));
     }
 
+    /// Records the adapters of the layer at the current path, whose weight they change, and visits their
+    /// tensors.
+    pub fn adapters(&mut self, adapters: &Adapters, weight: &Tensor, kind: LayerKind) {
+        self.hosts.push(Host::new(&self.path, adapters, weight, kind));
+        adapters.visit(self);
+    }
+
     /// Records the training-mode flag of a layer.
     pub fn training(&mut self, flag: &Training) {
         if let Some(training) = self.training.or_else(|| self.training_of_each.pop()) {
@@ -196,6 +208,11 @@ impl Visitor {
         self.generators
     }
 
+    /// The layers that can have adapters, in order.
+    pub(crate) fn hosts(self) -> Vec<Host> {
+        self.hosts
+    }
+
     /// The visited fields.
     pub(crate) fn sites(self) -> Vec<Site> {
         self.sites
@@ -207,12 +224,19 @@ impl Visitor {
 pub struct VisitorMut {
     /// The replacement of the tensor with each id.
     replacements: HashMap<u64, Tensor>,
+    /// The copies of adapters by their addresses, if the module becomes an independent one.
+    copies: Option<HashMap<usize, Adapters>>,
 }
 
 impl VisitorMut {
     /// A visitor that replaces the tensors with these ids.
     pub(crate) fn new(replacements: HashMap<u64, Tensor>) -> VisitorMut {
-        VisitorMut { replacements }
+        VisitorMut { replacements, copies: None }
+    }
+
+    /// A visitor that also makes independent copies of adapters.
+    pub(crate) fn copying(replacements: HashMap<u64, Tensor>) -> VisitorMut {
+        VisitorMut { replacements, copies: Some(HashMap::new()) }
     }
 
     /// Visits a field under its name: `visitor.field("fc1", &mut self.fc1)`.
@@ -233,6 +257,20 @@ impl VisitorMut {
     /// Visits a buffer.
     pub fn buffer(&mut self, _name: &str, tensor: &mut Tensor) {
         self.tensor(tensor);
+    }
+
+    /// Visits the adapters of a layer.
+    pub fn adapters(&mut self, adapters: &mut Adapters) {
+        let Some(copies) = &self.copies else { return };
+        let address = adapters.address();
+        let copy = match copies.get(&address) {
+            Some(copy) => copy.clone(),
+            None => adapters.copied(self),
+        };
+        if let Some(copies) = &mut self.copies {
+            copies.insert(address, copy.clone());
+        }
+        *adapters = copy;
     }
 
     /// Visits a tensor.

@@ -49,6 +49,10 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
             "functional::fractional_max_pool3d",
         ],
     ),
+    (
+        "a sum of log_softmax and gather over answers, with their lengths: tested with the losses that take it",
+        &["functional::answer_log_probabilities"],
+    ),
     ("between devices, and into cells: tested with transfers and cells", &["to", "into_cell"]),
     (
         "of the graph, not of numbers",

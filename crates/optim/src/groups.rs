@@ -16,8 +16,8 @@ use tensor_core::{
 use crate::{
     Optimizer,
     saved::{
-        ParamState, Setting, change_tensors, load_settings, load_state, save_settings, save_state, settled,
-        tensors,
+        ParamState, Setting, cast_tensors, change_tensors, load_settings, load_state, save_settings,
+        save_state, settled, tensors,
     },
 };
 
@@ -221,10 +221,11 @@ impl<C: UpdateRule> ParamGroups<C> {
                 let (kept, wide) = (parameter.dtype(), parameter.dtype().compute());
                 let mut state = state.clone().unwrap_or_default();
                 let device = parameter.device();
-                change_tensors(&mut state, |tensor| tensor.to(&device)?.to_dtype(wide))?;
+                change_tensors(&mut state, |tensor| tensor.to(&device))?;
+                cast_tensors(&mut state, wide)?;
                 let value =
                     group.config.update(&parameter.to_dtype(wide)?, &grad.to_dtype(wide)?, &mut state)?;
-                change_tensors(&mut state, |tensor| tensor.to_dtype(kept))?;
+                cast_tensors(&mut state, kept)?;
                 if value.shape() != parameter.shape() {
                     return Err(Error::new(ErrorKind::ShapeMismatch {
                         op: C::NAME,

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use autograd::no_grad;
-use tensor_core::{Device, Result, State, StateReader, StateValue, Tensor};
+use tensor_core::{DType, Device, Result, State, StateReader, StateValue, Tensor};
 
 /// One setting of an optimizer, to be saved or loaded.
 #[derive(Debug)]
@@ -97,6 +97,16 @@ pub enum Part<'a> {
     Tensor(&'a mut Option<Tensor>),
     /// A tensor of the parameter's shape that some settings do not use.
     OptionalTensor(&'a mut Option<Tensor>),
+    /// A tensor of another dtype than the parameter's, with a shape that follows from the parameter. Some
+    /// settings do not use it.
+    Derived {
+        /// The tensor.
+        tensor: &'a mut Option<Tensor>,
+        /// Its dtype, which it keeps.
+        dtype: DType,
+        /// Its shape for a parameter.
+        shape: fn(&Tensor) -> Vec<usize>,
+    },
     /// A count, such as the number of steps.
     Count(&'a mut u64),
     /// A number.
@@ -112,9 +122,23 @@ pub trait ParamState: Clone + Default + fmt::Debug {
 /// The tensors of a state, to be replaced.
 pub(crate) fn tensors(state: &mut impl ParamState) -> impl Iterator<Item = &mut Option<Tensor>> {
     state.parts().into_iter().filter_map(|(_, part)| match part {
-        Part::Tensor(tensor) | Part::OptionalTensor(tensor) => Some(tensor),
+        Part::Tensor(tensor) | Part::OptionalTensor(tensor) | Part::Derived { tensor, .. } => Some(tensor),
         Part::Count(_) | Part::Float(_) => None,
     })
+}
+
+/// Casts the tensors of a state that have the parameter's dtype.
+pub(crate) fn cast_tensors(state: &mut impl ParamState, dtype: DType) -> Result<()> {
+    for (_, part) in state.parts() {
+        match part {
+            Part::Tensor(Some(tensor)) | Part::OptionalTensor(Some(tensor)) => {
+                *tensor = tensor.to_dtype(dtype)?;
+            }
+            Part::Tensor(None) | Part::OptionalTensor(None) => {}
+            Part::Derived { .. } | Part::Count(_) | Part::Float(_) => {}
+        }
+    }
+    Ok(())
 }
 
 /// Replaces each tensor of a state.
@@ -182,8 +206,10 @@ pub(crate) fn load_settings(
 pub(crate) fn save_state<S: ParamState>(dict: &mut State, index: usize, state: &Option<S>) {
     for (name, part) in state.clone().iter_mut().flat_map(ParamState::parts) {
         let value: StateValue = match part {
-            Part::Tensor(Some(tensor)) | Part::OptionalTensor(Some(tensor)) => tensor.clone().into(),
-            Part::Tensor(None) | Part::OptionalTensor(None) => continue,
+            Part::Tensor(Some(tensor))
+            | Part::OptionalTensor(Some(tensor))
+            | Part::Derived { tensor: Some(tensor), .. } => tensor.clone().into(),
+            Part::Tensor(None) | Part::OptionalTensor(None) | Part::Derived { tensor: None, .. } => continue,
             Part::Count(value) => (*value).into(),
             Part::Float(value) => (*value).into(),
         };
@@ -231,6 +257,14 @@ pub(crate) fn load_state<S: ParamState>(
         match part {
             Part::Tensor(tensor) => *tensor = required(reader, &name, parameter),
             Part::OptionalTensor(tensor) => *tensor = reader.tensor_like(&name, parameter).cloned(),
+            Part::Derived { tensor, dtype, shape } => {
+                if reader.has(&name) {
+                    match Tensor::zeros(shape(parameter), (dtype, &parameter.device())) {
+                        Ok(like) => *tensor = reader.tensor_like(&name, &like).cloned(),
+                        Err(error) => reader.mismatch(format!("{name}: {error}")),
+                    }
+                }
+            }
             Part::Count(value) => *value = count(reader, &name),
             Part::Float(value) => *value = reader.float(&name),
         }

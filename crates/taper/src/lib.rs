@@ -178,6 +178,8 @@ mod guide {
         long_runs = "long-runs.md";
         #[cfg(feature = "text")]
         models = "models.md";
+        #[cfg(feature = "models")]
+        adapters = "adapters.md";
         #[cfg(feature = "text")]
         generating = "generating.md";
         #[cfg(feature = "onnx")]

@@ -6,6 +6,7 @@
 //! | [`open`], [`WeightFile`] | any of these files: names, shapes, dtypes, tensors one by one or all |
 //! | [`Value`] | the lists, dicts, numbers and texts around the tensors |
 //! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
+//! | [`load_peft`], [`save_peft`] | folders of LoRA adapters, as Python's `peft` has them |
 //! | [`HubCache`] | models that Hugging Face's libraries have downloaded, by name |
 //! | [`GgufValue`], [`BlockType`] | the types of GGUF |
 //! | [`nn::NameMap`] | renaming the tensors of a state dict |
@@ -35,6 +36,7 @@ mod file;
 mod gguf;
 mod hub;
 mod npz;
+mod peft;
 mod read;
 mod safetensors;
 mod state;
@@ -47,6 +49,7 @@ pub use file::{Format, WeightFile, from_bytes, open};
 pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
 pub use hub::HubCache;
 pub use npz::save_npz;
+pub use peft::{load_peft, save_peft};
 pub use safetensors::{ShardOptions, save_sharded};
 pub use tensor_info::{Encoding, TensorInfo};
 pub use torch::save_torch;

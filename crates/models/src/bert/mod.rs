@@ -158,7 +158,7 @@ impl BertConfig {
 #[track_caller]
 pub(crate) fn with_padding(table: &Embedding, ids: &Tensor, padding: Option<usize>) -> Result<Tensor> {
     match padding.filter(|padding| *padding < table.weight.dims()[0]) {
-        Some(padding) => nn::functional::embedding_with_padding(ids, &table.weight, padding),
+        Some(padding) => table.adapters.embedding(ids, &table.weight, Some(padding)),
         None => table.forward(ids),
     }
 }

@@ -248,7 +248,7 @@ impl WindowAttention {
             (Some(_), Some(bias)) => {
                 let [query, value] = [bias.narrow(0, 0, channels)?, bias.narrow(0, 2 * channels, channels)?];
                 let bias = Tensor::concat(&[query.clone(), query.zeros_like(), value], 0)?;
-                nn::functional::linear(x, &self.qkv.weight, Some(&bias))?
+                self.qkv.adapters.linear(x, &self.qkv.weight, Some(&bias))?
             }
             _ => self.qkv.forward(x)?,
         };

@@ -117,7 +117,7 @@ fn the_norms_of_gemma_lose_the_one_that_the_converter_adds() {
 }
 
 /// Numbers in blocks of Q8_0: a scale in f16, and 32 bytes.
-fn in_blocks(tensor: &Tensor) -> Tensor {
+pub(crate) fn in_blocks(tensor: &Tensor) -> Tensor {
     let numbers = floats(tensor);
     let mut bytes = Vec::new();
     for block in numbers.chunks_exact(32) {

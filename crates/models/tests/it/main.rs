@@ -11,6 +11,7 @@ mod formula;
 mod generation;
 mod gguf;
 mod language;
+mod peft;
 mod real;
 mod text;
 mod vision;

@@ -401,7 +401,8 @@ impl MultiheadAttention {
             false => (attention(&q, &k, &v, request)?, None),
         };
         let joined = out.transpose(1, 2)?.reshape([batch, rows, width])?;
-        let out = linear(&joined, &self.out_proj.weight, self.out_proj.bias.as_ref())?;
+        let (weight, bias) = (&self.out_proj.weight, self.out_proj.bias.as_ref());
+        let out = self.out_proj.adapters.linear(&joined, weight, bias)?;
         if let Some(cache) = cache {
             cache.kept = Some((k.detach(), v.detach()));
         }
@@ -579,7 +580,7 @@ pub fn multi_head_attention_forward(
         in_proj: in_proj.clone(),
         in_proj_bias: in_proj_bias.cloned(),
         bias_kv: of_key.cloned().zip(of_value.cloned()),
-        out_proj: Linear { weight: out_proj.clone(), bias: out_proj_bias.cloned() },
+        out_proj: Linear::from_weight(out_proj.clone(), out_proj_bias.cloned()),
         heads: num_heads,
         batch_first: false,
         zero_attn: options.add_zero_attn,

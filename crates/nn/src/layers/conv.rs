@@ -4,13 +4,14 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
-use super::{layer, linear::parameter, record, weight_and_bias};
+use super::{adapted_weight_and_bias, layer, linear::parameter, record, weight_and_bias};
 use crate::{
     functional::{
-        ConvOptions, ConvPadding, ConvTransposeOptions, PadMode, Window, by_dims, convolution, pad_by,
+        ConvOptions, ConvPadding, ConvTransposeOptions, PadMode, Window, by_dims, pad_by,
         transposed_convolution,
     },
     init::{self, Fan, Nonlinearity},
+    lora::{Adapters, LayerKind},
 };
 
 /// Options of a [`Conv`] layer, with PyTorch's names and defaults.
@@ -66,6 +67,8 @@ pub struct Conv<const D: usize> {
     pub weight: Tensor,
     /// The bias `[out]`, unless the layer has none.
     pub bias: Option<Tensor>,
+    /// The adapters beside the weight: none at first. See [`crate::lora`].
+    pub adapters: Adapters,
     options: ConvOptions<D>,
     padding_mode: PadMode,
 }
@@ -123,7 +126,8 @@ impl<const D: usize> Conv<D> {
         }
         let (weight, bias) =
             parameters([out_channels, in_channels / groups], kernel, out_channels, bias, dtype, rng)?;
-        Ok(Conv { weight, bias, options: ConvOptions { stride, padding, dilation, groups }, padding_mode })
+        let options = ConvOptions { stride, padding, dilation, groups };
+        Ok(Conv { weight, bias, adapters: Adapters::default(), options, padding_mode })
     }
 
     /// The output for an input `[N, in, …]` or `[in, …]`.
@@ -134,7 +138,7 @@ impl<const D: usize> Conv<D> {
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let op = by_dims::<D>(["conv1d", "conv2d", "conv3d"]);
         let convolved = |input: &Tensor, options| {
-            record(self, convolution(op, input, &self.weight, self.bias.as_ref(), options))
+            record(self, self.adapters.conv(op, input, &self.weight, self.bias.as_ref(), options))
         };
         if self.padding_mode == PadMode::Constant(0.0) {
             return convolved(input, self.options);
@@ -384,5 +388,9 @@ impl<const D: usize> fmt::Debug for ConvTranspose<D> {
 
 layer!(Conv<1>, Conv<2>, Conv<3>, ConvTranspose<1>, ConvTranspose<2>, ConvTranspose<3>);
 
-weight_and_bias!(Conv<D>, const D: usize);
+adapted_weight_and_bias!(
+    Conv<D>,
+    |layer| LayerKind::Conv { groups: layer.options.groups },
+    const D: usize
+);
 weight_and_bias!(ConvTranspose<D>, const D: usize);

@@ -8,6 +8,7 @@ use super::{layer, linear::parameter, record};
 use crate::{
     Module, Visitor, VisitorMut,
     functional::{self, BagMode, BagOptions, renormalize},
+    lora::{Adapters, LayerKind},
 };
 
 /// Options of an [`Embedding`], with PyTorch's names and defaults.
@@ -82,6 +83,8 @@ impl EmbeddingConfig {
 pub struct Embedding {
     /// The table `[rows, features]`.
     pub weight: Tensor,
+    /// The adapters beside the table: none at first. See [`crate::lora`].
+    pub adapters: Adapters,
     config: EmbeddingConfig,
 }
 
@@ -107,7 +110,8 @@ impl Embedding {
         config: EmbeddingConfig,
         rng: &Generator,
     ) -> Result<Embedding> {
-        Ok(Embedding { weight: config.table("Embedding", rows, features, rng)?, config })
+        let weight = config.table("Embedding", rows, features, rng)?;
+        Ok(Embedding { weight, adapters: Adapters::default(), config })
     }
 
     /// As [`Embedding::new`], with a padding row, which is initialized with zeros and gets no gradient.
@@ -153,7 +157,8 @@ impl Embedding {
             ));
         }
         let dtype = weight.dtype();
-        Ok(Embedding { weight: parameter(weight, dtype)?, config: EmbeddingConfig::default() })
+        let (adapters, config) = (Adapters::default(), EmbeddingConfig::default());
+        Ok(Embedding { weight: parameter(weight, dtype)?, adapters, config })
     }
 }
 
@@ -165,13 +170,7 @@ impl Embedding {
     #[track_caller]
     pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
         self.config.shorten(indices, &self.weight)?;
-        record(
-            self,
-            match self.config.padding_idx {
-                None => functional::embedding(indices, &self.weight),
-                Some(row) => functional::embedding_with_padding(indices, &self.weight, row),
-            },
-        )
+        record(self, self.adapters.embedding(indices, &self.weight, self.config.padding_idx))
     }
 }
 
@@ -191,9 +190,11 @@ layer!(Embedding);
 impl Module for Embedding {
     fn visit(&self, visitor: &mut Visitor) {
         visitor.parameter("weight", &self.weight);
+        visitor.adapters(&self.adapters, &self.weight, LayerKind::Embedding);
     }
     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
         visitor.parameter("weight", &mut self.weight);
+        visitor.adapters(&mut self.adapters);
     }
 }
 

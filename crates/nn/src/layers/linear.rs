@@ -4,10 +4,11 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
-use super::{layer, record, weight_and_bias};
+use super::{adapted_weight_and_bias, layer, record, weight_and_bias};
 use crate::{
     functional,
     init::{self, Fan, Nonlinearity},
+    lora::{Adapters, LayerKind},
 };
 
 /// The linear transformation y = x · Wᵀ + b, from `[…, in]` to `[…, out]`. `torch.nn.Linear`.
@@ -36,6 +37,8 @@ pub struct Linear {
     pub weight: Tensor,
     /// The bias `[out]`, unless the layer has none.
     pub bias: Option<Tensor>,
+    /// The adapters beside the weight: none at first. See [`crate::lora`].
+    pub adapters: Adapters,
 }
 
 /// Options of a [`Linear`] layer.
@@ -88,7 +91,12 @@ impl Linear {
             true => Some(parameter(Tensor::uniform([out_features], -bound, bound, rng)?, config.dtype)?),
             false => None,
         };
-        Ok(Linear { weight: parameter(weight, config.dtype)?, bias })
+        Ok(Linear::from_weight(parameter(weight, config.dtype)?, bias))
+    }
+
+    /// A layer with this weight `[out, in]` and this bias `[out]`, as they are: cells are shared, not copied.
+    pub fn from_weight(weight: Tensor, bias: Option<Tensor>) -> Linear {
+        Linear { weight, bias, adapters: Adapters::default() }
     }
 
     /// The size of the last axis of an input.
@@ -118,7 +126,7 @@ impl Linear {
     /// A last axis of another size, another dtype, or another device.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::linear(input, &self.weight, self.bias.as_ref()))
+        record(self, self.adapters.linear(input, &self.weight, self.bias.as_ref()))
     }
 }
 
@@ -131,7 +139,7 @@ impl fmt::Debug for Linear {
 
 layer!(Linear);
 
-weight_and_bias!(Linear);
+adapted_weight_and_bias!(Linear, |_layer| LayerKind::Linear { transposed: false });
 
 /// The bilinear transformation y = x₁ᵀ · W · x₂ + b of two inputs, from `[…, in1]` and `[…, in2]` to `[…,
 /// out]`: [`functional::bilinear`]. `torch.nn.Bilinear`.

@@ -161,6 +161,30 @@ macro_rules! weight_and_bias {
 }
 pub(crate) use weight_and_bias;
 
+/// A layer with a weight, an optional bias and adapters beside the weight.
+macro_rules! adapted_weight_and_bias {
+    ($layer:ty, |$this:ident| $kind:expr $(, $($generic:tt)+)?) => {
+        impl $(<$($generic)+>)? $crate::Module for $layer {
+            fn visit(&self, visitor: &mut $crate::Visitor) {
+                visitor.parameter("weight", &self.weight);
+                if let Some(bias) = &self.bias {
+                    visitor.parameter("bias", bias);
+                }
+                let $this = self;
+                visitor.adapters(&self.adapters, &self.weight, $kind);
+            }
+            fn visit_mut(&mut self, visitor: &mut $crate::VisitorMut) {
+                visitor.parameter("weight", &mut self.weight);
+                if let Some(bias) = &mut self.bias {
+                    visitor.parameter("bias", bias);
+                }
+                visitor.adapters(&mut self.adapters);
+            }
+        }
+    };
+}
+pub(crate) use adapted_weight_and_bias;
+
 /// A layer without parameters is a module without tensors.
 macro_rules! stateless {
     ($($layer:ty),*) => {$(

@@ -3,22 +3,28 @@
 mod binary;
 mod cross_entropy;
 mod ctc;
+mod distillation;
 mod divergence;
 mod likelihood;
+mod linear_cross_entropy;
 mod margin;
 mod nll;
+mod preference;
 mod regression;
 
 pub use binary::{BceLoss, BceWithLogitsLoss, binary_cross_entropy, binary_cross_entropy_with_logits};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
 pub use ctc::CtcLoss;
+pub use distillation::{DistillationLoss, Divergence};
 pub use divergence::{KlDivLoss, kl_div};
 pub use likelihood::{GaussianNllLoss, PoissonNllLoss};
+pub use linear_cross_entropy::LinearCrossEntropyLoss;
 pub use margin::{
     CosineEmbeddingLoss, HingeEmbeddingLoss, MarginRankingLoss, MultiLabelMarginLoss,
     MultiLabelSoftMarginLoss, MultiMarginLoss, SoftMarginLoss, TripletMarginLoss,
 };
 pub use nll::{NllLoss, nll_loss};
+pub use preference::{DpoLoss, DpoVariant, KtoLoss, OrpoLoss, answer_log_probabilities};
 pub use regression::{
     HuberLoss, L1Loss, MseLoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss,
 };

@@ -5,6 +5,8 @@ mod common;
 mod derive;
 mod gathers;
 mod layers;
+mod lora;
 mod losses;
 mod modules;
+mod preference;
 mod safetensors;

@@ -1,0 +1,230 @@
+//! [`LoraConfig`]: which layers get an adapter, and of which kind.
+
+use std::collections::BTreeMap;
+
+use tensor_core::{Error, Result};
+
+use super::{OP, adapter::LayerKind};
+
+/// The layers that get an adapter, by their paths in the model (`model.layers.0.self_attn.q_proj`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// The layers whose path is one of these names or ends with a dot and one of them: `q_proj`,
+    /// `self_attn.q_proj`. PEFT's list of `target_modules`.
+    Names(Vec<String>),
+    /// The layers whose whole path fits a pattern, in which `*` stands for any characters and `?` for one:
+    /// `model.layers.*.mlp.*_proj`.
+    Glob(String),
+    /// Every linear layer, except an output layer named `lm_head`, `embed_out` or `score`. PEFT's
+    /// `"all-linear"`.
+    AllLinear,
+}
+
+impl<S: AsRef<str>, const N: usize> From<[S; N]> for Targets {
+    fn from(names: [S; N]) -> Targets {
+        Targets::Names(names.iter().map(|name| name.as_ref().to_string()).collect())
+    }
+}
+
+impl From<Vec<String>> for Targets {
+    fn from(names: Vec<String>) -> Targets {
+        Targets::Names(names)
+    }
+}
+
+/// The initial values of an adapter. With each of them the model's outputs are at first those without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LoraInit {
+    /// A as the weight of a linear layer (`init::kaiming_uniform` with a = √5), B zeros; in an embedding A
+    /// zeros, B standard normal. PEFT's `init_lora_weights=True`.
+    #[default]
+    Kaiming,
+    /// A normal with deviation 1/r, B zeros; in an embedding as [`LoraInit::Kaiming`]. PEFT's `"gaussian"`.
+    Gaussian,
+}
+
+/// The settings of an adapter, with PEFT's names and defaults. See [`attach`](super::attach).
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoraConfig {
+    /// The adapter's name in the model: "default" by default.
+    pub name: String,
+    /// The rank: the number of rows of A and columns of B.
+    pub r: usize,
+    /// α: the adapter's product is multiplied by α/r. 8 by default.
+    pub lora_alpha: f64,
+    /// The probability of dropping an element of the adapter's input in training. 0 by default.
+    pub lora_dropout: f64,
+    /// The layers that get an adapter. None by default: give some.
+    pub target_modules: Targets,
+    /// Layers that get none although they are targets: names as in [`Targets::Names`]. None by default.
+    pub exclude_modules: Vec<String>,
+    /// The numbers of the model's blocks whose layers get an adapter: in `model.layers.3.mlp.up_proj` the
+    /// number is the first one, 3. All by default.
+    pub layers_to_transform: Option<Vec<usize>>,
+    /// Other ranks of some layers, by names as in [`Targets::Names`]. None by default.
+    pub rank_pattern: BTreeMap<String, usize>,
+    /// Other values of α for some layers, by names as in [`Targets::Names`]. None by default.
+    pub alpha_pattern: BTreeMap<String, f64>,
+    /// Multiplies by α/√r instead of α/r (Kalajdzievski: A rank stabilization scaling factor for fine-tuning
+    /// with LoRA, 2023). Off by default.
+    pub use_rslora: bool,
+    /// Weight-decomposed adapters, with a trained magnitude for each output (Liu et al.: DoRA,
+    /// weight-decomposed low-rank adaptation, 2024). Off by default.
+    pub use_dora: bool,
+    /// The initial values.
+    pub init_lora_weights: LoraInit,
+}
+
+impl LoraConfig {
+    /// Adapters of rank `r` with PEFT's defaults, and no targets yet.
+    #[must_use]
+    pub fn new(r: usize) -> LoraConfig {
+        LoraConfig {
+            name: "default".into(),
+            r,
+            lora_alpha: 8.0,
+            lora_dropout: 0.0,
+            target_modules: Targets::Names(Vec::new()),
+            exclude_modules: Vec::new(),
+            layers_to_transform: None,
+            rank_pattern: BTreeMap::new(),
+            alpha_pattern: BTreeMap::new(),
+            use_rslora: false,
+            use_dora: false,
+            init_lora_weights: LoraInit::Kaiming,
+        }
+    }
+
+    /// With these targets: `["q_proj", "v_proj"]`, or any [`Targets`].
+    #[must_use]
+    pub fn targets(self, targets: impl Into<Targets>) -> LoraConfig {
+        LoraConfig { target_modules: targets.into(), ..self }
+    }
+
+    /// With this α.
+    #[must_use]
+    pub fn alpha(self, lora_alpha: f64) -> LoraConfig {
+        LoraConfig { lora_alpha, ..self }
+    }
+
+    /// With this probability of dropout.
+    #[must_use]
+    pub fn dropout(self, lora_dropout: f64) -> LoraConfig {
+        LoraConfig { lora_dropout, ..self }
+    }
+
+    /// With another name, for a model with several adapters.
+    #[must_use]
+    pub fn named(self, name: impl Into<String>) -> LoraConfig {
+        LoraConfig { name: name.into(), ..self }
+    }
+
+    /// The rank of the layer at a path.
+    pub fn rank_of(&self, path: &str) -> usize {
+        by_pattern(&self.rank_pattern, path).copied().unwrap_or(self.r)
+    }
+
+    /// The factor of the product of the layer at a path: α/r or, with `use_rslora`, α/√r.
+    pub fn scaling_of(&self, path: &str) -> f64 {
+        let alpha = by_pattern(&self.alpha_pattern, path).copied().unwrap_or(self.lora_alpha);
+        let rank = self.rank_of(path) as f64;
+        alpha / if self.use_rslora { rank.sqrt() } else { rank }
+    }
+
+    /// Whether the layer at a path gets an adapter.
+    pub(super) fn selects(&self, path: &str, kind: LayerKind) -> bool {
+        let chosen = match &self.target_modules {
+            Targets::Names(names) => names.iter().any(|name| is_named(path, name)),
+            Targets::Glob(pattern) => fits(pattern.as_bytes(), path.as_bytes()),
+            Targets::AllLinear => {
+                let head = ["lm_head", "embed_out", "score"].iter().any(|head| is_named(path, head));
+                matches!(kind, LayerKind::Linear { .. }) && !head
+            }
+        };
+        let excluded = self.exclude_modules.iter().any(|name| is_named(path, name));
+        let within = self.layers_to_transform.as_ref().is_none_or(|layers| {
+            let number = path.split('.').skip(1).find_map(|part| part.parse::<usize>().ok());
+            number.is_some_and(|number| layers.contains(&number))
+        });
+        chosen && !excluded && within
+    }
+
+    #[track_caller]
+    pub(super) fn check(&self) -> Result<()> {
+        let wrong = |message: String| Err(Error::invalid(OP, message));
+        if self.name.is_empty() || self.name.contains('.') {
+            return wrong(format!("the adapter's name {:?}: give one without dots", self.name));
+        }
+        if self.r == 0 || self.rank_pattern.values().any(|&rank| rank == 0) {
+            return wrong("a rank of 0: give one of 1 or more".into());
+        }
+        let alphas = self.alpha_pattern.values().chain([&self.lora_alpha]);
+        if let Some(alpha) = alphas.into_iter().find(|alpha| !alpha.is_finite()) {
+            return wrong(format!("lora_alpha {alpha}: give a finite number"));
+        }
+        if self.target_modules == Targets::Names(Vec::new()) {
+            return wrong(
+                "no target_modules: give names of layers, .targets([\"q_proj\", \"v_proj\"])".into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path is a name, or ends with a dot and the name.
+pub(super) fn is_named(path: &str, name: &str) -> bool {
+    path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+/// The value of the longest name that fits a path.
+fn by_pattern<'a, V>(patterns: &'a BTreeMap<String, V>, path: &str) -> Option<&'a V> {
+    let fitting = patterns.iter().filter(|(name, _)| is_named(path, name));
+    fitting.max_by_key(|(name, _)| name.len()).map(|(_, value)| value)
+}
+
+/// Whether a text fits a pattern with `*` and `?`. After a mismatch the last `*` takes one more character.
+fn fits(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(&c) if c == b'?' || c == text[t] => (p, t) = (p + 1, t + 1),
+            _ => {
+                let Some((at, taken)) = star else { return false };
+                star = Some((at, taken + 1));
+                (p, t) = (at + 1, taken + 1);
+            }
+        }
+    }
+    pattern[p..].iter().all(|&c| c == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_at_dots_and_globs_cover_the_path() {
+        assert!(is_named("a.q_proj", "q_proj") && is_named("q_proj", "q_proj"));
+        assert!(!is_named("a.eq_proj", "q_proj") && !is_named("a.q_proj.b", "q_proj"));
+        assert!(fits(b"layers.*.mlp.?p", b"layers.10.mlp.up") && fits(b"*", b"a.b"));
+        assert!(!fits(b"layers.*.mlp", b"layers.1.mlp.up") && !fits(b"?", b""));
+    }
+
+    #[test]
+    fn layers_patterns_and_scales_are_those_of_peft() {
+        let mut config = LoraConfig::new(4).targets(["up", "q"]).alpha(16.0);
+        config.layers_to_transform = Some(vec![1]);
+        config.rank_pattern.insert("up".into(), 16);
+        config.alpha_pattern.insert("layers.1.up".into(), 8.0);
+        let linear = LayerKind::Linear { transposed: false };
+        assert!(config.selects("m.layers.1.up", linear) && !config.selects("m.layers.0.up", linear));
+        assert_eq!((config.rank_of("m.layers.1.up"), config.scaling_of("m.layers.1.up")), (16, 0.5));
+        config.use_rslora = true;
+        assert_eq!(config.scaling_of("m.layers.1.q"), 8.0);
+    }
+}

@@ -1,0 +1,329 @@
+//! [`Lora`]: one adapter of a model, over all its layers; attaching, switching, merging.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
+
+use tensor_core::{Error, Generator, Result, Tensor, eval_all, set_grad_enabled};
+
+use super::{
+    OP,
+    adapter::Adapter,
+    config::LoraConfig,
+    slot::{Adapters, Host},
+};
+use crate::{Module, Visitor, VisitorMut};
+
+/// One adapter of a model: its matrices in each layer. It is the module of the adapter's parameters, so that
+/// an optimizer, a [`Checkpoint`](crate::Checkpoint) or a file of weights gets these alone:
+/// `adapted.parameters()`, `adapted.state_dict()`. Names are those of PEFT's files without their prefix,
+/// `model.layers.0.self_attn.q_proj.lora_A.weight`.
+///
+/// It shares the adapter with the model's layers, and does not borrow the model.
+#[derive(Debug)]
+pub struct Lora {
+    config: Arc<LoraConfig>,
+    /// The layers with this adapter.
+    layers: Vec<(Host, Arc<Adapter>)>,
+    /// The layers that can have adapters: all of the model.
+    all: Vec<Host>,
+}
+
+/// Adds an adapter to the layers that `config` selects, freezes the model's own parameters, and makes the
+/// adapter the active one. Layers of every model with [`Linear`](crate::Linear),
+/// [`Embedding`](crate::Embedding) or [`Conv`](crate::Conv) layers can be selected, with dense weights or
+/// with weights in blocks. Parameters of adapters that the model had before stay as they are.
+///
+/// # Errors
+/// A configuration with a rank of 0, numbers that are not finite, a probability outside [0, 1] or no targets;
+/// targets that select no layer; an adapter of this name; an adapter that is merged; groups of a convolution
+/// that do not divide the rank, or DoRA with groups; too little memory. The model is unchanged then.
+#[track_caller]
+pub fn attach<M: Module + ?Sized>(model: &M, config: &LoraConfig, rng: &Generator) -> Result<Lora> {
+    attach_where(model, config, rng, |host| config.selects(&host.path, host.kind))
+}
+
+/// [`attach`] to the layers with exactly these paths, whatever the configuration's targets are.
+///
+/// # Errors
+/// As [`attach`], and a path that is no layer which can have adapters.
+#[track_caller]
+pub fn attach_to<M: Module + ?Sized>(
+    model: &M,
+    config: &LoraConfig,
+    paths: &BTreeSet<String>,
+    rng: &Generator,
+) -> Result<Lora> {
+    let known: BTreeSet<String> = hosts(model).into_iter().map(|host| host.path).collect();
+    if let Some(path) = paths.difference(&known).next() {
+        return Err(Error::invalid(OP, format!("the model has no layer {path:?} that can have adapters")));
+    }
+    attach_where(model, config, rng, |host| paths.contains(&host.path))
+}
+
+#[track_caller]
+fn attach_where<M: Module + ?Sized>(
+    model: &M,
+    config: &LoraConfig,
+    rng: &Generator,
+    selects: impl Fn(&Host) -> bool,
+) -> Result<Lora> {
+    config.check()?;
+    let all = hosts(model);
+    all.iter().try_for_each(Host::require_unmerged)?;
+    if all.iter().any(|host| host.slot.read().find(&config.name).is_some()) {
+        let message = format!("the model has an adapter {:?}: give another name, or detach it", config.name);
+        return Err(Error::invalid(OP, message));
+    }
+    let config = Arc::new(config.clone());
+    let mut layers = Vec::new();
+    for host in all.iter().filter(|host| selects(host)) {
+        let adapter = Adapter::new(&config, &host.path, host.kind, &host.weight, rng)?;
+        layers.push((host.clone(), Arc::new(adapter)));
+    }
+    if layers.is_empty() {
+        return Err(nothing_selected(&config, &all));
+    }
+    let of_adapters: HashSet<u64> = all.iter().flat_map(|host| tensors(&host.slot)).collect();
+    for parameter in model.parameters().iter().filter(|parameter| !of_adapters.contains(&parameter.id())) {
+        parameter.set_requires_grad(false)?;
+        parameter.set_grad(None);
+    }
+    for (host, adapter) in &layers {
+        host.slot.write().adapters.push(adapter.clone());
+    }
+    let lora = Lora { config, layers, all };
+    lora.activate()?;
+    Ok(lora)
+}
+
+#[track_caller]
+fn nothing_selected(config: &LoraConfig, all: &[Host]) -> Error {
+    let mut ends: Vec<&str> = all.iter().filter_map(|host| host.path.rsplit('.').next()).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    let message = format!(
+        "{:?} selects no layer; the names of layers that can have adapters end with: {}",
+        config.target_modules,
+        ends.join(", ")
+    );
+    Error::invalid(OP, message)
+}
+
+/// The names of a model's adapters.
+pub fn names<M: Module + ?Sized>(model: &M) -> Vec<String> {
+    let mut names = Vec::new();
+    for host in hosts(model) {
+        for adapter in &host.slot.read().adapters {
+            if !names.contains(&adapter.config.name) {
+                names.push(adapter.config.name.clone());
+            }
+        }
+    }
+    names
+}
+
+/// The adapter of a model with a name.
+pub fn find<M: Module + ?Sized>(model: &M, name: &str) -> Option<Lora> {
+    let all = hosts(model);
+    let of_host = |host: &Host| {
+        let slot = host.slot.read();
+        slot.find(name).map(|at| (host.clone(), slot.adapters[at].clone()))
+    };
+    let layers: Vec<(Host, Arc<Adapter>)> = all.iter().filter_map(of_host).collect();
+    let config = layers.first()?.1.config.clone();
+    Some(Lora { config, layers, all })
+}
+
+/// Makes the adapter with a name the active one, or none. `set_adapter` in PEFT.
+///
+/// # Errors
+/// No adapter with this name, or an adapter that is merged.
+#[track_caller]
+pub fn activate<M: Module + ?Sized>(model: &M, name: Option<&str>) -> Result<()> {
+    let Some(name) = name else {
+        return switch(&hosts(model), None);
+    };
+    match find(model, name) {
+        Some(lora) => lora.activate(),
+        None => {
+            let known = names(model).join(", ");
+            Err(Error::invalid(OP, format!("the model has no adapter {name:?}; it has: {known}")))
+        }
+    }
+}
+
+/// The layers of a model that can have adapters; one that is used in several places under its first path.
+fn hosts<M: Module + ?Sized>(model: &M) -> Vec<Host> {
+    let mut visitor = Visitor::new();
+    model.visit(&mut visitor);
+    let mut seen = HashSet::new();
+    let mut hosts = visitor.hosts();
+    hosts.retain(|host| seen.insert(host.slot.address()));
+    hosts
+}
+
+/// The ids of the tensors of a layer's adapters.
+fn tensors(slot: &Adapters) -> Vec<u64> {
+    let mut visitor = Visitor::new();
+    slot.visit(&mut visitor);
+    visitor.entries().into_iter().map(|entry| entry.tensor.id()).collect()
+}
+
+#[track_caller]
+fn switch(all: &[Host], name: Option<&str>) -> Result<()> {
+    all.iter().try_for_each(Host::require_unmerged)?;
+    for host in all {
+        let mut slot = host.slot.write();
+        slot.active = name.and_then(|name| slot.find(name));
+    }
+    Ok(())
+}
+
+impl Lora {
+    /// The adapter's settings.
+    pub fn config(&self) -> &LoraConfig {
+        &self.config
+    }
+
+    /// The paths of the layers with this adapter.
+    pub fn layers(&self) -> Vec<&str> {
+        self.layers.iter().map(|(host, _)| host.path.as_str()).collect()
+    }
+
+    /// Makes this adapter the active one of the model.
+    ///
+    /// # Errors
+    /// An adapter that is merged.
+    #[track_caller]
+    pub fn activate(&self) -> Result<()> {
+        switch(&self.all, Some(&self.config.name))
+    }
+
+    /// Calls `f` while no adapter of the model is active, for the answers of the model itself. PEFT's
+    /// `disable_adapter`. It returns what `f` returns.
+    ///
+    /// # Errors
+    /// An adapter that is merged.
+    #[track_caller]
+    pub fn disabled<R>(&self, f: impl FnOnce() -> R) -> Result<R> {
+        /// Makes the adapters active again that were, also after a panic.
+        struct Restore<'a>(Vec<(&'a Host, Option<usize>)>);
+        impl Drop for Restore<'_> {
+            fn drop(&mut self) {
+                self.0.iter().for_each(|(host, active)| host.slot.write().active = *active);
+            }
+        }
+        let before = self.all.iter().map(|host| (host, host.slot.read().active)).collect();
+        switch(&self.all, None)?;
+        let _restore = Restore(before);
+        Ok(f())
+    }
+
+    /// Merges the adapter into the weights, so that the model costs what it cost without it: W + s·B·A or,
+    /// for DoRA, m / ‖W + s·B·A‖ · (W + s·B·A). The old weights are kept for [`Lora::unmerge`], which
+    /// restores them to the bit; [`Lora::detach`] after `merge` drops them.
+    ///
+    /// # Errors
+    /// A weight in blocks, which cannot hold the sum (see [`Lora::merge_dequantized`]); a convolution with
+    /// groups; an adapter that is merged already; too little memory. Nothing has changed then.
+    #[track_caller]
+    pub fn merge(&self) -> Result<()> {
+        self.merge_where(false)
+    }
+
+    /// [`Lora::merge`], in which weights in blocks become dense: they take the memory of their dtype.
+    ///
+    /// # Errors
+    /// As [`Lora::merge`], except for weights in blocks.
+    #[track_caller]
+    pub fn merge_dequantized(&self) -> Result<()> {
+        self.merge_where(true)
+    }
+
+    #[track_caller]
+    fn merge_where(&self, dequantize: bool) -> Result<()> {
+        let mut merged = Vec::with_capacity(self.layers.len());
+        for (host, adapter) in &self.layers {
+            host.require_unmerged()?;
+            if let Some(format) = host.weight.block_format().filter(|_| !dequantize) {
+                let message = format!(
+                    "merge: the weight of {} is in blocks ({}), which cannot hold the sum; merge_dequantized makes it dense",
+                    host.path,
+                    format.name()
+                );
+                return Err(Error::invalid(OP, message));
+            }
+            if matches!(host.kind, super::LayerKind::Conv { groups } if groups > 1) {
+                let message = format!("merge: {} has groups, and the sum would have none", host.path);
+                return Err(Error::invalid(OP, message));
+            }
+            merged.push(set_grad_enabled(false, || adapter.merged(&host.weight))?);
+        }
+        eval_all(&merged.iter().collect::<Vec<_>>())?;
+        for ((host, _), value) in self.layers.iter().zip(merged) {
+            let before = host.weight.detach();
+            host.weight.assign(&value)?;
+            host.slot.write().unmerged = Some(before);
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Lora::merge`]: the weights have their old values again, to the bit.
+    ///
+    /// # Errors
+    /// An adapter that is not merged.
+    #[track_caller]
+    pub fn unmerge(&self) -> Result<()> {
+        if let Some((host, _)) = self.layers.iter().find(|(host, _)| host.slot.read().unmerged.is_none()) {
+            return Err(Error::invalid(OP, format!("unmerge: nothing is merged into {}", host.path)));
+        }
+        for (host, _) in &self.layers {
+            let before = host.slot.write().unmerged.take();
+            if let Some(before) = before {
+                host.weight.assign(&before.to(&host.weight.device())?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the adapter from the model. After [`Lora::merge`] the weights keep the sum: PEFT's
+    /// `merge_and_unload`. The model's own parameters stay frozen; see [`Module::unfreeze`].
+    pub fn detach(self) {
+        for (host, _) in &self.layers {
+            let mut slot = host.slot.write();
+            let active = slot.active.and_then(|at| slot.adapters.get(at)).map(|a| a.config.name.clone());
+            slot.adapters.retain(|adapter| adapter.config.name != self.config.name);
+            slot.active = active.and_then(|name| slot.find(&name));
+            slot.unmerged = None;
+        }
+    }
+
+    /// The factor s of the layer at a path, if it has this adapter.
+    pub fn scaling(&self, path: &str) -> Option<f64> {
+        self.layers.iter().find(|(host, _)| host.path == path).map(|(_, adapter)| adapter.scaling)
+    }
+
+    /// The change of the weight of the layer at a path, s·B·A in the weight's shape (without DoRA's
+    /// magnitude), if it has this adapter.
+    ///
+    /// # Errors
+    /// A convolution with groups.
+    #[track_caller]
+    pub fn delta(&self, path: &str) -> Result<Option<Tensor>> {
+        let layer = self.layers.iter().find(|(host, _)| host.path == path);
+        layer.map(|(host, adapter)| adapter.delta(&host.weight)).transpose()
+    }
+}
+
+/// The adapter's parameters alone, and the random streams of its dropout.
+impl Module for Lora {
+    fn visit(&self, visitor: &mut Visitor) {
+        for (host, adapter) in &self.layers {
+            visitor.child(&host.path, |visitor| adapter.visit(visitor, None));
+        }
+    }
+    /// All tensors are cells, which layers and this handle share: there is nothing to replace.
+    fn visit_mut(&mut self, _: &mut VisitorMut) {}
+}

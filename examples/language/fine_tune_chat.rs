@@ -1,0 +1,314 @@
+//! Teaches a language model to answer in a style, with a LoRA adapter beside its frozen weights.
+//!
+//!     cargo run --release -p taper-examples-language --example fine_tune_chat -- \
+//!         --model SmolLM2-135M-Instruct.Q4_1.gguf --epochs 6
+//!
+//! The model is a GGUF file, whose weights stay in blocks, or a folder as in the example `chat`. The data has
+//! a conversation in each line, `{"messages": [{"role": "user", "content": …}, …]}`; by default it is
+//! `ships_log.jsonl`, answers in the style of a ship's log. The loss counts the tokens of answers alone.
+//!
+//! `--checkpoint FILE` writes the state of the training after every epoch, and continues from the file if it
+//! is there, to the bit. `--save FOLDER` writes the adapter as Python's `peft` reads it.
+
+use std::{
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+
+use clap::{Parser, ValueEnum};
+use taper::{
+    Tensor,
+    models::{
+        LanguageModel, Llama, WeightSource,
+        generate::GenerationConfig,
+        load_language_model, read_config,
+        text::{Message, TextOptions, Tokenizer, generate_text},
+    },
+    nn::{
+        Checkpoint, LinearCrossEntropyLoss, Module, Reduction,
+        lora::{self, Lora, LoraConfig, Targets},
+    },
+    optim::{AdamW, AdamW8bit, AdamWConfig, EightBit, Optimizer},
+    prelude::*,
+    weights::save_peft,
+};
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// Teaches a language model to answer in a style.
+#[derive(Parser)]
+struct Options {
+    /// A GGUF file, or a folder with config.json, tokenizer.json and weights
+    #[arg(long)]
+    model: PathBuf,
+    /// Begins with random weights for the folder's config.json, which may then have no weights
+    #[arg(long)]
+    random: bool,
+    /// Conversations, one a line
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/ships_log.jsonl"))]
+    data: PathBuf,
+    /// auto, cpu, wgpu, or wgpu:N
+    #[arg(long, default_value = "auto")]
+    device: String,
+    /// The rank of the adapter
+    #[arg(long, default_value_t = 8)]
+    rank: usize,
+    /// The adapter's product is multiplied by alpha / rank
+    #[arg(long, default_value_t = 16.0)]
+    alpha: f64,
+    /// The probability of dropout before the adapter
+    #[arg(long, default_value_t = 0.05)]
+    dropout: f64,
+    /// Trains magnitudes too (DoRA)
+    #[arg(long)]
+    dora: bool,
+    /// The layers with an adapter, by the ends of their names; all linear layers without this
+    #[arg(long, value_delimiter = ',')]
+    targets: Vec<String>,
+    #[arg(long, default_value_t = 2e-3)]
+    lr: f64,
+    #[arg(long, default_value_t = 6)]
+    epochs: usize,
+    /// Conversations whose gradients are computed together
+    #[arg(long, default_value_t = 2)]
+    batch: usize,
+    /// Batches whose gradients are added before a step
+    #[arg(long, default_value_t = 2)]
+    accumulate: usize,
+    /// The optimizer: f32 states, or states in 8 bits
+    #[arg(long, value_enum, default_value_t = States::F32)]
+    states: States,
+    /// The seed of the adapter's first values, its dropout and the order of the data
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The state of the training, which is continued if the file is there
+    #[arg(long)]
+    checkpoint: Option<PathBuf>,
+    /// Where the adapter is written, in the format of peft
+    #[arg(long)]
+    save: Option<PathBuf>,
+    /// What the model is asked before and after the training
+    #[arg(long, default_value = "Where is the nearest library?")]
+    say: String,
+    /// The greatest number of tokens of that answer
+    #[arg(long, default_value_t = 40)]
+    max_new_tokens: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum States {
+    #[value(name = "f32")]
+    F32,
+    #[value(name = "8bit")]
+    EightBit,
+}
+
+/// The tokens of a conversation, and for each token but the first whether it belongs to an answer.
+struct Example {
+    ids: Vec<u32>,
+    answers: Vec<bool>,
+}
+
+/// Reads conversations. The tokens of an answer are those that a conversation has more than the prompt that
+/// asks for it, so that they end with the token that ends an answer.
+fn examples(path: &Path, tokenizer: &Tokenizer) -> Outcome<Vec<Example>> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        messages: Vec<Message>,
+    }
+    let mut all = Vec::new();
+    for (number, line) in fs::read_to_string(path)?.lines().enumerate() {
+        let Line { messages } = serde_json::from_str(line)
+            .map_err(|error| format!("{}: line {}: {error}", path.display(), number + 1))?;
+        let tokens = |messages: &[Message], prompt: bool| -> Outcome<Vec<u32>> {
+            Ok(tokenizer.encode(&tokenizer.chat(messages, prompt)?, false)?.ids)
+        };
+        let ids = tokens(&messages, false)?;
+        let mut answers = vec![false; ids.len()];
+        for (k, message) in messages.iter().enumerate().filter(|(_, message)| message.role == "assistant") {
+            let (begin, end) = (tokens(&messages[..k], true)?.len(), tokens(&messages[..=k], false)?.len());
+            if begin >= end || end > ids.len() {
+                let message = &message.content;
+                return Err(format!("the template does not end with the answer {message:?}").into());
+            }
+            answers[begin..end].fill(true);
+        }
+        all.push(Example { ids, answers });
+    }
+    match all.is_empty() {
+        true => Err(format!("{}: there are no conversations", path.display()).into()),
+        false => Ok(all),
+    }
+}
+
+/// The label that does not count.
+const IGNORED: i32 = -100;
+/// Lengths and numbers of labels are rounded up to a multiple of this, so that few plans are made.
+const ROUNDED: usize = 16;
+
+/// Padded sequences: tokens `[N, L]`, the places among `N · L` whose next token belongs to an answer, and
+/// these tokens, `[M]` each.
+struct Batch {
+    ids: Tensor,
+    places: Tensor,
+    labels: Tensor,
+}
+
+impl Batch {
+    /// Padding is to the right, where a decoder does not see it.
+    fn new(examples: &[&Example], device: &Device) -> Outcome<Batch> {
+        let longest = examples.iter().map(|example| example.ids.len()).max().unwrap_or(0);
+        let length = (longest - 1).next_multiple_of(ROUNDED);
+        let mut ids = vec![0i32; examples.len() * length];
+        let (mut places, mut labels) = (Vec::new(), Vec::new());
+        for (row, Example { ids: of_row, answers }) in examples.iter().enumerate() {
+            for at in 0..of_row.len() - 1 {
+                ids[row * length + at] = of_row[at] as i32;
+                if answers[at + 1] {
+                    places.push((row * length + at) as i32);
+                    labels.push(of_row[at + 1] as i32);
+                }
+            }
+        }
+        let count = labels.len().next_multiple_of(ROUNDED);
+        places.resize(count, 0);
+        labels.resize(count, IGNORED);
+        Ok(Batch {
+            ids: Tensor::from_vec(ids, [examples.len(), length], device)?,
+            places: Tensor::from_vec(places, [count], device)?,
+            labels: Tensor::from_vec(labels, [count], device)?,
+        })
+    }
+
+    /// The sum of the losses of the answers' tokens. Only their hidden states reach the output layer.
+    fn loss(&self, model: &dyn LanguageModel) -> Outcome<Tensor> {
+        let hidden = model.hidden(&self.ids, None)?;
+        let rows = hidden.flatten(0, 1)?.index_select(0, &self.places)?;
+        let loss = LinearCrossEntropyLoss { reduction: Reduction::Sum, ..Default::default() };
+        Ok(loss.forward_with(&rows, &self.labels, |rows| model.logits(rows))?)
+    }
+}
+
+/// The examples in the order of an epoch, which depends on the seed and the epoch alone.
+fn shuffled(count: usize, seed: u64, epoch: usize, device: &Device) -> Outcome<Vec<usize>> {
+    let rng = Generator::seed(seed.wrapping_mul(1_000_003).wrapping_add(epoch as u64), device);
+    let order = Tensor::randperm(count, &rng)?.to_f64_vec()?;
+    Ok(order.into_iter().map(|place| place as usize).collect())
+}
+
+/// Trains the adapter, epoch by epoch.
+fn train<O: Optimizer + Stateful>(
+    options: &Options,
+    model: &dyn LanguageModel,
+    adapter: &Lora,
+    data: &[Example],
+    mut optimizer: O,
+) -> Outcome<()> {
+    let device = model.device();
+    let mut first = 0;
+    if let Some(path) = options.checkpoint.as_ref().filter(|path| path.exists()) {
+        let checkpoint = Checkpoint::load(path, &device)?;
+        first = checkpoint.get_number("epoch").map_or(0, |epoch| epoch.as_i64()) as usize;
+        checkpoint.restore().module("adapter", adapter).part("optimizer", &mut optimizer).finish()?;
+        eprintln!("continues after epoch {first}");
+    }
+    for epoch in first..options.epochs {
+        let order = shuffled(data.len(), options.seed, epoch, &taper::cpu())?;
+        let begin = Instant::now();
+        let (mut sum, mut tokens, mut steps) = (0.0, 0, 0);
+        for group in order.chunks(options.batch * options.accumulate) {
+            optimizer.zero_grad();
+            let of_group: Vec<&Example> = group.iter().map(|&place| &data[place]).collect();
+            // Each token of the group weighs the same, whatever batch it is in.
+            let count: usize =
+                of_group.iter().map(|example| example.answers[1..].iter().filter(|&&is| is).count()).sum();
+            for examples in of_group.chunks(options.batch) {
+                let loss = Batch::new(examples, &device)?.loss(model)?;
+                loss.div_scalar(count as f64).backward()?;
+                sum += f64::from(loss.item::<f32>()?);
+            }
+            optimizer.step()?;
+            (tokens, steps) = (tokens + count, steps + 1);
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        println!("epoch {}: loss {:.4}", epoch + 1, sum / tokens as f64);
+        eprintln!("[{steps} steps, {:.0} ms each]", 1e3 * seconds / f64::from(steps));
+        if let Some(path) = &options.checkpoint {
+            Checkpoint::new()
+                .module("adapter", adapter)
+                .part("optimizer", &optimizer)
+                .number("epoch", (epoch + 1) as i64)
+                .save(path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The model's answer to the question of the options.
+fn answer(options: &Options, model: &dyn LanguageModel, tokenizer: &Tokenizer) -> Outcome<String> {
+    let text = tokenizer.chat(&[Message::user(&options.say)], true)?;
+    let prompt = tokenizer.encode(&text, false)?.ids;
+    let config = GenerationConfig {
+        max_new_tokens: options.max_new_tokens,
+        stop_tokens: tokenizer.end_tokens().to_vec(),
+        ..Default::default()
+    };
+    let text = TextOptions::default();
+    let pieces = generate_text(model, tokenizer, model.new_cache(), &prompt, &config, &text)?;
+    Ok(pieces.collect::<Result<Vec<String>, _>>()?.concat())
+}
+
+fn main() -> Outcome<()> {
+    let options = Options::parse();
+    if options.batch == 0 || options.accumulate == 0 {
+        return Err("--batch and --accumulate: give numbers above 0".into());
+    }
+    let device = taper::device(&options.device)?;
+    let rng = Generator::seed(options.seed, &taper::cpu());
+    let model: Box<dyn LanguageModel> = match options.random {
+        true => {
+            let source = WeightSource::random(&Generator::seed(options.seed, &device));
+            Box::new(Llama::new(&read_config(&options.model)?, &source)?)
+        }
+        false => load_language_model(&options.model, &device)?,
+    };
+    let tokenizer = Tokenizer::from_folder(&options.model)?;
+    let data = examples(&options.data, &tokenizer)?;
+
+    let targets = match options.targets.is_empty() {
+        true => Targets::AllLinear,
+        false => Targets::Names(options.targets.clone()),
+    };
+    let mut config =
+        LoraConfig::new(options.rank).alpha(options.alpha).dropout(options.dropout).targets(targets);
+    config.use_dora = options.dora;
+    let adapter = lora::attach(&model, &config, &rng)?;
+    eprintln!(
+        "{} on {device}: {} parameters, {} of them trained",
+        options.model.display(),
+        model.num_parameters(),
+        adapter.num_parameters()
+    );
+
+    model.eval();
+    println!("before: {}", answer(&options, &*model, &tokenizer)?);
+    model.train();
+    let config = AdamWConfig { lr: options.lr, weight_decay: 0.0, ..Default::default() };
+    match options.states {
+        States::F32 => train(&options, &*model, &adapter, &data, AdamW::new(adapter.parameters(), config))?,
+        States::EightBit => {
+            let optimizer = AdamW8bit::new(adapter.parameters(), EightBit::new(config));
+            train(&options, &*model, &adapter, &data, optimizer)?;
+        }
+    }
+    model.eval();
+    println!("after: {}", answer(&options, &*model, &tokenizer)?);
+    let memory = device.memory();
+    eprintln!("peak memory of tensors: {} MB", memory.peak / 1_000_000);
+    if let Some(folder) = &options.save {
+        save_peft(&adapter, folder, None)?;
+    }
+    Ok(())
+}
