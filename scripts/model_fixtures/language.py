@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Fixtures of language models, by transformers: crates/models/tests/fixtures.
 
-    python3 -m venv .venv && .venv/bin/pip install torch transformers safetensors
+    python3 -m venv .venv && .venv/bin/pip install torch transformers safetensors rwkv
     .venv/bin/python scripts/model_fixtures/language.py [NAME ...]      # all by default
 """
+import json
+import os
 import sys
 
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification
 
-from common import randomize, write
+from common import randomize, save, write
+from formula import values
 
 VERSION = f"transformers {transformers.__version__}"
 SMALL = dict(vocab_size=40, hidden_size=32, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -158,11 +161,147 @@ def t5(name, changes):
           {"logits": out.logits, "generated": torch.tensor(text[1:]).int()}, loss, grads)
 
 
+BART = dict(vocab_size=40, d_model=24, encoder_layers=2, decoder_layers=2, encoder_attention_heads=3, decoder_attention_heads=4, encoder_ffn_dim=32,
+            decoder_ffn_dim=40, max_position_embeddings=30, dropout=0.0, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2,
+            forced_eos_token_id=None)
+
+
+def bart(model_type, changes):
+    """The second text has 3 tokens of padding. The texts that it generates answer to one without."""
+    config = AutoConfig.for_model(model_type, **(BART | changes))
+    model = AutoModelForSeq2SeqLM.from_config(config, attn_implementation="eager").eval().float()
+    randomize(model)
+    with torch.no_grad():
+        model.final_logits_bias.copy_(0.3 * torch.randn(model.final_logits_bias.shape, generator=torch.Generator().manual_seed(2)))
+    tokens, answer = ids(), ids(length=7).flip(0)
+    mask = torch.ones_like(tokens)
+    tokens[1, -3:], mask[1, -3:] = 1, 0
+    start = torch.cat([torch.full_like(answer[:, :1], 2), answer[:, :-1]], 1)
+    out = model(input_ids=tokens, attention_mask=mask, decoder_input_ids=start, use_cache=False)
+    loss = torch.nn.functional.cross_entropy(out.logits.reshape(-1, 40), answer.reshape(-1))
+    asked = torch.tensor([[0, 5, 9, 30, 7, 2]])
+    settings = dict(max_new_tokens=8, do_sample=False, forced_bos_token_id=None)
+    generated = model.generate(asked, num_beams=1, **settings)[0, 1:]
+    beam = model.generate(asked, num_beams=3, length_penalty=1.0, early_stopping=False, **settings)[0, 1:]
+    tied = ("embed_tokens.weight", "lm_head.weight")
+    state = {k: v for k, v in model.state_dict().items() if not k.endswith(tied)}
+    grads = ["model.shared.weight", "model.encoder.embed_positions.weight", "model.decoder.layers.1.encoder_attn.k_proj.weight"]
+    write(model_type, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state,
+          {"ids": tokens.int(), "mask": mask.int(), "labels": answer.int(), "decoder_ids": start.int(), "asked": asked.int()},
+          {"logits": out.logits, "generated": generated.int(), "beam": beam.int()}, loss, grads)
+
+
+MAMBA = dict(vocab_size=40, hidden_size=24, state_size=5, num_hidden_layers=2, conv_kernel=4, time_step_rank=3, bos_token_id=1, eos_token_id=2,
+             pad_token_id=0)
+
+
+def mamba(name, changes):
+    """The padding of `padded` is at the left of its second row, whose logits are those of the last position."""
+    config = AutoConfig.for_model("mamba", **(MAMBA | changes))
+    model = AutoModelForCausalLM.from_config(config).eval().float()
+    randomize(model)
+    tokens = ids()
+    out = model(tokens, labels=tokens, use_cache=False)
+    padded, mask = tokens.clone(), torch.ones_like(tokens)
+    padded[1, :5], mask[1, :5] = 0, 0
+    last = model(padded, attention_mask=mask, use_cache=False).logits[:, -1]
+    state = {k: v for k, v in model.state_dict().items() if not (k == "lm_head.weight" and config.tie_word_embeddings)}
+    grads = ["backbone.embeddings.weight", "backbone.layers.0.mixer.A_log", "backbone.layers.1.mixer.conv1d.weight"]
+    write(name, model, f"{VERSION} {type(model).__name__}", config.to_dict(), state, {"ids": tokens.int(), "padded": padded.int()},
+          {"logits": out.logits, "last": last}, out.loss, grads)
+
+
+# The names of the Hugging Face hub, and those of RWKV's own package; a T says that a matrix is transposed there.
+RWKV7_ATTENTION = {f"x_{x}": f"x_{x}" for x in "rwkvag"} | {x: x for x in ("k_k", "k_a", "r_k")} | {
+    "r_proj.weight": "receptance.weight T", "k_proj.weight": "key.weight T", "v_proj.weight": "value.weight T", "o_proj.weight": "output.weight T",
+    "g_norm.weight": "ln_x.weight", "g_norm.bias": "ln_x.bias", "g_lora.lora.0.weight": "g1 T", "g_lora.lora.2.weight": "g2 T"} | {
+    f"{x}_lora.lora.{part}": f"{x}{name}" for x in "wav" for part, name in (("2.bias", "0"), ("0.weight", "1 T"), ("2.weight", "2 T"))}
+RWKV7_NORMS = {"attn_norm": "ln1", "ffn_norm": "ln2"}
+
+
+def rwkv7_names(layers):
+    names = {"model.embeddings.weight": "emb.weight", "lm_head.weight": "head.weight T"}
+    norms = {"model.norm": "ln_out", "model.layers.0.pre_norm": "blocks.0.ln0"}
+    for k in range(layers):
+        norms |= {f"model.layers.{k}.{new}": f"blocks.{k}.{old}" for new, old in RWKV7_NORMS.items()}
+        names |= {f"model.layers.{k}.attn.{new}": f"blocks.{k}.att.{old}" for new, old in RWKV7_ATTENTION.items() if k > 0 or new[0] != "v" or "lora" not in new}
+        names |= {f"model.layers.{k}.ffn.{new}": f"blocks.{k}.ffn.{old}" for new, old in (("x_k", "x_k"), ("key.weight", "key.weight T"), ("value.weight", "value.weight T"))}
+    return names | {f"{new}.{part}": f"{old}.{part}" for new, old in norms.items() for part in ("weight", "bias")}
+
+
+def rwkv7():
+    """By RWKV's package, which runs on the CPU: its functions of a step, with gradients. Weights are by the formula of formula.py."""
+    os.environ |= {"RWKV_V7_ON": "1", "RWKV_JIT_ON": "0", "RWKV_CUDA_ON": "0"}
+    from importlib.metadata import version
+
+    from rwkv import model as rwkv
+
+    width, hidden, heads, layers, vocab, ranks = 128, 96, 2, 2, 40, dict(w=6, a=5, v=3, g=7)
+    shapes = {}
+    for new, old in rwkv7_names(layers).items():
+        part = new.split(".")[-1] if "lora" not in new and "norm" not in new else ""
+        last = new.rsplit(".", 1)[-1]
+        if "_lora" in new:
+            rank = ranks[new.split("_lora")[0][-1]]
+            shapes[new] = [width] if last == "bias" else [rank, width] if ".lora.0." in new else [width, rank]
+        elif "_proj" in new:
+            shapes[new] = [width, width]
+        elif "embeddings" in new or "lm_head" in new:
+            shapes[new] = [vocab, width]
+        elif part.startswith("x_"):
+            shapes[new] = [1, 1, width] if "attn" in new else [width]
+        elif part == "r_k":
+            shapes[new] = [heads, width // heads]
+        elif ".ffn." in new and part == "weight":
+            shapes[new] = [hidden, width] if "key" in new else [width, hidden]
+        else:
+            shapes[new] = [width]
+    state = {name: values(name, shape).requires_grad_() for name, shape in shapes.items()}
+    z = {}
+    for new, old in rwkv7_names(layers).items():
+        z[old.removesuffix(" T")] = state[new].t() if old.endswith(" T") else state[new].squeeze().flatten() if old.endswith("r_k") else state[new].squeeze()
+    norm = lambda x, name: torch.nn.functional.layer_norm(x, (width,), z[f"{name}.weight"], z[f"{name}.bias"])
+    z["emb.weight"] = norm(z["emb.weight"], "blocks.0.ln0")
+    z |= {f"blocks.0.att.v{k}": torch.empty(0) for k in range(3)}
+    attention = [f"x_{x}" for x in "rwkvag"] + [f"{x}{k}" for x in "wav" for k in range(3)] + ["g1", "g2", "k_k", "k_a", "r_k"] + [
+        f"{x}.weight" for x in ("receptance", "key", "value", "output")] + ["ln_x.weight", "ln_x.bias"]
+
+    def row(tokens):
+        states = [[torch.zeros(width), torch.zeros(heads, width // heads, width // heads), torch.zeros(width)] for _ in range(layers)]
+        logits = []
+        for token in tokens:
+            x, first = z["emb.weight"][token], torch.empty(0)
+            for k, own in enumerate(states):
+                at = f"blocks.{k}."
+                out, own[0], own[1], first = rwkv.RWKV_x070_TMix_one(k, heads, width // heads, norm(x, at + "ln1"), own[0], first, own[1],
+                                                                     *[z[f"{at}att.{name}"] for name in attention])
+                x = x + out
+                out, own[2] = rwkv.RWKV_x070_CMix_one(norm(x, at + "ln2"), own[2], *[z[f"{at}ffn.{name}"] for name in ("x_k", "key.weight", "value.weight")])
+                x = x + out
+            logits.append(norm(x, "ln_out") @ z["head.weight"])
+        return torch.stack(logits)
+
+    tokens = ids(length=21)
+    logits = torch.stack([row(tokens_of_row) for tokens_of_row in tokens])
+    loss = torch.nn.functional.cross_entropy(logits[:, :-1].reshape(-1, vocab), tokens[:, 1:].reshape(-1))
+    loss.backward()
+    config = dict(model_type="rwkv7", vocab_size=vocab, hidden_size=width, intermediate_size=hidden, head_dim=width // heads, num_hidden_layers=layers,
+                  decay_low_rank_dim=ranks["w"], a_low_rank_dim=ranks["a"], v_low_rank_dim=ranks["v"], gate_low_rank_dim=ranks["g"], hidden_act="sqrelu",
+                  norm_first=True, norm_bias=True, norm_eps=1e-5, tie_word_embeddings=False, value_dim=[width] * layers)
+    grads = ["model.layers.0.attn.w_lora.lora.2.bias", "model.layers.1.attn.r_k", "model.layers.0.attn.a_lora.lora.0.weight"]
+    save("rwkv7", {"input.ids": tokens.int(), "output.logits": logits, "output.loss": loss} | {f"grad.{name}": state[name].grad for name in grads},
+         {"config": json.dumps(config), "model": "rwkv7", "reference": f"rwkv {version('rwkv')} RWKV_x070", "formula": json.dumps(shapes)})
+
+
 ENCODERS = {f"{kind}_{head}": (kind, head) for kind in ("bert", "roberta", "distilbert") for head in ("classifier", "masked_lm")}
 ALL = {name: (lambda name=name: causal(name)) for name in CAUSAL}
 ALL |= {name: (lambda name=name: encoder(name, *ENCODERS[name])) for name in ENCODERS}
 ALL |= {"modernbert": lambda: encoder("modernbert", "modernbert", "masked_lm")}
 ALL |= {"t5": lambda: t5("t5", {}), "t5_gated": lambda: t5("t5_gated", dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False, scale_decoder_outputs=False, num_decoder_layers=1))}
+ALL |= {"bart": lambda: bart("bart", {}), "mbart": lambda: bart("mbart", dict(scale_embedding=True, activation_function="relu"))}
+ALL |= {"mamba": lambda: mamba("mamba", {}), "mamba_biases": lambda: mamba("mamba_biases", dict(
+    use_bias=True, use_conv_bias=False, tie_word_embeddings=False, expand=1, conv_kernel=3, time_step_rank="auto"))}
+ALL |= {"rwkv7": rwkv7}
 
 if __name__ == "__main__":
     torch.manual_seed(0)

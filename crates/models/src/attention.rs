@@ -1,7 +1,7 @@
 //! Attention without a cache: heads, masks, soft caps. With a cache, see `cache.rs`.
 
 use nn::functional::{AttentionOptions, scaled_dot_product_attention};
-use tensor_core::{Device, Error, Result, Tensor};
+use tensor_core::{DType, Device, Error, Result, Tensor};
 
 /// Which keys a query sees.
 #[derive(Clone, Debug)]
@@ -20,6 +20,33 @@ pub(crate) fn check_heads(model: &'static str, width: usize, heads: usize) -> Re
         true => Ok(()),
         false => Err(Error::invalid(model, format!("{heads} heads do not divide a width of {width}"))),
     }
+}
+
+/// The rows of a table of positions for `length` tokens after `first`, less the padding of each row of the
+/// batch: `[1 or N, L]`. The first position has the row `offset`.
+#[track_caller]
+pub(crate) fn positions(
+    first: usize,
+    length: usize,
+    offset: usize,
+    pads: &[usize],
+    device: &Device,
+) -> Result<Tensor> {
+    let rows: &[usize] = if pads.is_empty() { &[0] } else { pads };
+    let row = |pad: &usize| {
+        let pad = *pad;
+        (first..first + length).map(move |at| (at.saturating_sub(pad) + offset) as i32)
+    };
+    Tensor::from_vec(rows.iter().flat_map(row).collect(), [rows.len(), length], device)
+}
+
+/// A mask of keys `[N, S]` as `[N, 1, 1, S]` of bool.
+#[track_caller]
+pub(crate) fn keys_mask(model: &'static str, mask: &Tensor) -> Result<Tensor> {
+    let &[batch, length] = mask.dims() else {
+        return Err(Error::invalid(model, format!("a mask has the axes [N, L], not {}", mask.shape())));
+    };
+    mask.to_dtype(DType::Bool)?.reshape([batch, 1, 1, length])
 }
 
 /// Splits `[N, L, heads · E]` into `[N, heads, L, E]`.

@@ -4,6 +4,8 @@
 //! positions, in which a step overwrites one row in place. When the short one is full, both are copied into
 //! the long one. So a token costs no copy of the whole, and the shapes of a step stay the same, so that its
 //! plan is reused. Rows that are not in use are masked.
+//!
+//! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
 use std::collections::BTreeMap;
 
@@ -53,6 +55,8 @@ enum Shared {
 pub struct KvCache {
     windows: Vec<Option<usize>>,
     layers: Vec<LayerCache>,
+    /// The tensors `[N, …]` of each recurrent layer, none before its first step.
+    states: Vec<Vec<Tensor>>,
     rows: BTreeMap<Option<usize>, Rows>,
     shared: BTreeMap<Option<usize>, Shared>,
     len: usize,
@@ -65,7 +69,45 @@ impl KvCache {
     pub fn new(windows: Vec<Option<usize>>) -> KvCache {
         let rows = windows.iter().map(|window| (*window, Rows::default())).collect();
         let layers = vec![LayerCache::default(); windows.len()];
-        KvCache { windows, layers, rows, shared: BTreeMap::new(), len: 0, pending: 0, pads: Vec::new() }
+        let (states, shared) = (Vec::new(), BTreeMap::new());
+        KvCache { windows, layers, states, rows, shared, len: 0, pending: 0, pads: Vec::new() }
+    }
+
+    /// An empty cache for recurrent layers: those of a model that has no attention.
+    pub fn recurrent(layers: usize) -> KvCache {
+        KvCache { states: vec![Vec::new(); layers], ..KvCache::new(Vec::new()) }
+    }
+
+    /// The state of a recurrent layer after the positions of the cache: the tensors `[N, …]` that it gave to
+    /// [`KvCache::set_states`], none at first.
+    ///
+    /// # Errors
+    /// A layer that the cache does not have.
+    #[track_caller]
+    pub fn states(&self, layer: usize) -> Result<&[Tensor]> {
+        match self.states.get(layer) {
+            Some(states) => Ok(states),
+            None => Err(self.no_recurrent(layer)),
+        }
+    }
+
+    /// Replaces the state of a recurrent layer by that after the step's tokens.
+    ///
+    /// # Errors
+    /// A layer that the cache does not have.
+    #[track_caller]
+    pub fn set_states(&mut self, layer: usize, states: Vec<Tensor>) -> Result<()> {
+        let states = states.iter().map(Tensor::detach).collect();
+        match self.states.get_mut(layer) {
+            Some(place) => *place = states,
+            None => return Err(self.no_recurrent(layer)),
+        }
+        Ok(())
+    }
+
+    #[track_caller]
+    fn no_recurrent(&self, layer: usize) -> Error {
+        Error::invalid(OP, format!("recurrent layer {layer} of {}", self.states.len()))
     }
 
     /// The number of positions, which is the position of the next token.
@@ -98,17 +140,23 @@ impl KvCache {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        *self = KvCache::new(std::mem::take(&mut self.windows));
+        let states = vec![Vec::new(); self.states.len()];
+        *self = KvCache { states, ..KvCache::new(std::mem::take(&mut self.windows)) };
     }
 
     /// Forgets the positions from `len` on, for instance those of rejected guesses.
     ///
     /// # Errors
-    /// More positions than there are, or fewer than a sliding window still holds.
+    /// More positions than there are, or fewer than a sliding window still holds; any but all or none with
+    /// recurrent layers, whose states cannot go back.
     #[track_caller]
     pub fn truncate(&mut self, len: usize) -> Result<()> {
         if len > self.len {
             return Err(Error::invalid(OP, format!("{len} positions of {} cannot stay", self.len)));
+        }
+        if !self.states.is_empty() && len < self.len {
+            let message = format!("{len} positions of {}: a recurrent state cannot go back", self.len);
+            return if len == 0 { Ok(self.clear()) } else { Err(Error::invalid(OP, message)) };
         }
         for (window, rows) in &self.rows {
             let needed = window.map_or(0, |window| (len + 1).saturating_sub(window));
@@ -132,20 +180,25 @@ impl KvCache {
     /// A number that is no row.
     #[track_caller]
     pub fn select(&mut self, rows: &[usize]) -> Result<()> {
-        let batch = self.layers.iter().find_map(|layer| Some(layer.long.as_ref()?.0.dims()[0]));
+        let attended = self.layers.iter().find_map(|layer| Some(layer.long.as_ref()?.0.dims()[0]));
+        let batch = attended.or_else(|| self.states.iter().flatten().map(|state| state.dims()[0]).next());
         if let (Some(batch), Some(row)) = (batch, rows.iter().max())
             && *row >= batch
         {
             return Err(Error::invalid(OP, format!("row {row} of a batch of {batch}")));
         }
         let pads: Vec<usize> = rows.iter().filter_map(|&row| self.pads.get(row).copied()).collect();
+        let chosen = |table: &Tensor| {
+            let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
+            table.index_select(0, &Tensor::from_vec(index, [rows.len()], &table.device())?)
+        };
         for layer in &mut self.layers {
             for table in [&mut layer.long, &mut layer.tail].into_iter().flatten() {
-                let device = table.0.device();
-                let index: Vec<i32> = rows.iter().map(|&row| row as i32).collect();
-                let index = Tensor::from_vec(index, [rows.len()], &device)?;
-                *table = (table.0.index_select(0, &index)?, table.1.index_select(0, &index)?);
+                *table = (chosen(&table.0)?, chosen(&table.1)?);
             }
+        }
+        for state in self.states.iter_mut().flatten() {
+            *state = chosen(state)?;
         }
         if !self.pads.is_empty() {
             self.pads = pads;

@@ -13,7 +13,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
     Activation, Initial, KvCache, LanguageModel, Masking, WeightSource,
-    attention::{attend, check_heads, join_heads, split_heads},
+    attention::{attend, check_heads, join_heads, positions, split_heads},
     read_config,
 };
 
@@ -196,14 +196,6 @@ impl Gpt2 {
     }
 }
 
-/// The positions of `length` tokens after `first`, less the padding of each row: `[1 or N, L]`.
-#[track_caller]
-fn positions(first: usize, length: usize, pads: &[usize], device: &Device) -> Result<Tensor> {
-    let rows: &[usize] = if pads.is_empty() { &[0] } else { pads };
-    let all = rows.iter().flat_map(|pad| (first..first + length).map(|at| at.saturating_sub(*pad) as i32));
-    Tensor::from_vec(all.collect(), [rows.len(), length], device)
-}
-
 impl LanguageModel for Gpt2 {
     fn device(&self) -> Device {
         self.transformer.wte.weight.device()
@@ -235,7 +227,7 @@ impl LanguageModel for Gpt2 {
             let message = format!("{} tokens, of at most {}", first + length, self.config.n_positions);
             return Err(Error::invalid(OP, message));
         }
-        let at = self.transformer.wpe.forward(&positions(first, length, &pads, &device)?)?;
+        let at = self.transformer.wpe.forward(&positions(first, length, 0, &pads, &device)?)?;
         let mut x = self.transformer.wte.forward(ids)?.add(&at)?;
         for (k, block) in self.transformer.h.iter().enumerate() {
             x = block.forward(&x, self.config.n_head, cache.as_deref_mut().map(|cache| (cache, k)))?;

@@ -16,7 +16,8 @@
 //! | [`Llama`] | Llama 2 and 3, SmolLM2, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, Mixtral, Qwen-MoE |
 //! | [`Gpt2`], [`GptNeoX`] | GPT-2; GPT-NeoX and Pythia |
 //! | [`load_language_model`] | any of these, by the name in its configuration |
-//! | [`T5`] | T5, Flan-T5: texts to texts |
+//! | [`Mamba`], [`Rwkv7`] | Mamba and RWKV-7: a state in place of attention |
+//! | [`T5`], [`Bart`] | T5, Flan-T5; BART, mBART: texts to texts |
 //! | [`Bert`], [`BertClassifier`], [`BertMaskedLm`] | BERT, RoBERTa, DistilBERT |
 //! | [`ModernBert`], [`ModernBertMaskedLm`] | ModernBERT |
 //! | [`LanguageModel`], [`KvCache`] | what generation needs of a model |
@@ -39,6 +40,7 @@
 mod as_layer;
 mod attention;
 pub mod audio;
+mod bart;
 mod bert;
 mod cache;
 mod config;
@@ -50,10 +52,14 @@ mod gpt_neox;
 mod language_model;
 mod llama;
 mod load;
+mod mamba;
 mod mixture;
 mod modernbert;
 mod projected_attention;
+mod recurrent;
 mod rope;
+mod rwkv7;
+mod seq2seq;
 mod t5;
 #[cfg(feature = "text")]
 pub mod text;
@@ -61,6 +67,7 @@ pub mod vision;
 mod weight_source;
 
 pub use attention::{Masking, attend};
+pub use bart::{Bart, BartConfig};
 pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
 pub use cache::{KvCache, LayerCache};
 pub use config::{Activation, read_config};
@@ -69,8 +76,11 @@ pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;
 pub use llama::{Llama, LlamaConfig, RopeParameters};
 pub use load::load_language_model;
+pub use mamba::{Mamba, MambaConfig, TimeStepRank};
 pub use modernbert::{ModernBert, ModernBertConfig, ModernBertMaskedLm};
 pub use rope::{Rope, RopeScaling, RopeTables};
+pub use rwkv7::{Rwkv7, Rwkv7Config};
+pub use seq2seq::ConditionedDecoder;
 pub use t5::{T5, T5Config};
 pub use weight_source::{Initial, WeightSource};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use tensor_core::{Device, Result, file::file_error};
 
-use crate::{Gpt2, GptNeoX, LanguageModel, Llama, read_config};
+use crate::{Gpt2, GptNeoX, LanguageModel, Llama, Mamba, Rwkv7, read_config};
 
 /// The field of a configuration that says which model it is.
 #[derive(Deserialize)]
@@ -35,6 +35,8 @@ const LOADERS: &[(&[&str], Load)] = &[
     ),
     (&["gpt2"], |path, device| Ok(Box::new(Gpt2::from_folder(path, device)?))),
     (&["gpt_neox"], |path, device| Ok(Box::new(GptNeoX::from_folder(path, device)?))),
+    (&["mamba"], |path, device| Ok(Box::new(Mamba::from_folder(path, device)?))),
+    (&["rwkv7"], |path, device| Ok(Box::new(Rwkv7::from_folder(path, device)?))),
 ];
 
 /// A decoder from a folder with `config.json` and weights, whose `model_type` says which architecture it has,

@@ -5,9 +5,12 @@ use nn::{
     Linear, LinearConfig, Module,
     functional::{AttentionOptions, scaled_dot_product_attention},
 };
-use tensor_core::{Generator, Result, Tensor};
+use tensor_core::{Error, Generator, Result, Tensor};
 
-use crate::attention::{check_heads, join_heads, split_heads};
+use crate::{
+    KvCache, Masking, WeightSource,
+    attention::{self, check_heads, join_heads, split_heads},
+};
 
 /// The projections of an attention over `heads` heads.
 #[derive(Module, Debug)]
@@ -40,6 +43,54 @@ impl ProjectedAttention {
         })
     }
 
+    /// As [`ProjectedAttention::new`], with the parameters of a source.
+    #[track_caller]
+    pub(crate) fn load(
+        model: &'static str,
+        source: &WeightSource,
+        width: usize,
+        heads: usize,
+        key_bias: bool,
+    ) -> Result<ProjectedAttention> {
+        check_heads(model, width, heads)?;
+        let linear = |name: &str, bias: bool| source.linear(name, width, width, bias);
+        Ok(ProjectedAttention {
+            q_proj: linear("q_proj", true)?,
+            k_proj: linear("k_proj", key_bias)?,
+            v_proj: linear("v_proj", true)?,
+            out_proj: linear("out_proj", true)?,
+            heads,
+        })
+    }
+
+    /// The keys and values of the states `[N, S, E]`.
+    #[track_caller]
+    pub(crate) fn memory(&self, states: &Tensor) -> Result<Memory> {
+        let key = split_heads(&self.k_proj.forward(states)?, self.heads)?;
+        Ok(Memory { key, value: split_heads(&self.v_proj.forward(states)?, self.heads)? })
+    }
+
+    /// The attention of `query` `[N, L, E]` to keys and values.
+    #[track_caller]
+    pub(crate) fn forward_to(&self, query: &Tensor, memory: &Memory, masking: &Masking) -> Result<Tensor> {
+        let query = split_heads(&self.q_proj.forward(query)?, self.heads)?;
+        let out = attention::attend(&query, &memory.key, &memory.value, scale(&query), None, masking)?;
+        self.out_proj.forward(&join_heads(&out)?)
+    }
+
+    /// The attention of each of `x` `[N, L, E]` to itself and those before it, in a cache also to those of
+    /// earlier steps; the cache has the number of its layer with it.
+    #[track_caller]
+    pub(crate) fn forward_causal(&self, x: &Tensor, cache: Option<(&mut KvCache, usize)>) -> Result<Tensor> {
+        let Some((cache, layer)) = cache else {
+            return self.forward_to(x, &self.memory(x)?, &Masking::Causal);
+        };
+        let Memory { key, value } = self.memory(x)?;
+        let query = split_heads(&self.q_proj.forward(x)?, self.heads)?;
+        let out = cache.attend(layer, [&query, &key, &value], scale(&query), None)?;
+        self.out_proj.forward(&join_heads(&out)?)
+    }
+
     /// The attention of `query` `[N, L, E]` to keys and values computed from `memory` `[N, S, E]`.
     pub(crate) fn forward(
         &self,
@@ -62,6 +113,37 @@ impl ProjectedAttention {
             (self.q_proj.forward(query)?, self.k_proj.forward(key)?, self.v_proj.forward(value)?);
         self.out_proj.forward(&attend([&query, &key, &value], self.heads, options)?)
     }
+}
+
+/// Keys and values `[N, heads, S, E]` of states to which queries attend several times.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory {
+    key: Tensor,
+    value: Tensor,
+}
+
+impl Memory {
+    /// The same for a batch of queries: those of one input are for all rows.
+    #[track_caller]
+    pub(crate) fn for_batch(&self, model: &'static str, batch: usize) -> Result<Memory> {
+        let dims = self.key.dims();
+        match dims[0] {
+            own if own == batch => Ok(self.clone()),
+            1 => {
+                let dims = [batch, dims[1], dims[2], dims[3]];
+                Ok(Memory { key: self.key.expand(dims)?, value: self.value.expand(dims)? })
+            }
+            own => {
+                let message = format!("{batch} rows of tokens for the states of {own} inputs");
+                Err(Error::invalid(model, message))
+            }
+        }
+    }
+}
+
+/// 1/√E for queries `[N, heads, L, E]`.
+fn scale(query: &Tensor) -> f64 {
+    (query.dims()[3] as f64).powf(-0.5)
 }
 
 /// Attention with `heads` heads of queries `[N, L, E]` to keys and values `[N, S, E]`: `[N, L, E]`.

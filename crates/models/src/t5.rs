@@ -11,7 +11,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
     Activation, Masking, WeightSource,
-    attention::{attend, causal_mask, join_heads, split_heads},
+    attention::{attend, causal_mask, join_heads, keys_mask, split_heads},
     generate::argmax,
     read_config,
 };
@@ -275,7 +275,7 @@ impl Stack {
             biases = seen.where_cond(&biases, &hidden)?;
         }
         if let Some(mask) = mask {
-            biases = keys_mask(mask)?.where_cond(&biases, &hidden)?;
+            biases = keys_mask(OP, mask)?.where_cond(&biases, &hidden)?;
         }
         Ok(biases)
     }
@@ -290,7 +290,7 @@ impl Stack {
     ) -> Result<Tensor> {
         let own = Masking::Mask(self.biases(x.dims()[1], mask, x)?);
         let crossing = match encoded {
-            Some((_, Some(mask))) => Masking::Mask(keys_mask(mask)?),
+            Some((_, Some(mask))) => Masking::Mask(keys_mask(OP, mask)?),
             Some((_, None)) | None => Masking::Full,
         };
         let mut x = x.clone();
@@ -308,15 +308,6 @@ impl Stack {
         }
         self.final_layer_norm.forward(&x)
     }
-}
-
-/// A mask of keys `[N, S]` as `[N, 1, 1, S]` of bool.
-#[track_caller]
-fn keys_mask(mask: &Tensor) -> Result<Tensor> {
-    let &[batch, length] = mask.dims() else {
-        return Err(Error::invalid(OP, format!("a mask has the axes [N, L], not {}", mask.shape())));
-    };
-    mask.to_dtype(DType::Bool)?.reshape([batch, 1, 1, length])
 }
 
 /// T5 with its output layer: texts to texts.

@@ -20,6 +20,17 @@ pub enum Initial {
     Ones,
 }
 
+impl Initial {
+    #[track_caller]
+    fn draw(self, shape: &[usize], rng: &Generator) -> Result<Tensor> {
+        Ok(match self {
+            Initial::Normal(deviation) => Tensor::randn(shape, rng)?.mul_scalar(deviation),
+            Initial::Zeros => Tensor::zeros(shape, rng.device())?,
+            Initial::Ones => Tensor::ones(shape, rng.device())?,
+        })
+    }
+}
+
 /// The standard deviation of initial weights, `initializer_range` of most references.
 const INITIAL_DEVIATION: f64 = 0.02;
 
@@ -161,6 +172,17 @@ impl WeightSource {
     /// No tensor with this name, one of another shape, or one that cannot be read.
     #[track_caller]
     pub fn parameter(&self, name: &str, shape: &[usize], initial: Initial) -> Result<Tensor> {
+        self.parameter_from(name, shape, |rng| initial.draw(shape, rng))
+    }
+
+    /// As [`WeightSource::parameter`], with initial values by a function where the source is random.
+    #[track_caller]
+    pub(crate) fn parameter_from(
+        &self,
+        name: &str,
+        shape: &[usize],
+        initial: impl FnOnce(&Generator) -> Result<Tensor>,
+    ) -> Result<Tensor> {
         let value = self.value(name, shape, initial)?;
         value.eval()?;
         let trained = value.block_format().is_none();
@@ -173,11 +195,16 @@ impl WeightSource {
     /// As [`WeightSource::parameter`].
     #[track_caller]
     pub fn buffer(&self, name: &str, shape: &[usize], initial: Initial) -> Result<Tensor> {
-        self.value(name, shape, initial)?.into_cell(false)
+        self.value(name, shape, |rng| initial.draw(shape, rng))?.into_cell(false)
     }
 
     #[track_caller]
-    fn value(&self, name: &str, shape: &[usize], initial: Initial) -> Result<Tensor> {
+    fn value(
+        &self,
+        name: &str,
+        shape: &[usize],
+        initial: impl FnOnce(&Generator) -> Result<Tensor>,
+    ) -> Result<Tensor> {
         let full = self.full(name);
         let device = &self.inner.device;
         let mut value = match &self.inner.origin {
@@ -189,11 +216,7 @@ impl WeightSource {
                     return Err(Error::invalid("WeightSource", format!("the state dict has no \"{full}\"")));
                 }
             },
-            Origin::Random(rng) => match initial {
-                Initial::Normal(deviation) => Tensor::randn(shape, rng)?.mul_scalar(deviation),
-                Initial::Zeros => Tensor::zeros(shape, device)?,
-                Initial::Ones => Tensor::ones(shape, device)?,
-            },
+            Origin::Random(rng) => initial(rng)?,
         };
         if value.dims() != shape {
             let message =

@@ -13,6 +13,7 @@ mod pad;
 mod pool;
 mod recurrence;
 mod resize;
+mod scan;
 
 use tensor_core::{
     DType, Error, ErrorKind, Generator, Result, Shape, Tensor, autocast, default_dtype, traced,
@@ -51,6 +52,7 @@ pub use resize::{
     adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d, channel_shuffle, pixel_shuffle,
     pixel_unshuffle,
 };
+pub use scan::linear_scan;
 
 pub use crate::layers::{MultiHeadAttentionOptions, multi_head_attention_forward};
 pub use crate::loss::{

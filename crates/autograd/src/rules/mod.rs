@@ -267,7 +267,8 @@ fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
 /// The factor before it was broadcast, if it is constant along `axes`; `rank` is the rank of the product.
 fn alike(factor: &Tensor, rank: usize, axes: &[usize]) -> Option<Tensor> {
     let small = before_expand(factor).unwrap_or_else(|| factor.clone());
-    let lead = rank - small.rank();
+    // A product with a 0-d tensor has a factor of a greater rank than the other one.
+    let lead = rank.checked_sub(small.rank())?;
     axes.iter().all(|&axis| axis < lead || small.dims()[axis - lead] == 1).then_some(small)
 }
 

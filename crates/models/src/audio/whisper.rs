@@ -2,14 +2,16 @@
 //!
 //! Radford et al.: Robust speech recognition via large-scale weak supervision (2022).
 
-use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Linear, Module, functional::AttentionOptions};
+use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Module};
 use serde::Deserialize;
 use tensor_core::{Error, Generator, Result, Tensor};
 
 use crate::{
+    ConditionedDecoder, LanguageModel, Masking, WeightSource,
     config::Activation,
-    projected_attention::ProjectedAttention,
-    vision::blocks::{layer_norm, positive},
+    generate::{GenerationConfig, generate},
+    seq2seq::{DecoderParts, DecoderStack, EncoderLayer, LayerConfig},
+    vision::blocks::positive,
 };
 
 /// The configuration of a [`Whisper`]: the fields of transformers' `config.json`, with the defaults of
@@ -91,26 +93,21 @@ const MODEL: &str = "Whisper";
 /// The eps of every norm.
 const EPS: f64 = 1e-5;
 
-/// An encoder layer: attention and a perceptron, each after a norm and added to its input.
-#[derive(Module, Debug)]
-struct EncoderLayer {
-    self_attn: ProjectedAttention,
-    self_attn_layer_norm: LayerNorm,
-    fc1: Linear,
-    fc2: Linear,
-    final_layer_norm: LayerNorm,
-}
-
-/// A decoder layer, which also attends to the encoder's tokens.
-#[derive(Module, Debug)]
-struct DecoderLayer {
-    self_attn: ProjectedAttention,
-    self_attn_layer_norm: LayerNorm,
-    encoder_attn: ProjectedAttention,
-    encoder_attn_layer_norm: LayerNorm,
-    fc1: Linear,
-    fc2: Linear,
-    final_layer_norm: LayerNorm,
+impl WhisperConfig {
+    /// The sizes of a layer with these heads and features.
+    fn layer(&self, heads: usize, hidden: usize) -> LayerConfig {
+        let (width, activation) = (self.d_model, self.activation_function);
+        LayerConfig {
+            model: MODEL,
+            width,
+            heads,
+            hidden,
+            activation,
+            key_bias: false,
+            pre_norm: true,
+            eps: EPS,
+        }
+    }
 }
 
 #[derive(Module, Debug)]
@@ -120,35 +117,17 @@ struct Encoder {
     embed_positions: Embedding,
     layers: Vec<EncoderLayer>,
     layer_norm: LayerNorm,
-    activation: Activation,
-}
-
-#[derive(Module, Debug)]
-struct Decoder {
-    embed_tokens: Embedding,
-    embed_positions: Embedding,
-    layers: Vec<DecoderLayer>,
-    layer_norm: LayerNorm,
-    activation: Activation,
-    scale: f64,
 }
 
 impl Encoder {
     fn new(config: &WhisperConfig, rng: &Generator) -> Result<Encoder> {
-        let &WhisperConfig { d_model: width, num_mel_bins, encoder_ffn_dim: hidden, .. } = config;
+        let &WhisperConfig { d_model: width, num_mel_bins, .. } = config;
         let conv = |from: usize, stride: usize| {
             let options = ConvConfig { stride: [stride], padding: 1.into(), ..Default::default() };
             Conv1d::with_config(from, width, 3, options, rng)
         };
-        let layer = |_| {
-            Ok(EncoderLayer {
-                self_attn: ProjectedAttention::new(MODEL, width, config.encoder_attention_heads, false, rng)?,
-                self_attn_layer_norm: layer_norm(width, EPS, rng)?,
-                fc1: Linear::new(width, hidden, rng)?,
-                fc2: Linear::new(hidden, width, rng)?,
-                final_layer_norm: layer_norm(width, EPS, rng)?,
-            })
-        };
+        let layer = config.layer(config.encoder_attention_heads, config.encoder_ffn_dim);
+        let source = WeightSource::random(rng);
         let embed_positions = Embedding::new(config.max_source_positions, width, rng)?;
         let table = sinusoids(config.max_source_positions, width);
         let table = Tensor::from_vec(table, [config.max_source_positions, width], rng.device())?;
@@ -157,9 +136,10 @@ impl Encoder {
             conv1: conv(num_mel_bins, 1)?,
             conv2: conv(width, 2)?,
             embed_positions,
-            layers: (0..config.encoder_layers).map(layer).collect::<Result<_>>()?,
-            layer_norm: layer_norm(width, EPS, rng)?,
-            activation: config.activation_function,
+            layers: (0..config.encoder_layers)
+                .map(|_| EncoderLayer::new(&source, &layer))
+                .collect::<Result<_>>()?,
+            layer_norm: layer.norm(&source, "layer_norm")?,
         })
     }
 
@@ -167,59 +147,7 @@ impl Encoder {
         let x = self.conv2.forward(&self.conv1.forward(mels)?.gelu())?.gelu();
         let mut x = x.transpose(1, 2)?.add(&self.embed_positions.weight)?;
         for layer in &self.layers {
-            let y = layer.self_attn_layer_norm.forward(&x)?;
-            x = x.add(&layer.self_attn.forward(&y, &y, AttentionOptions::default())?)?;
-            let y = layer.fc1.forward(&layer.final_layer_norm.forward(&x)?)?;
-            x = x.add(&layer.fc2.forward(&self.activation.activate(&y))?)?;
-        }
-        self.layer_norm.forward(&x)
-    }
-}
-
-impl Decoder {
-    fn new(config: &WhisperConfig, rng: &Generator) -> Result<Decoder> {
-        let &WhisperConfig {
-            d_model: width, decoder_ffn_dim: hidden, decoder_attention_heads: heads, ..
-        } = config;
-        let layer = |_| {
-            Ok(DecoderLayer {
-                self_attn: ProjectedAttention::new(MODEL, width, heads, false, rng)?,
-                self_attn_layer_norm: layer_norm(width, EPS, rng)?,
-                encoder_attn: ProjectedAttention::new(MODEL, width, heads, false, rng)?,
-                encoder_attn_layer_norm: layer_norm(width, EPS, rng)?,
-                fc1: Linear::new(width, hidden, rng)?,
-                fc2: Linear::new(hidden, width, rng)?,
-                final_layer_norm: layer_norm(width, EPS, rng)?,
-            })
-        };
-        Ok(Decoder {
-            embed_tokens: Embedding::new(config.vocab_size, width, rng)?,
-            embed_positions: Embedding::new(config.max_target_positions, width, rng)?,
-            layers: (0..config.decoder_layers).map(layer).collect::<Result<_>>()?,
-            layer_norm: layer_norm(width, EPS, rng)?,
-            activation: config.activation_function,
-            scale: if config.scale_embedding { (width as f64).sqrt() } else { 1.0 },
-        })
-    }
-
-    fn forward(&self, ids: &Tensor, encoded: &Tensor) -> Result<Tensor> {
-        let positions = self.embed_positions.weight.dims()[0];
-        let &[_, length] = ids.dims() else {
-            return Err(Error::invalid(MODEL, format!("ids have the shape [N, L], not {}", ids.shape())));
-        };
-        if length > positions {
-            return Err(Error::invalid(MODEL, format!("{length} tokens: there are {positions} positions")));
-        }
-        let positions = self.embed_positions.weight.narrow(0, 0, length)?;
-        let mut x = self.embed_tokens.forward(ids)?.mul_scalar(self.scale).add(&positions)?;
-        let causal = AttentionOptions { is_causal: true, ..Default::default() };
-        for layer in &self.layers {
-            let y = layer.self_attn_layer_norm.forward(&x)?;
-            x = x.add(&layer.self_attn.forward(&y, &y, causal)?)?;
-            let y = layer.encoder_attn_layer_norm.forward(&x)?;
-            x = x.add(&layer.encoder_attn.forward(&y, encoded, AttentionOptions::default())?)?;
-            let y = layer.fc1.forward(&layer.final_layer_norm.forward(&x)?)?;
-            x = x.add(&layer.fc2.forward(&self.activation.activate(&y))?)?;
+            x = layer.forward(&x, &Masking::Full)?;
         }
         self.layer_norm.forward(&x)
     }
@@ -228,7 +156,7 @@ impl Decoder {
 #[derive(Module, Debug)]
 struct Model {
     encoder: Encoder,
-    decoder: Decoder,
+    decoder: DecoderStack,
 }
 
 /// An encoder of spectrograms and a decoder of tokens. transformers' `WhisperForConditionalGeneration`.
@@ -279,7 +207,18 @@ impl Whisper {
             return Err(Error::invalid(MODEL, message));
         }
         let (mel_bins, frames) = (config.num_mel_bins, 2 * config.max_source_positions);
-        let model = Model { encoder: Encoder::new(config, rng)?, decoder: Decoder::new(config, rng)? };
+        let parts = DecoderParts {
+            layers: config.decoder_layers,
+            positions: config.max_target_positions,
+            offset: 0,
+            vocabulary: Some(config.vocab_size),
+            embedding_norm: false,
+            last_norm: true,
+            scale: if config.scale_embedding { (config.d_model as f64).sqrt() } else { 1.0 },
+        };
+        let layer = config.layer(config.decoder_attention_heads, config.decoder_ffn_dim);
+        let decoder = DecoderStack::new(&WeightSource::random(rng), &layer, &parts)?;
+        let model = Model { encoder: Encoder::new(config, rng)?, decoder };
         model.encoder.embed_positions.freeze()?;
         Ok(Whisper { model, mel_bins, frames })
     }
@@ -298,35 +237,42 @@ impl Whisper {
         self.model.encoder.forward(mels)
     }
 
+    /// The decoder for the encoder's tokens `[N, frames / 2, d_model]`: a language model with a cache, whose
+    /// prompt is the tokens of the language and the task. The attention to the encoder's tokens has its keys
+    /// and values computed once.
+    ///
+    /// # Errors
+    /// Another width of the encoder's tokens.
+    pub fn decoder(&self, encoded: &Tensor) -> Result<ConditionedDecoder<'_>> {
+        let decoder = &self.model.decoder;
+        let Some(table) = &decoder.embed_tokens else {
+            return Err(Error::invalid(MODEL, "the decoder has no table of tokens"));
+        };
+        decoder.conditioned([&table.weight, &table.weight], None, encoded, None)
+    }
+
     /// The logits `[N, L, vocabulary]` of the tokens that follow `ids` `[N, L]`, for the encoder's tokens.
     ///
     /// # Errors
     /// Ids that are no integers `[N, L]`, or more of them than positions.
     pub fn decode(&self, ids: &Tensor, encoded: &Tensor) -> Result<Tensor> {
-        let x = self.model.decoder.forward(ids, encoded)?;
-        nn::functional::linear(&x, &self.model.decoder.embed_tokens.weight, None)
+        self.decoder(encoded)?.forward(ids)
     }
 
     /// The tokens that follow `start` for one spectrogram `[1, mel_bins, frames]`, the most probable one at
-    /// each step, up to `end` (which is not in the result) or `limit` tokens.
+    /// each step, up to `end` (which is not in the result) or `limit` tokens. A negative `end` is no token.
     ///
     /// # Errors
-    /// As [`Whisper::encode`] and [`Whisper::decode`].
+    /// No or negative tokens to start with, and as [`Whisper::encode`] and [`Whisper::decode`].
     pub fn greedy(&self, mels: &Tensor, start: &[i64], end: i64, limit: usize) -> Result<Vec<i64>> {
-        let encoded = self.encode(mels)?;
-        let device = mels.device();
-        let mut ids = start.to_vec();
-        while ids.len() < start.len() + limit {
-            let tokens =
-                Tensor::from_vec(ids.iter().map(|id| *id as i32).collect(), [1, ids.len()], &device)?;
-            let next =
-                self.decode(&tokens, &encoded)?.select(1, -1)?.argmax_axis(-1, false)?.to_vec::<i64>()?[0];
-            if next == end {
-                break;
-            }
-            ids.push(next);
-        }
-        Ok(ids.split_off(start.len()))
+        let Ok(start) = start.iter().map(|&id| u32::try_from(id)).collect::<std::result::Result<Vec<_>, _>>()
+        else {
+            return Err(Error::invalid(MODEL, format!("a token of {start:?} is negative or too large")));
+        };
+        let decoder = autograd::no_grad(|| self.decoder(&self.encode(mels)?))?;
+        let stop_tokens = u32::try_from(end).into_iter().collect();
+        let config = GenerationConfig { max_new_tokens: limit, stop_tokens, ..Default::default() };
+        generate(&decoder, &start, &config)?.map(|token| Ok(i64::from(token?.id))).collect()
     }
 }
 

@@ -12,6 +12,15 @@ pub(super) struct Found {
     pub(super) bos: Option<String>,
     pub(super) eos: Option<String>,
     pub(super) template: Option<String>,
+    /// How SentencePiece's pieces are joined, if the tokens are pieces.
+    pub(super) pieces: Option<Pieces>,
+}
+
+/// How pieces are joined to a text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces {
+    /// Whether a text has a space before it that does not belong to it.
+    pub(super) space_before: bool,
 }
 
 /// GPT-2's words.
@@ -62,9 +71,14 @@ pub(super) fn read(file: &WeightFile) -> Result<Found> {
         let id = get(key).and_then(GgufValue::as_u64)?;
         tokens.get(usize::try_from(id).ok()?).cloned()
     };
+    let space_before = get("ggml.add_space_prefix").and_then(GgufValue::as_bool).unwrap_or(true);
+    let mut pieces = None;
     let mut document = match model {
         "gpt2" => byte_pairs(file, tokens, text("ggml.pre").unwrap_or("default"))?,
-        "llama" => sentence_pieces(file, tokens)?,
+        "llama" => {
+            pieces = Some(Pieces { space_before });
+            sentence_pieces(file, tokens, space_before)?
+        }
         other => {
             let message = format!("has a tokenizer of the kind \"{other}\"; gpt2 and llama are known");
             return Err(file_error(file.path(), message));
@@ -79,7 +93,7 @@ pub(super) fn read(file: &WeightFile) -> Result<Found> {
     document["added_tokens"] = json!(added);
     document["post_processor"] = surrounded(before.as_deref(), after.as_deref(), tokens);
     let template = text("chat_template").map(str::to_string);
-    Ok(Found { document, bos, eos, template })
+    Ok(Found { document, bos, eos, template, pieces })
 }
 
 /// Tokens before and after each text.
@@ -150,10 +164,41 @@ fn byte_pairs(file: &WeightFile, tokens: &[String], pre: &str) -> Result<Json> {
     }))
 }
 
+impl Pieces {
+    /// The text of pieces: ▁ is a space, and neighbouring pieces such as `<0xE5>` are the bytes of
+    /// characters. Each byte that belongs to no character is U+FFFD, as in SentencePiece; the library's own
+    /// decoder gives up all characters of the bytes around it.
+    pub(super) fn join<'a>(self, pieces: impl Iterator<Item = &'a str>) -> String {
+        let (mut text, mut bytes) = (String::new(), Vec::new());
+        for piece in pieces {
+            let byte = piece.strip_prefix("<0x").and_then(|piece| piece.strip_suffix('>'));
+            if let Some(byte) =
+                byte.filter(|hex| hex.len() == 2).and_then(|hex| u8::from_str_radix(hex, 16).ok())
+            {
+                bytes.push(byte);
+                continue;
+            }
+            text += &characters(&std::mem::take(&mut bytes));
+            text += &piece.replace('▁', " ");
+        }
+        text += &characters(&bytes);
+        match text.strip_prefix(' ') {
+            Some(rest) if self.space_before => rest.to_string(),
+            _ => text,
+        }
+    }
+}
+
+/// The characters of UTF-8, and U+FFFD for each byte of the rest.
+fn characters(bytes: &[u8]) -> String {
+    let chunks = bytes.utf8_chunks();
+    chunks.map(|chunk| chunk.valid().to_string() + &"\u{fffd}".repeat(chunk.invalid().len())).collect()
+}
+
 /// SentencePiece's byte pairs: pieces with scores, from which the merges follow: a piece is the merge of each
 /// pair of pieces that it consists of, and better pieces come first.
 #[track_caller]
-fn sentence_pieces(file: &WeightFile, tokens: &[String]) -> Result<Json> {
+fn sentence_pieces(file: &WeightFile, tokens: &[String], space_before: bool) -> Result<Json> {
     let scores = file.gguf_metadata().get("tokenizer.ggml.scores").and_then(GgufValue::as_array);
     let scores = scores.and_then(|scores| scores.to_f64s()).filter(|scores| scores.len() == tokens.len());
     let Some(scores) = scores else {
@@ -168,22 +213,15 @@ fn sentence_pieces(file: &WeightFile, tokens: &[String]) -> Result<Json> {
     }
     merges.sort_by(|a, b| scores[b.0].total_cmp(&scores[a.0]).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
     let merges: Vec<_> = merges.iter().map(|(_, left, right)| (&tokens[*left], &tokens[*right])).collect();
-    let prefix = file.gguf_metadata().get("tokenizer.ggml.add_space_prefix").and_then(GgufValue::as_bool);
     let mut normalizers = Vec::new();
-    let mut decoders = vec![
-        json!({"type": "Replace", "pattern": {"String": "▁"}, "content": " "}),
-        json!({"type": "ByteFallback"}),
-        json!({"type": "Fuse"}),
-    ];
-    if prefix.unwrap_or(true) {
+    if space_before {
         normalizers.push(json!({"type": "Prepend", "prepend": "▁"}));
-        decoders.push(json!({"type": "Strip", "content": " ", "start": 1, "stop": 0}));
     }
     normalizers.push(json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"}));
     Ok(json!({
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
         "pre_tokenizer": Json::Null,
-        "decoder": {"type": "Sequence", "decoders": decoders},
+        "decoder": Json::Null,
         "model": {
             "type": "BPE", "vocab": vocabulary(tokens), "merges": merges, "byte_fallback": true,
             "fuse_unk": true, "unk_token": ids.contains_key("<unk>").then_some("<unk>"),

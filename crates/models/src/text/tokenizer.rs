@@ -6,7 +6,10 @@ use serde_json::Value as Json;
 use tensor_core::{Device, Error, Result, Tensor, file::file_error};
 use weights::WeightFile;
 
-use super::{ChatTemplate, Message, from_gguf};
+use super::{
+    ChatTemplate, Message,
+    from_gguf::{self, Pieces},
+};
 
 const OP: &str = "Tokenizer";
 
@@ -43,6 +46,8 @@ pub struct Tokenizer {
     bos: Option<String>,
     eos: Option<String>,
     end_tokens: Vec<u32>,
+    /// How SentencePiece's pieces are joined, if the tokens are pieces of a GGUF file.
+    pieces: Option<Pieces>,
 }
 
 /// The token in a field of `tokenizer_config.json`: a text, or an object with the text in `content`.
@@ -84,7 +89,8 @@ impl Tokenizer {
             return Err(Error::invalid(OP, error.to_string()));
         }
         let plain = OnceLock::new();
-        Ok(Tokenizer { inner, plain, template: None, bos: None, eos: None, end_tokens: Vec::new() })
+        let end_tokens = Vec::new();
+        Ok(Tokenizer { inner, plain, template: None, bos: None, eos: None, end_tokens, pieces: None })
     }
 
     /// The tokenizer of a folder: `tokenizer.json`, and, where they are there, the special tokens of
@@ -138,6 +144,7 @@ impl Tokenizer {
         let found = from_gguf::read(file)?;
         let made = Tokenizer::from_json(found.document.to_string().as_bytes());
         let mut tokenizer = made.map_err(|error| file_error(file.path(), error.to_string()))?;
+        tokenizer.pieces = found.pieces;
         tokenizer.bos = found.bos;
         tokenizer.eos = found.eos;
         tokenizer.template = found.template.map(|text| ChatTemplate::new(&text)).transpose()?;
@@ -232,6 +239,13 @@ impl Tokenizer {
     /// Tokens that the tokenizer cannot join.
     #[track_caller]
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String> {
+        if let Some(pieces) = self.pieces {
+            let added = self.inner.get_added_tokens_decoder();
+            let kept =
+                ids.iter().filter(|id| !skip_special || !added.get(id).is_some_and(|token| token.special));
+            let tokens: Vec<String> = kept.filter_map(|&id| self.inner.id_to_token(id)).collect();
+            return Ok(pieces.join(tokens.iter().map(String::as_str)));
+        }
         match self.inner.decode(ids, skip_special) {
             Ok(text) => Ok(text),
             Err(error) => Err(Error::invalid(OP, format!("these tokens have no text: {error}"))),

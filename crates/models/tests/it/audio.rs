@@ -35,11 +35,18 @@ fn greedy_text_is_what_the_logits_say() -> Result<()> {
     let model = Whisper::new(&config, &Generator::seed(0, &device))?;
     model.load_state_dict(&fixture.weights(&device))?;
     let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
-    let text = model.greedy(&mels, &[1], -1, 6)?;
-    let ids: Vec<i32> = std::iter::once(1).chain(text.iter().map(|id| *id as i32)).collect();
-    let ids = tensor_core::Tensor::from_vec(ids, [1, 7], &device)?;
-    let best = model.decode(&ids, &model.encode(&mels)?)?.argmax_axis(-1, false)?.to_vec::<i64>()?;
-    assert_eq!(text, best[..6]);
+    let encoded = model.encode(&mels)?;
+    for start in [vec![1i64], vec![7, 9], vec![41, 30, 12]] {
+        let text = model.greedy(&mels, &start, -1, 6)?;
+        let ids: Vec<i32> = start.iter().chain(&text).map(|id| *id as i32).collect();
+        let length = ids.len();
+        let ids = tensor_core::Tensor::from_vec(ids, [1, length], &device)?;
+        let best = model.decode(&ids, &encoded)?.argmax_axis(-1, false)?.to_vec::<i64>()?;
+        assert_eq!(text, best[start.len() - 1..length - 1]);
+        // A text ends before the token that ends it.
+        let end = model.greedy(&mels, &start, text[3], 6)?;
+        assert_eq!(end, text[..text.iter().position(|id| *id == text[3]).unwrap_or(6)]);
+    }
     Ok(())
 }
 
@@ -75,4 +82,17 @@ fn wav2vec2() {
 #[test]
 fn wav2vec2_stable() {
     ctc("wav2vec2_stable");
+}
+
+#[test]
+fn a_text_begins_with_tokens_that_exist() -> Result<()> {
+    let (fixture, device) = (Fixture::open("whisper"), backend_cpu::cpu());
+    let config: WhisperConfig = models::read_config(fixture.folder())?;
+    let model = Whisper::new(&config, &Generator::seed(0, &device))?;
+    let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
+    let error = model.greedy(&mels, &[1, -3], -1, 6).unwrap_err().to_string();
+    assert!(error.contains("[1, -3] is negative"), "{error}");
+    let error = model.greedy(&mels, &[1], -1, 13).unwrap_err().to_string();
+    assert!(error.contains("13 tokens, of at most 12"), "{error}");
+    Ok(())
 }

@@ -1,5 +1,5 @@
 //! Generation with small random models: the cache agrees with a forward without one, batches with single
-//! prompts, a seed with itself on every device.
+//! prompts, recurrent states with both, a seed with itself on every device.
 
 use models::{
     KvCache, LanguageModel, Llama,
@@ -7,6 +7,7 @@ use models::{
         BeamConfig, GenerationConfig, SamplingConfig, beam_search, generate, generate_batch, generate_from,
         generate_speculative, log_probabilities, perplexity,
     },
+    load_language_model,
 };
 use tensor_core::{Device, Tensor};
 
@@ -22,7 +23,7 @@ fn model(name: &str, device: &Device) -> Llama {
 }
 
 /// The tokens after a prompt, each the most likely after a forward of the whole text.
-fn without_cache(model: &Llama, prompt: &[u32], count: usize) -> Vec<u32> {
+fn without_cache<M: LanguageModel + ?Sized>(model: &M, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut text = prompt.to_vec();
     for _ in 0..count {
         let ids: Vec<i32> = text.iter().map(|&id| id as i32).collect();
@@ -203,4 +204,85 @@ fn perplexity_is_the_loss_of_the_reference() {
     assert_eq!(windows.tokens, text.len() - 1);
     assert!((windows.perplexity.ln() - windows.cross_entropy).abs() < 1e-9);
     assert!(log_probabilities(&model, &[1]).is_err() && perplexity(&model, &text, 4, 4).is_err());
+}
+
+/// The models with a state in place of keys and values.
+const RECURRENT: &[&str] = &["mamba", "mamba_biases", "rwkv7"];
+
+fn recurrent(name: &str, device: &Device) -> Box<dyn LanguageModel> {
+    load_language_model(Fixture::open(name).folder(), device).unwrap()
+}
+
+#[test]
+fn a_state_gives_the_tokens_of_whole_texts() {
+    for device in devices() {
+        for name in RECURRENT {
+            let model = recurrent(name, &device);
+            let found = ids(generate(&*model, PROMPT, &most_likely(12)).unwrap());
+            assert_eq!(found, without_cache(&*model, PROMPT, 12), "{name} on {device}");
+        }
+    }
+}
+
+/// Steps of one token and of several, in any order.
+#[test]
+fn a_state_goes_on_in_steps_of_any_length() {
+    for (name, device) in RECURRENT.iter().flat_map(|name| devices().into_iter().map(move |d| (name, d))) {
+        let model = recurrent(name, &device);
+        let text =
+            Tensor::from_vec((0..23).map(|k| 3 + (7 * k * k + k) % 37).collect(), [1, 23], &device).unwrap();
+        let expected = floats(&model.forward(&text).unwrap());
+        let (mut cache, mut at) = (model.new_cache(), 0);
+        for length in [1, 2, 1, 5, 1, 1, 12] {
+            let part = text.narrow(1, at, length).unwrap();
+            at += length;
+            let found = floats(&autograd::no_grad(|| model.next_logits(&part, &mut cache)).unwrap());
+            let what = format!("{name} on {device}: the logits at {at}");
+            taper_testing::assert_close(&found, &expected[(at - 1) * 40..at * 40], (1e-4, 1e-4), &what);
+        }
+        assert_eq!(cache.len(), 23);
+        let error = cache.truncate(20).unwrap_err().to_string();
+        assert!(error.contains("a recurrent state cannot go back"), "{error}");
+        cache.truncate(0).unwrap();
+        let whole = floats(&autograd::no_grad(|| model.next_logits(&text, &mut cache)).unwrap());
+        taper_testing::assert_close(&whole, &expected[22 * 40..], (1e-4, 1e-4), "after a new beginning");
+    }
+}
+
+#[test]
+fn states_do_not_see_the_padding_of_their_row() {
+    for (name, device) in RECURRENT.iter().map(|name| (name, backend_cpu::cpu())) {
+        let model = recurrent(name, &device);
+        let prompts = [PROMPT.to_vec(), vec![9], vec![30, 31, 32, 33, 34, 35, 36]];
+        let found = generate_batch(&*model, &prompts, &most_likely(6)).unwrap();
+        for (prompt, found) in prompts.iter().zip(found) {
+            assert_eq!(found, ids(generate(&*model, prompt, &most_likely(6)).unwrap()), "{name}");
+        }
+    }
+    let (fixture, device) = (Fixture::open("mamba"), backend_cpu::cpu());
+    let model = load_language_model(fixture.folder(), &device).unwrap();
+    let mut cache = model.new_cache();
+    cache.set_pads(vec![0, 5]).unwrap();
+    let found = model.next_logits(&fixture.input("padded", &device), &mut cache).unwrap();
+    taper_testing::assert_close(
+        &floats(&found),
+        &fixture.output("last"),
+        (1e-4, 1e-4),
+        "the reference's padding",
+    );
+}
+
+#[test]
+fn beams_take_their_states_with_them() {
+    let device = backend_cpu::cpu();
+    for name in RECURRENT {
+        let model = recurrent(name, &device);
+        let config = BeamConfig { num_beams: 3, max_new_tokens: 6, ..Default::default() };
+        for beam in beam_search(&*model, PROMPT, &config).unwrap() {
+            let text: Vec<u32> = PROMPT.iter().chain(&beam.tokens).copied().collect();
+            let each = log_probabilities(&*model, &text).unwrap();
+            let sum: f64 = each[PROMPT.len() - 1..].iter().sum();
+            assert!((sum - beam.log_probability).abs() < 1e-3, "{name}: {sum} and {}", beam.log_probability);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Decoders: logits, the loss of the next token, gradients.
 
 use autograd::TensorGrad;
-use models::{Gpt2, GptNeoX, LanguageModel, Llama, load_language_model};
+use models::{Gpt2, GptNeoX, LanguageModel, Llama, Mamba, Rwkv7, load_language_model};
 use nn::{Module, cross_entropy};
 use optim::{Optimizer, Sgd, SgdConfig};
 use tensor_core::{Device, Result, Tensor};
@@ -39,12 +39,14 @@ decoders! {
         mixtral qwen2_moe qwen3_moe;
     Gpt2: gpt2;
     GptNeoX: gpt_neox gpt_neox_sequential;
+    Mamba: mamba mamba_biases;
+    Rwkv7: rwkv7;
 }
 
 #[test]
 fn a_folder_says_which_model_it_has() {
     let device = backend_cpu::cpu();
-    for name in ["qwen3", "gpt2", "gpt_neox"] {
+    for name in ["qwen3", "gpt2", "gpt_neox", "mamba"] {
         let fixture = Fixture::open(name);
         let model = load_language_model(fixture.folder(), &device).unwrap();
         let logits = model.forward(&fixture.input("ids", &device)).unwrap();

@@ -129,3 +129,43 @@ fn bad_tokenizers_are_refused() {
     let error = template.render(&[], false, None, None).unwrap_err().to_string();
     assert!(error.contains("roles must alternate"), "{error}");
 }
+
+/// A text or tokens, and what sentencepiece makes of them.
+#[derive(serde::Deserialize)]
+struct Case {
+    #[serde(default)]
+    text: String,
+    ids: Vec<u32>,
+    decoded: String,
+}
+
+#[derive(serde::Deserialize)]
+struct Cases {
+    cases: Vec<Case>,
+    torn: Vec<Case>,
+}
+
+#[test]
+fn pieces_of_a_gguf_file_are_those_of_sentencepiece() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let tokenizer = Tokenizer::from_folder(folder.join("sentence_pieces.gguf")).unwrap();
+    let text = std::fs::read_to_string(folder.join("sentence_pieces.json")).unwrap();
+    let Cases { cases, torn } = serde_json::from_str(&text).unwrap();
+    assert!(cases.len() > 300 && torn.len() > 4);
+    for case in &cases {
+        let found = tokenizer.encode_plain(&case.text).unwrap();
+        assert_eq!(found.ids, case.ids, "{:?}: {:?}", case.text, found.tokens);
+        let mut stream = TextDecoder::new(&tokenizer);
+        let pushed: String = case.ids.iter().map(|id| stream.push(*id).unwrap()).collect();
+        assert_eq!(pushed + &stream.finish().unwrap(), case.decoded, "{:?} as a stream", case.text);
+    }
+    // Bytes that are no characters, or only in part.
+    for case in cases.iter().chain(&torn) {
+        assert_eq!(tokenizer.decode(&case.ids, true).unwrap(), case.decoded, "{:?}", case.ids);
+    }
+    // The token that begins a text, and special tokens that are written in one.
+    assert_eq!(tokenizer.encode("the", true).unwrap().ids[0], 1);
+    assert_eq!(tokenizer.encode("the</s>", false).unwrap().ids.last(), Some(&2));
+    assert_eq!(tokenizer.end_tokens(), [2]);
+    assert_eq!(tokenizer.decode(&[1, cases[0].ids[0], 2], false).unwrap().matches(['<', '>']).count(), 4);
+}
