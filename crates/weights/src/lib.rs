@@ -7,6 +7,7 @@
 //! | [`Value`] | the lists, dicts, numbers and texts around the tensors |
 //! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
 //! | [`HubCache`] | models that Hugging Face's libraries have downloaded, by name |
+//! | `HubDownload` | downloads into that cache (feature `hub`) |
 //! | [`GgufValue`], [`BlockType`] | the types of GGUF |
 //! | [`nn::NameMap`] | renaming the tensors of a state dict |
 //!
@@ -46,6 +47,8 @@ mod value;
 pub use file::{Format, WeightFile, from_bytes, open};
 pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
 pub use hub::HubCache;
+#[cfg(feature = "hub")]
+pub use hub::{HubDownload, HubProgress};
 pub use npz::save_npz;
 pub use safetensors::{ShardOptions, save_sharded};
 pub use tensor_info::{Encoding, TensorInfo};

@@ -2,13 +2,17 @@
 //!
 //! Radford et al.: Robust speech recognition via large-scale weak supervision (2022).
 
+use std::path::Path;
+
 use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Linear, Module, functional::AttentionOptions};
 use serde::Deserialize;
-use tensor_core::{Error, Generator, Result, Tensor};
+use tensor_core::{Device, Error, Generator, Result, Tensor};
 
 use crate::{
     config::Activation,
+    load::load_all,
     projected_attention::ProjectedAttention,
+    read_config,
     vision::blocks::{layer_norm, positive},
 };
 
@@ -284,6 +288,21 @@ impl Whisper {
         Ok(Whisper { model, mel_bins, frames })
     }
 
+    /// A network from a folder with transformers' `config.json` and weights, such as `openai/whisper-tiny`.
+    ///
+    /// # Errors
+    /// A `File` error for a configuration of another network or other weights, and those of
+    /// [`Whisper::new`].
+    #[track_caller]
+    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Whisper> {
+        let path = path.as_ref();
+        let model = Whisper::new(&read_config(path)?, &Generator::seed(0, device))?;
+        // The output layer is the table of tokens.
+        load_all(&model, &weights::open(path)?, device, &["proj_out.weight"])?;
+        model.eval();
+        Ok(model)
+    }
+
     /// The encoder's tokens `[N, frames / 2, d_model]` of spectrograms `[N, mel_bins, frames]`, which
     /// [`log_mel_spectrogram`](super::log_mel_spectrogram) makes; the presets have 3000 frames, 30 seconds.
     ///
@@ -307,26 +326,19 @@ impl Whisper {
         nn::functional::linear(&x, &self.model.decoder.embed_tokens.weight, None)
     }
 
-    /// The tokens that follow `start` for one spectrogram `[1, mel_bins, frames]`, the most probable one at
-    /// each step, up to `end` (which is not in the result) or `limit` tokens.
-    ///
-    /// # Errors
-    /// As [`Whisper::encode`] and [`Whisper::decode`].
-    pub fn greedy(&self, mels: &Tensor, start: &[i64], end: i64, limit: usize) -> Result<Vec<i64>> {
-        let encoded = self.encode(mels)?;
-        let device = mels.device();
-        let mut ids = start.to_vec();
-        while ids.len() < start.len() + limit {
-            let tokens =
-                Tensor::from_vec(ids.iter().map(|id| *id as i32).collect(), [1, ids.len()], &device)?;
-            let next =
-                self.decode(&tokens, &encoded)?.select(1, -1)?.argmax_axis(-1, false)?.to_vec::<i64>()?[0];
-            if next == end {
-                break;
-            }
-            ids.push(next);
-        }
-        Ok(ids.split_off(start.len()))
+    /// The largest number of tokens.
+    pub(super) fn positions(&self) -> usize {
+        self.model.decoder.embed_positions.weight.dims()[0]
+    }
+
+    /// The number of channels of spectrograms.
+    pub fn mel_bins(&self) -> usize {
+        self.mel_bins
+    }
+
+    /// The number of frames of spectrograms, one for each 160 samples.
+    pub fn frames(&self) -> usize {
+        self.frames
     }
 }
 
