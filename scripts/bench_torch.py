@@ -678,6 +678,67 @@ def operation(question):
     return dict(answer, results=written(results, question["folder"]))
 
 
+# A file read in a process of its own: milliseconds, and megabytes beyond those at the start.
+LOAD = """
+import sys, time
+import torch
+from safetensors.torch import load_file
+torch.set_num_threads(int(sys.argv[2]))
+
+def status(field):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1.024 / 1e3 for line in file if line.startswith(field))
+
+before = status("VmRSS")
+start = time.perf_counter()
+state = load_file(sys.argv[1])
+# One byte of each page.
+total = sum(int(value.reshape(-1).view(torch.uint8)[::4096].sum()) for value in state.values())
+print((time.perf_counter() - start) * 1e3, status("VmHWM") - before)
+"""
+known_models = {}
+
+
+def known_model(question):
+    """A model of transformers, or the loading of its file. Models stay in memory for the next turn."""
+    name, folder, length = question["case"], question["folder"], question["length"]
+    if question["model"] == "load":
+        command = [sys.executable, "-c", LOAD, os.path.join(folder, "model.safetensors"), str(args.threads)]
+        runs = [subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(length)]
+        return line(name, [float(ms) for ms, _ in runs], peak_mb=round(max(float(mb) for _, mb in runs)))
+    import transformers
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    kind = transformers.AutoModel if question["model"] == "sentences" else transformers.AutoModelForCausalLM
+    key = (folder, question["dtype"])
+    if key not in known_models:
+        known_models.clear()
+        known_models[key] = kind.from_pretrained(folder, dtype=getattr(torch, question["dtype"])).to(device).eval()
+    net, batch = known_models[key], question["batch"]
+    rows = batch if question["model"] == "sentences" else 1
+    ids = (100 + torch.arange(rows * length) * 7919 % 30_000).reshape(rows, length).to(device)
+    mask = torch.ones_like(ids)
+    calls = dict(
+        sentences=lambda: net(input_ids=ids, attention_mask=mask).last_hidden_state,
+        prompt=lambda: net(input_ids=ids, use_cache=True, logits_to_keep=1).logits[:, -1].float(),
+        generate=lambda: net.generate(input_ids=ids, attention_mask=mask, do_sample=False, use_cache=True, pad_token_id=0,
+                                      max_new_tokens=batch, min_new_tokens=batch)[0, length:],
+    )
+
+    def call():
+        with torch.inference_mode():
+            return calls[question["model"]]()
+    cases[name] = dict(make=lambda: call, flop=None, ops=batch if question["model"] == "generate" else None, least=3, most=2000,
+                       budget=question["budget"])
+    try:
+        told, result = run(name), call()
+    finally:
+        cases.pop(name, None)
+    if question["model"] == "generate":
+        result = torch.tensor([result[0], len(result)], dtype=torch.float32)
+    return dict(told, outputs=[dict(mean=float(result.double().mean()), most=float(result.abs().max()))])
+
+
 # Beside a process that keeps a core busy, and ends when its input does.
 SPIN = """
 import os, sys, threading
@@ -708,6 +769,8 @@ def answer(name):
     question = json.loads(name) if name.startswith("{") else {}
     name = question.get("case", name)
     try:
+        if "model" in question:
+            return known_model(question)
         if question:
             return operation(question)
         if name == "import":

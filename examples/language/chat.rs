@@ -3,11 +3,19 @@
 //!     cargo run --release -p taper-examples-language --example chat -- \
 //!         --model SmolLM2-135M-Instruct.Q4_1.gguf --temperature 0.7 --top-p 0.9
 //!
-//! The model is a GGUF file, or a folder with `config.json`, `tokenizer.json` and weights. Without a terminal
+//! The model is a GGUF file, or a folder with `config.json`, `tokenizer.json` and weights. A name of the Hugging
+//! Face hub is found in its cache; with `--features hub` it is downloaded into it:
+//!
+//!     cargo run --release -p taper-examples-language --features hub --example chat -- \
+//!         --model HuggingFaceTB/SmolLM2-135M-Instruct
+//!
+//! Without a terminal
 //! each line of the input is a message. After an answer it prints how many tokens it read and wrote in a
 //! second. An empty line ends the program; `--say TEXT` asks once.
 //!
 //! Later messages read only their own tokens: the cache has the conversation before them.
+
+mod model;
 
 use std::{
     error::Error,
@@ -27,7 +35,7 @@ use taper::models::{
 /// A conversation with a language model.
 #[derive(Parser)]
 struct Options {
-    /// A GGUF file, or a folder with config.json, tokenizer.json and weights
+    /// A GGUF file, a folder with config.json, tokenizer.json and weights, or a name such as org/name
     #[arg(long)]
     model: PathBuf,
     /// auto, cpu, wgpu, or wgpu:N
@@ -134,8 +142,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let device = taper::device(&options.device)?;
     let begin = Instant::now();
-    let model = load_language_model(&options.model, &device)?;
-    let tokenizer = Tokenizer::from_folder(&options.model)?;
+    let path = model::find(&options.model)?;
+    let model = load_language_model(&path, &device)?;
+    let tokenizer = Tokenizer::from_folder(&path)?;
     eprintln!("{} on {device}, loaded in {:.1} s", options.model.display(), begin.elapsed().as_secs_f64());
     let config = GenerationConfig {
         max_new_tokens: options.max_new_tokens,

@@ -8,6 +8,8 @@
 //!
 //! Reimers, Gurevych: Sentence-BERT, sentence embeddings using Siamese BERT networks (2019).
 
+mod model;
+
 use std::{error::Error, fs, path::PathBuf, time::Instant};
 
 use clap::Parser;
@@ -20,7 +22,7 @@ use taper::{
 /// Finds the sentences with the nearest meaning.
 #[derive(Parser)]
 struct Options {
-    /// A folder with config.json, tokenizer.json and weights
+    /// A folder with config.json, tokenizer.json and weights, or a name such as org/name
     #[arg(long)]
     model: PathBuf,
     /// auto, cpu, wgpu, or wgpu:N
@@ -61,8 +63,9 @@ fn embed(model: &Bert, tokenizer: &Tokenizer, sentences: &[String], options: &Op
 fn main() -> std::result::Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let device = taper::device(&options.device)?;
-    let model = Bert::from_folder(&options.model, &device)?;
-    let tokenizer = Tokenizer::from_folder(&options.model)?;
+    let path = model::find(&options.model)?;
+    let model = Bert::from_folder(&path, &device)?;
+    let tokenizer = Tokenizer::from_folder(&path)?;
     let mut sentences = options.sentences.clone();
     if let Some(file) = &options.file {
         let text = fs::read_to_string(file)?;

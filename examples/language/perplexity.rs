@@ -6,6 +6,8 @@
 //! The model is as in the example `chat`. A token is predicted once, from at least `context - stride` tokens
 //! before it, at the beginning of the text from fewer.
 
+mod model;
+
 use std::{error::Error, fs, path::PathBuf, time::Instant};
 
 use clap::Parser;
@@ -14,7 +16,7 @@ use taper::models::{generate::perplexity, load_language_model, text::Tokenizer};
 /// Prints the perplexity of a text.
 #[derive(Parser)]
 struct Options {
-    /// A GGUF file, or a folder with config.json, tokenizer.json and weights
+    /// A GGUF file, a folder with config.json, tokenizer.json and weights, or a name such as org/name
     #[arg(long)]
     model: PathBuf,
     /// A file with text
@@ -37,8 +39,9 @@ struct Options {
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::parse();
     let device = taper::device(&options.device)?;
-    let model = load_language_model(&options.model, &device)?;
-    let tokenizer = Tokenizer::from_folder(&options.model)?;
+    let path = model::find(&options.model)?;
+    let model = load_language_model(&path, &device)?;
+    let tokenizer = Tokenizer::from_folder(&path)?;
     let mut ids = tokenizer.encode(&fs::read_to_string(&options.text)?, true)?.ids;
     ids.truncate(options.tokens.unwrap_or(usize::MAX));
     let begin = Instant::now();

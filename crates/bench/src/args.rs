@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Parser};
 
-use crate::{Result, case::Case, onnx, operations::PREFIX};
+use crate::{Result, case::Case, models, onnx, operations::PREFIX};
 
 /// Times Taper's operations, checks each result, and measures the machine's limits.
 #[derive(Parser)]
@@ -44,7 +44,8 @@ pub(crate) struct Args {
     /// Run ONNX files in ONNX Runtime too, right after each of Taper's cases, and compare
     #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn"])]
     pub(crate) vs_onnxruntime: bool,
-    /// The folder of the packages that contain the ONNX files; docs/benchmarks/onnx.md names them
+    /// The folder of the packages that contain ONNX files and known models; docs/benchmarks/onnx.md and
+    /// models.md name them
     #[arg(long, value_name = "FOLDER")]
     pub(crate) models: Option<PathBuf>,
     /// Write the table into this Markdown file, between its marks, and, if there is a peer, a chart next to
@@ -57,7 +58,7 @@ pub(crate) struct Args {
     /// For the case `import`: print one result and end
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,
-    /// For the cases `onnx_*_load`: load this file, answer once, and report the times
+    /// For the cases `onnx_*_load` and `models_load_*`: load this file, answer once, and report the times
     #[arg(long, hide = true, value_name = "FILE")]
     pub(crate) first_answer: Option<String>,
     /// For the cases `first_step` and `hundredth_step`: train and report both steps
@@ -113,7 +114,8 @@ impl Args {
         }
         let wanted = |case: &Case| match self.filter.is_empty() {
             true => {
-                case.name.starts_with(onnx::PREFIX) == self.vs_onnxruntime && !case.name.starts_with(PREFIX)
+                case.name.starts_with(onnx::PREFIX) == self.vs_onnxruntime
+                    && ![PREFIX, models::PREFIX].iter().any(|prefix| case.name.starts_with(prefix))
             }
             false => self.filter.iter().any(|text| lets_through(text, &case.name)),
         };

@@ -6,6 +6,7 @@
 //! | the timing | `case` |
 //! | the table of operations, a case for each | `operations` |
 //! | ONNX files | `onnx` |
+//! | known models | `models` |
 //! | networks that are trained, and the references of their steps | `networks` (of the examples), `twin` |
 //! | the machine's own limits | `machine`, `fma` |
 //! | a process that keeps a core busy | `busy` |
@@ -21,6 +22,7 @@ mod check;
 mod fma;
 mod line;
 mod machine;
+mod models;
 #[path = "../../../examples/basics/networks/mod.rs"]
 mod networks;
 mod onnx;
@@ -86,8 +88,12 @@ fn run(args: &Args) -> Result<()> {
         return cases::first_steps(&device);
     }
     if let Some(case) = &args.first_answer {
-        let models = args.models.as_deref().ok_or("--first-answer needs --models")?;
-        println!("{}", onnx::first_answer(case, models, &device)?);
+        let folder = args.models.as_deref().ok_or("--first-answer needs --models")?;
+        let answer = match case.starts_with(models::PREFIX) {
+            true => models::first_answer(folder, &device)?,
+            false => onnx::first_answer(case, folder, &device)?,
+        };
+        println!("{answer}");
         return Ok(());
     }
     let cases = args.select(cases::all())?;

@@ -270,7 +270,7 @@ impl Network {
         let mut theirs = peer.ask_question(name, &self.question(models, name, bench).to_string())?;
         let told = theirs.extra.remove("outputs");
         if let (Some(Value::Array(told)), false) = (told, self.file.chaotic) {
-            ours.wrong = difference(&outputs, &told)?;
+            ours.wrong = difference(&outputs, &told, TOLERANCE)?;
         }
         Ok((ours, Some(theirs)))
     }
@@ -359,11 +359,11 @@ pub(crate) fn first_answer(case: &str, models: &Path, device: &Device) -> Result
     Ok(format!("{:.3} {:.3}", ms(load), ms(start.elapsed() - load)))
 }
 
-/// The first output that differs from ONNX Runtime's, in words. Both sides tell the mean and the greatest
-/// absolute element.
-fn difference(ours: &[Tensor], theirs: &[Value]) -> Result<Option<String>> {
+/// The first output that differs from the peer's, in words. Both sides tell the mean and the greatest
+/// absolute element, which agree up to `tolerance` times the latter.
+pub(crate) fn difference(ours: &[Tensor], theirs: &[Value], tolerance: f64) -> Result<Option<String>> {
     if ours.len() != theirs.len() {
-        return Ok(Some(format!("{} outputs, ONNX Runtime has {}", ours.len(), theirs.len())));
+        return Ok(Some(format!("{} outputs, the peer has {}", ours.len(), theirs.len())));
     }
     for (at, (tensor, told)) in ours.iter().zip(theirs).enumerate() {
         let list = tensor.to_f64_vec()?;
@@ -371,10 +371,10 @@ fn difference(ours: &[Tensor], theirs: &[Value]) -> Result<Option<String>> {
         let mean = list.iter().sum::<f64>() / list.len().max(1) as f64;
         let (their_mean, their_most) = (told["mean"].as_f64(), told["most"].as_f64());
         let close = |own: f64, theirs: Option<f64>| {
-            theirs.is_some_and(|theirs| (own - theirs).abs() <= TOLERANCE * most.max(LEAST))
+            theirs.is_some_and(|theirs| (own - theirs).abs() <= tolerance * most.max(LEAST))
         };
         if !close(mean, their_mean) || !close(most, their_most) {
-            return Ok(Some(format!("output {at}: mean {mean}, greatest {most}; ONNX Runtime has {told}")));
+            return Ok(Some(format!("output {at}: mean {mean}, greatest {most}; the peer has {told}")));
         }
     }
     Ok(None)

@@ -42,6 +42,11 @@ impl Cells {
         {
             notes.push(format!("a backward takes {ratio} of before, memory grew by {bytes} bytes"));
         }
+        if let Some(peak) = ours.extra.get("peak_mb") {
+            let theirs = theirs.and_then(|line| line.extra.get("peak_mb"));
+            let theirs = theirs.map_or(String::new(), |peak| format!(", beside {peak} MB"));
+            notes.push(format!("at most {peak} MB{theirs}"));
+        }
         if let Some(load) = ours.extra.get("load_ms") {
             notes.push(format!("loading alone {load} ms"));
         }

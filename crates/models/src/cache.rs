@@ -1,9 +1,10 @@
 //! [`KvCache`]: the keys and values of the positions that a language model has seen.
 //!
 //! A layer has two tables: a long one that keeps its shape for many steps, and a short one for the last
-//! positions, in which a step overwrites one row in place. When the short one is full, both are copied into
-//! the long one. So a token costs no copy of the whole, and the shapes of a step stay the same, so that its
-//! plan is reused. Rows that are not in use are masked.
+//! positions, in which a step of few tokens overwrites rows in place. When the short one is full, both are
+//! copied into the long one. So a token costs no copy of the whole, and the shapes of a step stay the same, so
+//! that its plan is reused. Rows that are not in use are masked, which is all that forgetting positions takes
+//! (docs/decisions/0056).
 //!
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 
@@ -18,6 +19,9 @@ const OP: &str = "KvCache";
 /// Rows of the short table. Copying both tables once in 64 tokens takes less time than the products of one
 /// token (`cargo run --release -p taper-examples-language --example chat`).
 const TAIL_ROWS: usize = 64;
+/// The largest number of tokens that a step puts into the short table. The guesses of a speculation fit; the
+/// scores of a longer step are better computed by [`attend`], for which both tables are copied.
+const SHORT_STEP_TOKENS: usize = 16;
 
 /// The keys and values of one layer: `[N, heads, rows, E]` each.
 #[derive(Clone, Debug, Default)]
@@ -43,10 +47,20 @@ struct Rows {
 enum Shared {
     /// New rows join all old ones in one attention.
     Whole(Masking),
-    /// One new row goes into the short table. `place` `[rows, 1]` says where. `bias` `[N or 1, 1, 1,
-    /// capacity + TAIL_ROWS]` is added to the scores. If `merge` is there, both tables are merged first; it
-    /// is the number of rows in use of the long one.
-    Single { place: Tensor, bias: Tensor, merge: Option<usize> },
+    /// Few new rows go into the short table. If `merge` is there, both tables are merged first; it has the
+    /// rows in use before.
+    Short { step: ShortStep, merge: Option<Rows> },
+}
+
+/// A step whose new rows go into the short table.
+#[derive(Clone, Debug)]
+struct ShortStep {
+    /// The rows of the short table that are new, `[TAIL_ROWS, 1]`.
+    place: Tensor,
+    /// The new row that each row of the short table may take, `[TAIL_ROWS]`; only for several new rows.
+    source: Option<Tensor>,
+    /// What is added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ for rows that are hidden.
+    bias: Tensor,
 }
 
 /// Keys and values of all layers, for generation: [`LanguageModel::hidden`](crate::LanguageModel::hidden)
@@ -213,28 +227,14 @@ impl KvCache {
         self.pending = length;
         let (len, pads) = (self.len, &self.pads);
         for (&window, rows) in &mut self.rows {
-            let shared = if length == 1 && rows.long > 0 {
-                let merge = (rows.tail == TAIL_ROWS).then_some(rows.long);
+            let shared = if (1..=SHORT_STEP_TOKENS).contains(&length) && rows.long > 0 {
+                let merge = (rows.tail + length > TAIL_ROWS).then_some(*rows);
                 if merge.is_some() {
                     *rows = rows.merged(window, len);
                 }
-                let place: Vec<bool> = (0..TAIL_ROWS).map(|row| row == rows.tail).collect();
-                let place = Tensor::from_vec(place, [TAIL_ROWS, 1], device)?;
-                let each: &[usize] = if pads.is_empty() { &[0] } else { pads };
-                let mut bias = Vec::with_capacity(each.len() * (rows.capacity + TAIL_ROWS));
-                for &pad in each {
-                    let least = window.map_or(0, |window| (len + 1).saturating_sub(window)).max(pad);
-                    let hidden = |seen: bool| if seen { 0.0 } else { f64::NEG_INFINITY };
-                    bias.extend(
-                        (0..rows.capacity).map(|row| hidden(row < rows.long && rows.start + row >= least)),
-                    );
-                    let first = rows.start + rows.long;
-                    bias.extend((0..TAIL_ROWS).map(|row| hidden(row <= rows.tail && first + row >= least)));
-                }
-                let shape = [each.len(), 1, 1, rows.capacity + TAIL_ROWS];
-                let bias = Tensor::new(bias, (dtype, device))?.reshape(shape)?;
-                rows.tail += 1;
-                Shared::Single { place, bias, merge }
+                let step = ShortStep::new(rows, (window, len, length), pads, (dtype, device))?;
+                rows.tail += length;
+                Shared::Short { step, merge }
             } else {
                 let old = rows.long + rows.tail;
                 let hides = window.is_some_and(|window| old + length > window);
@@ -282,11 +282,11 @@ impl KvCache {
             Shared::Whole(masking) => cache.whole(rows, [query, key, value], |key, value| {
                 attend(query, key, value, scale, softcap, masking)
             }),
-            Shared::Single { place, bias, merge } => {
-                if let Some(used) = merge {
-                    cache.merge(*used, rows)?;
+            Shared::Short { step, merge } => {
+                if let Some(before) = merge {
+                    cache.merge(before, rows)?;
                 }
-                cache.single([query, key, value], place, bias, scale, softcap)
+                cache.short([query, key, value], step, scale, softcap)
             }
         }
     }
@@ -316,11 +316,11 @@ impl KvCache {
 }
 
 impl Rows {
-    /// The rows after both tables are copied into the long one: positions that have left the window are
-    /// dropped.
+    /// The rows after both tables are copied into the long one. Positions that have left the window are
+    /// dropped, except as many as the short table has: guesses that are rejected bring them back.
     fn merged(self, window: Option<usize>, len: usize) -> Rows {
         let start = match window {
-            Some(window) => self.start.max((len + 1).saturating_sub(window)),
+            Some(window) => self.start.max((len + 1).saturating_sub(window + TAIL_ROWS)),
             None => self.start,
         };
         let long = len - start;
@@ -393,36 +393,39 @@ impl LayerCache {
         Ok(())
     }
 
-    /// Copies both tables into the long one, which has `used` rows in use; `rows` is what is in use
-    /// afterwards, before the step's own row.
+    /// Copies both tables into the long one. `before` are the rows in use of both; `rows.long` are those in
+    /// use of the long one afterwards.
     #[track_caller]
-    fn merge(&mut self, used: usize, rows: &Rows) -> Result<()> {
+    fn merge(&mut self, before: &Rows, rows: &Rows) -> Result<()> {
         let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (self.long.take(), self.tail.take()) else {
             return Err(Error::invalid(OP, "a layer has no rows yet"));
         };
-        let all = |long: &Tensor, tail: &Tensor| Tensor::concat(&[&long.narrow(2, 0, used)?, tail], 2);
+        let all = |long: &Tensor, tail: &Tensor| {
+            Tensor::concat(&[&long.narrow(2, 0, before.long)?, &tail.narrow(2, 0, before.tail)?], 2)
+        };
         self.long = Some((all(&long_k, &tail_k)?, all(&long_v, &tail_v)?));
-        self.store(used + TAIL_ROWS - rows.long, rows)
+        self.store(before.long + before.tail - rows.long, rows)
     }
 
-    /// Attention of one new row, which `place` puts into the short table.
+    /// Attention of few new rows, which the step puts into the short table.
     #[track_caller]
-    fn single(
+    fn short(
         &mut self,
         [query, key, value]: [&Tensor; 3],
-        place: &Tensor,
-        bias: &Tensor,
+        step: &ShortStep,
         scale: f64,
         softcap: Option<f64>,
     ) -> Result<Tensor> {
         let (Some((long_k, long_v)), Some((tail_k, tail_v))) = (&self.long, self.tail.take()) else {
             return Err(Error::invalid(OP, "a layer has no rows yet"));
         };
-        let (tail_k, tail_v) =
-            (place.where_cond(&key.detach(), &tail_k)?, place.where_cond(&value.detach(), &tail_v)?);
-        let (batch, heads, width) = (query.dims()[0], query.dims()[1], query.dims()[3]);
+        let (tail_k, tail_v) = (step.written(key, &tail_k)?, step.written(value, &tail_v)?);
+        let &[batch, heads, length, width] = query.dims() else {
+            return Err(Error::invalid(OP, format!("queries are [N, heads, L, E], not {}", query.shape())));
+        };
         let groups = key.dims()[1];
-        let query = query.reshape([batch, groups, heads / groups, width])?;
+        let (per_group, capacity) = (heads / groups, long_k.dims()[2]);
+        let query = query.reshape([batch, groups, per_group * length, width])?;
         let scores = [long_k, &tail_k].map(|keys| query.matmul(&keys.transpose(-1, -2)?));
         let [of_long, of_tail] = scores;
         let scores = Tensor::concat(&[of_long?, of_tail?], -1)?;
@@ -430,12 +433,62 @@ impl LayerCache {
             Some(cap) => scores.mul_scalar(scale / cap).tanh().mul_scalar(cap),
             None => scores.mul_scalar(scale),
         };
-        let weights = scores.add(bias)?.softmax(-1)?;
-        let capacity = long_k.dims()[2];
+        let columns = capacity + TAIL_ROWS;
+        let scores =
+            match length {
+                1 => scores.add(&step.bias.squeeze(2)?)?,
+                _ => scores
+                    .reshape([batch, groups, per_group, length, columns])?
+                    .add(&step.bias)?
+                    .reshape([batch, groups, per_group * length, columns])?,
+            };
+        let weights = scores.softmax(-1)?;
         let of_long = weights.narrow(-1, 0, capacity)?.matmul(long_v)?;
         let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(&tail_v)?.add(&of_long)?;
         self.tail = Some((tail_k, tail_v));
         let last = value.dims()[3];
-        out.reshape([batch, heads, 1, last])
+        out.reshape([batch, heads, length, last])
+    }
+}
+
+impl ShortStep {
+    /// A step of `length` tokens after `len` positions: their rows are those after `rows`.
+    #[track_caller]
+    fn new(
+        rows: &Rows,
+        (window, len, length): (Option<usize>, usize, usize),
+        pads: &[usize],
+        (dtype, device): (DType, &Device),
+    ) -> Result<ShortStep> {
+        let new = rows.tail..rows.tail + length;
+        let place: Vec<bool> = (0..TAIL_ROWS).map(|row| new.contains(&row)).collect();
+        let place = Tensor::from_vec(place, [TAIL_ROWS, 1], device)?;
+        let source = |row: usize| row.saturating_sub(rows.tail).min(length - 1) as i32;
+        let source = match length {
+            1 => None,
+            _ => Some(Tensor::from_vec((0..TAIL_ROWS).map(source).collect(), [TAIL_ROWS], device)?),
+        };
+        let each: &[usize] = if pads.is_empty() { &[0] } else { pads };
+        let columns = rows.capacity + TAIL_ROWS;
+        let mut bias = Vec::with_capacity(each.len() * length * columns);
+        for (&pad, token) in each.iter().flat_map(|pad| (0..length).map(move |token| (pad, token))) {
+            let least = window.map_or(0, |window| (len + token + 1).saturating_sub(window)).max(pad);
+            let hidden = |seen: bool| if seen { 0.0 } else { f64::NEG_INFINITY };
+            bias.extend((0..rows.capacity).map(|row| hidden(row < rows.long && rows.start + row >= least)));
+            let first = rows.start + rows.long;
+            bias.extend((0..TAIL_ROWS).map(|row| hidden(row <= rows.tail + token && first + row >= least)));
+        }
+        let bias = Tensor::new(bias, (dtype, device))?.reshape([each.len(), 1, 1, length, columns])?;
+        Ok(ShortStep { place, source, bias })
+    }
+
+    /// The short table with the new rows.
+    #[track_caller]
+    fn written(&self, new: &Tensor, table: &Tensor) -> Result<Tensor> {
+        let new = new.detach();
+        match &self.source {
+            Some(source) => self.place.where_cond(&new.index_select(2, source)?, table),
+            None => self.place.where_cond(&new, table),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Configurations: `config.json` as the reference wrote it, and the names of activations.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use nn::{Layer, Module};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -22,6 +22,41 @@ pub fn read_config<C: DeserializeOwned>(path: impl AsRef<Path>) -> Result<C> {
         Ok(config) => Ok(config),
         Err(error) => Err(file_error(&path, format!("is no configuration of this model: {error}"))),
     }
+}
+
+/// The fields of a configuration that name classes.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LabelFields {
+    /// transformers: labels by number.
+    id2label: BTreeMap<String, String>,
+    /// timm: a short name of each class.
+    label_names: Vec<String>,
+    /// timm: a description of each short name.
+    label_descriptions: BTreeMap<String, String>,
+}
+
+/// The labels of a model's classes in a configuration: transformers' `id2label`, or timm's `label_names` with
+/// their descriptions. The list is empty if the file has no labels; a number without a label is its own.
+///
+/// # Errors
+/// As [`read_config`].
+#[track_caller]
+pub fn read_labels(path: impl AsRef<Path>) -> Result<Vec<String>> {
+    let LabelFields { id2label, label_names, label_descriptions } = read_config(path)?;
+    if id2label.is_empty() {
+        let described = |name: String| label_descriptions.get(&name).cloned().unwrap_or(name);
+        return Ok(label_names.into_iter().map(described).collect());
+    }
+    let numbered: BTreeMap<usize, &String> =
+        id2label.iter().filter_map(|(id, label)| Some((id.parse().ok()?, label))).collect();
+    let count = numbered.keys().last().map_or(0, |last| last.saturating_add(1));
+    // A file may name any number; labels with large gaps make no list.
+    if count > 4 * numbered.len() + 16 {
+        return Ok(Vec::new());
+    }
+    let label = |id: usize| numbered.get(&id).map_or_else(|| id.to_string(), |label| (*label).clone());
+    Ok((0..count).map(label).collect())
 }
 
 /// An activation, with the names of `transformers`.

@@ -70,7 +70,7 @@ pub use attention::{Masking, attend};
 pub use bart::{Bart, BartConfig};
 pub use bert::{Bert, BertClassifier, BertConfig, BertMaskedLm};
 pub use cache::{KvCache, LayerCache};
-pub use config::{Activation, read_config};
+pub use config::{Activation, read_config, read_labels};
 pub use gpt_neox::{GptNeoX, GptNeoXConfig};
 pub use gpt2::{Gpt2, Gpt2Config};
 pub use language_model::LanguageModel;

@@ -147,15 +147,15 @@ impl Mixer {
             },
             in_proj: source.linear("in_proj", width, 2 * inner, config.use_bias)?,
             x_proj: source.linear("x_proj", inner, rank + 2 * states, false)?,
-            dt_proj: Linear {
-                weight: dt.parameter("weight", &[inner, rank], Initial::Normal((rank as f64).powf(-0.5)))?,
-                bias: Some(dt.parameter_from("bias", &[inner], |rng| {
+            dt_proj: Linear::from_weight(
+                dt.parameter("weight", &[inner, rank], Initial::Normal((rank as f64).powf(-0.5)))?,
+                Some(dt.parameter_from("bias", &[inner], |rng| {
                     // The inverse of softplus for sizes of steps between the least and the greatest one.
                     let (least, most) = (config.time_step_min.ln(), config.time_step_max.ln());
                     let steps = Tensor::rand([inner], rng)?.mul_scalar(most - least).add_scalar(least).exp();
                     steps.add(&steps.neg().expm1().neg().log())
                 })?),
-            },
+            ),
             out_proj: source.linear("out_proj", inner, width, config.use_bias)?,
             config: config.clone(),
         })

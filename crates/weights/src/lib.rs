@@ -8,6 +8,7 @@
 //! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
 //! | [`load_peft`], [`save_peft`] | folders of LoRA adapters, as Python's `peft` has them |
 //! | [`HubCache`] | models that Hugging Face's libraries have downloaded, by name |
+//! | `HubDownload` | downloads into that cache (feature `hub`) |
 //! | [`GgufValue`], [`BlockType`] | the types of GGUF |
 //! | [`nn::NameMap`] | renaming the tensors of a state dict |
 //!
@@ -48,6 +49,8 @@ mod value;
 pub use file::{Format, WeightFile, from_bytes, open};
 pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
 pub use hub::HubCache;
+#[cfg(feature = "hub")]
+pub use hub::{HubDownload, HubProgress};
 pub use npz::save_npz;
 pub use peft::{load_peft, save_peft};
 pub use safetensors::{ShardOptions, save_sharded};

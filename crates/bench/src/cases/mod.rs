@@ -23,7 +23,7 @@ use crate::{
     Result,
     case::{Call, Case, Check, Work},
     machine::Machine,
-    onnx, operations,
+    models, onnx, operations,
 };
 
 pub(crate) use alone::{first_result, first_steps};
@@ -62,6 +62,7 @@ pub(crate) fn all() -> Vec<Case> {
     cases.extend(files::more());
     cases.push(alone::new_sizes());
     cases.extend(onnx::listed().map(|(name, network)| Case::of(name, Work::File(Box::new(network)))));
+    cases.extend(models::listed().map(|(name, model)| Case::of(name, Work::File(Box::new(model)))));
     cases.extend(operations::listed());
     cases
 }

@@ -2,14 +2,17 @@
 //!
 //! Radford et al.: Robust speech recognition via large-scale weak supervision (2022).
 
+use std::path::Path;
+
 use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Module};
 use serde::Deserialize;
-use tensor_core::{Error, Generator, Result, Tensor};
+use tensor_core::{Device, Error, Generator, Result, Tensor};
 
 use crate::{
     ConditionedDecoder, LanguageModel, Masking, WeightSource,
     config::Activation,
-    generate::{GenerationConfig, generate},
+    load::load_all,
+    read_config,
     seq2seq::{DecoderParts, DecoderStack, EncoderLayer, LayerConfig},
     vision::blocks::positive,
 };
@@ -223,6 +226,21 @@ impl Whisper {
         Ok(Whisper { model, mel_bins, frames })
     }
 
+    /// A network from a folder with transformers' `config.json` and weights, such as `openai/whisper-tiny`.
+    ///
+    /// # Errors
+    /// A `File` error for a configuration of another network or other weights, and those of
+    /// [`Whisper::new`].
+    #[track_caller]
+    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Whisper> {
+        let path = path.as_ref();
+        let model = Whisper::new(&read_config(path)?, &Generator::seed(0, device))?;
+        // The output layer is the table of tokens.
+        load_all(&model, &weights::open(path)?, device, &["proj_out.weight"])?;
+        model.eval();
+        Ok(model)
+    }
+
     /// The encoder's tokens `[N, frames / 2, d_model]` of spectrograms `[N, mel_bins, frames]`, which
     /// [`log_mel_spectrogram`](super::log_mel_spectrogram) makes; the presets have 3000 frames, 30 seconds.
     ///
@@ -259,20 +277,19 @@ impl Whisper {
         self.decoder(encoded)?.forward(ids)
     }
 
-    /// The tokens that follow `start` for one spectrogram `[1, mel_bins, frames]`, the most probable one at
-    /// each step, up to `end` (which is not in the result) or `limit` tokens. A negative `end` is no token.
-    ///
-    /// # Errors
-    /// No or negative tokens to start with, and as [`Whisper::encode`] and [`Whisper::decode`].
-    pub fn greedy(&self, mels: &Tensor, start: &[i64], end: i64, limit: usize) -> Result<Vec<i64>> {
-        let Ok(start) = start.iter().map(|&id| u32::try_from(id)).collect::<std::result::Result<Vec<_>, _>>()
-        else {
-            return Err(Error::invalid(MODEL, format!("a token of {start:?} is negative or too large")));
-        };
-        let decoder = autograd::no_grad(|| self.decoder(&self.encode(mels)?))?;
-        let stop_tokens = u32::try_from(end).into_iter().collect();
-        let config = GenerationConfig { max_new_tokens: limit, stop_tokens, ..Default::default() };
-        generate(&decoder, &start, &config)?.map(|token| Ok(i64::from(token?.id))).collect()
+    /// The largest number of tokens.
+    pub(super) fn positions(&self) -> usize {
+        self.model.decoder.positions()
+    }
+
+    /// The number of channels of spectrograms.
+    pub fn mel_bins(&self) -> usize {
+        self.mel_bins
+    }
+
+    /// The number of frames of spectrograms, one for each 160 samples.
+    pub fn frames(&self) -> usize {
+        self.frames
     }
 }
 

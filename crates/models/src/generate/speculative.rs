@@ -51,8 +51,8 @@ pub fn generate_speculative<M: LanguageModel + ?Sized, D: LanguageModel + ?Sized
         let mut guessed: Vec<u32> = Vec::with_capacity(guesses);
         for _ in 0..guesses {
             let known = draft_cache.len();
-            let all: Vec<u32> = text.iter().chain(&guessed).copied().collect();
-            guessed.push(best(&next_logits(draft, &all[known..], &mut draft_cache)?));
+            let new: Vec<u32> = text.iter().chain(&guessed).skip(known).copied().collect();
+            guessed.push(best(&next_logits(draft, &new, &mut draft_cache)?));
         }
         found.guessed += guesses;
         let known = cache.len();

@@ -37,11 +37,8 @@ impl LowRank {
         let bias = bias.map(initial).transpose()?;
         Ok(LowRank {
             lora: LowRankLayers {
-                down: Linear {
-                    weight: down.parameter("weight", &[rank, width], Initial::Zeros)?,
-                    bias: None,
-                },
-                up: Linear { weight: up.parameter("weight", &[width, rank], Initial::Normal(0.1))?, bias },
+                down: Linear::from_weight(down.parameter("weight", &[rank, width], Initial::Zeros)?, None),
+                up: Linear::from_weight(up.parameter("weight", &[width, rank], Initial::Normal(0.1))?, bias),
             },
         })
     }

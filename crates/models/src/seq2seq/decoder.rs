@@ -1,6 +1,6 @@
 //! [`DecoderStack`]: the layers of a decoder with its positions, and [`ConditionedDecoder`].
 
-use nn::{Embedding, LayerNorm, Module};
+use nn::{Embedding, LayerNorm, Module, Visitor, VisitorMut};
 use tensor_core::{Device, Error, Result, Tensor};
 
 use super::{DecoderLayer, LayerConfig};
@@ -43,6 +43,11 @@ pub(crate) struct DecoderStack {
 }
 
 impl DecoderStack {
+    /// The greatest number of tokens.
+    pub(crate) fn positions(&self) -> usize {
+        self.parts.positions
+    }
+
     #[track_caller]
     pub(crate) fn new(
         source: &WeightSource,
@@ -97,6 +102,15 @@ pub struct ConditionedDecoder<'a> {
     bias: Option<&'a Tensor>,
     memories: Vec<Memory>,
     masking: Masking,
+}
+
+/// The decoder's parameters are those of the model that it belongs to.
+impl Module for ConditionedDecoder<'_> {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.shared(|visitor| visitor.field("decoder", self.stack));
+    }
+
+    fn visit_mut(&mut self, _: &mut VisitorMut) {}
 }
 
 impl LanguageModel for ConditionedDecoder<'_> {

@@ -5,6 +5,17 @@ use tensor_core::{Error, Result};
 /// A box by its left, top, right and bottom.
 pub type Corners = [f32; 4];
 
+/// An object that a detector finds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Detection {
+    /// The box in pixels: left, top, right, bottom.
+    pub corners: Corners,
+    /// The number of the class.
+    pub class: usize,
+    /// The probability of the class.
+    pub score: f32,
+}
+
 /// The area of the intersection of two boxes over that of their union; 0 if both are empty.
 /// `torchvision.ops.box_iou`, for one pair.
 pub fn box_iou(a: Corners, b: Corners) -> f32 {

@@ -3,17 +3,22 @@
 //!
 //! Carion et al.: End-to-end object detection with transformers (2020).
 
+use std::{collections::BTreeMap, path::Path};
+
 use nn::{Conv2d, Embedding, LayerNorm, Linear, Module, functional::AttentionOptions};
-use tensor_core::{Error, Generator, Result, Tensor};
+use serde::Deserialize;
+use tensor_core::{Device, Error, Generator, Result, Tensor};
 
 use super::{
     blocks::{check_image, layer_norm, positive, tokens},
+    boxes::Detection,
     resnet::{Backbone, ResNetConfig},
 };
-use crate::projected_attention::ProjectedAttention;
+use crate::{load::load_all, projected_attention::ProjectedAttention, read_config};
 
-/// The configuration of a [`Detr`], with transformers' names.
-#[derive(Clone, Debug, PartialEq)]
+/// The configuration of a [`Detr`], with transformers' names, and read from its `config.json`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "DetrFile")]
 pub struct DetrConfig {
     /// The network whose last stage is read; its norms are frozen.
     pub backbone: ResNetConfig,
@@ -61,6 +66,81 @@ impl DetrConfig {
     /// `facebook/detr-resnet-101`.
     pub fn detr_resnet_101() -> DetrConfig {
         DetrConfig::with_backbone(ResNetConfig::resnet101())
+    }
+}
+
+/// The fields of transformers' `config.json`, with its defaults.
+#[derive(Deserialize)]
+#[serde(default)]
+struct DetrFile {
+    backbone: Option<String>,
+    backbone_config: Option<BackboneFile>,
+    d_model: usize,
+    encoder_layers: usize,
+    encoder_attention_heads: usize,
+    encoder_ffn_dim: usize,
+    decoder_layers: usize,
+    decoder_attention_heads: usize,
+    decoder_ffn_dim: usize,
+    num_queries: usize,
+    id2label: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+struct BackboneFile {
+    backbone: Option<String>,
+}
+
+impl Default for DetrFile {
+    fn default() -> DetrFile {
+        let preset = DetrConfig::detr_resnet_50();
+        DetrFile {
+            backbone: Some("resnet50".into()),
+            backbone_config: None,
+            d_model: preset.d_model,
+            encoder_layers: preset.encoder_layers,
+            encoder_attention_heads: preset.encoder_attention_heads,
+            encoder_ffn_dim: preset.encoder_ffn_dim,
+            decoder_layers: preset.decoder_layers,
+            decoder_attention_heads: preset.decoder_attention_heads,
+            decoder_ffn_dim: preset.decoder_ffn_dim,
+            num_queries: preset.num_queries,
+            id2label: BTreeMap::new(),
+        }
+    }
+}
+
+impl TryFrom<DetrFile> for DetrConfig {
+    type Error = String;
+
+    fn try_from(file: DetrFile) -> std::result::Result<DetrConfig, String> {
+        let name = match file.backbone_config {
+            Some(config) => config.backbone,
+            None => file.backbone,
+        };
+        let backbone = match name.as_deref() {
+            Some("resnet18") => ResNetConfig::resnet18(),
+            Some("resnet34") => ResNetConfig::resnet34(),
+            Some("resnet50") => ResNetConfig::resnet50(),
+            Some("resnet101") => ResNetConfig::resnet101(),
+            other => {
+                let other = other.unwrap_or("none");
+                return Err(format!("the backbone is {other}; known are timm's resnet18, 34, 50 and 101"));
+            }
+        };
+        let labels = file.id2label.len();
+        Ok(DetrConfig {
+            d_model: file.d_model,
+            encoder_layers: file.encoder_layers,
+            encoder_attention_heads: file.encoder_attention_heads,
+            encoder_ffn_dim: file.encoder_ffn_dim,
+            decoder_layers: file.decoder_layers,
+            decoder_attention_heads: file.decoder_attention_heads,
+            decoder_ffn_dim: file.decoder_ffn_dim,
+            num_queries: file.num_queries,
+            num_labels: if labels > 0 { labels } else { DetrConfig::detr_resnet_50().num_labels },
+            ..DetrConfig::with_backbone(backbone)
+        })
     }
 }
 
@@ -182,6 +262,44 @@ pub struct Detections {
     pub boxes: Tensor,
 }
 
+impl Detections {
+    /// The objects in each image of a batch, the most probable first: queries whose best class other than
+    /// "no object" has a probability above `threshold`. `sizes` are the heights and widths of the images in
+    /// pixels. transformers' `post_process_object_detection`.
+    ///
+    /// # Errors
+    /// Another number of sizes than images, or a value that cannot be computed.
+    #[track_caller]
+    pub fn objects(&self, threshold: f32, sizes: &[(usize, usize)]) -> Result<Vec<Vec<Detection>>> {
+        let &[images, queries, classes] = self.logits.dims() else {
+            let message = format!("logits are [N, queries, classes], not {}", self.logits.shape());
+            return Err(Error::invalid(MODEL, message));
+        };
+        if images != sizes.len() || self.boxes.dims() != [images, queries, 4] {
+            let (sizes, boxes) = (sizes.len(), self.boxes.shape());
+            let message = format!("{sizes} sizes and boxes {boxes} for {images} images of {queries} queries");
+            return Err(Error::invalid(MODEL, message));
+        }
+        let (shares, boxes) = (self.logits.softmax(-1)?.to_vec::<f32>()?, self.boxes.to_vec::<f32>()?);
+        let mut rows = shares.chunks_exact(classes.max(1)).zip(boxes.chunks_exact(4));
+        let image = |&(height, width): &(usize, usize)| {
+            let object = |(shares, place): (&[f32], &[f32])| {
+                let known = shares.split_last().map_or(shares, |(_, known)| known).iter();
+                let (class, &score) = known.enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
+                let [x, y] = [place[0] * width as f32, place[1] * height as f32];
+                let [half_width, half_height] =
+                    [place[2] * width as f32 / 2.0, place[3] * height as f32 / 2.0];
+                let corners = [x - half_width, y - half_height, x + half_width, y + half_height];
+                (score > threshold).then_some(Detection { corners, class, score })
+            };
+            let mut found: Vec<Detection> = rows.by_ref().take(queries).filter_map(object).collect();
+            found.sort_by(|a, b| b.score.total_cmp(&a.score));
+            found
+        };
+        Ok(sizes.iter().map(image).collect())
+    }
+}
+
 /// A ResNet, a transformer, and a class and a box for each of its queries. transformers'
 /// `DetrForObjectDetection`.
 #[derive(Module, Debug)]
@@ -229,6 +347,19 @@ impl Detr {
             class_labels_classifier: Linear::new(width, config.num_labels + 1, rng)?,
             bbox_predictor: BoxPredictor { layers: layers.into_iter().collect::<Result<_>>()? },
         })
+    }
+
+    /// A network from a folder with transformers' `config.json` and weights, such as `facebook/detr-resnet-50`.
+    ///
+    /// # Errors
+    /// A `File` error for a configuration of another network or other weights, and those of [`Detr::new`].
+    #[track_caller]
+    pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Detr> {
+        let path = path.as_ref();
+        let model = Detr::new(&read_config(path)?, &Generator::seed(0, device))?;
+        load_all(&model, &weights::open(path)?, device, &["num_batches_tracked"])?;
+        model.eval();
+        Ok(model)
     }
 
     /// The detections in images `[N, 3, H, W]` of one size, without padding.

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocks;
 mod boxes;
+mod classifier;
 mod clip;
 mod clip_encoder;
 mod convnext;
@@ -24,7 +25,8 @@ mod vgg;
 mod vit;
 mod yolov8;
 
-pub use boxes::{Corners, batched_nms, box_iou, nms};
+pub use boxes::{Corners, Detection, batched_nms, box_iou, nms};
+pub use classifier::{Class, ImageClassifier};
 pub use clip::{Clip, ClipConfig, ClipTextConfig, ClipTextModel, ClipVisionConfig, ClipVisionModel};
 pub use convnext::{ConvNeXt, ConvNeXtConfig};
 pub use densenet::{DenseNet, DenseNetConfig};
@@ -46,4 +48,4 @@ pub use timm_vit::{TimmVit, TimmVitConfig, VitPool};
 pub use unet::{UNet, UNetConfig};
 pub use vgg::{Vgg, VggConfig, VggStep};
 pub use vit::{VisionTransformer, VisionTransformerConfig};
-pub use yolov8::{Detection, YoloV8, YoloV8Config};
+pub use yolov8::{YoloV8, YoloV8Config};

@@ -4,16 +4,20 @@
 //! Jocher et al.: Ultralytics YOLOv8 (2023). Li et al.: Generalized focal loss (2020), for the distributions
 //! of distances.
 
+use std::path::Path;
+
 use nn::{
     BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Module, Parameter, Sequential,
     functional::{InterpolateOptions, PoolOptions, interpolate, max_pool2d},
 };
-use tensor_core::{Error, Generator, Result, Tensor};
+use tensor_core::{Device, Error, Generator, Result, Tensor, file::file_error};
+use weights::WeightFile;
 
 use super::{
     blocks::{check_image, layer, positive},
-    boxes::{Corners, batched_nms},
+    boxes::{Corners, Detection, batched_nms},
 };
+use crate::load::load_all;
 
 /// The configuration of a [`YoloV8`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +53,33 @@ presets! {
 }
 
 impl YoloV8Config {
+    /// The configuration of a file's weights: the preset with as many channels, and the number of classes.
+    ///
+    /// # Errors
+    /// A `File` error for a file without the tensors that say so, or with other sizes.
+    #[track_caller]
+    pub fn of_weights(file: &WeightFile) -> Result<YoloV8Config> {
+        let rows = |name: &str| match file.info(name).and_then(|info| info.shape().dims().first()) {
+            Some(&rows) => Ok(rows),
+            None => Err(file_error(file.path(), format!("has no \"{name}\", as YOLOv8 has"))),
+        };
+        let (channels, classes) = (rows("model.0.conv.weight")?, rows("model.22.cv3.0.2.weight")?);
+        let presets = [
+            YoloV8Config::yolov8n(),
+            YoloV8Config::yolov8s(),
+            YoloV8Config::yolov8m(),
+            YoloV8Config::yolov8l(),
+            YoloV8Config::yolov8x(),
+        ];
+        match presets.into_iter().find(|preset| preset.channels(64) == channels) {
+            Some(preset) => Ok(YoloV8Config { classes, ..preset }),
+            None => {
+                let message = format!("has {channels} channels at first; YOLOv8 has 16, 32, 48, 64 or 80");
+                Err(file_error(file.path(), message))
+            }
+        }
+    }
+
     fn channels(&self, count: usize) -> usize {
         ((count.min(self.max_channels) as f64 * self.width / 8.0).ceil() * 8.0) as usize
     }
@@ -252,17 +283,6 @@ struct Layers {
     detect: Detect,
 }
 
-/// An object that [`YoloV8::detections`] finds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Detection {
-    /// The box in pixels: left, top, right, bottom.
-    pub corners: Corners,
-    /// The number of the class.
-    pub class: usize,
-    /// The probability of the class.
-    pub score: f32,
-}
-
 /// A convolutional network over three scales, for images `[N, 3, H, W]` of values between 0 and 1.
 /// ultralytics' `DetectionModel` of `yolov8.yaml`.
 #[derive(Module, Debug)]
@@ -310,6 +330,20 @@ impl YoloV8 {
             detect: Detect::new([c3, c4, c5], config.classes, rng)?,
         };
         Ok(YoloV8 { model, classes: config.classes })
+    }
+
+    /// A network with the weights of a file, which say its size: a state dict of ultralytics' model, saved
+    /// by `torch.save(YOLO("yolov8n.pt").model.state_dict(), path)` or as safetensors.
+    ///
+    /// # Errors
+    /// A file that cannot be read or whose tensors are not those of YOLOv8.
+    #[track_caller]
+    pub fn open(path: impl AsRef<Path>, device: &Device) -> Result<YoloV8> {
+        let file = weights::open(path)?;
+        let model = YoloV8::new(YoloV8Config::of_weights(&file)?, &Generator::seed(0, device))?;
+        load_all(&model, &file, device, &[])?;
+        model.eval();
+        Ok(model)
     }
 
     /// The boxes and scores of all cells, `[N, 4 + classes, cells]`, for images `[N, 3, H, W]` whose sides

@@ -1,7 +1,10 @@
 //! Networks for sound: outputs, a loss and gradients; Whisper's front end.
 
+use std::collections::BTreeMap;
+
 use models::audio::{
-    WHISPER_SAMPLES, Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig, log_mel_spectrogram, pad_or_trim,
+    WHISPER_SAMPLES, Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig, WhisperDecoding, log_mel_spectrogram,
+    pad_or_trim,
 };
 use nn::Module;
 use tensor_core::{Generator, Result};
@@ -35,18 +38,33 @@ fn greedy_text_is_what_the_logits_say() -> Result<()> {
     let model = Whisper::new(&config, &Generator::seed(0, &device))?;
     model.load_state_dict(&fixture.weights(&device))?;
     let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
-    let encoded = model.encode(&mels)?;
-    for start in [vec![1i64], vec![7, 9], vec![41, 30, 12]] {
-        let text = model.greedy(&mels, &start, -1, 6)?;
-        let ids: Vec<i32> = start.iter().chain(&text).map(|id| *id as i32).collect();
-        let length = ids.len();
-        let ids = tensor_core::Tensor::from_vec(ids, [1, length], &device)?;
-        let best = model.decode(&ids, &encoded)?.argmax_axis(-1, false)?.to_vec::<i64>()?;
-        assert_eq!(text, best[start.len() - 1..length - 1]);
-        // A text ends before the token that ends it.
-        let end = model.greedy(&mels, &start, text[3], 6)?;
-        assert_eq!(end, text[..text.iter().position(|id| *id == text[3]).unwrap_or(6)]);
-    }
+    let decoding = WhisperDecoding {
+        decoder_start_token_id: 1,
+        eos_token_id: -1,
+        no_timestamps_token_id: None,
+        lang_to_id: [("<|de|>".to_string(), 7), ("<|en|>".to_string(), 8)].into(),
+        task_to_id: [("transcribe".to_string(), 9)].into(),
+        suppress_tokens: None,
+        begin_suppress_tokens: None,
+        max_length: 7,
+    };
+    assert_eq!(decoding.prompt(Some("de"), "transcribe")?, [1, 7, 9]);
+    assert!(decoding.prompt(Some("xx"), "transcribe").unwrap_err().to_string().contains("<|de|>, <|en|>"));
+    let text = model.greedy(&mels, &[1], &decoding)?;
+    let ids: Vec<i32> = std::iter::once(1).chain(text.iter().map(|id| *id as i32)).collect();
+    let ids = tensor_core::Tensor::from_vec(ids, [1, 7], &device)?;
+    let best = model.decode(&ids, &model.encode(&mels)?)?.argmax_axis(-1, false)?.to_vec::<i64>()?;
+    assert_eq!(text, best[..6]);
+    // A token that is suppressed at the beginning gives way to the second best.
+    let other = WhisperDecoding { begin_suppress_tokens: Some(vec![text[0]]), ..decoding.clone() };
+    assert_ne!(model.greedy(&mels, &[1], &other)?[0], text[0]);
+    let never = WhisperDecoding { suppress_tokens: Some(text.clone()), ..decoding.clone() };
+    assert!(model.greedy(&mels, &[1], &never)?.iter().all(|id| !text.contains(id)));
+    let ends = WhisperDecoding { eos_token_id: text[2], ..decoding.clone() };
+    let end = text.iter().position(|id| *id == text[2]).unwrap_or(2);
+    assert_eq!(model.greedy(&mels, &[1], &ends)?, text[..end]);
+    let language = model.detect_language(&mels, &decoding)?;
+    assert!(language.as_deref() == Some("de") || language.as_deref() == Some("en"));
     Ok(())
 }
 
@@ -90,9 +108,19 @@ fn a_text_begins_with_tokens_that_exist() -> Result<()> {
     let config: WhisperConfig = models::read_config(fixture.folder())?;
     let model = Whisper::new(&config, &Generator::seed(0, &device))?;
     let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
-    let error = model.greedy(&mels, &[1, -3], -1, 6).unwrap_err().to_string();
-    assert!(error.contains("[1, -3] is negative"), "{error}");
-    let error = model.greedy(&mels, &[1], -1, 13).unwrap_err().to_string();
-    assert!(error.contains("13 tokens, of at most 12"), "{error}");
+    let decoding = WhisperDecoding {
+        decoder_start_token_id: 1,
+        eos_token_id: -1,
+        no_timestamps_token_id: None,
+        lang_to_id: BTreeMap::new(),
+        task_to_id: BTreeMap::new(),
+        suppress_tokens: None,
+        begin_suppress_tokens: None,
+        max_length: 7,
+    };
+    for prompt in [&[1i64, -3][..], &[]] {
+        let error = model.greedy(&mels, prompt, &decoding).unwrap_err().to_string();
+        assert!(error.contains("begins with tokens"), "{error}");
+    }
     Ok(())
 }

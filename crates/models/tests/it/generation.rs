@@ -82,13 +82,48 @@ fn both_tables_of_a_cache_are_merged_when_one_is_full() {
         step(&mut cache, 140, 145);
         (145..150).for_each(|at| step(&mut cache, at, at + 1));
         assert_eq!(cache.len(), 150);
+        // Rows that are forgotten are written again, by steps of one token, of few and of many.
+        cache.truncate(131).unwrap();
+        step(&mut cache, 131, 132);
+        step(&mut cache, 132, 148);
+        cache.truncate(133).unwrap();
+        step(&mut cache, 133, 150);
         if name == "llama" {
-            cache.truncate(100).unwrap();
-            step(&mut cache, 100, 101);
-            step(&mut cache, 101, 110);
+            cache.truncate(30).unwrap();
+            step(&mut cache, 30, 31);
+            step(&mut cache, 31, 40);
             assert!(cache.truncate(120).is_err());
         } else {
-            assert!(cache.truncate(100).is_err(), "the window has dropped its positions");
+            assert!(cache.truncate(60).is_err(), "the window has dropped its positions");
+        }
+    }
+}
+
+/// Steps of few tokens of a batch with padding go into the short table, over its end.
+#[test]
+fn few_tokens_of_a_batch_go_into_the_short_table() {
+    for device in devices() {
+        for name in ["llama", "mistral", "gemma2"] {
+            let model = model(name, &device);
+            let text: Vec<i32> = (0..2 * 100).map(|k| 3 + (7 * k * k + k) % 37).collect();
+            let whole = Tensor::from_vec(text.clone(), [2, 100], &device).unwrap();
+            let second = Tensor::from_vec(text[102..].to_vec(), [1, 98], &device).unwrap();
+            let (count, mut cache) = (if device.name() == "cpu" { 100 } else { 30 }, model.new_cache());
+            cache.set_pads(vec![0, 2]).unwrap();
+            let mut at = 0;
+            for length in [9, 3, 1, 5].into_iter().chain(std::iter::repeat(7)) {
+                if at + length > count {
+                    break;
+                }
+                let part = whole.narrow(1, at, length).unwrap();
+                let found = autograd::no_grad(|| model.next_logits(&part, &mut cache)).unwrap();
+                at += length;
+                let alone = |row: Tensor| floats(&model.forward(&row).unwrap().select(1, -1).unwrap());
+                let first = alone(whole.narrow(0, 0, 1).unwrap().narrow(1, 0, at).unwrap());
+                let second = alone(second.narrow(1, 0, at - 2).unwrap());
+                let what = format!("{name} on {device}: the logits at {at}");
+                taper_testing::assert_close(&floats(&found), &[first, second].concat(), (1e-4, 2e-4), &what);
+            }
         }
     }
 }
@@ -158,6 +193,13 @@ fn speculation_gives_the_most_likely_tokens() {
     // A model agrees with itself.
     let found = generate_speculative(&large, &large, PROMPT, 3, 15, &[]).unwrap();
     assert_eq!((found.tokens, found.accepted), (expected, found.guessed));
+    // Past the window of both models, and over the end of the short table.
+    let (large, small) = (model("mistral", &device), model("llama", &device));
+    let expected = ids(generate(&large, PROMPT, &most_likely(90)).unwrap());
+    for draft in [&large, &small] {
+        let found = generate_speculative(&large, draft, PROMPT, 4, 90, &[]).unwrap();
+        assert_eq!(found.tokens, expected);
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod audio;
+mod detectors;
 mod diffusion;
 mod downloaded;
 mod encoders;

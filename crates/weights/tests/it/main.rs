@@ -7,6 +7,7 @@ mod formats;
 mod gguf;
 mod hostile;
 mod hub;
+mod hub_download;
 mod packages;
 mod shards;
 mod torch;

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use models::text::Tokenizer;
 use onnx::{Model, Value, proto::ModelProto};
 use prost::Message;
 use taper::{Device, ErrorKind, prelude::Tensor};
@@ -16,6 +17,7 @@ use taper_testing::damage;
 use crate::{
     allocations::peak_of,
     graphs::{faulty, model},
+    language,
     operators::{self, Operator},
 };
 
@@ -41,11 +43,25 @@ pub(crate) enum Family {
     Torch,
     /// Damaged bytes of safetensors, GGUF and NumPy's files
     Tensors,
+    /// Configurations of models, whose values are changed
+    Configs,
+    /// Tokenizers in JSON, whose values are changed
+    Tokenizers,
+    /// Language models in GGUF files with changed metadata
+    Gguf,
 }
 
 impl Family {
-    pub(crate) const ALL: [Family; 5] =
-        [Family::Nodes, Family::Graphs, Family::Onnx, Family::Torch, Family::Tensors];
+    pub(crate) const ALL: [Family; 8] = [
+        Family::Nodes,
+        Family::Graphs,
+        Family::Onnx,
+        Family::Torch,
+        Family::Tensors,
+        Family::Configs,
+        Family::Tokenizers,
+        Family::Gguf,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -54,6 +70,9 @@ impl Family {
             Family::Onnx => "onnx",
             Family::Torch => "torch",
             Family::Tensors => "tensors",
+            Family::Configs => "configs",
+            Family::Tokenizers => "tokenizers",
+            Family::Gguf => "gguf",
         }
     }
 }
@@ -63,6 +82,8 @@ pub(crate) struct Sources {
     onnx: Vec<Vec<u8>>,
     torch: Vec<Vec<u8>>,
     tensors: Vec<Vec<u8>>,
+    configs: Vec<Vec<u8>>,
+    tokenizers: Vec<Vec<u8>>,
     operators: Vec<Operator>,
 }
 
@@ -79,6 +100,8 @@ impl Sources {
                 files(&crates.join("onnx/tests/models"), &["safetensors"], 500_000)?,
             ]
             .concat(),
+            configs: configurations(&crates.join("models/tests/fixtures"))?,
+            tokenizers: files(&crates.join("models/tests/tokenizers"), &["json"], 100_000)?,
             operators: operators::all(),
         })
     }
@@ -101,6 +124,17 @@ fn files(folder: &Path, endings: &[&str], most: u64) -> Result<Vec<Vec<u8>>, Str
     if list.is_empty() { Err(format!("{} has no files {endings:?}", folder.display())) } else { Ok(list) }
 }
 
+/// The configurations in the metadata of models' small files.
+fn configurations(folder: &Path) -> Result<Vec<Vec<u8>>, String> {
+    let list: Vec<Vec<u8>> = files(folder, &["safetensors"], 500_000)?
+        .into_iter()
+        .filter_map(|bytes| weights::from_bytes(bytes).ok()?.texts().get("config").cloned())
+        .filter(|config| config.contains("model_type"))
+        .map(String::into_bytes)
+        .collect();
+    if list.is_empty() { Err(format!("{} has no configurations", folder.display())) } else { Ok(list) }
+}
+
 /// The bytes of a case.
 pub(crate) fn bytes(family: Family, rng: &mut Rng, sources: &Sources) -> Vec<u8> {
     match family {
@@ -113,6 +147,24 @@ pub(crate) fn bytes(family: Family, rng: &mut Rng, sources: &Sources) -> Vec<u8>
         Family::Onnx => damaged(rng, &sources.onnx),
         Family::Torch => damaged(rng, &sources.torch),
         Family::Tensors => damaged(rng, &sources.tensors),
+        Family::Configs => changed(rng, &sources.configs),
+        Family::Tokenizers => changed(rng, &sources.tokenizers),
+        Family::Gguf => {
+            let made = language::invented(rng).unwrap_or_default();
+            if rng.one_in(4) { damage(rng, &made, &[0xff; 64]) } else { made }
+        }
+    }
+}
+
+/// A document with changed values; one in eight has damaged bytes.
+fn changed(rng: &mut Rng, documents: &[Vec<u8>]) -> Vec<u8> {
+    if rng.one_in(8) {
+        damaged(rng, documents)
+    } else {
+        {
+            let document = rng.pick(documents);
+            language::changed(rng, document)
+        }
     }
 }
 
@@ -128,6 +180,11 @@ pub(crate) fn check(family: Family, bytes: Vec<u8>, device: &Device) -> Result<O
     let outcome = match family {
         Family::Nodes | Family::Graphs | Family::Onnx => check_model(family, bytes, device),
         Family::Torch | Family::Tensors => check_weights(bytes, device),
+        Family::Configs => check_language(length, || language::configuration(&bytes, device)),
+        Family::Tokenizers => {
+            check_language(length, || language::split(&Tokenizer::from_json(&bytes)?, device))
+        }
+        Family::Gguf => check_language(length, || language::gguf(&weights::from_bytes(bytes)?, device)),
     };
     let took = begin.elapsed();
     if took > TIME_LIMIT {
@@ -158,6 +215,12 @@ fn check_weights(bytes: Vec<u8>, device: &Device) -> Result<Option<String>, Stri
         file.state_dict(device).map(|dict| dict.len())
     };
     guarded("reading", most, read)?.map_or_else(of_file, |_| Ok(None))
+}
+
+/// Builds and runs a small model, or uses a tokenizer; an error refuses the file.
+fn check_language(length: usize, work: impl FnOnce() -> taper::Result<()>) -> Result<Option<String>, String> {
+    let most = RUN_FLOOR + DEVICE_BYTES as usize + MEMORY_FACTOR * length;
+    Ok(guarded("a language model", most, work)?.err().map(|error| error.to_string()))
 }
 
 fn check_model(family: Family, bytes: Vec<u8>, device: &Device) -> Result<Option<String>, String> {

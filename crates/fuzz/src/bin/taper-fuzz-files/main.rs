@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz files`: damaged and invented files of weights and of ONNX. Reading one, and running a
+//! `cargo xtask fuzz files`: damaged and invented files of weights, of ONNX and of language models. Reading one, and running a
 //! small model, must never panic, crash, hang or take memory that the file's size does not bound, and an
 //! error must name its place.
 //!
@@ -8,6 +8,7 @@
 mod allocations;
 mod cases;
 mod graphs;
+mod language;
 mod operators;
 
 use std::{

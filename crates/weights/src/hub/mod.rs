@@ -1,4 +1,15 @@
-//! [`HubCache`]: models that Hugging Face's libraries have downloaded, found by name.
+//! [`HubCache`]: models that Hugging Face's libraries have downloaded, found by name. `download` gets models
+//! that are not there (feature `hub`).
+
+#[cfg(feature = "hub")]
+mod blob;
+#[cfg(feature = "hub")]
+mod download;
+#[cfg(feature = "hub")]
+mod http;
+
+#[cfg(feature = "hub")]
+pub use download::{HubDownload, HubProgress};
 
 use std::{
     fs,
@@ -11,7 +22,8 @@ use tensor_core::{Error, Result, file::file_error};
 const MAIN: &str = "main";
 
 /// The folder in which `huggingface_hub` and `transformers` keep downloaded models. Models are found by
-/// name and revision; nothing is ever downloaded, as with `HF_HUB_OFFLINE=1`.
+/// name and revision; nothing is downloaded, as with `HF_HUB_OFFLINE=1`. `HubDownload` (feature `hub`) gets
+/// what is missing.
 ///
 /// ```
 /// use weights::HubCache;
@@ -66,20 +78,7 @@ impl HubCache {
     #[track_caller]
     pub fn model(&self, name: &str, revision: Option<&str>) -> Result<PathBuf> {
         let revision = revision.unwrap_or(MAIN);
-        let simple = |text: &str| {
-            !text.is_empty()
-                && text.split('/').all(|part| !["", ".", ".."].contains(&part))
-                && !text.contains(['\\', ':', '\0'])
-        };
-        if !simple(name) || name.matches('/').count() > 1 {
-            let message = format!("\"{name}\" is no model's name, such as \"org/name\"");
-            return Err(Error::invalid("HubCache::model", message));
-        }
-        if !simple(revision) {
-            let message = format!("\"{revision}\" is no branch, tag or commit");
-            return Err(Error::invalid("HubCache::model", message));
-        }
-        let model = self.folder.join(format!("models--{}", name.replace('/', "--")));
+        let model = self.repository("HubCache::model", name, revision)?;
         if !model.is_dir() {
             let message = format!("is not there: {name} was not downloaded (hf download {name})");
             return Err(file_error(&model, message));
@@ -98,15 +97,40 @@ impl HubCache {
         Ok(snapshot)
     }
 
+    /// The folder of all revisions of a model, which may not be there; the names are checked.
+    #[track_caller]
+    fn repository(&self, op: &'static str, name: &str, revision: &str) -> Result<PathBuf> {
+        if !simple(name) || name.matches('/').count() > 1 {
+            let message = format!("\"{name}\" is no model's name, such as \"org/name\"");
+            return Err(Error::invalid(op, message));
+        }
+        if !simple(revision) {
+            let message = format!("\"{revision}\" is no branch, tag or commit");
+            return Err(Error::invalid(op, message));
+        }
+        Ok(self.folder.join(format!("models--{}", name.replace('/', "--"))))
+    }
+
     /// A file of a model, such as `tokenizer.json`.
     ///
     /// # Errors
     /// As [`HubCache::model`], and a `File` error for a file that was not downloaded.
     #[track_caller]
     pub fn file(&self, name: &str, revision: Option<&str>, file: &str) -> Result<PathBuf> {
-        let path = self.model(name, revision)?.join(file);
+        let folder = self.model(name, revision)?;
+        if !simple(file) {
+            return Err(Error::invalid("HubCache::file", format!("\"{file}\" is no file of a model")));
+        }
+        let path = folder.join(file);
         if path.is_file() { Ok(path) } else { Err(file_error(&path, "is not there: it was not downloaded")) }
     }
+}
+
+/// Whether a name consists of parts that stay below a folder.
+fn simple(text: &str) -> bool {
+    !text.is_empty()
+        && text.split('/').all(|part| !["", ".", ".."].contains(&part))
+        && !text.contains(['\\', ':', '\0'])
 }
 
 #[track_caller]
