@@ -31,6 +31,7 @@ mod misfits;
 mod module;
 mod names;
 mod parallel;
+mod quantize;
 mod safetensors;
 mod state_dict;
 mod summary;
@@ -74,6 +75,7 @@ pub use module::{Module, Unmatched};
 pub use names::NameMap;
 pub use nn_derive::Module;
 pub use parallel::{DataParallel, Scatter};
+pub use quantize::{Calibration, QuantizeConfig, Quantized, QuantizedLayer, quantize};
 pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
 #[doc(hidden)] // for `weights`
 pub use safetensors::{

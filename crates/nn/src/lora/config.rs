@@ -172,12 +172,12 @@ impl LoraConfig {
 }
 
 /// Whether a path is a name, or ends with a dot and the name.
-pub(super) fn is_named(path: &str, name: &str) -> bool {
+pub(crate) fn is_named(path: &str, name: &str) -> bool {
     path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
 /// The value of the longest name that fits a path.
-fn by_pattern<'a, V>(patterns: &'a BTreeMap<String, V>, path: &str) -> Option<&'a V> {
+pub(crate) fn by_pattern<'a, V>(patterns: &'a BTreeMap<String, V>, path: &str) -> Option<&'a V> {
     let fitting = patterns.iter().filter(|(name, _)| is_named(path, name));
     fitting.max_by_key(|(name, _)| name.len()).map(|(_, value)| value)
 }

@@ -155,7 +155,7 @@ pub fn activate<M: Module + ?Sized>(model: &M, name: Option<&str>) -> Result<()>
 }
 
 /// The layers of a model that can have adapters; one that is used in several places under its first path.
-fn hosts<M: Module + ?Sized>(model: &M) -> Vec<Host> {
+pub(crate) fn hosts<M: Module + ?Sized>(model: &M) -> Vec<Host> {
     let mut visitor = Visitor::new();
     model.visit(&mut visitor);
     let mut seen = HashSet::new();

@@ -44,6 +44,8 @@ mod slot;
 
 pub use adapter::LayerKind;
 pub use config::{LoraConfig, LoraInit, Targets};
+pub(crate) use config::{by_pattern, is_named};
+pub(crate) use handle::hosts;
 pub use handle::{Lora, activate, attach, attach_to, find, names};
 pub use slot::Adapters;
 pub(crate) use slot::Host;

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{DType, Error, Result, Tensor};
 
 use super::{
     OP,
@@ -54,6 +54,15 @@ pub(super) struct Slot {
     pub(super) adapters: Vec<Arc<Adapter>>,
     pub(super) active: Option<usize>,
     pub(super) unmerged: Option<Tensor>,
+    /// The squares of the layer's inputs, while they are measured.
+    squares: Option<Squares>,
+}
+
+/// The sums of the squares of inputs, and of how many rows.
+#[derive(Default)]
+struct Squares {
+    sums: Option<Tensor>,
+    rows: usize,
 }
 
 impl Slot {
@@ -86,6 +95,40 @@ impl Adapters {
         slot.active.and_then(|active| slot.adapters.get(active).cloned())
     }
 
+    /// Begins to measure inputs, from nothing, or ends it.
+    pub(crate) fn observe(&self, on: bool) {
+        self.write().squares = on.then(Squares::default);
+    }
+
+    /// The mean of the square of each input, if any were measured.
+    pub(crate) fn mean_square(&self) -> Result<Option<Tensor>> {
+        match &self.read().squares {
+            Some(Squares { sums: Some(sums), rows }) => Ok(Some(sums.mul_scalar(1.0 / *rows as f64))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Adds the squares of inputs, if they are measured.
+    #[track_caller]
+    fn measure(&self, input: &Tensor) -> Result<()> {
+        if self.read().squares.is_none() || input.numel() == 0 {
+            return Ok(());
+        }
+        let features = input.dims().last().copied().unwrap_or(1);
+        let rows = input.numel() / features;
+        let squares =
+            input.detach().to_dtype(DType::F32)?.reshape([rows, features])?.square().sum_axis(0, false)?;
+        if let Some(all) = &mut self.write().squares {
+            let sums = match &all.sums {
+                Some(sums) => sums.add(&squares)?,
+                None => squares,
+            };
+            sums.eval()?;
+            *all = Squares { sums: Some(sums), rows: all.rows + rows };
+        }
+        Ok(())
+    }
+
     /// The number of adapters.
     pub fn len(&self) -> usize {
         self.read().adapters.len()
@@ -102,6 +145,7 @@ impl Adapters {
     /// As [`functional::linear`].
     #[track_caller]
     pub fn linear(&self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        self.measure(input)?;
         match self.active() {
             None => functional::linear(input, weight, bias),
             Some(adapter) => adapter.linear(input, weight, bias),
@@ -146,7 +190,7 @@ impl Adapters {
     pub(crate) fn copied(&self, visitor: &mut VisitorMut) -> Adapters {
         let slot = self.read();
         let adapters = slot.adapters.iter().map(|adapter| Arc::new(adapter.replaced(visitor))).collect();
-        let copy = Slot { adapters, active: slot.active, unmerged: slot.unmerged.clone() };
+        let copy = Slot { adapters, active: slot.active, unmerged: slot.unmerged.clone(), squares: None };
         Adapters(Arc::new(RwLock::new(copy)))
     }
 }
@@ -160,10 +204,10 @@ impl fmt::Debug for Adapters {
 /// A layer with a place for adapters, found in a model.
 #[derive(Clone, Debug)]
 pub(crate) struct Host {
-    pub(super) path: String,
-    pub(super) slot: Adapters,
-    pub(super) weight: Tensor,
-    pub(super) kind: LayerKind,
+    pub(crate) path: String,
+    pub(crate) slot: Adapters,
+    pub(crate) weight: Tensor,
+    pub(crate) kind: LayerKind,
 }
 
 impl Host {
@@ -173,7 +217,7 @@ impl Host {
 
     /// An error unless no adapter is merged into the weight.
     #[track_caller]
-    pub(super) fn require_unmerged(&self) -> Result<()> {
+    pub(crate) fn require_unmerged(&self) -> Result<()> {
         match self.slot.read().unmerged {
             None => Ok(()),
             Some(_) => {
