@@ -65,5 +65,5 @@ for epoch in range(options.epochs):
             total += loss.item()
         optimizer.step()
         steps, count = steps + 1, count + tokens
-    print(f"epoch {epoch + 1}: loss {total / count:.4f}, {1e3 * (time.perf_counter() - begin) / steps:.0f} ms a step")
+    print(f"epoch {epoch + 1}: loss {total / count:.4f}, {1e3 * (time.perf_counter() - begin) / steps:.0f} ms a step", flush=True)
 print(f"peak resident memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000:.0f} MB")

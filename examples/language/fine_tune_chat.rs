@@ -89,7 +89,7 @@ struct Options {
     /// Where the adapter is written, in the format of peft
     #[arg(long)]
     save: Option<PathBuf>,
-    /// What the model is asked before and after the training
+    /// A question to the model before and after the training
     #[arg(long, default_value = "Where is the nearest library?")]
     say: String,
     /// The greatest number of tokens of that answer

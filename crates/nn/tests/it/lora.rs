@@ -1,6 +1,5 @@
-//! Adapters: which layers get them, what is trained, clones and copies. The numbers are compared with PEFT's in
-//! `crates/models/tests/it/peft.rs`.
-
+//! Adapters: which layers get them, what is trained, clones and copies. Numbers are compared with those of
+//! PEFT in `crates/models/tests/it/peft.rs`.
 #![allow(clippy::unwrap_used)]
 
 use autograd::TensorGrad;

@@ -6,9 +6,12 @@ use nn::{
     CrossEntropyLoss, DistillationLoss, Divergence, DpoLoss, DpoVariant, KtoLoss, LinearCrossEntropyLoss,
     OrpoLoss, Reduction, answer_log_probabilities,
 };
-use tensor_core::{DType, Generator, Result, Tensor};
+use tensor_core::{DType, Device, Generator, Result, Tensor};
 
-use crate::common::device;
+/// The CPU, which computes in f64 as the formulas do.
+fn device() -> Device {
+    backend_cpu::cpu()
+}
 
 fn f64s(values: &[f64]) -> Tensor {
     Tensor::from_vec(values.to_vec(), [values.len()], &device()).unwrap()
@@ -73,7 +76,7 @@ fn cross_entropy_in_parts_is_that_of_the_whole() {
 #[test]
 fn log_probabilities_are_those_of_answers() {
     let device = device();
-    let logits = Tensor::new([[[0.0f64, 3f64.ln()], [0.0, 0.0], [9.0, 1.0]]], &device).unwrap();
+    let logits = f64s(&[0.0, 3f64.ln(), 0.0, 0.0, 9.0, 1.0]).reshape([1, 3, 2]).unwrap();
     let labels = Tensor::new([[1i32, 0, -100]], &device).unwrap();
     let (sum, count) = answer_log_probabilities(&logits, &labels, -100).unwrap();
     close(&sum, &[0.75f64.ln() + 0.5f64.ln()]);
@@ -156,9 +159,8 @@ fn odds_ratios_need_no_reference() {
 
 #[test]
 fn students_learn_probabilities() {
-    let device = device();
-    let student = Tensor::new([[0.3f64, -1.0, 0.2], [2.0, 0.0, -0.5]], &device).unwrap();
-    let teacher = Tensor::new([[1.0f64, 0.5, -0.7], [0.1, 0.2, 0.3]], &device).unwrap();
+    let student = f64s(&[0.3, -1.0, 0.2, 2.0, 0.0, -0.5]).reshape([2, 3]).unwrap();
+    let teacher = f64s(&[1.0, 0.5, -0.7, 0.1, 0.2, 0.3]).reshape([2, 3]).unwrap();
     let (t, rows) = (2.5, 2);
     let softmax = |x: &Tensor, row: usize| {
         let x = &x.to_f64_vec().unwrap()[3 * row..3 * row + 3];
