@@ -211,7 +211,7 @@ def mamba(name, changes):
           {"logits": out.logits, "last": last}, out.loss, grads)
 
 
-# The names of the Hugging Face hub, and those of RWKV's own package; a T says that a matrix is transposed there.
+# The names of the Hugging Face hub, and those of RWKV's package; a T marks a matrix that is transposed there.
 RWKV7_ATTENTION = {f"x_{x}": f"x_{x}" for x in "rwkvag"} | {x: x for x in ("k_k", "k_a", "r_k")} | {
     "r_proj.weight": "receptance.weight T", "k_proj.weight": "key.weight T", "v_proj.weight": "value.weight T", "o_proj.weight": "output.weight T",
     "g_norm.weight": "ln_x.weight", "g_norm.bias": "ln_x.bias", "g_lora.lora.0.weight": "g1 T", "g_lora.lora.2.weight": "g2 T"} | {

@@ -99,12 +99,13 @@ impl Rwkv7Config {
         self.intermediate_size.unwrap_or((product as usize).next_multiple_of(32))
     }
 
-    /// The initial share of the step before in each feature: 1 − (k / n) to a power that falls from layer to
-    /// layer.
-    pub(super) fn mixed(&self, layer: usize, power: f64) -> Vec<f32> {
-        let left = 1.0 - layer as f64 / self.num_hidden_layers as f64;
-        // The channel mix takes a power of what is left, the parts of the time mix a multiple.
-        let exponent = if power == 4.0 { left.powi(4) } else { power * left };
+    /// The share of all layers that is above this one, this one included.
+    pub(super) fn left(&self, layer: usize) -> f64 {
+        1.0 - layer as f64 / self.num_hidden_layers as f64
+    }
+
+    /// The initial share of the step before in each feature: 1 − (k / n)^exponent.
+    pub(super) fn mixed(&self, exponent: f64) -> Vec<f32> {
         let part = |k: usize| 1.0 - (k as f64 / self.hidden_size as f64).powf(exponent);
         (0..self.hidden_size).map(|k| part(k) as f32).collect()
     }

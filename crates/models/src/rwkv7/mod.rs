@@ -1,5 +1,6 @@
-//! RWKV-7: layers with a matrix as state, which forgets, replaces and adds values at keys. The names are those
-//! of the Hugging Face hub's models, by `flash-linear-attention`: `RWKV7ForCausalLM`.
+//! RWKV-7: layers with a matrix as state, which forgets, replaces and adds values at keys. The names are
+//! those of the Hugging Face hub's models, by `flash-linear-attention`: `RWKV7ForCausalLM`. The numbers are
+//! compared with the package `rwkv`, which runs on a CPU.
 //!
 //! Peng et al.: RWKV-7 "Goose" with expressive dynamic state evolution (2025).
 
@@ -46,7 +47,7 @@ impl ChannelMix {
     #[track_caller]
     fn new(source: &WeightSource, config: &Rwkv7Config, layer: usize) -> Result<ChannelMix> {
         let (width, inner) = (config.hidden_size, config.inner());
-        let mixed = config.mixed(layer, 4.0);
+        let mixed = config.mixed(config.left(layer).powi(4));
         let x_k =
             source.parameter_from("x_k", &[width], |rng| Tensor::from_vec(mixed, [width], rng.device()))?;
         Ok(ChannelMix {
@@ -88,8 +89,8 @@ impl Layer {
         })
     }
 
-    /// The output for `x` `[N, L, features]`. `mask` `[N, L, 1]` is 0 at padding, `first_value` has the values
-    /// of the first layer, and `states` those of the layer before and then after this step.
+    /// The output for `x` `[N, L, features]`. `mask` `[N, L, 1]` is 0 at padding, `first_value` has the
+    /// values of the first layer, and `states` those of the layer before and then after this step.
     #[track_caller]
     fn forward(
         &self,

@@ -89,7 +89,8 @@ impl TimeMix {
                 source.parameter_from(name, shape, |rng| Tensor::from_vec(values, shape, rng.device()))?;
             Parameter::new(drawn)
         };
-        let mix = |name: &str, power: f64| own(name, &[1, 1, width], config.mixed(layer, power));
+        let mix =
+            |name: &str, power: f64| own(name, &[1, 1, width], config.mixed(power * config.left(layer)));
         let low = |name: &str, rank: usize, bias: Option<Vec<f32>>| {
             LowRank::new(&source.at(name), width, rank, bias)
         };

@@ -6,9 +6,10 @@ use tensor_core::{Error, Result, Shape, Tensor, is_grad_enabled};
 
 const OP: &str = "linear_scan";
 
-/// The states `h[t] = decay[t] · h[t − 1] + input[t]` along an axis, with h before the first step 0: the
-/// recurrence of state space models and gated linear attention. Both tensors have the result's shape.
-/// `torch._higher_order_ops.associative_scan` of `(a, b), (c, d) → (a·c, c·b + d)`.
+/// The states `h[t] = decay[t] · h[t − 1] + input[t]` along an axis, from `initial` before the first step, or
+/// 0 without: the recurrence of state space models and gated linear attention. `decay` and `input` have the
+/// result's shape, and `initial` the size 1 along the axis. `torch._higher_order_ops.associative_scan` of
+/// `(a, b), (c, d) → (a·c, c·b + d)`.
 ///
 /// Pairs of steps are joined to one step each, until one is left; the states between follow from those at
 /// the ends of pairs. Each level is a few operations on half the elements of the one above, so that the work
@@ -21,32 +22,39 @@ const OP: &str = "linear_scan";
 /// # fn main() -> tensor_core::Result<()> {
 /// let device = backend_cpu::cpu();
 /// let decay = Tensor::full(4, 0.5f32, &device)?;
-/// let states = linear_scan(&decay, &Tensor::ones(4, &device)?, 0)?;
+/// let states = linear_scan(&decay, &Tensor::ones(4, &device)?, None, 0)?;
 /// assert_eq!(states.to_vec::<f32>()?, [1.0, 1.5, 1.75, 1.875]);
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
-/// Tensors of different shapes, no such axis, a dtype that is not floating-point, two devices.
+/// Tensors of other shapes, no such axis, no steps, a dtype that is not floating-point, two devices.
 #[track_caller]
-pub fn linear_scan(decay: &Tensor, input: &Tensor, axis: isize) -> Result<Tensor> {
-    if decay.shape() != input.shape() {
-        let message = format!("decay {} and input {} have different shapes", decay.shape(), input.shape());
+pub fn linear_scan(decay: &Tensor, input: &Tensor, initial: Option<&Tensor>, axis: isize) -> Result<Tensor> {
+    let axis = input.shape().axis(axis, OP)?;
+    let one = with_axis(input.shape(), axis, &[1]);
+    if decay.shape() != input.shape() || initial.is_some_and(|initial| initial.dims() != one) {
+        let message = format!(
+            "decay {}, input {} and a state {}: both have one shape, and the state {one:?}",
+            decay.shape(),
+            input.shape(),
+            initial.map_or_else(|| "none".into(), |initial| initial.shape().to_string())
+        );
         return Err(Error::invalid(OP, message));
     }
-    if let Some(other) = [decay, input].iter().find(|tensor| !tensor.dtype().is_float()) {
+    let all = [Some(decay), Some(input), initial];
+    let all: Vec<&Tensor> = all.into_iter().flatten().collect();
+    if let Some(other) = all.iter().find(|tensor| !tensor.dtype().is_float()) {
         let message = format!("a tensor of {}: cast it with .to_dtype(DType::F32)?", other.dtype());
         return Err(Error::invalid(OP, message));
     }
-    let axis = input.shape().axis(axis, OP)?;
-    if input.dims()[axis] < 2 {
-        // The only state: the decay has no part in it.
-        return input.add(&decay.mul_scalar(0.0));
+    if input.dims()[axis] == 0 {
+        return Err(Error::invalid(OP, format!("no steps: input {} along axis {axis}", input.shape())));
     }
-    if is_grad_enabled() && (decay.is_tracked() || input.is_tracked()) {
-        return apply(LinearScan { axis }, &[decay, input]);
+    if input.dims()[axis] > 1 && is_grad_enabled() && all.iter().any(|tensor| tensor.is_tracked()) {
+        return apply(LinearScan { axis }, &all);
     }
-    scan(decay, input, axis)
+    scan(decay, input, initial, axis)
 }
 
 /// The recurrence along an axis, with its gradient.
@@ -64,28 +72,41 @@ impl Function for LinearScan {
 
     #[track_caller]
     fn forward(&self, inputs: &[&Tensor]) -> Result<Tensor> {
-        scan(inputs[0], inputs[1], self.axis)
+        scan(inputs[0], inputs[1], inputs.get(2).copied(), self.axis)
     }
 
-    /// g[t] = gradient[t] + decay[t + 1] · g[t + 1] is the gradient of the input, and g[t] · h[t − 1] that of
-    /// the decay.
+    /// g[t] = gradient[t] + decay[t + 1] · g[t + 1] is the gradient of the input, g[t] · h[t − 1] that of the
+    /// decay, and decay[0] · g[0] that of the state before the first step.
     #[track_caller]
     fn backward(&self, inputs: &[Tensor], states: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let (axis, decay) = (self.axis, &inputs[0]);
+        let (axis, decay, initial) = (self.axis, &inputs[0], inputs.get(2));
         let steps = states.dims()[axis];
-        let later = shifted(&decay.narrow(axis, 1, steps - 1)?, axis, [0, 1])?;
-        let of_input = linear_scan(&later.flip(axis)?, &gradient.flip(axis)?, axis as isize)?.flip(axis)?;
-        let earlier = shifted(&states.narrow(axis, 0, steps - 1)?, axis, [1, 0])?;
-        Ok(vec![Some(of_input.mul(&earlier)?), Some(of_input)])
+        let first = decay.narrow(axis, 0, 1)?;
+        // The last step has none after it; any decay from there meets a state of 0.
+        let later = Tensor::concat(&[&decay.narrow(axis, 1, steps - 1)?, &first], axis)?;
+        let of_input =
+            linear_scan(&later.flip(axis)?, &gradient.flip(axis)?, None, axis as isize)?.flip(axis)?;
+        let of_decay = of_input.mul(&before(states, initial, axis)?)?;
+        let mut found = vec![Some(of_decay), Some(of_input.clone())];
+        if initial.is_some() {
+            found.push(Some(first.mul(&of_input.narrow(axis, 0, 1)?)?));
+        }
+        Ok(found)
     }
 }
 
-/// A tensor with zeros before and after it along an axis.
+/// The states before each step.
 #[track_caller]
-fn shifted(x: &Tensor, axis: usize, [before, after]: [usize; 2]) -> Result<Tensor> {
-    let mut padding = vec![(0, 0); x.rank()];
-    padding[axis] = (before, after);
-    x.pad(&padding, 0.0)
+fn before(states: &Tensor, initial: Option<&Tensor>, axis: usize) -> Result<Tensor> {
+    let steps = states.dims()[axis];
+    let first = match initial {
+        Some(initial) => initial.clone(),
+        None => states.narrow(axis, 0, 1)?.zeros_like(),
+    };
+    match steps {
+        1 => Ok(first),
+        _ => Tensor::concat(&[&first, &states.narrow(axis, 0, steps - 1)?], axis),
+    }
 }
 
 /// The sizes of `shape` with those of `axis` in place of its size.
@@ -96,10 +117,13 @@ fn with_axis(shape: &Shape, axis: usize, sizes: &[usize]) -> Vec<usize> {
 
 /// The states, of a recurrence of at least one step.
 #[track_caller]
-fn scan(decay: &Tensor, input: &Tensor, axis: usize) -> Result<Tensor> {
+fn scan(decay: &Tensor, input: &Tensor, initial: Option<&Tensor>, axis: usize) -> Result<Tensor> {
     let steps = input.dims()[axis];
     if steps == 1 {
-        return Ok(input.clone());
+        return match initial {
+            Some(initial) => decay.mul(initial)?.add(input),
+            None => Ok(input.clone()),
+        };
     }
     let pairs = steps / 2;
     let split = with_axis(input.shape(), axis, &[pairs, 2]);
@@ -110,12 +134,8 @@ fn scan(decay: &Tensor, input: &Tensor, axis: usize) -> Result<Tensor> {
     let ((first_decay, second_decay), (first_input, second_input)) = (parts(decay)?, parts(input)?);
     // The states after the second step of each pair.
     let joined = second_decay.mul(&first_input)?.add(&second_input)?;
-    let seconds = scan(&second_decay.mul(&first_decay)?, &joined, axis)?;
-    let before = match pairs {
-        1 => first_input.zeros_like(),
-        _ => shifted(&seconds.narrow(axis, 0, pairs - 1)?, axis, [1, 0])?,
-    };
-    let firsts = first_decay.mul(&before)?.add(&first_input)?;
+    let seconds = scan(&second_decay.mul(&first_decay)?, &joined, initial, axis)?;
+    let firsts = first_decay.mul(&before(&seconds, initial, axis)?)?.add(&first_input)?;
     let whole = with_axis(input.shape(), axis, &[2 * pairs]);
     let states = Tensor::stack(&[&firsts, &seconds], axis + 1)?.reshape(whole.as_slice())?;
     if 2 * pairs == steps {

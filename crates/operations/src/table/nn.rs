@@ -68,6 +68,10 @@ pub(super) fn rows() -> Vec<Row> {
         two("functional::cdist", "torch.cdist(x, y, p=math.inf)", |x, y| f::cdist(x, y, f64::INFINITY)).shapes([&[3, 4], &[2, 4]]).order(1),
         two("functional::cdist", "torch.cdist(x, y, p=0)", |x, y| f::cdist(x, y, 0.0)).shapes([&[3, 2], &[2, 2]]).order(0),
         two("functional::cdist", "torch.cdist(x, y)", |x, y| f::cdist(x, y, 2.0)).shapes([&[26, 2], &[2, 2]]).loose(8.0).no_ties(),
+        two("functional::linear_scan", "torch.stack([y[:, 0], x[:, 1] * y[:, 0] + y[:, 1], x[:, 2] * (x[:, 1] * y[:, 0] + y[:, 1]) + y[:, 2]], 1)",
+            |x, y| f::linear_scan(x, y, None, 1)).shapes([&[2, 3], &[2, 3]]).bad(|x| f::linear_scan(&x[0], &x[1].narrow(1, 0, 2)?, None, 1)),
+        three("functional::linear_scan", "(lambda s: torch.stack([s := x[k] * s + y[k] for k in range(7)]))(z[0])", |x, y, z| f::linear_scan(x, y, Some(z), 0))
+            .shapes([&[7, 2], &[7, 2], &[1, 2]]).bad(|x| f::linear_scan(&x[0], &x[1], Some(&x[1]), 0)),
         one("functional::pdist", "F.pdist(x)", |x| f::pdist(x, 2.0)).no_ties().bad(|x| f::pdist(&x[0], -1.0)),
         one("functional::pdist", "F.pdist(x, 3)", |x| f::pdist(x, 3.0)).no_ties(),
         four("functional::bilinear", "F.bilinear(x, y, z, w)", |[x, y, w, b]| f::bilinear(x, y, w, Some(b))).shapes([&[2, 3], &[2, 4], &[2, 3, 4], &[2]])

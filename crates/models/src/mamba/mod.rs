@@ -2,15 +2,19 @@
 //!
 //! Gu and Dao: Mamba: linear-time sequence modeling with selective state spaces (2023).
 
+mod scan;
+
 use std::path::Path;
 
-use nn::{Embedding, Linear, Module, Parameter, RmsNorm, functional::linear_scan};
+use nn::{Embedding, Linear, Module, Parameter, RmsNorm};
 use serde::{Deserialize, Serialize};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 
 use crate::{
     Activation, Initial, KvCache, LanguageModel, WeightSource, read_config, recurrent::padding_mask,
 };
+
+use scan::selective_scan;
 
 const OP: &str = "Mamba";
 
@@ -195,40 +199,28 @@ impl Mixer {
         let [before, state] = states.take().map_or([None, None], |states| states.map(Some));
         let (inner, last) = self.convolve(&inner, before.as_ref())?;
         let inner = masked(inner)?;
-        let (out, state) = self.selective_scan(&inner, state.as_ref())?;
+        let (out, state) = self.scan(&inner, state.as_ref())?;
         *states = Some([last, state]);
         self.out_proj.forward(&out.to_dtype(x.dtype())?.mul(&gate.silu())?)
     }
 
-    /// h[t] = exp(A · Δ[t]) · h[t − 1] + Δ[t] · B[t] · x[t] and y[t] = C[t] · h[t] + D · x[t] for `x` `[N, L,
-    /// features]` after a state `[N, features, state_size]`: y in f32, and the last state.
+    /// y[t] = C[t] · h[t] + D · x[t] in f32 for `x` `[N, L, features]` after a state `[N, features,
+    /// state_size]`, and the last state; h is that of [`selective_scan`].
     #[track_caller]
-    fn selective_scan(&self, x: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+    fn scan(&self, x: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
         let (states, rank) = (self.config.state_size, self.config.rank()?);
         let projected = self.x_proj.forward(x)?;
+        let wide = |x: Tensor| x.to_dtype(DType::F32);
         let part = |from: usize, size: usize| projected.narrow(-1, from, size);
-        let step = self.dt_proj.forward(&part(0, rank)?)?.to_dtype(DType::F32)?.softplus(1.0, 20.0);
-        let (b, c) = (part(rank, states)?, part(rank + states, states)?);
-        let [b, c] = [b, c].map(|x| x.to_dtype(DType::F32)?.unsqueeze(2));
-        let (b, c, x) = (b?, c?, x.to_dtype(DType::F32)?);
+        let step = wide(self.dt_proj.forward(&part(0, rank)?)?)?.softplus(1.0, 20.0);
+        let (b, c, x) = (wide(part(rank, states)?)?, wide(part(rank + states, states)?)?, wide(x.clone())?);
         let a = self.A_log.to_dtype(DType::F32)?.exp().neg();
-        let decay = step.unsqueeze(3)?.mul(&a)?.exp();
-        let mut input = step.mul(&x)?.unsqueeze(3)?.mul(&b)?;
-        let length = x.dims()[1];
-        if let Some(state) = state {
-            // The state before the first step, as a part of the first input.
-            let first = decay.narrow(1, 0, 1)?.mul(&state.unsqueeze(1)?)?;
-            input = match length {
-                1 => input.add(&first)?,
-                _ => input.add(&first.pad(&[(0, 0), (0, length - 1), (0, 0), (0, 0)], 0.0)?)?,
-            };
-        }
-        let all = match length {
-            1 => input,
-            _ => linear_scan(&decay, &input, 1)?,
+        let state = match state {
+            Some(state) => state.clone(),
+            None => Tensor::zeros([x.dims()[0], x.dims()[2], states], (DType::F32, &x.device()))?,
         };
-        let out = all.mul(&c)?.sum_axis(-1, false)?.add(&x.mul(&self.D.to_dtype(DType::F32)?)?)?;
-        Ok((out, all.select(1, -1)?))
+        let (out, state) = selective_scan([&step, &x, &b, &c, &a, &state])?;
+        Ok((out.add(&x.mul(&self.D.to_dtype(DType::F32)?)?)?, state))
     }
 }
 
