@@ -2,7 +2,7 @@
 //! them.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -48,7 +48,6 @@ pub struct HubProgress<'a> {
 /// # let _ = weights;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct HubDownload {
     cache: HubCache,
     endpoint: String,
@@ -69,9 +68,12 @@ impl HubDownload {
         let text = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let cache = HubCache::from_env()?;
         let token = text("HF_TOKEN").or_else(|| {
-            let beside = cache.folder().parent().map(|home| home.join("token"));
-            let home = text("HF_HOME").map(|home| Path::new(&home).join("token"));
-            let path = text("HF_TOKEN_PATH").map(PathBuf::from).or(home).or(beside)?;
+            // The cache is in the home of Hugging Face's files, unless it has a folder of its own.
+            let home = || match text("HF_HUB_CACHE") {
+                Some(_) => text("HF_HOME").map(PathBuf::from),
+                None => cache.folder().parent().map(Path::to_path_buf),
+            };
+            let path = text("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")))?;
             fs::read_to_string(path).ok()
         });
         let offline = text("HF_HUB_OFFLINE")
@@ -176,7 +178,7 @@ impl HubDownload {
             return Err(failed(&address, "the answer has no commit"));
         };
         check_commit(name, &commit)?;
-        let path = self.fetch(&repository, &address, &commit, file, &facts, progress)?;
+        let path = self.fetch(&repository, &commit, file, &facts, progress)?;
         write_reference(&repository, revision, &commit)?;
         Ok(path)
     }
@@ -208,7 +210,7 @@ impl HubDownload {
         for file in needed {
             let address = self.server.address(name, &commit, file);
             let facts = self.server.facts(&address)?;
-            self.fetch(&repository, &address, &commit, file, &facts, progress)?;
+            self.fetch(&repository, &commit, file, &facts, progress)?;
         }
         write_reference(&repository, revision, &commit)?;
         Ok(repository.join("snapshots").join(commit))
@@ -219,14 +221,13 @@ impl HubDownload {
     fn fetch(
         &self,
         repository: &Path,
-        address: &str,
         commit: &str,
         file: &str,
         facts: &FileFacts,
         progress: &mut dyn FnMut(HubProgress<'_>),
     ) -> Result<PathBuf> {
         if !simple(&facts.etag) || facts.etag.contains('/') {
-            return Err(failed(address, &format!("its etag is \"{}\"", facts.etag)));
+            return Err(failed(&facts.address, &format!("its etag is \"{}\"", facts.etag)));
         }
         let contents = repository.join("blobs").join(&facts.etag);
         let pointer = repository.join("snapshots").join(commit).join(file);
@@ -237,7 +238,7 @@ impl HubDownload {
         if !complete(&contents) && !complete(&pointer) {
             create_folder(&repository.join("blobs"))?;
             let total = facts.size;
-            blob::download(&self.server, address, facts, &contents, &mut |received| {
+            blob::download(&self.server, facts, &contents, &mut |received| {
                 progress(HubProgress { file, received, total });
             })?;
         }
@@ -246,6 +247,17 @@ impl HubDownload {
             point(&pointer, &contents, depth, &facts.etag)?;
         }
         Ok(pointer)
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for HubDownload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubDownload")
+            .field("cache", &self.cache)
+            .field("endpoint", &self.endpoint)
+            .field("offline", &self.offline)
+            .finish_non_exhaustive()
     }
 }
 
