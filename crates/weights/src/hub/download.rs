@@ -30,12 +30,12 @@ pub struct HubProgress<'a> {
     pub total: Option<u64>,
 }
 
-/// Downloads models into a [`HubCache`], in the layout of `huggingface_hub`: what Python has downloaded is not
-/// downloaded again, and the other way round.
+/// Downloads models into a [`HubCache`], in the layout of `huggingface_hub`: what Python has downloaded is
+/// not downloaded again, and the other way round.
 ///
 /// A download that was cut is resumed, by the same call or a later one. The size of each file and its hash
-/// (SHA-256 of large files, git's hash of others) must be those that the server told before. Nothing is written
-/// outside the cache's folder, whatever names the server gives.
+/// (SHA-256 of large files, git's hash of others) must be those that the server told before. Nothing is
+/// written outside the cache's folder, whatever names the server gives.
 ///
 /// ```no_run
 /// use weights::HubDownload;
@@ -57,9 +57,9 @@ pub struct HubDownload {
 }
 
 impl HubDownload {
-    /// Downloads as the environment says: [`HubCache::from_env`]; `HF_ENDPOINT`, the server; `HF_TOKEN` or the
-    /// file `HF_TOKEN_PATH` (by default `token` in `HF_HOME`), the token; with `HF_HUB_OFFLINE=1` only what is
-    /// in the cache is found.
+    /// Downloads as the environment says: [`HubCache::from_env`]; `HF_ENDPOINT`, the server; `HF_TOKEN` or
+    /// the file `HF_TOKEN_PATH` (by default `token` in `HF_HOME`), the token; with `HF_HUB_OFFLINE=1` only
+    /// what is in the cache is found.
     ///
     /// # Errors
     /// As [`HubCache::from_env`].
@@ -102,8 +102,8 @@ impl HubDownload {
         self
     }
 
-    /// The token of a user, for private and gated models. Only the endpoint gets it, not the servers to which
-    /// it redirects.
+    /// The token of a user, for private and gated models. Only the endpoint gets it, not the servers to
+    /// which it redirects.
     #[must_use]
     pub fn token(mut self, token: &str) -> HubDownload {
         self.token = Some(token.into()).filter(|token: &String| !token.is_empty());
@@ -150,11 +150,12 @@ impl HubDownload {
         }
     }
 
-    /// One file of a model: its path in the cache. Nothing is downloaded if the cache has the revision's file.
+    /// One file of a model: its path in the cache. Nothing is downloaded if the cache has the revision's
+    /// file.
     ///
     /// # Errors
-    /// As [`HubDownload::files`]; a path that is none of a file; a `File` error for a size or hash that is not
-    /// the announced one, or for a file that cannot be written.
+    /// As [`HubDownload::files`]; a path that is none of a file; a `File` error for a size or hash that is
+    /// not the announced one, or for a file that cannot be written.
     #[track_caller]
     pub fn file(
         &self,
@@ -314,8 +315,8 @@ fn lock(cache: &HubCache, repository: &Path, etag: &str) -> Result<fs::File> {
     locked.map_err(|error| file_error(&path, format!("cannot be locked: {error}")))
 }
 
-/// Makes `pointer`, `depth` folders below the model's, a link to the contents `blobs/etag`; where there are no
-/// links, the contents move there.
+/// Makes `pointer`, `depth` folders below the model's, a link to the contents `blobs/etag`; where there are
+/// no links, the contents move there.
 #[track_caller]
 fn point(pointer: &Path, contents: &Path, depth: usize, etag: &str) -> Result<()> {
     if let Some(folder) = pointer.parent() {

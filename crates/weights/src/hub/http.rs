@@ -81,8 +81,8 @@ impl Server {
         format!("{}/{}/resolve/{}/{}", self.endpoint, escaped(name), one_part(revision), escaped(file))
     }
 
-    /// The facts about a file. Redirects within the server are followed; one to another server, which has the
-    /// contents, comes with the facts.
+    /// The facts about a file. Redirects within the server are followed; one to another server, which has
+    /// the contents, comes with the facts.
     #[track_caller]
     pub(super) fn facts(&self, address: &str) -> Result<FileFacts> {
         let mut url = address.to_string();
