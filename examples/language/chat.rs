@@ -3,8 +3,8 @@
 //!     cargo run --release -p taper-examples-language --example chat -- \
 //!         --model SmolLM2-135M-Instruct.Q4_1.gguf --temperature 0.7 --top-p 0.9
 //!
-//! The model is a GGUF file, or a folder with `config.json`, `tokenizer.json` and weights. A name of the Hugging
-//! Face hub is found in its cache; with `--features hub` it is downloaded into it:
+//! The model is a GGUF file, or a folder with `config.json`, `tokenizer.json` and weights. A name of the
+//! Hugging Face hub is found in its cache; with `--features hub` it is downloaded into it:
 //!
 //!     cargo run --release -p taper-examples-language --features hub --example chat -- \
 //!         --model HuggingFaceTB/SmolLM2-135M-Instruct

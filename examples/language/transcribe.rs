@@ -4,9 +4,9 @@
 //!         --model openai/whisper-tiny speech.wav
 //!
 //! The model is a folder with `config.json`, `generation_config.json`, `tokenizer.json` and weights, or a
-//! name of the Hugging Face hub, as in the example `chat`. The sound may have any rate and number of channels;
-//! it is read in parts of 30 seconds. The model recognizes the language, unless `--language` names it;
-//! `--translate` writes English.
+//! name of the Hugging Face hub, as in the example `chat`. The sound may have any rate and number of
+//! channels; it is read in parts of 30 seconds. The model recognizes the language, unless `--language`
+//! names it; `--translate` writes English.
 //!
 //! The tests of this repository run the program with a small model of random weights, whose text means
 //! nothing but is always the same (`tests/transcribe.rs`).
@@ -38,7 +38,8 @@ const FRAME_SAMPLES: usize = 160;
 pub(crate) struct Options {
     /// A WAV file
     sound: PathBuf,
-    /// A folder with config.json, generation_config.json, tokenizer.json and weights, or a name such as org/name
+    /// A folder with config.json, generation_config.json, tokenizer.json and weights, or a name such as
+    /// org/name
     #[arg(long, value_name = "FOLDER")]
     model: PathBuf,
     /// auto, cpu, wgpu, or wgpu:N

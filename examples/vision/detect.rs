@@ -49,8 +49,8 @@ pub(crate) struct Options {
     /// The overlap (intersection over union) above which YOLOv8 keeps one of two boxes
     #[arg(long, default_value_t = 0.7)]
     iou: f32,
-    /// The side of the picture that the network sees: DETR's shorter one (800 by default), YOLOv8's longer one
-    /// (640)
+    /// The side of the picture that the network sees: DETR's shorter one (800 by default), YOLOv8's longer
+    /// one (640)
     #[arg(long)]
     side: Option<usize>,
     /// A file with a label in each line

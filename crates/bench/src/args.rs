@@ -52,7 +52,8 @@ pub(crate) struct Args {
     /// it
     #[arg(long, value_name = "FILE")]
     pub(crate) report: Option<PathBuf>,
-    /// In place of times, which kernels ten calls of each case run, for which line, how long and at what rate
+    /// In place of times, which kernels ten calls of each case run, for which line, how long and at what
+    /// rate
     #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn", "report", "json"])]
     pub(crate) profile: bool,
     /// For the case `import`: print one result and end

@@ -1,5 +1,6 @@
-//! Known models beside transformers: reading a file of weights, a language model's prompt and text, sentences.
-//! The packages are in the folder that `--models` names; docs/benchmarks/models.md has the command.
+//! Known models beside transformers: reading a file of weights, a language model's prompt and text,
+//! sentences. The packages are in the folder that `--models` names; docs/benchmarks/models.md has the
+//! command.
 
 use std::{
     fs,
@@ -69,8 +70,8 @@ pub(crate) fn listed() -> impl Iterator<Item = (String, impl Compared)> {
     kinds.into_iter().map(|(name, kind)| (format!("{PREFIX}{name}"), kind))
 }
 
-/// SmolLM2 as a folder that transformers reads too: the quantized weights of the GGUF file, decoded and rounded
-/// to bf16. It is made once in the folder of temporary files, and kept for the next run.
+/// SmolLM2 as a folder that transformers reads too: the quantized weights of the GGUF file, decoded and
+/// rounded to bf16. It is made once in the folder of temporary files, and kept for the next run.
 fn smollm2(models: &Path) -> Result<PathBuf> {
     let folder = std::env::temp_dir().join("taper-bench-smollm2-bf16");
     let (config, weights) = (folder.join("config.json"), folder.join("model.safetensors"));

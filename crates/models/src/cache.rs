@@ -2,9 +2,9 @@
 //!
 //! A layer has two tables: a long one that keeps its shape for many steps, and a short one for the last
 //! positions, in which a step of few tokens overwrites rows in place. When the short one is full, both are
-//! copied into the long one. So a token costs no copy of the whole, and the shapes of a step stay the same, so
-//! that its plan is reused. Rows that are not in use are masked, which is all that forgetting positions takes
-//! (docs/decisions/0056).
+//! copied into the long one. So a token costs no copy of the whole, and the shapes of a step stay the same,
+//! so that its plan is reused. Rows that are not in use are masked, which is all that forgetting positions
+//! takes (docs/decisions/0056).
 //!
 //! A recurrent layer, such as Mamba's, has a state of a fixed size in place of the tables.
 

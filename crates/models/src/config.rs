@@ -36,8 +36,9 @@ struct LabelFields {
     label_descriptions: BTreeMap<String, String>,
 }
 
-/// The labels of a model's classes in a configuration: transformers' `id2label`, or timm's `label_names` with
-/// their descriptions. The list is empty if the file has no labels; a number without a label is its own.
+/// The labels of a model's classes in a configuration: transformers' `id2label`, or timm's `label_names`
+/// with their descriptions. The list is empty if the file has no labels; a number without a label is its
+/// own.
 ///
 /// # Errors
 /// As [`read_config`].

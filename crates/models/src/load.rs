@@ -41,8 +41,8 @@ const LOADERS: &[(&[&str], Load)] = &[
     (&["rwkv7"], |path, device| Ok(Box::new(Rwkv7::from_folder(path, device)?))),
 ];
 
-/// A decoder from a folder with `config.json` and weights, whose `model_type` says which architecture it has,
-/// or from a GGUF file.
+/// A decoder from a folder with `config.json` and weights, whose `model_type` says which architecture it
+/// has, or from a GGUF file.
 ///
 /// # Errors
 /// A `File` error for a model that is not known, and those of the architecture's `from_folder`.

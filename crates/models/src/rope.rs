@@ -88,7 +88,8 @@ impl Rope {
     /// `max_position_embeddings`) and a scaling.
     ///
     /// # Errors
-    /// An unknown scaling, or one that lacks a number it needs; an odd number of features.
+    /// An unknown scaling, or one that lacks a number it needs; an odd number of features, or more rotated
+    /// ones than there are.
     #[track_caller]
     pub fn new(features: usize, base: f64, context: usize, scaling: &RopeScaling) -> Result<Rope> {
         let wrong = |message: String| Err(Error::invalid("Rope", message));
@@ -98,6 +99,9 @@ impl Rope {
             return wrong(format!("rope_type \"{name}\" is none of {}", names.join(", ")));
         };
         let features = match scaling.partial_rotary_factor {
+            Some(part) if !(0.0..=1.0).contains(&part) => {
+                return wrong(format!("a part of {part} of the features is rotated: give one from 0 to 1"));
+            }
             Some(part) => (features as f64 * part) as usize,
             None => features,
         };

@@ -50,13 +50,16 @@ impl Nonlinearity {
 /// the axes after them (the window of a convolution).
 ///
 /// # Errors
-/// Fewer than two axes.
+/// Fewer than two axes, or numbers that do not fit into `usize`.
 #[track_caller]
 pub fn fans(shape: &Shape) -> Result<(usize, usize)> {
     match *shape.dims() {
         [outputs, inputs, ref window @ ..] => {
-            let window: usize = window.iter().product();
-            Ok((inputs * window, outputs * window))
+            let times = |count: usize| window.iter().try_fold(count, |fan, side| fan.checked_mul(*side));
+            match (times(inputs), times(outputs)) {
+                (Some(inputs), Some(outputs)) => Ok((inputs, outputs)),
+                _ => Err(Error::invalid("init", format!("shape {shape} is too large"))),
+            }
         }
         _ => Err(Error::invalid(
             "init",

@@ -18,6 +18,8 @@ use taper::{
     prelude::*,
 };
 
+type Outcome = std::result::Result<(), Box<dyn std::error::Error>>;
+
 /// A picture of coloured stripes, 48 pixels high and 64 wide.
 fn write_picture(path: &Path) {
     let pixel = |k: usize| [(k * 7 % 256) as u8, (k / 64 * 5) as u8, (k % 64 * 4) as u8];
@@ -43,7 +45,7 @@ fn detected(arguments: &[&str]) -> std::result::Result<String, String> {
 }
 
 #[test]
-fn classify_prints_the_best_classes() -> Result<()> {
+fn classify_prints_the_best_classes() -> Outcome {
     let (folder, device) = (tempfile::tempdir().unwrap(), taper::device("cpu")?);
     let path = |name: &str| folder.path().join(name).display().to_string();
     let config = TimmVitConfig {
@@ -105,7 +107,7 @@ fn rows(text: &str) -> Vec<(f32, String, [f32; 4])> {
 }
 
 #[test]
-fn detect_draws_the_boxes_of_detr() -> Result<()> {
+fn detect_draws_the_boxes_of_detr() -> Outcome {
     let (folder, device) = (tempfile::tempdir().unwrap(), taper::device("cpu")?);
     let path = |name: &str| folder.path().join(name).display().to_string();
     let config = DetrConfig {
@@ -170,7 +172,7 @@ fn detect_draws_the_boxes_of_detr() -> Result<()> {
 }
 
 #[test]
-fn detect_brings_the_boxes_of_yolov8_back_to_the_picture() -> Result<()> {
+fn detect_brings_the_boxes_of_yolov8_back_to_the_picture() -> Outcome {
     let (folder, device) = (tempfile::tempdir().unwrap(), taper::device("cpu")?);
     let path = |name: &str| folder.path().join(name).display().to_string();
     let config = YoloV8Config { classes: 3, ..YoloV8Config::yolov8n() };

@@ -1,4 +1,5 @@
-//! [`WhisperDecoding`]: the tokens with which Whisper's text begins and ends, and those that it never writes.
+//! [`WhisperDecoding`]: the tokens with which Whisper's text begins and ends, and those that it never
+//! writes.
 
 use std::{collections::BTreeMap, path::Path};
 

@@ -2,6 +2,7 @@
 
 use std::{fmt, fs, path::Path, sync::OnceLock};
 
+use serde::Deserialize;
 use serde_json::Value as Json;
 use tensor_core::{Device, Error, Result, Tensor, file::file_error};
 use weights::WeightFile;
@@ -72,6 +73,30 @@ fn json(path: &Path) -> Result<Option<Json>> {
     }
 }
 
+/// Checks what the crate `tokenizers` takes for granted and would panic without: JSON, and templates whose
+/// special tokens are listed.
+fn check_document(document: &[u8]) -> std::result::Result<(), String> {
+    #[derive(Deserialize)]
+    struct Parts {
+        #[serde(default)]
+        post_processor: Json,
+    }
+    let parts: Parts = serde_json::from_slice(document).map_err(|error| error.to_string())?;
+    check_templates(&parts.post_processor)
+}
+
+fn check_templates(processor: &Json) -> std::result::Result<(), String> {
+    let items = |field: &str| processor.get(field).and_then(Json::as_array).into_iter().flatten();
+    items("processors").try_for_each(check_templates)?;
+    for part in items("single").chain(items("pair")) {
+        let Some(token) = part.pointer("/SpecialToken/id").and_then(Json::as_str) else { continue };
+        if processor.get("special_tokens").and_then(|known| known.get(token)).is_none() {
+            return Err(format!("the template has the token \"{token}\", which special_tokens lacks"));
+        }
+    }
+    Ok(())
+}
+
 impl Tokenizer {
     /// A tokenizer from the text of a `tokenizer.json`. Padding and truncation that the file asks for are
     /// turned off.
@@ -80,6 +105,9 @@ impl Tokenizer {
     /// A document that is no tokenizer, or one with a part that is not supported.
     #[track_caller]
     pub fn from_json(document: &[u8]) -> Result<Tokenizer> {
+        if let Err(fault) = check_document(document) {
+            return Err(Error::invalid(OP, format!("is no tokenizer.json: {fault}")));
+        }
         let mut inner = match tokenizers::Tokenizer::from_bytes(document) {
             Ok(inner) => inner,
             Err(error) => return Err(Error::invalid(OP, format!("is no tokenizer.json: {error}"))),

@@ -349,7 +349,8 @@ impl Detr {
         })
     }
 
-    /// A network from a folder with transformers' `config.json` and weights, such as `facebook/detr-resnet-50`.
+    /// A network from a folder with transformers' `config.json` and weights, such as
+    /// `facebook/detr-resnet-50`.
     ///
     /// # Errors
     /// A `File` error for a configuration of another network or other weights, and those of [`Detr::new`].

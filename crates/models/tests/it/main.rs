@@ -1,5 +1,5 @@
-//! Models against their reference implementations, whose numbers are in `tests/fixtures`; what the crate does
-//! with them. One module a topic.
+//! Models against their reference implementations, whose numbers are in `tests/fixtures`; what the crate
+//! does with them. One module a topic.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod audio;

@@ -1,6 +1,6 @@
 //! Tokenizers, chat templates, streams of text.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use models::{
     Llama,
@@ -168,4 +168,21 @@ fn pieces_of_a_gguf_file_are_those_of_sentencepiece() {
     assert_eq!(tokenizer.encode("the</s>", false).unwrap().ids.last(), Some(&2));
     assert_eq!(tokenizer.end_tokens(), [2]);
     assert_eq!(tokenizer.decode(&[1, cases[0].ids[0], 2], false).unwrap().matches(['<', '>']).count(), 4);
+}
+
+/// Documents at which the crate `tokenizers` panics.
+#[test]
+fn damaged_tokenizers_are_errors() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers/word_pieces.json");
+    let document = std::fs::read_to_string(path).unwrap();
+    let tokenizer = Tokenizer::from_json(document.as_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("the cat", true).unwrap().tokens.first().unwrap(), "[CLS]");
+    let message = |text: String| Tokenizer::from_json(text.as_bytes()).unwrap_err().to_string();
+    let half = document[..document.len() / 2].to_string();
+    assert!(message(half).contains("is no tokenizer.json: EOF"));
+    let renamed =
+        document.replacen("{\"SpecialToken\":{\"id\":\"[SEP]\"", "{\"SpecialToken\":{\"id\":\"[END]\"", 1);
+    assert_ne!(renamed, document);
+    let found = message(renamed);
+    assert!(found.contains("the token \"[END]\", which special_tokens lacks"), "{found}");
 }

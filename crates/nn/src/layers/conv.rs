@@ -284,8 +284,8 @@ fn parameters<const D: usize>(
 ) -> Result<(Tensor, Option<Tensor>)> {
     let shape: Vec<usize> = channels.into_iter().chain(kernel).collect();
     let weight = init::kaiming_uniform(shape, Fan::In, Nonlinearity::LeakyRelu(5f64.sqrt()), rng)?;
-    let fan: usize = channels[1] * kernel.iter().product::<usize>();
-    let bound = 1.0 / (fan as f64).sqrt();
+    let fan = kernel.iter().fold(channels[1] as f64, |fan, side| fan * *side as f64);
+    let bound = 1.0 / fan.sqrt();
     let bias = match bias {
         true => Some(parameter(Tensor::uniform([outputs], -bound, bound, rng)?, dtype)?),
         false => None,

@@ -60,16 +60,16 @@ impl Hash {
     }
 }
 
-/// Downloads the contents of `address` to `path`, after what is in `path` with the ending `.incomplete`.
+/// Downloads the contents of a file to `path`, after what is in `path` with the ending `.incomplete`.
 /// `progress` gets the number of bytes that are there.
 #[track_caller]
 pub(super) fn download(
     server: &Server,
-    address: &str,
     facts: &FileFacts,
     path: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<()> {
+    let address = facts.address.as_str();
     let part = PathBuf::from(format!("{}.incomplete", path.display()));
     let written = |error: std::io::Error| file_error(&part, format!("cannot be written: {error}"));
     let mut file = OpenOptions::new().create(true).append(true).read(true).open(&part).map_err(written)?;

@@ -2,7 +2,7 @@
 //! them.
 
 use std::{
-    fs,
+    fmt, fs,
     path::{Path, PathBuf},
 };
 
@@ -30,12 +30,12 @@ pub struct HubProgress<'a> {
     pub total: Option<u64>,
 }
 
-/// Downloads models into a [`HubCache`], in the layout of `huggingface_hub`: what Python has downloaded is not
-/// downloaded again, and the other way round.
+/// Downloads models into a [`HubCache`], in the layout of `huggingface_hub`: what Python has downloaded is
+/// not downloaded again, and the other way round.
 ///
 /// A download that was cut is resumed, by the same call or a later one. The size of each file and its hash
-/// (SHA-256 of large files, git's hash of others) must be those that the server told before. Nothing is written
-/// outside the cache's folder, whatever names the server gives.
+/// (SHA-256 of large files, git's hash of others) must be those that the server told before. Nothing is
+/// written outside the cache's folder, whatever names the server gives.
 ///
 /// ```no_run
 /// use weights::HubDownload;
@@ -48,7 +48,6 @@ pub struct HubProgress<'a> {
 /// # let _ = weights;
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct HubDownload {
     cache: HubCache,
     endpoint: String,
@@ -58,9 +57,9 @@ pub struct HubDownload {
 }
 
 impl HubDownload {
-    /// Downloads as the environment says: [`HubCache::from_env`]; `HF_ENDPOINT`, the server; `HF_TOKEN` or the
-    /// file `HF_TOKEN_PATH` (by default `token` in `HF_HOME`), the token; with `HF_HUB_OFFLINE=1` only what is
-    /// in the cache is found.
+    /// Downloads as the environment says: [`HubCache::from_env`]; `HF_ENDPOINT`, the server; `HF_TOKEN` or
+    /// the file `HF_TOKEN_PATH` (by default `token` in `HF_HOME`), the token; with `HF_HUB_OFFLINE=1` only
+    /// what is in the cache is found.
     ///
     /// # Errors
     /// As [`HubCache::from_env`].
@@ -69,9 +68,12 @@ impl HubDownload {
         let text = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
         let cache = HubCache::from_env()?;
         let token = text("HF_TOKEN").or_else(|| {
-            let beside = cache.folder().parent().map(|home| home.join("token"));
-            let home = text("HF_HOME").map(|home| Path::new(&home).join("token"));
-            let path = text("HF_TOKEN_PATH").map(PathBuf::from).or(home).or(beside)?;
+            // The cache is in the home of Hugging Face's files, unless it has a folder of its own.
+            let home = || match text("HF_HUB_CACHE") {
+                Some(_) => text("HF_HOME").map(PathBuf::from),
+                None => cache.folder().parent().map(Path::to_path_buf),
+            };
+            let path = text("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")))?;
             fs::read_to_string(path).ok()
         });
         let offline = text("HF_HUB_OFFLINE")
@@ -100,8 +102,8 @@ impl HubDownload {
         self
     }
 
-    /// The token of a user, for private and gated models. Only the endpoint gets it, not the servers to which
-    /// it redirects.
+    /// The token of a user, for private and gated models. Only the endpoint gets it, not the servers to
+    /// which it redirects.
     #[must_use]
     pub fn token(mut self, token: &str) -> HubDownload {
         self.token = Some(token.into()).filter(|token: &String| !token.is_empty());
@@ -148,11 +150,12 @@ impl HubDownload {
         }
     }
 
-    /// One file of a model: its path in the cache. Nothing is downloaded if the cache has the revision's file.
+    /// One file of a model: its path in the cache. Nothing is downloaded if the cache has the revision's
+    /// file.
     ///
     /// # Errors
-    /// As [`HubDownload::files`]; a path that is none of a file; a `File` error for a size or hash that is not
-    /// the announced one, or for a file that cannot be written.
+    /// As [`HubDownload::files`]; a path that is none of a file; a `File` error for a size or hash that is
+    /// not the announced one, or for a file that cannot be written.
     #[track_caller]
     pub fn file(
         &self,
@@ -176,7 +179,7 @@ impl HubDownload {
             return Err(failed(&address, "the answer has no commit"));
         };
         check_commit(name, &commit)?;
-        let path = self.fetch(&repository, &address, &commit, file, &facts, progress)?;
+        let path = self.fetch(&repository, &commit, file, &facts, progress)?;
         write_reference(&repository, revision, &commit)?;
         Ok(path)
     }
@@ -208,7 +211,7 @@ impl HubDownload {
         for file in needed {
             let address = self.server.address(name, &commit, file);
             let facts = self.server.facts(&address)?;
-            self.fetch(&repository, &address, &commit, file, &facts, progress)?;
+            self.fetch(&repository, &commit, file, &facts, progress)?;
         }
         write_reference(&repository, revision, &commit)?;
         Ok(repository.join("snapshots").join(commit))
@@ -219,14 +222,13 @@ impl HubDownload {
     fn fetch(
         &self,
         repository: &Path,
-        address: &str,
         commit: &str,
         file: &str,
         facts: &FileFacts,
         progress: &mut dyn FnMut(HubProgress<'_>),
     ) -> Result<PathBuf> {
         if !simple(&facts.etag) || facts.etag.contains('/') {
-            return Err(failed(address, &format!("its etag is \"{}\"", facts.etag)));
+            return Err(failed(&facts.address, &format!("its etag is \"{}\"", facts.etag)));
         }
         let contents = repository.join("blobs").join(&facts.etag);
         let pointer = repository.join("snapshots").join(commit).join(file);
@@ -237,7 +239,7 @@ impl HubDownload {
         if !complete(&contents) && !complete(&pointer) {
             create_folder(&repository.join("blobs"))?;
             let total = facts.size;
-            blob::download(&self.server, address, facts, &contents, &mut |received| {
+            blob::download(&self.server, facts, &contents, &mut |received| {
                 progress(HubProgress { file, received, total });
             })?;
         }
@@ -246,6 +248,17 @@ impl HubDownload {
             point(&pointer, &contents, depth, &facts.etag)?;
         }
         Ok(pointer)
+    }
+}
+
+/// Without the token.
+impl fmt::Debug for HubDownload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubDownload")
+            .field("cache", &self.cache)
+            .field("endpoint", &self.endpoint)
+            .field("offline", &self.offline)
+            .finish_non_exhaustive()
     }
 }
 
@@ -302,8 +315,8 @@ fn lock(cache: &HubCache, repository: &Path, etag: &str) -> Result<fs::File> {
     locked.map_err(|error| file_error(&path, format!("cannot be locked: {error}")))
 }
 
-/// Makes `pointer`, `depth` folders below the model's, a link to the contents `blobs/etag`; where there are no
-/// links, the contents move there.
+/// Makes `pointer`, `depth` folders below the model's, a link to the contents `blobs/etag`; where there are
+/// no links, the contents move there.
 #[track_caller]
 fn point(pointer: &Path, contents: &Path, depth: usize, etag: &str) -> Result<()> {
     if let Some(folder) = pointer.parent() {

@@ -19,7 +19,6 @@ const REDIRECTS: usize = 5;
 const LIST_BYTES: u64 = 64 << 20;
 
 /// A server with the interface of the Hugging Face hub.
-#[derive(Debug)]
 pub(super) struct Server {
     endpoint: String,
     token: Option<String>,
@@ -32,6 +31,8 @@ pub(super) struct Server {
 /// The facts about a file that the server tells before it is read.
 #[derive(Debug)]
 pub(super) struct FileFacts {
+    /// The address on this server, which differs from the one that was asked for if the model was renamed.
+    pub(super) address: String,
     /// The commit that the file belongs to.
     pub(super) commit: Option<String>,
     /// The hash of the contents, by which the cache names them.
@@ -80,8 +81,8 @@ impl Server {
         format!("{}/{}/resolve/{}/{}", self.endpoint, escaped(name), one_part(revision), escaped(file))
     }
 
-    /// The facts about a file. Redirects within the server are followed; one to another server, which has the
-    /// contents, comes with the facts.
+    /// The facts about a file. Redirects within the server are followed; one to another server, which has
+    /// the contents, comes with the facts.
     #[track_caller]
     pub(super) fn facts(&self, address: &str) -> Result<FileFacts> {
         let mut url = address.to_string();
@@ -110,6 +111,7 @@ impl Server {
                 .or_else(|| text("content-length").filter(|_| status.is_success()))
                 .and_then(|size| size.parse().ok());
             return Ok(FileFacts {
+                address: url.clone(),
                 commit: text("x-repo-commit").map(str::to_string),
                 etag: etag.trim_start_matches("W/").trim_matches('"').to_string(),
                 size: length,

@@ -277,6 +277,7 @@ fn redirects_are_followed_without_the_token() {
         state.token = Some("Bearer hf_secret".into());
     });
     let download = download(&hub, folder.path()).token("hf_secret");
+    assert!(!format!("{download:?}").contains("hf_secret"));
     let path = download.file("org/tiny", None, "model.safetensors", &mut quiet()).unwrap();
     assert_eq!(&fs::read(path).unwrap(), &files()[1].1);
     let (asked, sent) = (hub.requests(), other.requests());

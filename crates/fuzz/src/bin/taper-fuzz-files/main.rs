@@ -1,6 +1,6 @@
-//! `cargo xtask fuzz files`: damaged and invented files of weights, of ONNX and of language models. Reading one, and running a
-//! small model, must never panic, crash, hang or take memory that the file's size does not bound, and an
-//! error must name its place.
+//! `cargo xtask fuzz files`: damaged and invented files of weights, of ONNX and of language models. Reading
+//! one, and running a small model, must never panic, crash, hang or take memory that the file's size does
+//! not bound, and an error must name its place.
 //!
 //! A process runs the cases and notes the number of each before it begins; its parent reports the case if
 //! the process ends by a signal or stands still.
