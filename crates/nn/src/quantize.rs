@@ -31,6 +31,8 @@ pub struct QuantizeConfig {
     /// Whether tables of embeddings are encoded too; they are not by default. An output layer that shares
     /// its weight with the table is encoded with it, or kept with it.
     pub embeddings: bool,
+    /// Whether weights that are in blocks already are decoded and encoded again; they are kept by default.
+    pub requantize: bool,
     /// The importance of each input of some layers, by their paths, as [`Calibration::finish`] gives it.
     /// None by default.
     pub importance: BTreeMap<String, Tensor>,
@@ -46,6 +48,7 @@ impl QuantizeConfig {
             formats: BTreeMap::new(),
             exclude: Vec::new(),
             embeddings: false,
+            requantize: false,
             importance: BTreeMap::new(),
         }
     }
@@ -62,7 +65,7 @@ impl QuantizeConfig {
         if self.exclude.iter().any(|name| is_named(&host.path, name)) {
             return Err("excluded");
         }
-        if host.weight.block_format().is_some() {
+        if host.weight.block_format().is_some() && !self.requantize {
             return Err("in blocks already");
         }
         let columns = host.weight.shape().last().copied().unwrap_or(0);
@@ -156,7 +159,10 @@ pub fn quantize<M: Module + ?Sized>(model: &mut M, config: &QuantizeConfig) -> R
     for host in &hosts {
         host.require_unmerged()?;
         let weight = &host.weight;
-        let size = weight.numel() * weight.dtype().size();
+        let size = match weight.block_format() {
+            Some(format) => format.bytes(weight.shape())?,
+            None => weight.numel() * weight.dtype().size(),
+        };
         let mut outcome = config.choose(host);
         if !config.embeddings && tables.contains(&weight.id()) {
             outcome = Err("a table of embeddings");
@@ -167,7 +173,7 @@ pub fn quantize<M: Module + ?Sized>(model: &mut M, config: &QuantizeConfig) -> R
                 Some(blocks) => blocks.clone(),
                 None => {
                     let importance = config.importance.get(&host.path);
-                    let blocks = weight.detach().quantize(format, importance);
+                    let blocks = weight.detach().dequantize().quantize(format, importance);
                     blocks.map_err(|e| Error::invalid(OP, format!("{}: {e}", host.path)))?
                 }
             };
@@ -183,11 +189,11 @@ pub fn quantize<M: Module + ?Sized>(model: &mut M, config: &QuantizeConfig) -> R
 
 /// The root mean square of the difference, as a part of that of `weight`.
 fn relative_error(weight: &Tensor, blocks: &Tensor) -> Result<f64> {
-    let square = |x: &Tensor| -> Result<f64> {
-        Ok(f64::from(x.detach().to_dtype(DType::F32)?.square().mean().item::<f32>()?))
-    };
+    let weight = &weight.detach().dequantize();
+    let square =
+        |x: &Tensor| -> Result<f64> { Ok(f64::from(x.to_dtype(DType::F32)?.square().mean().item::<f32>()?)) };
     let size = square(weight)?;
-    Ok(if size > 0.0 { (square(&blocks.dequantize().sub(&weight.detach())?)? / size).sqrt() } else { 0.0 })
+    Ok(if size > 0.0 { (square(&blocks.dequantize().sub(weight)?)? / size).sqrt() } else { 0.0 })
 }
 
 /// A measurement of the inputs of a model's linear layers: the mean of the square of each input over what the

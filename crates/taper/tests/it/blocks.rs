@@ -556,7 +556,7 @@ fn numbers_are_encoded_as_ggufs_own_package_encodes_them() {
 
 /// Σ w (x − quantized x)² / Σ w x².
 fn error_of(x: &Tensor, quantized: &Tensor, weights: &Tensor) -> f64 {
-    let sum = |x: Tensor| x.square().mul(weights).unwrap().sum().unwrap().item::<f32>().unwrap();
+    let sum = |x: Tensor| x.square().mul(weights).unwrap().sum().item::<f32>().unwrap();
     f64::from(sum(quantized.dequantize().sub(x).unwrap()) / sum(x.clone()))
 }
 

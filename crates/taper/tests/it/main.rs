@@ -48,6 +48,7 @@ mod pointwise;
 #[cfg(feature = "distributions")]
 mod probability;
 mod pytorch;
+mod quantize;
 mod range;
 mod read_at_indices;
 mod recurrent;
