@@ -55,6 +55,7 @@ for epoch in range(options.epochs):
     begin, steps, total, count = time.perf_counter(), 0, 0.0, 0
     for first in range(0, len(examples), 4):
         group = examples[first : first + 4]
+        began = time.perf_counter()
         tokens = sum(len(ids) - prompt for ids, prompt in group)
         optimizer.zero_grad()
         for part in range(0, len(group), 2):
@@ -65,5 +66,6 @@ for epoch in range(options.epochs):
             total += loss.item()
         optimizer.step()
         steps, count = steps + 1, count + tokens
+        print(f"step {steps}: {1e3 * (time.perf_counter() - began):.0f} ms", flush=True)
     print(f"epoch {epoch + 1}: loss {total / count:.4f}, {1e3 * (time.perf_counter() - begin) / steps:.0f} ms a step", flush=True)
 print(f"peak resident memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000:.0f} MB")

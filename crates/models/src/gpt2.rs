@@ -67,12 +67,12 @@ impl Module for Conv1D {
     fn visit(&self, visitor: &mut Visitor) {
         visitor.parameter("weight", &self.weight);
         visitor.parameter("bias", &self.bias);
-        visitor.adapters(&self.adapters, &self.weight, LayerKind::Linear { transposed: true });
+        self.adapters.visit(&self.weight, LayerKind::Linear { transposed: true }, visitor);
     }
     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
         visitor.parameter("weight", &mut self.weight);
         visitor.parameter("bias", &mut self.bias);
-        visitor.adapters(&mut self.adapters);
+        self.adapters.visit_mut(visitor);
     }
 }
 

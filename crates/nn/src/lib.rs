@@ -24,7 +24,6 @@ mod field;
 pub mod functional;
 pub mod init;
 mod layers;
-pub mod lora;
 mod loss;
 #[cfg(doctest)]
 mod misfits;
@@ -40,6 +39,7 @@ mod visitor;
 
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
+pub use layers::lora;
 pub use layers::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
     AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AlphaDropout, AttentionMasks, AvgPool,

@@ -2,14 +2,11 @@
 //! `layers.0.weight`. A module passes its contents to a [`Visitor`] and to a [`VisitorMut`]; `module.rs`
 //! does the rest.
 
-use std::{collections::HashMap, mem::size_of_val};
+use std::{any::Any, collections::HashMap, fmt, mem::size_of_val};
 
 use tensor_core::{Generator, Tensor};
 
-use crate::{
-    Field, Training,
-    lora::{Adapters, Host, LayerKind},
-};
+use crate::{Field, Training};
 
 /// The role of a tensor in its module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +62,15 @@ pub(crate) fn place<T: ?Sized>(value: &T) -> (usize, usize) {
     ((&raw const *value).cast::<u8>().addr(), size_of_val(value))
 }
 
+/// A value whose type this module does not know.
+struct AnyHost(Box<dyn Any>);
+
+impl fmt::Debug for AnyHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AnyHost")
+    }
+}
+
 /// Collects the contents of a module. See [`crate::Module::visit`].
 #[derive(Debug, Default)]
 pub struct Visitor {
@@ -80,7 +86,7 @@ pub struct Visitor {
     generators: Vec<(String, Generator)>,
     sites: Vec<Site>,
     /// The layers that can have adapters.
-    hosts: Vec<Host>,
+    hosts: Vec<AnyHost>,
     /// The value that training flags are set to.
     training: Option<bool>,
     /// The values for the next training flags, in reverse order.
@@ -178,11 +184,9 @@ impl Visitor {
         self.generators.push((self.path.clone(), generator.clone()));
     }
 
-    /// Records the adapters of the layer at the current path, whose weight they change, and visits their
-    /// tensors.
-    pub fn adapters(&mut self, adapters: &Adapters, weight: &Tensor, kind: LayerKind) {
-        self.hosts.push(Host::new(&self.path, adapters, weight, kind));
-        adapters.visit(self);
+    /// Records a layer that can have adapters, of a type that `lora` knows.
+    pub(crate) fn host(&mut self, host: impl FnOnce(&str) -> Box<dyn Any>) {
+        self.hosts.push(AnyHost(host(&self.path)));
     }
 
     /// Records the training-mode flag of a layer.
@@ -209,8 +213,8 @@ impl Visitor {
     }
 
     /// The layers that can have adapters, in order.
-    pub(crate) fn hosts(self) -> Vec<Host> {
-        self.hosts
+    pub(crate) fn hosts(self) -> impl Iterator<Item = Box<dyn Any>> {
+        self.hosts.into_iter().map(|host| host.0)
     }
 
     /// The visited fields.
@@ -225,7 +229,7 @@ pub struct VisitorMut {
     /// The replacement of the tensor with each id.
     replacements: HashMap<u64, Tensor>,
     /// The copies of adapters by their addresses, if the module becomes an independent one.
-    copies: Option<HashMap<usize, Adapters>>,
+    copies: Option<HashMap<usize, AnyHost>>,
 }
 
 impl VisitorMut {
@@ -259,18 +263,21 @@ impl VisitorMut {
         self.tensor(tensor);
     }
 
-    /// Visits the adapters of a layer.
-    pub fn adapters(&mut self, adapters: &mut Adapters) {
-        let Some(copies) = &self.copies else { return };
-        let address = adapters.address();
-        let copy = match copies.get(&address) {
-            Some(copy) => copy.clone(),
-            None => adapters.copied(self),
-        };
+    /// Whether the module becomes an independent copy, with adapters of its own.
+    pub(crate) fn copies(&self) -> bool {
+        self.copies.is_some()
+    }
+
+    /// The copy that was made of the shared value at an address, if its type is `T`.
+    pub(crate) fn copy_of<T: Clone + 'static>(&self, address: usize) -> Option<T> {
+        self.copies.as_ref()?.get(&address)?.0.downcast_ref::<T>().cloned()
+    }
+
+    /// Keeps the copy of the shared value at an address.
+    pub(crate) fn keep_copy<T: 'static>(&mut self, address: usize, copy: T) {
         if let Some(copies) = &mut self.copies {
-            copies.insert(address, copy.clone());
+            copies.insert(address, AnyHost(Box::new(copy)));
         }
-        *adapters = copy;
     }
 
     /// Visits a tensor.

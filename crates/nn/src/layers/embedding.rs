@@ -4,11 +4,15 @@ use std::fmt;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
 
-use super::{layer, linear::parameter, record};
+use super::{
+    layer,
+    linear::parameter,
+    lora::{Adapters, LayerKind},
+    record,
+};
 use crate::{
     Module, Visitor, VisitorMut,
     functional::{self, BagMode, BagOptions, renormalize},
-    lora::{Adapters, LayerKind},
 };
 
 /// Options of an [`Embedding`], with PyTorch's names and defaults.
@@ -190,11 +194,11 @@ layer!(Embedding);
 impl Module for Embedding {
     fn visit(&self, visitor: &mut Visitor) {
         visitor.parameter("weight", &self.weight);
-        visitor.adapters(&self.adapters, &self.weight, LayerKind::Embedding);
+        self.adapters.visit(&self.weight, LayerKind::Embedding, visitor);
     }
     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
         visitor.parameter("weight", &mut self.weight);
-        visitor.adapters(&mut self.adapters);
+        self.adapters.visit_mut(visitor);
     }
 }
 

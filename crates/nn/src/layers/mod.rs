@@ -12,6 +12,7 @@ mod flatten;
 mod frozen_norm;
 mod hooked;
 mod linear;
+pub mod lora;
 mod norm;
 mod pool;
 mod recurrent;
@@ -171,14 +172,14 @@ macro_rules! adapted_weight_and_bias {
                     visitor.parameter("bias", bias);
                 }
                 let $this = self;
-                visitor.adapters(&self.adapters, &self.weight, $kind);
+                self.adapters.visit(&self.weight, $kind, visitor);
             }
             fn visit_mut(&mut self, visitor: &mut $crate::VisitorMut) {
                 visitor.parameter("weight", &mut self.weight);
                 if let Some(bias) = &mut self.bias {
                     visitor.parameter("bias", bias);
                 }
-                visitor.adapters(&mut self.adapters);
+                self.adapters.visit_mut(visitor);
             }
         }
     };

@@ -33,6 +33,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `config` | [`LoraConfig`]: targets, ranks, scalings |
+//! | `kind` | [`LayerKind`]: linear, embedding, convolution |
 //! | `adapter` | the matrices of one layer, its output and merged weight |
 //! | `slot` | [`Adapters`], the field of a layer that holds them |
 //! | `handle` | [`Lora`]: one adapter of a model, over all its layers |
@@ -40,15 +41,15 @@
 mod adapter;
 mod config;
 mod handle;
+mod kind;
 mod slot;
 
-pub use adapter::LayerKind;
 pub use config::{LoraConfig, LoraInit, Targets};
 pub(crate) use config::{by_pattern, is_named};
 pub(crate) use handle::hosts;
 pub use handle::{Lora, activate, attach, attach_to, find, names};
+pub use kind::LayerKind;
 pub use slot::Adapters;
-pub(crate) use slot::Host;
 
 /// The name in errors.
 const OP: &str = "lora";

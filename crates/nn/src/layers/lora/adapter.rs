@@ -4,29 +4,16 @@ use std::sync::Arc;
 
 use tensor_core::{DType, Error, Generator, Result, Tensor, set_grad_enabled};
 
-use super::{LoraConfig, LoraInit, OP};
+use super::{
+    OP,
+    config::{LoraConfig, LoraInit},
+    kind::LayerKind,
+};
 use crate::{
     Dropout, Visitor, VisitorMut,
     functional::{self, ConvOptions, convolution},
     init::{self, Fan, Nonlinearity},
 };
-
-/// The kind of a layer that can have adapters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayerKind {
-    /// A weight `[out, in]` or, transposed, `[in, out]`.
-    Linear {
-        /// Whether the weight is `[in, out]`, as in GPT-2's `Conv1D`.
-        transposed: bool,
-    },
-    /// A table `[rows, features]`.
-    Embedding,
-    /// A weight `[out, in / groups, kernel…]`.
-    Conv {
-        /// The groups of channels.
-        groups: usize,
-    },
-}
 
 /// The matrices of an adapter. A [`LayerKind::Linear`] has A `[r, in]` and B `[out, r]`, an embedding A `[r,
 /// rows]` and B `[features, r]`, a convolution A `[r, in, kernel…]` and B `[out, r / groups, 1…]`.

@@ -159,7 +159,8 @@ pub(crate) fn hosts<M: Module + ?Sized>(model: &M) -> Vec<Host> {
     let mut visitor = Visitor::new();
     model.visit(&mut visitor);
     let mut seen = HashSet::new();
-    let mut hosts = visitor.hosts();
+    let hosts = visitor.hosts().filter_map(|host| host.downcast::<Host>().ok());
+    let mut hosts: Vec<Host> = hosts.map(|host| *host).collect();
     hosts.retain(|host| seen.insert(host.slot.address()));
     hosts
 }
@@ -167,7 +168,7 @@ pub(crate) fn hosts<M: Module + ?Sized>(model: &M) -> Vec<Host> {
 /// The ids of the tensors of a layer's adapters.
 fn tensors(slot: &Adapters) -> Vec<u64> {
     let mut visitor = Visitor::new();
-    slot.visit(&mut visitor);
+    slot.visit_tensors(&mut visitor);
     visitor.entries().into_iter().map(|entry| entry.tensor.id()).collect()
 }
 

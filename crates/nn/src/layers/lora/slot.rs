@@ -7,10 +7,7 @@ use std::{
 
 use tensor_core::{DType, Error, Result, Tensor};
 
-use super::{
-    OP,
-    adapter::{Adapter, LayerKind},
-};
+use super::{OP, adapter::Adapter, kind::LayerKind};
 use crate::{
     Visitor, VisitorMut,
     functional::{self, ConvOptions, convolution},
@@ -35,11 +32,11 @@ use crate::{
 /// impl Module for Scaled {
 ///     fn visit(&self, visitor: &mut Visitor) {
 ///         visitor.parameter("weight", &self.weight);
-///         visitor.adapters(&self.adapters, &self.weight, LayerKind::Linear { transposed: false });
+///         self.adapters.visit(&self.weight, LayerKind::Linear { transposed: false }, visitor);
 ///     }
 ///     fn visit_mut(&mut self, visitor: &mut VisitorMut) {
 ///         visitor.field("weight", &mut self.weight);
-///         visitor.adapters(&mut self.adapters);
+///         self.adapters.visit_mut(visitor);
 ///     }
 /// }
 /// ```
@@ -82,7 +79,7 @@ impl Adapters {
     }
 
     /// The address that clones share.
-    pub(crate) fn address(&self) -> usize {
+    pub(super) fn address(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
@@ -180,14 +177,31 @@ impl Adapters {
         }
     }
 
+    /// Records the layer at the visitor's path, whose weight the adapters change, and visits their tensors.
+    pub fn visit(&self, weight: &Tensor, kind: LayerKind, visitor: &mut Visitor) {
+        visitor.host(|path| Box::new(Host::new(path, self, weight, kind)));
+        self.visit_tensors(visitor);
+    }
+
+    /// Visits the adapters' tensors, which a copy of the layer replaces.
+    pub fn visit_mut(&mut self, visitor: &mut VisitorMut) {
+        if !visitor.copies() {
+            return; // all tensors are cells
+        }
+        let address = self.address();
+        let copy = visitor.copy_of(address).unwrap_or_else(|| self.copied(visitor));
+        visitor.keep_copy(address, copy.clone());
+        *self = copy;
+    }
+
     /// Visits the adapters' tensors, with their names.
-    pub(crate) fn visit(&self, visitor: &mut Visitor) {
+    pub(super) fn visit_tensors(&self, visitor: &mut Visitor) {
         let slot = self.read();
         slot.adapters.iter().for_each(|adapter| adapter.visit(visitor, Some(&adapter.config.name)));
     }
 
     /// An independent copy, with the tensors that the visitor replaces.
-    pub(crate) fn copied(&self, visitor: &mut VisitorMut) -> Adapters {
+    fn copied(&self, visitor: &mut VisitorMut) -> Adapters {
         let slot = self.read();
         let adapters = slot.adapters.iter().map(|adapter| Arc::new(adapter.replaced(visitor))).collect();
         let copy = Slot { adapters, active: slot.active, unmerged: slot.unmerged.clone(), squares: None };
@@ -211,7 +225,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(path: &str, slot: &Adapters, weight: &Tensor, kind: LayerKind) -> Host {
+    fn new(path: &str, slot: &Adapters, weight: &Tensor, kind: LayerKind) -> Host {
         Host { path: path.to_string(), slot: slot.clone(), weight: weight.clone(), kind }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tensor_core::{Error, Result};
 
-use super::{OP, adapter::LayerKind};
+use super::{OP, kind::LayerKind};
 
 /// The layers that get an adapter, by their paths in the model (`model.layers.0.self_attn.q_proj`).
 #[derive(Clone, Debug, PartialEq, Eq)]
