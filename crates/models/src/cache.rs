@@ -258,6 +258,26 @@ impl KvCache {
         Ok(())
     }
 
+    /// The positions of the keys of the step that was begun, for layers without a window, in the order in
+    /// which [`KvCache::attend_biased`] reads them. Rows that are not in use have positions too.
+    ///
+    /// # Errors
+    /// No step that was begun.
+    #[track_caller]
+    pub(crate) fn key_positions(&self) -> Result<Vec<usize>> {
+        let (Some(shared), Some(rows)) = (self.shared.get(&None), self.rows.get(&None)) else {
+            return Err(Error::invalid(OP, "a step begins with KvCache::begin"));
+        };
+        let (start, end) = (rows.start, self.len + self.pending);
+        Ok(match shared {
+            Shared::Whole(_) => (start..end).collect(),
+            Shared::Single { .. } => {
+                let tail = start + rows.long;
+                (start..start + rows.capacity).chain(tail..tail + TAIL_ROWS).collect()
+            }
+        })
+    }
+
     /// Attention of the step's queries `[N, heads, L, E]` of a layer to all its keys, those of this step
     /// `[N, groups, L, E]` included. See [`attend`].
     ///
@@ -267,9 +287,23 @@ impl KvCache {
     pub fn attend(
         &mut self,
         layer: usize,
+        parts: [&Tensor; 3],
+        scale: f64,
+        softcap: Option<f64>,
+    ) -> Result<Tensor> {
+        self.attend_biased(layer, parts, scale, softcap, None)
+    }
+
+    /// As [`KvCache::attend`], with `bias` `[1, heads, L, keys]` added to the scores, for keys at
+    /// [`KvCache::key_positions`] and as many groups as heads.
+    #[track_caller]
+    pub(crate) fn attend_biased(
+        &mut self,
+        layer: usize,
         [query, key, value]: [&Tensor; 3],
         scale: f64,
         softcap: Option<f64>,
+        bias: Option<&Tensor>,
     ) -> Result<Tensor> {
         let Some(window) = self.windows.get(layer).copied() else {
             return Err(Error::invalid(OP, format!("layer {layer} of {}", self.windows.len())));
@@ -279,13 +313,19 @@ impl KvCache {
         };
         let cache = &mut self.layers[layer];
         match shared {
-            Shared::Whole(masking) => cache.whole(rows, [query, key, value], |key, value| {
-                attend(query, key, value, scale, softcap, masking)
-            }),
-            Shared::Single { place, bias, merge } => {
+            Shared::Whole(masking) => {
+                let biased = bias.map(|bias| biased(masking, bias)).transpose()?;
+                let masking = biased.as_ref().unwrap_or(masking);
+                cache.whole(rows, [query, key, value], |key, value| {
+                    attend(query, key, value, scale, softcap, masking)
+                })
+            }
+            Shared::Single { place, bias: hidden, merge } => {
                 if let Some(used) = merge {
                     cache.merge(*used, rows)?;
                 }
+                let all = bias.map(|bias| bias.add(hidden)).transpose()?;
+                let bias = all.as_ref().unwrap_or(hidden);
                 cache.single([query, key, value], place, bias, scale, softcap)
             }
         }
@@ -330,6 +370,21 @@ impl Rows {
         }
         Rows { start, long, capacity, tail: 0 }
     }
+}
+
+/// The masking with biases `[1, heads, L, keys]` of what it shows.
+#[track_caller]
+fn biased(masking: &Masking, bias: &Tensor) -> Result<Masking> {
+    let mask = match masking {
+        Masking::Full => return Ok(Masking::Mask(bias.clone())),
+        Masking::Causal => {
+            let length = bias.dims()[2];
+            causal_mask(0, length, 0, length, None, &[], &bias.device())?
+        }
+        Masking::Mask(mask) => mask.clone(),
+    };
+    let hidden = Tensor::full((), f64::NEG_INFINITY, (bias.dtype(), &bias.device()))?;
+    Ok(Masking::Mask(mask.where_cond(bias, &hidden)?))
 }
 
 /// The first rows of a table, and zeros up to its capacity.
