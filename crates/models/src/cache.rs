@@ -155,8 +155,12 @@ impl KvCache {
             return Err(Error::invalid(OP, format!("{len} positions of {} cannot stay", self.len)));
         }
         if !self.states.is_empty() && len < self.len {
-            let message = format!("{len} positions of {}: a recurrent state cannot go back", self.len);
-            return if len == 0 { Ok(self.clear()) } else { Err(Error::invalid(OP, message)) };
+            if len > 0 {
+                let message = format!("{len} positions of {}: a recurrent state cannot go back", self.len);
+                return Err(Error::invalid(OP, message));
+            }
+            self.clear();
+            return Ok(());
         }
         for (window, rows) in &self.rows {
             let needed = window.map_or(0, |window| (len + 1).saturating_sub(window));
