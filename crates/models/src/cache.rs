@@ -169,8 +169,12 @@ impl KvCache {
             return Err(Error::invalid(OP, format!("{len} positions of {} cannot stay", self.len)));
         }
         if !self.states.is_empty() && len < self.len {
-            let message = format!("{len} positions of {}: a recurrent state cannot go back", self.len);
-            return if len == 0 { Ok(self.clear()) } else { Err(Error::invalid(OP, message)) };
+            if len > 0 {
+                let message = format!("{len} positions of {}: a recurrent state cannot go back", self.len);
+                return Err(Error::invalid(OP, message));
+            }
+            self.clear();
+            return Ok(());
         }
         for (window, rows) in &self.rows {
             let needed = window.map_or(0, |window| (len + 1).saturating_sub(window));
@@ -258,6 +262,26 @@ impl KvCache {
         Ok(())
     }
 
+    /// The positions of the keys of the step that was begun, for layers without a window, in the order in
+    /// which [`KvCache::attend_biased`] reads them. Rows that are not in use have positions too.
+    ///
+    /// # Errors
+    /// No step that was begun.
+    #[track_caller]
+    pub(crate) fn key_positions(&self) -> Result<Vec<usize>> {
+        let (Some(shared), Some(rows)) = (self.shared.get(&None), self.rows.get(&None)) else {
+            return Err(Error::invalid(OP, "a step begins with KvCache::begin"));
+        };
+        let (start, end) = (rows.start, self.len + self.pending);
+        Ok(match shared {
+            Shared::Whole(_) => (start..end).collect(),
+            Shared::Short { .. } => {
+                let tail = start + rows.long;
+                (start..start + rows.capacity).chain(tail..tail + TAIL_ROWS).collect()
+            }
+        })
+    }
+
     /// Attention of the step's queries `[N, heads, L, E]` of a layer to all its keys, those of this step
     /// `[N, groups, L, E]` included. See [`attend`].
     ///
@@ -267,9 +291,23 @@ impl KvCache {
     pub fn attend(
         &mut self,
         layer: usize,
+        parts: [&Tensor; 3],
+        scale: f64,
+        softcap: Option<f64>,
+    ) -> Result<Tensor> {
+        self.attend_biased(layer, parts, scale, softcap, None)
+    }
+
+    /// As [`KvCache::attend`], with `bias` `[1, heads, L, keys]` added to the scores, for keys at
+    /// [`KvCache::key_positions`] and as many groups as heads.
+    #[track_caller]
+    pub(crate) fn attend_biased(
+        &mut self,
+        layer: usize,
         [query, key, value]: [&Tensor; 3],
         scale: f64,
         softcap: Option<f64>,
+        bias: Option<&Tensor>,
     ) -> Result<Tensor> {
         let Some(window) = self.windows.get(layer).copied() else {
             return Err(Error::invalid(OP, format!("layer {layer} of {}", self.windows.len())));
@@ -279,14 +317,20 @@ impl KvCache {
         };
         let cache = &mut self.layers[layer];
         match shared {
-            Shared::Whole(masking) => cache.whole(rows, [query, key, value], |key, value| {
-                attend(query, key, value, scale, softcap, masking)
-            }),
+            Shared::Whole(masking) => {
+                let biased = bias.map(|bias| biased(masking, bias)).transpose()?;
+                let masking = biased.as_ref().unwrap_or(masking);
+                cache.whole(rows, [query, key, value], |key, value| {
+                    attend(query, key, value, scale, softcap, masking)
+                })
+            }
             Shared::Short { step, merge } => {
                 if let Some(before) = merge {
                     cache.merge(before, rows)?;
                 }
-                cache.short([query, key, value], step, scale, softcap)
+                let all = bias.map(|bias| step.bias.add(&bias.unsqueeze(2)?)).transpose()?;
+                let bias = all.as_ref().unwrap_or(&step.bias);
+                cache.short([query, key, value], step, bias, scale, softcap)
             }
         }
     }
@@ -330,6 +374,21 @@ impl Rows {
         }
         Rows { start, long, capacity, tail: 0 }
     }
+}
+
+/// The masking with biases `[1, heads, L, keys]` of what it shows.
+#[track_caller]
+fn biased(masking: &Masking, bias: &Tensor) -> Result<Masking> {
+    let mask = match masking {
+        Masking::Full => return Ok(Masking::Mask(bias.clone())),
+        Masking::Causal => {
+            let length = bias.dims()[2];
+            causal_mask(0, length, 0, length, None, &[], &bias.device())?
+        }
+        Masking::Mask(mask) => mask.clone(),
+    };
+    let hidden = Tensor::full((), f64::NEG_INFINITY, (bias.dtype(), &bias.device()))?;
+    Ok(Masking::Mask(mask.where_cond(bias, &hidden)?))
 }
 
 /// The first rows of a table, and zeros up to its capacity.
@@ -413,6 +472,7 @@ impl LayerCache {
         &mut self,
         [query, key, value]: [&Tensor; 3],
         step: &ShortStep,
+        bias: &Tensor,
         scale: f64,
         softcap: Option<f64>,
     ) -> Result<Tensor> {
@@ -436,10 +496,10 @@ impl LayerCache {
         let columns = capacity + TAIL_ROWS;
         let scores =
             match length {
-                1 => scores.add(&step.bias.squeeze(2)?)?,
+                1 => scores.add(&bias.squeeze(2)?)?,
                 _ => scores
                     .reshape([batch, groups, per_group, length, columns])?
-                    .add(&step.bias)?
+                    .add(bias)?
                     .reshape([batch, groups, per_group * length, columns])?,
             };
         let weights = scores.softmax(-1)?;

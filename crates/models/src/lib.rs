@@ -81,7 +81,7 @@ pub use modernbert::{ModernBert, ModernBertConfig, ModernBertMaskedLm};
 pub use rope::{Rope, RopeScaling, RopeTables};
 pub use rwkv7::{Rwkv7, Rwkv7Config};
 pub use seq2seq::ConditionedDecoder;
-pub use t5::{T5, T5Config};
+pub use t5::{T5, T5Config, T5Decoder};
 pub use weight_source::{Initial, WeightSource};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

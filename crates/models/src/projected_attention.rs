@@ -118,8 +118,8 @@ impl ProjectedAttention {
 /// Keys and values `[N, heads, S, E]` of states to which queries attend several times.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
-    key: Tensor,
-    value: Tensor,
+    pub(crate) key: Tensor,
+    pub(crate) value: Tensor,
 }
 
 impl Memory {

@@ -3,16 +3,17 @@
 //!
 //! Raffel et al.: Exploring the limits of transfer learning with a unified text-to-text transformer (2020).
 
-use std::path::Path;
+use std::{ops::Range, path::Path};
 
 use nn::{Embedding, Linear, Module, RmsNorm};
 use serde::{Deserialize, Serialize};
-use tensor_core::{DType, Device, Error, Result, Tensor};
+use tensor_core::{Device, Error, Result, Tensor};
 
 use crate::{
-    Activation, Masking, WeightSource,
+    Activation, KvCache, LanguageModel, Masking, WeightSource,
     attention::{attend, causal_mask, join_heads, keys_mask, split_heads},
-    generate::argmax,
+    generate::{GenerationConfig, generate, row},
+    projected_attention::Memory,
     read_config,
 };
 
@@ -127,13 +128,32 @@ impl Attention {
         })
     }
 
-    /// Attention of `x` to `keys`; `bias` is added to the scores, which are not scaled.
+    /// The keys and values of states `[N, S, features]`.
     #[track_caller]
-    fn forward(&self, x: &Tensor, keys: &Tensor, masking: &Masking) -> Result<Tensor> {
+    fn memory(&self, states: &Tensor) -> Result<Memory> {
+        let key = split_heads(&self.k.forward(states)?, self.heads)?;
+        Ok(Memory { key, value: split_heads(&self.v.forward(states)?, self.heads)? })
+    }
+
+    /// Attention of `x` to keys and values. Scores are not scaled.
+    #[track_caller]
+    fn forward(&self, x: &Tensor, memory: &Memory, masking: &Masking) -> Result<Tensor> {
         let query = split_heads(&self.q.forward(x)?, self.heads)?;
-        let key = split_heads(&self.k.forward(keys)?, self.heads)?;
-        let value = split_heads(&self.v.forward(keys)?, self.heads)?;
-        self.o.forward(&join_heads(&attend(&query, &key, &value, 1.0, None, masking)?)?)
+        self.o.forward(&join_heads(&attend(&query, &memory.key, &memory.value, 1.0, None, masking)?)?)
+    }
+
+    /// Attention of `x` to itself and the earlier steps of a cache, with biases by position.
+    #[track_caller]
+    fn forward_cached(
+        &self,
+        x: &Tensor,
+        bias: &Tensor,
+        (cache, layer): (&mut KvCache, usize),
+    ) -> Result<Tensor> {
+        let query = split_heads(&self.q.forward(x)?, self.heads)?;
+        let Memory { key, value } = self.memory(x)?;
+        let out = cache.attend_biased(layer, [&query, &key, &value], 1.0, None, Some(bias))?;
+        self.o.forward(&join_heads(&out)?)
     }
 }
 
@@ -254,59 +274,126 @@ impl Stack {
         })
     }
 
-    /// The biases of all scores, `[N or 1, heads, L, L]`; minus infinity where a key is hidden.
+    /// The biases `[1, heads, L, S]` of the scores of queries and keys at these positions.
     #[track_caller]
-    fn biases(&self, length: usize, mask: Option<&Tensor>, x: &Tensor) -> Result<Tensor> {
+    fn biases(&self, queries: Range<usize>, keys: &[usize], device: &Device) -> Result<Tensor> {
         let table = self.block.first().and_then(|block| block.layer.first());
         let table = table.and_then(|part| part.SelfAttention.as_ref()?.relative_attention_bias.as_ref());
         let Some(table) = table else { return Err(Error::invalid(OP, "a stack has no blocks")) };
         let config = &self.config;
         let (buckets, farthest) =
             (config.relative_attention_num_buckets, config.relative_attention_max_distance);
-        let places = (0..length).flat_map(|query| {
-            (0..length)
-                .map(move |key| bucket(key as i64 - query as i64, !self.is_decoder, buckets, farthest) as i32)
-        });
-        let places = Tensor::from_vec(places.collect(), [length, length], &x.device())?;
-        let mut biases = table.forward(&places)?.permute([2, 0, 1])?.unsqueeze(0)?;
-        let hidden = Tensor::full((), f64::NEG_INFINITY, (biases.dtype(), &x.device()))?;
+        let shape = [queries.len(), keys.len()];
+        let place = |query: usize, key: usize| {
+            bucket(key as i64 - query as i64, !self.is_decoder, buckets, farthest) as i32
+        };
+        let places = queries.flat_map(|query| keys.iter().map(move |&key| place(query, key)));
+        table.forward(&Tensor::from_vec(places.collect(), shape, device)?)?.permute([2, 0, 1])?.unsqueeze(0)
+    }
+
+    /// The masking of a whole sequence: biases, and minus infinity where a key is hidden.
+    #[track_caller]
+    fn masking(&self, length: usize, mask: Option<&Tensor>, device: &Device) -> Result<Masking> {
+        let keys: Vec<usize> = (0..length).collect();
+        let mut biases = self.biases(0..length, &keys, device)?;
+        let hidden = Tensor::full((), f64::NEG_INFINITY, (biases.dtype(), device))?;
         if self.is_decoder {
-            let seen = causal_mask(0, length, 0, length, None, &[], &x.device())?;
+            let seen = causal_mask(0, length, 0, length, None, &[], device)?;
             biases = seen.where_cond(&biases, &hidden)?;
         }
         if let Some(mask) = mask {
             biases = keys_mask(OP, mask)?.where_cond(&biases, &hidden)?;
         }
-        Ok(biases)
+        Ok(Masking::Mask(biases))
     }
 
-    /// The states `[N, L, features]` for embeddings, with the encoder's states and their mask in a decoder.
+    /// The states `[N, L, features]` for embeddings; in a decoder with the keys and values of the encoder's
+    /// states for each block, and their masking.
     #[track_caller]
     fn forward(
         &self,
         x: &Tensor,
         mask: Option<&Tensor>,
-        encoded: Option<(&Tensor, Option<&Tensor>)>,
+        encoded: Option<(&[Memory], &Masking)>,
+        mut cache: Option<&mut KvCache>,
     ) -> Result<Tensor> {
-        let own = Masking::Mask(self.biases(x.dims()[1], mask, x)?);
-        let crossing = match encoded {
-            Some((_, Some(mask))) => Masking::Mask(keys_mask(OP, mask)?),
-            Some((_, None)) | None => Masking::Full,
+        let (batch, length, device) = (x.dims()[0], x.dims()[1], x.device());
+        let (own, bias) = match &mut cache {
+            Some(cache) => {
+                cache.begin(length, x.dtype(), &device)?;
+                let first = cache.len();
+                let bias = self.biases(first..first + length, &cache.key_positions()?, &device)?;
+                (Masking::Full, Some(bias))
+            }
+            None => (self.masking(length, mask, &device)?, None),
         };
         let mut x = x.clone();
-        for part in self.block.iter().flat_map(|block| &block.layer) {
+        let parts =
+            self.block.iter().enumerate().flat_map(|(k, block)| block.layer.iter().map(move |p| (k, p)));
+        for (k, part) in parts {
             let normed = part.layer_norm.forward(&x)?;
             let added = match (&part.SelfAttention, &part.EncDecAttention, &part.DenseReluDense, encoded) {
-                (Some(attention), ..) => attention.forward(&normed, &normed, &own)?,
-                (_, Some(attention), _, Some((states, _))) => {
-                    attention.forward(&normed, states, &crossing)?
+                (Some(attention), ..) => match (cache.as_deref_mut(), &bias) {
+                    (Some(cache), Some(bias)) => attention.forward_cached(&normed, bias, (cache, k))?,
+                    _ => attention.forward(&normed, &attention.memory(&normed)?, &own)?,
+                },
+                (_, Some(attention), _, Some((memories, masking))) => {
+                    attention.forward(&normed, &memories[k].for_batch(OP, batch)?, masking)?
                 }
                 (_, _, Some(mlp), _) => mlp.forward(&normed)?,
                 _ => return Err(Error::invalid(OP, "a decoder needs the encoder's states")),
             };
             x = x.add(&added)?;
         }
+        if let Some(cache) = cache {
+            cache.finish()?;
+        }
         self.final_layer_norm.forward(&x)
+    }
+}
+
+/// The decoder of a [`T5`] for given states of the encoder, whose keys and values are computed once: a
+/// [`LanguageModel`], so that [`generate`](crate::generate::generate) and
+/// [`beam_search`](crate::generate::beam_search) work with it. The prompt is the token with which the decoder
+/// begins, the padding token of most models.
+pub struct T5Decoder<'a> {
+    model: &'a T5,
+    memories: Vec<Memory>,
+    masking: Masking,
+}
+
+impl LanguageModel for T5Decoder<'_> {
+    fn device(&self) -> Device {
+        self.model.shared.weight.device()
+    }
+
+    fn vocab_size(&self) -> usize {
+        self.model.config.vocab_size
+    }
+
+    fn new_cache(&self) -> KvCache {
+        KvCache::new(vec![None; self.memories.len()])
+    }
+
+    #[track_caller]
+    fn hidden(&self, ids: &Tensor, cache: Option<&mut KvCache>) -> Result<Tensor> {
+        if ids.rank() != 2 {
+            return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
+        }
+        let tokens = self.model.shared.forward(ids)?;
+        self.model.decoder.forward(&tokens, None, Some((&self.memories, &self.masking)), cache)
+    }
+
+    #[track_caller]
+    fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        let config = &self.model.config;
+        let scaled = config.scale_decoder_outputs.unwrap_or(config.tie_word_embeddings);
+        let scale = if scaled { (config.d_model as f64).powf(-0.5) } else { 1.0 };
+        let hidden = hidden.mul_scalar(scale);
+        match &self.model.lm_head {
+            Some(head) => head.forward(&hidden),
+            None => nn::functional::linear(&hidden, &self.model.shared.weight, None),
+        }
     }
 }
 
@@ -365,7 +452,26 @@ impl T5 {
     /// Other shapes, or whatever the device reports.
     #[track_caller]
     pub fn encode(&self, ids: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        self.encoder.forward(&self.shared.forward(ids)?, mask, None)
+        if ids.rank() != 2 {
+            return Err(Error::invalid(OP, format!("tokens have the axes [N, L], not {}", ids.shape())));
+        }
+        self.encoder.forward(&self.shared.forward(ids)?, mask, None, None)
+    }
+
+    /// The decoder for the encoder's states and their mask: a language model with a cache.
+    ///
+    /// # Errors
+    /// As [`T5::encode`].
+    #[track_caller]
+    pub fn decoder(&self, encoded: &Tensor, mask: Option<&Tensor>) -> Result<T5Decoder<'_>> {
+        let parts = self.decoder.block.iter().flat_map(|block| &block.layer);
+        let attentions = parts.filter_map(|part| part.EncDecAttention.as_ref());
+        let memories = attentions.map(|attention| attention.memory(encoded)).collect::<Result<_>>()?;
+        let masking = match mask {
+            Some(mask) => Masking::Mask(keys_mask(OP, mask)?),
+            None => Masking::Full,
+        };
+        Ok(T5Decoder { model: self, memories, masking })
     }
 
     /// The logits `[N, L, vocabulary]` of the decoder for its tokens `[N, L]`, with the encoder's states and
@@ -375,14 +481,7 @@ impl T5 {
     /// As [`T5::encode`].
     #[track_caller]
     pub fn decode(&self, ids: &Tensor, encoded: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
-        let mut states = self.decoder.forward(&self.shared.forward(ids)?, None, Some((encoded, mask)))?;
-        if self.config.scale_decoder_outputs.unwrap_or(self.config.tie_word_embeddings) {
-            states = states.mul_scalar((self.config.d_model as f64).powf(-0.5));
-        }
-        match &self.lm_head {
-            Some(head) => head.forward(&states),
-            None => nn::functional::linear(&states, &self.shared.weight, None),
-        }
+        self.decoder(encoded, mask)?.forward(ids)
     }
 
     /// [`T5::encode`] and [`T5::decode`]: the logits for tokens, their mask, and the decoder's tokens.
@@ -394,30 +493,20 @@ impl T5 {
         self.decode(decoder_ids, &self.encode(ids, mask)?, mask)
     }
 
-    /// The most likely text for the tokens of another: its tokens, without the one that ends it. The decoder
-    /// reads its whole text for each token.
+    /// The text for the tokens of another, the most likely token at each step, without the one that ends it.
     ///
     /// # Errors
     /// No tokens, or whatever the device reports.
     #[track_caller]
     pub fn generate(&self, ids: &[u32], max_new_tokens: usize) -> Result<Vec<u32>> {
-        let device = self.shared.weight.device();
         if ids.is_empty() {
             return Err(Error::invalid(OP, "no tokens"));
         }
-        autograd::no_grad(|| {
-            let encoded = self.encode(&crate::generate::row(ids, &device)?, None)?;
-            let mut text = vec![self.config.decoder_start_token_id.unwrap_or(self.config.pad_token_id)];
-            while text.len() <= max_new_tokens {
-                let logits = self.decode(&crate::generate::row(&text, &device)?, &encoded, None)?;
-                let last = logits.select(1, -1)?.to_dtype(DType::F32)?.to_f64_vec()?;
-                let next = argmax(&last) as u32;
-                if next == self.config.eos_token_id {
-                    break;
-                }
-                text.push(next);
-            }
-            Ok(text.split_off(1))
-        })
+        let ids = row(ids, &self.shared.weight.device())?;
+        let decoder = autograd::no_grad(|| self.decoder(&self.encode(&ids, None)?, None))?;
+        let start = self.config.decoder_start_token_id.unwrap_or(self.config.pad_token_id);
+        let stop_tokens = vec![self.config.eos_token_id];
+        let config = GenerationConfig { max_new_tokens, stop_tokens, ..Default::default() };
+        generate(&decoder, &[start], &config)?.map(|token| Ok(token?.id)).collect()
     }
 }

@@ -10,7 +10,7 @@ use tensor_core::{DType, Error, GgmlType, Result, Tensor};
 
 use crate::{
     Module, VisitorMut,
-    lora::{Host, LayerKind, by_pattern, hosts, is_named},
+    layers::lora::{Host, LayerKind, by_pattern, hosts, is_named},
 };
 
 const OP: &str = "quantize";

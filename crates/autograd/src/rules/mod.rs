@@ -640,6 +640,14 @@ mod tests {
     /// The number of kinds without a rule or without inputs.
     const WITHOUT_RULE: usize = 6;
 
+    /// In a product with a 0-d tensor the other factor has the greater rank.
+    #[test]
+    fn the_factor_of_a_number_is_not_taken_for_one_that_was_broadcast() {
+        let factor = Tensor::ones([2, 3], &backend_cpu::cpu()).unwrap();
+        assert!(alike(&factor, 0, &[0]).is_none());
+        assert!(alike(&factor.narrow(0, 0, 1).unwrap(), 2, &[0]).is_some());
+    }
+
     /// A rule that reads a tensor that is not saved recomputes it; a tensor that is saved and not read
     /// wastes memory.
     #[test]

@@ -50,6 +50,7 @@ pub(crate) use handle::hosts;
 pub use handle::{Lora, activate, attach, attach_to, find, names};
 pub use kind::LayerKind;
 pub use slot::Adapters;
+pub(crate) use slot::Host;
 
 /// The name in errors.
 const OP: &str = "lora";
