@@ -12,6 +12,7 @@ use tensor_core::{DType, Device, Error, Result, Tensor};
 use crate::{
     Activation, Masking, WeightSource,
     attention::{attend, causal_mask, join_heads, split_heads},
+    config::check_counts,
     generate::argmax,
     read_config,
 };
@@ -338,10 +339,16 @@ impl T5 {
     /// over.
     #[track_caller]
     pub fn new(config: &T5Config, source: &WeightSource) -> Result<T5> {
-        if [config.d_model, config.d_kv, config.d_ff, config.num_heads, config.num_layers].contains(&0)
-            || config.relative_attention_num_buckets < 4
-        {
-            return Err(Error::invalid(OP, "a size of 0, or fewer than 4 biases by position"));
+        let counts = [
+            ("d_model", config.d_model),
+            ("d_kv", config.d_kv),
+            ("d_ff", config.d_ff),
+            ("num_heads", config.num_heads),
+            ("num_layers", config.num_layers),
+        ];
+        check_counts(OP, &counts)?;
+        if config.relative_attention_num_buckets < 4 {
+            return Err(Error::invalid(OP, "fewer than 4 biases by position"));
         }
         let head = || source.linear("lm_head", config.d_model, config.vocab_size, false);
         let model = T5 {
