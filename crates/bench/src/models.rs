@@ -80,7 +80,7 @@ fn smollm2(models: &Path) -> Result<PathBuf> {
     }
     let model = Llama::from_folder(models.join(SMOLLM2), &taper::cpu())?;
     let half = |(name, tensor): (String, Tensor)| -> Result<(String, Tensor)> {
-        let dense = if tensor.block_format().is_some() { tensor.dequantize()? } else { tensor };
+        let dense = if tensor.block_format().is_some() { tensor.dequantize() } else { tensor };
         Ok((name, dense.to_dtype(DType::BF16)?))
     };
     let state: StateDict = model.state_dict().into_iter().map(half).collect::<Result<_>>()?;
