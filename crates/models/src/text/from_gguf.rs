@@ -30,8 +30,8 @@ const WORDS: &[(&[&str], bool, &str)] = &[
     (&["qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"], false, QWEN2),
 ];
 
-/// The longest piece that is merged from others, in bytes; SentencePiece's own limit is 16 characters. Each cut
-/// of a piece is looked up, which takes time that grows with the square of its length.
+/// The longest piece that is merged from others, in bytes; SentencePiece's own limit is 16 characters. Each
+/// cut of a piece is looked up, which takes time that grows with the square of its length.
 const MAX_PIECE_BYTES: usize = 1024;
 
 /// The types of tokens in GGUF.
