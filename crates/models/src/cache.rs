@@ -57,7 +57,7 @@ struct ShortStep {
     place: Tensor,
     /// The new row that each row of the short table may take, `[TAIL_ROWS]`; only for several new rows.
     source: Option<Tensor>,
-    /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ for rows that are hidden.
+    /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ hides a row.
     bias: Tensor,
 }
 
