@@ -9,7 +9,7 @@ use taper::{data::Image, models::vision::Corners};
 const LINE: usize = 2;
 /// The height and width of a letter in the font.
 const LETTER: usize = 8;
-/// Colours that are told apart by everybody (Okabe and Ito: Color universal design, 2008).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito: Color universal design, 2008).
 const COLOURS: [[u8; 3]; 6] =
     [[213, 94, 0], [0, 114, 178], [0, 158, 115], [204, 121, 167], [230, 159, 0], [86, 180, 233]];
 

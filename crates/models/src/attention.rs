@@ -3,6 +3,8 @@
 use nn::functional::{AttentionOptions, scaled_dot_product_attention};
 use tensor_core::{DType, Device, Error, Result, Tensor};
 
+use crate::config::check_counts;
+
 /// Which keys a query sees.
 #[derive(Clone, Debug)]
 pub enum Masking {
@@ -16,7 +18,8 @@ pub enum Masking {
 
 /// Fails unless the heads divide the width.
 pub(crate) fn check_heads(model: &'static str, width: usize, heads: usize) -> Result<()> {
-    match heads > 0 && width > 0 && width.is_multiple_of(heads) {
+    check_counts(model, &[("the number of heads", heads), ("the width", width)])?;
+    match width.is_multiple_of(heads) {
         true => Ok(()),
         false => Err(Error::invalid(model, format!("{heads} heads do not divide a width of {width}"))),
     }

@@ -59,7 +59,7 @@ struct ShortStep {
     place: Tensor,
     /// The new row that each row of the short table may take, `[TAIL_ROWS]`; only for several new rows.
     source: Option<Tensor>,
-    /// What is added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ for rows that are hidden.
+    /// The numbers that are added to the scores, `[N or 1, 1, 1, L, capacity + TAIL_ROWS]`: −∞ hides a row.
     bias: Tensor,
 }
 
@@ -494,14 +494,15 @@ impl LayerCache {
             None => scores.mul_scalar(scale),
         };
         let columns = capacity + TAIL_ROWS;
-        let scores =
-            match length {
-                1 => scores.add(&bias.squeeze(2)?)?,
-                _ => scores
-                    .reshape([batch, groups, per_group, length, columns])?
-                    .add(bias)?
-                    .reshape([batch, groups, per_group * length, columns])?,
-            };
+        let scores = match length {
+            1 => scores.add(&bias.squeeze(2)?)?,
+            _ => scores.reshape([batch, groups, per_group, length, columns])?.add(bias)?.reshape([
+                batch,
+                groups,
+                per_group * length,
+                columns,
+            ])?,
+        };
         let weights = scores.softmax(-1)?;
         let of_long = weights.narrow(-1, 0, capacity)?.matmul(long_v)?;
         let out = weights.narrow(-1, capacity, TAIL_ROWS)?.matmul(&tail_v)?.add(&of_long)?;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::Path};
 
 use nn::{Layer, Module};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use tensor_core::{Result, Tensor, file::file_error};
+use tensor_core::{Error, Result, Tensor, file::file_error};
 
 /// Reads a configuration: a JSON file, or the `config.json` of a folder.
 ///
@@ -21,6 +21,21 @@ pub fn read_config<C: DeserializeOwned>(path: impl AsRef<Path>) -> Result<C> {
     match serde_json::from_str(&text) {
         Ok(config) => Ok(config),
         Err(error) => Err(file_error(&path, format!("is no configuration of this model: {error}"))),
+    }
+}
+
+/// The largest number in a configuration, so that products of two of them fit into `usize`.
+const MAX_COUNT: usize = i32::MAX as usize;
+
+/// Fails if a number of a configuration is 0 or above [`MAX_COUNT`].
+#[track_caller]
+pub(crate) fn check_counts(model: &'static str, counts: &[(&str, usize)]) -> Result<()> {
+    match counts.iter().find(|(_, count)| !(1..=MAX_COUNT).contains(count)) {
+        None => Ok(()),
+        Some((name, 0)) => Err(Error::invalid(model, format!("{name} is 0: give at least 1"))),
+        Some((name, count)) => {
+            Err(Error::invalid(model, format!("{name} is {count}: give at most {MAX_COUNT}")))
+        }
     }
 }
 

@@ -5,13 +5,14 @@
 
 use std::{ops::Range, path::Path};
 
-use nn::{Embedding, Linear, Module, RmsNorm};
+use nn::{Embedding, Linear, Module, RmsNorm, Visitor, VisitorMut};
 use serde::{Deserialize, Serialize};
 use tensor_core::{Device, Error, Result, Tensor};
 
 use crate::{
     Activation, KvCache, LanguageModel, Masking, WeightSource,
     attention::{attend, causal_mask, join_heads, keys_mask, split_heads},
+    config::check_counts,
     generate::{GenerationConfig, generate, row},
     projected_attention::Memory,
     read_config,
@@ -362,6 +363,15 @@ pub struct T5Decoder<'a> {
     masking: Masking,
 }
 
+/// The decoder's parameters are those of the model that it belongs to.
+impl Module for T5Decoder<'_> {
+    fn visit(&self, visitor: &mut Visitor) {
+        visitor.shared(|visitor| visitor.field("decoder", self.model));
+    }
+
+    fn visit_mut(&mut self, _: &mut VisitorMut) {}
+}
+
 impl LanguageModel for T5Decoder<'_> {
     fn device(&self) -> Device {
         self.model.shared.weight.device()
@@ -416,10 +426,16 @@ impl T5 {
     /// over.
     #[track_caller]
     pub fn new(config: &T5Config, source: &WeightSource) -> Result<T5> {
-        if [config.d_model, config.d_kv, config.d_ff, config.num_heads, config.num_layers].contains(&0)
-            || config.relative_attention_num_buckets < 4
-        {
-            return Err(Error::invalid(OP, "a size of 0, or fewer than 4 biases by position"));
+        let counts = [
+            ("d_model", config.d_model),
+            ("d_kv", config.d_kv),
+            ("d_ff", config.d_ff),
+            ("num_heads", config.num_heads),
+            ("num_layers", config.num_layers),
+        ];
+        check_counts(OP, &counts)?;
+        if config.relative_attention_num_buckets < 4 {
+            return Err(Error::invalid(OP, "fewer than 4 biases by position"));
         }
         let head = || source.linear("lm_head", config.d_model, config.vocab_size, false);
         let model = T5 {

@@ -74,7 +74,7 @@
 //! | `models` | known architectures with the weights of their references (features `models`, `text`) |
 //! | `onnx` | ONNX files at run time: run them, train them, write them (feature `onnx`) |
 //! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, `progress`, `plots`) |
-//! | `weights` | files of weights of PyTorch, safetensors, GGUF, NumPy (feature `weights`) |
+//! | `weights` | PyTorch's files, safetensors, GGUF, NumPy (feature `weights`); downloads (feature `hub`) |
 //! | [`fft`] | Fourier transforms (on the CPU: feature `fft`) |
 //! | [`custom`] | operations with your own kernels |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |

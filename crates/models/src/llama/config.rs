@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tensor_core::{Error, Result};
 
 use super::OP;
-use crate::{Activation, Rope, RopeScaling, mixture::MixtureConfig};
+use crate::{Activation, Rope, RopeScaling, config::check_counts, mixture::MixtureConfig};
 
 /// The configuration of a model of the family, with the names and defaults of `transformers`. `model_type`
 /// says which one it is.
@@ -348,9 +348,7 @@ impl LlamaConfig {
             ("intermediate_size", self.intermediate_size),
             ("head_dim", self.head_features()),
         ];
-        if let Some((name, _)) = sizes.iter().find(|(_, size)| *size == 0) {
-            return Err(Error::invalid(OP, format!("{name} is 0")));
-        }
+        check_counts(OP, &sizes)?;
         if !self.num_attention_heads.is_multiple_of(self.key_value_heads()) {
             let (heads, groups) = (self.num_attention_heads, self.key_value_heads());
             return Err(Error::invalid(OP, format!("{groups} key-value heads do not divide {heads} heads")));

@@ -39,6 +39,10 @@ const WORDS: &[(&[&str], bool, &str)] = &[
     (&["qwen2", "stablelm2", "deepseek-r1-qwen", "megrez"], false, QWEN2),
 ];
 
+/// The longest piece that is merged from others, in bytes; SentencePiece's own limit is 16 characters. Each
+/// cut of a piece is looked up, which takes time that grows with the square of its length.
+const MAX_PIECE_BYTES: usize = 1024;
+
 /// The types of tokens in GGUF.
 const UNKNOWN: i64 = 2;
 const CONTROL: i64 = 3;
@@ -207,7 +211,7 @@ fn sentence_pieces(file: &WeightFile, tokens: &[String], space_before: bool) -> 
     let ids: HashMap<&str, usize> =
         tokens.iter().enumerate().map(|(id, token)| (token.as_str(), id)).collect();
     let mut merges: Vec<(usize, usize, usize)> = Vec::new();
-    for (id, token) in tokens.iter().enumerate() {
+    for (id, token) in tokens.iter().enumerate().filter(|(_, token)| token.len() <= MAX_PIECE_BYTES) {
         let cuts = token.char_indices().skip(1).map(|(at, _)| token.split_at(at));
         merges.extend(cuts.filter_map(|(left, right)| Some((id, *ids.get(left)?, *ids.get(right)?))));
     }

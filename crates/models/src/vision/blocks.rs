@@ -8,7 +8,10 @@ use nn::{
 };
 use tensor_core::{Error, Generator, Result, Tensor};
 
-pub(crate) use crate::{as_layer::layer, config::Activation};
+pub(crate) use crate::{
+    as_layer::layer,
+    config::{Activation, check_counts as positive},
+};
 
 /// A convolution, a batch norm and an activation, as layers 0, 1 and 2. torchvision's
 /// `Conv2dNormActivation`.
@@ -231,14 +234,6 @@ pub(crate) fn initialize(module: &dyn Module, linear: LinearInit, rng: &Generato
         };
         parameter.assign(&value)
     })
-}
-
-/// Fails if a count of a configuration is 0.
-pub(crate) fn positive(model: &'static str, counts: &[(&str, usize)]) -> Result<()> {
-    match counts.iter().find(|(_, count)| *count == 0) {
-        None => Ok(()),
-        Some((name, _)) => Err(Error::invalid(model, format!("{name} is 0: give at least 1"))),
-    }
 }
 
 /// Fails unless an input is `[N, channels, size, size]`.

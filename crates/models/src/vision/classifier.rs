@@ -61,11 +61,13 @@ const ARCHITECTURES: &[Architecture] = architectures! {
     SwinTransformer SwinConfig "head": swin_t swin_s swin_b swin_v2_t swin_v2_s swin_v2_b;
 };
 
+type TimmPreset = fn() -> TimmVitConfig;
+
 /// timm's vision transformers, which `model_args` of a configuration may change.
 macro_rules! timm {
     ($($name:ident)*) => { &[$((stringify!($name), TimmVitConfig::$name)),*] };
 }
-const TIMM: &[(&str, fn() -> TimmVitConfig)] = timm! {
+const TIMM: &[(&str, TimmPreset)] = timm! {
     vit_tiny_patch16_224 vit_small_patch32_224 vit_small_patch16_224 vit_base_patch32_224 vit_base_patch16_224
     vit_base_patch8_224 vit_large_patch32_224 vit_large_patch16_224 deit_tiny_patch16_224
     deit_small_patch16_224 deit_base_patch16_224 deit_tiny_distilled_patch16_224

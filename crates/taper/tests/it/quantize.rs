@@ -97,7 +97,7 @@ fn calibration_measures_inputs_and_lowers_the_errors_that_count() -> Result<()> 
     let right = plain[0].forward(&x)?;
     let calibration = Calibration::start(&weighed);
     for part in x.chunk(4, 0)? {
-        weighed[0].forward(&part.reshape([5, 10, 64])?)?;
+        let _ = weighed[0].forward(&part.reshape([5, 10, 64])?)?;
     }
     let importance = calibration.finish()?;
     let found = importance["0"].to_vec::<f32>()?;
@@ -146,7 +146,7 @@ fn what_cannot_be_quantized_is_refused_by_the_layers_path() -> Result<()> {
     let error = quantize(&mut net, &wrong).unwrap_err().to_string();
     assert!(error.contains("first: ") && error.contains("one for each column"), "{error}");
     let calibration = Calibration::start(&net);
-    net.first.forward(&Tensor::full([1, 64], f32::NAN, &device)?)?;
+    let _ = net.first.forward(&Tensor::full([1, 64], f32::NAN, &device)?)?;
     let error = calibration.finish().unwrap_err().to_string();
     assert!(error.contains("first: ") && error.contains("not finite"), "{error}");
     let narrow = net.first.weight.detach().to_dtype(DType::F16)?.quantize(GgmlType::Q8_0, None)?;

@@ -95,11 +95,10 @@ impl Server {
             let (status, headers) = (response.status(), response.headers());
             let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
             if status.is_redirection() {
-                if let Some(path) = text("location").filter(|place| place.starts_with('/')) {
-                    if !path.starts_with("//") {
-                        url = format!("{}{path}", self.origin());
-                        continue;
-                    }
+                let within = |place: &&str| place.starts_with('/') && !place.starts_with("//");
+                if let Some(path) = text("location").filter(within) {
+                    url = format!("{}{path}", self.origin());
+                    continue;
                 }
             } else {
                 checked(&url, status.as_u16(), headers)?;

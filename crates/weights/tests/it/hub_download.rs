@@ -18,7 +18,7 @@ use crate::common::cpu;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What a server does with a file beside sending it.
+/// The faults of a server that sends a file.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Faults {
     /// The connection is cut after this number of bytes of each answer.
@@ -222,7 +222,7 @@ fn a_cut_connection_is_resumed() {
     assert_eq!(requests.len(), 4, "{requests:?}"); // HEAD and three parts
     assert!(requests[2].ends_with("bytes=150000-") && requests[3].ends_with("bytes=300000-"), "{requests:?}");
 
-    // What an earlier process left is the beginning.
+    // A part that an earlier process left is the beginning.
     let blob = folder.path().join("models--org--tiny/blobs").join(etag(weights, true));
     fs::remove_file(&blob).unwrap();
     fs::write(format!("{}.incomplete", blob.display()), &weights[..399_000]).unwrap();
