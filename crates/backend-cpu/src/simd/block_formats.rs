@@ -372,7 +372,11 @@ pub(crate) fn decode(isa: Isa, format: GgmlType, bytes: &[u8], start: usize, out
     let bytes = &bytes[(start + ahead) / block * format.block_bytes()..];
     macro_rules! go {
         ($format:ident) => {
-            by_register!(isa, V => unsafe { V::run(Decode::<$format, V> { bytes, out: middle, of: PhantomData }) })
+            by_register!(isa, V => {
+                let job = Decode::<$format, V> { bytes, out: middle, of: PhantomData };
+                // SAFETY: the processor has the register's instruction set.
+                unsafe { V::run(job) }
+            })
         };
     }
     by_format!(format, go);

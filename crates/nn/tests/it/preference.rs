@@ -181,7 +181,7 @@ fn students_learn_probabilities() {
             })
             .collect();
         close(&loss.forward(&student, &teacher).unwrap(), &expected);
-        differentiable(&[student.clone()], |x| loss.forward(&x[0], &teacher));
+        differentiable(std::slice::from_ref(&student), |x| loss.forward(&x[0], &teacher));
     }
     let cold = DistillationLoss { temperature: 0.0, ..Default::default() };
     assert!(cold.forward(&student, &teacher).unwrap_err().to_string().contains("temperature 0"));

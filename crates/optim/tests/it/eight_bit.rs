@@ -1,4 +1,5 @@
 //! States in 8 bits: close to f32, a quarter of its memory, saved and resumed to the bit.
+#![allow(clippy::unwrap_used)]
 
 use autograd::TensorGrad;
 use optim::{

@@ -54,6 +54,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
     /// # Safety
     /// As [`BlockDots::run`] asks.
     #[inline(always)]
+    #[allow(clippy::needless_range_loop)] // the registers go by the same numbers as their elements
     unsafe fn group(
         block: *const u8,
         head: F::Head,

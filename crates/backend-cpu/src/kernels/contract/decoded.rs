@@ -153,6 +153,8 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         terms: terms.steps(),
     };
     let [step, terms_step] = rectangle(operand(0).follows_outer(), side, k);
+    // Both in blocks: the right one is decoded here.
+    let parts = &Parts { rhs, ..*parts };
     if let Some(format) = dots_format::<T>(parts, &operand(0), left) {
         for b in 0..of.batches {
             // SAFETY: `run` checked both layouts and the output against their buffers, and elements are f32.
