@@ -1,5 +1,5 @@
-//! Instruction sets, vector registers, block formats, real functions, inner loops, sort keys, and prefetch hints. Uses no
-//! other module of this crate.
+//! Instruction sets, vector registers, block formats, real functions, inner loops, sort keys, and prefetch
+//! hints. Uses no other module of this crate.
 
 pub(crate) mod bf16;
 pub(crate) mod block_formats;

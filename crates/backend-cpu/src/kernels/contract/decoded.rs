@@ -1,6 +1,6 @@
-//! Products with an operand in blocks. With a few vectors, its rows are decoded in registers; otherwise some of
-//! its rows or columns are decoded at a time, multiplied as a matrix like any other, and forgotten. No decoded
-//! copy of the operand is ever whole.
+//! Products with an operand in blocks. With a few vectors, its rows are decoded in registers; otherwise some
+//! of its rows or columns are decoded at a time, multiplied as a matrix like any other, and forgotten. No
+//! decoded copy of the operand is ever whole.
 #![allow(unsafe_code)]
 
 use std::{cell::RefCell, ops::Range};

@@ -2,7 +2,7 @@
 
 use half::f16;
 
-use super::{BlockFormat, encode};
+use super::BlockFormat;
 use crate::base::{
     error::{Error, Result},
     shape::Shape,
@@ -11,9 +11,6 @@ use crate::base::{
 /// Elements in a block of the simple formats, and in a super-block of those that end in `_K`.
 pub(super) const SIMPLE: usize = 32;
 pub(super) const SUPER: usize = 256;
-
-/// The greatest magnitude that is encoded: offsets are f16.
-const MAX_ENCODED: f32 = 65504.0;
 
 /// A block format of GGUF files. Blocks run along the last axis, whose size is a multiple of the block
 /// size.
@@ -103,55 +100,6 @@ impl GgmlType {
     #[must_use]
     pub fn from_code(code: u32) -> Option<GgmlType> {
         GgmlType::ALL.into_iter().find(|format| format.code() == code)
-    }
-
-    /// The bytes that encode `numbers`, whose rows have `columns` elements, each rounded to the nearest that
-    /// the format has. Formats of 32 elements round to the bit as gguf's Python package does.
-    ///
-    /// With an `importance` of each column, scales have the least error that is weighted by it, as they have
-    /// in the formats of 256 elements without one too. llama.cpp calls it an importance matrix: the mean
-    /// square of each input of a layer.
-    ///
-    /// # Errors
-    /// A number that is not finite or whose scale is beyond f16's range, rows that are not whole blocks, or
-    /// another number of importances than columns, or negative ones.
-    pub fn encode(self, numbers: &[f32], columns: usize, importance: Option<&[f32]>) -> Result<Vec<u8>> {
-        const OP: &str = "quantize";
-        let (name, elements) = (self.name(), self.block_elements());
-        if columns == 0 || !columns.is_multiple_of(elements) || !numbers.len().is_multiple_of(columns) {
-            let message = format!(
-                "{} numbers in rows of {columns} are no whole blocks of {elements}, as {name} has",
-                numbers.len()
-            );
-            return Err(Error::invalid(OP, message));
-        }
-        if let Some(importance) = importance {
-            let faulty = importance.iter().position(|w| !w.is_finite() || *w < 0.0);
-            if importance.len() != columns || faulty.is_some() {
-                let message = format!(
-                    "importances are {columns} finite numbers that are not negative, one for each column; here \
-                     are {}{}",
-                    importance.len(),
-                    faulty.map_or(String::new(), |at| format!(", number {at} is {}", importance[at])),
-                );
-                return Err(Error::invalid(OP, message));
-            }
-        }
-        let mut out = Vec::with_capacity(numbers.len() / elements * self.block_bytes());
-        for (i, block) in numbers.chunks_exact(elements).enumerate() {
-            let first = i * elements;
-            if let Some(at) = block.iter().position(|x| !x.is_finite() || x.abs() > MAX_ENCODED) {
-                let message = format!(
-                    "element {} is {}: {name} holds finite numbers up to {MAX_ENCODED}",
-                    first + at,
-                    block[at]
-                );
-                return Err(Error::invalid(OP, message));
-            }
-            let importance = importance.map(|all| &all[first % columns..][..elements]);
-            encode::block(self, block, importance, &mut out);
-        }
-        Ok(out)
     }
 
     /// The number of elements in a block.
