@@ -40,6 +40,10 @@ pub(crate) fn run() -> Result<()> {
     let mut lines = Vec::new();
     for file in files {
         let path = file.map_err(|e| format!("{ROWS} cannot be read: {e}"))?.path();
+        // Other tests write folders for their references there.
+        if path.extension().is_none_or(|ending| ending != "tsv") {
+            continue;
+        }
         let text =
             fs::read_to_string(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
         lines.extend(text.lines().map(str::to_string));
