@@ -11,7 +11,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
     ),
     (
         "of storage in blocks: tested with every format, in taper/tests/it/blocks.rs",
-        &["from_blocks", "of_blocks", "affine", "dequantize"],
+        &["from_blocks", "of_blocks", "affine", "dequantize", "quantize"],
     ),
     (
         "random: no number to compare with; tested with distributions and streams",
