@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if let Some(text) = &options.calibrate {
             let ids = tokenizer.encode(&fs::read_to_string(text)?, true)?.ids;
             let calibration = Calibration::start(&*model);
-            perplexity(&*model, &ids, options.context, options.context)?;
+            perplexity(&*model, &ids, options.context, options.stride)?;
             config.importance = calibration.finish()?;
         }
         let [before, after] = quantize(&mut *model, &config)?.bytes();

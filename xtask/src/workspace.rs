@@ -100,9 +100,17 @@ fn target(target: &Value) -> Option<Target> {
     })
 }
 
-/// The cargo that runs this program.
+/// The cargo that runs this program, without the variables that describe this package: build scripts that
+/// read such variables, as that of `ring` does, would run again, and all that stands on them be built again,
+/// whenever cargo is called by hand in between.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
     command.stdin(Stdio::null());
     command
 }

@@ -180,6 +180,10 @@ fn damaged_tokenizers_are_errors() {
     let message = |text: String| Tokenizer::from_json(text.as_bytes()).unwrap_err().to_string();
     let half = document[..document.len() / 2].to_string();
     assert!(message(half).contains("is no tokenizer.json: EOF"));
+    let torn = document
+        .replace("\"type\":\"WordPiece\",\"prefix\":\"##\"", "\"type\":\"WordPiece\",\"prefix\":\"\\ud800\"");
+    assert_ne!(torn, document);
+    assert!(message(torn).contains("is no tokenizer.json: "));
     let renamed =
         document.replacen("{\"SpecialToken\":{\"id\":\"[SEP]\"", "{\"SpecialToken\":{\"id\":\"[END]\"", 1);
     assert_ne!(renamed, document);
