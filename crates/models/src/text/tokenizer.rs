@@ -1,6 +1,11 @@
 //! [`Tokenizer`]: Hugging Face's tokenizers from `tokenizer.json`, or from the metadata of a GGUF file.
 
-use std::{fmt, fs, panic::catch_unwind, path::Path, sync::OnceLock};
+use std::{
+    fmt, fs,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::OnceLock,
+};
 
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -111,11 +116,9 @@ impl Tokenizer {
         if let Err(fault) = check_document(document) {
             return Err(Error::invalid(OP, format!("is no tokenizer.json: {fault}")));
         }
-        // The crate panics at parts that contradict themselves, more of them than are checked above.
-        let mut inner = match catch_unwind(|| tokenizers::Tokenizer::from_bytes(document)) {
-            Ok(Ok(inner)) => inner,
-            Ok(Err(error)) => return Err(Error::invalid(OP, format!("is no tokenizer.json: {error}"))),
-            Err(_) => return Err(Error::invalid(OP, "is no tokenizer.json: a part contradicts itself")),
+        let mut inner = match guarded(|| tokenizers::Tokenizer::from_bytes(document)) {
+            Ok(inner) => inner,
+            Err(error) => return Err(Error::invalid(OP, format!("is no tokenizer.json: {error}"))),
         };
         inner.with_padding(None);
         if let Err(error) = inner.with_truncation(None) {
@@ -199,7 +202,7 @@ impl Tokenizer {
     /// A text that the tokenizer cannot split.
     #[track_caller]
     pub fn encode(&self, text: &str, special: bool) -> Result<Encoded> {
-        encoded(self.inner.encode_char_offsets(text, special))
+        encoded(|| self.inner.encode_char_offsets(text, special))
     }
 
     /// The tokens of a text of a stranger: special tokens that are written in it are ordinary words, so that
@@ -214,7 +217,7 @@ impl Tokenizer {
             plain.set_encode_special_tokens(true);
             plain
         });
-        encoded(plain.encode_char_offsets(text, false))
+        encoded(|| plain.encode_char_offsets(text, false))
     }
 
     /// The tokens of two texts that belong together, such as a question and its context.
@@ -223,7 +226,7 @@ impl Tokenizer {
     /// As [`Tokenizer::encode`].
     #[track_caller]
     pub fn encode_pair(&self, first: &str, second: &str, special: bool) -> Result<Encoded> {
-        encoded(self.inner.encode_char_offsets((first, second), special))
+        encoded(|| self.inner.encode_char_offsets((first, second), special))
     }
 
     /// The tokens of several texts as a batch `[N, L]`, with padding on the right, and its mask `[N, L]`:
@@ -279,7 +282,7 @@ impl Tokenizer {
             let tokens: Vec<String> = kept.filter_map(|&id| self.inner.id_to_token(id)).collect();
             return Ok(pieces.join(tokens.iter().map(String::as_str)));
         }
-        match self.inner.decode(ids, skip_special) {
+        match guarded(|| self.inner.decode(ids, skip_special)) {
             Ok(text) => Ok(text),
             Err(error) => Err(Error::invalid(OP, format!("these tokens have no text: {error}"))),
         }
@@ -330,9 +333,18 @@ impl Tokenizer {
     }
 }
 
+/// What the crate `tokenizers` gives. It panics at documents whose parts contradict themselves, some of them
+/// only when they are used.
+fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> std::result::Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(_) => Err("a part of the tokenizer contradicts itself".into()),
+    }
+}
+
 #[track_caller]
-fn encoded(encoding: tokenizers::Result<tokenizers::Encoding>) -> Result<Encoded> {
-    match encoding {
+fn encoded(encode: impl FnOnce() -> tokenizers::Result<tokenizers::Encoding>) -> Result<Encoded> {
+    match guarded(encode) {
         Ok(encoding) => Ok(Encoded {
             ids: encoding.get_ids().to_vec(),
             tokens: encoding.get_tokens().to_vec(),
