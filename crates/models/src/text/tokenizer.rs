@@ -333,8 +333,8 @@ impl Tokenizer {
     }
 }
 
-/// What the crate `tokenizers` gives. It panics at documents whose parts contradict themselves, some of them
-/// only when they are used.
+/// The result of a call of the crate `tokenizers`. It panics at documents whose parts contradict themselves,
+/// at some of them only when they are used.
 fn guarded<T>(call: impl FnOnce() -> tokenizers::Result<T>) -> std::result::Result<T, String> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| error.to_string()),

@@ -28,6 +28,9 @@ const MEMORY_FACTOR: usize = 64;
 pub(crate) const DEVICE_BYTES: u64 = 64 << 20;
 /// The memory beside the device's while a model runs, in bytes: kernels and values on the host.
 const RUN_FLOOR: usize = 64 << 20;
+/// The copies on the host of a model's parameters and tables, while they are made: initial values and tables
+/// of positions are computed there before the device refuses them.
+const HOST_COPIES: usize = 6;
 /// The longest time that a case may take.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
 
@@ -219,7 +222,7 @@ fn check_weights(bytes: Vec<u8>, device: &Device) -> Result<Option<String>, Stri
 
 /// Builds and runs a small model, or uses a tokenizer; an error refuses the file.
 fn check_language(length: usize, work: impl FnOnce() -> taper::Result<()>) -> Result<Option<String>, String> {
-    let most = RUN_FLOOR + DEVICE_BYTES as usize + MEMORY_FACTOR * length;
+    let most = RUN_FLOOR + HOST_COPIES * DEVICE_BYTES as usize + MEMORY_FACTOR * length;
     Ok(guarded("a language model", most, work)?.err().map(|error| error.to_string()))
 }
 
