@@ -54,7 +54,7 @@ pub(crate) const MICRO_KERNEL_GRAIN: usize = 1 << 18;
 /// Multiplications of bf16 in pairs. Exercised by `matmul_bf16_256`.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const BF16_GRAIN: usize = 1 << 21;
-/// Multiplications with numbers that are decoded in registers.
+/// Multiplications with numbers that are decoded in registers. No benchmark exercises it yet.
 pub(crate) const BLOCK_GRAIN: usize = 1 << 16;
 /// Multiplications of a step of a recurrence, whose threads meet after each. Exercised by
 /// `lstm_64x32_128_256_fwd`.
@@ -229,7 +229,8 @@ pub(crate) const DOTS_REGISTERS_PER_STRADDLE: usize = 2;
 /// Terms of a product with a vector that are summed in one piece. It cuts sums, so it is constant.
 /// Exercised by `more_matmul_1024x1024x1`.
 pub(crate) const GEMV_PIECE_TERMS: usize = 1 << 15;
-/// The most vectors for which the rows of a matrix in blocks are decoded again and again in registers.
+/// The most vectors for which the rows of a matrix in blocks are decoded again and again in registers. No
+/// benchmark exercises it yet.
 pub(crate) const BLOCK_VECTORS: usize = 8;
 /// Numbers of an operand in blocks that a thread decodes at once, about half of a second-level cache in
 /// f32. It cuts sums, so it is constant. No benchmark exercises it yet.

@@ -58,7 +58,7 @@ pub(crate) struct Bench {
     pub(crate) threads: usize,
     pub(crate) budget: Duration,
     pub(crate) machine: Machine,
-    /// The folder of packages with ONNX files.
+    /// The folder of packages with models.
     pub(crate) models: Option<PathBuf>,
 }
 
@@ -216,6 +216,25 @@ impl Case {
 }
 
 impl Bench {
+    /// The lines of a case that reads a model from the folder of packages. An error is reported in its line.
+    pub(crate) fn with_models(
+        &self,
+        name: &str,
+        run: impl FnOnce(&Path) -> crate::Result<(Line, Option<Line>)>,
+    ) -> (Line, Option<Line>) {
+        let Some(models) = &self.models else {
+            return (Line::absent("taper", name, "--models names no folder of packages"), None);
+        };
+        let mut lines = run(models).unwrap_or_else(|error| {
+            let wrong = Some(error.to_string());
+            (Line { peer: "taper".into(), case: name.into(), wrong, ..Line::default() }, None)
+        });
+        lines.0.device = Some(self.device.name().into());
+        lines.0.threads = Some(self.threads);
+        self.device.empty_cache();
+        lines
+    }
+
     /// Runs a case. A wrong result is reported in its line.
     pub(crate) fn run(&self, case: &Case) -> Line {
         let line = match &case.work {

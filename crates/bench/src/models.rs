@@ -209,17 +209,7 @@ impl Compared for Kind {
     }
 
     fn run(&self, bench: &Bench, name: &str, peer: Option<&mut Peer>) -> (Line, Option<Line>) {
-        let Some(models) = &bench.models else {
-            return (Line::absent("taper", name, "--models names no folder of packages"), None);
-        };
-        let mut lines = self.timed(models, bench, name, peer).unwrap_or_else(|error| {
-            let wrong = Some(error.to_string());
-            (Line { peer: "taper".into(), case: name.into(), wrong, ..Line::default() }, None)
-        });
-        lines.0.device = Some(bench.device.name().into());
-        lines.0.threads = Some(bench.threads);
-        bench.device.empty_cache();
-        lines
+        bench.with_models(name, |models| self.timed(models, bench, name, peer))
     }
 }
 

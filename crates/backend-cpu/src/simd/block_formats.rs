@@ -17,6 +17,8 @@ use super::{
 /// Neighbours that are decoded together, and those with one scale.
 pub(crate) const GROUP: usize = 32;
 pub(crate) const HALF: usize = GROUP / 2;
+/// Elements of a block of the formats that end in `_K`.
+const SUPER: usize = 256;
 
 /// A format. Its functions take the address of a block, the number of a group in it, and the position in
 /// the group of the first of a register's elements, a multiple of the register's width, of at most
@@ -82,68 +84,9 @@ unsafe fn byte(block: *const u8, at: usize) -> u8 {
     unsafe { block.add(at).read() }
 }
 
-macro_rules! simple {
+macro_rules! block_format {
     (
-        $name:ident, $bytes:literal, $head:ty, $has_offset:literal;
-        |$v:ident, $block:ident| $read:expr; |$at:ident| $integers:expr; |$d:ident| $scale:expr
-    ) => {
-        pub(crate) struct $name;
-
-        // SAFETY of the blocks: the callers' promise.
-        impl Format for $name {
-            type Head = $head;
-            const ELEMENTS: usize = GROUP;
-            const BYTES: usize = $bytes;
-            const HAS_OFFSET: bool = $has_offset;
-            const BY_HALVES: bool = false;
-
-            #[inline(always)]
-            unsafe fn head<$v: Integers>($block: *const u8) -> $head {
-                // SAFETY: see above.
-                unsafe { $read }
-            }
-
-            #[inline(always)]
-            unsafe fn integers<$v: Integers>($block: *const u8, _: usize, $at: usize) -> $v::Ints {
-                // SAFETY: see above.
-                unsafe { $integers }
-            }
-
-            #[inline(always)]
-            unsafe fn scale(_: *const u8, $d: $head, _: usize, _: usize) -> (f32, f32) {
-                $scale
-            }
-        }
-    };
-}
-simple! {
-    Q4_0, 18, f32, false;
-    |V, block| V::halves(block)[0]; |at| V::plus(nibbles::<V>(block.add(2), at), -8); |d| (d, 0.0)
-}
-simple! {
-    Q4_1, 20, [f32; 2], true;
-    |V, block| V::halves(block); |at| nibbles::<V>(block.add(4), at); |d| (d[0], d[1])
-}
-simple! {
-    Q5_0, 22, f32, false;
-    |V, block| V::halves(block)[0];
-    |at| V::plus(V::or(nibbles::<V>(block.add(6), at), fifth::<V>(block.add(2), at)), -16);
-    |d| (d, 0.0)
-}
-simple! {
-    Q5_1, 24, [f32; 2], true;
-    |V, block| V::halves(block);
-    |at| V::or(nibbles::<V>(block.add(8), at), fifth::<V>(block.add(4), at));
-    |d| (d[0], d[1])
-}
-simple! {
-    Q8_0, 34, f32, false;
-    |V, block| V::halves(block)[0]; |at| V::signed(block.add(2 + at)); |d| (d, 0.0)
-}
-
-macro_rules! large {
-    (
-        $name:ident, $bytes:literal, $head:ty, $has_offset:literal, $by_halves:literal;
+        $name:ident, $elements:expr, $bytes:literal, $head:ty, $has_offset:literal, $by_halves:literal;
         |$v:ident, $block:ident| $read:expr;
         |$group:ident, $at:ident| $integers:expr;
         |$d:ident, $half:ident| $scale:expr
@@ -154,7 +97,7 @@ macro_rules! large {
         // SAFETY of the blocks: the callers' promise.
         impl Format for $name {
             type Head = $head;
-            const ELEMENTS: usize = 256;
+            const ELEMENTS: usize = $elements;
             const BYTES: usize = $bytes;
             const HAS_OFFSET: bool = $has_offset;
             const BY_HALVES: bool = $by_halves;
@@ -172,6 +115,7 @@ macro_rules! large {
             }
 
             #[inline(always)]
+            #[allow(unused_variables, unused_unsafe)] // scales of the formats of 32 elements are in the head
             unsafe fn scale($block: *const u8, $d: $head, $group: usize, $half: usize) -> (f32, f32) {
                 // SAFETY: see above.
                 unsafe { $scale }
@@ -179,8 +123,33 @@ macro_rules! large {
         }
     };
 }
-large! {
-    Q2_K, 84, [f32; 2], true, true;
+block_format! {
+    Q4_0, GROUP, 18, f32, false, false;
+    |V, block| V::halves(block)[0]; |_group, at| V::plus(nibbles::<V>(block.add(2), at), -8); |d, _half| (d, 0.0)
+}
+block_format! {
+    Q4_1, GROUP, 20, [f32; 2], true, false;
+    |V, block| V::halves(block); |_group, at| nibbles::<V>(block.add(4), at); |d, _half| (d[0], d[1])
+}
+block_format! {
+    Q5_0, GROUP, 22, f32, false, false;
+    |V, block| V::halves(block)[0];
+    |_group, at| V::plus(V::or(nibbles::<V>(block.add(6), at), fifth::<V>(block.add(2), at)), -16);
+    |d, _half| (d, 0.0)
+}
+block_format! {
+    Q5_1, GROUP, 24, [f32; 2], true, false;
+    |V, block| V::halves(block);
+    |_group, at| V::or(nibbles::<V>(block.add(8), at), fifth::<V>(block.add(4), at));
+    |d, _half| (d[0], d[1])
+}
+block_format! {
+    Q8_0, GROUP, 34, f32, false, false;
+    |V, block| V::halves(block)[0]; |_group, at| V::signed(block.add(2 + at)); |d, _half| (d, 0.0)
+}
+
+block_format! {
+    Q2_K, SUPER, 84, [f32; 2], true, true;
     |V, block| V::halves(block.add(80));
     |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 4 * 32 + at)), 2 * (group % 4)), 3);
     |d, half| {
@@ -188,8 +157,8 @@ large! {
         (d[0] * f32::from(scale & 15), -(d[1] * f32::from(scale >> 4)))
     }
 }
-large! {
-    Q3_K, 110, f32, false, true;
+block_format! {
+    Q3_K, SUPER, 110, f32, false, true;
     |V, block| V::halves(block.add(106))[1];
     |group, at| {
         let two = V::and(V::right(V::unsigned(block.add(32 + group / 4 * 32 + at)), 2 * (group % 4)), 3);
@@ -221,8 +190,8 @@ unsafe fn six_bits(at: *const u8, group: usize) -> (f32, f32) {
     (scale.into(), minimum.into())
 }
 
-large! {
-    Q4_K, 144, [f32; 2], true, false;
+block_format! {
+    Q4_K, SUPER, 144, [f32; 2], true, false;
     |V, block| V::halves(block);
     |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 2 * 32 + at)), 4 * (group % 2)), 15);
     |d, _half| {
@@ -230,8 +199,8 @@ large! {
         (d[0] * scale, -(d[1] * minimum))
     }
 }
-large! {
-    Q5_K, 176, [f32; 2], true, false;
+block_format! {
+    Q5_K, SUPER, 176, [f32; 2], true, false;
     |V, block| V::halves(block);
     |group, at| {
         let four = V::and(V::right(V::unsigned(block.add(48 + group / 2 * 32 + at)), 4 * (group % 2)), 15);
@@ -243,8 +212,8 @@ large! {
         (d[0] * scale, -(d[1] * minimum))
     }
 }
-large! {
-    Q6_K, 210, f32, false, true;
+block_format! {
+    Q6_K, SUPER, 210, f32, false, true;
     |V, block| V::halves(block.add(206))[1];
     |group, at| {
         let (part, r) = (group / 4, group % 4);
@@ -384,25 +353,17 @@ pub(crate) fn decode(isa: Isa, format: GgmlType, bytes: &[u8], start: usize, out
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use taper_testing::rng::Rng;
 
-    /// Any bytes, scales that are subnormal, infinite or NaN among them.
-    pub(crate) fn bytes(count: usize) -> Vec<u8> {
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 40) as u8
-        };
-        (0..count).map(|_| next()).collect()
-    }
+    use super::*;
 
     #[test]
     fn registers_decode_to_the_same_bits() {
+        let mut rng = Rng::new(1, 0);
         for format in GgmlType::ALL {
             let block = format.block_elements();
-            let bytes = bytes(300 * format.block_bytes());
+            // Any bytes: scales that are subnormal, infinite or NaN are among them.
+            let bytes: Vec<u8> = (0..300 * format.block_bytes()).map(|_| rng.bits() as u8).collect();
             for isa in Isa::available() {
                 for (start, count) in
                     [(0, 300 * block), (block, 2 * block), (5, 3 * block), (block - 1, 2), (7, 9)]

@@ -1,7 +1,5 @@
 //! Networks for sound: outputs, a loss and gradients; Whisper's front end.
 
-use std::collections::BTreeMap;
-
 use models::audio::{
     WHISPER_SAMPLES, Wav2Vec2, Wav2Vec2Config, Whisper, WhisperConfig, WhisperDecoding, log_mel_spectrogram,
     pad_or_trim,
@@ -31,14 +29,9 @@ fn whisper() {
 }
 
 /// Each token of the greedy text is the most probable one after those before it.
-#[test]
-fn greedy_text_is_what_the_logits_say() -> Result<()> {
-    let (fixture, device) = (Fixture::open("whisper"), backend_cpu::cpu());
-    let config: WhisperConfig = models::read_config(fixture.folder())?;
-    let model = Whisper::new(&config, &Generator::seed(0, &device))?;
-    model.load_state_dict(&fixture.weights(&device))?;
-    let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
-    let decoding = WhisperDecoding {
+/// Two languages and one task, up to seven tokens.
+fn decoding() -> WhisperDecoding {
+    WhisperDecoding {
         decoder_start_token_id: 1,
         eos_token_id: -1,
         no_timestamps_token_id: None,
@@ -47,7 +40,17 @@ fn greedy_text_is_what_the_logits_say() -> Result<()> {
         suppress_tokens: None,
         begin_suppress_tokens: None,
         max_length: 7,
-    };
+    }
+}
+
+#[test]
+fn greedy_text_is_what_the_logits_say() -> Result<()> {
+    let (fixture, device) = (Fixture::open("whisper"), backend_cpu::cpu());
+    let config: WhisperConfig = models::read_config(fixture.folder())?;
+    let model = Whisper::new(&config, &Generator::seed(0, &device))?;
+    model.load_state_dict(&fixture.weights(&device))?;
+    let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
+    let decoding = decoding();
     assert_eq!(decoding.prompt(Some("de"), "transcribe")?, [1, 7, 9]);
     assert!(decoding.prompt(Some("xx"), "transcribe").unwrap_err().to_string().contains("<|de|>, <|en|>"));
     let text = model.greedy(&mels, &[1], &decoding)?;
@@ -108,18 +111,8 @@ fn a_text_begins_with_tokens_that_exist() -> Result<()> {
     let config: WhisperConfig = models::read_config(fixture.folder())?;
     let model = Whisper::new(&config, &Generator::seed(0, &device))?;
     let mels = fixture.input("mels", &device).narrow(0, 0, 1)?;
-    let decoding = WhisperDecoding {
-        decoder_start_token_id: 1,
-        eos_token_id: -1,
-        no_timestamps_token_id: None,
-        lang_to_id: BTreeMap::new(),
-        task_to_id: BTreeMap::new(),
-        suppress_tokens: None,
-        begin_suppress_tokens: None,
-        max_length: 7,
-    };
     for prompt in [&[1i64, -3][..], &[]] {
-        let error = model.greedy(&mels, prompt, &decoding).unwrap_err().to_string();
+        let error = model.greedy(&mels, prompt, &decoding()).unwrap_err().to_string();
         assert!(error.contains("begins with tokens"), "{error}");
     }
     Ok(())

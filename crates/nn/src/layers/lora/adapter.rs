@@ -228,12 +228,8 @@ impl Adapter {
         weight: &Tensor,
         padding: Option<usize>,
     ) -> Result<Tensor> {
-        let rows = |table: &Tensor| match padding {
-            Some(row) => functional::embedding_with_padding(indices, table, row),
-            None => functional::embedding(indices, table),
-        };
-        let plain = rows(weight)?;
-        let product = rows(&self.a.t()?)?.matmul(&self.b.t()?)?.mul_scalar(self.scaling);
+        let plain = rows(indices, weight, padding)?;
+        let product = rows(indices, &self.a.t()?, padding)?.matmul(&self.b.t()?)?.mul_scalar(self.scaling);
         let Some(magnitude) = &self.magnitude else { return plain.add(&product.to_dtype(plain.dtype())?) };
         let scale = self.direction_scale(magnitude, weight)?;
         plain.to_dtype(self.a.dtype())?.add(&product)?.mul(&scale)?.to_dtype(plain.dtype())
@@ -254,6 +250,15 @@ impl Adapter {
         let low_rank =
             |x: &Tensor| convolution(op, &convolution(op, x, &self.a, None, down)?, &self.b, None, up);
         self.apply(input, weight, bias, base, low_rank)
+    }
+}
+
+/// The rows of a table, whose row `padding` gets no gradient.
+#[track_caller]
+pub(super) fn rows(indices: &Tensor, table: &Tensor, padding: Option<usize>) -> Result<Tensor> {
+    match padding {
+        Some(row) => functional::embedding_with_padding(indices, table, row),
+        None => functional::embedding(indices, table),
     }
 }
 

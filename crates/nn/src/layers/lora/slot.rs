@@ -7,7 +7,11 @@ use std::{
 
 use tensor_core::{DType, Error, Result, Tensor};
 
-use super::{OP, adapter::Adapter, kind::LayerKind};
+use super::{
+    OP,
+    adapter::{Adapter, rows},
+    kind::LayerKind,
+};
 use crate::{
     Visitor, VisitorMut,
     functional::{self, ConvOptions, convolution},
@@ -155,10 +159,9 @@ impl Adapters {
     /// As [`functional::embedding_with_padding`].
     #[track_caller]
     pub fn embedding(&self, indices: &Tensor, weight: &Tensor, padding: Option<usize>) -> Result<Tensor> {
-        match (self.active(), padding) {
-            (Some(adapter), _) => adapter.embedding(indices, weight, padding),
-            (None, None) => functional::embedding(indices, weight),
-            (None, Some(row)) => functional::embedding_with_padding(indices, weight, row),
+        match self.active() {
+            Some(adapter) => adapter.embedding(indices, weight, padding),
+            None => rows(indices, weight, padding),
         }
     }
 
