@@ -144,6 +144,27 @@ fn a_loop_that_never_looks_holds_bounded_memory() -> Result<()> {
     Ok(())
 }
 
+/// A body of 700 and one of 5,000 nodes: the bound on pending nodes is met never and once in each pass.
+#[test]
+fn a_loop_that_looks_does_the_same_in_each_pass() -> Result<()> {
+    for nodes in [700, 5000] {
+        let (device, backend) = reference_backend();
+        let x = Tensor::from_vec(vec![1f32, 2.0], [2], &device)?;
+        let mut passes = Vec::new();
+        for _ in 0..40 {
+            let before = kernels(&backend);
+            let mut y = x.clone();
+            for _ in 0..nodes {
+                y = (&y - 1.0).abs();
+            }
+            y.to_vec::<f32>()?;
+            passes.push(kernels(&backend) - before);
+        }
+        assert!(passes.iter().all(|&pass| pass == passes[0]), "{nodes}: {passes:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn kept_results_of_a_loop_pin_no_graph() -> Result<()> {
     let (device, backend) = reference_backend();

@@ -267,5 +267,6 @@ fn with_plan<R>(
     let spent = cache.collector.take();
     drop(cache);
     collect::discard(spent);
+    pending::after_evaluation();
     result.map(|result| (copies, result))
 }

@@ -14,15 +14,29 @@ use crate::{
 
 /// The number of pending nodes at which those still held are computed.
 const MAX_NODES: usize = 4096;
+/// The nodes that are listed between two searches for those that are no longer pending: while a graph is
+/// built, and at the end of an evaluation.
+const NODES_BETWEEN_SEARCHES: usize = MAX_NODES / 2;
+const NODES_UNTIL_EVALUATED: usize = 512;
 /// The bytes of new buffers of pending nodes at which those still held are computed.
 const MAX_BYTES: usize = 256 << 20;
 
 #[derive(Default)]
 struct Pending {
+    /// The nodes built since the last flush. Some have been computed or dropped since.
     nodes: Vec<Weak<Node>>,
+    /// The number of nodes that were pending at the last search.
+    found: usize,
     bytes: usize,
     /// The nesting depth of [`without_bound`].
     unbounded: u32,
+}
+
+impl Pending {
+    fn may_be_full(&self) -> bool {
+        let many = self.nodes.len() >= MAX_NODES.max(self.found + NODES_BETWEEN_SEARCHES);
+        self.unbounded == 0 && (many || self.bytes >= MAX_BYTES)
+    }
 }
 
 thread_local! {
@@ -39,12 +53,43 @@ pub(crate) fn register(node: &Arc<Node>) {
     }
     let full = PENDING.with_borrow_mut(|pending| {
         pending.nodes.push(Arc::downgrade(node));
-        pending.unbounded == 0 && (pending.nodes.len() >= MAX_NODES || pending.bytes >= MAX_BYTES)
+        pending.may_be_full()
     });
     // A checkpointed function's nodes are to be dropped, not stored.
-    if full && !is_built_in() {
+    if full && !is_built_in() && is_full() {
         // A failure leaves the nodes pending; a reader of one meets the error again.
         let _ = flush();
+    }
+}
+
+/// Whether the held nodes are to be computed.
+fn is_full() -> bool {
+    forget_computed();
+    PENDING.with_borrow(|pending| pending.found >= MAX_NODES || pending.bytes >= MAX_BYTES)
+}
+
+/// Takes nodes off the list that have been computed or dropped. Only pending ones count towards the bounds:
+/// otherwise a loop that reads its results would be cut at another place of its body each time, and each cut
+/// makes a graph of another form, which needs a new plan.
+fn forget_computed() {
+    // A node that another thread drops meanwhile is dropped here, where nothing is borrowed.
+    let mut nodes = PENDING.with_borrow_mut(|pending| std::mem::take(&mut pending.nodes));
+    nodes.retain(|node| node.upgrade().is_some_and(|node| !node.has_value()));
+    PENDING.with_borrow_mut(|pending| {
+        nodes.append(&mut pending.nodes);
+        pending.nodes = nodes;
+        pending.found = pending.nodes.len();
+        if pending.found <= 1 {
+            // Only the newest node is left, so that no older one holds the bytes.
+            pending.bytes = 0;
+        }
+    });
+}
+
+/// The end of an evaluation: what is pending from now on starts at the same place of a loop's body each time.
+pub(super) fn after_evaluation() {
+    if PENDING.with_borrow(|pending| pending.nodes.len() >= 2 * pending.found + NODES_UNTIL_EVALUATED) {
+        forget_computed();
     }
 }
 
@@ -83,6 +128,7 @@ pub(crate) fn note_bytes(bytes: usize) {
 pub(crate) fn flush() -> Result<()> {
     let nodes = PENDING.with_borrow_mut(|pending| {
         pending.bytes = 0;
+        pending.found = 0;
         std::mem::take(&mut pending.nodes)
     });
     let held: Vec<Arc<Node>> =
