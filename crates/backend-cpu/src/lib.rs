@@ -12,7 +12,7 @@
 //! | `environment` | environment variables |
 //! | `simd` | instruction sets, vectors, real functions, inner loops, the order of elements |
 //! | `machine`, `tuning` | the machine and its caches; every threshold |
-//! | `threads` | sharing of a kernel's work between threads |
+//! | `threads`, `rounding` | sharing of a kernel's work between threads; rounding of vectors beside blocks |
 //! | `memory` | pool, buffers, walks along strides, strided copies, conversions of half types |
 //! | `elementwise` | programs lowered to steps, the block engine, the table of formulas, the map kernel |
 //! | `kernels` | one file for each other body of a kernel |
@@ -23,6 +23,7 @@
 //! |---|---|
 //! | `TAPER_CPU_ISA` | `avx512`, `avx2` or `baseline`: the instruction set, which the processor must have |
 //! | `TAPER_CPU_BF16` | `amx`, `avx512bf16` or `widen`: the form of bf16 products, if available |
+//! | `TAPER_CPU_BLOCKS` | `exact` or `int8`: products with weights in blocks, see [`set_int8_activations`] |
 //! | `TAPER_CPU_MEMORY_LIMIT` | the memory budget in bytes |
 //! | `TAPER_THREADS` | threads that share large kernels, with the caller: see [`set_num_threads`] |
 //! | `RAYON_NUM_THREADS` | the same if `TAPER_THREADS` is not set; 0 means one per processor |
@@ -38,6 +39,7 @@ mod environment;
 mod kernels;
 mod machine;
 mod memory;
+mod rounding;
 mod settings;
 mod simd;
 mod threads;
@@ -54,6 +56,7 @@ use tensor_core::{
 };
 
 pub use crate::kernels::custom::{CpuInput, CpuKernel, CpuOutput};
+pub use crate::rounding::{int8_activations, set_int8_activations};
 pub use crate::threads::{num_threads, set_num_threads};
 use crate::{
     elementwise::map,

@@ -7,13 +7,14 @@ use tensor_core::Result;
 use crate::{
     environment::{Misread, Variable},
     machine::machine,
+    rounding,
     simd::{bf16::Bf16, isa::Isa},
     threads,
 };
 
 /// The variables of this backend.
 pub(crate) const VARIABLES: &[&str] =
-    &["TAPER_CPU_BF16", "TAPER_CPU_ISA", "TAPER_CPU_MEMORY_LIMIT", "TAPER_THREADS"];
+    &["TAPER_CPU_BF16", "TAPER_CPU_BLOCKS", "TAPER_CPU_ISA", "TAPER_CPU_MEMORY_LIMIT", "TAPER_THREADS"];
 
 /// The configuration of the device.
 pub(crate) struct Settings {
@@ -50,8 +51,10 @@ impl Settings {
                 wanted.misread(&has)
             })
         });
-        // Threads belong to the process, not to the device; here their variables are only validated.
+        // Threads and rounding belong to the process, not to the device; here their variables are only
+        // validated.
         threads::from_env(&variable)?;
+        rounding::from_env(&variable)?;
         let budget = set("TAPER_CPU_MEMORY_LIMIT").map(|wanted| {
             let bytes = wanted.text.parse().ok().filter(|&bytes: &u64| bytes > 0);
             bytes.ok_or_else(|| wanted.misread("a number of bytes; write it out, as in 8589934592"))
@@ -109,6 +112,7 @@ mod tests {
             ("TAPER_CPU_ISA", "sse9"),
             ("TAPER_CPU_BF16", "AMX"),
             ("TAPER_CPU_BF16", "f32"),
+            ("TAPER_CPU_BLOCKS", "int4"),
             ("TAPER_CPU_MEMORY_LIMIT", "8 GB"),
             ("TAPER_CPU_MEMORY_LIMIT", "0"),
             ("TAPER_CPU_MEMORY_LIMIT", "-1"),

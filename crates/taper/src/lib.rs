@@ -107,7 +107,7 @@ pub use weights;
 
 pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
-pub use backend_cpu::{num_threads, set_num_threads};
+pub use backend_cpu::{int8_activations, num_threads, set_int8_activations, set_num_threads};
 #[cfg(feature = "cpu")]
 pub use devices::{TensorExt, cpu};
 #[cfg(feature = "cpu")]

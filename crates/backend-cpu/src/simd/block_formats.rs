@@ -8,15 +8,14 @@ use std::marker::PhantomData;
 
 use tensor_core::{BlockFormat, GgmlType};
 
+pub(crate) use super::bytes::{GROUP, HALF};
 use super::{
+    bytes::{Bytes, HalfPair},
     integers::Integers,
     isa::{Isa, Job},
     vector::Vector,
 };
 
-/// Neighbours that are decoded together, and those with one scale.
-pub(crate) const GROUP: usize = 32;
-pub(crate) const HALF: usize = GROUP / 2;
 /// Elements of a block of the formats that end in `_K`.
 const SUPER: usize = 256;
 
@@ -33,16 +32,24 @@ pub(crate) trait Format {
     const HAS_OFFSET: bool;
     /// Whether the halves of a group have scales and offsets of their own.
     const BY_HALVES: bool;
+    /// The integers plus this number fit unsigned bytes.
+    const ZERO: u8;
 
     /// # Safety
     /// The block can be read.
-    unsafe fn head<V: Integers>(block: *const u8) -> Self::Head;
+    unsafe fn head<V: HalfPair>(block: *const u8) -> Self::Head;
 
     /// The integers of some neighbours.
     ///
     /// # Safety
     /// The block can be read, and it has the elements.
     unsafe fn integers<V: Integers>(block: *const u8, group: usize, at: usize) -> V::Ints;
+
+    /// The integers of a group, plus [`Format::ZERO`].
+    ///
+    /// # Safety
+    /// The block can be read, and it has the group.
+    unsafe fn bytes<B: Bytes>(block: *const u8, group: usize) -> B::Register;
 
     /// The scale and the offset of one half of a group.
     ///
@@ -63,6 +70,16 @@ unsafe fn nibbles<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
     if at < HALF { V::and(bytes, 15) } else { V::right(bytes, 4) }
 }
 
+/// The 32 bits of four bytes.
+///
+/// # Safety
+/// `bytes` is valid for reads of four bytes.
+#[inline(always)]
+unsafe fn bits(bytes: *const u8) -> u32 {
+    // SAFETY: the caller's promise.
+    u32::from_le_bytes(unsafe { bytes.cast::<[u8; 4]>().read() })
+}
+
 /// The fifth bits of the neighbours from `at` on, of the 32 in four bytes.
 ///
 /// # Safety
@@ -70,8 +87,7 @@ unsafe fn nibbles<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
 #[inline(always)]
 unsafe fn fifth<V: Integers>(bytes: *const u8, at: usize) -> V::Ints {
     // SAFETY: the caller's promise.
-    let bits = u32::from_le_bytes(unsafe { bytes.cast::<[u8; 4]>().read() });
-    V::where_set(bits >> at, 16)
+    V::where_set(unsafe { bits(bytes) } >> at, 16)
 }
 
 /// A byte of a block.
@@ -89,6 +105,7 @@ macro_rules! block_format {
         $name:ident, $elements:expr, $bytes:literal, $head:ty, $has_offset:literal, $by_halves:literal;
         |$v:ident, $block:ident| $read:expr;
         |$group:ident, $at:ident| $integers:expr;
+        $zero:literal, |$b:ident| $bytes_of:expr;
         |$d:ident, $half:ident| $scale:expr
     ) => {
         #[allow(non_camel_case_types)] // ggml's names
@@ -101,9 +118,10 @@ macro_rules! block_format {
             const BYTES: usize = $bytes;
             const HAS_OFFSET: bool = $has_offset;
             const BY_HALVES: bool = $by_halves;
+            const ZERO: u8 = $zero;
 
             #[inline(always)]
-            unsafe fn head<$v: Integers>($block: *const u8) -> $head {
+            unsafe fn head<$v: HalfPair>($block: *const u8) -> $head {
                 // SAFETY: see above.
                 unsafe { $read }
             }
@@ -112,6 +130,12 @@ macro_rules! block_format {
             unsafe fn integers<$v: Integers>($block: *const u8, $group: usize, $at: usize) -> $v::Ints {
                 // SAFETY: see above.
                 unsafe { $integers }
+            }
+
+            #[inline(always)]
+            unsafe fn bytes<$b: Bytes>($block: *const u8, $group: usize) -> $b::Register {
+                // SAFETY: see above.
+                unsafe { $bytes_of }
             }
 
             #[inline(always)]
@@ -125,33 +149,45 @@ macro_rules! block_format {
 }
 block_format! {
     Q4_0, GROUP, 18, f32, false, false;
-    |V, block| V::halves(block)[0]; |_group, at| V::plus(nibbles::<V>(block.add(2), at), -8); |d, _half| (d, 0.0)
+    |V, block| V::halves(block)[0];
+    |_group, at| V::plus(nibbles::<V>(block.add(2), at), -8);
+    8, |B| B::nibbles(block.add(2));
+    |d, _half| (d, 0.0)
 }
 block_format! {
     Q4_1, GROUP, 20, [f32; 2], true, false;
-    |V, block| V::halves(block); |_group, at| nibbles::<V>(block.add(4), at); |d, _half| (d[0], d[1])
+    |V, block| V::halves(block);
+    |_group, at| nibbles::<V>(block.add(4), at);
+    0, |B| B::nibbles(block.add(4));
+    |d, _half| (d[0], d[1])
 }
 block_format! {
     Q5_0, GROUP, 22, f32, false, false;
     |V, block| V::halves(block)[0];
     |_group, at| V::plus(V::or(nibbles::<V>(block.add(6), at), fifth::<V>(block.add(2), at)), -16);
+    16, |B| B::or(B::nibbles(block.add(6)), B::where_set(bits(block.add(2)), 16));
     |d, _half| (d, 0.0)
 }
 block_format! {
     Q5_1, GROUP, 24, [f32; 2], true, false;
     |V, block| V::halves(block);
     |_group, at| V::or(nibbles::<V>(block.add(8), at), fifth::<V>(block.add(4), at));
+    0, |B| B::or(B::nibbles(block.add(8)), B::where_set(bits(block.add(4)), 16));
     |d, _half| (d[0], d[1])
 }
 block_format! {
     Q8_0, GROUP, 34, f32, false, false;
-    |V, block| V::halves(block)[0]; |_group, at| V::signed(block.add(2 + at)); |d, _half| (d, 0.0)
+    |V, block| V::halves(block)[0];
+    |_group, at| V::signed(block.add(2 + at));
+    128, |B| B::plus_128(B::load(block.add(2)));
+    |d, _half| (d, 0.0)
 }
 
 block_format! {
     Q2_K, SUPER, 84, [f32; 2], true, true;
     |V, block| V::halves(block.add(80));
     |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 4 * 32 + at)), 2 * (group % 4)), 3);
+    0, |B| B::right(B::load(block.add(16 + group / 4 * 32)), 2 * (group % 4), 3);
     |d, half| {
         let scale = byte(block, 2 * group + half);
         (d[0] * f32::from(scale & 15), -(d[1] * f32::from(scale >> 4)))
@@ -164,6 +200,10 @@ block_format! {
         let two = V::and(V::right(V::unsigned(block.add(32 + group / 4 * 32 + at)), 2 * (group % 4)), 3);
         let third = V::and(V::right(V::unsigned(block.add(at)), group), 1);
         V::plus(V::or(two, V::left(third, 2)), -4)
+    };
+    4, |B| {
+        let two = B::right(B::load(block.add(32 + group / 4 * 32)), 2 * (group % 4), 3);
+        B::or(two, B::left(B::right(B::load(block), group, 1), 2))
     };
     |d, half| {
         let k = 2 * group + half;
@@ -194,6 +234,7 @@ block_format! {
     Q4_K, SUPER, 144, [f32; 2], true, false;
     |V, block| V::halves(block);
     |group, at| V::and(V::right(V::unsigned(block.add(16 + group / 2 * 32 + at)), 4 * (group % 2)), 15);
+    0, |B| B::right(B::load(block.add(16 + group / 2 * 32)), 4 * (group % 2), 15);
     |d, _half| {
         let (scale, minimum) = six_bits(block.add(4), group);
         (d[0] * scale, -(d[1] * minimum))
@@ -206,6 +247,10 @@ block_format! {
         let four = V::and(V::right(V::unsigned(block.add(48 + group / 2 * 32 + at)), 4 * (group % 2)), 15);
         let fifth = V::and(V::right(V::unsigned(block.add(16 + at)), group), 1);
         V::or(four, V::left(fifth, 4))
+    };
+    0, |B| {
+        let four = B::right(B::load(block.add(48 + group / 2 * 32)), 4 * (group % 2), 15);
+        B::or(four, B::left(B::right(B::load(block.add(16)), group, 1), 4))
     };
     |d, _half| {
         let (scale, minimum) = six_bits(block.add(4), group);
@@ -221,6 +266,12 @@ block_format! {
         let two = V::right(V::unsigned(block.add(128 + 32 * part + at)), 2 * r);
         let four = V::and(V::right(four, 4 * (r / 2)), 15);
         V::plus(V::or(four, V::left(V::and(two, 3), 4)), -32)
+    };
+    32, |B| {
+        let (part, r) = (group / 4, group % 4);
+        let four = B::right(B::load(block.add(64 * part + 32 * (r % 2))), 4 * (r / 2), 15);
+        let two = B::right(B::load(block.add(128 + 32 * part)), 2 * r, 3);
+        B::or(four, B::left(two, 4))
     };
     |d, half| (d * f32::from(byte(block, 192 + 2 * group + half) as i8), 0.0)
 }

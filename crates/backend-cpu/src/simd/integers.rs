@@ -1,13 +1,14 @@
 //! Registers of small integers that become f32: the elements of block formats on their way to a sum.
 #![allow(unsafe_code)]
 
-use tensor_core::f16;
-
-use crate::simd::vector::{F32x4, Lanes, Vector};
+use crate::simd::{
+    bytes::{HalfPair, Plain},
+    vector::{F32x4, Lanes, Vector},
+};
 
 /// A register of f32 with its register of as many integers of 32 bits. As [`Vector`], it may only be used
 /// inside its own [`Vector::run`].
-pub(crate) trait Integers: Vector<Number = f32> {
+pub(crate) trait Integers: Vector<Number = f32> + HalfPair {
     type Ints: Copy;
     /// The vectors that a decoded register is multiplied with: there are registers for their sums.
     const VECTORS: usize;
@@ -31,11 +32,6 @@ pub(crate) trait Integers: Vector<Number = f32> {
     /// `number` where a bit of `bits` is set, the lowest being that of the first integer, and 0 elsewhere.
     fn where_set(bits: u32, number: i32) -> Self::Ints;
     fn to_f32(ints: Self::Ints) -> Self;
-    /// Two neighbouring f16.
-    ///
-    /// # Safety
-    /// `at` is valid for reads of four bytes.
-    unsafe fn halves(at: *const u8) -> [f32; 2];
 }
 
 impl Integers for F32x4 {
@@ -94,12 +90,13 @@ impl Integers for F32x4 {
         let [a, b, c, d] = ints;
         Lanes([a as f32, b as f32, c as f32, d as f32])
     }
+}
 
+impl HalfPair for F32x4 {
     #[inline(always)]
     unsafe fn halves(at: *const u8) -> [f32; 2] {
         // SAFETY: the caller's promise.
-        let [a, b, c, d] = unsafe { at.cast::<[u8; 4]>().read() };
-        [[a, b], [c, d]].map(|bytes| f16::from_bits(u16::from_le_bytes(bytes)).to_f32_const())
+        unsafe { Plain::halves(at) }
     }
 }
 
@@ -108,20 +105,10 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::Integers;
-    use crate::simd::vector::{F32x8, F32x16};
-
-    /// [`Integers::halves`], for which both instruction sets have a conversion.
-    ///
-    /// # Safety
-    /// As there; the processor has F16C.
-    #[inline(always)]
-    unsafe fn halves(at: *const u8) -> [f32; 2] {
-        // SAFETY: the caller's promise.
-        unsafe {
-            let both = _mm_cvtph_ps(_mm_loadu_si32(at));
-            [_mm_cvtss_f32(both), _mm_cvtss_f32(_mm_movehdup_ps(both))]
-        }
-    }
+    use crate::simd::{
+        bytes::{HalfPair, half_pair},
+        vector::{F32x8, F32x16},
+    };
 
     // SAFETY of every block below: registers are only used inside their `run`, whose caller promises that
     // the processor has the instructions; `at` is the caller's promise.
@@ -188,11 +175,13 @@ mod x86 {
                     // SAFETY: see above.
                     $name(unsafe { $convert(ints) })
                 }
+            }
 
+            impl HalfPair for $name {
                 #[inline(always)]
                 unsafe fn halves(at: *const u8) -> [f32; 2] {
                     // SAFETY: see above.
-                    unsafe { halves(at) }
+                    unsafe { half_pair(at) }
                 }
             }
         };

@@ -212,6 +212,22 @@ pub(crate) fn avx512<J: Job>(job: J) -> J::Output {
     job.run()
 }
 
+/// Runs the job compiled for AVX-512 with its instructions for products of bytes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(
+    enable = "avx512vnni,avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt"
+)]
+pub(crate) fn avx512_vnni<J: Job>(job: J) -> J::Output {
+    job.run()
+}
+
+/// Runs the job compiled for AVX2 with instructions for products of bytes.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avxvnni,avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]
+pub(crate) fn avx_vnni<J: Job>(job: J) -> J::Output {
+    job.run()
+}
+
 /// Runs the job compiled for AVX2 with fused multiply-add.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,f16c,lzcnt,popcnt")]

@@ -3,6 +3,7 @@
 
 pub(crate) mod bf16;
 pub(crate) mod block_formats;
+pub(crate) mod bytes;
 pub(crate) mod cache;
 pub(crate) mod gaussian;
 pub(crate) mod integers;

@@ -247,6 +247,33 @@ fn gradients_pass_through_products_with_blocks() {
     assert_close(&gradients(&blocks), &expected, (1e-4, 1e-4), "the gradient of the activations");
 }
 
+/// The rounding of activations to 8 bits, one vector and many; gradients are exact.
+#[test]
+fn activations_are_rounded_on_request() {
+    if run_alone(activations_are_rounded_on_request) {
+        return;
+    }
+    let d = taper::cpu();
+    for format in [GgmlType::Q4_1, GgmlType::Q8_0, GgmlType::Q6_K] {
+        for rows in [1, 33] {
+            let weight = weight(format, &[7, 512], 1, DType::F32, &d).unwrap();
+            let product = |int8| {
+                taper::set_int8_activations(int8);
+                let x = tensor(&[rows, 512], 3, DType::F32, &d).unwrap().requires_grad();
+                let y = x.matmul(&weight.t().unwrap()).unwrap();
+                y.sum().backward().unwrap();
+                (y.to_f64_vec().unwrap(), x.grad().unwrap().to_f64_vec().unwrap())
+            };
+            let ((exact, gradient), (rounded, gradient_of_rounded)) = (product(false), product(true));
+            let most = exact.iter().fold(0f64, |most, y| most.max(y.abs()));
+            let error = exact.iter().zip(&rounded).fold(0f64, |most, (a, b)| most.max((a - b).abs()));
+            assert!(error > 0.0 && error < 0.01 * most, "{format:?}, {rows} rows: {error} of {most}");
+            assert_eq!(gradient, gradient_of_rounded);
+        }
+    }
+    taper::set_int8_activations(false);
+}
+
 /// In addition to the result, only the memory of some rows is in use.
 #[test]
 fn no_decoded_copy_is_made() {

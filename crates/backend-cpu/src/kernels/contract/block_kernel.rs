@@ -15,12 +15,9 @@ use crate::simd::{
     vector::Vector,
 };
 
-/// Sums of the products of vectors with rows of a matrix in blocks.
+/// A matrix in blocks, and the place of its products with vectors.
 #[derive(Clone, Copy)]
-pub(super) struct BlockDots<'a> {
-    /// The vectors, contiguous, and the sums of each half of a group of each of them.
-    pub(super) x: &'a [&'a [f32]],
-    pub(super) halves: &'a [f32],
+pub(super) struct BlockRows {
     /// The first row, and how many bytes apart the rows are.
     pub(super) first: *const u8,
     pub(super) row_bytes: usize,
@@ -30,9 +27,21 @@ pub(super) struct BlockDots<'a> {
     pub(super) to_vector: usize,
 }
 
+// SAFETY: threads read the matrix, and write results of their own rows.
+unsafe impl Sync for BlockRows {}
+
+/// Sums of the products of vectors with rows of a matrix in blocks.
+#[derive(Clone, Copy)]
+pub(super) struct BlockDots<'a> {
+    /// The vectors, contiguous, and the sums of each half of a group of each of them.
+    pub(super) x: &'a [&'a [f32]],
+    pub(super) halves: &'a [f32],
+    pub(super) rows: BlockRows,
+}
+
 /// How many bytes before their use blocks are asked for. The processor's own prefetching ends with each page:
 /// without this, rows from memory take 1.8 times as long.
-const AHEAD: usize = 2048;
+pub(super) const AHEAD: usize = 2048;
 /// The most registers of sums of a vector.
 const REGISTERS: usize = 8;
 /// Rows whose sums are added up together.
@@ -99,7 +108,7 @@ impl<F: Format, V: Integers, const VECTORS: usize> InRegisters<'_, F, V, VECTORS
         let blocks = self.dots.x[self.vector].len() / F::ELEMENTS;
         let mut sums = [[zero; REGISTERS]; VECTORS];
         let mut offset = 0.0;
-        let mut block = self.dots.first.wrapping_add(row * self.dots.row_bytes);
+        let mut block = self.dots.rows.first.wrapping_add(row * self.dots.rows.row_bytes);
         let mut at = 0;
         for _ in 0..blocks {
             for line in 0..F::BYTES.div_ceil(LINE) {
@@ -162,19 +171,18 @@ impl<F: Format, V: Integers, const VECTORS: usize> Job for InRegisters<'_, F, V,
             }
             for v in 0..VECTORS {
                 let totals = V::totals(lines[v]);
-                let to = self.dots.to.wrapping_add((self.vector + v) * self.dots.to_vector);
+                let to = self.dots.rows.to.wrapping_add((self.vector + v) * self.dots.rows.to_vector);
                 for i in 0..count {
                     // SAFETY: as above, of the results.
-                    unsafe { to.wrapping_add((row + i) * self.dots.to_row).write(totals[i] + offsets[i]) };
+                    unsafe {
+                        to.wrapping_add((row + i) * self.dots.rows.to_row).write(totals[i] + offsets[i])
+                    };
                 }
             }
             row += count;
         }
     }
 }
-
-// SAFETY: threads read the matrix and the vectors, and write results of their own rows.
-unsafe impl Sync for BlockDots<'_> {}
 
 /// The sums of the halves of the groups of some vectors.
 pub(super) fn half_sums(x: &[&[f32]]) -> Vec<f32> {
@@ -246,11 +254,13 @@ mod tests {
                     let dots = BlockDots {
                         x: &x,
                         halves: &half_sums(&x),
-                        first: bytes.as_ptr(),
-                        row_bytes,
-                        to: out.as_mut_ptr(),
-                        to_row,
-                        to_vector,
+                        rows: BlockRows {
+                            first: bytes.as_ptr(),
+                            row_bytes,
+                            to: out.as_mut_ptr(),
+                            to_row,
+                            to_vector,
+                        },
                     };
                     // SAFETY: the bytes have all rows, and the results are all there.
                     unsafe {

@@ -1,4 +1,5 @@
-//! Products with an operand in blocks. With a few vectors, its rows are decoded in registers; otherwise some
+//! Products with an operand in blocks. With a few vectors, or vectors that are rounded to 8 bits, its rows are
+//! decoded in registers; otherwise some
 //! of its rows or columns are decoded at a time, multiplied as a matrix like any other, and forgotten. No
 //! decoded copy of the operand is ever whole.
 #![allow(unsafe_code)]
@@ -10,16 +11,18 @@ use tensor_core::{GgmlType, Result, contraction::Loop};
 
 use super::{
     batch::share_if_worth,
-    block_kernel::{BlockDots, ROWS, half_sums},
+    block_kernel::{BlockDots, BlockRows, ROWS, half_sums},
     gemm::Product,
     gemv::VectorProduct,
     kernel_table::HasMicroKernels,
     matrices::{Parts, Source, product},
     operands::{Steps, Strided, Update, WIDEST, offset},
+    rounded_kernel::{Rounded, RoundedDots},
 };
 use crate::{
     memory::{blocks::Blocks, buffer::Memory},
-    simd::isa::Isa,
+    rounding::int8_activations,
+    simd::{bytes::ByteForm, isa::Isa},
     threads,
     tuning::{BLOCK_GRAIN, BLOCK_VECTORS, DECODED_ELEMENTS, DECODED_SIDE},
 };
@@ -209,12 +212,13 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
     epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n))
 }
 
-/// The format of a matrix whose rows are whole blocks, if a product of it with vectors is one of so few
-/// that decoding its rows in registers pays, in f32.
+/// The format of a matrix whose rows are whole blocks, if decoding its rows in registers pays for each vector,
+/// in f32: if there are few vectors, or if they are rounded.
 fn dots_format<T: Decoded>(parts: &Parts<'_>, operand: &Operand<'_>, left: bool) -> Option<GgmlType> {
     let of = parts.of;
     let vectors = if left { of.n } else { of.m };
-    let (_, format) = operand.blocks.ggml().filter(|_| T::IS_F32 && vectors <= BLOCK_VECTORS)?;
+    let (_, format) =
+        operand.blocks.ggml().filter(|_| T::IS_F32 && (vectors <= BLOCK_VECTORS || int8_activations()))?;
     let block = format.block_elements();
     let whole = |step: isize| step >= 0 && (step as usize).is_multiple_of(block);
     // The first elements of a batch are apart by other axes.
@@ -257,9 +261,7 @@ unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, form
     };
     let in_bytes = |elements: isize| elements as usize / format.block_elements() * format.block_bytes();
     let (to_row, to_vector) = if left { (whole.to_row, 1) } else { (1, whole.to_row) };
-    let dots = BlockDots {
-        x: &x,
-        halves: &half_sums(&x),
+    let block_rows = BlockRows {
         first: bytes.as_ptr().wrapping_add(in_bytes(operand.first)),
         row_bytes: in_bytes(operand.outer.even().unwrap_or(0)),
         to: whole.to,
@@ -270,6 +272,22 @@ unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, form
         1 => 1,
         threads => threads * PARTS_OF_THREAD,
     };
+    if int8_activations() {
+        let mut rounded = vec![Rounded::default(); vectors];
+        let each = vectors.div_ceil(parts);
+        threads::share_chunks(&mut rounded, each, |i, rounded| {
+            for (to, x) in rounded.iter_mut().zip(&x[i * each..]) {
+                *to = Rounded::new(isa, x);
+            }
+        });
+        let (dots, form) = (RoundedDots { x: &rounded, rows: block_rows }, ByteForm::best(isa));
+        threads::share(parts, |i| {
+            // SAFETY: the caller's promise; the parts are apart.
+            unsafe { dots.run(form, format, &threads::part(rows, ROWS, parts, i)) }
+        });
+        return;
+    }
+    let dots = BlockDots { x: &x, halves: &half_sums(&x), rows: block_rows };
     threads::share(parts, |i| {
         // SAFETY: the caller's promise; the parts are apart.
         unsafe { dots.run(isa, format, &threads::part(rows, ROWS, parts, i)) }

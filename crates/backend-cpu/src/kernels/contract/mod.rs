@@ -35,6 +35,7 @@ mod matrices;
 pub(crate) mod micro_kernel;
 pub(crate) mod operands;
 mod piece_kernel;
+mod rounded_kernel;
 mod tables;
 mod thin;
 mod windows;
