@@ -42,6 +42,8 @@ pub use codegen::capabilities::Form;
 #[doc(hidden)]
 pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
+#[doc(hidden)]
+pub use kernels::native::NATIVE_KERNELS;
 pub use kernels::custom::{WgslKernel, WgslProgram};
 pub use profile::profile;
 pub use registry::{

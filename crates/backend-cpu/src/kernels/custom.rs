@@ -138,12 +138,13 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
 
 /// A custom operation with a kernel in this backend; the value holds the operation's parameters.
 pub(crate) trait Native: CustomKernel {
-    /// Whether the kernel supports a first operand of this dtype.
-    fn supports(dtype: DType) -> bool
+    /// Whether the kernel supports operands of these shapes and dtypes; by default it depends on the first
+    /// one's dtype alone, f32 or f64.
+    fn supports(kernel: &Kernel) -> bool
     where
         Self: Sized,
     {
-        matches!(dtype, DType::F32 | DType::F64)
+        kernel.operands.first().is_some_and(|operand| matches!(operand.dtype, DType::F32 | DType::F64))
     }
 
     /// Runs the kernel for a launch that [`Launch::check_custom`] accepted for this operation.
@@ -176,8 +177,7 @@ impl Implementation {
             kernel: &Kernel,
             device: &str,
         ) -> Option<Implementation> {
-            let found = T::supports(kernel.operands.first()?.dtype)
-                .then(|| implementation::<T>(custom, kernel, device).ok())??;
+            let found = T::supports(kernel).then(|| implementation::<T>(custom, kernel, device).ok())??;
             Some(Implementation::Native(Box::new(found)))
         }
         let natives = [
