@@ -2,15 +2,23 @@
 //! `CustomKernel` whose implementation is its own value. A case that has no kernel here is composed of other
 //! operations by the caller.
 
-pub(crate) mod attention;
+mod attention;
+mod distances;
+mod fourier;
+mod max_pool;
+mod recurrence;
+mod search_sorted;
 
-use tensor_core::{Attention, CustomKernel, Error, Kernel, Result, custom::implementation};
+use tensor_core::{
+    Attention, CustomKernel, DType, Distances, Error, Fourier, Kernel, MaxPool, Recurrence, Result, SearchSorted,
+    custom::implementation,
+};
 
 use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatches, Resource},
-        dtypes::storage_size,
+        dtypes::{loaded, storage_size},
     },
     kernels::blocks::{room, shifted, window},
 };
@@ -23,6 +31,24 @@ pub(crate) trait Native: CustomKernel {
 
     /// The dispatches, for operands that fit one binding each.
     fn dispatches(&self, kernel: &Kernel, capabilities: &Capabilities) -> Dispatches;
+}
+
+/// The invocations of a workgroup of the kernels with one invocation for each result.
+const INVOCATIONS: usize = 256;
+
+/// The WGSL type T of a loaded number and its `is_nan`; `None` for bool.
+fn number(dtype: DType) -> Option<&'static str> {
+    let functions = match loaded(dtype) {
+        _ if dtype.is_bool() => return None,
+        "f32" => "alias T = f32;\nfn is_nan(x: T) -> bool { return is_nan_f32(x); }\n",
+        "f64" => "alias T = f64;\nfn is_nan(x: T) -> bool { return is_nan_f64(x); }\n",
+        "i32" => "alias T = i32;\nfn is_nan(x: T) -> bool { return false; }\n",
+        "u32" => "alias T = u32;\nfn is_nan(x: T) -> bool { return false; }\n",
+        "i64" => "alias T = i64;\nfn is_nan(x: T) -> bool { return false; }\n",
+        "u64" => "alias T = u64;\nfn is_nan(x: T) -> bool { return false; }\n",
+        _ => return None,
+    };
+    Some(functions)
 }
 
 type Find = fn(&dyn CustomKernel, &Kernel, &str) -> Option<Box<dyn Native>>;
@@ -44,7 +70,7 @@ macro_rules! natives {
         pub const NATIVE_KERNELS: &[&str] = &[$(stringify!($name)),*];
     };
 }
-natives![Attention];
+natives![Attention, Recurrence, Fourier, Distances, SearchSorted, MaxPool];
 
 /// The operation's kernel, if it covers this case.
 fn native(custom: &dyn CustomKernel, kernel: &Kernel, capabilities: &Capabilities) -> Option<Box<dyn Native>> {
