@@ -170,29 +170,42 @@ enum Implementation {
     Native(Box<dyn Native + Send + Sync>),
 }
 
+type FindNative = fn(&dyn CustomKernel, &Kernel, &str) -> Option<Implementation>;
+
+fn native<T: Native + Send + Sync>(
+    custom: &dyn CustomKernel,
+    kernel: &Kernel,
+    device: &str,
+) -> Option<Implementation> {
+    let found = T::supports(kernel).then(|| implementation::<T>(custom, kernel, device).ok())??;
+    Some(Implementation::Native(Box::new(found)))
+}
+
+/// The table of the operations with native kernels, by the names of their types.
+macro_rules! natives {
+    ($($name:ident),* $(,)?) => {
+        const NATIVES: &[FindNative] = &[$(native::<$name>),*];
+        /// The names of the operations of `tensor_core` for which this backend has kernels.
+        #[doc(hidden)]
+        pub const NATIVE_KERNELS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+natives![
+    Attention,
+    Recurrence,
+    Fourier,
+    EmbeddingBag,
+    Distances,
+    SearchSorted,
+    Nonzero,
+    MaxPool,
+    GridSample,
+    RunningExtreme,
+];
+
 impl Implementation {
     fn of(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<Implementation> {
-        fn native<T: Native>(
-            custom: &dyn CustomKernel,
-            kernel: &Kernel,
-            device: &str,
-        ) -> Option<Implementation> {
-            let found = T::supports(kernel).then(|| implementation::<T>(custom, kernel, device).ok())??;
-            Some(Implementation::Native(Box::new(found)))
-        }
-        let natives = [
-            native::<Attention>,
-            native::<Recurrence>,
-            native::<Fourier>,
-            native::<EmbeddingBag>,
-            native::<Distances>,
-            native::<SearchSorted>,
-            native::<Nonzero>,
-            native::<MaxPool>,
-            native::<GridSample>,
-            native::<RunningExtreme>,
-        ];
-        let found = natives.iter().find_map(|native| native(custom, kernel, device));
+        let found = NATIVES.iter().find_map(|native| native(custom, kernel, device));
         found.map_or_else(|| implementation(custom, kernel, device).map(Implementation::Function), Ok)
     }
 }

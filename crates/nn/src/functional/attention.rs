@@ -34,9 +34,9 @@ pub struct AttentionOptions<'a> {
 /// S, V]`: `[…, L, V]`. A query that attends to no key gives zeros, with gradients of zero.
 /// `torch.nn.functional.scaled_dot_product_attention`.
 ///
-/// Memory is linear in the lengths: scores are computed in blocks, and recomputed for the gradient. Whole
-/// matrices `[…, L, S]` are stored only for a mask that requires gradients, and for second derivatives. On
-/// the CPU, keys hidden by `is_causal` take no time.
+/// Memory is linear in the lengths: scores are computed in tiles, and recomputed for the gradient. Whole
+/// matrices `[…, L, S]` are stored only for a mask that requires gradients, and for second derivatives. In
+/// the kernels of the CPU and of GPUs, keys hidden by `is_causal` take no time.
 ///
 /// Vaswani et al.: Attention is all you need (2017). Dao: FlashAttention-2 (2023).
 ///
