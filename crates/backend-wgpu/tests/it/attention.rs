@@ -375,3 +375,30 @@ fn results_repeat() {
     let first = run(device, &kernel, &[], &inputs).unwrap();
     assert_eq!(run(device, &kernel, &[], &inputs).unwrap(), first);
 }
+
+/// Query heads that share keys are rows of one workgroup, with the same results.
+#[test]
+fn heads_that_share_keys_read_them_once() {
+    let Some(device) = tiled() else { return };
+    let attention =
+        Attention { pass: AttentionPass::Forward, scale: 0.5, causal: None, mask: true, dropout: None };
+    let made = |heads: Layout, keys: Layout| {
+        let mask = Layout::contiguous([2, 1, 1, 1, 150]).expand(&Shape::from([2, 2, 3, 1, 150]));
+        let operands = [heads, keys.clone(), keys, mask].map(|layout| Operand::new(DType::F32, layout));
+        let specs: Vec<(Shape, DType)> =
+            operands.iter().map(|o| (o.layout.shape().clone(), DType::F32)).collect();
+        Kernel::custom(Arc::new(attention), operands, &attention.results(&specs).unwrap())
+    };
+    let heads = Layout::contiguous([2, 2, 3, 1, 8]);
+    let shared = made(heads.clone(), Layout::contiguous([2, 2, 1, 150, 8]).expand(&Shape::from([2, 2, 3, 150, 8])));
+    let apart = made(heads, Layout::contiguous([2, 2, 3, 150, 8]));
+    let (query, mask) = (numbers(96, 1), numbers(300, 2));
+    let keys = numbers(4 * 1200, 3);
+    let copies: Vec<f64> = keys.chunks(1200).flat_map(|matrix| matrix.repeat(3)).collect();
+    let inputs = |keys: Vec<f64>| [query.clone(), keys.clone(), keys, mask.clone()].map(|x| (DType::F32, x));
+    let found = run(device, &shared, &[], &inputs(keys)).unwrap();
+    let expected = run(device, &apart, &[], &inputs(copies)).unwrap();
+    for (found, expected) in found.iter().zip(&expected) {
+        assert_close("shared keys", found, expected, 1e-5);
+    }
+}

@@ -19,7 +19,7 @@ impl Native for MaxPool {
         let (dtype, total) = (kernel.operands[0].dtype, kernel.outputs[0].shape.numel());
         let mut d = Dispatch::new("max_pool");
         d.workgroups = total.div_ceil(INVOCATIONS);
-        d.work = INVOCATIONS * self.window.iter().product::<usize>();
+        d.work = self.window.iter().fold(INVOCATIONS, |work, &n| work.saturating_mul(n));
         d.params.size("total", total);
         let sizes = &kernel.operands[0].layout.shape()[1..];
         for axis in 0..3 {

@@ -132,7 +132,7 @@ fn of_queries(p: &Problem<'_>) -> Dispatch {
     let mut d = Dispatch::new("attention_of_queries");
     let (blocks, slices) = (p.rows.div_ceil(OUTER), p.width.div_ceil(QUERY_SLICE));
     d.workgroups = p.batches * blocks * slices;
-    d.work = (p.width + p.features + p.width.min(QUERY_SLICE)) * OUTER * p.keys;
+    d.work = ((p.width + p.features + p.width.min(QUERY_SLICE)) * OUTER).saturating_mul(p.keys);
     d.params.size("blocks", blocks);
     declare(p, &mut d);
     let fours = p.width.is_multiple_of(4);
@@ -188,7 +188,7 @@ fn of_keys(p: &Problem<'_>) -> Dispatch {
     let mut d = Dispatch::new("attention_of_keys");
     let (blocks, slices) = (p.keys.div_ceil(OUTER), p.width.max(p.features).div_ceil(KEY_SLICE));
     d.workgroups = p.batches * blocks * slices;
-    d.work = (p.width + p.features + 2 * KEY_SLICE) * OUTER * p.rows;
+    d.work = ((p.width + p.features + 2 * KEY_SLICE) * OUTER).saturating_mul(p.rows);
     d.params.size("blocks", blocks);
     declare(p, &mut d);
     let results = [

@@ -3,7 +3,7 @@
 //!
 //! A workgroup first computes all scores of its part, then their exponentials, then the sums of values.
 
-use tensor_core::DType;
+use tensor_core::{Attention, AttentionPass, DType, Kernel, Layout, Shape};
 
 use super::{
     KEY, MASK, Problem, QUERY, VALUE, bases,
@@ -15,6 +15,7 @@ use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
     dtypes::FIELDS,
+    index::without,
     storage::Elements,
     wgsl::Code,
 };
@@ -25,6 +26,36 @@ pub(super) const MAX_ROWS: usize = 8;
 const SCORES: usize = 2048;
 /// Keys of the smallest part.
 const MIN_PART: usize = 128;
+
+/// The same attention with the query heads that share a key as the rows of one batch position, so that each
+/// key is read once for all of them; `None` if there is no such group of single queries.
+pub(super) fn grouped(attention: &Attention, kernel: &Kernel) -> Option<Kernel> {
+    let query = &kernel.operands[0].layout;
+    let rows = query.shape().rank() - 2;
+    let group = rows.checked_sub(1)?;
+    let shares = |k: usize| kernel.operands[k].layout.strides()[group] == 0;
+    let is_group = query.shape()[rows] == 1
+        && (2..=MAX_ROWS).contains(&query.shape()[group])
+        && shares(1)
+        && shares(2)
+        && attention.pass == AttentionPass::Forward
+        // These depend on the numbers of a query and of its batch position.
+        && attention.causal.is_none()
+        && attention.dropout.is_none();
+    if !is_group {
+        return None;
+    }
+    let mut grouped = kernel.clone();
+    for (k, operand) in grouped.operands.iter_mut().enumerate() {
+        let axis = if k == 1 || k == 2 { group } else { rows };
+        let (shape, strides) = (without(operand.layout.shape(), axis), without(operand.layout.strides(), axis));
+        operand.layout = Layout::new(Shape::from(&shape[..]), &strides, operand.layout.offset());
+    }
+    for output in &mut grouped.outputs {
+        output.shape = Shape::from(&without(&output.shape, rows)[..]);
+    }
+    Some(grouped)
+}
 
 /// The sizes that are part of the text.
 struct Form {

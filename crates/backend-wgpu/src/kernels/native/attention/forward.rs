@@ -19,7 +19,7 @@ pub(super) fn dispatch(p: &Problem<'_>) -> Dispatch {
     let mut d = Dispatch::new("attention");
     let (blocks, slices) = (p.rows.div_ceil(OUTER), p.features.div_ceil(SLICE).max(1));
     d.workgroups = p.batches * blocks * slices;
-    d.work = (p.width + p.features.min(SLICE)) * OUTER * p.keys;
+    d.work = ((p.width + p.features.min(SLICE)) * OUTER).saturating_mul(p.keys);
     p.sizes(&mut d);
     d.params.size("blocks", blocks);
     d.params.size("workgroups", d.workgroups);

@@ -30,12 +30,13 @@ impl Native for Attention {
         matches!(kernel.operands[0].dtype, DType::F32 | DType::F16 | DType::BF16)
             && !capabilities.direct
             && capabilities.workgroup_bytes >= WORKGROUP_BYTES
-            && problem.batches * problem.rows * problem.keys > 0
+            && [problem.batches, problem.rows, problem.keys].iter().all(|&size| size > 0)
             && problem.rounds() <= capabilities.rounds
     }
 
     fn dispatches(&self, kernel: &Kernel, capabilities: &Capabilities) -> Dispatches {
-        let problem = Problem::new(self, kernel);
+        let grouped = few::grouped(self, kernel);
+        let problem = Problem::new(self, grouped.as_ref().unwrap_or(kernel));
         match self.pass {
             AttentionPass::Forward if problem.rows <= few::MAX_ROWS => few::dispatches(&problem, capabilities),
             AttentionPass::Forward => forward::dispatch(&problem).into(),
