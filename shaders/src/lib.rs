@@ -45,6 +45,18 @@ pub const SORT_TILE: &str = include_str!("../wgsl/sort_tile.wgsl");
 /// The later steps of a sort.
 pub const SORT_MERGE: &str = include_str!("../wgsl/sort_merge.wgsl");
 
+/// The kernels of operations that `tensor_core` describes as data.
+pub mod native {
+    /// Max pooling with positions.
+    pub const MAX_POOL: &str = include_str!("../wgsl/native/max_pool.wgsl");
+    /// Insertion points in sorted numbers.
+    pub const SEARCH_SORTED: &str = include_str!("../wgsl/native/search_sorted.wgsl");
+    /// Distances between points.
+    pub const DISTANCES: &str = include_str!("../wgsl/native/distances.wgsl");
+    /// The function `pair_of(i)`, the two points of a pair, for [`DISTANCES`].
+    pub const PAIR_OF: &str = include_str!("../wgsl/native/pair_of.wgsl");
+}
+
 /// The kernels of `torch.linalg`, which the crate `linalg` assembles. All of them expect [`linalg::F32`] or
 /// [`linalg::F64`] before them.
 pub mod linalg {

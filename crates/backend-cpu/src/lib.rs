@@ -55,6 +55,8 @@ use tensor_core::{
     Launch, Limits, MemoryStats, Result, Storage, backend::Fill, kernel::Body,
 };
 
+#[doc(hidden)]
+pub use crate::kernels::custom::NATIVE_KERNELS;
 pub use crate::kernels::custom::{CpuInput, CpuKernel, CpuOutput};
 pub use crate::rounding::{int8_activations, set_int8_activations};
 pub use crate::threads::{num_threads, set_num_threads};

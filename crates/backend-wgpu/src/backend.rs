@@ -15,7 +15,7 @@ use crate::{
         dtypes::to_storage,
     },
     device::{compiled::CompiledKernel, faults::lock, gpu::Gpu, pipeline::assemble},
-    kernels::{custom, map::Aliases, window},
+    kernels::{custom, map::Aliases, native, window},
     tuning::Tuning,
 };
 
@@ -120,7 +120,10 @@ impl Backend for WgpuBackend {
 
     fn implements(&self, kernel: &Kernel) -> bool {
         match &kernel.body {
-            Body::Custom(custom) => custom::program(custom.as_ref(), kernel, &self.info().name).is_ok(),
+            Body::Custom(custom) => {
+                native::implements(custom.as_ref(), kernel, &self.gpu.capabilities)
+                    || custom::program(custom.as_ref(), kernel, &self.info().name).is_ok()
+            }
             Body::Map(_)
             | Body::Reduce { .. }
             | Body::Rows { .. }

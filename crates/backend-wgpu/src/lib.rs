@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `registry`, `backend`, `profile` | the process's devices, the `Backend` contract, kernel times |
 //! | `tuning` | measured variants of matrix products |
-//! | `kernels` | one file for each kernel body; `window` for tensors larger than a binding |
+//! | `kernels` | one file for each kernel body; `native` for operations as data, `window` for tensors larger than a binding |
 //! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
 //! | `codegen` | dispatches, and the writer of their WGSL |
 //! | `platform` | differences between systems: clocks, and whether a thread can wait |
@@ -42,6 +42,8 @@ pub use codegen::capabilities::Form;
 #[doc(hidden)]
 pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
+#[doc(hidden)]
+pub use kernels::native::NATIVE_KERNELS;
 pub use kernels::custom::{WgslKernel, WgslProgram};
 pub use profile::profile;
 pub use registry::{

@@ -517,3 +517,121 @@ fn programs_that_read_at_indices() {
     }
     assert!(count > 1000, "{count}");
 }
+
+/// The shaders of a native operation in the form with workgroup memory, or in either form.
+fn validate_native(
+    custom: impl tensor_core::CustomKernel,
+    inputs: &[(Layout, DType)],
+) -> usize {
+    let specs: Vec<(Shape, DType)> =
+        inputs.iter().map(|(layout, dtype)| (layout.shape().clone(), *dtype)).collect();
+    let results = custom.results(&specs).unwrap_or_else(|e| panic!("{e}"));
+    let operands: Vec<Operand> =
+        inputs.iter().map(|(layout, dtype)| Operand::new(*dtype, layout.clone())).collect();
+    validate(&Kernel::custom(Arc::new(custom), operands, &results), &Aliases::new())
+}
+
+#[test]
+fn attention_of_every_kind() {
+    use tensor_core::{Attention, AttentionPass};
+    let mut count = 0;
+    for (rows, keys, width, features) in [(20, 33, 8, 12), (70, 40, 65, 130), (3, 500, 5, 7), (1, 5000, 64, 64)] {
+        for dtype in [DType::F32, DType::F16] {
+            for (mask, causal, dropout) in [
+                (None, None, None),
+                (None, Some(2), Some(0.1)),
+                (Some(DType::Bool), None, Some(0.1)),
+                (Some(dtype), None, None),
+            ] {
+                for pass in [AttentionPass::Forward, AttentionPass::Backward] {
+                    let heads = |length, features| {
+                        Layout::contiguous([2, length, 3, features]).permute(&[0, 2, 1, 3])
+                    };
+                    let mut inputs = vec![
+                        (heads(rows, width), dtype),
+                        (heads(keys, width), dtype),
+                        (Layout::contiguous([2, 3, keys, features]), dtype),
+                    ];
+                    if pass == AttentionPass::Backward {
+                        inputs.push((heads(rows, features), dtype));
+                        inputs.push((Layout::contiguous([2, 3, rows]), DType::F32));
+                        inputs.push((heads(rows, features), dtype));
+                    }
+                    inputs.extend(mask.map(|mask| (Layout::contiguous([2, 3, rows, keys]), mask)));
+                    inputs.extend(dropout.map(|_| (Layout::contiguous([4]), DType::U32)));
+                    let attention = Attention { pass, scale: 0.5, causal, mask: mask.is_some(), dropout };
+                    count += validate_native(attention, &inputs);
+                }
+            }
+        }
+    }
+    assert!(count >= 4 * 2 * 4 * 2 * (1 + 3), "{count}");
+}
+
+#[test]
+fn other_native_operations() {
+    use tensor_core::{
+        Distances, Fourier, FourierKind, MaxPool, Measure, Recurrence, RecurrencePass, RecurrentCell,
+        SearchSorted,
+    };
+    let rows = Layout::contiguous([3, 64]);
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::I32, DType::I64, DType::U8] {
+        for right in [false, true] {
+            let inputs = [(rows.clone(), dtype), (Layout::contiguous([3, 5]), dtype)];
+            assert_eq!(validate_native(SearchSorted { right }, &inputs), 4, "{dtype}");
+        }
+        if dtype.is_float() {
+            let pool = MaxPool {
+                window: [1, 2, 3],
+                stride: [1, 2, 1],
+                dilation: [1, 1, 2],
+                padding: [0, 1, 0],
+                outputs: [1, 2, 3],
+            };
+            assert_eq!(validate_native(pool, &[(Layout::contiguous([5, 1, 4, 7]), dtype)]), 4, "{dtype}");
+        }
+    }
+    for measure in [Measure::Unequal, Measure::Sum, Measure::Euclidean, Measure::Greatest] {
+        let points = (Layout::contiguous([2, 5, 7]), DType::F32);
+        assert_eq!(validate_native(Distances { measure }, std::slice::from_ref(&points)), 4);
+        let two = validate_native(Distances { measure }, &[points.clone(), points]);
+        assert_eq!(two, if measure == Measure::Euclidean { 0 } else { 4 });
+    }
+    for kind in [FourierKind::Forward, FourierKind::Inverse, FourierKind::RealToHalf, FourierKind::HalfToReal] {
+        for length in [64, 128, 2048, 4096] {
+            let shape = match kind {
+                FourierKind::Forward | FourierKind::Inverse => Shape::from([2, 3, length, 2]),
+                FourierKind::RealToHalf => Shape::from([2, 3, length]),
+                FourierKind::HalfToReal => Shape::from([2, 3, length / 2 + 1, 2]),
+            };
+            let inputs = [(Layout::contiguous(shape), DType::F32)];
+            assert_eq!(validate_native(Fourier::new(kind, length, 0.5), &inputs), 2);
+        }
+    }
+    for cell in [RecurrentCell::Tanh, RecurrentCell::Relu, RecurrentCell::Lstm, RecurrentCell::Gru] {
+        for reverse in [false, true] {
+            let (steps, batch, size, gates) = (4, 3, 9, cell.gates());
+            let f32s = |shape: &[usize]| (Layout::contiguous(Shape::from(shape)), DType::F32);
+            let (all, state) = (f32s(&[steps, batch, size]), f32s(&[batch, size]));
+            let is_lstm = cell == RecurrentCell::Lstm;
+            let weight = f32s(&[gates * size, size]);
+            let mut forward = vec![f32s(&[steps, batch, gates * size]), weight.clone(), state.clone()];
+            forward.extend(is_lstm.then(|| state.clone()));
+            forward.extend((cell == RecurrentCell::Gru).then(|| f32s(&[gates * size])));
+            let mut backward = vec![weight, state.clone(), all.clone()];
+            backward.extend((cell.kept() > 0).then(|| f32s(&[steps, batch, cell.kept() * size])));
+            if is_lstm {
+                backward.extend([state.clone(), all.clone()]);
+            }
+            backward.extend([all, state.clone()]);
+            backward.extend(is_lstm.then_some(state));
+            for (pass, inputs) in [
+                (RecurrencePass::Forward, &forward),
+                (RecurrencePass::Kept, &forward),
+                (RecurrencePass::Backward, &backward),
+            ] {
+                assert_eq!(validate_native(Recurrence { pass, cell, reverse }, inputs), 2);
+            }
+        }
+    }
+}

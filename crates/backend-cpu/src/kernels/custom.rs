@@ -138,12 +138,13 @@ fn check<T: Element>(op: &'static str, what: &str, dtype: DType) -> Result<()> {
 
 /// A custom operation with a kernel in this backend; the value holds the operation's parameters.
 pub(crate) trait Native: CustomKernel {
-    /// Whether the kernel supports a first operand of this dtype.
-    fn supports(dtype: DType) -> bool
+    /// Whether the kernel supports operands of these shapes and dtypes; by default it depends on the first
+    /// one's dtype alone, f32 or f64.
+    fn supports(kernel: &Kernel) -> bool
     where
         Self: Sized,
     {
-        matches!(dtype, DType::F32 | DType::F64)
+        kernel.operands.first().is_some_and(|operand| matches!(operand.dtype, DType::F32 | DType::F64))
     }
 
     /// Runs the kernel for a launch that [`Launch::check_custom`] accepted for this operation.
@@ -169,30 +170,42 @@ enum Implementation {
     Native(Box<dyn Native + Send + Sync>),
 }
 
+type FindNative = fn(&dyn CustomKernel, &Kernel, &str) -> Option<Implementation>;
+
+fn native<T: Native + Send + Sync>(
+    custom: &dyn CustomKernel,
+    kernel: &Kernel,
+    device: &str,
+) -> Option<Implementation> {
+    let found = T::supports(kernel).then(|| implementation::<T>(custom, kernel, device).ok())??;
+    Some(Implementation::Native(Box::new(found)))
+}
+
+/// The table of the operations with native kernels, by the names of their types.
+macro_rules! natives {
+    ($($name:ident),* $(,)?) => {
+        const NATIVES: &[FindNative] = &[$(native::<$name>),*];
+        /// The names of the operations of `tensor_core` for which this backend has kernels.
+        #[doc(hidden)]
+        pub const NATIVE_KERNELS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+natives![
+    Attention,
+    Recurrence,
+    Fourier,
+    EmbeddingBag,
+    Distances,
+    SearchSorted,
+    Nonzero,
+    MaxPool,
+    GridSample,
+    RunningExtreme,
+];
+
 impl Implementation {
     fn of(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Result<Implementation> {
-        fn native<T: Native>(
-            custom: &dyn CustomKernel,
-            kernel: &Kernel,
-            device: &str,
-        ) -> Option<Implementation> {
-            let found = T::supports(kernel.operands.first()?.dtype)
-                .then(|| implementation::<T>(custom, kernel, device).ok())??;
-            Some(Implementation::Native(Box::new(found)))
-        }
-        let natives = [
-            native::<Attention>,
-            native::<Recurrence>,
-            native::<Fourier>,
-            native::<EmbeddingBag>,
-            native::<Distances>,
-            native::<SearchSorted>,
-            native::<Nonzero>,
-            native::<MaxPool>,
-            native::<GridSample>,
-            native::<RunningExtreme>,
-        ];
-        let found = natives.iter().find_map(|native| native(custom, kernel, device));
+        let found = NATIVES.iter().find_map(|native| native(custom, kernel, device));
         found.map_or_else(|| implementation(custom, kernel, device).map(Implementation::Function), Ok)
     }
 }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use smallvec::SmallVec;
-use tensor_core::{DType, Error, Launch, Nonzero, Result};
+use tensor_core::{DType, Error, Kernel, Launch, Nonzero, Result};
 
 use super::custom::Native;
 use crate::{
@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Native for Nonzero {
-    fn supports(dtype: DType) -> bool {
-        dtype == DType::Bool
+    fn supports(kernel: &Kernel) -> bool {
+        kernel.operands.first().is_some_and(|operand| operand.dtype == DType::Bool)
     }
 
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {

@@ -2,7 +2,7 @@
 //! positions.
 #![allow(unsafe_code)]
 
-use tensor_core::{DType, Launch, Result, RunningExtreme};
+use tensor_core::{DType, Kernel, Launch, Result, RunningExtreme};
 
 use super::{
     custom::Native,
@@ -82,8 +82,8 @@ impl<const LEAST: bool> Running for ExtremeAndPlace<LEAST> {
 }
 
 impl Native for RunningExtreme {
-    fn supports(dtype: DType) -> bool {
-        dtype == DType::F32
+    fn supports(kernel: &Kernel) -> bool {
+        kernel.operands.first().is_some_and(|operand| operand.dtype == DType::F32)
     }
 
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {

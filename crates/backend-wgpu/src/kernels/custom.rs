@@ -6,11 +6,14 @@ use tensor_core::{
     kernel::{Kernel, Operand, Output},
 };
 
-use crate::codegen::{
-    capabilities::Capabilities,
-    dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::storage_size,
-    storage::Elements,
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::storage_size,
+        storage::Elements,
+    },
+    kernels::native,
 };
 
 /// The GPU implementation of a [`CustomKernel`]: one dispatch of a WGSL function. [`WgslProgram`] is a list
@@ -233,13 +236,16 @@ struct Buffer<'a> {
     resource: Resource,
 }
 
-/// The dispatches of the operation's [`WgslProgram`].
+/// The dispatches of this backend's own kernel for the operation, or else of its [`WgslProgram`].
 pub(crate) fn dispatches(
     kernel: &Kernel,
     custom: &dyn CustomKernel,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
     let op = custom.name();
+    if let Some(made) = native::dispatches(kernel, custom, capabilities)? {
+        return Ok(made);
+    }
     let made = program(custom, kernel, &capabilities.info.name)?;
     let misnamed = |what: &str, names: usize, there: usize| {
         Error::invalid(op, format!("its WGSL kernel names {names} {what}, but the operation has {there}"))

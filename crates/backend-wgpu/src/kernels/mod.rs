@@ -13,6 +13,7 @@ pub(crate) mod custom;
 pub(crate) mod epilogue;
 pub(crate) mod gather;
 pub(crate) mod map;
+pub(crate) mod native;
 pub(crate) mod reduce;
 pub(crate) mod rows;
 pub(crate) mod scatter;

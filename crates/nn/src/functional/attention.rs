@@ -34,9 +34,9 @@ pub struct AttentionOptions<'a> {
 /// S, V]`: `[…, L, V]`. A query that attends to no key gives zeros, with gradients of zero.
 /// `torch.nn.functional.scaled_dot_product_attention`.
 ///
-/// Memory is linear in the lengths: scores are computed in blocks, and recomputed for the gradient. Whole
-/// matrices `[…, L, S]` are stored only for a mask that requires gradients, and for second derivatives. On
-/// the CPU, keys hidden by `is_causal` take no time.
+/// Memory is linear in the lengths: scores are computed in tiles, and recomputed for the gradient. Whole
+/// matrices `[…, L, S]` are stored only for a mask that requires gradients, and for second derivatives. In
+/// the kernels of the CPU and of GPUs, keys hidden by `is_causal` take no time.
 ///
 /// Vaswani et al.: Attention is all you need (2017). Dao: FlashAttention-2 (2023).
 ///
@@ -90,8 +90,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The number of queries up to which their scores take no more memory than keys and values: products with
-/// one row or few rows have special kernels.
+/// The number of queries up to which their scores take no more memory than keys and values: on a device
+/// without a kernel for attention, whole matrices are computed for them.
 const FEW_QUERIES: usize = 8;
 
 /// The attention output.
@@ -113,10 +113,10 @@ pub(crate) fn attention(
     let of_mask = call.mask.as_ref().is_some_and(|mask| is_grad_enabled() && mask.is_tracked());
     let batch = call.batch()?;
     let is_empty = batch.contains(&0) || call.sizes().contains(&0);
-    let out = if of_mask || is_empty || call.rows() <= FEW_QUERIES || is_tracing() {
-        call.whole()?.0
-    } else {
-        call.blocked(batch)?
+    let out = if of_mask || is_empty || is_tracing() { None } else { call.blocked(batch)? };
+    let out = match out {
+        Some(out) => out,
+        None => call.whole()?.0,
     };
     call.regroup(out)
 }
@@ -260,10 +260,6 @@ impl Call {
         [last(&self.query, 2), last(&self.key, 2), last(&self.value, 1)]
     }
 
-    fn rows(&self) -> usize {
-        self.sizes()[0]
-    }
-
     /// The leading axes that query, key and value broadcast to.
     #[track_caller]
     fn batch(&self) -> Result<Shape> {
@@ -293,9 +289,10 @@ impl Call {
         Ok((weights.matmul(&self.value)?, weights))
     }
 
-    /// Computes blocks of scores; `batch` has the common leading axes.
+    /// Computes blocks of scores, by the device's kernel if it has one; `batch` has the common leading axes.
+    /// `None` if whole matrices are better, because there are few queries and no kernel.
     #[track_caller]
-    fn blocked(&self, batch: Shape) -> Result<Tensor> {
+    fn blocked(&self, batch: Shape) -> Result<Option<Tensor>> {
         let expand = |t: &Tensor, last: [usize; 2]| {
             let shape: Shape = batch.iter().copied().chain(last).collect();
             if *t.shape() == shape { Ok(t.clone()) } else { t.expand(shape.dims()) }
@@ -310,10 +307,17 @@ impl Call {
             inputs.push(expand(mask, [rows, keys])?);
         }
         let function = Blocked { weighting: self.weighting };
-        if let Some(wide) = function.widened(&inputs)? {
-            return at_caller(|| autograd::apply(function, &wide))?.0.to_dtype(self.query.dtype());
+        if function.has_kernel(&inputs)? {
+            return Ok(Some(at_caller(|| autograd::apply(function, &inputs))?.0));
         }
-        Ok(at_caller(|| autograd::apply(function, &inputs))?.0)
+        if rows <= FEW_QUERIES {
+            return Ok(None);
+        }
+        if let Some(wide) = function.widened(&inputs)? {
+            let out = at_caller(|| autograd::apply(function, &wide))?.0;
+            return out.to_dtype(self.query.dtype()).map(Some);
+        }
+        Ok(Some(at_caller(|| autograd::apply(function, &inputs))?.0))
     }
 }
 

@@ -36,6 +36,7 @@ mod lost_training;
 mod memory_faults;
 mod memory_lines;
 mod movement;
+mod native_kernels;
 mod ndarray;
 mod networks;
 mod numerics;

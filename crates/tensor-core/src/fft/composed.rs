@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{conjugate, constant, transform};
+use super::{Composed, conjugate, constant, transform};
 use crate::{
     base::error::Result,
     graph::handle::Tensor,
@@ -21,7 +21,7 @@ impl Fourier {
     pub fn apply(self, x: &Tensor) -> Result<Tensor> {
         let kernel = Arc::new(self);
         if !Tensor::has_custom_kernel(kernel.clone(), &[x])? {
-            return self.composed(x);
+            return self.composed_with(x, true);
         }
         Ok(Tensor::custom_kernel(kernel, &[x])?.swap_remove(0))
     }
@@ -33,14 +33,22 @@ impl Fourier {
     /// As [`Fourier::apply`].
     #[track_caller]
     pub fn composed(self, x: &Tensor) -> Result<Tensor> {
+        self.composed_with(x, false)
+    }
+
+    /// [`Fourier::composed`], of transforms of other lengths for which the device has a kernel, if
+    /// `with_kernels`.
+    #[track_caller]
+    fn composed_with(self, x: &Tensor, with_kernels: bool) -> Result<Tensor> {
         self.results(&[(x.shape().clone(), x.dtype())])?;
         let bins = self.length / 2 + 1;
+        let inverse = matches!(self.kind, FourierKind::Inverse | FourierKind::HalfToReal);
+        let of = Composed { inverse, with_kernels };
         let found = match self.kind {
-            FourierKind::Forward => transform(x, false, false)?,
-            FourierKind::Inverse => transform(x, false, true)?,
-            FourierKind::RealToHalf => self.weighted(&transform(x, true, false)?.narrow(-2, 0, bins)?)?,
+            FourierKind::Forward | FourierKind::Inverse => transform(x, false, of)?,
+            FourierKind::RealToHalf => self.weighted(&transform(x, true, of)?.narrow(-2, 0, bins)?)?,
             FourierKind::HalfToReal => {
-                transform(&whole_spectrum(&self.weighted(x)?, self.length)?, false, true)?.select(-1, 0)?
+                transform(&whole_spectrum(&self.weighted(x)?, self.length)?, false, of)?.select(-1, 0)?
             }
         };
         Ok(if self.factor == 1.0 { found } else { found.mul_scalar(self.factor) })

@@ -25,9 +25,9 @@
 //! | [`fftfreq`], [`rfftfreq`] | | the frequencies |
 //! | [`fftshift`], [`ifftshift`] | | zero frequency in the middle, and back |
 //!
-//! Each transform is a [`Fourier`] kernel on devices that implement it, such as the CPU. On other
-//! devices it is composed of products with small Fourier matrices and twiddle factors between them
-//! (`transform`). Both have higher derivatives and support `vmap`. f16 and bf16 are computed in f32.
+//! Each transform is a [`Fourier`] kernel on devices that implement it: the CPU, and GPUs for powers of two
+//! from 64 to 4096. Elsewhere it is composed of such transforms, products with small Fourier matrices,
+//! and twiddle factors between them (`transform`). Both have higher derivatives and support `vmap`. f16 and bf16 are computed in f32.
 
 mod composed;
 mod hermitian;
@@ -38,7 +38,7 @@ pub use hermitian::{hfft, hfftn, ihfft, ihfftn};
 pub use stft::{StftOptions, StftPadding, istft, stft};
 
 use smallvec::SmallVec;
-pub(crate) use transform::{conjugate, constant, transform};
+pub(crate) use transform::{Composed, conjugate, constant, transform};
 
 use crate::{
     base::{

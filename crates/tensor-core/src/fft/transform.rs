@@ -1,17 +1,19 @@
 //! The unscaled transform along the last axis of numbers, composed of other operations: for devices
-//! without a kernel for [`crate::Fourier`].
+//! without a kernel for [`crate::Fourier`] of that length.
 //!
 //! For n = a·b numbers (Cooley and Tukey 1965): with j = b·j₁ + j₂ and k = k₁ + a·k₂ it is a transform
 //! of length a over j₁, a multiplication by the twiddle factor of angle 2π·j₂·k₁/n, and a transform of
 //! length b over j₂. The short transform is a product with its matrix, which devices compute fastest;
 //! the other one is split in turn. A length with only large factors is a convolution with a chirp
-//! (Bluestein 1970), by transforms of a length that splits well.
+//! (Bluestein 1970), by transforms of a length that splits well. A part whose length has a kernel on the
+//! device is computed by it.
 
-use std::f64::consts::PI;
+use std::{f64::consts::PI, sync::Arc};
 
 use crate::{
     base::{axes::Dims, error::Result, shape::Shape},
     graph::{handle::Tensor, op::Subscripts},
+    native::fourier::{Fourier, FourierKind},
 };
 
 /// The greatest factor to split off, and the longest composite length whose transform is one matrix
@@ -76,15 +78,24 @@ fn turns(
     constant(&values, [rows, columns, 2], like)
 }
 
+/// A transform that is composed.
+#[derive(Clone, Copy)]
+pub(crate) struct Composed {
+    /// Whether θ has a positive sign.
+    pub(crate) inverse: bool,
+    /// Whether parts may be computed by the device's kernels.
+    pub(crate) with_kernels: bool,
+}
+
 /// The transform of complex `[…, n, 2]` or real `[…, n]`, as `[…, n, 2]`.
-pub(crate) fn transform(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
+pub(crate) fn transform(x: &Tensor, real: bool, of: Composed) -> Result<Tensor> {
     let dims = x.dims();
     let lead = x.rank() - if real { 1 } else { 2 };
     let n = dims[lead];
     let shape: Shape = dims[..=lead].iter().copied().chain([2]).collect();
     let batch: usize = dims[..lead].iter().product();
     let rows: Shape = [batch, n].into_iter().chain((!real).then_some(2)).collect();
-    rows_of(&x.reshape(rows)?, real, inverse)?.reshape(shape)
+    rows_of(&x.reshape(rows)?, real, of)?.reshape(shape)
 }
 
 /// The greatest factor to split off a length; `None` if the length is one product or has no such factor.
@@ -93,20 +104,27 @@ fn factor(n: usize) -> Option<usize> {
 }
 
 /// The transform of `[m, n, 2]` or of real `[m, n]`.
-fn rows_of(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
-    let (m, n) = (x.dims()[0], x.dims()[1]);
+fn rows_of(x: &Tensor, real: bool, of: Composed) -> Result<Tensor> {
+    let (m, n, inverse) = (x.dims()[0], x.dims()[1], of.inverse);
     if n <= MATRIX {
         return product(x, real, inverse);
     }
+    if of.with_kernels && !real {
+        let kind = if inverse { FourierKind::Inverse } else { FourierKind::Forward };
+        let kernel = Arc::new(Fourier::new(kind, n, 1.0));
+        if Tensor::has_custom_kernel(kernel.clone(), &[x])? {
+            return Ok(Tensor::custom_kernel(kernel, &[x])?.swap_remove(0));
+        }
+    }
     let Some(a) = factor(n) else {
-        return if n <= PRIME { product(x, real, inverse) } else { chirp(x, real, inverse) };
+        return if n <= PRIME { product(x, real, inverse) } else { chirp(x, real, of) };
     };
     let b = n / a;
     let apart: Shape = [m, a, b].into_iter().chain((!real).then_some(2)).collect();
     // Complex from here on, also for a real operand: [m, k₁, j₂, 2].
     let short = matrix(&x.reshape(apart)?, a, real, inverse)?;
     let rotated = times(&short, &turns((a, b), n, inverse, x, |k, j| k * j)?)?;
-    let long = rows_of(&rotated.reshape([m * a, b, 2])?, false, inverse)?;
+    let long = rows_of(&rotated.reshape([m * a, b, 2])?, false, of)?;
     // The frequency is k = k₁ + a·k₂.
     long.reshape([m, a, b, 2])?.permute([0, 2, 1, 3])?.reshape([m, n, 2])
 }
@@ -138,8 +156,8 @@ fn matrix(x: &Tensor, a: usize, real: bool, inverse: bool) -> Result<Tensor> {
 
 /// Bluestein's algorithm: with jk = (j² + k² − (k − j)²)/2 the transform is a convolution with the chirp
 /// of angles π·j²/n, with a multiplication by the chirp before and after.
-fn chirp(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
-    let (m, n) = (x.dims()[0], x.dims()[1]);
+fn chirp(x: &Tensor, real: bool, of: Composed) -> Result<Tensor> {
+    let (m, n, inverse) = (x.dims()[0], x.dims()[1], of.inverse);
     let long = (2 * n - 1).next_power_of_two();
     // The square is reduced in integers: a float would lose the angle.
     let square = |k: usize| ((k as u128 * k as u128) % (2 * n as u128)) as usize;
@@ -153,9 +171,10 @@ fn chirp(x: &Tensor, real: bool, inverse: bool) -> Result<Tensor> {
     // The convolution does not reach the numbers between both ends.
     let reached: Vec<f64> = (0..long).map(|k| if k.min(long - k) < n { 1.0 } else { 0.0 }).collect();
     let back = back.mul(&constant(&reached, [long, 1], &x)?)?;
-    let spectrum = rows_of(&back.unsqueeze(0)?, false, false)?;
-    let product = times(&rows_of(&padded, false, false)?, &spectrum)?;
-    let folded = rows_of(&product, false, true)?.mul_scalar(1.0 / long as f64);
+    let [forward, backward] = [false, true].map(|inverse| Composed { inverse, ..of });
+    let spectrum = rows_of(&back.unsqueeze(0)?, false, forward)?;
+    let product = times(&rows_of(&padded, false, forward)?, &spectrum)?;
+    let folded = rows_of(&product, false, backward)?.mul_scalar(1.0 / long as f64);
     times(&folded.narrow(1, 0, n)?, &half_turns)?.reshape([m, n, 2])
 }
 

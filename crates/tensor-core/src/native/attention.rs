@@ -30,8 +30,8 @@ pub struct Attention {
     /// Whether there is a mask, `[…, L, S]`: either bool, true where a query sees a key, or numbers of
     /// the query's dtype that are added to the scores.
     pub mask: bool,
-    /// The probability with which a weight is dropped. The last input is then i64 `[2]`: the seed and
-    /// the offset of a random stream. Query i and key j of flat batch position b out of B use element
+    /// The probability with which a weight is dropped. The last input is then u32 `[4]`: the low and the
+    /// high word of the seed, and those of the offset of a random stream. Query i and key j of flat batch position b out of B use element
     /// (i·B + b)·S + j of an f32 [`crate::RandomKind::Uniform`]; the weight is kept if that element is
     /// at least the probability.
     pub dropout: Option<f64>,
@@ -41,8 +41,8 @@ pub struct Attention {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionPass {
     /// query `[…, L, E]`, key `[…, S, E]`, value `[…, S, V]` → out `[…, L, V]`, and the log-sum-exp of
-    /// each query's scores, `[…, L]`. A query that sees no key gives zeros, and +∞ in place of the
-    /// log-sum-exp.
+    /// each query's scores, `[…, L]`, f32 for half types. A query that sees no key gives zeros, and +∞
+    /// in place of the log-sum-exp.
     Forward,
     /// query, key, value, out, log-sum-exp, gradient of out → gradients of query, key and value.
     Backward,
@@ -83,7 +83,10 @@ impl CustomKernel for Attention {
         if self.pass == AttentionPass::Backward {
             wanted.extend([out.clone(), logarithms.clone(), out.clone()]);
         }
-        if wanted.iter().zip(inputs).any(|(wanted, (shape, own))| wanted != shape || own != dtype) {
+        // The log-sum-exp is the fifth input of the backward pass.
+        let dtypes = |k: usize| if k == 4 { dtype.compute() } else { *dtype };
+        let mut all = wanted.iter().zip(inputs).enumerate();
+        if all.any(|(k, (wanted, (shape, own)))| wanted != shape || *own != dtypes(k)) {
             return wrong(
                 &"query [..., L, E], key [..., S, E] and value [..., S, V] have one dtype and equal batch axes",
             );
@@ -97,12 +100,12 @@ impl CustomKernel for Attention {
             return wrong(&"a mask is [..., L, S], of bool or the query's dtype");
         }
         if self.dropout.is_some()
-            && !rest.next().is_some_and(|(place, own)| place.dims() == [2] && *own == DType::I64)
+            && !rest.next().is_some_and(|(place, own)| place.dims() == [4] && *own == DType::U32)
         {
-            return wrong(&"the place in the stream is i64 [2]");
+            return wrong(&"the place in the stream is u32 [4]");
         }
         Ok(match self.pass {
-            AttentionPass::Forward => vec![(out, *dtype), (logarithms, *dtype)],
+            AttentionPass::Forward => vec![(out, *dtype), (logarithms, dtype.compute())],
             AttentionPass::Backward => [query, key, value].map(|t| (t.clone(), *dtype)).into(),
         })
     }

@@ -13,7 +13,7 @@ mod tile;
 
 use std::ops::Range;
 
-use tensor_core::{Attention, AttentionPass, DType, Launch, Layout, Result};
+use tensor_core::{Attention, AttentionPass, DType, Kernel, Launch, Layout, Result};
 
 use self::tile::{Draw, LANES, Lanes, Masked, Score, Seen};
 use super::contract::{
@@ -33,7 +33,17 @@ use crate::{
     tuning::SERIAL_STEPS,
 };
 
+/// The number of queries up to which the caller's whole products are faster: products with one row or few
+/// rows have their own kernels.
+const FEW_QUERIES: usize = 8;
+
 impl Native for Attention {
+    fn supports(kernel: &Kernel) -> bool {
+        let [query, ..] = &kernel.operands[..] else { return false };
+        let rows = query.layout.shape().iter().rev().nth(1);
+        matches!(query.dtype, DType::F32 | DType::F64) && rows.is_some_and(|&rows| rows > FEW_QUERIES)
+    }
+
     fn run(&self, backend: &CpuBackend, launch: &Launch<'_>) -> Result<()> {
         for_float!(self, launch, typed(backend, self, launch))
     }
@@ -61,11 +71,12 @@ fn typed<T: Score>(backend: &CpuBackend, attention: &Attention, launch: &Launch<
         let place = source(next);
         let word = |i: isize| {
             let at =
-                place.memory.at::<u64>(place.layout.offset()).wrapping_offset(i * place.layout.strides()[0]);
-            // SAFETY: the operand is i64 [2], within its buffer.
-            unsafe { at.read() }
+                place.memory.at::<u32>(place.layout.offset()).wrapping_offset(i * place.layout.strides()[0]);
+            // SAFETY: the operand is u32 [4], within its buffer.
+            u64::from(unsafe { at.read() })
         };
-        Draws { p, seed: word(0), first: word(1) }
+        let number = |i: isize| word(i) | word(i + 1) << 32;
+        Draws { p, seed: number(0), first: number(2) }
     });
     let problem = Problem::<T> {
         isa,

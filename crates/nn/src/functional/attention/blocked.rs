@@ -29,13 +29,13 @@ impl Function for Blocked {
     }
 
     fn forward(&self, inputs: &[&Tensor]) -> Result<(Tensor, Tensor)> {
-        let dtype = inputs[0].dtype();
-        let wide = inputs.iter().map(|t| widened(t)).collect::<Result<Vec<Tensor>>>()?;
-        let (out, logarithms) = match self.kernel(AttentionPass::Forward, &wide[..3], wide.get(3))? {
-            Some(results) => pair(results)?,
-            None => self.forward_by_blocks(&wide)?,
-        };
-        Ok((out.to_dtype(dtype)?, logarithms))
+        let own: Vec<Tensor> = inputs.iter().map(|&t| t.clone()).collect();
+        if let Some(results) = self.kernel(AttentionPass::Forward, &own[..3], own.get(3))? {
+            return pair(results);
+        }
+        let wide = own.iter().map(widened).collect::<Result<Vec<Tensor>>>()?;
+        let (out, logarithms) = self.forward_by_blocks(&wide)?;
+        Ok((out.to_dtype(inputs[0].dtype())?, logarithms))
     }
 
     fn backward(
@@ -45,18 +45,19 @@ impl Function for Blocked {
         (gradient, _): &(Option<Tensor>, Option<Tensor>),
     ) -> Result<Vec<Option<Tensor>>> {
         let Some(gradient) = gradient else { return Ok(vec![None; inputs.len()]) };
-        let wide = inputs.iter().map(widened).collect::<Result<Vec<Tensor>>>()?;
-        let gradient = widened(gradient)?;
-        let mask = wide.get(3);
         let found = if is_grad_enabled() {
             // Second derivatives are requested, so the gradient consists of operations that have one.
-            self.backward_of_whole(&wide, &gradient)?
+            let wide = inputs.iter().map(widened).collect::<Result<Vec<Tensor>>>()?;
+            self.backward_of_whole(&wide, &widened(gradient)?)?
         } else {
-            let mut given = wide[..3].to_vec();
-            given.extend([widened(out)?, logarithms.clone(), gradient.clone()]);
-            match self.kernel(AttentionPass::Backward, &given, mask)? {
+            let mut given = inputs[..3].to_vec();
+            given.extend([out.clone(), logarithms.clone(), gradient.to_dtype(inputs[0].dtype())?]);
+            match self.kernel(AttentionPass::Backward, &given, inputs.get(3))? {
                 Some(results) => results,
-                None => self.backward_by_blocks(&given, mask)?,
+                None => {
+                    let given = given.iter().map(widened).collect::<Result<Vec<Tensor>>>()?;
+                    self.backward_by_blocks(&given, inputs.get(3).map(widened).transpose()?.as_ref())?
+                }
             }
         };
         let mut gradients = Vec::with_capacity(inputs.len());
@@ -97,21 +98,20 @@ struct Block {
 }
 
 impl Blocked {
-    /// Query, key, value and mask in f32, if the device has a kernel for that and none for their half type:
-    /// it rounds once, while composed operations round at each step.
+    /// Whether the device has a kernel for query, key and value as they are.
+    #[track_caller]
+    pub(super) fn has_kernel(&self, inputs: &[Tensor]) -> Result<bool> {
+        let Weighting { scale, causal, .. } = self.weighting;
+        let kernel = Attention { pass: AttentionPass::Forward, scale, causal, mask: false, dropout: None };
+        Tensor::has_custom_kernel(Arc::new(kernel), &inputs.iter().take(3).collect::<Vec<_>>())
+    }
+
+    /// Query, key, value and mask in f32, if the device has a kernel for that, which is for callers that
+    /// found none for their half type: it rounds once, while composed operations round at each step.
     #[track_caller]
     pub(super) fn widened(&self, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
         let dtype = inputs[0].dtype();
         if dtype.compute() == dtype {
-            return Ok(None);
-        }
-        let Weighting { scale, causal, .. } = self.weighting;
-        let kernel =
-            Arc::new(Attention { pass: AttentionPass::Forward, scale, causal, mask: false, dropout: None });
-        let has = |inputs: &[Tensor]| {
-            Tensor::has_custom_kernel(kernel.clone(), &inputs.iter().take(3).collect::<Vec<_>>())
-        };
-        if has(inputs)? {
             return Ok(None);
         }
         let mut wide = Vec::with_capacity(inputs.len());
@@ -119,7 +119,7 @@ impl Blocked {
             let is_half = input.dtype() == dtype;
             wide.push(if is_half { input.to_dtype(dtype.compute())? } else { input.clone() });
         }
-        Ok(has(&wide)?.then_some(wide))
+        Ok(self.has_kernel(&wide)?.then_some(wide))
     }
 
     /// The results of the device's own kernel, if it has one.
@@ -141,8 +141,8 @@ impl Blocked {
         let mut place = None;
         if let Some(draws) = draws {
             kernel.dropout = Some(draws.p);
-            let words = vec![draws.seed.cast_signed(), draws.first.cast_signed()];
-            place = Some(Tensor::from_vec(words, [2], &inputs[0].device())?);
+            let words = [draws.seed, draws.first].map(|word| [word as u32, (word >> 32) as u32]);
+            place = Some(Tensor::from_vec(words.concat(), [4], &inputs[0].device())?);
         }
         all.extend(place.as_ref());
         Tensor::custom_kernel(Arc::new(kernel), &all).map(Some)
