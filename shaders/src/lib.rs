@@ -104,8 +104,10 @@ pub mod linalg {
     pub const DETERMINANT: &str = include_str!("../wgsl/linalg/determinant.wgsl");
 }
 
-/// Block formats: `decode_x(i)` returns element i of a buffer `x` as a float. All of them expect `byte_x`,
-/// `pair_x` and `word_x`, which read one, two and four bytes at a byte offset.
+/// Block formats: `decode_x(i)` returns element i of a buffer `x` as a float, and `four_x(i)` the four from a
+/// multiple of four on. `slice_x(i)` returns the vectors of a slice whose first element is i: a slice is the
+/// part of a block that one invocation decodes, so that it reads each word of numbers once. All of them
+/// expect [`BYTES`](blocks::BYTES).
 pub mod blocks {
     /// Blocks of Q4_0 of GGUF files.
     pub const Q4_0: &str = include_str!("../wgsl/blocks/q4_0.wgsl");
@@ -138,7 +140,10 @@ pub mod blocks {
     /// An unsigned integer of 4 bits.
     pub const AFFINE_U4: &str = include_str!("../wgsl/blocks/affine_u4.wgsl");
 
-    /// The byte readers `byte_x`, `pair_x` and `word_x` for a buffer `x` of words.
+    /// `decode_x` by `four_x`, for the formats of GGUF files.
+    pub const ELEMENT: &str = include_str!("../wgsl/blocks/element.wgsl");
+    /// The readers of a buffer `x` of words: `byte_x`, `pair_x` and `word_x` read one, two and four bytes at
+    /// a byte offset, and `aligned_x` a word by its number.
     pub const BYTES: &str = include_str!("../wgsl/blocks/bytes.wgsl");
 }
 

@@ -3,7 +3,7 @@
 
 mod compilers;
 
-use compilers::{parts_in_a_sum, refused, shared_bool};
+use compilers::{parts_in_a_sum, refused, shared_bool, uncounted};
 use naga::{
     BinaryOperator, Expression,
     valid::{Capabilities, ValidationFlags, Validator},
@@ -22,6 +22,7 @@ fn validate(what: &str, source: &str) {
         panic!("{what}: {sum}\n{source}");
     }
     assert_eq!(shared_bool(&module), None, "{what}: bool in workgroup memory\n{source}");
+    assert_eq!(uncounted(&module, what), None, "{what}: a loop may not end\n{source}");
 }
 
 /// The smallest header of a kernel: library functions may read the parameters that every kernel has.
@@ -133,8 +134,10 @@ fn every_block_format_validates() {
     use taper_shaders::blocks as b;
     let ggml = [b::Q4_0, b::Q4_1, b::Q5_0, b::Q5_1, b::Q8_0, b::Q2_K, b::Q3_K, b::Q4_K, b::Q5_K, b::Q6_K];
     let affine = [b::AFFINE_I8, b::AFFINE_U8, b::AFFINE_I4, b::AFFINE_U4];
-    let texts =
-        ggml.map(String::from).into_iter().chain(affine.map(|integer| format!("{integer}{}", b::AFFINE)));
+    let texts = ggml
+        .map(|format| format.to_string() + b::ELEMENT)
+        .into_iter()
+        .chain(affine.map(|integer| format!("{integer}{}", b::AFFINE)));
     for text in texts {
         let buffer = "@group(0) @binding(0) var<storage, read> x: array<u32>;";
         validate("blocks", &taper_shaders::link(&format!("{buffer}\n{}{text}", b::BYTES)));
@@ -152,9 +155,9 @@ fn every_sorting_kernel_validates() {
             "@group(0) @binding(0) var<storage, read> keys_in: array<{key}>;\n@group(0) @binding(1) var<storage, read> indices_in: array<u32>;\n@group(0) @binding(2) var<storage, read_write> indices_out: array<u32>;"
         );
         for (name, source) in [
-            ("block", taper_shaders::SORT_BLOCK),
-            ("tile", taper_shaders::SORT_TILE),
-            ("merge", taper_shaders::SORT_MERGE),
+            ("sort", taper_shaders::SORT_BLOCK),
+            ("sort", taper_shaders::SORT_TILE),
+            ("sort_merge", taper_shaders::SORT_MERGE),
         ] {
             validate(name, &kernel(source, params, &bindings, &functions));
         }

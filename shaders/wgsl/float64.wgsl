@@ -163,7 +163,7 @@ fn log_f64(x: f64) -> f64 {
         return x;
     }
     var k = -1023;
-    while (bits < 0x0010000000000000lu) {
+    while (bits != 0lu && bits < 0x0010000000000000lu) {
         bits = bits << 1u;
         k -= 1;
     }
@@ -391,7 +391,7 @@ fn head_f64(x: f64) -> f64 {
 fn pow_positive_f64(a: f64, b: f64) -> f64 {
     var n = -1023;
     var bits = bitcast<u64>(a);
-    while (bits < 0x0010000000000000lu) {
+    while (bits != 0lu && bits < 0x0010000000000000lu) {
         bits = bits << 1u;
         n -= 1;
     }

@@ -76,3 +76,18 @@ fn pack_f16(x: f32) -> u32 {
     let infinite = select(finite, 0x7c00u, size >= 0x477ff000u);
     return ((bits >> 16u) & 0x8000u) | select(infinite, 0x7e00u, size > 0x7f800000u);
 }
+
+// The four bytes of a word, the first in the lowest bits, as numbers.
+fn floats_of_u8(word: u32) -> vec4<f32> {
+    return vec4<f32>(vec4<u32>(word, word >> 8u, word >> 16u, word >> 24u) & vec4<u32>(255u));
+}
+
+fn floats_of_i8(word: u32) -> vec4<f32> {
+    let high = vec4<u32>(word << 24u, word << 16u, word << 8u, word);
+    return vec4<f32>(bitcast<vec4<i32>>(high) >> vec4<u32>(24u));
+}
+
+// The lowest four bits, each as bit 4 of a byte.
+fn fifths_of_four(bits: u32) -> u32 {
+    return ((bits & 1u) << 4u) | ((bits & 2u) << 11u) | ((bits & 4u) << 18u) | ((bits & 8u) << 25u);
+}

@@ -2,8 +2,7 @@
 //! timed on the first product of each class (its dtype, sizes to a power of two, and layouts), and the
 //! fastest is kept, also on disk.
 //!
-//! Every variant adds up each result in the order of k; results can differ only where a device fuses
-//! multiplications and additions differently.
+//! Variants differ in the order of additions, so results may differ in the last bits.
 
 use std::{collections::BTreeMap, path::Path, sync::Mutex, time::Duration};
 
@@ -66,6 +65,7 @@ fn text(best: &BTreeMap<String, ProductVariant>) -> String {
         let variant = match variant {
             ProductVariant::Blocks(side) => format!("blocks {side}"),
             ProductVariant::Tile(side) => format!("tile {side}"),
+            ProductVariant::FewRows => "few rows".into(),
         };
         format!("{class} = {variant}\n")
     };
@@ -79,6 +79,7 @@ fn parse(bytes: &[u8]) -> BTreeMap<String, ProductVariant> {
         let variant = match variant.split_once(' ') {
             Some(("blocks", side)) => ProductVariant::Blocks(side.parse().ok()?),
             Some(("tile", side)) => ProductVariant::Tile(side.parse().ok()?),
+            Some(("few", "rows")) => ProductVariant::FewRows,
             _ => return None,
         };
         Some((class.to_string(), variant))

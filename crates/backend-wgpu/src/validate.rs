@@ -44,6 +44,7 @@ pub(crate) fn capabilities(direct: bool) -> Capabilities {
     Capabilities {
         info,
         direct,
+        subgroups: true,
         invocations: 1024,
         workgroup_bytes: 48 << 10,
         binding_bytes: 1 << 30,
@@ -82,6 +83,9 @@ fn validate_for(kernel: &Kernel, aliases: &Aliases, capabilities: &Capabilities)
             }
             if let Some(array) = compilers::shared_bool(&module) {
                 panic!("{kernel:?}: bool in workgroup memory, {array}\n{source}");
+            }
+            if let Some(function) = compilers::uncounted(&module, one.label) {
+                panic!("{kernel:?}: a loop of {function} may not end\n{source}");
             }
             count += 1;
         }

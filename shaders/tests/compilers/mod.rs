@@ -1,8 +1,8 @@
 //! Checks for WGSL that naga accepts but that other compilers refuse or miscompile.
 
 use naga::{
-    AddressSpace, Arena, BinaryOperator, Expression, GlobalVariable, Handle, Literal, LocalVariable, Module,
-    ScalarKind, Type, TypeInner, UnaryOperator,
+    AddressSpace, Arena, BinaryOperator, Block, Expression, Function, GlobalVariable, Handle, Literal,
+    LocalVariable, Module, ScalarKind, Statement, Type, TypeInner, UnaryOperator,
 };
 
 /// The reason why a strict WGSL compiler refuses a module, if there is one: a `bitcast` of a constant to a
@@ -123,4 +123,100 @@ pub(crate) fn shared_bool(module: &Module) -> Option<&str> {
     let mut variables = module.global_variables.iter().map(|(_, variable)| variable);
     let shared = |v: &&GlobalVariable| v.space == AddressSpace::WorkGroup && has_bool(v.ty);
     variables.find(shared).map(|variable| variable.name.as_deref().unwrap_or_default())
+}
+
+/// The functions with a loop that is not counted. They end for another reason, which stands here.
+const ENDS: &[(&str, &str)] = &[
+    ("gcd_u32", "Euclid's algorithm: the remainders decrease"),
+    ("gcd_i64", "Euclid's algorithm"),
+    ("gcd_u64", "Euclid's algorithm"),
+    ("pow_u32", "the exponent is halved"),
+    ("pow_i64", "the exponent is halved"),
+    ("pow_u64", "the exponent is halved"),
+    ("log_f64", "a number that is not 0 is doubled up to a bound"),
+    ("pow_positive_f64", "a number that is not 0 is doubled up to a bound"),
+    ("take_apart_f64", "a number that is not 0 is doubled up to a bound"),
+    ("kernel of sort", "an insertion moves towards the start of a block"),
+    ("kernel of sort_merge", "a bisection"),
+];
+
+/// A loop without an obvious bound, if there is one. A counted loop tests a variable first, changes it only
+/// in its last step, and there by addition, subtraction or a shift. `file` is the name of the text.
+pub(crate) fn uncounted(module: &Module, file: &str) -> Option<String> {
+    let functions = module.functions.iter().map(|(_, f)| f);
+    let functions = functions.chain(module.entry_points.iter().map(|e| &e.function));
+    functions.filter(|f| !all_counted(f, &f.body)).find_map(|f| {
+        let name = f.name.clone().unwrap_or_default();
+        let own = if name == "kernel" { format!("kernel of {file}") } else { name };
+        ENDS.iter().all(|(ends, _)| *ends != own).then_some(own)
+    })
+}
+
+fn all_counted(f: &Function, block: &Block) -> bool {
+    block.iter().all(|statement| match statement {
+        Statement::Block(block) => all_counted(f, block),
+        Statement::If { accept, reject, .. } => all_counted(f, accept) && all_counted(f, reject),
+        Statement::Switch { cases, .. } => cases.iter().all(|case| all_counted(f, &case.body)),
+        Statement::Loop { body, continuing, .. } => is_counted(f, body, continuing) && all_counted(f, body),
+        _ => true,
+    })
+}
+
+fn is_counted(f: &Function, body: &Block, continuing: &Block) -> bool {
+    let condition = body.iter().find_map(|statement| match statement {
+        Statement::If { condition, reject, .. } => {
+            reject.iter().any(|statement| matches!(statement, Statement::Break)).then_some(*condition)
+        }
+        _ => None,
+    });
+    let Some(condition) = condition else { return false };
+    let counts = |(variable, value): &(Handle<LocalVariable>, Handle<Expression>)| {
+        let steps = match f.expressions[*value] {
+            Expression::Binary { op, left, .. } => {
+                use BinaryOperator as B;
+                matches!(op, B::Add | B::Subtract | B::ShiftLeft | B::ShiftRight) && reads(f, left, *variable)
+            }
+            _ => false,
+        };
+        steps && reads(f, condition, *variable) && stores(f, body).iter().all(|(own, _)| own != variable)
+    };
+    stores(f, continuing).iter().any(counts)
+}
+
+/// The variables that a block sets, with the values.
+fn stores(f: &Function, block: &Block) -> Vec<(Handle<LocalVariable>, Handle<Expression>)> {
+    let mut found = Vec::new();
+    for statement in block.iter() {
+        match statement {
+            Statement::Store { pointer, value } => match f.expressions[*pointer] {
+                Expression::LocalVariable(variable) => found.push((variable, *value)),
+                _ => {}
+            },
+            Statement::Block(block) => found.extend(stores(f, block)),
+            Statement::If { accept, reject, .. } => {
+                found.extend(stores(f, accept));
+                found.extend(stores(f, reject));
+            }
+            Statement::Switch { cases, .. } => {
+                cases.iter().for_each(|case| found.extend(stores(f, &case.body)));
+            }
+            Statement::Loop { body, continuing, .. } => {
+                found.extend(stores(f, body));
+                found.extend(stores(f, continuing));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Whether an expression is a variable, or an operation one of whose operands is.
+fn reads(f: &Function, of: Handle<Expression>, variable: Handle<LocalVariable>) -> bool {
+    match f.expressions[of] {
+        Expression::Load { pointer } => {
+            matches!(f.expressions[pointer], Expression::LocalVariable(own) if own == variable)
+        }
+        Expression::Binary { left, right, .. } => reads(f, left, variable) || reads(f, right, variable),
+        _ => false,
+    }
 }

@@ -1,3 +1,7 @@
 fn integer_x(i: u32) -> i32 {
     return unpack_i8(byte_x(32u + i));
 }
+
+fn integers_x(i: u32) -> vec4<f32> {
+    return floats_of_i8(word_x(32u + i));
+}

@@ -7,6 +7,15 @@ fn pair_x(j: u32) -> u32 {
     return (x[j >> 2u] >> ((j & 2u) * 8u)) & 65535u;
 }
 
+// Word k.
+fn aligned_x(k: u32) -> u32 {
+    return x[k];
+}
+
 fn word_x(j: u32) -> u32 {
-    return pair_x(j) | (pair_x(j + 2u) << 16u);
+    let low = x[j >> 2u];
+    if ((j & 2u) == 0u) {
+        return low;
+    }
+    return (low >> 16u) | (x[(j >> 2u) + 1u] << 16u);
 }

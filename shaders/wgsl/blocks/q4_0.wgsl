@@ -1,8 +1,18 @@
 // d (q - 8). Layout: the scale, then four bits for each of 32 elements, the first 16 in the low halves of
 // the bytes.
-fn decode_x(i: u32) -> f32 {
+fn four_x(i: u32) -> vec4<f32> {
     let block = i / 32u * 18u;
     let e = i % 32u;
-    let q = (byte_x(block + 2u + e % 16u) >> (e / 16u * 4u)) & 15u;
-    return unpack_f16(pair_x(block)) * (f32(q) - 8.0);
+    let q = (word_x(block + 2u + e % 16u) >> (e / 16u * 4u)) & 0x0f0f0f0fu;
+    return unpack_f16(pair_x(block)) * (floats_of_u8(q) - 8.0);
+}
+
+fn slice_x(i: u32) -> array<vec4<f32>, 2> {
+    let block = i / 32u * 18u;
+    let d = unpack_f16(pair_x(block));
+    let q = word_x(block + 2u + i % 32u);
+    return array<vec4<f32>, 2>(
+        d * (floats_of_u8(q & 0x0f0f0f0fu) - 8.0),
+        d * (floats_of_u8((q >> 4u) & 0x0f0f0f0fu) - 8.0),
+    );
 }

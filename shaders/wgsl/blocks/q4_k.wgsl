@@ -1,14 +1,43 @@
 // d s q - m t. Layout: d and m, six bits of s and of t for each 32 elements, four bits for each of 256
 // elements.
-fn decode_x(i: u32) -> f32 {
+fn four_x(i: u32) -> vec4<f32> {
     let block = i / 256u * 144u;
     let e = i % 256u;
     let g = e / 32u;
-    let q = (byte_x(block + 16u + g / 2u * 32u + e % 32u) >> (g % 2u * 4u)) & 15u;
+    let q = (word_x(block + 16u + g / 2u * 32u + e % 32u) >> (g % 2u * 4u)) & 0x0f0f0f0fu;
     let scales = scales_x(block + 4u, g);
-    let d = unpack_f16(pair_x(block));
-    let m = unpack_f16(pair_x(block + 2u));
-    return d * scales.x * f32(q) - m * scales.y;
+    let head = word_x(block);
+    return unpack_f16(head & 65535u) * scales.x * floats_of_u8(q) - unpack_f16(head >> 16u) * scales.y;
+}
+
+fn slice_x(i: u32) -> array<vec4<f32>, 8> {
+    let block = i / 256u * 144u;
+    let head = word_x(block);
+    let d = unpack_f16(head & 65535u);
+    let m = unpack_f16(head >> 16u);
+    // Six bits of eight scales and eight minimums.
+    let a = word_x(block + 4u);
+    let b = word_x(block + 8u);
+    let c = word_x(block + 12u);
+    let s0 = d * floats_of_u8(a & 0x3f3f3f3fu);
+    let m0 = m * floats_of_u8(b & 0x3f3f3f3fu);
+    let s1 = d * floats_of_u8((c & 0x0f0f0f0fu) | ((a >> 2u) & 0x30303030u));
+    let m1 = m * floats_of_u8(((c >> 4u) & 0x0f0f0f0fu) | ((b >> 2u) & 0x30303030u));
+    let at = block + 16u + i % 256u;
+    let q0 = word_x(at);
+    let q1 = word_x(at + 32u);
+    let q2 = word_x(at + 64u);
+    let q3 = word_x(at + 96u);
+    return array<vec4<f32>, 8>(
+        s0.x * floats_of_u8(q0 & 0x0f0f0f0fu) - m0.x,
+        s0.y * floats_of_u8((q0 >> 4u) & 0x0f0f0f0fu) - m0.y,
+        s0.z * floats_of_u8(q1 & 0x0f0f0f0fu) - m0.z,
+        s0.w * floats_of_u8((q1 >> 4u) & 0x0f0f0f0fu) - m0.w,
+        s1.x * floats_of_u8(q2 & 0x0f0f0f0fu) - m1.x,
+        s1.y * floats_of_u8((q2 >> 4u) & 0x0f0f0f0fu) - m1.y,
+        s1.z * floats_of_u8(q3 & 0x0f0f0f0fu) - m1.z,
+        s1.w * floats_of_u8((q3 >> 4u) & 0x0f0f0f0fu) - m1.w,
+    );
 }
 
 // The scale and the minimum of group g, six bits each, from the 12 bytes at `at` that hold eight of both.

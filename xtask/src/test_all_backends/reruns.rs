@@ -136,7 +136,11 @@ const FORMS: [Rerun; 3] = [
     form("tiled", &[(SETTINGS, "wgpu.form=tiled")], &[GRAPH, MEMORY, COMPOSED_ON_GPU]),
     form(
         "direct, uniforms, 8 buffers",
-        &[(SETTINGS, "wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8")],
+        // With checked shaders too.
+        &[
+            (SETTINGS, "wgpu.form=direct,wgpu.immediates=off,wgpu.storage_buffers=8"),
+            ("TAPER_WGPU_CHECKED", "1"),
+        ],
         // Buffers of parameters are memory too.
         &[GRAPH, COMPOSED_ON_GPU],
     ),

@@ -9,7 +9,7 @@ use tensor_core::{Affine, AffineBits, BlockFormat, GgmlType};
 pub(crate) fn text(format: &dyn BlockFormat) -> Option<String> {
     let any: &dyn Any = format;
     if let Some(format) = any.downcast_ref::<GgmlType>() {
-        return Some(ggml(*format).into());
+        return Some(format!("{}\n{}", ggml(*format), blocks::ELEMENT));
     }
     if let Some(format) = any.downcast_ref::<Affine>() {
         let integer = match format.bits() {
@@ -21,6 +21,34 @@ pub(crate) fn text(format: &dyn BlockFormat) -> Option<String> {
         return Some(format!("{integer}\n{}", blocks::AFFINE));
     }
     format.wgsl().map(Into::into)
+}
+
+/// The slices of a format: the parts of a block that one invocation decodes with `slice_x`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slices {
+    /// Elements of a block.
+    pub(crate) block: usize,
+    /// Slices of a block; slice s begins at element 4 s.
+    pub(crate) per_block: usize,
+    /// Vectors of four elements in a slice.
+    pub(crate) fours: usize,
+    /// Elements from the beginning of one vector to that of the next.
+    pub(crate) apart: usize,
+}
+
+impl Slices {
+    /// The slices of a format; None if it has no `slice_x`.
+    pub(crate) fn of(format: &dyn BlockFormat) -> Option<Slices> {
+        let any: &dyn Any = format;
+        if any.is::<Affine>() {
+            return Some(Slices { block: 8, per_block: 1, fours: 2, apart: 4 });
+        }
+        let block = any.downcast_ref::<GgmlType>()?.block_elements();
+        Some(match block {
+            256 => Slices { block, per_block: 8, fours: 8, apart: 32 },
+            _ => Slices { block, per_block: 4, fours: 2, apart: 16 },
+        })
+    }
 }
 
 fn ggml(format: GgmlType) -> &'static str {

@@ -21,6 +21,8 @@ pub(crate) enum ProductVariant {
     Blocks(usize),
     /// Each workgroup computes a tile with this many results on a side.
     Tile(usize),
+    /// Each workgroup computes a few columns of up to eight rows.
+    FewRows,
 }
 
 /// The limits of an open device, and the choices that decide how kernels are generated for it.
@@ -29,6 +31,8 @@ pub(crate) struct Capabilities {
     pub(crate) info: DeviceInfo,
     /// Whether to use kernels without workgroup memory and barriers.
     pub(crate) direct: bool,
+    /// Whether kernels may use operations of subgroups.
+    pub(crate) subgroups: bool,
     /// The number of invocations that keeps the device busy.
     pub(crate) invocations: usize,
     /// Bytes of workgroup memory.

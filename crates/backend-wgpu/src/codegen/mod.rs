@@ -8,4 +8,5 @@ pub(crate) mod dtypes;
 pub(crate) mod formulas;
 pub(crate) mod index;
 pub(crate) mod storage;
+pub(crate) mod trace;
 pub(crate) mod wgsl;

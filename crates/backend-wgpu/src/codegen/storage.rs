@@ -4,7 +4,8 @@
 //! | function of a binding `x` | |
 //! |---|---|
 //! | `load_x(i)` | element i |
-//! | `load4_x(i)` | elements i to i + 3; if the binding is in fours, i is a multiple of 4 |
+//! | `load4_x(i)` | elements i to i + 3; if the binding is in fours or in blocks, i is a multiple of 4 |
+//! | `load_slice_x(i)` | the vectors of a slice of a block, whose first element is i |
 //! | `store_x(i, e)` | element i; other invocations may write its neighbours |
 //! | `store_some_x(i, four, n)` | the first n of four elements from i on; neighbours may be shared |
 //! | `store4_x(i, four)` | elements i to i + 3, i a multiple of 4 |
@@ -81,6 +82,11 @@ impl Elements {
         Elements::Of { per_word: per_word(dtype), loaded, packing, fours: false }
     }
 
+    /// Elements of a WGSL type that fill whole words, one after the other.
+    pub(crate) fn words(loaded: &'static str) -> Elements {
+        Elements::Of { per_word: 1, loaded, packing: None, fours: false }
+    }
+
     /// Elements of an operand that is only read.
     pub(crate) fn of_operand(operand: &Operand) -> Elements {
         let Some(format) = &operand.format else { return Elements::of(operand.dtype) };
@@ -103,6 +109,14 @@ impl Elements {
                 Elements::Of { per_word, loaded, packing, fours }
             }
             Elements::Plain(_) | Elements::Blocks { .. } => self,
+        }
+    }
+
+    /// Whether elements are loaded as this WGSL type.
+    pub(crate) fn loads(&self, ty: &str) -> bool {
+        match self {
+            Elements::Plain(own) => own == ty,
+            Elements::Of { loaded, .. } | Elements::Blocks { loaded, .. } => *loaded == ty,
         }
     }
 
@@ -135,7 +149,10 @@ pub(crate) fn accessors(binding: &Binding, code: &str, foreign: bool) -> (String
         Elements::Blocks { text, loaded, rounding } => {
             let mut c = Code::default();
             c.append(&blocks::named(text, name));
-            decoding(name, loaded, *rounding, &mut c);
+            decoding(name, loaded, *rounding, text.contains("fn four_x("), &mut c);
+            if calls("load_slice") {
+                slice(name, text, *rounding, &mut c);
+            }
             return ("u32".into(), c.text().to_string());
         }
         Elements::Of { per_word, loaded, packing, fours } => (*per_word, *loaded, *packing, *fours),
@@ -147,8 +164,8 @@ pub(crate) fn accessors(binding: &Binding, code: &str, foreign: bool) -> (String
     (element, c.text().to_string())
 }
 
-/// The functions that load decoded elements of a binding.
-fn decoding(name: &str, loaded: &str, rounding: Option<Packing>, c: &mut Code) {
+/// The functions that load decoded elements of a binding, four at once if `fours`.
+fn decoding(name: &str, loaded: &str, rounding: Option<Packing>, fours: bool, c: &mut Code) {
     let decoded = format!("decode_{name}(i_)");
     let value = match rounding {
         Some(Packing { unpack, pack }) => format!("{unpack}({pack}({decoded}))"),
@@ -156,8 +173,43 @@ fn decoding(name: &str, loaded: &str, rounding: Option<Packing>, c: &mut Code) {
     };
     c.expression(&format!("load_{name}"), &[I], loaded, value);
     let four = format!("vec4<{loaded}>");
+    let load4 = format!("load4_{name}");
+    if fours {
+        return c.function(&load4, &[I], &four, |c| {
+            c.bind("four_", format_args!("four_{name}(i_)"));
+            c.line(format_args!("return {};", rounded("four_", loaded, rounding)));
+        });
+    }
     let all = [0, 1, 2, 3].map(|e| format!("load_{name}(i_ + {e}u)"));
-    c.expression(&format!("load4_{name}"), &[I], &four, format!("{four}({})", all.join(", ")));
+    c.expression(&load4, &[I], &four, format!("{four}({})", all.join(", ")));
+}
+
+/// The function `load_slice_<name>`: a decoded slice of a block, in f32.
+fn slice(name: &str, text: &str, rounding: Option<Packing>, c: &mut Code) {
+    let Some((_, array)) = text.split_once("fn slice_x(i: u32) -> ") else { return };
+    let array = array.split(" {").next().unwrap_or_default();
+    c.function(&format!("load_slice_{name}"), &[I], array, |c| {
+        c.bind("slice_", format_args!("slice_{name}(i_)"));
+        if rounding.is_none() {
+            return c.line("return slice_;");
+        }
+        let vectors = if array.contains(", 8>") { 8 } else { 2 };
+        let all: Vec<String> =
+            (0..vectors).map(|v| rounded(&format!("slice_[{v}]"), "f32", rounding)).collect();
+        c.line(format_args!("return {array}({});", all.join(", ")));
+    });
+}
+
+/// A vector of decoded elements in the dtype of the operand.
+fn rounded(four: &str, loaded: &str, rounding: Option<Packing>) -> String {
+    let one = |field: &&str| match rounding {
+        Some(Packing { unpack, pack }) => format!("{unpack}({pack}({four}.{field}))"),
+        None => format!("{loaded}({four}.{field})"),
+    };
+    match (loaded, rounding) {
+        ("f32", None) => four.into(),
+        _ => format!("vec4<{loaded}>({})", FIELDS.iter().map(one).collect::<Vec<_>>().join(", ")),
+    }
 }
 
 struct Writer<'a> {

@@ -86,10 +86,18 @@ impl Code {
     /// The entry point, with workgroups of `invocations` invocations. It defines `workgroup_index`, counted
     /// over all dispatches of the kernel, and `local_index`, the invocation's index in its workgroup.
     pub(crate) fn entry(&mut self, invocations: usize, body: impl FnOnce(&mut Code)) {
+        self.entry_with(invocations, &[], body);
+    }
+
+    /// An entry point with more built-in values, by their names in WGSL.
+    pub(crate) fn entry_with(&mut self, invocations: usize, more: &[&str], body: impl FnOnce(&mut Code)) {
+        let more: String = more.iter().map(|name| format!(", @builtin({name}) {name}: u32")).collect();
         self.line(format_args!("\n@compute @workgroup_size({invocations})"));
         self.block(
-            "fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(num_workgroups) workgroup_count: vec3<u32>, \
-             @builtin(local_invocation_index) local_index: u32)",
+            format_args!(
+                "fn main(@builtin(workgroup_id) workgroup_id: vec3<u32>, @builtin(num_workgroups) workgroup_count: vec3<u32>, \
+                 @builtin(local_invocation_index) local_index: u32{more})"
+            ),
             |c| {
                 c.bind("workgroup_index", "params.first_workgroup + workgroup_id.y * workgroup_count.x + workgroup_id.x");
                 body(c);

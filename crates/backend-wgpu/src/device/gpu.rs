@@ -23,6 +23,7 @@ use crate::{
         faults::{Caught, Faults, lock, scoped},
         first_use::FirstUse,
         pool::{Pool, WgpuBuffer, size_class},
+        shader_module::Checks,
         stream::Stream,
         waiting::Waiting,
     },
@@ -37,6 +38,7 @@ pub(crate) struct Gpu {
     pub(crate) faults: Arc<Faults>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) pipelines: Pipelines,
+    pub(crate) checks: Checks,
     pub(crate) first_use: FirstUse,
     /// The on-disk pipeline cache, if there is one.
     pub(crate) disk_cache: Option<DiskCache>,
@@ -85,6 +87,9 @@ impl Gpu {
             workgroups,
             storage_buffers,
             dispatch_work,
+            invocations,
+            no_subgroups,
+            trace,
             without,
         } = options.forced;
         let mut limits = found.adapter.limits();
@@ -99,7 +104,8 @@ impl Gpu {
             | wgpu::Features::SHADER_F64
             | wgpu::Features::IMMEDIATES
             | wgpu::Features::PIPELINE_CACHE
-            | wgpu::Features::TIMESTAMP_QUERY;
+            | wgpu::Features::TIMESTAMP_QUERY
+            | wgpu::Features::SUBGROUP;
         let features = found.adapter.features() & wanted;
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("taper"),
@@ -120,7 +126,9 @@ impl Gpu {
                 Form::Direct => true,
                 Form::Tiled => false,
             },
-            invocations: if software { 1024 } else { 65_536 },
+            // In a browser, WGSL has to enable subgroups first, which native naga refuses.
+            subgroups: features.contains(wgpu::Features::SUBGROUP) && CAN_WAIT && !no_subgroups,
+            invocations: invocations.unwrap_or(if software { 1024 } else { 65_536 }),
             workgroup_bytes: limits.max_compute_workgroup_storage_size as usize,
             binding_bytes: limits.max_storage_buffer_binding_size.max(512) / 256 * 256,
             // lavapipe silently leaves an invocation's loops after 65,535 iterations. Half of them are
@@ -168,6 +176,11 @@ impl Gpu {
             faults,
             pool: Pool::new(options.memory_limit.or(found.memory_limit)),
             pipelines: Pipelines::default(),
+            checks: match (trace, options.checked) {
+                (true, _) => Checks::Traced,
+                (_, true) => Checks::Checked,
+                _ => Checks::Trusted,
+            },
             first_use: FirstUse::new(),
             disk_cache,
             stream: Mutex::new(stream),

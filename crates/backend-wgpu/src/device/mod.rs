@@ -15,5 +15,7 @@ pub(crate) mod pool;
 pub(crate) mod profiler;
 pub(crate) mod read_back;
 pub(crate) mod record;
+pub(crate) mod shader_module;
 pub(crate) mod stream;
+pub(crate) mod trace;
 pub(crate) mod waiting;

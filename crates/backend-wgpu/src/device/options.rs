@@ -7,8 +7,13 @@ use tensor_core::{DType, Error, Result};
 use crate::{Form, device::disk_cache};
 
 /// The environment variables of this backend.
-pub(crate) const VARIABLES: &[&str] =
-    &["TAPER_ADAPTER", "TAPER_CACHE_DIR", "TAPER_WGPU_AUTOTUNE", "TAPER_WGPU_MEMORY_LIMIT"];
+pub(crate) const VARIABLES: &[&str] = &[
+    "TAPER_ADAPTER",
+    "TAPER_CACHE_DIR",
+    "TAPER_WGPU_AUTOTUNE",
+    "TAPER_WGPU_CHECKED",
+    "TAPER_WGPU_MEMORY_LIMIT",
+];
 
 /// Options for opening a device.
 #[derive(Clone, Debug)]
@@ -21,6 +26,10 @@ pub struct Options {
     /// for the same adapter, driver and version. The first product of a class takes longer. Variants may
     /// differ in the last bits.
     pub autotune: bool,
+    /// Whether shaders check every index and bound every loop, as browsers do. Off by default: a test
+    /// proves both for the kernels of this backend. WGSL of other crates is always checked. Turn it on if
+    /// you suspect a kernel of damaging memory.
+    pub checked: bool,
     /// The directory that keeps compiled pipelines (if the driver exports them) and autotuning results
     /// between processes; None keeps nothing.
     pub cache_dir: Option<PathBuf>,
@@ -47,6 +56,12 @@ pub struct Forced {
     /// The most elementary steps of one dispatch; longer dispatches are split, to avoid the system's hang
     /// detection.
     pub dispatch_work: Option<u64>,
+    /// Uses no operations of subgroups.
+    pub no_subgroups: bool,
+    /// The number of invocations that is assumed to keep the device busy.
+    pub invocations: Option<usize>,
+    /// Kernels report an index beyond the end of a buffer or array; the next read is then an error.
+    pub trace: bool,
     /// Dtypes to treat as unsupported.
     pub without: &'static [DType],
 }
@@ -56,6 +71,7 @@ impl Default for Options {
         Options {
             memory_limit: None,
             autotune: false,
+            checked: false,
             cache_dir: disk_cache::directory(None),
             forced: Forced::default(),
         }
@@ -69,6 +85,7 @@ impl Options {
     /// |---|---|
     /// | `TAPER_WGPU_MEMORY_LIMIT` | the memory budget in bytes |
     /// | `TAPER_WGPU_AUTOTUNE` | `1` times the variants of matrix products: see [`Options::autotune`] |
+    /// | `TAPER_WGPU_CHECKED` | `1` checks every index in shaders: see [`Options::checked`] |
     /// | `TAPER_CACHE_DIR` | a directory for compiled pipelines and autotuning results, or `off` |
     ///
     /// An empty value counts as unset.
@@ -82,7 +99,7 @@ impl Options {
     fn read(variable: impl Fn(&str) -> Option<OsString>) -> Result<Options> {
         let set = |name: &'static str| Setting::of(name, variable(name));
         let budget = set("TAPER_WGPU_MEMORY_LIMIT");
-        let autotune = set("TAPER_WGPU_AUTOTUNE");
+        let [autotune, checked] = ["TAPER_WGPU_AUTOTUNE", "TAPER_WGPU_CHECKED"].map(set);
         let forced = set("TAPER_TEST");
         Ok(Options {
             memory_limit: match &budget.text {
@@ -92,17 +109,14 @@ impl Options {
                 ),
                 None => None,
             },
-            autotune: match autotune.text.as_deref().map(str::trim) {
-                None | Some("0") => false,
-                Some("1") => true,
-                Some(_) => return Err(autotune.wrong("one of 0, 1")),
-            },
+            autotune: autotune.switch()?,
+            checked: checked.switch()?,
             cache_dir: disk_cache::directory(variable("TAPER_CACHE_DIR").as_deref()),
             forced: match &forced.text {
                 Some(text) => Forced::read(text).ok_or_else(|| {
                     forced.wrong(
                         "of wgpu.form=direct, wgpu.form=tiled, wgpu.immediates=off, wgpu.binding_bytes=N, \
-                         wgpu.storage_buffers=N",
+                         wgpu.storage_buffers=N, wgpu.invocations=N, wgpu.subgroups=off, wgpu.trace=on",
                     )
                 })?,
                 None => Forced::default(),
@@ -122,6 +136,9 @@ impl Forced {
                 ("form", "tiled") => out.form = Form::Tiled,
                 ("immediates", "off") => out.no_immediates = true,
                 ("binding_bytes", n) => out.binding_bytes = Some(number(n, 512)?),
+                ("subgroups", "off") => out.no_subgroups = true,
+                ("trace", "on") => out.trace = true,
+                ("invocations", n) => out.invocations = Some(number(n, 1)?.try_into().ok()?),
                 ("storage_buffers", n) => out.storage_buffers = Some(number(n, 8)?.try_into().ok()?),
                 _ => return None,
             }
@@ -147,6 +164,15 @@ impl Setting {
         Setting { name, text: text.map(|text| text.to_string_lossy().into_owned()) }
     }
 
+    /// The value of a variable that is 0 or 1; unset is 0.
+    fn switch(&self) -> Result<bool> {
+        match self.text.as_deref().map(str::trim) {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(_) => Err(self.wrong("one of 0, 1")),
+        }
+    }
+
     fn wrong(&self, expected: &str) -> Error {
         let text = self.text.as_deref().unwrap_or_default();
         Error::invalid(self.name, format!("{text:?} is not {expected}"))
@@ -167,9 +193,12 @@ mod tests {
     #[test]
     fn variables_are_read() {
         let none = Options::read(|_| None).unwrap();
-        assert!(!none.autotune && none.forced.form == Form::Auto && none.memory_limit.is_none());
+        assert!(
+            !none.autotune && !none.checked && none.forced.form == Form::Auto && none.memory_limit.is_none()
+        );
         assert!(read("TAPER_WGPU_AUTOTUNE", "1").unwrap().autotune);
         assert!(!read("TAPER_WGPU_AUTOTUNE", "0").unwrap().autotune);
+        assert!(read("TAPER_WGPU_CHECKED", "1").unwrap().checked);
         assert_eq!(read("TAPER_WGPU_MEMORY_LIMIT", " 99 ").unwrap().memory_limit, Some(99));
         assert_eq!(read("TAPER_CACHE_DIR", "off").unwrap().cache_dir, None);
     }
@@ -181,6 +210,8 @@ mod tests {
         assert!(some.form == Form::Direct && some.no_immediates && some.storage_buffers == Some(8));
         let some = forced("device=wgpu:0,wgpu.form=tiled,wgpu.binding_bytes=512");
         assert!(some.form == Form::Tiled && !some.no_immediates && some.binding_bytes == Some(512));
+        let some = forced("wgpu.trace=on,wgpu.invocations=65536,wgpu.subgroups=off");
+        assert!(some.trace && some.no_subgroups && some.invocations == Some(65_536));
         assert_eq!(forced("").form, Form::Auto);
     }
 
@@ -190,7 +221,9 @@ mod tests {
             ("TAPER_WGPU_MEMORY_LIMIT", "8 GB"),
             ("TAPER_WGPU_MEMORY_LIMIT", "0"),
             ("TAPER_WGPU_AUTOTUNE", "yes"),
+            ("TAPER_WGPU_CHECKED", "2"),
             ("TAPER_TEST", "wgpu.direct"),
+            ("TAPER_TEST", "wgpu.trace=1"),
             ("TAPER_TEST", "wgpu.form=fast"),
             ("TAPER_TEST", "wgpu.immediates=0"),
             ("TAPER_TEST", "wgpu.binding_bytes=511"),

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use tensor_core::Result;
 
 use crate::{
-    codegen::dispatch::{Dispatch, Dispatches},
+    codegen::{
+        dispatch::{Dispatch, Dispatches},
+        trace,
+    },
     device::{
         compiled::{Compiled, CompiledKernel, Pipeline},
         disk_cache::DiskCache,
         faults::lock,
         gpu::Gpu,
+        shader_module::{self, Checks},
     },
     platform::Instant,
 };
@@ -22,7 +26,10 @@ pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
         .list
         .into_iter()
         .filter(|d| d.workgroups > 0)
-        .map(|d| {
+        .map(|mut d| {
+            if gpu.checks == Checks::Traced {
+                trace::bind(&mut d);
+            }
             let immediates = d.params.len() * 4 <= of.immediate_bytes as usize;
             Ok(Compiled {
                 label: d.label,
@@ -51,7 +58,10 @@ fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
 }
 
 fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> {
-    let text = d.text(immediates);
+    let mut text = d.text(immediates);
+    if gpu.checks == Checks::Traced && !d.foreign {
+        text = trace::traced(&text, &d.bindings);
+    }
     if let Some(made) = lock(&gpu.pipelines.made).get(&text) {
         return Ok(Arc::clone(made));
     }
@@ -64,10 +74,7 @@ fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> 
 
 fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {
     let device = &gpu.device;
-    let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
-        label: Some(d.label),
-        source: wgpu::ShaderSource::Wgsl(text.into()),
-    });
+    let module = shader_module::create(device, d, text, gpu.checks);
     let buffer = |binding: usize, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
         binding: binding as u32,
         visibility: wgpu::ShaderStages::COMPUTE,

@@ -41,6 +41,11 @@ impl<'a> Piece<'a> {
         Piece { raw, start, bytes: elements.len() * dtype.size() }
     }
 
+    /// `count` words of a buffer from word `first` on.
+    pub(crate) fn words(raw: &'a wgpu::Buffer, first: usize, count: usize) -> Piece<'a> {
+        Piece { raw, start: 4 * first as u64, bytes: 4 * count }
+    }
+
     /// The offset of its first word: copies are in whole words.
     fn first_word(&self) -> u64 {
         self.start / 4 * 4
@@ -88,7 +93,7 @@ impl Gpu {
             let to = &mut out[piece.start * dtype.size()..piece.end * dtype.size()];
             self.end_read(reading, |bytes| to.copy_from_slice(bytes))?;
         }
-        Ok(())
+        self.check_trace()
     }
 
     /// Reads elements of a buffer as host bytes, without blocking a thread of the caller.

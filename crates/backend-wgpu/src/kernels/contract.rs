@@ -1,136 +1,36 @@
 //! Contractions: batched matrix products and other sums of products over lists of axes, such as
-//! convolutions over sliding windows. There are two forms: the direct one, where each invocation keeps a
-//! block of results in registers, and tiles in workgroup memory (`tile.rs`).
+//! convolutions over sliding windows (`product.rs`). This module chooses the form: the direct one, where
+//! each invocation keeps a block of results in registers, tiles in workgroup memory (`tile.rs`), or a kernel
+//! for few rows (`few_rows.rs`). The last two cut k into parts if there are few workgroups (`parts.rs`).
 //!
-//! Each operand is addressed by functions of the batch, of its outer position (row or column) and of k;
-//! their sizes and strides are parameters. A plain product has one axis in each, a convolution several. If
-//! the innermost axis of one of them is dense and everything else is a multiple of four, four elements are
-//! read at once. A product with few results is computed as a reduction.
+//! If the innermost axis of one of an operand's functions is dense and everything else is a multiple of
+//! four, four elements are read at once. A product with few short sums is computed as a reduction.
 
 use smallvec::SmallVec;
 use tensor_core::{
     BinaryOp, DType, ReduceOp, Result,
-    contraction::{Contraction, Loop, Loops, count},
     kernel::{Body, Instr, Kernel, Program},
 };
 
 use crate::{
     codegen::{
         capabilities::{Capabilities, Form, ProductVariant},
-        dispatch::{Dispatch, Dispatches, Params, Resource},
-        dtypes::{FIELDS, loaded, storage_size},
-        formulas, index,
-        storage::Elements,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::{FIELDS, storage_size},
+        formulas,
         wgsl::Code,
     },
     kernels::{
         epilogue::{self, Store},
+        few_rows::FewRows,
+        parts::Split,
+        product::{Dense, Product, Side},
         reduce::{self, Reduce},
-        tile::{self, Dense, Tile},
+        tile::{self, Tile},
     },
 };
 
-/// Sizes and strides of one operand along one list of axes, merged.
-struct Axes {
-    sizes: SmallVec<[usize; 5]>,
-    strides: SmallVec<[isize; 5]>,
-}
-
-impl Axes {
-    fn of(loops: &[Loop], stride: impl Fn(&Loop) -> isize) -> Axes {
-        let sizes: SmallVec<[usize; 5]> = loops.iter().map(|axis| axis.size).collect();
-        let strides: SmallVec<[isize; 5]> = loops.iter().map(stride).collect();
-        let merged = tensor_core::collapse(&sizes, &[&strides]);
-        Axes { sizes: merged.shape, strides: merged.strides[0].iter().copied().collect() }
-    }
-
-    /// Whether neighbours are contiguous, in whole vectors of four.
-    fn dense(&self) -> bool {
-        let fours = |(&last, rest): (&isize, &[isize])| last == 1 && rest.iter().all(|s| s % 4 == 0);
-        self.strides.split_last().is_some_and(fours) && self.sizes.last().is_some_and(|n| n % 4 == 0)
-    }
-
-    /// Whether all strides are multiples of four.
-    fn aligned(&self) -> bool {
-        self.strides.iter().all(|s| s % 4 == 0)
-    }
-}
-
-/// One operand of a contraction.
-struct Side {
-    name: &'static str,
-    offset: usize,
-    batch: Axes,
-    outer: Axes,
-    inner: Axes,
-    dense: Dense,
-    elements: Elements,
-}
-
-impl Side {
-    fn new(
-        name: &'static str,
-        kernel: &Kernel,
-        operand: usize,
-        [batch, outer, inner]: [&Loops; 3],
-        stride: impl Fn(&Loop) -> isize,
-    ) -> Side {
-        let offset = kernel.operands[operand].layout.offset();
-        let [batch, outer, inner] = [batch, outer, inner].map(|loops| Axes::of(loops, &stride));
-        let vectors =
-            storage_size(kernel.operands[operand].dtype) <= 4 && offset.is_multiple_of(4) && batch.aligned();
-        let dense = match () {
-            () if vectors && inner.dense() && outer.aligned() => Dense::Inner,
-            () if vectors && outer.dense() && inner.aligned() => Dense::Outer,
-            () => Dense::Neither,
-        };
-        let elements = Elements::of_operand(&kernel.operands[operand]).in_fours(dense != Dense::Neither);
-        Side { name, offset, batch, outer, inner, dense, elements }
-    }
-
-    /// The functions `<name>_batch`, `<name>_outer` and `<name>_inner` from positions to offsets in the
-    /// buffer; the offset of an element is their sum.
-    fn functions(&self, params: &mut Params, c: &mut Code) {
-        const NAMES: [[&str; 3]; 2] =
-            [["lhs_batch", "lhs_outer", "lhs_inner"], ["rhs_batch", "rhs_outer", "rhs_inner"]];
-        let [batch, outer, inner] = NAMES[usize::from(self.name == "rhs")];
-        let mut function = |name, axes: &Axes, offset| {
-            c.append(&index::function(name, &axes.sizes, &axes.strides, offset, params));
-        };
-        function(batch, &self.batch, self.offset);
-        function(outer, &self.outer, 0);
-        function(inner, &self.inner, 0);
-    }
-}
-
-/// A contraction, with the sizes of its matrices.
-struct Product {
-    dtype: DType,
-    swapped: bool,
-    m: usize,
-    n: usize,
-    k: usize,
-    batch: usize,
-    lhs: Side,
-    rhs: Side,
-}
-
 impl Product {
-    fn of(kernel: &Kernel) -> Option<Product> {
-        let Contraction { swapped, batch, m, n, k } = Contraction::of(kernel)?;
-        let left = usize::from(swapped);
-        Some(Product {
-            dtype: kernel.operands[0].dtype,
-            swapped,
-            m: count(&m),
-            n: count(&n),
-            k: count(&k),
-            batch: count(&batch),
-            lhs: Side::new("lhs", kernel, left, [&batch, &m, &k], |axis| axis.lhs),
-            rhs: Side::new("rhs", kernel, 1 - left, [&batch, &n, &k], |axis| axis.rhs),
-        })
-    }
-
     /// The largest tile size that still gives enough tiles to keep the device busy.
     fn tile(&self, capabilities: &Capabilities) -> Tile {
         let least = self.m.min(self.n);
@@ -152,9 +52,9 @@ impl Product {
     /// The variant from the fixed table.
     fn fixed(&self, capabilities: &Capabilities) -> ProductVariant {
         let blocks = |size: usize| self.m.div_ceil(size) * self.n.div_ceil(size) * self.batch;
-        // For a result of one or a few rows, one invocation for each four columns reads best, on every kind
-        // of device.
-        if !capabilities.direct && self.m > 4 {
+        if !capabilities.direct && FewRows::of(self, capabilities).is_some() {
+            ProductVariant::FewRows
+        } else if !capabilities.direct && self.m > 4 {
             ProductVariant::Tile(self.tile(capabilities).side)
         } else if self.n <= 4 || blocks(8) < capabilities.invocations / 4 || storage_size(self.dtype) == 8 {
             // The largest register blocks that still give every invocation some work.
@@ -164,35 +64,30 @@ impl Product {
         }
     }
 
-    /// A dispatch with the parameters that every variant needs, its operands bound, and the addressing
-    /// functions.
-    fn dispatch(&self) -> Dispatch {
-        let mut d = Dispatch::new("matmul");
-        for (name, size) in [("m", self.m), ("n", self.n), ("k", self.k)] {
-            d.params.size(name, size);
-        }
-        d.code.line(format_args!("alias T = {};", loaded(self.dtype)));
-        let left = usize::from(self.swapped);
-        for (side, input) in [(&self.lhs, left), (&self.rhs, 1 - left)] {
-            side.functions(&mut d.params, &mut d.code);
-            d.bind(side.name, side.elements.clone(), false, Resource::Input(input));
-        }
-        d
-    }
-
-    fn tiled(&self, kernel: &Kernel, tile: Tile, capabilities: &Capabilities) -> Result<Dispatch> {
+    fn tiled(&self, kernel: &Kernel, tile: Tile, capabilities: &Capabilities) -> Result<Dispatches> {
         let mut d = self.dispatch();
         let (tiles_m, tiles_n) = (self.m.div_ceil(tile.side), self.n.div_ceil(tile.side));
-        d.workgroups = tiles_m * tiles_n * self.batch;
-        d.work = tile.side * tile.side * self.k.max(1);
-        for (name, size) in [("tiles_m", tiles_m), ("tiles_n", tiles_n), ("workgroups", d.workgroups)] {
+        let tiles = tiles_m * tiles_n * self.batch;
+        let units = self.k.div_ceil(tile::DEPTH);
+        let split = Split::new(kernel, tiles * tile.invocations(), units, units / 4, capabilities);
+        let chunk = split.chunk * tile::DEPTH;
+        d.workgroups = tiles * split.count;
+        d.work = tile.side * tile.side * chunk;
+        for (name, size) in [
+            ("tiles_m", tiles_m),
+            ("tiles_n", tiles_n),
+            ("workgroups", d.workgroups),
+            ("parts", split.count),
+            ("chunk", chunk),
+            ("pitch", split.pitch),
+        ] {
             d.params.size(name, size);
         }
-        let store = Store::new(kernel, &mut d, capabilities)?;
+        let store = split.store(kernel, &mut d, capabilities)?;
         let vectors = store.takes_vectors() && self.n.is_multiple_of(4);
         store.bind(vectors, &mut d);
-        tile::write(tile, [self.lhs.dense, self.rhs.dense], &store, vectors, &mut d.code);
-        Ok(d)
+        tile::write(tile, [&self.lhs, &self.rhs], &store, vectors, &mut d.code);
+        split.joined(kernel, d, capabilities)
     }
 
     fn blocked(
@@ -238,6 +133,7 @@ pub(crate) fn variants(
         let room = capabilities.workgroup_bytes;
         let fit = |tile: &&Tile| **tile == Tile::SMALL || narrow && tile.workgroup_bytes() <= room;
         variants.extend(Tile::ALL.iter().filter(fit).map(|tile| ProductVariant::Tile(tile.side)));
+        variants.extend(FewRows::of(&of, capabilities).map(|_| ProductVariant::FewRows));
     }
     variants
 }
@@ -263,7 +159,10 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
     let Some(of) = Product::of(kernel).filter(|_| dtype != DType::Bool) else {
         return Err(capabilities.unsupported("matmul", dtype, "cast first with .to_dtype(DType::I32)"));
     };
-    let reduces = of.m == 1 && !capabilities.direct && of.n * of.batch < capabilities.invocations;
+    let variant = capabilities.variant.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
+    let few_rows = FewRows::of(&of, capabilities).filter(|_| variant == ProductVariant::FewRows);
+    let reduces =
+        of.m == 1 && !capabilities.direct && few_rows.is_none() && of.n * of.batch < capabilities.invocations;
     // The loops of a program count as iterations of an invocation, once for each of its results.
     if let Body::Contract(Some(program)) = &kernel.body
         && (reduces || formulas::rounds(program) > 0)
@@ -280,17 +179,19 @@ pub(crate) fn dispatches(kernel: &Kernel, capabilities: &Capabilities) -> Result
         let program = product(dtype, kernel.outputs[0].dtype);
         return reduce::dispatches(Reduce { kernel, op: ReduceOp::Sum, program: &program }, capabilities);
     }
-    let variant = capabilities.variant.filter(|_| of.m > 1).unwrap_or_else(|| of.fixed(capabilities));
-    Ok(match variant {
+    if let Some(few_rows) = few_rows {
+        return few_rows.dispatches(kernel, capabilities);
+    }
+    let side = match variant {
         ProductVariant::Tile(side) => {
             let tile = Tile::ALL.into_iter().find(|tile| tile.side == side).unwrap_or(Tile::SMALL);
-            of.tiled(kernel, tile, capabilities)?
+            return of.tiled(kernel, tile, capabilities);
         }
-        ProductVariant::Blocks(_) if of.m == 1 => of.blocked(kernel, [1, 4], capabilities)?,
-        ProductVariant::Blocks(8) => of.blocked(kernel, [8, 8], capabilities)?,
-        ProductVariant::Blocks(_) => of.blocked(kernel, [4, 4], capabilities)?,
-    }
-    .into())
+        ProductVariant::Blocks(_) | ProductVariant::FewRows if of.m == 1 => [1, 4],
+        ProductVariant::Blocks(8) => [8, 8],
+        ProductVariant::Blocks(_) | ProductVariant::FewRows => [4, 4],
+    };
+    Ok(of.blocked(kernel, side, capabilities)?.into())
 }
 
 /// The product of two inputs. Products of small integers that are added to wider sums are not wrapped.

@@ -31,6 +31,8 @@ pub(crate) struct Store {
     /// The dtypes of the outputs.
     outputs: SmallVec<[DType; 2]>,
     has_program: bool,
+    /// Whether results are sums of parts, which go to a temporary.
+    of_parts: bool,
 }
 
 impl Store {
@@ -43,14 +45,22 @@ impl Store {
             (Body::Contract(Some(program)), Some(map)) => {
                 d.code.append(&formulas::function(program, false, &mut d.params, capabilities)?);
                 finish(&map, sums, program, d);
-                Ok(Store { outputs, has_program: true })
+                Ok(Store { outputs, has_program: true, of_parts: false })
             }
-            _ => Ok(Store { outputs, has_program: false }),
+            _ => Ok(Store { outputs, has_program: false, of_parts: false }),
         }
+    }
+
+    /// Stores sums of parts, each in words of its own, to the first temporary.
+    pub(crate) fn of_parts(dtype: DType) -> Store {
+        Store { outputs: SmallVec::from_slice(&[dtype]), has_program: false, of_parts: true }
     }
 
     /// Binds the outputs, in vectors of four if `vectors` is set.
     pub(crate) fn bind(&self, vectors: bool, d: &mut Dispatch) {
+        if self.of_parts {
+            return d.bind(OUTPUTS[0], Elements::words("T").in_fours(vectors), true, Resource::Temporary(0));
+        }
         for (o, (&dtype, name)) in self.outputs.iter().zip(OUTPUTS).enumerate() {
             d.bind(name, Elements::of(dtype).in_fours(vectors), true, Resource::Output(o));
         }
@@ -80,7 +90,7 @@ impl Store {
     }
 
     /// Stores the result `x` at flat position `at`, which is a name or a constant expression.
-    fn one(&self, at: &str, x: &str, c: &mut Code) {
+    pub(crate) fn one(&self, at: &str, x: &str, c: &mut Code) {
         if !self.has_program {
             return c.line(format_args!("store_output({at}, {x});"));
         }

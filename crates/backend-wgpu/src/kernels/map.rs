@@ -69,8 +69,8 @@ pub(crate) fn dispatches(
     let outputs: Vec<DType> = (0..program.outputs.len()).map(|o| program.output_dtype(o)).collect();
     let packs = outputs.iter().any(|&dtype| is_packed(dtype));
     // Whether four positions from a multiple of four on are neighbours along the last axis. Beyond the end
-    // of a run whose length is not a multiple of four there are no indices to read.
-    let indexed = kernel.operands.iter().any(|operand| operand.indexed.is_some());
+    // of a run whose length is not a multiple of four there are no indices and no blocks to read.
+    let indexed = kernel.operands.iter().any(|operand| operand.indexed.is_some() || operand.format.is_some());
     let in_fours = shape.len() <= 1 && !indexed || inner % 4 == 0;
     let reach = |k: usize| match strides[k].split_last() {
         None | Some((0, _)) => Reach::One,

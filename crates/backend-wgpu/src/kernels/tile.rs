@@ -4,26 +4,19 @@
 //!
 //! Both operands are stored k-major in vectors of four, so that a step reads whole vectors. A *unit* is a
 //! block of 4 × 4 elements of an operand, which one invocation loads: as four vectors along the dense axis,
-//! or as 16 elements.
+//! or as 16 elements. If those are contiguous along k, but begin anywhere, neighbouring invocations read
+//! neighbours along k, and a unit has every fourth step.
 
 use crate::{
     codegen::{dtypes::FIELDS, wgsl::Code},
-    kernels::epilogue::Store,
+    kernels::{
+        epilogue::Store,
+        product::{Dense, Side},
+    },
 };
 
-/// The axis of an operand along which four elements are read at once.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Dense {
-    /// None: one element at a time.
-    Neither,
-    /// Along the result's rows or columns.
-    Outer,
-    /// Along k.
-    Inner,
-}
-
 /// The steps along k that are in workgroup memory at once.
-const DEPTH: usize = 16;
+pub(crate) const DEPTH: usize = 16;
 
 /// The size of a tile: `side` × `side` results; an invocation has `fours` × `fours` blocks of 4 × 4.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +41,7 @@ impl Tile {
         self.side / (4 * self.fours)
     }
 
-    fn invocations(self) -> usize {
+    pub(crate) fn invocations(self) -> usize {
         self.across() * self.across()
     }
 
@@ -64,13 +57,31 @@ impl Tile {
         self.side / 4 * (DEPTH / 4)
     }
 
-    /// The first invocation that loads a unit of an operand, and the condition for the invocations that do.
-    fn bringing(self, name: &str) -> (usize, Option<String>) {
+    /// The invocations that load the units of an operand.
+    fn bringing(self, name: &str) -> Bringing {
         let units = self.units();
         match (units < self.invocations(), name) {
-            (false, _) => (0, None),
-            (true, "lhs") => (0, Some(format!("local_index < {units}u"))),
-            (true, _) => (units, Some(format!("local_index >= {units}u"))),
+            (false, _) => Bringing { first: 0, condition: None },
+            (true, "lhs") => Bringing { first: 0, condition: Some(format!("local_index < {units}u")) },
+            (true, _) => Bringing { first: units, condition: Some(format!("local_index >= {units}u")) },
+        }
+    }
+
+    /// Whether an invocation loads the next unit while it multiplies the present one: it has registers for
+    /// that if it loads only one of the operands.
+    fn fetches_ahead(self) -> bool {
+        self.units() < self.invocations()
+    }
+
+    /// An invocation's coordinates in its workgroup, y and x. The invocations of a subgroup form a block of
+    /// 4 × 8 or more, which reads fewer vectors of the tiles than a row of the same size.
+    fn coordinates(self) -> [String; 2] {
+        match self.across() {
+            16 => [
+                "((local_index >> 3u) & 3u) | ((local_index >> 4u) & 12u)".into(),
+                "(local_index & 7u) | ((local_index >> 2u) & 8u)".into(),
+            ],
+            across => [format!("local_index / {across}u"), format!("local_index % {across}u")],
         }
     }
 
@@ -80,35 +91,75 @@ impl Tile {
     }
 }
 
-/// The entry point, for operands with these dense axes and an output in vectors if `vectors`. It expects an
-/// alias T, `params` with `m`, `n`, `k`, `tiles_m`, `tiles_n` and `workgroups`, bindings `lhs`, `rhs`,
-/// `output`, and the functions of `contract.rs`.
-pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: bool, c: &mut Code) {
+/// The invocations that load the units of an operand: the first one, and the condition for all of them.
+struct Bringing {
+    first: usize,
+    condition: Option<String>,
+}
+
+impl Bringing {
+    /// A block that these invocations run.
+    fn when(&self, c: &mut Code, body: impl FnOnce(&mut Code)) {
+        let head = self.condition.as_ref().map_or(String::new(), |condition| format!("if ({condition})"));
+        c.block(head, body);
+    }
+}
+
+/// The entry point, for these operands and an output in vectors if `vectors`. It expects an alias T, `params`
+/// with `m`, `n`, `k`, `tiles_m`, `tiles_n`, `workgroups`, and `parts`, `chunk` and `pitch` of `parts.rs`,
+/// bindings `lhs`, `rhs`, `output`, and the functions of `product.rs`.
+pub(crate) fn write(tile: Tile, [lhs, rhs]: [&Side; 2], store: &Store, vectors: bool, c: &mut Code) {
     let Tile { side, fours } = tile;
-    let (across, pitch, half) = (tile.across(), tile.pitch(), side / fours);
+    let (pitch, half, ahead) = (tile.pitch(), side / fours, tile.fetches_ahead());
+    let operands = [(lhs, "params.m"), (rhs, "params.n")];
     for name in ["lhs", "rhs"] {
         c.line(format_args!("var<workgroup> {name}_tile: array<vec4<T>, {}>;", DEPTH * pitch));
     }
     c.entry(tile.invocations(), |c| {
         // Whole workgroups leave or stay, so all invocations of a workgroup reach the barriers below.
         c.return_if("workgroup_index >= params.workgroups");
-        c.bind("tile_n", "workgroup_index % params.tiles_n");
-        c.bind("tile_m", "(workgroup_index / params.tiles_n) % params.tiles_m");
-        c.bind("batch", "workgroup_index / (params.tiles_n * params.tiles_m)");
+        c.bind("part", "workgroup_index % params.parts");
+        c.bind("tile", "workgroup_index / params.parts");
+        c.bind("tile_n", "tile % params.tiles_n");
+        c.bind("tile_m", "(tile / params.tiles_n) % params.tiles_m");
+        c.bind("batch", "tile / (params.tiles_n * params.tiles_m)");
+        c.bind("begin", "part * params.chunk");
+        c.bind("end", "min(begin + params.chunk, params.k)");
         c.bind("row0", format_args!("tile_m * {side}u"));
         c.bind("col0", format_args!("tile_n * {side}u"));
-        c.bind("ty", format_args!("local_index / {across}u"));
-        c.bind("tx", format_args!("local_index % {across}u"));
-        for (name, origin, dense, size) in [("lhs", "row0", lhs, "m"), ("rhs", "col0", rhs, "n")] {
-            unit(tile, name, origin, dense, size, c);
+        let [ty, tx] = tile.coordinates();
+        c.bind("ty", ty);
+        c.bind("tx", tx);
+        for (side, origin, size) in [(lhs, "row0", "m"), (rhs, "col0", "n")] {
+            unit(tile, side, origin, size, c);
         }
         for r in 0..4 * fours {
             (0..fours).for_each(|q| c.var(format_args!("acc{r}_{q}"), "vec4<T>()"));
         }
-        c.count("k0", ["0u", "params.k", &format!("{DEPTH}u")], |c| {
-            bring_in(tile, "lhs", "params.m", lhs, c);
-            bring_in(tile, "rhs", "params.n", rhs, c);
+        if ahead {
+            (0..4).for_each(|i| c.var(format_args!("v{i}"), "vec4<T>()"));
+            operands
+                .iter()
+                .for_each(|(side, size)| tile.bringing(side.name).when(c, |c| fetch(side, "begin", size, c)));
+        }
+        c.count("k0", ["begin", "end", &format!("{DEPTH}u")], |c| {
+            for (side, size) in operands {
+                tile.bringing(side.name).when(c, |c| {
+                    if !ahead {
+                        (0..4).for_each(|i| c.var(format_args!("v{i}"), "vec4<T>()"));
+                        fetch(side, "k0", size, c);
+                    }
+                    keep(tile, side, c);
+                });
+            }
             c.line("workgroupBarrier();");
+            if ahead {
+                (0..4).for_each(|i| c.set(format_args!("v{i}"), "vec4<T>()"));
+                let next = format!("k0 + {DEPTH}u");
+                operands.iter().for_each(|(side, size)| {
+                    tile.bringing(side.name).when(c, |c| fetch(side, &next, size, c))
+                });
+            }
             c.count("step", ["0u", &format!("{DEPTH}u"), "4u"], |c| {
                 for step in 0..4 {
                     for f in 0..fours {
@@ -133,17 +184,19 @@ pub(crate) fn write(tile: Tile, [lhs, rhs]: [Dense; 2], store: &Store, vectors: 
 /// The values that do not change along k for the unit that an invocation loads: `<name>_o` and `<name>_k`,
 /// its position along the outer axis and along k in the tile, and `<name>_at<j>`, the offsets of its rows
 /// or columns in the buffer.
-fn unit(tile: Tile, name: &str, origin: &str, dense: Dense, size: &str, c: &mut Code) {
+fn unit(tile: Tile, side: &Side, origin: &str, size: &str, c: &mut Code) {
+    let (name, dense) = (side.name, side.dense);
     c.bind(format_args!("{name}_base"), format_args!("{name}_batch(batch)"));
-    let (wide, (first, _)) = (tile.side / 4, tile.bringing(name));
+    let (wide, Bringing { first, .. }) = (tile.side / 4, tile.bringing(name));
     let e = format!("(local_index - {first}u)");
     // Neighbouring invocations read neighbouring memory along the dense axis.
-    let (o, k) = match dense {
-        Dense::Inner => (format!("{e} / {}u", DEPTH / 4), format!("{e} % {}u", DEPTH / 4)),
-        Dense::Outer | Dense::Neither => (format!("{e} % {wide}u"), format!("{e} / {wide}u")),
+    let along_k = dense == Dense::Inner || takes_turns(side);
+    let (o, k) = match along_k {
+        true => (format!("{e} / {}u", DEPTH / 4), format!("{e} % {}u", DEPTH / 4)),
+        false => (format!("{e} % {wide}u"), format!("{e} / {wide}u")),
     };
     c.bind(format_args!("{name}_o"), o);
-    c.bind(format_args!("{name}_k"), format_args!("({k}) * 4u"));
+    c.bind(format_args!("{name}_k"), format_args!("({k}) * {}u", 4 / step(side)));
     for j in 0..if dense == Dense::Outer { 1 } else { 4 } {
         // Offsets are clamped at the edge.
         let at = format!("min({origin} + {name}_o * 4u + {j}u, params.{size} - 1u)");
@@ -151,58 +204,68 @@ fn unit(tile: Tile, name: &str, origin: &str, dense: Dense, size: &str, c: &mut 
     }
 }
 
-/// Loads a unit of an operand to its tile, with zeros beyond the edges.
-fn bring_in(tile: Tile, name: &str, size: &str, dense: Dense, c: &mut Code) {
-    let pitch = tile.pitch();
+/// Whether neighbouring invocations load neighbours along k, one element at a time.
+fn takes_turns(side: &Side) -> bool {
+    side.dense == Dense::Neither && !side.runs_along_outer()
+}
+
+/// The distance between the steps along k of a unit.
+fn step(side: &Side) -> usize {
+    if takes_turns(side) { DEPTH / 4 } else { 1 }
+}
+
+/// Loads a unit of an operand, whose block of steps begins at `k0`, into `v0` to `v3`, which are zero before:
+/// beyond the edges they stay zero.
+fn fetch(side: &Side, k0: &str, size: &str, c: &mut Code) {
+    let (name, dense, step) = (side.name, side.dense, step(side));
     let origin = if name == "lhs" { "row0" } else { "col0" };
-    let head = tile.bringing(name).1.map_or(String::new(), |condition| format!("if ({condition})"));
-    c.block(head, |c| {
-        c.bind("o", format_args!("{origin} + {name}_o * 4u"));
-        c.bind("k", format_args!("k0 + {name}_k"));
-        (0..4).for_each(|i| c.var(format_args!("v{i}"), "vec4<T>()"));
-        match dense {
-            // Four steps along k, one vector each, as the tile stores them.
-            Dense::Outer => {
-                for i in 0..4 {
-                    c.when(format_args!("o < {size} && k + {i}u < params.k"), |c| {
-                        let place = format!("{name}_at0 + {name}_inner(k + {i}u)");
-                        c.set(format_args!("v{i}"), format_args!("load4_{name}({place})"));
-                    });
-                }
-            }
-            // Four rows, one vector along k each, transposed when they are stored.
-            Dense::Inner => c.when("k < params.k", |c| {
-                c.bind("along", format_args!("{name}_inner(k)"));
-                for i in 0..4 {
-                    c.when(format_args!("o + {i}u < {size}"), |c| {
-                        c.set(format_args!("v{i}"), format_args!("load4_{name}({name}_at{i} + along)"));
-                    });
-                }
-            }),
-            Dense::Neither => {
-                for i in 0..4 {
-                    c.when(format_args!("k + {i}u < params.k"), |c| {
-                        c.bind("along", format_args!("{name}_inner(k + {i}u)"));
-                        for (j, x) in FIELDS.iter().enumerate() {
-                            c.when(format_args!("o + {j}u < {size}"), |c| {
-                                c.set(
-                                    format_args!("v{i}.{x}"),
-                                    format_args!("load_{name}({name}_at{j} + along)"),
-                                );
-                            });
-                        }
-                    });
-                }
+    c.bind("o", format_args!("{origin} + {name}_o * 4u"));
+    c.bind("k", format_args!("{k0} + {name}_k"));
+    match dense {
+        // Four steps along k, one vector each, as the tile stores them.
+        Dense::Outer => {
+            for i in 0..4 {
+                c.when(format_args!("o < {size} && k + {i}u < end"), |c| {
+                    let place = format!("{name}_at0 + {name}_inner(k + {i}u)");
+                    c.set(format_args!("v{i}"), format_args!("load4_{name}({place})"));
+                });
             }
         }
-        for (i, x) in FIELDS.iter().enumerate() {
-            let four = match dense {
-                Dense::Inner => format!("vec4<T>(v0.{x}, v1.{x}, v2.{x}, v3.{x})"),
-                Dense::Outer | Dense::Neither => format!("v{i}"),
-            };
-            c.set(format_args!("{name}_tile[({name}_k + {i}u) * {pitch}u + {name}_o]"), four);
+        // Four rows, one vector along k each, transposed when they are stored.
+        Dense::Inner => c.when("k < end", |c| {
+            c.bind("along", format_args!("{name}_inner(k)"));
+            for i in 0..4 {
+                c.when(format_args!("o + {i}u < {size}"), |c| {
+                    c.set(format_args!("v{i}"), format_args!("load4_{name}({name}_at{i} + along)"));
+                });
+            }
+        }),
+        Dense::Neither => {
+            for i in 0..4 {
+                c.when(format_args!("k + {}u < end", i * step), |c| {
+                    c.bind("along", format_args!("{name}_inner(k + {}u)", i * step));
+                    for (j, x) in FIELDS.iter().enumerate() {
+                        c.when(format_args!("o + {j}u < {size}"), |c| {
+                            let element = format!("load_{name}({name}_at{j} + along)");
+                            c.set(format_args!("v{i}.{x}"), element);
+                        });
+                    }
+                });
+            }
         }
-    });
+    }
+}
+
+/// Stores the unit `v0` to `v3` of an operand to its tile.
+fn keep(tile: Tile, side: &Side, c: &mut Code) {
+    let (name, dense, step, pitch) = (side.name, side.dense, step(side), tile.pitch());
+    for (i, x) in FIELDS.iter().enumerate() {
+        let four = match dense {
+            Dense::Inner => format!("vec4<T>(v0.{x}, v1.{x}, v2.{x}, v3.{x})"),
+            Dense::Outer | Dense::Neither => format!("v{i}"),
+        };
+        c.set(format_args!("{name}_tile[({name}_k + {}u) * {pitch}u + {name}_o]", i * step), four);
+    }
 }
 
 /// Writes an invocation's results: the rows and columns of each 4 × 4 block are neighbours in the output,
@@ -212,7 +275,7 @@ fn write_out(tile: Tile, store: &Store, vectors: bool, c: &mut Code) {
     for r in 0..4 * tile.fours {
         c.bind(format_args!("row_{r}"), format_args!("row0 + {}u + ty * 4u + {}u", r / 4 * half, r % 4));
         c.when(format_args!("row_{r} < params.m"), |c| {
-            c.bind("line", format_args!("(batch * params.m + row_{r}) * params.n"));
+            c.bind("line", format_args!("part * params.pitch + (batch * params.m + row_{r}) * params.n"));
             for q in 0..tile.fours {
                 c.bind(format_args!("col_{q}"), format_args!("col0 + {}u + tx * 4u", q * half));
                 if vectors {

@@ -12,6 +12,7 @@ mod custom;
 mod dispatch;
 mod epilogue;
 mod faults;
+mod few_rows;
 mod floor_division;
 mod indexing;
 mod layouts;

@@ -19,7 +19,12 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
     static DEVICES: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     let devices = DEVICES.get_or_init(|| {
         let Ok(plain) = backend_wgpu::wgpu(0) else { return Vec::new() };
-        let other = |forced| backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
+        // `TAPER_TEST=wgpu.trace=on` traces the other devices too.
+        let Forced { trace, .. } = Options::from_env().unwrap().forced;
+        let other = |forced| {
+            let forced = Forced { trace, ..forced };
+            backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap()
+        };
         let few = Forced {
             form: Form::Direct,
             no_immediates: true,
@@ -27,7 +32,12 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
             storage_buffers: Some(8),
             ..Forced::default()
         };
-        let short = Forced { form: Form::Tiled, dispatch_work: Some(1 << 16), ..Forced::default() };
+        let short = Forced {
+            form: Form::Tiled,
+            dispatch_work: Some(1 << 16),
+            no_subgroups: true,
+            ..Forced::default()
+        };
         vec![
             ("default", plain),
             ("uniforms, direct, few workgroups and bindings", other(few)),

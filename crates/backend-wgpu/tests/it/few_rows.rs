@@ -1,0 +1,203 @@
+//! Products of 1 to 9 rows or columns, whose kernels share k between invocations, and products of few tiles,
+//! whose k is cut into parts: every layout, dtype and epilogue, on a device that takes itself for a GPU and
+//! reports each index out of range.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::{Arc, OnceLock};
+
+use crate::common::{agree_on, device, devices, numbers, tolerance};
+use backend_wgpu::{Forced, Form, Options};
+use tensor_core::{Affine, AffineBits, BlockFormat, DType, Device, GgmlType, Kernel, Layout, Shape};
+
+/// The devices under test: those of all tests, and one with the choices of a large GPU.
+fn all() -> &'static [(&'static str, Device)] {
+    static ALL: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        if device().is_none() {
+            return Vec::new();
+        }
+        let forced =
+            Forced { form: Form::Tiled, invocations: Some(1 << 16), trace: true, ..Forced::default() };
+        let large = backend_wgpu::open(0, &Options { forced, ..Options::default() }).unwrap();
+        let rest = devices().iter().filter(|(name, _)| *name != "default").cloned();
+        rest.chain([("as a large GPU, traced", large)]).collect()
+    })
+}
+
+/// The layouts of a matrix: contiguous, transposed, and slices that begin at any element.
+fn layouts(rows: usize, columns: usize) -> Vec<Layout> {
+    let wide = Layout::contiguous([rows + 3, columns + 7]);
+    let tall = Layout::contiguous([columns + 8, rows + 4]);
+    vec![
+        Layout::contiguous([rows, columns]),
+        Layout::contiguous([columns, rows]).permute(&[1, 0]),
+        wide.slice(0, 2, rows, 1).slice(1, 3, columns, 1),
+        tall.slice(0, 4, columns, 1).slice(1, 4, rows, 1).permute(&[1, 0]),
+    ]
+}
+
+/// Compares a kernel's results with the reference.
+fn agree(what: &str, kernel: &Kernel) {
+    let dtype = kernel.operands[0].dtype;
+    let inputs: Vec<_> = (0..2)
+        .map(|k| {
+            let values = numbers(kernel.operands[k].layout.span().1, 1 + k as u64);
+            let whole = |x: &f64| if dtype.is_float() { *x } else { (x * 20.0).round() };
+            (dtype, values.iter().map(whole).collect())
+        })
+        .collect();
+    let terms: usize = kernel.reduced_axes().iter().map(|&axis| kernel.space[axis]).product();
+    agree_on(all(), what, kernel, &[], &inputs, tolerance(dtype) * 4.0 * (terms as f64).sqrt().max(1.0));
+}
+
+fn product(dtype: DType, [m, n, k]: [usize; 3], lhs: usize, rhs: usize, turned: bool) {
+    let (a, b) = (layouts(m, k).swap_remove(lhs), layouts(k, n).swap_remove(rhs));
+    let what = format!("{dtype}, {m} x {k} x {n}, layouts {lhs} and {rhs}");
+    match turned {
+        false => agree(&what, &Kernel::matmul(dtype, &a, &b)),
+        true => agree(
+            &format!("{what}, transposed"),
+            &Kernel::matmul(dtype, &b.permute(&[1, 0]), &a.permute(&[1, 0])),
+        ),
+    }
+}
+
+#[test]
+fn one_to_nine_rows_in_every_layout() {
+    for m in 1..=9 {
+        for [n, k] in [[36, 64], [37, 67], [5, 301]] {
+            for rhs in 0..4 {
+                product(DType::F32, [m, n, k], m % 4, rhs, false);
+            }
+        }
+    }
+}
+
+#[test]
+fn few_columns_and_long_sums() {
+    for m in [1, 3, 8] {
+        for rhs in 0..2 {
+            product(DType::F32, [m, 200, 16], 0, rhs, true);
+            product(DType::F32, [m, 6, 4099], 0, rhs, true);
+            product(DType::F32, [m, 8, 4096], 0, rhs, false);
+            product(DType::F32, [m, 1030, 260], 0, rhs, false);
+        }
+    }
+}
+
+#[test]
+fn every_dtype_of_few_rows() {
+    for dtype in DType::ALL.into_iter().filter(|&dtype| dtype != DType::Bool) {
+        // Eight and narrower types differ from the wider ones only in their loads and stores.
+        for (rhs, [m, n, k]) in [(0, [3, 20, 64]), (1, [3, 20, 64]), (2, [1, 7, 33])] {
+            product(dtype, [m, n, k], 0, rhs, false);
+        }
+    }
+}
+
+#[test]
+fn batches_of_few_rows() {
+    for dtype in [DType::F32, DType::BF16] {
+        for (m, n, k) in [(1, 64, 40), (4, 40, 64), (2, 9, 70)] {
+            let lhs = Layout::contiguous([3, m, k]);
+            for rhs in [Layout::contiguous([3, k, n]), Layout::contiguous([3, n, k]).permute(&[0, 2, 1])] {
+                agree(&format!("a batch, {dtype}, {m} x {k} x {n}"), &Kernel::matmul(dtype, &lhs, &rhs));
+            }
+        }
+    }
+}
+
+#[test]
+fn few_tiles_are_cut_along_their_terms() {
+    for dtype in [DType::F32, DType::F16, DType::I32, DType::F64] {
+        for [m, n, k] in [[20, 24, 200], [33, 37, 331], [64, 128, 784], [10, 11, 1030]] {
+            for rhs in 0..2 {
+                product(dtype, [m, n, k], 1 - rhs, rhs, false);
+            }
+        }
+    }
+}
+
+#[test]
+fn epilogues_of_few_rows_and_of_parts() {
+    use taper_testing::epilogues::{epilogues, operands};
+    for [m, n, k] in [[2, 20, 64], [1, 8, 2000], [20, 24, 200]] {
+        let kernel = Kernel::matmul(
+            DType::F32,
+            &Layout::contiguous([m, k]),
+            &Layout::contiguous([n, k]).permute(&[1, 0]),
+        );
+        for case in epilogues(&kernel) {
+            let inputs: Vec<_> = operands(&kernel).into_iter().chain(case.inputs).collect();
+            let what = format!("{} after {m} x {k} x {n}", case.what);
+            agree_on(all(), &what, &case.kernel, &case.scalars, &inputs, 4e-3);
+        }
+    }
+}
+
+/// Random blocks of a format, with scales of about 2⁻⁶, as words.
+fn blocks(format: GgmlType, shape: &[usize]) -> Vec<f64> {
+    let len = format.bytes(&Shape::from(shape)).unwrap();
+    let mut bytes: Vec<u8> = numbers(len, 3).iter().map(|x| (x * 1000.0) as i64 as u8).collect();
+    let scales: &[usize] = match format {
+        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        GgmlType::Q2_K => &[80, 82],
+        GgmlType::Q3_K => &[108],
+        GgmlType::Q6_K => &[208],
+    };
+    for block in bytes.chunks_mut(format.block_bytes()) {
+        scales.iter().for_each(|&at| block[at + 1] = 0x18 | block[at + 1] & 3);
+    }
+    bytes.into_iter().map(f64::from).collect()
+}
+
+#[test]
+fn weights_in_blocks() {
+    for format in GgmlType::ALL {
+        let (n, k) = (11, 2 * format.block_elements());
+        let weight = Layout::contiguous([n, k]);
+        for (m, dtype) in [(1, DType::F32), (3, DType::F32), (40, DType::F32), (2, DType::F16)] {
+            // x wᵀ, and x w, which reads a block across its columns.
+            for (inner, w) in [(k, weight.permute(&[1, 0])), (n, weight.clone())] {
+                let mut kernel = Kernel::matmul(dtype, &Layout::contiguous([m, inner]), &w);
+                kernel.operands[1].format = Some(Arc::new(format));
+                let inputs = [(dtype, numbers(m * inner, 1)), (DType::U8, blocks(format, &[n, k]))];
+                let what = format!("{m} rows times {}, {inner} terms, in {dtype}", format.name());
+                agree_on(all(), &what, &kernel, &[], &inputs, 40.0 * tolerance(dtype));
+            }
+        }
+    }
+}
+
+#[test]
+fn weights_in_groups() {
+    let (n, k) = (12, 64);
+    let shape = Shape::from([n, k]);
+    for bits in AffineBits::ALL {
+        // One group, one for each row or column, and runs of a row or column.
+        for (scale, axis) in [(vec![1], 0), (vec![n], 0), (vec![k], 1), (vec![n, 4], 1), (vec![3, k], 0)] {
+            let scale = Shape::from(&scale[..]);
+            let len = if matches!(bits, AffineBits::I4 | AffineBits::U4) { n * k / 2 } else { n * k };
+            let integers: Vec<u8> = numbers(len, 3).iter().map(|x| (x * 1000.0) as i64 as u8).collect();
+            let scales: Vec<f32> = numbers(scale.numel(), 4).iter().map(|&x| x as f32 / 64.0).collect();
+            let zeros: Vec<f32> =
+                numbers(scale.numel(), 5).iter().map(|x| (x * 4.0).round() as f32).collect();
+            let (format, bytes) =
+                Affine::encode(bits, &shape, &integers, (&scale, &scales), Some(&zeros), axis).unwrap();
+            let format: Arc<dyn BlockFormat> = Arc::new(format);
+            let bytes: Vec<f64> = bytes.into_iter().map(f64::from).collect();
+            let weight = Layout::contiguous([n, k]);
+            for (m, dtype) in [(2, DType::F32), (20, DType::F32), (1, DType::BF16)] {
+                for (inner, w) in [(k, weight.permute(&[1, 0])), (n, weight.clone())] {
+                    let mut kernel = Kernel::matmul(dtype, &Layout::contiguous([m, inner]), &w);
+                    kernel.operands[1].format = Some(Arc::clone(&format));
+                    let inputs = [(dtype, numbers(m * inner, 1)), (DType::U8, bytes.clone())];
+                    let what =
+                        format!("{m} rows times {bits:?} in groups of {scale}, {inner} terms, in {dtype}");
+                    agree_on(all(), &what, &kernel, &[], &inputs, 40.0 * tolerance(dtype));
+                }
+            }
+        }
+    }
+}
