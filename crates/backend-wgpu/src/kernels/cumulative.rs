@@ -44,11 +44,13 @@ pub(crate) fn dispatches(
     }
     // A part's product may overflow even if the whole product does not, so each line is one part.
     let whole = op == CumulativeOp::Prod && dtype.is_float();
-    let dense = lines.stride().unsigned_abs() <= 1;
-    let tile =
-        !capabilities.direct && !whole && length >= 128 && (dense || count < capabilities.invocations / 4);
-    let (units, least) =
-        if tile { (capabilities.invocations / 256, 4096) } else { (capabilities.invocations, 512) };
+    // The invocations of a workgroup read neighbours in memory: elements of one line, or of neighbouring
+    // lines.
+    let tile = !capabilities.direct && !whole && length >= 128 && lines.stride().unsigned_abs() <= 1;
+    let (units, least) = match tile {
+        true => (capabilities.invocations / 256, 4096),
+        false => (capabilities.invocations, if capabilities.direct { 512 } else { 64 }),
+    };
     let splits = if whole || count >= units { 1 } else { (length / least).clamp(1, units.div_ceil(count)) };
     let splits = splits.max(length.div_ceil(capabilities.rounds));
     if whole && splits > 1 {
@@ -70,7 +72,11 @@ pub(crate) fn dispatches(
     }
     let kept = if op.is_arg() { DType::I32 } else { unpacked(dtype) };
     Ok(Dispatches {
-        list: vec![scan(Role::Totals, tile)?, scan(Role::Carries, false)?, scan(Role::Parts, tile)?],
+        list: vec![
+            scan(Role::Totals, tile)?,
+            scan(Role::Carries, !capabilities.direct && splits >= 128)?,
+            scan(Role::Parts, tile)?,
+        ],
         temporaries: vec![(kept, count * splits); 2],
     })
 }
@@ -96,6 +102,7 @@ impl Scan<'_> {
         let total = lines.count() * splits;
         let mut d = Dispatch::new("cumulative");
         d.params.size("total", total);
+        d.params.size("lines", lines.count());
         d.params.size("length", length);
         d.params.size("splits", splits);
         d.params.size("chunk", chunk);

@@ -25,7 +25,7 @@ use crate::{
     },
     kernels::{
         by_index,
-        reduce::{Fold, combined, loop_steps, mean},
+        fold::{Fold, combined, loop_steps, mean},
     },
 };
 

@@ -6,6 +6,7 @@ mod agree;
 mod along;
 mod autotune;
 mod bad_index;
+mod columns;
 mod common;
 mod custom;
 mod dispatch;
