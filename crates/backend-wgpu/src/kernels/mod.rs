@@ -18,5 +18,6 @@ pub(crate) mod map;
 pub(crate) mod reduce;
 pub(crate) mod rows;
 pub(crate) mod scatter;
+pub(crate) mod scatter_segments;
 pub(crate) mod tile;
 pub(crate) mod window;
