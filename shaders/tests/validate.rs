@@ -205,7 +205,7 @@ fn every_kernel_validates_in_every_element_type() {
             );
         }
         let states = format!(
-            "alias T = {t};\nalias State = T;\nconst CARRIED = true;\nconst ROUNDS = true;\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn output_at(i: u32) -> u32 {{ return i; }}\nfn element(line: u32, base: u32, r: u32) -> T {{ return input[base + r]; }}\nfn combine(a: T, b: T) -> T {{ return a + b; }}\nfn identity() -> T {{ return T(); }}\nfn before(g: u32, base: u32) -> T {{ return input[g]; }}\nfn keep(g: u32, base: u32, r: u32, last: u32, x: T) {{ output[base + r] = x; }}"
+            "alias T = {t};\nalias State = T;\nfn is_carried(part: u32) -> bool {{ return part > 0u; }}\nconst ROUNDS = true;\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn output_at(i: u32) -> u32 {{ return i; }}\nfn element(line: u32, base: u32, r: u32) -> T {{ return input[base + r]; }}\nfn combine(a: T, b: T) -> T {{ return a + b; }}\nfn identity() -> T {{ return T(); }}\nfn before(g: u32, base: u32) -> T {{ return input[g]; }}\nfn keep(g: u32, base: u32, r: u32, last: u32, x: T) {{ output[base + r] = x; }}"
         );
         for (name, source) in
             [("line", taper_shaders::CUMULATIVE_LINE), ("tile", taper_shaders::CUMULATIVE_TILE)]

@@ -1,10 +1,11 @@
 // A cumulative operation, one invocation for each chunk of a line along the axis; it walks the chunk in
 // order. Neighbouring invocations have neighbouring lines.
-// Header: alias State, `params` with `total`, `lines`, `length`, `splits`, `chunk`; functions input_at(line),
-// output_at(line), element(line, base, r), combine(a, b) (a comes first), identity(), before(g, base) (the
-// state of all elements before chunk g, if CARRIED) and keep(g, base, r, last, state), which receives the
-// state up to element r of chunk g; consts CARRIED, and ROUNDS if additions round. With ROUNDS, sums of 16
-// and of 256 elements are kept apart, which limits the growth of the error. No chunk is empty.
+// Header: alias State, `params` with `total`, `lines`, `length`, `splits`, `chunk`; functions
+// input_at(line), output_at(line), element(line, base, r), combine(a, b) (a comes first), identity(),
+// is_carried(part) (whether elements come before the first of a chunk), before(g, base) (the state of those
+// before chunk g) and keep(g, base, r, last, state), which receives the state up to element r of chunk g;
+// const ROUNDS if additions round. With ROUNDS, sums of 16 and of 256 elements are kept apart, which limits
+// the growth of the error. No chunk is empty.
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     let i = workgroup_index * 64u + local_index;
@@ -20,7 +21,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     let output_base = output_at(line);
     let last = end - 1u;
     var total = element(line, base, begin);
-    if (CARRIED && part > 0u) {
+    if (is_carried(part)) {
         total = combine(before(g, base), total);
     }
     keep(g, output_base, begin, last, total);

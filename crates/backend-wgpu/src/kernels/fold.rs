@@ -1,5 +1,6 @@
 //! Folds in WGSL: the loop in which an invocation combines many values, and the formulas around it.
 
+use smallvec::SmallVec;
 use tensor_core::{DType, ReduceOp, Result};
 
 use crate::codegen::{capabilities::Capabilities, dispatch::Params, dtypes::value, formulas, wgsl::Code};
@@ -50,6 +51,18 @@ impl Fold {
         c.expression(&format!("combine{}", self.name), &[("a", t), ("b", t)], t, &self.combined);
     }
 
+    /// Declares `total<name>`, for values that are combined outside of a loop.
+    pub(crate) fn open(&self, c: &mut Code) {
+        c.var(format_args!("total{}", self.name), &self.identity);
+    }
+
+    /// Combines `x` into `total<name>` if a condition holds.
+    pub(crate) fn add_if(&self, condition: &str, x: &str, c: &mut Code) {
+        let n = &self.name;
+        let sum = format!("combine{n}(total{n}, {x})");
+        c.set(format_args!("total{n}"), format_args!("select(total{n}, {sum}, {condition})"));
+    }
+
     /// The loop of some folds: for every `name` from start to end by step, `body` passes each fold a value
     /// with [`Fold::add`]. Folds that round use nested loops: over a block, over the blocks of a larger
     /// block, and over those.
@@ -60,12 +73,67 @@ impl Fold {
         c: &mut Code,
         body: impl FnOnce(&mut Code),
     ) {
-        for Fold { name: n, identity, .. } in folds {
-            c.var(format_args!("total{n}"), identity);
+        for fold in folds {
+            fold.open(c);
         }
+        Fold::in_blocks(folds, name, [start, end, step], c, |[from, to], c| {
+            c.count(name, [from, to, step], body)
+        });
+    }
+
+    /// [`Fold::accumulate`] with four steps a round, whose loads do not wait for each other. `body` writes
+    /// a step and returns the values for the folds.
+    pub(crate) fn accumulate_in_fours(
+        folds: &[&Fold],
+        name: &str,
+        [start, end, step]: [&str; 3],
+        c: &mut Code,
+        body: impl Fn(&mut Code) -> SmallVec<[String; 4]>,
+    ) {
+        for fold in folds {
+            fold.open(c);
+        }
+        let round = format!("{name}_round");
+        let fours = format!("{step} * 4u");
+        Fold::in_blocks(folds, name, [start, end, step], c, |[from, to], c| {
+            c.count(&round, [from, to, &fours], |c| {
+                for e in 0..4 {
+                    for fold in folds {
+                        c.var(format_args!("step{e}{}", fold.name), &fold.identity);
+                    }
+                    c.block("", |c| {
+                        c.bind("own", format_args!("{round} + {e}u * {step}"));
+                        // Steps after the end repeat the first of the round, and their values are not used.
+                        c.bind("inside", format_args!("own < {to}"));
+                        c.bind(name, format_args!("select({round}, own, inside)"));
+                        for (fold, value) in folds.iter().zip(body(c)) {
+                            let n = &fold.name;
+                            c.set(
+                                format_args!("step{e}{n}"),
+                                format_args!("select(step{e}{n}, {value}, inside)"),
+                            );
+                        }
+                    });
+                }
+                for fold in folds {
+                    let steps = [0, 1, 2, 3].map(|e| format!("step{e}{}", fold.name));
+                    fold.add(&fold.all(&steps), c);
+                }
+            });
+        });
+    }
+
+    /// The loops around the innermost of [`Fold::accumulate`], which `inner` writes from and to positions.
+    fn in_blocks(
+        folds: &[&Fold],
+        name: &str,
+        [start, end, step]: [&str; 3],
+        c: &mut Code,
+        inner: impl FnOnce([&str; 2], &mut Code),
+    ) {
         let rounding = || folds.iter().filter(|fold| fold.rounds);
         if rounding().next().is_none() {
-            return c.count(name, [start, end, step], body);
+            return inner([start, end], c);
         }
         let open = |what: &str, c: &mut Code| {
             rounding().for_each(|fold| c.var(format_args!("{what}{}", fold.name), &fold.identity));
@@ -73,15 +141,15 @@ impl Fold {
         let hand_on = |finer: &str, coarser: &str, c: &mut Code| {
             rounding().for_each(|fold| fold.combine(coarser, &format!("{finer}{}", fold.name), c));
         };
-        let [outer, inner] = [16 * 16, 16].map(|n| format!("{step} * {n}u"));
+        let [outer, block] = [16 * 16, 16].map(|n| format!("{step} * {n}u"));
         let [large, small] = ["large", "small"].map(|what| format!("{name}_{what}"));
         c.count(&large, [start, end, &outer], |c| {
             open("middle", c);
             c.bind(format_args!("{large}_end"), format_args!("min({end}, {large} + {outer})"));
-            c.count(&small, [&large, &format!("{large}_end"), &inner], |c| {
+            c.count(&small, [&large, &format!("{large}_end"), &block], |c| {
                 open("block", c);
-                c.bind(format_args!("{small}_end"), format_args!("min({large}_end, {small} + {inner})"));
-                c.count(name, [&small, &format!("{small}_end"), step], body);
+                c.bind(format_args!("{small}_end"), format_args!("min({large}_end, {small} + {block})"));
+                inner([&small, &format!("{small}_end")], c);
                 hand_on("block", "middle", c);
             });
             hand_on("middle", "total", c);

@@ -17,6 +17,7 @@ pub(crate) mod group;
 pub(crate) mod map;
 pub(crate) mod reduce;
 pub(crate) mod rows;
+pub(crate) mod rows_held;
 pub(crate) mod scatter;
 pub(crate) mod scatter_segments;
 pub(crate) mod tile;

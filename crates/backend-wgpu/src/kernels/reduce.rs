@@ -106,6 +106,9 @@ impl Vectors {
     }
 }
 
+/// The most instructions of a step, over its elements, for four steps a round.
+const MAX_UNROLLED: usize = 64;
+
 /// A kernel's reduction, and its settings.
 #[derive(Clone, Copy)]
 pub(crate) struct Reduce<'a> {
@@ -379,16 +382,26 @@ impl Reduction<'_> {
                 None => ["begin".into(), format!("{read}u")],
             };
             let all: SmallVec<[&Fold; 4]> = folds.iter().collect();
-            Fold::accumulate(&all, "r", [&start, "end", &step], c, |c| {
+            let values = |c: &mut Code| {
                 c.append(loads.text());
-                let values: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
+                let values = elements.iter().map(|list| format!("program(0u{list})"));
                 match vectors {
-                    Vectors::Reduced => folds[0].add(&folds[0].all(&values), c),
-                    Vectors::None | Vectors::Kept => {
-                        folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, c))
+                    Vectors::Reduced => {
+                        SmallVec::from_iter([folds[0].all(&values.collect::<SmallVec<[String; 4]>>())])
                     }
+                    Vectors::None | Vectors::Kept => values.collect::<SmallVec<[String; 4]>>(),
                 }
-            });
+            };
+            let bounds = [&start[..], "end", &step];
+            let calls = program.instrs.len() * made.max(read);
+            if self.group.is_some() && calls <= MAX_UNROLLED {
+                Fold::accumulate_in_fours(&all, "r", bounds, c, values);
+            } else {
+                Fold::accumulate(&all, "r", bounds, c, |c| {
+                    let values = values(c);
+                    folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, c));
+                });
+            }
             let mut at = "g";
             if self.group.is_some() {
                 for (array, Fold { name, .. }) in &slots {

@@ -24,6 +24,9 @@ use crate::{
 /// Invocations of a workgroup if each has a line: few, because each has much work, and small workgroups
 /// keep every core busy.
 const LINES_PER_WORKGROUP: usize = 32;
+/// The work of an addition in memory that waits for the one before it, in additions that do not wait: bounds
+/// the time of a dispatch.
+const WAITING_WORK: usize = 64;
 /// The least positions along the axis for which sorting them pays.
 const MIN_SEGMENTS_LENGTH: usize = 64;
 
@@ -243,7 +246,7 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch 
     d.code.append(&index::places(&shape, &operands, &mut d.params));
     d.code.kernel(LINES_PER_WORKGROUP, taper_shaders::SCATTER_LINE);
     d.workgroups = (lines / unit).div_ceil(LINES_PER_WORKGROUP);
-    d.work = LINES_PER_WORKGROUP * src.shape()[axis];
+    d.work = LINES_PER_WORKGROUP * src.shape()[axis] * WAITING_WORK;
     d
 }
 

@@ -260,3 +260,40 @@ impl Columns {
         d
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::validate::capabilities;
+
+    /// Beside the source and the result, at most half as many bytes go through memory: those of the sort and
+    /// of the levels.
+    #[test]
+    fn the_gradient_of_an_embedding_moves_little_more_than_it_has_to() {
+        let [rows, length, columns] = [50_000, 65_536, 256];
+        let kernel = Kernel::scatter(
+            ScatterOp::Add,
+            0,
+            Operand::new(DType::F32, Layout::contiguous([rows, columns])),
+            Operand::new(DType::I32, Layout::new([length, columns], &[1, 0], 0)),
+            Operand::new(DType::F32, Layout::contiguous([length, columns])),
+        );
+        let capabilities = capabilities(false);
+        assert!(fits(&kernel, 0, &capabilities));
+        let along = Along { axis: 0, start: 0, size: rows };
+        let made = dispatches(&kernel, ScatterOp::Add, along, "a + b", &capabilities).unwrap();
+        assert_eq!(made.temporaries.len(), TEMPORARIES);
+        let bytes = |t: usize| made.temporaries[t].1 * storage_size(made.temporaries[t].0);
+        let bindings = made.list.iter().flat_map(|d| &d.bindings);
+        let moved: usize = bindings
+            .filter_map(|b| if let Resource::Temporary(t) = b.resource { Some(bytes(t)) } else { None })
+            .sum();
+        let least = (length + rows) * columns * 4;
+        assert!(2 * moved <= least, "{moved} bytes beside {least}");
+        // Levels of 1024, 32 and 1 chunks, in vectors of four columns.
+        let levels = made.list.iter().filter(|d| d.code.text().contains("fn push("));
+        let groups: Vec<usize> = levels.map(|d| d.workgroups).collect();
+        assert_eq!(groups, [1024 * 64 / 256, 32 * 64 / 256, 1]);
+    }
+}

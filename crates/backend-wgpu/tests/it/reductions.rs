@@ -284,7 +284,7 @@ fn indices_of_extremes() {
 /// so that only the order decides, or with one extreme at the ends, or with NaN.
 #[test]
 fn indices_of_extremes_around_every_bound() {
-    let lengths = [1, 15, 16, 17, 127, 128, 129, 255, 257, 1023, 1025, 4097, 20_000];
+    let lengths = [1, 15, 16, 17, 127, 128, 257, 1025, 20_000];
     for length in lengths {
         for results in [1, 3, 33] {
             let n = length * results;
