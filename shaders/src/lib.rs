@@ -31,6 +31,10 @@ pub const GATHER_FOUR: &str = include_str!("../wgsl/gather_four.wgsl");
 pub const SCATTER_ELEMENT: &str = include_str!("../wgsl/scatter_element.wgsl");
 /// Scatter-add, one invocation for each line along the axis.
 pub const SCATTER_LINE: &str = include_str!("../wgsl/scatter_line.wgsl");
+/// Scatter-add by sorted segments: the pass that reads the index.
+pub const SCATTER_KEYS: &str = include_str!("../wgsl/scatter_keys.wgsl");
+/// Scatter-add by sorted segments: one invocation for each chunk of sorted positions in one column.
+pub const SCATTER_SEGMENTS: &str = include_str!("../wgsl/scatter_segments.wgsl");
 /// Scatter that replaces: one pass over the index or over the source.
 pub const SCATTER_REPLACE: &str = include_str!("../wgsl/scatter_replace.wgsl");
 

@@ -208,12 +208,12 @@ fn every_kernel_validates_in_every_element_type() {
             );
         }
         let states = format!(
-            "alias T = {t};\nalias State = T;\nconst CARRIED = true;\nconst ROUNDS = true;\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn output_at(i: u32) -> u32 {{ return i; }}\nfn element(line: u32, base: u32, r: u32) -> T {{ return input[base + r]; }}\nfn combine(a: T, b: T) -> T {{ return a + b; }}\nfn identity() -> T {{ return T(); }}\nfn before(g: u32, base: u32) -> T {{ return input[g]; }}\nfn keep(g: u32, base: u32, r: u32, last: u32, x: T) {{ output[base + r] = x; }}"
+            "alias T = {t};\nalias State = T;\nfn is_carried(part: u32) -> bool {{ return part > 0u; }}\nconst ROUNDS = true;\nfn input_at(i: u32) -> u32 {{ return i; }}\nfn output_at(i: u32) -> u32 {{ return i; }}\nfn element(line: u32, base: u32, r: u32) -> T {{ return input[base + r]; }}\nfn combine(a: T, b: T) -> T {{ return a + b; }}\nfn identity() -> T {{ return T(); }}\nfn before(g: u32, base: u32) -> T {{ return input[g]; }}\nfn keep(g: u32, base: u32, r: u32, last: u32, x: T) {{ output[base + r] = x; }}"
         );
         for (name, source) in
             [("line", taper_shaders::CUMULATIVE_LINE), ("tile", taper_shaders::CUMULATIVE_TILE)]
         {
-            let params = "first_workgroup: u32, total: u32, length: u32, splits: u32, chunk: u32";
+            let params = "first_workgroup: u32, total: u32, lines: u32, length: u32, splits: u32, chunk: u32";
             let bindings = binding(0, "input", t, "read") + &binding(1, "output", t, "read_write");
             validate(name, &kernel(source, params, &bindings, &states));
         }
@@ -228,6 +228,33 @@ fn every_kernel_validates_in_every_element_type() {
             ),
         );
         let vector = format!("vec4<{t}>");
+        validate(
+            "keys",
+            &kernel(
+                taper_shaders::SCATTER_KEYS,
+                "first_workgroup: u32, total: u32, start: u32, count: u32, size: u32",
+                &(binding(0, "index", "i32", "read") + &binding(1, "keys", "u32", "read_write")),
+                &(by_index(t, word, 2)
+                    + "const NO_KEY = 0xffffffffu;\nfn index_at(i: u32) -> u32 { return i; }\n"),
+            ),
+        );
+        for (last, element) in [("true", t), ("false", &vector)] {
+            let entries = format!(
+                "const CHUNK = 64u;\nconst NO_KEY = 0xffffffffu;\nconst LAST = {last};\nfn entry(e: u32) -> vec2<u32> {{ return vec2<u32>(index[e], e); }}\nfn value(i: u32, place: u32, column: u32) -> T {{ return src[i]; }}\nfn push(e: u32, column: u32, key: u32, x: T) {{ output[e] = x; }}\n"
+            );
+            let indices = by_index(element, word, 2).replace("-> i32", "-> u32");
+            validate(
+                "segments",
+                &kernel(
+                    taper_shaders::SCATTER_SEGMENTS,
+                    "first_workgroup: u32, total: u32, columns: u32, chunks: u32, length: u32, output_stride: u32",
+                    &(binding(0, "index", "u32", "read")
+                        + &binding(1, "src", element, "read")
+                        + &binding(2, "output", element, "read_write")),
+                    &(indices + &entries + &access("output", element, element)),
+                ),
+            );
+        }
         let put = "const EACH = 1u;\nfn put(first: u32) { store_output(first, element(first)); }\n";
         for (name, source, element, places) in [
             ("element", taper_shaders::SCATTER_ELEMENT, t, 2),

@@ -1,8 +1,9 @@
 // A cumulative operation, one workgroup for each chunk of a line along the axis. The workgroup processes
 // tiles of 1024 elements one after the other, four to an invocation; the totals become prefixes in
-// workgroup memory. Header: as cumulative_line, but without ROUNDS and identity().
+// workgroup memory, in two arrays by turns, so that a step needs one barrier. Header: as cumulative_line,
+// but without ROUNDS and identity().
 
-var<workgroup> prefixes: array<State, 256>;
+var<workgroup> prefixes: array<State, 512>;
 
 fn kernel(workgroup_index: u32, local_index: u32) {
     // Every invocation stays to the end because of the barriers; surplus workgroups repeat the last chunk.
@@ -14,7 +15,7 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     let last = end - 1u;
     let base = input_at(line);
     let output_base = output_at(line);
-    var carried = CARRIED && part > 0u;
+    var carried = is_carried(part);
     var carry = element(line, base, begin);
     if (carried) {
         carry = before(g, base);
@@ -28,13 +29,15 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         var s3 = combine(s2, element(line, base, min(mine + 3u, last)));
         prefixes[local_index] = s3;
         workgroupBarrier();
+        // After an even number of steps the prefixes are in the first array again.
+        var from = 0u;
         for (var step = 1u; step < 256u; step <<= 1u) {
-            var sum = prefixes[local_index];
+            var sum = prefixes[from + local_index];
             if (local_index >= step) {
-                sum = combine(prefixes[local_index - step], sum);
+                sum = combine(prefixes[from + local_index - step], sum);
             }
-            workgroupBarrier();
-            prefixes[local_index] = sum;
+            from = 256u - from;
+            prefixes[from + local_index] = sum;
             workgroupBarrier();
         }
         if (local_index > 0u) {

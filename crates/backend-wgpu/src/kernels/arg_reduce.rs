@@ -1,19 +1,22 @@
-//! The index of an extreme along one axis. Each result has one invocation, or several that search parts of
-//! the axis, whose winners a second dispatch compares. The first of equal elements wins, and NaN counts as
-//! the extreme.
+//! The index of an extreme along one axis. Each result has one invocation, or those of a workgroup that
+//! share it (see `group.rs`), or several of either that search parts of the axis, whose winners a second
+//! dispatch compares. The first of equal elements wins, and NaN counts as the extreme.
 
 use tensor_core::{
     ArgReduceOp, DType, collapse,
     kernel::{Kernel, Operand},
 };
 
-use crate::codegen::{
-    capabilities::Capabilities,
-    dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::{loaded, unpacked},
-    index::{Space, without},
-    storage::Elements,
-    wgsl::Code,
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatch, Dispatches, Resource},
+        dtypes::{loaded, unpacked},
+        index::{self, without},
+        storage::Elements,
+        wgsl::Code,
+    },
+    kernels::group::{GROUP_INVOCATIONS, Group},
 };
 
 /// The operand, axis and kind of a search.
@@ -39,15 +42,28 @@ impl<'a> Search<'a> {
         self.operand.layout.numel() / self.length().max(1)
     }
 
-    /// The condition for `x` to replace `best`, which comes before it.
-    fn better(&self) -> String {
-        let sign = if self.op == ArgReduceOp::ArgMax { ">" } else { "<" };
-        if self.operand.dtype.is_float() {
-            let t = loaded(self.operand.dtype);
-            format!("!is_nan_{t}(best) && (is_nan_{t}(x) || x {sign} best)")
-        } else {
-            format!("x {sign} best")
+    /// The function `better(best, x)`: whether `x` replaces `best`, which comes before it.
+    fn better(&self, c: &mut Code) {
+        let (sign, t) = (if self.op == ArgReduceOp::ArgMax { ">" } else { "<" }, loaded(self.operand.dtype));
+        let condition = match self.operand.dtype.is_float() {
+            true => format!("!is_nan_{t}(best) && (is_nan_{t}(x) || x {sign} best)"),
+            false => format!("x {sign} best"),
+        };
+        c.expression("better", &[("best", t), ("x", t)], "bool", condition);
+    }
+
+    /// The division of a workgroup; None if each result has one invocation.
+    fn group(&self, capabilities: &Capabilities) -> Option<Group> {
+        let (results, length, busy) = (self.results(), self.length(), capabilities.invocations);
+        if capabilities.direct || results == 0 {
+            return None;
         }
+        let layout = &self.operand.layout;
+        if layout.strides()[self.axis].unsigned_abs() <= 1 {
+            return Group::along(results, length, 1, busy);
+        }
+        let merged = collapse(&without(layout.shape(), self.axis), &[&without(layout.strides(), self.axis)]);
+        Group::across(results, merged.shape.last().copied().unwrap_or(1), length, busy)
     }
 }
 
@@ -59,54 +75,40 @@ const WINNERS: [Resource; 2] = [Resource::Temporary(0), Resource::Temporary(1)];
 pub(crate) fn dispatches(of: Search<'_>, capabilities: &Capabilities) -> Dispatches {
     let splits = splits(of, capabilities);
     if splits == 1 {
-        return search(of, 0, 1, None).into();
+        return search(of, 0, 1, None, capabilities).into();
     }
-    let mut out = Dispatches::from(search(of, 0, splits, Some(0)));
-    out.append(compare(of, splits));
+    let mut out = Dispatches::from(search(of, 0, splits, Some(0), capabilities));
+    out.append(compare(of, splits, capabilities));
     out
 }
 
-/// The number of invocations that search for one result.
+/// The parts of the axis that are searched apart for each result.
 pub(crate) fn splits(of: Search<'_>, capabilities: &Capabilities) -> usize {
     let (results, length) = (of.results(), of.length());
     let busy = capabilities.invocations;
-    let few = (length / 512).clamp(1, busy.div_ceil(results.max(1)));
-    let splits = if results >= busy { 1 } else { few };
+    let splits = match of.group(capabilities) {
+        Some(group) => group.splits(results, length, busy),
+        None if results >= busy => 1,
+        None => (length / 512).clamp(1, busy.div_ceil(results.max(1))),
+    };
     splits.max(length.div_ceil(capabilities.rounds))
 }
 
-/// Takes `x`, at position `r`, if it is better than the best so far.
-fn take(of: Search<'_>, x: &str, c: &mut Code) {
-    c.bind("x", x);
-    c.when(of.better(), |c| {
-        c.set("best", "x");
-        c.set("at", "r");
-    });
-}
-
-/// The search in a window of the axis that starts at position `first`, by `splits` invocations for each
-/// result. An invocation writes the result, or one of the winners, counted from `winners` on.
-pub(crate) fn search(of: Search<'_>, first: usize, splits: usize, winners: Option<usize>) -> Dispatch {
-    let (layout, axis, length) = (&of.operand.layout, of.axis, of.length());
-    let shape = without(layout.shape(), axis);
-    let merged = collapse(&shape, &[&without(layout.strides(), axis)]);
-    let results: usize = shape.iter().product();
-
+/// The search in a window of the axis that starts at position `first`, in `splits` parts for each result.
+/// Each part writes the result, or one of the winners, counted from `winners` on.
+pub(crate) fn search(
+    of: Search<'_>,
+    first: usize,
+    splits: usize,
+    winners: Option<usize>,
+    capabilities: &Capabilities,
+) -> Dispatch {
+    let (layout, axis) = (&of.operand.layout, of.axis);
+    let (shape, strides) = (without(layout.shape(), axis), without(layout.strides(), axis));
     let mut d = Dispatch::new("arg_reduce");
-    let sizes = [
-        ("total", results * splits),
-        ("results", results),
-        ("length", length),
-        ("splits", splits),
-        ("chunk", length.div_ceil(splits)),
-        ("offset", layout.offset()),
-        ("first", first),
-        ("winners", winners.unwrap_or(0)),
-    ];
-    sizes.into_iter().for_each(|(name, size)| d.params.size(name, size));
+    d.params.size("first", first);
+    d.params.size("winners", winners.unwrap_or(0));
     d.params.stride("axis_stride", layout.strides()[axis]);
-    let space = Space::new("d", &merged.shape, &mut d.params);
-    let base = space.offset("t", &merged.strides[0], &mut d.params);
     d.bind("input", Elements::of(of.operand.dtype), false, Resource::Input(0));
     if winners.is_some() {
         d.bind("positions", "i32", true, WINNERS[0]);
@@ -114,54 +116,124 @@ pub(crate) fn search(of: Search<'_>, first: usize, splits: usize, winners: Optio
     } else {
         d.bind("output", "i32", true, Resource::Output(0));
     }
-    d.code.entry(64, |c| {
-        c.bind("g", "workgroup_index * 64u + local_index");
-        c.return_if("g >= params.total");
-        c.bind("result", "g / params.splits");
-        c.bind("split", "g - result * params.splits");
-        c.bind("begin", "split * params.chunk");
-        c.bind("end", "min(begin + params.chunk, params.length)");
-        c.append(&space.unravel("result"));
-        c.bind("base", format_args!("params.offset{base}"));
-        c.var("at", "min(begin, params.length - 1u)");
-        c.var("best", "load_input(base + at * params.axis_stride)");
-        c.count("r", ["begin + 1u", "end", "1u"], |c| {
-            take(of, "load_input(base + r * params.axis_stride)", c);
-        });
-        if winners.is_some() {
-            c.bind("o", "(params.winners + split) * params.results + result");
-            c.set("positions[o]", "i32(params.first + at)");
-            c.set("values[o]", "best");
-        } else {
-            c.set("output[result]", "i32(params.first + at)");
+    d.code.append(&index::function("base_of", &shape, &strides, layout.offset(), &mut d.params));
+    d.code.expression("element", &[("i", "u32")], loaded(of.operand.dtype), "load_input(i)");
+    d.code.function("keep", &kept(of), "", |c| {
+        if winners.is_none() {
+            return c.set("output[result]", "i32(params.first + at)");
         }
+        c.bind("o", "(params.winners + part) * params.results + result");
+        c.set("positions[o]", "i32(params.first + at)");
+        c.set("values[o]", "best");
     });
-    d.workgroups = (results * splits).div_ceil(64);
-    d.work = 64 * length.div_ceil(splits);
+    walk(of, of.length(), splits, of.group(capabilities), &mut d);
     d
 }
 
 /// The comparison of `winners` winners for each result.
-pub(crate) fn compare(of: Search<'_>, winners: usize) -> Dispatches {
-    let results = of.results();
+pub(crate) fn compare(of: Search<'_>, winners: usize, capabilities: &Capabilities) -> Dispatches {
+    let (results, t) = (of.results(), loaded(of.operand.dtype));
     let all = results * winners;
     let mut d = Dispatch::new("arg_reduce");
-    d.params.size("results", results);
-    d.params.size("all", all);
+    d.params.size("axis_stride", results);
     d.bind("positions", "i32", false, WINNERS[0]);
-    d.bind("values", loaded(of.operand.dtype), false, WINNERS[1]);
+    d.bind("values", t, false, WINNERS[1]);
     d.bind("output", "i32", true, Resource::Output(0));
-    d.code.entry(64, |c| {
-        c.bind("result", "workgroup_index * 64u + local_index");
-        c.return_if("result >= params.results");
-        c.var("at", "result");
-        c.var("best", "values[result]");
-        c.count("r", ["result + params.results", "params.all", "params.results"], |c| {
-            take(of, "values[r]", c);
-        });
-        c.set("output[result]", "positions[at]");
+    d.code.expression("base_of", &[("result", "u32")], "u32", "result");
+    d.code.expression("element", &[("i", "u32")], t, "values[i]");
+    d.code.function("keep", &kept(of), "", |c| {
+        c.set("output[result]", "positions[result + at * params.axis_stride]");
     });
-    d.workgroups = results.div_ceil(64);
-    d.work = 64 * winners;
+    let group = (!capabilities.direct)
+        .then(|| Group::across(results, results, winners, capabilities.invocations))
+        .flatten();
+    walk(of, winners, 1, group, &mut d);
     Dispatches { list: vec![d], temporaries: vec![(DType::I32, all), (unpacked(of.operand.dtype), all)] }
+}
+
+/// The parameters of the function that stores the winner of a part of a result: its position and its value.
+fn kept<'a>(of: Search<'_>) -> [(&'a str, &'a str); 4] {
+    [("part", "u32"), ("result", "u32"), ("at", "u32"), ("best", loaded(of.operand.dtype))]
+}
+
+/// The loads of a round that do not wait for each other, where the invocations of a workgroup share results.
+const LOADS_TOGETHER: usize = 4;
+
+/// Adds the walk along `length` positions in `splits` parts. Functions that the dispatch has: base_of(result),
+/// the offset of position 0; element(i), the element at an offset; keep(part, result, at, best).
+fn walk(of: Search<'_>, length: usize, splits: usize, group: Option<Group>, d: &mut Dispatch) {
+    let (results, t) = (of.results(), loaded(of.operand.dtype));
+    match &group {
+        Some(group) => group.params(results, splits, &mut d.params),
+        None => {
+            d.params.size("results", results);
+            d.params.size("total", results * splits);
+        }
+    }
+    d.params.size("length", length);
+    d.params.size("chunk", length.div_ceil(splits));
+    of.better(&mut d.code);
+    if group.is_some() {
+        d.code.line(format_args!("var<workgroup> best_values: array<{t}, {GROUP_INVOCATIONS}>;"));
+        d.code.line(format_args!("var<workgroup> best_places: array<u32, {GROUP_INVOCATIONS}>;"));
+    }
+    d.code.entry(if group.is_some() { GROUP_INVOCATIONS } else { 64 }, |c| {
+        if let Some(group) = &group {
+            group.begin(c);
+        } else {
+            c.bind("g", "workgroup_index * 64u + local_index");
+            c.return_if("g >= params.total");
+            c.bind("part", "g / params.results");
+            c.bind("result", "g - part * params.results");
+        }
+        c.bind("begin", "part * params.chunk");
+        c.bind("end", "min(begin + params.chunk, params.length)");
+        c.bind("base", "base_of(result)");
+        let [start, step] = match group {
+            Some(_) => ["begin + lane", "params.lanes"],
+            None => ["begin", "1u"],
+        };
+        // Lanes after the end look at the last element of the part again, and an empty part at the last of
+        // all, which loses to itself in a part before it.
+        c.bind("last", "end - 1u");
+        c.var("at", format_args!("min({start}, last)"));
+        c.var("best", "element(base + at * params.axis_stride)");
+        let together = if group.is_some() { LOADS_TOGETHER } else { 1 };
+        c.count("r", [&format!("at + {step}"), "end", &format!("{step} * {together}u")], |c| {
+            let loads = 0..together;
+            for n in loads.clone() {
+                let place = if n == 0 { "r".into() } else { format!("min(r + {n}u * {step}, last)") };
+                c.bind(format_args!("r{n}"), place);
+                c.bind(format_args!("x{n}"), format_args!("element(base + r{n} * params.axis_stride)"));
+            }
+            for n in loads {
+                c.when(format_args!("better(best, x{n})"), |c| {
+                    c.set("best", format_args!("x{n}"));
+                    c.set("at", format_args!("r{n}"));
+                });
+            }
+        });
+        if group.is_none() {
+            return c.line("keep(part, result, at, best);");
+        }
+        c.set("best_values[slot]", "best");
+        c.set("best_places[slot]", "at");
+        let combine = |c: &mut Code| {
+            c.bind("x", "best_values[local_index + half]");
+            c.bind("own", "best_values[local_index]");
+            c.bind("place", "best_places[local_index + half]");
+            c.when("better(own, x) || (!better(x, own) && place < best_places[local_index])", |c| {
+                c.set("best_values[local_index]", "x");
+                c.set("best_places[local_index]", "place");
+            });
+        };
+        Group::tree(combine, c);
+        c.line("keep(part, made, best_places[local_index], best_values[local_index]);");
+    });
+    let own = group.map_or(64, |group| group.columns);
+    d.work = own * length.div_ceil(splits);
+    d.workgroups = match group {
+        Some(group) => group.workgroups(results, splits),
+        None => (results * splits).div_ceil(64),
+    };
 }

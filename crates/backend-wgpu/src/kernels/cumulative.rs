@@ -1,6 +1,7 @@
 //! Cumulative operations. There are two forms: one invocation for each line (or part of a line), and one
 //! workgroup with prefixes in workgroup memory. For few long lines, a first step computes the totals of
-//! their parts, and a second the prefix before each part.
+//! their parts, and a second the prefix before each part. Long products are computed in stretches, one after
+//! the other.
 
 use tensor_core::{BinaryOp, CompareOp, CumulativeOp, DType, ReduceOp, Result, kernel::Kernel};
 
@@ -25,7 +26,12 @@ enum Role {
     Carries,
     /// The results, each part starting from the prefix before it.
     Parts,
+    /// The results of the stretch with this number, which starts from the last state of the one before.
+    Stretch(usize),
 }
+
+/// The most positions of a stretch: a dispatch of some 0.1 s at the latency of one access to memory.
+const MAX_STRETCH: usize = 1 << 17;
 
 /// The dispatches of a cumulative operation.
 pub(crate) fn dispatches(
@@ -44,21 +50,16 @@ pub(crate) fn dispatches(
     }
     // A part's product may overflow even if the whole product does not, so each line is one part.
     let whole = op == CumulativeOp::Prod && dtype.is_float();
-    let dense = lines.stride().unsigned_abs() <= 1;
-    let tile =
-        !capabilities.direct && !whole && length >= 128 && (dense || count < capabilities.invocations / 4);
-    let (units, least) =
-        if tile { (capabilities.invocations / 256, 4096) } else { (capabilities.invocations, 512) };
+    // The invocations of a workgroup read neighbours in memory: elements of one line, or of neighbouring
+    // lines.
+    let tile = !capabilities.direct && !whole && length >= 128 && lines.stride().unsigned_abs() <= 1;
+    let (units, least) = match tile {
+        true => (capabilities.invocations / 256, 4096),
+        false => (capabilities.invocations, if capabilities.direct { 512 } else { 64 }),
+    };
     let splits = if whole || count >= units { 1 } else { (length / least).clamp(1, units.div_ceil(count)) };
-    let splits = splits.max(length.div_ceil(capabilities.rounds));
-    if whole && splits > 1 {
-        let hint = format!(
-            "this adapter goes round a loop {} times at most, and a product is not formed in parts, since one of them might \
-             overflow; compute it on the cpu",
-            capabilities.rounds
-        );
-        return Err(capabilities.unsupported("cumprod", dtype, &hint));
-    }
+    let rounds = if whole { capabilities.rounds.min(MAX_STRETCH) } else { capabilities.rounds };
+    let splits = splits.max(length.div_ceil(rounds));
     let chunk = length.div_ceil(splits);
     // Recomputed so that no part is empty.
     let splits = length.div_ceil(chunk);
@@ -68,9 +69,17 @@ pub(crate) fn dispatches(
     if splits == 1 {
         return Ok(scan(Role::Whole, tile)?.into());
     }
+    if whole {
+        let stretches = (0..splits).map(|n| scan(Role::Stretch(n), false)).collect::<Result<_>>()?;
+        return Ok(Dispatches { list: stretches, temporaries: vec![(unpacked(dtype), count); 2] });
+    }
     let kept = if op.is_arg() { DType::I32 } else { unpacked(dtype) };
     Ok(Dispatches {
-        list: vec![scan(Role::Totals, tile)?, scan(Role::Carries, false)?, scan(Role::Parts, tile)?],
+        list: vec![
+            scan(Role::Totals, tile)?,
+            scan(Role::Carries, !capabilities.direct && splits >= 128)?,
+            scan(Role::Parts, tile)?,
+        ],
         temporaries: vec![(kept, count * splits); 2],
     })
 }
@@ -91,16 +100,24 @@ impl Scan<'_> {
         let Scan { op, reverse, lines, role, splits, chunk, tile, .. } = *self;
         // Indices depend only on the order of elements, and false before true is the order of 0 and 1.
         let dtype = if self.dtype.is_bool() && op.is_arg() { DType::U8 } else { self.dtype };
-        let (length, splits, chunk) =
-            if role == Role::Carries { (splits, 1, splits) } else { (lines.length(), splits, chunk) };
+        let (length, splits, chunk) = match role {
+            Role::Carries => (splits, 1, splits),
+            Role::Stretch(n) => {
+                let length = chunk.min(lines.length() - n * chunk);
+                (length, 1, length)
+            }
+            Role::Whole | Role::Totals | Role::Parts => (lines.length(), splits, chunk),
+        };
         let total = lines.count() * splits;
         let mut d = Dispatch::new("cumulative");
         d.params.size("total", total);
+        d.params.size("lines", lines.count());
         d.params.size("length", length);
         d.params.size("splits", splits);
         d.params.size("chunk", chunk);
         let kept = if op.is_arg() { "i32" } else { loaded(dtype) };
-        let first = if reverse { lines.length() - 1 } else { 0 };
+        let skipped = if let Role::Stretch(n) = role { n * self.chunk } else { 0 };
+        let first = if reverse { lines.length() - 1 - skipped } else { skipped };
         let step = if reverse { -1 } else { 1 };
         d.params.stride("stride", step * lines.stride());
         d.params.stride("output_stride", step * lines.output_stride());
@@ -113,17 +130,24 @@ impl Scan<'_> {
         match role {
             Role::Carries => d.bind("totals", kept, false, Resource::Temporary(0)),
             Role::Parts => d.bind("carries", kept, false, Resource::Temporary(1)),
+            Role::Stretch(n) => {
+                // Read and written by the same invocations, but a buffer has one use in a dispatch.
+                if n > 0 {
+                    d.bind("carries", kept, false, Resource::Temporary((n + 1) % 2));
+                }
+                d.bind("states", kept, true, Resource::Temporary(n % 2));
+            }
             Role::Whole | Role::Totals => {}
         }
         let output = match role {
             Role::Totals => Resource::Temporary(0),
             Role::Carries => Resource::Temporary(1),
-            Role::Whole | Role::Parts => Resource::Output(0),
+            Role::Whole | Role::Parts | Role::Stretch(_) => Resource::Output(0),
         };
         let results = if op.is_arg() { DType::I32 } else { dtype };
         let elements = match role {
             Role::Totals | Role::Carries => Elements::from(kept),
-            Role::Whole | Role::Parts => Elements::of(results),
+            Role::Whole | Role::Parts | Role::Stretch(_) => Elements::of(results),
         };
         d.bind("output", elements, true, output);
 
@@ -133,9 +157,13 @@ impl Scan<'_> {
         c.append(&lines.output_at(first, &mut d.params));
         let element = match role {
             Role::Carries => "restore(base, totals[line * params.length + r])",
-            Role::Whole | Role::Totals | Role::Parts => "open(base, r)",
+            Role::Whole | Role::Totals | Role::Parts | Role::Stretch(_) => "open(base, r)",
         };
-        let before = if role == Role::Parts { "restore(base, carries[g - 1u])" } else { "open(base, 0u)" };
+        let (carried, before) = match role {
+            Role::Parts => ("part > 0u", "restore(base, carries[g - 1u])"),
+            Role::Stretch(1..) => ("true", "restore(base, carries[g])"),
+            Role::Whole | Role::Totals | Role::Carries | Role::Stretch(0) => ("false", "open(base, 0u)"),
+        };
         let (open, restore) = if op.is_arg() {
             (
                 "State(load_input(base + r * params.stride), bitcast<i32>(params.index_first + r * params.index_step))",
@@ -147,7 +175,7 @@ impl Scan<'_> {
             ("identity()", "at")
         };
         let base = ("base", "u32");
-        c.line(format_args!("const CARRIED = {};", role == Role::Parts));
+        c.expression("is_carried", &[("part", "u32")], "bool", carried);
         c.expression("open", &[base, ("r", "u32")], "State", open);
         c.expression("restore", &[base, ("at", kept)], "State", restore);
         c.expression("element", &[("line", "u32"), base, ("r", "u32")], "State", element);
@@ -158,6 +186,10 @@ impl Scan<'_> {
             Role::Carries => c.set("output[g * params.length + r]", "stash(state)"),
             Role::Whole | Role::Parts => {
                 c.line("store_output(base + r * params.output_stride, stash(state));");
+            }
+            Role::Stretch(_) => {
+                c.line("store_output(base + r * params.output_stride, stash(state));");
+                c.when("r == last", |c| c.set("states[g]", "stash(state)"));
             }
         });
         match tile {

@@ -1,7 +1,7 @@
 //! Reductions with an inlined prologue. There are two forms: one invocation for each result (or part of a
-//! result), and one workgroup with a tree in workgroup memory. For few long results, parts go to a
-//! temporary that a second dispatch reduces. The order of additions depends only on shapes, so results are
-//! reproducible bit by bit.
+//! result), and workgroups that divide their invocations between results (see `group.rs`) and combine them
+//! with a tree in workgroup memory. For few long results, parts go to a temporary that a second dispatch
+//! reduces. The order of additions depends only on shapes, so results are reproducible bit by bit.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -13,13 +13,17 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Params, Resource},
-        dtypes::{FIELDS, loaded, storage_size, value},
+        dtypes::{FIELDS, loaded, storage_size},
         formulas,
         index::Space,
         storage::Elements,
         wgsl::Code,
     },
-    kernels::by_index,
+    kernels::{
+        by_index,
+        fold::{Fold, combined, loop_steps, mean},
+        group::{GROUP_INVOCATIONS, Group},
+    },
 };
 
 /// Merged axes, and the strides of each input over them.
@@ -74,7 +78,9 @@ struct Reduction<'a> {
     stored: DType,
     /// The divisor, for a mean, in the last dispatch.
     divide: Option<usize>,
-    tree: bool,
+    vectors: Vectors,
+    /// The division of a workgroup, or None if each result (or part of it) has one invocation.
+    group: Option<Group>,
     output: Resource,
 }
 
@@ -88,6 +94,20 @@ enum Vectors {
     /// Neighbouring elements of one result.
     Reduced,
 }
+
+impl Vectors {
+    /// The results that an invocation computes, and the elements of one result that it reads at once.
+    fn made_and_read(self) -> [usize; 2] {
+        match self {
+            Vectors::None => [1, 1],
+            Vectors::Kept => [4, 1],
+            Vectors::Reduced => [1, 4],
+        }
+    }
+}
+
+/// The most instructions of a step, over its elements, for four steps a round.
+const MAX_UNROLLED: usize = 64;
 
 /// A kernel's reduction, and its settings.
 #[derive(Clone, Copy)]
@@ -118,20 +138,11 @@ pub(crate) fn join(
     capabilities: &Capabilities,
 ) -> Result<Dispatch> {
     let identity = load(dtype.register());
-    let reduction = Reduction {
-        op,
-        program: &identity,
-        operands: &[],
-        offsets: SmallVec::from_slice(&[0]),
-        kept: Axes::one(results, 1),
-        reduced: Axes::one(parts, pitch),
-        splits: 1,
-        stored: dtype,
-        divide,
-        tree: false,
-        output: Resource::Output(0),
-    };
-    let mut made = reduction.dispatch(capabilities)?;
+    let axes = [Axes::one(results, 1), Axes::one(parts, pitch)];
+    // The parts are not operands of the kernel.
+    let offsets = SmallVec::from_slice(&[0]);
+    let reduction = Reduction { offsets, divide, ..Reduction::new(op, &identity, &[], axes, dtype) };
+    let mut made = Reduction { splits: 1, ..reduction.planned(capabilities) }.dispatch(capabilities)?;
     made.bindings[0].resource = from;
     Ok(made)
 }
@@ -161,10 +172,9 @@ fn in_dispatches(
     divide: Option<usize>,
     capabilities: &Capabilities,
 ) -> Result<Dispatches> {
-    let output = Resource::Output(0);
     let (kept, reduced) = (&kernel.outputs[0].axes, kernel.reduced_axes());
-    let (kept, reduced) = (Axes::of(kernel, kept), Axes::of(kernel, &reduced));
-    let (results, length) = (kept.numel(), reduced.numel());
+    let axes = [Axes::of(kernel, kept), Axes::of(kernel, &reduced)];
+    let (results, length) = (axes[0].numel(), axes[1].numel());
     let dtype = program.output_dtype(0);
     if length >= u32::MAX as usize / 2 {
         return Err(Error::invalid(
@@ -174,53 +184,71 @@ fn in_dispatches(
             ),
         ));
     }
-
-    // A tree pays if neighbours in memory are reduced together and there are enough of them.
-    let dense = (0..kernel.operands.len()).all(|k| {
-        reduced.strides[k].last().is_none_or(|s| s.unsigned_abs() <= 1)
-            || kept.strides[k].last().is_some_and(|&s| s == 0)
-    });
-    let busy = capabilities.invocations;
-    let tree = !capabilities.direct && length >= 128 && (dense || results < busy / 4);
-    let (units, least) = if tree { (busy / 256, 4096) } else { (busy, 512) };
-    let splits = if results >= units { 1 } else { (length / least).clamp(1, units.div_ceil(results.max(1))) };
-    let rounds = loop_steps(capabilities.rounds) / (1 + formulas::rounds(program));
-    let splits = splits.max(length.div_ceil(rounds.max(1)));
-
-    let operands = &kernel.operands[..];
-    let offsets = operands.iter().map(|o| o.layout.offset()).collect();
-    let mut reduction =
-        Reduction { op, program, operands, offsets, kept, reduced, splits, stored, divide, tree, output };
+    let reduction = Reduction::new(op, program, &kernel.operands, axes, stored).planned(capabilities);
+    let splits = reduction.splits;
     if splits == 1 {
-        return Ok(reduction.dispatch(capabilities)?.into());
+        return Ok(Reduction { divide, ..reduction }.dispatch(capabilities)?.into());
     }
-    reduction.stored = dtype.register();
-    reduction.divide = None;
-    reduction.output = Resource::Temporary(0);
-    let first = reduction.dispatch(capabilities)?;
-    let identity = load(reduction.stored);
-    let second = Reduction {
-        op,
-        program: &identity,
-        operands: &[],
-        offsets: SmallVec::from_slice(&[0]),
-        kept: Axes::one(results, splits),
-        reduced: Axes::one(splits, 1),
-        splits: 1,
-        stored,
-        divide,
-        tree: tree && splits >= 64,
-        output,
-    };
-    let mut second = second.dispatch(capabilities)?;
-    second.bindings[0].resource = Resource::Temporary(0);
-    Ok(Dispatches { list: vec![first, second], temporaries: vec![(reduction.stored, results * splits)] })
+    let part = dtype.register();
+    let first =
+        Reduction { stored: part, output: Resource::Temporary(0), ..reduction }.dispatch(capabilities)?;
+    let second = join(op, stored, [results, splits, results], divide, Resource::Temporary(0), capabilities)?;
+    Ok(Dispatches { list: vec![first, second], temporaries: vec![(part, results * splits)] })
 }
 
-/// The most steps of a fold if an invocation may run `rounds` iterations: the outer loops of
-/// [`Fold::accumulate`] need the rest.
-pub(crate) fn loop_steps(rounds: usize) -> usize {
-    rounds / 8 * 7
+impl<'a> Reduction<'a> {
+    /// A reduction of the kept and the reduced axes, before [`Reduction::planned`].
+    fn new(
+        op: ReduceOp,
+        program: &'a Program,
+        operands: &'a [Operand],
+        [kept, reduced]: [Axes; 2],
+        stored: DType,
+    ) -> Reduction<'a> {
+        let offsets = operands.iter().map(|o| o.layout.offset()).collect();
+        let (splits, divide, vectors, group) = (1, None, Vectors::None, None);
+        let output = Resource::Output(0);
+        Reduction {
+            op,
+            program,
+            operands,
+            offsets,
+            kept,
+            reduced,
+            splits,
+            stored,
+            divide,
+            vectors,
+            group,
+            output,
+        }
+    }
+
+    /// Chooses the vectors, the division of a workgroup, and the parts of each result.
+    fn planned(mut self, capabilities: &Capabilities) -> Reduction<'a> {
+        let busy = capabilities.invocations;
+        let (results, length) = (self.kept.numel(), self.reduced.numel());
+        let alone = if results >= busy { 1 } else { (length / 512).clamp(1, busy.div_ceil(results.max(1))) };
+        // On a software adapter, a part that makes four results would leave cores without work.
+        self.vectors = self.vectors(!capabilities.direct || alone == 1);
+        let [made, read] = self.vectors.made_and_read();
+        let (units, steps) = (results / made, length / read);
+        // Whether neighbours in memory are reduced together.
+        let along = (0..self.offsets.len()).all(|k| {
+            self.reduced.strides[k].last().is_none_or(|s| s.unsigned_abs() <= 1)
+                || self.kept.strides[k].last().is_some_and(|&s| s == 0)
+        });
+        let row = self.kept.sizes.last().map_or(1, |n| n / made);
+        self.group = match along {
+            _ if capabilities.direct || results == 0 => None,
+            true => Group::along(units, steps, read, busy),
+            false => Group::across(units, row, steps, busy),
+        };
+        let splits = self.group.map_or(alone, |group| group.splits(units, steps, busy));
+        let rounds = loop_steps(capabilities.rounds) / (1 + formulas::rounds(self.program));
+        self.splits = splits.max(length.div_ceil(rounds.max(1)));
+        self
+    }
 }
 
 impl Reduction<'_> {
@@ -231,8 +259,8 @@ impl Reduction<'_> {
         self.operands.get(k).map_or_else(of, Elements::of_operand)
     }
 
-    /// The vectors that all operands allow along the same axis.
-    fn vectors(&self) -> Vectors {
+    /// The vectors that all operands allow along the same axis; those of results only if `kept`.
+    fn vectors(&self, kept: bool) -> Vectors {
         if !self.program.inputs.iter().chain([&self.stored]).all(|&d| storage_size(d) <= 4) {
             return Vectors::None;
         }
@@ -252,7 +280,7 @@ impl Reduction<'_> {
         };
         if dense(&self.reduced, &self.kept) {
             Vectors::Reduced
-        } else if !self.tree && self.splits == 1 && dense(&self.kept, &self.reduced) {
+        } else if kept && dense(&self.kept, &self.reduced) {
             Vectors::Kept
         } else {
             Vectors::None
@@ -262,14 +290,10 @@ impl Reduction<'_> {
     fn dispatch(&self, capabilities: &Capabilities) -> Result<Dispatch> {
         let program = self.program;
         let dtype = program.output_dtype(0);
-        let vectors = self.vectors();
+        let vectors = self.vectors;
         let (results, length) = (self.kept.numel(), self.reduced.numel());
-        // The results that an invocation computes, and the elements of one result that it reads at once.
-        let (made, read) = match vectors {
-            Vectors::None => (1, 1),
-            Vectors::Kept => (4, 1),
-            Vectors::Reduced => (1, 4),
-        };
+        let [made, read] = vectors.made_and_read();
+        let units = results / made;
         let names: SmallVec<[String; 4]> =
             (0..made).map(|m| if made == 1 { String::new() } else { format!("_{m}") }).collect();
         let folds: SmallVec<[Fold; 4]> = names
@@ -277,11 +301,17 @@ impl Reduction<'_> {
             .map(|n| Fold::new(self.op, dtype, n.as_str(), capabilities))
             .collect::<Result<_>>()?;
         let chunk = length.div_ceil(self.splits).next_multiple_of(read);
-        let total = results / made * self.splits;
 
         let mut d = Dispatch::new("reduce");
-        let sizes = [("total", total), ("length", length), ("splits", self.splits), ("chunk", chunk)];
-        sizes.into_iter().for_each(|(name, size)| d.params.size(name, size));
+        match &self.group {
+            Some(group) => group.params(units, self.splits, &mut d.params),
+            None => {
+                d.params.size("results", units);
+                d.params.size("total", units * self.splits);
+            }
+        }
+        d.params.size("length", length);
+        d.params.size("chunk", chunk);
         by_index::load_functions(self.operands, program, &mut d);
         d.code.append(&formulas::function(program, true, &mut d.params, capabilities)?);
         let kept = Space::new("d", &self.kept.sizes, &mut d.params);
@@ -326,49 +356,85 @@ impl Reduction<'_> {
             names.iter().map(|name| self.finished(name, dtype, &mut d.params)).collect();
 
         folds.iter().for_each(|fold| fold.function(&mut d.code));
-        if self.tree {
-            d.code.line(format_args!("var<workgroup> shared_parts: array<{}, 256>;", loaded(dtype)));
+        let slots: SmallVec<[(String, &Fold); 4]> =
+            names.iter().map(|name| format!("shared_parts{name}")).zip(&folds).collect();
+        if self.group.is_some() {
+            for (array, _) in &slots {
+                let element = loaded(dtype);
+                d.code.line(format_args!("var<workgroup> {array}: array<{element}, {GROUP_INVOCATIONS}>;"));
+            }
         }
-        d.code.entry(if self.tree { 256 } else { 64 }, |c| {
-            if self.tree {
-                // Every invocation stays to the end because of the barriers; surplus workgroups repeat the
-                // last one.
-                c.bind("g", "min(workgroup_index, params.total - 1u)");
+        d.code.entry(if self.group.is_some() { GROUP_INVOCATIONS } else { 64 }, |c| {
+            if let Some(group) = &self.group {
+                group.begin(c);
             } else {
                 c.bind("g", "workgroup_index * 64u + local_index");
                 c.return_if("g >= params.total");
+                c.bind("part", "g / params.results");
+                c.bind("result", "g - part * params.results");
             }
-            c.bind("result", "g / params.splits");
-            c.bind("begin", "(g - result * params.splits) * params.chunk");
+            c.bind("begin", "part * params.chunk");
             c.bind("end", "min(begin + params.chunk, params.length)");
             c.append(&kept.unravel(if made > 1 { "(result * 4u)" } else { "result" }));
             c.append(bases.text());
-            let start = if self.tree { format!("begin + local_index * {read}u") } else { "begin".into() };
-            let step = format!("{}u", if self.tree { 256 * read } else { read });
+            let [start, step] = match self.group {
+                Some(_) => [format!("begin + lane * {read}u"), format!("params.lanes * {read}u")],
+                None => ["begin".into(), format!("{read}u")],
+            };
             let all: SmallVec<[&Fold; 4]> = folds.iter().collect();
-            Fold::accumulate(&all, "r", [&start, "end", &step], c, |c| {
+            let values = |c: &mut Code| {
                 c.append(loads.text());
-                let values: Vec<String> = elements.iter().map(|list| format!("program(0u{list})")).collect();
+                let values = elements.iter().map(|list| format!("program(0u{list})"));
                 match vectors {
-                    Vectors::Reduced => folds[0].add(&folds[0].all(&values), c),
-                    Vectors::None | Vectors::Kept => {
-                        folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, c))
+                    Vectors::Reduced => {
+                        SmallVec::from_iter([folds[0].all(&values.collect::<SmallVec<[String; 4]>>())])
                     }
+                    Vectors::None | Vectors::Kept => values.collect::<SmallVec<[String; 4]>>(),
                 }
-            });
-            if self.tree {
-                tree(dtype, c);
+            };
+            let bounds = [&start[..], "end", &step];
+            let calls = program.instrs.len() * made.max(read);
+            if self.group.is_some() && calls <= MAX_UNROLLED {
+                Fold::accumulate_in_fours(&all, "r", bounds, c, values);
+            } else {
+                Fold::accumulate(&all, "r", bounds, c, |c| {
+                    let values = values(c);
+                    folds.iter().zip(&values).for_each(|(fold, value)| fold.add(value, c));
+                });
+            }
+            let mut at = "g";
+            if self.group.is_some() {
+                for (array, Fold { name, .. }) in &slots {
+                    c.set(format_args!("{array}[slot]"), formulas::store(dtype, &format!("total{name}")));
+                }
+                let combine = |c: &mut Code| {
+                    for (array, Fold { name, .. }) in &slots {
+                        let both = combined(dtype, &format!("combine{name}"), array, "half");
+                        c.set(format_args!("{array}[local_index]"), both);
+                    }
+                };
+                Group::tree(combine, c);
+                for (array, Fold { name, .. }) in &slots {
+                    let total = formulas::load(dtype, &format!("{array}[local_index]"));
+                    c.set(format_args!("total{name}"), total);
+                }
+                c.bind("at", "part * params.results + made");
+                at = "at";
             }
             c.line(match made {
-                1 => format!("store_output(g, {});", finished[0]),
+                1 => format!("store_output({at}, {});", finished[0]),
                 _ => {
                     let four = format!("vec4<{}>({})", loaded(self.stored), finished.join(", "));
-                    format!("store4_output(g * 4u, {four});")
+                    format!("store4_output({at} * 4u, {four});")
                 }
             });
         });
-        d.work = chunk.max(1) * program.instrs.len() * made * if self.tree { 1 } else { 64 };
-        d.workgroups = if self.tree { total } else { total.div_ceil(64) };
+        let own = self.group.map_or(64, |group| group.columns);
+        d.work = chunk.max(1) * program.instrs.len() * made * own;
+        d.workgroups = match self.group {
+            Some(group) => group.workgroups(units, self.splits),
+            None => (units * self.splits).div_ceil(64),
+        };
         Ok(d)
     }
 
@@ -379,136 +445,5 @@ impl Reduction<'_> {
             total = mean(&total, n, dtype, &format!("count{name}"), params);
         }
         formulas::store(self.stored, &total)
-    }
-}
-
-/// Combines the totals of a workgroup, of this dtype; only its first invocation continues.
-fn tree(dtype: DType, c: &mut Code) {
-    c.set("shared_parts[local_index]", formulas::store(dtype, "total"));
-    c.line("workgroupBarrier();");
-    c.block("for (var half = 128u; half > 0u; half >>= 1u)", |c| {
-        c.when("local_index < half", |c| {
-            c.set("shared_parts[local_index]", combined(dtype, "combine", "shared_parts", "half"));
-        });
-        c.line("workgroupBarrier();");
-    });
-    c.set("total", formulas::load(dtype, "shared_parts[0]"));
-    c.return_if("local_index != 0u || workgroup_index >= params.total");
-}
-
-/// The stored result of `combine` for an invocation's own element of an array in workgroup memory and the
-/// one `apart` further on.
-pub(crate) fn combined(dtype: DType, combine: &str, array: &str, apart: &str) -> String {
-    let [own, other] = [array.to_string() + "[local_index]", format!("{array}[local_index + {apart}]")]
-        .map(|element| formulas::load(dtype, &element));
-    formulas::store(dtype, &format!("{combine}({own}, {other})"))
-}
-
-/// The loop of a reduction in WGSL, in which one invocation combines many values into `total<name>`. Sums
-/// are added in blocks of 16 steps, those in blocks of 256, and those to a total, so that the error grows
-/// with the number of blocks, not with that of elements.
-pub(crate) struct Fold {
-    name: String,
-    dtype: DType,
-    identity: String,
-    combined: String,
-    /// Whether additions round, so that their order matters.
-    rounds: bool,
-}
-
-impl Fold {
-    pub(crate) fn new(
-        op: ReduceOp,
-        dtype: DType,
-        name: impl Into<String>,
-        capabilities: &Capabilities,
-    ) -> Result<Fold> {
-        let lacking = || capabilities.unsupported(op.name(), dtype, "cast first with .to_dtype(DType::F32)");
-        let (identity, combine) = formulas::reduction(op, dtype).ok_or_else(lacking)?;
-        let combined = formulas::binary(combine, dtype, "a", "b").ok_or_else(lacking)?;
-        let rounds = dtype.is_float() && !matches!(op, ReduceOp::Max | ReduceOp::Min);
-        Ok(Fold { name: name.into(), dtype, identity, combined, rounds })
-    }
-
-    /// The function `combine<name>` of two values.
-    pub(crate) fn function(&self, c: &mut Code) {
-        let t = value(self.dtype);
-        c.expression(&format!("combine{}", self.name), &[("a", t), ("b", t)], t, &self.combined);
-    }
-
-    /// The loop of some folds: for every `name` from start to end by step, `body` passes each fold a value
-    /// with [`Fold::add`]. Folds that round use nested loops: over a block, over the blocks of a larger
-    /// block, and over those.
-    pub(crate) fn accumulate(
-        folds: &[&Fold],
-        name: &str,
-        [start, end, step]: [&str; 3],
-        c: &mut Code,
-        body: impl FnOnce(&mut Code),
-    ) {
-        for Fold { name: n, identity, .. } in folds {
-            c.var(format_args!("total{n}"), identity);
-        }
-        let rounding = || folds.iter().filter(|fold| fold.rounds);
-        if rounding().next().is_none() {
-            return c.count(name, [start, end, step], body);
-        }
-        let open = |what: &str, c: &mut Code| {
-            rounding().for_each(|fold| c.var(format_args!("{what}{}", fold.name), &fold.identity));
-        };
-        let hand_on = |finer: &str, coarser: &str, c: &mut Code| {
-            rounding().for_each(|fold| fold.combine(coarser, &format!("{finer}{}", fold.name), c));
-        };
-        let [outer, inner] = [16 * 16, 16].map(|n| format!("{step} * {n}u"));
-        let [large, small] = ["large", "small"].map(|what| format!("{name}_{what}"));
-        c.count(&large, [start, end, &outer], |c| {
-            open("middle", c);
-            c.bind(format_args!("{large}_end"), format_args!("min({end}, {large} + {outer})"));
-            c.count(&small, [&large, &format!("{large}_end"), &inner], |c| {
-                open("block", c);
-                c.bind(format_args!("{small}_end"), format_args!("min({large}_end, {small} + {inner})"));
-                c.count(name, [&small, &format!("{small}_end"), step], body);
-                hand_on("block", "middle", c);
-            });
-            hand_on("middle", "total", c);
-        });
-    }
-
-    /// `into = combine(into, x)`.
-    fn combine(&self, into: &str, x: &str, c: &mut Code) {
-        let n = &self.name;
-        c.set(format_args!("{into}{n}"), format_args!("combine{n}({into}{n}, {x})"));
-    }
-
-    /// Adds `x` inside the loop.
-    pub(crate) fn add(&self, x: &str, c: &mut Code) {
-        self.combine(if self.rounds { "block" } else { "total" }, x, c);
-    }
-
-    /// The expression that combines several values pairwise.
-    fn all(&self, values: &[String]) -> String {
-        match values {
-            [x] => x.clone(),
-            _ => {
-                let (left, right) = values.split_at(values.len() / 2);
-                format!("combine{}({}, {})", self.name, self.all(left), self.all(right))
-            }
-        }
-    }
-}
-
-/// The sum `total` of `n` values divided by `n`, which becomes the parameter `name`.
-pub(crate) fn mean(total: &str, n: usize, dtype: DType, name: &str, params: &mut Params) -> String {
-    if n == 0 {
-        return format!("nan_{}()", value(dtype));
-    }
-    if value(dtype) == "f64" {
-        let bits = (n as f64).to_bits();
-        params.word(name, bits as u32);
-        params.word(format!("{name}_h"), (bits >> 32) as u32);
-        format!("({total} / f64_from_words(params.{name}, params.{name}_h))")
-    } else {
-        params.word(name, (n as f32).to_bits());
-        format!("({total} / bitcast<f32>(params.{name}))")
     }
 }

@@ -3,8 +3,9 @@
 //! share their folds with a tree in workgroup memory.
 //!
 //! The program is cut at its folds into phases. A value that is one number for each row is a local variable
-//! of every invocation of the row. Values that vary along the row are computed in one loop for each phase,
-//! and again in later phases that need them, because memory bandwidth is the limit.
+//! of every invocation of the row. Values that vary along the row stay in registers if several invocations
+//! share a row and it is short enough (see `rows_held.rs`). Otherwise they are computed in one loop for each
+//! phase, and again in later phases that need them.
 
 use smallvec::SmallVec;
 use tensor_core::{
@@ -25,7 +26,8 @@ use crate::{
     },
     kernels::{
         by_index,
-        reduce::{Fold, combined, loop_steps, mean},
+        fold::{Fold, combined, loop_steps, mean},
+        rows_held::{Held, Row},
     },
 };
 
@@ -75,6 +77,9 @@ pub(crate) fn dispatches(
     let by_row = Space::new("d", &across.shape, &mut d.params);
     let in_row = Space::new("e", &along.shape, &mut d.params);
     let in_fours = length.is_multiple_of(4);
+    let code =
+        RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is not a row kernel"))?;
+    let held = if direct { None } else { Held::of(kernel, row_axes, &code, length, lanes) };
     let mut bases = Code::default();
     let mut steps = Vec::new();
     for (k, operand) in kernel.operands.iter().enumerate() {
@@ -85,18 +90,20 @@ pub(crate) fn dispatches(
             bases.bind(format_args!("b{k}"), format_args!("base{k}"));
         }
         steps.push(in_row.offset(&format!("t{k}"), &along.strides[k], &mut d.params));
-        d.bind(format!("in{k}"), Elements::of(program.inputs[k]), false, Resource::Input(k));
+        let in_vectors = held.as_ref().is_some_and(|held| held.in_vectors(k));
+        let elements = Elements::of(program.inputs[k]).in_fours(in_vectors);
+        d.bind(format!("in{k}"), elements, false, Resource::Input(k));
     }
     by_index::load_functions(&kernel.operands, program, &mut d);
     for o in 0..program.outputs.len() {
         let dtype = program.output_dtype(o);
-        let elements = Elements::of(dtype).in_fours(in_fours && is_packed(dtype));
+        let in_vectors = held.as_ref().is_some_and(Held::stores_vectors);
+        let vectors = in_vectors && !code.is_per_row(o) && storage_size(dtype) <= 4;
+        let elements = Elements::of(dtype).in_fours(vectors || (in_fours && is_packed(dtype)));
         d.bind(format!("out{o}"), elements, true, Resource::Output(o));
     }
-    let code =
-        RowProgram::of(kernel).ok_or_else(|| Error::invalid("rows", "the kernel is not a row kernel"))?;
     let (unravel, later) = (in_row.unravel("j"), first > 0);
-    let writer = Writer { program, capabilities, direct, rows: code, steps, unravel, later, in_fours };
+    let writer = Writer { program, capabilities, direct, rows: code, held, steps, unravel, later, in_fours };
     let phases = writer.write(length, &mut d)?;
 
     d.code.entry(if direct { ROWS_PER_WORKGROUP } else { LANES_PER_WORKGROUP }, |c| {
@@ -136,6 +143,8 @@ struct Writer<'a> {
     capabilities: &'a Capabilities,
     direct: bool,
     rows: RowProgram<'a>,
+    /// The plan if values stay in registers.
+    held: Option<Held>,
     /// For each input, its offset along the row from the row's base.
     steps: Vec<String>,
     /// The statements that compute the coordinates in the row.
@@ -154,6 +163,9 @@ impl Writer<'_> {
 
     /// The instructions for each position, over all loops.
     fn work(&self) -> usize {
+        if let Some(held) = &self.held {
+            return held.work().max(1);
+        }
         let of = |phase| self.rows.computed(phase).into_iter().filter(|&n| n).count();
         (0..=self.rows.last).map(of).sum::<usize>().max(1)
     }
@@ -235,6 +247,11 @@ impl Writer<'_> {
         let due: Vec<(usize, Reg)> = self.rows.due(phase, false).collect();
         if wanted.is_empty() && due.is_empty() {
             return Ok(());
+        }
+        if let Some(held) = &self.held {
+            let Writer { program, capabilities, steps, unravel, later, .. } = self;
+            let row = Row { program, capabilities, steps, unravel, later: *later };
+            return row.unrolled(held, phase, &wanted, &due, c);
         }
         let all: Vec<&Fold> = wanted.iter().map(|(fold, _)| *fold).collect();
         let mut result = Ok(());

@@ -1,7 +1,8 @@
-//! Scatters: adding by index along an axis, or keeping the greatest or least. There are two forms: one
-//! invocation for each line along the axis, or one for each element of the output. Both process repeated
-//! indices in the order of their positions. Replacing has a form of its own, whose work is proportional to
-//! the source: integer atomics find the last position for each output element.
+//! Scatters: adding by index along an axis, or keeping the greatest or least. There are three forms: one
+//! invocation for each line along the axis, one for each element of the output, or sorted segments (see
+//! `scatter_segments.rs`). The first two process repeated indices in the order of their positions. Replacing
+//! has a form of its own, whose work is proportional to the source: integer atomics find the last position
+//! for each output element.
 
 use smallvec::SmallVec;
 use tensor_core::{DType, Result, ScatterOp, Shape, Strides, collapse, kernel::Kernel};
@@ -14,16 +15,23 @@ use crate::{
         formulas, index,
         storage::Elements,
     },
-    kernels::by_index::{Along, fours, index_functions, off_axis},
+    kernels::{
+        by_index::{Along, fours, index_functions, off_axis},
+        scatter_segments,
+    },
 };
 
 /// Invocations of a workgroup if each has a line: few, because each has much work, and small workgroups
 /// keep every core busy.
 const LINES_PER_WORKGROUP: usize = 32;
+/// The work of an addition in memory that waits for the one before it, in additions that do not wait: bounds
+/// the time of a dispatch.
+const WAITING_WORK: usize = 64;
+/// The least positions along the axis for which sorting them pays.
+const MIN_SEGMENTS_LENGTH: usize = 64;
 
 /// The dispatches of a scatter to the slice of the result that the kernel has; the output already holds the
-/// base. Sums of half types are rounded once, so the per-line form needs an output of f32: see
-/// [`goes_by_line`].
+/// base. Sums of half types are rounded once, so [`Form::Lines`] needs an output of f32.
 pub(crate) fn dispatches(
     kernel: &Kernel,
     op: ScatterOp,
@@ -38,24 +46,44 @@ pub(crate) fn dispatches(
     if kernel.operands[2].layout.numel() == 0 {
         return Ok(Dispatches::default());
     }
-    Ok(Dispatches::from(if goes_by_line(kernel, along.axis, capabilities) {
-        by_line(kernel, op, along, &one)
-    } else {
-        by_element(kernel, op, along, &one)
-    }))
+    match form(kernel, along.axis, capabilities) {
+        Form::Lines => Ok(by_line(kernel, op, along, &one).into()),
+        Form::Elements => Ok(by_element(kernel, op, along, &one).into()),
+        Form::Segments => scatter_segments::dispatches(kernel, op, along, &one, capabilities),
+    }
 }
 
-/// Whether a scatter-add uses one invocation for each line along the axis, with each addition in memory,
-/// instead of one for each element of the output.
-pub(crate) fn goes_by_line(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> bool {
+/// The form of a scatter that combines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    /// One invocation for each line along the axis, with each addition in memory.
+    Lines,
+    /// One invocation for each element of the output.
+    Elements,
+    /// One invocation for each chunk of the sorted positions.
+    Segments,
+}
+
+/// The form of a scatter that combines.
+pub(crate) fn form(kernel: &Kernel, axis: usize, capabilities: &Capabilities) -> Form {
     let length = kernel.operands[2].layout.shape()[axis];
+    // The other forms walk the whole axis in each invocation, which is slow unless they are many.
+    if !capabilities.direct
+        && length >= MIN_SEGMENTS_LENGTH
+        && lines(kernel, axis) < capabilities.invocations
+        && kernel.space.numel() > 0
+        && scatter_segments::fits(kernel, axis, capabilities)
+    {
+        return Form::Segments;
+    }
     // The work of the slowest invocation in each form. A software adapter runs only a few of its
     // invocations at a time.
     let busy = if capabilities.direct { capabilities.invocations / 16 } else { capabilities.invocations };
     let each_element = kernel.space.numel().div_ceil(busy) * length;
     let each_line = lines(kernel, axis).div_ceil(busy) * length;
     // If the output is empty, use the per-line form: it still validates every index.
-    kernel.space.numel() == 0 || each_line.saturating_mul(2) < each_element
+    let lines = kernel.space.numel() == 0 || each_line.saturating_mul(2) < each_element;
+    if lines { Form::Lines } else { Form::Elements }
 }
 
 /// The number of lines along the axis in the source.
@@ -218,7 +246,7 @@ fn by_line(kernel: &Kernel, op: ScatterOp, along: Along, one: &str) -> Dispatch 
     d.code.append(&index::places(&shape, &operands, &mut d.params));
     d.code.kernel(LINES_PER_WORKGROUP, taper_shaders::SCATTER_LINE);
     d.workgroups = (lines / unit).div_ceil(LINES_PER_WORKGROUP);
-    d.work = LINES_PER_WORKGROUP * src.shape()[axis];
+    d.work = LINES_PER_WORKGROUP * src.shape()[axis] * WAITING_WORK;
     d
 }
 

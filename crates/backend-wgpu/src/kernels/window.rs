@@ -28,7 +28,8 @@ use crate::{
         contract, copy, custom, epilogue, gather,
         map::Aliases,
         reduce::{self, Reduce},
-        scatter,
+        scatter::{self, Form},
+        scatter_segments,
     },
 };
 
@@ -236,7 +237,9 @@ impl Whole<'_> {
         if !dtype.is_reduced_float() || numel == 0 || kernel.operands[2].layout.numel() == 0 {
             return Ok(None);
         }
-        if matches!(self.next(kernel)?, Next::Whole) && !scatter::goes_by_line(kernel, axis, capabilities) {
+        if matches!(self.next(kernel)?, Next::Whole)
+            && scatter::form(kernel, axis, capabilities) != Form::Lines
+        {
             return Ok(None);
         }
         let apart = Aliases::from_elem(None, 1);
@@ -496,8 +499,8 @@ impl Whole<'_> {
         let steps = self.kernel.space.contiguous_strides();
         let first = piece.origin.iter().zip(&steps).map(|(&at, step)| at * step.unsigned_abs()).sum();
         let mut kernel = piece.kernel;
-        // No kernel has more temporaries of its own than this.
-        const OWN: usize = 4;
+        // No kernel has more temporaries of its own than a scatter by segments.
+        const OWN: usize = scatter_segments::TEMPORARIES;
         let (bound, copies) = self.bind(&mut kernel, aliases, &goals, OWN)?;
         let mut made = body::dispatches(&kernel, aliases, first, along, self.capabilities)?;
         place(&mut made, &bound);
@@ -569,7 +572,7 @@ impl Whole<'_> {
                     let most =
                         self.room(part.operands[0].dtype).min(self.room(DType::I32)) / pitch.max(1) / count;
                     let splits = arg_reduce::splits(search, self.capabilities).min(most).max(1);
-                    let made = arg_reduce::search(search, first, splits, Some(winners));
+                    let made = arg_reduce::search(search, first, splits, Some(winners), self.capabilities);
                     first += search.length();
                     winners += splits;
                     made.into()
@@ -594,7 +597,8 @@ impl Whole<'_> {
         }
         let joined = match &kernel.body {
             Body::ArgReduce { op, axis } => {
-                out.append(arg_reduce::compare(Search::new(kernel, *op, *axis), winners));
+                let search = Search::new(kernel, *op, *axis);
+                out.append(arg_reduce::compare(search, winners, self.capabilities));
                 None
             }
             Body::Reduce { op, program } => Some((*op, Reduce { kernel, op: *op, program }.mean_over())),

@@ -103,6 +103,42 @@ fn lines_of_every_length() {
     agree("wrapping products", &kernel, &[], &[(DType::I32, vec![3.0; 5000])], 0.0);
 }
 
+/// Products too long for one dispatch: each stretch starts from the last product of the one before.
+#[test]
+fn long_products_go_in_stretches() {
+    for (shape, axis) in [([1, 70_001], 1), ([3, 33_000], 1), ([40_000, 2], 0)] {
+        let layout = Layout::contiguous(shape);
+        // Signs, zeros at the end, and factors whose products neither vanish nor overflow.
+        let mut values: Vec<f64> =
+            (0..layout.numel()).map(|i| [2.0, -1.0, 0.5, -1.0, 1.0, 4.0, 0.25][i / 2 % 7]).collect();
+        let end = values.len() - 9;
+        values[end] = 0.0;
+        for dtype in [DType::F32, DType::F64] {
+            for reverse in [false, true] {
+                let kernel = cumulative(CumulativeOp::Prod, axis, reverse, dtype, &layout);
+                let what = format!("a product of {dtype} along {axis} of {shape:?}");
+                agree(&what, &kernel, &[], &[(dtype, values.clone())], 0.0);
+            }
+        }
+    }
+}
+
+/// Lines that are neighbours in memory, in parts whose totals are scanned by a workgroup.
+#[test]
+fn columns_in_parts() {
+    for (rows, columns) in [(127, 5), (9000, 3), (20_000, 1), (8200, 40)] {
+        let layout = Layout::contiguous([rows, columns]);
+        let inputs = [(DType::F32, numbers(rows * columns, 4))];
+        for op in [CumulativeOp::Sum, CumulativeOp::LogSumExp, CumulativeOp::ArgMax] {
+            for reverse in [false, true] {
+                let kernel = cumulative(op, 0, reverse, DType::F32, &layout);
+                let what = format!("{} of {rows} x {columns}", op.name());
+                agree(&what, &kernel, &[], &inputs, if op.is_arg() { 0.0 } else { 1e-4 });
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_along_the_axis_and_nothing_else() {
     for (shape, axis) in [([3, 0], 1), ([0, 3], 1)] {

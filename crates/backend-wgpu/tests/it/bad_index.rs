@@ -31,6 +31,17 @@ fn a_bad_index_is_told_by_its_ticket() {
                 Layout::new([2, 3], &[0, 1], 0),
                 Layout::contiguous([2, 3]),
             );
+            // Long enough for sorted segments.
+            let long = scatter(
+                ScatterOp::Add,
+                0,
+                DType::F32,
+                index_dtype,
+                Layout::contiguous([4, 2]),
+                Layout::new([90, 2], &[1, 0], 0),
+                Layout::contiguous([90, 2]),
+            );
+            let most: Vec<f64> = (0..90).map(|i| if i == 70 { bad } else { (i % 4) as f64 }).collect();
             let index = (index_dtype, vec![0.0, bad, 1.0]);
             let cases = [
                 ("gather", 0, &gather, vec![(DType::F32, numbers(8, 1)), index.clone()]),
@@ -39,6 +50,12 @@ fn a_bad_index_is_told_by_its_ticket() {
                     1,
                     &add,
                     vec![(DType::F32, numbers(8, 1)), index, (DType::F32, numbers(6, 1))],
+                ),
+                (
+                    "scatter_add",
+                    0,
+                    &long,
+                    vec![(DType::F32, numbers(8, 1)), (index_dtype, most), (DType::F32, numbers(180, 1))],
                 ),
             ];
             for (wanted, at, kernel, inputs) in cases {
@@ -50,7 +67,7 @@ fn a_bad_index_is_told_by_its_ticket() {
                 // No other call reports it, and the device stays usable.
                 device.synchronize().unwrap();
                 let mut inputs = inputs;
-                inputs[1].1 = vec![0.0, 3.0, 1.0];
+                inputs[1].1.iter_mut().for_each(|index| *index = index.clamp(0.0, 3.0));
                 run(device, kernel, &[], &inputs).unwrap();
             }
         }

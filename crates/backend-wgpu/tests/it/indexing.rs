@@ -1,7 +1,7 @@
 //! Gather, scatter-add and copies: axes, layouts, dtypes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{INDEX_DTYPES, Input, agree, numbers, scatter, tolerance};
+use crate::common::{INDEX_DTYPES, Input, agree, devices, numbers, run, scatter, tolerance};
 use tensor_core::{DType, Kernel, Layout, Scalar, ScatterOp, Shape, kernel::Operand};
 
 /// `n` whole numbers below `below`.
@@ -193,4 +193,133 @@ fn copies_of_views() {
         let src = Layout::new([50, columns], &strides, offset);
         agree(&format!("{src:?}"), &copy(&src), &[], &inputs, 0.0);
     }
+}
+
+/// Long scatters: lengths around a chunk, its levels and a block of the sort; an index without repeats, one
+/// that repeats a single element, and one whose repeats are very unequal.
+#[test]
+fn scatters_by_segments() {
+    for length in [63, 64, 65, 129, 1023, 1025, 2048, 2049, 5000] {
+        for (rows, columns) in [(300, 1), (7, 8), (5000, 3)] {
+            let indices: [Vec<f64>; 3] = [
+                (0..length).map(|i| ((i * 7) % rows) as f64).collect(),
+                vec![(rows / 2) as f64; length],
+                // Half of the positions name element 0, a quarter element 1, and so on.
+                whole(length, 1 << 20, 3)
+                    .iter()
+                    .map(|x| (20.0 - (x + 1.0).log2().ceil()).min(rows as f64 - 1.0))
+                    .collect(),
+            ];
+            for index in indices {
+                for op in [ScatterOp::Add, ScatterOp::Max] {
+                    let kernel = scatter(
+                        op,
+                        0,
+                        DType::F32,
+                        DType::I64,
+                        Layout::contiguous([rows, columns]),
+                        Layout::new([length, columns], &[1, 0], 0),
+                        Layout::contiguous([length, columns]),
+                    );
+                    let inputs = [
+                        (DType::F32, numbers(rows * columns, 1)),
+                        (DType::I64, index.clone()),
+                        (DType::F32, numbers(length * columns, 3)),
+                    ];
+                    let what = format!("{} of {length} x {columns} to {rows}", op.name());
+                    // The reference adds one value after the other.
+                    agree(&what, &kernel, &[], &inputs, 3e-4);
+                }
+            }
+        }
+    }
+}
+
+/// Lines of an index that varies along other axes too, every dtype, and sources and indices that are
+/// permuted, flipped, offset or one repeated element.
+#[test]
+fn segments_of_every_dtype_and_layout() {
+    let dtypes = [DType::F32, DType::BF16, DType::I32, DType::U8, DType::U32, DType::I64, DType::F64];
+    for (n, &dtype) in dtypes.iter().enumerate() {
+        // Every dtype of indices, every axis and both operations occur, but not with each other.
+        let (axis, index_dtype) = (n % 3, INDEX_DTYPES[n % INDEX_DTYPES.len()]);
+        let op = if n % 2 == 0 { ScatterOp::Add } else { ScatterOp::Min };
+        let mut shape = [3, 5, 4];
+        shape[axis] = 90;
+        let mut goal = shape;
+        goal[axis] = 11;
+        let (base, contiguous) = (Layout::contiguous(goal), Layout::contiguous(shape));
+        let mut last = contiguous.strides().to_vec();
+        last[(axis + 1) % 3] = 0;
+        let rows: Vec<isize> = (0..3).map(|a| isize::from(a == axis)).collect();
+        let cases = [
+            (contiguous.flip(axis), contiguous.flip(2)),
+            (Layout::new(shape, &last, 0), contiguous.clone()),
+            (Layout::new(shape, &rows, 2), contiguous.clone()),
+            (Layout::new(shape, &rows, 2), Layout::new(shape, &[0; 3], 1)),
+        ];
+        for (index, src) in cases {
+            let kernel = scatter(op, axis, dtype, index_dtype, base.clone(), index, src);
+            let n = contiguous.numel();
+            let inputs: [Input; 3] =
+                [(dtype, numbers(base.numel(), 1)), (index_dtype, whole(n, 11, 2)), (dtype, numbers(n, 3))];
+            // The reference rounds a half type after each addition.
+            let allowed = tolerance(dtype) * if dtype == DType::BF16 { 20.0 } else { 8.0 };
+            agree(&format!("{} {dtype} by {index_dtype}", op.name()), &kernel, &[], &inputs, allowed);
+        }
+    }
+}
+
+/// NaN, infinities and zeros reach the elements that they are added to, and no others; the sums repeat bit
+/// by bit.
+#[test]
+fn segments_of_special_values() {
+    let (length, rows, columns) = (3000, 40, 4);
+    let mut values = numbers(length * columns, 3);
+    for (at, value) in [(0, f64::NAN), (700, f64::INFINITY), (5000, f64::NEG_INFINITY), (11_999, -0.0)] {
+        values[at] = value;
+    }
+    for op in [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min] {
+        let kernel = scatter(
+            op,
+            0,
+            DType::F32,
+            DType::I32,
+            Layout::contiguous([rows, columns]),
+            Layout::new([length, columns], &[1, 0], 0),
+            Layout::contiguous([length, columns]),
+        );
+        let inputs = [
+            (DType::F32, vec![-0.0; rows * columns]),
+            (DType::I32, whole(length, rows, 2)),
+            (DType::F32, values.clone()),
+        ];
+        agree(op.name(), &kernel, &[], &inputs, 2e-5);
+        for (name, device) in devices() {
+            let bits = || -> Vec<u64> {
+                run(device, &kernel, &[], &inputs).unwrap()[0].iter().map(|x| x.to_bits()).collect()
+            };
+            assert_eq!(bits(), bits(), "{name}");
+        }
+    }
+}
+
+/// The per-line form would walk every position in one invocation; segments are chunks of 64 in levels.
+#[test]
+fn long_scatters_are_sorted_on_hardware() {
+    let Some((_, device)) = devices().iter().find(|(name, _)| name.starts_with("tiled")) else { return };
+    let passes = |length: usize| {
+        let kernel = scatter(
+            ScatterOp::Add,
+            0,
+            DType::F32,
+            DType::I32,
+            Layout::contiguous([100, 8]),
+            Layout::new([length, 8], &[1, 0], 0),
+            Layout::contiguous([length, 8]),
+        );
+        let source = device.backend().source(&kernel);
+        source.iter().filter(|text| text.contains("fn push(")).count()
+    };
+    assert_eq!([63, 64, 65, 2048, 2049].map(passes), [0, 1, 2, 2, 3]);
 }

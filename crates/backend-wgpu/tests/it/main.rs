@@ -7,6 +7,7 @@ mod along;
 mod attention;
 mod autotune;
 mod bad_index;
+mod columns;
 mod common;
 mod custom;
 mod dispatch;

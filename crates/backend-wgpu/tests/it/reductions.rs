@@ -280,6 +280,51 @@ fn indices_of_extremes() {
     }
 }
 
+/// Rows and columns with lengths around the lanes of a result and the parts of an axis; all elements equal,
+/// so that only the order decides, or with one extreme at the ends, or with NaN.
+#[test]
+fn indices_of_extremes_around_every_bound() {
+    let lengths = [1, 15, 16, 17, 127, 128, 257, 1025, 20_000];
+    for length in lengths {
+        for results in [1, 3, 33] {
+            let n = length * results;
+            if n > 100_000 {
+                continue;
+            }
+            for (axis, shape) in [(1, [results, length]), (0, [length, results])] {
+                let layout = Layout::contiguous(shape);
+                let at = |r: usize, i: usize| if axis == 1 { r * length + i } else { i * results + r };
+                let equal = vec![-0.0; n];
+                let mut zeros = equal.clone();
+                (0..n).step_by(3).for_each(|i| zeros[i] = 0.0);
+                let mut last = numbers(n, 5);
+                (0..results).for_each(|r| last[at(r, length - 1)] = 9.0);
+                let mut nan = numbers(n, 6);
+                (0..results).for_each(|r| nan[at(r, length * 2 / 3)] = f64::NAN);
+                (0..results).for_each(|r| nan[at(r, length - 1)] = f64::NAN);
+                let infinite: Vec<f64> = vec![f64::NEG_INFINITY; n];
+                for values in [equal, zeros, last, nan, infinite] {
+                    for op in [ArgReduceOp::ArgMax, ArgReduceOp::ArgMin] {
+                        let kernel = Kernel::arg_reduce(op, axis, Operand::new(DType::F32, layout.clone()));
+                        let what = format!("{op:?} along {axis} of {shape:?}");
+                        agree(&what, &kernel, &[], &[(DType::F32, values.clone())], 0.0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A row of a vocabulary is searched by workgroups in parts, and one workgroup compares the winners.
+#[test]
+fn a_long_search_is_shared() {
+    let Some((_, device)) = devices().iter().find(|(name, _)| name.starts_with("tiled")) else { return };
+    let kernel =
+        Kernel::arg_reduce(ArgReduceOp::ArgMax, 1, Operand::new(DType::F32, Layout::contiguous([1, 50_257])));
+    let source = device.backend().source(&kernel);
+    assert_eq!(source.iter().map(|text| text.contains("best_values")).collect::<Vec<_>>(), [true, false]);
+}
+
 #[test]
 fn more_results_than_workgroups() {
     let Some(device) = device() else { return };

@@ -339,3 +339,103 @@ fn no_rows() {
     let kernel = rows(&[0, 5], 1, &[Layout::contiguous([0, 5])], softmax(DType::F32), &[false]);
     agree("none", &kernel, &[], &[(DType::F32, vec![])], 0.0);
 }
+
+/// Rows that stay in registers, with one, two and four groups of four elements for each invocation, and
+/// rows just too long for that; whole vectors and others; half types, which share words.
+#[test]
+fn rows_around_the_registers_of_a_workgroup() {
+    let lengths = [
+        4, 8, 12, 31, 32, 33, 124, 127, 128, 129, 132, 508, 511, 516, 1020, 1023, 1024, 1025, 1028, 2044,
+        2047, 2048, 2049, 2052, 4092, 4095, 4096, 4097, 4100,
+    ];
+    for n in lengths {
+        let shape = [3, n];
+        let x: Vec<f64> = numbers(3 * n, n as u64).iter().map(|v| v * 3.0 + 1.0).collect();
+        let whole = [Layout::contiguous(shape)];
+        let kernel = rows(&shape, 1, &whole, softmax(DType::F32), &[false]);
+        each_row(&format!("softmax of {shape:?}"), &kernel, &x, n, 2e-6, expected_softmax);
+        let kernel = rows(&shape, 1, &whole, layer_norm(DType::F32), &[false, true, true]);
+        each_row(&format!("layer norm of {shape:?}"), &kernel, &x, n, 2e-5, expected_layer_norm);
+        for dtype in [DType::F16, DType::BF16] {
+            let kernel = rows(&shape, 1, &whole, log_softmax(dtype), &[false]);
+            let what = format!("log softmax of {dtype} of {shape:?}");
+            agree(&what, &kernel, &[], &[(dtype, x.clone())], tolerance(dtype) * 4.0);
+        }
+    }
+}
+
+/// Rows of every layout beside a weight for each column and one for each row: dense, offset by an odd
+/// number, permuted, backwards and one element for all.
+#[test]
+fn rows_of_views_in_registers() {
+    let dtype = DType::F32;
+    let rest = [
+        Instr::Fold(ReduceOp::Max, 0),
+        Instr::Binary(B::Sub, 0, 3),
+        Instr::Unary(U::Exp, 4),
+        Instr::Binary(B::Mul, 5, 1),
+        Instr::Fold(ReduceOp::Sum, 6),
+        Instr::Binary(B::Div, 6, 7),
+        Instr::Binary(B::Add, 8, 2),
+        Instr::Fold(ReduceOp::Min, 9),
+        Instr::Binary(B::Sub, 9, 10),
+    ];
+    let weighted = program(&[dtype; 3], &rest.map(|i| (i, dtype)), &[11, 9, 7]);
+    for (count, n) in [(5, 16), (5, 18), (2, 1040), (3, 2064), (3, 2065)] {
+        let shape = [count, n];
+        let (wide, odd) = (n as isize + 4, n as isize + 3);
+        let views = [
+            Layout::contiguous(shape),
+            Layout::new(shape, &[wide, 1], 4),
+            Layout::new(shape, &[wide, 1], 3),
+            Layout::new(shape, &[odd, 1], 0),
+            Layout::contiguous([n, count]).permute(&[1, 0]),
+            Layout::contiguous(shape).flip(1),
+            Layout::new(shape, &[0, 0], 1),
+            Layout::new(shape, &[0, 1], 0),
+        ];
+        for view in views {
+            let layouts = [view.clone(), Layout::new(shape, &[0, 1], 0), Layout::new(shape, &[1, 0], 1)];
+            let kernel = rows(&shape, 1, &layouts, weighted.clone(), &[false, false, true]);
+            let weights = numbers(n, 2).iter().map(|x| x.abs() + 0.1).collect();
+            let inputs =
+                [(dtype, numbers((n + 4) * count + 4, 1)), (dtype, weights), (dtype, numbers(count + 1, 3))];
+            agree(&format!("{view:?}"), &kernel, &[], &inputs, 1e-5);
+        }
+    }
+}
+
+#[test]
+fn special_values_stay_in_their_row() {
+    for n in [40, 41, 1028, 1029, 4096] {
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0] {
+            for at in [0, n - 1, n + n / 2] {
+                let mut values = numbers(3 * n, 2);
+                values[at] = value;
+                let shape = [3, n];
+                let kernel = rows(&shape, 1, &[Layout::contiguous(shape)], log_softmax(DType::F32), &[false]);
+                agree(&format!("{value} at {at}"), &kernel, &[], &[(DType::F32, values)], 1e-5);
+            }
+        }
+    }
+}
+
+/// The claim of the form in registers: each element is loaded once and stored once.
+#[test]
+fn elements_are_read_once_and_written_once() {
+    let Some((_, device)) = devices().iter().find(|(name, _)| name.starts_with("tiled")) else { return };
+    for (n, groups) in [(64, 1), (1024, 1), (1028, 2), (2048, 2), (4096, 4)] {
+        let shape = [3, n];
+        for program in [softmax(DType::F32), log_softmax(DType::F32)] {
+            let kernel = rows(&shape, 1, &[Layout::contiguous(shape)], program, &[false]);
+            let source = device.backend().source(&kernel).concat();
+            let calls = |function: &str| {
+                source.matches(function).count() - source.matches(&format!("fn {function}")).count()
+            };
+            assert_eq!([calls("load4_in0("), calls("store4_out0(")], [groups; 2], "{n}");
+            assert_eq!([calls("load_in0("), calls("store_out0(")], [0; 2], "{n}");
+            let exponentials = source.matches("exp_f32(r").count();
+            assert_eq!(exponentials, 4 * groups, "{n}");
+        }
+    }
+}
