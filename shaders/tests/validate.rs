@@ -135,6 +135,7 @@ fn every_block_format_validates() {
     let affine = [b::AFFINE_I8, b::AFFINE_U8, b::AFFINE_I4, b::AFFINE_U4];
     let texts =
         ggml.map(String::from).into_iter().chain(affine.map(|integer| format!("{integer}{}", b::AFFINE)));
+    let texts = texts.chain([b::CODEBOOK4.to_string()]);
     for text in texts {
         let buffer = "@group(0) @binding(0) var<storage, read> x: array<u32>;";
         validate("blocks", &taper_shaders::link(&format!("{buffer}\n{}{text}", b::BYTES)));
