@@ -143,6 +143,8 @@ pub mod blocks {
     pub const AFFINE_I4: &str = include_str!("../wgsl/blocks/affine_i4.wgsl");
     /// An unsigned integer of 4 bits.
     pub const AFFINE_U4: &str = include_str!("../wgsl/blocks/affine_u4.wgsl");
+    /// Codes of four bits into a table, with scales of blocks.
+    pub const CODEBOOK4: &str = include_str!("../wgsl/blocks/codebook4.wgsl");
 
     /// `decode_x` by `four_x`, for the formats of GGUF files.
     pub const ELEMENT: &str = include_str!("../wgsl/blocks/element.wgsl");

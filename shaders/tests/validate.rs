@@ -138,6 +138,7 @@ fn every_block_format_validates() {
         .map(|format| format.to_string() + b::ELEMENT)
         .into_iter()
         .chain(affine.map(|integer| format!("{integer}{}", b::AFFINE)));
+    let texts = texts.chain([b::CODEBOOK4.to_string()]);
     for text in texts {
         let buffer = "@group(0) @binding(0) var<storage, read> x: array<u32>;";
         validate("blocks", &taper_shaders::link(&format!("{buffer}\n{}{text}", b::BYTES)));

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use naga::valid::{ValidationFlags, Validator};
 use tensor_core::{
-    ArgReduceOp, BinaryOp, CompareOp, CumulativeOp, DType, DeviceInfo, DeviceKind, GgmlType, Kernel, Layout,
-    Limits, RandomKind, ReduceOp, ScatterOp, Shape, UnaryOp,
+    ArgReduceOp, BinaryOp, BlockFormat, Codebook4, CodebookScales, CompareOp, CumulativeOp, DType,
+    DeviceInfo, DeviceKind, GgmlType, Kernel, Layout, Limits, RandomKind, ReduceOp, ScatterOp, Shape,
+    UnaryOp,
     kernel::{Instr, Operand, Program},
 };
 
@@ -492,9 +493,13 @@ fn operands_in_blocks() {
     let mut count = 0;
     let none = Aliases::from_elem(None, 2);
     let (x, weight) = (Layout::contiguous([6, 256]), Layout::contiguous([8, 256]));
-    for format in GgmlType::ALL {
+    let codebook = |scales| Codebook4::pack(weight.shape(), &[0; 4 * 256], &[0.0; 16], scales).unwrap().0;
+    let double = CodebookScales::Double { codes: &[0; 32], scales: &[1.0], table: &[0.0; 256], offset: 1.0 };
+    let codebooks = [codebook(CodebookScales::Plain(&[1.0; 32])), codebook(double)];
+    let ggml = GgmlType::ALL.into_iter().map(|format| Arc::new(format) as Arc<dyn BlockFormat>);
+    for format in ggml.chain(codebooks.map(|format| Arc::new(format) as Arc<dyn BlockFormat>)) {
         for dtype in [DType::F32, DType::BF16, DType::F16, DType::F8E4M3FN, DType::F64] {
-            let blocks = |operand: &mut Operand| operand.format = Some(Arc::new(format));
+            let blocks = |operand: &mut Operand| operand.format = Some(format.clone());
             for (rhs, rows) in [(weight.permute(&[1, 0]), 6), (weight.permute(&[1, 0]), 1)] {
                 let mut product = Kernel::matmul(dtype, &x.slice(0, 0, rows, 1), &rhs);
                 blocks(&mut product.operands[1]);
@@ -504,7 +509,7 @@ fn operands_in_blocks() {
             blocks(&mut left.operands[0]);
             count += validate_variants(&left);
             let index = Operand::new(DType::I32, Layout::new([3, 256], &[1, 0], 0));
-            let table = Operand::new(dtype, weight.clone()).in_blocks(Some(Arc::new(format)));
+            let table = Operand::new(dtype, weight.clone()).in_blocks(Some(format.clone()));
             count += validate(&Kernel::gather(0, table, index), &none);
             let load = Program {
                 instrs: vec![Instr::Load(0)],

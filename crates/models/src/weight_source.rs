@@ -305,7 +305,7 @@ impl WeightSource {
             Origin::File(_, None) | Origin::Dict(_) | Origin::Random(_) => used.clone(),
         };
         let all: Vec<&str> = match &self.inner.origin {
-            Origin::File(file, _) => file.names().collect(),
+            Origin::File(file, _) => file.names().filter(|name| !file.is_part(name)).collect(),
             Origin::Dict(dict) => dict.keys().map(String::as_str).collect(),
             Origin::Random(_) => Vec::new(),
         };

@@ -4,6 +4,7 @@ mod attention;
 mod bag;
 mod conv;
 mod distance;
+mod fake_quantize;
 mod fold;
 mod fractional;
 mod grid;
@@ -29,6 +30,7 @@ pub use conv::{
 };
 pub(crate) use conv::{convolution, transposed_convolution};
 pub use distance::{cdist, cosine_similarity, normalize, pairwise_distance, pdist};
+pub use fake_quantize::{fake_quantize_per_channel_affine, fake_quantize_per_tensor_affine};
 pub use fold::{FoldOptions, fold, unfold};
 pub use fractional::{fractional_max_pool_with_indices, fractional_max_pool2d, fractional_max_pool3d};
 pub use grid::{GridMode, GridPadding, GridSampleOptions, affine_grid, grid_sample};

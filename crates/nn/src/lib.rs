@@ -8,6 +8,8 @@
 //! | initial values | [`init`] |
 //! | files | [`save_safetensors`], [`load_safetensors`]; the state of a training: [`Checkpoint`] |
 //! | adapters for frozen models | [`lora`] |
+//! | weights in blocks of few bits | [`quantize`](quantize()) |
+//! | weights and activations of 8 bits | [`qat`] |
 //! | layers and losses as functions | [`functional`] |
 //! | training on several devices | [`DataParallel`] |
 //! | a table of a model's layers | [`summary`] |
@@ -29,7 +31,9 @@ mod loss;
 mod misfits;
 mod module;
 mod names;
+mod observer;
 mod parallel;
+pub mod qat;
 mod quantize;
 mod safetensors;
 mod state_dict;
@@ -40,6 +44,7 @@ mod visitor;
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
 pub use layers::lora;
+pub use layers::lora::InputStatistics;
 pub use layers::{
     AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool,
     AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d, AlphaDropout, AttentionMasks, AvgPool,
@@ -75,7 +80,10 @@ pub use module::{Module, Unmatched};
 pub use names::NameMap;
 pub use nn_derive::Module;
 pub use parallel::{DataParallel, Scatter};
-pub use quantize::{Calibration, QuantizeConfig, Quantized, QuantizedLayer, quantize};
+pub use quantize::{
+    AwqFold, AwqOptions, Calibration, GptqOptions, QuantizeConfig, QuantizeMethod, Quantized, QuantizedLayer,
+    quantize,
+};
 pub use safetensors::{SafetensorsFile, load_safetensors, save_safetensors};
 #[doc(hidden)] // for `weights`
 pub use safetensors::{

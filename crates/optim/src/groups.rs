@@ -299,7 +299,9 @@ pub(crate) fn check_parameters<'a>(
     for (g, group) in groups.enumerate() {
         if group.is_empty() {
             let message = match g {
-                0 => "there are no parameters; give model.parameters()".into(),
+                0 => "there are no parameters; give model.parameters() or, for a model whose weights are in blocks, \
+                      those of adapters (nn::lora::attach)"
+                    .into(),
                 _ => format!("group {g} has no parameters; leave it out, or give it some"),
             };
             return Err(Error::invalid(op, message));
@@ -308,6 +310,14 @@ pub(crate) fn check_parameters<'a>(
             if !parameter.is_cell() {
                 let message = format!(
                     "tensor {i} of shape {} is no parameter; use .requires_grad()",
+                    parameter.shape()
+                );
+                return Err(Error::invalid(op, message));
+            }
+            if let Some(format) = parameter.block_format() {
+                let message = format!(
+                    "tensor {i} of shape {} is in blocks of {format}, which are constant; train adapters beside it \
+                     (nn::lora::attach)",
                     parameter.shape()
                 );
                 return Err(Error::invalid(op, message));

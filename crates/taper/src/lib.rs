@@ -121,11 +121,12 @@ pub use inspect::{
 pub use registry::register_backend;
 pub use tensor_core::float8::*;
 pub use tensor_core::{
-    Affine, AffineBits, Axes, Axis, Bins, BlockFormat, DType, Device, DeviceInfo, DeviceKind, Element,
-    ElementType, Ellipsis, Error, ErrorKind, FloatFormat, Generator, GgmlType, HistogramOptions, Index,
-    Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis, Op, Result, Scalar, ScatterReduce,
-    Shape, State, StateReader, StateValue, Stateful, StepBy, Tensor, TensorOptions, autocast, autocast_dtype,
-    bf16, default_dtype, eval_all, eval_pending, f16, no_autocast, set_default_dtype,
+    Affine, AffineBits, Axes, Axis, Bins, BlockFormat, Codebook4, CodebookScales, DType, Device, DeviceInfo,
+    DeviceKind, Element, ElementType, Ellipsis, Error, ErrorKind, FloatFormat, Generator, GgmlType,
+    HistogramOptions, Index, IntegerGroups, Interpolation, Kind, Layout, MemoryStats, MeshIndexing, NewAxis,
+    Op, Result, Scalar, ScatterReduce, Shape, State, StateReader, StateValue, Stateful, StepBy, Tensor,
+    TensorOptions, WeightFormat, autocast, autocast_dtype, bf16, default_dtype, eval_all, eval_pending, f16,
+    no_autocast, set_default_dtype,
 };
 
 /// Operations with your own kernels: a [`CustomKernel`](custom::CustomKernel) has a kernel for each backend,

@@ -61,7 +61,10 @@ pub use graph::{
     state::{State, StateReader, StateValue, Stateful},
 };
 pub use kernels::{
-    blocks::{Affine, AffineBits, BlockFormat, GgmlType, block_format, register_block_format},
+    blocks::{
+        Affine, AffineBits, AffineChannels, BlockFormat, Codebook4, CodebookScales, GgmlType, IntegerGroups,
+        WeightFormat, block_format, register_block_format,
+    },
     contraction,
     custom::{self, CustomKernel},
     formula::Formula,

@@ -16,6 +16,7 @@ use tensor_core::{
 use crate::{
     Value, archive,
     archive::Archive,
+    bitsandbytes,
     gguf::{self, GgufValue},
     npz,
     read::Reader,
@@ -331,13 +332,23 @@ impl WeightFile {
         self
     }
 
-    /// One tensor, on `device`.
+    /// Whether the tensor with a name is a part of another one, which [`WeightFile::tensor`] and
+    /// [`WeightFile::state_dict`] read with it: the scales and the tables of a weight of four bits that Python's
+    /// `bitsandbytes` stored.
+    pub fn is_part(&self, name: &str) -> bool {
+        bitsandbytes::is_part(self, name)
+    }
+
+    /// One tensor, on `device`. A weight of four bits of `bitsandbytes` is a tensor in blocks.
     ///
     /// # Errors
     /// A `File` error for a name that is missing, a type without a counterpart, or a file that has changed;
     /// a dtype that the device lacks; too little memory.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
+        if let Some(weight) = bitsandbytes::read(self, name, device, self.floats)? {
+            return Ok(weight);
+        }
         self.read(self.find(name)?, device)
     }
 
@@ -414,6 +425,13 @@ impl WeightFile {
         let mut read: HashMap<_, Tensor> = HashMap::new();
         let mut dict = StateDict::new();
         for (identity, name, info) in order {
+            if bitsandbytes::is_part(self, name) {
+                continue;
+            }
+            if let Some(weight) = bitsandbytes::read(self, name, device, self.floats)? {
+                dict.insert(name.clone(), weight);
+                continue;
+            }
             let tensor = match read.get(&identity) {
                 Some(tensor) => tensor.clone(),
                 None => {

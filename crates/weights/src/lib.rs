@@ -33,6 +33,7 @@
 //! ```
 
 mod archive;
+mod bitsandbytes;
 mod file;
 mod gguf;
 mod hub;

@@ -111,6 +111,15 @@ impl Reader {
         elements.contiguous(0, &[size])
     }
 
+    /// All bytes of a contiguous tensor on the host.
+    #[track_caller]
+    pub(crate) fn host_bytes(&mut self, info: &TensorInfo) -> Result<Vec<u8>> {
+        let count = info.bytes().filter(|_| info.strides.is_none() && !info.big_endian);
+        let count = count.and_then(|count| usize::try_from(count).ok());
+        let count = count.ok_or_else(|| file_error(info.path(), "has no plain bytes of a tensor"))?;
+        self.host(info, DType::U8, 0, count)
+    }
+
     /// Bytes of the tensor on the host, little-endian.
     #[track_caller]
     fn host(&mut self, info: &TensorInfo, dtype: DType, skip: u64, count: usize) -> Result<Vec<u8>> {

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use taper_shaders::blocks;
-use tensor_core::{Affine, AffineBits, BlockFormat, GgmlType};
+use tensor_core::{Affine, AffineBits, BlockFormat, Codebook4, GgmlType};
 
 /// The functions that decode elements of a format, for a buffer `x`; None for a format without WGSL.
 pub(crate) fn text(format: &dyn BlockFormat) -> Option<String> {
@@ -19,6 +19,9 @@ pub(crate) fn text(format: &dyn BlockFormat) -> Option<String> {
             AffineBits::U4 => blocks::AFFINE_U4,
         };
         return Some(format!("{integer}\n{}", blocks::AFFINE));
+    }
+    if any.is::<Codebook4>() {
+        return Some(blocks::CODEBOOK4.into());
     }
     format.wgsl().map(Into::into)
 }

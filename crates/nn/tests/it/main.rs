@@ -9,4 +9,6 @@ mod lora;
 mod losses;
 mod modules;
 mod preference;
+mod qat;
+mod quantize;
 mod safetensors;

@@ -6,7 +6,7 @@ use tensor_core::{Argument, DType, Scalar};
 use super::{
     builder::{float, int, ints, text},
     index::index_of,
-    recurrent,
+    quantized, recurrent,
     sample::{Call, Size, Twin},
     walk::{Exporter, Failure},
 };
@@ -99,6 +99,7 @@ static FORMS: &[Form] = &[
     Form { varying: &["sizes"], ..form("interpolate", 18, 18, is_resize, interpolate) },
     form("grid_sample", 20, 99, |call| call.inputs[0].as_ref().is_some_and(|x| x.rank() == 4), grid_sample),
     form("recurrent", 14, 99, of_one_type, recurrent::emit),
+    form("fake_quantize", 13, 99, quantized::holds, quantized::emit),
 ];
 
 /// The form for a call.
@@ -169,7 +170,7 @@ pub(super) fn given(names: &[String]) -> Vec<&str> {
     names[..count].iter().map(String::as_str).collect()
 }
 
-type Results = Result<Vec<String>, Failure>;
+pub(super) type Results = Result<Vec<String>, Failure>;
 
 fn along(exporter: &mut Exporter, call: &Call, names: &[String], op: &str) -> Results {
     Ok(vec![exporter.builder.node(op, &[&names[0]], [int("axis", call.int("axis"))])])

@@ -15,6 +15,7 @@ mod file;
 mod index;
 mod layers;
 mod movement;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod sample;

@@ -9,7 +9,7 @@ use super::{
     builder::Builder,
     elementwise, index,
     layers::{self, Form},
-    movement, reduce,
+    movement, quantized, reduce,
     sample::{Call, Origin, Samples, Size, Twin, fixed},
 };
 
@@ -320,6 +320,10 @@ impl Exporter {
     fn constant(&mut self, value: &Twin) -> Result<()> {
         let first = value.first();
         if let Some(name) = self.weights.get(&value.id()).cloned() {
+            if let Some(result) = quantized::weight(&mut self.builder, first, &name)? {
+                self.put(value, result);
+                return Ok(());
+            }
             self.builder.initializer(&name, first.dtype(), first.dims(), first.read_bytes()?);
             self.put(value, name);
             return Ok(());

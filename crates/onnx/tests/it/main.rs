@@ -8,6 +8,7 @@ mod export;
 mod export_operations;
 mod export_rows;
 mod models;
+mod quantized;
 mod rewrites;
 mod round_trip;
 mod semantics;

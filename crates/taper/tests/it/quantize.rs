@@ -3,10 +3,12 @@
 #![allow(clippy::unwrap_used)]
 
 use taper::{
-    DType, Device, Generator, GgmlType, Result, Tensor,
+    DType, Device, Generator, GgmlType, Result, Tensor, WeightFormat,
     nn::{Calibration, Embedding, Linear, Module, QuantizeConfig, Sequential, lora, quantize},
     prelude::TensorGrad,
 };
+
+use taper_testing::assert_close;
 
 use crate::common::device;
 
@@ -47,7 +49,7 @@ fn layers_get_the_format_that_fits_and_results_stay_near() -> Result<()> {
         outcomes,
         [
             ("table", Err("a table of embeddings")),
-            ("first", Ok(GgmlType::Q8_0)),
+            ("first", Ok(GgmlType::Q8_0.into())),
             // 48 inputs are no whole blocks of 32.
             ("second", Err("rows that are no whole blocks")),
             ("head", Err("a table of embeddings")),
@@ -66,16 +68,17 @@ fn layers_get_the_format_that_fits_and_results_stay_near() -> Result<()> {
     let report = quantize(&mut net, &more)?;
     let outcomes: Vec<_> = report.layers.iter().map(|l| l.outcome).collect();
     let none = Err("rows that are no whole blocks");
-    assert_eq!(outcomes, [Ok(GgmlType::Q8_0), Err("in blocks already"), none, Ok(GgmlType::Q8_0)]);
+    let q8 = Ok(GgmlType::Q8_0.into());
+    assert_eq!(outcomes, [q8, Err("in blocks already"), none, q8]);
     assert_eq!(net.table.weight.id(), net.head.weight.id());
     let again = QuantizeConfig {
         requantize: true,
         exclude: vec!["head".into()],
-        formats: [("first".to_string(), GgmlType::Q5_1)].into(),
+        formats: [("first".to_string(), GgmlType::Q5_1.into())].into(),
         ..QuantizeConfig::new(GgmlType::Q4_0)
     };
     let report = quantize(&mut net, &again)?;
-    assert_eq!(report.layers[1].outcome, Ok(GgmlType::Q5_1));
+    assert_eq!(report.layers[1].outcome, Ok(GgmlType::Q5_1.into()));
     assert_eq!(report.layers[1].bytes, [2 * 34 * 48, 2 * 24 * 48]);
     net.forward(&ids(&device)?)?.eval()?;
     Ok(())
@@ -151,5 +154,29 @@ fn what_cannot_be_quantized_is_refused_by_the_layers_path() -> Result<()> {
     assert!(error.contains("first: ") && error.contains("not finite"), "{error}");
     let narrow = net.first.weight.detach().to_dtype(DType::F16)?.quantize(GgmlType::Q8_0, None)?;
     assert_eq!(narrow.dtype(), DType::F16);
+    Ok(())
+}
+
+#[test]
+fn products_and_rows_of_nf4_are_those_of_its_numbers() -> Result<()> {
+    let d = device();
+    let rng = Generator::seed(3, &d);
+    for (rows, columns) in [(5, 64), (33, 96), (40, 256), (7, 13)] {
+        for double_quantized in [false, true] {
+            let weight = Tensor::randn([rows, columns], &rng)?;
+            let blocks = weight.quantize(WeightFormat::Nf4 { double_quantized }, None)?;
+            let dense = blocks.dequantize();
+            let error = dense.sub(&weight)?.square().mean().item::<f32>()?.sqrt();
+            assert!(error < 0.12, "{error}");
+            for batch in [1, 3, 20] {
+                let x = Tensor::randn([batch, columns], &rng)?;
+                let [found, wanted] = [&blocks, &dense].map(|w| x.matmul(&w.t()?)?.to_f64_vec());
+                assert_close(&found?, &wanted?, (2e-5, 2e-5), "product");
+            }
+            let ids = Tensor::from_vec(vec![4i32, 0, 2], [3], &d)?;
+            let [found, wanted] = [&blocks, &dense].map(|w| w.index_select(0, &ids)?.to_vec::<f32>());
+            assert_eq!(found?, wanted?);
+        }
+    }
     Ok(())
 }

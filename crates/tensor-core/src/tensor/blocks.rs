@@ -12,7 +12,7 @@ use crate::{
     devices::device::Device,
     elements::dtype::DType,
     graph::{facts::ValueInfo, node::Value, op::Op},
-    kernels::blocks::{BlockFormat, GgmlType},
+    kernels::blocks::{BlockFormat, WeightFormat},
 };
 
 impl Tensor {
@@ -55,12 +55,13 @@ impl Tensor {
 
     /// This tensor's numbers in blocks of a format, each rounded to the nearest that it has: the inverse of
     /// [`Tensor::dequantize`] but for rounding. The result is constant, of the same shape, dtype and device.
-    /// [`GgmlType::encode`] says how numbers are rounded; `importance`, of one axis, has a weight for each
-    /// position of the last axis.
+    /// A [`GgmlType`], [`IntegerGroups`](crate::IntegerGroups), or a [`WeightFormat`]; they say how numbers are
+    /// rounded. `importance`, of one axis, has a weight for each position of the last axis; NF4 has no
+    /// use for it.
     ///
     /// # Errors
-    /// A tensor that is not of floats, or is in blocks already; a last axis that is no multiple of the block;
-    /// numbers that are not finite or beyond f16's range; importances that do not fit; or whatever the device
+    /// A tensor that is not of floats, or is in blocks already; a last axis that is no multiple of the block or
+    /// the group; numbers that are not finite or, for GGUF's formats, beyond f16's range; importances that do not fit; or whatever the device
     /// reports.
     ///
     /// ```
@@ -76,7 +77,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[doc(alias("to_blocks", "quantize_per_block"))]
-    pub fn quantize(&self, format: GgmlType, importance: Option<&Tensor>) -> Result<Tensor> {
+    pub fn quantize(&self, format: impl Into<WeightFormat>, importance: Option<&Tensor>) -> Result<Tensor> {
         const OP: &str = "quantize";
         if let Some(old) = self.block_format() {
             let message = format!("the tensor is in blocks of {old} already; call .dequantize() on it first");
@@ -87,18 +88,13 @@ impl Tensor {
                 format!("blocks hold rows of floats, not {} of shape {}", self.dtype(), self.shape());
             return Err(Error::invalid(OP, message));
         }
-        format.bytes(self.shape())?;
         let numbers = self.to_dtype(DType::F32)?.to_vec::<f32>()?;
         let weights = match importance {
             Some(importance) => Some(importance.to_dtype(DType::F32)?.to_vec::<f32>()?),
             None => None,
         };
-        let columns = self.shape().last().copied().unwrap_or(1);
-        let bytes = match numbers.is_empty() {
-            true => Vec::new(),
-            false => format.encode(&numbers, columns, weights.as_deref())?,
-        };
-        Tensor::of_blocks(OP, Arc::new(format), self.shape(), self.dtype(), &bytes, &self.device())
+        let (format, bytes) = format.into().encode(&numbers, self.shape(), weights.as_deref())?;
+        Tensor::of_blocks(OP, format, self.shape(), self.dtype(), &bytes, &self.device())
     }
 
     /// [`Tensor::from_blocks`] with a shared format, such as [`Tensor::block_format`] gives.

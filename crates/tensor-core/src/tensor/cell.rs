@@ -34,7 +34,7 @@ impl Tensor {
     /// [`Tensor::set_requires_grad`].
     ///
     /// # Errors
-    /// `requires_grad` for a dtype that is not floating-point.
+    /// `requires_grad` for a dtype that is not floating-point, or for a cell whose value is in blocks.
     #[track_caller]
     #[doc(alias("Parameter", "register_buffer"))]
     pub fn into_cell(self, requires_grad: bool) -> Result<Tensor> {
@@ -146,7 +146,7 @@ impl Tensor {
     /// changed. A cell that has once required gradients stays a parameter ([`Tensor::is_parameter`]).
     ///
     /// # Errors
-    /// Not a cell, or true for a dtype that is not floating-point.
+    /// Not a cell, or true for a dtype that is not floating-point or a value in blocks.
     #[track_caller]
     #[doc(alias = "requires_grad_")]
     pub fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
@@ -156,10 +156,8 @@ impl Tensor {
                 "this tensor is not a cell; make one with .requires_grad() or .into_cell(false)",
             ));
         };
-        if requires_grad && !self.dtype().is_float() {
-            return Err(not_float(self));
-        }
         if requires_grad {
+            trainable(self)?;
             variable.parameter.store(true, Ordering::Relaxed);
         }
         if variable.requires_grad.swap(requires_grad, Ordering::Relaxed) != requires_grad {
@@ -330,6 +328,20 @@ fn cell_value(node: &Arc<Node>, tracked: bool) -> Tensor {
         pending::register(&tensor.0);
     }
     tensor
+}
+
+/// Fails for a tensor that can have no gradient of its own.
+#[track_caller]
+fn trainable(tensor: &Tensor) -> Result<()> {
+    if !tensor.dtype().is_float() {
+        return Err(not_float(tensor));
+    }
+    let Some(format) = tensor.block_format() else { return Ok(()) };
+    let message = format!(
+        "a tensor in blocks of {format} is constant; train adapters beside it (nn::lora::attach), or call \
+         .dequantize() on it first"
+    );
+    Err(Error::new(ErrorKind::Autograd { op: "requires_grad", message }))
 }
 
 #[track_caller]

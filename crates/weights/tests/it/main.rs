@@ -2,6 +2,7 @@
 //! refused. One module a topic.
 #![allow(clippy::unwrap_used)]
 
+mod bitsandbytes;
 mod common;
 mod formats;
 mod gguf;

@@ -207,9 +207,19 @@ impl Adapter {
         }
     }
 
+    /// `scaled` is the input as the weight takes it.
     #[track_caller]
-    pub(super) fn linear(&self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-        let base = |x: &Tensor, bias: Option<&Tensor>| functional::linear(x, weight, bias);
+    pub(super) fn linear(
+        &self,
+        input: &Tensor,
+        scaled: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        // DoRA alone calls the layer with another input, and is not attached to layers with a scale.
+        let base = |x: &Tensor, bias: Option<&Tensor>| {
+            functional::linear(if x.id() == input.id() { scaled } else { x }, weight, bias)
+        };
         let low_rank = |x: &Tensor| functional::linear(&functional::linear(x, &self.a, None)?, &self.b, None);
         // The layer passes its weight as [out, in].
         let stored = match self.kind {
@@ -240,11 +250,14 @@ impl Adapter {
         &self,
         op: &'static str,
         input: &Tensor,
+        rounded: &Tensor,
         weight: &Tensor,
         bias: Option<&Tensor>,
         options: ConvOptions<D>,
     ) -> Result<Tensor> {
-        let base = |x: &Tensor, bias: Option<&Tensor>| convolution(op, x, weight, bias, options);
+        let base = |x: &Tensor, bias: Option<&Tensor>| {
+            convolution(op, if x.id() == input.id() { rounded } else { x }, weight, bias, options)
+        };
         let down = ConvOptions { groups: 1, ..options };
         let up: ConvOptions<D> = ConvOptions { groups: options.groups, ..ConvOptions::default() };
         let low_rank =

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use regex_lite::Regex;
 use tensor_core::{Error, Result};
 
 use super::{OP, kind::LayerKind};
@@ -15,6 +16,9 @@ pub enum Targets {
     /// The layers whose whole path fits a pattern, in which `*` stands for any characters and `?` for one:
     /// `model.layers.*.mlp.*_proj`.
     Glob(String),
+    /// The layers whose whole path fits a regular expression, without look-around and back-references:
+    /// `model\.layers\.\d+\.(self_attn\.[qv]_proj|mlp\.up_proj)`. PEFT's `target_modules` of one text.
+    Regex(String),
     /// Every linear layer, except an output layer named `lm_head`, `embed_out` or `score`. PEFT's
     /// `"all-linear"`.
     AllLinear,
@@ -136,6 +140,7 @@ impl LoraConfig {
         let chosen = match &self.target_modules {
             Targets::Names(names) => names.iter().any(|name| is_named(path, name)),
             Targets::Glob(pattern) => fits(pattern.as_bytes(), path.as_bytes()),
+            Targets::Regex(pattern) => whole(pattern).is_ok_and(|regex| regex.is_match(path)),
             Targets::AllLinear => {
                 let head = ["lm_head", "embed_out", "score"].iter().any(|head| is_named(path, head));
                 matches!(kind, LayerKind::Linear { .. }) && !head
@@ -162,6 +167,11 @@ impl LoraConfig {
         if let Some(alpha) = alphas.into_iter().find(|alpha| !alpha.is_finite()) {
             return wrong(format!("lora_alpha {alpha}: give a finite number"));
         }
+        if let Targets::Regex(pattern) = &self.target_modules
+            && let Err(e) = whole(pattern)
+        {
+            return wrong(format!("target_modules: {pattern:?} is no regular expression: {e}"));
+        }
         if self.target_modules == Targets::Names(Vec::new()) {
             return wrong(
                 "no target_modules: give names of layers, .targets([\"q_proj\", \"v_proj\"])".into(),
@@ -180,6 +190,12 @@ pub(crate) fn is_named(path: &str, name: &str) -> bool {
 pub(crate) fn by_pattern<'a, V>(patterns: &'a BTreeMap<String, V>, path: &str) -> Option<&'a V> {
     let fitting = patterns.iter().filter(|(name, _)| is_named(path, name));
     fitting.max_by_key(|(name, _)| name.len()).map(|(_, value)| value)
+}
+
+/// The regular expression that must fit a whole text.
+fn whole(pattern: &str) -> std::result::Result<Regex, regex_lite::Error> {
+    Regex::new(pattern)?; // so that an error is about the pattern itself
+    Regex::new(&format!("^(?:{pattern})$"))
 }
 
 /// Whether a text fits a pattern with `*` and `?`. After a mismatch the last `*` takes one more character.
@@ -213,6 +229,19 @@ mod tests {
         assert!(!is_named("a.eq_proj", "q_proj") && !is_named("a.q_proj.b", "q_proj"));
         assert!(fits(b"layers.*.mlp.?p", b"layers.10.mlp.up") && fits(b"*", b"a.b"));
         assert!(!fits(b"layers.*.mlp", b"layers.1.mlp.up") && !fits(b"?", b""));
+    }
+
+    #[test]
+    fn regular_expressions_fit_the_whole_path() {
+        let linear = LayerKind::Linear { transposed: false };
+        let of = |pattern: &str| LoraConfig::new(2).targets(Targets::Regex(pattern.into()));
+        let some = of(r"layers\.\d+\.(attn\.[qv]_proj|mlp)");
+        assert!(some.selects("layers.12.attn.q_proj", linear) && some.selects("layers.3.mlp", linear));
+        assert!(!some.selects("layers.3.mlp.up", linear) && !some.selects("m.layers.3.mlp", linear));
+        assert!(of("a|b").selects("b", linear) && !of("a|b").selects("ab", linear));
+        assert!(some.check().is_ok());
+        let error = of("layers.(").check().unwrap_err().to_string();
+        assert!(error.contains("layers.(") && error.contains("no regular expression"), "{error}");
     }
 
     #[test]

@@ -79,6 +79,9 @@ fn attach_where<M: Module + ?Sized>(
     let config = Arc::new(config.clone());
     let mut layers = Vec::new();
     for host in all.iter().filter(|host| selects(host)) {
+        if config.use_dora {
+            host.require_unscaled("DoRA")?;
+        }
         let adapter = Adapter::new(&config, &host.path, host.kind, &host.weight, rng)?;
         layers.push((host.clone(), Arc::new(adapter)));
     }
@@ -248,6 +251,7 @@ impl Lora {
         let mut merged = Vec::with_capacity(self.layers.len());
         for (host, adapter) in &self.layers {
             host.require_unmerged()?;
+            host.require_unscaled("merge")?;
             if let Some(format) = host.weight.block_format().filter(|_| !dequantize) {
                 let message = format!(
                     "merge: the weight of {} is in blocks ({}), which cannot hold the sum; merge_dequantized makes it dense",

@@ -36,21 +36,27 @@
 //! | `kind` | [`LayerKind`]: linear, embedding, convolution |
 //! | `adapter` | the matrices of one layer, its output and merged weight |
 //! | `slot` | [`Adapters`], the field of a layer that holds them |
+//! | `simulated` | the rounding of a layer's input and weight, for training and calibration |
+//! | `statistics` | [`InputStatistics`]: sums over the inputs of a layer, for quantizing its weight |
 //! | `handle` | [`Lora`]: one adapter of a model, over all its layers |
 
 mod adapter;
 mod config;
 mod handle;
 mod kind;
+mod simulated;
 mod slot;
+mod statistics;
 
 pub use config::{LoraConfig, LoraInit, Targets};
 pub(crate) use config::{by_pattern, is_named};
 pub(crate) use handle::hosts;
 pub use handle::{Lora, activate, attach, attach_to, find, names};
 pub use kind::LayerKind;
+pub(crate) use simulated::{Simulated, channel_scales};
 pub use slot::Adapters;
 pub(crate) use slot::Host;
+pub use statistics::InputStatistics;
 
 /// The name in errors.
 const OP: &str = "lora";

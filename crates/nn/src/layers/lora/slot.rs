@@ -5,12 +5,14 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor};
 
 use super::{
     OP,
     adapter::{Adapter, rows},
     kind::LayerKind,
+    simulated::Simulated,
+    statistics::{InputStatistics, Measured},
 };
 use crate::{
     Visitor, VisitorMut,
@@ -55,15 +57,12 @@ pub(super) struct Slot {
     pub(super) adapters: Vec<Arc<Adapter>>,
     pub(super) active: Option<usize>,
     pub(super) unmerged: Option<Tensor>,
-    /// The squares of the layer's inputs, while they are measured.
-    squares: Option<Squares>,
-}
-
-/// The sums of the squares of inputs, and of how many rows.
-#[derive(Default)]
-struct Squares {
-    sums: Option<Tensor>,
-    rows: usize,
+    /// The scale that inputs are divided by before the weight: AWQ's, `[in]`.
+    input_scale: Option<Tensor>,
+    /// The simulated rounding of the input and the weight.
+    simulated: Option<Arc<Simulated>>,
+    /// The statistics of the layer's inputs, while they are measured.
+    measured: Option<Measured>,
 }
 
 impl Slot {
@@ -96,38 +95,53 @@ impl Adapters {
         slot.active.and_then(|active| slot.adapters.get(active).cloned())
     }
 
-    /// Begins to measure inputs, from nothing, or ends it.
-    pub(crate) fn observe(&self, on: bool) {
-        self.write().squares = on.then(Squares::default);
+    /// The scale `[in]` that a linear layer divides its input by before the product with its weight, if it
+    /// has one: [`quantize`](crate::quantize) with AWQ gives it one. It is the buffer `input_scale`.
+    pub fn input_scale(&self) -> Option<Tensor> {
+        self.read().input_scale.clone()
     }
 
-    /// The mean of the square of each input, if any were measured.
-    pub(crate) fn mean_square(&self) -> Result<Option<Tensor>> {
-        match &self.read().squares {
-            Some(Squares { sums: Some(sums), rows }) => Ok(Some(sums.mul_scalar(1.0 / *rows as f64))),
-            _ => Ok(None),
-        }
+    /// Gives a linear layer a scale `[in]` that its input is divided by, or takes it away. A file of a model
+    /// with such scales loads into a model that has them, of any value.
+    ///
+    /// # Errors
+    /// Too little memory.
+    #[track_caller]
+    pub fn set_input_scale(&self, scale: Option<&Tensor>) -> Result<()> {
+        let scale = scale.map(|scale| scale.detach().into_cell(false)).transpose()?;
+        self.write().input_scale = scale;
+        Ok(())
     }
 
-    /// Adds the squares of inputs, if they are measured.
+    /// The simulated rounding of the layer.
+    pub(crate) fn simulated(&self) -> Option<Arc<Simulated>> {
+        self.read().simulated.clone()
+    }
+
+    pub(crate) fn set_simulated(&self, simulated: Option<Arc<Simulated>>) {
+        self.write().simulated = simulated;
+    }
+
+    /// Begins to measure inputs, from nothing, with products or without them, or ends it.
+    pub(crate) fn observe(&self, products: Option<bool>) {
+        self.write().measured = products.map(Measured::new);
+    }
+
+    /// The statistics of the inputs, if any were measured.
+    pub(crate) fn statistics(&self) -> Option<InputStatistics> {
+        self.read().measured.as_ref()?.means()
+    }
+
+    /// Adds to the statistics of inputs, if they are measured.
     #[track_caller]
     fn measure(&self, input: &Tensor) -> Result<()> {
-        if self.read().squares.is_none() || input.numel() == 0 {
+        if self.read().measured.is_none() {
             return Ok(());
         }
-        let features = input.dims().last().copied().unwrap_or(1);
-        let rows = input.numel() / features;
-        let squares =
-            input.detach().to_dtype(DType::F32)?.reshape([rows, features])?.square().sum_axis(0, false)?;
-        if let Some(all) = &mut self.write().squares {
-            let sums = match &all.sums {
-                Some(sums) => sums.add(&squares)?,
-                None => squares,
-            };
-            sums.eval()?;
-            *all = Squares { sums: Some(sums), rows: all.rows + rows };
+        match &mut self.write().measured {
+            Some(measured) => measured.add(input),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The number of adapters.
@@ -146,10 +160,30 @@ impl Adapters {
     /// As [`functional::linear`].
     #[track_caller]
     pub fn linear(&self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-        self.measure(input)?;
+        let scaled = match self.input_scale() {
+            Some(scale) => &input.div(&scale.to_dtype(input.dtype())?)?,
+            None => input,
+        };
+        self.measure(scaled)?;
+        let Some(simulated) = self.simulated() else {
+            return self.plain_linear(input, scaled, weight, bias);
+        };
+        let (scaled, weight) = simulated.apply(scaled, weight)?;
+        self.plain_linear(input, &scaled, &weight, bias)
+    }
+
+    /// The layer for an input, and the input as the weight takes it.
+    #[track_caller]
+    fn plain_linear(
+        &self,
+        input: &Tensor,
+        scaled: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> Result<Tensor> {
         match self.active() {
-            None => functional::linear(input, weight, bias),
-            Some(adapter) => adapter.linear(input, weight, bias),
+            None => functional::linear(scaled, weight, bias),
+            Some(adapter) => adapter.linear(input, scaled, weight, bias),
         }
     }
 
@@ -174,15 +208,28 @@ impl Adapters {
         bias: Option<&Tensor>,
         options: ConvOptions<D>,
     ) -> Result<Tensor> {
+        let Some(simulated) = self.simulated() else {
+            return match self.active() {
+                None => convolution(op, input, weight, bias, options),
+                Some(adapter) => adapter.conv(op, input, input, weight, bias, options),
+            };
+        };
+        let (rounded, weight) = simulated.apply(input, weight)?;
         match self.active() {
-            None => convolution(op, input, weight, bias, options),
-            Some(adapter) => adapter.conv(op, input, weight, bias, options),
+            None => convolution(op, &rounded, &weight, bias, options),
+            Some(adapter) => adapter.conv(op, input, &rounded, &weight, bias, options),
         }
     }
 
     /// Records the layer at the visitor's path, whose weight the adapters change, and visits their tensors.
     pub fn visit(&self, weight: &Tensor, kind: LayerKind, visitor: &mut Visitor) {
         visitor.host(|path| Box::new(Host::new(path, self, weight, kind)));
+        if let Some(scale) = self.input_scale() {
+            visitor.buffer("input_scale", &scale);
+        }
+        if let Some(simulated) = self.simulated() {
+            simulated.visit(visitor);
+        }
         self.visit_tensors(visitor);
     }
 
@@ -207,7 +254,13 @@ impl Adapters {
     fn copied(&self, visitor: &mut VisitorMut) -> Adapters {
         let slot = self.read();
         let adapters = slot.adapters.iter().map(|adapter| Arc::new(adapter.replaced(visitor))).collect();
-        let copy = Slot { adapters, active: slot.active, unmerged: slot.unmerged.clone(), squares: None };
+        let mut input_scale = slot.input_scale.clone();
+        if let Some(scale) = &mut input_scale {
+            visitor.buffer("", scale);
+        }
+        let simulated = slot.simulated.as_ref().map(|simulated| Arc::new(simulated.replaced(visitor)));
+        let (active, unmerged) = (slot.active, slot.unmerged.clone());
+        let copy = Slot { adapters, active, unmerged, input_scale, simulated, measured: None };
         Adapters(Arc::new(RwLock::new(copy)))
     }
 }
@@ -243,5 +296,16 @@ impl Host {
                 Err(Error::invalid(OP, message))
             }
         }
+    }
+
+    /// An error if the layer divides its input, so that its weight alone is not what it computes.
+    #[track_caller]
+    pub(super) fn require_unscaled(&self, what: &str) -> Result<()> {
+        if self.slot.input_scale().is_none() {
+            return Ok(());
+        }
+        let message =
+            format!("{what}: {} divides its input by a scale, which the weight does not have", self.path);
+        Err(Error::invalid(OP, message))
     }
 }

@@ -169,6 +169,45 @@ impl Affine {
     pub fn bits(&self) -> AffineBits {
         self.bits
     }
+
+    /// The parts of the bytes of a tensor of this shape whose scales are one for all or one for each position
+    /// of an axis; None for groups of an axis.
+    #[must_use]
+    pub fn channels<'a>(&self, shape: &Shape, bytes: &'a [u8]) -> Option<AffineChannels<'a>> {
+        self.check(shape, bytes).ok()?;
+        let [inner, size, group, outer, along, within, scales, zeros] =
+            [0, 1, 2, 3, 4, 5, 6, 7].map(|k| word(bytes, 4 * k));
+        let one = [outer, along, within] == [0; 3];
+        let axis = (0..shape.rank())
+            .find(|&axis| shape[axis] == size && shape[axis + 1..].iter().product::<usize>().max(1) == inner);
+        if !one && (group != 1 || [outer, along, within] != [0, 1, 0] || axis.is_none()) {
+            return None;
+        }
+        let count = if one { 1 } else { size };
+        let floats = |at: usize| -> Vec<f32> {
+            let all = bytes[at..][..4 * count].chunks_exact(4);
+            all.map(|four| f32::from_le_bytes([four[0], four[1], four[2], four[3]])).collect()
+        };
+        Some(AffineChannels {
+            integers: &bytes[HEADER..][..self.numel.div_ceil(self.bits.per_byte())],
+            axis: if one { None } else { axis },
+            scale: floats(scales),
+            zero: (zeros != 0).then(|| floats(zeros)),
+        })
+    }
+}
+
+/// The parts of an [`Affine`] tensor, which [`Affine::channels`] finds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AffineChannels<'a> {
+    /// The integers, as their type packs them.
+    pub integers: &'a [u8],
+    /// The axis whose positions have scales; None for one scale.
+    pub axis: Option<usize>,
+    /// The scales.
+    pub scale: Vec<f32>,
+    /// The zero points, if there are any.
+    pub zero: Option<Vec<f32>>,
 }
 
 fn word(bytes: &[u8], at: usize) -> usize {

@@ -8,6 +8,7 @@ use half::f16;
 use super::{
     BlockFormat,
     ggml::{GgmlType, SIMPLE, SUPER},
+    weight_format::check_importance,
 };
 use crate::base::error::{Error, Result};
 
@@ -40,18 +41,7 @@ impl GgmlType {
             );
             return Err(Error::invalid(OP, message));
         }
-        if let Some(importance) = importance {
-            let faulty = importance.iter().position(|w| !w.is_finite() || *w < 0.0);
-            if importance.len() != columns || faulty.is_some() {
-                let message = format!(
-                    "importances are {columns} finite numbers that are not negative, one for each column; here \
-                     are {}{}",
-                    importance.len(),
-                    faulty.map_or(String::new(), |at| format!(", number {at} is {}", importance[at])),
-                );
-                return Err(Error::invalid(OP, message));
-            }
-        }
+        check_importance(columns, importance)?;
         let mut out = Vec::with_capacity(numbers.len() / elements * self.block_bytes());
         for (i, block) in numbers.chunks_exact(elements).enumerate() {
             let first = i * elements;

@@ -1,7 +1,8 @@
 //! Block-quantized storage: numbers that share scales, as in files of quantized weights.
 //!
 //! [`BlockFormat`] is the interface of a format, which another crate may implement; [`GgmlType`] has the
-//! formats of GGUF files, and [`Affine`] has groups of small integers. A tensor in blocks keeps the
+//! formats of GGUF files, [`Affine`] has groups of small integers, and [`Codebook4`] codes of four bits into a
+//! table; [`WeightFormat`] says which of them numbers are rounded to. A tensor in blocks keeps the
 //! shape and the float dtype of the decoded numbers and is constant. Matrix products, [`Op::Gather`]
 //! along any axis, and [`Tensor::dequantize`] read it; every other operation is an error that names it.
 //! Kernels see it as an operand whose elements are decoded when they are loaded (`Operand::format`).
@@ -10,8 +11,11 @@
 //! [`Tensor::dequantize`]: crate::Tensor::dequantize
 
 pub(crate) mod affine;
+mod codebook;
 mod encode;
 mod ggml;
+mod integer_groups;
+mod weight_format;
 
 use std::{
     any::{Any, TypeId},
@@ -20,8 +24,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-pub use affine::{Affine, AffineBits};
+pub use affine::{Affine, AffineBits, AffineChannels};
+pub use codebook::{Codebook4, CodebookScales};
 pub use ggml::GgmlType;
+pub use integer_groups::IntegerGroups;
+pub use weight_format::WeightFormat;
 
 use crate::{
     base::{
@@ -126,8 +133,10 @@ pub fn block_format(name: &str, shape: &Shape, bytes: usize) -> Option<Arc<dyn B
     let ggml = GgmlType::ALL.into_iter().map(|format| Arc::new(format) as Arc<dyn BlockFormat>);
     let affine =
         AffineBits::ALL.map(|bits| Arc::new(Affine::stored(bits, shape, bytes)) as Arc<dyn BlockFormat>);
+    let codebooks =
+        [false, true].map(|double| Arc::new(Codebook4::new(shape, double)) as Arc<dyn BlockFormat>);
     let others = lock(&REGISTERED).clone();
-    let all = ggml.chain(affine).chain(others);
+    let all = ggml.chain(affine).chain(codebooks).chain(others);
     let fits = |format: &Arc<dyn BlockFormat>| {
         format.name() == name && format.bytes(shape).is_ok_and(|wanted| wanted == bytes)
     };
