@@ -43,7 +43,7 @@ impl Slices {
     /// The slices of a format; None if it has no `slice_x`.
     pub(crate) fn of(format: &dyn BlockFormat) -> Option<Slices> {
         let any: &dyn Any = format;
-        if any.is::<Affine>() {
+        if any.is::<Affine>() || any.is::<Codebook4>() {
             return Some(Slices { block: 8, per_block: 1, fours: 2, apart: 4 });
         }
         let block = any.downcast_ref::<GgmlType>()?.block_elements();
