@@ -1,5 +1,4 @@
-//! Products with an operand in blocks. With a few vectors, or vectors that are rounded to 8 bits, its rows are
-//! decoded in registers; otherwise some
+//! Products with an operand in blocks. With a few vectors, its rows are decoded in registers; otherwise some
 //! of its rows or columns are decoded at a time, multiplied as a matrix like any other, and forgotten. No
 //! decoded copy of the operand is ever whole.
 #![allow(unsafe_code)]
@@ -212,13 +211,12 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
     epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n))
 }
 
-/// The format of a matrix whose rows are whole blocks, if decoding its rows in registers pays for each vector,
-/// in f32: if there are few vectors, or if they are rounded.
+/// The format of a matrix whose rows are whole blocks, if a product of it with vectors is one of so few
+/// that decoding its rows in registers pays, in f32.
 fn dots_format<T: Decoded>(parts: &Parts<'_>, operand: &Operand<'_>, left: bool) -> Option<GgmlType> {
     let of = parts.of;
     let vectors = if left { of.n } else { of.m };
-    let (_, format) =
-        operand.blocks.ggml().filter(|_| T::IS_F32 && (vectors <= BLOCK_VECTORS || int8_activations()))?;
+    let (_, format) = operand.blocks.ggml().filter(|_| T::IS_F32 && vectors <= BLOCK_VECTORS)?;
     let block = format.block_elements();
     let whole = |step: isize| step >= 0 && (step as usize).is_multiple_of(block);
     // The first elements of a batch are apart by other axes.
@@ -273,13 +271,7 @@ unsafe fn few_vectors(parts: &Parts<'_>, operand: &Operand<'_>, left: bool, form
         threads => threads * PARTS_OF_THREAD,
     };
     if int8_activations() {
-        let mut rounded = vec![Rounded::default(); vectors];
-        let each = vectors.div_ceil(parts);
-        threads::share_chunks(&mut rounded, each, |i, rounded| {
-            for (to, x) in rounded.iter_mut().zip(&x[i * each..]) {
-                *to = Rounded::new(isa, x);
-            }
-        });
+        let rounded: SmallVec<[Rounded; BLOCK_VECTORS]> = x.iter().map(|x| Rounded::new(isa, x)).collect();
         let (dots, form) = (RoundedDots { x: &rounded, rows: block_rows }, ByteForm::best(isa));
         threads::share(parts, |i| {
             // SAFETY: the caller's promise; the parts are apart.

@@ -5,12 +5,7 @@
 
 use tensor_core::{Attention, AttentionPass, DType, Kernel, Layout, Shape};
 
-use super::{
-    KEY, MASK, Problem, QUERY, VALUE, bases,
-    forward::place_in_stream,
-    store,
-    tile::INVOCATIONS,
-};
+use super::{KEY, MASK, Problem, QUERY, VALUE, bases, forward::place_in_stream, store, tile::INVOCATIONS};
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
@@ -48,7 +43,8 @@ pub(super) fn grouped(attention: &Attention, kernel: &Kernel) -> Option<Kernel> 
     let mut grouped = kernel.clone();
     for (k, operand) in grouped.operands.iter_mut().enumerate() {
         let axis = if k == 1 || k == 2 { group } else { rows };
-        let (shape, strides) = (without(operand.layout.shape(), axis), without(operand.layout.strides(), axis));
+        let (shape, strides) =
+            (without(operand.layout.shape(), axis), without(operand.layout.strides(), axis));
         operand.layout = Layout::new(Shape::from(&shape[..]), &strides, operand.layout.offset());
     }
     for output in &mut grouped.outputs {
