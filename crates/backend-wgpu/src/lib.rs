@@ -42,9 +42,9 @@ pub use codegen::capabilities::Form;
 #[doc(hidden)]
 pub use device::options::Forced;
 pub use device::{options::Options, profiler::KernelTime};
+pub use kernels::custom::{WgslKernel, WgslProgram};
 #[doc(hidden)]
 pub use kernels::native::NATIVE_KERNELS;
-pub use kernels::custom::{WgslKernel, WgslProgram};
 pub use profile::profile;
 pub use registry::{
     MOST_LOGICAL, WgpuDevices, adapters, adapters_async, destroy, logical, logical_async, open, open_async,

@@ -4,7 +4,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use tensor_core::{DType, Error, Launch, Result, SearchSorted, with_element};
+use tensor_core::{Error, Kernel, Launch, Result, SearchSorted, with_element};
 
 use super::custom::Native;
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
 const TOGETHER: usize = 16;
 
 impl Native for SearchSorted {
-    fn supports(_: DType) -> bool {
+    fn supports(_: &Kernel) -> bool {
         true
     }
 

@@ -272,9 +272,15 @@ fn masks_and_dropout() {
 
 #[test]
 fn few_queries_split_the_keys() {
-    for (rows, keys, width, features) in
-        [(1, 1, 4, 4), (1, 300, 8, 12), (1, 2100, 5, 3), (2, 129, 36, 64), (3, 640, 4, 1), (8, 700, 4, 130), (1, 140, 4, 520)]
-    {
+    for (rows, keys, width, features) in [
+        (1, 1, 4, 4),
+        (1, 300, 8, 12),
+        (1, 2100, 5, 3),
+        (2, 129, 36, 64),
+        (3, 640, 4, 1),
+        (8, 700, 4, 130),
+        (1, 140, 4, 520),
+    ] {
         compare(sizes(2, rows, keys, width, features), PLAIN);
     }
     for causal in [Some(0), Some(127), Some(140)] {
@@ -314,13 +320,8 @@ fn any_strides() {
         Layout::contiguous([2, 3, 4, 20]).permute(&[0, 1, 3, 2]).flip(2),
         Layout::contiguous([2, 1, 1, 20]).expand(&Shape::from([2, 3, 10, 20])),
     ];
-    let attention = Attention {
-        pass: AttentionPass::Forward,
-        scale: 0.5,
-        causal: None,
-        mask: true,
-        dropout: None,
-    };
+    let attention =
+        Attention { pass: AttentionPass::Forward, scale: 0.5, causal: None, mask: true, dropout: None };
     let (lead, operands): (Shape, Vec<Operand>) =
         (Shape::from([2, 3]), layouts.iter().map(|l| Operand::new(DType::F32, l.clone())).collect());
     let specs: Vec<(Shape, DType)> = layouts.iter().map(|l| (l.shape().clone(), DType::F32)).collect();
@@ -390,7 +391,8 @@ fn heads_that_share_keys_read_them_once() {
         Kernel::custom(Arc::new(attention), operands, &attention.results(&specs).unwrap())
     };
     let heads = Layout::contiguous([2, 2, 3, 1, 8]);
-    let shared = made(heads.clone(), Layout::contiguous([2, 2, 1, 150, 8]).expand(&Shape::from([2, 2, 3, 150, 8])));
+    let shared =
+        made(heads.clone(), Layout::contiguous([2, 2, 1, 150, 8]).expand(&Shape::from([2, 2, 3, 150, 8])));
     let apart = made(heads, Layout::contiguous([2, 2, 3, 150, 8]));
     let (query, mask) = (numbers(96, 1), numbers(300, 2));
     let keys = numbers(4 * 1200, 3);

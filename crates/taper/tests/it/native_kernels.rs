@@ -16,7 +16,11 @@ fn gpus_have_the_kernels_of_the_cpu_or_a_reason() {
     let (cpu, gpu) = (backend_cpu::NATIVE_KERNELS, backend_wgpu::NATIVE_KERNELS);
     for name in cpu {
         let reason = COMPOSED.iter().find(|(composed, _)| composed == name);
-        assert_eq!(gpu.contains(name), reason.is_none(), "{name}: a kernel on GPUs or a reason, and not both");
+        assert_eq!(
+            gpu.contains(name),
+            reason.is_none(),
+            "{name}: a kernel on GPUs or a reason, and not both"
+        );
     }
     for name in gpu.iter().chain(COMPOSED.iter().map(|(name, _)| name)) {
         assert!(cpu.contains(name), "{name} has no kernel on the CPU");

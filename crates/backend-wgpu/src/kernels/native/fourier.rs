@@ -109,7 +109,12 @@ fn arrays(form: &Form, c: &mut Code) {
 /// Functions of complex numbers, and the loads and stores of numbers of a line.
 fn functions(form: &Form, c: &mut Code) {
     let pair = "vec2<f32>";
-    c.expression("times", &[("a", pair), ("b", pair)], pair, "vec2<f32>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x)");
+    c.expression(
+        "times",
+        &[("a", pair), ("b", pair)],
+        pair,
+        "vec2<f32>(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x)",
+    );
     // e^(±2πi·k/n) for k < n. The reduction to the first octant is exact, because n is a power of two.
     c.function("rotation", &[("k", "u32"), ("n", "u32")], pair, |c| {
         c.bind("eighth", "8u * k / n");

@@ -10,8 +10,8 @@ mod recurrence;
 mod search_sorted;
 
 use tensor_core::{
-    Attention, CustomKernel, DType, Distances, Error, Fourier, Kernel, MaxPool, Recurrence, Result, SearchSorted,
-    custom::implementation,
+    Attention, CustomKernel, DType, Distances, Error, Fourier, Kernel, MaxPool, Recurrence, Result,
+    SearchSorted, custom::implementation,
 };
 
 use crate::{
@@ -73,7 +73,11 @@ macro_rules! natives {
 natives![Attention, Recurrence, Fourier, Distances, SearchSorted, MaxPool];
 
 /// The operation's kernel, if it covers this case.
-fn native(custom: &dyn CustomKernel, kernel: &Kernel, capabilities: &Capabilities) -> Option<Box<dyn Native>> {
+fn native(
+    custom: &dyn CustomKernel,
+    kernel: &Kernel,
+    capabilities: &Capabilities,
+) -> Option<Box<dyn Native>> {
     if kernel.operands.iter().any(|operand| operand.format.is_some()) {
         return None;
     }
@@ -90,7 +94,8 @@ pub(crate) fn implements(custom: &dyn CustomKernel, kernel: &Kernel, capabilitie
 /// The kernel with each operand's buffer beginning where its binding does, and those positions in elements;
 /// None if an operand or output does not fit one binding.
 fn fitted(kernel: &Kernel, capabilities: &Capabilities) -> Option<(Kernel, Vec<usize>)> {
-    let large = |output: &tensor_core::kernel::Output| output.shape.numel() > room(output.dtype, capabilities);
+    let large =
+        |output: &tensor_core::kernel::Output| output.shape.numel() > room(output.dtype, capabilities);
     if kernel.outputs.iter().any(large) {
         return None;
     }
@@ -114,7 +119,8 @@ pub(crate) fn dispatches(
     capabilities: &Capabilities,
 ) -> Result<Option<Dispatches>> {
     let Some(native) = native(custom, kernel, capabilities) else { return Ok(None) };
-    let (fitted, starts) = fitted(kernel, capabilities).ok_or_else(|| too_large(kernel, custom, capabilities))?;
+    let (fitted, starts) =
+        fitted(kernel, capabilities).ok_or_else(|| too_large(kernel, custom, capabilities))?;
     let mut made = native.dispatches(&fitted, capabilities);
     for binding in made.bindings() {
         if let Resource::Input(k) = binding.resource {

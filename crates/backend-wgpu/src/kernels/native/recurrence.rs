@@ -214,7 +214,11 @@ fn forward(of: &Recurrence, kernel: &Kernel) -> Dispatch {
             let sum = format!("sum{r}");
             next_state(cell, of.pass, column.map(|e| format!("{sum}.{}", FIELDS[e])).unwrap_or(sum), c);
             if keeps {
-                let kept = if cell == RecurrentCell::Lstm { ["i", "f", "g", "o"] } else { ["r", "z", "fresh", "of_state"] };
+                let kept = if cell == RecurrentCell::Lstm {
+                    ["i", "f", "g", "o"]
+                } else {
+                    ["r", "z", "fresh", "of_state"]
+                };
                 for (k, value) in kept.iter().enumerate() {
                     let at = format!("((place + n) * 4u + {k}u) * params.size + unit");
                     c.set(format_args!("kept[{at}]"), value);

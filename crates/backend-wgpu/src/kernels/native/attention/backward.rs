@@ -37,10 +37,7 @@ const SUMS: usize = INVOCATIONS / 8;
 pub(super) fn dispatches(p: &Problem<'_>) -> Dispatches {
     // A pair of words for each query, and two pairs for the position in the random stream.
     let words = 2 * (p.batches * p.rows + 2);
-    Dispatches {
-        list: vec![terms(p), of_queries(p), of_keys(p)],
-        temporaries: vec![(DType::U32, words)],
-    }
+    Dispatches { list: vec![terms(p), of_queries(p), of_keys(p)], temporaries: vec![(DType::U32, words)] }
 }
 
 /// Writes a pair of words for each query, the log-sum-exp and the sum of gradient ∘ out. The pairs after
@@ -153,14 +150,16 @@ fn of_queries(p: &Problem<'_>) -> Dispatch {
         c.count("k0", ["0u", "seen", &format!("{INNER}u")], |c| {
             let [queries, keys] = [("q0", QUERY), ("k0", KEY)].map(|(first, matrix)| Rows { matrix, first });
             tile::product("s", queries, keys, c);
-            let [outer, inner] = [("q0", GRADIENT), ("k0", VALUE)].map(|(first, matrix)| Rows { matrix, first });
+            let [outer, inner] =
+                [("q0", GRADIENT), ("k0", VALUE)].map(|(first, matrix)| Rows { matrix, first });
             tile::product("g", outer, inner, c);
             c.bind("key", "k0 + tx * 4u");
             scores(p, c);
             for r in 0..4 {
                 c.bind(format_args!("weight{r}"), format_args!("exp4(s{r} - vec4<f32>(term{r}.x))"));
                 if p.attention.dropout.is_some() {
-                    let kept = [0, 1, 2, 3].map(|e| format!("kept(batch, row + {r}u, key + {e}u)")).join(", ");
+                    let kept =
+                        [0, 1, 2, 3].map(|e| format!("kept(batch, row + {r}u, key + {e}u)")).join(", ");
                     c.line(format_args!("g{r} *= vec4<f32>({kept});"));
                 }
                 c.set(format_args!("g{r}"), format_args!("weight{r} * (g{r} - vec4<f32>(term{r}.y))"));
@@ -192,7 +191,13 @@ fn of_keys(p: &Problem<'_>) -> Dispatch {
     d.params.size("blocks", blocks);
     declare(p, &mut d);
     let results = [
-        Given { name: "key_gradient", to: "sum_key", matrix: KEY, size: p.width, factor: " * bitcast<f32>(params.scale)" },
+        Given {
+            name: "key_gradient",
+            to: "sum_key",
+            matrix: KEY,
+            size: p.width,
+            factor: " * bitcast<f32>(params.scale)",
+        },
         Given { name: "value_gradient", to: "sum_value", matrix: VALUE, size: p.features, factor: "" },
     ];
     for (k, Given { name, size, .. }) in results.iter().enumerate() {

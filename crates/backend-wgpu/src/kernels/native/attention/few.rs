@@ -5,12 +5,7 @@
 
 use tensor_core::{Attention, AttentionPass, DType, Kernel, Layout, Shape};
 
-use super::{
-    KEY, MASK, Problem, QUERY, VALUE, bases,
-    forward::place_in_stream,
-    store,
-    tile::INVOCATIONS,
-};
+use super::{KEY, MASK, Problem, QUERY, VALUE, bases, forward::place_in_stream, store, tile::INVOCATIONS};
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
@@ -48,7 +43,8 @@ pub(super) fn grouped(attention: &Attention, kernel: &Kernel) -> Option<Kernel> 
     let mut grouped = kernel.clone();
     for (k, operand) in grouped.operands.iter_mut().enumerate() {
         let axis = if k == 1 || k == 2 { group } else { rows };
-        let (shape, strides) = (without(operand.layout.shape(), axis), without(operand.layout.strides(), axis));
+        let (shape, strides) =
+            (without(operand.layout.shape(), axis), without(operand.layout.strides(), axis));
         operand.layout = Layout::new(Shape::from(&shape[..]), &strides, operand.layout.offset());
     }
     for output in &mut grouped.outputs {
@@ -233,7 +229,7 @@ fn exponentials(p: &Problem<'_>, form: &Form, c: &mut Code) {
     c.line("workgroupBarrier();");
     c.when("own == 0u", |c| {
         let share = if form.is_whole { "select(1.0 / total, 0.0, blind)" } else { "1.0" };
-        c.set("partial[128u + own_row].x", share);
+        c.set(format_args!("partial[{INVOCATIONS}u + own_row].x"), share);
     });
 }
 
@@ -259,9 +255,11 @@ fn sums_of_values(form: &Form, fours: bool, c: &mut Code) {
             c.set("partial[local_index]", format_args!("sum{r}"));
             c.line("workgroupBarrier();");
             c.when(format_args!("slice == 0u && {r}u < params.rows"), |c| {
-                let parts: Vec<String> =
-                    (0..slices).map(|s| format!("partial[{}u + across]", s * across)).collect();
-                c.bind("whole", format_args!("({}) * partial[{}u].x", parts.join(" + "), 128 + r));
+                c.var("whole", "vec4<f32>()");
+                c.count("i", ["across", &format!("{INVOCATIONS}u"), &format!("{across}u")], |c| {
+                    c.line("whole += partial[i];");
+                });
+                c.line(format_args!("whole *= partial[{}u].x;", INVOCATIONS + r));
                 c.bind("line", format_args!("({line} * params.rows + {r}u) * params.features"));
                 store(["out", "line", "column", "params.features", "whole"], fours, c);
             });

@@ -106,10 +106,9 @@ pub(super) fn scores(p: &Problem<'_>, c: &mut Code) {
         if let Some(k) = p.mask() {
             c.bind(format_args!("m{r}"), format_args!("mask4(mask_base, row + {r}u, key)"));
             match p.kernel.operands[k].dtype.is_bool() {
-                true => c.set(
-                    format_args!("s{r}"),
-                    format_args!("select(unseen, s{r}, m{r} != vec4<u32>())"),
-                ),
+                true => {
+                    c.set(format_args!("s{r}"), format_args!("select(unseen, s{r}, m{r} != vec4<u32>())"))
+                }
                 false => c.line(format_args!("s{r} += m{r};")),
             }
         }

@@ -38,7 +38,9 @@ impl Native for Attention {
         let grouped = few::grouped(self, kernel);
         let problem = Problem::new(self, grouped.as_ref().unwrap_or(kernel));
         match self.pass {
-            AttentionPass::Forward if problem.rows <= few::MAX_ROWS => few::dispatches(&problem, capabilities),
+            AttentionPass::Forward if problem.rows <= few::MAX_ROWS => {
+                few::dispatches(&problem, capabilities)
+            }
             AttentionPass::Forward => forward::dispatch(&problem).into(),
             AttentionPass::Backward => backward::dispatches(&problem),
         }
