@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `registry`, `backend`, `profile` | the process's devices, the `Backend` contract, kernel times |
 //! | `tuning` | measured variants of matrix products |
-//! | `kernels` | one file for each kernel body; `native` for operations as data, `window` for tensors larger than a binding |
+//! | `kernels` | a file for each body; `native`: operations as data; `window`: tensors over a binding's size |
 //! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
 //! | `codegen` | dispatches, and the writer of their WGSL |
 //! | `platform` | differences between systems: clocks, and whether a thread can wait |

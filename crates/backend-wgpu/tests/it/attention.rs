@@ -54,7 +54,7 @@ struct Given {
     query: Vec<f64>,
     key: Vec<f64>,
     value: Vec<f64>,
-    /// What is added to each score.
+    /// The numbers that are added to scores.
     added: Vec<f64>,
     gradient: Vec<f64>,
 }

@@ -22,6 +22,7 @@ mod lost;
 mod maps;
 mod matmul;
 mod memory;
+mod natives;
 mod new_sizes;
 mod packed;
 mod pipeline_cache;

@@ -27,7 +27,8 @@
 //!
 //! Each transform is a [`Fourier`] kernel on devices that implement it: the CPU, and GPUs for powers of two
 //! from 64 to 4096. Elsewhere it is composed of such transforms, products with small Fourier matrices,
-//! and twiddle factors between them (`transform`). Both have higher derivatives and support `vmap`. f16 and bf16 are computed in f32.
+//! and twiddle factors between them (`transform`). Both have higher derivatives and support `vmap`. f16
+//! and bf16 are computed in f32.
 
 mod composed;
 mod hermitian;

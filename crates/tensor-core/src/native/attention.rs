@@ -31,9 +31,9 @@ pub struct Attention {
     /// the query's dtype that are added to the scores.
     pub mask: bool,
     /// The probability with which a weight is dropped. The last input is then u32 `[4]`: the low and the
-    /// high word of the seed, and those of the offset of a random stream. Query i and key j of flat batch position b out of B use element
-    /// (i·B + b)·S + j of an f32 [`crate::RandomKind::Uniform`]; the weight is kept if that element is
-    /// at least the probability.
+    /// high word of the seed, and those of the offset of a random stream. Query i and key j of flat
+    /// batch position b out of B use element (i·B + b)·S + j of an f32 [`crate::RandomKind::Uniform`];
+    /// the weight is kept if that element is at least the probability.
     pub dropout: Option<f64>,
 }
 

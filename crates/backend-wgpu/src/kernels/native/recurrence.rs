@@ -84,8 +84,8 @@ fn declare(reverse: bool, c: &mut Code) {
     c.expression("step_of", &[("i", "u32")], "u32", step);
 }
 
-/// A function `name(row, k)`: four elements of a row-major buffer with `columns` columns, from column k on, at
-/// `base`; zeros from row `rows` and from column `columns` on.
+/// A function `name(row, k)`: four elements of a row-major buffer with `columns` columns at `base`, from
+/// column k on; zeros from row `rows` and from column `columns` on.
 fn row4([name, buffer, base, rows, columns]: [&str; 5], c: &mut Code) {
     c.function(name, &[("row", "u32"), ("k", "u32")], "vec4<f32>", |c| {
         c.var("x", "vec4<f32>()");

@@ -229,7 +229,7 @@ fn exponentials(p: &Problem<'_>, form: &Form, c: &mut Code) {
     c.line("workgroupBarrier();");
     c.when("own == 0u", |c| {
         let share = if form.is_whole { "select(1.0 / total, 0.0, blind)" } else { "1.0" };
-        c.set("partial[128u + own_row].x", share);
+        c.set(format_args!("partial[{INVOCATIONS}u + own_row].x"), share);
     });
 }
 
@@ -255,9 +255,11 @@ fn sums_of_values(form: &Form, fours: bool, c: &mut Code) {
             c.set("partial[local_index]", format_args!("sum{r}"));
             c.line("workgroupBarrier();");
             c.when(format_args!("slice == 0u && {r}u < params.rows"), |c| {
-                let parts: Vec<String> =
-                    (0..slices).map(|s| format!("partial[{}u + across]", s * across)).collect();
-                c.bind("whole", format_args!("({}) * partial[{}u].x", parts.join(" + "), 128 + r));
+                c.var("whole", "vec4<f32>()");
+                c.count("i", ["across", &format!("{INVOCATIONS}u"), &format!("{across}u")], |c| {
+                    c.line("whole += partial[i];");
+                });
+                c.line(format_args!("whole *= partial[{}u].x;", INVOCATIONS + r));
                 c.bind("line", format_args!("({line} * params.rows + {r}u) * params.features"));
                 store(["out", "line", "column", "params.features", "whole"], fours, c);
             });
