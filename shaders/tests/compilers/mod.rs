@@ -170,6 +170,7 @@ fn is_counted(f: &Function, body: &Block, continuing: &Block) -> bool {
         _ => None,
     });
     let Some(condition) = condition else { return false };
+    let conjuncts = conjuncts(f, body, condition);
     let counts = |(variable, value): &(Handle<LocalVariable>, Handle<Expression>)| {
         let steps = match f.expressions[*value] {
             Expression::Binary { op, left, .. } => {
@@ -178,9 +179,28 @@ fn is_counted(f: &Function, body: &Block, continuing: &Block) -> bool {
             }
             _ => false,
         };
-        steps && reads(f, condition, *variable) && stores(f, body).iter().all(|(own, _)| own != variable)
+        let tested = conjuncts.iter().any(|&condition| reads(f, condition, *variable));
+        steps && tested && stores(f, body).iter().all(|(own, _)| own != variable)
     };
     stores(f, continuing).iter().any(counts)
+}
+
+/// The conditions that a condition consists of. naga writes `a && b` as a variable that is `b` if `a`, and
+/// false if not.
+fn conjuncts(f: &Function, body: &Block, condition: Handle<Expression>) -> Vec<Handle<Expression>> {
+    let mut found = vec![condition];
+    for statement in body.iter() {
+        let Statement::If { condition: first, accept, reject } = statement else { continue };
+        let is_false = |value| matches!(f.expressions[value], Expression::Literal(Literal::Bool(false)));
+        for (variable, _) in stores(f, reject).into_iter().filter(|&(_, value)| is_false(value)) {
+            if reads(f, condition, variable) {
+                found.extend(conjuncts(f, body, *first));
+                let second = stores(f, accept).into_iter().filter(|&(own, _)| own == variable);
+                second.for_each(|(_, value)| found.extend(conjuncts(f, accept, value)));
+            }
+        }
+    }
+    found
 }
 
 /// The variables that a block sets, with the values.
