@@ -6,8 +6,9 @@
 //! | `w` | the codes, two in a byte of u8 |
 //! | `w.absmax` | the scale of each 64 elements: f32, or u8 with double quantization |
 //! | `w.quant_map` | the sixteen numbers |
-//! | `w.nested_absmax`, `w.nested_quant_map` | with double quantization, the scales of 256 scales and the table of their codes |
-//! | `w.quant_state.bitsandbytes__nf4`, `…__fp4` | the shape, the dtype, sizes of blocks and the offset of scales, as JSON in u8 |
+//! | `w.nested_absmax` | with double quantization, the scale of each 256 scales |
+//! | `w.nested_quant_map` | with double quantization, the table of the codes of scales |
+//! | `w.quant_state.bitsandbytes__nf4`, `…__fp4` | the shape, the dtype, the offset of scales: JSON in u8 |
 
 use serde_json::Value;
 use tensor_core::{Codebook4, CodebookScales, DType, Device, Result, Shape, Tensor, file::file_error};

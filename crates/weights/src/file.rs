@@ -333,8 +333,8 @@ impl WeightFile {
     }
 
     /// Whether the tensor with a name is a part of another one, which [`WeightFile::tensor`] and
-    /// [`WeightFile::state_dict`] read with it: the scales and the tables of a weight of four bits that Python's
-    /// `bitsandbytes` stored.
+    /// [`WeightFile::state_dict`] read with it: the scales and the tables of a weight of four bits that
+    /// Python's `bitsandbytes` stored.
     pub fn is_part(&self, name: &str) -> bool {
         bitsandbytes::is_part(self, name)
     }

@@ -1,4 +1,5 @@
-//! Simulated quantization against PyTorch's numbers (`scripts/qat_fixtures.py`), training with it, and bad input.
+//! Simulated quantization against PyTorch's numbers (`scripts/qat_fixtures.py`), training with it, and bad
+//! input.
 #![allow(clippy::unwrap_used)]
 
 use autograd::TensorGrad;

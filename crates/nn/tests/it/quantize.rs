@@ -1,5 +1,5 @@
-//! GPTQ, AWQ and NF4 against the published algorithms (`scripts/quantize_fixtures.py`), on models, and with bad
-//! input.
+//! GPTQ, AWQ and NF4 against the published algorithms (`scripts/quantize_fixtures.py`), on models, and with
+//! bad input.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

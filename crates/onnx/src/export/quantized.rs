@@ -1,5 +1,5 @@
-//! Simulated quantization as a pair of `QuantizeLinear` and `DequantizeLinear`, and weights in 8 bits as integers
-//! with a `DequantizeLinear`: the form in which ONNX programs find layers of integers (QDQ).
+//! Simulated quantization as a pair of `QuantizeLinear` and `DequantizeLinear`, and weights in 8 bits as
+//! integers with a `DequantizeLinear`: the form in which ONNX programs find layers of integers (QDQ).
 
 use std::any::Any;
 

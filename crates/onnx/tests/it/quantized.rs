@@ -1,5 +1,5 @@
-//! Layers of integers of 8 bits: pairs of `QuantizeLinear` and `DequantizeLinear` that are written and read again.
-//! `scripts/onnx_export_check.py` runs the files in ONNX Runtime.
+//! Layers of integers of 8 bits: pairs of `QuantizeLinear` and `DequantizeLinear` that are written and read
+//! again. `scripts/onnx_export_check.py` runs the files in ONNX Runtime.
 
 use nn::{
     Conv2d, Linear, Module,
