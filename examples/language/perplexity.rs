@@ -4,10 +4,10 @@
 //!         --model SmolLM2-135M-Instruct.Q4_1.gguf --text docs/design.md --context 512 --stride 256
 //!
 //! The model is as in the example `chat`. With `--quantize q4_k` its linear layers' weights are first
-//! rounded to a format of GGUF files, to groups of integers (`uint4`) or to `nf4`, and with `--calibrate FILE` so
-//! that errors are least for the inputs that this text gives them; `--method gptq` and `--method awq` need it. A
-//! token is predicted once, from at least `context - stride` tokens
-//! before it, at the beginning of the text from fewer.
+//! rounded to a format of GGUF files, to groups of integers (`uint4`) or to `nf4`, and with `--calibrate
+//! FILE` so that errors are least for the inputs that this text gives them; `--method gptq` and `--method
+//! awq` need it. A token is predicted once, from at least `context - stride` tokens before it, at the
+//! beginning of the text from fewer.
 
 mod model;
 

@@ -36,8 +36,8 @@ pub struct IntegerRange {
     pub quant_min: i64,
     /// The greatest integer.
     pub quant_max: i64,
-    /// Whether the range of the numbers is made symmetric, so that the zero point is 0 for signed integers and
-    /// the middle for unsigned ones.
+    /// Whether the range of the numbers is made symmetric, so that the zero point is 0 for signed integers
+    /// and the middle for unsigned ones.
     pub symmetric: bool,
 }
 

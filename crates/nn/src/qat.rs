@@ -1,8 +1,8 @@
 //! Quantization of weights and activations to 8 bits: observers find the ranges of activations, training or
 //! calibration runs with rounding that is simulated, and the weights are then converted to integers.
 //!
-//! Jacob et al.: Quantization and training of neural networks for efficient integer-arithmetic-only inference,
-//! 2018. PyTorch's `torch.ao.quantization`.
+//! Jacob et al.: Quantization and training of neural networks for efficient integer-arithmetic-only
+//! inference, 2018. PyTorch's `torch.ao.quantization`.
 
 use std::sync::Arc;
 
@@ -43,10 +43,10 @@ pub struct Qat {
     layers: Vec<(Host, Arc<Simulated>)>,
 }
 
-/// Makes the linear layers and the convolutions of a model round their inputs and weights as 8-bit integers would:
-/// inputs with one scale, from an observer, and weights with a scale for each output, symmetric about 0.
-/// Gradients pass straight through ([`fake_quantize_per_tensor_affine`]), so that training goes on with the
-/// errors of rounding. [`Qat::convert`] then makes the weights integers.
+/// Makes the linear layers and the convolutions of a model round their inputs and weights as 8-bit integers
+/// would: inputs with one scale, from an observer, and weights with a scale for each output, symmetric about
+/// 0. Gradients pass straight through ([`fake_quantize_per_tensor_affine`]), so that training goes on with
+/// the errors of rounding. [`Qat::convert`] then makes the weights integers.
 /// `torch.ao.quantization.prepare_qat`.
 ///
 /// The scales of inputs are buffers of the model, `fc1.input_quantizer.scale` and `…zero_point`.
@@ -101,8 +101,8 @@ pub fn prepare_qat<M: Module + ?Sized>(model: &M, config: &QatConfig) -> Result<
     Ok(Qat { layers })
 }
 
-/// [`prepare_qat`] without rounding: layers compute what they did, and observers look at their inputs while the
-/// model runs on calibration data. `torch.ao.quantization.prepare`.
+/// [`prepare_qat`] without rounding: layers compute what they did, and observers look at their inputs while
+/// the model runs on calibration data. `torch.ao.quantization.prepare`.
 ///
 /// # Errors
 /// As [`prepare_qat`].
@@ -136,8 +136,8 @@ impl Qat {
         self.layers.iter().find(|(host, _)| host.path == path)?.1.parameters()
     }
 
-    /// Makes the weights integers of 8 bits with a scale for each output, in blocks, and keeps the rounding of
-    /// the inputs, with the scales of now. A file of ONNX then has pairs of `QuantizeLinear` and
+    /// Makes the weights integers of 8 bits with a scale for each output, in blocks, and keeps the rounding
+    /// of the inputs, with the scales of now. A file of ONNX then has pairs of `QuantizeLinear` and
     /// `DequantizeLinear`. `torch.ao.quantization.convert`.
     ///
     /// # Errors

@@ -53,6 +53,10 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         "a sum of log_softmax and gather over answers, with their lengths: tested with the losses that take it",
         &["functional::answer_log_probabilities"],
     ),
+    (
+        "gradients pass straight through, unlike the derivative: tested in nn/tests/it/qat.rs with PyTorch's numbers",
+        &["functional::fake_quantize_per_tensor_affine", "functional::fake_quantize_per_channel_affine"],
+    ),
     ("between devices, and into cells: tested with transfers and cells", &["to", "into_cell"]),
     (
         "of the graph, not of numbers",

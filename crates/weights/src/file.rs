@@ -333,10 +333,24 @@ impl WeightFile {
     }
 
     /// Whether the tensor with a name is a part of another one, which [`WeightFile::tensor`] and
-    /// [`WeightFile::state_dict`] read with it: the scales and the tables of a weight of four bits that Python's
-    /// `bitsandbytes` stored.
+    /// [`WeightFile::state_dict`] read with it: the scales and the tables of a weight of four bits that
+    /// Python's `bitsandbytes` stored.
     pub fn is_part(&self, name: &str) -> bool {
-        bitsandbytes::is_part(self, name)
+        bitsandbytes::is_part(name, |name| self.info(name).is_some())
+    }
+
+    /// The weight of four bits with a name, if it is one.
+    #[track_caller]
+    fn four_bits(&self, name: &str, device: &Device) -> Result<Option<Tensor>> {
+        let description = bitsandbytes::description(name, |name| self.info(name).is_some());
+        let Some(description) = description else { return Ok(None) };
+        let read = |name: &str| {
+            let Some(info) = self.info(name) else { return Ok(None) };
+            Ok(Some((info.dtype(), Reader::default().host_bytes(info)?)))
+        };
+        bitsandbytes::Stored { path: &self.path, name, read }
+            .tensor(&description, self.floats, device)
+            .map(Some)
     }
 
     /// One tensor, on `device`. A weight of four bits of `bitsandbytes` is a tensor in blocks.
@@ -346,7 +360,7 @@ impl WeightFile {
     /// a dtype that the device lacks; too little memory.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
-        if let Some(weight) = bitsandbytes::read(self, name, device, self.floats)? {
+        if let Some(weight) = self.four_bits(name, device)? {
             return Ok(weight);
         }
         self.read(self.find(name)?, device)
@@ -425,10 +439,10 @@ impl WeightFile {
         let mut read: HashMap<_, Tensor> = HashMap::new();
         let mut dict = StateDict::new();
         for (identity, name, info) in order {
-            if bitsandbytes::is_part(self, name) {
+            if self.is_part(name) {
                 continue;
             }
-            if let Some(weight) = bitsandbytes::read(self, name, device, self.floats)? {
+            if let Some(weight) = self.four_bits(name, device)? {
                 dict.insert(name.clone(), weight);
                 continue;
             }

@@ -264,7 +264,8 @@ pub fn save_peft(lora: &Lora, folder: impl AsRef<Path>, base_model: Option<&str>
 
 fn config_of(lora: &Lora, base_model: Option<&str>) -> Value {
     let config = lora.config();
-    // Globs are not in PEFT's format, regular expressions differ in details, and its "all-linear" depends on the model's class.
+    // Globs are not in PEFT's format, regular expressions differ in details, and its "all-linear" depends on
+    // the model's class.
     let (targets, layers) = match &config.target_modules {
         Targets::Names(names) => (names.clone(), config.layers_to_transform.clone()),
         Targets::Glob(_) | Targets::Regex(_) | Targets::AllLinear => {

@@ -1,6 +1,6 @@
-// table[q] s, with the scale s of 64 neighbours: see `Codebook4` in tensor-core. A header of eight words comes
-// first: the byte offsets of the scales, of the scales of 256 scales (0 for scales that are f32), of the 256
-// numbers of their codes, and of the table; then the offset of the scales.
+// table[q] s, with the scale s of 64 neighbours: see `Codebook4` in tensor-core. A header of eight words
+// comes first: the byte offsets of the scales, of the scales of 256 scales (0 for scales that are f32), of
+// the 256 numbers of their codes, and of the table; then the offset of the scales.
 fn decode_x(i: u32) -> f32 {
     let q = byte_x(32u + i / 2u) >> (4u - i % 2u * 4u);
     return number_x(q & 15u) * scale_x(i / 64u);

@@ -4,9 +4,9 @@ use tensor_core::{Argument, Error, Result, Tensor, is_grad_enabled, traced};
 
 const OP: &str = "fake_quantize";
 
-/// (clamp(round(x / scale + zero_point), quant_min, quant_max) − zero_point) · scale: the numbers that integers
-/// with one scale stand for. Halves are rounded to even. The gradient is passed where the integer is
-/// within its range, and 0 elsewhere (straight through); scale and zero point have none. As
+/// (clamp(round(x / scale + zero_point), quant_min, quant_max) − zero_point) · scale: the numbers that
+/// integers with one scale stand for. Halves are rounded to even. The gradient is passed where the integer
+/// is within its range, and 0 elsewhere (straight through); scale and zero point have none. As
 /// `torch.fake_quantize_per_tensor_affine`.
 ///
 /// `scale` and `zero_point` have one element.

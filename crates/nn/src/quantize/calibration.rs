@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// A measurement of the inputs of a model's linear layers over what the model is run on meanwhile. Errors of
-/// a weight change outputs in proportion to its input: the mean squares are llama.cpp's importance matrix, and
-/// GPTQ and AWQ need the products of each two inputs.
+/// a weight change outputs in proportion to its input: the mean squares are llama.cpp's importance matrix,
+/// and GPTQ and AWQ need the products of each two inputs.
 ///
 /// ```
 /// use nn::{Calibration, Linear, QuantizeConfig, quantize};

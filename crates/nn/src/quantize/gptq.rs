@@ -3,7 +3,8 @@
 //! transformers, 2022).
 //!
 //! With the mean products H of the layer's inputs, and U the upper Cholesky factor of H⁻¹ = Uᵀ·U, rounding
-//! column i by e = (wᵢ − qᵢ) / Uᵢᵢ subtracts e · Uᵢⱼ from each column j > i. Rows are independent of each other.
+//! column i by e = (wᵢ − qᵢ) / Uᵢᵢ subtracts e · Uᵢⱼ from each column j > i. Rows are independent of each
+//! other.
 
 use tensor_core::{Error, IntegerGroups, Result};
 

@@ -47,8 +47,8 @@ pub struct QuantizeConfig {
     /// The format of weights.
     pub format: WeightFormat,
     /// The format of weights whose rows are no whole blocks of a format of GGUF files: those of 256 elements
-    /// need a multiple of 256. `None` keeps such weights as they are. [`GgmlType::Q8_0`] by default. Groups of
-    /// integers that do not divide a row are an error.
+    /// need a multiple of 256. `None` keeps such weights as they are. [`GgmlType::Q8_0`] by default. Groups
+    /// of integers that do not divide a row are an error.
     pub fallback: Option<WeightFormat>,
     /// Other formats of some layers, by the ends of their paths: `q_proj`, `layers.0.mlp.down_proj`. None by
     /// default.

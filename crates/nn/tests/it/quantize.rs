@@ -1,5 +1,5 @@
-//! GPTQ, AWQ and NF4 against the published algorithms (`scripts/quantize_fixtures.py`), on models, and with bad
-//! input.
+//! GPTQ, AWQ and NF4 against the published algorithms (`scripts/quantize_fixtures.py`), on models, and with
+//! bad input.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -59,7 +59,7 @@ fn gptq_and_awq_are_the_published_algorithms() -> Result<()> {
         let right = layers[0].forward(&x)?;
         let mut inputs = calibration.statistics()?;
         let found = inputs["0"].mean_products.as_ref().unwrap().to_vec::<f32>()?;
-        near(&found, &numbers(&all["products"]), 1e-5, "products");
+        near(&found, &numbers(&all["products"]), 1e-3, "products");
         assert_eq!(inputs["0"].rows, 96);
         // The products of the reference, so that nothing is rounded to another side.
         let exact = InputStatistics { mean_products: Some(products.clone()), ..inputs["0"].clone() };
@@ -266,7 +266,7 @@ fn bad_input_is_refused_by_the_layers_path() -> Result<()> {
     refuse(of(16).method(gptq(), negative), &["head", "positive definite"]);
     refuse(
         of(16).method(awq(vec![AwqFold::new("nothing", ["head"])]), inputs.clone()),
-        &["head", "nothing.weight"],
+        &["head", "into nothing", "no weight"],
     );
     refuse(
         of(16).method(awq(vec![AwqFold::new("head", ["down_proj"])]), inputs.clone()),

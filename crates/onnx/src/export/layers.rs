@@ -99,7 +99,9 @@ static FORMS: &[Form] = &[
     Form { varying: &["sizes"], ..form("interpolate", 18, 18, is_resize, interpolate) },
     form("grid_sample", 20, 99, |call| call.inputs[0].as_ref().is_some_and(|x| x.rank() == 4), grid_sample),
     form("recurrent", 14, 99, of_one_type, recurrent::emit),
-    form("fake_quantize", 13, 99, quantized::holds, quantized::emit),
+    form("fake_quantize", 13, 99, quantized::holds, |ex, call, x| {
+        Ok(vec![quantized::pair(&mut ex.builder, call, x)])
+    }),
 ];
 
 /// The form for a call.
@@ -170,7 +172,7 @@ pub(super) fn given(names: &[String]) -> Vec<&str> {
     names[..count].iter().map(String::as_str).collect()
 }
 
-pub(super) type Results = Result<Vec<String>, Failure>;
+type Results = Result<Vec<String>, Failure>;
 
 fn along(exporter: &mut Exporter, call: &Call, names: &[String], op: &str) -> Results {
     Ok(vec![exporter.builder.node(op, &[&names[0]], [int("axis", call.int("axis"))])])

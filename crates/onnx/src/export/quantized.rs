@@ -1,5 +1,5 @@
-//! Simulated quantization as a pair of `QuantizeLinear` and `DequantizeLinear`, and weights in 8 bits as integers
-//! with a `DequantizeLinear`: the form in which ONNX programs find layers of integers (QDQ).
+//! Simulated quantization as a pair of `QuantizeLinear` and `DequantizeLinear`, and weights in 8 bits as
+//! integers with a `DequantizeLinear`: the form in which ONNX programs find layers of integers (QDQ).
 
 use std::any::Any;
 
@@ -7,9 +7,7 @@ use tensor_core::{Affine, AffineBits, Argument, DType, Result, Scalar, Tensor};
 
 use super::{
     builder::{Builder, int},
-    layers::Results,
     sample::Call,
-    walk::Exporter,
 };
 
 /// The dtypes of the integers of 8 bits, by their ranges.
@@ -33,8 +31,8 @@ pub(super) fn holds(call: &Call) -> bool {
     call.outputs[0].dtype() == DType::F32 && integers(call).is_some() && zero_points(call).is_some()
 }
 
-pub(super) fn emit(exporter: &mut Exporter, call: &Call, names: &[String]) -> Results {
-    let builder = &mut exporter.builder;
+/// Adds the pair for a call whose input and scale have these names, and returns the name of the result.
+pub(super) fn pair(builder: &mut Builder, call: &Call, names: &[String]) -> String {
     let zeros = zero_points(call).cloned().unwrap_or_default();
     let dtype = integers(call).unwrap_or(DType::U8);
     let axis = call.int("axis");
@@ -43,7 +41,7 @@ pub(super) fn emit(exporter: &mut Exporter, call: &Call, names: &[String]) -> Re
     let zero = builder.constant(dtype, &dims, Scalar::to_bytes(dtype, &numbers));
     let attributes = || (axis >= 0).then(|| int("axis", axis));
     let rounded = builder.node("QuantizeLinear", &[&names[0], &names[1], &zero], attributes());
-    Ok(vec![builder.node("DequantizeLinear", &[&rounded, &names[1], &zero], attributes())])
+    builder.node("DequantizeLinear", &[&rounded, &names[1], &zero], attributes())
 }
 
 /// Adds a weight that is stored as integers of 8 bits with scales under its name, and returns the name of its

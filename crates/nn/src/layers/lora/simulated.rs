@@ -1,4 +1,5 @@
-//! [`Simulated`]: the quantization of one layer's input and weight, which is observed and simulated in floats.
+//! [`Simulated`]: the quantization of one layer's input and weight, which is observed and simulated in
+//! floats.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -37,8 +37,8 @@ const NF4: [f32; 16] = [
 /// for which s = `codes[c] t + o` with an f32 t for each 256 scales and one offset o. It holds the NF4 of
 /// QLoRA and the files of Python's `bitsandbytes`.
 ///
-/// The bytes are: eight u32 words; the codes, the first of a pair in the high bits; the scales; and with double
-/// quantization the numbers t and the table of the 256 codes; then the table of sixteen. Each part is
+/// The bytes are: eight u32 words; the codes, the first of a pair in the high bits; the scales; and with
+/// double quantization the numbers t and the table of the 256 codes; then the table of sixteen. Each part is
 /// padded to a multiple of four bytes. The words are the byte offsets of the scales, of the numbers t (0
 /// without double quantization), of the 256 codes, and of the table; the bits of o; and three zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

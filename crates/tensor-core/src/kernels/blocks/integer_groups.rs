@@ -13,8 +13,8 @@ const CANDIDATES: i32 = 20;
 const CANDIDATE_STEP: f32 = 0.025;
 
 /// Small integers with a scale for each group of neighbours of a row, which [`Affine`] stores. The scale
-/// covers the group's numbers: for signed integers of b bits it is max |x| / (2ᵇ − 1) · 2, and for unsigned ones
-/// (max x − min x) / (2ᵇ − 1) with an integer zero point, where 0 counts as one of the numbers.
+/// covers the group's numbers: for signed integers of b bits it is max |x| / (2ᵇ − 1) · 2, and for unsigned
+/// ones (max x − min x) / (2ᵇ − 1) with an integer zero point, where 0 counts as one of the numbers.
 ///
 /// ```
 /// use tensor_core::{AffineBits, IntegerGroups};

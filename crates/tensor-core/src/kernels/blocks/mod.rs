@@ -1,11 +1,11 @@
 //! Block-quantized storage: numbers that share scales, as in files of quantized weights.
 //!
 //! [`BlockFormat`] is the interface of a format, which another crate may implement; [`GgmlType`] has the
-//! formats of GGUF files, [`Affine`] has groups of small integers, and [`Codebook4`] codes of four bits into a
-//! table; [`WeightFormat`] says which of them numbers are rounded to. A tensor in blocks keeps the
-//! shape and the float dtype of the decoded numbers and is constant. Matrix products, [`Op::Gather`]
-//! along any axis, and [`Tensor::dequantize`] read it; every other operation is an error that names it.
-//! Kernels see it as an operand whose elements are decoded when they are loaded (`Operand::format`).
+//! formats of GGUF files, [`Affine`] has groups of small integers, and [`Codebook4`] codes of four bits into
+//! a table; [`WeightFormat`] says which of them numbers are rounded to. A tensor in blocks keeps the shape
+//! and the float dtype of the decoded numbers and is constant. Matrix products, [`Op::Gather`] along any
+//! axis, and [`Tensor::dequantize`] read it; every other operation is an error that names it. Kernels see it
+//! as an operand whose elements are decoded when they are loaded (`Operand::format`).
 //!
 //! [`Op::Gather`]: crate::Op::Gather
 //! [`Tensor::dequantize`]: crate::Tensor::dequantize
