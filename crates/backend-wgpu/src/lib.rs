@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `registry`, `backend`, `profile` | the process's devices, the `Backend` contract, kernel times |
 //! | `tuning` | measured variants of matrix products |
-//! | `kernels` | a file for each body; `native`: operations as data; `window`: tensors over a binding's size |
+//! | `kernels` | a file for each body; `native`: operations as data; `window`: larger than a binding |
 //! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
 //! | `codegen` | dispatches, and the writer of their WGSL |
 //! | `platform` | differences between systems: clocks, and whether a thread can wait |
