@@ -39,7 +39,7 @@ pub fn set_int8_activations(int8: bool) {
     CHOICE.store(if int8 { INT8 } else { EXACT }, Ordering::Relaxed);
 }
 
-/// What the environment asks for.
+/// The choice that the environment makes.
 pub(crate) fn from_env(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Option<bool>, Misread> {
     let Some(wanted) = Variable::of("TAPER_CPU_BLOCKS", variable("TAPER_CPU_BLOCKS")) else {
         return Ok(None);
