@@ -30,14 +30,14 @@ fn kernel(workgroup_index: u32, local_index: u32) {
         prefixes[local_index] = s3;
         workgroupBarrier();
         // After an even number of steps the prefixes are in the first array again.
-        var from = 0u;
+        var start = 0u;
         for (var step = 1u; step < 256u; step <<= 1u) {
-            var sum = prefixes[from + local_index];
+            var sum = prefixes[start + local_index];
             if (local_index >= step) {
-                sum = combine(prefixes[from + local_index - step], sum);
+                sum = combine(prefixes[start + local_index - step], sum);
             }
-            from = 256u - from;
-            prefixes[from + local_index] = sum;
+            start = 256u - start;
+            prefixes[start + local_index] = sum;
             workgroupBarrier();
         }
         if (local_index > 0u) {

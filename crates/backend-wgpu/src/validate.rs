@@ -406,7 +406,7 @@ fn row_kernels_of_every_kind() {
 }
 
 #[test]
-fn row_kernels_of_other_shapes_are_one_text() {
+fn row_kernels_of_other_shapes_are_few_texts() {
     for direct in [true, false] {
         let text = |shape: [usize; 2]| {
             let kernel = softmax(&shape, 1, &Layout::contiguous(shape), DType::F32);

@@ -159,9 +159,8 @@ fn kept<'a>(of: Search<'_>) -> [(&'a str, &'a str); 4] {
 /// The loads of a round that do not wait for each other, where invocations of a workgroup share results.
 const LOADS_TOGETHER: usize = 4;
 
-/// Adds the walk along `length` positions in `splits` parts. Functions that the dispatch has:
-/// base_of(result), the offset of position 0; element(i), the element at an offset;
-/// keep(part, result, at, best).
+/// Adds the walk along `length` positions in `splits` parts. The dispatch has the functions base_of(result),
+/// the offset of position 0; element(i), the element at an offset; and keep(part, result, at, best).
 fn walk(of: Search<'_>, length: usize, splits: usize, group: Option<Group>, d: &mut Dispatch) {
     let (results, t) = (of.results(), loaded(of.operand.dtype));
     match &group {

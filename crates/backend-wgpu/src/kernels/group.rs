@@ -15,6 +15,9 @@ const MIN_ALONG: usize = 128;
 const MIN_ACROSS: usize = 16;
 /// Elements (or vectors of them) that each invocation reads at least if a reduction is split.
 const MIN_STEPS: usize = 8;
+/// Parts of a reduction for each invocation that keeps the device busy: the largest devices have four times
+/// as many, and smaller ones lose little.
+const PARTS_PER_INVOCATION: usize = 4;
 
 /// The division of a workgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +64,7 @@ impl Group {
     /// The parts into which results of `steps` steps are split, so that the device is busy.
     pub(crate) fn splits(&self, results: usize, steps: usize, busy: usize) -> usize {
         let blocks = results.div_ceil(self.columns).max(1);
-        let enough = (busy / GROUP_INVOCATIONS).div_ceil(blocks);
+        let enough = (busy * PARTS_PER_INVOCATION / GROUP_INVOCATIONS).div_ceil(blocks);
         (steps / (self.lanes() * MIN_STEPS)).clamp(1, enough.max(1))
     }
 
@@ -145,7 +148,8 @@ mod tests {
     #[test]
     fn parts_have_work_for_every_lane() {
         let group = Group { columns: 32, along: false };
-        assert_eq!(group.splits(192, 4096, 65_536), 43);
+        assert_eq!(group.splits(192, 4096, 65_536), 64);
+        assert_eq!(group.splits(192, 1 << 20, 65_536), 171);
         assert_eq!(group.splits(192, 512, 65_536), 8);
         assert_eq!(group.splits(192, 15, 65_536), 1);
         assert_eq!(group.splits(1 << 16, 1 << 20, 65_536), 1);

@@ -180,7 +180,7 @@ impl Row<'_> {
             for &(o, _) in due.iter().filter(|_| held.fours) {
                 c.var(four(o), format_args!("vec4<{}>()", loaded(program.output_dtype(o))));
             }
-            for e in 0..4 {
+            for (e, field) in FIELDS.iter().enumerate() {
                 c.block("", |c| {
                     let done = self.element(held, phase, (g, e), c);
                     if done.is_err() {
@@ -195,7 +195,7 @@ impl Row<'_> {
                     for &(o, r) in due {
                         let stored = formulas::store(program.output_dtype(o), &format!("r{r}"));
                         if held.fours {
-                            c.set(format_args!("{}.{}", four(o), FIELDS[e]), stored);
+                            c.set(format_args!("{}.{field}", four(o)), stored);
                         } else {
                             c.when("valid", |c| c.line(format_args!("store_out{o}(at + own_j, {stored});")));
                         }

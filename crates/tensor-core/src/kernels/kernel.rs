@@ -415,9 +415,10 @@ pub enum Body {
     /// for every position p of operand 2.
     ///
     /// The space is the shape of operand 0. Operands 1 and 2 have the same shape, which has any size
-    /// along the axis and at most the space's size along the others. Repeated indices apply in ascending
-    /// order of position along the axis; half types add in f32 and are rounded once. Indices out of
-    /// range are handled as in [`Body::Gather`].
+    /// along the axis and at most the space's size along the others. Repeated indices apply in an
+    /// order that depends only on the index, and of several replacements the last position along the axis
+    /// remains; half types add in f32 and are rounded once. Indices out of range are handled as in
+    /// [`Body::Gather`].
     Scatter {
         /// The function that combines an element with one that is scattered to it.
         op: ScatterOp,

@@ -47,9 +47,9 @@ impl Tensor {
     /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3.
     /// `torch.scatter_add`.
     ///
-    /// Repeated indices add up in order of position, so that results are reproducible bit for bit. For
-    /// bools, addition is logical or. The source may be larger than the index; only its leading elements
-    /// along each axis are used.
+    /// Repeated indices add up in an order that depends only on the index (on the CPU, that of the
+    /// positions), so that results are reproducible bit for bit. For bools, addition is logical or. The
+    /// source may be larger than the index; only its leading elements along each axis are used.
     ///
     /// # Errors
     /// Incompatible shapes, dtypes or devices. An index outside the axis is an error when the result is

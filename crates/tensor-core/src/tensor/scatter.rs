@@ -80,8 +80,8 @@ impl Tensor {
     /// [`Tensor::scatter`] with a reduction of all elements that go to one position, including the old
     /// element if `include_self`. Elements without an index are unchanged. `torch.scatter_reduce`.
     ///
-    /// For maxima and minima, equal elements share the gradient, as in PyTorch. Sums are added in order
-    /// of position.
+    /// For maxima and minima, equal elements share the gradient, as in PyTorch. Sums are added in the order
+    /// of [`Tensor::scatter_add`].
     ///
     /// For bools, sums are logical or, and products logical and.
     ///
