@@ -9,7 +9,8 @@ use crate::common::{agree_on, device, devices, numbers, tolerance};
 use backend_wgpu::{Forced, Form, Options};
 use tensor_core::{Affine, AffineBits, BlockFormat, DType, Device, GgmlType, Kernel, Layout, Shape};
 
-/// The devices under test: one with tiled kernels, without subgroups, and one with the choices of a large GPU.
+/// The devices under test: one with tiled kernels, without subgroups, and one with the choices of a large
+/// GPU.
 fn all() -> &'static [(&'static str, Device)] {
     static ALL: OnceLock<Vec<(&'static str, Device)>> = OnceLock::new();
     ALL.get_or_init(|| {
