@@ -39,7 +39,7 @@ impl Split {
         let pitch = kernel.outputs[0].shape.numel().next_multiple_of(4);
         let room = MAX_BYTES.min(capabilities.binding_bytes as usize) / (8 * pitch.max(1));
         let wanted = match invocations.max(1) {
-            few if few * 4 <= capabilities.invocations => capabilities.invocations / few,
+            few if few * 4 < capabilities.invocations => capabilities.invocations / few,
             _ => 1,
         };
         let chunk = units.div_ceil(wanted.min(most).min(room).max(1)).max(1);
