@@ -336,10 +336,10 @@ fn greatest_elements_of_windows_and_their_places() {
             x[61] = x[62];
             let (mut maxima, mut places) = (Vec::new(), Vec::new());
             for plane in x.chunks(70) {
-                for i in 0..2 * 3 * 7 {
+                for i in 0..42usize {
                     let (a, b, c) = (i / 21, i / 7 % 3, i % 7);
                     let mut best: Option<(f64, usize)> = None;
-                    for (r, s) in (0..3).flat_map(|r| [(r, 0), (r, 1)]) {
+                    for (r, s) in (0..3usize).flat_map(|r| [(r, 0usize), (r, 1)]) {
                         let (y, z) = ((b * 2 + r).wrapping_sub(1), (c + s * 2).wrapping_sub(2));
                         if y >= sizes[2] || z >= sizes[3] {
                             continue;
