@@ -14,6 +14,7 @@ pub(crate) mod epilogue;
 pub(crate) mod gather;
 pub(crate) mod map;
 pub(crate) mod reduce;
+pub(crate) mod regions;
 pub(crate) mod rows;
 pub(crate) mod scatter;
 pub(crate) mod tile;

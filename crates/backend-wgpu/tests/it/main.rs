@@ -7,6 +7,7 @@ mod along;
 mod autotune;
 mod bad_index;
 mod common;
+mod counts;
 mod custom;
 mod dispatch;
 mod epilogue;
