@@ -7,7 +7,7 @@ use crate::{
 };
 
 /// The tools: each may depend on any crate, and no crate on it.
-const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz", "taper-onnx-conformance"];
+const TOOLS: &[&str] = &["xtask", "taper-bench", "taper-fuzz", "taper-gpu-stats", "taper-onnx-conformance"];
 
 /// Which crates every other crate may depend on.
 const ALLOWED: &[(&str, &[&str])] = &[

@@ -7,6 +7,7 @@ mod check_layers;
 mod check_prose;
 mod circles;
 mod fuzz;
+mod gpu_stats;
 mod model_table;
 mod models;
 mod onnx_conformance;
@@ -40,6 +41,10 @@ enum Command {
     /// Run random programs on a device and compare them with the plain reference: see `fuzz --help`
     #[command(disable_help_flag = true)]
     Fuzz(fuzz::Args),
+    /// Compile kernels for AMD's GPUs without a GPU, and compare registers, spills and costs with a table:
+    /// see `gpu-stats --help`
+    #[command(disable_help_flag = true)]
+    GpuStats(gpu_stats::Args),
     /// Get ONNX's test cases and networks of other projects, and check Taper on them
     Models(models::Args),
     /// Run the tests of crates/models and write docs/models.md from what they compared
@@ -62,6 +67,7 @@ fn main() -> ExitCode {
         // These print their own errors, and exit with the code of the program that they run.
         Command::Bench(args) => return bench::run(&args),
         Command::Fuzz(args) => return fuzz::run(&args),
+        Command::GpuStats(args) => return gpu_stats::run(&args),
         Command::OnnxConformance(args) => return onnx_conformance::run(&args),
         Command::Browser(args) => browser::run(&args),
         Command::CheckLayers => check_layers::run(),

@@ -27,13 +27,15 @@ pub struct WgpuBackend {
     pub(crate) tuning: Option<Tuning>,
 }
 
-/// The compiled variants of a kernel, by the inputs that share an output's buffer.
+/// The compiled variants of a kernel, by the inputs that share an output's buffer and by whether bad indices
+/// are reported.
 struct Variants {
     device: u64,
     made: Mutex<SmallVec<[Variant; 1]>>,
 }
 
-type Variant = (Aliases, Arc<CompiledKernel>);
+/// The aliases, whether it reports no bad index, and the kernel.
+type Variant = (Aliases, bool, Arc<CompiledKernel>);
 
 impl WgpuBackend {
     fn compile(&self, launch: &Launch<'_>, aliases: &Aliases) -> Result<Arc<CompiledKernel>> {
@@ -52,10 +54,13 @@ impl WgpuBackend {
             Some(tuning) => tuning.choose(gpu, launch)?,
             None => None,
         };
-        let made = match tuned {
+        let mut made = match tuned {
             Some(variant) => window::dispatches(kernel, aliases, &capabilities.with(variant))?,
             None => window::dispatches(kernel, aliases, capabilities)?,
         };
+        if launch.tickets.is_empty() {
+            made.silence();
+        }
         Ok(Arc::new(assemble(gpu, made)?))
     }
 
@@ -66,11 +71,13 @@ impl WgpuBackend {
         let Some(variants) = kept.filter(|v| v.device == device) else {
             return self.compile(launch, &aliases);
         };
-        if let Some((_, made)) = lock(&variants.made).iter().find(|(a, _)| *a == aliases) {
+        let silent = launch.tickets.is_empty();
+        let same = |(a, s, _): &&Variant| *a == aliases && *s == silent;
+        if let Some((.., made)) = lock(&variants.made).iter().find(same) {
             return Ok(Arc::clone(made));
         }
         let made = self.compile(launch, &aliases)?;
-        lock(&variants.made).push((aliases, Arc::clone(&made)));
+        lock(&variants.made).push((aliases, silent, Arc::clone(&made)));
         Ok(made)
     }
 
@@ -99,13 +106,13 @@ impl Backend for WgpuBackend {
     }
 
     fn allocate(&self, dtype: DType, numel: usize) -> Result<Storage> {
-        Ok(Arc::new(self.gpu.allocate(dtype, numel)?.0))
+        Ok(Arc::new(self.gpu.allocate(dtype, numel)?))
     }
 
     fn upload(&self, dtype: DType, bytes: &[u8]) -> Result<Storage> {
-        let (buffer, batch) = self.gpu.allocate(dtype, bytes.len() / dtype.size())?;
-        if let Some(raw) = buffer.raw() {
-            self.gpu.write(raw, batch, &to_storage(dtype, &bytes[..buffer.numel() * dtype.size()]))?;
+        let buffer = self.gpu.allocate(dtype, bytes.len() / dtype.size())?;
+        if let Some(made) = buffer.made() {
+            self.gpu.write(made, &to_storage(dtype, &bytes[..buffer.numel() * dtype.size()]))?;
         }
         Ok(Arc::new(buffer))
     }

@@ -12,7 +12,8 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `registry`, `backend`, `profile` | the process's devices, the `Backend` contract, kernel times |
+//! | `registry`, `backend` | the process's devices, the `Backend` contract |
+//! | `profile`, `counts` | times of kernels, and counted work |
 //! | `tuning` | measured variants of matrix products |
 //! | `kernels` | a file for each body; `native`: operations as data; `window`: larger than a binding |
 //! | `device` | an open device: adapter, memory, pipelines, command batches, reads, failures |
@@ -27,6 +28,7 @@
 
 mod backend;
 mod codegen;
+mod counts;
 mod device;
 mod kernels;
 mod platform;
@@ -39,9 +41,10 @@ mod validate;
 pub use backend::WgpuBackend;
 #[doc(hidden)]
 pub use codegen::capabilities::Form;
+pub use counts::{Counts, counted};
 #[doc(hidden)]
 pub use device::options::Forced;
-pub use device::{options::Options, profiler::KernelTime};
+pub use device::{counter::KernelCount, options::Options, profiler::KernelTime};
 pub use kernels::custom::{WgslKernel, WgslProgram};
 #[doc(hidden)]
 pub use kernels::native::NATIVE_KERNELS;

@@ -56,6 +56,19 @@ pub(crate) struct Args {
     /// rate
     #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn", "report", "json"])]
     pub(crate) profile: bool,
+    /// In place of times, the work that a GPU is given by one call of some cases: dispatches, barriers,
+    /// bytes. Nothing is run; docs/benchmarks/counts.md explains the columns
+    #[arg(long, conflicts_with_all = ["vs_torch", "vs_burn", "report", "json", "profile"])]
+    pub(crate) count: bool,
+    /// Compare the counts with crates/bench/counts.tsv
+    #[arg(long, requires = "count")]
+    pub(crate) check: bool,
+    /// Write the counts to crates/bench/counts.tsv and docs/benchmarks/counts.md
+    #[arg(long, requires = "count", conflicts_with_all = ["check", "filter"])]
+    pub(crate) write: bool,
+    /// With the counts, a line for each kind of kernel: launches, dispatches, bytes
+    #[arg(long, requires = "count")]
+    pub(crate) kernels: bool,
     /// For the case `import`: print one result and end
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,

@@ -215,6 +215,21 @@ impl Case {
     }
 }
 
+impl Case {
+    /// The call that is counted, and the bytes that it must read and write at least, where that is known.
+    pub(crate) fn counted(&self, inputs: &Inputs) -> Result<(Call, Option<u64>)> {
+        match &self.work {
+            Work::Timed(timed) => {
+                let (call, _) = (timed.make)(inputs)?;
+                Ok((call, timed.bytes.map(|bytes| bytes as u64)))
+            }
+            Work::Alone(_) | Work::Machine(_) | Work::File(_) | Work::Operation(_) => {
+                Err("only calls that are repeated are counted".into())
+            }
+        }
+    }
+}
+
 impl Bench {
     /// The lines of a case that reads a model from the folder of packages. An error is reported in its line.
     pub(crate) fn with_models(

@@ -8,6 +8,7 @@
 //! | ONNX files | `onnx` |
 //! | known models | `models` |
 //! | networks that are trained, and the references of their steps | `networks` (of the examples), `twin` |
+//! | the work that a GPU is given, counted | `count` |
 //! | the machine's own limits | `machine`, `fma` |
 //! | a process that keeps a core busy | `busy` |
 //! | PyTorch, ONNX Runtime or burn, for comparison | `peer`, and `scripts/bench_*` |
@@ -19,6 +20,7 @@ mod case;
 mod cases;
 mod chart;
 mod check;
+mod count;
 mod fma;
 mod line;
 mod machine;
@@ -79,6 +81,9 @@ fn run(args: &Args) -> Result<()> {
     }
     // The machine's limits are measured on rayon's own threads.
     rayon::ThreadPoolBuilder::new().num_threads(threads).build_global()?;
+    if args.count {
+        return count::run(args, args.select(cases::all())?);
+    }
     let device = taper::device(&args.device)?;
     if args.first_result {
         println!("{}", cases::first_result(&device)?);

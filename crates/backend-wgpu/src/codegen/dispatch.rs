@@ -96,9 +96,41 @@ impl Params {
         }
     }
 
+    /// The names of the words after the first.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
     /// The number of words.
     pub(crate) fn len(&self) -> usize {
         1 + self.words.len()
+    }
+}
+
+/// A function `report<name>(word)` that records a bad index in the launch's slot of the fault table.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) name: String,
+    /// The WGSL type of the index.
+    pub(crate) index: &'static str,
+    /// The low and the high word of the index `word`.
+    pub(crate) words: [&'static str; 2],
+}
+
+impl Report {
+    /// Its WGSL; a silent one does nothing.
+    fn text(&self, silent: bool) -> String {
+        let Report { name, index, words: [low, high] } = self;
+        let body = if silent {
+            String::new()
+        } else {
+            format!(
+                "    if (atomicExchange(&faults[params.fault{name}], 1u) == 0u) {{\n        \
+                 atomicStore(&faults[params.fault{name} + 1u], {low});\n        \
+                 atomicStore(&faults[params.fault{name} + 2u], {high});\n    }}\n"
+            )
+        };
+        format!("fn report{name}(word: {index}) {{\n{body}}}\n")
     }
 }
 
@@ -110,6 +142,10 @@ pub(crate) struct Dispatch {
     pub(crate) bindings: Vec<Binding>,
     /// Everything except the declarations of params and bindings; library functions are linked later.
     pub(crate) code: Code,
+    /// The functions that report a bad index.
+    pub(crate) reports: Vec<Report>,
+    /// Whether these functions do nothing.
+    silent: bool,
     /// Whether the code is a user's. Its functions may have the names of library functions, so no library
     /// function is linked.
     pub(crate) foreign: bool,
@@ -125,6 +161,11 @@ pub(crate) struct Dispatch {
 impl Dispatch {
     pub(crate) fn new(label: &'static str) -> Dispatch {
         Dispatch { label, ..Dispatch::default() }
+    }
+
+    /// Whether [`crate::codegen::merge::merged`] may merge several of its text.
+    pub(crate) fn can_merge(&self) -> bool {
+        !self.foreign && self.reports.is_empty() && self.repeated.is_none()
     }
 
     /// Adds a storage buffer `name` with these elements; `storage.rs` lists the functions that access it.
@@ -151,7 +192,7 @@ impl Dispatch {
         } else {
             let _ = writeln!(out, "@group(0) @binding({}) var<uniform> params: Params;", self.bindings.len());
         }
-        let mut functions = String::new();
+        let mut functions: String = self.reports.iter().map(|report| report.text(self.silent)).collect();
         for (i, b) in self.bindings.iter().enumerate() {
             let access = if b.write { "read_write" } else { "read" };
             let (element, own) = accessors(b, self.code.text(), self.foreign);
@@ -199,6 +240,15 @@ impl Dispatches {
             if let Resource::Temporary(t) = binding.resource {
                 binding.resource = Resource::Temporary(t + 1);
             }
+        }
+    }
+
+    /// Removes the fault table from kernels that only report bad indices to it, for a launch whose indices
+    /// are known to be good: dispatches that write to the table wait for each other.
+    pub(crate) fn silence(&mut self) {
+        for d in self.list.iter_mut().filter(|d| !d.reports.is_empty()) {
+            d.silent = true;
+            d.bindings.retain(|binding| binding.resource != Resource::Faults);
         }
     }
 

@@ -9,14 +9,31 @@ use rustc_hash::FxHashMap;
 use tensor_core::DType;
 
 use crate::{
-    codegen::dispatch::{Params, Resource},
-    device::faults::lock,
+    codegen::dispatch::{Dispatch, Params, Resource},
+    device::{
+        bind_groups::{Layout, Layouts},
+        faults::lock,
+    },
 };
 
 /// A compiled kernel and the layout of its bindings.
 pub(crate) struct Pipeline {
     pub(crate) raw: wgpu::ComputePipeline,
-    pub(crate) layout: wgpu::BindGroupLayout,
+    pub(crate) layout: Layout,
+    /// Whether the parameters are immediates; otherwise they are in a uniform buffer.
+    pub(crate) immediates: bool,
+    /// A dispatch with its text, if dispatches of it can be merged.
+    pub(crate) template: Option<Dispatch>,
+    /// The pipelines that do the work of several of its dispatches, by their number.
+    pub(crate) merged: Mutex<Vec<(usize, Arc<Pipeline>)>>,
+}
+
+/// The source of a binding's buffer.
+pub(crate) struct Bound {
+    pub(crate) resource: Resource,
+    /// The byte offset at which the binding starts.
+    pub(crate) start: u64,
+    pub(crate) writes: bool,
 }
 
 /// One compiled dispatch; only its buffers and scalars are missing.
@@ -24,8 +41,7 @@ pub(crate) struct Compiled {
     pub(crate) label: &'static str,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) params: Params,
-    /// The source of each binding's buffer, and the byte offset at which the binding starts.
-    pub(crate) resources: Vec<(Resource, u64)>,
+    pub(crate) resources: Vec<Bound>,
     pub(crate) workgroups: usize,
     /// The number of the loop that it belongs to, and the rounds of that loop.
     pub(crate) repeated: Option<(usize, usize)>,
@@ -33,8 +49,6 @@ pub(crate) struct Compiled {
     pub(crate) most: usize,
     /// Work of a workgroup.
     pub(crate) work: usize,
-    /// Whether the parameters are immediates; otherwise they are in a uniform buffer.
-    pub(crate) immediates: bool,
 }
 
 /// The compiled form of a kernel, kept between launches.
@@ -47,6 +61,7 @@ pub(crate) struct CompiledKernel {
 #[derive(Default)]
 pub(crate) struct Pipelines {
     pub(super) made: Mutex<FxHashMap<String, Arc<Pipeline>>>,
+    pub(super) layouts: Layouts,
 }
 
 impl fmt::Debug for Pipelines {

@@ -7,6 +7,8 @@ use std::{ops::Range, sync::Arc};
 use smallvec::SmallVec;
 use tensor_core::Ticket;
 
+use crate::device::pool::Numbered;
+
 /// Words of a slot: whether an index was bad, and the first bad index in two words. The last word is not
 /// used.
 const WORDS: u32 = 4;
@@ -19,7 +21,7 @@ const UNREAD: u32 = 0;
 
 /// The slots of one device.
 pub(crate) struct FaultTable {
-    pub(crate) raw: wgpu::Buffer,
+    pub(crate) made: Arc<Numbered>,
     /// Undecided tickets, in launch order.
     open: Vec<Open>,
     /// Slots that hold zeros and that no running kernel writes to.
@@ -55,7 +57,7 @@ impl FaultTable {
         });
         // The lowest slot is used first, which keeps the read-back short.
         let free = (UNREAD + 1..slots as u32).rev().collect();
-        FaultTable { raw, open: Vec::new(), free, stale: Vec::new(), next: 0 }
+        FaultTable { made: Numbered::new(raw), open: Vec::new(), free, stale: Vec::new(), next: 0 }
     }
 
     /// Defers the tickets of a launch, all or none; returns their slots if enough are free.

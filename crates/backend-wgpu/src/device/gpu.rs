@@ -19,10 +19,11 @@ use crate::{
     device::{
         adapter::{self, Found},
         compiled::Pipelines,
+        counter::Made,
         disk_cache::DiskCache,
         faults::{Caught, Faults, lock, scoped},
         first_use::FirstUse,
-        pool::{Pool, WgpuBuffer, size_class},
+        pool::{Numbered, Pool, WgpuBuffer, size_class},
         shader_module::Checks,
         stream::Stream,
         waiting::Waiting,
@@ -46,11 +47,17 @@ pub(crate) struct Gpu {
     /// Asynchronous reads in progress.
     pub(crate) waiting: Waiting,
     /// The number of the open batch of commands.
-    pub(crate) batch: Arc<AtomicU64>,
+    pub(crate) batch: AtomicU64,
     /// A number that is unique among the devices of the process.
     pub(crate) id: u64,
     /// Bound in place of an input without elements.
-    pub(crate) dummy: wgpu::Buffer,
+    pub(crate) dummy: Arc<Numbered>,
+    /// Counts of the objects made.
+    pub(crate) made: Made,
+    /// The most storage buffers of a dispatch.
+    pub(crate) storage_buffers: usize,
+    /// Whether dispatches are recorded but not run.
+    pub(crate) dry: bool,
 }
 
 impl fmt::Debug for Gpu {
@@ -91,6 +98,8 @@ impl Gpu {
             no_subgroups,
             trace,
             without,
+            hardware,
+            dry,
         } = options.forced;
         let mut limits = found.adapter.limits();
         // Requested from wgpu too, so that it validates them.
@@ -118,7 +127,7 @@ impl Gpu {
         let opened = found.adapter.request_device(&descriptor).await;
         let (device, queue) = opened.map_err(|e| backend(format!("the adapter could not be opened: {e}")))?;
         let faults = Faults::watch(&device);
-        let software = found.software;
+        let software = found.software && !hardware;
         let immediates = features.contains(wgpu::Features::IMMEDIATES) && !no_immediates;
         let capabilities = Capabilities {
             direct: match form {
@@ -138,6 +147,7 @@ impl Gpu {
             uniform_alignment: limits.min_uniform_buffer_offset_alignment.max(4),
             max_workgroups: limits.max_compute_workgroups_per_dimension.max(1),
             dispatch_work: dispatch_work.unwrap_or(match info.kind {
+                _ if hardware => 1 << 37,
                 DeviceKind::DiscreteGpu => 1 << 37,
                 DeviceKind::Cpu
                 | DeviceKind::IntegratedGpu
@@ -185,9 +195,12 @@ impl Gpu {
             disk_cache,
             stream: Mutex::new(stream),
             waiting: Waiting::default(),
-            batch: Arc::new(AtomicU64::new(1)),
+            batch: AtomicU64::new(1),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            dummy,
+            dummy: Numbered::new(dummy),
+            made: Made::default(),
+            storage_buffers: limits.max_storage_buffers_per_shader_stage as usize,
+            dry,
             device,
         })
     }
@@ -242,8 +255,8 @@ impl Gpu {
         })
     }
 
-    /// A buffer for `numel` elements, and the batch that last used it (0 for a fresh one).
-    pub(crate) fn allocate(&self, dtype: DType, numel: usize) -> Result<(WgpuBuffer, u64)> {
+    /// A buffer for `numel` elements.
+    pub(crate) fn allocate(&self, dtype: DType, numel: usize) -> Result<WgpuBuffer> {
         self.faults.alive(self.name())?;
         if !self.capabilities.info.dtypes.contains(&dtype) {
             return Err(Error::new(ErrorKind::Unsupported {
@@ -258,27 +271,32 @@ impl Gpu {
         if bytes > limit {
             return Err(Error::new(ErrorKind::TooLarge { device: self.name().into(), asked: bytes, limit }));
         }
-        let wrap = |raw| WgpuBuffer::new(raw, &self.pool, &self.batch, self.id, dtype, numel);
+        let wrap = |made| WgpuBuffer::new(made, &self.pool, self.id, dtype, numel);
         if numel == 0 {
-            return Ok((wrap(None), 0));
+            return Ok(wrap(None));
         }
         let size = size_class(bytes, limit);
-        if let Some((raw, batch)) = self.pool.take(size) {
-            return Ok((wrap(Some(raw)), batch));
-        }
-        let raw = match self.create(size)? {
-            Some(raw) => raw,
+        let cached = |spares| self.pool.take(size, self.batch.load(Ordering::Acquire), spares);
+        let found = match cached(true) {
+            Some(made) => Some(made),
+            None => match self.create(size)? {
+                Some(made) => Some(made),
+                None => cached(false),
+            },
+        };
+        let made = match found {
+            Some(made) => made,
             None => {
                 // Finish the pending work, free the cache, and try once more.
                 self.reclaim()?;
                 self.create(size)?.ok_or_else(|| self.out_of_memory(bytes))?
             }
         };
-        Ok((wrap(Some(raw)), 0))
+        Ok(wrap(Some(made)))
     }
 
     /// A new buffer from the driver; None if the budget or the driver's memory is used up.
-    fn create(&self, size: u64) -> Result<Option<wgpu::Buffer>> {
+    fn create(&self, size: u64) -> Result<Option<Arc<Numbered>>> {
         if !self.pool.reserve(size) {
             return Ok(None);
         }
@@ -294,7 +312,10 @@ impl Gpu {
         });
         let failed = match (self.faults.alive(self.name()), caught) {
             (Err(lost), _) => Err(lost),
-            (Ok(()), None) => return Ok(Some(raw)),
+            (Ok(()), None) => {
+                self.made.buffers.add_one();
+                return Ok(Some(Numbered::new(raw)));
+            }
             (Ok(()), Some(Caught::OutOfMemory)) => Ok(None),
             (Ok(()), Some(Caught::Other(message))) => Err(self.error(message)),
         };
@@ -306,6 +327,9 @@ impl Gpu {
     pub(crate) fn reclaim(&self) -> Result<()> {
         let flushed = if CAN_WAIT { self.finish() } else { self.flush(&mut lock(&self.stream)).map(|_| ()) };
         self.pool.trim();
+        // Bind groups hold their buffers.
+        let retired = self.pool.take_retired();
+        lock(&self.stream).bind_groups.forget(&retired);
         // The driver frees memory when it is polled after the last use.
         let _ = self.device.poll(wgpu::PollType::Poll);
         flushed

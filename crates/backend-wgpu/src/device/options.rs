@@ -64,6 +64,10 @@ pub struct Forced {
     pub trace: bool,
     /// Dtypes to treat as unsupported.
     pub without: &'static [DType],
+    /// Chooses the kernels of a discrete GPU on a software adapter, to count the work of one.
+    pub hardware: bool,
+    /// Records dispatches, but runs none: results are unspecified. For counting.
+    pub dry: bool,
 }
 
 impl Default for Options {

@@ -1,6 +1,6 @@
 //! Pipelines, cached by their complete source, which contains everything that affects the code.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tensor_core::Result;
 
@@ -10,7 +10,7 @@ use crate::{
         trace,
     },
     device::{
-        compiled::{Compiled, CompiledKernel, Pipeline},
+        compiled::{Bound, Compiled, CompiledKernel, Pipeline},
         disk_cache::DiskCache,
         faults::lock,
         gpu::Gpu,
@@ -30,17 +30,17 @@ pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
             if gpu.checks == Checks::Traced {
                 trace::bind(&mut d);
             }
-            let immediates = d.params.len() * 4 <= of.immediate_bytes as usize;
             Ok(Compiled {
                 label: d.label,
-                pipeline: pipeline(gpu, &d, immediates)?,
-                resources: d.bindings.iter().map(|b| (b.resource, b.start)).collect(),
+                pipeline: pipeline(gpu, &d)?,
+                resources: (d.bindings.iter())
+                    .map(|b| Bound { resource: b.resource, start: b.start, writes: b.write })
+                    .collect(),
                 workgroups: d.workgroups,
                 repeated: d.repeated,
                 most: most_workgroups(of.max_workgroups, of.dispatch_work, d.work),
                 work: d.work,
                 params: d.params,
-                immediates,
             })
         })
         .collect::<Result<_>>()?;
@@ -57,7 +57,9 @@ fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
     most as usize // below 2³²
 }
 
-fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> {
+/// The pipeline of a dispatch: a kept one, or a new one.
+pub(crate) fn pipeline(gpu: &Gpu, d: &Dispatch) -> Result<Arc<Pipeline>> {
+    let immediates = d.params.len() * 4 <= gpu.capabilities.immediate_bytes as usize;
     let mut text = d.text(immediates);
     if gpu.checks == Checks::Traced && !d.foreign {
         text = trace::traced(&text, &d.bindings);
@@ -75,28 +77,11 @@ fn pipeline(gpu: &Gpu, d: &Dispatch, immediates: bool) -> Result<Arc<Pipeline>> 
 fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {
     let device = &gpu.device;
     let module = shader_module::create(device, d, text, gpu.checks);
-    let buffer = |binding: usize, ty: wgpu::BufferBindingType| wgpu::BindGroupLayoutEntry {
-        binding: binding as u32,
-        visibility: wgpu::ShaderStages::COMPUTE,
-        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
-        count: None,
-    };
-    let mut entries: Vec<wgpu::BindGroupLayoutEntry> = d
-        .bindings
-        .iter()
-        .enumerate()
-        .map(|(i, b)| buffer(i, wgpu::BufferBindingType::Storage { read_only: !b.write }))
-        .collect();
-    if !immediates {
-        entries.push(buffer(entries.len(), wgpu::BufferBindingType::Uniform));
-    }
-    let layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-        label: Some(d.label),
-        entries: &entries,
-    });
+    let writes = d.bindings.iter().map(|b| b.write);
+    let layout = gpu.pipelines.layouts.layout(device, writes, !immediates);
     let pipeline_layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
         label: Some(d.label),
-        bind_group_layouts: &[Some(&layout)],
+        bind_group_layouts: &[Some(&layout.raw)],
         immediate_size: if immediates { d.params.len() as u32 * 4 } else { 0 },
     });
     let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
@@ -111,7 +96,10 @@ fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {
         },
         cache: gpu.disk_cache.as_ref().map(DiskCache::raw),
     });
-    Pipeline { raw, layout }
+    // A traced dispatch has a buffer of its own for what it finds.
+    let merges = d.can_merge() && !gpu.capabilities.direct && gpu.checks != Checks::Traced;
+    let template = merges.then(|| d.clone());
+    Pipeline { raw, layout, immediates, template, merged: Mutex::default() }
 }
 
 #[cfg(test)]
@@ -131,19 +119,15 @@ mod tests {
         let gpu = pollster::block_on(Gpu::open(&found, &crate::Options::default())).unwrap();
         let mut crooked = Dispatch::new("crooked");
         crooked.code.entry(1, |c| c.bind("seven", "no_such_function(6)"));
-        for immediates in [true, false] {
-            let Err(error) = pipeline(&gpu, &crooked, immediates) else {
-                panic!("a pipeline of a crooked shader")
-            };
-            let ErrorKind::Backend { device, message } = error.kind() else { panic!("{error}") };
-            assert_eq!(device, "wgpu:0");
-            assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
-        }
+        let Err(error) = pipeline(&gpu, &crooked) else { panic!("a pipeline of a crooked shader") };
+        let ErrorKind::Backend { device, message } = error.kind() else { panic!("{error}") };
+        assert_eq!(device, "wgpu:0");
+        assert!(message.contains("crooked") && message.contains("no_such_function"), "{message}");
         // The failed pipeline is not kept, and the device stays usable.
         assert_eq!(gpu.pipelines.len(), 0);
         let mut straight = Dispatch::new("straight");
         straight.code.entry(1, |_| {});
-        assert!(pipeline(&gpu, &straight, false).is_ok());
+        assert!(pipeline(&gpu, &straight).is_ok());
         gpu.finish().unwrap();
     }
 

@@ -1,18 +1,27 @@
 //! Device memory: one wgpu buffer per tensor, in size classes, kept for reuse when freed. A freed buffer
-//! can be reused at once, because the queue executes in order. Every byte is counted.
+//! can be reused at once, because the queue executes in order; but a kernel that reuses one of the open
+//! batch waits for the kernels before it, so others are taken first. Every byte is counted.
 
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
+use rustc_hash::FxHashSet;
 use tensor_core::{Buffer, DType, FreeBuffers, MemoryStats};
 
 use crate::{codegen::dtypes::storage_size, device::faults::lock};
 
 /// The least size of a buffer and the unit of all sizes; a multiple of every required alignment.
 const UNIT: u64 = 256;
+/// A freed buffer of at most so much is not reused at once, if there is an alternative: see [`Pool::take`].
+const SPARED: u64 = 256 << 10;
+/// The most bytes of such buffers; small enough for the caches of GPUs.
+const MOST_SPARED: u64 = 16 << 20;
 /// Cached memory that is kept regardless of the peak usage.
 const CACHE_FLOOR: u64 = 64 << 20;
 
@@ -25,17 +34,67 @@ pub(crate) fn size_class(bytes: u64, most: u64) -> u64 {
     bytes.next_multiple_of(step).min(most)
 }
 
-/// A freed buffer.
-struct Free {
-    raw: wgpu::Buffer,
-    /// The batch of commands that was open when it was freed: its last possible use.
-    batch: u64,
+/// A wgpu buffer with a number that no other buffer of the process ever has.
+#[derive(Debug)]
+pub(crate) struct Numbered {
+    pub(crate) raw: wgpu::Buffer,
+    pub(crate) id: u64,
+    /// The last batch of commands that uses it; 0 if none does.
+    used: AtomicU64,
+}
+
+impl Numbered {
+    pub(crate) fn new(raw: wgpu::Buffer) -> Arc<Numbered> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Numbered { raw, id: NEXT.fetch_add(1, Ordering::Relaxed), used: AtomicU64::new(0) })
+    }
+
+    /// Notes that a command of this batch uses it.
+    pub(crate) fn used_in(&self, batch: u64) {
+        self.used.store(batch, Ordering::Release);
+    }
+
+    /// The last batch that uses it.
+    pub(crate) fn last_used(&self) -> u64 {
+        self.used.load(Ordering::Acquire)
+    }
+}
+
+/// The freed buffers of one size. Commands of the open batch use the young ones: a kernel that writes to one
+/// has to wait for them.
+#[derive(Default)]
+struct FreeList {
+    /// By number: the lowest is taken first, so that every step of a training loop takes the same buffers
+    /// and finds its bind groups.
+    old: BTreeMap<u64, Arc<Numbered>>,
+    /// In the order in which they were freed.
+    young: Vec<Arc<Numbered>>,
+}
+
+impl FreeList {
+    fn len(&self) -> usize {
+        self.old.len() + self.young.len()
+    }
+
+    /// Moves the young buffers that only batches before `open` use, and returns their number.
+    fn grow_old(&mut self, open: u64) -> usize {
+        let grown = self.young.extract_if(.., |made| made.last_used() < open);
+        let before = self.old.len();
+        self.old.extend(grown.map(|made| (made.id, made)));
+        self.old.len() - before
+    }
 }
 
 #[derive(Default)]
 struct Inner {
-    free: BTreeMap<u64, Vec<Free>>,
+    free: BTreeMap<u64, FreeList>,
     cached: u64,
+    /// The greatest number of allocated bytes since the cache was last dropped; `reset_peak` leaves it.
+    most: u64,
+    /// The bytes of small young buffers.
+    spared: u64,
+    /// The numbers of buffers that returned to the driver, for the bind groups that hold them.
+    retired: FxHashSet<u64>,
     stats: MemoryStats,
 }
 
@@ -63,7 +122,7 @@ impl Pool {
     /// The cache by size.
     pub(crate) fn free_buffers(&self) -> Vec<FreeBuffers> {
         let lists = &lock(&self.inner).free;
-        let filled = lists.iter().filter(|(_, list)| !list.is_empty());
+        let filled = lists.iter().filter(|(_, list)| list.len() > 0);
         filled.map(|(&bytes, list)| FreeBuffers { bytes, count: list.len() }).collect()
     }
 
@@ -82,14 +141,37 @@ impl Pool {
         Ok(())
     }
 
-    /// A cached buffer of at least `size` bytes without too much waste, with the batch that last used it.
-    pub(crate) fn take(&self, size: u64) -> Option<(wgpu::Buffer, u64)> {
-        let mut inner = lock(&self.inner);
-        let (&class, list) =
-            inner.free.range_mut(size..=size + size / 4).find(|(_, list)| !list.is_empty())?;
-        let free = list.pop()?;
+    /// A cached buffer of at least `size` bytes without too much waste; `open` is the number of the open
+    /// batch. With `spares`, a small buffer that the open batch uses is left alone while such buffers take
+    /// little memory.
+    pub(crate) fn take(&self, size: u64, open: u64, spares: bool) -> Option<Arc<Numbered>> {
+        let inner = &mut *lock(&self.inner);
+        let fits = size..=size + size / 4;
+        for (&class, list) in inner.free.range_mut(fits.clone()) {
+            let grown = list.grow_old(open) as u64;
+            if class <= SPARED {
+                inner.spared -= grown * class;
+            }
+            if let Some((_, made)) = list.old.pop_first() {
+                inner.cached -= class;
+                return Some(made);
+            }
+        }
+        if spares && size <= SPARED && inner.spared < MOST_SPARED {
+            return None;
+        }
+        let (&class, list) = inner.free.range_mut(fits).find(|(_, list)| !list.young.is_empty())?;
+        let made = list.young.pop()?;
         inner.cached -= class;
-        Some((free.raw, free.batch))
+        if class <= SPARED {
+            inner.spared -= class;
+        }
+        Some(made)
+    }
+
+    /// The numbers of the buffers that returned to the driver since the last call.
+    pub(crate) fn take_retired(&self) -> FxHashSet<u64> {
+        std::mem::take(&mut lock(&self.inner).retired)
     }
 
     /// Reserves `size` bytes if they fit the budget, and returns whether they did.
@@ -115,23 +197,28 @@ impl Pool {
         inner.stats.allocations += 1;
         inner.stats.allocated += bytes;
         inner.stats.peak = inner.stats.peak.max(inner.stats.allocated);
+        inner.most = inner.most.max(inner.stats.allocated);
     }
 
     /// Takes back the buffer of a tensor.
-    fn give_back(&self, raw: wgpu::Buffer, bytes: u64, batch: u64) {
-        let size = raw.size();
+    fn give_back(&self, made: Arc<Numbered>, bytes: u64) {
+        let size = made.raw.size();
         let dropped;
         {
             let mut inner = lock(&self.inner);
             inner.stats.allocated = inner.stats.allocated.saturating_sub(bytes);
-            // The cache stays below the peak usage; memory beyond that is returned to the driver.
-            if inner.cached + size <= inner.stats.peak.max(CACHE_FLOOR) {
-                inner.free.entry(size).or_default().push(Free { raw, batch });
+            // The cache stays below the greatest usage; memory beyond that is returned to the driver.
+            if inner.cached + size <= inner.most.max(CACHE_FLOOR) {
+                inner.free.entry(size).or_default().young.push(made);
                 inner.cached += size;
+                if size <= SPARED {
+                    inner.spared += size;
+                }
                 dropped = None;
             } else {
                 inner.stats.reserved = inner.stats.reserved.saturating_sub(size);
-                dropped = Some(raw);
+                inner.retired.insert(made.id);
+                dropped = Some(made);
             }
         }
         // Dropped outside our lock, because wgpu takes locks of its own.
@@ -144,6 +231,12 @@ impl Pool {
             let mut inner = lock(&self.inner);
             inner.stats.reserved = inner.stats.reserved.saturating_sub(inner.cached);
             inner.cached = 0;
+            inner.spared = 0;
+            inner.most = inner.stats.allocated;
+            let Inner { free, retired, .. } = &mut *inner;
+            for list in free.values() {
+                retired.extend(list.old.keys().copied().chain(list.young.iter().map(|made| made.id)));
+            }
             std::mem::take(&mut inner.free)
         };
         drop(dropped);
@@ -152,9 +245,8 @@ impl Pool {
 
 /// A tensor's memory on the device.
 pub(crate) struct WgpuBuffer {
-    raw: Option<wgpu::Buffer>,
+    made: Option<Arc<Numbered>>,
     pool: Arc<Pool>,
-    batch: Arc<std::sync::atomic::AtomicU64>,
     device: u64,
     bytes: u64,
     dtype: DType,
@@ -163,21 +255,25 @@ pub(crate) struct WgpuBuffer {
 
 impl WgpuBuffer {
     pub(crate) fn new(
-        raw: Option<wgpu::Buffer>,
+        made: Option<Arc<Numbered>>,
         pool: &Arc<Pool>,
-        batch: &Arc<std::sync::atomic::AtomicU64>,
         device: u64,
         dtype: DType,
         numel: usize,
     ) -> WgpuBuffer {
         let bytes = (numel * storage_size(dtype)) as u64;
         pool.count(bytes);
-        WgpuBuffer { raw, pool: Arc::clone(pool), batch: Arc::clone(batch), device, bytes, dtype, numel }
+        WgpuBuffer { made, pool: Arc::clone(pool), device, bytes, dtype, numel }
     }
 
     /// The wgpu buffer; None for an empty tensor.
     pub(crate) fn raw(&self) -> Option<&wgpu::Buffer> {
-        self.raw.as_ref()
+        self.made.as_ref().map(|made| &made.raw)
+    }
+
+    /// The wgpu buffer with its number; None for an empty tensor.
+    pub(crate) fn made(&self) -> Option<&Arc<Numbered>> {
+        self.made.as_ref()
     }
 
     /// The number of the device that it belongs to.
@@ -198,8 +294,8 @@ impl Buffer for WgpuBuffer {
 
 impl Drop for WgpuBuffer {
     fn drop(&mut self) {
-        if let Some(raw) = self.raw.take() {
-            self.pool.give_back(raw, self.bytes, self.batch.load(std::sync::atomic::Ordering::Acquire));
+        if let Some(made) = self.made.take() {
+            self.pool.give_back(made, self.bytes);
         }
     }
 }

@@ -142,8 +142,9 @@ impl Gpu {
         let within = piece.map_or(0..0, |piece| piece.within());
         let faults = stream.faults.snapshot();
         let need = after as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
+        self.record_deferred(stream)?;
         let staging = self.staging(stream, need)?;
-        let table = stream.faults.raw.clone();
+        let table = stream.faults.made.raw.clone();
         let encoder = stream.encoder(&self.device);
         if let Some(piece) = piece {
             encoder.copy_buffer_to_buffer(piece.raw, piece.first_word(), &staging, 0, after as u64);
@@ -152,6 +153,8 @@ impl Gpu {
             encoder.copy_buffer_to_buffer(&table, 0, &staging, after as u64, snapshot.bytes);
         }
         let index = self.flush(stream)?;
+        self.made.read_backs.add_one();
+        stream.will_be_idle();
         let mapping = Mapping::default();
         let reporter = mapping.clone();
         self.scoped("read", || {
@@ -200,6 +203,7 @@ impl Gpu {
             return Ok(stream.staging.swap_remove(i));
         }
         let size = need.next_power_of_two().max(64 << 10);
+        self.made.buffers.add_one();
         self.scoped("read", || {
             self.device.create_buffer(&wgpu::BufferDescriptor {
                 label: Some("staging"),

@@ -7,24 +7,29 @@ use std::{
     time::Duration,
 };
 
-use tensor_core::{Launch, Result, Storage, Ticket};
+use smallvec::SmallVec;
+use tensor_core::{DeviceKind, Launch, Result, Storage, Ticket};
 
 use crate::{
     codegen::dispatch::Resource,
     device::{
-        compiled::{Compiled, CompiledKernel},
+        bind_groups::Key,
+        compiled::{Bound, Compiled, CompiledKernel, Pipeline},
+        deferred::{Deferred, Stage},
         fault_table::Slots,
         faults::lock,
         gpu::Gpu,
-        pool::WgpuBuffer,
-        profiler::{MAX_DISPATCHES, Profiler},
+        pool::{Numbered, WgpuBuffer},
+        profiler::Profiler,
         stream::{Stream, UNIFORM_BYTES},
     },
     platform::{CAN_WAIT, Instant},
 };
 
-/// The most bytes bound by the dispatches of one submission, so that a device starts early on large work.
+/// The most bytes of buffers bound in one submission, so that a device starts early on large work.
 const MAX_BYTES: u64 = 256 << 20;
+/// The same for a discrete GPU, whose memory is some ten times faster.
+const MAX_BYTES_DISCRETE: u64 = 2 << 30;
 /// The most work of one submission, in units of the largest dispatch.
 const MAX_WORK: u64 = 4;
 /// The most bytes of host writes between submissions: wgpu holds a copy of each until then.
@@ -32,33 +37,70 @@ const MAX_WRITTEN: u64 = 32 << 20;
 /// The most submissions in flight.
 const MAX_IN_FLIGHT: usize = 4;
 
+/// A buffer bound by a dispatch.
+#[derive(Clone)]
+pub(super) struct BoundBuffer {
+    pub(super) buffer: Arc<Numbered>,
+    /// The first byte of the binding.
+    pub(super) start: u64,
+    pub(super) writes: bool,
+}
+
+/// The buffers of a dispatch, in the order of its bindings.
+pub(super) type Buffers = SmallVec<[BoundBuffer; 6]>;
+
+/// A dispatch to record.
+#[derive(Clone, Copy)]
+pub(super) struct Command<'a> {
+    pub(super) label: &'static str,
+    pub(super) pipeline: &'a Pipeline,
+    pub(super) workgroups: usize,
+    /// Work of a workgroup.
+    pub(super) work: usize,
+    pub(super) words: &'a [u32],
+    pub(super) buffers: &'a [BoundBuffer],
+}
+
 impl Gpu {
-    /// Records all dispatches of a kernel.
+    /// Records all dispatches of a kernel; a small one may wait to be merged with others.
     pub(crate) fn encode(&self, kernel: &CompiledKernel, launch: &Launch<'_>) -> Result<()> {
         // Temporaries come first, because their allocation may flush the stream.
-        let temporaries: Vec<WgpuBuffer> = kernel
-            .temporaries
-            .iter()
-            .map(|&(dtype, n)| Ok(self.allocate(dtype, n)?.0))
-            .collect::<Result<_>>()?;
+        let temporaries: Vec<WgpuBuffer> =
+            kernel.temporaries.iter().map(|&(dtype, n)| self.allocate(dtype, n)).collect::<Result<_>>()?;
         let (slots, mut stream) = self.fault_slots(launch.tickets)?;
+        if let Some(counter) = &mut stream.counter {
+            counter.launch(launch.kernel);
+        }
+        let faults = Arc::clone(&stream.faults.made);
+        if self.can_wait(&kernel.dispatches) {
+            let stage = |one: &Compiled| {
+                let mut words = Vec::with_capacity(one.params.len());
+                one.params.fill(launch.scalars, |operand| slots.of(operand), 0, &mut words);
+                Ok(Stage::new(one, self.bound_buffers(one, launch, &temporaries, &faults)?, words))
+            };
+            let stages = kernel.dispatches.iter().map(stage).collect::<Result<_>>()?;
+            return self.defer(&mut stream, Deferred(stages));
+        }
         let same_loop = |a: &Compiled, b: &Compiled| a.repeated.is_some() && a.repeated == b.repeated;
         for stages in kernel.dispatches.chunk_by(same_loop) {
             let rounds = stages[0].repeated.map_or(1, |(_, rounds)| rounds);
             for (round, one) in (0..rounds).flat_map(|round| stages.iter().map(move |one| (round, one))) {
                 let mut words = std::mem::take(&mut stream.words);
                 one.params.fill(launch.scalars, |operand| slots.of(operand), round as u32, &mut words);
+                let buffers = self.bound_buffers(one, launch, &temporaries, &faults)?;
+                self.record_conflicting(&mut stream, &buffers)?;
                 for first in (0..one.workgroups).step_by(one.most) {
                     // `first_workgroup` is the first parameter.
                     words[0] = first as u32;
-                    let buffers = [launch.inputs, launch.outputs];
-                    self.record(&mut stream, one, first, &words, buffers, &temporaries)?;
-                    if stream.dispatches >= MAX_DISPATCHES
-                        || stream.bytes >= MAX_BYTES
-                        || stream.work / MAX_WORK >= self.capabilities.dispatch_work
-                    {
-                        self.flush(&mut stream)?;
-                    }
+                    let command = Command {
+                        label: one.label,
+                        pipeline: &one.pipeline,
+                        workgroups: (one.workgroups - first).min(one.most),
+                        work: one.work,
+                        words: &words,
+                        buffers: &buffers,
+                    };
+                    self.record(&mut stream, &command)?;
                 }
                 stream.words = words;
             }
@@ -66,21 +108,40 @@ impl Gpu {
         Ok(())
     }
 
-    /// Records one dispatch: the workgroups of a kernel's dispatch from `first` on, with these parameters.
-    fn record(
+    /// The buffers of a dispatch, in the order of its bindings.
+    fn bound_buffers(
         &self,
-        stream: &mut Stream,
         one: &Compiled,
-        first: usize,
-        words: &[u32],
-        [inputs, outputs]: [&[Storage]; 2],
+        launch: &Launch<'_>,
         temporaries: &[WgpuBuffer],
-    ) -> Result<()> {
+        faults: &Arc<Numbered>,
+    ) -> Result<Buffers> {
+        let storage = |list: &[Storage], k: usize| -> Result<Arc<Numbered>> {
+            let storage = list.get(k).ok_or_else(|| self.error("a launch lacks a buffer"))?;
+            Ok(Arc::clone(self.buffer(storage)?.made().unwrap_or(&self.dummy)))
+        };
+        let bound = |bound: &Bound| {
+            let buffer = match bound.resource {
+                Resource::Input(k) => storage(launch.inputs, k)?,
+                Resource::Output(k) => storage(launch.outputs, k)?,
+                Resource::Temporary(k) => {
+                    Arc::clone(temporaries.get(k).and_then(WgpuBuffer::made).unwrap_or(&self.dummy))
+                }
+                Resource::Faults => Arc::clone(faults),
+            };
+            Ok(BoundBuffer { buffer, start: bound.start, writes: bound.writes })
+        };
+        one.resources.iter().map(bound).collect()
+    }
+
+    /// Records one dispatch, and submits if there is enough.
+    pub(super) fn record(&self, stream: &mut Stream, command: &Command<'_>) -> Result<()> {
+        let Command { label, pipeline, workgroups, work, words, buffers } = *command;
         let mut uniform = None;
-        if !one.immediates {
+        if !pipeline.immediates {
             let room = (words.len() * 4).next_multiple_of(self.capabilities.uniform_alignment as usize);
             if room as u64 > UNIFORM_BYTES {
-                return Err(self.error(format!("{}: too many parameters for one kernel", one.label)));
+                return Err(self.error(format!("{label}: too many parameters for one kernel")));
             }
             if (stream.uniform_bytes.len() + room) as u64 > UNIFORM_BYTES {
                 self.flush(stream)?;
@@ -88,75 +149,118 @@ impl Gpu {
             let at = stream.uniform_bytes.len();
             stream.uniform_bytes.extend_from_slice(bytemuck::cast_slice(words));
             stream.uniform_bytes.resize(at + room, 0);
-            uniform = Some((at as u64, words.len() as u64 * 4));
+            uniform = Some((at as u32, words.len() as u64 * 4));
         }
+        let group = self.bind_group(stream, pipeline, uniform.map_or(0, |(_, bytes)| bytes), buffers);
+        let x = workgroups.min(self.capabilities.max_workgroups as usize);
+        let y = workgroups.div_ceil(x);
+        let pass = stream.pass(&self.device, label);
+        pass.set_pipeline(&pipeline.raw);
+        let offset = uniform.map(|(at, _)| at);
+        pass.set_bind_group(0, &group, offset.as_slice());
+        if pipeline.immediates {
+            pass.set_immediates(0, bytemuck::cast_slice(words));
+        }
+        if !self.dry {
+            pass.dispatch_workgroups(x as u32, y as u32, 1);
+        }
+        stream.dispatches += 1;
+        stream.work = stream.work.saturating_add(workgroups as u64 * work as u64);
+        if stream.dispatches >= stream.limit {
+            stream.is_busy();
+            self.flush(stream)?;
+        } else if stream.bytes >= self.most_bytes()
+            || stream.work / MAX_WORK >= self.capabilities.dispatch_work
+        {
+            self.flush(stream)?;
+        }
+        Ok(())
+    }
 
-        let mut bound = Vec::with_capacity(one.resources.len());
-        for &(resource, start) in &one.resources {
-            let storage = |list: &[Storage], k: usize| -> Result<wgpu::Buffer> {
-                let storage = list.get(k).ok_or_else(|| self.error("a launch lacks a buffer"))?;
-                // wgpu's handles are reference-counted; a clone copies no memory.
-                Ok(self.buffer(storage)?.raw().unwrap_or(&self.dummy).clone())
-            };
-            let buffer = match resource {
-                Resource::Input(k) => storage(inputs, k)?,
-                Resource::Output(k) => storage(outputs, k)?,
-                Resource::Temporary(k) => {
-                    temporaries.get(k).and_then(WgpuBuffer::raw).unwrap_or(&self.dummy).clone()
-                }
-                Resource::Faults => stream.faults.raw.clone(),
-            };
-            // A buffer larger than a binding is bound only up to the limit.
-            let size = buffer.size().saturating_sub(start).min(self.capabilities.binding_bytes);
-            stream.bytes += size;
-            bound.push((buffer, start, size));
+    /// The bind group of a dispatch: a kept one, or a new one. Its buffers are noted as used.
+    fn bind_group(
+        &self,
+        stream: &mut Stream,
+        pipeline: &Pipeline,
+        uniform_bytes: u64,
+        buffers: &[BoundBuffer],
+    ) -> wgpu::BindGroup {
+        let batch = self.batch.load(Ordering::Acquire);
+        let Stream { bind_groups, counter, bytes, bound, uniforms, .. } = stream;
+        // A buffer larger than a binding is bound only up to the limit.
+        let size = |bound: &BoundBuffer| {
+            bound.buffer.raw.size().saturating_sub(bound.start).min(self.capabilities.binding_bytes)
+        };
+        for one in buffers {
+            one.buffer.used_in(batch);
+            if bound.insert(one.buffer.id) {
+                *bytes += size(one);
+            }
         }
-        bound.extend(uniform.map(|(offset, size)| (stream.uniforms.clone(), offset, size)));
-        let entries: Vec<wgpu::BindGroupEntry<'_>> = bound
-            .iter()
+        if let Some(counter) = counter {
+            counter.dispatch(buffers.iter().map(|one| (one.buffer.id, one.writes)));
+        }
+        let places = buffers.iter().map(|one| (one.buffer.id, one.start));
+        let key = Key::new(&pipeline.layout, uniform_bytes, places);
+        if let Some(group) = bind_groups.get(&key) {
+            return group.clone();
+        }
+        let storages = buffers.iter().map(|one| (&one.buffer.raw, one.start, size(one)));
+        let uniform = (uniform_bytes > 0).then_some((&*uniforms, 0, uniform_bytes));
+        let entries: SmallVec<[wgpu::BindGroupEntry<'_>; 8]> = storages
+            .chain(uniform)
             .zip(0..)
             .map(|((buffer, offset, size), binding)| wgpu::BindGroupEntry {
                 binding,
                 resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
                     buffer,
-                    offset: *offset,
-                    size: std::num::NonZeroU64::new(*size),
+                    offset,
+                    size: std::num::NonZeroU64::new(size),
                 }),
             })
             .collect();
         // No error scope here: a failure reaches the uncaptured-error handler, which marks the device as
         // lost.
-        let group = self.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: None,
-            layout: &one.pipeline.layout,
-            entries: &entries,
-        });
-        let workgroups = (one.workgroups - first).min(one.most);
-        let x = workgroups.min(self.capabilities.max_workgroups as usize);
-        let y = workgroups.div_ceil(x);
-        let pass = stream.pass(&self.device, one.label);
-        pass.set_pipeline(&one.pipeline.raw);
-        pass.set_bind_group(0, &group, &[]);
-        if one.immediates {
-            pass.set_immediates(0, bytemuck::cast_slice(words));
+        let layout = &pipeline.layout.raw;
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
+        let group = self.device.create_bind_group(&descriptor);
+        self.made.bind_groups.add_one();
+        bind_groups.keep(key, group.clone());
+        group
+    }
+
+    /// The most bytes of buffers bound in one submission.
+    fn most_bytes(&self) -> u64 {
+        match self.capabilities.info.kind {
+            DeviceKind::DiscreteGpu => MAX_BYTES_DISCRETE,
+            DeviceKind::Cpu
+            | DeviceKind::IntegratedGpu
+            | DeviceKind::VirtualGpu
+            | DeviceKind::SoftwareGpu
+            | DeviceKind::Other => MAX_BYTES,
         }
-        pass.dispatch_workgroups(x as u32, y as u32, 1);
-        stream.dispatches += 1;
-        stream.work = stream.work.saturating_add(workgroups as u64 * one.work as u64);
-        Ok(())
     }
 
     /// Submits the recorded commands.
     pub(crate) fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
         self.faults.alive(self.name())?;
+        self.record_deferred(stream)?;
         stream.pass = None;
         let mut encoder = stream.encoder.take();
         if let (Some(encoder), Some(profiler)) = (&mut encoder, &stream.profiler) {
             profiler.resolve(encoder);
         }
         let uniform_bytes = std::mem::take(&mut stream.uniform_bytes);
+        if encoder.is_some() {
+            self.made.submissions.add_one();
+            if let Some(counter) = &mut stream.counter {
+                counter.submitted();
+            }
+        }
         stream.dispatches = 0;
         stream.bytes = 0;
+        stream.bound.clear();
+        stream.bind_groups.forget(&self.pool.take_retired());
         stream.work = 0;
         stream.written = 0;
         self.batch.fetch_add(1, Ordering::AcqRel);
@@ -211,12 +315,13 @@ impl Gpu {
         waited.map(|_| ()).map_err(|e| self.error(format!("waiting for the device: {e}")))
     }
 
-    /// Fills a buffer from `allocate` (with the batch that it came with) from the host.
-    pub(crate) fn write(&self, raw: &wgpu::Buffer, batch: u64, bytes: &[u8]) -> Result<()> {
+    /// Fills a buffer from `allocate` from the host.
+    pub(crate) fn write(&self, made: &Numbered, bytes: &[u8]) -> Result<()> {
+        let raw = &made.raw;
         let mut stream = lock(&self.stream);
         // A host write overtakes recorded commands, and those may still use this memory for its former
         // tensor.
-        if stream.encoder.is_some() && batch == self.batch.load(Ordering::Acquire) {
+        if stream.has_commands() && made.last_used() == self.batch.load(Ordering::Acquire) {
             self.flush(&mut stream)?;
         }
         // Writes are in whole words; a buffer has whole words too.
@@ -241,6 +346,7 @@ impl Gpu {
         let index = {
             let mut stream = lock(&self.stream);
             let index = self.flush(&mut stream)?;
+            stream.will_be_idle();
             stream.in_flight.clear();
             index
         };
@@ -280,7 +386,7 @@ impl Gpu {
                 self.settle_tickets()?;
                 continue;
             }
-            let table = stream.faults.raw.clone();
+            let table = stream.faults.made.raw.clone();
             let encoder = stream.encoder(&self.device);
             for Range { start, end } in cleared {
                 encoder.clear_buffer(&table, start, Some(end - start));

@@ -4,17 +4,37 @@
 
 use std::collections::VecDeque;
 
-use crate::device::{fault_table::FaultTable, profiler::Profiler};
+use rustc_hash::FxHashSet;
+
+use crate::device::{
+    bind_groups::BindGroups,
+    counter::Counter,
+    deferred::Waiting,
+    fault_table::FaultTable,
+    profiler::{MAX_DISPATCHES, Profiler},
+};
 
 /// The most bytes of parameters in one submission, if they go through a uniform buffer.
 pub(super) const UNIFORM_BYTES: u64 = 256 << 10;
+
+/// Dispatches in the first submission to an idle device: it starts while the rest is recorded. Each later one
+/// may have twice as many, up to [`MAX_DISPATCHES`].
+const FIRST_DISPATCHES: usize = 16;
 
 /// The recorded and not yet submitted commands, and the submissions in flight.
 pub(crate) struct Stream {
     pub(super) encoder: Option<wgpu::CommandEncoder>,
     pub(super) pass: Option<wgpu::ComputePass<'static>>,
     pub(super) dispatches: usize,
+    /// Launches that wait to be merged; they are not recorded yet.
+    pub(super) waiting: Waiting,
+    /// The number of dispatches at which the commands are submitted: low while the device is idle.
+    pub(super) limit: usize,
+    /// The bytes of the buffers bound since the last submission, each counted once.
     pub(super) bytes: u64,
+    /// The numbers of these buffers.
+    pub(super) bound: FxHashSet<u64>,
+    pub(crate) bind_groups: BindGroups,
     /// The work of the dispatches since the last submission.
     pub(super) work: u64,
     pub(super) written: u64,
@@ -27,6 +47,8 @@ pub(crate) struct Stream {
     pub(super) words: Vec<u32>,
     /// The profiler, while profiling is on.
     pub(crate) profiler: Option<Profiler>,
+    /// The counter, while commands are counted.
+    pub(crate) counter: Option<Counter>,
 }
 
 impl Stream {
@@ -43,7 +65,11 @@ impl Stream {
             encoder: None,
             pass: None,
             dispatches: 0,
+            waiting: Waiting::default(),
+            limit: FIRST_DISPATCHES,
             bytes: 0,
+            bound: FxHashSet::default(),
+            bind_groups: BindGroups::default(),
             work: 0,
             written: 0,
             in_flight: VecDeque::new(),
@@ -57,7 +83,23 @@ impl Stream {
             staging: Vec::new(),
             words: Vec::new(),
             profiler: None,
+            counter: None,
         }
+    }
+
+    /// Whether there are commands that are not submitted.
+    pub(super) fn has_commands(&self) -> bool {
+        self.encoder.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Notes that the device will have finished everything before more is recorded.
+    pub(super) fn will_be_idle(&mut self) {
+        self.limit = FIRST_DISPATCHES;
+    }
+
+    /// Notes that the commands are submitted because there are enough of them.
+    pub(super) fn is_busy(&mut self) {
+        self.limit = (2 * self.limit).min(MAX_DISPATCHES);
     }
 
     pub(crate) fn encoder(&mut self, device: &wgpu::Device) -> &mut wgpu::CommandEncoder {

@@ -8,7 +8,7 @@ use tensor_core::{
 };
 
 use crate::codegen::{
-    dispatch::{Dispatch, Resource},
+    dispatch::{Dispatch, Report, Resource},
     dtypes::loaded,
 };
 
@@ -32,12 +32,7 @@ fn read_and_report(dtype: DType, name: &str, d: &mut Dispatch) {
     };
     let value = format!("index_value{name}");
     d.code.expression(&value, &[("word", t)], "vec2<u32>", format_args!("vec2<u32>({low}, {high})"));
-    d.code.function(&format!("report{name}"), &[("word", t)], "", |c| {
-        c.when(format_args!("atomicExchange(&faults[params.fault{name}], 1u) == 0u"), |c| {
-            c.line(format_args!("atomicStore(&faults[params.fault{name} + 1u], {low});"));
-            c.line(format_args!("atomicStore(&faults[params.fault{name} + 2u], {high});"));
-        });
-    });
+    d.reports.push(Report { name: name.into(), index: t, words: [low, high] });
 }
 
 /// Adds the functions `load_at<k>(base, word)` for each input `in<k>` that a program reads at indices. They

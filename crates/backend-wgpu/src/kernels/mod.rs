@@ -20,6 +20,7 @@ pub(crate) mod native;
 pub(crate) mod parts;
 pub(crate) mod product;
 pub(crate) mod reduce;
+pub(crate) mod regions;
 pub(crate) mod rows;
 pub(crate) mod rows_held;
 pub(crate) mod scatter;

@@ -28,6 +28,7 @@ use crate::{
         contract, copy, custom, epilogue, gather,
         map::Aliases,
         reduce::{self, Reduce},
+        regions as boxes,
         scatter::{self, Form},
         scatter_segments,
     },
@@ -660,6 +661,9 @@ impl Whole<'_> {
 
     /// The dispatches of a copy kernel: a fill if requested, then each region.
     fn copy(&self, fill: bool, regions: &[Layout]) -> Result<Dispatches> {
+        if let Some(one) = boxes::dispatch(self.kernel, fill, regions, self.capabilities) {
+            return Ok(one.into());
+        }
         let output = &self.kernel.outputs[0];
         let (dtype, numel) = (output.dtype, output.shape.numel());
         let room = (self.room(dtype) / align(dtype) * align(dtype)).max(align(dtype));

@@ -9,6 +9,7 @@ mod autotune;
 mod bad_index;
 mod columns;
 mod common;
+mod counts;
 mod custom;
 mod dispatch;
 mod epilogue;

@@ -1,0 +1,108 @@
+//! `--count`: the work that a device is given by one call of each case in the steady state, and the time
+//! that GPUs are predicted to need. Kernels are recorded with those of a discrete GPU but do not run, so that
+//! the counts are the same on every machine with a Vulkan adapter and every run.
+//!
+//! `table` reads, writes and compares the checked-in counts; `gpus` has the constants of the prediction.
+
+mod gpus;
+mod table;
+
+use taper::{Device, Tensor};
+
+use self::table::Row;
+use crate::{
+    Result,
+    args::Args,
+    case::{Call, Case, Inputs},
+};
+
+/// Calls before the counted one: pipelines, buffers and bind groups are made in these.
+const WARM_UP: usize = 3;
+
+/// The counted cases.
+const CASES: &[&str] = &[
+    "matmul_1024",
+    "matmul_nn_64x784x128",
+    "more_matmul_1x1024x1024",
+    "sum_axis0_4096",
+    "sum_axis1_4096",
+    "softmax_4096x1000",
+    "layer_norm_4096x1024",
+    "more_layer_norm_fwd_bwd",
+    "batch_norm_8x64x56x56_fwd_bwd",
+    "more_cross_entropy_fwd_bwd_1024x1000",
+    "more_embedding_fwd_bwd_50000x256",
+    "more_cumsum_axis0_4096",
+    "conv2d_fwd_bwd",
+    "max_pool2d",
+    "attention_4x8x512x64",
+    "attention_causal_4x8x512x64_fwd_bwd",
+    "lstm_64x32_128_256_fwd_bwd",
+    "small_add_batch",
+    "more_sgd_momentum_20x256x256",
+    "adamw_step_5M",
+    "simplenet_step_64",
+    "mnist_cnn_step_64",
+    "resnet20_step_32",
+    "gpt_step_8x128",
+    "gpt_generate_64_tokens_kv_cache",
+];
+
+/// Counts the cases that the filters let through, and prints, checks or writes the table.
+pub(crate) fn run(args: &Args, cases: Vec<Case>) -> Result<()> {
+    let device = device(&args.device)?;
+    let mut rows = Vec::new();
+    for name in CASES {
+        if let Some(case) = cases.iter().find(|case| case.name == *name) {
+            rows.push(count(case, &device).map_err(|error| format!("{name}: {error}"))?);
+        }
+    }
+    if rows.is_empty() {
+        return Err(format!("--count counts none of these cases; it counts\n  {}", CASES.join("\n  ")).into());
+    }
+    if args.write {
+        table::write(&rows)?;
+    } else if args.check {
+        table::check(&rows)?;
+    } else {
+        print!("{}", table::text(&rows));
+    }
+    if args.kernels {
+        rows.iter().for_each(|row| print!("{}", row.by_kernel()));
+    }
+    Ok(())
+}
+
+/// The adapter that `--device` names, or the first one, as a device that records the kernels of a discrete
+/// GPU and runs none.
+fn device(name: &str) -> Result<Device> {
+    let index = match name.split_once(':') {
+        Some((_, index)) => index.parse().map_err(|_| format!("--device {name}: wgpu:N is expected"))?,
+        None => 0,
+    };
+    let forced = backend_wgpu::Forced { hardware: true, dry: true, ..Default::default() };
+    // Without a cache on disk: it would make the counts depend on former runs.
+    let options = backend_wgpu::Options { cache_dir: None, forced, ..Default::default() };
+    Ok(backend_wgpu::open(index, &options)?)
+}
+
+/// The counts of a case's call after those that warm up.
+fn count(case: &Case, device: &Device) -> Result<Row> {
+    let (mut call, least_bytes) = case.counted(&Inputs::new(device))?;
+    let mut last = Vec::new();
+    for _ in 0..WARM_UP {
+        once(&mut call, &mut last)?;
+        device.synchronize()?;
+    }
+    let ((), counts) = backend_wgpu::counted(device, || once(&mut call, &mut last))?;
+    drop((call, last));
+    device.empty_cache();
+    Ok(Row { case: case.name.clone(), counts, least_bytes })
+}
+
+/// A call, after the results of the former one are dropped, as when the call is timed.
+fn once(call: &mut Call, last: &mut Vec<Tensor>) -> taper::Result<()> {
+    last.clear();
+    *last = call()?;
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! The kernels: the WGSL that a discrete GPU would get for some lines.
+
+use std::{fs, path::Path};
+
+use taper::{
+    DType, Device, Tensor,
+    nn::functional::{ConvOptions, conv2d},
+};
+
+use crate::Result;
+
+/// A line of a program whose kernels are compiled.
+type Line = (&'static str, fn(&Device) -> taper::Result<Tensor>);
+
+/// Ones in the device's memory.
+fn ones(device: &Device, shape: &[usize]) -> taper::Result<Tensor> {
+    let x = Tensor::ones(shape.to_vec(), device)?;
+    x.eval()?;
+    Ok(x)
+}
+
+/// Indices in the device's memory.
+fn indices(device: &Device, shape: &[usize]) -> taper::Result<Tensor> {
+    let x = Tensor::zeros(shape.to_vec(), device)?.to_dtype(DType::I32)?;
+    x.eval()?;
+    Ok(x)
+}
+
+const LINES: &[Line] = &[
+    ("matmul_2048", |d| ones(d, &[2048, 2048])?.matmul(&ones(d, &[2048, 2048])?)),
+    ("matmul_256", |d| ones(d, &[256, 256])?.matmul(&ones(d, &[256, 256])?)),
+    ("matmul_64x784x128", |d| ones(d, &[64, 784])?.matmul(&ones(d, &[784, 128])?)),
+    ("matmul_odd", |d| ones(d, &[333, 517])?.matmul(&ones(d, &[517, 129])?)),
+    ("matmul_1_row", |d| ones(d, &[1, 1024])?.matmul(&ones(d, &[1024, 1024])?)),
+    ("matmul_bias_relu", |d| {
+        ones(d, &[512, 512])?.matmul(&ones(d, &[512, 512])?)?.add(&ones(d, &[512])?).map(|x| x.relu())
+    }),
+    ("conv2d", |d| {
+        conv2d(&ones(d, &[8, 32, 56, 56])?, &ones(d, &[64, 32, 3, 3])?, None, ConvOptions::default())
+    }),
+    ("softmax", |d| ones(d, &[4096, 1000])?.softmax(-1)),
+    ("softmax_long", |d| ones(d, &[16, 50_257])?.softmax(-1)),
+    ("log_softmax", |d| ones(d, &[4096, 1000])?.log_softmax(-1)),
+    ("sum_all", |d| Ok(ones(d, &[4096, 4096])?.sum())),
+    ("sum_axis0", |d| ones(d, &[4096, 4096])?.sum_axis(0, false)),
+    ("sum_axis1", |d| ones(d, &[4096, 4096])?.sum_axis(1, false)),
+    ("argmax", |d| ones(d, &[8, 50_257])?.argmax_axis(-1, false)),
+    ("cumsum_axis0", |d| ones(d, &[1024, 1024])?.cumsum(0)),
+    ("cumsum_axis1", |d| ones(d, &[1024, 1024])?.cumsum(1)),
+    ("gather", |d| ones(d, &[512, 512])?.gather(0, &indices(d, &[256, 512])?)),
+    ("index_select", |d| ones(d, &[50_000, 256])?.index_select(0, &indices(d, &[1024])?)),
+    ("index_add", |d| {
+        let x = ones(d, &[50_000, 256])?;
+        x.index_add(0, &indices(d, &[1024])?, &ones(d, &[1024, 256])?)
+    }),
+    ("chain", |d| {
+        let (a, b) = (ones(d, &[512, 512])?, ones(d, &[512, 512])?);
+        Ok(a.mul(&b)?.add_scalar(1.0).tanh().mul_scalar(2.0).sub(&a)?.exp())
+    }),
+    ("gelu", |d| Ok(ones(d, &[1024, 1024])?.gelu())),
+    ("transpose", |d| Ok(ones(d, &[1024, 1024])?.transpose(0, 1)?.contiguous_copy())),
+    ("broadcast", |d| ones(d, &[64, 32, 28, 28])?.add(&ones(d, &[32, 1, 1])?)),
+    ("sort", |d| Ok(ones(d, &[1 << 16])?.sort(0, false)?.0)),
+];
+
+/// Writes the kernels whose name contains `filter` to `folder`, a file for each, and returns their number.
+pub(crate) fn write(folder: &Path, filter: Option<&str>) -> Result<usize> {
+    let forced = backend_wgpu::Forced { hardware: true, dry: true, ..Default::default() };
+    let options = backend_wgpu::Options { cache_dir: None, forced, ..Default::default() };
+    let device = backend_wgpu::open(0, &options)?;
+    let mut count = 0;
+    for (name, line) in LINES.iter().filter(|(name, _)| filter.is_none_or(|text| name.contains(text))) {
+        let result = line(&device).map_err(|error| format!("{name}: {error}"))?;
+        let sources = taper::explain(&result)?.sources();
+        for (k, text) in sources.iter().flatten().enumerate() {
+            fs::write(folder.join(format!("{name}_{k}.wgsl")), text)?;
+            count += 1;
+        }
+    }
+    Ok(count)
+}
