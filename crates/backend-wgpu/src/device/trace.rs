@@ -14,7 +14,7 @@ impl Gpu {
             return Ok(());
         }
         let mut stream = lock(&self.stream);
-        let table = stream.faults.raw.clone();
+        let table = stream.faults.made.raw.clone();
         let reading = self.begin_read(&mut stream, Some(Piece::words(&table, WORD, 1)))?;
         drop(stream);
         self.wait_for(&reading)?;
