@@ -57,6 +57,7 @@ fn calibrated_layers_are_pairs_around_integers() {
         let x = Tensor::randn([64, 2, 8, 8], &Generator::seed(1, &d)).unwrap();
         let right = net.forward(&x).unwrap();
         right.eval().unwrap();
+        qat.observe(false); // an export refuses a model that changes its buffers
         let float = round_trip("before_qdq", &net, &d, 1e-4);
         assert!(!float.operators.contains_key("QuantizeLinear"), "{:?}", float.operators);
         qat.convert(&mut net).unwrap();
