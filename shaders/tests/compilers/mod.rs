@@ -208,10 +208,11 @@ fn stores(f: &Function, block: &Block) -> Vec<(Handle<LocalVariable>, Handle<Exp
     let mut found = Vec::new();
     for statement in block.iter() {
         match statement {
-            Statement::Store { pointer, value } => match f.expressions[*pointer] {
-                Expression::LocalVariable(variable) => found.push((variable, *value)),
-                _ => {}
-            },
+            Statement::Store { pointer, value } => {
+                if let Expression::LocalVariable(variable) = f.expressions[*pointer] {
+                    found.push((variable, *value));
+                }
+            }
             Statement::Block(block) => found.extend(stores(f, block)),
             Statement::If { accept, reject, .. } => {
                 found.extend(stores(f, accept));

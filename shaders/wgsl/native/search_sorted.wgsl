@@ -19,7 +19,8 @@ fn kernel(workgroup_index: u32, local_index: u32) {
     let row = i / params.values_length * params.length;
     var low = 0u;
     var high = params.length;
-    while (low < high) {
+    // 32 rounds are enough for any length.
+    for (var round = 0u; round < 32u && low < high; round++) {
         let middle = low + (high - low) / 2u;
         if (precedes(load_sorted(row + middle), value)) {
             low = middle + 1u;

@@ -96,11 +96,6 @@ impl Params {
         }
     }
 
-    /// The names of the words after the first.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.iter().map(String::as_str)
-    }
-
     /// The number of words.
     pub(crate) fn len(&self) -> usize {
         1 + self.words.len()
@@ -161,11 +156,6 @@ pub(crate) struct Dispatch {
 impl Dispatch {
     pub(crate) fn new(label: &'static str) -> Dispatch {
         Dispatch { label, ..Dispatch::default() }
-    }
-
-    /// Whether [`crate::codegen::merge::merged`] may merge several of its text.
-    pub(crate) fn can_merge(&self) -> bool {
-        !self.foreign && self.reports.is_empty() && self.repeated.is_none()
     }
 
     /// Adds a storage buffer `name` with these elements; `storage.rs` lists the functions that access it.

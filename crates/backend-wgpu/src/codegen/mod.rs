@@ -7,7 +7,6 @@ pub(crate) mod dispatch;
 pub(crate) mod dtypes;
 pub(crate) mod formulas;
 pub(crate) mod index;
-pub(crate) mod merge;
 pub(crate) mod storage;
 pub(crate) mod trace;
 pub(crate) mod wgsl;

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use tensor_core::DType;
 
 use crate::{
-    codegen::dispatch::{Dispatch, Params, Resource},
+    codegen::dispatch::{Params, Resource},
     device::{
         bind_groups::{Layout, Layouts},
         faults::lock,
@@ -22,10 +22,6 @@ pub(crate) struct Pipeline {
     pub(crate) layout: Layout,
     /// Whether the parameters are immediates; otherwise they are in a uniform buffer.
     pub(crate) immediates: bool,
-    /// A dispatch with its text, if dispatches of it can be merged.
-    pub(crate) template: Option<Dispatch>,
-    /// The pipelines that do the work of several of its dispatches, by their number.
-    pub(crate) merged: Mutex<Vec<(usize, Arc<Pipeline>)>>,
 }
 
 /// The source of a binding's buffer.

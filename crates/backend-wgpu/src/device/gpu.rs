@@ -54,8 +54,6 @@ pub(crate) struct Gpu {
     pub(crate) dummy: Arc<Numbered>,
     /// Counts of the objects made.
     pub(crate) made: Made,
-    /// The most storage buffers of a dispatch.
-    pub(crate) storage_buffers: usize,
     /// Whether dispatches are recorded but not run.
     pub(crate) dry: bool,
 }
@@ -199,7 +197,6 @@ impl Gpu {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             dummy: Numbered::new(dummy),
             made: Made::default(),
-            storage_buffers: limits.max_storage_buffers_per_shader_stage as usize,
             dry,
             device,
         })

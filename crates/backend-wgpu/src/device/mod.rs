@@ -5,7 +5,6 @@ pub(crate) mod adapter;
 pub(crate) mod bind_groups;
 pub(crate) mod compiled;
 pub(crate) mod counter;
-pub(crate) mod deferred;
 pub(crate) mod disk_cache;
 pub(crate) mod fault_table;
 pub(crate) mod faults;

@@ -1,6 +1,6 @@
 //! Pipelines, cached by their complete source, which contains everything that affects the code.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use tensor_core::Result;
 
@@ -96,10 +96,7 @@ fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {
         },
         cache: gpu.disk_cache.as_ref().map(DiskCache::raw),
     });
-    // A traced dispatch has a buffer of its own for what it finds.
-    let merges = d.can_merge() && !gpu.capabilities.direct && gpu.checks != Checks::Traced;
-    let template = merges.then(|| d.clone());
-    Pipeline { raw, layout, immediates, template, merged: Mutex::default() }
+    Pipeline { raw, layout, immediates }
 }
 
 #[cfg(test)]

@@ -142,7 +142,6 @@ impl Gpu {
         let within = piece.map_or(0..0, |piece| piece.within());
         let faults = stream.faults.snapshot();
         let need = after as u64 + faults.map_or(0, |snapshot| snapshot.bytes);
-        self.record_deferred(stream)?;
         let staging = self.staging(stream, need)?;
         let table = stream.faults.made.raw.clone();
         let encoder = stream.encoder(&self.device);

@@ -15,7 +15,6 @@ use crate::{
     device::{
         bind_groups::Key,
         compiled::{Bound, Compiled, CompiledKernel, Pipeline},
-        deferred::{Deferred, Stage},
         fault_table::Slots,
         faults::lock,
         gpu::Gpu,
@@ -62,7 +61,7 @@ pub(super) struct Command<'a> {
 }
 
 impl Gpu {
-    /// Records all dispatches of a kernel; a small one may wait to be merged with others.
+    /// Records all dispatches of a kernel.
     pub(crate) fn encode(&self, kernel: &CompiledKernel, launch: &Launch<'_>) -> Result<()> {
         // Temporaries come first, because their allocation may flush the stream.
         let temporaries: Vec<WgpuBuffer> =
@@ -72,15 +71,6 @@ impl Gpu {
             counter.launch(launch.kernel);
         }
         let faults = Arc::clone(&stream.faults.made);
-        if self.can_wait(&kernel.dispatches) {
-            let stage = |one: &Compiled| {
-                let mut words = Vec::with_capacity(one.params.len());
-                one.params.fill(launch.scalars, |operand| slots.of(operand), 0, &mut words);
-                Ok(Stage::new(one, self.bound_buffers(one, launch, &temporaries, &faults)?, words))
-            };
-            let stages = kernel.dispatches.iter().map(stage).collect::<Result<_>>()?;
-            return self.defer(&mut stream, Deferred(stages));
-        }
         let same_loop = |a: &Compiled, b: &Compiled| a.repeated.is_some() && a.repeated == b.repeated;
         for stages in kernel.dispatches.chunk_by(same_loop) {
             let rounds = stages[0].repeated.map_or(1, |(_, rounds)| rounds);
@@ -88,7 +78,6 @@ impl Gpu {
                 let mut words = std::mem::take(&mut stream.words);
                 one.params.fill(launch.scalars, |operand| slots.of(operand), round as u32, &mut words);
                 let buffers = self.bound_buffers(one, launch, &temporaries, &faults)?;
-                self.record_conflicting(&mut stream, &buffers)?;
                 for first in (0..one.workgroups).step_by(one.most) {
                     // `first_workgroup` is the first parameter.
                     words[0] = first as u32;
@@ -244,7 +233,6 @@ impl Gpu {
     /// Submits the recorded commands.
     pub(crate) fn flush(&self, stream: &mut Stream) -> Result<wgpu::SubmissionIndex> {
         self.faults.alive(self.name())?;
-        self.record_deferred(stream)?;
         stream.pass = None;
         let mut encoder = stream.encoder.take();
         if let (Some(encoder), Some(profiler)) = (&mut encoder, &stream.profiler) {

@@ -9,7 +9,6 @@ use rustc_hash::FxHashSet;
 use crate::device::{
     bind_groups::BindGroups,
     counter::Counter,
-    deferred::Waiting,
     fault_table::FaultTable,
     profiler::{MAX_DISPATCHES, Profiler},
 };
@@ -26,8 +25,6 @@ pub(crate) struct Stream {
     pub(super) encoder: Option<wgpu::CommandEncoder>,
     pub(super) pass: Option<wgpu::ComputePass<'static>>,
     pub(super) dispatches: usize,
-    /// Launches that wait to be merged; they are not recorded yet.
-    pub(super) waiting: Waiting,
     /// The number of dispatches at which the commands are submitted: low while the device is idle.
     pub(super) limit: usize,
     /// The bytes of the buffers bound since the last submission, each counted once.
@@ -65,7 +62,6 @@ impl Stream {
             encoder: None,
             pass: None,
             dispatches: 0,
-            waiting: Waiting::default(),
             limit: FIRST_DISPATCHES,
             bytes: 0,
             bound: FxHashSet::default(),
@@ -89,7 +85,7 @@ impl Stream {
 
     /// Whether there are commands that are not submitted.
     pub(super) fn has_commands(&self) -> bool {
-        self.encoder.is_some() || !self.waiting.is_empty()
+        self.encoder.is_some()
     }
 
     /// Notes that the device will have finished everything before more is recorded.

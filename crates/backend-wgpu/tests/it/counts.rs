@@ -1,13 +1,12 @@
-//! The counted work of a device: dispatches, barriers, bind groups, submissions; and small dispatches that
-//! are merged.
+//! The counted work of a device: dispatches, barriers, bind groups, submissions.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use backend_wgpu::{Counts, Forced, Form, Options, counted};
-use tensor_core::{Device, Result, Tensor, eval_all};
+use tensor_core::{Device, Result, Tensor};
 
 use crate::common::device;
 
-/// A device of its own with the kernels of hardware: small dispatches are merged there.
+/// A device of its own with the kernels of hardware.
 fn open(no_immediates: bool) -> Option<Device> {
     device()?;
     let forced = Forced { form: Form::Tiled, no_immediates, ..Forced::default() };
@@ -51,32 +50,7 @@ fn the_steady_state_makes_no_bind_group_and_no_buffer() {
 }
 
 #[test]
-fn small_independent_maps_are_merged_and_give_the_same_numbers() {
-    for no_immediates in [false, true] {
-        let Some(device) = open(no_immediates) else { return };
-        // Their lengths differ, so that parts end within a workgroup.
-        let inputs: Vec<Tensor> =
-            (0..21).map(|k| vector(&device, f64::from(k), 40 + 100 * k as usize)).collect();
-        let work = || {
-            let results: Vec<Tensor> = inputs.iter().map(|x| x.mul_scalar(3.0).add_scalar(0.5)).collect();
-            for result in &results {
-                result.eval()?;
-            }
-            Ok(results)
-        };
-        let (results, counts) = steady(&device, work);
-        // Groups of 16, 4 and 1 are merged, or smaller ones where a kernel may bind few buffers.
-        assert!(counts.dispatches <= 6, "{counts:?}");
-        assert_eq!(counts.kernels.len(), 21);
-        for (k, result) in results.iter().enumerate() {
-            let want: Vec<f32> = (0..40 + 100 * k).map(|i| (i + k) as f32 * 3.0 + 0.5).collect();
-            assert_eq!(result.to_vec::<f32>().unwrap(), want, "{k}");
-        }
-    }
-}
-
-#[test]
-fn a_waiting_dispatch_comes_before_those_that_need_it() {
+fn freed_buffers_serve_again_after_their_last_reader() {
     let Some(device) = open(false) else { return };
     let x = vector(&device, 0.0, 64);
     // Each reads the result of the one before, and the freed buffers serve again.
@@ -87,7 +61,7 @@ fn a_waiting_dispatch_comes_before_those_that_need_it() {
     }
     let want: Vec<f32> = (0..64).map(|i| 41.0 * i as f32).collect();
     assert_eq!(y.to_vec::<f32>().unwrap(), want);
-    // A waiting dispatch reads a buffer that is freed and then taken by an upload.
+    // A dispatch reads a buffer that is freed and then taken by an upload.
     for round in 0..30 {
         let one = vector(&device, f64::from(round), 64);
         let out = one.mul_scalar(2.0);
@@ -97,28 +71,6 @@ fn a_waiting_dispatch_comes_before_those_that_need_it() {
         let want: Vec<f32> = (0..64).map(|i| 2.0 * (i + round) as f32).collect();
         assert_eq!(out.to_vec::<f32>().unwrap(), want);
         assert_eq!(other.to_vec::<f32>().unwrap(), [-1.0; 64]);
-    }
-}
-
-#[test]
-fn merged_sums_share_workgroup_memory() {
-    let Some(device) = open(false) else { return };
-    let inputs: Vec<Tensor> = (1..6)
-        .map(|k| vector(&device, 0.0, 64 * 50).mul_scalar(f64::from(k)).reshape([64, 50]).unwrap())
-        .collect();
-    eval_all(&inputs.iter().collect::<Vec<_>>()).unwrap();
-    for axis in [0, 1] {
-        let sums: Vec<Tensor> = inputs.iter().map(|x| x.sum_axis(axis, false).unwrap()).collect();
-        for sum in &sums {
-            sum.eval().unwrap();
-        }
-        for (k, sum) in (1..6).zip(&sums) {
-            let want: Vec<f32> = match axis {
-                0 => (0..50).map(|c| (0..64).map(|r| (k * (r * 50 + c)) as f32).sum()).collect(),
-                _ => (0..64).map(|r| (0..50).map(|c| (k * (r * 50 + c)) as f32).sum()).collect(),
-            };
-            assert_eq!(sum.to_vec::<f32>().unwrap(), want, "{k} {axis}");
-        }
     }
 }
 
@@ -138,7 +90,6 @@ fn work_that_is_recorded_but_not_run_has_the_same_counts() {
 fn long_work_is_submitted_in_growing_pieces() {
     let Some(device) = open(false) else { return };
     let x = vector(&device, 1.0, 1000);
-    // Each reads the one before, so that none are merged.
     let work = || {
         let mut y = x.clone();
         for _ in 0..60 {

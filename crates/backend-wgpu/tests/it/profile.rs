@@ -11,7 +11,6 @@ fn kernels_are_counted_and_timed() {
     }
     let Some(device) = device() else { return };
     let work = || {
-        // Each reads the one before: independent ones would be merged.
         let mut y = Tensor::ones([64, 300], device)?;
         for _ in 0..300 {
             y = y.add_scalar(1.0);
@@ -34,7 +33,8 @@ fn kernels_are_counted_and_timed() {
     assert_eq!(found, plain);
     let time = |name| times.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("{name}: {times:?}"));
     assert!(time("map").count + time("matmul").count + time("reduce").count >= 303, "{times:?}");
-    assert_eq!(time("matmul").count, 1);
+    // A large device cuts the product along its sum, and adds the parts.
+    assert!((1..=2).contains(&time("matmul").count), "{times:?}");
     let total: u64 = times.iter().map(|t| t.nanoseconds).sum();
     assert!(total > 0 && total < elapsed, "{total} of {elapsed} ns: {times:?}");
     assert!(times.is_sorted_by_key(|t| std::cmp::Reverse(t.nanoseconds)));

@@ -322,7 +322,9 @@ fn a_long_search_is_shared() {
     let kernel =
         Kernel::arg_reduce(ArgReduceOp::ArgMax, 1, Operand::new(DType::F32, Layout::contiguous([1, 50_257])));
     let source = device.backend().source(&kernel);
-    assert_eq!(source.iter().map(|text| text.contains("best_values")).collect::<Vec<_>>(), [true, false]);
+    // On a large device the winners are compared in a tree as well.
+    assert_eq!(source.len(), 2);
+    assert!(source[0].contains("best_values"));
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn simulate(
     let rounded = integers.clamp(low as f64, high as f64).sub(&zero)?.mul(&scale)?.to_dtype(input.dtype())?;
     let mut out = rounded;
     if is_grad_enabled() && input.is_tracked() {
-        let within = integers.ge_scalar(low as f64).logical_and(&integers.le_scalar(high as f64))?;
+        let within = integers.ge_scalar(low as f64).logical_and(integers.le_scalar(high as f64))?;
         let passed = within.where_cond(&x, &x.zeros_like())?.to_dtype(input.dtype())?;
         out = out.add(&passed.sub(&passed.detach())?)?; // the value is unchanged: x − x is 0
     }

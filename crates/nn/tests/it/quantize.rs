@@ -157,7 +157,7 @@ impl Block {
     fn new(d: &Device) -> Result<Block> {
         let rng = Generator::seed(2, d);
         let linear = |inputs, outputs| Linear::new(inputs, outputs, &rng);
-        let input_layernorm = RmsNorm::new(&[32], d)?;
+        let input_layernorm = RmsNorm::new([32], d)?;
         // Channels of very different sizes.
         let sizes: Vec<f32> = (0..32).map(|i| 2f32.powi(i % 7 - 3)).collect();
         input_layernorm.weight.as_ref().unwrap().assign(&Tensor::from_vec(sizes, [32], d)?)?;
@@ -166,7 +166,7 @@ impl Block {
             gate_proj: linear(32, 64)?,
             up_proj: linear(32, 64)?,
             down_proj: linear(64, 32)?,
-            norm: LayerNorm::new(&[32], d)?,
+            norm: LayerNorm::new([32], d)?,
             head: linear(32, 16)?,
         })
     }

@@ -21,9 +21,9 @@ impl Native for MaxPool {
         d.workgroups = total.div_ceil(INVOCATIONS);
         d.work = self.window.iter().fold(INVOCATIONS, |work, &n| work.saturating_mul(n));
         d.params.size("total", total);
-        let sizes = &kernel.operands[0].layout.shape()[1..];
-        for axis in 0..3 {
-            d.params.size(format!("size{axis}"), sizes[axis]);
+        let sizes = &kernel.operands[0].layout.shape()[1..4];
+        for (axis, &size) in sizes.iter().enumerate() {
+            d.params.size(format!("size{axis}"), size);
             d.params.size(format!("window{axis}"), self.window[axis]);
             d.params.size(format!("stride{axis}"), self.stride[axis]);
             d.params.size(format!("dilation{axis}"), self.dilation[axis]);

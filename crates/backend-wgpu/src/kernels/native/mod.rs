@@ -53,10 +53,11 @@ fn number(dtype: DType) -> Option<&'static str> {
 
 type Find = fn(&dyn CustomKernel, &Kernel, &str) -> Option<Box<dyn Native>>;
 
-fn find<T: Native>(custom: &dyn CustomKernel, kernel: &Kernel, device: &str) -> Option<Box<dyn Native>>
-where
-    T: Send + Sync,
-{
+fn find<T: Native + Send + Sync>(
+    custom: &dyn CustomKernel,
+    kernel: &Kernel,
+    device: &str,
+) -> Option<Box<dyn Native>> {
     let found: T = implementation(custom, kernel, device).ok()?;
     Some(Box::new(found))
 }
