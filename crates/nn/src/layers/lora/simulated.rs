@@ -114,8 +114,9 @@ impl Simulated {
 
     /// A copy with other tensors in place of its own.
     pub(super) fn replaced(&self, visitor: &mut VisitorMut) -> Simulated {
-        let mut copy =
-            Simulated { weight: self.weight, state: Mutex::new(self.state().clone()), ..self.fixed() };
+        // `fixed` takes the lock too.
+        let state = Mutex::new(self.state().clone());
+        let mut copy = Simulated { weight: self.weight, state, ..self.fixed() };
         visitor.buffer("", &mut copy.scale);
         visitor.buffer("", &mut copy.zero);
         copy
