@@ -52,6 +52,11 @@ fn gptq_and_awq_are_the_published_algorithms() -> Result<()> {
     let tensor =
         |name: &str, rows: usize, columns: usize| Tensor::from_vec(numbers(&all[name]), [rows, columns], &d);
     let (weight, x, products) = (tensor("weight", 5, 32)?, tensor("x", 96, 32)?, tensor("products", 32, 32)?);
+    let mut magnitudes = vec![0f64; 32];
+    for (i, x) in numbers(&all["x"]).into_iter().enumerate() {
+        magnitudes[i % 32] += f64::from(x.abs()) / 96.0;
+    }
+    let magnitudes = Tensor::from_vec(magnitudes, [32], &d)?;
     let mut errors: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for case in all["cases"].as_array().unwrap() {
         let mut layers = vec![Linear::from_weight(weight.clone().into_cell(true)?, None)];
@@ -61,8 +66,12 @@ fn gptq_and_awq_are_the_published_algorithms() -> Result<()> {
         let found = inputs["0"].mean_products.as_ref().unwrap().to_vec::<f32>()?;
         near(&found, &numbers(&all["products"]), 1e-3, "products");
         assert_eq!(inputs["0"].rows, 96);
-        // The products of the reference, so that nothing is rounded to another side.
-        let exact = InputStatistics { mean_products: Some(products.clone()), ..inputs["0"].clone() };
+        // The products and magnitudes of the reference, so that nothing is rounded to another side.
+        let exact = InputStatistics {
+            mean_products: Some(products.clone()),
+            mean_magnitude: magnitudes.clone(),
+            ..inputs["0"].clone()
+        };
         inputs.insert("0".into(), exact);
         let name = case["method"].as_str().unwrap();
         let method = match name {
