@@ -10,7 +10,8 @@ fn first_pair(row: u32) -> u32 {
 fn pair_of(i: u32) -> vec2<u32> {
     var low = 0u;
     var high = params.rows - 1u;
-    while (high - low > 1u) {
+    // 32 rounds are enough for any number of points.
+    for (var round = 0u; round < 32u && high - low > 1u; round++) {
         let middle = low + (high - low) / 2u;
         if (first_pair(middle) <= i) {
             low = middle;

@@ -179,7 +179,7 @@ fn entry(form: &Form, c: &mut Code) {
         c.var(format_args!("v{s}"), format_args!("number(base, lane + {s}u * params.lanes)"));
     }
     // The stages before the last one.
-    c.block("for (var ns = 1u; ns * 4u < params.n; ns *= 4u)", |c| {
+    c.block("for (var ns = 1u; ns * 4u < params.n; ns <<= 2u)", |c| {
         for m in 0..form.butterflies {
             let to = format!("to{m}");
             four(form, m, c);
