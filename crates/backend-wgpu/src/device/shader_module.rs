@@ -33,8 +33,8 @@ pub(crate) fn create(
     trusted.bounds_checks = false;
     trusted.force_loop_bounding = false;
     // SAFETY: the text is this crate's own. Each index is within its buffer or array: kernels clamp
-    // positions or leave surplus invocations out, and the suite passes on a device that reports every index
-    // out of range (`TAPER_TEST=wgpu.trace=on`). Each loop ends: `validate.rs` lists those that are not
-    // counted, and the reason why they end.
+    // positions or leave surplus invocations out, and tests run on a device that reports every index out of
+    // range (`TAPER_TEST=wgpu.trace=on`). Each loop ends: `validate.rs` lists those that are not counted,
+    // and the reason why they end.
     unsafe { device.create_shader_module_trusted(descriptor, trusted) }
 }
