@@ -48,7 +48,7 @@ fn path() -> PathBuf {
 }
 
 impl Table {
-    /// The table of lines as [`line`] writes them; a line of heads is passed over.
+    /// The table of lines as `line` writes them; a line of heads is passed over.
     pub(crate) fn parse(text: &str) -> Result<Table> {
         let mut table = Table::default();
         for line in text.lines().filter(|line| !line.starts_with("gpu\t")) {

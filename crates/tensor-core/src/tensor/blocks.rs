@@ -55,7 +55,8 @@ impl Tensor {
 
     /// This tensor's numbers in blocks of a format, each rounded to the nearest that it has: the inverse of
     /// [`Tensor::dequantize`] but for rounding. The result is constant, of the same shape, dtype and device.
-    /// A [`GgmlType`], [`IntegerGroups`](crate::IntegerGroups), or a [`WeightFormat`]; they say how numbers
+    /// A [`GgmlType`](crate::GgmlType), [`IntegerGroups`](crate::IntegerGroups), or a [`WeightFormat`]; they
+    /// say how numbers
     /// are rounded. `importance`, of one axis, has a weight for each position of the last axis; NF4 has no
     /// use for it.
     ///
