@@ -128,9 +128,11 @@ pub mod blocks {
     /// Blocks of Q3_K of GGUF files.
     pub const Q3_K: &str = include_str!("../wgsl/blocks/q3_k.wgsl");
     /// Blocks of Q4_K of GGUF files.
-    pub const Q4_K: &str = include_str!("../wgsl/blocks/q4_k.wgsl");
+    pub const Q4_K: &str =
+        concat!(include_str!("../wgsl/blocks/q4_k.wgsl"), include_str!("../wgsl/blocks/six_bits.wgsl"));
     /// Blocks of Q5_K of GGUF files.
-    pub const Q5_K: &str = include_str!("../wgsl/blocks/q5_k.wgsl");
+    pub const Q5_K: &str =
+        concat!(include_str!("../wgsl/blocks/q5_k.wgsl"), include_str!("../wgsl/blocks/six_bits.wgsl"));
     /// Blocks of Q6_K of GGUF files.
     pub const Q6_K: &str = include_str!("../wgsl/blocks/q6_k.wgsl");
     /// Groups of small integers; one of the functions below unpacks them.

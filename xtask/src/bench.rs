@@ -2,29 +2,13 @@
 //! crate, so that the other commands do not have to build it. With `--count` nothing is timed, so that the
 //! build of the tests serves.
 
-use std::{
-    ffi::OsString,
-    process::{Command, ExitCode},
-};
+use std::process::ExitCode;
 
-use crate::workspace::{build_tool, cargo, pass_on};
+use crate::workspace::{PassedOn, cargo, pass_on, run_tool};
 
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Passed on
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    rest: Vec<OsString>,
-}
-
-pub(crate) fn run(args: &Args) -> ExitCode {
-    if args.rest.iter().any(|argument| argument == "--count") {
-        return match build_tool("taper-bench") {
-            Ok(program) => pass_on(Command::new(program).args(&args.rest)),
-            Err(message) => {
-                eprintln!("error: {message}");
-                ExitCode::FAILURE
-            }
-        };
+pub(crate) fn run(PassedOn { rest }: &PassedOn) -> ExitCode {
+    if rest.iter().any(|argument| argument == "--count") {
+        return run_tool("taper-bench", rest);
     }
-    pass_on(cargo().args(["run", "--profile", "dist", "--package", "taper-bench", "--"]).args(&args.rest))
+    pass_on(cargo().args(["run", "--profile", "dist", "--package", "taper-bench", "--"]).args(rest))
 }

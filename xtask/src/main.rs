@@ -21,6 +21,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::workspace::PassedOn;
+
 /// The error is a message for the user of the command.
 type Result<T, E = String> = std::result::Result<T, E>;
 
@@ -31,7 +33,7 @@ enum Command {
     /// Time Taper's operations, and compare them with the machine's limits, PyTorch or burn: see `bench
     /// --help`
     #[command(disable_help_flag = true)]
-    Bench(bench::Args),
+    Bench(PassedOn),
     /// Serve the page of examples/browser, or check it: see `browser --help`
     Browser(browser::Args),
     /// Check that crates depend on each other only as the design allows
@@ -40,18 +42,18 @@ enum Command {
     CheckProse(check_prose::Args),
     /// Run random programs on a device and compare them with the plain reference: see `fuzz --help`
     #[command(disable_help_flag = true)]
-    Fuzz(fuzz::Args),
+    Fuzz(PassedOn),
     /// Compile kernels for AMD's GPUs without a GPU, and compare registers, spills and costs with a table:
     /// see `gpu-stats --help`
     #[command(disable_help_flag = true)]
-    GpuStats(gpu_stats::Args),
+    GpuStats(PassedOn),
     /// Get ONNX's test cases and networks of other projects, and check Taper on them
     Models(models::Args),
     /// Run the tests of crates/models and write docs/models.md from what they compared
     ModelTable,
     /// Run ONNX's test cases on a device: see `onnx-conformance --help`
     #[command(disable_help_flag = true)]
-    OnnxConformance(onnx_conformance::Args),
+    OnnxConformance(PassedOn),
     /// Compare exported ONNX files with ONNX's checker and ONNX Runtime
     OnnxExportCheck(onnx_export_check::Args),
     /// Write docs/operations.md from the table of operations

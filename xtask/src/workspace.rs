@@ -1,6 +1,7 @@
 //! The workspace as `cargo metadata` describes it.
 
 use std::{
+    ffi::OsString,
     path::PathBuf,
     process::{Command, ExitCode, Stdio},
 };
@@ -160,6 +161,25 @@ pub(crate) fn in_words(command: &Command) -> String {
     let program = program.file_stem().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Options that a tool reads itself.
+#[derive(clap::Args)]
+pub(crate) struct PassedOn {
+    /// Passed on
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) rest: Vec<OsString>,
+}
+
+/// Builds a tool and runs it with these options.
+pub(crate) fn run_tool(name: &str, options: &[OsString]) -> ExitCode {
+    match build_tool(name) {
+        Ok(program) => pass_on(Command::new(program).args(options)),
+        Err(message) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Builds a tool and returns its path. It uses the features of the whole workspace and of its tests, so that

@@ -25,6 +25,12 @@ use crate::{
 const BEGIN: &str = "<!-- bench:begin -->";
 const END: &str = "<!-- bench:end -->";
 
+/// The text before and after two marks.
+pub(crate) fn around<'a>(text: &'a str, begin: &str, end: &str) -> Option<(&'a str, &'a str)> {
+    let (before, rest) = text.split_once(begin)?;
+    Some((before, rest.split_once(end)?.1))
+}
+
 /// A file to write into, found good before anything is measured.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -45,8 +51,7 @@ impl Report {
             return Ok(Report { path: path.into(), before: "# Measurements\n\n".into(), after: "\n".into() });
         }
         let text = fs::read_to_string(path).map_err(|error| format!("--report {shown}: {error}"))?;
-        let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-        let Some((before, after)) = parts else {
+        let Some((before, after)) = around(&text, BEGIN, END) else {
             return Err(
                 format!("--report {shown}: it has no lines {BEGIN} and {END} to write between").into()
             );

@@ -88,12 +88,9 @@ impl Table {
 
     /// Fails if a kernel is worse than in the checked-in table, or not in it.
     pub(crate) fn check(&self) -> Result<()> {
-        let Ok(kept) = fs::read_to_string(path()) else {
-            println!(
-                "skipped: there is no crates/gpu-stats/stats.tsv; `cargo xtask gpu-stats --write` writes it"
-            );
-            return Ok(());
-        };
+        let kept = fs::read_to_string(path()).map_err(|error| {
+            format!("crates/gpu-stats/stats.tsv: {error}; `cargo xtask gpu-stats --write` writes it")
+        })?;
         let kept = Table::parse(&kept)?;
         if kept.driver != self.driver {
             println!(

@@ -1,6 +1,6 @@
 //! Inputs of tests: pseudo-random numbers, tensors of them, and every memory layout of a tensor.
 
-use tensor_core::{DType, Device, Kind, Result, Scalar, Tensor, philox};
+use tensor_core::{DType, Device, GgmlType, Kind, Result, Scalar, Tensor, philox};
 
 /// Pseudo-random numbers between −2 and 2, the same on every device.
 pub fn numbers(n: usize, seed: u64) -> Vec<f64> {
@@ -148,5 +148,17 @@ pub fn laid_out(
             let base = gathered(&sizes, &|i| i.iter().zip(&strides).map(|(i, s)| i * s).sum());
             of(&base, &sizes, dtype, device)?.expand(shape)
         }
+    }
+}
+
+/// The bytes of a block at which its f16 begin: scales, and offsets.
+#[must_use]
+pub fn scales_of(format: GgmlType) -> &'static [usize] {
+    match format {
+        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        GgmlType::Q2_K => &[80, 82],
+        GgmlType::Q3_K => &[108],
+        GgmlType::Q6_K => &[208],
     }
 }

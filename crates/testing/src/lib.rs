@@ -33,7 +33,7 @@ pub use conformance::conformance;
 pub use damage::damage;
 pub use hooked::{Hooked, hooked};
 pub use inputs::{
-    LAYOUTS, Layout, VIEWS, View, floats, laid_out, numbers, of, of_scalars, tensor, to_scalars,
+    LAYOUTS, Layout, VIEWS, View, floats, laid_out, numbers, of, of_scalars, scales_of, tensor, to_scalars,
 };
 pub use process::{run_alone, test_process};
 pub use reference::{

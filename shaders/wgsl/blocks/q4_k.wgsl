@@ -12,41 +12,20 @@ fn four_x(i: u32) -> vec4<f32> {
 
 fn slice_x(i: u32) -> array<vec4<f32>, 8> {
     let block = i / 256u * 144u;
-    let head = word_x(block);
-    let d = unpack_f16(head & 65535u);
-    let m = unpack_f16(head >> 16u);
-    // Six bits of eight scales and eight minimums.
-    let a = word_x(block + 4u);
-    let b = word_x(block + 8u);
-    let c = word_x(block + 12u);
-    let s0 = d * floats_of_u8(a & 0x3f3f3f3fu);
-    let m0 = m * floats_of_u8(b & 0x3f3f3f3fu);
-    let s1 = d * floats_of_u8((c & 0x0f0f0f0fu) | ((a >> 2u) & 0x30303030u));
-    let m1 = m * floats_of_u8(((c >> 4u) & 0x0f0f0f0fu) | ((b >> 2u) & 0x30303030u));
+    let scales = eight_scales_x(block);
     let at = block + 16u + i % 256u;
     let q0 = word_x(at);
     let q1 = word_x(at + 32u);
     let q2 = word_x(at + 64u);
     let q3 = word_x(at + 96u);
     return array<vec4<f32>, 8>(
-        s0.x * floats_of_u8(q0 & 0x0f0f0f0fu) - m0.x,
-        s0.y * floats_of_u8((q0 >> 4u) & 0x0f0f0f0fu) - m0.y,
-        s0.z * floats_of_u8(q1 & 0x0f0f0f0fu) - m0.z,
-        s0.w * floats_of_u8((q1 >> 4u) & 0x0f0f0f0fu) - m0.w,
-        s1.x * floats_of_u8(q2 & 0x0f0f0f0fu) - m1.x,
-        s1.y * floats_of_u8((q2 >> 4u) & 0x0f0f0f0fu) - m1.y,
-        s1.z * floats_of_u8(q3 & 0x0f0f0f0fu) - m1.z,
-        s1.w * floats_of_u8((q3 >> 4u) & 0x0f0f0f0fu) - m1.w,
+        scales[0].x * floats_of_u8(q0 & 0x0f0f0f0fu) - scales[2].x,
+        scales[0].y * floats_of_u8((q0 >> 4u) & 0x0f0f0f0fu) - scales[2].y,
+        scales[0].z * floats_of_u8(q1 & 0x0f0f0f0fu) - scales[2].z,
+        scales[0].w * floats_of_u8((q1 >> 4u) & 0x0f0f0f0fu) - scales[2].w,
+        scales[1].x * floats_of_u8(q2 & 0x0f0f0f0fu) - scales[3].x,
+        scales[1].y * floats_of_u8((q2 >> 4u) & 0x0f0f0f0fu) - scales[3].y,
+        scales[1].z * floats_of_u8(q3 & 0x0f0f0f0fu) - scales[3].z,
+        scales[1].w * floats_of_u8((q3 >> 4u) & 0x0f0f0f0fu) - scales[3].w,
     );
-}
-
-// The scale and the minimum of group g, six bits each, from the 12 bytes at `at` that hold eight of both.
-fn scales_x(at: u32, g: u32) -> vec2<f32> {
-    if (g < 4u) {
-        return vec2<f32>(f32(byte_x(at + g) & 63u), f32(byte_x(at + g + 4u) & 63u));
-    }
-    let low = byte_x(at + g + 4u);
-    let scale = (low & 15u) | ((byte_x(at + g - 4u) >> 6u) << 4u);
-    let minimum = (low >> 4u) | ((byte_x(at + g) >> 6u) << 4u);
-    return vec2<f32>(f32(scale), f32(minimum));
 }

@@ -16,7 +16,7 @@ use crate::{
         storage::Elements,
         wgsl::Code,
     },
-    kernels::group::{GROUP_INVOCATIONS, Group},
+    kernels::group::{Division, GROUP_INVOCATIONS, Group},
 };
 
 /// The operand, axis and kind of a search.
@@ -163,13 +163,8 @@ const LOADS_TOGETHER: usize = 4;
 /// the offset of position 0; element(i), the element at an offset; and keep(part, result, at, best).
 fn walk(of: Search<'_>, length: usize, splits: usize, group: Option<Group>, d: &mut Dispatch) {
     let (results, t) = (of.results(), loaded(of.operand.dtype));
-    match &group {
-        Some(group) => group.params(results, splits, &mut d.params),
-        None => {
-            d.params.size("results", results);
-            d.params.size("total", results * splits);
-        }
-    }
+    let division = Division(group);
+    division.params(results, splits, &mut d.params);
     d.params.size("length", length);
     d.params.size("chunk", length.div_ceil(splits));
     of.better(&mut d.code);
@@ -177,15 +172,8 @@ fn walk(of: Search<'_>, length: usize, splits: usize, group: Option<Group>, d: &
         d.code.line(format_args!("var<workgroup> best_values: array<{t}, {GROUP_INVOCATIONS}>;"));
         d.code.line(format_args!("var<workgroup> best_places: array<u32, {GROUP_INVOCATIONS}>;"));
     }
-    d.code.entry(if group.is_some() { GROUP_INVOCATIONS } else { 64 }, |c| {
-        if let Some(group) = &group {
-            group.begin(c);
-        } else {
-            c.bind("g", "workgroup_index * 64u + local_index");
-            c.return_if("g >= params.total");
-            c.bind("part", "g / params.results");
-            c.bind("result", "g - part * params.results");
-        }
+    d.code.entry(division.invocations(), |c| {
+        division.begin(c);
         c.bind("begin", "part * params.chunk");
         c.bind("end", "min(begin + params.chunk, params.length)");
         c.bind("base", "base_of(result)");
@@ -230,10 +218,6 @@ fn walk(of: Search<'_>, length: usize, splits: usize, group: Option<Group>, d: &
         Group::tree(combine, c);
         c.line("keep(part, made, best_places[local_index], best_values[local_index]);");
     });
-    let own = group.map_or(64, |group| group.columns);
-    d.work = own * length.div_ceil(splits);
-    d.workgroups = match group {
-        Some(group) => group.workgroups(results, splits),
-        None => (results * splits).div_ceil(64),
-    };
+    d.work = division.columns() * length.div_ceil(splits);
+    d.workgroups = division.workgroups(results, splits);
 }

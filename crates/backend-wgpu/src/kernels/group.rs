@@ -5,6 +5,8 @@ use crate::codegen::{dispatch::Params, wgsl::Code};
 
 /// Invocations of a workgroup that reduces.
 pub(crate) const GROUP_INVOCATIONS: usize = 256;
+/// Invocations of a workgroup each of which makes a result alone.
+const ALONE_INVOCATIONS: usize = 64;
 /// The most results of a workgroup whose neighbouring invocations read neighbouring results: enough for
 /// whole memory transactions.
 const MAX_COLUMNS: usize = 32;
@@ -70,7 +72,7 @@ impl Group {
 
     /// Adds the parameters: the division, the number of `results`, the `blocks` of results that a workgroup
     /// makes, and the `total` of workgroups.
-    pub(crate) fn params(&self, results: usize, splits: usize, params: &mut Params) {
+    fn params(&self, results: usize, splits: usize, params: &mut Params) {
         let blocks = results.div_ceil(self.columns);
         let sizes = [
             ("columns", self.columns),
@@ -83,7 +85,7 @@ impl Group {
     }
 
     /// The number of workgroups.
-    pub(crate) fn workgroups(&self, results: usize, splits: usize) -> usize {
+    fn workgroups(&self, results: usize, splits: usize) -> usize {
         results.div_ceil(self.columns) * splits
     }
 
@@ -92,7 +94,7 @@ impl Group {
     ///
     /// Every invocation stays to the end because of the barriers; surplus workgroups repeat the last one,
     /// and surplus columns the last result.
-    pub(crate) fn begin(&self, c: &mut Code) {
+    fn begin(&self, c: &mut Code) {
         c.bind("g", "min(workgroup_index, params.total - 1u)");
         c.bind("part", "g / params.blocks");
         c.bind("first", "(g - part * params.blocks) * params.columns");
@@ -121,6 +123,52 @@ impl Group {
         c.return_if(
             "local_index >= params.columns || made >= params.results || workgroup_index >= params.total",
         );
+    }
+}
+
+/// The division of the work of a reduction: workgroups that share results, or invocations that work alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Division(pub(crate) Option<Group>);
+
+impl Division {
+    /// Adds the parameters `results` and `total`, and those of [`Group::params`].
+    pub(crate) fn params(&self, results: usize, splits: usize, params: &mut Params) {
+        match &self.0 {
+            Some(group) => group.params(results, splits, params),
+            None => {
+                params.size("results", results);
+                params.size("total", results * splits);
+            }
+        }
+    }
+
+    /// The invocations of a workgroup.
+    pub(crate) fn invocations(&self) -> usize {
+        if self.0.is_some() { GROUP_INVOCATIONS } else { ALONE_INVOCATIONS }
+    }
+
+    /// The results that a workgroup works on.
+    pub(crate) fn columns(&self) -> usize {
+        self.0.map_or(ALONE_INVOCATIONS, |group| group.columns)
+    }
+
+    /// The number of workgroups.
+    pub(crate) fn workgroups(&self, results: usize, splits: usize) -> usize {
+        match &self.0 {
+            Some(group) => group.workgroups(results, splits),
+            None => (results * splits).div_ceil(ALONE_INVOCATIONS),
+        }
+    }
+
+    /// [`Group::begin`]; an invocation that works alone has the number `g`, and ends if it is surplus.
+    pub(crate) fn begin(&self, c: &mut Code) {
+        let Some(group) = &self.0 else {
+            c.bind("g", format_args!("workgroup_index * {ALONE_INVOCATIONS}u + local_index"));
+            c.return_if("g >= params.total");
+            c.bind("part", "g / params.results");
+            return c.bind("result", "g - part * params.results");
+        };
+        group.begin(c);
     }
 }
 

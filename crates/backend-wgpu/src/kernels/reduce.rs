@@ -22,7 +22,7 @@ use crate::{
     kernels::{
         by_index,
         fold::{Fold, combined, loop_steps, mean},
-        group::{GROUP_INVOCATIONS, Group},
+        group::{Division, GROUP_INVOCATIONS, Group},
     },
 };
 
@@ -303,13 +303,8 @@ impl Reduction<'_> {
         let chunk = length.div_ceil(self.splits).next_multiple_of(read);
 
         let mut d = Dispatch::new("reduce");
-        match &self.group {
-            Some(group) => group.params(units, self.splits, &mut d.params),
-            None => {
-                d.params.size("results", units);
-                d.params.size("total", units * self.splits);
-            }
-        }
+        let division = Division(self.group);
+        division.params(units, self.splits, &mut d.params);
         d.params.size("length", length);
         d.params.size("chunk", chunk);
         by_index::load_functions(self.operands, program, &mut d);
@@ -364,15 +359,8 @@ impl Reduction<'_> {
                 d.code.line(format_args!("var<workgroup> {array}: array<{element}, {GROUP_INVOCATIONS}>;"));
             }
         }
-        d.code.entry(if self.group.is_some() { GROUP_INVOCATIONS } else { 64 }, |c| {
-            if let Some(group) = &self.group {
-                group.begin(c);
-            } else {
-                c.bind("g", "workgroup_index * 64u + local_index");
-                c.return_if("g >= params.total");
-                c.bind("part", "g / params.results");
-                c.bind("result", "g - part * params.results");
-            }
+        d.code.entry(division.invocations(), |c| {
+            division.begin(c);
             c.bind("begin", "part * params.chunk");
             c.bind("end", "min(begin + params.chunk, params.length)");
             c.append(&kept.unravel(if made > 1 { "(result * 4u)" } else { "result" }));
@@ -429,12 +417,8 @@ impl Reduction<'_> {
                 }
             });
         });
-        let own = self.group.map_or(64, |group| group.columns);
-        d.work = chunk.max(1) * program.instrs.len() * made * own;
-        d.workgroups = match self.group {
-            Some(group) => group.workgroups(units, self.splits),
-            None => (units * self.splits).div_ceil(64),
-        };
+        d.work = chunk.max(1) * program.instrs.len() * made * division.columns();
+        d.workgroups = division.workgroups(units, self.splits);
         Ok(d)
     }
 

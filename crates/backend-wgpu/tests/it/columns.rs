@@ -2,26 +2,12 @@
 //! order, narrow dtypes, special values.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{agree, agree_on, devices, numbers, run, tolerance};
+use crate::common::{agree, agree_on, devices, numbers, reduce, run, tolerance};
 use backend_wgpu::{Forced, Form, Options};
 use tensor_core::{
     BinaryOp, DType, Kernel, Layout, ReduceOp, Shape,
     kernel::{Instr, Program},
 };
-
-fn load(dtype: DType) -> Program {
-    Program {
-        instrs: vec![Instr::Load(0)],
-        dtypes: vec![dtype],
-        inputs: vec![dtype],
-        scalars: vec![],
-        outputs: vec![0],
-    }
-}
-
-fn reduce(op: ReduceOp, axes: &[usize], layout: &Layout, dtype: DType) -> Kernel {
-    Kernel::reduce(op, layout.shape().clone(), axes, vec![layout.clone()], load(dtype))
-}
 
 /// One vector of columns, a workgroup's columns, those of vectors, and one fewer and more of each; heights
 /// around the least for a workgroup, its lanes, the steps that it unrolls and its parts.

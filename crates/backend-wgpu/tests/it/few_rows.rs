@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::common::{agree_on, device, devices, numbers, tolerance};
 use backend_wgpu::{Forced, Form, Options};
+use taper_testing::scales_of;
 use tensor_core::{Affine, AffineBits, BlockFormat, DType, Device, GgmlType, Kernel, Layout, Shape};
 
 /// The devices under test: one with tiled kernels, without subgroups, and one with the choices of a large
@@ -140,13 +141,7 @@ fn epilogues_of_few_rows_and_of_parts() {
 fn blocks(format: GgmlType, shape: &[usize]) -> Vec<f64> {
     let len = format.bytes(&Shape::from(shape)).unwrap();
     let mut bytes: Vec<u8> = numbers(len, 3).iter().map(|x| (x * 1000.0) as i64 as u8).collect();
-    let scales: &[usize] = match format {
-        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
-        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
-        GgmlType::Q2_K => &[80, 82],
-        GgmlType::Q3_K => &[108],
-        GgmlType::Q6_K => &[208],
-    };
+    let scales = scales_of(format);
     for block in bytes.chunks_mut(format.block_bytes()) {
         scales.iter().for_each(|&at| block[at + 1] = 0x18 | block[at + 1] & 3);
     }

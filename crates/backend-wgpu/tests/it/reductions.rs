@@ -1,25 +1,11 @@
 //! Reductions and arg-reductions, over axes, layouts, lengths and dtypes, in every form.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{agree, device, devices, numbers, run, tolerance};
+use crate::common::{agree, device, devices, load, numbers, reduce, run, tolerance};
 use tensor_core::{
     ArgReduceOp, BinaryOp, DType, Kernel, Layout, ReduceOp, Shape,
     kernel::{Instr, Operand, Program},
 };
-
-fn load(dtype: DType) -> Program {
-    Program {
-        instrs: vec![Instr::Load(0)],
-        dtypes: vec![dtype],
-        inputs: vec![dtype],
-        scalars: vec![],
-        outputs: vec![0],
-    }
-}
-
-fn reduce(op: ReduceOp, axes: &[usize], layout: &Layout, dtype: DType) -> Kernel {
-    Kernel::reduce(op, layout.shape().clone(), axes, vec![layout.clone()], load(dtype))
-}
 
 fn lacking(op: ReduceOp, dtype: DType) -> bool {
     match op {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write, fs, path::PathBuf};
 use backend_wgpu::Counts;
 
 use super::gpus::GPUS;
-use crate::Result;
+use crate::{Result, report::around};
 
 const PAGE: &str = "docs/benchmarks/counts.md";
 const BEGIN: &str = "<!-- counts:begin -->";
@@ -95,8 +95,8 @@ pub(super) fn write(rows: &[Row]) -> Result<()> {
     fs::write(path("counts.tsv"), text(rows))?;
     let page = path("../..").join(PAGE);
     let old = fs::read_to_string(&page)?;
-    let parts = old.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
-    let (before, after) = parts.ok_or_else(|| format!("{PAGE} lacks the lines {BEGIN} and {END}"))?;
+    let (before, after) =
+        around(&old, BEGIN, END).ok_or_else(|| format!("{PAGE} lacks the lines {BEGIN} and {END}"))?;
     fs::write(page, format!("{before}{BEGIN}\n{}{END}{after}", markdown(rows)))?;
     println!("{PAGE} and crates/bench/counts.tsv are written");
     Ok(())
@@ -104,12 +104,9 @@ pub(super) fn write(rows: &[Row]) -> Result<()> {
 
 /// Fails with every difference between these rows and `counts.tsv`.
 pub(super) fn check(rows: &[Row]) -> Result<()> {
-    let Ok(kept) = fs::read_to_string(path("counts.tsv")) else {
-        println!(
-            "skipped: there is no crates/bench/counts.tsv; `cargo xtask bench --count --write` writes it"
-        );
-        return Ok(());
-    };
+    let kept = fs::read_to_string(path("counts.tsv")).map_err(|error| {
+        format!("crates/bench/counts.tsv: {error}; `cargo xtask bench --count --write` writes it")
+    })?;
     let differences = differences(&kept, rows)?;
     if differences.is_empty() {
         println!("{} cases have the counts of crates/bench/counts.tsv", rows.len());

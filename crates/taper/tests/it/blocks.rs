@@ -8,7 +8,7 @@ use taper::{
     nn::{Linear, Module, load_safetensors, save_safetensors},
     prelude::*,
 };
-use taper_testing::{assert_close, run_alone};
+use taper_testing::{assert_close, run_alone, scales_of};
 
 use crate::common::{agree, agree_within, device, drawn, has, needs, refused, second_device, tensor};
 
@@ -43,13 +43,7 @@ fn bytes_of(format: GgmlType, shape: &[usize], seed: u64) -> Vec<u8> {
     };
     let mut bytes: Vec<u8> = (0..format.bytes(&Shape::from(shape)).unwrap()).map(|_| next()).collect();
     let size = format.block_bytes();
-    let scales: &[usize] = match format {
-        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
-        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
-        GgmlType::Q2_K => &[80, 82],
-        GgmlType::Q3_K => &[108],
-        GgmlType::Q6_K => &[208],
-    };
+    let scales = scales_of(format);
     for block in bytes.chunks_mut(size) {
         for &at in scales {
             // An f16 with the exponent of 2⁻⁸ or 2⁻¹⁰, and any fraction.

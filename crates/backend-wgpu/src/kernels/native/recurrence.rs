@@ -365,6 +365,15 @@ fn gradients(cell: RecurrentCell, c: &mut Code) {
             c.bind(name, format_args!("kept[(place * 4u + {k}u) * params.size + unit]"));
         }
     };
+    // A state of the step before, or at first the given one.
+    let before = |first: &str, states: &str, c: &mut Code| {
+        c.var("before", "0.0");
+        c.when("q == 0u", |c| c.set("before", format_args!("{first}[own]")));
+        c.when("q > 0u", |c| {
+            let at = "(step_of(q - 1u) * params.batch + n) * params.size + unit";
+            c.set("before", format_args!("{states}[{at}]"));
+        });
+    };
     // The number of the step before, in the order of the steps.
     c.bind("q", "params.steps - 1u - params.round");
     match cell {
@@ -375,11 +384,7 @@ fn gradients(cell: RecurrentCell, c: &mut Code) {
         RecurrentCell::Relu => set("of_gates", 0, "select(0.0, gradient, all[at] > 0.0)", c),
         RecurrentCell::Lstm => {
             kept(["i", "f", "g", "o"], c);
-            c.var("before", "0.0");
-            c.when("q == 0u", |c| c.set("before", "first_cell[own]"));
-            c.when("q > 0u", |c| {
-                c.set("before", "cells[(step_of(q - 1u) * params.batch + n) * params.size + unit]");
-            });
+            before("first_cell", "cells", c);
             c.bind("shown", "tanh_f32(cells[at])");
             c.var("of_c", "gradient * o * (1.0 - shown * shown)");
             c.when("params.round == 0u", |c| c.line("of_c += of_last_cell[own];"));
@@ -392,11 +397,7 @@ fn gradients(cell: RecurrentCell, c: &mut Code) {
         }
         RecurrentCell::Gru => {
             kept(["r", "z", "fresh", "product"], c);
-            c.var("before", "0.0");
-            c.when("q == 0u", |c| c.set("before", "first[own]"));
-            c.when("q > 0u", |c| {
-                c.set("before", "all[(step_of(q - 1u) * params.batch + n) * params.size + unit]");
-            });
+            before("first", "all", c);
             c.bind("of_fresh", "gradient * (1.0 - z) * (1.0 - fresh * fresh)");
             c.bind("of_reset", "of_fresh * product * (r * (1.0 - r))");
             c.bind("of_update", "gradient * (before - fresh) * (z * (1.0 - z))");

@@ -8,7 +8,8 @@ use backend_wgpu::{Forced, Form, Options};
 pub(crate) use taper_testing::numbers;
 use taper_testing::settings::opened;
 use tensor_core::{
-    DType, Device, Kernel, Launch, Result, Scalar, ScatterOp, Storage, Ticket, bf16, f16, kernel::Compiled,
+    DType, Device, Kernel, Launch, Layout, ReduceOp, Result, Scalar, ScatterOp, Storage, Ticket, bf16, f16,
+    kernel::{Compiled, Instr, Program},
 };
 
 /// The devices under test, each opened once: the default one; one with parameters in uniform buffers,
@@ -108,6 +109,22 @@ pub(crate) fn read(device: &Device, storage: &Storage) -> Result<Vec<f64>> {
     let mut bytes = vec![0; storage.numel() * storage.dtype().size()];
     device.backend().download(storage, 0, &mut bytes)?;
     Ok(to_numbers(storage.dtype(), &bytes))
+}
+
+/// The program that loads its input.
+pub(crate) fn load(dtype: DType) -> Program {
+    Program {
+        instrs: vec![Instr::Load(0)],
+        dtypes: vec![dtype],
+        inputs: vec![dtype],
+        scalars: vec![],
+        outputs: vec![0],
+    }
+}
+
+/// The reduction of a layout along some axes.
+pub(crate) fn reduce(op: ReduceOp, axes: &[usize], layout: &Layout, dtype: DType) -> Kernel {
+    Kernel::reduce(op, layout.shape().clone(), axes, vec![layout.clone()], load(dtype))
 }
 
 /// Whether two numbers agree to `tolerance`, relative to the expected one or (below 1) absolute. NaN agrees

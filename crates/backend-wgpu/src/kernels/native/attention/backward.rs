@@ -10,7 +10,7 @@ use tensor_core::DType;
 
 use super::{
     GRADIENT, KEY, MASK, Matrix, OUT, Problem, QUERY, VALUE, bases,
-    forward::{place_in_stream, scores, seen},
+    forward::{scores, seen},
     store,
     tile::{self, INNER, INVOCATIONS, OUTER, Rows},
 };
@@ -58,9 +58,7 @@ fn terms(p: &Problem<'_>) -> Dispatch {
     let (shape, strides, offset) = (layout.shape(), layout.strides(), layout.offset());
     let function = index::function("logarithm_at", shape, strides, offset, &mut d.params);
     d.code.append(&function);
-    if let Some(k) = p.place() {
-        place_in_stream(p, k, &mut d);
-    }
+    p.place_in_stream(&mut d);
     d.bind("terms", "vec2<u32>", true, Resource::Temporary(0));
     let c = &mut d.code;
     c.line(format_args!("var<workgroup> parts: array<f32, {INVOCATIONS}>;"));

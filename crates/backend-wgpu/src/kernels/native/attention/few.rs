@@ -5,7 +5,7 @@
 
 use tensor_core::{Attention, AttentionPass, DType, Kernel, Layout, Shape};
 
-use super::{KEY, MASK, Problem, QUERY, VALUE, bases, forward::place_in_stream, store, tile::INVOCATIONS};
+use super::{KEY, MASK, Problem, QUERY, VALUE, bases, store, tile::INVOCATIONS};
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Dispatches, Resource},
@@ -98,13 +98,7 @@ fn part_of_keys(p: &Problem<'_>, form: &Form, part: usize, parts: usize) -> Disp
     p.sizes(&mut d);
     d.params.size("part", part);
     d.params.size("workgroups", d.workgroups);
-    for (k, matrix) in [QUERY, KEY, VALUE].into_iter().enumerate() {
-        p.matrix(matrix, k, &mut d);
-    }
-    p.declare_mask(&mut d);
-    if let Some(k) = p.place() {
-        place_in_stream(p, k, &mut d);
-    }
+    p.declare_inputs(&mut d);
     let fours = p.features.is_multiple_of(4);
     if form.is_whole {
         let outputs = &p.kernel.outputs;

@@ -23,13 +23,7 @@ pub(super) fn dispatch(p: &Problem<'_>) -> Dispatch {
     p.sizes(&mut d);
     d.params.size("blocks", blocks);
     d.params.size("workgroups", d.workgroups);
-    for (k, matrix) in [QUERY, KEY, VALUE].into_iter().enumerate() {
-        p.matrix(matrix, k, &mut d);
-    }
-    p.declare_mask(&mut d);
-    if let Some(k) = p.place() {
-        place_in_stream(p, k, &mut d);
-    }
+    p.declare_inputs(&mut d);
     let fours = p.features.is_multiple_of(4);
     let outputs = &p.kernel.outputs;
     d.bind("out", Elements::of(outputs[0].dtype).in_fours(fours), true, Resource::Output(0));
@@ -39,17 +33,6 @@ pub(super) fn dispatch(p: &Problem<'_>) -> Dispatch {
     tile::declare(true, c);
     c.entry(INVOCATIONS, |c| entry(p, fours, c));
     d
-}
-
-/// Declares `kept` with the stream's position from operand `k`.
-pub(super) fn place_in_stream(p: &Problem<'_>, k: usize, d: &mut Dispatch) {
-    let layout = &p.kernel.operands[k].layout;
-    d.bind("place", "u32", false, Resource::Input(k));
-    d.params.size("place_first", layout.offset());
-    d.params.stride("place_step", layout.strides()[0]);
-    let word = |i: usize| format!("place[params.place_first + {i}u * params.place_step]");
-    let pair = |i: usize| format!("vec2<u32>({}, {})", word(i), word(i + 1));
-    p.declare_kept(&pair(0), &pair(2), d);
 }
 
 fn entry(p: &Problem<'_>, fours: bool, c: &mut Code) {

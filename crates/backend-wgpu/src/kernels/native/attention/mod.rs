@@ -183,6 +183,27 @@ impl<'a> Problem<'a> {
         }
     }
 
+    /// Declares what a forward pass reads: query, key, value, the mask, and the factors of dropout.
+    fn declare_inputs(&self, d: &mut Dispatch) {
+        for (k, matrix) in [QUERY, KEY, VALUE].into_iter().enumerate() {
+            self.matrix(matrix, k, d);
+        }
+        self.declare_mask(d);
+        self.place_in_stream(d);
+    }
+
+    /// Declares `kept` with the stream's position from its operand, if there is dropout.
+    fn place_in_stream(&self, d: &mut Dispatch) {
+        let Some(k) = self.place() else { return };
+        let layout = &self.kernel.operands[k].layout;
+        d.bind("place", "u32", false, Resource::Input(k));
+        d.params.size("place_first", layout.offset());
+        d.params.stride("place_step", layout.strides()[0]);
+        let word = |i: usize| format!("place[params.place_first + {i}u * params.place_step]");
+        let pair = |i: usize| format!("vec2<u32>({}, {})", word(i), word(i + 1));
+        self.declare_kept(&pair(0), &pair(2), d);
+    }
+
     /// Declares `kept(batch, row, key)`, the factor of a weight under dropout, if there is dropout. `seed`
     /// and `offset` are WGSL expressions for the position in the random stream, `vec2<u32>` each.
     fn declare_kept(&self, seed: &str, offset: &str, d: &mut Dispatch) {
