@@ -2,7 +2,7 @@
 //! loops after that many iterations without an error, so no kernel may need more.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::common::{agree, agree_within, device, tensor};
+use crate::common::{agree, agree_within, device, refused, tensor};
 use taper::{DType, Result, Tensor};
 
 /// More than the rounds that a loop has, and no multiple of anything.
@@ -83,6 +83,10 @@ fn rows_that_are_folded_many_times() -> Result<()> {
 #[test]
 fn long_running_products() -> Result<()> {
     let x = Tensor::ones([LONG], &device())?;
-    assert_eq!(x.cumprod(0)?.to_vec::<f32>()?, vec![1.0; LONG]);
+    let products = || x.cumprod(0)?.to_vec::<f32>();
+    if refused(size_of::<f32>() * LONG, products) {
+        return Ok(());
+    }
+    assert_eq!(products()?, vec![1.0; LONG]);
     Ok(())
 }
