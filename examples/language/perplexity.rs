@@ -125,7 +125,8 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Method::Nearest => Calibration::start(&*model),
                 Method::Gptq | Method::Awq => Calibration::with_products(&*model),
             };
-            perplexity(&*model, &ids, options.context, options.context)?;
+            // Windows share one token, whose probability the window before gave.
+            perplexity(&*model, &ids, options.context, options.context.saturating_sub(1))?;
             let inputs = calibration.statistics()?;
             match options.method {
                 Method::Nearest => {

@@ -69,6 +69,10 @@ pub(crate) struct Args {
     /// With the counts, a line for each kind of kernel: launches, dispatches, bytes
     #[arg(long, requires = "count")]
     pub(crate) kernels: bool,
+    /// In place of the counts, how long the host takes for a call of each case: to build the graph, plan it,
+    /// and record its dispatches. Give it a release build
+    #[arg(long, requires = "count", conflicts_with_all = ["check", "write", "kernels"])]
+    pub(crate) host: bool,
     /// For the case `import`: print one result and end
     #[arg(long, hide = true)]
     pub(crate) first_result: bool,

@@ -67,13 +67,19 @@ impl Bench {
         self.cpu.get_or_init(taper::cpu)
     }
 
-    /// Another device's results as they are here: it counts in 64 bits where this one may have 32.
+    /// The dtype that the device has in place of another one's: devices without 64-bit types use the 32-bit
+    /// dtype.
+    fn dtype_here(&self, dtype: DType) -> DType {
+        match dtype {
+            DType::I64 if !self.device.supports(DType::I64) => DType::I32,
+            DType::F64 if !self.device.supports(DType::F64) => DType::F32,
+            other => other,
+        }
+    }
+
+    /// Another device's results in the dtypes of this one.
     fn as_here(&self, results: Vec<Tensor>) -> Result<Vec<Tensor>> {
-        let as_here = |t: Tensor| match t.dtype() {
-            DType::I64 if !self.device.supports(DType::I64) => t.to_dtype(DType::I32),
-            _ => Ok(t),
-        };
-        results.into_iter().map(as_here).collect()
+        results.into_iter().map(|t| t.to_dtype(self.dtype_here(t.dtype()))).collect()
     }
 
     /// The row's results on the device in `dtype` against the reference in f64: shapes, dtypes, numbers.
@@ -421,13 +427,8 @@ impl Bench {
             return Err(format!("{} results, PyTorch's has {}", outputs.len(), answer.len()));
         }
         for (k, (output, expected)) in outputs.iter().zip(answer).enumerate() {
-            // Devices without 64-bit types use the 32-bit dtype.
             let named = DType::ALL.into_iter().find(|&dtype| dtype.info().torch == expected.dtype);
-            let here = match named {
-                Some(DType::I64) if !self.device.supports(DType::I64) => Some(DType::I32),
-                Some(DType::F64) if !self.device.supports(DType::F64) => Some(DType::F32),
-                other => other,
-            };
+            let here = named.map(|dtype| self.dtype_here(dtype));
             if (Some(output.dtype()), output.dims()) != (here, &expected.shape[..]) {
                 let (shape, dtype) = (output.shape(), output.dtype());
                 let (other, sizes) = (&expected.dtype, &expected.shape);

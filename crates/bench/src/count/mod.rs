@@ -7,6 +7,8 @@
 mod gpus;
 mod table;
 
+use std::time::Instant;
+
 use taper::{Device, Tensor};
 
 use self::table::Row;
@@ -14,6 +16,7 @@ use crate::{
     Result,
     args::Args,
     case::{Call, Case, Inputs},
+    line::Times,
 };
 
 /// Calls before the counted one: pipelines, buffers and bind groups are made in these.
@@ -51,14 +54,22 @@ const CASES: &[&str] = &[
 /// Counts the cases that the filters let through, and prints, checks or writes the table.
 pub(crate) fn run(args: &Args, cases: Vec<Case>) -> Result<()> {
     let device = device(&args.device)?;
-    let mut rows = Vec::new();
-    for name in CASES {
-        if let Some(case) = cases.iter().find(|case| case.name == *name) {
-            rows.push(count(case, &device).map_err(|error| format!("{name}: {error}"))?);
-        }
-    }
-    if rows.is_empty() {
+    let counted: Vec<&Case> =
+        CASES.iter().filter_map(|name| cases.iter().find(|case| case.name == *name)).collect();
+    if counted.is_empty() {
         return Err(format!("--count counts none of these cases; it counts\n  {}", CASES.join("\n  ")).into());
+    }
+    let named = |case: &Case, error| format!("{}: {error}", case.name);
+    if args.host {
+        println!("case\thost_us\tdispatches\tus_a_dispatch");
+        for case in counted {
+            println!("{}", host_time(case, &device, args.budget).map_err(|error| named(case, error))?);
+        }
+        return Ok(());
+    }
+    let mut rows = Vec::new();
+    for case in counted {
+        rows.push(count(case, &device).map_err(|error| named(case, error))?);
     }
     if args.write {
         table::write(&rows)?;
@@ -86,14 +97,37 @@ fn device(name: &str) -> Result<Device> {
     Ok(backend_wgpu::open(index, &options)?)
 }
 
+/// Calls of a case until its pipelines, buffers and bind groups are made.
+fn warm_up(call: &mut Call, last: &mut Vec<Tensor>, device: &Device) -> Result<()> {
+    for _ in 0..WARM_UP {
+        once(call, last)?;
+        device.synchronize()?;
+    }
+    Ok(())
+}
+
+/// A line with the median time of the host for a call of a case, measured for `budget` seconds.
+fn host_time(case: &Case, device: &Device, budget: f64) -> Result<String> {
+    let (mut call, _) = case.counted(&Inputs::new(device))?;
+    let mut last = Vec::new();
+    warm_up(&mut call, &mut last, device)?;
+    let ((), counts) = backend_wgpu::counted(device, || once(&mut call, &mut last))?;
+    let (mut times, began) = (Vec::new(), Instant::now());
+    while began.elapsed().as_secs_f64() < budget {
+        device.synchronize()?;
+        let start = Instant::now();
+        once(&mut call, &mut last)?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    let (median, dispatches) = (Times::of(times).median(), counts.dispatches);
+    Ok(format!("{}\t{median:.0}\t{dispatches}\t{:.2}", case.name, median / dispatches.max(1) as f64))
+}
+
 /// The counts of a case's call after those that warm up.
 fn count(case: &Case, device: &Device) -> Result<Row> {
     let (mut call, least_bytes) = case.counted(&Inputs::new(device))?;
     let mut last = Vec::new();
-    for _ in 0..WARM_UP {
-        once(&mut call, &mut last)?;
-        device.synchronize()?;
-    }
+    warm_up(&mut call, &mut last, device)?;
     let ((), counts) = backend_wgpu::counted(device, || once(&mut call, &mut last))?;
     drop((call, last));
     device.empty_cache();
