@@ -513,12 +513,22 @@ def adamw(parameters):
     return torch.optim.AdamW(parameters, lr=1e-3)
 
 
-case("mnist_cnn_step_64", network_step(MnistNet, classes(64, 1, 28, 28), F.cross_entropy, torch.optim.Adam))
-case("resnet20_step_32", network_step(resnet20, classes(32, 3, 32, 32), F.cross_entropy, lambda p: torch.optim.SGD(
-    p, lr=0.1, momentum=0.9, weight_decay=1e-4)))
-case("gpt_step_8x128", network_step(Gpt, tokens, language_loss, adamw))
-case("gpt_step_8x128_autocast_bf16", network_step(Gpt, tokens, language_loss, adamw, lambda: torch.autocast(
-    device.split(":")[0], dtype=torch.bfloat16)))
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=1e-4)
+
+
+def autocast(dtype):
+    return lambda: torch.autocast(device.split(":")[0], dtype=dtype)
+
+
+for name, parts in {
+    "mnist_cnn_step_64": (MnistNet, classes(64, 1, 28, 28), F.cross_entropy, torch.optim.Adam),
+    "resnet20_step_32": (resnet20, classes(32, 3, 32, 32), F.cross_entropy, sgd),
+    "gpt_step_8x128": (Gpt, tokens, language_loss, adamw),
+}.items():
+    case(name, network_step(*parts))
+    case(name + "_autocast_bf16", network_step(*parts, autocast(torch.bfloat16)))
+    case(name + "_autocast_f16", network_step(*parts, autocast(torch.float16)))
 
 
 def adamw_step():

@@ -4,11 +4,9 @@
 
 use std::{cell::RefCell, ops::Range};
 
-use half::slice::HalfFloatSliceExt;
 use smallvec::SmallVec;
 use tensor_core::{
-    Arithmetic, BinaryOp, DType, Error, ErrorKind, Launch, RandomKind, Result, UnaryOp, bf16, f16, philox,
-    philox_words,
+    Arithmetic, BinaryOp, DType, Error, ErrorKind, Launch, RandomKind, Result, UnaryOp, philox, philox_words,
 };
 
 use crate::{
@@ -21,12 +19,11 @@ use crate::{
     },
     memory::{
         buffer::Memory,
-        narrow::{Narrow, by_narrow},
+        narrow::{Narrow, by_narrow, narrow, widen},
     },
     simd::{
         cache::LINE,
         isa::{Isa, Job, Plain, Sets},
-        loops::map1,
         math,
     },
     tuning::{BLOCK_POSITIONS, MIN_RUN_POSITIONS, PREFETCH_STEP_ELEMENTS},
@@ -370,13 +367,10 @@ impl<'a> Evaluator<'a> {
                 _ => {}
             }
         }
-        if access.contiguous && access.dtype == DType::F16 {
+        if access.contiguous {
+            let from = memory.at::<u8>(0).wrapping_add((access.offset + pos) * access.dtype.size());
             // SAFETY: as below.
-            let (from, to) = unsafe {
-                let from = memory.at::<f16>(access.offset + pos).cast_const();
-                (std::slice::from_raw_parts(from, n), std::slice::from_raw_parts_mut(register.cast(), n))
-            };
-            from.convert_to_f32_slice(to);
+            unsafe { widen(self.isa, access.dtype, from, register, n) };
             return register;
         }
         // SAFETY: the launch checked that the layout stays within the buffer; a register holds
@@ -670,25 +664,24 @@ unsafe fn gather(
         }};
     }
     let few = isa.narrow();
-    macro_rules! widen {
+    macro_rules! widened {
         ($t:ty) => {
-            go!(few, $t, <$t as Narrow>::Wide, |v: $t| v.widen())
+            match <$t>::VECTORISES {
+                true => go!(isa, $t, <$t as Narrow>::Wide, |v: $t| v.widen()),
+                false => go!(few, $t, <$t as Narrow>::Wide, |v: $t| v.widen()),
+            }
         };
     }
     let dtype = access.dtype;
-    if dtype == DType::BF16 {
-        go!(isa, bf16, f32, |v: bf16| f32::from_bits(u32::from(v.to_bits()) << 16))
-    } else {
-        by_narrow!(
-            dtype,
-            widen,
-            match dtype.arithmetic() {
-                Arithmetic::Bool => go!(few, u8, u8, |v| v),
-                Arithmetic::I32 | Arithmetic::U32 | Arithmetic::F32 => go!(isa, u32, u32, |v| v),
-                Arithmetic::I64 | Arithmetic::U64 | Arithmetic::F64 => go!(few, u64, u64, |v| v),
-            }
-        )
-    }
+    by_narrow!(
+        dtype,
+        widened,
+        match dtype.arithmetic() {
+            Arithmetic::Bool => go!(few, u8, u8, |v| v),
+            Arithmetic::I32 | Arithmetic::U32 | Arithmetic::F32 => go!(isa, u32, u32, |v| v),
+            Arithmetic::I64 | Arithmetic::U64 | Arithmetic::F64 => go!(few, u64, u64, |v| v),
+        }
+    )
 }
 
 /// The job of [`gather`]. Every position's element is in the memory at `from`, and `out` has room for all
@@ -831,17 +824,6 @@ pub(crate) unsafe fn runs(
     }
 }
 
-/// The bits of the nearest bf16, as `bf16::from_f32` gives them, but without a branch, so that loops over
-/// it vectorise.
-#[inline(always)]
-fn bf16_bits(v: f32) -> u16 {
-    let bits = v.to_bits();
-    let to_even = (bits >> 16) & 1;
-    let rounded = bits.wrapping_add(0x7fff + to_even) >> 16;
-    let quiet = (bits >> 16) | 0x40;
-    (if v.is_nan() { quiet } else { rounded }) as u16
-}
-
 /// Writes a block of the compute dtype as elements of `dtype`.
 ///
 /// # Safety
@@ -849,33 +831,9 @@ fn bf16_bits(v: f32) -> u16 {
 pub(crate) unsafe fn store(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        if dtype == DType::F16 {
-            let (from, to) = (from.cast::<f32>(), to.cast::<f16>());
-            std::slice::from_raw_parts_mut(to, n).convert_from_f32_slice(std::slice::from_raw_parts(from, n));
-        } else if dtype == DType::BF16 {
-            map1(isa, from.cast(), to.cast(), n, bf16_bits);
-        } else {
-            macro_rules! narrow {
-                ($t:ty) => {
-                    map1(isa.narrow(), from.cast(), to.cast::<$t>(), n, |v| <$t as Narrow>::narrow(v))
-                };
-            }
-            by_narrow!(dtype, narrow, std::ptr::copy_nonoverlapping(from, to, n * dtype.size()))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_bf16_and_what_lies_between_is_rounded_as_half_does() {
-        for high in 0..=u32::from(u16::MAX) {
-            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff] {
-                let v = f32::from_bits(high << 16 | low);
-                assert_eq!(bf16_bits(v), bf16::from_f32(v).to_bits(), "{v:?} of {high:x} {low:x}");
-            }
+        match dtype.is_narrow() {
+            true => narrow(isa, dtype, from, to, n),
+            false => std::ptr::copy_nonoverlapping(from, to, n * dtype.size()),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     memory::{
         buffer::{Bound, Memory, by_size},
         lines::{Band, Lines, pieces},
-        narrow::{Narrow, by_narrow},
+        narrow,
         pool::Pool,
         strided::{self, Shared},
     },
@@ -141,17 +141,15 @@ fn widen(isa: Isa, operand: &Operand, input: Memory, wide: Memory) {
     }
     by_size!(dtype, go);
     by_blocks(numel, &|at, n, block| {
-        macro_rules! held {
-            ($t:ty) => {{
+        let held = copy.at::<u8>(at).cast_const();
+        let from = match dtype.is_narrow() {
+            true => {
                 // SAFETY: the copy holds `n` elements from `at` on, and a block has room for `n` wide ones.
-                unsafe {
-                    let narrow = std::slice::from_raw_parts(copy.at::<$t>(at).cast_const(), n);
-                    <$t>::widen_all(narrow, std::slice::from_raw_parts_mut(block.cast(), n));
-                }
-                block.cast_const()
-            }};
-        }
-        let from = by_narrow!(dtype, held, copy.at::<u8>(at).cast_const());
+                unsafe { narrow::widen(isa, dtype, held, block.cast(), n) };
+                block.cast_const().cast()
+            }
+            false => held,
+        };
         // SAFETY: both hold `n` elements, and each piece writes its own blocks.
         unsafe { table::cast(isa, dtype.register(), wide.dtype, from, wide.at::<u8>(at), n) };
     });

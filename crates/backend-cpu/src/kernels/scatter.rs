@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     memory::{
-        buffer::{Bound, Memory, by_size},
+        buffer::{Bound, CpuBuffer, Memory, by_size},
         lines::{Lines, Walk, pieces},
-        narrow::{Widened, narrow_into},
+        narrow::{narrow_into, widened},
         pool::Pool,
         strided::{self, Shared},
     },
@@ -90,15 +90,18 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     let is_wide = op != ScatterOp::Replace && dtype.is_narrow();
     // SAFETY: the source's span was checked; the launch checked that the output holds
     // the elements that `copy_base` writes.
-    let (mut wide_source, mut wide_sums) = unsafe {
+    let (wide_source, wide_sums) = unsafe {
         if is_wide {
             copy_base(isa, base_operand, base, out);
         }
-        let widened = |memory: Memory, numel: usize| if is_wide { Widened::of(memory, numel) } else { None };
-        (widened(src, source.layout.span().1), widened(out, shape.numel()))
+        let copied = |memory: Memory, numel: usize| match is_wide {
+            true => widened(isa, pool, memory, numel),
+            false => Ok(None),
+        };
+        (copied(src, source.layout.span().1)?, copied(out, shape.numel())?)
     };
-    let src = wide_source.as_mut().map_or(src, Widened::memory);
-    let sums = wide_sums.as_mut().map_or(out, Widened::memory);
+    let src = wide_source.as_ref().map_or(src, CpuBuffer::memory);
+    let sums = wide_sums.as_ref().map_or(out, CpuBuffer::memory);
     let begin = || {
         if !is_wide {
             // SAFETY: both layouts were checked, and the output does not overlap.
@@ -108,7 +111,7 @@ pub(crate) fn run(isa: Isa, pool: &Arc<Pool>, op: ScatterOp, axis: usize, launch
     let end = || {
         if is_wide {
             // SAFETY: both buffers hold the elements read and written, and do not overlap.
-            unsafe { narrow_into(sums, out, shape.numel()) };
+            unsafe { narrow_into(isa, sums, out, shape.numel()) };
         }
     };
     let dtype = sums.dtype;

@@ -8,7 +8,7 @@ use tensor_core::{Arithmetic, BlockFormat, DType, Error, GgmlType, Result, kerne
 use crate::{
     memory::{
         buffer::Memory,
-        narrow::{Narrow, by_narrow},
+        narrow::{Narrow, by_narrow, narrow},
     },
     simd::{
         block_formats::{decode, ggml},
@@ -105,14 +105,9 @@ impl<'a> Blocks<'a> {
                 out.iter_mut().zip(&*decoded).for_each(|(to, &x)| *to = x.into());
                 return;
             }
-            macro_rules! go {
-                ($t:ty) => {{
-                    // SAFETY: the caller's promise.
-                    let out = unsafe { std::slice::from_raw_parts_mut(to.at::<$t>(at), numel) };
-                    <$t as Narrow>::narrow_all(bytemuck::cast_slice(decoded), out);
-                }};
-            }
-            by_narrow!(self.dtype, go, ());
+            let out = to.at::<u8>(at);
+            // SAFETY: the caller's promise.
+            unsafe { narrow(self.isa, self.dtype, decoded.as_ptr().cast(), out, numel) };
         });
     }
 }

@@ -2,31 +2,93 @@
 //! pieces that threads share.
 #![allow(unsafe_code)]
 
-use half::slice::HalfFloatSliceExt;
-use tensor_core::{DType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, bf16, f16};
+use std::sync::Arc;
 
-use crate::{memory::buffer::Memory, threads, tuning::ELEMENT_GRAIN};
+use tensor_core::{DType, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, Result, bf16, f16};
+
+use crate::{
+    memory::{
+        buffer::{CpuBuffer, Memory},
+        pool::Pool,
+    },
+    simd::{isa::Isa, loops::map1},
+    threads,
+    tuning::ELEMENT_GRAIN,
+};
 
 /// The Rust type of a narrow dtype.
 pub(crate) trait Narrow: Copy + Send + Sync {
     /// The type that computes it.
     type Wide: Copy + Send + Sync + bytemuck::Pod;
+    /// Whether loops of conversions vectorise well enough to have a version for AVX-512.
+    const VECTORISES: bool = false;
     fn widen(self) -> Self::Wide;
     /// The nearest number for floats; the low bits for integers.
     fn narrow(wide: Self::Wide) -> Self;
-    /// Widens elements, up to the length of the shorter slice.
-    fn widen_all(from: &[Self], to: &mut [Self::Wide]) {
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = from.widen());
+}
+
+/// The difference of the exponents' biases, in the bits of f32.
+const F16_REBIAS: u32 = (127 - 15) << 23;
+/// 2⁻²⁴, the least f16 above 0.
+const F16_LEAST: f32 = f32::from_bits((127 - 24) << 23);
+const F32_INFINITY: u32 = 0x7f80_0000;
+/// The first bits of f32 that are 2¹⁶ or more, and those that are 2⁻¹⁴ or more: the range of normal f16.
+const F16_END: u32 = (127 + 16) << 23;
+const F16_NORMAL: u32 = (127 - 14) << 23;
+
+// Both half types are converted without branches, so that loops over them vectorise.
+impl Narrow for f16 {
+    type Wide = f32;
+    const VECTORISES: bool = true;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        let bits = i32::from(self.to_bits());
+        let magnitude = bits & 0x7fff;
+        let shifted = (magnitude as u32) << 13;
+        // A product with a denormal number would take a hundred cycles.
+        let small = (magnitude as f32 * F16_LEAST).to_bits();
+        // NaN is quiet.
+        let special = shifted | F32_INFINITY | u32::from(magnitude > 0x7c00) << 22;
+        let finite = if magnitude < 0x400 { small } else { shifted + F16_REBIAS };
+        let wide = if magnitude < 0x7c00 { finite } else { special };
+        f32::from_bits(wide | (bits as u32 & 0x8000) << 16)
     }
-    /// Narrows elements, up to the length of the shorter slice.
-    fn narrow_all(from: &[Self::Wide], to: &mut [Self]) {
-        to.iter_mut().zip(from).for_each(|(to, from)| *to = Self::narrow(*from));
+    #[inline(always)]
+    fn narrow(wide: f32) -> f16 {
+        let bits = wide.to_bits();
+        let magnitude = bits & 0x7fff_ffff;
+        // To the nearest, ties to even; a carry reaches the exponent, and infinity.
+        let to_even = (magnitude >> 13) & 1;
+        let normal = magnitude.wrapping_sub(F16_REBIAS).wrapping_add(0xfff + to_even) >> 13;
+        // The addition rounds to multiples of the least f16.
+        let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
+        let quiet = 0x7e00 | (magnitude >> 13) & 0x3ff;
+        let large = if magnitude > F32_INFINITY { quiet } else { 0x7c00 };
+        let finite = if magnitude < F16_NORMAL { small } else { normal };
+        let narrow = if magnitude < F16_END { finite } else { large };
+        f16::from_bits((narrow | (bits >> 16) & 0x8000) as u16)
     }
 }
 
-/// Implements [`Narrow`] for a float type, with its crate's faster methods for slices if there are any.
-macro_rules! float {
-    ($t:ty $(, $($slices:tt)*)?) => {
+impl Narrow for bf16 {
+    type Wide = f32;
+    const VECTORISES: bool = true;
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+    #[inline(always)]
+    fn narrow(wide: f32) -> bf16 {
+        let bits = wide.to_bits();
+        let to_even = (bits >> 16) & 1;
+        let rounded = bits.wrapping_add(0x7fff + to_even) >> 16;
+        let quiet = (bits >> 16) | 0x40;
+        bf16::from_bits((if wide.is_nan() { quiet } else { rounded }) as u16)
+    }
+}
+
+macro_rules! eight_bits {
+    ($($t:ty),*) => {$(
         impl Narrow for $t {
             type Wide = f32;
             #[inline(always)]
@@ -37,29 +99,10 @@ macro_rules! float {
             fn narrow(wide: f32) -> $t {
                 <$t>::from_f32(wide)
             }
-            $($($slices)*)?
         }
-    };
-}
-
-macro_rules! halves {
-    ($($t:ty),*) => {$(
-        float!(
-            $t,
-            fn widen_all(from: &[$t], to: &mut [f32]) {
-                from.convert_to_f32_slice(to);
-            }
-            fn narrow_all(from: &[f32], to: &mut [$t]) {
-                to.convert_from_f32_slice(from);
-            }
-        );
     )*};
 }
-halves!(f16, bf16);
-float!(F8E4M3FN);
-float!(F8E5M2);
-float!(F8E4M3FNUZ);
-float!(F8E5M2FNUZ);
+eight_bits!(F8E4M3FN, F8E5M2, F8E4M3FNUZ, F8E5M2FNUZ);
 
 macro_rules! small_integers {
     ($($t:ty),*) => {$(
@@ -104,38 +147,72 @@ macro_rules! by_narrow {
 }
 pub(crate) use by_narrow;
 
-/// A copy of a narrow buffer in its compute type.
-pub(crate) struct Widened {
-    /// Elements of `f32` or `i32`.
-    words: Vec<u32>,
-    dtype: DType,
+/// Widens `n` elements of a narrow dtype; does nothing for any other.
+///
+/// # Safety
+/// `from` holds `n` elements of the dtype, `to` has room for `n` of its compute type; they do not overlap.
+pub(crate) unsafe fn widen(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
+    macro_rules! go {
+        ($t:ty) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match <$t>::VECTORISES {
+                    true => map1(isa, from.cast::<$t>(), to.cast(), n, <$t as Narrow>::widen),
+                    false => map1(isa.narrow(), from.cast::<$t>(), to.cast(), n, <$t as Narrow>::widen),
+                }
+            }
+        };
+    }
+    by_narrow!(dtype, go, ())
 }
 
-impl Widened {
-    /// Copies the first `numel` elements of a buffer; None if its type is not narrow.
-    ///
-    /// # Safety
-    /// The buffer holds that many initialised elements, and they are not written meanwhile.
-    pub(crate) unsafe fn of(from: Memory, numel: usize) -> Option<Widened> {
-        let mut words = vec![0u32; numel];
-        macro_rules! go {
-            ($t:ty) => {{
-                // SAFETY: the caller's promise.
-                let narrow = unsafe { std::slice::from_raw_parts(from.at::<$t>(0).cast_const(), numel) };
-                let wide: &mut [<$t as Narrow>::Wide] = bytemuck::cast_slice_mut(&mut words);
-                threads::share_chunks(wide, ELEMENT_GRAIN, |i, wide| {
-                    <$t>::widen_all(&narrow[i * ELEMENT_GRAIN..][..wide.len()], wide);
-                });
-            }};
-        }
-        by_narrow!(from.dtype, go, return None);
-        Some(Widened { words, dtype: from.dtype.register() })
+/// Narrows `n` elements of the compute type of a narrow dtype, each rounded once; does nothing for any other.
+///
+/// # Safety
+/// `from` holds `n` elements of the compute type, `to` has room for `n` of the dtype; they do not overlap.
+pub(crate) unsafe fn narrow(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
+    macro_rules! go {
+        ($t:ty) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match <$t>::VECTORISES {
+                    true => map1(isa, from.cast(), to.cast::<$t>(), n, <$t as Narrow>::narrow),
+                    false => map1(isa.narrow(), from.cast(), to.cast::<$t>(), n, <$t as Narrow>::narrow),
+                }
+            }
+        };
     }
+    by_narrow!(dtype, go, ())
+}
 
-    /// Its memory; valid until it moves.
-    pub(crate) fn memory(&mut self) -> Memory {
-        Memory { ptr: self.words.as_mut_ptr().cast(), numel: self.words.len(), dtype: self.dtype }
+/// A copy of the first `numel` elements of a buffer in its compute type; None if its type is not narrow.
+///
+/// # Errors
+/// The pool's limit.
+///
+/// # Safety
+/// The buffer holds that many initialised elements, and they are not written meanwhile.
+pub(crate) unsafe fn widened(
+    isa: Isa,
+    pool: &Arc<Pool>,
+    from: Memory,
+    numel: usize,
+) -> Result<Option<CpuBuffer>> {
+    let dtype = from.dtype;
+    if !dtype.is_narrow() {
+        return Ok(None);
     }
+    let wide = CpuBuffer::new(pool, dtype.register(), numel)?;
+    let to = wide.memory();
+    threads::share_ranges(numel, ELEMENT_GRAIN, |range| {
+        let at = range.start;
+        // SAFETY: the caller's promise; both hold `numel` elements, and ranges are apart.
+        unsafe {
+            let from = from.at::<u8>(at);
+            widen(isa, dtype, from, to.at::<u8>(at), range.len());
+        }
+    });
+    Ok(Some(wide))
 }
 
 /// Narrows the first `numel` elements of `wide` into `to`, a buffer of a narrow dtype with the compute
@@ -144,20 +221,43 @@ impl Widened {
 /// # Safety
 /// Both hold that many elements, those of `wide` initialised; they do not overlap, and nothing else
 /// accesses `to`.
-pub(crate) unsafe fn narrow_into(wide: Memory, to: Memory, numel: usize) {
+pub(crate) unsafe fn narrow_into(isa: Isa, wide: Memory, to: Memory, numel: usize) {
     debug_assert_eq!(wide.dtype, to.dtype.register());
-    macro_rules! go {
-        ($t:ty) => {{
-            // SAFETY: the caller's promise.
-            let (wide, narrow) = unsafe {
-                let wide = wide.at::<<$t as Narrow>::Wide>(0).cast_const();
-                let wide = std::slice::from_raw_parts(wide, numel);
-                (wide, std::slice::from_raw_parts_mut(to.at::<$t>(0), numel))
-            };
-            threads::share_chunks(narrow, ELEMENT_GRAIN, |i, narrow| {
-                <$t>::narrow_all(&wide[i * ELEMENT_GRAIN..][..narrow.len()], narrow);
-            });
-        }};
+    threads::share_ranges(numel, ELEMENT_GRAIN, |range| {
+        let at = range.start;
+        // SAFETY: the caller's promise, and ranges are apart.
+        unsafe {
+            let from = wide.at::<u8>(at);
+            narrow(isa, to.dtype, from, to.at::<u8>(at), range.len());
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_half_is_widened_as_half_does() {
+        for bits in 0..=u16::MAX {
+            let (x, y) = (f16::from_bits(bits), bf16::from_bits(bits));
+            assert_eq!(x.widen().to_bits(), x.to_f32().to_bits(), "{bits:x}");
+            // The bits of NaN are kept.
+            assert_eq!(y.widen().to_bits(), u32::from(bits) << 16);
+        }
     }
-    by_narrow!(to.dtype, go, debug_assert!(false, "{} is not narrow", to.dtype));
+
+    #[test]
+    fn every_half_and_what_is_between_is_rounded_as_half_does() {
+        for high in 0..=u16::MAX {
+            for low in [0u32, 1, 0x0fff, 0x1000, 0x1001, 0x1fff, 0x7fff, 0x8000, 0x8001, 0xffff] {
+                let v = f32::from_bits(u32::from(high) << 16 | low);
+                for below in [v, f32::from_bits(v.to_bits() ^ 0x2000)] {
+                    let (x, y) = (<f16 as Narrow>::narrow(below), <bf16 as Narrow>::narrow(below));
+                    assert_eq!(x.to_bits(), f16::from_f32(below).to_bits(), "{below:?} of {high:x} {low:x}");
+                    assert_eq!(y.to_bits(), bf16::from_f32(below).to_bits(), "{below:?} of {high:x} {low:x}");
+                }
+            }
+        }
+    }
 }

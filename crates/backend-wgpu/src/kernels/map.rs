@@ -181,6 +181,19 @@ pub(crate) fn dispatches(
             None => c.bind("u", "workgroup_index * 256u + local_index"),
         }
         c.return_if("u >= params.total");
+        // The last unit may have fewer than four positions: the last one is read again for the others.
+        let own_places = |load: &Load| match load {
+            Load::Element { reach, .. } => *reach == Reach::Strided,
+            Load::AtIndex { .. } => true,
+        };
+        let some_are_missing = packs && ordered && loads.iter().any(own_places);
+        if some_are_missing {
+            c.bind("last", "params.numel - 1u - u * 4u");
+        }
+        let lane = |e: usize| match some_are_missing && e > 0 {
+            true => format!("min({e}u, last)"),
+            false => format!("{e}u"),
+        };
         if ordered {
             c.append(&unravel);
             for (k, load) in loads.iter().enumerate() {
@@ -195,7 +208,7 @@ pub(crate) fn dispatches(
                     Load::Element { buffer, at, reach: Reach::Strided } => {
                         c.bind(format_args!("at{k}"), at);
                         for e in 0..unit {
-                            let place = format!("at{k} + {e}u * params.apart{k}");
+                            let place = format!("at{k} + {} * params.apart{k}", lane(e));
                             c.bind(format_args!("v{k}_{e}"), format_args!("load_{buffer}({place})"));
                         }
                     }
@@ -209,7 +222,7 @@ pub(crate) fn dispatches(
                 continue;
             }
             let value = |(k, load): (usize, &Load)| match load {
-                Load::AtIndex { apart, .. } if e > 0 => format!(", v{k} + {e}u * {apart}"),
+                Load::AtIndex { apart, .. } if e > 0 => format!(", v{k} + {} * {apart}", lane(e)),
                 Load::Element { reach: Reach::Four, .. } => format!(", v{k}.{field}"),
                 Load::Element { reach: Reach::Strided, .. } => format!(", v{k}_{e}"),
                 Load::Element { reach: Reach::One, .. } | Load::AtIndex { .. } => format!(", v{k}"),

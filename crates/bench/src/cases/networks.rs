@@ -37,8 +37,8 @@ struct Training {
     tokens: Option<usize>,
     /// Whether it has dropout, without which it is compared with its twin.
     drops: bool,
-    /// Whether the forward pass is in bf16, by autocast.
-    half: bool,
+    /// The half type of the forward pass, by autocast.
+    half: Option<DType>,
 }
 
 /// How a parameter moves, in plain f64.
@@ -50,7 +50,7 @@ enum Rule {
 
 const ADAM: Rule = Rule::Adam { lr: 1e-3, decay: 0.0 };
 const ADAMW: Rule = Rule::Adam { lr: 1e-3, decay: 1e-2 };
-/// How far the loss and gradients of a forward pass in bf16 may be off, as shares.
+/// How far the loss and gradients of a forward pass in a half type may be off, as shares.
 const HALF_LOSS: f64 = 1e-2;
 const HALF_GRADIENTS: f64 = 0.2;
 
@@ -62,7 +62,7 @@ pub(super) fn more() -> Vec<Case> {
         rule: ADAM,
         tokens: None,
         drops: true,
-        half: false,
+        half: None,
     };
     let resnet = Training {
         build: |rng| Ok(Box::new(resnet20(rng)?)),
@@ -74,7 +74,7 @@ pub(super) fn more() -> Vec<Case> {
         rule: Rule::Sgd { lr: 0.1, momentum: 0.9, decay: 1e-4 },
         tokens: None,
         drops: false,
-        half: false,
+        half: None,
     };
     let gpt = Training {
         build: |rng| Ok(Box::new(Gpt::new(GptConfig::default(), rng)?)),
@@ -90,15 +90,17 @@ pub(super) fn more() -> Vec<Case> {
         rule: ADAMW,
         tokens: Some(8),
         drops: false,
-        half: false,
+        half: None,
     };
     vec![
         mnist.case("mnist_cnn_step_64"),
         resnet.case("resnet20_step_32"),
         gpt.case("gpt_step_8x128"),
-        Training { half: true, ..gpt }
-            .case("gpt_step_8x128_autocast_bf16")
-            .unless(|device| (!device.supports(DType::BF16)).then_some("the device has no bf16")),
+        mnist.in_half("mnist_cnn_step_64_autocast_bf16", DType::BF16),
+        mnist.in_half("mnist_cnn_step_64_autocast_f16", DType::F16),
+        resnet.in_half("resnet20_step_32_autocast_f16", DType::F16),
+        gpt.in_half("gpt_step_8x128_autocast_bf16", DType::BF16),
+        gpt.in_half("gpt_step_8x128_autocast_f16", DType::F16),
         data_parallel("gpt_step_8x128_data_parallel_1", gpt, 1),
         data_parallel("gpt_step_8x128_data_parallel_2", gpt, 2),
         data_parallel("gpt_step_8x128_data_parallel_4", gpt, 4),
@@ -131,8 +133,8 @@ impl Training {
             let mut optimizer = stepping.borrow_mut();
             optimizer.zero_grad();
             let loss = match self.half {
-                true => autocast(DType::BF16, || loss_of(&shared, &x, &y))?,
-                false => loss_of(&shared, &x, &y)?,
+                Some(half) => autocast(half, || loss_of(&shared, &x, &y))?,
+                None => loss_of(&shared, &x, &y)?,
             };
             loss.backward()?;
             optimizer.step()?;
@@ -140,6 +142,14 @@ impl Training {
             Ok([loss.detach()].into_iter().chain(parameters.iter().map(Tensor::detach)).collect())
         };
         Ok(Started { net, optimizer, call: Box::new(call) })
+    }
+
+    /// The case with a forward pass in a half type.
+    fn in_half(self, name: &str, half: DType) -> Case {
+        Training { half: Some(half), ..self }.case(name).unless(match half {
+            DType::BF16 => |device| (!device.supports(DType::BF16)).then_some("the device has no bf16"),
+            _ => |device| (!device.supports(DType::F16)).then_some("the device has no f16"),
+        })
     }
 
     fn case(self, name: &str) -> Case {
@@ -176,8 +186,8 @@ impl Training {
         }
         let relative = part(&x.device(), 1e-5);
         let [of_loss, of_gradients] = match self.half {
-            true => [HALF_LOSS, HALF_GRADIENTS],
-            false => [relative, 1000.0 * relative],
+            Some(_) => [HALF_LOSS, HALF_GRADIENTS],
+            None => [relative, 1000.0 * relative],
         };
         let want = loss_of(&twin, &wide, &labels)?.item_f64()?;
         all("loss", &[first as f32], &[want], of_loss)?;

@@ -7,7 +7,7 @@
 mod gpus;
 mod table;
 
-use std::time::Instant;
+use std::time::Duration;
 
 use taper::{Device, Tensor};
 
@@ -15,8 +15,7 @@ use self::table::Row;
 use crate::{
     Result,
     args::Args,
-    case::{Call, Case, Inputs},
-    line::Times,
+    case::{Call, Case, Inputs, time},
 };
 
 /// Calls before the counted one: pipelines, buffers and bind groups are made in these.
@@ -63,7 +62,11 @@ pub(crate) fn run(args: &Args, cases: Vec<Case>) -> Result<()> {
     if args.host {
         println!("case\thost_us\tdispatches\tus_a_dispatch");
         for case in counted {
-            println!("{}", host_time(case, &device, args.budget).map_err(|error| named(case, error))?);
+            println!(
+                "{}",
+                host_time(case, &device, Duration::from_secs_f64(args.budget))
+                    .map_err(|error| named(case, error))?
+            );
         }
         return Ok(());
     }
@@ -97,29 +100,12 @@ fn device(name: &str) -> Result<Device> {
     Ok(backend_wgpu::open(index, &options)?)
 }
 
-/// Calls of a case until its pipelines, buffers and bind groups are made.
-fn warm_up(call: &mut Call, last: &mut Vec<Tensor>, device: &Device) -> Result<()> {
-    for _ in 0..WARM_UP {
-        once(call, last)?;
-        device.synchronize()?;
-    }
-    Ok(())
-}
-
-/// A line with the median time of the host for a call of a case, measured for `budget` seconds.
-fn host_time(case: &Case, device: &Device, budget: f64) -> Result<String> {
+/// A line with the median time of the host for a call of a case, until the device has finished, which has
+/// nothing to do.
+fn host_time(case: &Case, device: &Device, budget: Duration) -> Result<String> {
     let (mut call, _) = case.counted(&Inputs::new(device))?;
-    let mut last = Vec::new();
-    warm_up(&mut call, &mut last, device)?;
-    let ((), counts) = backend_wgpu::counted(device, || once(&mut call, &mut last))?;
-    let (mut times, began) = (Vec::new(), Instant::now());
-    while began.elapsed().as_secs_f64() < budget {
-        device.synchronize()?;
-        let start = Instant::now();
-        once(&mut call, &mut last)?;
-        times.push(start.elapsed().as_secs_f64() * 1e6);
-    }
-    let (median, dispatches) = (Times::of(times).median(), counts.dispatches);
+    let median = time(device, &mut call, 10..=100_000, budget)?.0.median() * 1e3;
+    let dispatches = count(case, device)?.counts.dispatches;
     Ok(format!("{}\t{median:.0}\t{dispatches}\t{:.2}", case.name, median / dispatches.max(1) as f64))
 }
 
@@ -127,7 +113,10 @@ fn host_time(case: &Case, device: &Device, budget: f64) -> Result<String> {
 fn count(case: &Case, device: &Device) -> Result<Row> {
     let (mut call, least_bytes) = case.counted(&Inputs::new(device))?;
     let mut last = Vec::new();
-    warm_up(&mut call, &mut last, device)?;
+    for _ in 0..WARM_UP {
+        once(&mut call, &mut last)?;
+        device.synchronize()?;
+    }
     let ((), counts) = backend_wgpu::counted(device, || once(&mut call, &mut last))?;
     drop((call, last));
     device.empty_cache();

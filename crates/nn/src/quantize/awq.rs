@@ -128,7 +128,7 @@ pub(super) fn awq<M: Module + ?Sized>(
             scaled.scales.insert(host.path.clone(), scale.clone());
         }
         match &group.previous {
-            Some(path) => fold(&mut scaled, &named, path, &group, &scale)?,
+            Some(path) => fold(&mut scaled, &formats, &named, path, &group, &scale)?,
             None => {
                 for &host in &group.layers {
                     let all = match host.slot.input_scale() {
@@ -208,9 +208,11 @@ fn loss_of(
     super::output_square(&rounded.dequantize().div(scale)?.sub(&weight)?, &products)
 }
 
-/// Divides the outputs of the layer at a path by the scale.
+/// Divides the outputs of the layer at a path by the scale. Its weight may be in blocks only if it is rounded
+/// again.
 fn fold(
     scaled: &mut Scaled,
+    formats: &HashMap<&str, WeightFormat>,
     named: &HashMap<String, Tensor>,
     path: &str,
     group: &Group<'_>,
@@ -223,7 +225,7 @@ fn fold(
     let Some(weight) = named.get(&format!("{path}.weight")) else {
         return Err(wrong("and the model has no weight of that name".into()));
     };
-    if weight.block_format().is_some() {
+    if weight.block_format().is_some() && !formats.contains_key(path) {
         return Err(wrong("whose weight is in blocks: requantize it, or leave the fold out".into()));
     }
     if weight.dims().first() != Some(&outputs) || weight.rank() > 2 {

@@ -192,6 +192,30 @@ fn folds() -> Vec<AwqFold> {
 }
 
 #[test]
+fn weights_in_blocks_that_are_rounded_again_fold_as_others_do() -> Result<()> {
+    let d = device();
+    let x = Tensor::randn([200, 32], &Generator::seed(9, &d))?;
+    let mut block = Block::new(&d)?;
+    let right = block.forward(&x)?;
+    quantize(&mut block, &QuantizeConfig::new(IntegerGroups::new(AffineBits::U8, 16)))?;
+    let calibration = Calibration::with_products(&block);
+    block.forward(&x)?.eval()?;
+    let inputs = calibration.statistics()?;
+    let method = QuantizeMethod::Awq(AwqOptions { folds: folds(), ..AwqOptions::default() });
+    let again = |requantize| QuantizeConfig {
+        requantize,
+        ..QuantizeConfig::new(IntegerGroups::new(AffineBits::U4, 16)).method(method.clone(), inputs.clone())
+    };
+    quantize(&mut block, &again(true))?;
+    let divided = |layer: &Linear| layer.adapters.input_scale().is_some();
+    assert!(!divided(&block.gate_proj) && !divided(&block.down_proj) && divided(&block.head));
+    let error = block.forward(&x)?.sub(&right)?.square().mean().item::<f32>()?;
+    let size = right.square().mean().item::<f32>()?;
+    assert!(error > 0.0 && error < 0.05 * size, "{error} of {size}");
+    Ok(())
+}
+
+#[test]
 fn scales_fold_into_the_layers_before_or_divide_the_input() -> Result<()> {
     let d = device();
     let x = Tensor::randn([200, 32], &Generator::seed(9, &d))?;

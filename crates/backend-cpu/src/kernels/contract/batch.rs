@@ -23,7 +23,16 @@ pub(super) fn share_if_worth(
     tasks: usize,
     one: impl Fn(usize) -> Result<()> + Sync,
 ) -> Result<()> {
-    match threads::worth(of.multiplications(), MICRO_KERNEL_GRAIN) {
+    share_among(threads::worth(of.multiplications(), MICRO_KERNEL_GRAIN), tasks, one)
+}
+
+/// Runs tasks on the calling thread, or, if the work is worth several threads, on those that are free.
+pub(super) fn share_among(
+    threads: usize,
+    tasks: usize,
+    one: impl Fn(usize) -> Result<()> + Sync,
+) -> Result<()> {
+    match threads {
         1 => (0..tasks).try_for_each(one),
         _ => threads::try_share(tasks, one),
     }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use tensor_core::{GgmlType, Result, contraction::Loop};
 
 use super::{
-    batch::share_if_worth,
+    batch::share_among,
     block_kernel::{BlockDots, BlockRows, ROWS, half_sums},
     gemm::Product,
     gemv::VectorProduct,
@@ -23,7 +23,7 @@ use crate::{
     rounding::int8_activations,
     simd::{bytes::ByteForm, isa::Isa},
     threads,
-    tuning::{BLOCK_GRAIN, BLOCK_VECTORS, DECODED_ELEMENTS, DECODED_SIDE},
+    tuning::{BLOCK_GRAIN, BLOCK_VECTORS, DECODED_ELEMENTS, DECODED_SIDE, MICRO_KERNEL_GRAIN},
 };
 
 /// Parts of the rows for each thread, so that a delayed one does not delay the whole.
@@ -164,6 +164,10 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         }
         return epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n));
     }
+    // All threads get as many parts, and as large ones; the sums are cut as they are on one thread.
+    let threads = threads::worth(of.multiplications(), MICRO_KERNEL_GRAIN);
+    let across = side.div_ceil(step).max(1).next_multiple_of(threads);
+    let step = side.div_ceil(across).next_multiple_of(WIDEST).max(WIDEST);
     let across = side.div_ceil(step);
     let task = |i: usize| -> Result<()> {
         let (b, part) = (i / across, i % across);
@@ -207,7 +211,7 @@ pub(super) fn float<T: Decoded>(parts: &Parts<'_>) -> Result<()> {
         }
         Ok(())
     };
-    share_if_worth(of, of.batches * across, task)?;
+    share_among(threads, of.batches * across, task)?;
     epilogue.map_or(Ok(()), |epilogue| epilogue.run(0..of.batches * m * n))
 }
 

@@ -61,7 +61,7 @@ use crate::{
     memory::{
         blocks::Blocks,
         buffer::{Bound, CpuBuffer, compiled},
-        narrow::{Widened, narrow_into},
+        narrow::{narrow_into, widened},
         pool::Pool,
     },
     simd::{
@@ -133,33 +133,33 @@ pub(crate) fn run(isa: Isa, bf16: Bf16, pool: &Arc<Pool>, launch: &Launch<'_>) -
         if let Some(pairs) = pairs {
             in_pairs(&of, pairs)?;
         } else {
-            product_of(dtype, &of)?;
+            product_of(dtype, pool, &of)?;
         }
     }
     if is_narrow && epilogue.is_none() && !is_rounded {
         // SAFETY: there are `numel` sums, initialised; the launch checked the output's size, and that it
         // does not overlap.
-        unsafe { narrow_into(sums, bound.outputs[0], numel) };
+        unsafe { narrow_into(isa, sums, bound.outputs[0], numel) };
     }
     Ok(())
 }
 
 /// A product of operands of a dtype, in the type that computes it.
-fn product_of(dtype: DType, parts: &Parts<'_>) -> Result<()> {
+fn product_of(dtype: DType, pool: &Arc<Pool>, parts: &Parts<'_>) -> Result<()> {
     if dtype.is_narrow() {
-        let mut wide = [parts.lhs, parts.rhs].map(|from| match from.blocks {
+        let wide = |from: &Source<'_>| match from.blocks {
             // Decoded numbers are wide.
-            Some(_) => None,
+            Some(_) => Ok(None),
             // SAFETY: the launch checked the spans of both layouts.
-            None => unsafe { Widened::of(from.memory, from.layout.span().1) },
-        });
-        let [lhs, rhs] = &mut wide;
-        let source = |wide: &mut Option<Widened>, from| match wide {
+            None => unsafe { widened(parts.isa, pool, from.memory, from.layout.span().1) },
+        };
+        let [lhs, rhs] = [wide(&parts.lhs)?, wide(&parts.rhs)?];
+        let source = |wide: &Option<CpuBuffer>, from| match wide {
             Some(wide) => Source { memory: wide.memory(), ..from },
             None => from,
         };
-        let (lhs, rhs) = (source(lhs, parts.lhs), source(rhs, parts.rhs));
-        return product_of(dtype.register(), &Parts { lhs, rhs, ..*parts });
+        let (lhs, rhs) = (source(&lhs, parts.lhs), source(&rhs, parts.rhs));
+        return product_of(dtype.register(), pool, &Parts { lhs, rhs, ..*parts });
     }
     let in_blocks = parts.lhs.blocks.is_some() || parts.rhs.blocks.is_some();
     match dtype.arithmetic() {
