@@ -139,6 +139,7 @@ impl Chat {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    taper::end_quietly_on_closed_pipe();
     let options = Options::parse();
     let device = taper::device(&options.device)?;
     let begin = Instant::now();

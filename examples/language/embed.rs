@@ -61,6 +61,7 @@ fn embed(model: &Bert, tokenizer: &Tokenizer, sentences: &[String], options: &Op
 }
 
 fn main() -> std::result::Result<(), Box<dyn Error>> {
+    taper::end_quietly_on_closed_pipe();
     let options = Options::parse();
     let device = taper::device(&options.device)?;
     let path = model::find(&options.model)?;

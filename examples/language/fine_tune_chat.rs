@@ -261,6 +261,7 @@ fn answer(options: &Options, model: &dyn LanguageModel, tokenizer: &Tokenizer) -
 }
 
 fn main() -> Outcome<()> {
+    taper::end_quietly_on_closed_pipe();
     let options = Options::parse();
     if options.batch == 0 || options.accumulate == 0 {
         return Err("--batch and --accumulate: give numbers above 0".into());

@@ -99,6 +99,7 @@ fn format(name: &str, group_size: usize) -> Result<WeightFormat, String> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
+    taper::end_quietly_on_closed_pipe();
     let options = Options::parse();
     let device = taper::device(&options.device)?;
     let path = model::find(&options.model)?;

@@ -81,5 +81,9 @@ pub(crate) fn run(options: &Options, out: &mut impl Write) -> Result<(), Box<dyn
 
 #[allow(dead_code)] // the tests call `run`
 fn main() -> Result<(), Box<dyn Error>> {
-    run(&Options::parse(), &mut io::stdout())
+    taper::end_quietly_on_closed_pipe();
+    match run(&Options::parse(), &mut io::stdout()) {
+        Err(error) if taper::is_closed_pipe(&*error) => Ok(()),
+        done => done,
+    }
 }

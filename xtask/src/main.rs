@@ -13,6 +13,9 @@ mod models;
 mod onnx_conformance;
 mod onnx_export_check;
 mod operations;
+#[path = "../../crates/taper/src/pipe.rs"]
+#[allow(unreachable_pub)] // it is public in taper
+mod pipe;
 mod sanitize;
 mod test_all_backends;
 mod workspace;
@@ -65,6 +68,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    pipe::end_quietly_on_closed_pipe();
     let result = match Command::parse() {
         // These print their own errors, and exit with the code of the program that they run.
         Command::Bench(args) => return bench::run(&args),

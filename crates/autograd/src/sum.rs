@@ -59,7 +59,7 @@ impl Sum {
             while let Some(next) = later.next_if(|next| run[0].goes_with(next, node)) {
                 run.push(next);
             }
-            self.add(with_location(run[0].node.location(), || together(&mut run, node))?)?;
+            with_location(run[0].node.location(), || self.add(together(&mut run, node)?))?;
         }
         Ok(self.whole)
     }

@@ -1,6 +1,6 @@
 //! The tape: the recorded graph in topological order, run backward with one rule per operation.
 
-use std::collections::hash_map::Entry;
+use std::{collections::hash_map::Entry, panic::Location};
 
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -220,6 +220,8 @@ pub(crate) fn play(
 
 #[track_caller]
 fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
+    // Sums with the leaves' earlier gradients are ascribed to the line that runs the backward pass.
+    let caller = Location::caller();
     let tape = Tape::record(&[output])?;
     // The visited leaves, each with its whole gradient. A leaf that took several values in the graph is
     // visited several times.
@@ -229,7 +231,7 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
     let summed = |leaf: &Tensor, gradient: &Tensor| -> Result<(Option<Tensor>, Tensor)> {
         let seen = leaf.grad();
         let sum = match &seen {
-            Some(sum) if sum.device() == gradient.device() => sum.add(gradient)?,
+            Some(sum) if sum.device() == gradient.device() => with_location(caller, || sum.add(gradient))?,
             _ => gradient.clone(),
         };
         Ok((seen, sum))
@@ -240,7 +242,7 @@ fn accumulate(output: &Tensor, seed: &Tensor, retain: bool) -> Result<()> {
             match place.entry(leaf.id()) {
                 Entry::Occupied(at) => {
                     let sum = &mut gradients[*at.get()].1;
-                    *sum = sum.add(gradient)?;
+                    *sum = with_location(caller, || sum.add(gradient))?;
                 }
                 Entry::Vacant(free) => {
                     free.insert(gradients.len());
@@ -326,11 +328,7 @@ pub(crate) fn check_seed(op: &'static str, output: &Tensor, gradient: &Tensor) -
         }));
     }
     if gradient.device() != output.device() {
-        return Err(Error::new(ErrorKind::DeviceMismatch {
-            op,
-            lhs: output.device().name().into(),
-            rhs: gradient.device().name().into(),
-        }));
+        return Err(output.on_another_device(op, gradient));
     }
     Ok(())
 }
@@ -440,10 +438,7 @@ impl Tape {
             self.play(seeds, Some(&ends), |node, gradient| {
                 for (k, slot) in found.iter_mut().enumerate() {
                     if wants(node, k) {
-                        *slot = Some(match slot.take() {
-                            Some(sum) => sum.add(gradient)?,
-                            None => gradient.clone(),
-                        });
+                        with_location(node.location(), || add(slot, gradient.clone()))?;
                     }
                 }
                 Ok(())
@@ -476,7 +471,7 @@ impl Tape {
         let mut of_results: FxHashMap<usize, SmallVec<[Option<Tensor>; 2]>> = FxHashMap::default();
         for (output, seed) in seeds {
             if let Some(&i) = self.place.get(&output.resolve().id()) {
-                gradients[i].add(seed.clone())?;
+                with_location(output.location(), || gradients[i].add(seed.clone()))?;
             }
         }
         for i in (0..n).rev() {
@@ -512,7 +507,7 @@ impl Tape {
                     if useful[*tuple] {
                         let given = of_results.entry(*tuple).or_default();
                         given.resize(given.len().max(index + 1), None);
-                        add(&mut given[*index], gradient)?;
+                        with_location(node.location(), || add(&mut given[*index], gradient))?;
                     }
                     continue;
                 }
@@ -535,9 +530,11 @@ impl Tape {
                 if let (Some(gradient), Some(j)) = (gradient, *place)
                     && useful[j]
                 {
-                    let fitted = with_location(node.location(), || rules::sum_to(&gradient, input.shape()))?;
-                    debug_assert!(fitted.dtype() == input.dtype() || input.dtype() == DType::Bool);
-                    gradients[j].add(fitted)?;
+                    with_location(node.location(), || -> Result<()> {
+                        let fitted = rules::sum_to(&gradient, input.shape())?;
+                        debug_assert!(fitted.dtype() == input.dtype() || input.dtype() == DType::Bool);
+                        gradients[j].add(fitted)
+                    })?;
                 }
             }
         }

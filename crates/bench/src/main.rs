@@ -60,6 +60,7 @@ type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 const SETTLE: Duration = Duration::from_millis(100);
 
 fn main() -> ExitCode {
+    taper::end_quietly_on_closed_pipe();
     let args = Args::parse();
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! Combines single items into a batch: tensors are stacked, numbers become a 1-D tensor, tuples are combined
-//! part by part.
+//! Combines single items into a batch: tensors are stacked, numbers become a 1-D tensor, lists of these one
+//! with an axis more, and tuples are combined part by part.
 
 use std::collections::BTreeMap;
 
@@ -84,6 +84,60 @@ impl Collate for usize {
     }
 }
 
+/// Lists of one length, each a row of the batch: `[N]` numbers each become `[items, N]`.
+///
+/// ```
+/// use data::{DataLoader, ItemDataset};
+/// # fn main() -> tensor_core::Result<()> {
+/// let rows = ItemDataset(vec![(vec![1.0f32, 2.0], [3i64, 4, 5]), (vec![6.0, 7.0], [8, 9, 10])]);
+/// let loader = DataLoader::new(rows, 2)?.device(&backend_cpu::cpu());
+/// let (x, y) = loader.iter().next().unwrap()?;
+/// assert_eq!((x.dims(), y.dims()), ([2, 2].as_slice(), [2, 3].as_slice()));
+/// assert_eq!(x.to_vec::<f32>()?, [1.0, 2.0, 6.0, 7.0]);
+/// # Ok(()) }
+/// ```
+impl<T: Collate<Batch = Tensor>> Collate for Vec<T> {
+    type Batch = Tensor;
+
+    fn device(&self) -> Option<Device> {
+        self.iter().find_map(T::device)
+    }
+
+    #[track_caller]
+    fn collate(items: Vec<Vec<T>>, device: Option<&Device>) -> Result<Tensor> {
+        let device = device_of(&items, device);
+        let (count, length) = (items.len(), items.first().ok_or_else(nothing)?.len());
+        if let Some(other) = items.iter().find(|item| item.len() != length) {
+            let message = format!(
+                "lists of {length} and of {} in one batch: make them equally long, or pad them in Dataset::map",
+                other.len()
+            );
+            return Err(Error::invalid("collate", message));
+        }
+        let flat = T::collate(items.into_iter().flatten().collect(), device.as_ref())?;
+        let shape: Vec<usize> = [count, length].into_iter().chain(flat.dims()[1..].iter().copied()).collect();
+        set_grad_enabled(false, || {
+            let batch = flat.reshape(shape)?;
+            batch.eval()?;
+            Ok(batch)
+        })
+    }
+}
+
+/// As for `Vec`s, which are of one length here.
+impl<T: Collate<Batch = Tensor>, const LENGTH: usize> Collate for [T; LENGTH] {
+    type Batch = Tensor;
+
+    fn device(&self) -> Option<Device> {
+        self.iter().find_map(T::device)
+    }
+
+    #[track_caller]
+    fn collate(items: Vec<[T; LENGTH]>, device: Option<&Device>) -> Result<Tensor> {
+        Vec::collate(items.into_iter().map(Vec::from).collect(), device)
+    }
+}
+
 /// Strings are collected, not converted.
 impl Collate for String {
     type Batch = Vec<String>;
@@ -156,5 +210,12 @@ mod tests {
         assert_eq!(String::collate(vec!["a".into()], None).unwrap(), ["a"]);
         let maps = vec![BTreeMap::from([(1, "a".to_string())]), BTreeMap::from([(2, "b".to_string())])];
         assert!(BTreeMap::collate(maps, None).is_err());
+        let device = backend_cpu::cpu();
+        let ragged = Vec::collate(vec![vec![1.0f32], vec![2.0, 3.0]], Some(&device)).unwrap_err().to_string();
+        assert!(ragged.contains("lists of 1 and of 2"), "{ragged}");
+        let tensor = Tensor::ones([3], &device).unwrap();
+        let nested = vec![[[tensor.clone(), tensor.clone()]], [[tensor.clone(), tensor]]];
+        assert_eq!(<[[Tensor; 2]; 1]>::collate(nested, None).unwrap().dims(), [2, 1, 2, 3]);
+        assert_eq!(<[f32; 0]>::collate(vec![[], []], Some(&device)).unwrap().dims(), [2, 0]);
     }
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use csv::{ErrorKind, Position, StringRecord};
-use tensor_core::Result;
+use tensor_core::{Result, caller_line};
 
 use crate::gzip::{Bounded, file_error, open};
 
@@ -124,6 +124,7 @@ pub fn parse_csv<T: CsvNumber>(
     name: impl AsRef<Path>,
     options: &CsvOptions<T>,
 ) -> Result<CsvTable<T>> {
+    let _line = caller_line();
     parse(reader, options).map_err(|message| file_error(name.as_ref(), message))
 }
 

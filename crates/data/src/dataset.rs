@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tensor_core::{Device, Error, ErrorKind, Result};
+use tensor_core::{Device, Error, ErrorKind, Result, caller_line};
 
 use crate::{
     Collate,
@@ -179,6 +179,7 @@ impl<D: Dataset> Subset<D> {
     /// An index past the end.
     #[track_caller]
     pub fn new(dataset: D, indices: Vec<usize>) -> Result<Subset<D>> {
+        let _line = caller_line();
         let dataset = Arc::new(dataset);
         let size = dataset.len();
         match indices.iter().find(|&&index| index >= size) {
@@ -244,6 +245,7 @@ impl<D: Dataset> Dataset for Subset<D> {
 /// Lengths that do not add up to the dataset's.
 #[track_caller]
 pub fn random_split<D: Dataset>(dataset: D, lengths: &[usize], seed: u64) -> Result<Vec<Subset<D>>> {
+    let _line = caller_line();
     let dataset = Arc::new(dataset);
     let total = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
     if total != Some(dataset.len()) {
@@ -273,6 +275,7 @@ pub fn random_split_fractions<D: Dataset>(
     fractions: &[f64],
     seed: u64,
 ) -> Result<Vec<Subset<D>>> {
+    let _line = caller_line();
     let sum: f64 = fractions.iter().sum();
     if fractions.iter().any(|f| !(0.0..=1.0).contains(f)) || (sum - 1.0).abs() > 1e-6 {
         let message = format!("fractions {fractions:?} must each be from 0 to 1 and add up to 1, not {sum}");

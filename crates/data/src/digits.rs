@@ -3,7 +3,7 @@
 //! "Optical Recognition of Handwritten Digits", E. Alpaydin and C. Kaynak, UCI Machine Learning Repository,
 //! 1998, CC BY 4.0; see `assets/README.md`.
 
-use tensor_core::Result;
+use tensor_core::{Result, caller_line};
 
 /// The number of digits.
 pub const DIGITS_COUNT: usize = 1797;
@@ -26,6 +26,7 @@ const RECORD: usize = DIGITS_SIZE * ROW + 1;
 /// None today.
 #[track_caller]
 pub fn digits_bytes() -> Result<(Vec<u8>, Vec<u8>)> {
+    let _line = caller_line();
     const { assert!(FILE.len() == DIGITS_COUNT * RECORD) };
     let (records, _) = FILE.as_chunks::<RECORD>();
     let rows = records.iter().flat_map(|record| record.as_chunks::<ROW>().0);

@@ -11,7 +11,7 @@ use std::{
 };
 
 use tensor_core::{
-    DType, Device, Error, Result, Shape, Tensor,
+    DType, Device, Error, Result, Shape, Tensor, caller_line,
     file::{OpenFile, file_error},
     npy,
 };
@@ -48,6 +48,7 @@ impl RowFile {
     /// an unsupported dtype or order, or is a single number, which has no rows.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<RowFile> {
+        let _line = caller_line();
         let path = path.as_ref();
         let failed = |error: io::Error| file_error(path, format!("cannot be read: {error}"));
         let mut file = File::open(path).map_err(failed)?;
@@ -120,6 +121,7 @@ impl RowFile {
 
     #[track_caller]
     fn tensor(&self, indices: &[usize], shape: &Shape, device: &Device) -> Result<Tensor> {
+        let _line = caller_line();
         let bytes = self.read(indices)?;
         if self.dtype == DType::Bool
             && let Some(byte) = bytes.iter().find(|byte| **byte > 1)
@@ -219,6 +221,7 @@ impl<T: Columns> FileDataset<T> {
         paths: impl IntoIterator<Item = impl AsRef<Path>>,
         device: &Device,
     ) -> Result<FileDataset<T>> {
+        let _line = caller_line();
         let files: Result<Vec<_>> = paths.into_iter().map(|path| RowFile::open(path)).collect();
         let files = Error::here_in(files)?;
         let len = files.first().map_or(0, RowFile::rows);

@@ -10,8 +10,8 @@ use std::{
 
 #[cfg(feature = "gzip")]
 use flate2::bufread::MultiGzDecoder;
-use tensor_core::Result;
 pub(crate) use tensor_core::file::file_error;
+use tensor_core::{Result, caller_line};
 
 /// The first two bytes of a gzipped file.
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
@@ -32,6 +32,7 @@ pub(crate) struct Content {
 /// Opens a file whose content may be gzipped.
 #[track_caller]
 pub(crate) fn open(path: &Path) -> Result<Content> {
+    let _line = caller_line();
     let failed = |error: std::io::Error| file_error(path, format!("cannot be opened: {error}"));
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;

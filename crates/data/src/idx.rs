@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use tensor_core::Result;
+use tensor_core::{Result, caller_line};
 
 use crate::gzip::{Content, file_error, open};
 
@@ -28,6 +28,7 @@ pub struct Idx {
 /// what was found there, and what was expected; for a gzipped file, bytes count in the decompressed content.
 #[track_caller]
 pub fn read_idx(path: impl AsRef<Path>) -> Result<Idx> {
+    let _line = caller_line();
     let path = path.as_ref();
     read(open(path)?).map_err(|message| file_error(path, message))
 }
@@ -205,6 +206,7 @@ fn read_pair(images_path: &Path, labels_path: &Path) -> Result<(Idx, Idx)> {
 /// `ErrorKind::File` with the names of the missing files, and where to get them.
 #[track_caller]
 pub fn find_mnist(dir: impl AsRef<Path>) -> Result<MnistFiles> {
+    let _line = caller_line();
     let dir = dir.as_ref();
     let mut missing = Vec::new();
     let mut find = |part: &str, kind: &str| {

@@ -10,7 +10,7 @@ use image::{
     ImageReader, Limits, RgbImage,
     imageops::{self, FilterType},
 };
-use tensor_core::{Device, Error, Result, Tensor};
+use tensor_core::{Device, Error, Result, Tensor, caller_line};
 
 use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error};
 
@@ -60,6 +60,7 @@ impl ImageFolder {
     /// `File` for a folder that cannot be read or has no subfolder; a class without a picture.
     #[track_caller]
     pub fn open(root: impl AsRef<Path>) -> Result<ImageFolder> {
+        let _line = caller_line();
         let root = root.as_ref();
         let mut folders: Vec<PathBuf> = entries(root)?.into_iter().filter(|path| path.is_dir()).collect();
         folders.sort();
@@ -128,6 +129,7 @@ impl Dataset for ImageFolder {
     /// `File` for a file that is no longer there, or is no picture.
     #[track_caller]
     fn get(&self, index: usize) -> Result<(Image, usize)> {
+        let _line = caller_line();
         let (path, class) = self.files.get(index).ok_or_else(|| out_of_range(index, self.files.len()))?;
         Ok((Image::open(path)?, *class))
     }
@@ -144,6 +146,7 @@ impl Image {
     /// `File` for a file that cannot be read, is no such picture, or is larger than 512 MiB.
     #[track_caller]
     pub fn open(path: impl AsRef<Path>) -> Result<Image> {
+        let _line = caller_line();
         let path = path.as_ref();
         let failed = |error: &dyn std::fmt::Display| {
             file_error(path, format!("is no picture that can be read: {error}"))
@@ -166,6 +169,7 @@ impl Image {
     /// Another number of bytes, or no pixels.
     #[track_caller]
     pub fn from_bytes(height: usize, width: usize, bytes: Vec<u8>) -> Result<Image> {
+        let _line = caller_line();
         let count = bytes.len();
         let wrong = || Error::invalid("Image", format!("{count} bytes for {height} x {width} pixels of 3"));
         let (Ok(high), Ok(wide)) = (u32::try_from(height), u32::try_from(width)) else { return Err(wrong()) };
@@ -207,6 +211,7 @@ impl Image {
     /// As for [`Image::resize`].
     #[track_caller]
     pub fn resize_shorter(&self, side: usize) -> Result<Image> {
+        let _line = caller_line();
         let (height, width) = (self.height(), self.width());
         let long = |long: usize, short: usize| (side as u64 * long as u64 / short as u64) as usize;
         self.resize(if height <= width { (side, long(width, height)) } else { (long(height, width), side) })
@@ -219,6 +224,7 @@ impl Image {
     /// A region that is empty, or not within the picture.
     #[track_caller]
     pub fn crop(&self, (top, left): (usize, usize), size: (usize, usize)) -> Result<Image> {
+        let _line = caller_line();
         let inside =
             |start: usize, length: usize, all: usize| start.checked_add(length).is_some_and(|end| end <= all);
         let (height, width) = checked("crop", size)?;
@@ -243,6 +249,7 @@ impl Image {
     /// As for [`Image::crop`].
     #[track_caller]
     pub fn center_crop(&self, size: (usize, usize)) -> Result<Image> {
+        let _line = caller_line();
         // Rounds halves to even, as torchvision does.
         let start =
             |all: usize, part: usize| (all.saturating_sub(part) as f64 / 2.0).round_ties_even() as usize;
@@ -255,6 +262,7 @@ impl Image {
     /// As for [`Image::crop`].
     #[track_caller]
     pub fn random_crop(&self, size: (usize, usize), draws: &mut Draws) -> Result<Image> {
+        let _line = caller_line();
         let mut start = |all: usize, part: usize| draws.below(all.saturating_sub(part) as u64 + 1) as usize;
         let corner = (start(self.height(), size.0), start(self.width(), size.1));
         self.crop(corner, size)
@@ -274,6 +282,7 @@ impl Image {
         ratio: (f64, f64),
         draws: &mut Draws,
     ) -> Result<Image> {
+        let _line = caller_line();
         const OP: &str = "Image::random_resized_crop";
         let range = |(low, high): (f64, f64)| low > 0.0 && low <= high && high.is_finite();
         if !range(scale) || scale.1 > 1.0 || !range(ratio) {
@@ -340,6 +349,7 @@ impl Image {
     /// device.
     #[track_caller]
     pub fn normalized(&self, mean: [f32; 3], std: [f32; 3], device: &Device) -> Result<Tensor> {
+        let _line = caller_line();
         if mean.iter().chain(&std).any(|value| !value.is_finite()) || std.iter().any(|value| *value <= 0.0) {
             let message = format!("mean {mean:?} and std {std:?}: give finite numbers, std above 0");
             return Err(Error::invalid("Image::normalized", message));
@@ -356,6 +366,7 @@ impl Image {
 /// A size in the image library's type.
 #[track_caller]
 fn checked(op: &'static str, (height, width): (usize, usize)) -> Result<(u32, u32)> {
+    let _line = caller_line();
     let one = |size: usize| u16::try_from(size).ok().filter(|size| *size > 0).map(u32::from);
     one(height).zip(one(width)).ok_or_else(|| {
         Error::invalid(op, format!("a picture of {height} x {width}: give 1 to 65,535 pixels each way"))

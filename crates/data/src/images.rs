@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use tensor_core::{Device, Error, ErrorKind, Result, Tensor};
+use tensor_core::{Device, Error, ErrorKind, Result, Tensor, caller_line};
 
 use crate::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, TensorDataset, digits_bytes, find_mnist};
 
@@ -28,6 +28,7 @@ impl Digits {
     /// Too little memory on the device.
     #[track_caller]
     pub fn load(device: &Device) -> Result<TensorDataset> {
+        let _line = caller_line();
         let (pixels, labels) = digits_bytes()?;
         let shape = [DIGITS_COUNT, DIGITS_SIZE * DIGITS_SIZE];
         dataset(&pixels, shape, DIGITS_MAX_PIXEL, &labels, device)
@@ -47,6 +48,7 @@ impl Mnist {
     /// a label above 9; too little memory on the device.
     #[track_caller]
     pub fn load(folder: impl AsRef<Path>, train: bool, device: &Device) -> Result<TensorDataset> {
+        let _line = caller_line();
         let files = find_mnist(folder)?;
         let ((images, labels), labels_path) = match train {
             true => (files.read_train()?, &files.train_labels),

@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 
-use tensor_core::{Error, Result};
+use tensor_core::{Error, Result, caller_line};
 
 use crate::shuffle::{Draws, permutation};
 
@@ -172,6 +172,7 @@ impl WeightedRandomSampler {
     /// No weights, a weight that is negative, NaN or infinite, none above 0, or no samples.
     #[track_caller]
     pub fn new(weights: Vec<f64>, num_samples: usize, seed: u64) -> Result<WeightedRandomSampler> {
+        let _line = caller_line();
         const OP: &str = "WeightedRandomSampler";
         some(OP, num_samples)?;
         if let Some(at) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
@@ -192,6 +193,7 @@ impl WeightedRandomSampler {
     /// More samples than there are weights above 0.
     #[track_caller]
     pub fn without_replacement(mut self) -> Result<WeightedRandomSampler> {
+        let _line = caller_line();
         let most = self.weights.iter().filter(|weight| **weight > 0.0).count();
         if self.num_samples > most {
             let message =
@@ -281,6 +283,7 @@ impl Sampler for SubsetRandomSampler {
 
     #[track_caller]
     fn check(&self, items: usize) -> Result<()> {
+        let _line = caller_line();
         some("SubsetRandomSampler", self.indices.len())?;
         match self.indices.iter().find(|&&index| index >= items) {
             Some(&index) => Err(crate::dataset::out_of_range(index, items)),

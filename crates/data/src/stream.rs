@@ -11,7 +11,7 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use tensor_core::{Device, Error, Result, State, Stateful};
+use tensor_core::{Device, Error, Result, State, Stateful, caller_line};
 
 use crate::{
     Collate, Draws,
@@ -93,6 +93,7 @@ impl<D: IterableDataset> StreamLoader<D> {
     /// A batch size of 0.
     #[track_caller]
     pub fn new(dataset: D, batch_size: usize) -> Result<StreamLoader<D>> {
+        let _line = caller_line();
         if batch_size == 0 {
             return Err(Error::invalid(OP, "batch size 0: give at least 1"));
         }

@@ -3,7 +3,7 @@
 
 use std::{fmt, sync::Arc};
 
-use tensor_core::{Device, Element, Error, ErrorKind, Result, Shape, Tensor, with_element};
+use tensor_core::{Device, Element, Error, ErrorKind, Result, Shape, Tensor, caller_line, with_element};
 
 use crate::{Collate, Dataset, dataset::out_of_range};
 
@@ -126,6 +126,7 @@ impl<T: Columns> TensorDataset<T> {
     /// Tensors without axes or with different first axes, or a value that cannot be computed.
     #[track_caller]
     pub fn new(columns: T) -> Result<TensorDataset<T>> {
+        let _line = caller_line();
         const OP: &str = "TensorDataset";
         let tensors = columns.tensors();
         let Some(first) = tensors.first() else {
@@ -195,6 +196,7 @@ pub(crate) fn build<T: Columns, R>(rows: &[R], make: impl Fn(&R) -> Result<Tenso
 /// Checks indices before anything is read.
 #[track_caller]
 pub(crate) fn check_indices(indices: &[usize], len: usize) -> Result<()> {
+    let _line = caller_line();
     match indices.iter().find(|&&index| index >= len) {
         Some(&index) => Err(out_of_range(index, len)),
         None => Ok(()),

@@ -28,7 +28,7 @@
 //! ```
 //! use autograd::TensorGrad;
 //! use distributions::{Categorical, Distribution};
-//! use tensor_core::{Generator, Tensor};
+//! use tensor_core::{Generator, Tensor, caller_line};
 //!
 //! let device = backend_cpu::cpu();
 //! let rng = Generator::seed(1, &device);
@@ -92,7 +92,7 @@ pub use normal::{LogNormal, Normal};
 pub use poisson::Poisson;
 pub use uniform::Uniform;
 
-use tensor_core::{Generator, Result, Shape, Tensor};
+use tensor_core::{Generator, Result, Shape, Tensor, caller_line};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]
@@ -125,6 +125,7 @@ pub trait Distribution {
     where
         Self: Sized,
     {
+        let _line = caller_line();
         self.draw(shape.into(), rng)
     }
 
@@ -189,6 +190,7 @@ pub trait Reparameterized: Distribution {
     where
         Self: Sized,
     {
+        let _line = caller_line();
         self.draw_reparameterized(shape.into(), rng)
     }
 }

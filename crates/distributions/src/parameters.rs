@@ -1,6 +1,6 @@
 //! Helpers that all distributions share: they check, broadcast and read parameters and values.
 
-use tensor_core::{DType, Error, ErrorKind, Generator, Operand, Result, Shape, Tensor};
+use tensor_core::{DType, Error, Generator, Operand, Result, Shape, Tensor};
 
 /// The operand as a tensor; a number takes the dtype and device of the first parameter.
 #[track_caller]
@@ -42,10 +42,10 @@ pub(crate) fn require_float(op: &'static str, name: &str, tensor: &Tensor) -> Re
 #[track_caller]
 pub(crate) fn one_device(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
     let different = tensors.iter().find(|t| t.device() != tensors[0].device());
-    different.map_or(Ok(()), |t| {
-        let (lhs, rhs) = (tensors[0].device().to_string(), t.device().to_string());
-        Err(Error::new(ErrorKind::DeviceMismatch { op, lhs, rhs }))
-    })
+    match different {
+        Some(other) => Err(tensors[0].on_another_device(op, other)),
+        None => Ok(()),
+    }
 }
 
 /// Expands tensors to the shape that they broadcast to and checks that they are on one device, so that

@@ -82,6 +82,7 @@ impl Family {
 }
 
 fn main() -> ExitCode {
+    taper::end_quietly_on_closed_pipe();
     let args = Args::parse();
     let device = match taper::device(&args.device) {
         Ok(device) => device,

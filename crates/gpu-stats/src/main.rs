@@ -9,6 +9,9 @@
 //! | the table and its comparison | `table` |
 
 mod kernels;
+#[path = "../../taper/src/pipe.rs"]
+#[allow(unreachable_pub)] // it is public in taper
+mod pipe;
 mod spirv;
 mod table;
 mod vulkan;
@@ -48,6 +51,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
+    pipe::end_quietly_on_closed_pipe();
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

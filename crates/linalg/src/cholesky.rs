@@ -1,7 +1,7 @@
 //! The Cholesky factorization.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor, at_caller};
+use tensor_core::{Result, Tensor, at_caller, caller_line};
 
 use crate::{
     matrix::{mt, sizes, symmetric, with_ones},
@@ -25,6 +25,7 @@ use crate::{
 /// ```
 #[track_caller]
 pub fn cholesky(a: &Tensor, upper: bool) -> Result<Tensor> {
+    let _line = caller_line();
     let l = apply(Cholesky, &[a])?;
     if upper { mt(&l) } else { Ok(l) }
 }

@@ -1,7 +1,7 @@
 //! Determinants.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor, at_caller};
+use tensor_core::{Result, Tensor, at_caller, caller_line};
 
 use crate::{
     matrix::{balance_matrix, mt, sizes, times_power_of_two},
@@ -18,6 +18,7 @@ use crate::{
 /// Matrices that are not square, or not f32 or f64.
 #[track_caller]
 pub fn det(a: &Tensor) -> Result<Tensor> {
+    let _line = caller_line();
     apply(Det, &[a])
 }
 
@@ -123,6 +124,7 @@ impl Function for Cofactor {
 /// Matrices that are not square, or not f32 or f64. When the gradient is computed: a singular matrix.
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> Result<(Tensor, Tensor)> {
+    let _line = caller_line();
     apply(Slogdet, &[a])
 }
 

@@ -1,7 +1,7 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 
 use autograd::{Function, TensorGrad};
-use tensor_core::{Result, Tensor, set_grad_enabled};
+use tensor_core::{Result, Tensor, caller_line, set_grad_enabled};
 
 use crate::{
     matrix::{balance, differences, epsilon, greatest, mt, over_pairs, product, skew, sum_of, symmetric},
@@ -31,6 +31,7 @@ pub enum Uplo {
 /// Matrices that are not square, or not f32 or f64. When it is computed: elements that are not finite.
 #[track_caller]
 pub fn eigh(a: &Tensor, uplo: Uplo) -> Result<(Tensor, Tensor)> {
+    let _line = caller_line();
     apply(Eigh { upper: uplo == Uplo::Upper }, &[a])
 }
 
@@ -250,6 +251,7 @@ impl Function for Symmetric {
 /// ```
 #[track_caller]
 pub fn matrix_sqrth(a: &Tensor) -> Result<Tensor> {
+    let _line = caller_line();
     apply(Sqrth, &[a])
 }
 

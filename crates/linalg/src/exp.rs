@@ -1,6 +1,6 @@
 //! The matrix exponential, and products of several matrices.
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use crate::{
     matrix::sizes,
@@ -26,6 +26,7 @@ fn coefficients() -> [f64; 17] {
 /// Matrices that are not square, or not f32 or f64.
 #[track_caller]
 pub fn matrix_exp(a: &Tensor) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "linalg.matrix_exp";
     check_matrix(OP, a.shape(), a.dtype())?;
     check_square(OP, a.shape())?;
@@ -68,6 +69,7 @@ pub fn multi_dot<T: AsRef<Tensor>>(tensors: &[T]) -> Result<Tensor> {
 
 #[track_caller]
 fn multi_dot_by(tensors: &[&Tensor]) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "linalg.multi_dot";
     let (Some(first), Some(last), 2..) = (tensors.first(), tensors.last(), tensors.len()) else {
         return Err(Error::invalid(OP, format!("{} tensors: give two or more", tensors.len())));

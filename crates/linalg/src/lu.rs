@@ -1,7 +1,7 @@
 //! The LU factorization.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor, at_caller};
+use tensor_core::{Result, Tensor, at_caller, caller_line};
 
 use crate::{
     matrix::{mt, sizes},
@@ -17,6 +17,7 @@ use crate::{
 /// Fewer than two axes, or a dtype other than f32 and f64. The gradient of a singular A has infinities.
 #[track_caller]
 pub fn lu(a: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
+    let _line = caller_line();
     apply(Lu, &[a])
 }
 

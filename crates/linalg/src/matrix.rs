@@ -1,6 +1,6 @@
 //! Helpers of gradient formulas: transposes, triangles and diagonals of the last two axes.
 
-use tensor_core::{DType, Result, Shape, Tensor};
+use tensor_core::{DType, Result, Shape, Tensor, caller_line};
 
 /// The transpose of each matrix.
 #[track_caller]
@@ -112,6 +112,7 @@ pub(crate) fn sum_of(terms: impl IntoIterator<Item = Option<Tensor>>) -> Result<
 /// Both tensors expanded to the broadcast batch axes.
 #[track_caller]
 pub(crate) fn broadcast_batch(op: &'static str, a: &Tensor, b: &Tensor) -> Result<(Tensor, Tensor)> {
+    let _line = caller_line();
     let lead = |t: &Tensor| -> Shape { t.dims()[..t.rank().saturating_sub(2)].iter().copied().collect() };
     let (own, other) = (lead(a), lead(b));
     if own == other {

@@ -1,6 +1,6 @@
 //! Norms of matrices, and condition numbers.
 
-use tensor_core::{Result, Tensor};
+use tensor_core::{Result, Tensor, caller_line};
 
 use crate::{
     routine::{check_matrix, check_square},
@@ -59,6 +59,7 @@ pub fn matrix_norm(a: &Tensor, norm: MatrixNorm, keepdim: bool) -> Result<Tensor
 /// Fewer than two axes, a dtype other than f32 and f64, or a matrix that is not square with another norm.
 #[track_caller]
 pub fn cond(a: &Tensor, norm: MatrixNorm) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "linalg.cond";
     check_matrix(OP, a.shape(), a.dtype())?;
     match norm {

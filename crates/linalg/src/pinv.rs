@@ -1,7 +1,7 @@
 //! The pseudo-inverse, least squares and the rank.
 
 use autograd::{Function, no_grad};
-use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller};
+use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller, caller_line};
 
 use crate::{
     eigh::{Uplo, eigh, eigvalsh},
@@ -72,6 +72,7 @@ pub fn pinv(a: &Tensor, tolerance: impl Into<Tolerance>, hermitian: bool) -> Res
 
 #[track_caller]
 fn pinv_by(a: &Tensor, tolerance: Tolerance, hermitian: bool) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "linalg.pinv";
     check_matrix(OP, a.shape(), a.dtype())?;
     if hermitian {

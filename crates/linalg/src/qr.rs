@@ -1,7 +1,7 @@
 //! The QR factorization.
 
 use autograd::Function;
-use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller};
+use tensor_core::{Error, ErrorKind, Result, Tensor, at_caller, caller_line};
 
 use crate::{
     matrix::{mt, sizes, with_ones},
@@ -29,6 +29,7 @@ pub enum QrMode {
 /// are infinite if the first k columns of A are linearly dependent.
 #[track_caller]
 pub fn qr(a: &Tensor, mode: QrMode) -> Result<(Tensor, Tensor)> {
+    let _line = caller_line();
     apply(Qr { complete: mode == QrMode::Complete }, &[a])
 }
 

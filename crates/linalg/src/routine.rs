@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use autograd::Function;
-use tensor_core::{CustomKernel, DType, Error, Result, Shape, Tensor, at_caller};
+use tensor_core::{CustomKernel, DType, Error, Result, Shape, Tensor, at_caller, caller_line};
 
 /// A computation on each matrix of a batch; matrices are in the last two axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,6 +67,7 @@ impl Routine {
     /// The result of a routine with a single result.
     #[track_caller]
     pub(crate) fn run_one(self, inputs: &[&Tensor]) -> Result<Tensor> {
+        let _line = caller_line();
         let mut results = self.run(inputs)?;
         results.pop().ok_or_else(|| Error::invalid(self.name(), "it has no results"))
     }
@@ -142,6 +143,7 @@ pub(crate) fn unfit(op: &'static str, dtype: DType) -> Error {
 /// The results as an array; their number is the routine's.
 #[track_caller]
 pub(crate) fn exactly<const N: usize>(results: Vec<Tensor>) -> Result<[Tensor; N]> {
+    let _line = caller_line();
     let count = results.len();
     results.try_into().map_err(|_| Error::invalid("linalg", format!("{count} results for {N}")))
 }

@@ -1,7 +1,7 @@
 //! Systems of equations, and the inverse.
 
 use autograd::Function;
-use tensor_core::{Error, ErrorKind, Result, Shape, Tensor, at_caller};
+use tensor_core::{Error, ErrorKind, Result, Shape, Tensor, at_caller, caller_line};
 
 use crate::{
     matrix::{broadcast_batch, mt, sizes},
@@ -18,6 +18,7 @@ use crate::{
 /// computed: a singular A.
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor, left: bool) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "linalg.solve";
     check_matrix(OP, a.shape(), a.dtype())?;
     check_square(OP, a.shape())?;
@@ -170,6 +171,7 @@ pub fn solve_triangular(
 /// [`solve_triangular`] from the left, for operands that fit.
 #[track_caller]
 pub(crate) fn triangular(a: &Tensor, b: &Tensor, upper: bool, unitriangular: bool) -> Result<Tensor> {
+    let _line = caller_line();
     apply(SolveTriangular { upper, unitriangular }, &[a, b])
 }
 
@@ -211,6 +213,7 @@ impl Function for SolveTriangular {
 /// Matrices that are not square, or not f32 or f64. When it is computed: a singular matrix.
 #[track_caller]
 pub fn inv(a: &Tensor) -> Result<Tensor> {
+    let _line = caller_line();
     apply(Inv { checked: true }, &[a])
 }
 

@@ -1,7 +1,7 @@
 //! The singular value decomposition.
 
 use autograd::Function;
-use tensor_core::{Result, Tensor, at_caller};
+use tensor_core::{Result, Tensor, at_caller, caller_line};
 
 use crate::{
     matrix::{balance, differences, greatest, mt, over_pairs, product, sizes, skew, sum_of, symmetric},
@@ -24,6 +24,7 @@ use crate::{
 /// finite.
 #[track_caller]
 pub fn svd(a: &Tensor, full_matrices: bool) -> Result<(Tensor, Tensor, Tensor)> {
+    let _line = caller_line();
     apply(Svd { full: full_matrices }, &[a])
 }
 

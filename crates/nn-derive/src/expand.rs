@@ -114,25 +114,31 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
+    /// The place of the field's type, with the names of the derive's own code.
+    fn span(&self) -> Span {
+        self.ty.span().resolved_at(Span::call_site())
+    }
+
     /// The visit of a field of a struct.
     fn of_self(&self, home: &Path, access: Access, visitor: &Ident) -> TokenStream {
-        let member = &self.member;
+        let (member, span) = (&self.member, self.span());
         let field = match access {
-            Access::Shared => quote!(&self.#member),
-            Access::Exclusive => quote!(&mut self.#member),
+            Access::Shared => quote_spanned!(span=> &self.#member),
+            Access::Exclusive => quote_spanned!(span=> &mut self.#member),
         };
         self.call(home, access, field, visitor)
     }
 
-    /// The visit of a borrowed field. A compile error points at the field's type.
+    /// The visit of a borrowed field. A compile error points at the field: both the call and its argument
+    /// have the span of the field's type.
     fn call(&self, home: &Path, access: Access, field: TokenStream, visitor: &Ident) -> TokenStream {
-        let Visit { name, ty, .. } = self;
+        let name = &self.name;
         let method = if self.constant { quote!(constant) } else { quote!(field) };
         let kind = match access {
             Access::Shared => quote!(Visitor),
             Access::Exclusive => quote!(VisitorMut),
         };
-        quote_spanned! {ty.span()=> #home::#kind::#method(#visitor, #name, #field); }
+        quote_spanned! {self.span()=> #home::#kind::#method(#visitor, #name, #field); }
     }
 }
 

@@ -17,7 +17,8 @@ mod resize;
 mod scan;
 
 use tensor_core::{
-    DType, Error, ErrorKind, Generator, Result, Shape, Tensor, autocast, default_dtype, traced,
+    DType, Error, ErrorKind, Generator, Refusal, Result, Shape, Tensor, autocast, caller_line, default_dtype,
+    traced,
 };
 
 pub use attention::{AttentionOptions, rotary_embedding, scaled_dot_product_attention, sinusoidal_positions};
@@ -108,6 +109,9 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
     if input.dtype() != weight.dtype() {
         return Err(dtype_misfit(input, weight));
     }
+    if input.device() != weight.device() {
+        return Err(input.on_another_device("linear", weight));
+    }
     if let Some(bias) = bias
         && bias.dims() != [outputs]
     {
@@ -140,6 +144,7 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
 /// [`linear`] with a vector as weight: the result has no axis for it.
 #[track_caller]
 fn linear_of_vector(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let _line = caller_line();
     if let Some(bias) = bias
         && bias.rank() > 0
     {
@@ -162,6 +167,7 @@ fn linear_of_vector(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> R
 /// Leading axes that differ, sizes other than the weight's, several dtypes or devices.
 #[track_caller]
 pub fn bilinear(x1: &Tensor, x2: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "bilinear";
     let &[outputs, first, second] = weight.dims() else {
         let message = format!("the weight must have the shape [out, in1, in2], not {}", weight.shape());
@@ -232,6 +238,7 @@ fn dtype_misfit(input: &Tensor, weight: &Tensor) -> Error {
 /// error when the result is computed.
 #[track_caller]
 pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    const ROWS: &Refusal = &Refusal::of_index("embedding");
     let &[_, features] = weight.dims() else {
         let message = format!("the weight must have the shape [rows, features], not {}", weight.shape());
         return Err(Error::invalid("embedding", message));
@@ -245,8 +252,11 @@ pub fn embedding(indices: &Tensor, weight: &Tensor) -> Result<Tensor> {
                 .into(),
         }));
     }
+    if indices.device() != weight.device() {
+        return Err(indices.on_another_device("embedding", weight));
+    }
     let shape: Vec<usize> = indices.dims().iter().copied().chain([features]).collect();
-    let out = weight.index_select(0, &indices.flatten_all())?.reshape(shape)?;
+    let out = weight.index_select_for(ROWS, 0, &indices.flatten_all())?.reshape(shape)?;
     Ok(traced("embedding", [Some(weight), Some(indices)], out, Vec::new))
 }
 
@@ -300,6 +310,7 @@ fn dropout_by(
     training: bool,
     rng: &Generator,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     check_probability(op, p)?;
     if !training || p == 0.0 {
         return Ok(input.clone());
@@ -348,6 +359,7 @@ pub(crate) fn channel_dropout<const D: usize>(
     training: bool,
     rng: &Generator,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let op = by_dims::<D>(["dropout1d", "dropout2d", "dropout3d"]);
     let Some(lead) = input.rank().checked_sub(D).filter(|lead| (1..=2).contains(lead)) else {
         let message = format!(
@@ -404,6 +416,7 @@ pub fn stochastic_depth(
     training: bool,
     rng: &Generator,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "stochastic_depth";
     let Some(&rows) = input.dims().first() else {
         return Err(Error::invalid(OP, "the input has no axes; its first axis is the batch"));
@@ -432,6 +445,7 @@ pub fn alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) ->
 /// As [`alpha_dropout`], and fewer than two axes.
 #[track_caller]
 pub fn feature_alpha_dropout(input: &Tensor, p: f64, training: bool, rng: &Generator) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "feature_alpha_dropout";
     let &[n, channels, ref rest @ ..] = input.dims() else {
         let message = format!("the input has the shape [N, C, …], not {}", input.shape());
@@ -450,6 +464,7 @@ fn alpha_dropout_by(
     training: bool,
     rng: &Generator,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     // SELU's −λ·α.
     const DROPPED: f64 = -1.758_099_340_847_376_6;
     check_probability(op, p)?;
@@ -485,6 +500,7 @@ fn alpha_dropout_by(
 /// cannot draw that many numbers.
 #[track_caller]
 pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, axis: isize, rng: &Generator) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "gumbel_softmax";
     if logits.rank() == 0 {
         return gumbel_softmax(&logits.unsqueeze(0)?, tau, hard, axis, rng)?.squeeze(0);

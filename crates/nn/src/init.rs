@@ -3,7 +3,7 @@
 //! Each returns a fresh f32 tensor on the generator's device. To fill a parameter that exists already, assign
 //! it: `layer.weight.assign(&init::xavier_uniform([10, 5], 1.0, &rng)?)?`.
 
-use tensor_core::{Error, Generator, Result, Scalar, Shape, Tensor, TensorOptions};
+use tensor_core::{Error, Generator, Result, Scalar, Shape, Tensor, TensorOptions, caller_line};
 
 /// The pass in which the variance of signals is preserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -53,6 +53,7 @@ impl Nonlinearity {
 /// Fewer than two axes, or numbers that do not fit into `usize`.
 #[track_caller]
 pub fn fans(shape: &Shape) -> Result<(usize, usize)> {
+    let _line = caller_line();
     match *shape.dims() {
         [outputs, inputs, ref window @ ..] => {
             let times = |count: usize| window.iter().try_fold(count, |fan, side| fan.checked_mul(*side));

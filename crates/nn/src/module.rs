@@ -3,11 +3,12 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    io::{self, Write},
     sync::{Mutex, PoisonError},
 };
 
 use tensor_core::{
-    DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, eval_all, set_grad_enabled,
+    DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, caller_line, eval_all, set_grad_enabled,
 };
 
 use crate::{Entry, NameMap, Role, StateDict, Visitor, VisitorMut, names::with_origins};
@@ -153,6 +154,7 @@ pub trait Module {
     /// be cast; or a value that cannot be computed or moved. The module is unchanged then.
     #[track_caller]
     fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
+        let _line = caller_line();
         load(&self.state(), dict, true).map(drop)
     }
 
@@ -164,6 +166,7 @@ pub trait Module {
     /// computed or moved. The module is unchanged then.
     #[track_caller]
     fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
+        let _line = caller_line();
         load(&self.state(), dict, false)
     }
 
@@ -189,6 +192,7 @@ pub trait Module {
     /// [`NameMap::apply`].
     #[track_caller]
     fn load_mapped(&self, dict: &StateDict, names: &NameMap) -> Result<()> {
+        let _line = caller_line();
         let (mapped, origins) = names.mapped(dict)?;
         match load(&self.state(), &mapped, true) {
             Ok(_) => Ok(()),
@@ -216,6 +220,7 @@ pub trait Module {
     /// `StateDict` if these are not this module's streams. Nothing has changed then.
     #[track_caller]
     fn load_rng_state(&self, state: &State) -> Result<()> {
+        let _line = caller_line();
         let mut reader = state.reader();
         let mut found = Vec::new();
         for (path, generator) in generators(self) {
@@ -238,6 +243,7 @@ pub trait Module {
     /// buffer) behind a pointer with other owners. Nothing has moved then.
     #[track_caller]
     fn to(&mut self, device: &Device) -> Result<()> {
+        let _line = caller_line();
         let entries = entries(self);
         let replacements = set_grad_enabled(false, || move_all(&entries, device))?;
         self.visit_mut(&mut VisitorMut::new(replacements));
@@ -265,6 +271,7 @@ pub trait Module {
     /// `requires_grad` for parameters of an integer dtype.
     #[track_caller]
     fn set_requires_grad(&self, requires_grad: bool) -> Result<()> {
+        let _line = caller_line();
         self.entries_of(Role::Parameter).iter().try_for_each(|e| e.tensor.set_requires_grad(requires_grad))
     }
 
@@ -386,7 +393,9 @@ fn warn_of_undeclared<M: ?Sized>(names: &[String]) {
     for name in names {
         let module = std::any::type_name::<M>();
         if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert((module, name.clone())) {
-            eprintln!(
+            // A closed stderr is not an error.
+            let _ = writeln!(
+                io::stderr(),
                 "taper: {module}: the tensor \"{name}\" is neither a parameter nor a buffer, and so neither trained nor saved. Make it \
                  nn::Parameter::new(tensor)?, a buffer by .into_cell(false)?, or mark its field #[module(constant)]"
             );
@@ -410,6 +419,7 @@ fn distinct(mut entries: Vec<Entry>) -> Vec<Entry> {
 /// Checks everything, then moves everything, then assigns, so that a failure leaves the module unchanged.
 #[track_caller]
 fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
+    let _line = caller_line();
     let mut unmatched = Unmatched::default();
     let mut mismatched = Vec::new();
     let mut pairs = Vec::new();

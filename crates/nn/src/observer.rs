@@ -1,6 +1,6 @@
 //! [`Observer`]: the range of the numbers that it is shown, and the scale that integers get from it.
 
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{DType, Error, Result, Tensor, caller_line};
 
 const OP: &str = "observer";
 
@@ -84,6 +84,7 @@ impl Observer {
     /// Numbers that are not finite, a histogram without bins, or whatever the device reports.
     #[track_caller]
     pub fn observe(&mut self, input: &Tensor) -> Result<()> {
+        let _line = caller_line();
         if input.numel() == 0 {
             return Ok(());
         }

@@ -238,6 +238,7 @@ impl SafetensorsFile {
     ///
     /// # Errors
     /// As for [`SafetensorsFile::tensor`].
+    #[track_caller]
     pub fn state_dict(&self, device: &Device) -> Result<StateDict> {
         self.names().map(|name| Ok((name.to_string(), self.tensor(name, device)?))).collect()
     }

@@ -64,6 +64,7 @@ pub struct Summary {
 ///
 /// # Errors
 /// A model without parameters, whose device is unknown, or an input that does not fit.
+#[track_caller]
 pub fn summary(model: &impl Layer, input_shape: impl Into<Shape>) -> Result<Summary> {
     let parameters = model.parameters();
     let Some(first) = parameters.first() else {
@@ -106,6 +107,7 @@ pub fn summary(model: &impl Layer, input_shape: impl Into<Shape>) -> Result<Summ
 ///
 /// # Errors
 /// The errors of `call`.
+#[track_caller]
 pub fn summarize<M: Module + ?Sized, R>(model: &M, call: impl FnOnce(&M) -> Result<R>) -> Result<Summary> {
     // The call moves dropout's streams and running statistics: streams and buffers are restored.
     let streams = model.rng_state();

@@ -59,6 +59,7 @@ impl Count {
 }
 
 fn main() -> ExitCode {
+    taper::end_quietly_on_closed_pipe();
     match run(&Args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

@@ -12,6 +12,7 @@ use taper_operations::{
 };
 
 fn main() -> ExitCode {
+    taper::end_quietly_on_closed_pipe();
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["questions"] => println!("{}", questions(&rows())),

@@ -84,6 +84,7 @@ pub const NO_OPERATIONS: &[(&str, &[&str])] = &[
         "recorded operations built again, for what maps over an axis: hidden",
         &["formula", "contiguous_copy", "scatter_with"],
     ),
+    ("gather and index_select with another name in errors, hidden", &["gather_for", "index_select_for"]),
 ];
 
 /// A folder of sources, what comes before the names of its functions, and whether every function counts or
@@ -121,6 +122,47 @@ pub fn functions(root: &Path) -> BTreeSet<String> {
         }
     }
     names
+}
+
+/// The crates whose public functions carry the line of their caller.
+const TRACKED: &[&str] = &["nn", "optim", "linalg", "distributions", "data"];
+
+/// The public functions that may fail and lack `#[track_caller]`, as `file:line name`.
+///
+/// # Panics
+/// A source that cannot be read.
+pub fn untracked(root: &Path) -> Vec<String> {
+    let mut folders: Vec<_> = TRACKED.iter().map(|name| root.join("crates").join(name).join("src")).collect();
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let place = path.strip_prefix(root).unwrap_or(&path).display().to_string();
+                let source = fs::read_to_string(&path).unwrap();
+                found.extend(untracked_of_source(&source).into_iter().map(|name| format!("{place}: {name}")));
+            }
+        }
+    }
+    found
+}
+
+fn untracked_of_source(source: &str) -> Vec<String> {
+    let lines: Vec<&str> = source.split("#[cfg(test)]").next().unwrap_or_default().lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(rest) = line.trim_start().strip_prefix("pub fn ") else { continue };
+        let end = lines[at..].iter().position(|line| line.contains('{')).map_or(lines.len(), |n| at + n + 1);
+        let signature = lines[at..end].concat();
+        let result = signature.rsplit_once("->").map_or("", |(_, result)| result);
+        let is_attribute = |line: &&&str| line.trim_start().starts_with(['#', '/']);
+        let mut above = lines[..at].iter().rev().take_while(is_attribute);
+        if result.trim_start().starts_with("Result<") && !above.any(|line| line.contains("#[track_caller]")) {
+            found.push(format!("{} {}", at + 1, rest.split('(').next().unwrap_or(rest)));
+        }
+    }
+    found
 }
 
 /// The functions of a source that give tensors: methods of `Tensor`, or free functions.

@@ -1,7 +1,7 @@
 //! Averages of parameters over the steps of training: exponential (EMA) and equal (SWA).
 
 use autograd::no_grad;
-use tensor_core::{Error, ErrorKind, Result, State, Stateful, Tensor};
+use tensor_core::{Error, ErrorKind, Result, State, Stateful, Tensor, caller_line};
 
 use crate::{
     groups::{check_parameters, compute},
@@ -91,6 +91,7 @@ impl AveragedParameters {
     /// A failure to compute; no average has changed then.
     #[track_caller]
     pub fn update(&mut self) -> Result<()> {
+        let _line = caller_line();
         let (weight, first) = match self.decay {
             Some(decay) => (1.0 - decay, self.updates == 0),
             None => (1.0 / (self.updates as f64 + 1.0), self.updates == 0),
@@ -155,6 +156,7 @@ impl AveragedParameters {
     /// Another number of parameters, other shapes or dtypes. Nothing has changed then.
     #[track_caller]
     pub fn assign_to<T: AsRef<Tensor>>(&self, parameters: &[T]) -> Result<()> {
+        let _line = caller_line();
         if parameters.len() != self.averages.len() {
             let message = format!("{} parameters for {} averages", parameters.len(), self.averages.len());
             return Err(Error::invalid(OP, message));

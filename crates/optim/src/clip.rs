@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use autograd::no_grad;
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{DType, Error, Result, Tensor, caller_line};
 
 /// The norm of the gradients before [`clip_grad_norm`], as a 0-d tensor: `norm.item::<f32>()?`. It is not
 /// `#[must_use]`, unlike other tensors, since the clipping is done.
@@ -46,6 +46,7 @@ pub fn clip_grad_norm<T: AsRef<Tensor>>(parameters: &[T], max_norm: f64) -> Resu
 
 #[track_caller]
 fn scale_to_norm(parameters: &[&Tensor], max_norm: f64) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "clip_grad_norm";
     check(OP, "max_norm", max_norm)?;
     let Some(first) = parameters.first() else {
@@ -149,6 +150,7 @@ impl Norm {
 /// A `limit` that is negative or NaN.
 #[track_caller]
 pub fn clip_grad_value<T: AsRef<Tensor>>(parameters: &[T], limit: f64) -> Result<()> {
+    let _line = caller_line();
     check("clip_grad_value", "limit", limit)?;
     no_grad(|| {
         for parameter in parameters.iter().map(AsRef::as_ref) {

@@ -5,12 +5,17 @@
 //! An optimizer adds an [`UpdateRule`]: settings, the state of one parameter, and the update. `sgd.rs` is an
 //! example.
 
-use std::{collections::HashSet, fmt};
+use std::{
+    collections::HashSet,
+    fmt,
+    io::{self, Write},
+    panic::Location,
+};
 
 use autograd::no_grad;
 use tensor_core::{
-    Error, ErrorKind, Result, State, Stateful, Tensor, WeakTensor, build_only, eval_all, eval_in_place,
-    eval_pending,
+    Error, ErrorKind, Result, State, Stateful, Tensor, WeakTensor, build_only, caller_line, eval_all,
+    eval_in_place, eval_pending,
 };
 
 use crate::{
@@ -124,7 +129,8 @@ impl<C> ParamGroup<C> {
 /// each parameter.
 ///
 /// Making one does not fail: [`Optimizer::checked`] reports wrong settings or parameters at once, and
-/// [`Optimizer::step`] before it changes anything. Parameters without a gradient are skipped. They may be on
+/// [`Optimizer::step`] before it changes anything. Parameters without a gradient are skipped; the first step
+/// in which no parameter has one is reported on standard error (PyTorch is silent). Parameters may be on
 /// several devices.
 ///
 /// A step computes gradients first, and then the new values of all parameters together: those of one shape
@@ -138,6 +144,8 @@ pub struct ParamGroups<C: UpdateRule> {
     states: Vec<Vec<Option<C::State>>>,
     /// Whether the parameters are known to be variables or parameters, each given once.
     parameters_checked: bool,
+    /// Whether a step without any gradient was reported.
+    reported_no_gradients: bool,
 }
 
 /// The result of a step for one parameter.
@@ -161,7 +169,12 @@ struct Before<S> {
 impl<C: UpdateRule> ParamGroups<C> {
     /// An optimizer of these parameters, in one group.
     pub fn new(parameters: impl IntoIterator<Item = Tensor>, config: C) -> ParamGroups<C> {
-        let mut groups = ParamGroups { groups: Vec::new(), states: Vec::new(), parameters_checked: false };
+        let mut groups = ParamGroups {
+            groups: Vec::new(),
+            states: Vec::new(),
+            parameters_checked: false,
+            reported_no_gradients: false,
+        };
         groups.add_group(parameters, config);
         groups
     }
@@ -208,6 +221,19 @@ impl<C: UpdateRule> ParamGroups<C> {
             }
         }
         Ok(grads)
+    }
+
+    /// Says once that a step changes nothing, which is probably a mistake.
+    fn report_no_gradients(&mut self, caller: &Location<'_>) {
+        if !std::mem::replace(&mut self.reported_no_gradients, true) {
+            // A closed stderr is not an error.
+            let _ = writeln!(
+                io::stderr(),
+                "taper: {}: no parameter has a gradient, so the step at {caller} changes nothing. Call loss.backward()? before \
+                 it, and give the optimizer the parameters of the model that computes the loss",
+                C::NAME
+            );
+        }
     }
 
     /// The updates of all parameters that have a gradient, not computed yet.
@@ -356,16 +382,20 @@ pub(crate) fn check_grad(op: &'static str, parameter: &Tensor, grad: &Tensor) ->
 impl<C: UpdateRule> Optimizer for ParamGroups<C> {
     #[track_caller]
     fn step(&mut self) -> Result<()> {
-        Error::here_in(self.check_settings())?;
+        let _line = caller_line();
+        self.check_settings()?;
         if !self.parameters_checked {
-            Error::here_in(self.check_all_parameters())?;
+            self.check_all_parameters()?;
             self.parameters_checked = true;
         }
         // Errors that the user's graph causes occur here, before anything changes.
-        let grads = Error::here_in(self.grads())?;
+        let grads = self.grads()?;
+        if grads.is_empty() {
+            self.report_no_gradients(Location::caller());
+        }
         compute(&grads)?;
         drop(grads);
-        let mut updates = Error::here_in(build_only(|| no_grad(|| self.updates())))?;
+        let mut updates = build_only(|| no_grad(|| self.updates()))?;
         let mut made: Vec<Tensor> = Vec::new();
         for Update { value, state, .. } in &mut updates {
             made.push(value.clone());
@@ -389,8 +419,9 @@ impl<C: UpdateRule> Optimizer for ParamGroups<C> {
 
     #[track_caller]
     fn check(&self) -> Result<()> {
-        Error::here_in(self.check_settings())?;
-        Error::here_in(self.check_all_parameters())
+        let _line = caller_line();
+        self.check_settings()?;
+        self.check_all_parameters()
     }
 
     fn parameters(&self) -> Vec<Tensor> {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use autograd::no_grad;
-use tensor_core::{Device, Error, Result, State, Stateful, Tensor, eval_all};
+use tensor_core::{Device, Error, Result, State, Stateful, Tensor, caller_line, eval_all};
 
 use crate::{
     Optimizer,
@@ -181,6 +181,7 @@ fn value_of(parameter: &Tensor) -> u64 {
 /// The value for a parameter's master.
 #[track_caller]
 fn master_of(parameter: &Tensor, device: Option<&Device>) -> Result<Tensor> {
+    let _line = caller_line();
     no_grad(|| {
         let device = device.cloned().unwrap_or_else(|| parameter.device());
         // Cast after the copy, which moves half the bytes.
@@ -277,6 +278,7 @@ impl<O: Optimizer> Stateful for MasterWeights<O> {
 
     #[track_caller]
     fn load_state_dict(&mut self, state: &State) -> Result<()> {
+        let _line = caller_line();
         let (own, inner): (Vec<_>, Vec<_>) =
             state.clone().into_iter().partition(|(name, _)| name.starts_with("masters."));
         let own: State = own.into_iter().collect();

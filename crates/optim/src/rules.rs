@@ -1,6 +1,6 @@
 //! Helpers that several updates share: checks of settings, weight decay, running means.
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use crate::{ParamState, Part};
 
@@ -95,6 +95,7 @@ impl Moments {
         grad: &Tensor,
         (beta1, beta2): (f64, f64),
     ) -> Result<(f64, Tensor, Tensor)> {
+        let _line = caller_line();
         let mean = lerp(&or_zeros(&self.exp_avg, grad), grad, 1.0 - beta1)?;
         let square = mean_square(&self.exp_avg_sq, grad, beta2)?;
         self.step = self.step.saturating_add(1);

@@ -1,7 +1,7 @@
 //! Scales the loss, so that gradients in f16 neither underflow nor overflow.
 
 use autograd::no_grad;
-use tensor_core::{DType, Error, Result, State, Stateful, Tensor};
+use tensor_core::{DType, Error, Result, State, Stateful, Tensor, caller_line};
 
 use crate::{Optimizer, saved::count};
 
@@ -90,6 +90,7 @@ impl GradScaler {
     /// is not between 0 and 1, an interval of 0.
     #[track_caller]
     pub fn new(config: GradScalerConfig) -> Result<GradScaler> {
+        let _line = caller_line();
         let GradScalerConfig { init_scale, growth_factor, backoff_factor, growth_interval, enabled } = config;
         let scale = init_scale as f32;
         let fits = is_scale(scale);
@@ -122,6 +123,7 @@ impl GradScaler {
     /// parameters in f32 and compute in f16 by autocast. Nothing has changed then.
     #[track_caller]
     pub fn unscale(&mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        let _line = caller_line();
         if !self.config.enabled {
             return Ok(());
         }
@@ -208,6 +210,7 @@ impl GradScaler {
     /// No step and no unscaling since the last update.
     #[track_caller]
     pub fn update(&mut self) -> Result<()> {
+        let _line = caller_line();
         if !self.config.enabled {
             return Ok(());
         }

@@ -5,7 +5,10 @@ use tensor_core::Tensor;
 use tensor_core::{Device, DeviceInfo, DeviceKind, Error, ErrorKind, Result};
 
 #[cfg(feature = "cpu")]
-use std::sync::{PoisonError, RwLock};
+use std::{
+    io::Write,
+    sync::{PoisonError, RwLock},
+};
 
 #[cfg(any(feature = "cpu", feature = "gpu"))]
 use crate::registry::prepare;
@@ -340,7 +343,8 @@ pub fn devices() -> Vec<DeviceInfo> {
 #[cfg(feature = "cpu")]
 pub fn best_device() -> Device {
     device("auto").unwrap_or_else(|error| {
-        eprintln!("taper: {error}; using the cpu");
+        // A closed stderr is not an error.
+        let _ = std::io::stderr().write_fmt(format_args!("taper: {error}; using the cpu\n"));
         cpu()
     })
 }

@@ -79,8 +79,10 @@
 //! | [`custom`] | operations with your own kernels |
 //! | [`core`](tensor_core) | tensors, the scheduler, the contract of a backend |
 
+mod closed_pipe;
 mod devices;
 mod environment;
+mod pipe;
 mod registry;
 
 pub use autograd;
@@ -108,6 +110,7 @@ pub use weights;
 pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
 #[cfg(feature = "cpu")]
 pub use backend_cpu::{int8_activations, num_threads, set_int8_activations, set_num_threads};
+pub use closed_pipe::is_closed_pipe;
 #[cfg(feature = "cpu")]
 pub use devices::{TensorExt, cpu};
 #[cfg(feature = "cpu")]
@@ -118,6 +121,7 @@ pub use devices::{wgpu, wgpu_async};
 pub use inspect::{
     detect_anomaly, dot, dot_named, explain, memory_snapshot, memory_summary, profile, record_memory,
 };
+pub use pipe::end_quietly_on_closed_pipe;
 pub use registry::register_backend;
 pub use tensor_core::float8::*;
 pub use tensor_core::{
@@ -140,7 +144,8 @@ pub mod custom {
     pub use tensor_core::custom::{CustomKernel, Request};
 }
 
-/// The names that nearly every program needs: `use taper::prelude::*;`.
+/// The names that nearly every program needs: `use taper::prelude::*;`. Layers, losses, optimizers and schedules
+/// are among them; the rest is in [`nn`](crate::nn), [`optim`](crate::optim) and the other modules.
 pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use crate::TensorExt;
@@ -150,8 +155,24 @@ pub mod prelude {
     };
     pub use autograd::TensorGrad;
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};
-    pub use nn::{Checkpoint, Layer, Linear, Module, Relu, Sequential, cross_entropy};
-    pub use optim::{Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Sgd, SgdConfig};
+    pub use nn::{
+        AdaptiveAvgPool2d, AttentionMasks, AvgPool1d, AvgPool2d, BatchNorm1d, BatchNorm2d, BatchNormConfig,
+        BceWithLogitsLoss, Checkpoint, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose1d, ConvTranspose2d,
+        ConvTransposeConfig, CrossEntropyLoss, Dropout, Dropout2d, Elu, Embedding, EmbeddingConfig, Flatten,
+        Gelu, GroupNorm, Gru, Hooked, HuberLoss, Identity, KlDivLoss, L1Loss, Layer, LayerNorm,
+        LayerNormConfig, LeakyRelu, Linear, LinearConfig, LogSoftmax, Lstm, MaxPool1d, MaxPool2d, Module,
+        MseLoss, MultiheadAttention, MultiheadAttentionConfig, NllLoss, Parameter, Reduction, Relu, RmsNorm,
+        Rnn, RnnConfig, Sequential, Sigmoid, Silu, SmoothL1Loss, Softmax, Tanh, TransformerConfig,
+        TransformerEncoder, TransformerEncoderLayer, Upsample, binary_cross_entropy,
+        binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss,
+        smooth_l1_loss,
+    };
+    pub use optim::{
+        Adagrad, AdagradConfig, Adam, AdamConfig, AdamW, AdamWConfig, CosineAnnealingLr, ExponentialLr,
+        GradScaler, LambdaLr, Lbfgs, LbfgsConfig, LinearLr, LrSchedule, LrScheduler, MultiStepLr,
+        OneCycleConfig, OneCycleLr, Optimizer, ReduceLrOnPlateau, ReduceLrOnPlateauConfig, RmsProp,
+        RmsPropConfig, SequentialLr, Sgd, SgdConfig, StepLr, clip_grad_norm,
+    };
 }
 
 /// The guide's programs, as tests.

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // no program uses all of it
 
 use std::{
-    io::{self, ErrorKind, Write},
+    io::{self, Write},
     path::{Path, PathBuf},
     process::ExitCode,
     time::Instant,
@@ -164,7 +164,7 @@ pub(crate) fn finish(outcome: Outcome) -> ExitCode {
     let Err(error) = outcome else { return ExitCode::SUCCESS };
     // The reader of the output closed it, as in `digits | head`. (`println!` would panic there: examples use
     // `writeln!`.)
-    if error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) {
+    if taper::is_closed_pipe(&*error) {
         return ExitCode::SUCCESS;
     }
     eprintln!("error: {error}");

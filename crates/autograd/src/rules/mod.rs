@@ -414,11 +414,7 @@ fn check_custom(op: &'static str, k: usize, gradient: &Tensor, input: &Tensor) -
         }));
     }
     if gradient.device() != input.device() {
-        return Err(Error::new(ErrorKind::DeviceMismatch {
-            op,
-            lhs: input.device().name().into(),
-            rhs: gradient.device().name().into(),
-        }));
+        return Err(input.on_another_device(op, gradient));
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use tensor_core::{
-    Device, Error, Result, Tensor,
+    Device, Error, Result, Tensor, caller_line,
     fft::{self, StftOptions},
 };
 
@@ -103,6 +103,7 @@ impl Default for MelOptions {
 /// No frame, no filter, a rate of 0, or frequencies that are not 0 ≤ `f_min` < `f_max`.
 #[track_caller]
 pub fn mel_filterbank(rate: u32, options: &MelOptions, device: &Device) -> Result<Tensor> {
+    let _line = caller_line();
     let MelOptions { n_fft, f_min, f_max, n_mels, scale, norm, .. } = *options;
     let f_max = f_max.unwrap_or(f64::from(rate) / 2.0);
     if n_fft == 0
@@ -149,6 +150,7 @@ pub fn mel_filterbank(rate: u32, options: &MelOptions, device: &Device) -> Resul
 /// As [`mel_filterbank`] and [`fft::stft`]: for example a sound that is shorter than half a frame.
 #[track_caller]
 pub fn mel_spectrogram(samples: &Tensor, rate: u32, options: &MelOptions) -> Result<Tensor> {
+    let _line = caller_line();
     let window_length = options.win_length.unwrap_or(options.n_fft);
     let hop = options.hop_length.unwrap_or(window_length / 2);
     let energies = energies(samples, options.n_fft, window_length, hop)?;

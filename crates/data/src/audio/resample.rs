@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use tensor_core::{DType, Error, Result, Tensor};
+use tensor_core::{DType, Error, Result, Tensor, caller_line};
 
 /// The greatest number of elements of a kernel. Rates that share no factor, such as 44101 and 16000, need
 /// a row of the kernel for each of their phases.
@@ -49,6 +49,7 @@ pub enum ResampleWindow {
 /// kernel would have more than 2²⁶ elements.
 #[track_caller]
 pub fn resample(samples: &Tensor, from: u32, to: u32, options: &Resample) -> Result<Tensor> {
+    let _line = caller_line();
     let invalid = |message: String| Error::invalid("resample", message);
     let rank = samples.rank();
     if from == 0 || to == 0 || rank == 0 || !samples.dtype().is_float() {

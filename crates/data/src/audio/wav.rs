@@ -3,7 +3,7 @@
 use std::{fs::File, io::BufReader, path::Path};
 
 use hound::{SampleFormat, WavReader, WavSpec, WavWriter};
-use tensor_core::{DType, Device, Error, Result, Tensor, file::file_error};
+use tensor_core::{DType, Device, Error, Result, Tensor, caller_line, file::file_error};
 
 /// The encoding of the samples in a WAV file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,6 +23,7 @@ pub enum WavFormat {
 /// of 8 to 32 bits and 32-bit floats.
 #[track_caller]
 pub fn read_wav(path: impl AsRef<Path>, device: &Device) -> Result<(Tensor, u32)> {
+    let _line = caller_line();
     let path = path.as_ref();
     let file = File::open(path).map_err(|error| file_error(path, format!("cannot be opened: {error}")))?;
     let failed = |error: hound::Error| file_error(path, format!("is no WAV file that can be read: {error}"));
@@ -60,6 +61,7 @@ pub fn read_wav(path: impl AsRef<Path>, device: &Device) -> Result<(Tensor, u32)
 /// written; errors of the device.
 #[track_caller]
 pub fn write_wav(path: impl AsRef<Path>, samples: &Tensor, rate: u32, format: WavFormat) -> Result<()> {
+    let _line = caller_line();
     let path = path.as_ref();
     let channels = match samples.dims() {
         &[channels, _] => u16::try_from(channels).ok().filter(|&channels| channels > 0 && rate > 0),

@@ -4,7 +4,7 @@ mod blocked;
 
 use autograd::is_grad_enabled;
 use tensor_core::{
-    DType, Device, Error, ErrorKind, Generator, Result, Shape, Tensor, at_caller, autocast, is_tracing,
+    DType, Device, Error, Generator, Result, Shape, Tensor, at_caller, autocast, caller_line, is_tracing,
 };
 
 use self::blocked::Blocked;
@@ -102,6 +102,7 @@ pub(crate) fn attention(
     value: &Tensor,
     request: Request<'_>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     if let Some(kept) = request.without_dropout() {
         return Ok(attention(query, key, value, kept)?.mul_scalar(0.0));
     }
@@ -157,6 +158,7 @@ struct Call {
 impl Call {
     #[track_caller]
     fn new(query: &Tensor, key: &Tensor, value: &Tensor, request: Request<'_>) -> Result<Call> {
+        let _line = caller_line();
         let wrong = |message: String| Err(Error::invalid(OP, message).here());
         let Request { mask, causal, scale, enable_gqa, dropout } = request;
         let shapes = format!("query {}, key {}, value {}", query.shape(), key.shape(), value.shape());
@@ -179,8 +181,7 @@ impl Call {
             return wrong(format!("query, key and value of {dtypes}: cast them to one floating-point dtype"));
         }
         if let Some(other) = all.iter().find(|t| t.device() != query.device()) {
-            let (lhs, rhs) = (query.device().name().to_owned(), other.device().name().to_owned());
-            return Err(Error::new(ErrorKind::DeviceMismatch { op: OP, lhs, rhs }).here());
+            return Err(query.on_another_device(OP, other));
         }
         let heads = match enable_gqa {
             true => Some(groups(query, key, value)?),
@@ -466,6 +467,7 @@ pub fn sinusoidal_positions(
     features: usize,
     device: &tensor_core::Device,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     if features == 0 || !features.is_multiple_of(2) {
         let message = format!("{features} features are no pairs of a sine and a cosine: give an even number");
         return Err(Error::invalid("sinusoidal_positions", message));
@@ -492,6 +494,7 @@ fn angles(positions: usize, features: usize, base: f64, first: usize) -> Vec<f64
 /// An input without rows, with an odd number of features, or of a dtype that is not floating-point.
 #[track_caller]
 pub fn rotary_embedding(input: &Tensor, first: usize, base: f64) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "rotary_embedding";
     let &[.., length, width] = input.dims() else {
         return Err(Error::invalid(OP, format!("an input is […, length, features], not {}", input.shape())));

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply, is_grad_enabled};
-use tensor_core::{BagKind, DType, EmbeddingBag, Error, ErrorKind, Result, Shape, Tensor, set_grad_enabled};
+use tensor_core::{
+    BagKind, DType, EmbeddingBag, Error, ErrorKind, Result, Shape, Tensor, caller_line, set_grad_enabled,
+};
 
 use super::embedding;
 
@@ -71,6 +73,7 @@ pub struct BagOptions<'a> {
 /// computed.
 #[track_caller]
 pub fn embedding_bag(indices: &Tensor, weight: &Tensor, options: BagOptions<'_>) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "embedding_bag";
     let BagOptions { mode, offsets, include_last_offset, per_sample_weights, padding_idx } = options;
     let wrong = |message: String| Err(Error::invalid(OP, message).here());
@@ -135,6 +138,7 @@ impl Bags {
         weight: &Tensor,
         per_sample_weights: Option<&Tensor>,
     ) -> Result<Option<Tensor>> {
+        let _line = caller_line();
         let kernel = self.kernel(per_sample_weights.is_some());
         // Without bags there are no bounds.
         let bounds = match &self.bounds {
@@ -209,6 +213,7 @@ impl Bags {
         weight: &Tensor,
         per_sample_weights: Option<&Tensor>,
     ) -> Result<Tensor> {
+        let _line = caller_line();
         let Bags { mode, bounds: ref bags, padding_idx } = *self;
         let features = weight.dims()[1];
         let (count, dtype, device) = (indices.numel(), weight.dtype(), weight.device());
@@ -376,6 +381,7 @@ fn bounds(
 /// `norm_type` exceeds `max_norm`, as PyTorch does before the lookup.
 #[track_caller]
 pub(crate) fn renormalize(indices: &Tensor, weight: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
+    let _line = caller_line();
     if !indices.dtype().is_int() {
         let hint = "indices are whole numbers: make them of an integer dtype".into();
         return Err(Error::new(ErrorKind::DTypeMismatch {

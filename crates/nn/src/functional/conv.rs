@@ -2,7 +2,9 @@
 //! the windows of the input, which are a view, so that no matrix of all windows is copied.
 
 use autograd::{Function, apply};
-use tensor_core::{Argument, Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast, traced};
+use tensor_core::{
+    Argument, Error, ErrorKind, Result, Scalar, Shape, Subscripts, Tensor, autocast, caller_line, traced,
+};
 
 use super::pad::padded;
 
@@ -271,13 +273,22 @@ fn batched<const D: usize>(
     Ok((if alone { input.unsqueeze(0)? } else { input.clone() }, alone))
 }
 
+/// A hint for an input whose last axis has the channels that are expected after the batch.
+pub(super) fn channels_last<const D: usize>(input: &Tensor, channels: usize) -> String {
+    let lead = input.rank().saturating_sub(D + 1);
+    if lead > 1 || input.dims().last() != Some(&channels) || input.dims().get(lead) == Some(&channels) {
+        return String::new();
+    }
+    let last = input.rank() - 1;
+    let order: Vec<usize> = (0..lead).chain([last]).chain(lead..last).collect();
+    format!("; the channels seem to be last: permute({order:?})")
+}
+
 /// Checks that the input has the device and dtype of a parameter.
 #[track_caller]
 pub(super) fn alike(op: &'static str, input: &Tensor, parameter: &Tensor) -> Result<()> {
-    let (found, wanted) = (input.device(), parameter.device());
-    if found != wanted {
-        let (lhs, rhs) = (found.name().into(), wanted.name().into());
-        return Err(Error::new(ErrorKind::DeviceMismatch { op, lhs, rhs }));
+    if input.device() != parameter.device() {
+        return Err(input.on_another_device(op, parameter));
     }
     if input.dtype() != parameter.dtype() {
         let (lhs, rhs) = (input.dtype(), parameter.dtype());
@@ -316,6 +327,7 @@ pub(crate) fn convolution<const D: usize>(
     bias: Option<&Tensor>,
     options: ConvOptions<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let cast = autocast::cast(op, [input, weight], [bias])?;
     let ([input, weight], [bias]) = cast.tensors();
     let ConvOptions { stride, padding, dilation, groups } = options;
@@ -326,8 +338,11 @@ pub(crate) fn convolution<const D: usize>(
     let (channels, taken) = (x.dims()[1], weight.dims()[1]);
     if !channels.is_multiple_of(groups) || !outputs.is_multiple_of(groups) || channels / groups != taken {
         return wrong(format!(
-            "an input of {channels} channels and a weight [{outputs}, {taken}, …] in {groups} groups: the weight takes \
-             in / groups channels, and groups divides both in and out"
+            "an input {} of {channels} channels and a weight {} in {groups} groups: the weight takes in / groups \
+             channels, and groups divides both in and out{}",
+            input.shape(),
+            weight.shape(),
+            channels_last::<D>(input, taken.saturating_mul(groups))
         ));
     }
     let kernel: [usize; D] = std::array::from_fn(|axis| weight.dims()[2 + axis]);
@@ -376,6 +391,7 @@ pub(crate) fn transposed_convolution<const D: usize>(
     bias: Option<&Tensor>,
     options: ConvTransposeOptions<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let cast = autocast::cast(op, [input, weight], [bias])?;
     let ([input, weight], [bias]) = cast.tensors();
     let ConvTransposeOptions { stride, padding, output_padding, dilation, groups } = options;
@@ -387,8 +403,11 @@ pub(crate) fn transposed_convolution<const D: usize>(
     let (channels, taken) = (x.dims()[1], weight.dims()[0]);
     if channels != taken || !channels.is_multiple_of(groups) {
         return wrong(format!(
-            "an input of {channels} channels and a weight [{taken}, {of_group}, …] in {groups} groups: the weight takes the \
-             input's channels, and groups divides them"
+            "an input {} of {channels} channels and a weight {} in {groups} groups: the weight takes the input's \
+             channels, and groups divides them{}",
+            input.shape(),
+            weight.shape(),
+            channels_last::<D>(input, taken)
         ));
     }
     let mut sizes = [0; D];
@@ -502,6 +521,7 @@ pub(super) struct Place {
 /// Places elements along the axes from `axis` on, in one copy.
 #[track_caller]
 pub(super) fn place(x: &Tensor, axis: usize, places: &[Place]) -> Result<Tensor> {
+    let _line = caller_line();
     let mut shape: Vec<usize> = x.dims().to_vec();
     let (mut starts, mut between) = (vec![0; x.rank()], vec![0; x.rank()]);
     for (axis, &Place { first, step, size }) in (axis..).zip(places) {

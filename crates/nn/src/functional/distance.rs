@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply};
-use tensor_core::{DType, Distances, Error, Measure, Result, Shape, Tensor, autocast, is_grad_enabled};
+use tensor_core::{
+    DType, Distances, Error, Measure, Result, Shape, Tensor, autocast, caller_line, is_grad_enabled,
+};
 
 /// The p-norm (Σ|x|ᵖ)^(1/p) along an axis, which is kept with size 1. Its gradient at 0 is 0.
 #[track_caller]
@@ -16,6 +18,7 @@ fn norm(op: &'static str, x: &Tensor, p: f64, axis: usize) -> Result<Tensor> {
 
 #[track_caller]
 fn check_float(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
+    let _line = caller_line();
     match tensors.iter().find(|t| !t.dtype().is_float()) {
         None => Ok(()),
         Some(t) => {
@@ -50,6 +53,7 @@ pub fn normalize(input: &Tensor, p: f64, axis: isize, eps: f64) -> Result<Tensor
 /// Shapes that do not broadcast, no such axis, a dtype that is not floating-point, two devices.
 #[track_caller]
 pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "cosine_similarity";
     let cast = autocast::cast(OP, [x1, x2], [])?;
     let ([x1, x2], []) = cast.tensors();
@@ -73,6 +77,7 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, axis: isize, eps: f64) -> Res
 /// devices.
 #[track_caller]
 pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "pairwise_distance";
     check_float(OP, &[x1, x2])?;
     let dtype = x1.dtype().promote(x2.dtype());
@@ -116,6 +121,7 @@ fn check_power(op: &'static str, p: f64) -> Result<()> {
 /// is not floating-point, two dtypes or two devices.
 #[track_caller]
 pub fn cdist(x1: &Tensor, x2: &Tensor, p: f64) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "cdist";
     let cast = autocast::cast(OP, [x1, x2], [])?;
     let ([x1, x2], []) = cast.tensors();
@@ -186,6 +192,7 @@ fn by_products(x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
 /// The distances of rows if the device has a kernel for them, with the gradient of p-norms.
 #[track_caller]
 fn by_kernel(p: f64, points: &[Tensor]) -> Result<Option<Tensor>> {
+    let _line = caller_line();
     let Some(measure) = Measure::of_power(p) else { return Ok(None) };
     let kernel = Arc::new(Distances { measure });
     let detached: Vec<Tensor> = points.iter().map(Tensor::detach).collect();

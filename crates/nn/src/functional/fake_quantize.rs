@@ -1,6 +1,6 @@
 //! Quantization that is simulated in floats, with gradients for training.
 
-use tensor_core::{Argument, Error, Result, Tensor, is_grad_enabled, traced};
+use tensor_core::{Argument, Error, Result, Tensor, caller_line, is_grad_enabled, traced};
 
 const OP: &str = "fake_quantize";
 
@@ -34,6 +34,7 @@ pub fn fake_quantize_per_tensor_affine(
     quant_min: i64,
     quant_max: i64,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     if scale.numel() != 1 || zero_point.numel() != 1 {
         let message = format!(
             "a scale of shape {} and a zero point of shape {}: give one of each",
@@ -59,6 +60,7 @@ pub fn fake_quantize_per_channel_affine(
     quant_min: i64,
     quant_max: i64,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let axis = input.shape().axis(axis, OP)?;
     let size = input.dims()[axis];
     if scale.dims() != [size] || zero_point.dims() != [size] {

@@ -1,6 +1,6 @@
 //! Image blocks as columns, and columns summed into an image: im2col and col2im.
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::{
     Window,
@@ -74,6 +74,7 @@ impl FoldOptions {
 /// Neither four axes nor three, a kernel, dilation or stride of 0, a block larger than the padded image.
 #[track_caller]
 pub fn unfold(input: &Tensor, kernel: impl Into<Window<2>>, options: FoldOptions) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "unfold";
     let Window(kernel) = kernel.into();
     let (x, alone) = batched(OP, input, 4, "[N, C, H, W]")?;
@@ -105,6 +106,7 @@ pub fn fold(
     kernel: impl Into<Window<2>>,
     options: FoldOptions,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "fold";
     let (Window(sizes), Window(kernel)) = (output.into(), kernel.into());
     let (x, alone) = batched(OP, input, 3, "[N, C·kH·kW, L]")?;

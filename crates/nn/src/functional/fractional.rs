@@ -1,6 +1,6 @@
 //! Max pooling over windows at random distances (Graham, Fractional max-pooling, 2014).
 
-use tensor_core::{DType, Error, Generator, Result, Shape, Tensor, at_caller};
+use tensor_core::{DType, Error, Generator, Result, Shape, Tensor, at_caller, caller_line};
 
 use super::{PoolOptions, by_dims, max_pool_with_indices};
 
@@ -90,6 +90,7 @@ fn name<const D: usize>() -> &'static str {
 /// The input as `[N, C, …]`.
 #[track_caller]
 fn check<const D: usize>(input: &Tensor, window: [usize; D], size: [usize; D]) -> Result<Tensor> {
+    let _line = caller_line();
     let op = name::<D>();
     if !input.dtype().is_float() {
         return Err(Error::invalid(op, format!("dtype {}: a floating-point input is needed", input.dtype())));

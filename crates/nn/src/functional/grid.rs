@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply, func::vjp, is_grad_enabled};
-use tensor_core::{Argument, DType, Error, GridSample, Result, Shape, Tensor, autocast, traced};
+use tensor_core::{Argument, DType, Error, GridSample, Result, Shape, Tensor, autocast, caller_line, traced};
 pub use tensor_core::{GridMode, GridPadding};
 
 const OP: &str = "grid_sample";
@@ -36,6 +36,7 @@ pub fn affine_grid(theta: &Tensor, size: impl Into<Shape>, align_corners: bool) 
 
 #[track_caller]
 fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "affine_grid";
     let fits = match (theta.dims(), size.dims()) {
         (&[n, rows, columns], [batch, _, pixels @ ..]) => {
@@ -98,6 +99,7 @@ fn affine_grid_by(theta: &Tensor, size: &Shape, align_corners: bool) -> Result<T
 /// ```
 #[track_caller]
 pub fn grid_sample(input: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tensor> {
+    let _line = caller_line();
     let cast = autocast::cast(OP, [input, grid], [])?;
     let ([input, grid], []) = cast.tensors();
     let bad = |why: &str| {
@@ -171,6 +173,7 @@ impl Sampled {
     /// In one pass, if the device has a kernel.
     #[track_caller]
     fn by_kernel(self, given: &[Tensor; 2]) -> Result<Option<Tensor>> {
+        let _line = caller_line();
         let detached = given.each_ref().map(Tensor::detach);
         if !Tensor::has_custom_kernel(self.kernel(), &detached.each_ref())? {
             return Ok(None);
@@ -185,6 +188,7 @@ impl Sampled {
     /// The same composed of other operations. The grid has a dtype that is computed in.
     #[track_caller]
     fn composed(self, input: &Tensor, grid: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         let options = self.options;
         let (n, channels, pixels) = (input.dims()[0], input.dims()[1], &input.dims()[2..]);
         let (d, area) = (self.axes, pixels.iter().product::<usize>());

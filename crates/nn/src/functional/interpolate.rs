@@ -1,7 +1,7 @@
 //! Resizing of images: each element is a weighted sum of a few neighbours along each axis, one axis after
 //! the other.
 
-use tensor_core::{Argument, DType, Error, Result, Tensor, autocast, traced};
+use tensor_core::{Argument, DType, Error, Result, Tensor, autocast, caller_line, traced};
 
 use super::{adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d};
 
@@ -177,6 +177,7 @@ pub(crate) fn interpolate_by(
     to: &Resize,
     options: InterpolateOptions,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let InterpolateOptions { mode, align_corners, recompute_scale_factor, antialias } = options;
     let cast = autocast::cast("interpolate", [input], [])?;
     let ([input], []) = cast.tensors();

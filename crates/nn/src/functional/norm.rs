@@ -1,7 +1,7 @@
 //! Normalization: layer, root-mean-square, group, batch and instance norm. Along rows, the scheduler makes
 //! one kernel of each.
 
-use tensor_core::{Argument, DType, Error, Result, Shape, Tensor, autocast, traced};
+use tensor_core::{Argument, DType, Error, Result, Shape, Tensor, autocast, caller_line, traced};
 
 use super::conv::alike;
 
@@ -30,6 +30,7 @@ pub fn layer_norm(
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "layer_norm";
     let cast = autocast::cast(OP, [input], [weight, bias])?;
     let ([input], [weight, bias]) = cast.tensors();
@@ -60,6 +61,7 @@ pub fn rms_norm(
     weight: Option<&Tensor>,
     eps: Option<f64>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "rms_norm";
     let cast = autocast::cast(OP, [input], [weight])?;
     let ([input], [weight]) = cast.tensors();
@@ -94,6 +96,7 @@ pub fn group_norm(
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "group_norm";
     let cast = autocast::cast(OP, [input], [weight, bias])?;
     let ([input], [weight, bias]) = cast.tensors();
@@ -211,6 +214,7 @@ pub(crate) fn batch_norm_by(
     momentum: Momentum<'_>,
     eps: f64,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let (dtype, _as_one) = (input.dtype(), autocast::as_one());
     let cast = of_one_dtype(input, [weight, bias])?;
     let (input, weight, bias) = match &cast {
@@ -296,6 +300,7 @@ pub fn instance_norm(
     momentum: f64,
     eps: f64,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "instance_norm";
     let running = running_pair(OP, running_mean, running_var)?;
     if !use_input_stats {
@@ -543,6 +548,7 @@ fn along(parameter: &Tensor, input: &Tensor) -> Result<Tensor> {
 
 #[track_caller]
 fn along_channels(parameter: Option<&Tensor>, input: &Tensor) -> Result<Option<Tensor>> {
+    let _line = caller_line();
     parameter.map(|parameter| along(parameter, input)).transpose()
 }
 
@@ -559,6 +565,7 @@ const FEW_CHANNELS: usize = 8;
 /// Fewer than three axes, a size of 0, or a dtype that is not floating-point.
 #[track_caller]
 pub fn local_response_norm(input: &Tensor, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "local_response_norm";
     if input.rank() < 3 || size == 0 {
         let message =

@@ -1,7 +1,7 @@
 //! Padding with elements of the input or with a constant.
 
 use autograd::{Function, apply};
-use tensor_core::{Argument, Error, Int, Result, Tensor, is_grad_enabled, traced};
+use tensor_core::{Argument, Error, Int, Result, Tensor, caller_line, is_grad_enabled, traced};
 
 /// The values of the padding. The `mode` of `torch.nn.functional.pad`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,6 +34,7 @@ pub enum PadMode {
 /// but one) or to take from the other end.
 #[track_caller]
 pub fn pad<I: Int>(input: &Tensor, padding: &[(I, I)], mode: PadMode) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "pad";
     let Some(first) = input.rank().checked_sub(padding.len()) else {
         let message = format!("{} pairs for an input of shape {}", padding.len(), input.shape());
@@ -51,6 +52,7 @@ pub(crate) fn pad_by(
     padding: &[(usize, usize)],
     mode: PadMode,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let Some(first) = input.rank().checked_sub(padding.len()) else {
         let message = format!("{} pairs for an input of shape {}", padding.len(), input.shape());
         return Err(Error::invalid(op, message));
@@ -184,6 +186,7 @@ fn bordered(input: &Tensor, axis: usize, padding: &[(usize, usize)], mode: PadMo
 /// empty.
 #[track_caller]
 pub(super) fn padded(input: &Tensor, padding: &[(usize, usize)], value: f64) -> Result<Tensor> {
+    let _line = caller_line();
     if padding.iter().all(|&sides| sides == (0, 0)) {
         return Ok(input.clone());
     }

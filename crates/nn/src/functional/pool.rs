@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use autograd::{Function, apply};
-use tensor_core::{Argument, DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor, traced};
+use tensor_core::{Argument, DType, Error, ErrorKind, MaxPool, Result, Shape, Tensor, caller_line, traced};
 
 use super::{by_dims, pad::padded};
 
@@ -87,6 +87,7 @@ pub fn max_pool_with_indices<const D: usize>(
     window: [usize; D],
     options: PoolOptions<D>,
 ) -> Result<(Tensor, Tensor)> {
+    let _line = caller_line();
     const OP: &str = "max_pool";
     check_no_divisor(OP, options)?;
     let (x, pool) = Pool::of(OP, input, window, options)?;
@@ -132,6 +133,7 @@ pub(crate) fn lp_pool<const D: usize>(
     window: [usize; D],
     options: PoolOptions<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     if !p.is_finite() || p == 0.0 {
         return Err(Error::invalid(op, format!("the power {p}: give a finite one that is not 0")));
     }
@@ -210,6 +212,7 @@ pub(crate) fn max_unpool<const D: usize>(
     window: [usize; D],
     options: UnpoolOptions<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let UnpoolOptions { stride, padding, output_size } = options;
     let stride = stride.unwrap_or(window);
     let wrong = |message: String| Err(Error::invalid(op, message).here());
@@ -310,6 +313,7 @@ pub(crate) fn max_pool<const D: usize>(
     window: [usize; D],
     options: PoolOptions<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     check_no_divisor(op, options)?;
     let (x, pool) = Pool::of(op, input, window, options)?;
     let out = if x.is_tracked() && tensor_core::is_grad_enabled() {
@@ -329,6 +333,7 @@ pub(crate) fn avg_pool<const D: usize>(
     window: [usize; D],
     options: PoolOptions<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     if options.dilation != [1; D] {
         return Err(Error::invalid(op, "windows of means have no dilation").here());
     }
@@ -414,6 +419,7 @@ impl<const D: usize> Pool<D> {
         window: [usize; D],
         options: PoolOptions<D>,
     ) -> Result<(Tensor, Pool<D>)> {
+        let _line = caller_line();
         let PoolOptions { stride, padding: asked, dilation, ceil_mode, .. } = options;
         let stride = stride.unwrap_or(window);
         let wrong = |message: String| Err(Error::invalid(op, message).here());
@@ -485,6 +491,7 @@ impl<const D: usize> Pool<D> {
     /// As [`Pool::windows`] for adjacent windows: a reshape of the input, and so are its gradients.
     #[track_caller]
     fn tiles(&self, x: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         let mut whole = x.clone();
         let mut shape = x.dims()[..2].to_vec();
         for axis in 0..D {
@@ -539,6 +546,7 @@ impl<const D: usize> Pool<D> {
     /// it.
     #[track_caller]
     fn by_kernel(&self, x: &Tensor) -> Result<Option<(Tensor, Tensor)>> {
+        let _line = caller_line();
         // Axes that the windows lack have one element.
         let whole = |own: [usize; D], lacking: usize| {
             std::array::from_fn(|axis| (axis + D).checked_sub(3).map_or(lacking, |axis| own[axis]))

@@ -1,6 +1,6 @@
 //! Changes of size: pixel shuffle, and pooling to a given size. `interpolate.rs` has interpolation.
 
-use tensor_core::{Argument, DType, Error, Result, Shape, Tensor, traced};
+use tensor_core::{Argument, DType, Error, Result, Shape, Tensor, caller_line, traced};
 
 use super::{PoolOptions, Window, avg_pool, by_dims, max_pool, max_pool_with_indices, pool::check_input};
 
@@ -13,6 +13,7 @@ use super::{PoolOptions, Window, avg_pool, by_dims, max_pool, max_pool_with_indi
 /// Fewer than three axes, a factor of 0, or channels that r² does not divide.
 #[track_caller]
 pub fn pixel_shuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
+    let _line = caller_line();
     let &[ref lead @ .., channels, height, width] = input.dims() else {
         let message = format!("an input is […, C, H, W]; shape {} has fewer axes", input.shape());
         return Err(Error::invalid("pixel_shuffle", message));
@@ -37,6 +38,7 @@ pub fn pixel_shuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
 /// Fewer than three axes, a factor of 0, or a height or width that it does not divide.
 #[track_caller]
 pub fn pixel_unshuffle(input: &Tensor, factor: usize) -> Result<Tensor> {
+    let _line = caller_line();
     let &[ref lead @ .., channels, height, width] = input.dims() else {
         let message = format!("an input is […, C, H, W]; shape {} has fewer axes", input.shape());
         return Err(Error::invalid("pixel_unshuffle", message));
@@ -60,6 +62,7 @@ fn bin(i: usize, n: usize, count: usize) -> (usize, usize) {
 /// Checks the input, and returns it as `[N, C, …]`.
 #[track_caller]
 fn check<const D: usize>(op: &'static str, input: &Tensor, size: [usize; D]) -> Result<Tensor> {
+    let _line = caller_line();
     check_input::<D>(op, input)?;
     if size.contains(&0) || input.dims()[input.rank() - D..].contains(&0) {
         let message = format!(
@@ -98,6 +101,7 @@ pub(crate) fn adaptive_avg_pool<const D: usize>(
     input: &Tensor,
     Window(size): Window<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let x = check(op, input, size)?.to_dtype(input.dtype().compute())?;
     let (mut x, window) = in_bins(x, size, |x, axis, bins| Ok((means_of_bins(x, axis, bins)?, 1)))?;
     if window != [1; D] {
@@ -149,6 +153,7 @@ pub(crate) fn adaptive_max_pool<const D: usize>(
     input: &Tensor,
     Window(size): Window<D>,
 ) -> Result<Tensor> {
+    let _line = caller_line();
     let (x, window) = in_bins(check(op, input, size)?, size, |x, axis, bins| {
         let (places, longest) = side_by_side(bins);
         Ok((x.index_select(axis, &Tensor::new(places, &x.device())?)?, longest))
@@ -168,6 +173,7 @@ pub fn adaptive_max_pool_with_indices<const D: usize>(
     input: &Tensor,
     size: [usize; D],
 ) -> Result<(Tensor, Tensor)> {
+    let _line = caller_line();
     let op = by_dims::<D>(["adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"]);
     let x = check(op, input, size)?;
     let sizes: [usize; D] = std::array::from_fn(|axis| x.dims()[2 + axis]);
@@ -244,6 +250,7 @@ adaptive! {
 /// Fewer than three axes, or channels that the groups do not divide.
 #[track_caller]
 pub fn channel_shuffle(input: &Tensor, groups: usize) -> Result<Tensor> {
+    let _line = caller_line();
     const OP: &str = "channel_shuffle";
     let &[n, channels, _, ..] = input.dims() else {
         return Err(Error::invalid(OP, format!("the input has the shape [N, C, …], not {}", input.shape())));

@@ -2,7 +2,7 @@
 //! length.
 
 use autograd::{Function, apply};
-use tensor_core::{Error, Result, Shape, Tensor, is_grad_enabled};
+use tensor_core::{Error, Result, Shape, Tensor, caller_line, is_grad_enabled};
 
 const OP: &str = "linear_scan";
 
@@ -31,6 +31,7 @@ const OP: &str = "linear_scan";
 /// Tensors of other shapes, no such axis, no steps, a dtype that is not floating-point, two devices.
 #[track_caller]
 pub fn linear_scan(decay: &Tensor, input: &Tensor, initial: Option<&Tensor>, axis: isize) -> Result<Tensor> {
+    let _line = caller_line();
     let axis = input.shape().axis(axis, OP)?;
     let one = with_axis(input.shape(), axis, &[1]);
     if decay.shape() != input.shape() || initial.is_some_and(|initial| initial.dims() != one) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Scalar, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, Result, Scalar, Tensor, caller_line, default_dtype};
 
 use super::{Dropout, Linear, LinearConfig, linear::parameter, record};
 use crate::{
@@ -146,6 +146,7 @@ impl MultiheadAttention {
         config: MultiheadAttentionConfig,
         rng: &Generator,
     ) -> Result<MultiheadAttention> {
+        let _line = caller_line();
         const LAYER: &str = "MultiheadAttention";
         let MultiheadAttentionConfig {
             dropout,
@@ -224,6 +225,7 @@ impl MultiheadAttention {
         value: &Tensor,
         masks: AttentionMasks<'_>,
     ) -> Result<Tensor> {
+        let _line = caller_line();
         self.attend(query, key, value, masks, None, false).map(|found| found.0)
     }
 
@@ -272,7 +274,17 @@ impl MultiheadAttention {
     /// its own keys. The cache is unchanged then.
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
+        let _line = caller_line();
         self.attend(input, input, input, AttentionMasks::default(), Some(cache), false).map(|found| found.0)
+    }
+
+    /// A hint for tensors that seem to be in the other order of axes.
+    fn order_hint(&self, seems_other: bool) -> &'static str {
+        match (seems_other, self.batch_first) {
+            (false, _) => "",
+            (true, false) => "; the layer reads [L, N, E], and these fit batch_first: true",
+            (true, true) => "; the layer reads [N, L, E], and these fit batch_first: false",
+        }
     }
 
     /// `[L, N, E]`, `[N, L, E]` or `[L, E]` as `[N, L, E]`.
@@ -295,6 +307,7 @@ impl MultiheadAttention {
         cache: Option<&mut KeyValueCache>,
         with_weights: bool,
     ) -> Result<(Tensor, Option<Tensor>)> {
+        let _line = caller_line();
         let wrong = |message: String| Err(Error::invalid(OP, message).here());
         let width = self.embed_dim();
         let all = [query, key, value];
@@ -315,7 +328,10 @@ impl MultiheadAttention {
         let [q, k, v] = [self.batched(query)?, self.batched(key)?, self.batched(value)?];
         let (batch, rows, keys) = (q.dims()[0], q.dims()[1], k.dims()[1]);
         if k.dims()[..2] != v.dims()[..2] || k.dims()[0] != batch {
-            return wrong(format!("{shapes}: key and value have one length, and the query's batch"));
+            return wrong(format!(
+                "{shapes}: key and value have one length, and the query's batch{}",
+                self.order_hint(key.dims()[0] == query.dims()[0] && key.dims()[..2] == value.dims()[..2])
+            ));
         }
         let bias = |start: usize, count: usize| -> Result<Option<Tensor>> {
             let bias = self.in_proj_bias.as_ref();
@@ -432,7 +448,11 @@ impl MultiheadAttention {
         let mut parts: Vec<Tensor> = Vec::new();
         if let Some(mask) = masks.key_padding_mask {
             if !(mask.dims() == [batch, keys] || (batch == 1 && mask.dims() == [keys])) || !fits(mask) {
-                let wanted = format!("give one of [{batch}, {keys}], of bool, {} or f32", like.dtype());
+                let wanted = format!(
+                    "give one of [{batch}, {keys}], of bool, {} or f32{}",
+                    like.dtype(),
+                    self.order_hint(batch != keys && mask.dims() == [keys, batch])
+                );
                 return wrong("a key_padding_mask", mask, wanted);
             }
             parts.push(mask.reshape([batch, 1, 1, keys])?);
@@ -440,8 +460,11 @@ impl MultiheadAttention {
         if let Some(mask) = masks.attn_mask {
             let whole = [batch * self.heads, rows, keys];
             if !(mask.dims() == [rows, keys] || mask.dims() == whole) || !fits(mask) {
-                let wanted =
-                    format!("give one of [{rows}, {keys}] or {whole:?}, of bool, {} or f32", like.dtype());
+                let wanted = format!(
+                    "give one of [{rows}, {keys}] or {whole:?}, of bool, {} or f32{}",
+                    like.dtype(),
+                    self.order_hint(rows != batch && mask.dims() == [batch, batch])
+                );
                 return wrong("an attn_mask", mask, wanted);
             }
             parts.push(match mask.rank() {
@@ -544,6 +567,7 @@ pub fn multi_head_attention_forward(
     out_proj: &Tensor,
     options: MultiHeadAttentionOptions<'_>,
 ) -> Result<(Tensor, Option<Tensor>)> {
+    let _line = caller_line();
     let MultiHeadAttentionOptions { in_proj_bias, out_proj_bias, bias_kv, dropout, masks, .. } = options;
     let wrong = |message: String| Err(Error::invalid(OP, message));
     let &[width, features] = out_proj.dims() else {

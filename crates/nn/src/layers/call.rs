@@ -10,7 +10,7 @@ use std::{
     panic::Location,
 };
 
-use tensor_core::{Result, Shape, Tensor};
+use tensor_core::{Result, Shape, Tensor, with_own_lines};
 
 use crate::{Layer, visitor::place};
 
@@ -50,7 +50,7 @@ pub(super) fn dispatch<L: Layer + ?Sized>(
         }
     }
     let _restore = Restore(PASSED_ON.replace(Some(caller)));
-    layer.forward(input)
+    with_own_lines(|| layer.forward(input))
 }
 
 /// One call of a layer.

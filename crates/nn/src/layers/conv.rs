@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
 use super::{
     adapted_weight_and_bias, layer,
@@ -140,6 +140,7 @@ impl<const D: usize> Conv<D> {
     /// As [`crate::functional::conv2d`], and an input that is too small for its padding mode.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         let op = by_dims::<D>(["conv1d", "conv2d", "conv3d"]);
         let convolved = |input: &Tensor, options| {
             record(self, self.adapters.conv(op, input, &self.weight, self.bias.as_ref(), options))
@@ -258,6 +259,7 @@ fn check<const D: usize>(
     [inputs, outputs, groups]: [usize; 3],
     steps: [[usize; D]; 3],
 ) -> Result<()> {
+    let _line = caller_line();
     let [kernel, stride, dilation] = steps;
     if [inputs, outputs, groups].contains(&0) || steps.iter().flatten().any(|&step| step == 0) {
         return Err(Error::invalid(
@@ -286,6 +288,7 @@ fn parameters<const D: usize>(
     dtype: DType,
     rng: &Generator,
 ) -> Result<(Tensor, Option<Tensor>)> {
+    let _line = caller_line();
     let shape: Vec<usize> = channels.into_iter().chain(kernel).collect();
     let weight = init::kaiming_uniform(shape, Fan::In, Nonlinearity::LeakyRelu(5f64.sqrt()), rng)?;
     let fan = kernel.iter().fold(channels[1] as f64, |fan, side| fan * *side as f64);

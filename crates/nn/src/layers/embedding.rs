@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
 use super::{
     layer,
@@ -36,6 +36,7 @@ impl Default for EmbeddingConfig {
 impl EmbeddingConfig {
     #[track_caller]
     fn check(&self, op: &'static str, rows: usize) -> Result<()> {
+        let _line = caller_line();
         if let Some(row) = self.padding_idx.filter(|&row| row >= rows) {
             return Err(Error::invalid(op, format!("padding_idx {row} is no row of {rows}")));
         }
@@ -55,6 +56,7 @@ impl EmbeddingConfig {
     /// The initial table `[rows, features]`, standard normal.
     #[track_caller]
     fn table(&self, op: &'static str, rows: usize, features: usize, rng: &Generator) -> Result<Tensor> {
+        let _line = caller_line();
         if rows == 0 || features == 0 {
             let message = format!("{rows} rows of {features} features: give at least one of each");
             return Err(Error::invalid(op, message));
@@ -154,6 +156,7 @@ impl Embedding {
     /// a value that cannot be computed.
     #[track_caller]
     pub fn from_weight(weight: Tensor) -> Result<Embedding> {
+        let _line = caller_line();
         if weight.rank() != 2 || weight.numel() == 0 {
             return Err(Error::invalid(
                 "Embedding",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::{layer, record, stateless};
 
@@ -22,6 +22,20 @@ impl Default for Flatten {
 }
 
 impl Flatten {
+    /// All axes but the first. For others, give them as fields: `Flatten { start: 0, end: -1 }`.
+    ///
+    /// ```
+    /// use nn::Flatten;
+    /// use tensor_core::Tensor;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let images = Tensor::ones([8, 3, 4, 4], &backend_cpu::cpu())?;
+    /// assert_eq!(Flatten::new().forward(&images)?.dims(), [8, 48]);
+    /// # Ok(()) }
+    /// ```
+    pub fn new() -> Flatten {
+        Flatten::default()
+    }
+
     /// The input with those axes merged.
     ///
     /// # Errors
@@ -87,6 +101,7 @@ impl Unflatten {
     /// No such axis, or sizes whose product is not the axis's.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         let axis = input.shape().axis(self.axis, "unflatten")?;
         let size = input.dims()[axis];
         if self.sizes.is_empty() || self.sizes.iter().product::<usize>() != size {

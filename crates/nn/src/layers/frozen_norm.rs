@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{Device, Error, Result, Tensor, default_dtype};
+use tensor_core::{Device, Error, Result, Tensor, caller_line, default_dtype};
 
 use super::{layer, record};
 use crate::{Module, Visitor, VisitorMut};
@@ -48,6 +48,7 @@ impl FrozenBatchNorm2d {
     /// As [`FrozenBatchNorm2d::new`].
     #[track_caller]
     pub fn with_eps(channels: usize, eps: f64, device: &Device) -> Result<FrozenBatchNorm2d> {
+        let _line = caller_line();
         if channels == 0 {
             return Err(Error::invalid("FrozenBatchNorm2d", "no channels: give at least one"));
         }
@@ -71,6 +72,7 @@ impl FrozenBatchNorm2d {
     /// An input of another shape or dtype, or on another device.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         let channels = self.weight.numel();
         if input.rank() != 4 || input.dims()[1] != channels {
             let message = format!("the input is [N, {channels}, H, W], not {}", input.shape());

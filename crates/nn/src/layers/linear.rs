@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
 use super::{
     adapted_weight_and_bias, layer,
@@ -81,6 +81,7 @@ impl Linear {
         config: LinearConfig,
         rng: &Generator,
     ) -> Result<Linear> {
+        let _line = caller_line();
         if in_features == 0 || out_features == 0 {
             return Err(Error::invalid(
                 "Linear",

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Device, Error, Result, Shape, Tensor, default_dtype};
+use tensor_core::{DType, Device, Error, Result, Shape, Tensor, caller_line, default_dtype};
 
 use super::{layer, linear::parameter, record};
 use crate::{
@@ -91,6 +91,7 @@ impl LayerNorm {
         config: LayerNormConfig,
         device: &Device,
     ) -> Result<LayerNorm> {
+        let _line = caller_line();
         let LayerNormConfig { eps, elementwise_affine, bias, dtype } = config;
         let shape = normalized_shape.into();
         check_sizes("LayerNorm", &shape)?;
@@ -213,6 +214,7 @@ impl GroupNorm {
         affine: bool,
         device: &Device,
     ) -> Result<GroupNorm> {
+        let _line = caller_line();
         if groups == 0 || channels == 0 || !channels.is_multiple_of(groups) {
             let message = format!("{groups} groups do not divide {channels} channels");
             return Err(Error::invalid("GroupNorm", message));
@@ -331,6 +333,7 @@ impl Channels {
         config: BatchNormConfig,
         device: &Device,
     ) -> Result<Channels> {
+        let _line = caller_line();
         let BatchNormConfig { eps, momentum, affine, track_running_stats, dtype } = config;
         if channels == 0 {
             return Err(Error::invalid(op, "no channels: give at least one"));
@@ -385,6 +388,7 @@ impl Channels {
 
     #[track_caller]
     fn instance_norm(&self, op: &'static str, input: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         same_channels(op, input, self.channels)?;
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
         let (mean, var) = match &self.running {

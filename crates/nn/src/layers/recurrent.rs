@@ -4,7 +4,8 @@
 use std::{borrow::Cow, fmt};
 
 use tensor_core::{
-    Argument, DType, Error, Generator, RecurrentCell, Result, Tensor, autocast, default_dtype, traced_results,
+    Argument, DType, Error, Generator, RecurrentCell, Result, Tensor, autocast, caller_line, default_dtype,
+    traced_results,
 };
 
 use super::{Dropout, linear::parameter, record};
@@ -87,6 +88,7 @@ impl Weights {
         dtype: DType,
         rng: &Generator,
     ) -> Result<Weights> {
+        let _line = caller_line();
         let bound = 1.0 / (hidden as f64).sqrt();
         let rows = kind.gates() * hidden;
         let make = |shape: &[usize]| parameter(Tensor::uniform(shape, -bound, bound, rng)?, dtype);
@@ -100,6 +102,7 @@ impl Weights {
     /// The parameters cast by autocast for a layer called `op`; `None` outside of autocast.
     #[track_caller]
     fn cast(&self, op: &'static str) -> Result<Option<Weights>> {
+        let _line = caller_line();
         let (of_input, of_state) = self.biases.as_ref().map_or((None, None), |(i, h)| (Some(i), Some(h)));
         let cast = autocast::cast(
             op,
@@ -243,6 +246,7 @@ struct Recurrent {
 impl Recurrent {
     #[track_caller]
     fn new(kind: RecurrentCell, sizes: [usize; 2], config: RnnConfig, rng: &Generator) -> Result<Recurrent> {
+        let _line = caller_line();
         let RnnConfig { num_layers, bias, batch_first, dropout, bidirectional, proj_size, dtype } = config;
         let [input, hidden] = sizes;
         check_sizes(name(kind), input, hidden)?;
@@ -267,6 +271,15 @@ impl Recurrent {
         Ok(Recurrent { kind, weights, sizes, outputs, directions, batch_first, dropout })
     }
 
+    /// A hint for an input whose number of steps is the batch size that another argument has.
+    fn order_hint(&self, batch: Option<&usize>, steps: usize) -> String {
+        if batch != Some(&steps) {
+            return String::new();
+        }
+        let (order, other) = if self.batch_first { ("[N, L, I]", "false") } else { ("[L, N, I]", "true") };
+        format!("; the layer reads the input as {order}, and this argument fits batch_first: {other}")
+    }
+
     /// The outputs of the last layer and the last states, `[layers·directions, N, H]` each. With `lengths`,
     /// each sequence of the batch ends after that number of steps.
     #[track_caller]
@@ -277,6 +290,7 @@ impl Recurrent {
         hidden: Option<&Tensor>,
         cell: Option<&Tensor>,
     ) -> Result<(Tensor, Tensor, Option<Tensor>)> {
+        let _line = caller_line();
         let op = name(self.kind);
         let [features, size] = self.sizes;
         let mut weights = Cow::Borrowed(self.weights.as_slice());
@@ -292,8 +306,10 @@ impl Recurrent {
         let alone = input.rank() == 2;
         if !(2..=3).contains(&input.rank()) || input.dims().last() != Some(&features) {
             let axes = if self.batch_first { "[N, L, I] or [L, I]" } else { "[L, N, I] or [L, I]" };
+            let middle = input.rank() == 3 && input.dims()[1] == features;
+            let order = if middle { "; the features seem to be second: transpose(1, 2)" } else { "" };
             let message = format!(
-                "an input has the axes {axes} with {features} features; the shape is {}",
+                "an input has the axes {axes} with {features} features; the shape is {}{order}",
                 input.shape()
             );
             return Err(Error::invalid(op, message));
@@ -307,7 +323,18 @@ impl Recurrent {
         if steps == 0 {
             return Err(Error::invalid(op, format!("a sequence of no steps, of shape {}", input.shape())));
         }
-        let going = lengths.map(|lengths| Going::new(op, lengths, steps, batch, &x)).transpose()?;
+        let going = match lengths {
+            Some(lengths) if lengths.len() != batch => {
+                let message = format!(
+                    "{} lengths for an input {} of {batch} sequences{}",
+                    lengths.len(),
+                    input.shape(),
+                    self.order_hint(Some(&lengths.len()), steps)
+                );
+                return Err(Error::invalid(op, message));
+            }
+            lengths => lengths.map(|lengths| Going::new(op, lengths, steps, batch, &x)).transpose()?,
+        };
         let count = self.weights.len();
         let first = |given: Option<&Tensor>, size: usize| -> Result<Tensor> {
             let Some(given) = given else {
@@ -315,8 +342,13 @@ impl Recurrent {
             };
             let wanted = if alone { vec![count, size] } else { vec![count, batch, size] };
             if given.dims() != wanted {
-                let message = format!("a state of shape {}: give one of shape {wanted:?}", given.shape());
-                return Err(Error::invalid(op, message).here());
+                let message = format!(
+                    "a state of shape {} for an input {}: give one of shape {wanted:?}{}",
+                    given.shape(),
+                    input.shape(),
+                    self.order_hint(given.dims().get(1), steps)
+                );
+                return Err(Error::invalid(op, message));
             }
             given.reshape([count, batch, size])
         };
@@ -390,10 +422,7 @@ struct Going {
 impl Going {
     #[track_caller]
     fn new(op: &'static str, lengths: &[usize], steps: usize, batch: usize, x: &Tensor) -> Result<Going> {
-        if lengths.len() != batch {
-            let message = format!("{} lengths for a batch of {batch} sequences", lengths.len());
-            return Err(Error::invalid(op, message));
-        }
+        let _line = caller_line();
         if let Some(length) = lengths.iter().find(|&&length| length == 0 || length > steps) {
             let message = format!("a sequence of {length} steps, of {steps}: give lengths of 1 to {steps}");
             return Err(Error::invalid(op, message));
@@ -574,6 +603,7 @@ fn step_of_cell(
     hidden: Option<&Tensor>,
     cell: Option<&Tensor>,
 ) -> Result<State> {
+    let _line = caller_line();
     let op = name(kind);
     let lowered = weights.cast(op)?;
     let weights = lowered.as_ref().unwrap_or(weights);
@@ -681,6 +711,7 @@ impl Lstm {
         input: &Tensor,
         state: Option<(&Tensor, &Tensor)>,
     ) -> Result<(Tensor, (Tensor, Tensor))> {
+        let _line = caller_line();
         let (out, hidden, cell) = self.0.run(input, None, state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
         Ok((record(self, Ok(out))?, (hidden, cell)))
@@ -715,6 +746,7 @@ impl Lstm {
         lengths: &[usize],
         state: Option<(&Tensor, &Tensor)>,
     ) -> Result<(Tensor, (Tensor, Tensor))> {
+        let _line = caller_line();
         let (out, hidden, cell) = self.0.run(input, Some(lengths), state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
         Ok((record(self, Ok(out))?, (hidden, cell)))
@@ -729,6 +761,7 @@ impl LstmCell {
     /// An input or a state of another shape, dtype or device.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, Tensor)> {
+        let _line = caller_line();
         let State { hidden, cell } = self.run(input, state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
         Ok((record(self, Ok(hidden))?, cell))

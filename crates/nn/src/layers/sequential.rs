@@ -113,25 +113,37 @@ impl Sequential {
         let length = self.len() / segments;
         let (first, last) = self.layers.split_at(length * (segments - 1));
         let mut out = input.clone();
-        for segment in first.chunks(length) {
-            out = checkpoint(|inputs| run(segment, &inputs[0], caller), &[out])?;
+        for (k, segment) in first.chunks(length).enumerate() {
+            out = checkpoint(|inputs| run(segment, k * length, &inputs[0], caller), &[out])?;
         }
-        run(last, &out, caller)
+        run(last, first.len(), &out, caller)
     }
 
     fn run(&self, input: &Tensor, caller: &'static Location<'static>) -> Result<Tensor> {
-        run(&self.layers, input, caller)
+        run(&self.layers, 0, input, caller)
     }
 }
 
-/// The output of the last of some layers.
-fn run(layers: &[Box<dyn Layer>], input: &Tensor, caller: &'static Location<'static>) -> Result<Tensor> {
+/// The name of a layer's type: the beginning of its debug output.
+fn layer_name(layer: &dyn Layer) -> String {
+    let text = format!("{layer:?}");
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default().to_string()
+}
+
+/// The output of the last of some layers, which begin at position `first` of their sequence.
+fn run(
+    layers: &[Box<dyn Layer>],
+    first: usize,
+    input: &Tensor,
+    caller: &'static Location<'static>,
+) -> Result<Tensor> {
     let mut out = input.clone();
-    for layer in layers {
+    for (index, layer) in layers.iter().enumerate() {
         let calls = call::count();
         let next = call::dispatch(&**layer, &out, caller);
         // A layer that recorded no call, neither its own nor another layer's, is a user's layer as a whole.
-        out = if call::count() == calls { record(&**layer, next)? } else { next? };
+        let next = if call::count() == calls { record(&**layer, next) } else { next };
+        out = next.map_err(|error| error.in_layer(first + index, || layer_name(&**layer)))?;
     }
     Ok(out)
 }

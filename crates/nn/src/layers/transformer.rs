@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor, default_dtype};
+use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, default_dtype};
 
 use super::{
     AttentionMasks, Dropout, KeyValueCache, LayerNorm, LayerNormConfig, Linear, LinearConfig,
@@ -179,6 +179,7 @@ impl TransformerEncoderLayer {
     /// As [`MultiheadAttention::forward`].
     #[track_caller]
     pub fn forward_masked(&self, input: &Tensor, masks: AttentionMasks<'_>) -> Result<Tensor> {
+        let _line = caller_line();
         self.run(input, |x| self.self_attn.forward(x, x, x, masks))
     }
 
@@ -188,6 +189,7 @@ impl TransformerEncoderLayer {
     /// As [`MultiheadAttention::forward_cached`].
     #[track_caller]
     pub fn forward_cached(&self, input: &Tensor, cache: &mut KeyValueCache) -> Result<Tensor> {
+        let _line = caller_line();
         self.run(input, |x| self.self_attn.forward_cached(x, cache))
     }
 
@@ -237,6 +239,7 @@ impl TransformerDecoderLayer {
         config: TransformerConfig,
         rng: &Generator,
     ) -> Result<TransformerDecoderLayer> {
+        let _line = caller_line();
         let norm = || config.norm(d_model, rng);
         let dropout = || Dropout::new(config.dropout, rng);
         Ok(TransformerDecoderLayer {
@@ -262,6 +265,7 @@ impl TransformerDecoderLayer {
         target_masks: AttentionMasks<'_>,
         memory_masks: AttentionMasks<'_>,
     ) -> Result<Tensor> {
+        let _line = caller_line();
         let attend = |x: &Tensor| self.self_attn.forward(x, x, x, target_masks);
         let look = |x: &Tensor| self.multihead_attn.forward(x, memory, memory, memory_masks);
         let x = self.part(0, target, attend)?;
@@ -322,6 +326,7 @@ impl TransformerEncoder {
         config: TransformerConfig,
         rng: &Generator,
     ) -> Result<TransformerEncoder> {
+        let _line = caller_line();
         let layer = || TransformerEncoderLayer::with_config(d_model, nhead, config, rng);
         Ok(TransformerEncoder { layers: stack("TransformerEncoder", num_layers, layer)?, norm: None })
     }
@@ -396,6 +401,7 @@ impl TransformerDecoder {
         config: TransformerConfig,
         rng: &Generator,
     ) -> Result<TransformerDecoder> {
+        let _line = caller_line();
         let layer = || TransformerDecoderLayer::with_config(d_model, nhead, config, rng);
         Ok(TransformerDecoder { layers: stack("TransformerDecoder", num_layers, layer)?, norm: None })
     }

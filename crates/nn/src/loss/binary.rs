@@ -1,7 +1,7 @@
 //! Binary cross-entropy, from logits and from probabilities.
 
 use autograd::{Function, apply};
-use tensor_core::{Result, Tensor, autocast};
+use tensor_core::{Result, Tensor, autocast, caller_line};
 
 use super::{Reduction, check_pair};
 
@@ -115,6 +115,7 @@ fn logarithms(p: &Tensor) -> (Tensor, Tensor) {
 /// 0 where both are in [0, 1], else NaN; added to the loss, it marks invalid elements.
 #[track_caller]
 fn invalid(p: &Tensor, y: &Tensor) -> Result<Tensor> {
+    let _line = caller_line();
     let within = |t: &Tensor| t.ge_scalar(0.0).bitwise_and(&t.le_scalar(1.0));
     let both = within(p)?.bitwise_and(&within(y)?)?;
     let zero = p.zeros_like();

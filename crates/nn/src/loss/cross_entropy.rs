@@ -1,6 +1,6 @@
 //! Cross-entropy of logits against class labels or class probabilities.
 
-use tensor_core::{Error, ErrorKind, Result, Tensor, autocast};
+use tensor_core::{Error, ErrorKind, Refusal, Result, Tensor, autocast, caller_line};
 
 use super::{
     Reduction,
@@ -72,6 +72,7 @@ impl CrossEntropyLoss {
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         const OP: &str = "cross_entropy";
+        const LABELS: &Refusal = &Refusal::of_index(OP);
         let smoothing = self.label_smoothing;
         if !(0.0..=1.0).contains(&smoothing) {
             return Err(Error::invalid(OP, format!("label smoothing {smoothing}: give one from 0 to 1")));
@@ -81,7 +82,7 @@ impl CrossEntropyLoss {
         if targets.dtype().is_float() {
             return self.of_probabilities(OP, logits, targets);
         }
-        let labels = Labels::new(OP, logits, targets, weight, self.ignore_index)?;
+        let labels = Labels::new(LABELS, logits, targets, weight, self.ignore_index)?;
         if smoothing == 0.0 && logits.numel() > 0 {
             return labels.reduce(&labels.nll_of_logits(logits)?, self.reduction);
         }
@@ -101,6 +102,7 @@ impl CrossEntropyLoss {
 
     #[track_caller]
     fn of_probabilities(&self, op: &'static str, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         check_scores(op, logits)?;
         let axis = class_axis(op, logits)?;
         let classes = logits.dims()[axis];

@@ -1,7 +1,7 @@
 //! Connectionist temporal classification: the likelihood of a labelling, summed over all alignments with an
 //! input.
 
-use tensor_core::{DType, Error, Result, Tensor, autocast};
+use tensor_core::{DType, Error, Result, Tensor, autocast, caller_line};
 
 use super::{Reduction, nll::check_scores};
 
@@ -57,6 +57,7 @@ impl CtcLoss {
         input_lengths: &[usize],
         target_lengths: &[usize],
     ) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "ctc_loss";
         let wrong = |message: String| Err(Error::invalid(OP, message).here());
         let cast = autocast::cast(OP, [log_probabilities], [])?;

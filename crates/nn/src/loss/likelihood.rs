@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use tensor_core::{Error, ErrorKind, Result, Tensor, autocast};
+use tensor_core::{Error, ErrorKind, Result, Tensor, autocast, caller_line};
 
 use super::{Reduction, check_pair};
 
@@ -85,6 +85,7 @@ impl GaussianNllLoss {
     /// devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor, variance: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "gaussian_nll_loss";
         let cast = autocast::cast(OP, [input, target, variance], [])?;
         let ([input, target, variance], []) = cast.tensors();

@@ -1,7 +1,7 @@
 //! Cross-entropy of logits that a linear layer gives, without storing all of them.
 
 use autograd::checkpoint;
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::{CrossEntropyLoss, Reduction};
 use crate::functional::linear;
@@ -65,6 +65,7 @@ impl LinearCrossEntropyLoss {
         bias: Option<&Tensor>,
         labels: &Tensor,
     ) -> Result<Tensor> {
+        let _line = caller_line();
         self.forward_with(hidden, labels, |rows| linear(rows, weight, bias))
     }
 

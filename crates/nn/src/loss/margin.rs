@@ -1,6 +1,6 @@
 //! Margin losses of similar and dissimilar pairs.
 
-use tensor_core::{DType, Error, Result, Shape, Tensor, at_caller, autocast};
+use tensor_core::{DType, Error, Refusal, Result, Shape, Tensor, at_caller, autocast, caller_line};
 
 use super::{Reduction, check_pair, nll::Labels};
 use crate::functional::pairwise_distance;
@@ -60,6 +60,7 @@ impl CosineEmbeddingLoss {
     /// Other shapes, inputs that are not floating-point, or several devices.
     #[track_caller]
     pub fn forward(&self, input1: &Tensor, input2: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "cosine_embedding_loss";
         const EPS: f64 = 1e-12;
         let cast = autocast::cast(OP, [input1, input2], [])?;
@@ -243,7 +244,9 @@ impl MultiMarginLoss {
     /// is computed.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "multi_margin_loss";
+        const LABELS: &Refusal = &Refusal::of_index(OP);
         if !(1..=2).contains(&input.rank()) || !(1..=2).contains(&self.p) {
             let message =
                 format!("scores {} and p = {}: give [N, C] or [C], and 1 or 2", input.shape(), self.p);
@@ -251,9 +254,9 @@ impl MultiMarginLoss {
         }
         let cast = autocast::cast(OP, [input], [self.weight.as_ref()])?;
         let ([input], [weight]) = cast.tensors();
-        let labels = Labels::new(OP, input, target, weight, None)?;
+        let labels = Labels::new(LABELS, input, target, weight, None)?;
         let place = target.unsqueeze(-1)?;
-        let excess = input.sub(&input.gather(-1, &place)?)?.add_scalar(self.margin).relu();
+        let excess = input.sub(&input.gather_for(LABELS, -1, &place)?)?.add_scalar(self.margin).relu();
         let costs = if self.p == 2 { excess.powi(2) } else { excess };
         let classes = Tensor::arange(0, labels.classes, 1, (DType::I32, &input.device()))?;
         let other = classes.ne(&place.to_dtype(DType::I32)?)?;
@@ -283,6 +286,7 @@ impl MultiLabelMarginLoss {
     /// computed.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "multilabel_margin_loss";
         let cast = autocast::cast(OP, [input], [])?;
         let ([input], []) = cast.tensors();

@@ -1,6 +1,6 @@
 //! The negative log-likelihood of class labels, which cross-entropy uses.
 
-use tensor_core::{DType, Error, ErrorKind, Result, Scalar, Shape, Tensor, autocast};
+use tensor_core::{DType, Error, ErrorKind, Refusal, Result, Scalar, Shape, Tensor, autocast, caller_line};
 
 use super::Reduction;
 
@@ -31,9 +31,10 @@ impl NllLoss {
     #[track_caller]
     pub fn forward(&self, log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
         const OP: &str = "nll_loss";
+        const LABELS: &Refusal = &Refusal::of_index(OP);
         let cast = autocast::cast(OP, [log_probabilities], [self.weight.as_ref()])?;
         let ([log_probabilities], [weight]) = cast.tensors();
-        let labels = Labels::new(OP, log_probabilities, targets, weight, self.ignore_index)?;
+        let labels = Labels::new(LABELS, log_probabilities, targets, weight, self.ignore_index)?;
         let losses = labels.nll(log_probabilities)?;
         labels.reduce(&losses, self.reduction)
     }
@@ -50,6 +51,8 @@ pub fn nll_loss(log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> 
 
 /// Class labels, checked against their scores.
 pub(super) struct Labels<'a> {
+    /// The error of a label that is no class.
+    refusal: &'static Refusal,
     /// The axis of the classes.
     pub(super) axis: isize,
     /// The number of classes.
@@ -68,12 +71,14 @@ impl<'a> Labels<'a> {
     /// Checks everything that can be checked without reading the labels.
     #[track_caller]
     pub(super) fn new(
-        op: &'static str,
+        refusal: &'static Refusal,
         scores: &Tensor,
         targets: &Tensor,
         weight: Option<&'a Tensor>,
         ignore_index: Option<i64>,
     ) -> Result<Labels<'a>> {
+        let _line = caller_line();
+        let op = refusal.op;
         let axis = class_axis(op, scores)?;
         let classes = scores.dims()[axis];
         check_dtypes(op, scores, targets)?;
@@ -106,24 +111,27 @@ impl<'a> Labels<'a> {
             Some(mask) => targets.masked_fill(mask, 0)?,
             None => targets.clone(),
         };
-        Ok(Labels { axis: axis as isize, classes, dtype: scores.dtype(), safe, ignored, weight })
+        Ok(Labels { refusal, axis: axis as isize, classes, dtype: scores.dtype(), safe, ignored, weight })
     }
 
     /// `−weight[y] · x[y]` for each label, 0 for ignored ones.
     #[track_caller]
     pub(super) fn nll(&self, log_probabilities: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         let index = self.safe.unsqueeze(self.axis)?;
-        self.count(log_probabilities.gather(self.axis, &index)?.squeeze(self.axis)?.neg())
+        self.count(log_probabilities.gather_for(self.refusal, self.axis, &index)?.squeeze(self.axis)?.neg())
     }
 
     /// As [`Labels::nll`] for the scores' log-softmax, which is not stored: the gradient is one pass over
     /// the scores.
     #[track_caller]
     pub(super) fn nll_of_logits(&self, logits: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         // The maximum is detached, because its gradient cancels.
         let greatest = logits.detach().amax(self.axis, true)?;
         let log_sum = logits.sub(&greatest)?.exp().sum_axis(self.axis, true)?.log();
-        let of_label = logits.gather(self.axis, &self.safe.unsqueeze(self.axis)?)?.sub(&greatest)?;
+        let of_label =
+            logits.gather_for(self.refusal, self.axis, &self.safe.unsqueeze(self.axis)?)?.sub(&greatest)?;
         self.count(log_sum.sub(&of_label)?.squeeze(self.axis)?)
     }
 
@@ -149,6 +157,7 @@ impl<'a> Labels<'a> {
     /// The classes' weights, reshaped to multiply scores.
     #[track_caller]
     pub(super) fn weight_along_classes(&self) -> Result<Option<Tensor>> {
+        let _line = caller_line();
         let trailing = self.safe.rank().saturating_sub(1);
         let shape: Vec<usize> = [self.classes].into_iter().chain(vec![1; trailing]).collect();
         self.weight.map(|weight| weight.reshape(shape)).transpose()
@@ -158,7 +167,8 @@ impl<'a> Labels<'a> {
     #[track_caller]
     pub(super) fn weight_of_labels(&self) -> Result<Option<Tensor>> {
         let Some(weight) = self.weight else { return Ok(None) };
-        let of_labels = weight.gather(0, &self.safe.flatten_all())?.reshape(self.safe.shape())?;
+        let of_labels =
+            weight.gather_for(self.refusal, 0, &self.safe.flatten_all())?.reshape(self.safe.shape())?;
         Ok(Some(of_labels))
     }
 

@@ -4,7 +4,7 @@
 //! model (the policy) and of a frozen one (the reference). With adapters the reference is the same model
 //! while they are disabled: [`Lora::disabled`](crate::lora::Lora::disabled).
 
-use tensor_core::{Error, ErrorKind, Result, Tensor};
+use tensor_core::{Error, ErrorKind, Result, Tensor, caller_line};
 
 use super::Reduction;
 
@@ -20,6 +20,7 @@ pub fn answer_log_probabilities(
     labels: &Tensor,
     ignore_index: i64,
 ) -> Result<(Tensor, Tensor)> {
+    let _line = caller_line();
     const OP: &str = "answer_log_probabilities";
     if logits.rank() != 3 || labels.dims() != &logits.dims()[..2] {
         return Err(Error::new(ErrorKind::ShapeMismatch {
@@ -94,6 +95,7 @@ impl DpoLoss {
     /// dtypes or devices that differ.
     #[track_caller]
     pub fn forward(&self, policy: [&Tensor; 2], reference: [&Tensor; 2]) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "DpoLoss";
         let DpoLoss { beta, label_smoothing, variant, reduction } = *self;
         positive(OP, "beta", beta)?;
@@ -209,6 +211,7 @@ impl OrpoLoss {
     /// A λ that is negative or not finite; shapes, dtypes or devices that differ.
     #[track_caller]
     pub fn forward(&self, chosen: &Tensor, rejected: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "OrpoLoss";
         if !(self.lambda.is_finite() && self.lambda >= 0.0) {
             return Err(Error::invalid(OP, format!("lambda {}: give a number of 0 or more", self.lambda)));
@@ -231,6 +234,7 @@ fn positive(op: &'static str, name: &str, value: f64) -> Result<()> {
 /// Fails unless all have one shape: nothing is broadcast.
 #[track_caller]
 fn same_shapes(op: &'static str, tensors: &[&Tensor]) -> Result<()> {
+    let _line = caller_line();
     match tensors.iter().find(|tensor| tensor.shape() != tensors[0].shape()) {
         None => Ok(()),
         Some(other) => Err(Error::new(ErrorKind::ShapeMismatch {

@@ -1,6 +1,6 @@
 //! Regression losses: squared and absolute differences.
 
-use tensor_core::{DType, Error, Result, Tensor, autocast, f16};
+use tensor_core::{DType, Error, Result, Tensor, autocast, caller_line, f16};
 
 use super::{Reduction, check_pair};
 
@@ -71,6 +71,7 @@ impl SmoothL1Loss {
     /// devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "smooth_l1_loss";
         let cast = autocast::cast(OP, [input, target], [])?;
         let ([input, target], []) = cast.tensors();
@@ -120,6 +121,7 @@ impl HuberLoss {
     /// floating-point, or two devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         const OP: &str = "huber_loss";
         let cast = autocast::cast(OP, [input, target], [])?;
         let ([input, target], []) = cast.tensors();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::OP;
 use crate::{
@@ -62,6 +62,7 @@ impl Calibration {
     /// An input that was not finite, by the layer's path.
     #[track_caller]
     pub fn finish(self) -> Result<BTreeMap<String, Tensor>> {
+        let _line = caller_line();
         let all = self.statistics()?;
         Ok(all.into_iter().map(|(path, inputs)| (path, inputs.mean_square)).collect())
     }

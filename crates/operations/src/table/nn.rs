@@ -22,7 +22,7 @@ pub(super) fn rows() -> Vec<Row> {
         two("functional::linear", "F.linear(x, y)", |x, y| f::linear(x, y, None)).shapes([&[2, 3, 4], &[4]])
             .bad(|x| f::linear(&x[0], &x[1], Some(&x[1]))),
         two("functional::linear", "F.linear(x, y)", |x, y| f::linear(x, y, None)).shapes([&[4], &[3, 4]]),
-        two("functional::embedding", "F.embedding(x, y)", f::embedding).shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2])
+        two("functional::embedding", "F.embedding(x, y)", |x, y| f::embedding(x, y)).shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2])
             .bad(|x| f::embedding(&x[1], &x[1])),
         two("functional::embedding_with_padding", "F.embedding(x, y, padding_idx=2)", |x, y| f::embedding_with_padding(x, y, 2))
             .shapes([&[2, 3], &[5, 2]]).index(0, &[4, 0, 1, 4, 2, 2]).order(0)

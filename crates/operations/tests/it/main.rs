@@ -34,6 +34,13 @@ fn every_public_function_has_a_row() {
     assert!(stale.is_empty(), "no public function is called so: {stale:?}");
 }
 
+/// The lines themselves are held by `lines.rs` of taper's tests.
+#[test]
+fn every_public_function_that_may_fail_tracks_its_caller() {
+    let untracked = public::untracked(root());
+    assert!(untracked.is_empty(), "without #[track_caller]:\n{}", untracked.join("\n"));
+}
+
 #[test]
 fn the_page_is_current() {
     let written = std::fs::read_to_string(root().join("docs/operations.md")).unwrap();

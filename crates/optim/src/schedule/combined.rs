@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use tensor_core::{Error, Result};
+use tensor_core::{Error, Result, caller_line};
 
 use super::LrSchedule;
 
@@ -109,6 +109,7 @@ impl SequentialLr {
         milestone: u64,
         schedule: impl LrSchedule + Send + Sync + 'static,
     ) -> Result<SequentialLr> {
+        let _line = caller_line();
         let last = self.others.last().map_or(0, |(last, _)| *last);
         if milestone <= last {
             let message = format!("milestone {milestone} after {last}: give them in order, from 1 on");

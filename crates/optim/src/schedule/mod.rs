@@ -17,7 +17,7 @@ pub use formulas::{
 };
 pub use plateau::{ReduceLrOnPlateau, ReduceLrOnPlateauConfig, ThresholdMode};
 
-use tensor_core::{Error, Result, State, Stateful};
+use tensor_core::{Error, Result, State, Stateful, caller_line};
 
 use crate::Optimizer;
 
@@ -178,6 +178,7 @@ impl<S: LrSchedule> LrScheduler<S> {
     /// without one. Nothing has changed then.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
+        let _line = caller_line();
         let step = self.step.saturating_add(1);
         self.check_momentum(step, optimizer)?;
         for schedule in &self.schedules {

@@ -30,6 +30,7 @@ mod halves_and_floors;
 mod ieee;
 mod interface;
 mod layers;
+mod lines;
 mod logical_devices;
 mod long_loops;
 mod lost_training;

@@ -33,6 +33,8 @@ pub struct Error(Box<Inner>);
 #[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
+    /// The layer in which it occurred: its path in nested sequences, and its name.
+    layer: Option<(String, String)>,
     /// The operation whose computation failed.
     op: Option<&'static str>,
     location: Option<&'static Location<'static>>,
@@ -42,13 +44,34 @@ impl Error {
     /// An error of this kind, at the line that called into the library.
     #[track_caller]
     pub fn new(kind: ErrorKind) -> Error {
-        Error(Box::new(Inner { kind, op: None, location: outside(here()) }))
+        Error(Box::new(Inner { kind, layer: None, op: None, location: outside(here()) }))
     }
 
     /// An [`ErrorKind::Invalid`].
     #[track_caller]
     pub fn invalid(op: &'static str, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Invalid { op, message: message.into() })
+    }
+
+    /// An error of the operating system, for `?` in functions that return Taper's [`Result`].
+    ///
+    /// There is no `From<std::io::Error>`: with two conversions into this type, the compiler could no longer
+    /// infer the error of a closure such as `|x: &Tensor| Ok(x.matmul(&w)?.relu())`.
+    ///
+    /// ```
+    /// use tensor_core::{Error, ErrorKind, Result};
+    ///
+    /// fn lines_of(path: &str) -> Result<usize> {
+    ///     Ok(std::fs::read_to_string(path).map_err(Error::io)?.lines().count())
+    /// }
+    /// let error = lines_of("no such file").unwrap_err();
+    /// let kind = std::io::ErrorKind::NotFound;
+    /// assert!(matches!(error.kind(), ErrorKind::Io { kind: found, .. } if *found == kind));
+    /// ```
+    #[track_caller]
+    #[allow(clippy::needless_pass_by_value)] // for `map_err`
+    pub fn io(error: std::io::Error) -> Error {
+        Error::new(ErrorKind::Io { kind: error.kind(), message: error.to_string() })
     }
 
     /// The kind of error, with its details.
@@ -89,6 +112,17 @@ impl Error {
         }
     }
 
+    /// The same error, which occurred in the layer called `name` at position `index` of a sequence.
+    #[doc(hidden)] // for `nn`
+    #[must_use]
+    pub fn in_layer(mut self, index: usize, name: impl FnOnce() -> String) -> Error {
+        self.0.layer = Some(match self.0.layer.take() {
+            Some((path, inner)) => (format!("{index}.{path}"), inner),
+            None => (index.to_string(), name()),
+        });
+        self
+    }
+
     /// [`Error::here`] with a saved line: a future's errors are made while it is polled.
     pub(crate) fn met_at(mut self, location: &'static Location<'static>) -> Error {
         if self.0.location.is_none() {
@@ -109,7 +143,11 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { kind, op, location } = &*self.0;
+        let Inner { kind, layer, op, location } = &*self.0;
+        let kind = match layer {
+            Some((path, name)) => format!("{kind} (layer {path}: {name})"),
+            None => kind.to_string(),
+        };
         match (op, location) {
             (Some(op), Some(location)) => write!(f, "{kind} (in {op}, built at {location})"),
             (_, Some(location)) => write!(f, "{kind} (at {location})"),
@@ -169,9 +207,7 @@ pub enum ErrorKind {
     },
 
     /// Tensors on two devices in one operation.
-    #[error(
-        "{op}: tensors are on {lhs} and {rhs}; move one with .to(&device)? so that both are on one device"
-    )]
+    #[error("{op}: tensors are on {lhs} and {rhs}; {hint}")]
     DeviceMismatch {
         /// The operation.
         op: &'static str,
@@ -179,6 +215,8 @@ pub enum ErrorKind {
         lhs: String,
         /// The device of the second.
         rhs: String,
+        /// Which tensors they are, and the fix.
+        hint: String,
     },
 
     /// An argument that is not valid for the operation.
@@ -203,9 +241,7 @@ pub enum ErrorKind {
     },
 
     /// An index (or class label) outside the axis that it indexes.
-    #[error(
-        "{op}: index {index} is out of range for axis {axis} of size {size}{}", index_range(*size)
-    )]
+    #[error("{op}: {}", index_message(op, *index, *axis, *size))]
     IndexOutOfRange {
         /// The operation.
         op: &'static str,
@@ -324,6 +360,16 @@ pub enum ErrorKind {
         mismatched: Vec<String>,
     },
 
+    /// An error of the operating system, such as a file that does not exist, from [`Error::io`]. Taper's own
+    /// readers return [`ErrorKind::File`], which has the path.
+    #[error("{message}")]
+    Io {
+        /// The kind of error, to match on.
+        kind: std::io::ErrorKind,
+        /// The system's message.
+        message: String,
+    },
+
     /// A file that cannot be read, or whose contents are not valid for its type.
     #[error("{}: {message}", path.display())]
     File {
@@ -344,11 +390,21 @@ fn axis_range(shape: &Shape) -> String {
 }
 
 /// A description of the valid indices of an axis.
-fn index_range(size: usize) -> String {
+fn index_message(op: &str, index: i64, axis: usize, size: usize) -> String {
+    // In the words of the operation's user, and those of an axis for any other.
+    let (name, names, counted) = match op {
+        "cross_entropy" | "nll_loss" | "multi_margin_loss" => ("label", "labels", Some("classes")),
+        "embedding" | "embedding_bag" => ("index", "indices", Some("rows")),
+        _ => ("index", "indices", None),
+    };
+    let found = match counted {
+        Some(counted) => format!("{name} {index} of {size} {counted}"),
+        None => format!("{name} {index} is out of range for axis {axis} of size {size}"),
+    };
     match size {
-        0 => ", which has no elements".into(),
-        1 => "; its only index is 0".into(),
-        _ => format!("; indices run from 0 to {}", size - 1),
+        0 => format!("{found}, which has no elements"),
+        1 => format!("{found}; its only {name} is 0"),
+        _ => format!("{found}; {names} run from 0 to {}", size - 1),
     }
 }
 
@@ -377,7 +433,10 @@ mod tests {
             "sum: axis 7 is out of range for shape [2, 3]: its axes are 0 to 1, or -2 to -1 from the end"
         );
         assert!(axis(&[]).ends_with("a scalar has no axes"));
-        let index = ErrorKind::IndexOutOfRange { op: "gather", index: 9, axis: 0, size: 5 }.to_string();
-        assert_eq!(index, "gather: index 9 is out of range for axis 0 of size 5; indices run from 0 to 4");
+        let index = |op| ErrorKind::IndexOutOfRange { op, index: 9, axis: 0, size: 5 }.to_string();
+        let of_axis = "gather: index 9 is out of range for axis 0 of size 5; indices run from 0 to 4";
+        assert_eq!(index("gather"), of_axis);
+        assert_eq!(index("embedding"), "embedding: index 9 of 5 rows; indices run from 0 to 4");
+        assert_eq!(index("cross_entropy"), "cross_entropy: label 9 of 5 classes; labels run from 0 to 4");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{
     cell::Cell,
+    marker::PhantomData,
     panic::Location,
     sync::{PoisonError, RwLock},
 };
@@ -11,21 +12,51 @@ thread_local! {
     static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
 }
 
+/// Until it is dropped, tensors built and errors met on this thread are ascribed to one line. See
+/// [`caller_line`].
+#[derive(Debug)]
+#[must_use = "lines are ascribed until this is dropped"]
+pub struct CallerLine {
+    previous: Option<&'static Location<'static>>,
+    /// It restores the state of its own thread.
+    of_thread: PhantomData<*const ()>,
+}
+
+impl CallerLine {
+    fn set(origin: Option<&'static Location<'static>>) -> CallerLine {
+        CallerLine { previous: ORIGIN.replace(origin), of_thread: PhantomData }
+    }
+}
+
+impl Drop for CallerLine {
+    fn drop(&mut self) {
+        ORIGIN.set(self.previous);
+    }
+}
+
+/// Ascribes every tensor built and every error met to the line that called the caller, until the result is
+/// dropped. `#[track_caller]` alone loses that line in closures, in methods of traits, and in functions
+/// without the attribute, so a public function that has such parts begins with `let _line = caller_line();`.
+/// An outer function's line is kept: it is the user's.
+#[track_caller]
+pub fn caller_line() -> CallerLine {
+    CallerLine::set(Some(here()))
+}
+
 /// Runs `f` with every tensor built in it ascribed to `location`: a gradient is ascribed to the line of
 /// its forward operation.
 pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
-    struct Restore(Option<&'static Location<'static>>);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            ORIGIN.set(self.0);
-        }
-    }
-    let _restore = Restore(ORIGIN.replace(Some(location)));
+    let _line = CallerLine::set(Some(location));
     f()
 }
 
-/// Runs `f` with every tensor built in it, and every error met, ascribed to the line that called the
-/// caller: for library functions that pass closures on, which would hide that line.
+/// Runs `f`, a user's code that the library calls, with tensors and errors ascribed to their own lines in it.
+pub fn with_own_lines<R>(f: impl FnOnce() -> R) -> R {
+    let _line = CallerLine::set(None);
+    f()
+}
+
+/// [`caller_line`] for the time of a closure.
 #[track_caller]
 pub fn at_caller<R>(f: impl FnOnce() -> R) -> R {
     with_location(here(), f)

@@ -185,7 +185,7 @@ pub enum Op {
     Gather {
         /// The axis indexed.
         axis: usize,
-        /// The error of an out-of-range index that is not the user's own.
+        /// The error of an out-of-range index, if the gather is a part of another operation.
         refusal: Option<&'static Refusal>,
     },
     /// `out = base; out[i][index[i][j][k]][k] = op(out[i][index[i][j][k]][k], src[i][j][k])` (for axis 1

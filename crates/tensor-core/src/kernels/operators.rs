@@ -241,13 +241,21 @@ names! {
     }
 }
 
-/// The error of a check of values on the device: the operation that refuses them, and why.
+/// The error of a gather with an index out of range, for an operation that has the gather as a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The user's operation.
     pub op: &'static str,
-    /// The reason.
-    pub message: &'static str,
+    /// The reason for which it refuses values; `None` if the index is the user's own (a label, a row of a
+    /// table), so that the error is about that.
+    pub message: Option<&'static str>,
+}
+
+impl Refusal {
+    /// The error about an index of the user's, in the name of `op`.
+    pub const fn of_index(op: &'static str) -> Refusal {
+        Refusal { op, message: None }
+    }
 }
 
 impl UnaryOp {

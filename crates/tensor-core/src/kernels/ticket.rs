@@ -47,8 +47,8 @@ pub struct Ticket {
 enum Check {
     /// The kernel's indices must be within an axis of this size.
     Indices { kernel: &'static str, axis: usize, size: usize },
-    /// An index out of range means that values are not valid for an operation.
-    Values(Refusal),
+    /// An index out of range means that values are not valid for this operation, for this reason.
+    Values(&'static str, &'static str),
     /// A custom kernel interprets its own failure codes, for inputs of these shapes and dtypes.
     Custom(Arc<dyn CustomKernel>, Vec<(Shape, DType)>),
 }
@@ -114,8 +114,12 @@ impl Ticket {
 
     /// The ticket with this error in place of the one about an index.
     pub(crate) fn refusing(mut self, refusal: Option<Refusal>) -> Ticket {
-        if let Some(refusal) = refusal {
-            self.check = Check::Values(refusal);
+        match (refusal, &mut self.check) {
+            (Some(Refusal { op, message: None }), Check::Indices { kernel, .. }) => {
+                (self.op, *kernel) = (op, op)
+            }
+            (Some(Refusal { op, message: Some(message) }), _) => self.check = Check::Values(op, message),
+            _ => {}
         }
         self
     }
@@ -168,8 +172,8 @@ impl Ticket {
             &Check::Indices { kernel: op, axis, size } => {
                 Error::new(ErrorKind::IndexOutOfRange { op, index: found, axis, size })
             }
-            Check::Values(refusal) => {
-                return Error::invalid(refusal.op, refusal.message).computing(refusal.op, self.location);
+            &Check::Values(op, message) => {
+                return Error::invalid(op, message).computing(op, self.location);
             }
             Check::Custom(custom, inputs) => custom.failure(inputs, found as u32, (found >> 32) as u32),
         };

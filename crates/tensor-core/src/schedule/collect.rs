@@ -18,7 +18,7 @@ use crate::{
         node::{Inputs, Node, Value},
         op::Op,
     },
-    kernels::{blocks, custom, layout::Layout},
+    kernels::{blocks, custom, layout::Layout, operators::Refusal},
 };
 
 /// Positions of nodes in the order.
@@ -307,8 +307,10 @@ impl Collector {
     fn write_key(&mut self) {
         let key = &mut self.key;
         key.clear();
-        // The source lines of gathers, in order of first occurrence: gathers of one line share an input.
-        let mut lines: SmallVec<[&'static Location<'static>; 4]> = SmallVec::new();
+        // The source lines of gathers and their operations, in order of first occurrence: gathers of one line
+        // share an input.
+        let mut lines: SmallVec<[(&'static Location<'static>, Option<&'static Refusal>); 4]> =
+            SmallVec::new();
         for item in &self.items {
             let node = &item.node;
             let view = item.value.as_ref().and_then(|value| value.view.as_deref());
@@ -331,11 +333,11 @@ impl Collector {
                 write_layout(key, layout);
             }
             if let (Op::Gather { refusal, .. }, None) = (&node.op, &item.value) {
-                let line = lines.iter().position(|&line| line == node.location).unwrap_or_else(|| {
-                    lines.push(node.location);
-                    lines.len() - 1
-                });
-                key.push((line as u64) << 1 | u64::from(refusal.is_some()));
+                let line = lines.iter().position(|&line| line == (node.location, *refusal));
+                key.push(line.unwrap_or(lines.len()) as u64);
+                if line.is_none() {
+                    lines.push((node.location, *refusal));
+                }
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::{
         op::Op,
         trace::{Argument, traced},
     },
-    kernels::operators::ScatterOp,
+    kernels::operators::{Refusal, ScatterOp},
     tensor::autocast,
 };
 
@@ -25,23 +25,29 @@ impl Tensor {
     /// axis, also a negative one, is [`ErrorKind::IndexOutOfRange`] when the result is computed.
     #[track_caller]
     pub fn gather(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
-        self.gather_by(axis.into(), index)
+        self.gather_by(None, axis.into(), index)
+    }
+
+    /// [`Tensor::gather`] as a part of another operation, which an error about an index names.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    #[doc(hidden)] // for `nn`
+    #[track_caller]
+    pub fn gather_for(&self, of: &'static Refusal, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
+        self.gather_by(Some(of), axis.into(), index)
     }
 
     #[track_caller]
-    fn gather_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
+    fn gather_by(&self, refusal: Option<&'static Refusal>, axis: Axis, index: &Tensor) -> Result<Tensor> {
+        let name = refusal.map_or("gather", |refusal| refusal.op);
         if are_lines(self, index) {
-            let line = self.as_line().gather_by(axis, &index.as_line())?;
+            let line = self.as_line().gather_by(refusal, axis, &index.as_line())?;
             return Ok(line.reshape_unchecked(index.shape().clone()));
         }
-        let axis = check_index(self, "gather", axis, index, self.shape())?;
-        let index = index_dtype("gather", index)?;
-        Ok(Tensor::build(
-            Op::Gather { axis, refusal: None },
-            index.shape().clone(),
-            self.dtype(),
-            &[self, &index],
-        ))
+        let axis = check_index(self, name, axis, index, self.shape())?;
+        let index = index_dtype(name, index)?;
+        Ok(Tensor::build(Op::Gather { axis, refusal }, index.shape().clone(), self.dtype(), &[self, &index]))
     }
 
     /// A copy of this tensor with `self[i][index[i][j][k]][k] += src[i][j][k]` for axis 1 of 3.
@@ -150,13 +156,33 @@ impl Tensor {
     #[track_caller]
     #[doc(alias = "embedding")]
     pub fn index_select(&self, axis: impl Into<Axis>, index: &Tensor) -> Result<Tensor> {
-        self.index_select_by(axis.into(), index)
+        self.index_select_by(None, axis.into(), index)
+    }
+
+    /// [`Tensor::index_select`] as a part of another operation, which an error about an index names.
+    ///
+    /// # Errors
+    /// As [`Tensor::index_select`].
+    #[doc(hidden)] // for `nn`
+    #[track_caller]
+    pub fn index_select_for(
+        &self,
+        of: &'static Refusal,
+        axis: impl Into<Axis>,
+        index: &Tensor,
+    ) -> Result<Tensor> {
+        self.index_select_by(Some(of), axis.into(), index)
     }
 
     #[track_caller]
-    fn index_select_by(&self, axis: Axis, index: &Tensor) -> Result<Tensor> {
+    fn index_select_by(
+        &self,
+        refusal: Option<&'static Refusal>,
+        axis: Axis,
+        index: &Tensor,
+    ) -> Result<Tensor> {
         if self.rank() == 0 {
-            let line = self.as_line().index_select_by(axis, index)?;
+            let line = self.as_line().index_select_by(refusal, axis, index)?;
             return if line.numel() == 1 {
                 Ok(line.as_scalar())
             } else {
@@ -164,7 +190,7 @@ impl Tensor {
             };
         }
         let (spread, _) = self.spread_index("index_select", axis, index)?;
-        let out = self.gather(axis, &spread)?;
+        let out = self.gather_by(refusal, axis, &spread)?;
         let at = || self.shape().axis(axis, "index_select").map_or(0, |axis| axis as i64);
         Ok(traced("index_select", [Some(self), Some(index)], out, || vec![("axis", Argument::Int(at()))]))
     }

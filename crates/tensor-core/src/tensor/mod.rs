@@ -227,14 +227,40 @@ impl Tensor {
         for tensor in rest {
             let other = tensor.device();
             if other != device {
-                return Err(Error::new(ErrorKind::DeviceMismatch {
-                    op,
-                    lhs: device.name().into(),
-                    rhs: other.name().into(),
-                }));
+                return Err(first.on_another_device(op, tensor));
             }
         }
         Ok(())
+    }
+}
+
+impl Tensor {
+    /// The error for two tensors on different devices.
+    #[doc(hidden)] // for the crates above
+    #[must_use]
+    #[track_caller]
+    pub fn on_another_device(&self, op: &'static str, other: &Tensor) -> Error {
+        let (lhs, rhs) = (self.device(), other.device());
+        let is_parameter = |tensor: &Tensor| tensor.is_cell();
+        let hint = match (is_parameter(self), is_parameter(other)) {
+            (false, true) | (true, false) => {
+                let (input, parameter) = if is_parameter(other) { (self, other) } else { (other, self) };
+                format!(
+                    "the parameter {} is on {}, the other tensor, {}, on {}: move the model with model.to(&device)? or the \
+                     tensor with .to(&device)?",
+                    parameter.shape(),
+                    parameter.device(),
+                    input.shape(),
+                    input.device()
+                )
+            }
+            _ => format!(
+                "move one with .to(&device)? so that both, {} and {}, are on one device",
+                self.shape(),
+                other.shape()
+            ),
+        };
+        Error::new(ErrorKind::DeviceMismatch { op, lhs: lhs.name().into(), rhs: rhs.name().into(), hint })
     }
 }
 

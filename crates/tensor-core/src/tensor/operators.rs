@@ -1,10 +1,10 @@
-//! `+ - * /` and unary `-` for tensors, references to them, and scalars on either side. They panic on
-//! incompatible operands, like slice indexing, with the messages of their checked forms.
+//! `+ - * /`, their assigning forms and unary `-` for tensors, references to them, and scalars on either side.
+//! They panic on incompatible operands, like slice indexing, with the messages of their checked forms.
 
 use std::ops;
 
 use super::Tensor;
-use crate::{elements::scalar::Scalar, kernels::operators::BinaryOp};
+use crate::{base::error::Error, elements::scalar::Scalar, kernels::operators::BinaryOp};
 
 /// A Rust number as the right operand of an operator.
 pub trait Number: Into<Scalar> {}
@@ -55,7 +55,8 @@ macro_rules! operator {
     )*};
 }
 
-/// Only one type for each kind of literal, because `(1.0 - &x).mean()` would be ambiguous otherwise.
+/// Only one type for each kind of literal, because `(1.0 - &x).mean()` would be ambiguous otherwise. A number of
+/// another type stands on the right, or is converted: `&x * 2f32`, `f64::from(2f32) * &x`.
 macro_rules! left_scalar {
     ($trait:ident, $method:ident, $op:ident: $($s:ty),*) => {$(
         impl ops::$trait<&Tensor> for $s {
@@ -69,6 +70,49 @@ macro_rules! left_scalar {
             fn $method(self, rhs: Tensor) -> Tensor { rhs.with_scalar(BinaryOp::$op, Scalar::from(self), true) }
         }
     )*};
+}
+
+/// `x += y` makes a new tensor and assigns it to the variable `x`; other handles to the old tensor keep it, and
+/// the sum is recorded for gradients. A parameter or another cell would no longer be one: this panics, and
+/// `assign` is the method to use.
+macro_rules! assigning {
+    ($($trait:ident, $method:ident, $operator:ident, $plain:ident;)*) => {$(
+        impl ops::$trait<&Tensor> for Tensor {
+            #[track_caller]
+            fn $method(&mut self, rhs: &Tensor) {
+                require_no_cell(self);
+                *self = ops::$operator::$plain(&*self, rhs);
+            }
+        }
+        impl ops::$trait<Tensor> for Tensor {
+            #[track_caller]
+            fn $method(&mut self, rhs: Tensor) { ops::$trait::$method(self, &rhs) }
+        }
+        impl<S: Number> ops::$trait<S> for Tensor {
+            #[track_caller]
+            fn $method(&mut self, rhs: S) {
+                require_no_cell(self);
+                *self = ops::$operator::$plain(&*self, rhs);
+            }
+        }
+    )*};
+}
+
+#[track_caller]
+#[allow(clippy::panic)] // an operator cannot return an error; `Tensor::assign` does
+fn require_no_cell(tensor: &Tensor) {
+    if tensor.is_cell() {
+        let message =
+            "a parameter or another cell would be replaced by a constant: use x.assign(&(&x + 1.0))?";
+        panic!("{}", Error::invalid("assign", message));
+    }
+}
+
+assigning! {
+    AddAssign, add_assign, Add, add;
+    SubAssign, sub_assign, Sub, sub;
+    MulAssign, mul_assign, Mul, mul;
+    DivAssign, div_assign, Div, div;
 }
 
 operator! {

@@ -26,7 +26,8 @@ impl Tensor {
     #[doc(alias = "bernoulli_")]
     pub fn bernoulli(&self, rng: &Generator) -> Result<Tensor> {
         const OP: &str = "bernoulli";
-        const REFUSAL: &Refusal = &Refusal { op: OP, message: "a probability is outside [0, 1] or NaN" };
+        const REFUSAL: &Refusal =
+            &Refusal { op: OP, message: Some("a probability is outside [0, 1] or NaN") };
         self.require_float(OP)?;
         let dtype = self.dtype().compute();
         let probs = self.detach().to_dtype(dtype)?;

@@ -69,6 +69,7 @@ const REASONS: usize = 60;
 static CURRENT: Mutex<String> = Mutex::new(String::new());
 
 fn main() -> ExitCode {
+    taper::end_quietly_on_closed_pipe();
     let args = Args::parse();
     let outcome = match &args.worker {
         Some(file) => work(&args, file),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tensor_core::{DType, Error, Generator, Result, Tensor, set_grad_enabled};
+use tensor_core::{DType, Error, Generator, Result, Tensor, caller_line, set_grad_enabled};
 
 use super::{
     OP,
@@ -39,6 +39,7 @@ impl Adapter {
         weight: &Tensor,
         rng: &Generator,
     ) -> Result<Adapter> {
+        let _line = caller_line();
         let r = config.rank_of(path);
         let (a, b) = shapes(path, kind, weight, r, config)?;
         let kaiming = |shape: &[usize]| {
@@ -124,6 +125,7 @@ impl Adapter {
     /// ‖W + s·Δ‖ over the inputs of each output, in the shape of the magnitude, without recording.
     #[track_caller]
     fn norm(&self, weight: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         set_grad_enabled(false, || {
             let sum = self.wide(weight)?.add(&self.delta(weight)?)?;
             match self.kind {
@@ -216,6 +218,7 @@ impl Adapter {
         weight: &Tensor,
         bias: Option<&Tensor>,
     ) -> Result<Tensor> {
+        let _line = caller_line();
         // DoRA alone calls the layer with another input, and is not attached to layers with a scale.
         let base = |x: &Tensor, bias: Option<&Tensor>| {
             functional::linear(if x.id() == input.id() { scaled } else { x }, weight, bias)

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use regex_lite::Regex;
-use tensor_core::{Error, Result};
+use tensor_core::{Error, Result, caller_line};
 
 use super::{OP, kind::LayerKind};
 
@@ -156,6 +156,7 @@ impl LoraConfig {
 
     #[track_caller]
     pub(super) fn check(&self) -> Result<()> {
+        let _line = caller_line();
         let wrong = |message: String| Err(Error::invalid(OP, message));
         if self.name.is_empty() || self.name.contains('.') {
             return wrong(format!("the adapter's name {:?}: give one without dots", self.name));

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use tensor_core::{Error, Generator, Result, Tensor, eval_all, set_grad_enabled};
+use tensor_core::{Error, Generator, Result, Tensor, caller_line, eval_all, set_grad_enabled};
 
 use super::{
     OP,
@@ -41,6 +41,7 @@ pub struct Lora {
 /// that do not divide the rank, or DoRA with groups; too little memory. The model is unchanged then.
 #[track_caller]
 pub fn attach<M: Module + ?Sized>(model: &M, config: &LoraConfig, rng: &Generator) -> Result<Lora> {
+    let _line = caller_line();
     attach_where(model, config, rng, |host| config.selects(&host.path, host.kind))
 }
 
@@ -55,6 +56,7 @@ pub fn attach_to<M: Module + ?Sized>(
     paths: &BTreeSet<String>,
     rng: &Generator,
 ) -> Result<Lora> {
+    let _line = caller_line();
     let known: BTreeSet<String> = hosts(model).into_iter().map(|host| host.path).collect();
     if let Some(path) = paths.difference(&known).next() {
         return Err(Error::invalid(OP, format!("the model has no layer {path:?} that can have adapters")));
@@ -177,6 +179,7 @@ fn tensors(slot: &Adapters) -> Vec<u64> {
 
 #[track_caller]
 fn switch(all: &[Host], name: Option<&str>) -> Result<()> {
+    let _line = caller_line();
     all.iter().try_for_each(Host::require_unmerged)?;
     for host in all {
         let mut slot = host.slot.write();
@@ -248,6 +251,7 @@ impl Lora {
 
     #[track_caller]
     fn merge_where(&self, dequantize: bool) -> Result<()> {
+        let _line = caller_line();
         let mut merged = Vec::with_capacity(self.layers.len());
         for (host, adapter) in &self.layers {
             host.require_unmerged()?;
@@ -281,6 +285,7 @@ impl Lora {
     /// An adapter that is not merged.
     #[track_caller]
     pub fn unmerge(&self) -> Result<()> {
+        let _line = caller_line();
         if let Some((host, _)) = self.layers.iter().find(|(host, _)| host.slot.read().unmerged.is_none()) {
             return Err(Error::invalid(OP, format!("unmerge: nothing is merged into {}", host.path)));
         }
@@ -317,6 +322,7 @@ impl Lora {
     /// A convolution with groups.
     #[track_caller]
     pub fn delta(&self, path: &str) -> Result<Option<Tensor>> {
+        let _line = caller_line();
         let layer = self.layers.iter().find(|(host, _)| host.path == path);
         layer.map(|(host, adapter)| adapter.delta(&host.weight)).transpose()
     }

@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use crate::{
     Visitor, VisitorMut,
@@ -84,6 +84,7 @@ impl Simulated {
     /// The input and the weight as the layer takes them.
     #[track_caller]
     pub(super) fn apply(&self, input: &Tensor, weight: &Tensor) -> Result<(Tensor, Tensor)> {
+        let _line = caller_line();
         let mut state = self.state();
         if state.observes {
             let observed = state.observer.observe(input);

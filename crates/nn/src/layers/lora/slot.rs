@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
 };
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::{
     OP,
@@ -108,6 +108,7 @@ impl Adapters {
     /// Too little memory.
     #[track_caller]
     pub fn set_input_scale(&self, scale: Option<&Tensor>) -> Result<()> {
+        let _line = caller_line();
         let scale = scale.map(|scale| scale.detach().into_cell(false)).transpose()?;
         self.write().input_scale = scale;
         Ok(())
@@ -160,6 +161,7 @@ impl Adapters {
     /// As [`functional::linear`].
     #[track_caller]
     pub fn linear(&self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        let _line = caller_line();
         let scaled = match self.input_scale() {
             Some(scale) => &input.div(&scale.to_dtype(input.dtype())?)?,
             None => input,

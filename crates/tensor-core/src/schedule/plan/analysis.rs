@@ -14,7 +14,7 @@ use crate::{
     elements::dtype::DType,
     graph::{node::View, op::Op},
     kernels::{blocks::BlockFormat, layout::Layout},
-    schedule::collect::Item,
+    schedule::{collect::Item, failure::refusal},
 };
 
 /// The way in which the planner treats an item.
@@ -112,12 +112,11 @@ impl Analysis<'_> {
             && self.are_of_one_line(a, b)
     }
 
-    /// Whether two gathers have the same errors: both are of one source line, and an out-of-range index
-    /// has the ordinary error.
+    /// Whether two gathers have the same errors: both are of one source line and one operation.
     pub(super) fn are_of_one_line(&self, a: u32, b: u32) -> bool {
         let [a, b] = [a, b].map(|i| &self.items[i as usize].node);
-        let is_plain = |op: &Op| matches!(op, Op::Gather { refusal: None, .. });
-        std::ptr::eq(a, b) || a.location == b.location && is_plain(&a.op) && is_plain(&b.op)
+        let is_gather = matches!((&a.op, &b.op), (Op::Gather { .. }, Op::Gather { .. }));
+        std::ptr::eq(a, b) || is_gather && a.location == b.location && refusal(a) == refusal(b)
     }
 
     /// Whether readers compute the item themselves.
