@@ -38,6 +38,7 @@ mod quantize;
 mod safetensors;
 mod state_dict;
 mod summary;
+mod tensor_source;
 mod training;
 mod visitor;
 
@@ -94,6 +95,7 @@ pub use state_dict::StateDict;
 #[doc(hidden)] // for `onnx`
 pub use summary::layer_paths;
 pub use summary::{Summary, SummaryRow, summarize, summary};
+pub use tensor_source::TensorSource;
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};
 

@@ -152,6 +152,8 @@ pub mod prelude {
     pub use data::{DataLoader, Dataset, TensorDataset, ToDevice};
     pub use nn::{Checkpoint, Layer, Linear, Module, Relu, Sequential, cross_entropy};
     pub use optim::{Adam, AdamConfig, AdamW, AdamWConfig, Optimizer, Sgd, SgdConfig};
+    #[cfg(feature = "weights")]
+    pub use weights::LoadWeights;
 }
 
 /// The guide's programs, as tests.

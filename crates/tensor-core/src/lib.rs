@@ -32,7 +32,7 @@ pub use base::file;
 pub use base::npy;
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, few},
     origin::{at_caller, hide_lines_of, with_location},
     philox::{philox, philox_words},
     shape::{MAX_ELEMENTS, Shape},

@@ -7,9 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use nn::StateDict;
+use nn::{StateDict, TensorSource};
 use tensor_core::{
-    DType, Device, Result, Tensor,
+    DType, Device, Result, Shape, Tensor,
     file::{Content, file_error},
 };
 
@@ -458,6 +458,36 @@ impl WeightFile {
             dict.insert(name.clone(), tensor);
         }
         Ok(dict)
+    }
+}
+
+/// Tensors are read on demand, in the order of the file, so that a module is loaded with one tensor in memory
+/// beside its own.
+impl TensorSource for WeightFile {
+    fn names(&self) -> Vec<&str> {
+        let tensors = self.tensors.iter().filter(|(name, _)| !self.is_part(name));
+        let mut order: Vec<_> = tensors.map(|(name, info)| (info.identity(), name.as_str())).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, name)| name).collect()
+    }
+
+    fn described(&self, name: &str) -> Option<(Shape, DType)> {
+        let info = self.info(name)?;
+        if info.described.is_some() || bitsandbytes::description(name, |n| self.info(n).is_some()).is_some() {
+            return None;
+        }
+        let dtype = match info.encoding {
+            Encoding::Plain(dtype) => self.floats.filter(|_| dtype.is_float()).unwrap_or(dtype),
+            Encoding::Blocks(_) => self.floats.unwrap_or(DType::F32),
+            Encoding::Other(_) => return None,
+        };
+        Some((info.shape.clone(), dtype))
+    }
+
+    #[track_caller]
+    fn read(&self, name: &str, dtype: DType, device: &Device) -> Result<Tensor> {
+        let floats = self.floats.or(dtype.is_float().then_some(dtype));
+        WeightFile { floats, ..self.clone() }.tensor(name, device)
     }
 }
 
