@@ -70,12 +70,13 @@ pub use layers::{
 #[doc(hidden)]
 pub use layers::{Channels, Running};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, DistillationLoss, Divergence,
-    DpoLoss, DpoVariant, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, KtoLoss, L1Loss,
-    LinearCrossEntropyLoss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,
-    MultiMarginLoss, NllLoss, OrpoLoss, PoissonNllLoss, Reduction, SmoothL1Loss, SoftMarginLoss,
-    TripletMarginLoss, answer_log_probabilities, binary_cross_entropy, binary_cross_entropy_with_logits,
-    cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
+    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, DiceLoss, DistillationLoss,
+    Divergence, DpoLoss, DpoVariant, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, KtoLoss,
+    L1Loss, LinearCrossEntropyLoss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, OrpoLoss, PoissonNllLoss, Reduction,
+    SigmoidFocalLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, answer_log_probabilities,
+    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, dice_loss, huber_loss, kl_div,
+    l1_loss, mse_loss, nll_loss, sigmoid_focal_loss, smooth_l1_loss,
 };
 pub use module::{Module, Unmatched};
 pub use names::NameMap;

@@ -505,7 +505,8 @@ fn load(state: &[Entry], source: &dyn TensorSource, strict: bool) -> Result<Unma
     let mut pairs = Vec::new();
     // The tensors of which only reading tells the shape.
     let mut read = HashMap::new();
-    let order: HashMap<&str, usize> = source.names().into_iter().enumerate().map(|(k, name)| (name, k)).collect();
+    let order: HashMap<&str, usize> =
+        source.names().into_iter().enumerate().map(|(k, name)| (name, k)).collect();
     // A tensor that is used in several places is found under any of its names.
     let found = |entry: &&Entry| order.contains_key(entry.name.as_str());
     let present: HashSet<u64> = state.iter().filter(found).map(|entry| entry.tensor.id()).collect();

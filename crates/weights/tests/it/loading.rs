@@ -30,7 +30,11 @@ fn every_format_is_loaded_by_one_line() {
     save_torch(at("model.pt"), &dict).unwrap();
     save_safetensors(at("model.safetensors"), &dict).unwrap();
     save_npz(at("model.npz"), &dict).unwrap();
-    GgufWriter::new().metadata("general.architecture", "test").state_dict(&dict).save(at("model.gguf")).unwrap();
+    GgufWriter::new()
+        .metadata("general.architecture", "test")
+        .state_dict(&dict)
+        .save(at("model.gguf"))
+        .unwrap();
     save_sharded(at("shards"), &dict, ShardOptions { max_shard_size: 100, floats: None }).unwrap();
     for name in ["model.pt", "model.safetensors", "model.npz", "model.gguf", "shards"] {
         let model = net(2, 3, &cpu());
@@ -57,7 +61,10 @@ fn every_format_is_loaded_by_one_line() {
     // Nothing changes unless everything fits, and a file that is no file of weights is named.
     let before = values(&model);
     let message = model.load(at("nested.pt")).unwrap_err().to_string();
-    assert!(message.contains("missing [\"0.weight\"") && message.contains("nothing was changed"), "{message}");
+    assert!(
+        message.contains("missing [\"0.weight\"") && message.contains("nothing was changed"),
+        "{message}"
+    );
     assert!(net(1, 4, &cpu()).load(at("model.pt")).unwrap_err().to_string().contains("misshapen"));
     assert_eq!(values(&model), before);
     assert!(model.load(at("none.pt")).unwrap_err().to_string().contains("none.pt"));
