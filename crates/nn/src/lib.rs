@@ -44,6 +44,7 @@ mod visitor;
 
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
+pub use init::skip_init;
 pub use layers::lora;
 pub use layers::lora::InputStatistics;
 pub use layers::{

@@ -184,9 +184,7 @@ pub trait Module {
     ///
     /// # Memory
     /// A file's tensors are read and assigned one by one, so loading takes the memory of one tensor beside
-    /// the module's own. The initial values of a module that was only constructed take neither memory nor
-    /// time: they are computed when they are first read, and never if they are replaced before. (In PyTorch
-    /// this needs `torch.nn.utils.skip_init` or `torch.device("meta")`.)
+    /// the module's own. For a module made in [`crate::skip_init`], no initial values are computed before.
     ///
     /// # Errors
     /// `StateDict` with the names that are missing, unexpected, of another shape or of a dtype that cannot

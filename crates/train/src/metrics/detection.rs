@@ -317,13 +317,13 @@ impl MeanAveragePrecision {
 }
 
 /// Average precision and recall by threshold, of a class that has true boxes.
-type Curves = Option<[(f64, f64); THRESHOLDS]>;
+type ClassCurves = Option<[(f64, f64); THRESHOLDS]>;
 
-fn precision(classes: &[Curves]) -> Option<f64> {
+fn precision(classes: &[ClassCurves]) -> Option<f64> {
     mean(classes.iter().flatten().flat_map(|curves| curves.map(|(precision, _)| precision)))
 }
 
-fn recall(classes: &[Curves]) -> Option<f64> {
+fn recall(classes: &[ClassCurves]) -> Option<f64> {
     mean(classes.iter().flatten().flat_map(|curves| curves.map(|(_, recall)| recall)))
 }
 

@@ -4,8 +4,8 @@
 use serde_json::Value;
 use tensor_core::{DType, Tensor};
 use train::metrics::{
-    Auroc, Average, AveragePrecision, Bleu, ConfusionMatrix, ErrorRate, MeanAveragePrecision, Perplexity, PredictedBox,
-    Psnr, Rouge, RougeKind, RougeScore, Ssim, TextUnit, TrueBox,
+    Auroc, Average, AveragePrecision, Bleu, ConfusionMatrix, ErrorRate, MeanAveragePrecision, Perplexity,
+    PredictedBox, Psnr, Rouge, RougeKind, RougeScore, Ssim, TextUnit, TrueBox,
 };
 
 fn fixtures(name: &str) -> Value {
@@ -82,7 +82,9 @@ fn ranks() {
     // A class that does not occur is left out; a metric without one has no value.
     let device = backend_cpu::cpu();
     let mut auroc = Auroc::new();
-    auroc.update(&Tensor::new([0.5f32, 0.6], &device).unwrap(), &Tensor::new([1i32, 1], &device).unwrap()).unwrap();
+    auroc
+        .update(&Tensor::new([0.5f32, 0.6], &device).unwrap(), &Tensor::new([1i32, 1], &device).unwrap())
+        .unwrap();
     assert_eq!((auroc.value(Average::Macro), auroc.values()), (None, vec![None]));
     let mut three = AveragePrecision::multiclass(3);
     let scores = Tensor::new([[0.9f32, 0.1, 0.0], [0.2, 0.8, 0.0]], &device).unwrap();
@@ -106,7 +108,8 @@ fn ranks() {
 #[test]
 fn regions() {
     let case = fixtures("jaccard");
-    let (predicted, targets) = (integers(&case["predicted"], &[2, 5, 6]), integers(&case["targets"], &[2, 5, 6]));
+    let (predicted, targets) =
+        (integers(&case["predicted"], &[2, 5, 6]), integers(&case["targets"], &[2, 5, 6]));
     let mut matrix = ConfusionMatrix::new(5);
     matrix.update(&predicted, &targets).unwrap();
     // The same as scores of pixels.
@@ -246,7 +249,11 @@ fn boxes() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|b| PredictedBox { corners: corners(b), class: class(b), score: b["score"].as_f64().unwrap() as f32 })
+            .map(|b| PredictedBox {
+                corners: corners(b),
+                class: class(b),
+                score: b["score"].as_f64().unwrap() as f32,
+            })
             .collect();
         let truths: Vec<TrueBox> = image["truths"]
             .as_array()
