@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Numbers from PyTorch for the tests to compare with: crates/taper/tests/fixtures/*.json.
 
-    python3 -m venv .venv && .venv/bin/pip install torch numpy --index-url https://download.pytorch.org/whl/cpu
+    python3 -m venv .venv && .venv/bin/pip install torch torchvision numpy --index-url https://download.pytorch.org/whl/cpu
     .venv/bin/python scripts/torch_fixtures.py                # writes all files
     .venv/bin/python scripts/torch_fixtures.py sgd print      # or some of them
 
@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+import torchvision
 
 FIXTURES = Path(__file__).resolve().parent.parent / "crates/taper/tests/fixtures"
 torch.set_num_threads(1)
@@ -1089,7 +1090,7 @@ def operations():
         if row["order"] > 0:
             for t in floating:
                 t.requires_grad_()
-        names = dict(zip("xyzw", inputs), torch=torch, F=F, math=math)
+        names = dict(zip("xyzw", inputs), torch=torch, torchvision=torchvision, F=F, math=math)
         torch.set_default_dtype(torch.float64)
         try:
             out = eval(row["torch"], names)
@@ -1139,7 +1140,7 @@ def integer_operations():
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                out = eval(row["torch"], dict(zip("xyzw", inputs), torch=torch, F=F, math=math))
+                out = eval(row["torch"], dict(zip("xyzw", inputs), torch=torch, torchvision=torchvision, F=F, math=math))
             out = list(out) if isinstance(out, (tuple, list)) else [out]
             arrays = [{**short_array(t), "dtype": str(t.dtype).removeprefix("torch.")} for t in out]
         except Exception:

@@ -137,7 +137,7 @@ impl Dataset for ImageFolder {
 
 /// A picture of RGB bytes, on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image(RgbImage);
+pub struct Image(pub(crate) RgbImage);
 
 impl Image {
     /// Reads a PNG or JPEG file as RGB; the content determines the format.
@@ -365,7 +365,7 @@ impl Image {
 
 /// A size in the image library's type.
 #[track_caller]
-fn checked(op: &'static str, (height, width): (usize, usize)) -> Result<(u32, u32)> {
+pub(crate) fn checked(op: &'static str, (height, width): (usize, usize)) -> Result<(u32, u32)> {
     let _line = caller_line();
     let one = |size: usize| u16::try_from(size).ok().filter(|size| *size > 0).map(u32::from);
     one(height).zip(one(width)).ok_or_else(|| {

@@ -9,6 +9,8 @@
 //! | [`IterableDataset`], [`StreamLoader`] | streams of items, shuffled in a buffer |
 //! | [`FileDataset`] | arrays in files, larger than memory |
 //! | `ImageFolder`, `Image` | a folder of pictures for each class, and transforms (feature `images`) |
+//! | [`make_grid`], `save_image` | a batch of pictures in one, and as a file (feature `images`) |
+//! | [`MixUp`], [`CutMix`] | batches whose items are mixed with each other |
 //! | `audio` | WAV files, resampling, mel spectrograms (feature `audio`) |
 //! | [`ToDevice`] | moving batches to a device |
 //! | [`Digits`], [`Mnist`] | labeled images |
@@ -36,10 +38,16 @@ mod file_dataset;
 mod gzip;
 mod idx;
 #[cfg(feature = "images")]
+mod image_color;
+#[cfg(feature = "images")]
 mod image_folder;
+#[cfg(feature = "images")]
+mod image_warp;
 mod images;
 mod loader;
+mod mixing;
 mod move_to;
+mod picture_grid;
 mod progress;
 mod sampler;
 mod shuffle;
@@ -56,12 +64,20 @@ pub use digits::{DIGITS_COUNT, DIGITS_MAX_PIXEL, DIGITS_SIZE, digits_bytes};
 pub use file_dataset::{FileDataset, RowFile};
 pub use idx::{Idx, MnistFiles, find_mnist, read_idx};
 #[cfg(feature = "images")]
+pub use image_color::ColorJitter;
+#[cfg(feature = "images")]
 pub use image_folder::{Image, ImageFolder};
+#[cfg(feature = "images")]
+pub use image_warp::{Affine, Augmentation, Interpolation, RandAugment};
 pub use images::{Digits, Mnist};
 pub use loader::{Batches, DataLoader};
+pub use mixing::{CutMix, MixUp, cutmix, mixup};
 pub use move_to::ToDevice;
 /// `#[derive(ToDevice)]`: moves a struct or enum of tensors as a whole.
 pub use nn_derive::ToDevice;
+#[cfg(feature = "images")]
+pub use picture_grid::save_image;
+pub use picture_grid::{GridOptions, make_grid};
 pub use sampler::{
     BucketSampler, DistributedSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
     WeightedRandomSampler,

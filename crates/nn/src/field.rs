@@ -126,7 +126,7 @@ impl Parameter {
     /// A dtype that is not floating-point, or a value that cannot be computed.
     #[track_caller]
     pub fn new(value: Tensor) -> Result<Parameter> {
-        value.eval()?;
+        crate::init::settle(&value)?;
         Ok(Parameter(value.into_cell(true)?))
     }
 }

@@ -59,8 +59,8 @@ pub use scan::linear_scan;
 
 pub use crate::layers::{MultiHeadAttentionOptions, multi_head_attention_forward};
 pub use crate::loss::{
-    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, huber_loss, kl_div, l1_loss,
-    mse_loss, nll_loss, smooth_l1_loss,
+    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, dice_loss, huber_loss, kl_div,
+    l1_loss, mse_loss, nll_loss, sigmoid_focal_loss, smooth_l1_loss,
 };
 
 /// The name of an operation for its number of axes, one to three.

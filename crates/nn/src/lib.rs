@@ -38,11 +38,13 @@ mod quantize;
 mod safetensors;
 mod state_dict;
 mod summary;
+mod tensor_source;
 mod training;
 mod visitor;
 
 pub use checkpoint::{Checkpoint, Restore};
 pub use field::{Field, Parameter};
+pub use init::skip_init;
 pub use layers::lora;
 pub use layers::lora::InputStatistics;
 pub use layers::{
@@ -69,12 +71,13 @@ pub use layers::{
 #[doc(hidden)]
 pub use layers::{Channels, Running};
 pub use loss::{
-    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, DistillationLoss, Divergence,
-    DpoLoss, DpoVariant, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, KtoLoss, L1Loss,
-    LinearCrossEntropyLoss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss, MultiLabelSoftMarginLoss,
-    MultiMarginLoss, NllLoss, OrpoLoss, PoissonNllLoss, Reduction, SmoothL1Loss, SoftMarginLoss,
-    TripletMarginLoss, answer_log_probabilities, binary_cross_entropy, binary_cross_entropy_with_logits,
-    cross_entropy, huber_loss, kl_div, l1_loss, mse_loss, nll_loss, smooth_l1_loss,
+    BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, DiceLoss, DistillationLoss,
+    Divergence, DpoLoss, DpoVariant, GaussianNllLoss, HingeEmbeddingLoss, HuberLoss, KlDivLoss, KtoLoss,
+    L1Loss, LinearCrossEntropyLoss, MarginRankingLoss, MseLoss, MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss, MultiMarginLoss, NllLoss, OrpoLoss, PoissonNllLoss, Reduction,
+    SigmoidFocalLoss, SmoothL1Loss, SoftMarginLoss, TripletMarginLoss, answer_log_probabilities,
+    binary_cross_entropy, binary_cross_entropy_with_logits, cross_entropy, dice_loss, huber_loss, kl_div,
+    l1_loss, mse_loss, nll_loss, sigmoid_focal_loss, smooth_l1_loss,
 };
 pub use module::{Module, Unmatched};
 pub use names::NameMap;
@@ -94,6 +97,7 @@ pub use state_dict::StateDict;
 #[doc(hidden)] // for `onnx`
 pub use summary::layer_paths;
 pub use summary::{Summary, SummaryRow, summarize, summary};
+pub use tensor_source::TensorSource;
 pub use training::Training;
 pub use visitor::{Entry, Role, Visitor, VisitorMut};
 

@@ -8,10 +8,13 @@ use std::{
 };
 
 use tensor_core::{
-    DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, caller_line, eval_all, set_grad_enabled,
+    DType, Device, Error, ErrorKind, Result, State, Stateful, Tensor, caller_line, eval_all, few,
+    set_grad_enabled,
 };
 
-use crate::{Entry, NameMap, Role, StateDict, Visitor, VisitorMut, names::with_origins};
+use crate::{
+    Entry, NameMap, Role, StateDict, TensorSource, Visitor, VisitorMut, lora::Targets, names::with_origins,
+};
 
 /// The names that a lenient load did not match. See [`Module::load_matching`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,6 +123,38 @@ pub trait Module {
         distinct(self.entries_of(Role::Parameter)).into_iter().map(|e| (e.name, e.tensor)).collect()
     }
 
+    /// The parameters whose names `targets` selects, for a group of an optimizer.
+    ///
+    /// ```
+    /// use nn::{Linear, Module, Sequential, lora::Targets};
+    /// use tensor_core::Generator;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let rng = Generator::seed(0, &backend_cpu::cpu());
+    /// let net = Sequential::new().add(Linear::new(4, 8, &rng)?).add(Linear::new(8, 2, &rng)?);
+    /// assert_eq!(net.parameters_matching(&["bias"].into())?.len(), 2); // 0.bias and 1.bias
+    /// assert_eq!(net.parameters_matching(&Targets::Glob("1.*".into()))?.len(), 2);
+    /// assert_eq!(net.parameters_except(&Targets::Regex(r"\d+\.bias".into()))?.len(), 2);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// No parameter with such a name, which the error answers with the first names that there are; an
+    /// invalid regular expression; [`Targets::AllLinear`], which selects layers and not parameters.
+    #[track_caller]
+    fn parameters_matching(&self, targets: &Targets) -> Result<Vec<Tensor>> {
+        Ok(matching(self.named_parameters(), targets)?.0)
+    }
+
+    /// The parameters whose names `targets` does not select: those that [`Module::parameters_matching`]
+    /// leaves out.
+    ///
+    /// # Errors
+    /// As for [`Module::parameters_matching`].
+    #[track_caller]
+    fn parameters_except(&self, targets: &Targets) -> Result<Vec<Tensor>> {
+        Ok(matching(self.named_parameters(), targets)?.1)
+    }
+
     /// The buffers: state that is not trained.
     fn buffers(&self) -> Vec<Tensor> {
         distinct(self.entries_of(Role::Buffer)).into_iter().map(|e| e.tensor).collect()
@@ -141,36 +176,54 @@ pub trait Module {
         self.state().into_iter().map(|e| (e.name, e.tensor.detach())).collect()
     }
 
-    /// Loads the values of a state dict, which must have exactly this module's names and shapes. Values are
-    /// moved to the devices of the parameters, and cast to their dtypes: floating-point and integer values
-    /// to floating-point ones, and integers to integer dtypes that can represent them. Gradients and
-    /// optimizers are not changed.
+    /// Loads the values of a state dict or of another [`TensorSource`], such as a file, which must have
+    /// exactly this module's names and shapes. Values are moved to the devices of the parameters, and cast
+    /// to their dtypes: floating-point and integer values to floating-point ones, and integers to integer
+    /// dtypes that can represent them. Gradients and optimizers are not changed.
     ///
     /// A parameter that the module uses in several places is found under any of its names. If the dict's
     /// names differ from the module's, see [`Module::load_mapped`].
     ///
+    /// # Memory
+    /// A file's tensors are read and assigned one by one, so loading takes the memory of one tensor beside
+    /// the module's own. For a module made in [`crate::skip_init`], no initial values are computed before.
+    ///
     /// # Errors
-    /// `StateDict` with all names that are missing, unexpected, of another shape or of a dtype that cannot
-    /// be cast; or a value that cannot be computed or moved. The module is unchanged then.
+    /// `StateDict` with the names that are missing, unexpected, of another shape or of a dtype that cannot
+    /// be cast; or a value that cannot be computed or moved. The module is unchanged then, unless a file
+    /// cannot be read to its end: the tensors before that place are loaded.
     #[track_caller]
-    fn load_state_dict(&self, dict: &StateDict) -> Result<()> {
+    fn load_state_dict(&self, dict: &dyn TensorSource) -> Result<()> {
         let _line = caller_line();
         load(&self.state(), dict, true).map(drop)
     }
 
-    /// Loads those values of a state dict whose names this module has, and returns the names that did not
-    /// match. PyTorch's `load_state_dict(strict=False)`.
+    /// Loads those values of a state dict, or of a file, whose names this module has, and returns the names
+    /// that did not match. PyTorch's `load_state_dict(strict=False)`.
+    ///
+    /// ```
+    /// use nn::{Linear, Module, StateDict};
+    /// use tensor_core::{Generator, Tensor};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let layer = Linear::new(2, 2, &Generator::seed(0, &device))?;
+    /// let dict = StateDict::from([("bias".to_string(), Tensor::ones(2, &device)?)]);
+    /// let unmatched = layer.load_matching(&dict)?;
+    /// assert_eq!(unmatched.missing, ["weight"]); // which keeps its value
+    /// assert!(unmatched.unexpected.is_empty());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// A shape that differs under a common name or a dtype that cannot be cast, or a value that cannot be
-    /// computed or moved. The module is unchanged then.
+    /// computed or moved. The module is unchanged then, as for [`Module::load_state_dict`].
     #[track_caller]
-    fn load_matching(&self, dict: &StateDict) -> Result<Unmatched> {
+    fn load_matching(&self, dict: &dyn TensorSource) -> Result<Unmatched> {
         let _line = caller_line();
         load(&self.state(), dict, false)
     }
 
-    /// As [`Module::load_state_dict`], for a dict whose names `names` maps to those of this module.
+    /// As [`Module::load_state_dict`], for a dict or file whose names `names` maps to those of this module.
     ///
     /// ```
     /// use nn::{Linear, Module, NameMap, StateDict};
@@ -191,12 +244,12 @@ pub trait Module {
     /// The errors of [`Module::load_state_dict`], with the dict's names beside the mapped ones, and those of
     /// [`NameMap::apply`].
     #[track_caller]
-    fn load_mapped(&self, dict: &StateDict, names: &NameMap) -> Result<()> {
+    fn load_mapped(&self, dict: &dyn TensorSource, names: &NameMap) -> Result<()> {
         let _line = caller_line();
-        let (mapped, origins) = names.mapped(dict)?;
+        let mapped = names.source(dict)?;
         match load(&self.state(), &mapped, true) {
             Ok(_) => Ok(()),
-            Err(error) => Err(with_origins(error, &origins)),
+            Err(error) => Err(with_origins(error, mapped.origins())),
         }
     }
 
@@ -284,6 +337,26 @@ pub trait Module {
     #[doc(alias = "requires_grad_")]
     fn freeze(&self) -> Result<()> {
         self.set_requires_grad(false)
+    }
+
+    /// Freezes the parameters whose names `targets` selects, or with `true` undoes it.
+    ///
+    /// ```
+    /// use nn::{Linear, Module, Sequential, lora::Targets};
+    /// use tensor_core::Generator;
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let rng = Generator::seed(0, &backend_cpu::cpu());
+    /// let net = Sequential::new().add(Linear::new(4, 8, &rng)?).add(Linear::new(8, 2, &rng)?);
+    /// net.set_requires_grad_matching(&Targets::Glob("0.*".into()), false)?;
+    /// assert_eq!(net.trainable_parameters().len(), 2); // those of the last layer
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Module::parameters_matching`] and [`Module::set_requires_grad`].
+    #[track_caller]
+    fn set_requires_grad_matching(&self, targets: &Targets, requires_grad: bool) -> Result<()> {
+        self.parameters_matching(targets)?.iter().try_for_each(|p| p.set_requires_grad(requires_grad))
     }
 
     /// Undoes [`Module::freeze`].
@@ -416,48 +489,91 @@ fn distinct(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-/// Checks everything, then moves everything, then assigns, so that a failure leaves the module unchanged.
+/// The parameters that the targets select, and the others.
 #[track_caller]
-fn load(state: &[Entry], dict: &StateDict, strict: bool) -> Result<Unmatched> {
+fn matching(named: Vec<(String, Tensor)>, targets: &Targets) -> Result<(Vec<Tensor>, Vec<Tensor>)> {
+    const OP: &str = "parameters_matching";
+    let names: Vec<String> = named.iter().map(|(name, _)| name.clone()).collect();
+    let selects = targets.selector(OP)?;
+    let (fitting, others): (Vec<_>, Vec<_>) = named.into_iter().partition(|(name, _)| selects(name));
+    if fitting.is_empty() {
+        let message = format!("{targets:?} selects none of the parameters {}", few(&names));
+        return Err(Error::invalid(OP, message));
+    }
+    let tensors = |named: Vec<(String, Tensor)>| named.into_iter().map(|(_, tensor)| tensor).collect();
+    Ok((tensors(fitting), tensors(others)))
+}
+
+/// Checks everything, and then assigns: a dict's values once all are computed, so that a failure leaves the
+/// module unchanged, and a file's tensors one by one, so that no two versions of all values are in memory.
+#[track_caller]
+fn load(state: &[Entry], source: &dyn TensorSource, strict: bool) -> Result<Unmatched> {
     let _line = caller_line();
     let mut unmatched = Unmatched::default();
     let mut mismatched = Vec::new();
     let mut pairs = Vec::new();
+    // The tensors of which only reading tells the shape.
+    let mut read = HashMap::new();
+    let order: HashMap<&str, usize> =
+        source.names().into_iter().enumerate().map(|(k, name)| (name, k)).collect();
     // A tensor that is used in several places is found under any of its names.
-    let found = |entry: &&Entry| dict.contains_key(&entry.name);
+    let found = |entry: &&Entry| order.contains_key(entry.name.as_str());
     let present: HashSet<u64> = state.iter().filter(found).map(|entry| entry.tensor.id()).collect();
     for entry in state {
-        let Some(value) = dict.get(&entry.name) else {
+        let Some(&position) = order.get(entry.name.as_str()) else {
             if !present.contains(&entry.tensor.id()) {
                 unmatched.missing.push(entry.name.clone());
             }
             continue;
         };
-        if value.shape() != entry.tensor.shape() || !can_cast(value.dtype(), entry.tensor.dtype()) {
+        let target = &entry.tensor;
+        let (shape, dtype) = match source.described(&entry.name) {
+            Some(described) => described,
+            None => {
+                let value = source.read(&entry.name, target.dtype(), &target.device())?;
+                let described = (value.shape().clone(), value.dtype());
+                read.insert(position, value);
+                described
+            }
+        };
+        if shape != *target.shape() || !can_cast(dtype, target.dtype()) {
             mismatched.push(format!(
-                "{}: {} {} in the dict, {} {} in the module",
+                "{}: {dtype} {shape} in the dict, {} {} in the module",
                 entry.name,
-                value.dtype(),
-                value.shape(),
-                entry.tensor.dtype(),
-                entry.tensor.shape()
+                target.dtype(),
+                target.shape()
             ));
         }
-        pairs.push((entry, value));
+        pairs.push((entry, position));
     }
     let names: HashSet<&str> = state.iter().map(|entry| entry.name.as_str()).collect();
-    unmatched.unexpected = dict.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+    let unexpected = source.names().into_iter().filter(|name| !names.contains(name));
+    unmatched.unexpected = unexpected.map(str::to_string).collect();
+    unmatched.unexpected.sort_unstable();
     let misfit = strict && unmatched != Unmatched::default();
     if misfit || !mismatched.is_empty() {
         let Unmatched { missing, unexpected } = unmatched;
         return Err(Error::new(ErrorKind::StateDict { missing, unexpected, mismatched }));
     }
+    let in_memory = source.is_in_memory();
+    if !in_memory {
+        pairs.sort_by_key(|(_, position)| *position);
+    }
     set_grad_enabled(false, || {
-        let mut values = Vec::with_capacity(pairs.len());
-        for (entry, value) in pairs {
-            let value = cast(&entry.name, value, entry.tensor.dtype())?.to(&entry.tensor.device())?;
+        let mut values = Vec::new();
+        for (entry, position) in pairs {
+            let (dtype, device) = (entry.tensor.dtype(), entry.tensor.device());
+            let value = match read.remove(&position) {
+                Some(value) => value,
+                None => source.read(&entry.name, dtype, &device)?,
+            };
+            let value = cast(&entry.name, &value, dtype)?.to(&device)?;
             value.eval()?;
-            values.push((&entry.tensor, value));
+            if in_memory {
+                values.push((&entry.tensor, value));
+            } else {
+                entry.tensor.assign(&value)?;
+            }
         }
         values.into_iter().try_for_each(|(target, value)| target.assign(&value))
     })?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tensor_core::{Error, ErrorKind, Result};
+use tensor_core::{DType, Device, Error, ErrorKind, Result, Shape, Tensor};
 
-use crate::StateDict;
+use crate::{StateDict, TensorSource};
 
 /// Rules that map the names of a state dict to those of a module, for
 /// [`Module::load_mapped`](crate::Module::load_mapped). They are applied to each name in the given order.
@@ -115,12 +115,14 @@ impl NameMap {
     /// A pattern with another number of wildcards than its replacement, or two names that are mapped to one.
     #[track_caller]
     pub fn apply(&self, dict: &StateDict) -> Result<StateDict> {
-        Ok(self.mapped(dict)?.0)
+        let Renamed { origins, .. } = self.source(dict)?;
+        let tensor = |(new, old): (String, &str)| Some((new, dict.get(old)?.clone()));
+        Ok(origins.into_iter().filter_map(tensor).collect())
     }
 
-    /// The dict under its mapped names, and the original name of each.
+    /// A source under its mapped names.
     #[track_caller]
-    pub(crate) fn mapped<'a>(&self, dict: &'a StateDict) -> Result<(StateDict, BTreeMap<String, &'a str>)> {
+    pub(crate) fn source<'a>(&self, source: &'a dyn TensorSource) -> Result<Renamed<'a>> {
         for rule in &self.rules {
             if let Rule::Rename { pattern, replacement } = rule
                 && stars(pattern) != stars(replacement)
@@ -131,22 +133,53 @@ impl NameMap {
                 return Err(Error::invalid("NameMap", message));
             }
         }
-        let mut mapped = StateDict::new();
         let mut origins: BTreeMap<String, &str> = BTreeMap::new();
-        for (old, tensor) in dict {
+        for old in source.names() {
             let Some(new) = self.map(old) else { continue };
             if let Some(other) = origins.insert(new.clone(), old) {
                 let message = format!("\"{other}\" and \"{old}\" both become \"{new}\"");
                 return Err(Error::invalid("NameMap", message));
             }
-            mapped.insert(new, tensor.clone());
         }
-        for (name, source) in &self.ties {
-            if let (false, Some(tensor)) = (mapped.contains_key(name), mapped.get(source)) {
-                mapped.insert(name.clone(), tensor.clone());
+        for (name, tied) in &self.ties {
+            if let (false, Some(&old)) = (origins.contains_key(name), origins.get(tied)) {
+                origins.insert(name.clone(), old);
             }
         }
-        Ok((mapped, origins))
+        Ok(Renamed { source, origins })
+    }
+}
+
+/// A source under the names of a [`NameMap`].
+pub(crate) struct Renamed<'a> {
+    source: &'a dyn TensorSource,
+    /// The names of the source by the mapped ones.
+    origins: BTreeMap<String, &'a str>,
+}
+
+impl Renamed<'_> {
+    /// The names of the source by the mapped ones.
+    pub(crate) fn origins(&self) -> &BTreeMap<String, &str> {
+        &self.origins
+    }
+}
+
+impl TensorSource for Renamed<'_> {
+    fn names(&self) -> Vec<&str> {
+        self.origins.keys().map(String::as_str).collect()
+    }
+
+    fn described(&self, name: &str) -> Option<(Shape, DType)> {
+        self.source.described(self.origins.get(name)?)
+    }
+
+    #[track_caller]
+    fn read(&self, name: &str, dtype: DType, device: &Device) -> Result<Tensor> {
+        self.source.read(self.origins.get(name).copied().unwrap_or(name), dtype, device)
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.source.is_in_memory()
     }
 }
 

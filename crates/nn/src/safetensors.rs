@@ -17,7 +17,7 @@ use tensor_core::{
     file::{Content, OpenFile, file_error, write_whole},
 };
 
-use crate::StateDict;
+use crate::{StateDict, TensorSource};
 
 /// Writes a state dict as a safetensors file, completely or not at all: it writes another file beside `path`
 /// first and then renames it, so that a failure leaves an existing file unchanged.
@@ -241,6 +241,26 @@ impl SafetensorsFile {
     #[track_caller]
     pub fn state_dict(&self, device: &Device) -> Result<StateDict> {
         self.names().map(|name| Ok((name.to_string(), self.tensor(name, device)?))).collect()
+    }
+}
+
+/// Tensors are read on demand, so that a module is loaded with one tensor in memory beside its own.
+impl TensorSource for SafetensorsFile {
+    fn names(&self) -> Vec<&str> {
+        self.tensors.keys().map(String::as_str).collect()
+    }
+
+    fn described(&self, name: &str) -> Option<(Shape, DType)> {
+        if self.metadata.contains_key(&blocks_key(name)) {
+            return None;
+        }
+        let stored = self.tensors.get(name)?;
+        Some((Shape::from(stored.shape.as_slice()), stored.dtype?))
+    }
+
+    #[track_caller]
+    fn read(&self, name: &str, _: DType, device: &Device) -> Result<Tensor> {
+        self.tensor(name, device)
     }
 }
 

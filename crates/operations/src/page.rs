@@ -23,7 +23,9 @@ pub fn torch_name(row: &Row) -> String {
         let rest = &expression[start..];
         &rest[..rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '.')).unwrap_or(rest.len())]
     };
-    for (prefix, full) in [("torch.", "torch."), ("F.", "torch.nn.functional.")] {
+    let modules =
+        [("torch.", "torch."), ("F.", "torch.nn.functional."), ("torchvision.ops.", "torchvision.ops.")];
+    for (prefix, full) in modules {
         let at = expression.match_indices(prefix).map(|(at, _)| at).find(|at| {
             let before = expression[..*at].chars().next_back();
             !before.is_some_and(|c| c.is_alphanumeric() || c == '.') && expression[*at..].contains('(')

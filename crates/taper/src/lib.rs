@@ -173,6 +173,8 @@ pub mod prelude {
         OneCycleConfig, OneCycleLr, Optimizer, ReduceLrOnPlateau, ReduceLrOnPlateauConfig, RmsProp,
         RmsPropConfig, SequentialLr, Sgd, SgdConfig, StepLr, clip_grad_norm,
     };
+    #[cfg(feature = "weights")]
+    pub use weights::LoadWeights;
 }
 
 /// The guide's programs, as tests.

@@ -32,7 +32,7 @@ pub use base::file;
 pub use base::npy;
 pub use base::{
     axes::{Axes, Axis, Dims, Int},
-    error::{Error, ErrorKind, Result},
+    error::{Error, ErrorKind, Result, few},
     origin::{CallerLine, at_caller, caller_line, hide_lines_of, with_location, with_own_lines},
     philox::{philox, philox_words},
     shape::{MAX_ELEMENTS, Shape},

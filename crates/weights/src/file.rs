@@ -7,9 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use nn::StateDict;
+use nn::{StateDict, TensorSource};
 use tensor_core::{
-    DType, Device, Result, Tensor,
+    DType, Device, Result, Shape, Tensor,
     file::{Content, file_error},
 };
 
@@ -341,16 +341,14 @@ impl WeightFile {
 
     /// The weight of four bits with a name, if it is one.
     #[track_caller]
-    fn four_bits(&self, name: &str, device: &Device) -> Result<Option<Tensor>> {
+    fn four_bits(&self, name: &str, device: &Device, floats: Option<DType>) -> Result<Option<Tensor>> {
         let description = bitsandbytes::description(name, |name| self.info(name).is_some());
         let Some(description) = description else { return Ok(None) };
         let read = |name: &str| {
             let Some(info) = self.info(name) else { return Ok(None) };
             Ok(Some((info.dtype(), Reader::default().host_bytes(info)?)))
         };
-        bitsandbytes::Stored { path: &self.path, name, read }
-            .tensor(&description, self.floats, device)
-            .map(Some)
+        bitsandbytes::Stored { path: &self.path, name, read }.tensor(&description, floats, device).map(Some)
     }
 
     /// One tensor, on `device`. A weight of four bits of `bitsandbytes` is a tensor in blocks.
@@ -360,10 +358,17 @@ impl WeightFile {
     /// a dtype that the device lacks; too little memory.
     #[track_caller]
     pub fn tensor(&self, name: &str, device: &Device) -> Result<Tensor> {
-        if let Some(weight) = self.four_bits(name, device)? {
+        self.tensor_in(name, device, self.floats)
+    }
+
+    /// One tensor, whose floats are cast to `floats`, if that is given.
+    #[track_caller]
+    fn tensor_in(&self, name: &str, device: &Device, floats: Option<DType>) -> Result<Tensor> {
+        if let Some(weight) = self.four_bits(name, device, floats)? {
             return Ok(weight);
         }
-        self.read(self.find(name)?, device)
+        let read = Reader::default().read(self.find(name)?, device, floats);
+        tensor_core::Error::here_in(read.map_err(|error| named(name, error)))
     }
 
     /// A tensor of this file's object ([`WeightFile::value`]), on `device`.
@@ -442,7 +447,7 @@ impl WeightFile {
             if self.is_part(name) {
                 continue;
             }
-            if let Some(weight) = self.four_bits(name, device)? {
+            if let Some(weight) = self.four_bits(name, device, self.floats)? {
                 dict.insert(name.clone(), weight);
                 continue;
             }
@@ -458,6 +463,35 @@ impl WeightFile {
             dict.insert(name.clone(), tensor);
         }
         Ok(dict)
+    }
+}
+
+/// Tensors are read on demand, in the order of the file, so that a module is loaded with one tensor in memory
+/// beside its own.
+impl TensorSource for WeightFile {
+    fn names(&self) -> Vec<&str> {
+        let tensors = self.tensors.iter().filter(|(name, _)| !self.is_part(name));
+        let mut order: Vec<_> = tensors.map(|(name, info)| (info.identity(), name.as_str())).collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, name)| name).collect()
+    }
+
+    fn described(&self, name: &str) -> Option<(Shape, DType)> {
+        let info = self.info(name)?;
+        if info.described.is_some() || bitsandbytes::description(name, |n| self.info(n).is_some()).is_some() {
+            return None;
+        }
+        let dtype = match info.encoding {
+            Encoding::Plain(dtype) => self.floats.filter(|_| dtype.is_float()).unwrap_or(dtype),
+            Encoding::Blocks(_) => self.floats.unwrap_or(DType::F32),
+            Encoding::Other(_) => return None,
+        };
+        Some((info.shape.clone(), dtype))
+    }
+
+    #[track_caller]
+    fn read(&self, name: &str, dtype: DType, device: &Device) -> Result<Tensor> {
+        self.tensor_in(name, device, self.floats.or(dtype.is_float().then_some(dtype)))
     }
 }
 

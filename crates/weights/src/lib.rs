@@ -4,6 +4,7 @@
 //! | items | purpose |
 //! |---|---|
 //! | [`open`], [`WeightFile`] | any of these files: names, shapes, dtypes, tensors one by one or all |
+//! | [`LoadWeights`] | `model.load(path)` for every module |
 //! | [`Value`] | the lists, dicts, numbers and texts around the tensors |
 //! | [`save_torch`], [`save_npz`], [`save_sharded`], [`GgufWriter`] | writing |
 //! | [`load_peft`], [`save_peft`] | folders of LoRA adapters, as Python's `peft` has them |
@@ -37,6 +38,7 @@ mod bitsandbytes;
 mod file;
 mod gguf;
 mod hub;
+mod load;
 mod npz;
 mod peft;
 mod read;
@@ -52,6 +54,7 @@ pub use gguf::{BlockType, GgufArray, GgufValue, GgufWriter};
 pub use hub::HubCache;
 #[cfg(feature = "hub")]
 pub use hub::{HubDownload, HubProgress};
+pub use load::LoadWeights;
 pub use npz::save_npz;
 pub use peft::{load_peft, save_peft};
 pub use safetensors::{ShardOptions, save_sharded};

@@ -6,3 +6,4 @@ mod images;
 mod loader;
 mod pictures;
 mod pipeline;
+mod torchvision;

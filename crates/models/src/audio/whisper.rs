@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Module};
+use nn::{Conv1d, ConvConfig, Embedding, LayerNorm, Module, skip_init};
 use serde::Deserialize;
 use tensor_core::{Device, Error, Generator, Result, Tensor};
 
@@ -234,7 +234,8 @@ impl Whisper {
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Whisper> {
         let path = path.as_ref();
-        let model = Whisper::new(&read_config(path)?, &Generator::seed(0, device))?;
+        let config = read_config(path)?;
+        let model = skip_init(|| Whisper::new(&config, &Generator::seed(0, device)))?;
         // The output layer is the table of tokens.
         load_all(&model, &weights::open(path)?, device, &["proj_out.weight"])?;
         model.eval();

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use nn::Layer;
+use nn::{Layer, skip_init};
 use serde::Deserialize;
 use tensor_core::{Device, Error, Generator, Result, Tensor, file::file_error};
 use weights::WeightFile;
@@ -287,12 +287,13 @@ fn network(
             let message = format!("model_args of {name} are not supported; only those of vit and deit are");
             return Err(Error::invalid(OP, message));
         }
-        (found.build)(classes(found.classifier)?, &rng)?
+        let count = classes(found.classifier)?;
+        skip_init(|| (found.build)(count, &rng))?
     } else if let Some((_, preset)) = TIMM.iter().find(|(known, _)| *known == name) {
         let mut config = preset();
         arguments.change(&mut config);
         config.num_classes = classes("head")?;
-        Box::new(TimmVit::new(&config, &rng)?)
+        Box::new(skip_init(|| TimmVit::new(&config, &rng))?)
     } else {
         let known: Vec<&str> = ImageClassifier::architectures().collect();
         return Err(Error::invalid(

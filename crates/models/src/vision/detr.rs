@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use nn::{Conv2d, Embedding, LayerNorm, Linear, Module, functional::AttentionOptions};
+use nn::{Conv2d, Embedding, LayerNorm, Linear, Module, functional::AttentionOptions, skip_init};
 use serde::Deserialize;
 use tensor_core::{Device, Error, Generator, Result, Tensor};
 
@@ -357,7 +357,8 @@ impl Detr {
     #[track_caller]
     pub fn from_folder(path: impl AsRef<Path>, device: &Device) -> Result<Detr> {
         let path = path.as_ref();
-        let model = Detr::new(&read_config(path)?, &Generator::seed(0, device))?;
+        let config = read_config(path)?;
+        let model = skip_init(|| Detr::new(&config, &Generator::seed(0, device)))?;
         load_all(&model, &weights::open(path)?, device, &["num_batches_tracked"])?;
         model.eval();
         Ok(model)

@@ -9,6 +9,7 @@ use std::path::Path;
 use nn::{
     BatchNorm2d, BatchNormConfig, Conv2d, ConvConfig, Module, Parameter, Sequential,
     functional::{InterpolateOptions, PoolOptions, interpolate, max_pool2d},
+    skip_init,
 };
 use tensor_core::{Device, Error, Generator, Result, Tensor, file::file_error};
 use weights::WeightFile;
@@ -340,7 +341,8 @@ impl YoloV8 {
     #[track_caller]
     pub fn open(path: impl AsRef<Path>, device: &Device) -> Result<YoloV8> {
         let file = weights::open(path)?;
-        let model = YoloV8::new(YoloV8Config::of_weights(&file)?, &Generator::seed(0, device))?;
+        let config = YoloV8Config::of_weights(&file)?;
+        let model = skip_init(|| YoloV8::new(config, &Generator::seed(0, device)))?;
         load_all(&model, &file, device, &[])?;
         model.eval();
         Ok(model)

@@ -54,7 +54,7 @@ impl FrozenBatchNorm2d {
         }
         let buffer = |value: f64| -> Result<Tensor> {
             let tensor = Tensor::full([channels], value, (default_dtype(), device))?;
-            tensor.eval()?;
+            crate::init::settle(&tensor)?;
             tensor.into_cell(false)
         };
         Ok(FrozenBatchNorm2d {

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     functional,
-    init::{self, Fan, Nonlinearity},
+    init::{self, Fan, Nonlinearity, settle},
 };
 
 /// The linear transformation y = x · Wᵀ + b, from `[…, in]` to `[…, out]`. `torch.nn.Linear`.
@@ -115,11 +115,11 @@ impl Linear {
 }
 
 /// A parameter with this initial value, computed immediately so that a failure is reported where the layer
-/// is made.
+/// is made, except in [`crate::skip_init`].
 #[track_caller]
 pub(super) fn parameter(value: Tensor, dtype: DType) -> Result<Tensor> {
     let value = value.to_dtype(dtype)?;
-    value.eval()?;
+    settle(&value)?;
     value.into_cell(true)
 }
 

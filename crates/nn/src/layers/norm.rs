@@ -8,6 +8,7 @@ use super::{layer, linear::parameter, record};
 use crate::{
     Module, Training, Visitor, VisitorMut,
     functional::{self, Momentum, batch_norm_by, by_dims},
+    init::settle,
 };
 
 /// Options of a [`LayerNorm`] or an [`RmsNorm`].
@@ -344,7 +345,7 @@ impl Channels {
         }
         let [weight, bias] = per_channel(channels, affine, dtype, device)?;
         let buffer = |value: Tensor| -> Result<Tensor> {
-            value.eval()?;
+            settle(&value)?;
             value.into_cell(false)
         };
         let running = match track_running_stats {

@@ -11,6 +11,7 @@ mod margin;
 mod nll;
 mod preference;
 mod regression;
+mod segmentation;
 
 pub use binary::{BceLoss, BceWithLogitsLoss, binary_cross_entropy, binary_cross_entropy_with_logits};
 pub use cross_entropy::{CrossEntropyLoss, cross_entropy};
@@ -28,6 +29,7 @@ pub use preference::{DpoLoss, DpoVariant, KtoLoss, OrpoLoss, answer_log_probabil
 pub use regression::{
     HuberLoss, L1Loss, MseLoss, SmoothL1Loss, huber_loss, l1_loss, mse_loss, smooth_l1_loss,
 };
+pub use segmentation::{DiceLoss, SigmoidFocalLoss, dice_loss, sigmoid_focal_loss};
 
 use tensor_core::{DType, Error, ErrorKind, Result, Tensor};
 

@@ -41,7 +41,7 @@ fn trains_moves_and_saves<M: Module>(
     module.to(&there).unwrap();
     assert!(module.parameters().iter().all(|p| p.device() == there), "{what}: moved");
     let zeros = |(name, tensor): (String, Tensor)| (name, tensor.zeros_like());
-    let dict = module.state_dict().into_iter().map(zeros).collect();
+    let dict: nn::StateDict = module.state_dict().into_iter().map(zeros).collect();
     module.load_state_dict(&dict).unwrap();
     let out = forward(&module, &x.to(&there).unwrap()).unwrap();
     assert!(out.to_f64_vec().unwrap().iter().all(|&v| v == 0.0), "{what}: loaded");

@@ -127,7 +127,7 @@ fn a_frozen_batch_norm_uses_its_buffers_and_trains_nothing() {
         ("running_var", [4.0, 1.0]),
     ];
     let dict = buffers.map(|(name, values)| (name.to_string(), Tensor::new(values, &device).unwrap()));
-    norm.load_state_dict(&dict.into_iter().collect()).unwrap();
+    norm.load_state_dict(&dict.into_iter().collect::<nn::StateDict>()).unwrap();
     let x = Tensor::new([[[[3f32]], [[7.0]]]], &device).unwrap();
     assert_close(&norm.forward(&x).unwrap(), &[2.5, 7.0]);
     norm.train();

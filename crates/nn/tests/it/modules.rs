@@ -7,7 +7,7 @@ use crate::common::{assert_close, device, reference::reference_backend};
 use autograd::TensorGrad;
 use nn::{
     Dropout, Field, Layer, Linear, Module, NameMap, Parameter, Relu, Sequential, StateDict, Training,
-    Unmatched,
+    Unmatched, lora::Targets,
 };
 use tensor_core::{DType, Device, ErrorKind, Generator, Tensor};
 
@@ -95,6 +95,38 @@ fn frozen_parameters_stay_parameters() {
     assert!(net.fc1.weight.grad().is_none() && net.layers[0].weight.grad().is_some());
     net.zero_grad();
     assert!(net.layers[0].weight.grad().is_none());
+}
+
+#[test]
+fn parameters_are_selected_by_their_names() {
+    let rng = Generator::seed(0, &device());
+    let model: Vec<Linear> = (0..12).map(|_| Linear::new(2, 2, &rng).unwrap()).collect();
+    let count = |targets: &Targets| {
+        let (fitting, others) =
+            (model.parameters_matching(targets).unwrap(), model.parameters_except(targets).unwrap());
+        assert_eq!(fitting.len() + others.len(), 24);
+        fitting.len()
+    };
+    assert_eq!(count(&["bias"].into()), 12);
+    assert_eq!(count(&["3.bias", "1.weight"].into()), 2); // not 11.weight
+    assert_eq!(count(&Targets::Glob("1*.weight".into())), 3);
+    assert_eq!(count(&Targets::Regex(r"\d\.(weight|bias)".into())), 20);
+    assert_eq!(count(&Targets::Glob("*".into())), 24);
+    for (targets, part) in [
+        (Targets::Glob("head.*".into()), "and 16 more]"),
+        (Targets::Regex("(".into()), "no regular expression"),
+        (Targets::AllLinear, "AllLinear selects layers"),
+    ] {
+        let message = model.parameters_matching(&targets).unwrap_err().to_string();
+        assert!(message.contains(part), "{message}");
+        assert!(model.set_requires_grad_matching(&targets, false).is_err());
+    }
+    assert_eq!(model.trainable_parameters().len(), 24);
+    model.set_requires_grad_matching(&["bias"].into(), false).unwrap();
+    assert_eq!(model.trainable_parameters().len(), 12);
+    let object: &dyn Module = &model;
+    object.set_requires_grad_matching(&["bias"].into(), true).unwrap();
+    assert_eq!(model.trainable_parameters().len(), 24);
 }
 
 #[test]

@@ -82,7 +82,8 @@ fn models_are_modules() {
     assert!(net.num_parameters() > 10_000, "{}", net.num_parameters());
     assert!(net.parameters().iter().all(|parameter| parameter.dtype().is_float()));
     let state = net.state_dict();
-    let changed = state.iter().map(|(name, value)| (name.clone(), value.mul_scalar(1))).collect();
+    let changed: nn::StateDict =
+        state.iter().map(|(name, value)| (name.clone(), value.mul_scalar(1))).collect();
     net.load_state_dict(&changed).unwrap();
     assert_eq!(net.inputs()[0].name, "serving_default_input_2:0");
     assert_eq!(net.output_names().count(), 3);

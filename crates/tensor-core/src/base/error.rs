@@ -349,7 +349,10 @@ pub enum ErrorKind {
     /// A state dict that does not fit its target, such as a module or an optimizer. The target is
     /// unchanged.
     #[error(
-        "state dict does not fit: missing {missing:?}, unexpected {unexpected:?}, misshapen {mismatched:?}; nothing was changed"
+        "state dict does not fit: missing {}, unexpected {}, misshapen {}; nothing was changed",
+        few(missing),
+        few(unexpected),
+        few(mismatched)
     )]
     StateDict {
         /// Names the module has and the dict lacks.
@@ -378,6 +381,19 @@ pub enum ErrorKind {
         /// The problem, its place in the file, and what was expected.
         message: String,
     },
+}
+
+/// The number of names that an error lists.
+const NAMES_SHOWN: usize = 8;
+
+/// A list of names for an error: the first few, and the number of the others.
+#[doc(hidden)] // for `nn`
+pub fn few(names: &[String]) -> String {
+    if names.len() <= NAMES_SHOWN + 1 {
+        return format!("{names:?}");
+    }
+    let shown: Vec<String> = names[..NAMES_SHOWN].iter().map(|name| format!("{name:?}")).collect();
+    format!("[{}, and {} more]", shown.join(", "), names.len() - NAMES_SHOWN)
 }
 
 /// A description of the axes of a shape.

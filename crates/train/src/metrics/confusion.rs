@@ -1,10 +1,10 @@
-//! [`ConfusionMatrix`], and the metrics derived from it: precision, recall, F1.
+//! [`ConfusionMatrix`], and the metrics derived from it: precision, recall, F1, IoU.
 
 use std::fmt;
 
 use tensor_core::{Error, Result, Tensor};
 
-use super::{check_rows, classes};
+use super::classes;
 
 const OP: &str = "ConfusionMatrix";
 
@@ -54,28 +54,33 @@ impl ConfusionMatrix {
         ConfusionMatrix { classes, counts: vec![0; classes * classes] }
     }
 
-    /// Counts a batch: predictions, as classes `[N]` or as scores `[N, C]`, and the true classes `[N]`.
+    /// Counts a batch: predictions, as classes `[N, …]` or as scores `[N, C, …]`, and the true classes `[N, …]`,
+    /// such as those of pixels `[N, H, W]`.
     ///
     /// # Errors
     /// Shapes that do not fit, a class that is out of range, a value that cannot be computed. Nothing is
     /// counted then.
     #[track_caller]
     pub fn update(&mut self, predictions: &Tensor, targets: &Tensor) -> Result<()> {
-        let predicted = if predictions.rank() == 2 {
-            check_rows(OP, predictions, targets)?;
+        let predicted = if predictions.rank() > targets.rank() {
             if predictions.dims()[1] != self.classes {
                 let message = format!("scores {} for {} classes", predictions.shape(), self.classes);
                 return Err(Error::invalid(OP, message));
             }
-            classes(OP, "predictions", &predictions.detach().argmax_axis(1, false)?)?
+            predictions.detach().argmax_axis(1, false)?
         } else {
-            classes(OP, "predictions", predictions)?
+            predictions.clone()
         };
-        let targets = classes(OP, "targets", targets)?;
-        if predicted.len() != targets.len() {
-            let message = format!("{} predictions for {} targets", predicted.len(), targets.len());
+        if predicted.shape() != targets.shape() || targets.rank() == 0 {
+            let message = format!(
+                "predictions {} for targets {}: give classes [N, …] both, or scores [N, C, …]",
+                predictions.shape(),
+                targets.shape()
+            );
             return Err(Error::invalid(OP, message));
         }
+        let predicted = classes(OP, "predictions", &predicted.flatten(0, -1)?)?;
+        let targets = classes(OP, "targets", &targets.flatten(0, -1)?)?;
         let known = 0..self.classes as i64;
         for (name, all) in [("predictions", &predicted), ("targets", &targets)] {
             if let Some(class) = all.iter().find(|class| !known.contains(class)) {
@@ -142,6 +147,40 @@ impl ConfusionMatrix {
         (0..self.classes).map(|class| self.of(class).f1()).collect()
     }
 
+    /// The intersection over union TP / (TP + FP + FN), the Jaccard index; `None` if nothing was counted. The
+    /// micro average divides the sums over the classes. `torchmetrics.JaccardIndex`,
+    /// `sklearn.metrics.jaccard_score`.
+    ///
+    /// ```
+    /// use tensor_core::Tensor;
+    /// use train::metrics::{Average, ConfusionMatrix};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let mut matrix = ConfusionMatrix::new(2);
+    /// let predicted = Tensor::new([[[0i32, 1], [1, 1]]], &device)?; // pixels [N, H, W]
+    /// let targets = Tensor::new([[[0i32, 0], [1, 1]]], &device)?;
+    /// matrix.update(&predicted, &targets)?;
+    /// assert_eq!(matrix.ious(), [1.0 / 2.0, 2.0 / 3.0]);
+    /// assert_eq!(matrix.iou(Average::Micro), Some(3.0 / 5.0));
+    /// # Ok(()) }
+    /// ```
+    pub fn iou(&self, average: Average) -> Option<f64> {
+        let items = self.items();
+        match average {
+            Average::Micro if items > 0 => {
+                let right: u64 = (0..self.classes).map(|class| self.of(class).right).sum();
+                // Every mistake is a false positive of one class and a false negative of another.
+                Some(right as f64 / (2 * items - right) as f64)
+            }
+            Average::Micro | Average::Macro | Average::Weighted => self.average(average, Class::iou),
+        }
+    }
+
+    /// The intersection over union of each class.
+    pub fn ious(&self) -> Vec<f64> {
+        (0..self.classes).map(|class| self.of(class).iou()).collect()
+    }
+
     /// Resets all counts.
     pub fn reset(&mut self) {
         self.counts.fill(0);
@@ -188,6 +227,9 @@ impl Class {
     }
     fn f1(&self) -> f64 {
         share(2 * self.right, self.predicted + self.items)
+    }
+    fn iou(&self) -> f64 {
+        share(self.right, self.predicted + self.items - self.right)
     }
 }
 

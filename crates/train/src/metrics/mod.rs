@@ -3,15 +3,31 @@
 //!
 //! Metrics read the tensors that they are given, which waits for the device: use them in an evaluation, or
 //! every hundredth step.
+//!
+//! | task | metrics |
+//! |---|---|
+//! | classes | [`Accuracy`], [`ConfusionMatrix`] (precision, recall, F1, IoU), [`Auroc`], [`AveragePrecision`] |
+//! | boxes | [`MeanAveragePrecision`] |
+//! | texts | [`Bleu`], [`Rouge`], [`ErrorRate`] (WER, CER), [`Perplexity`] |
+//! | pictures | [`Psnr`], [`Ssim`] |
+//! | any | [`Mean`], [`Throughput`] |
 
 mod accuracy;
 mod confusion;
+mod detection;
+mod image;
 mod mean;
+mod ranking;
+mod text;
 mod throughput;
 
 pub use accuracy::Accuracy;
 pub use confusion::{Average, ConfusionMatrix};
+pub use detection::{DetectionScores, MeanAveragePrecision, PredictedBox, TrueBox};
+pub use image::{Psnr, Ssim};
 pub use mean::Mean;
+pub use ranking::{Auroc, AveragePrecision};
+pub use text::{Bleu, ErrorRate, Perplexity, Rouge, RougeKind, RougeScore, TextUnit};
 pub use throughput::Throughput;
 
 use tensor_core::{Error, Result, Tensor};

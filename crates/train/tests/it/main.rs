@@ -6,3 +6,4 @@ mod logs;
 mod metrics;
 mod small;
 mod summaries;
+mod torchmetrics;

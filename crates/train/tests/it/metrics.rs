@@ -99,7 +99,7 @@ fn misfits_are_told_and_count_nothing() {
         (Accuracy::top_k(0).update(&scores, &tensor(&[0, 1])), "top 0 of 3"),
         (matrix.update(&tensor(&[0, 1]), &tensor(&[0, 3])), "targets: class 3"),
         (matrix.update(&tensor(&[-1, 1]), &tensor(&[0, 1])), "predictions: class -1"),
-        (matrix.update(&tensor(&[1]), &tensor(&[0, 1])), "1 predictions for 2 targets"),
+        (matrix.update(&tensor(&[1]), &tensor(&[0, 1])), "predictions [1] for targets [2]"),
         (matrix.update(&Tensor::ones([2, 4], &device).unwrap(), &tensor(&[0, 1])), "[2, 4] for 3 classes"),
     ] {
         let message = error.unwrap_err().to_string();

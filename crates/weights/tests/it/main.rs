@@ -9,6 +9,7 @@ mod gguf;
 mod hostile;
 mod hub;
 mod hub_download;
+mod loading;
 mod packages;
 mod shards;
 mod torch;

@@ -7,7 +7,8 @@ use tensor_core::{Error, Result, caller_line};
 
 use super::{OP, kind::LayerKind};
 
-/// The layers that get an adapter, by their paths in the model (`model.layers.0.self_attn.q_proj`).
+/// The layers that get an adapter, by their paths in the model (`model.layers.0.self_attn.q_proj`), or
+/// parameters by their names ([`crate::Module::parameters_matching`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Targets {
     /// The layers whose path is one of these names or ends with a dot and one of them: `q_proj`,
@@ -33,6 +34,24 @@ impl<S: AsRef<str>, const N: usize> From<[S; N]> for Targets {
 impl From<Vec<String>> for Targets {
     fn from(names: Vec<String>) -> Targets {
         Targets::Names(names)
+    }
+}
+
+impl Targets {
+    /// Whether a name is selected, as a function.
+    #[track_caller]
+    pub(crate) fn selector(&self, op: &'static str) -> Result<Box<dyn Fn(&str) -> bool + '_>> {
+        match self {
+            Targets::Names(names) => Ok(Box::new(|path| names.iter().any(|name| is_named(path, name)))),
+            Targets::Glob(pattern) => Ok(Box::new(|path| fits(pattern.as_bytes(), path.as_bytes()))),
+            Targets::Regex(pattern) => match whole(pattern) {
+                Ok(regex) => Ok(Box::new(move |path| regex.is_match(path))),
+                Err(e) => Err(Error::invalid(op, format!("{pattern:?} is no regular expression: {e}"))),
+            },
+            Targets::AllLinear => {
+                Err(Error::invalid(op, "AllLinear selects layers; give names or a pattern of parameters"))
+            }
+        }
     }
 }
 
@@ -138,9 +157,9 @@ impl LoraConfig {
     /// Whether the layer at a path gets an adapter.
     pub(super) fn selects(&self, path: &str, kind: LayerKind) -> bool {
         let chosen = match &self.target_modules {
-            Targets::Names(names) => names.iter().any(|name| is_named(path, name)),
-            Targets::Glob(pattern) => fits(pattern.as_bytes(), path.as_bytes()),
-            Targets::Regex(pattern) => whole(pattern).is_ok_and(|regex| regex.is_match(path)),
+            targets @ (Targets::Names(_) | Targets::Glob(_) | Targets::Regex(_)) => {
+                targets.selector(OP).is_ok_and(|selects| selects(path))
+            }
             Targets::AllLinear => {
                 let head = ["lm_head", "embed_out", "score"].iter().any(|head| is_named(path, head));
                 matches!(kind, LayerKind::Linear { .. }) && !head
