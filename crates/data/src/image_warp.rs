@@ -85,11 +85,11 @@ impl Image {
     #[track_caller]
     pub fn affine(&self, map: &Affine) -> Result<Image> {
         let (cx, cy) = map.center.unwrap_or_default();
-        let numbers = [map.angle, map.translate.0, map.translate.1, map.scale, cx, cy];
         let shears = [map.shear.0, map.shear.1];
+        let numbers = [map.angle, map.translate.0, map.translate.1, map.scale, cx, cy, shears[0], shears[1]];
         if numbers.iter().any(|x| !x.is_finite())
             || map.scale <= 0.0
-            || shears.iter().any(|s| !(s.abs() < 90.0))
+            || shears.iter().any(|shear| shear.abs() >= 90.0)
         {
             let message =
                 format!("{map:?}: give finite numbers, a scale above 0 and shears below 90 degrees");

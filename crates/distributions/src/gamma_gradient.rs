@@ -70,8 +70,8 @@ fn series(alpha: &Tensor, log: &Tensor) -> Tensor {
     for i in 1..=5 {
         term = term * &x * (-1.0 / f64::from(i));
         let below = alpha + f64::from(i);
-        once = once + &term / &below;
-        twice = twice + &term / below.powi(2);
+        once += &term / &below;
+        twice += &term / below.powi(2);
     }
     x.exp() * (twice - (log - alpha.digamma()) * once)
 }

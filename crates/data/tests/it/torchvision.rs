@@ -217,7 +217,8 @@ fn batches_are_mixed_as_torchvision_does() {
 fn random_transforms_follow_their_seed_and_bad_ones_are_refused() {
     let image = picture(9, 8);
     let jitter = ColorJitter { brightness: 0.4, contrast: 0.4, saturation: 0.4, hue: 0.1 };
-    let random: [(&str, &dyn Fn(&mut Draws) -> Result<Image>); 4] = [
+    type Transform<'a> = &'a dyn Fn(&mut Draws) -> Result<Image>;
+    let random: [(&str, Transform<'_>); 4] = [
         ("jitter", &|draws| image.color_jitter(&jitter, draws)),
         ("rotation", &|draws| image.random_rotation(40.0, Interpolation::Bilinear, draws)),
         ("augment", &|draws| image.rand_augment(&RandAugment { magnitude: 20, ..Default::default() }, draws)),

@@ -37,10 +37,13 @@ impl From<Vec<String>> for Targets {
     }
 }
 
+/// Whether a name is selected.
+pub(crate) type Selector<'a> = Box<dyn Fn(&str) -> bool + 'a>;
+
 impl Targets {
-    /// Whether a name is selected, as a function.
+    /// The names that are selected, as a function.
     #[track_caller]
-    pub(crate) fn selector(&self, op: &'static str) -> Result<Box<dyn Fn(&str) -> bool + '_>> {
+    pub(crate) fn selector(&self, op: &'static str) -> Result<Selector<'_>> {
         match self {
             Targets::Names(names) => Ok(Box::new(|path| names.iter().any(|name| is_named(path, name)))),
             Targets::Glob(pattern) => Ok(Box::new(|path| fits(pattern.as_bytes(), path.as_bytes()))),
