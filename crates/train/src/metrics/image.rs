@@ -1,6 +1,6 @@
 //! Metrics of pictures against their originals: [`Psnr`] and [`Ssim`].
 
-use nn::functional::{ConvOptions, conv2d};
+use nn::functional::{ConvOptions, PadMode, conv2d, pad};
 use tensor_core::{DType, Error, Result, Tensor};
 
 use super::Mean;
@@ -87,7 +87,7 @@ impl Psnr {
 
 /// The structural similarity of pictures, the mean over pictures and windows of
 /// (2 μₓ μᵧ + c₁) (2 σₓᵧ + c₂) / ((μₓ² + μᵧ² + c₁) (σₓ² + σᵧ² + c₂)), with means and covariances in a Gaussian
-/// window of 11 × 11 pixels (σ = 1.5), c₁ = (0.01 R)² and c₂ = (0.03 R)² for a data range R.
+/// window of 11 × 11 pixels (σ = 1.5) about each, c₁ = (0.01 R)² and c₂ = (0.03 R)² for a data range R.
 /// `torchmetrics.image.StructuralSimilarityIndexMeasure(data_range=R)`.
 ///
 /// Wang, Bovik, Sheikh, Simoncelli: Image quality assessment, from error visibility to structural similarity
@@ -127,7 +127,7 @@ impl Ssim {
     /// Counts pictures and the originals, `[N, C, H, W]`, on their device.
     ///
     /// # Errors
-    /// Two shapes, another rank, pictures smaller than 11 × 11 or without channels, dtypes that are not
+    /// Two shapes, another rank, pictures smaller than 6 × 6 or without channels, dtypes that are not
     /// floating-point, a value that cannot be computed. Nothing is counted then.
     #[track_caller]
     pub fn update(&mut self, pictures: &Tensor, targets: &Tensor) -> Result<()> {
@@ -136,15 +136,19 @@ impl Ssim {
         let &[count, channels, height, width] = pictures.dims() else {
             return Err(Error::invalid(OP, format!("pictures {}: give [N, C, H, W]", pictures.shape())));
         };
-        if height < WINDOW || width < WINDOW || channels == 0 {
-            let message = format!("pictures {}: give 11 x 11 pixels or more", pictures.shape());
+        let border = WINDOW / 2;
+        if height <= border || width <= border || channels == 0 {
+            let message = format!("pictures {}: give 6 x 6 pixels or more", pictures.shape());
             return Err(Error::invalid(OP, message));
         }
         if count == 0 {
             return Ok(());
         }
-        let planes =
-            |x: &Tensor| x.detach().to_dtype(DType::F32)?.reshape([count * channels, 1, height, width]);
+        // Pictures are mirrored at their borders.
+        let planes = |x: &Tensor| {
+            let x = x.detach().to_dtype(DType::F32)?.reshape([count * channels, 1, height, width])?;
+            pad(&x, &[(border, border), (border, border)], PadMode::Reflect)
+        };
         let (x, y) = (planes(pictures)?, planes(targets)?);
         let stacked = Tensor::concat(&[&x, &y, &x.square(), &y.square(), &x.mul(&y)?], 0)?;
         let weights: Vec<f32> = (0..WINDOW * WINDOW)

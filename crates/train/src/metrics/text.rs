@@ -179,7 +179,7 @@ impl Rouge {
         // The first of equal ones, as torchmetrics does.
         let best = scores.fold(None, |best: Option<RougeScore>, score| match best {
             Some(best) if best.f >= score.f => Some(best),
-            _ => Some(score),
+            Some(_) | None => Some(score),
         });
         let best = best.unwrap_or_default();
         self.precision.add(best.precision, 1.0);
