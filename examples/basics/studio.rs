@@ -16,7 +16,7 @@ use std::{
 
 use clap::Parser;
 use common::Outcome;
-use taper::{inspect::Graph, prelude::*, record_memory, studio, train::SummaryWriter};
+use taper::{inspect::Graph, nn::Conv2d, prelude::*, record_memory, studio, train::SummaryWriter};
 
 /// Trains a convolutional network while a page shows how.
 #[derive(Parser)]

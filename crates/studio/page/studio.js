@@ -263,7 +263,7 @@ function drawProfile() {
   });
   byId('profile').replaceChildren(
     make('p', {}, `Step ${step}: ${kernels.length} kernels, ${duration(time)}. Profiled kernels run one at a time, so the whole takes longer than usual.`),
-    svg, told,
+    make('div', { class: 'scroll timeline', tabindex: 0 }, svg), told,
     table([['device', l => l.device, 'l'], ['kernel', l => l.kernel, 'l'], ['for', l => l.op, 'l'], ['runs', l => String(l.runs)], ['time', l => duration(l.time)],
       ['share', l => (l.time / (time || 1) * 100).toFixed(1) + ' %'], ['bytes', l => bytes(l.bytes)], ['GB/s', l => (l.bytes / (l.time || 1)).toFixed(2)],
       ['GFLOP/s', l => (l.flops / (l.time || 1)).toFixed(2)], ['line', l => place(l.line), 'l code']], lines));
