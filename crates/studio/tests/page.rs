@@ -26,7 +26,7 @@ fn probed(folder: &Path, page: &str, width: u32, dark: bool) -> String {
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"])
         .arg(format!("--blink-settings=preferredColorScheme={}", if dark { 0 } else { 1 }))
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .args(["--window-size=1400,1000", "--virtual-time-budget=2000", "--dump-dom"])
+        .args(["--window-size=1400,1000", "--dump-dom"])
         .arg(format!("file://{}", folder.join("frame.html").display()))
         .output()
         .unwrap();
