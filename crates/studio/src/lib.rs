@@ -7,7 +7,7 @@
 //! | [`scalar`], [`histogram`], [`text`] | curves; `train::SummaryWriter` calls them too |
 //! | [`step`] | runs a step: its pace, the loader's share, and a profile when the page asks for one |
 //! | [`show_model`], [`show_graph`], [`weights`], [`activations`] | layers, graph, norms and dead units |
-//! | [`show_profile`], [`show_explanation`], [`show_memory`] | what `inspect` reports, with its numbers |
+//! | [`show_profile`], [`show_explanation`], [`show_memory`] | the reports of `inspect`, with its numbers |
 //!
 //! Until [`serve`] or [`record`] is called, each function returns after one relaxed load.
 //!

@@ -124,8 +124,8 @@ pub fn scalar(run: &str, tag: &str, value: f64, step: u64) {
     with(|record| record.scalar(run, tag, value, step));
 }
 
-/// A histogram: the numbers between `limits[k - 1]` and `limits[k]` are `counts[k]` many; for the first
-/// limit the least number is its lower bound.
+/// A histogram: `counts[k]` is the number of values from `limits[k - 1]` to `limits[k]`. The first count has no
+/// lower limit.
 pub fn histogram(run: &str, tag: &str, limits: &[f64], counts: &[f64], step: u64) {
     with(|record| {
         let run = record.run(run);

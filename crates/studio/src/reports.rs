@@ -151,7 +151,7 @@ pub fn show_graph(name: &str, graph: &Graph) {
 /// reports gradients that explode. It reads them all from the device: call it every hundred steps or so.
 ///
 /// # Errors
-/// Those of the computation.
+/// The errors of the computation.
 #[track_caller]
 pub fn weights(model: &impl Module, step: u64) -> Result<()> {
     if !is_recording() {
@@ -180,7 +180,7 @@ pub fn weights(model: &impl Module, step: u64) -> Result<()> {
 /// curve `dead units/NAME`, and reports a share above a half.
 ///
 /// # Errors
-/// Fewer than two dimensions; those of the computation.
+/// Fewer than two dimensions; the errors of the computation.
 #[track_caller]
 pub fn activations(name: &str, values: &Tensor, step: u64) -> Result<()> {
     if !is_recording() {

@@ -26,7 +26,7 @@ const SHARE_STEPS: u32 = 50;
 /// The step that is profiled without being asked: the ones before it compile kernels and fill caches.
 const PROFILED_STEP: u32 = 3;
 
-/// What the page asked for the next step.
+/// The request of the page for the next step.
 static ASKED: AtomicU8 = AtomicU8::new(NOTHING);
 const NOTHING: u8 = 0;
 const PROFILE: u8 = 1;
@@ -62,7 +62,7 @@ struct Pace {
 /// [`inspect::profile`] and is shown with its numbers; or under [`inspect::detect_anomaly`].
 ///
 /// # Errors
-/// Those of `f`; `Invalid` if the page asked for a profile during another one.
+/// The errors of `f`; `Invalid` if the page asked for a profile during another one.
 #[track_caller]
 pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
     if !is_recording() {
