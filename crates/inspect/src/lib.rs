@@ -35,7 +35,7 @@ pub use graph::{Graph, GraphNode, NodeKind};
 pub use memory::{
     DeviceMemory, MemoryKind, MemoryLine, MemorySnapshot, MemorySummary, memory_snapshot, memory_summary,
 };
-pub use profile::{Profile, profile};
+pub use profile::{Profile, ProfileLine, profile};
 pub use protobuf::Message;
 pub use tensor_core::{KernelRun, detect_anomaly, record_memory};
 

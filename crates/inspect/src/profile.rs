@@ -49,13 +49,20 @@ pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<Profile<T>> {
     Ok(Profile { value, runs })
 }
 
-/// All runs of one kernel for one line.
-struct Line<'a> {
-    run: &'a KernelRun,
-    count: u64,
-    time: Duration,
-    bytes: u64,
-    flops: u64,
+/// All runs of one kernel for one line: a row of the table that a [`Profile`] prints.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ProfileLine<'a> {
+    /// The first run, with the device, kernel, operation and source line of all.
+    pub run: &'a KernelRun,
+    /// The number of runs.
+    pub count: u64,
+    /// Their total time.
+    pub time: Duration,
+    /// The bytes that they read and write.
+    pub bytes: u64,
+    /// Their arithmetic, in additions, where it is known.
+    pub flops: u64,
 }
 
 impl<T> Profile<T> {
@@ -65,15 +72,17 @@ impl<T> Profile<T> {
         self.runs.iter().map(|run| run.time).sum()
     }
 
-    fn lines(&self) -> Vec<Line<'_>> {
+    /// The rows of the table, the longest first.
+    #[must_use]
+    pub fn lines(&self) -> Vec<ProfileLine<'_>> {
         type Key<'a> = (&'a str, &'static str, &'static str, &'static Location<'static>);
         let mut places: HashMap<Key<'_>, usize> = HashMap::new();
-        let mut lines: Vec<Line<'_>> = Vec::new();
+        let mut lines: Vec<ProfileLine<'_>> = Vec::new();
         for run in &self.runs {
             let key = (run.device.as_str(), run.kernel, run.op, run.location);
             let at = *places.entry(key).or_insert(lines.len());
             if at == lines.len() {
-                lines.push(Line { run, count: 0, time: Duration::ZERO, bytes: 0, flops: 0 });
+                lines.push(ProfileLine { run, count: 0, time: Duration::ZERO, bytes: 0, flops: 0 });
             }
             let line = &mut lines[at];
             line.count += 1;

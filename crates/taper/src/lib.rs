@@ -73,6 +73,7 @@
 //! | `distributions` | probability distributions: draws, densities, divergences (feature `distributions`) |
 //! | `models` | known architectures with the weights of their references (features `models`, `text`) |
 //! | `onnx` | ONNX files at run time: run them, train them, write them (feature `onnx`) |
+//! | `studio` | a page that shows a training while it runs (feature `studio`) |
 //! | `train` | long runs: checkpoints, Ctrl-C, metrics, TensorBoard (features `train`, `progress`, `plots`) |
 //! | `weights` | PyTorch's files, safetensors, GGUF, NumPy (feature `weights`); downloads (feature `hub`) |
 //! | [`fft`] | Fourier transforms (on the CPU: feature `fft`) |
@@ -100,6 +101,8 @@ pub use nn;
 #[cfg(feature = "onnx")]
 pub use onnx;
 pub use optim;
+#[cfg(feature = "studio")]
+pub use studio;
 pub use tensor_core;
 pub use tensor_core::fft;
 #[cfg(feature = "train")]
@@ -200,6 +203,8 @@ mod guide {
         loading = "loading.md";
         #[cfg(feature = "plots")]
         long_runs = "long-runs.md";
+        #[cfg(feature = "studio")]
+        studio = "studio.md";
         #[cfg(feature = "text")]
         models = "models.md";
         #[cfg(feature = "models")]

@@ -35,12 +35,18 @@ const ROOTS: &[&str] = &[
     onnx::ROOT,
     #[cfg(feature = "train")]
     train::ROOT,
+    #[cfg(feature = "studio")]
+    studio::ROOT,
     #[cfg(feature = "weights")]
     weights::ROOT,
 ];
 
 /// The variables that this crate reads itself.
-const VARIABLES: &[&str] = &["TAPER_DEVICE"];
+const VARIABLES: &[&str] = &[
+    "TAPER_DEVICE",
+    #[cfg(feature = "studio")]
+    "TAPER_STUDIO",
+];
 
 /// Registers the devices of a backend by name: for [`device()`](crate::device()) and the variable
 /// `TAPER_DEVICE`, for [`devices`](crate::devices()), [`is_available`](crate::is_available) and

@@ -12,6 +12,7 @@ pub use hparams::HyperParameter;
 
 use std::{path::Path, time::Duration};
 
+use histogram::Histogram;
 use inspect::{EventWriter, Graph, Message};
 use tensor_core::{Error, Result, Tensor};
 use web_time::{Instant, SystemTime};
@@ -44,12 +45,18 @@ const FLUSH_AFTER: Duration = Duration::from_secs(10);
 /// # Ok(()) }
 /// ```
 ///
+/// With the feature `studio`, a served or recording studio shows the same; the environment variable
+/// `TAPER_STUDIO=1` serves it when the first writer is created.
+///
 /// Each run has its own folder. Events are passed to the system at most ten seconds after they are written,
 /// by [`SummaryWriter::flush`], and when the writer is dropped.
 #[derive(Debug)]
 pub struct SummaryWriter {
     events: EventWriter,
     flushed: Instant,
+    /// The name of the run in the studio: its folder.
+    #[cfg(feature = "studio")]
+    run: String,
 }
 
 impl SummaryWriter {
@@ -59,7 +66,16 @@ impl SummaryWriter {
     /// `File` for a folder or file that cannot be written.
     #[track_caller]
     pub fn new(folder: impl AsRef<Path>) -> Result<SummaryWriter> {
-        Ok(SummaryWriter { events: EventWriter::create(folder)?, flushed: Instant::now() })
+        #[cfg(feature = "studio")]
+        let run = folder.as_ref().display().to_string();
+        #[cfg(feature = "studio")]
+        studio::serve_if_asked();
+        Ok(SummaryWriter {
+            events: EventWriter::create(folder)?,
+            flushed: Instant::now(),
+            #[cfg(feature = "studio")]
+            run,
+        })
     }
 
     /// A new event file in the folder of a training that resumes after step `step`: TensorBoard no longer
@@ -84,6 +100,8 @@ impl SummaryWriter {
     /// `File` for a file that cannot be written.
     #[track_caller]
     pub fn scalar(&mut self, tag: &str, value: f64, step: u64) -> Result<()> {
+        #[cfg(feature = "studio")]
+        studio::scalar(&self.run, tag, value, step);
         self.summary(step, Message::default().string(1, tag).float(2, value as f32))
     }
 
@@ -95,8 +113,10 @@ impl SummaryWriter {
     #[track_caller]
     pub fn histogram(&mut self, tag: &str, values: &Tensor, step: u64) -> Result<()> {
         let values = values.detach().to_f64_vec()?;
-        let histogram = histogram::histogram(&values)?;
-        self.summary(step, Message::default().string(1, tag).message(5, histogram))
+        let histogram = Histogram::of(&values)?;
+        #[cfg(feature = "studio")]
+        studio::histogram(&self.run, tag, &histogram.limits, &histogram.counts, step);
+        self.summary(step, Message::default().string(1, tag).message(5, histogram.message()))
     }
 
     /// Writes an image as PNG: `[H, W]` or `[1, H, W]` in grayscale, `[3, H, W]` in RGB, `[4, H, W]` with
@@ -118,6 +138,8 @@ impl SummaryWriter {
     /// `File` for a file that cannot be written.
     #[track_caller]
     pub fn text(&mut self, tag: &str, text: &str, step: u64) -> Result<()> {
+        #[cfg(feature = "studio")]
+        studio::text(&self.run, tag, text, step);
         // A tensor of one string: DT_STRING, shape [1].
         let shape = Message::default().message(2, Message::default().int(1, 1));
         let tensor = Message::default().int(1, 7).message(2, shape).string(8, text);
@@ -150,6 +172,8 @@ impl SummaryWriter {
     /// `File` for a file that cannot be written.
     #[track_caller]
     pub fn graph(&mut self, graph: &Graph) -> Result<()> {
+        #[cfg(feature = "studio")]
+        studio::show_graph(&self.run, graph);
         self.events.write(Message::default().bytes(4, &graph.graph_def()))
     }
 

@@ -1,0 +1,47 @@
+//! The studio: a page that shows a training while it runs, and the same page as one file afterwards.
+//!
+//! | items | purpose |
+//! |---|---|
+//! | [`serve`] | starts the page on this machine's loopback address, and returns its address with a token |
+//! | [`record`], [`save`] | keeps the same data without a server; writes the page as one file |
+//! | [`scalar`], [`histogram`], [`text`] | curves; `train::SummaryWriter` calls them too |
+//! | [`step`] | runs a step: its pace, the loader's share, and a profile when the page asks for one |
+//! | [`show_model`], [`show_graph`], [`weights`], [`activations`] | layers, graph, norms and dead units |
+//! | [`show_profile`], [`show_explanation`], [`show_memory`] | the reports of `inspect`, with its numbers |
+//!
+//! Until [`serve`] or [`record`] is called, each function returns after one relaxed load.
+//!
+//! ```
+//! # fn main() -> tensor_core::Result<()> {
+//! let url = studio::serve()?; // http://127.0.0.1:PORT/TOKEN/
+//! for number in 0..10 {
+//!     studio::step(number, || {
+//!         studio::scalar("first", "loss/train", 1.0 / (number + 1) as f64, number);
+//!         Ok(())
+//!     })?;
+//! }
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let folder = folder.path();
+//! studio::save(folder.join("run.html"))?;
+//! # assert!(url.starts_with("http://127.0.0.1:"));
+//! # Ok(()) }
+//! ```
+
+mod page;
+mod record;
+mod reports;
+mod server;
+mod stepping;
+mod trouble;
+
+pub use page::save;
+pub use record::{histogram, is_recording, record, scalar, text};
+pub use reports::{
+    activations, show_explanation, show_graph, show_memory, show_model, show_profile, weights,
+};
+pub use server::{serve, serve_if_asked};
+pub use stepping::step;
+
+/// The root of these sources, for `taper`: error locations skip lines below it.
+#[doc(hidden)]
+pub const ROOT: &str = file!();

@@ -1,0 +1,217 @@
+//! The reports of `inspect` and the layers of a model as events. Every number is a field or a result of
+//! `inspect`'s own functions.
+
+use std::time::Duration;
+
+use inspect::{Explanation, Graph, MemorySnapshot, Profile};
+use nn::Module;
+use serde_json::{Value, json};
+use tensor_core::{Result, Tensor};
+
+use crate::record::{is_recording, with};
+
+fn push(event: &Value) {
+    with(|record| record.push(false, event));
+}
+
+/// Shows the kernels of a step: the timeline, and the rows of the table that [`Profile`] prints.
+pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
+    if !is_recording() {
+        return;
+    }
+    // Nanoseconds are whole numbers, and JSON keeps those.
+    let nanos = |time: Duration| time.as_nanos() as u64;
+    let runs: Vec<Value> = profile
+        .runs
+        .iter()
+        .map(|run| {
+            json!({"device": run.device, "kernel": run.kernel, "op": run.op, "line": run.location.to_string(),
+                   "start": nanos(run.start), "time": nanos(run.time), "read": run.bytes_read,
+                   "written": run.bytes_written, "flops": run.flops})
+        })
+        .collect();
+    let lines: Vec<Value> = profile
+        .lines()
+        .iter()
+        .map(|line| {
+            json!({"device": line.run.device, "kernel": line.run.kernel, "op": line.run.op,
+                   "line": line.run.location.to_string(), "runs": line.count, "time": nanos(line.time),
+                   "bytes": line.bytes, "flops": line.flops})
+        })
+        .collect();
+    push(
+        &json!({"kind": "profile", "step": step, "time": nanos(profile.time()), "runs": runs, "lines": lines}),
+    );
+}
+
+/// Shows the kernels that compute a tensor: which operations each fuses, its costs, its program, and the
+/// source that the device compiles.
+pub fn show_explanation(name: &str, explanation: &Explanation) {
+    if !is_recording() {
+        return;
+    }
+    let kernels: Vec<Value> = explanation
+        .plan
+        .kernels
+        .iter()
+        .zip(explanation.sources())
+        .map(|(planned, sources)| {
+            let kernel = &planned.kernel;
+            let operations: Vec<Value> = planned
+                .operations
+                .iter()
+                .map(|operation| {
+                    json!({"name": operation.name, "shape": operation.shape.to_string(),
+                           "dtype": operation.dtype.to_string(), "stored": operation.stored,
+                           "line": operation.location.to_string()})
+                })
+                .collect();
+            json!({"name": kernel.name(), "device": planned.device.name(), "space": kernel.space.to_string(),
+                   "read": kernel.bytes_read(), "written": kernel.bytes_written(), "flops": kernel.flops(),
+                   "allocates": planned.allocates, "operations": operations,
+                   "program": kernel.body.program().map(|program| program.text(&planned.scalars)),
+                   "sources": sources})
+        })
+        .collect();
+    push(&json!({"kind": "explanation", "name": name, "text": explanation.to_string(),
+                 "read": explanation.bytes_read(), "written": explanation.bytes_written(),
+                 "flops": explanation.flops(), "allocates": explanation.allocates(), "kernels": kernels}));
+}
+
+/// Shows the lines of the program that hold memory, with the tensors of each.
+pub fn show_memory(snapshot: &MemorySnapshot, step: u64) {
+    if !is_recording() {
+        return;
+    }
+    let lines: Vec<Value> = snapshot
+        .lines
+        .iter()
+        .map(|line| {
+            let kinds: Vec<Value> = line
+                .kinds
+                .iter()
+                .map(|kind| {
+                    json!({"op": kind.op, "dtype": kind.dtype.to_string(), "shape": kind.shape.to_string(),
+                           "bytes": kind.bytes, "buffers": kind.buffers})
+                })
+                .collect();
+            json!({"line": line.location.to_string(), "device": line.device, "bytes": line.bytes,
+                   "buffers": line.buffers, "kinds": kinds})
+        })
+        .collect();
+    let devices: Vec<Value> = snapshot
+        .devices
+        .iter()
+        .map(|device| {
+            json!({"device": device.device, "allocated": device.stats.allocated, "reserved": device.stats.reserved,
+                   "peak": device.stats.peak, "elsewhere": device.elsewhere})
+        })
+        .collect();
+    push(&json!({"kind": "memory", "step": step, "lines": lines, "devices": devices}));
+}
+
+/// Shows the parameters and buffers of a model as a tree of layers, and makes the memory of their devices a
+/// curve of [`step`](crate::step).
+pub fn show_model(name: &str, model: &impl Module) {
+    if !is_recording() {
+        return;
+    }
+    let entry = |role: &str, (path, tensor): &(String, Tensor)| {
+        json!({"path": path, "role": role, "shape": tensor.shape().to_string(), "dtype": tensor.dtype().to_string(),
+               "device": tensor.device().name(), "numel": tensor.numel(), "trained": tensor.is_tracked(),
+               "bytes": tensor.numel() * tensor.dtype().size()})
+    };
+    let (parameters, buffers) = (model.named_parameters(), model.named_buffers());
+    let entries: Vec<Value> = parameters
+        .iter()
+        .map(|named| entry("parameter", named))
+        .chain(buffers.iter().map(|named| entry("buffer", named)))
+        .collect();
+    let event =
+        json!({"kind": "model", "name": name, "entries": entries, "parameters": model.num_parameters()});
+    with(|record| {
+        for (_, tensor) in parameters.iter().chain(&buffers) {
+            let device = tensor.device();
+            if !record.devices.contains(&device) {
+                record.devices.push(device.clone());
+            }
+        }
+        record.push(false, &event);
+    });
+}
+
+/// Shows a graph as the picture of [`Graph::svg`].
+pub fn show_graph(name: &str, graph: &Graph) {
+    if is_recording() {
+        push(&json!({"kind": "graph", "name": name, "nodes": graph.nodes.len(), "svg": graph.svg()}));
+    }
+}
+
+/// Adds the norms of every parameter and of its gradient to the curves `weights/…` and `gradients/…`, and
+/// reports gradients that explode. It reads them all from the device: call it every hundred steps or so.
+///
+/// # Errors
+/// The errors of the computation.
+#[track_caller]
+pub fn weights(model: &impl Module, step: u64) -> Result<()> {
+    if !is_recording() {
+        return Ok(());
+    }
+    let norm = |tensor: &Tensor| -> Result<f64> {
+        Ok(tensor.detach().to_f64_vec()?.iter().map(|value| value * value).sum::<f64>().sqrt())
+    };
+    for (name, tensor) in model.named_parameters() {
+        let weight = norm(&tensor)?;
+        let gradient = tensor.grad().map(|gradient| norm(&gradient)).transpose()?;
+        with(|record| {
+            let current = record.current_run();
+            record.scalar(&current, &format!("weights/{name}"), weight, step);
+            if let Some(gradient) = gradient {
+                record.scalar(&current, &format!("gradients/{name}"), gradient, step);
+                let run = record.run(&current);
+                record.look_at_gradient(run, &name, gradient, step);
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Counts the units of an activation `[N, C, …]` that are 0 for the whole batch, adds their share to the
+/// curve `dead units/NAME`, and reports a share above a half.
+///
+/// # Errors
+/// Fewer than two dimensions; the errors of the computation.
+#[track_caller]
+pub fn activations(name: &str, values: &Tensor, step: u64) -> Result<()> {
+    if !is_recording() {
+        return Ok(());
+    }
+    let shape = values.shape().dims().to_vec();
+    let [_, units, inner @ ..] = shape.as_slice() else {
+        let message = format!("expected [N, C, …], got {}", values.shape());
+        return Err(tensor_core::Error::invalid("studio::activations", message));
+    };
+    let (units, inner) = (*units, inner.iter().product::<usize>().max(1));
+    let mut alive = vec![false; units];
+    for (k, value) in values.detach().to_f64_vec()?.iter().enumerate() {
+        if *value != 0.0 {
+            alive[k / inner % units] = true;
+        }
+    }
+    let dead = alive.iter().filter(|alive| !**alive).count();
+    let share = dead as f64 / units.max(1) as f64;
+    with(|record| {
+        let current = record.current_run();
+        record.scalar(&current, &format!("dead units/{name}"), share, step);
+        if share > 0.5 {
+            record.trouble(
+                format!("dead {current} {name}"),
+                step,
+                &format!("{dead} of {units} units of {name} are dead"),
+                "They are 0 for every item of the batch, so they get no gradient through a ReLU.",
+                "Lower the learning rate, try leaky_relu or gelu, or check the initialization.",
+            );
+        }
+    });
+    Ok(())
+}

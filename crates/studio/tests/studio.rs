@@ -1,0 +1,232 @@
+//! The page over HTTP and as a file. The studio records for the whole process, so one test takes every case in
+//! turn.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+};
+
+use autograd::TensorGrad;
+use inspect::{Graph, explain, memory_snapshot, profile, record_memory};
+use nn::{Linear, Module};
+use serde_json::Value;
+use tensor_core::{Error, Generator, Result, Tensor};
+
+/// The status line and body of an answer.
+fn ask(method: &str, url: &str) -> (String, String) {
+    let rest = url.strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "{method} /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.lines().next().unwrap().to_string(), body.to_string())
+}
+
+/// The events of one kind that the server sends after the event with this number.
+fn events(url: &str, after: u64, kind: &str) -> Vec<Value> {
+    let (status, body) = ask("GET", &format!("{url}events?after={after}"));
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    let data: Value = serde_json::from_str(&body).unwrap();
+    data["events"].as_array().unwrap().iter().filter(|event| event["kind"] == kind).cloned().collect()
+}
+
+#[derive(Debug, Module)]
+struct Net {
+    first: Linear,
+    second: Linear,
+}
+
+impl Net {
+    fn loss(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(self.second.forward(&self.first.forward(x)?.relu())?.powi(2).mean())
+    }
+}
+
+#[test]
+fn a_run_from_its_first_step_to_its_file() -> Result<()> {
+    nothing_is_kept_before_it_is_asked_for();
+    record_memory(true);
+    let url = studio::serve()?;
+    assert_eq!(studio::serve()?, url);
+    only_the_token_opens_the_page(&url);
+
+    let device = backend_cpu::cpu();
+    let rng = Generator::seed(1, &device);
+    let net = Net { first: Linear::new(4, 8, &rng)?, second: Linear::new(8, 1, &rng)? };
+    let x = Tensor::randn([16, 4], &rng)?;
+    curves_arrive_in_order(&url);
+    reports_have_the_numbers_of_inspect(&url, &net, &x)?;
+    a_step_is_profiled_when_the_page_asks(&url, &net, &x)?;
+    troubles_are_named_once(&url, &net)?;
+    the_file_has_the_same_events(&url)
+}
+
+fn nothing_is_kept_before_it_is_asked_for() {
+    studio::scalar("early", "loss", 1.0, 0);
+    assert!(!studio::is_recording());
+    assert!(studio::save("never.html").unwrap_err().to_string().contains("nothing is recorded"));
+}
+
+fn only_the_token_opens_the_page(url: &str) {
+    let (root, token) = url.trim_end_matches('/').rsplit_once('/').unwrap();
+    assert_eq!(token.len(), 32);
+    let wrong = format!("{root}/{}/", "0".repeat(32));
+    for refused in [
+        format!("{root}/"),
+        wrong.clone(),
+        format!("{wrong}events?after=0"),
+        format!("{root}/events?after=0"),
+    ] {
+        assert_eq!(ask("GET", &refused).0, "HTTP/1.1 403 Forbidden", "{refused}");
+    }
+    assert_eq!(ask("POST", &format!("{wrong}ask/profile")).0, "HTTP/1.1 403 Forbidden");
+    assert_eq!(ask("GET", &format!("{url}ask/profile")).0, "HTTP/1.1 404 Not Found");
+    assert_eq!(ask("POST", &format!("{url}ask/anything")).0, "HTTP/1.1 404 Not Found");
+    let (status, page) = ask("GET", url);
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert!(page.contains("<title>Taper studio</title>") && page.len() < 300_000);
+    is_self_contained(&page);
+}
+
+/// No part of the page is loaded from elsewhere.
+fn is_self_contained(page: &str) {
+    for word in
+        ["src=\"http", "href=\"http", "<link", "@import", "url(", "/*SCRIPT*/", "/*STYLE*/", "/*EVENTS*/"]
+    {
+        assert!(!page.contains(word), "{word}");
+    }
+}
+
+fn curves_arrive_in_order(url: &str) {
+    for step in 0..3 {
+        studio::scalar("first", "loss/train", 1.0 / (step + 1) as f64, step);
+    }
+    studio::scalar("second", "loss/train", 0.5, 0);
+    studio::histogram("first", "weight", &[0.0, 1.0, 2.0], &[0.0, 3.0, 1.0], 2);
+    let values: Vec<f64> =
+        events(url, 0, "scalar").iter().map(|event| event["value"].as_f64().unwrap()).collect();
+    assert_eq!(values, [1.0, 0.5, 1.0 / 3.0, 0.5]);
+    let runs: Vec<Value> = events(url, 0, "run").iter().map(|event| event["name"].clone()).collect();
+    assert_eq!(runs, ["first", "second"]);
+    // Events 1 to 5 are a run, three points and a run.
+    assert_eq!(events(url, 5, "scalar").len(), 1);
+    assert_eq!(events(url, 0, "histogram")[0]["counts"], serde_json::json!([0.0, 3.0, 1.0]));
+}
+
+fn reports_have_the_numbers_of_inspect(url: &str, net: &Net, x: &Tensor) -> Result<()> {
+    studio::show_model("net", net);
+    let model = &events(url, 0, "model")[0];
+    assert_eq!(model["parameters"], net.num_parameters());
+    assert_eq!(model["entries"][0]["path"], "first.weight");
+
+    let loss = net.loss(x)?;
+    studio::show_graph("loss", &Graph::of(&[&loss], &net.named_parameters()));
+    assert!(events(url, 0, "graph")[0]["svg"].as_str().unwrap().contains("first.weight"));
+    let explained = explain(&loss)?;
+    studio::show_explanation("loss", &explained);
+    let shown = &events(url, 0, "explanation")[0];
+    assert_eq!(shown["text"], explained.to_string());
+    assert_eq!(
+        (&shown["flops"], &shown["read"]),
+        (&explained.flops().into(), &explained.bytes_read().into())
+    );
+    assert_eq!(shown["kernels"].as_array().unwrap().len(), explained.plan.kernels.len());
+
+    let profiled = profile(|| loss.backward())?;
+    studio::show_profile(&profiled, 7);
+    let shown = &events(url, 0, "profile")[0];
+    assert_eq!(shown["runs"].as_array().unwrap().len(), profiled.runs.len());
+    let lines = profiled.lines();
+    assert!(!lines.is_empty());
+    for (line, shown) in lines.iter().zip(shown["lines"].as_array().unwrap()) {
+        assert_eq!((&shown["runs"], &shown["bytes"]), (&line.count.into(), &line.bytes.into()));
+        assert_eq!(
+            (&shown["time"], &shown["flops"]),
+            (&(line.time.as_nanos() as u64).into(), &line.flops.into())
+        );
+    }
+    let snapshot = memory_snapshot()?;
+    studio::show_memory(&snapshot, 7);
+    let shown = &events(url, 0, "memory")[0];
+    assert!(!snapshot.lines.is_empty());
+    for (line, shown) in snapshot.lines.iter().zip(shown["lines"].as_array().unwrap()) {
+        assert_eq!((&shown["bytes"], &shown["buffers"]), (&line.bytes.into(), &line.buffers.into()));
+    }
+    assert_eq!(shown["devices"][0]["peak"], snapshot.devices[0].stats.peak);
+    Ok(())
+}
+
+fn a_step_is_profiled_when_the_page_asks(url: &str, net: &Net, x: &Tensor) -> Result<()> {
+    let steps =
+        || events(url, 0, "profile").iter().map(|event| event["step"].as_u64().unwrap()).collect::<Vec<_>>();
+    let run = |number| studio::step(number, || net.loss(x)?.backward());
+    (10..15).try_for_each(run)?;
+    // The third call is profiled without being asked.
+    assert_eq!(steps(), [7, 12]);
+    assert_eq!(ask("POST", &format!("{url}ask/profile")).0, "HTTP/1.1 200 OK");
+    (15..17).try_for_each(run)?;
+    assert_eq!(steps(), [7, 12, 15]);
+    // The points of the pace come every tenth of a second.
+    std::thread::sleep(std::time::Duration::from_millis(120));
+    run(17)?;
+    let tags: Vec<Value> = events(url, 0, "scalar").iter().map(|event| event["tag"].clone()).collect();
+    assert!(
+        tags.contains(&"pace/steps per second".into()) && tags.contains(&"memory/peak on cpu".into()),
+        "{tags:?}"
+    );
+    Ok(())
+}
+
+fn troubles_are_named_once(url: &str, net: &Net) -> Result<()> {
+    let titles = || {
+        let titles = events(url, 0, "trouble");
+        titles.iter().map(|event| event["title"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(titles(), [""; 0]);
+    studio::scalar("first", "loss/train", f64::NAN, 20);
+    studio::scalar("first", "loss/train", f64::INFINITY, 21);
+    assert_eq!(titles(), ["loss/train is NaN"]);
+    let failed = studio::step(22, || Err::<(), _>(Error::invalid("test", "no such batch")));
+    assert!(failed.is_err());
+    assert_eq!(titles()[1..], ["A step failed"]);
+
+    let device = backend_cpu::cpu();
+    studio::activations("relu", &Tensor::new([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]], &device)?, 23)?;
+    assert_eq!(titles()[2..], ["2 of 3 units of relu are dead"]);
+    assert!(studio::activations("relu", &Tensor::new([0.0], &device)?, 23).is_err());
+
+    let gradient = |size: f32| -> Result<()> {
+        net.parameters().iter().for_each(|parameter| parameter.zero_grad());
+        net.loss(&Tensor::full([16, 4], size, &device)?)?.backward()
+    };
+    for step in 30..36 {
+        gradient(1.0)?;
+        studio::weights(net, step)?;
+    }
+    assert_eq!(titles().len(), 3);
+    gradient(1000.0)?;
+    studio::weights(net, 36)?;
+    assert!(titles()[3..].contains(&"The gradient of first.weight explodes".into()), "{:?}", titles());
+    Ok(())
+}
+
+fn the_file_has_the_same_events(url: &str) -> Result<()> {
+    studio::text("first", "note", "</script><script>alert(1)</script>", 40);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.html");
+    studio::save(&path)?;
+    let page = fs::read_to_string(path).unwrap();
+    is_self_contained(page.split("id=\"events\">").next().unwrap());
+    assert_eq!(page.matches("</script>").count(), 2);
+    let data = page.split("id=\"events\">").nth(1).unwrap().split("</script>").next().unwrap();
+    let (saved, live): (Value, Value) = (
+        serde_json::from_str(data).unwrap(),
+        serde_json::from_str(&ask("GET", &format!("{url}events?after=0")).1).unwrap(),
+    );
+    assert_eq!(saved, live);
+    Ok(())
+}
