@@ -12,8 +12,6 @@ use serde_json::{Value, json};
 use tensor_core::Device;
 use web_time::Instant;
 
-use crate::trouble::Norms;
-
 /// The greatest number of events. Beyond it, every second curve point of the older half is dropped.
 const MAX_EVENTS: usize = 200_000;
 
@@ -32,6 +30,13 @@ pub(crate) struct Record {
     pub(crate) norms: HashMap<(usize, String), Norms>,
     /// Troubles that were reported, so that each is reported once.
     pub(crate) reported: Vec<String>,
+}
+
+/// The running mean of the norms of one gradient.
+#[derive(Default)]
+pub(crate) struct Norms {
+    pub(crate) mean: f64,
+    pub(crate) count: u32,
 }
 
 struct Event {
@@ -124,8 +129,8 @@ pub fn scalar(run: &str, tag: &str, value: f64, step: u64) {
     with(|record| record.scalar(run, tag, value, step));
 }
 
-/// A histogram: `counts[k]` is the number of values from `limits[k - 1]` to `limits[k]`. The first count has no
-/// lower limit.
+/// A histogram: `counts[k]` is the number of values from `limits[k - 1]` to `limits[k]`. The first count
+/// has no lower limit.
 pub fn histogram(run: &str, tag: &str, limits: &[f64], counts: &[f64], step: u64) {
     with(|record| {
         let run = record.run(run);

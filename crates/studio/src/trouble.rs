@@ -9,13 +9,6 @@ const EXPLODING_RATIO: f64 = 100.0;
 /// The norms that the running mean needs before it is compared with.
 const MIN_NORMS: u32 = 5;
 
-/// The running mean of the norms of one gradient.
-#[derive(Default)]
-pub(crate) struct Norms {
-    mean: f64,
-    count: u32,
-}
-
 impl Record {
     /// Reports a trouble, unless `key` was reported before.
     pub(crate) fn trouble(&mut self, key: String, step: u64, title: &str, detail: &str, hint: &str) {
