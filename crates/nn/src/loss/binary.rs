@@ -81,6 +81,7 @@ impl BceLoss {
     /// Two shapes, a weight that does not broadcast, dtypes that are not floating-point, or two devices.
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
+        let _line = caller_line();
         let cast = autocast::cast("binary_cross_entropy", [input, target], [self.weight.as_ref()])?;
         let ([input, target], [weight]) = cast.tensors();
         check_pair("binary_cross_entropy", input, target)?;

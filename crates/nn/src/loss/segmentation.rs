@@ -1,6 +1,6 @@
 //! Losses for few positives among many: focal loss, for detection, and dice loss, for segmentation.
 
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::{BceWithLogitsLoss, Reduction, check_pair};
 
@@ -48,6 +48,7 @@ impl SigmoidFocalLoss {
     #[track_caller]
     pub fn forward(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         const OP: &str = "sigmoid_focal_loss";
+        let _line = caller_line();
         let &SigmoidFocalLoss { alpha, gamma, reduction } = self;
         if alpha.is_some_and(|alpha| !(0.0..=1.0).contains(&alpha)) || !(gamma.is_finite() && gamma >= 0.0) {
             let message =
@@ -75,6 +76,7 @@ impl SigmoidFocalLoss {
 /// As for [`SigmoidFocalLoss::forward`].
 #[track_caller]
 pub fn sigmoid_focal_loss(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    let _line = caller_line();
     SigmoidFocalLoss::default().forward(logits, targets)
 }
 
@@ -124,6 +126,7 @@ impl DiceLoss {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         const OP: &str = "dice_loss";
+        let _line = caller_line();
         let &DiceLoss { smooth, squared, reduction } = self;
         check_pair(OP, input, target)?;
         if input.rank() < 3 || !(smooth.is_finite() && smooth >= 0.0) {
@@ -148,5 +151,6 @@ impl DiceLoss {
 /// As for [`DiceLoss::forward`].
 #[track_caller]
 pub fn dice_loss(input: &Tensor, target: &Tensor) -> Result<Tensor> {
+    let _line = caller_line();
     DiceLoss::default().forward(input, target)
 }

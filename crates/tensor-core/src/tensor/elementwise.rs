@@ -9,7 +9,7 @@ use super::Tensor;
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
-        origin::{here, with_location},
+        origin::{caller_line, here, with_location},
     },
     elements::{
         dtype::{DType, Kind},
@@ -263,6 +263,8 @@ impl Tensor {
         }
         let value = value.cast(dtype);
         let device = self.device();
+        // Within a closure, `#[track_caller]` does not hold.
+        let _line = caller_line();
         RECENT.with_borrow_mut(|(next, kept)| {
             for (d, v, node) in kept.iter() {
                 if *d == dtype
