@@ -231,7 +231,8 @@ impl Image {
             if least == most {
                 return value;
             }
-            byte(f32::from(value - least) * (255.0 / f32::from(most - least)))
+            // PyTorch divides a number by a tensor in two roundings.
+            byte(f32::from(value - least) * (f32::from(most - least).recip() * 255.0))
         })
     }
 

@@ -126,7 +126,8 @@ impl Image {
         }
     }
 
-    /// The bilinear mean at a position, where the picture is surrounded by `fill`.
+    /// The bilinear mean at a position. As in torchvision, a mean is weighted by its share inside the picture,
+    /// after pixels outside were taken as black, and the rest is `fill`.
     fn between(&self, x: f64, y: f64, fill: [u8; 3]) -> [u8; 3] {
         let (left, top) = (x.floor(), y.floor());
         let (right, low) = (x - left, y - top);
@@ -136,12 +137,22 @@ impl Image {
             (left, top + 1.0, (1.0 - right) * low),
             (left + 1.0, top + 1.0, right * low),
         ];
-        let mut sums = [0.0; 3];
+        let inside = |x: f64, y: f64| {
+            x >= 0.0 && y >= 0.0 && x < self.width() as f64 && y < self.height() as f64
+        };
+        let (mut sums, mut share) = ([0.0; 3], 0.0);
         for (x, y, weight) in corners {
-            let pixel = self.pixel_or(x, y, fill);
-            sums.iter_mut().zip(pixel).for_each(|(sum, byte)| *sum += weight * f64::from(byte));
+            if inside(x, y) {
+                let pixel = self.pixel_or(x, y, fill);
+                sums.iter_mut().zip(pixel).for_each(|(sum, byte)| *sum += weight * f64::from(byte));
+                share += weight;
+            }
         }
-        sums.map(|sum| steady(sum) as u8)
+        let blended = |k: usize| {
+            let fill = f64::from(fill[k]);
+            ((sums[k] - fill) * share + fill).round_ties_even() as u8
+        };
+        [0, 1, 2].map(blended)
     }
 
     /// The picture turned counter-clockwise about its middle by an angle in degrees, in a picture of the
