@@ -11,7 +11,8 @@
 //! Several rows may have the same name: each is another way to call the operation. Functions that are no methods
 //! of `Tensor` are called in a closure, so that tests can hold them to the line of their caller.
 
-#![allow(clippy::redundant_closure)] // a function pointer would lose the line of its caller: see lines.rs of taper's tests
+// A function pointer would lose the line of its caller: see lines.rs of taper's tests.
+#![allow(clippy::redundant_closure)]
 
 mod create;
 mod fft;

@@ -484,7 +484,7 @@ fn a_pipe_that_closes_ends_a_program_quietly() {
     assert!(child.stderr.is_empty(), "{child:?}");
 }
 
-/// What a newcomer writes first, with the prelude alone.
+/// A newcomer's first programs, with the prelude alone.
 #[test]
 fn everyday_code_compiles() -> Result<()> {
     let d = device();
