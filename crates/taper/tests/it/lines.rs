@@ -43,7 +43,7 @@ fn lines_of_library<T>(f: impl FnOnce() -> Result<T>) -> Vec<String> {
     lines
 }
 
-/// The rows of free functions: those of `nn`, `linalg` and `fft`. (Methods of `Tensor` are in `interface.rs`.)
+/// The rows of free functions: those of `nn`, `linalg` and `fft`. (`interface.rs` has methods of `Tensor`.)
 fn rows_of_functions() -> Vec<Row> {
     let rows: Vec<Row> = rows().into_iter().filter(|row| row.name.contains("::")).collect();
     assert!(rows.len() > 100, "{}", rows.len());
