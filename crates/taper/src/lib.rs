@@ -147,8 +147,8 @@ pub mod custom {
     pub use tensor_core::custom::{CustomKernel, Request};
 }
 
-/// The names that nearly every program needs: `use taper::prelude::*;`. Layers, losses, optimizers and schedules
-/// are among them; the rest is in [`nn`](crate::nn), [`optim`](crate::optim) and the other modules.
+/// The names that nearly every program needs: `use taper::prelude::*;`. Layers, losses, optimizers and
+/// schedules are among them; the rest is in [`nn`](crate::nn), [`optim`](crate::optim) and the other modules.
 pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use crate::TensorExt;

@@ -8,10 +8,11 @@
 //!
 //! This is a complete row if the default inputs suit it: floats between −2 and 2, with the shapes that
 //! [`one`](crate::row::one) and the other constructors document. The methods of [`Row`] change the defaults.
-//! Several rows may have the same name: each is another way to call the operation. Functions that are no methods
-//! of `Tensor` are called in a closure, so that tests can hold them to the line of their caller.
+//! Several rows may have the same name: each is another way to call the operation. Functions that are no
+//! methods of `Tensor` are called in a closure, so that tests can hold them to the line of their caller.
 
-#![allow(clippy::redundant_closure)] // a function pointer would lose the line of its caller: see lines.rs of taper's tests
+// A function pointer would lose the line of its caller: see lines.rs of taper's tests.
+#![allow(clippy::redundant_closure)]
 
 mod create;
 mod fft;

@@ -43,7 +43,7 @@ fn lines_of_library<T>(f: impl FnOnce() -> Result<T>) -> Vec<String> {
     lines
 }
 
-/// The rows of free functions: those of `nn`, `linalg` and `fft`. (Methods of `Tensor` are in `interface.rs`.)
+/// The rows of free functions: those of `nn`, `linalg` and `fft`. (`interface.rs` has methods of `Tensor`.)
 fn rows_of_functions() -> Vec<Row> {
     let rows: Vec<Row> = rows().into_iter().filter(|row| row.name.contains("::")).collect();
     assert!(rows.len() > 100, "{}", rows.len());
@@ -484,7 +484,7 @@ fn a_pipe_that_closes_ends_a_program_quietly() {
     assert!(child.stderr.is_empty(), "{child:?}");
 }
 
-/// What a newcomer writes first, with the prelude alone.
+/// A newcomer's first programs, with the prelude alone.
 #[test]
 fn everyday_code_compiles() -> Result<()> {
     let d = device();

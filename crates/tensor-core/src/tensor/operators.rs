@@ -1,5 +1,5 @@
-//! `+ - * /`, their assigning forms and unary `-` for tensors, references to them, and scalars on either side.
-//! They panic on incompatible operands, like slice indexing, with the messages of their checked forms.
+//! `+ - * /`, their assigning forms and unary `-` for tensors, references to them, and scalars on either
+//! side. They panic on incompatible operands, like slice indexing, with the messages of their checked forms.
 
 use std::ops;
 
@@ -55,8 +55,8 @@ macro_rules! operator {
     )*};
 }
 
-/// Only one type for each kind of literal, because `(1.0 - &x).mean()` would be ambiguous otherwise. A number of
-/// another type stands on the right, or is converted: `&x * 2f32`, `f64::from(2f32) * &x`.
+/// Only one type for each kind of literal, because `(1.0 - &x).mean()` would be ambiguous otherwise. A number
+/// of another type stands on the right, or is converted: `&x * 2f32`, `f64::from(2f32) * &x`.
 macro_rules! left_scalar {
     ($trait:ident, $method:ident, $op:ident: $($s:ty),*) => {$(
         impl ops::$trait<&Tensor> for $s {
@@ -72,8 +72,8 @@ macro_rules! left_scalar {
     )*};
 }
 
-/// `x += y` makes a new tensor and assigns it to the variable `x`; other handles to the old tensor keep it, and
-/// the sum is recorded for gradients. A parameter or another cell would no longer be one: this panics, and
+/// `x += y` makes a new tensor and assigns it to the variable `x`; other handles to the old tensor keep it,
+/// and the sum is recorded for gradients. A parameter or another cell would no longer be one: this panics, and
 /// `assign` is the method to use.
 macro_rules! assigning {
     ($($trait:ident, $method:ident, $operator:ident, $plain:ident;)*) => {$(
