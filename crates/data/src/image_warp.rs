@@ -126,8 +126,8 @@ impl Image {
         }
     }
 
-    /// The bilinear mean at a position. As in torchvision, a mean is weighted by its share inside the picture,
-    /// after pixels outside were taken as black, and the rest is `fill`.
+    /// The bilinear mean at a position, with black around the picture. Another colour is blended as in
+    /// torchvision: such a mean is weighted once more by its share inside, and the rest is `fill`.
     fn between(&self, x: f64, y: f64, fill: [u8; 3]) -> [u8; 3] {
         let (left, top) = (x.floor(), y.floor());
         let (right, low) = (x - left, y - top);
@@ -137,9 +137,8 @@ impl Image {
             (left, top + 1.0, (1.0 - right) * low),
             (left + 1.0, top + 1.0, right * low),
         ];
-        let inside = |x: f64, y: f64| {
-            x >= 0.0 && y >= 0.0 && x < self.width() as f64 && y < self.height() as f64
-        };
+        let inside =
+            |x: f64, y: f64| x >= 0.0 && y >= 0.0 && x < self.width() as f64 && y < self.height() as f64;
         let (mut sums, mut share) = ([0.0; 3], 0.0);
         for (x, y, weight) in corners {
             if inside(x, y) {
@@ -149,8 +148,9 @@ impl Image {
             }
         }
         let blended = |k: usize| {
-            let fill = f64::from(fill[k]);
-            ((sums[k] - fill) * share + fill).round_ties_even() as u8
+            let color = f64::from(fill[k]);
+            let mean = if fill == [0; 3] { sums[k] } else { (sums[k] - color) * share + color };
+            mean.round_ties_even() as u8
         };
         [0, 1, 2].map(blended)
     }
@@ -311,20 +311,28 @@ impl RandAugment {
             let message = format!("magnitude {bin} of {bins}: give two bins or more, and a magnitude below");
             return Err(Error::invalid("RandAugment", message));
         }
-        let part = bin as f64 / (bins - 1) as f64;
+        // As torch.linspace gives it, in f32 and from both ends: a rounding decides a pixel.
+        let of = |greatest: f64| {
+            let (greatest, last) = (greatest as f32, bins - 1);
+            let step = greatest / last as f32;
+            f64::from(match 2 * bin < bins {
+                true => step * bin as f32,
+                false => greatest - step * (last - bin) as f32,
+            })
+        };
         Ok(match operation {
-            Augmentation::ShearX | Augmentation::ShearY => 0.3 * part,
-            Augmentation::TranslateX => 150.0 / 331.0 * width as f64 * part,
-            Augmentation::TranslateY => 150.0 / 331.0 * height as f64 * part,
-            Augmentation::Rotate => 30.0 * part,
+            Augmentation::ShearX | Augmentation::ShearY => of(0.3),
+            Augmentation::TranslateX => of(150.0 / 331.0 * width as f64),
+            Augmentation::TranslateY => of(150.0 / 331.0 * height as f64),
+            Augmentation::Rotate => of(30.0),
             Augmentation::Brightness
             | Augmentation::Color
             | Augmentation::Contrast
-            | Augmentation::Sharpness => 0.9 * part,
+            | Augmentation::Sharpness => of(0.9),
             Augmentation::Posterize => {
                 8.0 - (bin as f32 / ((bins - 1) as f32 / 4.0)).round_ties_even() as f64
             }
-            Augmentation::Solarize => 255.0 * (1.0 - part),
+            Augmentation::Solarize => 255.0 - of(255.0),
             Augmentation::Identity | Augmentation::AutoContrast | Augmentation::Equalize => 0.0,
         })
     }

@@ -4,8 +4,8 @@ use tensor_core::{DType, Error, Result, Tensor};
 
 use crate::Draws;
 
-/// Mixes each picture of a batch with the one before it: λ x + (1 − λ) x′, and the same for labels, with one λ
-/// for the batch drawn from Beta(α, α). `transforms.v2.MixUp`.
+/// Mixes each picture of a batch with the one before it: λ x + (1 − λ) x′, and the same for labels, with
+/// one λ for the batch drawn from Beta(α, α). `transforms.v2.MixUp`.
 ///
 /// Zhang, Cisse, Dauphin, Lopez-Paz: mixup, beyond empirical risk minimization (2017).
 ///
@@ -42,8 +42,8 @@ impl MixUp {
     }
 }
 
-/// λ x + (1 − λ) x′ for images `[N, …]` and labels `[N, classes]`, where x′ is the item before x, and the last
-/// for the first. See [`MixUp`].
+/// λ x + (1 − λ) x′ for images `[N, …]` and labels `[N, classes]`, where x′ is the item before x, and the
+/// last for the first. See [`MixUp`].
 ///
 /// # Errors
 /// Tensors without an axis, or not floating-point.
@@ -59,12 +59,12 @@ pub fn mixup(images: &Tensor, labels: &Tensor, lambda: f64) -> Result<(Tensor, T
     Ok((mixed(images)?, mixed(labels)?))
 }
 
-/// Replaces a rectangle of each picture of a batch by that of the one before it. The rectangle has the fraction
-/// 1 − λ of the area, with λ drawn from Beta(α, α), and a uniform middle; labels are mixed by the area that is
-/// left after it is cut off at the border. `transforms.v2.CutMix`.
+/// Replaces a rectangle of each picture of a batch by that of the one before it. The rectangle has the
+/// fraction 1 − λ of the area, with λ drawn from Beta(α, α), and a uniform middle; labels are mixed by the
+/// area that is left after it is cut off at the border. `transforms.v2.CutMix`.
 ///
-/// Yun, Han, Oh, Chun, Choe, Yoo: CutMix, regularization strategy to train strong classifiers with localizable
-/// features (2019).
+/// Yun, Han, Oh, Chun, Choe, Yoo: CutMix, regularization strategy to train strong classifiers with
+/// localizable features (2019).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CutMix {
     /// α, 1 for a uniform λ.
@@ -95,8 +95,8 @@ impl CutMix {
     }
 }
 
-/// Images `[N, C, H, W]` whose pixels in these rows and columns (first, and the one after the last) are those of
-/// the picture before, and labels `[N, classes]` mixed by the areas. See [`CutMix`].
+/// Images `[N, C, H, W]` whose pixels in these rows and columns (first, and the one after the last) are
+/// those of the picture before, and labels `[N, classes]` mixed by the areas. See [`CutMix`].
 ///
 /// # Errors
 /// A rectangle that is not within the pictures, or shapes that do not fit.

@@ -35,8 +35,8 @@ impl Default for GridOptions {
     }
 }
 
-/// Pictures `[N, C, H, W]`, `[C, H, W]` or `[H, W]` in one picture `[C, H′, W′]`: rows of `nrow`, with `padding`
-/// between them and around. One channel becomes three. A single picture gets no border.
+/// Pictures `[N, C, H, W]`, `[C, H, W]` or `[H, W]` in one picture `[C, H′, W′]`: rows of `nrow`, with
+/// `padding` between them and around. One channel becomes three. A single picture gets no border.
 /// `torchvision.utils.make_grid`.
 ///
 /// With `normalize`, a value x becomes (min(max(x, low), high) − low) / max(high − low, 10⁻⁵).
@@ -121,9 +121,8 @@ pub fn make_grid(pictures: &Tensor, options: &GridOptions) -> Result<Tensor> {
 /// # Ok(()) }
 /// ```
 ///
-/// # Errors
-/// Those of [`make_grid`]; a number of channels other than 1, 3 and 4 (4 only as PNG); another ending; a value
-/// that cannot be computed; a `File` error of the file system.
+/// # Errors The errors of [`make_grid`]; a number of channels other than 1, 3 and 4 (4 only as PNG);
+///   another ending; a value that cannot be computed; a `File` error of the file system.
 #[cfg(feature = "images")]
 #[track_caller]
 pub fn save_image(pictures: &Tensor, path: impl AsRef<Path>, options: &GridOptions) -> Result<()> {

@@ -15,18 +15,17 @@ thread_local! {
 /// Makes modules whose initial values are not computed until they are read: never, if a file replaces them
 /// first. `torch.nn.utils.skip_init`, `torch.device("meta")`.
 ///
-/// Such a module takes no memory before it is loaded, and no time for random numbers. If nothing is loaded, its
-/// values are those that it would have had. It applies to the modules that `build` makes on its thread; a failure
-/// to compute an initial value is reported by the first operation that reads it.
+/// Such a module takes no memory before it is loaded, and no time for random numbers. If nothing is loaded,
+/// its values are those that it would have had. It applies to the modules that `build` makes on its thread;
+/// a failure to compute an initial value is reported by the first operation that reads it.
 ///
 /// ```
 /// use nn::{Linear, Module, StateDict, skip_init};
 /// use tensor_core::{Generator, Tensor};
-/// # fn main() -> tensor_core::Result<()> {
-/// let device = backend_cpu::cpu();
-/// let dict = StateDict::from([("weight".into(), Tensor::ones([512, 512], &device)?), ("bias".into(), Tensor::zeros(512, &device)?)]);
-/// let layer = skip_init(|| Linear::new(512, 512, &Generator::seed(0, &device)))?;
-/// layer.load_state_dict(&dict)?; // or layer.load("model.pt")?
+/// # fn main() -> tensor_core::Result<()> { let device = backend_cpu::cpu(); let dict =
+///   StateDict::from([("weight".into(), Tensor::ones([512, 512], &device)?), ("bias".into(),
+///   Tensor::zeros(512, &device)?)]); let layer = skip_init(|| Linear::new(512, 512, &Generator::seed(0,
+///   &device)))?; layer.load_state_dict(&dict)?; // or layer.load("model.pt")?
 /// # Ok(()) }
 /// ```
 pub fn skip_init<R>(build: impl FnOnce() -> R) -> R {
@@ -41,7 +40,8 @@ pub fn skip_init<R>(build: impl FnOnce() -> R) -> R {
     build()
 }
 
-/// Computes an initial value, so that a failure is reported where the module is made, except in [`skip_init`].
+/// Computes an initial value, so that a failure is reported where the module is made, except in
+/// [`skip_init`].
 #[track_caller]
 pub(crate) fn settle(value: &Tensor) -> Result<()> {
     if SKIPPED.get() { Ok(()) } else { value.eval() }

@@ -1,6 +1,6 @@
 'use strict';
-// Reads events (see crates/studio/src/record.rs and reports.rs), from the page itself if it was saved and from
-// the server otherwise, and draws the sections that they change.
+// Reads events (see crates/studio/src/record.rs and reports.rs), from the page itself if it was saved and
+// from the server otherwise, and draws the sections that they change.
 
 const COLOURS = ['#2f81c4', '#d5651a', '#0f9b74', '#b964a0', '#c79000', '#7a70d6', '#8a8f94'];
 const SVG = 'http://www.w3.org/2000/svg';

@@ -7,8 +7,8 @@ use std::{fs, path::Path, process::Command};
 const PHONE: u32 = 390;
 const DESKTOP: u32 = 1200;
 
-/// Sends what the page has become to the frame around it: its width, whether its content is no wider, whether it is
-/// dark, the numbers of curves, histograms and troubles, and the text color.
+/// Sends what the page has become to the frame around it: its width, whether its content is no wider,
+/// whether it is dark, the numbers of curves, histograms and troubles, and the text color.
 const PROBE: &str = "<script>addEventListener('load', () => parent.postMessage([innerWidth, \
     document.documentElement.scrollWidth <= innerWidth, matchMedia('(prefers-color-scheme: dark)').matches, \
     document.querySelectorAll('#charts path').length, document.querySelectorAll('#histograms svg').length, \

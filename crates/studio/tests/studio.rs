@@ -1,5 +1,5 @@
-//! The page over HTTP and as a file. The studio records for the whole process, so one test takes every case in
-//! turn.
+//! The page over HTTP and as a file. The studio records for the whole process, so one test takes every case
+//! in turn.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{

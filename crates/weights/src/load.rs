@@ -34,7 +34,7 @@ pub trait LoadWeights: Module {
     /// safetensors.
     ///
     /// # Errors
-    /// Those of [`open`] and of [`Module::load_state_dict`].
+    /// The errors of [`open`] and of [`Module::load_state_dict`].
     #[track_caller]
     fn load(&self, path: impl AsRef<Path>) -> Result<()> {
         self.load_state_dict(&open(path)?)
@@ -44,7 +44,7 @@ pub trait LoadWeights: Module {
     /// `model.load_state_dict(torch.load(path), strict=False)`.
     ///
     /// # Errors
-    /// Those of [`open`] and of [`Module::load_matching`].
+    /// The errors of [`open`] and of [`Module::load_matching`].
     #[track_caller]
     fn load_partly(&self, path: impl AsRef<Path>) -> Result<Unmatched> {
         self.load_matching(&open(path)?)

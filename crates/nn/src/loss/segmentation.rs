@@ -4,8 +4,8 @@ use tensor_core::{Error, Result, Tensor, caller_line};
 
 use super::{BceWithLogitsLoss, Reduction, check_pair};
 
-/// Binary cross-entropy of which easy elements count little: αₜ · (1 − pₜ)^γ · −ln pₜ, where pₜ = σ(x) for the
-/// targets y = 1 and 1 − σ(x) for y = 0, and αₜ is α or 1 − α. `torchvision.ops.sigmoid_focal_loss`.
+/// Binary cross-entropy of which easy elements count little: αₜ · (1 − pₜ)^γ · −ln pₜ, where pₜ = σ(x) for
+/// the targets y = 1 and 1 − σ(x) for y = 0, and αₜ is α or 1 − α. `torchvision.ops.sigmoid_focal_loss`.
 ///
 /// Targets between 0 and 1 mix both: pₜ = y σ(x) + (1 − y) (1 − σ(x)), and αₜ alike.
 ///
@@ -80,12 +80,12 @@ pub fn sigmoid_focal_loss(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     SigmoidFocalLoss::default().forward(logits, targets)
 }
 
-/// How far regions are from overlapping: 1 − (2 Σ p y + s) / (Σ p + Σ y + s) for probabilities p, targets y and
-/// a smoothing s. `monai.losses.DiceLoss` with its defaults.
+/// How far regions are from overlapping: 1 − (2 Σ p y + s) / (Σ p + Σ y + s) for probabilities p, targets y
+/// and a smoothing s. `monai.losses.DiceLoss` with its defaults.
 ///
-/// Sums are over the pixels of each channel of each item; with `squared`, those in the denominator are of p² and
-/// y². Logits become probabilities by `.sigmoid()`, or `.softmax(1)` for classes that exclude each other, whose
-/// targets are `one_hot`.
+/// Sums are over the pixels of each channel of each item; with `squared`, those in the denominator are of
+/// p² and y². Logits become probabilities by `.sigmoid()`, or `.softmax(1)` for classes that exclude each
+/// other, whose targets are `one_hot`.
 ///
 /// Milletari, Navab, Ahmadi: V-Net, fully convolutional neural networks for volumetric medical image
 /// segmentation (2016).
@@ -103,7 +103,8 @@ pub fn sigmoid_focal_loss(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiceLoss {
-    /// s, in numerator and denominator, above 0 so that empty regions that agree have no loss. 10⁻⁵ by default.
+    /// s, in numerator and denominator, above 0 so that empty regions that agree have no loss. 10⁻⁵ by
+    /// default.
     pub smooth: f64,
     /// Whether the denominator has squares. Off by default.
     pub squared: bool,

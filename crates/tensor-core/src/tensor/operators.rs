@@ -73,8 +73,8 @@ macro_rules! left_scalar {
 }
 
 /// `x += y` makes a new tensor and assigns it to the variable `x`; other handles to the old tensor keep it,
-/// and the sum is recorded for gradients. A parameter or another cell would no longer be one: this panics, and
-/// `assign` is the method to use.
+/// and the sum is recorded for gradients. A parameter or another cell would no longer be one: this panics,
+/// and `assign` is the method to use.
 macro_rules! assigning {
     ($($trait:ident, $method:ident, $operator:ident, $plain:ident;)*) => {$(
         impl ops::$trait<&Tensor> for Tensor {

@@ -54,8 +54,8 @@ impl ConfusionMatrix {
         ConfusionMatrix { classes, counts: vec![0; classes * classes] }
     }
 
-    /// Counts a batch: predictions, as classes `[N, …]` or as scores `[N, C, …]`, and the true classes `[N, …]`,
-    /// such as those of pixels `[N, H, W]`.
+    /// Counts a batch: predictions, as classes `[N, …]` or as scores `[N, C, …]`, and the true classes `[N,
+    /// …]`, such as those of pixels `[N, H, W]`.
     ///
     /// # Errors
     /// Shapes that do not fit, a class that is out of range, a value that cannot be computed. Nothing is

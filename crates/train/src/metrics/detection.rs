@@ -22,12 +22,13 @@ pub struct TrueBox {
     pub corners: [f32; 4],
     /// The number of the class.
     pub class: usize,
-    /// Whether it holds a crowd of objects: boxes in it count neither as right nor as wrong. COCO's `iscrowd`.
+    /// Whether it holds a crowd of objects: boxes in it count neither as right nor as wrong. COCO's
+    /// `iscrowd`.
     pub is_crowd: bool,
 }
 
-/// The scores of a [`MeanAveragePrecision`], from 0 to 1, under the names of torchmetrics. `None` where no true
-/// box is of that size.
+/// The scores of a [`MeanAveragePrecision`], from 0 to 1, under the names of torchmetrics. `None` where no
+/// true box is of that size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DetectionScores {
     /// The mean average precision over classes and IoU thresholds 0.5, 0.55 … 0.95.
@@ -36,11 +37,11 @@ pub struct DetectionScores {
     pub map_50: Option<f64>,
     /// At an IoU of 0.75.
     pub map_75: Option<f64>,
-    /// Of boxes of at most 32² pixels.
+    /// The mean for boxes of at most 32² pixels.
     pub map_small: Option<f64>,
-    /// Of boxes from 32² to 96² pixels.
+    /// The mean for boxes from 32² to 96² pixels.
     pub map_medium: Option<f64>,
-    /// Of boxes from 96² pixels on.
+    /// The mean for boxes from 96² pixels on.
     pub map_large: Option<f64>,
     /// The mean recall with the best box of each picture and class.
     pub mar_1: Option<f64>,
@@ -62,9 +63,9 @@ pub struct DetectionScores {
 /// recall, as COCO's evaluation defines it. `torchmetrics.detection.MeanAveragePrecision`,
 /// `pycocotools.cocoeval.COCOeval`.
 ///
-/// Of each picture and class, the hundred best boxes are matched with true ones, from the best score on, each with
-/// the free true box of the largest IoU at or above the threshold. Precision is taken at 101 recalls, as the
-/// greatest precision at this recall or more.
+/// In each picture and class, the hundred best boxes are matched with true ones, from the best score on,
+/// each with the free true box of the largest IoU at or above the threshold. Precision is taken at 101
+/// recalls, as the greatest precision at this recall or more.
 ///
 /// ```
 /// use train::metrics::{MeanAveragePrecision, PredictedBox, TrueBox};

@@ -28,8 +28,8 @@ fn check_range(op: &'static str, range: f64) -> Result<()> {
     Err(Error::invalid(op, format!("a data range of {range}: give a finite one above 0")))
 }
 
-/// The ratio of the largest possible error to the errors, in decibels: 10 · log₁₀(R² / MSE) for values in a range
-/// of size R and the mean squared error over all batches.
+/// The ratio of the largest possible error to the errors, in decibels: 10 · log₁₀(R² / MSE) for values in a
+/// range of size R and the mean squared error over all batches.
 /// `torchmetrics.image.PeakSignalNoiseRatio(data_range=R)`.
 ///
 /// ```
@@ -62,8 +62,8 @@ impl Psnr {
 
     /// Counts pictures and the originals, of any shape.
     ///
-    /// # Errors
-    /// Two shapes, dtypes that are not floating-point, a value that cannot be computed. Nothing is counted then.
+    /// # Errors Two shapes, dtypes that are not floating-point, a value that cannot be computed. Nothing is
+    ///   counted then.
     #[track_caller]
     pub fn update(&mut self, pictures: &Tensor, targets: &Tensor) -> Result<()> {
         check("Psnr", pictures, targets)?;
@@ -85,9 +85,9 @@ impl Psnr {
     }
 }
 
-/// The structural similarity of pictures, the mean over pictures and windows of
-/// (2 μₓ μᵧ + c₁) (2 σₓᵧ + c₂) / ((μₓ² + μᵧ² + c₁) (σₓ² + σᵧ² + c₂)), with means and covariances in a Gaussian
-/// window of 11 × 11 pixels (σ = 1.5) about each, c₁ = (0.01 R)² and c₂ = (0.03 R)² for a data range R.
+/// The structural similarity of pictures, the mean over pictures and windows of (2 μₓ μᵧ + c₁) (2 σₓᵧ + c₂)
+/// / ((μₓ² + μᵧ² + c₁) (σₓ² + σᵧ² + c₂)), with means and covariances in a Gaussian window of 11 × 11 pixels
+/// (σ = 1.5) about each, c₁ = (0.01 R)² and c₂ = (0.03 R)² for a data range R.
 /// `torchmetrics.image.StructuralSimilarityIndexMeasure(data_range=R)`.
 ///
 /// Wang, Bovik, Sheikh, Simoncelli: Image quality assessment, from error visibility to structural similarity

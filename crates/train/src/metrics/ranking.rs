@@ -50,8 +50,8 @@ impl Scores {
         Ok(())
     }
 
-    /// The numbers of positives and of negatives at each score or above, from the highest score to the lowest,
-    /// where column `column` has the scores of `class`.
+    /// The numbers of positives and of negatives at each score or above, from the highest score to the
+    /// lowest, where column `column` has the scores of `class`.
     fn counts(&self, column: usize, class: i64) -> Vec<(u64, u64)> {
         let scores = self.scores.iter().skip(column).step_by(self.columns);
         let mut items: Vec<(f64, bool)> =
@@ -199,8 +199,8 @@ macro_rules! ranking {
 }
 
 ranking! {
-    /// The area under the ROC curve: the probability that a random item of the class has a higher score than a
-    /// random other item, where equal scores count half. `torchmetrics.AUROC` with all thresholds,
+    /// The area under the ROC curve: the probability that a random item of the class has a higher score
+    /// than a random other item, where equal scores count half. `torchmetrics.AUROC` with all thresholds,
     /// `sklearn.metrics.roc_auc_score`. It keeps all scores on the host.
     ///
     /// A class needs items in it and out of it; others are left out (torchmetrics counts them as 0).
@@ -208,19 +208,17 @@ ranking! {
     /// ```
     /// use tensor_core::Tensor;
     /// use train::metrics::{Auroc, Average};
-    /// # fn main() -> tensor_core::Result<()> {
-    /// let device = backend_cpu::cpu();
-    /// let mut auroc = Auroc::new();
-    /// auroc.update(&Tensor::new([0.1f32, 0.4, 0.35, 0.8], &device)?, &Tensor::new([0i32, 0, 1, 1], &device)?)?;
-    /// assert_eq!(auroc.value(Average::Macro), Some(0.75));
+    /// # fn main() -> tensor_core::Result<()> { let device = backend_cpu::cpu(); let mut auroc =
+    ///   Auroc::new(); auroc.update(&Tensor::new([0.1f32, 0.4, 0.35, 0.8], &device)?, &Tensor::new([0i32,
+    ///   0, 1, 1], &device)?)?; assert_eq!(auroc.value(Average::Macro), Some(0.75));
     /// # Ok(()) }
     /// ```
     Auroc, auroc, "area under the ROC curve"
 }
 
 ranking! {
-    /// The average precision: Σ (Rₖ − Rₖ₋₁) · Pₖ with the recall Rₖ and the precision Pₖ of the items that have
-    /// the k-th highest score or more. `torchmetrics.AveragePrecision` with all thresholds,
+    /// The average precision: Σ (Rₖ − Rₖ₋₁) · Pₖ with the recall Rₖ and the precision Pₖ of the items that
+    /// have the k-th highest score or more. `torchmetrics.AveragePrecision` with all thresholds,
     /// `sklearn.metrics.average_precision_score`. It keeps all scores on the host.
     ///
     /// A class without items is left out.

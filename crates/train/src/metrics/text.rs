@@ -13,9 +13,9 @@ fn grams<'a, 'b>(tokens: &'b [&'a str], n: usize) -> HashMap<&'b [&'a str], u64>
     counts
 }
 
-/// How many n-grams of translations are in their references: BLEU = b · exp(Σₙ ln pₙ / N), with the precision pₙ
-/// of n-grams, clipped to their greatest count in a reference, and b = min(1, exp(1 − r/c)) for c words against
-/// r words of the references of the nearest lengths. `torchmetrics.text.BLEUScore`.
+/// How many n-grams of translations are in their references: BLEU = b · exp(Σₙ ln pₙ / N), with the
+/// precision pₙ of n-grams, clipped to their greatest count in a reference, and b = min(1, exp(1 − r/c))
+/// for c words against r words of the references of the nearest lengths. `torchmetrics.text.BLEUScore`.
 ///
 /// Words are separated by white space, and the sums are over the corpus.
 ///
@@ -82,7 +82,8 @@ impl Bleu {
         Ok(())
     }
 
-    /// The score, from 0 to 1; `None` if nothing was counted. It is 0 if n-grams of some length have no match.
+    /// The score, from 0 to 1; `None` if nothing was counted. It is 0 if n-grams of some length have no
+    /// match.
     pub fn value(&self) -> Option<f64> {
         if self.reference_words == 0 && self.words == 0 {
             return None;
@@ -105,7 +106,7 @@ impl Bleu {
     }
 }
 
-/// What a [`Rouge`] counts.
+/// The units that a [`Rouge`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RougeKind {
     /// Sequences of this many words: ROUGE-1, ROUGE-2 …
@@ -138,8 +139,8 @@ impl RougeScore {
 /// How many words of summaries are in their references: the means over texts of precision, recall and F of
 /// common n-grams, or of the longest common subsequence. `torchmetrics.text.ROUGEScore`, without a stemmer.
 ///
-/// Texts are lower-cased, and their words are runs of `a` to `z` and digits. Of several references, the one with
-/// the best F counts.
+/// Texts are lower-cased, and their words are runs of `a` to `z` and digits. Where there are several
+/// references, the one with the best F counts.
 ///
 /// Lin: ROUGE, a package for automatic evaluation of summaries (2004).
 ///
@@ -264,8 +265,9 @@ pub enum TextUnit {
     Characters,
 }
 
-/// The error rate of transcripts: the insertions, removals and replacements that turn them into the references,
-/// divided by the length of the references. `torchmetrics.text.WordErrorRate` and `CharErrorRate`.
+/// The error rate of transcripts: the insertions, removals and replacements that turn them into the
+/// references, divided by the length of the references. `torchmetrics.text.WordErrorRate` and
+/// `CharErrorRate`.
 ///
 /// ```
 /// use train::metrics::{ErrorRate, TextUnit};
@@ -320,8 +322,8 @@ impl ErrorRate {
     }
 }
 
-/// The perplexity of a language model: exp(−Σ ln p / n) over n tokens, where p is the probability that the model
-/// gave to the token. `torchmetrics.text.Perplexity`.
+/// The perplexity of a language model: exp(−Σ ln p / n) over n tokens, where p is the probability that the
+/// model gave to the token. `torchmetrics.text.Perplexity`.
 ///
 /// ```
 /// use tensor_core::Tensor;
@@ -354,9 +356,8 @@ impl Perplexity {
 
     /// Counts a batch: logits `[…, V]`, and the tokens that come next, `[…]`.
     ///
-    /// # Errors
-    /// Shapes that do not fit, targets that are no integers, a token that is out of range, a value that cannot
-    /// be computed. Nothing is counted then.
+    /// # Errors Shapes that do not fit, targets that are no integers, a token that is out of range, a value
+    ///   that cannot be computed. Nothing is counted then.
     #[track_caller]
     pub fn update(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         const OP: &str = "Perplexity";

@@ -46,8 +46,8 @@ impl Histogram {
             let bucket = limits.partition_point(|limit| limit <= value).min(limits.len() - 1);
             counts[bucket] += 1.0;
         }
-        // Empty buckets at both ends are left out, except one on the left: its limit is the start of the first
-        // bucket that is not empty.
+        // Empty buckets at both ends are left out, except one on the left: its limit is the start of the
+        // first bucket that is not empty.
         let first = counts.iter().position(|&count| count > 0.0).unwrap_or(0).saturating_sub(1);
         let last = counts.iter().rposition(|&count| count > 0.0).unwrap_or(0);
         let least = values.iter().copied().fold(f64::INFINITY, f64::min);
