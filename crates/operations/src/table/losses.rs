@@ -24,8 +24,9 @@ pub(super) fn rows() -> Vec<Row> {
             .bad(|x| f::nll_loss(&x[0].narrow(0, 0, 2)?, &x[1])),
         two("functional::sigmoid_focal_loss",
             "torchvision.ops.sigmoid_focal_loss(x, y, reduction='mean')",
-            f::sigmoid_focal_loss).shapes(PAIR).over(0.1, 0.9).bad(|x| f::sigmoid_focal_loss(&x[0], &x[1].t()?)),
-        two("functional::dice_loss", "(1 - (2 * (x * y).sum(2) + 1e-5) / (x.sum(2) + y.sum(2) + 1e-5)).mean()", f::dice_loss)
+            |x, y| f::sigmoid_focal_loss(x, y)).shapes(PAIR).over(0.1, 0.9).bad(|x| f::sigmoid_focal_loss(&x[0], &x[1].t()?)),
+        two("functional::dice_loss", "(1 - (2 * (x * y).sum(2) + 1e-5) / (x.sum(2) + y.sum(2) + 1e-5)).mean()",
+            |x, y| f::dice_loss(x, y))
             .shapes([&[2, 3, 4], &[2, 3, 4]]).over(0.1, 0.9).bad(|x| f::dice_loss(&x[0].select(0, 0)?, &x[1].select(0, 0)?)),
     ]
 }

@@ -230,7 +230,7 @@ fn layers_and_losses_are_of_their_callers_line() -> Result<()> {
     hold!(
         wrong,
         scaled_dot_product_attention(&sequence, &sequence, &sequence, options()),
-        scaled_dot_product_attention(&sequence, &sequence, &flat, options())
+        scaled_dot_product_attention(&sequence, &sequence, &bad, options())
     );
 
     hold!(wrong, CrossEntropyLoss::default().forward(&flat, &one_id), cross_entropy(&flat, &two_ids));
