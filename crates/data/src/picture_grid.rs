@@ -121,8 +121,9 @@ pub fn make_grid(pictures: &Tensor, options: &GridOptions) -> Result<Tensor> {
 /// # Ok(()) }
 /// ```
 ///
-/// # Errors The errors of [`make_grid`]; a number of channels other than 1, 3 and 4 (4 only as PNG);
-///   another ending; a value that cannot be computed; a `File` error of the file system.
+/// # Errors
+/// The errors of [`make_grid`]; a number of channels other than 1, 3 and 4 (4 only as PNG); another ending; a
+/// value that cannot be computed; a `File` error of the file system.
 #[cfg(feature = "images")]
 #[track_caller]
 pub fn save_image(pictures: &Tensor, path: impl AsRef<Path>, options: &GridOptions) -> Result<()> {

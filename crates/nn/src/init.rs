@@ -22,10 +22,12 @@ thread_local! {
 /// ```
 /// use nn::{Linear, Module, StateDict, skip_init};
 /// use tensor_core::{Generator, Tensor};
-/// # fn main() -> tensor_core::Result<()> { let device = backend_cpu::cpu(); let dict =
-///   StateDict::from([("weight".into(), Tensor::ones([512, 512], &device)?), ("bias".into(),
-///   Tensor::zeros(512, &device)?)]); let layer = skip_init(|| Linear::new(512, 512, &Generator::seed(0,
-///   &device)))?; layer.load_state_dict(&dict)?; // or layer.load("model.pt")?
+/// # fn main() -> tensor_core::Result<()> {
+/// let device = backend_cpu::cpu();
+/// let weight = ("weight".into(), Tensor::ones([512, 512], &device)?);
+/// let dict = StateDict::from([weight, ("bias".into(), Tensor::zeros(512, &device)?)]);
+/// let layer = skip_init(|| Linear::new(512, 512, &Generator::seed(0, &device)))?;
+/// layer.load_state_dict(&dict)?; // or layer.load("model.pt")?
 /// # Ok(()) }
 /// ```
 pub fn skip_init<R>(build: impl FnOnce() -> R) -> R {

@@ -62,8 +62,9 @@ impl Psnr {
 
     /// Counts pictures and the originals, of any shape.
     ///
-    /// # Errors Two shapes, dtypes that are not floating-point, a value that cannot be computed. Nothing is
-    ///   counted then.
+    /// # Errors
+    /// Two shapes, dtypes that are not floating-point, a value that cannot be computed. Nothing is counted
+    /// then.
     #[track_caller]
     pub fn update(&mut self, pictures: &Tensor, targets: &Tensor) -> Result<()> {
         check("Psnr", pictures, targets)?;

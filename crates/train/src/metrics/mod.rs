@@ -6,8 +6,8 @@
 //!
 //! | task | metrics |
 //! |---|---|
-//! | classes | [`Accuracy`], [`ConfusionMatrix`] (precision, recall, F1, IoU), [`Auroc`],
-//!   [`AveragePrecision`] |
+//! | classes | [`Accuracy`], [`ConfusionMatrix`] (precision, recall, F1, IoU) |
+//! | scores of classes | [`Auroc`], [`AveragePrecision`] |
 //! | boxes | [`MeanAveragePrecision`] |
 //! | texts | [`Bleu`], [`Rouge`], [`ErrorRate`] (WER, CER), [`Perplexity`] |
 //! | pictures | [`Psnr`], [`Ssim`] |

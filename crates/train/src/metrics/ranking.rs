@@ -208,9 +208,12 @@ ranking! {
     /// ```
     /// use tensor_core::Tensor;
     /// use train::metrics::{Auroc, Average};
-    /// # fn main() -> tensor_core::Result<()> { let device = backend_cpu::cpu(); let mut auroc =
-    ///   Auroc::new(); auroc.update(&Tensor::new([0.1f32, 0.4, 0.35, 0.8], &device)?, &Tensor::new([0i32,
-    ///   0, 1, 1], &device)?)?; assert_eq!(auroc.value(Average::Macro), Some(0.75));
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let device = backend_cpu::cpu();
+    /// let mut auroc = Auroc::new();
+    /// let scores = Tensor::new([0.1f32, 0.4, 0.35, 0.8], &device)?;
+    /// auroc.update(&scores, &Tensor::new([0i32, 0, 1, 1], &device)?)?;
+    /// assert_eq!(auroc.value(Average::Macro), Some(0.75));
     /// # Ok(()) }
     /// ```
     Auroc, auroc, "area under the ROC curve"

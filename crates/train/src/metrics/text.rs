@@ -356,8 +356,9 @@ impl Perplexity {
 
     /// Counts a batch: logits `[…, V]`, and the tokens that come next, `[…]`.
     ///
-    /// # Errors Shapes that do not fit, targets that are no integers, a token that is out of range, a value
-    ///   that cannot be computed. Nothing is counted then.
+    /// # Errors
+    /// Shapes that do not fit, targets that are no integers, a token that is out of range, a value that
+    /// cannot be computed. Nothing is counted then.
     #[track_caller]
     pub fn update(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         const OP: &str = "Perplexity";
