@@ -148,7 +148,7 @@ pub mod custom {
 }
 
 /// The names that nearly every program needs: `use taper::prelude::*;`. Layers, losses, optimizers and
-/// schedules are among them; the rest is in [`nn`](crate::nn), [`optim`](crate::optim) and the other modules.
+/// schedules are among them; the rest is in [`nn`], [`optim`] and the other modules.
 pub mod prelude {
     #[cfg(feature = "cpu")]
     pub use crate::TensorExt;
