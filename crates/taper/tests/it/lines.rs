@@ -245,9 +245,10 @@ fn layers_and_losses_are_of_their_callers_line() -> Result<()> {
     hold!(wrong, binary_cross_entropy_with_logits(&flat, &flat), binary_cross_entropy(&flat, &line));
     let triplet = TripletMarginLoss::default();
     hold!(wrong, triplet.forward(&flat, &flat, &flat), triplet.forward(&flat, &flat, &bad));
+    let targets = ids(&[2, 2]);
     hold!(
         wrong,
-        CtcLoss::default().forward(&sequence, &ids(&[2, 2]), &[5, 5], &[2, 2]),
+        CtcLoss::default().forward(&sequence, &targets, &[5, 5], &[2, 2]),
         CtcLoss::default().forward(&flat, &one_id, &[5], &[2])
     );
 
