@@ -37,7 +37,7 @@ pub fn answer_log_probabilities(
     Ok((each.mul(&counted)?.sum_axis(-1, false)?, counted.sum_axis(-1, false)?))
 }
 
-/// The loss of a [`DpoLoss`] for the difference Δ of the log-ratios.
+/// The loss of a [`DpoLoss`], from the difference Δ of the log-ratios or from both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum DpoVariant {
     /// −(1 − ε) · ln σ(β·Δ) − ε · ln σ(−β·Δ), with ε the label smoothing. Rafailov et al. (2023), equation
@@ -49,11 +49,22 @@ pub enum DpoVariant {
     /// (Δ − 1 / (2β))². The log-probabilities are means over an answer's tokens. Azar et al.: A general
     /// theoretical paradigm to understand learning from human preferences (2023), equation 17.
     Ipo,
+    /// ((ε − 1) · ln σ(β·Δ) + ε · ln σ(−β·Δ)) / (1 − 2ε), whose mean over pairs that are the wrong way round
+    /// with probability ε is that of `Sigmoid` over the right ones. Chowdhury, Kini, Natarajan: Provably
+    /// robust DPO (2024).
+    Robust,
+    /// 1 − σ(β·(c − c')) + σ(β·(r − r')): raises the chosen answer and lowers the rejected one, for chosen
+    /// answers that are better than the model's own. D'Oosterlinck et al.: Anchored preference optimization
+    /// (2024), equation 7.
+    ApoZero,
+    /// σ(β·(c − c')) + 1 − σ(β·Δ): lowers both, the rejected answer more, for chosen answers that are worse
+    /// than the model's own. The same paper, equation 8.
+    ApoDown,
 }
 
 /// Direct preference optimization: prefers the chosen answer to the rejected one, relative to a reference.
 /// With c and r the log-probabilities of both by the policy, and c' and r' those by the reference, the loss
-/// is a function of Δ = (c − c') − (r − r'): see [`DpoVariant`].
+/// is a function of c − c', r − r' and Δ = (c − c') − (r − r'): see [`DpoVariant`].
 ///
 /// Rafailov et al.: Direct preference optimization, your language model is secretly a reward model (2023).
 ///
@@ -72,7 +83,8 @@ pub enum DpoVariant {
 pub struct DpoLoss {
     /// β: how far the policy may move from the reference. 0.1 by default.
     pub beta: f64,
-    /// ε in [0, 0.5): the probability that a pair is the wrong way round; for `Sigmoid`. 0 by default.
+    /// ε in [0, 0.5): the probability that a pair is the wrong way round; for `Sigmoid` and `Robust`. 0 by
+    /// default.
     pub label_smoothing: f64,
     /// The loss.
     pub variant: DpoVariant,
@@ -91,35 +103,45 @@ impl DpoLoss {
     /// policy and by the reference, which gets no gradient.
     ///
     /// # Errors
-    /// A β that is not above 0, smoothing outside [0, 0.5) or with another variant than `Sigmoid`; shapes,
-    /// dtypes or devices that differ.
+    /// A β that is not above 0, smoothing outside [0, 0.5) or with another variant than `Sigmoid` and
+    /// `Robust`; shapes, dtypes or devices that differ.
     #[track_caller]
     pub fn forward(&self, policy: [&Tensor; 2], reference: [&Tensor; 2]) -> Result<Tensor> {
         let _line = caller_line();
         const OP: &str = "DpoLoss";
         let DpoLoss { beta, label_smoothing, variant, reduction } = *self;
         positive(OP, "beta", beta)?;
-        let smoothed = label_smoothing != 0.0;
-        if !(0.0..0.5).contains(&label_smoothing) || (smoothed && variant != DpoVariant::Sigmoid) {
+        let smooths = matches!(variant, DpoVariant::Sigmoid | DpoVariant::Robust);
+        if !(0.0..0.5).contains(&label_smoothing) || (label_smoothing != 0.0 && !smooths) {
             let message = format!(
-                "label smoothing {label_smoothing} with {variant:?}: give one from 0 and below 0.5, with Sigmoid"
+                "label smoothing {label_smoothing} with {variant:?}: give one from 0 and below 0.5, with Sigmoid \
+                 or Robust"
             );
             return Err(Error::invalid(OP, message));
         }
         same_shapes(OP, &[policy[0], policy[1], reference[0], reference[1]])?;
         let [chosen, rejected] = [0, 1].map(|k| policy[k].sub(&reference[k].detach()));
-        let margin = chosen?.sub(&rejected?)?;
-        let losses = match variant {
-            DpoVariant::Sigmoid => {
-                let scaled = margin.mul_scalar(beta);
-                let right = scaled.logsigmoid().mul_scalar(label_smoothing - 1.0);
-                match smoothed {
-                    true => right.sub(&scaled.neg().logsigmoid().mul_scalar(label_smoothing))?,
-                    false => right,
-                }
+        let (chosen, rejected) = (chosen?, rejected?);
+        let margin = chosen.sub(&rejected)?;
+        let rises = |x: &Tensor| x.mul_scalar(beta).sigmoid();
+        // 1 − σ(x) = σ(−x)
+        let falls = |x: &Tensor| x.mul_scalar(-beta).sigmoid();
+        // (ε − 1) · ln σ(β·Δ) + wrong · ln σ(−β·Δ)
+        let logistic = |wrong: f64| -> Result<Tensor> {
+            let scaled = margin.mul_scalar(beta);
+            let right = scaled.logsigmoid().mul_scalar(label_smoothing - 1.0);
+            match label_smoothing == 0.0 {
+                true => Ok(right),
+                false => right.add(&scaled.neg().logsigmoid().mul_scalar(wrong)),
             }
+        };
+        let losses = match variant {
+            DpoVariant::Sigmoid => logistic(-label_smoothing)?,
             DpoVariant::Hinge => margin.mul_scalar(-beta).add_scalar(1.0).relu(),
             DpoVariant::Ipo => margin.sub_scalar(1.0 / (2.0 * beta)).square(),
+            DpoVariant::Robust => logistic(label_smoothing)?.div_scalar(1.0 - 2.0 * label_smoothing),
+            DpoVariant::ApoZero => falls(&chosen).add(&rises(&rejected))?,
+            DpoVariant::ApoDown => rises(&chosen).add(&falls(&margin))?,
         };
         Ok(reduction.apply(&losses))
     }

@@ -87,7 +87,7 @@ fn log_probabilities_are_those_of_answers() {
 
 #[test]
 fn preferences_are_direct() {
-    let (c, r) = ([-10.0, -8.5, -3.0], [-12.0, -7.0, -3.5]);
+    let (c, r) = ([-10.0, -8.5, -2.6], [-12.0, -7.0, -3.5]);
     let (rc, rr) = ([-11.0, -8.0, -3.0], [-11.0, -8.0, -4.0]);
     let [policy_c, policy_r, reference_c, reference_r] = [&c, &r, &rc, &rr].map(|x| f64s(x));
     let margins: Vec<f64> = (0..3).map(|k| (c[k] - rc[k]) - (r[k] - rr[k])).collect();
@@ -120,6 +120,40 @@ fn preferences_are_direct() {
     let short = f64s(&[1.0]);
     let error = DpoLoss::default().forward([&policy_c, &short], [&reference_c, &reference_r]).unwrap_err();
     assert!(error.to_string().contains("one number for each answer"), "{error}");
+}
+
+/// The numbers that `scripts/trl_losses.py` prints with TRL 1.16: means over three pairs of answers.
+#[test]
+fn preferences_are_those_of_trl() {
+    let (c, r) = ([-10.0, -8.5, -2.6], [-12.0, -7.0, -3.5]);
+    let (rc, rr) = ([-11.0, -8.0, -3.0], [-11.0, -8.0, -4.0]);
+    let (tokens_c, tokens_r) = ([2.0, 1.0, 2.0], [1.0, 2.0, 2.0]);
+    let mean = |sums: &[f64; 3], tokens: &[f64; 3]| [0, 1, 2].map(|k| sums[k] / tokens[k]);
+    let sums = [c, r, rc, rr];
+    let means = [mean(&c, &tokens_c), mean(&r, &tokens_r), mean(&rc, &tokens_c), mean(&rr, &tokens_r)];
+    for (variant, label_smoothing, log_probabilities, expected) in [
+        (DpoVariant::Sigmoid, 0.0, &sums, 0.696332190941596),
+        (DpoVariant::Hinge, 0.0, &sums, 0.96),
+        (DpoVariant::Ipo, 0.0, &means, 3.361944444444445),
+        (DpoVariant::Robust, 0.1, &sums, 0.691332190941596),
+        (DpoVariant::ApoZero, 0.0, &sums, 0.990151040703756),
+        (DpoVariant::ApoDown, 0.0, &sums, 1.013153029502176),
+    ] {
+        let [c, r, rc, rr] = log_probabilities.each_ref().map(|x| f64s(x));
+        let loss = DpoLoss { beta: 0.3, label_smoothing, variant, reduction: Reduction::Mean };
+        close(&loss.forward([&c, &r], [&rc, &rr]).unwrap(), &[expected]);
+        differentiable(&[c, r], |x| loss.forward([&x[0], &x[1]], [&rc, &rr]));
+    }
+    let kto = KtoLoss { beta: 0.3, desirable_weight: 1.5, undesirable_weight: 0.5, ..Default::default() };
+    let six = |pair: [[f64; 3]; 2]| f64s(&pair.concat());
+    let desirable = Tensor::new([true, true, true, false, false, false], &device()).unwrap();
+    let divergence = f64s(&[0.5, -0.25, 0.2]);
+    let found = kto.forward(&six([c, r]), &six([rc, rr]), &desirable, &divergence).unwrap();
+    close(&found, &[0.491964370486001]);
+    // TRL computes this one in f32.
+    let orpo = OrpoLoss { lambda: 0.3, reduction: Reduction::Mean };
+    let found = orpo.forward(&f64s(&means[0]), &f64s(&means[1])).unwrap();
+    taper_testing::assert_close(&found.to_f64_vec().unwrap(), &[5.481680432823487], (1e-7, 0.0), "ORPO");
 }
 
 #[test]
