@@ -152,6 +152,11 @@ pub(crate) use by_narrow;
 /// # Safety
 /// `from` holds `n` elements of the dtype, `to` has room for `n` of its compute type; they do not overlap.
 pub(crate) unsafe fn widen(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if dtype == DType::F16 && isa.has_f16c() {
+        // SAFETY: the caller's promise, and the processor has the instructions.
+        return unsafe { f16c::widen(from.cast(), to.cast(), n) };
+    }
     macro_rules! go {
         ($t:ty) => {
             // SAFETY: the caller's promise.
@@ -171,6 +176,11 @@ pub(crate) unsafe fn widen(isa: Isa, dtype: DType, from: *const u8, to: *mut u8,
 /// # Safety
 /// `from` holds `n` elements of the compute type, `to` has room for `n` of the dtype; they do not overlap.
 pub(crate) unsafe fn narrow(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if dtype == DType::F16 && isa.has_f16c() {
+        // SAFETY: the caller's promise, and the processor has the instructions.
+        return unsafe { f16c::narrow(from.cast(), to.cast(), n) };
+    }
     macro_rules! go {
         ($t:ty) => {
             // SAFETY: the caller's promise.
@@ -183,6 +193,55 @@ pub(crate) unsafe fn narrow(isa: Isa, dtype: DType, from: *const u8, to: *mut u8
         };
     }
     by_narrow!(dtype, go, ())
+}
+
+/// Conversions of f16 by the processor's instructions, eight at a time. Their bits are those of [`Narrow`].
+#[cfg(target_arch = "x86_64")]
+mod f16c {
+    use std::arch::x86_64::{
+        _MM_FROUND_TO_NEAREST_INT, _mm_loadu_si128, _mm_storeu_si128, _mm256_cvtph_ps, _mm256_cvtps_ph,
+        _mm256_loadu_ps, _mm256_storeu_ps,
+    };
+
+    use tensor_core::f16;
+
+    use super::Narrow;
+
+    /// Numbers of a register.
+    const LANES: usize = 8;
+
+    /// # Safety
+    /// As [`super::widen`]; the processor has these features.
+    #[target_feature(enable = "avx,f16c")]
+    pub(super) unsafe fn widen(from: *const f16, to: *mut f32, n: usize) {
+        let whole = n - n % LANES;
+        // SAFETY: `from` and `to` have `n` elements.
+        unsafe {
+            for i in (0..whole).step_by(LANES) {
+                _mm256_storeu_ps(to.add(i), _mm256_cvtph_ps(_mm_loadu_si128(from.add(i).cast())));
+            }
+            for i in whole..n {
+                to.add(i).write(Narrow::widen(from.add(i).read()));
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`super::narrow`]; the processor has these features.
+    #[target_feature(enable = "avx,f16c")]
+    pub(super) unsafe fn narrow(from: *const f32, to: *mut f16, n: usize) {
+        let whole = n - n % LANES;
+        // SAFETY: `from` and `to` have `n` elements.
+        unsafe {
+            for i in (0..whole).step_by(LANES) {
+                let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.add(i)));
+                _mm_storeu_si128(to.add(i).cast(), halves);
+            }
+            for i in whole..n {
+                to.add(i).write(Narrow::narrow(from.add(i).read()));
+            }
+        }
+    }
 }
 
 /// A copy of the first `numel` elements of a buffer in its compute type; None if its type is not narrow.
@@ -244,6 +303,36 @@ mod tests {
             assert_eq!(x.widen().to_bits(), x.to_f32().to_bits(), "{bits:x}");
             // The bits of NaN are kept.
             assert_eq!(y.widen().to_bits(), u32::from(bits) << 16);
+        }
+    }
+
+    /// Whole buffers on each instruction set, with and without a remainder.
+    #[test]
+    fn buffers_are_converted_as_their_elements() {
+        let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+        let singles: Vec<f32> = (0..=u16::MAX)
+            .flat_map(|high| {
+                [0, 0x1000, 0x3001, 0xffff].map(|low| f32::from_bits(u32::from(high) << 16 | low))
+            })
+            .collect();
+        for isa in Isa::available() {
+            for rest in 0..9 {
+                let (wide_count, count) = (halves.len() - rest, singles.len() - rest);
+                let mut wide = vec![0f32; wide_count];
+                let mut narrowed = vec![f16::ZERO; count];
+                // SAFETY: the vectors have as many elements.
+                unsafe {
+                    widen(isa, DType::F16, halves.as_ptr().cast(), wide.as_mut_ptr().cast(), wide_count);
+                    narrow(isa, DType::F16, singles.as_ptr().cast(), narrowed.as_mut_ptr().cast(), count);
+                }
+                for (wide, half) in wide.iter().zip(&halves) {
+                    assert_eq!(wide.to_bits(), half.widen().to_bits(), "{half:?} with {isa:?}");
+                }
+                for (half, &single) in narrowed.iter().zip(&singles) {
+                    let expected = <f16 as Narrow>::narrow(single);
+                    assert_eq!(half.to_bits(), expected.to_bits(), "{single:?} with {isa:?}");
+                }
+            }
         }
     }
 

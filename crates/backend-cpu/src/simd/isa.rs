@@ -86,6 +86,12 @@ impl Isa {
         self.0 == Level::Avx512
     }
 
+    /// Whether it converts f16, as all sets with AVX2 do.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn has_f16c(self) -> bool {
+        self.0 != Level::Baseline
+    }
+
     /// Whether this is AVX2 with fused multiply-add.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn is_avx2(self) -> bool {

@@ -18,7 +18,7 @@ impl Gpu {
         let reading = self.begin_read(&mut stream, Some(Piece::words(&table, WORD, 1)))?;
         drop(stream);
         self.wait_for(&reading)?;
-        let mut reported = 0;
+        let mut reported = 0u32;
         self.end_read(reading, |bytes| reported = bytemuck::pod_read_unaligned(bytes))?;
         if reported == 0 {
             return Ok(());

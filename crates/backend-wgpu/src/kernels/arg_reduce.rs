@@ -63,7 +63,7 @@ impl<'a> Search<'a> {
             return Group::along(results, length, 1, busy);
         }
         let merged = collapse(&without(layout.shape(), self.axis), &[&without(layout.strides(), self.axis)]);
-        Group::across(results, merged.shape.last().copied().unwrap_or(1), length, busy)
+        Group::across(results, merged.shape.last().copied().unwrap_or(1), length, 1, busy)
     }
 }
 
@@ -145,7 +145,7 @@ pub(crate) fn compare(of: Search<'_>, winners: usize, capabilities: &Capabilitie
         c.set("output[result]", "positions[result + at * params.axis_stride]");
     });
     let group = (!capabilities.direct)
-        .then(|| Group::across(results, results, winners, capabilities.invocations))
+        .then(|| Group::across(results, results, winners, 1, capabilities.invocations))
         .flatten();
     walk(of, winners, 1, group, &mut d);
     Dispatches { list: vec![d], temporaries: vec![(DType::I32, all), (unpacked(of.operand.dtype), all)] }

@@ -119,8 +119,12 @@ pub(crate) fn copy(
     }
     let operands = [(&strides[0][..], src.offset()), (&strides[1][..], dst.offset())];
     d.code.append(&index::places(&shape, &operands, &mut d.params));
-    let four = |at: &str| {
-        let one = |j: usize| format!("load_input(place.x + ({at} + {j}u) * params.src_step)");
+    // Four elements, of which those from `count` on repeat the last one.
+    let four = |at: &str, count: Option<&str>| {
+        let one = |j: usize| {
+            let j = count.map_or(format!("{j}u"), |count| format!("min({j}u, {count} - 1u)"));
+            format!("load_input(place.x + ({at} + {j}) * params.src_step)")
+        };
         format!("vec4<u32>({})", [0, 1, 2, 3].map(one).join(", "))
     };
     d.code.entry(256, |c| {
@@ -136,7 +140,10 @@ pub(crate) fn copy(
                 c.bind("at", "select(4u * k - before, 0u, k == 0u)");
                 c.when("at < params.elements", |c| {
                     c.bind("count", "min(4u - ((place.y + at) & 3u), params.elements - at)");
-                    c.line(format_args!("store_some_output(place.y + at, {}, count);", four("at")));
+                    c.line(format_args!(
+                        "store_some_output(place.y + at, {}, count);",
+                        four("at", Some("count"))
+                    ));
                 });
             } else if !vectors {
                 let element = "load_input(place.x + k * params.src_step)";
@@ -145,7 +152,7 @@ pub(crate) fn copy(
                 let element = match (read_fours, last[0]) {
                     (true, _) => "load4_input(place.x + 4u * k)".into(),
                     (_, 0) => "vec4<u32>(load_input(place.x))".into(),
-                    _ => four("4u * k"),
+                    _ => four("4u * k", None),
                 };
                 c.line(format_args!("store4_output(place.y + 4u * k, {element});"));
             }
@@ -283,8 +290,9 @@ fn lines(c: &mut Code) {
     c.bind("rows", "min(params.size_r - r, 4u)");
     c.bind("columns", "min(params.size_w - w, 4u)");
     c.count("i", ["0u", "rows", "1u"], |c| {
-        let four =
-            [0, 1, 2, 3].map(|j| format!("load_input(source + i + {j}u * params.src_step)")).join(", ");
+        // Elements beyond the row repeat its last one.
+        let one = |j: u32| format!("load_input(source + i + min({j}u, columns - 1u) * params.src_step)");
+        let four = [0, 1, 2, 3].map(one).join(", ");
         c.line(format_args!("store_some_output(goal + i * params.dst_step, vec4<u32>({four}), columns);"));
     });
 }

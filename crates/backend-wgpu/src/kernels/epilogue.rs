@@ -83,8 +83,9 @@ impl Store {
             return;
         }
         c.when(format_args!("{column} < params.n"), |c| {
-            self.stored(at, x, c, |name, four| {
-                format!("store_some_{name}({at}, {four}, params.n - ({column}));")
+            let count = format!("(params.n - ({column}))");
+            self.stored(at, x, Some(&count), c, |name, four| {
+                format!("store_some_{name}({at}, {four}, {count});")
             });
         });
     }
@@ -105,18 +106,26 @@ impl Store {
     /// Stores the results in vector `x` at flat positions `at` to `at + 3`, which form a whole vector of
     /// each output.
     pub(crate) fn four(&self, at: &str, x: &str, c: &mut Code) {
-        self.stored(at, x, c, |name, four| format!("store4_{name}({at}, {four});"));
+        self.stored(at, x, None, c, |name, four| format!("store4_{name}({at}, {four});"));
     }
 
     /// Stores the results in vector `x` at flat positions `at` to `at + 3`, with a statement made from the
-    /// name and the elements of each output.
-    fn stored(&self, at: &str, x: &str, c: &mut Code, statement: impl Fn(&str, &str) -> String) {
+    /// name and the elements of each output. If only `count` positions exist, no operand is read beyond.
+    fn stored(
+        &self,
+        at: &str,
+        x: &str,
+        count: Option<&str>,
+        c: &mut Code,
+        statement: impl Fn(&str, &str) -> String,
+    ) {
         if !self.has_program {
             return c.line(statement("output", x));
         }
         c.block("", |c| {
             for (e, field) in FIELDS.iter().enumerate() {
-                c.bind(format_args!("y{e}"), format_args!("finish({at} + {e}u, {x}.{field})"));
+                let e_or_last = count.map_or(format!("{e}u"), |count| format!("min({e}u, {count} - 1u)"));
+                c.bind(format_args!("y{e}"), format_args!("finish({at} + {e_or_last}, {x}.{field})"));
             }
             for ((name, field), &dtype) in self.fields().zip(&self.outputs) {
                 let four = [0, 1, 2, 3].map(|e| format!("y{e}{field}")).join(", ");

@@ -7,9 +7,10 @@ use crate::codegen::{dispatch::Params, wgsl::Code};
 pub(crate) const GROUP_INVOCATIONS: usize = 256;
 /// Invocations of a workgroup each of which makes a result alone.
 const ALONE_INVOCATIONS: usize = 64;
-/// The most results of a workgroup whose neighbouring invocations read neighbouring results: enough for
-/// whole memory transactions.
+/// The most results of a workgroup whose neighbouring invocations read neighbouring results.
 const MAX_COLUMNS: usize = 32;
+/// Elements of a row that neighbouring invocations read at least: a whole memory transaction.
+const TRANSACTION: usize = 32;
 /// The least elements of a result for a workgroup in which neighbouring invocations share it.
 const MIN_ALONG: usize = 128;
 /// The least elements of a result for a workgroup in which neighbouring invocations read neighbouring
@@ -17,6 +18,9 @@ const MIN_ALONG: usize = 128;
 const MIN_ACROSS: usize = 16;
 /// Elements (or vectors of them) that each invocation reads at least if a reduction is split.
 const MIN_STEPS: usize = 8;
+/// Elements (or vectors of them) that an invocation reads without a split in less time than a second
+/// dispatch takes: it has four loads under way, so these are 16 times the latency of memory.
+const STEPS_OF_A_DISPATCH: usize = 64;
 /// Parts of a reduction for each invocation that keeps the device busy: the largest devices have four times
 /// as many, and smaller ones lose little.
 const PARTS_PER_INVOCATION: usize = 4;
@@ -46,15 +50,25 @@ impl Group {
         Some(Group { columns: GROUP_INVOCATIONS / lanes, along: true })
     }
 
-    /// The division if neighbours in memory belong to neighbouring results, `row` of which are neighbours;
-    /// None if there are enough results for one invocation each, or each is too short.
-    pub(crate) fn across(results: usize, row: usize, steps: usize, busy: usize) -> Option<Group> {
+    /// The division if neighbours in memory belong to neighbouring results (or vectors of `width`), `row` of
+    /// which are neighbours; None if there are enough results for one invocation each, or each is too short.
+    pub(crate) fn across(
+        results: usize,
+        row: usize,
+        steps: usize,
+        width: usize,
+        busy: usize,
+    ) -> Option<Group> {
         if results >= busy || steps < MIN_ACROSS {
             return None;
         }
         // A lane has at least two steps.
-        let lanes = (steps.next_power_of_two() / 2).min(GROUP_INVOCATIONS);
-        let columns = row.next_power_of_two().clamp(GROUP_INVOCATIONS / lanes, MAX_COLUMNS);
+        let least = GROUP_INVOCATIONS / (steps.next_power_of_two() / 2).min(GROUP_INVOCATIONS);
+        let mut columns = row.next_power_of_two().clamp(least, MAX_COLUMNS);
+        // More lanes for a result if there are too few results to keep the device busy.
+        while columns > least.max(TRANSACTION / width) && results * (GROUP_INVOCATIONS / columns) < busy {
+            columns /= 2;
+        }
         Some(Group { columns, along: false })
     }
 
@@ -65,6 +79,9 @@ impl Group {
 
     /// The parts into which results of `steps` steps are split, so that the device is busy.
     pub(crate) fn splits(&self, results: usize, steps: usize, busy: usize) -> usize {
+        if steps <= self.lanes() * STEPS_OF_A_DISPATCH {
+            return 1;
+        }
         let blocks = results.div_ceil(self.columns).max(1);
         let enough = (busy * PARTS_PER_INVOCATION / GROUP_INVOCATIONS).div_ceil(blocks);
         (steps / (self.lanes() * MIN_STEPS)).clamp(1, enough.max(1))
@@ -178,12 +195,17 @@ mod tests {
 
     #[test]
     fn neighbours_read_whole_transactions() {
-        let across = |results, row, steps| Group::across(results, row, steps, 65_536).map(|g| g.columns);
+        let across = |results, row, steps| Group::across(results, row, steps, 1, 65_536).map(|g| g.columns);
         assert_eq!(across(768, 768, 4096), Some(32));
         assert_eq!(across(3, 3, 40_000), Some(4));
         assert_eq!(across(3, 3, 16), Some(32));
         assert_eq!(across(65_536, 65_536, 4096), None);
         assert_eq!(across(768, 768, 15), None);
+        // Few results have more lanes each, as long as neighbours read a whole transaction.
+        let fours = |results, steps| Group::across(results, 32, steps, 4, 65_536).map(|g| g.columns);
+        assert_eq!(fours(32, 1024), Some(8));
+        assert_eq!(fours(4096, 1024), Some(16));
+        assert_eq!(fours(16_384, 1024), Some(32));
         let along = |results, steps, width| Group::along(results, steps, width, 65_536).map(|g| g.columns);
         assert_eq!(along(1, 1 << 20, 4), Some(1));
         assert_eq!(along(1 << 20, 128, 1), Some(8));
@@ -198,7 +220,8 @@ mod tests {
         let group = Group { columns: 32, along: false };
         assert_eq!(group.splits(192, 4096, 65_536), 64);
         assert_eq!(group.splits(192, 1 << 20, 65_536), 171);
-        assert_eq!(group.splits(192, 512, 65_536), 8);
+        assert_eq!(group.splits(192, 513, 65_536), 8);
+        assert_eq!(group.splits(192, 512, 65_536), 1);
         assert_eq!(group.splits(192, 15, 65_536), 1);
         assert_eq!(group.splits(1 << 16, 1 << 20, 65_536), 1);
     }

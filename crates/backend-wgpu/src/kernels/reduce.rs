@@ -242,7 +242,7 @@ impl<'a> Reduction<'a> {
         self.group = match along {
             _ if capabilities.direct || results == 0 => None,
             true => Group::along(units, steps, read, busy),
-            false => Group::across(units, row, steps, busy),
+            false => Group::across(units, row, steps, made, busy),
         };
         let splits = self.group.map_or(alone, |group| group.splits(units, steps, busy));
         let rounds = loop_steps(capabilities.rounds) / (1 + formulas::rounds(self.program));
