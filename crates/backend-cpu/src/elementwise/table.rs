@@ -3,9 +3,9 @@
 // Closures are inlined into the loops; function pointers might not be.
 #![allow(clippy::redundant_closure)]
 
-use tensor_core::{Arithmetic, BinaryOp, DType, Error, ErrorKind, Result, UnaryOp, bf16, round_to_odd};
+use tensor_core::{Arithmetic, BinaryOp, DType, Error, ErrorKind, Result, UnaryOp, round_to_odd};
 
-use crate::memory::narrow::{Narrow, by_narrow};
+use crate::memory::narrow::round;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::vector;
 use crate::simd::{
@@ -789,12 +789,6 @@ pub(crate) unsafe fn cast(isa: Isa, from: DType, to: DType, x: *const u8, out: *
 /// # Safety
 /// Both are valid for `n` elements of `to`'s compute type; they do not overlap, or they are the same.
 unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, n: usize) {
-    macro_rules! held {
-        ($sets:expr, $w:ty, $f:expr) => {
-            // SAFETY: the caller's promise.
-            unsafe { map1::<$w, $w>($sets, x.cast(), out.cast(), n, $f) }
-        };
-    }
     if !to.is_narrow() {
         if !std::ptr::eq(x, out) {
             // SAFETY: the caller's promise.
@@ -802,22 +796,13 @@ unsafe fn held_to(isa: Isa, from: DType, to: DType, x: *const u8, out: *mut u8, 
         }
         return;
     }
-    let few = isa.narrow();
     if from.is_float() && to.is_int() {
         let (least, greatest) = (to.least().as_i64() as i32, to.greatest().as_i64() as i32);
-        return held!(few, i32, |v| v.clamp(least, greatest));
+        // SAFETY: the caller's promise.
+        return unsafe { map1(isa.narrow(), x.cast(), out.cast(), n, |v: i32| v.clamp(least, greatest)) };
     }
-    macro_rules! narrowed {
-        ($t:ty) => {
-            held!(few, <$t as Narrow>::Wide, |v| <$t as Narrow>::narrow(v).widen())
-        };
-    }
-    if to == DType::BF16 {
-        // Every result of a BF16 program goes through this, so it uses all instruction sets.
-        held!(isa, f32, |v| bf16::narrow(v).widen())
-    } else {
-        by_narrow!(to, narrowed, {})
-    }
+    // SAFETY: the caller's promise.
+    unsafe { round(isa, to, x, out, n) };
 }
 
 #[cfg(test)]

@@ -195,6 +195,31 @@ pub(crate) unsafe fn narrow(isa: Isa, dtype: DType, from: *const u8, to: *mut u8
     by_narrow!(dtype, go, ())
 }
 
+/// Numbers of the compute type of a narrow dtype, rounded to the dtype; does nothing for any other.
+///
+/// # Safety
+/// Both are valid for `n` elements of the compute type; they do not overlap, or they are the same.
+pub(crate) unsafe fn round(isa: Isa, dtype: DType, from: *const u8, to: *mut u8, n: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if dtype == DType::F16 && isa.has_f16c() {
+        // SAFETY: the caller's promise, and the processor has the instructions.
+        return unsafe { f16c::round(from.cast(), to.cast(), n) };
+    }
+    macro_rules! go {
+        ($t:ty) => {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let round = |v| <$t as Narrow>::narrow(v).widen();
+                match <$t>::VECTORISES {
+                    true => map1::<_, <$t as Narrow>::Wide>(isa, from.cast(), to.cast(), n, round),
+                    false => map1::<_, <$t as Narrow>::Wide>(isa.narrow(), from.cast(), to.cast(), n, round),
+                }
+            }
+        };
+    }
+    by_narrow!(dtype, go, ())
+}
+
 /// Conversions of f16 by the processor's instructions, eight at a time. Their bits are those of [`Narrow`].
 #[cfg(target_arch = "x86_64")]
 mod f16c {
@@ -222,6 +247,23 @@ mod f16c {
             }
             for i in whole..n {
                 to.add(i).write(Narrow::widen(from.add(i).read()));
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`super::round`]; the processor has these features.
+    #[target_feature(enable = "avx,f16c")]
+    pub(super) unsafe fn round(from: *const f32, to: *mut f32, n: usize) {
+        let whole = n - n % LANES;
+        // SAFETY: `from` and `to` have `n` elements, and each is read before it is written.
+        unsafe {
+            for i in (0..whole).step_by(LANES) {
+                let halves = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.add(i)));
+                _mm256_storeu_ps(to.add(i), _mm256_cvtph_ps(halves));
+            }
+            for i in whole..n {
+                to.add(i).write(<f16 as Narrow>::narrow(from.add(i).read()).widen());
             }
         }
     }
@@ -328,9 +370,14 @@ mod tests {
                 for (wide, half) in wide.iter().zip(&halves) {
                     assert_eq!(wide.to_bits(), half.widen().to_bits(), "{half:?} with {isa:?}");
                 }
-                for (half, &single) in narrowed.iter().zip(&singles) {
+                let mut rounded = singles[..count].to_vec();
+                let at: *mut u8 = rounded.as_mut_ptr().cast();
+                // SAFETY: the vector has as many elements, rounded in place.
+                unsafe { round(isa, DType::F16, at, at, count) };
+                for ((half, rounded), &single) in narrowed.iter().zip(&rounded).zip(&singles) {
                     let expected = <f16 as Narrow>::narrow(single);
                     assert_eq!(half.to_bits(), expected.to_bits(), "{single:?} with {isa:?}");
+                    assert_eq!(rounded.to_bits(), expected.widen().to_bits(), "{single:?} with {isa:?}");
                 }
             }
         }
