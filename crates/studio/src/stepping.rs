@@ -1,14 +1,15 @@
 //! [`step`]: a training step under the studio's eyes.
 
 use std::{
+    cell::Cell,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use inspect::{detect_anomaly, memory_snapshot, profile};
+use inspect::{find_anomaly, memory_snapshot, profile};
 use tensor_core::Result;
 use web_time::Instant;
 
@@ -31,16 +32,60 @@ static ASKED: AtomicU8 = AtomicU8::new(NOTHING);
 const NOTHING: u8 = 0;
 const PROFILE: u8 = 1;
 const ANOMALY: u8 = 2;
+const MEMORY: u8 = 3;
 
-/// Asks for a profile, or for a search for the first NaN, of the next step; false for any other name.
+/// Asks for a profile, a search for the first NaN, or a list of memory in the next step; false for any other
+/// name.
 pub(crate) fn ask(name: &str) -> bool {
     let asked = match name {
         "profile" => PROFILE,
         "anomaly" => ANOMALY,
+        "memory" => MEMORY,
         _ => return false,
     };
     ASKED.store(asked, Ordering::Relaxed);
     true
+}
+
+/// Nanoseconds that passed in the studio's own functions since the last step.
+static ASIDE_NANOS: AtomicU64 = AtomicU64::new(0);
+
+/// Time that the studio takes between two steps, until this is dropped: it does not count as loading. The
+/// functions of this crate take care of their own.
+///
+/// ```
+/// # fn main() -> tensor_core::Result<()> {
+/// studio::step(0, || Ok(()))?;
+/// let aside = studio::Aside::begin();
+/// std::thread::sleep(std::time::Duration::from_millis(1)); // write a checkpoint, measure an accuracy …
+/// drop(aside);
+/// studio::step(1, || Ok(()))?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "time counts as the studio's until this is dropped"]
+pub struct Aside(Option<Instant>);
+
+thread_local! {
+    /// Whether an [`Aside`] of this thread is open.
+    static IS_ASIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Aside {
+    /// Begins such a time. Within another one, and while nothing is recorded, it does nothing.
+    pub fn begin() -> Aside {
+        let begins = is_recording() && !IS_ASIDE.replace(true);
+        Aside(begins.then(Instant::now))
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Some(begun) = self.0 {
+            IS_ASIDE.set(false);
+            ASIDE_NANOS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
 }
 
 static PACE: Mutex<Option<Pace>> = Mutex::new(None);
@@ -59,7 +104,9 @@ struct Pace {
 /// Runs a step of a training and returns its result. While the studio records, it adds the curves
 /// `pace/steps per second` and `memory/…`, reports an error of the step, and says when most of the time
 /// passes between steps. The third step, and each step for which the page asks, runs under
-/// [`inspect::profile`] and is shown with its numbers; or under [`inspect::detect_anomaly`].
+/// [`inspect::profile`] and is shown with its numbers; or under [`inspect::find_anomaly`].
+///
+/// Time between steps counts as loading, except for that in functions of this crate and in [`Aside`].
 ///
 /// # Errors
 /// The errors of `f`; `Invalid` if the page asked for a profile during another one.
@@ -77,12 +124,11 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = match asked {
         PROFILE => profile(f).map(|profiled| {
             show_profile(&profiled, number);
-            if let Ok(snapshot) = memory_snapshot() {
-                show_memory(&snapshot, number);
-            }
+            list_memory(number);
             profiled.value
         }),
-        ANOMALY => detect_anomaly(f),
+        ANOMALY => find(number, f),
+        MEMORY => f().inspect(|_| list_memory(number)),
         _ => f(),
     };
     if let Err(error) = &done {
@@ -92,6 +138,22 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
         });
     }
     note_pace(number, calls, begun, asked == NOTHING);
+    done
+}
+
+fn list_memory(number: u64) {
+    if let Ok(snapshot) = memory_snapshot() {
+        show_memory(&snapshot, number);
+    }
+}
+
+/// Runs a step and reports the first operation in it that made a NaN or an infinity.
+fn find<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (done, anomaly) = find_anomaly(f)?;
+    with(|record| match &anomaly {
+        Some(anomaly) => record.anomaly(anomaly, number),
+        None => record.note_search(number),
+    });
     done
 }
 
@@ -109,6 +171,7 @@ fn note_pace(number: u64, calls: u32, begun: Instant, counts: bool) {
         outside: Duration::ZERO,
     };
     let Some(sums) = pace.as_mut().filter(|_| counts) else {
+        ASIDE_NANOS.store(0, Ordering::Relaxed);
         *pace = Some(fresh);
         return;
     };
@@ -116,7 +179,8 @@ fn note_pace(number: u64, calls: u32, begun: Instant, counts: bool) {
     sums.steps += 1;
     sums.steps_since_point += 1;
     sums.inside += now - begun;
-    sums.outside += begun.saturating_duration_since(sums.ended);
+    let aside = Duration::from_nanos(ASIDE_NANOS.swap(0, Ordering::Relaxed));
+    sums.outside += begun.saturating_duration_since(sums.ended).saturating_sub(aside);
     sums.ended = now;
     if now - sums.point >= POINT_INTERVAL {
         let rate = f64::from(sums.steps_since_point) / (now - sums.point).as_secs_f64();
