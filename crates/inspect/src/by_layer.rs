@@ -26,8 +26,10 @@ pub(crate) struct Link<'a> {
     pub(crate) inputs: Vec<usize>,
     /// The names of the parameters among its inputs.
     pub(crate) reads: Vec<&'a str>,
-    /// Whether it has no inputs, so that it belongs to its readers.
+    /// Whether it has no inputs, so that its place depends on its readers.
     pub(crate) is_source: bool,
+    /// Whether it is a parameter, which is shown in the call that reads it.
+    pub(crate) is_parameter: bool,
 }
 
 /// The layer of an operation.
@@ -162,18 +164,23 @@ fn paths_of_calls<'a>(
     paths
 }
 
-/// Puts each operation without inputs beside its readers, if all of them are in one call; otherwise into the
-/// innermost module that contains them.
+/// Puts each operation without inputs, unless a call built it, into the innermost module that contains its
+/// readers: parameters beside the calls that read them, data outside of those.
 fn with_sources(nodes: &[Link<'_>], mut assigned: Vec<Assigned>) -> Vec<Assigned> {
     let mut readers: Vec<Option<Assigned>> = vec![None; nodes.len()];
     for (k, node) in nodes.iter().enumerate() {
-        for &input in node.inputs.iter().filter(|&&input| nodes[input].is_source) {
-            let own = &assigned[k];
+        let loose = |&&input: &&usize| nodes[input].is_source && assigned[input].call.is_none();
+        for &input in node.inputs.iter().filter(loose) {
+            let (layer, call) = match (assigned[k].call, nodes[input].is_parameter) {
+                (call, true) => (assigned[k].layer.as_str(), call),
+                (Some(_), false) => (module_of(&assigned[k].layer), None),
+                (None, false) => (assigned[k].layer.as_str(), None),
+            };
             let joined = match readers[input].take() {
-                None => own.clone(),
+                None => Assigned { layer: layer.to_string(), call },
                 Some(known) => Assigned {
-                    layer: common(&known.layer, &own.layer).to_string(),
-                    call: known.call.filter(|call| Some(*call) == own.call),
+                    layer: common(&known.layer, layer).to_string(),
+                    call: known.call.filter(|other| Some(*other) == call),
                 },
             };
             readers[input] = Some(joined);
@@ -192,7 +199,8 @@ mod tests {
     use super::*;
 
     fn link<'a>(id: u64, inputs: &[usize], reads: &[&'a str]) -> Link<'a> {
-        Link { id, inputs: inputs.to_vec(), reads: reads.to_vec(), is_source: inputs.is_empty() }
+        let is_source = inputs.is_empty();
+        Link { id, inputs: inputs.to_vec(), reads: reads.to_vec(), is_source, is_parameter: false }
     }
 
     fn call(kind: &'static str, first: u64, end: u64) -> LayerCall {
@@ -224,7 +232,7 @@ mod tests {
         let (assigned, found) = assign(&nodes, &calls);
         let layers: Vec<&str> = assigned.iter().map(|assigned| assigned.layer.as_str()).collect();
         let expected = [
-            "blocks.0.a", // the image, which one call reads
+            "blocks.0", // the image, which is outside of the call that reads it
             "blocks.0.a",
             "blocks.0.a",
             "blocks.0",
@@ -247,7 +255,10 @@ mod tests {
         let nodes =
             [link(11, &[], &["layer.fc.weight"]), link(13, &[0], &["layer.scale"]), link(14, &[1], &[])];
         let (assigned, found) = assign(&nodes, &calls);
-        assert_eq!(found.iter().map(|call| call.layer.as_str()).collect::<Vec<_>>(), ["layer", "layer.fc", "layer"]);
+        assert_eq!(
+            found.iter().map(|call| call.layer.as_str()).collect::<Vec<_>>(),
+            ["layer", "layer.fc", "layer"]
+        );
         assert_eq!(found.iter().map(|call| call.is_outer).collect::<Vec<_>>(), [true, false, false]);
         assert_eq!(assigned.iter().map(|of| of.call).collect::<Vec<_>>(), [Some(1), Some(0), Some(2)]);
     }

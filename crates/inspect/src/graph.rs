@@ -145,12 +145,14 @@ impl Graph {
 
     fn find_layers(&mut self) {
         let is_source = |node: &GraphNode| node.inputs.is_empty();
-        let name = |&input: &usize| self.nodes[input].name.as_deref().filter(|_| is_source(&self.nodes[input]));
+        let name =
+            |&input: &usize| self.nodes[input].name.as_deref().filter(|_| is_source(&self.nodes[input]));
         let link = |node: &GraphNode| Link {
             id: node.id,
             inputs: node.inputs.clone(),
             reads: node.inputs.iter().filter_map(name).collect(),
             is_source: is_source(node),
+            is_parameter: node.name.is_some() && node.kind == NodeKind::Leaf,
         };
         let links: Vec<Link<'_>> = self.nodes.iter().map(link).collect();
         let (assigned, calls) = assign(&links, &layer_calls());

@@ -6,8 +6,8 @@ use crate::{Graph, NodeKind};
 
 impl Graph {
     /// The graph as JSON: `{"nodes": [{"id": 7, "op": "Mul", "name": null, "kind": "operation", "shape":
-    /// [2], "dtype": "f32", …}], "calls": […]}`, each node with the indices of its inputs in the list, its layer,
-    /// and the index of the call that built it.
+    /// [2], "dtype": "f32", …}], "calls": […]}`, each node with the indices of its inputs in the list, its
+    /// layer, and the index of the call that built it.
     #[must_use]
     pub fn json(&self) -> String {
         let mut text = String::from("{\"nodes\": [");
@@ -38,7 +38,8 @@ impl Graph {
         }
         text.push_str("\n], \"calls\": [");
         for (k, call) in self.calls.iter().enumerate() {
-            let (comma, layer, kind) = (if k == 0 { "" } else { ", " }, quoted(&call.layer), quoted(&call.kind));
+            let (comma, layer, kind) =
+                (if k == 0 { "" } else { ", " }, quoted(&call.layer), quoted(&call.kind));
             let _ = write!(text, "{comma}{{\"layer\": {layer}, \"kind\": {kind}}}");
         }
         text.push_str("]}\n");

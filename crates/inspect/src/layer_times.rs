@@ -71,7 +71,9 @@ impl<T> Profile<T> {
     #[must_use]
     pub fn layers<N: AsRef<str>>(&self, names: &[(N, Tensor)]) -> Vec<LayerTimes> {
         let id = |tensor: &Tensor| tensor.leaf().map_or(tensor.id(), |leaf| leaf.id());
-        self.layers_by_id(&names.iter().map(|(name, tensor)| (id(tensor), name.as_ref().to_string())).collect())
+        self.layers_by_id(
+            &names.iter().map(|(name, tensor)| (id(tensor), name.as_ref().to_string())).collect(),
+        )
     }
 
     /// [`Profile::layers`] with the ids of named tensors, for programs that do not hold the tensors.
@@ -118,10 +120,16 @@ impl<'a> Operations<'a> {
                 // Gradients take the layers of their forward operations, so they are no neighbours here.
                 inputs: match node.gradient_of {
                     Some(_) => Vec::new(),
-                    None => node.inputs.iter().filter_map(|id| places.get(id).copied()).filter(|&j| j < k).collect(),
+                    None => node
+                        .inputs
+                        .iter()
+                        .filter_map(|id| places.get(id).copied())
+                        .filter(|&j| j < k)
+                        .collect(),
                 },
                 reads: node.inputs.iter().filter_map(|id| names.get(id).map(String::as_str)).collect(),
                 is_source: node.inputs.is_empty(),
+                is_parameter: false,
             })
             .collect();
         let (assigned, _) = assign(&links, &layer_calls());

@@ -39,11 +39,11 @@ pub use dot::{dot, dot_named};
 pub use events::EventWriter;
 pub use explain::{Explanation, explain};
 pub use graph::{Graph, GraphNode, NodeKind};
+pub use layer_times::{LayerCost, LayerTimes};
 pub use memory::{
     DeviceMemory, MemoryKind, MemoryLine, MemoryPeak, MemorySnapshot, MemorySummary, memory_peaks,
     memory_snapshot, memory_summary,
 };
-pub use layer_times::{LayerCost, LayerTimes};
 pub use profile::{Profile, ProfileLine, profile};
 pub use protobuf::Message;
 pub use tensor_core::{

@@ -51,7 +51,10 @@ fn a_graph_is_data_with_names_and_lines() -> Result<()> {
 fn stored(y: &Tensor, name: &str) -> Result<Vec<Option<StoreReason>>> {
     let plan = explain(y)?.plan;
     let operations = plan.kernels.iter().flat_map(|kernel| &kernel.operations);
-    Ok(operations.filter(|operation| operation.name == name).map(|operation| operation.stored_because).collect())
+    Ok(operations
+        .filter(|operation| operation.name == name)
+        .map(|operation| operation.stored_because)
+        .collect())
 }
 
 #[test]
@@ -70,7 +73,10 @@ fn an_explanation_says_why_results_are_stored() -> Result<()> {
         dear.sum_axis(0, false)?.add(&dear.sort(1, false)?.0.sum_axis(1, false)?)?
     };
     let reasons = stored(&twice, "Sin")?;
-    assert!(matches!(reasons[0], Some(StoreReason::ReadInMemory(_) | StoreReason::ReadBySeveral(_))), "{reasons:?}");
+    assert!(
+        matches!(reasons[0], Some(StoreReason::ReadInMemory(_) | StoreReason::ReadBySeveral(_))),
+        "{reasons:?}"
+    );
     let sorted = |x: &Tensor| Ok::<_, tensor_core::Error>(x.matmul(x)?.sort(0, false)?.0);
     assert_eq!(stored(&sorted(&x)?, "MatMul")?, [Some(StoreReason::OwnKernel)]);
     let text = explain(&sums(&x)?)?.to_string();

@@ -1,11 +1,12 @@
-// The graph of a model, folded by layer. A group (a module, a call of a layer, the operations of one line) is a
-// box that opens to its parts. Each open group is laid out by itself in rows (K. Sugiyama and others, 1981): a
-// line over several rows has a place of its own in each of them, so that it crosses no box.
+// The graph of a model, folded by layer. A group (a module, a call of a layer, the operations of one line)
+// is a box that opens to its parts. Each open group is laid out by itself in rows (K. Sugiyama and others,
+// 1981): a line over several rows has a place of its own in each of them, so that it crosses no box.
 
 const BOX = { height: 24, letter: 6.7, padding: 18, gap: 14, rise: 20, header: 22, bend: 8, most: 2000 };
 const ROUNDS = 10;
 
-// The groups of a graph's nodes: {key, label, form, parts, nodes, isNode}. Constants are written into their readers.
+// The groups of a graph's nodes: {key, label, parts, up, last, count}, and leaves with a node. Constants are
+// written into their readers.
 function grouped(graph) {
   const { nodes, calls } = graph, shown = nodes.map(node => node.kind !== 'constant');
   const group = (key, label, up) => ({ key, label, parts: new Map(), up, first: null, last: null, count: 0 });
@@ -26,7 +27,7 @@ function grouped(graph) {
     let at = root, path = '';
     for (const name of node.layer ? node.layer.split('.') : []) at = into(at, 'layer ' + (path += '.' + name), name);
     const call = node.call === null ? null : calls[node.call];
-    if (call && !call.outer && call.layer === node.layer) at = into(at, 'call ' + node.call, call.kind);
+    if (call && !call.outer && call.layer === node.layer) at = into(at, 'call ' + node.call, call.type);
     else if (sizes.get(find(k)) > 1) at = into(at, 'line ' + find(k), place(node.line));
     const constants = node.inputs.filter(input => !shown[input]).map(input => nodes[input].title);
     const leaf = { key: 'node ' + k, label: [node.title, ...constants].join(' '), form: node.form, isNode: true, node, up: at, count: 1 };
@@ -60,7 +61,8 @@ function standing(item, open) {
   return found;
 }
 
-// The layout of an open group: its size, the boxes in it, the paths of its lines, and where lines enter and leave.
+// The layout of an open group: its size, the boxes in it, the paths of its lines, and the places where
+// lines enter and leave.
 function layOut(group, edges, open) {
   const partOf = item => { for (let at = item; at; at = at.up) if (at.up === group) return at; return null; };
   const cells = [], byPart = new Map();
@@ -180,7 +182,8 @@ function order(rows) {
   }
 }
 
-// Shifts cells towards their neighbours; those that would overlap move as one block (pool adjacent violators).
+// Shifts cells towards their neighbours; those that would overlap move as one block (the pool-adjacent-
+// violators algorithm).
 function arrange(rows) {
   for (const row of rows) row.reduce((x, c) => { c.x = x + c.width / 2; return x + c.width + BOX.gap; }, 0);
   for (let round = 0; round < ROUNDS; round++) {
@@ -282,7 +285,8 @@ function drawGraph(view) {
       button('Fit', 'Fit the width (0)', fit), button('Fold all', 'Only the layers', () => all(false)),
       ...(root.count <= BOX.most ? [button('Open all', 'Every operation', () => all(true))] : []),
       make('span', { class: 'quiet' }, `${graph.nodes.length} nodes`)), told, frame);
-  requestAnimationFrame(() => { if (view.scale === null) fit(); else size(); if (search && view.found[0]) view.found[0].scrollIntoView({ block: 'nearest', inline: 'nearest' }); });
+  // Once it is a part of the page.
+  queueMicrotask(() => { if (view.scale === null) fit(); else size(); if (search && view.found[0]) view.found[0].scrollIntoView({ block: 'nearest', inline: 'nearest' }); });
   return box;
 }
 const isWanted = (item, search) => [item.label, item.node.layer, item.node.line].some(text => text.toLowerCase().includes(search));

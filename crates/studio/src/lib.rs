@@ -28,6 +28,7 @@
 //! # Ok(()) }
 //! ```
 
+mod aside;
 mod page;
 mod record;
 mod reports;
@@ -36,13 +37,14 @@ mod stepping;
 mod trouble;
 mod what_if;
 
+pub use aside::Aside;
 pub use page::save;
 pub use record::{histogram, is_recording, record, scalar, text};
 pub use reports::{
     activations, show_explanation, show_graph, show_memory, show_model, show_profile, weights,
 };
 pub use server::{serve, serve_if_asked};
-pub use stepping::{Aside, step};
+pub use stepping::step;
 pub use what_if::{Setting, what_if};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.

@@ -3,16 +3,14 @@
 
 use std::time::Duration;
 
-use inspect::{
-    Explanation, Graph, LayerCost, MemoryLine, MemorySnapshot, NodeKind, Profile, memory_peaks,
-};
+use inspect::{Explanation, Graph, LayerCost, MemoryLine, MemorySnapshot, NodeKind, Profile, memory_peaks};
 use nn::Module;
 use serde_json::{Value, json};
 use tensor_core::{Result, Tensor};
 
 use crate::{
+    aside::Aside,
     record::{is_recording, with},
-    stepping::Aside,
 };
 
 fn push(event: &Value) {
@@ -69,9 +67,7 @@ pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
         })
         .collect();
     let names = with(|record| record.names.clone()).unwrap_or_default();
-    let cost = |cost: &LayerCost| {
-        json!({"runs": cost.runs, "time": nanos(cost.time), "written": cost.bytes_written, "flops": cost.flops})
-    };
+    let cost = |cost: &LayerCost| json!({"runs": cost.runs, "time": nanos(cost.time), "written": cost.bytes_written, "flops": cost.flops});
     let layers: Vec<Value> = profile
         .layers_by_id(&names)
         .iter()
@@ -80,8 +76,10 @@ pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
                    "update": cost(&row.update)})
         })
         .collect();
-    push(&json!({"kind": "profile", "step": step, "time": nanos(profile.time()), "runs": runs, "lines": lines,
-                 "plans": plans, "built": built, "layers": layers}));
+    push(
+        &json!({"kind": "profile", "step": step, "time": nanos(profile.time()), "runs": runs, "lines": lines,
+                 "plans": plans, "built": built, "layers": layers}),
+    );
 }
 
 /// Shows the kernels that compute a tensor: which operations each fuses and why not more, its costs, its

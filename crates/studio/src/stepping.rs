@@ -1,10 +1,9 @@
 //! [`step`]: a training step under the studio's eyes.
 
 use std::{
-    cell::Cell,
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicU8, AtomicU64, Ordering},
+        atomic::{AtomicU8, Ordering},
     },
     time::Duration,
 };
@@ -14,6 +13,7 @@ use tensor_core::Result;
 use web_time::Instant;
 
 use crate::{
+    aside,
     record::{is_recording, with},
     reports::{show_memory, show_profile},
 };
@@ -47,47 +47,6 @@ pub(crate) fn ask(name: &str) -> bool {
     true
 }
 
-/// Nanoseconds that passed in the studio's own functions since the last step.
-static ASIDE_NANOS: AtomicU64 = AtomicU64::new(0);
-
-/// Time that the studio takes between two steps, until this is dropped: it does not count as loading. The
-/// functions of this crate take care of their own.
-///
-/// ```
-/// # fn main() -> tensor_core::Result<()> {
-/// studio::step(0, || Ok(()))?;
-/// let aside = studio::Aside::begin();
-/// std::thread::sleep(std::time::Duration::from_millis(1)); // write a checkpoint, measure an accuracy …
-/// drop(aside);
-/// studio::step(1, || Ok(()))?;
-/// # Ok(()) }
-/// ```
-#[derive(Debug)]
-#[must_use = "time counts as the studio's until this is dropped"]
-pub struct Aside(Option<Instant>);
-
-thread_local! {
-    /// Whether an [`Aside`] of this thread is open.
-    static IS_ASIDE: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Aside {
-    /// Begins such a time. Within another one, and while nothing is recorded, it does nothing.
-    pub fn begin() -> Aside {
-        let begins = is_recording() && !IS_ASIDE.replace(true);
-        Aside(begins.then(Instant::now))
-    }
-}
-
-impl Drop for Aside {
-    fn drop(&mut self) {
-        if let Some(begun) = self.0 {
-            IS_ASIDE.set(false);
-            ASIDE_NANOS.fetch_add(begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
-        }
-    }
-}
-
 static PACE: Mutex<Option<Pace>> = Mutex::new(None);
 
 /// Sums since the last point of the curves, and since the last judgement of the loader.
@@ -106,7 +65,8 @@ struct Pace {
 /// passes between steps. The third step, and each step for which the page asks, runs under
 /// [`inspect::profile`] and is shown with its numbers; or under [`inspect::find_anomaly`].
 ///
-/// Time between steps counts as loading, except for that in functions of this crate and in [`Aside`].
+/// Time between steps counts as loading, except for that in functions of this crate and in
+/// [`Aside`](crate::Aside).
 ///
 /// # Errors
 /// The errors of `f`; `Invalid` if the page asked for a profile during another one.
@@ -171,7 +131,7 @@ fn note_pace(number: u64, calls: u32, begun: Instant, counts: bool) {
         outside: Duration::ZERO,
     };
     let Some(sums) = pace.as_mut().filter(|_| counts) else {
-        ASIDE_NANOS.store(0, Ordering::Relaxed);
+        aside::take();
         *pace = Some(fresh);
         return;
     };
@@ -179,7 +139,7 @@ fn note_pace(number: u64, calls: u32, begun: Instant, counts: bool) {
     sums.steps += 1;
     sums.steps_since_point += 1;
     sums.inside += now - begun;
-    let aside = Duration::from_nanos(ASIDE_NANOS.swap(0, Ordering::Relaxed));
+    let aside = aside::take();
     sums.outside += begun.saturating_duration_since(sums.ended).saturating_sub(aside);
     sums.ended = now;
     if now - sums.point >= POINT_INTERVAL {

@@ -30,9 +30,9 @@ impl Record {
         };
         let steps: Vec<_> = before
             .iter()
-            .map(|step| {
-                json!({"op": step.op, "line": step.location.to_string(), "output": row(&step.output)})
-            })
+            .map(
+                |step| json!({"op": step.op, "line": step.location.to_string(), "output": row(&step.output)}),
+            )
             .collect();
         let inputs: Vec<_> = inputs.iter().map(row).collect();
         let event = json!({
@@ -89,7 +89,7 @@ impl Record {
     }
 }
 
-/// What to try against an operation that makes values that are not finite.
+/// Advice against an operation that makes values that are not finite.
 fn advice(op: &str) -> &'static str {
     match op {
         "Log" | "Log2" | "Log10" | "Log1p" => {

@@ -13,8 +13,8 @@ use tensor_core::{DType, Device, Result, Tensor, autocast, caller_line};
 use web_time::Instant;
 
 use crate::{
+    aside::Aside,
     record::{is_recording, with},
-    stepping::Aside,
 };
 
 /// The steps of a measurement before the measured ones: they compile kernels and fill caches.
@@ -58,7 +58,7 @@ impl Setting {
         items.index_select(0, &Tensor::from_vec(rows, self.batch, &items.device())?)?.to(&self.device)
     }
 
-    /// What differs from another setting, in words.
+    /// The differences from the usual setting, in words.
     fn name(&self, usual: &Setting) -> String {
         let mut parts = Vec::new();
         if let Some(dtype) = self.autocast {

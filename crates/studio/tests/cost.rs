@@ -11,7 +11,7 @@ use std::{
 
 use autograd::TensorGrad;
 use nn::{Linear, Module};
-use tensor_core::{Device, Generator, Result, Tensor};
+use tensor_core::{Device, Generator, Result, Tensor, eval_all};
 
 const STEPS: u64 = 40;
 
@@ -35,6 +35,7 @@ impl Training {
             let change = &parameter.grad().unwrap() * 0.1;
             parameter.assign(&parameter.detach().sub(&change)?)?;
         }
+        eval_all(&self.model.parameters())?;
         loss.item()
     }
 
@@ -95,7 +96,9 @@ fn a_shown_step_does_no_more_work_on_the_device() -> Result<()> {
     });
     for ((training, device), alone) in trainings.iter().zip(&alone) {
         let shown = counted(device, || training.shown())?;
-        println!("{device}: dispatches, read-backs and allocations of {STEPS} steps: {alone:?} alone, {shown:?} shown");
+        println!(
+            "{device}: dispatches, read-backs and allocations of {STEPS} steps: {alone:?} alone, {shown:?} shown"
+        );
         assert_eq!(shown, *alone, "{device}");
         assert!(alone[0] >= STEPS, "{alone:?}");
     }

@@ -125,10 +125,15 @@ fn times_are_forward_backward_and_update(net: &Net, x: &Tensor) -> Result<()> {
     for layer in ["features.0", "features.3", "blocks.0.first", "blocks.0.second", "blocks.1.first", "head"] {
         let row = rows.get(layer).unwrap_or_else(|| panic!("{layer}: {rows:?}"));
         assert!(row.forward.runs > 0 && row.backward.runs > 0, "{layer}: {row:?}");
+        // The gradients of a product are products.
+        assert!(2 * row.backward.flops > row.forward.flops, "{layer}: {row:?}");
         assert!(row.forward.bytes_written > 0 && row.forward.time.as_nanos() > 0, "{layer}: {row:?}");
     }
-    let all = |cost: fn(&inspect::LayerTimes) -> inspect::LayerCost| rows.values().map(|row| cost(row).runs).sum::<u64>();
-    let (forward, backward, update) = (all(|row| row.forward), all(|row| row.backward), all(|row| row.update));
+    let all = |cost: fn(&inspect::LayerTimes) -> inspect::LayerCost| {
+        rows.values().map(|row| cost(row).runs).sum::<u64>()
+    };
+    let (forward, backward, update) =
+        (all(|row| row.forward), all(|row| row.backward), all(|row| row.update));
     assert_eq!(forward + backward + update, profiled.runs.len() as u64);
     assert!(update > 0 && backward >= forward, "{forward} {backward} {update}");
     Ok(())

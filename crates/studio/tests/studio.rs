@@ -255,7 +255,7 @@ fn troubles_are_named_once(url: &str, net: &Net) -> Result<()> {
     Ok(())
 }
 
-/// What the page asked for is measured beside the usual setting, and the model is as before.
+/// The chosen setting is measured beside the usual one, and the model is as before.
 fn other_settings_are_measured_when_the_page_asks(url: &str, net: &Net, x: &Tensor) -> Result<()> {
     let mut seen = Vec::new();
     let device = backend_cpu::cpu();
@@ -294,7 +294,10 @@ fn other_settings_are_measured_when_the_page_asks(url: &str, net: &Net, x: &Tens
     assert_eq!(names, [expected[0], expected[2], expected[0], expected[1], expected[0], expected[4]]);
     assert!(measured.iter().all(|event| event["time"].as_u64().unwrap() > 0), "{measured:?}");
     let losses: Vec<f64> = measured.iter().map(|event| event["loss"].as_f64().unwrap()).collect();
-    assert!((losses[5] - losses[0]).abs() < 1e-5 && (losses[3] - losses[0]).abs() < 0.05 * losses[0], "{losses:?}");
+    assert!(
+        (losses[5] - losses[0]).abs() < 1e-5 && (losses[3] - losses[0]).abs() < 0.05 * losses[0],
+        "{losses:?}"
+    );
     // An error of a setting is shown, and is not one of the training.
     assert_eq!(ask("POST", &format!("{url}what-if/0")).0, "HTTP/1.1 200 OK");
     studio::what_if(net, 16, &[], |_| Err(Error::invalid("test", "no such setting")))?;

@@ -51,10 +51,10 @@ pub use elements::{
 };
 #[doc(inline)]
 pub use float8::*;
-#[doc(hidden)] // for `onnx`
-pub use graph::trace::{Argument, Trace, TracedCall, TracedNode, is_tracing, traced, traced_results};
 #[doc(hidden)] // for `nn`, `inspect` and `studio`
 pub use graph::layer_calls::{LayerCall, begin_layer_call, end_layer_call, layer_calls, record_layer_calls};
+#[doc(hidden)] // for `onnx`
+pub use graph::trace::{Argument, Trace, TracedCall, TracedNode, is_tracing, traced, traced_results};
 pub use graph::{
     build_log::BuiltOperation,
     grad_mode::{is_grad_enabled, set_grad_enabled},
@@ -97,8 +97,8 @@ pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},
     plan::{Separation, StoreReason},
     watch::{
-        Anomaly, AnomalyStep, KernelRun, PlanRun, ProfileEvents, TensorStatistics, detect_anomaly, find_anomaly,
-        profile, without_fusion,
+        Anomaly, AnomalyStep, KernelRun, PlanRun, ProfileEvents, TensorStatistics, detect_anomaly,
+        find_anomaly, profile, without_fusion,
     },
 };
 #[doc(hidden)]

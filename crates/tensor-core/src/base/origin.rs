@@ -53,11 +53,7 @@ pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -
 }
 
 /// Runs `f`, the gradient rule of an operation with this id and line. Tensors built in it belong to both.
-pub(crate) fn in_gradient_rule<R>(
-    id: u64,
-    location: &'static Location<'static>,
-    f: impl FnOnce() -> R,
-) -> R {
+pub(crate) fn in_gradient_rule<R>(id: u64, location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
     struct Restore(u64);
     impl Drop for Restore {
         fn drop(&mut self) {

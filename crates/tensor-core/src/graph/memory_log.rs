@@ -97,7 +97,8 @@ pub(crate) fn note(node: &Arc<Node>) {
 
 #[cold]
 fn note_build(node: &Arc<Node>) {
-    let number = |input: &Arc<Node>| input.leaf.get().and_then(Weak::upgrade).map_or(input.id, |cell| cell.id);
+    let number =
+        |input: &Arc<Node>| input.leaf.get().and_then(Weak::upgrade).map_or(input.id, |cell| cell.id);
     let inputs = lock(&node.state).inputs.clone();
     build_log::note(NewNode {
         id: node.id,

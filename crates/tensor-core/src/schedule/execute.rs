@@ -187,7 +187,9 @@ fn run(
         let before = plan.steps.iter().flat_map(|step| &step.made);
         let before = before.filter_map(|store| Some((&items[store.item as usize].node, held(store.slot)?)));
         let item = |target: &Target| match *target {
-            Target::Slot(slot) => step.made.iter().find(|made| made.slot == slot).map_or(step.origin, |m| m.item),
+            Target::Slot(slot) => {
+                step.made.iter().find(|made| made.slot == slot).map_or(step.origin, |m| m.item)
+            }
             Target::Node { item, .. } => item,
         };
         let made = step.targets.iter().zip(&outputs);

@@ -141,7 +141,7 @@ pub struct Anomaly {
     pub location: &'static Location<'static>,
     /// The statistics of its result.
     pub output: TensorStatistics,
-    /// Those of its inputs, in order.
+    /// The statistics of its inputs, in order.
     pub inputs: Vec<TensorStatistics>,
     /// The operations before it, the oldest first.
     pub before: Vec<AnomalyStep>,
@@ -415,7 +415,8 @@ fn statistics(storage: &Storage, shape: &Shape, backend: &dyn Backend) -> Result
     }
     let mut bytes = vec![0; numel * dtype.size()];
     backend.download(storage, 0, &mut bytes)?;
-    let values: Vec<f64> = Scalar::from_bytes(dtype, &bytes).into_iter().map(|value| value.as_f64()).collect();
+    let values: Vec<f64> =
+        Scalar::from_bytes(dtype, &bytes).into_iter().map(|value| value.as_f64()).collect();
     Ok(Some(counted(&values, shape, dtype)))
 }
 

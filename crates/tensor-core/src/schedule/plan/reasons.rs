@@ -86,7 +86,9 @@ impl fmt::Display for Separation {
             Separation::OtherSpace => "it computes other elements than the kernel before it",
             Separation::DeviceLimits => "one kernel for both would exceed the device's limits",
             Separation::NoEpilogues => "this device stores each matrix product before anything reads it",
-            Separation::LongEpilogue => "too many operations for the registers of the matrix product before it",
+            Separation::LongEpilogue => {
+                "too many operations for the registers of the matrix product before it"
+            }
             Separation::PositionInEpilogue => {
                 "it depends on positions or indices, which a matrix product's registers do not have"
             }
