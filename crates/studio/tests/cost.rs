@@ -35,7 +35,7 @@ impl Training {
             let change = &parameter.grad().unwrap() * 0.1;
             parameter.assign(&parameter.detach().sub(&change)?)?;
         }
-        eval_all(&self.model.parameters())?;
+        eval_all(&self.model.parameters().iter().collect::<Vec<_>>())?;
         loss.item()
     }
 

@@ -13,7 +13,7 @@ use std::{
 use autograd::TensorGrad;
 use chromium::{DESKTOP, PHONE, probed};
 use inspect::{Graph, NodeKind, explain, memory_snapshot, profile, record_memory};
-use nn::{Conv2d, Linear, Module, cross_entropy};
+use nn::{Conv2d, Linear, Module, Relu, Sequential, cross_entropy};
 use serde_json::Value;
 use tensor_core::{Generator, Result, Tensor};
 
@@ -21,12 +21,13 @@ use tensor_core::{Generator, Result, Tensor};
 /// its findings as JSON.
 const READER: &str = r#"<script>addEventListener('load', async () => {
   const all = selector => [...document.querySelectorAll(selector)], press = (target, key) => target.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true, cancelable: true }));
-  const button = text => all('.graph button').find(button => button.textContent === text);
+  const graph = () => document.querySelector('.graph'), within = selector => [...graph().querySelectorAll(selector)];
+  const button = text => within('button').find(button => button.textContent === text);
   // The points of all lines that are inside of a box, and pairs of boxes that overlap.
-  const crossings = () => {
-    const boxes = all('.box:not(.frame) > rect').map(rect => { const box = rect.getBBox(); return [box.x + 0.5, box.y + 0.5, box.x + box.width - 0.5, box.y + box.height - 0.5]; });
+  const crossings = graph => {
+    const boxes = [...graph.querySelectorAll('.box:not(.frame) > rect')].map(rect => { const box = rect.getBBox(); return [box.x + 0.5, box.y + 0.5, box.x + box.width - 0.5, box.y + box.height - 0.5]; });
     let found = 0;
-    for (const path of all('.graph path.line')) {
+    for (const path of graph.querySelectorAll('path.line')) {
       const [, dx, dy] = path.getAttribute('transform').match(/translate\(([-\d.]+) ([-\d.]+)\)/).map(Number), length = path.getTotalLength();
       for (let k = 0; k <= 200; k++) {
         const { x, y } = path.getPointAtLength(length * k / 200);
@@ -36,21 +37,24 @@ const READER: &str = r#"<script>addEventListener('load', async () => {
     boxes.forEach((a, k) => boxes.slice(0, k).forEach(b => { found += a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]; }));
     return found;
   };
-  const picture = () => document.querySelector('.graph svg'), names = () => all('.box .name').map(name => name.textContent);
-  const answer = { folded: names(), lines: all('.graph path.line').length, foldedCrossings: crossings(),
+  const picture = () => document.querySelector('.graph svg'), names = () => within('.box .name').map(name => name.textContent);
+  const answer = { folded: names(), lines: within('path.line').length, foldedCrossings: crossings(graph()),
     height: picture().getBoundingClientRect().height, width: picture().getBoundingClientRect().width, room: document.querySelector('.picture').clientWidth };
-  const conv = all('.box').find(box => box.textContent.startsWith('conv1'));
+  answer.shared = [...all('.graph')[1].querySelectorAll('.box .name')].map(name => name.textContent);
+  answer.sharedCrossings = crossings(all('.graph')[1]);
+  answer.back = all('.graph path.back').length;
+  const conv = within('.box').find(box => box.textContent.startsWith('conv1'));
   press(conv, 'Enter');
   await null;
-  answer.conv = all('.box.operation, .box.leaf').map(box => box.querySelector('.name').textContent);
+  answer.conv = within('.box.operation, .box.leaf').map(box => box.querySelector('.name').textContent);
   answer.focus = document.activeElement.dataset.key === conv.dataset.key && document.activeElement.getAttribute('aria-expanded');
   press(document.activeElement, 'ArrowDown');
   answer.next = document.activeElement.querySelector('.name').textContent;
-  answer.convCrossings = crossings();
+  answer.convCrossings = crossings(graph());
   button('Open all').click();
   await null;
-  answer.open = all('.box.operation, .box.leaf, .box.data, .box.output').length;
-  answer.openCrossings = crossings();
+  answer.open = within('.box.operation, .box.leaf, .box.data, .box.output').length;
+  answer.openCrossings = crossings(graph());
   const before = picture().style.width;
   press(document.querySelector('.picture'), '+');
   answer.zooms = parseFloat(picture().style.width) > parseFloat(before);
@@ -130,6 +134,10 @@ fn a_recorded_step(url: &str) -> Result<usize> {
     studio::show_model("net", &net);
     let graph = Graph::of(&[&net.loss(&x, &classes)?], &net.named_parameters());
     studio::show_graph("loss", &graph);
+    // A layer that is called twice reads its own result, so that its folded box would stand in a circle.
+    let shared = Sequential::new().add(Linear::new(8, 8, &rng)?).add(Relu);
+    let twice = shared.forward(&shared.forward(&Tensor::randn([2, 8], &rng)?)?)?;
+    studio::show_graph("shared", &Graph::of(&[&twice.sum()], &shared.named_parameters()));
     studio::show_explanation("the loss", &explain(&net.loss(&x, &classes)?)?);
     studio::show_profile(&profile(|| net.loss(&x, &classes)?.backward())?, 3);
     studio::show_memory(&memory_snapshot()?, 3);
@@ -165,9 +173,11 @@ fn the_graph_and_the_timeline_are_read_with_pointer_and_keys() -> Result<()> {
         assert!(folded.len() <= 20 && answer["lines"].as_u64().unwrap() >= folded.len() as u64 - 2, "{text}");
         assert!(answer["height"].as_f64().unwrap() <= 800.0, "{}", answer["height"]);
         assert!(answer["width"].as_f64().unwrap() <= answer["room"].as_f64().unwrap() + 1.0, "{text}");
-        for crossings in ["foldedCrossings", "convCrossings", "openCrossings"] {
+        for crossings in ["foldedCrossings", "convCrossings", "openCrossings", "sharedCrossings"] {
             assert_eq!(answer[crossings], 0, "{crossings}");
         }
+        let shared = names("shared");
+        assert!(shared.contains(&"0".into()) && answer["back"] == 1, "{shared:?} {}", answer["back"]);
         let conv = names("conv");
         assert!(conv.contains(&"conv1.weight".into()) && conv.len() >= 7, "{conv:?}");
         assert_eq!(answer["focus"], "true", "{text}");
