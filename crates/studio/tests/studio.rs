@@ -260,7 +260,7 @@ fn other_settings_are_measured_when_the_page_asks(url: &str, net: &Net, x: &Tens
     let mut seen = Vec::new();
     let device = backend_cpu::cpu();
     let mut call = || {
-        studio::what_if(net, 16, &[device.clone()], |setting| {
+        studio::what_if(net, 16, std::slice::from_ref(&device), |setting| {
             seen.push((setting.batch, setting.fuses, autocast_dtype()));
             assert_eq!(setting.batch_of(x)?.dims(), [setting.batch, 4]);
             net.loss(&setting.batch_of(x)?)
