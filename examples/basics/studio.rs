@@ -88,7 +88,7 @@ fn run(options: &Options) -> Outcome {
     };
     if options.measure {
         let (images, labels) = loader.iter().next().ok_or("no images")??.to(&device)?;
-        return measure(&mut out, || step(&images, &labels));
+        return measure(&mut out, &device, || step(&images, &labels));
     }
 
     let mut writer = SummaryWriter::new(&options.logs)?;
@@ -104,6 +104,9 @@ fn run(options: &Options) -> Outcome {
             }
             let loss = studio::step(number, || step(&images, &labels))?;
             writer.scalar("loss/train", loss, number)?;
+            studio::what_if(&model, 64, &[taper::cpu()], |setting| {
+                cross_entropy(&model.forward(&setting.batch_of(&images)?)?, &setting.batch_of(&labels)?)
+            })?;
             if number.is_multiple_of(20) {
                 studio::weights(&model, number)?;
                 studio::activations("conv2", &model.features(&images)?, number)?;
@@ -122,35 +125,55 @@ fn run(options: &Options) -> Outcome {
     Ok(())
 }
 
-/// The median times of steps alone, and of steps in `studio::step` with a loss in a curve, which take turns.
-fn measure(out: &mut impl Write, mut step: impl FnMut() -> Result<f64>) -> Outcome {
+/// The median times of steps alone, and of steps in `studio::step` with a loss in a curve, which take turns;
+/// and the allocations of both.
+fn measure(out: &mut impl Write, device: &Device, mut step: impl FnMut() -> Result<f64>) -> Outcome {
     const WARMUP_STEPS: u64 = 50;
     const STEPS: u64 = 1000;
     for _ in 0..WARMUP_STEPS {
         step()?;
     }
     studio::serve()?;
-    let (mut alone, mut shown) = (Vec::new(), Vec::new());
+    let (mut alone, mut shown) = (Measured::default(), Measured::default());
     for number in 0..STEPS {
-        let begin = Instant::now();
-        step()?;
-        alone.push(begin.elapsed().as_secs_f64() * 1e6);
-        let begin = Instant::now();
-        let loss = studio::step(number, &mut step)?;
-        studio::scalar("measured", "loss", loss, number);
-        shown.push(begin.elapsed().as_secs_f64() * 1e6);
+        alone.add(device, &mut step)?;
+        shown.add(device, || {
+            let loss = studio::step(number, &mut step)?;
+            studio::scalar("measured", "loss", loss, number);
+            Ok(loss)
+        })?;
     }
-    let median = |times: &mut Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
-    let (alone, shown) = (median(&mut alone), median(&mut shown));
+    let (time, time_shown) = (alone.median(), shown.median());
     writeln!(
         out,
-        "alone {alone:.1} µs, with the studio {shown:.1} µs: {:+.2} %",
-        (shown / alone - 1.0) * 100.0
+        "alone {time:.1} µs, with the studio {time_shown:.1} µs: {:+.2} %; allocations {} and {}",
+        (time_shown / time - 1.0) * 100.0,
+        alone.allocations,
+        shown.allocations
     )?;
     Ok(())
+}
+
+/// The times of steps in microseconds, and the buffers that they allocate.
+#[derive(Default)]
+struct Measured {
+    times: Vec<f64>,
+    allocations: u64,
+}
+
+impl Measured {
+    fn add(&mut self, device: &Device, step: impl FnOnce() -> Result<f64>) -> Result<()> {
+        let (begin, before) = (Instant::now(), device.memory().allocations);
+        step()?;
+        self.times.push(begin.elapsed().as_secs_f64() * 1e6);
+        self.allocations += device.memory().allocations - before;
+        Ok(())
+    }
+
+    fn median(&mut self) -> f64 {
+        self.times.sort_by(f64::total_cmp);
+        self.times[self.times.len() / 2]
+    }
 }
 
 fn main() -> ExitCode {

@@ -38,7 +38,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["taper-autograd", "taper-tensor-core", "taper-backend-cpu", "taper-backend-wgpu", "taper-shaders"],
     ),
     ("taper-distributions", &["taper-linalg", "taper-autograd", "taper-tensor-core"]),
-    ("taper-studio", &["taper-inspect", "taper-nn", "taper-tensor-core"]),
+    ("taper-studio", &["taper-inspect", "taper-nn", "taper-autograd", "taper-tensor-core"]),
     ("taper-train", &["taper-inspect", "taper-studio", "taper-nn", "taper-optim", "taper-tensor-core"]),
     ("taper-models", &["taper-data", "taper-weights", "taper-nn", "taper-autograd", "taper-tensor-core"]),
     ("taper-weights", &["taper-nn", "taper-tensor-core"]),

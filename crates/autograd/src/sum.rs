@@ -4,7 +4,7 @@
 //! of a sequence gets its gradient from one product over all steps.
 
 use smallvec::SmallVec;
-use tensor_core::{Op, Result, Subscripts, Tensor, with_location};
+use tensor_core::{Op, Result, Subscripts, Tensor};
 
 use crate::rules;
 
@@ -59,7 +59,8 @@ impl Sum {
             while let Some(next) = later.next_if(|next| run[0].goes_with(next, node)) {
                 run.push(next);
             }
-            with_location(run[0].node.location(), || self.add(together(&mut run, node)?))?;
+            let first = run[0].node.clone();
+            first.in_gradient_rule(|| self.add(together(&mut run, node)?))?;
         }
         Ok(self.whole)
     }
@@ -146,7 +147,7 @@ fn each(run: &[Later], node: &Tensor) -> Result<Tensor> {
         let mut needs: SmallVec<[bool; 2]> = SmallVec::from_elem(false, inputs.len());
         needs[*input] = true;
         let step = rules::Step { node: reader, inputs, gradient, needs: &needs };
-        let found = with_location(reader.location(), || rules::gradients(&step))?;
+        let found = reader.in_gradient_rule(|| rules::gradients(&step))?;
         for share in found.into_iter().flatten() {
             add(&mut sum, share)?;
         }

@@ -438,7 +438,7 @@ impl Tape {
             self.play(seeds, Some(&ends), |node, gradient| {
                 for (k, slot) in found.iter_mut().enumerate() {
                     if wants(node, k) {
-                        with_location(node.location(), || add(slot, gradient.clone()))?;
+                        node.in_gradient_rule(|| add(slot, gradient.clone()))?;
                     }
                 }
                 Ok(())
@@ -471,7 +471,7 @@ impl Tape {
         let mut of_results: FxHashMap<usize, SmallVec<[Option<Tensor>; 2]>> = FxHashMap::default();
         for (output, seed) in seeds {
             if let Some(&i) = self.place.get(&output.resolve().id()) {
-                with_location(output.location(), || gradients[i].add(seed.clone()))?;
+                output.in_gradient_rule(|| gradients[i].add(seed.clone()))?;
             }
         }
         for i in (0..n).rev() {
@@ -493,7 +493,7 @@ impl Tape {
                 let results = if reads_results { node.elements() } else { Vec::new() };
                 let gradients = &given;
                 let step = rules::TupleStep { node, inputs, results: &results, gradients, needs: &needs };
-                with_location(node.location(), || rules::tuple_gradients(&step))?
+                node.in_gradient_rule(|| rules::tuple_gradients(&step))?
             } else {
                 let Some(gradient) = std::mem::take(&mut gradients[i]).finish(node)? else { continue };
                 let ended = match ends {
@@ -507,7 +507,7 @@ impl Tape {
                     if useful[*tuple] {
                         let given = of_results.entry(*tuple).or_default();
                         given.resize(given.len().max(index + 1), None);
-                        with_location(node.location(), || add(&mut given[*index], gradient))?;
+                        node.in_gradient_rule(|| add(&mut given[*index], gradient))?;
                     }
                     continue;
                 }
@@ -524,13 +524,13 @@ impl Tape {
                     continue;
                 }
                 let step = rules::Step { node, inputs, gradient: &gradient, needs: &needs };
-                with_location(node.location(), || rules::gradients(&step))?
+                node.in_gradient_rule(|| rules::gradients(&step))?
             };
             for ((gradient, input), place) in found.into_iter().zip(inputs).zip(places) {
                 if let (Some(gradient), Some(j)) = (gradient, *place)
                     && useful[j]
                 {
-                    with_location(node.location(), || -> Result<()> {
+                    node.in_gradient_rule(|| -> Result<()> {
                         let fitted = rules::sum_to(&gradient, input.shape())?;
                         debug_assert!(fitted.dtype() == input.dtype() || input.dtype() == DType::Bool);
                         gradients[j].add(fitted)

@@ -17,7 +17,8 @@ pub struct Explanation {
 }
 
 /// Explains how a tensor was made, which kernels compute it, the computation, costs and allocations of each,
-/// and the source lines that they come from. Nothing is computed.
+/// and the source lines that they come from; why each stored result is stored, and why a kernel that reads
+/// another one's result is not a part of it. Nothing is computed.
 ///
 /// For a pending tensor, it is the plan that will run. For an evaluated one, it is the plan that would
 /// compute it again from its inputs. A tracked tensor keeps its inputs; any other tensor loses them when it
@@ -160,9 +161,15 @@ fn described(planned: &PlannedKernel) -> Result<String, fmt::Error> {
         bytes => format!("new buffers {}", readable_bytes(bytes)),
     };
     writeln!(text, "  {flops}, reads {read} of {} inputs, writes {written}, {new}", planned.inputs.len())?;
+    if let Some(separation) = planned.separation {
+        writeln!(text, "  a kernel of its own: {separation}")?;
+    }
     for operation in &planned.operations {
         let (file, line) = (operation.location.file(), operation.location.line());
-        let stored = if operation.stored { ", stored" } else { "" };
+        let stored = match operation.stored_because {
+            Some(reason) => format!(", stored: {reason}"),
+            None => String::new(),
+        };
         writeln!(
             text,
             "  {} {} {}{stored} ({file}:{line})",

@@ -3,7 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use tensor_core::{DType, Op, Shape, Tensor};
+use tensor_core::{DType, Op, Shape, Tensor, layer_calls};
+
+use crate::by_layer::{GraphCall, Link, assign, module_of};
 
 /// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +48,11 @@ pub struct GraphNode {
     pub location: (&'static str, u32),
     /// The indices of its inputs in [`Graph::nodes`], in order.
     pub inputs: Vec<usize>,
+    /// The path of the layer that it belongs to, such as `blocks.0.conv1`; empty for the model itself. A
+    /// parameter belongs to its module.
+    pub layer: String,
+    /// The index in [`Graph::calls`] of the innermost call of a layer that built it, if one was noted.
+    pub call: Option<usize>,
 }
 
 impl GraphNode {
@@ -88,6 +95,8 @@ impl GraphNode {
 pub struct Graph {
     /// The nodes, each after its inputs.
     pub nodes: Vec<GraphNode>,
+    /// The calls of layers that built nodes.
+    pub calls: Vec<GraphCall>,
 }
 
 /// The key of a node in the table of names: for a leaf, its own id instead of its value's.
@@ -97,6 +106,13 @@ fn place(node: &Tensor) -> u64 {
 
 impl Graph {
     /// The graph of `outputs`, with names for some tensors, such as `&model.named_parameters()`.
+    ///
+    /// The names give each node its layer: a call of a layer, noted while [`record_layer_calls`] was on,
+    /// belongs to the innermost module that contains every parameter read in it. An operation outside of
+    /// calls belongs to the module of the parameters that it reads, or else to the innermost module that
+    /// contains the layers before and after it.
+    ///
+    /// [`record_layer_calls`]: tensor_core::record_layer_calls
     pub fn of<T: AsRef<Tensor>, N: AsRef<str>>(outputs: &[T], names: &[(N, Tensor)]) -> Graph {
         let names: HashMap<u64, &str> =
             names.iter().map(|(name, tensor)| (place(tensor), name.as_ref())).collect();
@@ -123,7 +139,37 @@ impl Graph {
             let name = names.get(&place(&tensor)).map(ToString::to_string);
             graph.nodes.push(node(&tensor, name, results.contains(&id), inputs));
         }
+        graph.find_layers();
         graph
+    }
+
+    fn find_layers(&mut self) {
+        let is_source = |node: &GraphNode| node.inputs.is_empty();
+        let name =
+            |&input: &usize| self.nodes[input].name.as_deref().filter(|_| is_source(&self.nodes[input]));
+        let link = |node: &GraphNode| Link {
+            id: node.id,
+            inputs: node.inputs.clone(),
+            reads: node.inputs.iter().filter_map(name).collect(),
+            is_source: is_source(node),
+            is_parameter: node.name.is_some() && node.kind == NodeKind::Leaf,
+        };
+        let links: Vec<Link<'_>> = self.nodes.iter().map(link).collect();
+        let (assigned, calls) = assign(&links, &layer_calls());
+        // Only the calls of this graph, numbered anew.
+        let mut numbers = vec![None; calls.len()];
+        for (node, assigned) in self.nodes.iter_mut().zip(assigned) {
+            node.layer = match (&node.name, node.kind) {
+                (Some(name), NodeKind::Leaf) => module_of(name).to_string(),
+                _ => assigned.layer,
+            };
+            node.call = assigned.call.map(|call| {
+                *numbers[call].get_or_insert_with(|| {
+                    self.calls.push(calls[call].clone());
+                    self.calls.len() - 1
+                })
+            });
+        }
     }
 
     /// The edges, from an input to the node that reads it, as indices in [`Graph::nodes`].
@@ -158,5 +204,7 @@ fn node(tensor: &Tensor, name: Option<String>, is_output: bool, inputs: Vec<usiz
         device: tensor.device().name().into(),
         location: (location.file(), location.line()),
         inputs,
+        layer: String::new(),
+        call: None,
     }
 }

@@ -6,7 +6,8 @@ use crate::{Graph, NodeKind};
 
 impl Graph {
     /// The graph as JSON: `{"nodes": [{"id": 7, "op": "Mul", "name": null, "kind": "operation", "shape":
-    /// [2], "dtype": "f32", …}]}`, each node with the indices of its inputs in the list.
+    /// [2], "dtype": "f32", …}], "calls": […]}`, each node with the indices of its inputs in the list, its
+    /// layer, and the index of the call that built it.
     #[must_use]
     pub fn json(&self) -> String {
         let mut text = String::from("{\"nodes\": [");
@@ -24,16 +25,24 @@ impl Graph {
                 text,
                 "{}\n  {{\"id\": {}, \"op\": {op}, \"name\": {name}, \"kind\": \"{kind}\", \"shape\": {shape:?}, \
                  \"dtype\": \"{dtype}\", \"device\": {device}, \"output\": {}, \"evaluated\": {}, \"tuple\": {}, \
-                 \"file\": {file}, \"line\": {line}, \"inputs\": {:?}}}",
+                 \"file\": {file}, \"line\": {line}, \"inputs\": {:?}, \"layer\": {}, \"call\": {}}}",
                 if k == 0 { "" } else { "," },
                 node.id,
                 node.is_output,
                 node.is_evaluated,
                 node.is_tuple,
-                node.inputs
+                node.inputs,
+                quoted(&node.layer),
+                node.call.map_or_else(|| "null".into(), |call| call.to_string())
             );
         }
-        text.push_str("\n]}\n");
+        text.push_str("\n], \"calls\": [");
+        for (k, call) in self.calls.iter().enumerate() {
+            let (comma, layer, kind) =
+                (if k == 0 { "" } else { ", " }, quoted(&call.layer), quoted(&call.kind));
+            let _ = write!(text, "{comma}{{\"layer\": {layer}, \"kind\": {kind}}}");
+        }
+        text.push_str("]}\n");
         text
     }
 }

@@ -11,15 +11,21 @@
 //! | [`EventWriter`] | TensorBoard's files, event by event |
 //! | [`explain`] | the kernels that compute a tensor: their operations, cost and memory |
 //! | [`profile`] | the kernels that ran and their times, by source line; a trace for Perfetto, an HTML page |
+//! | [`Profile::layers`] | the time of each layer of a model, forward and backward |
 //! | [`memory_snapshot`], [`memory_summary`] | the lines whose tensors hold memory; a device's free buffers |
-//! | [`detect_anomaly`] | the operation and line that made the first NaN or infinity |
+//! | [`memory_peaks`] | the lines that held memory when a device used the most |
+//! | [`detect_anomaly`], [`find_anomaly`] | the operation, inputs and line of the first NaN or infinity |
+//! | [`without_fusion`] | computes each operation by itself |
+//! | [`record_layer_calls`] | notes which layer builds each operation |
 
+mod by_layer;
 mod crc32c;
 mod dot;
 mod events;
 mod explain;
 mod graph;
 mod json;
+mod layer_times;
 mod layers;
 mod memory;
 mod page;
@@ -28,16 +34,22 @@ mod protobuf;
 mod svg;
 mod tensorboard;
 
+pub use by_layer::GraphCall;
 pub use dot::{dot, dot_named};
 pub use events::EventWriter;
 pub use explain::{Explanation, explain};
 pub use graph::{Graph, GraphNode, NodeKind};
+pub use layer_times::{LayerCost, LayerTimes};
 pub use memory::{
-    DeviceMemory, MemoryKind, MemoryLine, MemorySnapshot, MemorySummary, memory_snapshot, memory_summary,
+    DeviceMemory, MemoryKind, MemoryLine, MemoryPeak, MemorySnapshot, MemorySummary, memory_peaks,
+    memory_snapshot, memory_summary,
 };
 pub use profile::{Profile, ProfileLine, profile};
 pub use protobuf::Message;
-pub use tensor_core::{KernelRun, detect_anomaly, record_memory};
+pub use tensor_core::{
+    Anomaly, AnomalyStep, BuiltOperation, KernelRun, PlanRun, Separation, StoreReason, TensorStatistics,
+    detect_anomaly, find_anomaly, record_layer_calls, record_memory, without_fusion,
+};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]

@@ -4,7 +4,8 @@
 use std::{collections::HashMap, fmt, panic::Location};
 
 use tensor_core::{
-    DType, Device, Error, FreeBuffers, MemoryStats, Result, Shape, backend::readable_bytes, live_buffers,
+    DType, Device, Error, FreeBuffers, LiveBuffer, MemoryStats, PeakMemory, Result, Shape,
+    backend::readable_bytes, live_buffers, peak_memory,
 };
 
 /// The memory of live tensors. It prints as a table with a row for each line of the program, the largest
@@ -89,20 +90,82 @@ pub struct DeviceMemory {
 #[track_caller]
 #[doc(alias("_snapshot", "_record_memory_history", "memory_history"))]
 pub fn memory_snapshot() -> Result<MemorySnapshot> {
-    let Some(live) = live_buffers() else {
-        return Err(Error::invalid(
-            "memory_snapshot",
-            "nothing is recorded; call record_memory(true) before the tensors are made",
-        ));
-    };
+    let live = live_buffers().ok_or_else(|| not_recorded("memory_snapshot"))?;
     let mut devices: Vec<(Device, u64)> = Vec::new();
-    let mut places: HashMap<(&'static Location<'static>, String), usize> = HashMap::new();
-    let mut lines: Vec<MemoryLine> = Vec::new();
-    for buffer in live {
+    for buffer in &live {
         match devices.iter_mut().find(|(device, _)| *device == buffer.device) {
             Some((_, told)) => *told += buffer.bytes,
             None => devices.push((buffer.device.clone(), buffer.bytes)),
         }
+    }
+    let of_device = |(device, told): (Device, u64)| {
+        let stats = device.memory();
+        DeviceMemory { device: device.name().into(), stats, elsewhere: stats.allocated.saturating_sub(told) }
+    };
+    Ok(MemorySnapshot { lines: by_line(live), devices: devices.into_iter().map(of_device).collect() })
+}
+
+/// The memory of a device when it used the most. It prints as a table. See [`memory_peaks`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct MemoryPeak {
+    /// The device's name.
+    pub device: String,
+    /// The bytes that were allocated: at most 1 % below the true peak, because a smaller rise is not noted.
+    pub allocated: u64,
+    /// The lines that held them, the largest first.
+    pub lines: Vec<MemoryLine>,
+    /// Allocated bytes that belong to no line: tensors from before recording began.
+    pub elsewhere: u64,
+}
+
+/// The lines of the program that held memory when a device used the most since recording began, for each
+/// device on which a kernel has run. Memory is looked at when a kernel has its outputs; live tensors are
+/// listed when it exceeds the last peak by 1 %, and buffers inside a running computation belong to the line
+/// of their operation.
+///
+/// ```
+/// use inspect::{memory_peaks, record_memory};
+/// use tensor_core::Tensor;
+/// # fn main() -> tensor_core::Result<()> {
+/// record_memory(true);
+/// let x = Tensor::ones([256, 256], &backend_cpu::cpu())?.exp();
+/// x.matmul(&x)?.matmul(&x)?.sum().item::<f32>()?;
+/// let peaks = memory_peaks()?;
+/// println!("{}", peaks[0]);
+/// // Two products and x were alive together.
+/// assert_eq!(peaks[0].lines.iter().map(|line| line.bytes).sum::<u64>(), 3 << 18);
+/// record_memory(false);
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+/// `Invalid` if recording is off.
+#[track_caller]
+pub fn memory_peaks() -> Result<Vec<MemoryPeak>> {
+    let peaks = peak_memory().ok_or_else(|| not_recorded("memory_peaks"))?;
+    let peak = |peak: PeakMemory| {
+        let told: u64 = peak.buffers.iter().map(|buffer| buffer.bytes).sum();
+        MemoryPeak {
+            device: peak.device.name().into(),
+            allocated: peak.allocated,
+            lines: by_line(peak.buffers),
+            elsewhere: peak.allocated.saturating_sub(told),
+        }
+    };
+    Ok(peaks.into_iter().map(peak).collect())
+}
+
+#[track_caller]
+fn not_recorded(op: &'static str) -> Error {
+    Error::invalid(op, "nothing is recorded; call record_memory(true) before the tensors are made")
+}
+
+/// The lines that hold these buffers, the largest first.
+fn by_line(buffers: Vec<LiveBuffer>) -> Vec<MemoryLine> {
+    let mut places: HashMap<(&'static Location<'static>, String), usize> = HashMap::new();
+    let mut lines: Vec<MemoryLine> = Vec::new();
+    for buffer in buffers {
         let device = buffer.device.name().to_string();
         let place = *places.entry((buffer.location, device.clone())).or_insert(lines.len());
         if place == lines.len() {
@@ -139,28 +202,37 @@ pub fn memory_snapshot() -> Result<MemorySnapshot> {
     }
     let place = |line: &MemoryLine| (line.location.file(), line.location.line(), line.location.column());
     lines.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| place(a).cmp(&place(b))));
-    let of_device = |(device, told): (Device, u64)| {
-        let stats = device.memory();
-        DeviceMemory { device: device.name().into(), stats, elsewhere: stats.allocated.saturating_sub(told) }
-    };
-    Ok(MemorySnapshot { lines, devices: devices.into_iter().map(of_device).collect() })
+    lines
+}
+
+fn write_lines(f: &mut fmt::Formatter<'_>, lines: &[MemoryLine]) -> fmt::Result {
+    writeln!(f, "{:>10} {:>8}  {:<8}  line", "memory", "buffers", "device")?;
+    for line in lines {
+        let bytes = readable_bytes(line.bytes);
+        writeln!(f, "{bytes:>10} {:>8}  {:<8}  {}", line.buffers, line.device, line.location)?;
+        for MemoryKind { op, dtype, shape, bytes, buffers } in &line.kinds {
+            let bytes = readable_bytes(*bytes);
+            writeln!(f, "{:30}  {bytes} in {buffers}: {op} {dtype} {shape}", "")?;
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for MemorySnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:>10} {:>8}  {:<8}  line", "memory", "buffers", "device")?;
-        for line in &self.lines {
-            let bytes = readable_bytes(line.bytes);
-            writeln!(f, "{bytes:>10} {:>8}  {:<8}  {}", line.buffers, line.device, line.location)?;
-            for MemoryKind { op, dtype, shape, bytes, buffers } in &line.kinds {
-                let bytes = readable_bytes(*bytes);
-                writeln!(f, "{:30}  {bytes} in {buffers}: {op} {dtype} {shape}", "")?;
-            }
-        }
+        write_lines(f, &self.lines)?;
         for DeviceMemory { device, stats, elsewhere } in &self.devices {
             writeln!(f, "{device}: {stats}; {} of it in no line above", readable_bytes(*elsewhere))?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for MemoryPeak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_lines(f, &self.lines)?;
+        let (peak, elsewhere) = (readable_bytes(self.allocated), readable_bytes(self.elsewhere));
+        writeln!(f, "{}: {peak} at the peak; {elsewhere} of it in no line above", self.device)
     }
 }
 

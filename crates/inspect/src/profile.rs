@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use tensor_core::{KernelRun, Result, backend::readable_bytes};
+use tensor_core::{BuiltOperation, KernelRun, PlanRun, ProfileEvents, Result, backend::readable_bytes};
 
 use crate::json::quoted;
 
@@ -19,6 +19,10 @@ pub struct Profile<T> {
     pub value: T,
     /// Every kernel run, in order.
     pub runs: Vec<KernelRun>,
+    /// The plans that were made or found for pending operations.
+    pub plans: Vec<PlanRun>,
+    /// The operations that were built, in order.
+    pub built: Vec<BuiltOperation>,
 }
 
 /// Runs `f`, and records the kernels that run meanwhile: their number, time, bytes and operations per
@@ -45,8 +49,8 @@ pub struct Profile<T> {
 /// `Invalid` during another profile; the errors of `f`.
 #[track_caller]
 pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<Profile<T>> {
-    let (value, runs) = tensor_core::profile(f)?;
-    Ok(Profile { value, runs })
+    let (value, ProfileEvents { runs, plans, built, .. }) = tensor_core::profile(f)?;
+    Ok(Profile { value, runs, plans, built })
 }
 
 /// All runs of one kernel for one line: a row of the table that a [`Profile`] prints.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use autograd::TensorGrad;
-use inspect::{Graph, NodeKind, explain};
+use inspect::{Graph, NodeKind, Separation, StoreReason, explain};
 use tensor_core::{DType, Result, Tensor};
 
 /// mean((x + 2)² + 3), and its x.
@@ -44,6 +44,67 @@ fn a_graph_is_data_with_names_and_lines() -> Result<()> {
     assert!(svg.contains(">Pow<") && svg.contains(">[3] f32<"), "{svg}");
     let odd = Graph::of(&[&y], &[("a<b>&\"c\"", x)]).svg();
     assert!(odd.contains("a&lt;b&gt;&amp;&quot;c&quot;"), "{odd}");
+    Ok(())
+}
+
+/// The reasons for which the operations of this name are stored.
+fn stored(y: &Tensor, name: &str) -> Result<Vec<Option<StoreReason>>> {
+    let plan = explain(y)?.plan;
+    let operations = plan.kernels.iter().flat_map(|kernel| &kernel.operations);
+    Ok(operations
+        .filter(|operation| operation.name == name)
+        .map(|operation| operation.stored_because)
+        .collect())
+}
+
+#[test]
+fn an_explanation_says_why_results_are_stored() -> Result<()> {
+    let x = Tensor::ones([8, 8], &backend_cpu::cpu())?;
+    x.eval()?;
+    // Inlined into its reader, so not stored. Within one statement the program would hold it.
+    let root = |x: &Tensor| x.exp().sqrt();
+    assert_eq!(stored(&root(&x), "Exp")?, [None]);
+    let held = x.exp();
+    assert_eq!(stored(&held.sqrt(), "Exp")?, [Some(StoreReason::Kept)]);
+    let sums = |x: &Tensor| x.exp().cumsum(0);
+    assert_eq!(stored(&sums(&x)?, "Exp")?, [Some(StoreReason::ReadInMemory("cumsum"))]);
+    let twice = {
+        let dear = x.exp().sin();
+        dear.sum_axis(0, false)?.add(&dear.sort(1, false)?.0.sum_axis(1, false)?)?
+    };
+    let reasons = stored(&twice, "Sin")?;
+    assert!(
+        matches!(reasons[0], Some(StoreReason::ReadInMemory(_) | StoreReason::ReadBySeveral(_))),
+        "{reasons:?}"
+    );
+    let sorted = |x: &Tensor| Ok::<_, tensor_core::Error>(x.matmul(x)?.sort(0, false)?.0);
+    assert_eq!(stored(&sorted(&x)?, "MatMul")?, [Some(StoreReason::OwnKernel)]);
+    let text = explain(&sums(&x)?)?.to_string();
+    assert!(text.contains("stored: cumsum reads it from memory"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn an_explanation_says_why_kernels_are_separate() -> Result<()> {
+    let x = Tensor::ones([8, 8], &backend_cpu::cpu())?;
+    x.eval()?;
+    let last = |y: &Tensor| -> Result<Option<Separation>> {
+        Ok(explain(y)?.plan.kernels.last().and_then(|kernel| kernel.separation))
+    };
+    // Functions, because within one statement the program would hold the results in between.
+    let active = || Ok(x.matmul(&x)?.relu());
+    let products = || x.matmul(&x)?.matmul(&x);
+    let part = || Ok::<_, tensor_core::Error>(x.matmul(&x)?.i((.., ..4))?.exp());
+    let after_sums = || Ok(x.cumsum(0)?.exp());
+    let reduced = || x.cumsum(0)?.sum_axis(0, false);
+    // One kernel: the activation is computed on the results of the product.
+    assert_eq!(last(&active()?)?, None);
+    assert_eq!(last(&products()?)?, Some(Separation::OwnKernel));
+    assert_eq!(last(&part()?)?, Some(Separation::OtherOrder));
+    assert_eq!(last(&after_sums()?)?, Some(Separation::OtherPositions));
+    assert_eq!(last(&reduced()?)?, Some(Separation::Reduction));
+    let text = explain(&part()?)?.to_string();
+    assert!(text.contains("a kernel of its own: it reads in another order"), "{text}");
     Ok(())
 }
 

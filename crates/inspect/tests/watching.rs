@@ -3,14 +3,110 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use autograd::{TensorGrad, grad_of};
-use inspect::{Graph, detect_anomaly, explain, profile};
+use inspect::{
+    Graph, detect_anomaly, explain, find_anomaly, memory_peaks, profile, record_memory, without_fusion,
+};
 use tensor_core::{ErrorKind, Generator, Result, Tensor};
 
 #[test]
 fn watched() -> Result<()> {
     a_profile_has_every_kernel_with_its_line()?;
     what_is_explained_is_what_runs()?;
-    the_first_anomaly_is_named_with_its_line()
+    the_host_is_profiled_too()?;
+    nothing_is_fused_on_request()?;
+    the_first_anomaly_is_named_with_its_line()?;
+    an_anomaly_has_its_inputs_and_the_steps_before()?;
+    the_peak_has_what_was_alive()
+}
+
+/// A profile has the operations with their inputs, gradients with their forward operations, and plans.
+fn the_host_is_profiled_too() -> Result<()> {
+    let x = Tensor::ones([16, 16], &backend_cpu::cpu())?.requires_grad();
+    let profiled = profile(|| x.exp().matmul(&x)?.sum().backward())?;
+    let at = |op: &str| {
+        profiled.built.iter().position(|node| node.op == op && node.gradient_of.is_none()).unwrap()
+    };
+    let (exp, product, sum) = (at("exp"), at("matmul"), at("sum"));
+    assert!(exp < product && product < sum, "{:?}", profiled.built);
+    assert_eq!(profiled.built[exp].inputs, [x.id()]);
+    assert_eq!(profiled.built[product].inputs[0], profiled.built[exp].id);
+    let gradients: Vec<u64> = profiled.built.iter().filter_map(|node| node.gradient_of).collect();
+    assert!(gradients.contains(&profiled.built[product].id) && gradients.contains(&profiled.built[exp].id));
+    assert!(profiled.built.windows(2).all(|pair| pair[0].time <= pair[1].time));
+    // Each kernel ran for an operation that is known, after it was built.
+    for run in &profiled.runs {
+        let built = profiled.built.iter().find(|node| node.id == run.tensor).unwrap();
+        assert!(built.time <= run.start && run.submission <= run.time, "{run:?}");
+    }
+    let plan = profiled.plans.first().unwrap();
+    assert!(plan.is_new && plan.nodes >= 3 && plan.start <= profiled.runs[0].start, "{plan:?}");
+    // A second step of the same form finds its plan.
+    x.zero_grad();
+    let again = profile(|| x.exp().matmul(&x)?.sum().backward())?;
+    assert!(again.plans.iter().all(|plan| !plan.is_new), "{:?}", again.plans);
+    Ok(())
+}
+
+fn nothing_is_fused_on_request() -> Result<()> {
+    let x = Tensor::ones([64], &backend_cpu::cpu())?;
+    x.eval()?;
+    let make = || ((&x + 1.0).exp() * 2.0).sum().item::<f32>();
+    let (fused, apart) = (profile(make)?, profile(|| without_fusion(make))?);
+    assert_eq!((fused.runs.len(), apart.runs.len()), (1, 4));
+    assert!((fused.value - apart.value).abs() < 1e-3 * fused.value.abs());
+    // It ends with the function.
+    assert_eq!(profile(make)?.runs.len(), 1);
+    Ok(())
+}
+
+fn an_anomaly_has_its_inputs_and_the_steps_before() -> Result<()> {
+    let x = Tensor::new([0.0, 1.0, 4.0], &backend_cpu::cpu())?;
+    let (done, anomaly) = find_anomaly(|| ((&x - 2.0) * 0.5).sqrt().sum().item::<f32>())?;
+    assert!(done?.is_nan());
+    let anomaly = anomaly.unwrap();
+    assert_eq!((anomaly.op.as_str(), anomaly.output.nans, anomaly.output.infinities), ("Sqrt", 2, 0));
+    assert_eq!(anomaly.inputs.len(), 1);
+    let input = &anomaly.inputs[0];
+    assert_eq!((input.shape.dims(), input.min, input.max, input.nans), (&[3][..], Some(-1.0), Some(1.0), 0));
+    let steps: Vec<_> = anomaly.before.iter().map(|step| (step.op.as_str(), step.output.min)).collect();
+    assert_eq!(steps, [("Sub", Some(-2.0)), ("Mul", Some(-1.0))]);
+    let error = detect_anomaly(|| (&x - 2.0).sqrt().sum().item::<f32>()).unwrap_err();
+    assert!(error.to_string().contains("of finite inputs: [3] f32 from -2 to 2"), "{error}");
+    assert!(find_anomaly(|| x.sum().item::<f32>())?.1.is_none());
+    Ok(())
+}
+
+/// The peak lists the tensors that were alive then, also those that a running computation held.
+fn the_peak_has_what_was_alive() -> Result<()> {
+    assert!(memory_peaks().unwrap_err().to_string().contains("record_memory"));
+    record_memory(true);
+    let device = backend_cpu::cpu();
+    let x = Tensor::ones([256, 256], &device)?.exp();
+    x.eval()?;
+    let after = {
+        // Two results of one computation are alive together; their sum is not yet.
+        let line = line!() + 1;
+        let y = x.matmul(&x)?.cumsum(0)?.cumsum(1)?;
+        y.eval()?;
+        line
+    };
+    let peak = memory_peaks()?.remove(0);
+    let held = |number: u32| -> Vec<(&str, u64)> {
+        let lines = peak.lines.iter().filter(|line| line.location.line() == number);
+        lines.flat_map(|line| &line.kinds).map(|kind| (kind.op, kind.bytes)).collect()
+    };
+    assert_eq!(held(after), [("matmul", 1 << 18), ("cumsum", 1 << 18)], "{peak}");
+    assert_eq!(held(x.location().line()), [("exp", 1 << 18)], "{peak}");
+    assert_eq!(peak.device, "cpu");
+    let told: u64 = peak.lines.iter().map(|line| line.bytes).sum();
+    assert_eq!(peak.allocated, told + peak.elsewhere);
+    // Less memory later does not replace it.
+    let before = peak.allocated;
+    (&x + 1.0).eval()?;
+    assert_eq!(memory_peaks()?[0].allocated, before);
+    record_memory(false);
+    assert!(memory_peaks().is_err());
+    Ok(())
 }
 
 /// The explained plan is the plan that runs: the same kernels in the same order, with the same costs.

@@ -6,6 +6,7 @@
 //! | [`record`], [`save`] | keeps the same data without a server; writes the page as one file |
 //! | [`scalar`], [`histogram`], [`text`] | curves; `train::SummaryWriter` calls them too |
 //! | [`step`] | runs a step: its pace, the loader's share, and a profile when the page asks for one |
+//! | [`what_if`] | the same step in another way, measured at a click |
 //! | [`show_model`], [`show_graph`], [`weights`], [`activations`] | layers, graph, norms and dead units |
 //! | [`show_profile`], [`show_explanation`], [`show_memory`] | the reports of `inspect`, with its numbers |
 //!
@@ -27,13 +28,16 @@
 //! # Ok(()) }
 //! ```
 
+mod aside;
 mod page;
 mod record;
 mod reports;
 mod server;
 mod stepping;
 mod trouble;
+mod what_if;
 
+pub use aside::Aside;
 pub use page::save;
 pub use record::{histogram, is_recording, record, scalar, text};
 pub use reports::{
@@ -41,6 +45,7 @@ pub use reports::{
 };
 pub use server::{serve, serve_if_asked};
 pub use stepping::step;
+pub use what_if::{Setting, what_if};
 
 /// The root of these sources, for `taper`: error locations skip lines below it.
 #[doc(hidden)]

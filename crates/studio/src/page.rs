@@ -1,4 +1,4 @@
-//! The page: its three files as one, live or with the data of a run.
+//! The page: its files as one, live or with the data of a run.
 
 use std::{
     io::{self, Write},
@@ -11,14 +11,21 @@ use crate::record;
 
 const HTML: &str = include_str!("../page/index.html");
 const STYLE: &str = include_str!("../page/style.css");
-const SCRIPT: &str = include_str!("../page/studio.js");
+/// The parts of the script, each after those that it uses.
+const SCRIPTS: [&str; 5] = [
+    include_str!("../page/common.js"),
+    include_str!("../page/curves.js"),
+    include_str!("../page/graph.js"),
+    include_str!("../page/step.js"),
+    include_str!("../page/studio.js"),
+];
 
 /// The page with the events that it shows from the start; a page without any asks the server for them.
 pub(crate) fn page(events: Option<&str>) -> String {
     // Inside a script element only `<` could end it. In JSON it occurs in strings alone.
     let events = events.map_or_else(String::new, |events| events.replace('<', "\\u003c"));
     // The data comes last, because it may contain any text.
-    HTML.replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", SCRIPT).replace("/*EVENTS*/", &events)
+    HTML.replace("/*STYLE*/", STYLE).replace("/*SCRIPT*/", &SCRIPTS.concat()).replace("/*EVENTS*/", &events)
 }
 
 /// Writes the page with everything recorded so far as one HTML file, which needs neither a server nor a

@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use inspect::record_layer_calls;
 use serde_json::{Value, json};
 use tensor_core::Device;
 use web_time::Instant;
@@ -26,6 +27,8 @@ pub(crate) struct Record {
     runs: Vec<String>,
     /// The devices of the shown model, whose memory becomes a curve.
     pub(crate) devices: Vec<Device>,
+    /// The names of the shown models' tensors, by id.
+    pub(crate) names: HashMap<u64, String>,
     /// The norms of gradients so far, by run and name.
     pub(crate) norms: HashMap<(usize, String), Norms>,
     /// Troubles that were reported, so that each is reported once.
@@ -118,9 +121,12 @@ pub fn record() {
         next: 1,
         runs: Vec::new(),
         devices: Vec::new(),
+        names: HashMap::new(),
         norms: HashMap::new(),
         reported: Vec::new(),
     });
+    // Graphs and profiles are shown by layer.
+    record_layer_calls(true);
     RECORDING.store(true, Ordering::Relaxed);
 }
 

@@ -3,22 +3,30 @@
 
 use std::time::Duration;
 
-use inspect::{Explanation, Graph, MemorySnapshot, Profile};
+use inspect::{Explanation, Graph, LayerCost, MemoryLine, MemorySnapshot, NodeKind, Profile, memory_peaks};
 use nn::Module;
 use serde_json::{Value, json};
 use tensor_core::{Result, Tensor};
 
-use crate::record::{is_recording, with};
+use crate::{
+    aside::Aside,
+    record::{is_recording, with},
+};
 
 fn push(event: &Value) {
     with(|record| record.push(false, event));
 }
 
-/// Shows the kernels of a step: the timeline, and the rows of the table that [`Profile`] prints.
+/// The greatest number of events of the host that a profile shows.
+const MAX_HOST_EVENTS: usize = 20_000;
+
+/// Shows the kernels of a step: the timeline of devices and host, the rows of the table that [`Profile`]
+/// prints, and the times of the layers of the models that [`show_model`] has shown.
 pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
     if !is_recording() {
         return;
     }
+    let _aside = Aside::begin();
     // Nanoseconds are whole numbers, and JSON keeps those.
     let nanos = |time: Duration| time.as_nanos() as u64;
     let runs: Vec<Value> = profile
@@ -26,8 +34,9 @@ pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
         .iter()
         .map(|run| {
             json!({"device": run.device, "kernel": run.kernel, "op": run.op, "line": run.location.to_string(),
-                   "start": nanos(run.start), "time": nanos(run.time), "read": run.bytes_read,
-                   "written": run.bytes_written, "flops": run.flops})
+                   "start": nanos(run.start), "time": nanos(run.time), "submission": nanos(run.submission),
+                   "space": run.space.to_string(), "read": run.bytes_read, "written": run.bytes_written,
+                   "flops": run.flops})
         })
         .collect();
     let lines: Vec<Value> = profile
@@ -39,17 +48,47 @@ pub fn show_profile<T>(profile: &Profile<T>, step: u64) {
                    "bytes": line.bytes, "flops": line.flops})
         })
         .collect();
+    let plans: Vec<Value> = profile
+        .plans
+        .iter()
+        .take(MAX_HOST_EVENTS)
+        .map(|plan| {
+            json!({"device": plan.device, "start": nanos(plan.start), "time": nanos(plan.time), "nodes": plan.nodes,
+                   "new": plan.is_new})
+        })
+        .collect();
+    let built: Vec<Value> = profile
+        .built
+        .iter()
+        .take(MAX_HOST_EVENTS)
+        .map(|node| {
+            json!({"op": node.op, "line": node.location.to_string(), "start": nanos(node.time),
+                   "gradient": node.gradient_of.is_some()})
+        })
+        .collect();
+    let names = with(|record| record.names.clone()).unwrap_or_default();
+    let cost = |cost: &LayerCost| json!({"runs": cost.runs, "time": nanos(cost.time), "written": cost.bytes_written, "flops": cost.flops});
+    let layers: Vec<Value> = profile
+        .layers_by_id(&names)
+        .iter()
+        .map(|row| {
+            json!({"layer": row.layer, "forward": cost(&row.forward), "backward": cost(&row.backward),
+                   "update": cost(&row.update)})
+        })
+        .collect();
     push(
-        &json!({"kind": "profile", "step": step, "time": nanos(profile.time()), "runs": runs, "lines": lines}),
+        &json!({"kind": "profile", "step": step, "time": nanos(profile.time()), "runs": runs, "lines": lines,
+                 "plans": plans, "built": built, "layers": layers}),
     );
 }
 
-/// Shows the kernels that compute a tensor: which operations each fuses, its costs, its program, and the
-/// source that the device compiles.
+/// Shows the kernels that compute a tensor: which operations each fuses and why not more, its costs, its
+/// program, and the source that the device compiles.
 pub fn show_explanation(name: &str, explanation: &Explanation) {
     if !is_recording() {
         return;
     }
+    let _aside = Aside::begin();
     let kernels: Vec<Value> = explanation
         .plan
         .kernels
@@ -63,12 +102,14 @@ pub fn show_explanation(name: &str, explanation: &Explanation) {
                 .map(|operation| {
                     json!({"name": operation.name, "shape": operation.shape.to_string(),
                            "dtype": operation.dtype.to_string(), "stored": operation.stored,
+                           "because": operation.stored_because.map(|reason| reason.to_string()),
                            "line": operation.location.to_string()})
                 })
                 .collect();
             json!({"name": kernel.name(), "device": planned.device.name(), "space": kernel.space.to_string(),
                    "read": kernel.bytes_read(), "written": kernel.bytes_written(), "flops": kernel.flops(),
                    "allocates": planned.allocates, "operations": operations,
+                   "separate": planned.separation.map(|reason| reason.to_string()),
                    "program": kernel.body.program().map(|program| program.text(&planned.scalars)),
                    "sources": sources})
         })
@@ -78,27 +119,13 @@ pub fn show_explanation(name: &str, explanation: &Explanation) {
                  "flops": explanation.flops(), "allocates": explanation.allocates(), "kernels": kernels}));
 }
 
-/// Shows the lines of the program that hold memory, with the tensors of each.
+/// Shows the lines of the program that hold memory, with the tensors of each, and those that held it at the
+/// peak of each device.
 pub fn show_memory(snapshot: &MemorySnapshot, step: u64) {
     if !is_recording() {
         return;
     }
-    let lines: Vec<Value> = snapshot
-        .lines
-        .iter()
-        .map(|line| {
-            let kinds: Vec<Value> = line
-                .kinds
-                .iter()
-                .map(|kind| {
-                    json!({"op": kind.op, "dtype": kind.dtype.to_string(), "shape": kind.shape.to_string(),
-                           "bytes": kind.bytes, "buffers": kind.buffers})
-                })
-                .collect();
-            json!({"line": line.location.to_string(), "device": line.device, "bytes": line.bytes,
-                   "buffers": line.buffers, "kinds": kinds})
-        })
-        .collect();
+    let _aside = Aside::begin();
     let devices: Vec<Value> = snapshot
         .devices
         .iter()
@@ -107,7 +134,31 @@ pub fn show_memory(snapshot: &MemorySnapshot, step: u64) {
                    "peak": device.stats.peak, "elsewhere": device.elsewhere})
         })
         .collect();
-    push(&json!({"kind": "memory", "step": step, "lines": lines, "devices": devices}));
+    let peaks: Vec<Value> = memory_peaks()
+        .unwrap_or_default()
+        .iter()
+        .map(|peak| {
+            json!({"device": peak.device, "allocated": peak.allocated, "elsewhere": peak.elsewhere,
+                   "lines": memory_lines(&peak.lines)})
+        })
+        .collect();
+    push(&json!({"kind": "memory", "step": step, "lines": memory_lines(&snapshot.lines), "devices": devices,
+                 "peaks": peaks}));
+}
+
+fn memory_lines(lines: &[MemoryLine]) -> Vec<Value> {
+    let kinds = |line: &MemoryLine| -> Vec<Value> {
+        let kinds = line.kinds.iter().map(|kind| {
+            json!({"op": kind.op, "dtype": kind.dtype.to_string(), "shape": kind.shape.to_string(),
+                   "bytes": kind.bytes, "buffers": kind.buffers})
+        });
+        kinds.collect()
+    };
+    let lines = lines.iter().map(|line| {
+        json!({"line": line.location.to_string(), "device": line.device, "bytes": line.bytes,
+               "buffers": line.buffers, "kinds": kinds(line)})
+    });
+    lines.collect()
 }
 
 /// Shows the parameters and buffers of a model as a tree of layers, and makes the memory of their devices a
@@ -130,7 +181,8 @@ pub fn show_model(name: &str, model: &impl Module) {
     let event =
         json!({"kind": "model", "name": name, "entries": entries, "parameters": model.num_parameters()});
     with(|record| {
-        for (_, tensor) in parameters.iter().chain(&buffers) {
+        for (path, tensor) in parameters.iter().chain(&buffers) {
+            record.names.insert(tensor.id(), path.clone());
             let device = tensor.device();
             if !record.devices.contains(&device) {
                 record.devices.push(device.clone());
@@ -140,11 +192,39 @@ pub fn show_model(name: &str, model: &impl Module) {
     });
 }
 
-/// Shows a graph as the picture of [`Graph::svg`].
+/// The greatest number of nodes of a graph that the page shows.
+const MAX_GRAPH_NODES: usize = 20_000;
+
+/// Shows a graph folded by layer: each layer is a box that opens to its parts. Its first 20 000 nodes are
+/// shown. Build the graph after [`serve`](crate::serve) or [`record`](crate::record), so that calls of layers
+/// are known, and give [`Graph::of`] the names of the model's parameters.
 pub fn show_graph(name: &str, graph: &Graph) {
-    if is_recording() {
-        push(&json!({"kind": "graph", "name": name, "nodes": graph.nodes.len(), "svg": graph.svg()}));
+    if !is_recording() {
+        return;
     }
+    let _aside = Aside::begin();
+    let nodes: Vec<Value> = graph
+        .nodes
+        .iter()
+        .take(MAX_GRAPH_NODES)
+        .map(|node| {
+            let kind = match node.kind {
+                NodeKind::Leaf => "leaf",
+                NodeKind::Data => "data",
+                NodeKind::Constant => "constant",
+                NodeKind::Operation => "operation",
+            };
+            json!({"title": node.title(), "form": node.form(), "kind": kind, "output": node.is_output,
+                   "line": format!("{}:{}", node.location.0, node.location.1), "inputs": node.inputs,
+                   "layer": node.layer, "call": node.call})
+        })
+        .collect();
+    let calls: Vec<Value> = graph
+        .calls
+        .iter()
+        .map(|call| json!({"layer": call.layer, "type": call.kind, "outer": call.is_outer}))
+        .collect();
+    push(&json!({"kind": "graph", "name": name, "nodes": nodes, "calls": calls}));
 }
 
 /// Adds the norms of every parameter and of its gradient to the curves `weights/…` and `gradients/…`, and
@@ -157,6 +237,7 @@ pub fn weights(model: &impl Module, step: u64) -> Result<()> {
     if !is_recording() {
         return Ok(());
     }
+    let _aside = Aside::begin();
     let norm = |tensor: &Tensor| -> Result<f64> {
         Ok(tensor.detach().to_f64_vec()?.iter().map(|value| value * value).sum::<f64>().sqrt())
     };
@@ -186,6 +267,7 @@ pub fn activations(name: &str, values: &Tensor, step: u64) -> Result<()> {
     if !is_recording() {
         return Ok(());
     }
+    let _aside = Aside::begin();
     let shape = values.shape().dims().to_vec();
     let [_, units, inner @ ..] = shape.as_slice() else {
         let message = format!("expected [N, C, …], got {}", values.shape());

@@ -8,11 +8,12 @@ use std::{
     time::Duration,
 };
 
-use inspect::{detect_anomaly, memory_snapshot, profile};
+use inspect::{find_anomaly, memory_snapshot, profile};
 use tensor_core::Result;
 use web_time::Instant;
 
 use crate::{
+    aside,
     record::{is_recording, with},
     reports::{show_memory, show_profile},
 };
@@ -31,12 +32,15 @@ static ASKED: AtomicU8 = AtomicU8::new(NOTHING);
 const NOTHING: u8 = 0;
 const PROFILE: u8 = 1;
 const ANOMALY: u8 = 2;
+const MEMORY: u8 = 3;
 
-/// Asks for a profile, or for a search for the first NaN, of the next step; false for any other name.
+/// Asks for a profile, a search for the first NaN, or a list of memory in the next step; false for any other
+/// name.
 pub(crate) fn ask(name: &str) -> bool {
     let asked = match name {
         "profile" => PROFILE,
         "anomaly" => ANOMALY,
+        "memory" => MEMORY,
         _ => return false,
     };
     ASKED.store(asked, Ordering::Relaxed);
@@ -59,7 +63,10 @@ struct Pace {
 /// Runs a step of a training and returns its result. While the studio records, it adds the curves
 /// `pace/steps per second` and `memory/…`, reports an error of the step, and says when most of the time
 /// passes between steps. The third step, and each step for which the page asks, runs under
-/// [`inspect::profile`] and is shown with its numbers; or under [`inspect::detect_anomaly`].
+/// [`inspect::profile`] and is shown with its numbers; or under [`inspect::find_anomaly`].
+///
+/// Time between steps counts as loading, except for that in functions of this crate and in
+/// [`Aside`](crate::Aside).
 ///
 /// # Errors
 /// The errors of `f`; `Invalid` if the page asked for a profile during another one.
@@ -77,12 +84,11 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
     let done = match asked {
         PROFILE => profile(f).map(|profiled| {
             show_profile(&profiled, number);
-            if let Ok(snapshot) = memory_snapshot() {
-                show_memory(&snapshot, number);
-            }
+            list_memory(number);
             profiled.value
         }),
-        ANOMALY => detect_anomaly(f),
+        ANOMALY => find(number, f),
+        MEMORY => f().inspect(|_| list_memory(number)),
         _ => f(),
     };
     if let Err(error) = &done {
@@ -92,6 +98,22 @@ pub fn step<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
         });
     }
     note_pace(number, calls, begun, asked == NOTHING);
+    done
+}
+
+fn list_memory(number: u64) {
+    if let Ok(snapshot) = memory_snapshot() {
+        show_memory(&snapshot, number);
+    }
+}
+
+/// Runs a step and reports the first operation in it that made a NaN or an infinity.
+fn find<T>(number: u64, f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (done, anomaly) = find_anomaly(f)?;
+    with(|record| match &anomaly {
+        Some(anomaly) => record.anomaly(anomaly, number),
+        None => record.note_search(number),
+    });
     done
 }
 
@@ -109,6 +131,7 @@ fn note_pace(number: u64, calls: u32, begun: Instant, counts: bool) {
         outside: Duration::ZERO,
     };
     let Some(sums) = pace.as_mut().filter(|_| counts) else {
+        aside::take();
         *pace = Some(fresh);
         return;
     };
@@ -116,7 +139,8 @@ fn note_pace(number: u64, calls: u32, begun: Instant, counts: bool) {
     sums.steps += 1;
     sums.steps_since_point += 1;
     sums.inside += now - begun;
-    sums.outside += begun.saturating_duration_since(sums.ended);
+    let aside = aside::take();
+    sums.outside += begun.saturating_duration_since(sums.ended).saturating_sub(aside);
     sums.ended = now;
     if now - sums.point >= POINT_INTERVAL {
         let rate = f64::from(sums.steps_since_point) / (now - sums.point).as_secs_f64();

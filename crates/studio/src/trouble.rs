@@ -1,5 +1,6 @@
 //! Troubles in words, each with something to try: reported once per run and name.
 
+use inspect::{Anomaly, TensorStatistics};
 use serde_json::json;
 
 use crate::record::Record;
@@ -17,6 +18,39 @@ impl Record {
         }
         self.reported.push(key);
         let event = json!({"kind": "trouble", "step": step, "title": title, "detail": detail, "try": hint});
+        self.push(false, &event);
+    }
+
+    /// Shows the operation that made the first NaN or infinity, its inputs, and the operations before it.
+    pub(crate) fn anomaly(&mut self, anomaly: &Anomaly, step: u64) {
+        let Anomaly { op, location, output, inputs, before, .. } = anomaly;
+        let row = |of: &TensorStatistics| {
+            json!({"shape": of.shape.to_string(), "dtype": of.dtype.to_string(), "min": of.min, "max": of.max,
+                   "nans": of.nans, "infinities": of.infinities})
+        };
+        let steps: Vec<_> = before
+            .iter()
+            .map(
+                |step| json!({"op": step.op, "line": step.location.to_string(), "output": row(&step.output)}),
+            )
+            .collect();
+        let inputs: Vec<_> = inputs.iter().map(row).collect();
+        let event = json!({
+            "kind": "trouble", "step": step,
+            "title": format!("{op} makes the first value that is not finite"),
+            "detail": format!("It is built at {location}, and its inputs are finite."),
+            "try": advice(op),
+            "anomaly": {"op": op, "line": location.to_string(), "output": row(output), "inputs": inputs, "before": steps},
+        });
+        self.push(false, &event);
+    }
+
+    /// Says that a search found nothing.
+    pub(crate) fn note_search(&mut self, step: u64) {
+        let text = format!("No operation of step {step} makes a NaN or an infinity from finite inputs.");
+        let run = self.current_run();
+        let run = self.run(&run);
+        let event = json!({"kind": "text", "run": run, "tag": "search for NaN", "step": step, "text": text});
         self.push(false, &event);
     }
 
@@ -52,5 +86,25 @@ impl Record {
         }
         norms.count += 1;
         norms.mean += (norm - mean) / f64::from(norms.count.min(20));
+    }
+}
+
+/// Advice against an operation that makes values that are not finite.
+fn advice(op: &str) -> &'static str {
+    match op {
+        "Log" | "Log2" | "Log10" | "Log1p" => {
+            "A logarithm needs positive inputs: clamp them, or use log_softmax or a loss with logits."
+        }
+        "Sqrt" | "Rsqrt" | "Pow" => {
+            "A root or power of 0 or of negative numbers: add a small number first, or clamp the input."
+        }
+        "Div" | "Reciprocal" => "The divisor reaches 0: add a small number to it, or clamp it.",
+        "Exp" | "Exp2" | "Expm1" | "Cosh" | "Sinh" => {
+            "Its input is too great: subtract the maximum first, as softmax and logsumexp do, or clamp it."
+        }
+        _ => {
+            "The steps before show where values grow. Clip gradients, lower the learning rate, normalize the layer, \
+             or use f32 or bf16 in place of f16."
+        }
     }
 }

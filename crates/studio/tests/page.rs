@@ -1,11 +1,11 @@
 //! The page in Chromium without a window: `cargo test --workspace --test page -- --ignored`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use std::{fs, path::Path, process::Command};
+mod chromium;
 
-/// The width of a phone in CSS pixels. Chromium's own window is wider, so the page is in a frame.
-const PHONE: u32 = 390;
-const DESKTOP: u32 = 1200;
+use std::fs;
+
+use chromium::{DESKTOP, PHONE, probed};
 
 /// Sends what the page has become to the frame around it: its width, whether its content is no wider,
 /// whether it is dark, the numbers of curves, histograms and troubles, and the text color.
@@ -13,27 +13,6 @@ const PROBE: &str = "<script>addEventListener('load', () => parent.postMessage([
     document.documentElement.scrollWidth <= innerWidth, matchMedia('(prefers-color-scheme: dark)').matches, \
     document.querySelectorAll('#charts path').length, document.querySelectorAll('#histograms svg').length, \
     document.querySelectorAll('.trouble').length, getComputedStyle(document.body).color].join('; '), '*'))</script></body>";
-
-/// The text of the probe for the page of a file.
-fn probed(folder: &Path, page: &str, width: u32, dark: bool) -> String {
-    fs::write(folder.join("page.html"), page.replace("</body>", PROBE)).unwrap();
-    let frame = format!(
-        "<iframe src=page.html width={width} height=900 style='border:0'></iframe>\
-         <script>addEventListener('message', event => {{ document.title = event.data }})</script>"
-    );
-    fs::write(folder.join("frame.html"), frame).unwrap();
-    let output = Command::new("chromium")
-        .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"])
-        .arg(format!("--blink-settings=preferredColorScheme={}", if dark { 0 } else { 1 }))
-        .arg(format!("--user-data-dir={}", folder.join("profile").display()))
-        .args(["--window-size=1400,1000", "--dump-dom"])
-        .arg(format!("file://{}", folder.join("frame.html").display()))
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    let title = text.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next());
-    title.unwrap_or_else(|| panic!("no answer from the page: {text}")).to_string()
-}
 
 #[test]
 #[ignore = "needs Chromium"]
@@ -59,7 +38,7 @@ fn it_is_drawn_in_both_color_schemes_and_on_a_phone() {
         for width in [PHONE, DESKTOP] {
             // Two curves, a histogram, a trouble, and nothing wider than the page.
             let expected = format!("{width}; true; {dark}; 2; 1; 1; {ink}");
-            assert_eq!(probed(folder.path(), &page, width, dark), expected);
+            assert_eq!(probed(folder.path(), &page, PROBE, width, dark), expected);
         }
     }
 }

@@ -9,10 +9,10 @@ use std::{
 };
 
 use autograd::TensorGrad;
-use inspect::{Graph, explain, memory_snapshot, profile, record_memory};
+use inspect::{Graph, explain, memory_peaks, memory_snapshot, profile, record_memory};
 use nn::{Linear, Module};
 use serde_json::Value;
-use tensor_core::{Error, Generator, Result, Tensor};
+use tensor_core::{DType, Error, Generator, Result, Tensor, autocast_dtype};
 
 /// The status line and body of an answer.
 fn ask(method: &str, url: &str) -> (String, String) {
@@ -61,7 +61,10 @@ fn a_run_from_its_first_step_to_its_file() -> Result<()> {
     curves_arrive_in_order(&url);
     reports_have_the_numbers_of_inspect(&url, &net, &x)?;
     a_step_is_profiled_when_the_page_asks(&url, &net, &x)?;
+    other_settings_are_measured_when_the_page_asks(&url, &net, &x)?;
     troubles_are_named_once(&url, &net)?;
+    an_anomaly_has_its_inputs(&url)?;
+    the_studios_own_time_is_no_loading(&url)?;
     the_file_has_the_same_events(&url)
 }
 
@@ -125,7 +128,18 @@ fn reports_have_the_numbers_of_inspect(url: &str, net: &Net, x: &Tensor) -> Resu
 
     let loss = net.loss(x)?;
     studio::show_graph("loss", &Graph::of(&[&loss], &net.named_parameters()));
-    assert!(events(url, 0, "graph")[0]["svg"].as_str().unwrap().contains("first.weight"));
+    let graph = &events(url, 0, "graph")[0];
+    let nodes = graph["nodes"].as_array().unwrap();
+    let layer = |title: &str| nodes.iter().find(|node| node["title"] == title).unwrap()["layer"].clone();
+    assert_eq!((layer("first.weight"), layer("Relu")), ("first".into(), "".into()));
+    // The studio notes calls of layers, so that each is one box.
+    let calls: Vec<(Value, Value)> = graph["calls"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|call| (call["layer"].clone(), call["type"].clone()))
+        .collect();
+    assert_eq!(calls, [("first".into(), "Linear".into()), ("second".into(), "Linear".into())]);
     let explained = explain(&loss)?;
     studio::show_explanation("loss", &explained);
     let shown = &events(url, 0, "explanation")[0];
@@ -135,6 +149,14 @@ fn reports_have_the_numbers_of_inspect(url: &str, net: &Net, x: &Tensor) -> Resu
         (&explained.flops().into(), &explained.bytes_read().into())
     );
     assert_eq!(shown["kernels"].as_array().unwrap().len(), explained.plan.kernels.len());
+    for (kernel, shown) in explained.plan.kernels.iter().zip(shown["kernels"].as_array().unwrap()) {
+        assert_eq!(shown["separate"].as_str().map(str::to_string), kernel.separation.map(|s| s.to_string()));
+        for (operation, shown) in kernel.operations.iter().zip(shown["operations"].as_array().unwrap()) {
+            let because = operation.stored_because.map(|reason| reason.to_string());
+            assert_eq!(shown["because"].as_str().map(str::to_string), because);
+        }
+    }
+    assert_eq!(shown["kernels"][1]["separate"], "it is not elementwise and begins a kernel of its own");
 
     let profiled = profile(|| loss.backward())?;
     studio::show_profile(&profiled, 7);
@@ -149,6 +171,10 @@ fn reports_have_the_numbers_of_inspect(url: &str, net: &Net, x: &Tensor) -> Resu
             (&(line.time.as_nanos() as u64).into(), &line.flops.into())
         );
     }
+    assert_eq!(shown["built"].as_array().unwrap().len(), profiled.built.len());
+    assert_eq!(shown["plans"].as_array().unwrap().len(), profiled.plans.len());
+    assert!(shown["built"].as_array().unwrap().iter().any(|node| node["gradient"] == true));
+    // The forward pass was built before this profile, and the gradients are those of the layers' operations.
     let snapshot = memory_snapshot()?;
     studio::show_memory(&snapshot, 7);
     let shown = &events(url, 0, "memory")[0];
@@ -157,6 +183,9 @@ fn reports_have_the_numbers_of_inspect(url: &str, net: &Net, x: &Tensor) -> Resu
         assert_eq!((&shown["bytes"], &shown["buffers"]), (&line.bytes.into(), &line.buffers.into()));
     }
     assert_eq!(shown["devices"][0]["peak"], snapshot.devices[0].stats.peak);
+    let peaks = memory_peaks()?;
+    assert_eq!(shown["peaks"][0]["allocated"], peaks[0].allocated);
+    assert_eq!(shown["peaks"][0]["lines"].as_array().unwrap().len(), peaks[0].lines.len());
     Ok(())
 }
 
@@ -170,6 +199,18 @@ fn a_step_is_profiled_when_the_page_asks(url: &str, net: &Net, x: &Tensor) -> Re
     assert_eq!(ask("POST", &format!("{url}ask/profile")).0, "HTTP/1.1 200 OK");
     (15..17).try_for_each(run)?;
     assert_eq!(steps(), [7, 12, 15]);
+    // A whole step has its layers, forward and backward.
+    let layers = events(url, 12, "profile").pop().unwrap()["layers"].clone();
+    for layer in ["first", "second"] {
+        let row = layers.as_array().unwrap().iter().find(|row| row["layer"] == layer).unwrap();
+        for part in ["forward", "backward"] {
+            assert!(row[part]["runs"].as_u64().unwrap() > 0, "{layer} {part}: {row}");
+        }
+    }
+    let listed = events(url, 0, "memory").len();
+    assert_eq!(ask("POST", &format!("{url}ask/memory")).0, "HTTP/1.1 200 OK");
+    run(17)?;
+    assert_eq!(events(url, 0, "memory").len(), listed + 1);
     // The points of the pace come every tenth of a second.
     std::thread::sleep(std::time::Duration::from_millis(120));
     run(17)?;
@@ -211,6 +252,95 @@ fn troubles_are_named_once(url: &str, net: &Net) -> Result<()> {
     gradient(1000.0)?;
     studio::weights(net, 36)?;
     assert!(titles()[3..].contains(&"The gradient of first.weight explodes".into()), "{:?}", titles());
+    Ok(())
+}
+
+/// The chosen setting is measured beside the usual one, and the model is as before.
+fn other_settings_are_measured_when_the_page_asks(url: &str, net: &Net, x: &Tensor) -> Result<()> {
+    let mut seen = Vec::new();
+    let device = backend_cpu::cpu();
+    let mut call = || {
+        studio::what_if(net, 16, std::slice::from_ref(&device), |setting| {
+            seen.push((setting.batch, setting.fuses, autocast_dtype()));
+            assert_eq!(setting.batch_of(x)?.dims(), [setting.batch, 4]);
+            net.loss(&setting.batch_of(x)?)
+        })
+    };
+    call()?;
+    let names = events(url, 0, "what_if")[0]["settings"].clone();
+    let expected =
+        ["as it is", "in bf16 (autocast)", "with a batch of 8", "with a batch of 32", "without fusion"];
+    assert_eq!(names, serde_json::json!(expected));
+    assert_eq!(ask("POST", &format!("{url}what-if/5")).0, "HTTP/1.1 404 Not Found");
+    let state = |net: &Net| -> Result<Vec<Vec<f64>>> {
+        let tensors = net.parameters().into_iter().flat_map(|p| [p.detach(), p.grad().unwrap()]);
+        tensors.map(|tensor| tensor.to_f64_vec()).collect()
+    };
+    let before = state(net)?;
+    for setting in ["2", "1", "4"] {
+        assert_eq!(ask("POST", &format!("{url}what-if/{setting}")).0, "HTTP/1.1 200 OK");
+        call()?;
+    }
+    // Asked once, measured once.
+    call()?;
+    assert_eq!(state(net)?, before);
+    let steps: Vec<_> = seen.iter().filter(|step| **step != (16, true, None)).copied().collect();
+    assert_eq!(steps[..7], [(8, true, None); 7]);
+    assert_eq!(steps[7..14], [(16, true, Some(DType::BF16)); 7]);
+    assert_eq!(steps[14..], [(16, false, None); 7]);
+    assert_eq!(seen.len(), 6 * 7);
+    let measured = events(url, 0, "measured");
+    let names: Vec<&str> = measured.iter().map(|event| event["setting"].as_str().unwrap()).collect();
+    assert_eq!(names, [expected[0], expected[2], expected[0], expected[1], expected[0], expected[4]]);
+    assert!(measured.iter().all(|event| event["time"].as_u64().unwrap() > 0), "{measured:?}");
+    let losses: Vec<f64> = measured.iter().map(|event| event["loss"].as_f64().unwrap()).collect();
+    assert!(
+        (losses[5] - losses[0]).abs() < 1e-5 && (losses[3] - losses[0]).abs() < 0.05 * losses[0],
+        "{losses:?}"
+    );
+    // An error of a setting is shown, and is not one of the training.
+    assert_eq!(ask("POST", &format!("{url}what-if/0")).0, "HTTP/1.1 200 OK");
+    studio::what_if(net, 16, &[], |_| Err(Error::invalid("test", "no such setting")))?;
+    let last = events(url, 0, "measured").pop().unwrap();
+    assert!(last["error"].as_str().unwrap().contains("no such setting"), "{last}");
+    Ok(())
+}
+
+fn an_anomaly_has_its_inputs(url: &str) -> Result<()> {
+    let x = Tensor::new([4.0, -1.0], &backend_cpu::cpu())?;
+    assert_eq!(ask("POST", &format!("{url}ask/anomaly")).0, "HTTP/1.1 200 OK");
+    let done = studio::step(38, || (&x * 0.5).log().sum().item::<f32>());
+    // The training goes on.
+    assert!(done?.is_nan());
+    let trouble = events(url, 0, "trouble").pop().unwrap();
+    assert_eq!(trouble["title"], "Log makes the first value that is not finite");
+    let anomaly = &trouble["anomaly"];
+    assert_eq!((&anomaly["inputs"][0]["min"], &anomaly["inputs"][0]["max"]), (&(-0.5).into(), &2.0.into()));
+    assert_eq!(anomaly["output"]["nans"], 1);
+    assert_eq!(anomaly["before"][0]["op"], "Mul");
+    assert!(anomaly["line"].as_str().unwrap().contains("tests/studio.rs"), "{anomaly}");
+    Ok(())
+}
+
+fn the_studios_own_time_is_no_loading(url: &str) -> Result<()> {
+    let rest = |time| std::thread::sleep(std::time::Duration::from_micros(time));
+    let starves =
+        || events(url, 0, "trouble").iter().any(|event| event["title"] == "The loader may starve the device");
+    let steps = |aside: bool| -> Result<()> {
+        for number in 0..102 {
+            studio::step(number, || {
+                rest(200);
+                Ok(())
+            })?;
+            let _aside = aside.then(studio::Aside::begin);
+            rest(2000);
+        }
+        Ok(())
+    };
+    steps(true)?;
+    assert!(!starves());
+    steps(false)?;
+    assert!(starves());
     Ok(())
 }
 

@@ -51,12 +51,15 @@ pub use elements::{
 };
 #[doc(inline)]
 pub use float8::*;
+#[doc(hidden)] // for `nn`, `inspect` and `studio`
+pub use graph::layer_calls::{LayerCall, begin_layer_call, end_layer_call, layer_calls, record_layer_calls};
 #[doc(hidden)] // for `onnx`
 pub use graph::trace::{Argument, Trace, TracedCall, TracedNode, is_tracing, traced, traced_results};
 pub use graph::{
+    build_log::BuiltOperation,
     grad_mode::{is_grad_enabled, set_grad_enabled},
     handle::Tensor,
-    memory_log::{LiveBuffer, live_buffers, record_memory},
+    memory_log::{LiveBuffer, PeakMemory, live_buffers, peak_memory, record_memory},
     op::{CustomOp, Op, OpAxes, Padding, Progression, Saved, Subscripts},
     state::{State, StateReader, StateValue, Stateful},
 };
@@ -92,7 +95,11 @@ pub use native::{
 pub use schedule::watch::note_call;
 pub use schedule::{
     explain::{PlanReport, PlannedCopy, PlannedKernel, PlannedOperation, plan_of},
-    watch::{KernelRun, detect_anomaly, profile},
+    plan::{Separation, StoreReason},
+    watch::{
+        Anomaly, AnomalyStep, KernelRun, PlanRun, ProfileEvents, TensorStatistics, detect_anomaly,
+        find_anomaly, profile, without_fusion,
+    },
 };
 #[doc(hidden)]
 pub use tensor::autocast;

@@ -25,7 +25,7 @@ macro_rules! activation {
             /// # Errors
             /// None; the signature is that of every layer.
             #[track_caller]
-            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record(self, Ok(input.$method())) }
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record!(self, Ok(input.$method())) }
         }
 
         layer!($name);
@@ -94,7 +94,7 @@ macro_rules! with_numbers {
             /// # Errors
             /// None; the signature is that of every layer.
             #[track_caller]
-            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record(self, Ok(input.$method($(self.$field),*))) }
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record!(self, Ok(input.$method($(self.$field),*))) }
         }
 
         layer!($name);
@@ -184,7 +184,7 @@ impl Prelu {
     /// Neither one weight nor one for each channel (axis 1), another dtype, another device.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, input.prelu(&self.weight))
+        record!(self, input.prelu(&self.weight))
     }
 }
 
@@ -228,7 +228,7 @@ macro_rules! along_axis {
             /// # Errors
             /// No such axis, or a dtype that is not floating-point.
             #[track_caller]
-            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record(self, input.$method(self.axis)) }
+            pub fn forward(&self, input: &Tensor) -> Result<Tensor> { record!(self, input.$method(self.axis)) }
         }
 
         layer!($name);
@@ -264,7 +264,7 @@ impl Softmax2d {
             let message = format!("an input is [N, C, H, W] or [C, H, W], not {}", input.shape());
             return Err(Error::invalid("Softmax2d", message));
         }
-        record(self, input.softmax(-3))
+        record!(self, input.softmax(-3))
     }
 }
 
@@ -305,7 +305,7 @@ impl Rrelu {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let (lower, upper) = self.bounds;
-        record(self, functional::rrelu(input, lower, upper, self.training.get(), &self.rng))
+        record!(self, functional::rrelu(input, lower, upper, self.training.get(), &self.rng))
     }
 }
 

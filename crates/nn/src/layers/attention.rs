@@ -427,7 +427,7 @@ impl MultiheadAttention {
             (_, true) => out,
             (_, false) => out.transpose(0, 1)?,
         };
-        Ok((record(self, Ok(out))?, weights))
+        Ok((record!(self, Ok(out))?, weights))
     }
 
     /// The combined mask, with or without the causal one, which broadcasts to `[N, heads, L, S]`: bool, true

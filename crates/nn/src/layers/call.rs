@@ -5,12 +5,13 @@
 //! built-in layer that is called from this folder reads it.
 
 use std::{
+    borrow::Cow,
     cell::{Cell, RefCell},
     fmt,
     panic::Location,
 };
 
-use tensor_core::{Result, Shape, Tensor, with_own_lines};
+use tensor_core::{Result, Shape, Tensor, end_layer_call, with_own_lines};
 
 use crate::{Layer, visitor::place};
 
@@ -66,8 +67,13 @@ pub(crate) struct Call {
     pub(crate) id: u64,
 }
 
-/// Records the output of a layer, if calls are recorded.
-pub(crate) fn record<L: fmt::Debug + ?Sized>(layer: &L, output: Result<Tensor>) -> Result<Tensor> {
+/// Records the output of a layer, if calls are recorded. `begun` is the beginning of the call.
+pub(crate) fn record<L: fmt::Debug + ?Sized>(
+    layer: &L,
+    begun: Option<u64>,
+    output: Result<Tensor>,
+) -> Result<Tensor> {
+    end_layer_call(begun, || kind(std::any::type_name::<L>(), layer));
     CALLS.with_borrow_mut(|calls| {
         if let (Some(calls), Ok(output)) = (calls, &output) {
             let layer_text = format!("{layer:?}");
@@ -76,6 +82,37 @@ pub(crate) fn record<L: fmt::Debug + ?Sized>(layer: &L, output: Result<Tensor>) 
         }
     });
     output
+}
+
+/// The name of a layer's type without its path: `Conv2d` for a convolution over two axes. The type of a
+/// trait object is the beginning of its debug output.
+fn kind<L: fmt::Debug + ?Sized>(name: &'static str, layer: &L) -> Cow<'static, str> {
+    if name.starts_with("dyn ") {
+        return type_name(layer).into();
+    }
+    let (path, generics) = name.split_at(name.find('<').unwrap_or(name.len()));
+    let short = path.rsplit("::").next().unwrap_or(path);
+    match generics.trim_matches(['<', '>']).parse::<u8>() {
+        Ok(axes) => format!("{short}{axes}d").into(),
+        Err(_) => short.into(),
+    }
+}
+
+/// The name of a layer's type: the beginning of its debug output. The rest of it, which may be a whole
+/// model, is not written.
+pub(super) fn type_name<L: fmt::Debug + ?Sized>(layer: &L) -> String {
+    struct Name(String);
+    impl fmt::Write for Name {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+            self.0.push_str(&text[..end.unwrap_or(text.len())]);
+            if end.is_none() { Ok(()) } else { Err(fmt::Error) }
+        }
+    }
+    let mut name = Name(String::new());
+    // The error only ends the writing.
+    let _ = fmt::write(&mut name, format_args!("{layer:?}"));
+    name.0
 }
 
 /// The number of calls recorded so far.

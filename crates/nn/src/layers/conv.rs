@@ -143,7 +143,7 @@ impl<const D: usize> Conv<D> {
         let _line = caller_line();
         let op = by_dims::<D>(["conv1d", "conv2d", "conv3d"]);
         let convolved = |input: &Tensor, options| {
-            record(self, self.adapters.conv(op, input, &self.weight, self.bias.as_ref(), options))
+            record!(self, self.adapters.conv(op, input, &self.weight, self.bias.as_ref(), options))
         };
         if self.padding_mode == PadMode::Constant(0.0) {
             return convolved(input, self.options);
@@ -249,7 +249,7 @@ impl<const D: usize> ConvTranspose<D> {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let op = by_dims::<D>(["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]);
-        record(self, transposed_convolution(op, input, &self.weight, self.bias.as_ref(), self.options))
+        record!(self, transposed_convolution(op, input, &self.weight, self.bias.as_ref(), self.options))
     }
 }
 

@@ -53,7 +53,7 @@ impl Dropout {
     /// A device that cannot draw that many numbers.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::dropout(input, self.p, self.training.get(), &self.rng))
+        record!(self, functional::dropout(input, self.p, self.training.get(), &self.rng))
     }
 }
 
@@ -94,7 +94,7 @@ impl<const D: usize> ChannelDropout<D> {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Dropout { p, rng, training } = &self.0;
-        record(self, functional::channel_dropout::<D>(input, *p, training.get(), rng))
+        record!(self, functional::channel_dropout::<D>(input, *p, training.get(), rng))
     }
 }
 
@@ -150,7 +150,7 @@ impl StochasticDepth {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let Dropout { p, rng, training } = &self.dropout;
-        record(self, functional::stochastic_depth(input, *p, self.batch, training.get(), rng))
+        record!(self, functional::stochastic_depth(input, *p, self.batch, training.get(), rng))
     }
 }
 
@@ -205,7 +205,7 @@ macro_rules! alpha_dropouts {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 let Dropout { p, rng, training } = &self.0;
-                record(self, functional::$function(input, *p, training.get(), rng))
+                record!(self, functional::$function(input, *p, training.get(), rng))
             }
         }
 

@@ -177,7 +177,7 @@ impl Embedding {
     #[track_caller]
     pub fn forward(&self, indices: &Tensor) -> Result<Tensor> {
         self.config.shorten(indices, &self.weight)?;
-        record(self, self.adapters.embedding(indices, &self.weight, self.config.padding_idx))
+        record!(self, self.adapters.embedding(indices, &self.weight, self.config.padding_idx))
     }
 }
 
@@ -269,7 +269,7 @@ impl EmbeddingBag {
             let _ = functional::embedding_bag(indices, &self.weight.detach(), options)?;
             rows.shorten(indices, &self.weight)?;
         }
-        record(self, functional::embedding_bag(indices, &self.weight, options))
+        record!(self, functional::embedding_bag(indices, &self.weight, options))
     }
 }
 

@@ -42,7 +42,7 @@ impl Flatten {
     /// No such axes.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, input.flatten(self.start, self.end))
+        record!(self, input.flatten(self.start, self.end))
     }
 }
 
@@ -57,7 +57,7 @@ impl Identity {
     /// None.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, Ok(input.clone()))
+        record!(self, Ok(input.clone()))
     }
 }
 
@@ -111,7 +111,7 @@ impl Unflatten {
         }
         let mut shape = input.dims().to_vec();
         shape.splice(axis..=axis, self.sizes.iter().copied());
-        record(self, input.reshape(shape.as_slice()))
+        record!(self, input.reshape(shape.as_slice()))
     }
 }
 

@@ -81,7 +81,7 @@ impl FrozenBatchNorm2d {
         let scale = self.weight.mul(&self.running_var.add_scalar(self.eps).rsqrt())?;
         let shift = self.bias.sub(&self.running_mean.mul(&scale)?)?;
         let wide = |x: &Tensor| x.reshape([channels, 1, 1]);
-        record(self, input.mul(&wide(&scale)?)?.add(&wide(&shift)?))
+        record!(self, input.mul(&wide(&scale)?)?.add(&wide(&shift)?))
     }
 }
 

@@ -130,7 +130,7 @@ impl Linear {
     /// A last axis of another size, another dtype, or another device.
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, self.adapters.linear(input, &self.weight, self.bias.as_ref()))
+        record!(self, self.adapters.linear(input, &self.weight, self.bias.as_ref()))
     }
 }
 
@@ -208,7 +208,7 @@ impl Bilinear {
     /// As [`functional::bilinear`].
     #[track_caller]
     pub fn forward(&self, x1: &Tensor, x2: &Tensor) -> Result<Tensor> {
-        record(self, functional::bilinear(x1, x2, &self.weight, self.bias.as_ref()))
+        record!(self, functional::bilinear(x1, x2, &self.weight, self.bias.as_ref()))
     }
 }
 

@@ -29,7 +29,7 @@ pub use attention::{
     AttentionMasks, InProjection, KeyValueCache, MultiHeadAttentionOptions, MultiheadAttention,
     MultiheadAttentionConfig, multi_head_attention_forward,
 };
-pub(crate) use call::{Call, record, recorded};
+pub(crate) use call::{Call, recorded};
 pub use checkpointed::Checkpointed;
 pub use conv::{
     Conv, Conv1d, Conv2d, Conv3d, ConvConfig, ConvTranspose, ConvTranspose1d, ConvTranspose2d,
@@ -125,6 +125,16 @@ macro_rules! pointer {
     )*};
 }
 pointer!(Box Arc);
+
+/// Evaluates a layer's output, and notes the call if calls are recorded. A macro, because an argument of a
+/// function would be evaluated in the wrong order, and a closure would lose the caller's line.
+macro_rules! record {
+    ($layer:expr, $output:expr) => {{
+        let begun = tensor_core::begin_layer_call();
+        $crate::layers::call::record($layer, begun, $output)
+    }};
+}
+pub(crate) use record;
 
 /// A layer whose inherent `forward` equals [`Layer::forward`], so that it can be called without importing
 /// the trait.

@@ -111,7 +111,7 @@ impl LayerNorm {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        record(self, functional::layer_norm(input, &self.shape, weight, bias, self.eps))
+        record!(self, functional::layer_norm(input, &self.shape, weight, bias, self.eps))
     }
 }
 
@@ -169,7 +169,7 @@ impl RmsNorm {
     /// As [`functional::rms_norm`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::rms_norm(input, &self.shape, self.weight.as_ref(), self.eps))
+        record!(self, functional::rms_norm(input, &self.shape, self.weight.as_ref(), self.eps))
     }
 }
 
@@ -232,7 +232,7 @@ impl GroupNorm {
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         same_channels("group_norm", input, self.channels)?;
         let (weight, bias) = (self.weight.as_ref(), self.bias.as_ref());
-        record(self, functional::group_norm(input, self.groups, weight, bias, self.eps))
+        record!(self, functional::group_norm(input, self.groups, weight, bias, self.eps))
     }
 }
 
@@ -519,7 +519,7 @@ macro_rules! norm {
                     );
                     return Err(Error::invalid(op, message));
                 }
-                record(self, self.0.$forward(op, input))
+                record!(self, self.0.$forward(op, input))
             }
         }
 

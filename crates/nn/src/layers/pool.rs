@@ -40,7 +40,7 @@ macro_rules! pool {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = $names;
-                record(self, $function(by_dims::<D>(NAMES), input, self.window, self.options))
+                record!(self, $function(by_dims::<D>(NAMES), input, self.window, self.options))
             }
         }
 
@@ -129,7 +129,7 @@ impl<const D: usize> LpPool<D> {
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
         let op = by_dims::<D>(["lp_pool1d", "lp_pool2d", "lp_pool3d"]);
-        record(self, lp_pool(op, input, self.norm_type, self.window, self.options))
+        record!(self, lp_pool(op, input, self.norm_type, self.window, self.options))
     }
 }
 
@@ -181,7 +181,7 @@ impl<const D: usize> MaxUnpool<D> {
     #[track_caller]
     pub fn forward(&self, input: &Tensor, indices: &Tensor) -> Result<Tensor> {
         let op = by_dims::<D>(["max_unpool1d", "max_unpool2d", "max_unpool3d"]);
-        record(self, max_unpool(op, input, indices, self.window, self.options))
+        record!(self, max_unpool(op, input, indices, self.window, self.options))
     }
 }
 

@@ -660,7 +660,7 @@ macro_rules! single_state {
             #[track_caller]
             pub fn forward(&self, input: &Tensor, state: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
                 let (out, hidden, _) = self.0.run(input, None, state, None)?;
-                Ok((record(self, Ok(out))?, hidden))
+                Ok((record!(self, Ok(out))?, hidden))
             }
 
             /// As `forward`, for sequences that end after `lengths[n]` steps each: outputs past the end are
@@ -680,7 +680,7 @@ macro_rules! single_state {
                 state: Option<&Tensor>,
             ) -> Result<(Tensor, Tensor)> {
                 let (out, hidden, _) = self.0.run(input, Some(lengths), state, None)?;
-                Ok((record(self, Ok(out))?, hidden))
+                Ok((record!(self, Ok(out))?, hidden))
             }
         }
 
@@ -691,7 +691,7 @@ macro_rules! single_state {
             /// An input or a state of another shape, dtype or device.
             #[track_caller]
             pub fn forward(&self, input: &Tensor, state: Option<&Tensor>) -> Result<Tensor> {
-                record(self, Ok(self.run(input, state, None)?.hidden))
+                record!(self, Ok(self.run(input, state, None)?.hidden))
             }
         }
     )*};
@@ -714,7 +714,7 @@ impl Lstm {
         let _line = caller_line();
         let (out, hidden, cell) = self.0.run(input, None, state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
-        Ok((record(self, Ok(out))?, (hidden, cell)))
+        Ok((record!(self, Ok(out))?, (hidden, cell)))
     }
 
     /// As [`Lstm::forward`], for sequences that end after `lengths[n]` steps each: outputs past the end are
@@ -749,7 +749,7 @@ impl Lstm {
         let _line = caller_line();
         let (out, hidden, cell) = self.0.run(input, Some(lengths), state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
-        Ok((record(self, Ok(out))?, (hidden, cell)))
+        Ok((record!(self, Ok(out))?, (hidden, cell)))
     }
 }
 
@@ -764,6 +764,6 @@ impl LstmCell {
         let _line = caller_line();
         let State { hidden, cell } = self.run(input, state.map(|s| s.0), state.map(|s| s.1))?;
         let cell = cell.unwrap_or_else(|| hidden.zeros_like());
-        Ok((record(self, Ok(hidden))?, cell))
+        Ok((record!(self, Ok(hidden))?, cell))
     }
 }

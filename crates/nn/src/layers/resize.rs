@@ -54,7 +54,7 @@ macro_rules! pads {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = [concat!($name, "1d"), concat!($name, "2d"), concat!($name, "3d")];
-                record(self, pad_by(by_dims::<D>(NAMES), input, &self.0, $mode))
+                record!(self, pad_by(by_dims::<D>(NAMES), input, &self.0, $mode))
             }
         }
 
@@ -106,7 +106,7 @@ macro_rules! adaptive {
             #[track_caller]
             pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
                 const NAMES: [&str; 3] = $names;
-                record(self, $function(by_dims::<D>(NAMES), input, Window(self.0)))
+                record!(self, $function(by_dims::<D>(NAMES), input, Window(self.0)))
             }
         }
 
@@ -147,7 +147,7 @@ impl PixelShuffle {
     /// As [`functional::pixel_shuffle`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::pixel_shuffle(input, self.0))
+        record!(self, functional::pixel_shuffle(input, self.0))
     }
 }
 
@@ -158,7 +158,7 @@ impl PixelUnshuffle {
     /// As [`functional::pixel_unshuffle`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::pixel_unshuffle(input, self.0))
+        record!(self, functional::pixel_unshuffle(input, self.0))
     }
 }
 
@@ -186,7 +186,7 @@ impl ChannelShuffle {
     /// As [`functional::channel_shuffle`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::channel_shuffle(input, self.0))
+        record!(self, functional::channel_shuffle(input, self.0))
     }
 }
 
@@ -238,7 +238,7 @@ impl Upsample {
     /// As [`functional::interpolate`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, interpolate_by("upsample", input, &self.to, self.options))
+        record!(self, interpolate_by("upsample", input, &self.to, self.options))
     }
 }
 
@@ -279,7 +279,7 @@ impl Unfold {
     /// As [`functional::unfold`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::unfold(input, self.kernel, self.options))
+        record!(self, functional::unfold(input, self.kernel, self.options))
     }
 }
 
@@ -305,7 +305,7 @@ impl Fold {
     /// As [`functional::fold`].
     #[track_caller]
     pub fn forward(&self, input: &Tensor) -> Result<Tensor> {
-        record(self, functional::fold(input, self.output, self.kernel, self.options))
+        record!(self, functional::fold(input, self.output, self.kernel, self.options))
     }
 }
 

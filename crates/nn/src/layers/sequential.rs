@@ -3,9 +3,9 @@
 use std::{fmt, panic::Location};
 
 use autograd::checkpoint;
-use tensor_core::{Error, Result, Tensor};
+use tensor_core::{Error, Result, Tensor, begin_layer_call};
 
-use super::{call, record};
+use super::call;
 use crate::{Layer, Module, Visitor, VisitorMut};
 
 /// A sequence of layers; parameters are named by position, `0.weight`. `torch.nn.Sequential`.
@@ -124,12 +124,6 @@ impl Sequential {
     }
 }
 
-/// The name of a layer's type: the beginning of its debug output.
-fn layer_name(layer: &dyn Layer) -> String {
-    let text = format!("{layer:?}");
-    text.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default().to_string()
-}
-
 /// The output of the last of some layers, which begin at position `first` of their sequence.
 fn run(
     layers: &[Box<dyn Layer>],
@@ -139,11 +133,11 @@ fn run(
 ) -> Result<Tensor> {
     let mut out = input.clone();
     for (index, layer) in layers.iter().enumerate() {
-        let calls = call::count();
+        let (calls, begun) = (call::count(), begin_layer_call());
         let next = call::dispatch(&**layer, &out, caller);
         // A layer that recorded no call, neither its own nor another layer's, is a user's layer as a whole.
-        let next = if call::count() == calls { record(&**layer, next) } else { next };
-        out = next.map_err(|error| error.in_layer(first + index, || layer_name(&**layer)))?;
+        let next = if call::count() == calls { call::record(&**layer, begun, next) } else { next };
+        out = next.map_err(|error| error.in_layer(first + index, || call::type_name(&**layer)))?;
     }
     Ok(out)
 }

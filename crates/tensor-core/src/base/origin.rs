@@ -10,6 +10,8 @@ use std::{
 
 thread_local! {
     static ORIGIN: Cell<Option<&'static Location<'static>>> = const { Cell::new(None) };
+    /// The id of the operation whose gradient rule runs; 0 for none.
+    static GRADIENT_RULE: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Until it is dropped, tensors built and errors met on this thread are ascribed to one line. See
@@ -48,6 +50,23 @@ pub fn caller_line() -> CallerLine {
 pub fn with_location<R>(location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
     let _line = CallerLine::set(Some(location));
     f()
+}
+
+/// Runs `f`, the gradient rule of an operation with this id and line. Tensors built in it belong to both.
+pub(crate) fn in_gradient_rule<R>(id: u64, location: &'static Location<'static>, f: impl FnOnce() -> R) -> R {
+    struct Restore(u64);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            GRADIENT_RULE.set(self.0);
+        }
+    }
+    let _restore = Restore(GRADIENT_RULE.replace(id));
+    with_location(location, f)
+}
+
+/// The operation whose gradient rule runs on this thread.
+pub(crate) fn gradient_rule() -> Option<u64> {
+    Some(GRADIENT_RULE.get()).filter(|&id| id != 0)
 }
 
 /// Runs `f`, a user's code that the library calls, with tensors and errors ascribed to their own lines in it.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    base::{axes::Axis, error::Result, shape::Shape, sync::lock},
+    base::{axes::Axis, error::Result, origin::in_gradient_rule, shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
     graph::{memory_log, node::Node, op::Op, trace},
@@ -177,6 +177,13 @@ impl Tensor {
     pub fn elements(&self) -> Vec<Tensor> {
         let results = self.0.tuple().map_or(0, |tuple| tuple.elements.len());
         (0..results).map(|k| Tensor::from_node(self.0.element(k))).collect()
+    }
+
+    /// Runs `f`, the gradient rule of this operation: tensors built in it have this tensor's line, and a
+    /// profile ascribes them to this operation.
+    #[doc(hidden)] // for `autograd`
+    pub fn in_gradient_rule<R>(&self, f: impl FnOnce() -> R) -> R {
+        in_gradient_rule(self.0.id, self.0.location, f)
     }
 
     /// The number of results of this node.

@@ -2,9 +2,11 @@
 //! values. It computes nothing and builds no operations.
 //! It depends on `devices`, `kernels`, `base` and `elements`.
 
+pub(crate) mod build_log;
 pub(crate) mod facts;
 pub(crate) mod grad_mode;
 pub(crate) mod handle;
+pub(crate) mod layer_calls;
 pub(crate) mod memory_log;
 pub(crate) mod node;
 pub(crate) mod op;

@@ -171,7 +171,6 @@ const RELEASED: u8 = 2;
 /// A number that no other node has. Threads take numbers in blocks, because an atomic operation per node
 /// would cost as much as the rest of its construction.
 fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     let mut id = OWN.get();
     if id.is_multiple_of(BLOCK) {
         id = NEXT.fetch_add(1, Ordering::Relaxed) * BLOCK;
@@ -181,7 +180,16 @@ fn next_id() -> u64 {
     id
 }
 
+/// A lower bound of the numbers of all nodes that this thread builds from now on.
+pub(crate) fn next_number() -> u64 {
+    match OWN.get() {
+        own if own.is_multiple_of(BLOCK) => NEXT.load(Ordering::Relaxed) * BLOCK,
+        own => own,
+    }
+}
+
 const BLOCK: u64 = 1 << 10;
+static NEXT: AtomicU64 = AtomicU64::new(1);
 thread_local! {
     /// The next number of the thread's block; a multiple of the block size means that a new block is
     /// needed.

@@ -18,6 +18,7 @@ use crate::{
     elements::scalar::Scalar,
     graph::{
         facts::{Tickets, ValueInfo},
+        memory_log,
         node::{Node, Value},
         op::Op,
     },
@@ -54,7 +55,7 @@ pub(crate) fn execute(
         }
     }
     for (at, step) in plan.steps.iter().enumerate() {
-        if let Err(error) = run(step, items, &mut slots, backend) {
+        if let Err(error) = run(plan, step, items, &mut slots, backend) {
             // Computed outputs that still exist are kept, so that another attempt resumes from here. A
             // buffer that the failing kernel was to overwrite may be partly overwritten.
             for output in &step.outputs {
@@ -157,7 +158,13 @@ pub(super) fn launch<'a>(
     Ok(made)
 }
 
-fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn Backend) -> Result<()> {
+fn run(
+    plan: &Plan,
+    step: &Step,
+    items: &[Item],
+    slots: &mut [Option<Content>],
+    backend: &dyn Backend,
+) -> Result<()> {
     let mut inputs: SmallVec<[Storage; 4]> = SmallVec::with_capacity(step.inputs.len());
     let mut facts: SmallVec<[ValueInfo; 4]> = SmallVec::with_capacity(step.inputs.len());
     for &slot in &step.inputs {
@@ -175,6 +182,20 @@ fn run(step: &Step, items: &[Item], slots: &mut [Option<Content>], backend: &dyn
         found.map_or(&**node, |&(_, item)| &*items[item as usize].node)
     };
     let outputs = launch(step, &inputs, &facts, &scalars, (node, gather), backend)?;
+    memory_log::look_at_peak(&node.device, || {
+        let held = |slot: u32| slots[slot as usize].as_ref().map(|(storage, _)| storage.clone());
+        let before = plan.steps.iter().flat_map(|step| &step.made);
+        let before = before.filter_map(|store| Some((&items[store.item as usize].node, held(store.slot)?)));
+        let item = |target: &Target| match *target {
+            Target::Slot(slot) => {
+                step.made.iter().find(|made| made.slot == slot).map_or(step.origin, |m| m.item)
+            }
+            Target::Node { item, .. } => item,
+        };
+        let made = step.targets.iter().zip(&outputs);
+        let made = made.map(|(target, (storage, _))| (&items[item(target) as usize].node, storage.clone()));
+        before.chain(made).collect()
+    });
     drop(inputs);
     for &slot in &step.last_uses {
         slots[slot as usize] = None;

@@ -6,7 +6,7 @@ use super::{
     PlanCache,
     collect::{self, Item},
     execute,
-    plan::{self, Output, Plan, Target},
+    plan::{self, Output, Plan, Reasons, Separation, StoreReason, Target},
 };
 use crate::{
     base::{error::Result, shape::Shape, sync::lock},
@@ -56,6 +56,9 @@ pub struct PlannedKernel {
     /// Bytes of new buffers for its outputs; other outputs overwrite a buffer that is not read
     /// afterwards.
     pub allocates: u64,
+    /// Why it is not a part of the kernel before it whose result it reads; `None` if it reads no kernel's
+    /// result.
+    pub separation: Option<Separation>,
 }
 
 /// An operation of the graph, as a part of a kernel.
@@ -73,6 +76,8 @@ pub struct PlannedOperation {
     pub location: &'static Location<'static>,
     /// Whether the result is stored, rather than used only inside the kernel.
     pub stored: bool,
+    /// Why it is stored.
+    pub stored_because: Option<StoreReason>,
 }
 
 /// The kernels that computing a tensor now would run, given the values that are already computed.
@@ -130,19 +135,25 @@ fn plan_one(target: &Arc<Node>, report: &mut PlanReport) -> Result<Vec<Arc<Node>
     let PlanCache { collector, kernels, .. } = &mut *cache;
     let copies = collector.collect(std::slice::from_ref(target));
     let planned = match copies.is_empty() {
-        true => plan::plan(collector.items(), &device.info().limits, kernels).map(Some),
+        true => plan::plan_with_reasons(collector.items(), &device.info().limits, kernels).map(Some),
         false => Ok(None),
     };
     let items = cache.collector.take();
     drop(cache);
-    if let Ok(Some(plan)) = &planned {
-        describe(plan, &items, device, &mut report.kernels);
+    if let Ok(Some((plan, reasons))) = &planned {
+        describe(plan, reasons, &items, device, &mut report.kernels);
     }
     collect::discard(items);
     planned.map(|_| copies)
 }
 
-fn describe(plan: &Plan, items: &[Item], device: &Device, kernels: &mut Vec<PlannedKernel>) {
+fn describe(
+    plan: &Plan,
+    reasons: &Reasons,
+    items: &[Item],
+    device: &Device,
+    kernels: &mut Vec<PlannedKernel>,
+) {
     // The item whose value is in each slot.
     let mut of_slot = vec![None; plan.slots];
     for &(item, slot) in &plan.leaves {
@@ -175,13 +186,19 @@ fn describe(plan: &Plan, items: &[Item], device: &Device, kernels: &mut Vec<Plan
         inside.retain(|&i| !matches!(items[i as usize].node.op, Op::Full(_)));
         let operation = |&i: &u32| {
             let Item { node, store, .. } = &items[i as usize];
+            let stored = *store || results.contains(&i);
             PlannedOperation {
                 id: node.id,
                 name: node.op.grad_name(),
                 shape: node.shape.clone(),
                 dtype: node.dtype,
                 location: node.location,
-                stored: *store || results.contains(&i),
+                stored,
+                stored_because: match reasons.stored[i as usize] {
+                    // A kept view of a result has no buffer of its own.
+                    None if stored => Some(StoreReason::Kept),
+                    reason => reason.filter(|_| stored),
+                },
             }
         };
         let fresh = step.outputs.iter().map(|output| match *output {
@@ -199,6 +216,7 @@ fn describe(plan: &Plan, items: &[Item], device: &Device, kernels: &mut Vec<Plan
             operations: inside.iter().map(operation).collect(),
             inputs: sources.iter().map(|&i| items[i as usize].node.id).collect(),
             allocates: fresh.sum(),
+            separation: reasons.separation(step.origin),
         });
     }
 }

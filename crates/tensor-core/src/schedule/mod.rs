@@ -16,7 +16,7 @@ pub(crate) mod explain;
 mod failure;
 mod kernels;
 pub(crate) mod pending;
-mod plan;
+pub(crate) mod plan;
 mod single;
 mod transfer;
 pub(crate) mod watch;
@@ -68,6 +68,11 @@ fn plans(device: &Device) -> &Mutex<PlanCache> {
 }
 
 impl PlanCache {
+    /// Whether a plan for a graph of the collected form is known.
+    fn has_plan(&mut self) -> bool {
+        self.plans.get(self.collector.key()).is_some()
+    }
+
     /// The plan for the collected items. With `new`, the kernel of the single target is learnt if the
     /// plan is one kernel.
     fn plan(&mut self, device: &Device, new: bool) -> Result<Arc<plan::Plan>> {
@@ -257,10 +262,13 @@ fn with_plan<R>(
     new: bool,
     f: impl FnOnce(&Ready<'_>) -> Result<R>,
 ) -> Result<(Vec<Arc<Node>>, Option<R>)> {
+    let begun = watch::begin_plan();
     let copies = cache.collector.collect(targets);
     let mut result = Ok(None);
     if copies.is_empty() && !cache.collector.is_empty() {
+        let known = begun.is_some() && cache.has_plan();
         let plan = cache.plan(device, new);
+        watch::note_plan(begun, device, cache.collector.items().len(), !known);
         result =
             plan.and_then(|plan| f(&Ready { plan: &plan, items: cache.collector.items(), device }).map(Some));
     }

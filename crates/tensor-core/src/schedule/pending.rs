@@ -45,7 +45,7 @@ thread_local! {
 
 /// Registers a pending node; computes the held nodes if too many are pending.
 pub(crate) fn register(node: &Arc<Node>) {
-    if watch_flags::is_looking_for_anomalies() {
+    if watch_flags::computes_each_operation() {
         // Evaluated by itself, so that its outputs are known to be its own. A failure is met by the
         // reader.
         let _ = super::evaluate_one(node);

@@ -18,6 +18,7 @@ use crate::{
     elements::scalar::Scalar,
     graph::{
         facts::ValueInfo,
+        memory_log,
         node::{Node, Value, View},
         op::Op,
     },
@@ -146,6 +147,9 @@ impl Singles {
             .collect();
         Outcome::Done(match launch(step, &inputs, &facts, &scalars, (node, |_| &**node), backend) {
             Ok(mut outputs) => {
+                memory_log::look_at_peak(&node.device, || {
+                    outputs.iter().map(|(storage, _)| (node, storage.clone())).collect()
+                });
                 if let Some((storage, facts)) = outputs.pop() {
                     node.attach(Value { storage, facts, view: single.view.clone(), format: None });
                 }

@@ -1,32 +1,49 @@
-//! Instrumentation of kernels: [`profile`] times each one, and [`detect_anomaly`] finds the first that
-//! makes a NaN or an infinity. While both are off, this costs one relaxed load per kernel.
+//! Instrumentation of kernels: [`profile`] times each one, [`detect_anomaly`] finds the first that makes a
+//! NaN or an infinity, and [`without_fusion`] computes each operation by itself. While all are off, this
+//! costs one relaxed load per kernel.
 
-use std::{panic::Location, sync::Mutex, time::Duration};
+use std::{collections::VecDeque, panic::Location, sync::Mutex, time::Duration};
 
 use web_time::Instant;
 
 use crate::{
     base::{
         error::{Error, ErrorKind, Result},
+        shape::Shape,
         sync::lock,
     },
-    devices::backend::Backend,
+    devices::{backend::Backend, device::Device},
     elements::{dtype::DType, scalar::Scalar},
-    graph::node::Node,
+    graph::{
+        build_log::{self, BuiltOperation},
+        node::Node,
+        op::Op,
+    },
     kernels::{
         kernel::{Kernel, Launch},
         storage::Storage,
     },
-    schedule::watch_flags::{ANOMALY, PROFILE, Watch, watched},
+    schedule::watch_flags::{ANOMALY, PROFILE, UNFUSED, Watch, watched},
 };
 
 static RECORDING: Mutex<Option<Recording>> = Mutex::new(None);
-static ANOMALY_FOUND: Mutex<Option<Error>> = Mutex::new(None);
+static SEARCH: Mutex<Search> = Mutex::new(Search { found: None, before: VecDeque::new() });
 
 struct Recording {
     begin: Instant,
     runs: Vec<KernelRun>,
+    plans: Vec<PlanRun>,
 }
+
+/// A search for the first anomaly.
+struct Search {
+    found: Option<Anomaly>,
+    /// The latest operations, the oldest first.
+    before: VecDeque<AnomalyStep>,
+}
+
+/// The number of operations before an anomaly that are kept.
+const STEPS_BEFORE_ANOMALY: usize = 12;
 
 /// A kernel that ran during a profile; or a collective operation (`all_reduce` …), on a device named
 /// `rank 0`. The time of a collective begins when this rank calls it, and includes waiting for the
@@ -39,18 +56,51 @@ pub struct KernelRun {
     pub kernel: &'static str,
     /// The operation that it ran for; others may be fused into it.
     pub op: &'static str,
+    /// The id of that operation's tensor; 0 for a collective operation.
+    pub tensor: u64,
     /// The line that built that operation.
     pub location: &'static Location<'static>,
     /// The time from the start of the profile to its start.
     pub start: Duration,
     /// Its duration, from submission until the device is idle.
     pub time: Duration,
+    /// The part of that time after which the host could go on. The CPU runs small kernels at once.
+    pub submission: Duration,
+    /// The index space of the kernel.
+    pub space: Shape,
     /// Bytes of the elements that it reads.
     pub bytes_read: u64,
     /// Bytes that it writes.
     pub bytes_written: u64,
     /// Its arithmetic cost, from [`Kernel::flops`].
     pub flops: Option<u64>,
+}
+
+/// The planning of pending operations during a profile. A single operation whose kernel is known needs no
+/// plan.
+#[derive(Clone, Debug)]
+pub struct PlanRun {
+    /// The device's name.
+    pub device: String,
+    /// The time from the start of the profile to its start.
+    pub start: Duration,
+    /// Its duration.
+    pub time: Duration,
+    /// The number of nodes, including computed inputs.
+    pub nodes: usize,
+    /// Whether no plan for a graph of this form was known.
+    pub is_new: bool,
+}
+
+/// The events of a profile, each kind in order.
+#[derive(Clone, Debug, Default)]
+pub struct ProfileEvents {
+    /// The kernels that ran.
+    pub runs: Vec<KernelRun>,
+    /// The plans that were made or found.
+    pub plans: Vec<PlanRun>,
+    /// The operations that were built.
+    pub built: Vec<BuiltOperation>,
 }
 
 /// Runs `f`, and returns its result together with every kernel that ran meanwhile, in order, on any
@@ -63,21 +113,71 @@ pub struct KernelRun {
 /// # Errors
 /// `Invalid` while another profile is running; any error of `f`.
 #[track_caller]
-pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelRun>)> {
+pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, ProfileEvents)> {
     super::pending::flush()?;
     let Some(watch) = Watch::begin(PROFILE) else {
         return Err(Error::invalid("profile", "another profile is being taken; end that first"));
     };
-    *lock(&RECORDING) = Some(Recording { begin: Instant::now(), runs: Vec::new() });
+    let begin = Instant::now();
+    *lock(&RECORDING) = Some(Recording { begin, runs: Vec::new(), plans: Vec::new() });
+    build_log::begin(begin);
     let done = f().and_then(|value| super::pending::flush().map(|()| value));
     drop(watch);
-    let runs = lock(&RECORDING).take().map_or_else(Vec::new, |recording| recording.runs);
-    Ok((done?, runs))
+    let built = build_log::end();
+    let events = lock(&RECORDING).take().map_or_else(ProfileEvents::default, |recording| {
+        let Recording { runs, plans, .. } = recording;
+        ProfileEvents { runs, plans, built }
+    });
+    Ok((done?, events))
+}
+
+/// An operation that made a NaN or an infinity from finite inputs: see [`find_anomaly`].
+#[derive(Clone, Debug)]
+pub struct Anomaly {
+    name: &'static str,
+    /// The operation's name, as after `grad_fn=`.
+    pub op: String,
+    /// The line that built it; for a gradient, the line of its forward operation.
+    pub location: &'static Location<'static>,
+    /// The statistics of its result.
+    pub output: TensorStatistics,
+    /// The statistics of its inputs, in order.
+    pub inputs: Vec<TensorStatistics>,
+    /// The operations before it, the oldest first.
+    pub before: Vec<AnomalyStep>,
+}
+
+/// An operation before an [`Anomaly`].
+#[derive(Clone, Debug)]
+pub struct AnomalyStep {
+    /// The operation's name.
+    pub op: String,
+    /// The line that built it.
+    pub location: &'static Location<'static>,
+    /// The statistics of its result.
+    pub output: TensorStatistics,
+}
+
+/// Statistics of the elements of a tensor.
+#[derive(Clone, Debug)]
+pub struct TensorStatistics {
+    /// The shape.
+    pub shape: Shape,
+    /// The dtype.
+    pub dtype: DType,
+    /// The least finite element; none if there is no finite one.
+    pub min: Option<f64>,
+    /// The greatest finite element.
+    pub max: Option<f64>,
+    /// The number of NaN.
+    pub nans: usize,
+    /// The number of infinities.
+    pub infinities: usize,
 }
 
 /// Runs `f`, and fails if an operation in it made a NaN or an infinity from finite inputs: the error
-/// names the operation and the line that built it; for a gradient, the line of its forward operation.
-/// `torch.autograd.set_detect_anomaly`.
+/// names the operation, its inputs, and the line that built it; for a gradient, the line of its forward
+/// operation. `torch.autograd.set_detect_anomaly`.
 ///
 /// Every operation of this process is computed by itself as soon as it is built, and its result is read
 /// back: many times slower than usual, and without fusion.
@@ -86,6 +186,43 @@ pub fn profile<T>(f: impl FnOnce() -> Result<T>) -> Result<(T, Vec<KernelRun>)> 
 /// `Invalid` for the first anomaly, or while another detection is running; any other error of `f`.
 #[track_caller]
 pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (done, anomaly) = find_anomaly(f)?;
+    match anomaly {
+        Some(Anomaly { name, op, location, output, inputs, .. }) => {
+            let (nans, infinities, numel) = (output.nans, output.infinities, output.shape.numel());
+            let found = match (nans, infinities) {
+                (0, n) => format!("{n} infinities"),
+                (n, 0) => format!("{n} NaN"),
+                (n, m) => format!("{n} NaN and {m} infinities"),
+            };
+            let inputs: Vec<String> = inputs.iter().map(ToString::to_string).collect();
+            let inputs = if inputs.is_empty() { String::new() } else { format!(": {}", inputs.join("; ")) };
+            let message = format!("{op} made {found} among {numel} elements, of finite inputs{inputs}");
+            let error = Error::new(ErrorKind::Invalid { op: "detect_anomaly", message });
+            Err(error.computing(name, location))
+        }
+        None => done,
+    }
+}
+
+impl std::fmt::Display for TensorStatistics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let TensorStatistics { shape, dtype, min, max, .. } = self;
+        write!(f, "{shape} {dtype}")?;
+        match (min, max) {
+            (Some(min), Some(max)) => write!(f, " from {min} to {max}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Runs `f` as [`detect_anomaly`] does, and returns its result together with the first anomaly: the
+/// operation with statistics of its inputs, and the operations before it.
+///
+/// # Errors
+/// `Invalid` while another detection is running.
+#[track_caller]
+pub fn find_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<(Result<T>, Option<Anomaly>)> {
     super::pending::flush()?;
     let Some(watch) = Watch::begin(ANOMALY) else {
         return Err(Error::invalid(
@@ -93,12 +230,36 @@ pub fn detect_anomaly<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
             "anomalies are being looked for already; end that first",
         ));
     };
-    lock(&ANOMALY_FOUND).take();
+    *lock(&SEARCH) = Search { found: None, before: VecDeque::new() };
     let done = f().and_then(|value| super::pending::flush().map(|()| value));
     drop(watch);
-    match lock(&ANOMALY_FOUND).take() {
-        Some(anomaly) => Err(anomaly),
-        None => done,
+    let found = lock(&SEARCH).found.take();
+    Ok((done, found))
+}
+
+/// Runs `f` with each operation of this process computed by itself as soon as it is built, so that nothing
+/// is fused: for comparing times and values.
+///
+/// # Errors
+/// Any error of `f`.
+pub fn without_fusion<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    super::pending::flush()?;
+    // Inside another one there is nothing to switch.
+    let _watch = Watch::begin(UNFUSED);
+    f().and_then(|value| super::pending::flush().map(|()| value))
+}
+
+/// The beginning of a plan, if a profile is taken.
+pub(super) fn begin_plan() -> Option<Instant> {
+    (watched() & PROFILE != 0).then(Instant::now)
+}
+
+/// Records a plan that is made or found.
+pub(super) fn note_plan(begun: Option<Instant>, device: &Device, nodes: usize, is_new: bool) {
+    if let (Some(begun), Some(recording)) = (begun, &mut *lock(&RECORDING)) {
+        let start = begun.saturating_duration_since(recording.begin);
+        let (device, time) = (device.name().into(), begun.elapsed());
+        recording.plans.push(PlanRun { device, start, time, nodes, is_new });
     }
 }
 
@@ -116,8 +277,9 @@ fn run_watched(launch: &Launch<'_>, node: &Node, backend: &dyn Backend, watched:
         backend.synchronize()?;
         let start = Instant::now();
         backend.run(launch)?;
+        let submission = start.elapsed();
         backend.synchronize()?;
-        note(launch.kernel, node, backend, start, start.elapsed());
+        note(launch.kernel, node, backend, start, (submission, start.elapsed()));
     } else {
         backend.run(launch)?;
     }
@@ -145,9 +307,12 @@ pub fn note_call(
             device: who(),
             kernel: name,
             op: name,
+            tensor: 0,
             location,
             start: start.saturating_duration_since(recording.begin),
             time: start.elapsed(),
+            submission: start.elapsed(),
+            space: Shape::scalar(),
             bytes_read: bytes,
             bytes_written: bytes,
             flops: None,
@@ -155,15 +320,24 @@ pub fn note_call(
     }
 }
 
-fn note(kernel: &Kernel, node: &Node, backend: &dyn Backend, start: Instant, time: Duration) {
+fn note(
+    kernel: &Kernel,
+    node: &Node,
+    backend: &dyn Backend,
+    start: Instant,
+    (submission, time): (Duration, Duration),
+) {
     if let Some(recording) = &mut *lock(&RECORDING) {
         recording.runs.push(KernelRun {
             device: backend.info().name.clone(),
             kernel: kernel.name(),
             op: node.op.name(),
+            tensor: node.id,
             location: node.location,
             start: start.saturating_duration_since(recording.begin),
             time,
+            submission,
+            space: kernel.space.clone(),
             bytes_read: kernel.bytes_read(),
             bytes_written: kernel.bytes_written(),
             flops: kernel.flops(),
@@ -171,48 +345,91 @@ fn note(kernel: &Kernel, node: &Node, backend: &dyn Backend, start: Instant, tim
     }
 }
 
-/// Keeps the error of the first launch that makes a non-finite number from finite inputs.
+/// Keeps the first launch that makes a non-finite number from finite inputs, and those before it.
 fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
-    if lock(&ANOMALY_FOUND).is_some() {
+    if lock(&SEARCH).found.is_some() {
         return Ok(());
     }
-    for output in launch.outputs {
-        let Some(found) = not_finite(output, backend)? else { continue };
-        let overwritten =
-            |input: &Storage| launch.outputs.iter().any(|output| std::sync::Arc::ptr_eq(input, output));
-        for input in launch.inputs.iter().filter(|input| !overwritten(input)) {
-            if not_finite(input, backend)?.is_some() {
-                // An input was not finite already, so the number came from the data.
-                return Ok(());
+    for (output, of) in launch.outputs.iter().zip(&launch.kernel.outputs) {
+        let Some(made) = statistics(output, &of.shape, backend)? else { continue };
+        if made.nans + made.infinities > 0 {
+            let overwritten =
+                |input: &Storage| launch.outputs.iter().any(|output| std::sync::Arc::ptr_eq(input, output));
+            let mut are_finite = true;
+            for input in launch.inputs.iter().filter(|input| !overwritten(input)) {
+                let read = statistics(input, &node.shape, backend)?;
+                are_finite &= read.is_none_or(|read| read.nans + read.infinities == 0);
             }
+            if are_finite {
+                let (name, op, location) = (node.op.name(), node.op.grad_name(), node.location);
+                let inputs = inputs_of(node, backend)?;
+                let mut search = lock(&SEARCH);
+                let before = search.before.drain(..).collect();
+                search.found.get_or_insert(Anomaly { name, op, location, output: made, inputs, before });
+            }
+            // An input that was not finite already came from the data.
+            return Ok(());
         }
-        let message = format!("{} made {found}, of finite inputs", node.op.grad_name());
-        let error = Error::new(ErrorKind::Invalid { op: "detect_anomaly", message });
-        lock(&ANOMALY_FOUND).get_or_insert(error.computing(node.op.name(), node.location));
-        return Ok(());
+        let mut search = lock(&SEARCH);
+        if search.before.len() >= STEPS_BEFORE_ANOMALY {
+            search.before.pop_front();
+        }
+        search.before.push_back(AnomalyStep {
+            op: node.op.grad_name(),
+            location: node.location,
+            output: made,
+        });
     }
     Ok(())
 }
 
-/// A description of the non-finite numbers in a buffer, if there are any.
-fn not_finite(storage: &Storage, backend: &dyn Backend) -> Result<Option<String>> {
+/// The statistics of the inputs of a node that is being computed.
+fn inputs_of(node: &Node, backend: &dyn Backend) -> Result<Vec<TensorStatistics>> {
+    let inputs = lock(&node.state).inputs.clone();
+    let mut found = Vec::with_capacity(inputs.len());
+    for input in &inputs {
+        let storage = lock(&input.state).value.as_ref().map(|value| value.storage.clone());
+        let known = match (&storage, &input.op) {
+            (Some(storage), _) => statistics(storage, &input.shape, backend)?,
+            (None, Op::Full(value)) => Some(counted(&[value.as_f64()], &input.shape, input.dtype)),
+            (None, _) => None,
+        };
+        let (shape, dtype) = (input.shape.clone(), input.dtype);
+        found.push(known.unwrap_or(TensorStatistics {
+            shape,
+            dtype,
+            min: None,
+            max: None,
+            nans: 0,
+            infinities: 0,
+        }));
+    }
+    Ok(found)
+}
+
+/// The statistics of all elements of a buffer of floats; none for other dtypes.
+fn statistics(storage: &Storage, shape: &Shape, backend: &dyn Backend) -> Result<Option<TensorStatistics>> {
     let (dtype, numel): (DType, usize) = (storage.dtype(), storage.numel());
     if !dtype.is_float() || numel == 0 {
         return Ok(None);
     }
     let mut bytes = vec![0; numel * dtype.size()];
     backend.download(storage, 0, &mut bytes)?;
-    let values = Scalar::from_bytes(dtype, &bytes);
-    let (mut nans, mut infinities) = (0, 0);
-    for value in values {
-        let value = value.as_f64();
-        nans += usize::from(value.is_nan());
-        infinities += usize::from(value.is_infinite());
+    let values: Vec<f64> =
+        Scalar::from_bytes(dtype, &bytes).into_iter().map(|value| value.as_f64()).collect();
+    Ok(Some(counted(&values, shape, dtype)))
+}
+
+fn counted(values: &[f64], shape: &Shape, dtype: DType) -> TensorStatistics {
+    let mut found =
+        TensorStatistics { shape: shape.clone(), dtype, min: None, max: None, nans: 0, infinities: 0 };
+    for &value in values {
+        found.nans += usize::from(value.is_nan());
+        found.infinities += usize::from(value.is_infinite());
+        if value.is_finite() {
+            found.min = Some(found.min.map_or(value, |min| min.min(value)));
+            found.max = Some(found.max.map_or(value, |max| max.max(value)));
+        }
     }
-    Ok(match (nans, infinities) {
-        (0, 0) => None,
-        (0, n) => Some(format!("{n} infinities among {numel} elements")),
-        (n, 0) => Some(format!("{n} NaN among {numel} elements")),
-        (n, m) => Some(format!("{n} NaN and {m} infinities among {numel} elements")),
-    })
+    found
 }

@@ -1,9 +1,11 @@
-//! Process-wide flags: whether launches are profiled, and whether they are searched for anomalies.
+//! Process-wide flags: whether launches are profiled, whether they are searched for anomalies, and whether
+//! operations are fused.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 pub(super) const PROFILE: u8 = 1;
 pub(super) const ANOMALY: u8 = 2;
+pub(super) const UNFUSED: u8 = 4;
 /// The active instrumentation of the whole process, as flags.
 static WATCHED: AtomicU8 = AtomicU8::new(0);
 
@@ -29,6 +31,6 @@ impl Drop for Watch {
 }
 
 /// Whether operations must be computed as they are built.
-pub(crate) fn is_looking_for_anomalies() -> bool {
-    watched() & ANOMALY != 0
+pub(crate) fn computes_each_operation() -> bool {
+    watched() & (ANOMALY | UNFUSED) != 0
 }

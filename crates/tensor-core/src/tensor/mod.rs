@@ -81,6 +81,7 @@ use crate::{
     graph::{
         grad_mode::is_grad_enabled,
         handle::Tensor,
+        memory_log,
         node::{Extra, Inputs, Node, Tuple, Value},
         op::{CustomOp, Op},
         trace,
@@ -193,6 +194,7 @@ impl Tensor {
         node.extra = Some(Box::new(Extra::Tuple(Tuple::new(results))));
         node.handles.store(0, Ordering::Relaxed);
         let node = Arc::new(node);
+        memory_log::note(&node);
         trace::note(&node);
         node
     }

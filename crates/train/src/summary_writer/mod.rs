@@ -112,6 +112,8 @@ impl SummaryWriter {
     /// that cannot be written.
     #[track_caller]
     pub fn histogram(&mut self, tag: &str, values: &Tensor, step: u64) -> Result<()> {
+        #[cfg(feature = "studio")]
+        let _aside = studio::Aside::begin();
         let values = values.detach().to_f64_vec()?;
         let histogram = Histogram::of(&values)?;
         #[cfg(feature = "studio")]

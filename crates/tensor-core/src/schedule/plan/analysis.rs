@@ -2,13 +2,13 @@
 //! the kernel that computes it, and the place of its value.
 //!
 //! `classify` creates it; `materialise`, `fit`, `place` and `group` fill and change its fields; the passes
-//! after them only read it, and so do all methods here.
+//! after them only read it, and so do all methods here but [`Analysis::materialise`].
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::gather::Gathered;
+use super::{gather::Gathered, reasons::StoreReason};
 use crate::{
     base::shape::Shape,
     elements::dtype::DType,
@@ -55,6 +55,8 @@ pub(super) struct Analysis<'a> {
     pub(super) positional: Vec<bool>,
     /// Whether the item gets a buffer.
     pub(super) materialised: Vec<bool>,
+    /// The first reason for that.
+    pub(super) stored_because: Vec<Option<StoreReason>>,
     /// Whether a constant is materialised as a single element that its readers broadcast: the `full`
     /// node's buffer, which has only that element unless other readers need all.
     pub(super) single: Vec<bool>,
@@ -70,6 +72,12 @@ pub(super) struct Analysis<'a> {
 }
 
 impl Analysis<'_> {
+    /// Gives item `i` a buffer.
+    pub(super) fn materialise(&mut self, i: usize, reason: StoreReason) {
+        self.materialised[i] = true;
+        self.stored_because[i].get_or_insert(reason);
+    }
+
     /// Whether kernel `kernel` computes the item, as one of its results or inlined.
     pub(super) fn computed_in(&self, i: u32, kernel: u32) -> bool {
         let i = i as usize;

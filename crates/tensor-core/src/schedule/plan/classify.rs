@@ -40,6 +40,7 @@ pub(super) fn classify(items: &[Item]) -> Analysis<'_> {
         positional,
         has_several,
         materialised: vec![false; n],
+        stored_because: vec![None; n],
         single: vec![false; n],
         kernel: vec![NONE; n],
         places: vec![None; n],

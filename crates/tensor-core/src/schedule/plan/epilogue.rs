@@ -14,6 +14,7 @@ use super::{
     analysis::{Analysis, NONE},
     group::Group,
     parts::Parts,
+    reasons::Separation,
 };
 use crate::{
     base::shape::Shape,
@@ -28,6 +29,8 @@ pub(super) struct Epilogues {
     product: Vec<u32>,
     /// For a contraction, the map that is its epilogue.
     map: Vec<u32>,
+    /// For a map that reads contractions, why it is no epilogue of the last of them.
+    refused: Vec<Option<Separation>>,
 }
 
 impl Epilogues {
@@ -39,6 +42,11 @@ impl Epilogues {
     /// The contraction whose epilogue map `g` is.
     pub(super) fn product(&self, g: usize) -> Option<usize> {
         self.product.get(g).filter(|&&p| p != NONE).map(|&p| p as usize)
+    }
+
+    /// Why map `g`, which reads a contraction, is not its epilogue.
+    pub(super) fn refused(&self, g: usize) -> Option<Separation> {
+        self.refused.get(g).copied().flatten()
     }
 
     /// Whether contraction `g` is computed in the kernel of a map.
@@ -121,24 +129,34 @@ fn subscripts<'a>(analysis: &Analysis<'a>, i: u32) -> Option<&'a Subscripts> {
 
 /// Finds the epilogues among the planned kernels.
 pub(super) fn find(analysis: &Analysis<'_>, groups: &[Group], parts: &[Parts], limits: &Limits) -> Epilogues {
-    let mut found = Epilogues { product: Vec::new(), map: Vec::new() };
+    let mut found = Epilogues { product: Vec::new(), map: Vec::new(), refused: Vec::new() };
     let is_product = |group: &Group| group.parts.is_none() && subscripts(analysis, group.roots[0]).is_some();
-    if limits.max_epilogue == 0 || !groups.iter().any(is_product) {
+    if !groups.iter().any(is_product) {
         return found;
     }
     found.product.resize(groups.len(), NONE);
     found.map.resize(groups.len(), NONE);
+    found.refused.resize(groups.len(), None);
     let readers = Readers::of(analysis, groups, parts);
     for g in 0..groups.len() {
         let Some(map) = Map::of(analysis, groups, g, limits) else { continue };
         // The contraction that is computed last: the others are complete by then.
-        let product = map
-            .products()
-            .filter(|&p| found.map[analysis.kernel[p as usize] as usize] == NONE && map.suits(p, &readers));
-        if let Some(p) = product.max() {
-            let p = analysis.kernel[p as usize];
-            found.product[g] = p;
-            found.map[p as usize] = g as u32;
+        let mut products: SmallVec<[u32; 4]> = map.products().collect();
+        products.sort_unstable();
+        for &p in products.iter().rev() {
+            let kernel = analysis.kernel[p as usize];
+            let free = found.map[kernel as usize] == NONE;
+            match if free { map.suits(p, &readers) } else { Err(Separation::HasEpilogue) } {
+                Ok(()) => {
+                    found.product[g] = kernel;
+                    found.map[kernel as usize] = g as u32;
+                    found.refused[g] = None;
+                    break;
+                }
+                Err(reason) => {
+                    found.refused[g].get_or_insert(reason);
+                }
+            }
         }
     }
     found
@@ -157,10 +175,7 @@ impl<'a> Map<'a> {
     fn of(analysis: &'a Analysis<'a>, groups: &'a [Group], g: usize, limits: &'a Limits) -> Option<Map<'a>> {
         let group = &groups[g];
         let parts = group.parts.as_ref().filter(|_| group.row_axes.is_none())?;
-        let fits = parts.size(analysis) <= limits.max_epilogue
-            && !parts.is_positional(analysis)
-            && !parts.has_gathers(analysis);
-        fits.then_some(Map { analysis, group, parts, g: g as u32, limits })
+        Some(Map { analysis, group, parts, g: g as u32, limits })
     }
 
     /// The buffers that it loads: the item with the buffer, and the layout.
@@ -180,10 +195,15 @@ impl<'a> Map<'a> {
         self.loads().map(|(source, _)| source).filter(|&source| subscripts(self.analysis, source).is_some())
     }
 
-    /// Whether it can be, and should be, the epilogue of contraction `p`.
-    fn suits(&self, p: u32, readers: &Readers) -> bool {
+    /// Whether it can be, and should be, the epilogue of contraction `p`; otherwise the reason.
+    fn suits(&self, p: u32, readers: &Readers) -> Result<(), Separation> {
         let (analysis, shape) = (self.analysis, &self.group.shape);
-        let Some((_, stored)) = &analysis.places[p as usize] else { return false };
+        let require = |is_met: bool, reason| if is_met { Ok(()) } else { Err(reason) };
+        require(self.limits.max_epilogue > 0, Separation::NoEpilogues)?;
+        require(self.parts.size(analysis) <= self.limits.max_epilogue, Separation::LongEpilogue)?;
+        let is_plain = !self.parts.is_positional(analysis) && !self.parts.has_gathers(analysis);
+        require(is_plain, Separation::PositionInEpilogue)?;
+        let Some((_, stored)) = &analysis.places[p as usize] else { return Err(Separation::OwnKernel) };
         let order: Shape = stored_order(stored).iter().map(|&axis| stored.shape()[axis]).collect();
         // Element by element, in storage order.
         let in_order =
@@ -196,20 +216,22 @@ impl<'a> Map<'a> {
                 others += 1;
                 layout.expand(shape).reshape(&order).is_some()
             };
-            if !fits {
-                return false;
-            }
+            require(fits, Separation::OtherOrder)?;
         }
         let kept = readers.kept[p as usize] || readers.of_products[p as usize].iter().any(|&r| r != self.g);
         let outputs = self.group.roots.len() + usize::from(kept);
-        shape.numel() == order.numel()
-            && shape.numel() > 0
-            && self.has_terms(p)
-            && others + 2 <= self.limits.max_inputs
-            && outputs <= self.limits.max_outputs
-            && readers.of_products[p as usize].iter().all(|&reader| reader >= self.g)
-            && self.works_in_place(p, readers) <= if kept || self.group.roots.len() > 1 { 0 } else { 1 }
-            && self.holds_no_more(p, readers)
+        require(shape.numel() == order.numel(), Separation::OtherOrder)?;
+        require(shape.numel() > 0 && self.has_terms(p), Separation::OwnKernel)?;
+        let fits = others + 2 <= self.limits.max_inputs && outputs <= self.limits.max_outputs;
+        require(fits, Separation::DeviceLimits)?;
+        let is_first = readers.of_products[p as usize].iter().all(|&reader| reader >= self.g);
+        require(is_first, Separation::ReadEarlier)?;
+        let in_place = self.works_in_place(p, readers);
+        require(
+            in_place <= if kept || self.group.roots.len() > 1 { 0 } else { 1 },
+            Separation::WorksInPlace,
+        )?;
+        require(self.holds_no_more(p, readers), Separation::HoldsMore)
     }
 
     /// Whether the operands of a contraction have elements.

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use super::{
     analysis::{Analysis, Class, NONE},
     parts::Parts,
+    reasons::StoreReason,
 };
 use crate::devices::backend::Limits;
 
@@ -28,7 +29,7 @@ pub(super) fn fit_limits(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Pa
 fn store(analysis: &mut Analysis<'_>, i: u32) {
     let mut next = Some(i);
     while let Some(i) = next.take() {
-        analysis.materialised[i as usize] = true;
+        analysis.materialise(i as usize, StoreReason::DeviceLimits);
         if analysis.class[i as usize] == Class::Gathered {
             analysis.class[i as usize] = Class::Opaque;
             analysis.gather_of.iter_mut().filter(|of| **of == i).for_each(|of| *of = NONE);
@@ -102,7 +103,7 @@ fn parts_within(analysis: &mut Analysis<'_>, limits: &Limits) -> Vec<Parts> {
                 })
                 .max_by_key(|&j| parts[j as usize].size(analysis));
             match largest {
-                Some(j) => analysis.materialised[j as usize] = true,
+                Some(j) => analysis.materialise(j as usize, StoreReason::DeviceLimits),
                 None => {
                     let read = |&j: &u32| analysis.gather_of[j as usize] != NONE;
                     match analysis.items[i].inputs.iter().copied().find(read) {

@@ -10,6 +10,7 @@ use super::{
     analysis::{Analysis, Class, NONE},
     layouts::{is_per_row, numbers_rows, over_space},
     parts::Parts,
+    reasons::Separation,
 };
 use crate::{base::shape::Shape, devices::backend::Limits, graph::op::Op};
 
@@ -21,6 +22,8 @@ pub(super) struct Group {
     pub(super) roots: SmallVec<[u32; 4]>,
     /// The contents of a map or row kernel; `None` for any other.
     pub(super) parts: Option<Parts>,
+    /// Why it is not a part of the last kernel whose results it reads, if it reads any.
+    pub(super) separation: Option<Separation>,
 }
 
 /// An item that is about to be assigned to a kernel.
@@ -88,6 +91,12 @@ pub(super) fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limit
                 row_axes: None,
                 roots: SmallVec::from_elem(i, 1),
                 parts: None,
+                separation: reads_results(analysis, &analysis.items[at].inputs).then_some(
+                    match analysis.is_reduction(i) {
+                        true => Separation::Reduction,
+                        false => Separation::OwnKernel,
+                    },
+                ),
             });
             continue;
         };
@@ -113,12 +122,42 @@ pub(super) fn group(analysis: &mut Analysis<'_>, parts: &[Parts], limits: &Limit
             }
             None => {
                 analysis.kernel[at] = groups.len() as u32;
+                let separation = separation(analysis, &groups, &new, first, limits);
                 let Candidate { shape, row_axes, parts, .. } = new;
-                groups.push(Group { shape, row_axes, roots: SmallVec::from_elem(i, 1), parts: Some(parts) });
+                let roots = SmallVec::from_elem(i, 1);
+                groups.push(Group { shape, row_axes, roots, parts: Some(parts), separation });
             }
         }
     }
     groups
+}
+
+/// Whether an earlier kernel makes one of these items.
+fn reads_results(analysis: &Analysis<'_>, items: &[u32]) -> bool {
+    let made = |&j: &u32| analysis.sources(j).iter().any(|&source| analysis.kernel[source as usize] != NONE);
+    items.iter().any(made)
+}
+
+/// Why a candidate that joins no kernel does not join the last one whose results it reads. `first` is the
+/// first kernel in which all its inputs are readable.
+fn separation(
+    analysis: &Analysis<'_>,
+    groups: &[Group],
+    new: &Candidate,
+    first: usize,
+    limits: &Limits,
+) -> Option<Separation> {
+    let sources = new.parts.loads.iter().flat_map(|&j| analysis.sources(j));
+    let made_in = sources.map(|source| analysis.kernel[source as usize]).filter(|&kernel| kernel != NONE);
+    let last = made_in.max()? as usize;
+    let group = &groups[last];
+    Some(match &group.parts {
+        _ if first > last => Separation::OtherPositions,
+        None => Separation::OwnKernel,
+        Some(_) if group.roots.len() >= limits.max_outputs => Separation::DeviceLimits,
+        Some(_) if !group.takes(new, analysis) => Separation::OtherSpace,
+        Some(_) => Separation::DeviceLimits,
+    })
 }
 
 /// The requirements of computing an item within a map or row kernel; `None` if it needs a kernel of its

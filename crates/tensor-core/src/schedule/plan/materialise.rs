@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use super::{
     analysis::{Analysis, Class, NONE},
     gather::{GATHER_COST, may_be_read},
+    reasons::StoreReason,
 };
 use crate::{
     devices::backend::Limits,
@@ -71,15 +72,23 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
             Class::Opaque if has_gathers && is_gathered(analysis, i, &uses[i], costs[i], limits) => {
                 analysis.class[i] = Class::Gathered;
             }
-            Class::Opaque | Class::Element => analysis.materialised[i] = true,
+            Class::Opaque | Class::Element => {
+                analysis.materialise(i, if item.store { StoreReason::Kept } else { StoreReason::OwnKernel });
+            }
             Class::Part | Class::Gathered | Class::View => {}
             Class::Constant => {
-                analysis.materialised[i] |= item.store;
+                if item.store {
+                    analysis.materialise(i, StoreReason::Kept);
+                }
                 analysis.single[i] &= !item.store;
             }
             Class::Elementwise => {
                 let limit = if beyond[i] { RECOMPUTE_LIMIT } else { RECOMPUTE_LIMIT_IN_MAPS };
-                analysis.materialised[i] |= item.store || (reader[i] == SEVERAL && costs[i] > limit);
+                if item.store {
+                    analysis.materialise(i, StoreReason::Kept);
+                } else if reader[i] == SEVERAL && costs[i] > limit {
+                    analysis.materialise(i, StoreReason::ReadBySeveral(costs[i]));
+                }
             }
         }
         let inlined = analysis.class[i] == Class::Gathered
@@ -125,7 +134,8 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
                 };
             }
             match analysis.class[j] {
-                Class::Elementwise => analysis.materialised[j] |= !takes_expressions,
+                Class::Elementwise if takes_expressions => {}
+                Class::Elementwise => analysis.materialise(j, StoreReason::ReadInMemory(op.name())),
                 Class::Constant
                     if (is_part || matches!(analysis.class[i], Class::Opaque | Class::Gathered))
                         && !takes_expressions =>
@@ -134,7 +144,7 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
                     // kernels need all elements in memory.
                     let copied = matches!(op, Op::Concat { .. } | Op::Scatter { .. } | Op::Gather { .. });
                     analysis.single[j] = copied && (analysis.single[j] || !analysis.materialised[j]);
-                    analysis.materialised[j] = true;
+                    analysis.materialise(j, StoreReason::ReadInMemory(op.name()));
                 }
                 Class::Ready
                 | Class::Constant
@@ -166,7 +176,8 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
         if let Some(full) = analysis.constant[i].map(|full| full as usize).filter(|&full| full != i) {
             analysis.materialised[i] = false;
             analysis.single[full] |= !analysis.materialised[full];
-            analysis.materialised[full] = true;
+            let reason = analysis.stored_because[i].take().unwrap_or(StoreReason::OwnKernel);
+            analysis.materialise(full, reason);
         }
     }
 }

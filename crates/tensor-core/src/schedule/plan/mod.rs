@@ -22,15 +22,27 @@ mod materialise;
 mod parts;
 mod place;
 mod program;
+mod reasons;
 mod step;
 mod write;
 
+pub(crate) use self::reasons::Reasons;
+pub use self::reasons::{Separation, StoreReason};
 pub(crate) use self::step::{Output, Part, Plan, ScalarRef, Step, Store, Target};
 use super::{collect::Item, kernels::Kernels};
 use crate::{base::error::Result, devices::backend::Limits};
 
 /// The plan for the pending items. Its kernels are shared through `kernels`.
 pub(super) fn plan(items: &[Item], limits: &Limits, kernels: &mut Kernels) -> Result<Plan> {
+    Ok(plan_with_reasons(items, limits, kernels)?.0)
+}
+
+/// [`plan`], with the reasons of its decisions.
+pub(super) fn plan_with_reasons(
+    items: &[Item],
+    limits: &Limits,
+    kernels: &mut Kernels,
+) -> Result<(Plan, Reasons)> {
     let mut analysis = classify::classify(items);
     materialise::choose_materialised(&mut analysis, limits);
     let parts = fit::fit_limits(&mut analysis, limits);
@@ -39,5 +51,7 @@ pub(super) fn plan(items: &[Item], limits: &Limits, kernels: &mut Kernels) -> Re
     let groups = group::group(&mut analysis, &parts, limits);
     let epilogues = epilogue::find(&analysis, &groups, &parts, limits);
     let drafts = write::write_kernels(&analysis, &groups, &epilogues)?;
-    Ok(assemble::assemble(&analysis, drafts, kernels))
+    let plan = assemble::assemble(&analysis, drafts, kernels);
+    let separate = (0..groups.len()).map(|g| epilogues.refused(g).or(groups[g].separation)).collect();
+    Ok((plan, Reasons { stored: analysis.stored_because, separate, kernel: analysis.kernel }))
 }

@@ -10,6 +10,7 @@ use super::{
     analysis::{Analysis, Class, NONE},
     gather::Gathered,
     layouts::view,
+    reasons::StoreReason,
 };
 use crate::{
     base::{error::Result, shape::Shape},
@@ -55,7 +56,7 @@ pub(super) fn find_places(analysis: &mut Analysis<'_>) {
                         None
                     }
                     None => {
-                        analysis.materialised[i] = true;
+                        analysis.materialise(i, StoreReason::NoStrides);
                         own(&item.node.shape)
                     }
                 }
@@ -67,7 +68,7 @@ pub(super) fn find_places(analysis: &mut Analysis<'_>) {
                 match view(&item.node.op, &base, &item.node.shape).filter(|_| !decodes) {
                     Some(layout) => Some((source, layout)),
                     None => {
-                        analysis.materialised[i] = true;
+                        analysis.materialise(i, StoreReason::NoStrides);
                         own(&item.node.shape)
                     }
                 }
