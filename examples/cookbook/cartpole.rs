@@ -2,7 +2,8 @@
 //!
 //!     cargo run --release -p taper-examples-cookbook --example cartpole
 //!
-//! Williams: Simple statistical gradient-following algorithms for connectionist reinforcement learning (1992).
+//! Williams: Simple statistical gradient-following algorithms for connectionist reinforcement learning
+//! (1992).
 
 #[path = "../basics/common/mod.rs"]
 mod common;

@@ -71,8 +71,9 @@ fn run(options: &Options) -> Outcome {
     writeln!(out, "the network: accuracy {before:.4} on digits, {strange:.4} on mirrored digits")?;
 
     let config = LoraConfig::new(8).alpha(16.0).targets(Targets::AllLinear);
+    let size = model.num_parameters();
     let adapter = lora::attach(&model, &config, &rng.on(&device))?;
-    let share = adapter.num_parameters() as f64 / model.num_parameters() as f64;
+    let share = adapter.num_parameters() as f64 / size as f64;
     train(&model, adapter.parameters(), &mirrored, options.epochs)?;
     let (adapted, _) = evaluate(&model, &mirrored_test, &device)?;
     writeln!(out, "with an adapter of {:.1} % of its size: {adapted:.4} on mirrored digits", 100.0 * share)?;

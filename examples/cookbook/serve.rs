@@ -45,7 +45,8 @@ struct Question {
     reply: Sender<(i32, f32)>,
 }
 
-/// A network that was trained on the digits; a program of your own loads one: `model.load("digits.safetensors")?`.
+/// A network that was trained on the digits. A program of your own loads one by
+/// `model.load("digits.safetensors")?`.
 fn trained(digits: &TensorDataset, device: &Device) -> Result<Sequential> {
     let rng = Generator::seed(0, &taper::cpu());
     let mut model =

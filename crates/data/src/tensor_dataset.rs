@@ -97,8 +97,8 @@ tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4, Tensor 5);
 
 /// Tensors with equal first axes as a dataset: item i is row i of each. `torch.utils.data.TensorDataset`.
 ///
-/// The rows are copied to the host once; a clone shares them, for a second loader. Items and batches go to the
-/// device of the first tensor, unless the loader names another.
+/// The rows are copied to the host once, and a clone shares them. Items and batches go to the device of the
+/// first tensor, unless the loader names another.
 ///
 /// ```
 /// use data::{Dataset, TensorDataset};
