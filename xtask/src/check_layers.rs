@@ -57,6 +57,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("taper-examples", &["taper"]),
     ("taper-examples-language", &["taper"]),
     ("taper-examples-pictures", &["taper"]),
+    ("taper-examples-cookbook", &["taper"]),
     ("taper-examples-vision", &["taper"]),
     ("taper-examples-onnx", &["taper"]),
     ("custom-op", &["taper"]),

@@ -10,7 +10,7 @@ use image::{
     ImageReader, Limits, RgbImage,
     imageops::{self, FilterType},
 };
-use tensor_core::{Device, Error, Result, Tensor, caller_line};
+use tensor_core::{DType, Device, Error, Result, Tensor, caller_line};
 
 use crate::{Dataset, Draws, dataset::out_of_range, gzip::file_error};
 
@@ -177,6 +177,50 @@ impl Image {
             return Err(wrong());
         }
         RgbImage::from_raw(wide, high, bytes).map(Image).ok_or_else(wrong)
+    }
+
+    /// A picture from values `[3, H, W]`, or grey ones `[1, H, W]` or `[H, W]`: floats from 0 to 1, which are
+    /// rounded as by [`save_image`](crate::save_image) and cut off outside, or bytes. The reverse of
+    /// [`Image::to_tensor`]. `transforms.functional.to_pil_image`, which does not round but cut.
+    ///
+    /// ```
+    /// use data::Image;
+    /// use tensor_core::{Generator, Tensor};
+    /// # fn main() -> tensor_core::Result<()> {
+    /// let grey = Tensor::new([[0.0f32, 1.0], [0.5, 2.0]], &backend_cpu::cpu())?;
+    /// let image = Image::from_tensor(&grey)?;
+    /// assert_eq!(image.bytes(), [0, 0, 0, 255, 255, 255, 128, 128, 128, 255, 255, 255]);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// Another shape or dtype, no pixels, NaN, more than 65,535 pixels each way, or a value that cannot be
+    /// computed.
+    #[track_caller]
+    pub fn from_tensor(values: &Tensor) -> Result<Image> {
+        const OP: &str = "Image::from_tensor";
+        let _line = caller_line();
+        let dtype = values.dtype();
+        let (channels, height, width) = match *values.dims() {
+            [height, width] => (1, height, width),
+            [channels @ (1 | 3), height, width] => (channels, height, width),
+            _ => {
+                let message = format!("values {}: give [3, H, W], [1, H, W] or [H, W]", values.shape());
+                return Err(Error::invalid(OP, message));
+            }
+        };
+        checked(OP, (height, width))?;
+        if !(dtype.is_float() || dtype == DType::U8) {
+            return Err(Error::invalid(OP, format!("values of {dtype}: give floats from 0 to 1, or u8")));
+        }
+        let colours = values.detach().reshape([channels, height, width])?.expand([3, height, width])?;
+        let values = colours.permute([1, 2, 0])?.to_f64_vec()?;
+        if values.iter().any(|value| value.is_nan()) {
+            return Err(Error::invalid(OP, "a value is NaN: give floats from 0 to 1"));
+        }
+        let scale = if dtype == DType::U8 { 1.0 } else { 255.0 };
+        // Half is added before the cut to whole numbers, as in torchvision's save_image.
+        Image::from_bytes(height, width, values.iter().map(|value| (value * scale + 0.5) as u8).collect())
     }
 
     /// The height, in pixels.

@@ -40,12 +40,16 @@ pub struct DataLoader<D> {
 
 impl<D: Dataset> DataLoader<D> {
     /// Batches of `batch_size` items in the dataset's order; the last may be smaller. An `Arc` of a dataset
-    /// is a dataset, so that two loaders can share one.
+    /// is a dataset, so that two loaders can share one. The loader's threads own the dataset, so it borrows
+    /// nothing: closures in it are `move` closures.
     ///
     /// # Errors
     /// A batch size of 0, or a dataset without items.
     #[track_caller]
-    pub fn new(dataset: D, batch_size: usize) -> Result<DataLoader<D>> {
+    pub fn new(dataset: D, batch_size: usize) -> Result<DataLoader<D>>
+    where
+        D: 'static,
+    {
         if batch_size == 0 {
             return Err(Error::invalid("DataLoader", "batch size 0: give at least 1"));
         }

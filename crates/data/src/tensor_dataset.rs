@@ -97,8 +97,8 @@ tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4, Tensor 5);
 
 /// Tensors with equal first axes as a dataset: item i is row i of each. `torch.utils.data.TensorDataset`.
 ///
-/// The rows are copied to the host once. Items and batches go to the device of the first tensor, unless the
-/// loader names another.
+/// The rows are copied to the host once, and a clone shares them. Items and batches go to the device of the
+/// first tensor, unless the loader names another.
 ///
 /// ```
 /// use data::{Dataset, TensorDataset};
@@ -110,8 +110,10 @@ tuple!(Tensor 0, Tensor 1, Tensor 2, Tensor 3, Tensor 4, Tensor 5);
 /// let dataset = TensorDataset::new((images, labels))?;
 /// let (image, label) = dataset.get(2)?;
 /// assert_eq!((image.dims(), label.item::<i32>()?), (&[28, 28][..], 4));
+/// assert_eq!(dataset.clone().len(), 5);
 /// # Ok(()) }
 /// ```
+#[derive(Clone)]
 pub struct TensorDataset<T = (Tensor, Tensor)> {
     columns: T,
     rows: Vec<Arc<dyn Rows>>,

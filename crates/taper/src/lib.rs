@@ -47,9 +47,13 @@
 //!
 //! **Load a model.** State dicts have PyTorch's names: [`nn::load_safetensors`] and
 //! [`Module::load_state_dict`](nn::Module::load_state_dict) read weights into a network that you write in
-//! Rust; the feature `weights` also reads `.pt`, sharded safetensors, GGUF and NumPy files. The feature
+//! Rust; with the feature `weights`, `model.load(path)?` also reads `.pt`, sharded safetensors, GGUF and NumPy
+//! files. The feature
 //! `onnx` runs an ONNX file without any code for its network:
 //! `taper::onnx::Model::load(path, &device)?.run(..)`.
+//!
+//! **Read programs.** The guide's cookbook has ten tasks, from segmentation to serving, each as a program in
+//! Taper and in PyTorch.
 //!
 //! **Extend it.** A function of tensors is an operation with gradients on every device. [`custom`] adds
 //! your own kernels in Rust and WGSL, [`autograd::Function`] adds a gradient, and [`register_backend`] adds a
@@ -86,28 +90,41 @@ mod environment;
 mod pipe;
 mod registry;
 
+#[doc(inline)]
 pub use autograd;
+#[doc(inline)]
 pub use data;
 #[cfg(feature = "distributed")]
+#[doc(inline)]
 pub use distributed;
 #[cfg(feature = "distributions")]
+#[doc(inline)]
 pub use distributions;
+#[doc(inline)]
 pub use inspect;
 #[cfg(feature = "linalg")]
+#[doc(inline)]
 pub use linalg;
 #[cfg(feature = "models")]
+#[doc(inline)]
 pub use models;
+#[doc(inline)]
 pub use nn;
 #[cfg(feature = "onnx")]
+#[doc(inline)]
 pub use onnx;
+#[doc(inline)]
 pub use optim;
 #[cfg(feature = "studio")]
+#[doc(inline)]
 pub use studio;
 pub use tensor_core;
 pub use tensor_core::fft;
 #[cfg(feature = "train")]
+#[doc(inline)]
 pub use train;
 #[cfg(feature = "weights")]
+#[doc(inline)]
 pub use weights;
 
 pub use autograd::{checkpoint, enable_grad, func, grad, grad_of, no_grad};
@@ -213,6 +230,7 @@ mod guide {
         generating = "generating.md";
         #[cfg(feature = "onnx")]
         onnx = "onnx.md";
+        quantizing = "quantizing.md";
         extending = "extending.md";
         performance = "performance.md";
     }

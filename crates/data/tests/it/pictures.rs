@@ -4,6 +4,7 @@
 use std::{fs, path::Path};
 
 use data::{DataLoader, Dataset, Draws, Image, ImageFolder};
+use tensor_core::{DType, Result, Tensor};
 
 use crate::common::device;
 
@@ -129,4 +130,28 @@ fn pictures_are_cut_turned_and_scaled() {
     ] {
         assert!(error.is_some());
     }
+}
+
+/// Every byte comes back from its value; grey values fill the three channels, and bad tensors are refused.
+#[test]
+fn a_tensor_becomes_the_picture_it_was_made_of() -> Result<()> {
+    let device = device();
+    let bytes: Vec<u8> = (0..=255).chain(0..=255).chain(0..=255).collect();
+    let image = Image::from_bytes(16, 16, bytes)?;
+    let values = image.to_tensor(&device)?;
+    assert_eq!(Image::from_tensor(&values)?, image);
+    assert_eq!(Image::from_tensor(&(&values * 255.0).round().to_dtype(DType::U8)?)?, image);
+    let grey = Image::from_tensor(&values.narrow(0, 1, 1)?)?;
+    assert_eq!(grey, Image::from_tensor(&values.select(0, 1)?)?);
+    assert!(grey.bytes().chunks(3).zip(image.bytes().chunks(3)).all(|(grey, rgb)| grey == [rgb[1]; 3]));
+    for (bad, words) in [
+        (Tensor::zeros([2, 4, 4], &device)?, "give [3, H, W]"),
+        (Tensor::zeros([3, 0, 4], &device)?, "0 x 4"),
+        (Tensor::zeros([4, 4], (DType::I32, &device))?, "values of i32"),
+        (Tensor::full([4, 4], f64::NAN, &device)?, "NaN"),
+    ] {
+        let error = Image::from_tensor(&bad).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    Ok(())
 }
