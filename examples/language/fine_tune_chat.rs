@@ -10,24 +10,17 @@
 //! `--checkpoint FILE` writes the state of the training after every epoch, and continues from the file if it
 //! is there, to the bit. `--save FOLDER` writes the adapter as Python's `peft` reads it.
 
-use std::{
-    error::Error,
-    fs,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+mod conversations;
+
+use std::{error::Error, fs, path::PathBuf, time::Instant};
 
 use clap::{Parser, ValueEnum};
+use conversations::{Example, shuffled};
+use pollster::block_on;
 use taper::{
-    Tensor,
-    models::{
-        LanguageModel, Llama, WeightSource,
-        generate::GenerationConfig,
-        load_language_model, read_config,
-        text::{Message, TextOptions, Tokenizer, generate_text},
-    },
+    models::{LanguageModel, Llama, WeightSource, load_language_model, read_config, text::Tokenizer},
     nn::{
-        Checkpoint, LinearCrossEntropyLoss, Module, Reduction,
+        Checkpoint, Module,
         lora::{self, Lora, LoraConfig, Targets},
     },
     optim::{AdamW, AdamW8bit, AdamWConfig, EightBit, Optimizer},
@@ -105,99 +98,6 @@ enum States {
     EightBit,
 }
 
-/// The tokens of a conversation, and for each token but the first whether it belongs to an answer.
-struct Example {
-    ids: Vec<u32>,
-    answers: Vec<bool>,
-}
-
-/// Reads conversations. The tokens of an answer are those that a conversation has more than the prompt that
-/// asks for it, so that they end with the token that ends an answer.
-fn examples(path: &Path, tokenizer: &Tokenizer) -> Outcome<Vec<Example>> {
-    #[derive(serde::Deserialize)]
-    struct Line {
-        messages: Vec<Message>,
-    }
-    let mut all = Vec::new();
-    for (number, line) in fs::read_to_string(path)?.lines().enumerate() {
-        let Line { messages } = serde_json::from_str(line)
-            .map_err(|error| format!("{}: line {}: {error}", path.display(), number + 1))?;
-        let tokens = |messages: &[Message], prompt: bool| -> Outcome<Vec<u32>> {
-            Ok(tokenizer.encode(&tokenizer.chat(messages, prompt)?, false)?.ids)
-        };
-        let ids = tokens(&messages, false)?;
-        let mut answers = vec![false; ids.len()];
-        for (k, message) in messages.iter().enumerate().filter(|(_, message)| message.role == "assistant") {
-            let (begin, end) = (tokens(&messages[..k], true)?.len(), tokens(&messages[..=k], false)?.len());
-            if begin >= end || end > ids.len() {
-                let message = &message.content;
-                return Err(format!("the template does not end with the answer {message:?}").into());
-            }
-            answers[begin..end].fill(true);
-        }
-        all.push(Example { ids, answers });
-    }
-    match all.is_empty() {
-        true => Err(format!("{}: there are no conversations", path.display()).into()),
-        false => Ok(all),
-    }
-}
-
-/// The label that does not count.
-const IGNORED: i32 = -100;
-/// Lengths and numbers of labels are rounded up to a multiple of this, so that few plans are made.
-const ROUNDED: usize = 16;
-
-/// Padded sequences: tokens `[N, L]`, the places among `N · L` whose next token belongs to an answer, and
-/// these tokens, `[M]` each.
-struct Batch {
-    ids: Tensor,
-    places: Tensor,
-    labels: Tensor,
-}
-
-impl Batch {
-    /// Padding is to the right, where a decoder does not see it.
-    fn new(examples: &[&Example], device: &Device) -> Outcome<Batch> {
-        let longest = examples.iter().map(|example| example.ids.len()).max().unwrap_or(0);
-        let length = (longest - 1).next_multiple_of(ROUNDED);
-        let mut ids = vec![0i32; examples.len() * length];
-        let (mut places, mut labels) = (Vec::new(), Vec::new());
-        for (row, Example { ids: of_row, answers }) in examples.iter().enumerate() {
-            for at in 0..of_row.len() - 1 {
-                ids[row * length + at] = of_row[at] as i32;
-                if answers[at + 1] {
-                    places.push((row * length + at) as i32);
-                    labels.push(of_row[at + 1] as i32);
-                }
-            }
-        }
-        let count = labels.len().next_multiple_of(ROUNDED);
-        places.resize(count, 0);
-        labels.resize(count, IGNORED);
-        Ok(Batch {
-            ids: Tensor::from_vec(ids, [examples.len(), length], device)?,
-            places: Tensor::from_vec(places, [count], device)?,
-            labels: Tensor::from_vec(labels, [count], device)?,
-        })
-    }
-
-    /// The sum of the losses of the answers' tokens. Only their hidden states reach the output layer.
-    fn loss(&self, model: &dyn LanguageModel) -> Outcome<Tensor> {
-        let hidden = model.hidden(&self.ids, None)?;
-        let rows = hidden.flatten(0, 1)?.index_select(0, &self.places)?;
-        let loss = LinearCrossEntropyLoss { reduction: Reduction::Sum, ..Default::default() };
-        Ok(loss.forward_with(&rows, &self.labels, |rows| model.logits(rows))?)
-    }
-}
-
-/// The examples in the order of an epoch, which depends on the seed and the epoch alone.
-fn shuffled(count: usize, seed: u64, epoch: usize, device: &Device) -> Outcome<Vec<usize>> {
-    let rng = Generator::seed(seed.wrapping_mul(1_000_003).wrapping_add(epoch as u64), device);
-    let order = Tensor::randperm(count, &rng)?.to_f64_vec()?;
-    Ok(order.into_iter().map(|place| place as usize).collect())
-}
-
 /// Trains the adapter, epoch by epoch.
 fn train<O: Optimizer + Stateful>(
     options: &Options,
@@ -215,21 +115,13 @@ fn train<O: Optimizer + Stateful>(
         eprintln!("continues after epoch {first}");
     }
     for epoch in first..options.epochs {
-        let order = shuffled(data.len(), options.seed, epoch, &taper::cpu())?;
+        let order = shuffled(data.len(), options.seed, epoch)?;
         let begin = Instant::now();
         let (mut sum, mut tokens, mut steps) = (0.0, 0, 0);
         for group in order.chunks(options.batch * options.accumulate) {
-            optimizer.zero_grad();
-            let of_group: Vec<&Example> = group.iter().map(|&place| &data[place]).collect();
-            // Each token of the group weighs the same, whatever batch it is in.
-            let count: usize =
-                of_group.iter().map(|example| example.answers[1..].iter().filter(|&&is| is).count()).sum();
-            for examples in of_group.chunks(options.batch) {
-                let loss = Batch::new(examples, &device)?.loss(model)?;
-                loss.div_scalar(count as f64).backward()?;
-                sum += f64::from(loss.item::<f32>()?);
-            }
-            optimizer.step()?;
+            let group: Vec<&Example> = group.iter().map(|&place| &data[place]).collect();
+            let (loss, count) = block_on(conversations::step(model, &mut optimizer, &group, options.batch))?;
+            sum += loss;
             (tokens, steps) = (tokens + count, steps + 1);
         }
         let seconds = begin.elapsed().as_secs_f64();
@@ -247,17 +139,9 @@ fn train<O: Optimizer + Stateful>(
 }
 
 /// The model's answer to the question of the options.
-fn answer(options: &Options, model: &dyn LanguageModel, tokenizer: &Tokenizer) -> Outcome<String> {
-    let text = tokenizer.chat(&[Message::user(&options.say)], true)?;
-    let prompt = tokenizer.encode(&text, false)?.ids;
-    let config = GenerationConfig {
-        max_new_tokens: options.max_new_tokens,
-        stop_tokens: tokenizer.end_tokens().to_vec(),
-        ..Default::default()
-    };
-    let text = TextOptions::default();
-    let pieces = generate_text(model, tokenizer, model.new_cache(), &prompt, &config, &text)?;
-    Ok(pieces.collect::<Result<Vec<String>, _>>()?.concat())
+fn answer(options: &Options, model: &dyn LanguageModel, tokenizer: &Tokenizer) -> Result<String> {
+    let Options { say, max_new_tokens, .. } = options;
+    block_on(conversations::answer(model, tokenizer, say, *max_new_tokens, async |_| {}))
 }
 
 fn main() -> Outcome<()> {
@@ -276,7 +160,11 @@ fn main() -> Outcome<()> {
         false => load_language_model(&options.model, &device)?,
     };
     let tokenizer = Tokenizer::from_folder(&options.model)?;
-    let data = examples(&options.data, &tokenizer)?;
+    let text = fs::read_to_string(&options.data);
+    let data = text
+        .map_err(|error| error.to_string())
+        .and_then(|text| conversations::read(&text, &tokenizer).map_err(|error| error.to_string()));
+    let data = data.map_err(|error| format!("{}: {error}", options.data.display()))?;
 
     let targets = match options.targets.is_empty() {
         true => Targets::AllLinear,

@@ -1,7 +1,7 @@
 //! `cargo xtask browser`: the page of examples/browser. Its tools (examples/browser/serve) are not a member
 //! of the workspace, so that other builds do not compile them.
 
-use std::{ffi::OsString, process::Command};
+use std::{ffi::OsString, fs, process::Command};
 
 use crate::{
     Result,
@@ -10,14 +10,27 @@ use crate::{
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// Files that the page fetches: a network, and a recording with what ONNX Runtime makes of it.
-const FILES: [&str; 2] =
-    ["crates/onnx/tests/models/silero_vad.onnx", "crates/onnx/tests/models/silero_vad.safetensors"];
+/// The profile of the modules.
+const PROFILE: &str = "web";
+
+/// The parts of the page, each a feature of the crate and a module, so that a part is loaded when it is used.
+const PARTS: [&str; 3] = ["digits", "voice", "language"];
+
+/// Every browser with WebGPU has these vector instructions of WebAssembly, and so have the others since 2023.
+const RUSTFLAGS: (&str, &str) =
+    ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS", "-C target-feature=+simd128");
+
+/// Files that the page fetches: a network, a recording with what ONNX Runtime makes of it, and conversations.
+const FILES: [&str; 3] = [
+    "crates/onnx/tests/models/silero_vad.onnx",
+    "crates/onnx/tests/models/silero_vad.safetensors",
+    "examples/language/ships_log.jsonl",
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Open the page in Chromium without a window, and check that it learns and hears on the processor and on
-    /// the GPU alike, and that every operation of the table is right on the GPU
+    /// Open the page in Chromium without a window, and check that its networks learn, read, write and hear on
+    /// the processor and on the GPU alike, and that every operation of the table is right on the GPU
     #[arg(long)]
     check: bool,
     /// With --check: only the operations whose names begin so
@@ -34,16 +47,27 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let workspace = Workspace::read()?;
-    let mut build = args.cargo.as_ref().map_or_else(cargo, Command::new);
-    build
-        .current_dir(&workspace.root)
-        .args(["rustc", "--profile", "dist", "--package", "browser", "--lib", "--crate-type", "cdylib"])
-        .args(["--target", TARGET, "--target-dir"])
-        .arg(&workspace.target);
-    if args.check {
-        build.args(["--features", "operations"]);
+    let built = workspace.target.join(TARGET).join(PROFILE).join("browser.wasm");
+    let mut modules = Vec::new();
+    for part in PARTS {
+        let features = match part {
+            // Not the part that is loaded first, whose size the page's test judges.
+            "voice" if args.check => "voice,operations",
+            _ => part,
+        };
+        let mut build = args.cargo.as_ref().map_or_else(cargo, Command::new);
+        build
+            .current_dir(&workspace.root)
+            .env(RUSTFLAGS.0, RUSTFLAGS.1)
+            .args(["rustc", "--profile", PROFILE, "--package", "browser", "--lib", "--crate-type", "cdylib"])
+            .args(["--no-default-features", "--features", features])
+            .args(["--target", TARGET, "--target-dir"])
+            .arg(&workspace.target);
+        succeed(&mut build, &format!("rustup target add {TARGET}"))?;
+        let module = built.with_file_name(format!("{part}.wasm"));
+        fs::copy(&built, &module).map_err(|error| format!("{}: {error}", built.display()))?;
+        modules.push(format!("--module={part}={}", module.display()));
     }
-    succeed(&mut build, &format!("rustup target add {TARGET}"))?;
 
     let folder = workspace.root.join("examples/browser");
     let mut serve = cargo();
@@ -53,9 +77,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .arg("--target-dir")
         .arg(workspace.target.join("serve"))
         .arg("--")
-        .arg(workspace.target.join(TARGET).join("dist/browser.wasm"))
         .arg(folder.join("page"))
         .arg(workspace.target.join("page"))
+        .args(modules)
         .args(FILES.iter().flat_map(|name| ["--with".into(), workspace.root.join(name)]))
         .args(["--port", &args.port.to_string()]);
     if args.check {

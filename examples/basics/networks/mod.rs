@@ -8,3 +8,4 @@
 pub(crate) mod gpt;
 pub(crate) mod mnist;
 pub(crate) mod resnet;
+pub(crate) mod vision_transformer;

@@ -1,12 +1,13 @@
 // The panel that finds speech in a recording or in the microphone's sound.
-import { Listener } from "./browser.js";
+import { plot } from "./chart.js";
+import { by, bytesOf, devices, drawn, load, reason } from "./modules.js";
 
 const RATE = 16000;
 const CHUNK = 512;
 /** The chunks that the drawing shows of the microphone, ten seconds. */
 const SHOWN = 313;
-const by = (id) => document.getElementById(id);
-const bytesOf = async (file) => new Uint8Array(await (await fetch(file)).arrayBuffer());
+/** The seconds of a chunk. */
+const SECONDS = CHUNK / RATE;
 
 /** A recording with the probabilities that ONNX Runtime gives, from a safetensors file: the length of a header,
  *  the header in JSON, and the data. */
@@ -21,19 +22,24 @@ export async function recording() {
   return { audio: tensor("audio"), probabilities: tensor("probability_16k") };
 }
 
-/** Draws the loudness of chunks as a band around a quarter of the height, and the probabilities below. */
+/** Draws the loudness of chunks as a band in the upper half, and the probabilities. `count` chunks fit into the plot. */
 function draw(levels, probabilities, count) {
-  const x = (k) => ((100 * k) / Math.max(1, count - 1)).toFixed(2);
-  const band = [...levels.map((level, k) => [k, level]), ...levels.map((level, k) => [k, -level]).reverse()];
-  by("wave").setAttribute("points", band.map(([k, level]) => `${x(k)},${(25 - 22 * level).toFixed(2)}`).join(" "));
-  by("speech").setAttribute("points", probabilities.map((p, k) => `${x(k)},${(98 - 46 * p).toFixed(2)}`).join(" "));
+  const band = (sign) => levels.map((level, k) => [k * SECONDS, 0.75 + sign * 0.22 * level]);
+  plot(by("voice-plot"), {
+    x: { label: "seconds", least: 0, most: count * SECONDS },
+    left: { label: "probability of speech", least: 0, most: 1, kind: "second" },
+    lines: [
+      { points: [...band(1), ...band(-1).reverse()], axis: "left", kind: "wave" },
+      { points: probabilities.map((p, k) => [k * SECONDS, p]), axis: "left", kind: "second" },
+    ],
+  });
 }
 
 const loudness = (chunk) => Math.min(1, chunk.reduce((most, sample) => Math.max(most, Math.abs(sample)), 0));
 
 /** The probability of each chunk of a sound; gives what the device is and how long a chunk took, too. */
-export async function hear(ready, device, audio) {
-  await ready;
+export async function hear(device, audio) {
+  const { Listener } = await load("voice");
   const listener = await Listener.open(device, await bytesOf("silero_vad.onnx"));
   const [levels, probabilities] = [[], []];
   const count = Math.floor(audio.length / CHUNK);
@@ -49,19 +55,20 @@ export async function hear(ready, device, audio) {
     }
     if (k % 8 === 7 || k === count - 1) {
       draw(levels, probabilities, count);
-      await new Promise((resolve) => setTimeout(resolve));
+      await drawn();
     }
   }
   const milliseconds = (performance.now() - started) / Math.max(1, count - 1);
-  by("voice-status").textContent = `${listener.description}: ${milliseconds.toFixed(1)} ms for each 32 ms of sound`;
+  by("voice-status").textContent = `${(await devices)[device]}: ${milliseconds.toFixed(1)} ms for each 32 ms of sound`;
   const found = { description: listener.description, first, milliseconds, probabilities };
   listener.free();
   return found;
 }
 
 /** Hears the microphone until `stopped` resolves. */
-async function follow(ready, device, stopped) {
-  await ready;
+async function follow(device, stopped) {
+  const { Listener } = await load("voice");
+  const name = (await devices)[device];
   const listener = await Listener.open(device, await bytesOf("silero_vad.onnx"));
   const stream = await navigator.mediaDevices.getUserMedia({ audio: { channelCount: 1 } });
   const context = new AudioContext({ sampleRate: RATE });
@@ -96,7 +103,7 @@ async function follow(ready, device, stopped) {
     probabilities.push(probability);
     if (levels.length > SHOWN) [levels, probabilities].forEach((list) => list.shift());
     draw(levels, probabilities, SHOWN);
-    by("voice-status").textContent = `${listener.description}: ${probability >= 0.5 ? "speech" : "no speech"}`;
+    by("voice-status").textContent = `${name}: ${probability >= 0.5 ? "speech" : "no speech"}`;
   }
   stream.getTracks().forEach((track) => track.stop());
   await context.close();
@@ -104,26 +111,27 @@ async function follow(ready, device, stopped) {
 }
 
 /** Makes the panel's buttons work. */
-export function listenOnClick(ready) {
+export function voice() {
+  draw([], [], SHOWN);
   let stop = null;
   const guarded = async (work) => {
     by("recording").disabled = true;
     try {
       await work();
     } catch (error) {
-      by("voice-status").textContent = String(error.message ?? error);
+      by("voice-status").textContent = `This does not work here: ${reason(error)}`;
     } finally {
       by("recording").disabled = false;
     }
   };
   by("recording").addEventListener("click", () =>
-    guarded(async () => hear(ready, by("voice-device").value, (await recording()).audio)),
+    guarded(async () => hear(by("voice-device").value, (await recording()).audio)),
   );
   by("microphone").addEventListener("click", async () => {
     if (stop) return stop();
     const stopped = new Promise((resolve) => (stop = resolve));
     by("microphone").textContent = "Stop";
-    await guarded(() => follow(ready, by("voice-device").value, stopped));
+    await guarded(() => follow(by("voice-device").value, stopped));
     by("microphone").textContent = "Listen to the microphone";
     stop = null;
   });

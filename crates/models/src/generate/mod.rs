@@ -135,11 +135,47 @@ impl<M: LanguageModel + ?Sized> Generation<'_, M> {
         (self.cache, self.waiting)
     }
 
+    /// The next token, as the iterator gives it, without blocking: for pages of a browser.
+    ///
+    /// ```
+    /// # use models::{Llama, LlamaConfig, WeightSource, generate::{GenerationConfig, generate}};
+    /// # async fn text(model: &Llama) -> tensor_core::Result<()> {
+    /// let mut tokens = generate(model, &[1, 2, 3], &GenerationConfig::default())?;
+    /// while let Some(token) = tokens.next_async().await {
+    ///     println!("{}", token?.id);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn next_async(&mut self) -> Option<Result<Token>> {
+        if self.is_over() {
+            return None;
+        }
+        let logits = match logits_after(self.model, &self.waiting, &mut self.cache) {
+            Ok(logits) => logits.to_vec_async::<f32>().await,
+            Err(error) => Err(error),
+        };
+        self.chosen(logits)
+    }
+
+    fn is_over(&self) -> bool {
+        self.finished || self.generated.len() >= self.config.max_new_tokens
+    }
+
+    /// The token that logits give; none at the end of the text.
+    fn chosen(&mut self, logits: Result<Vec<f32>>) -> Option<Result<Token>> {
+        let token = match logits {
+            Ok(logits) => self.choose(&logits),
+            Err(error) => Err(error),
+        };
+        self.finished = !matches!(token, Ok(Some(_)));
+        token.transpose()
+    }
+
+    /// The token that follows, by its logits; none if it ends the text.
     #[track_caller]
-    fn step(&mut self) -> Result<Option<Token>> {
-        let logits = next_logits(self.model, &self.waiting, &mut self.cache)?;
+    fn choose(&mut self, logits: &[f32]) -> Result<Option<Token>> {
         self.waiting.clear();
-        let (id, log_probability) = self.sampler.next(&logits, &self.prompt, &self.generated)?;
+        let (id, log_probability) = self.sampler.next(logits, &self.prompt, &self.generated)?;
         self.waiting.push(id);
         if self.config.stop_tokens.contains(&id) {
             return Ok(None);
@@ -153,12 +189,11 @@ impl<M: LanguageModel + ?Sized> Iterator for Generation<'_, M> {
     type Item = Result<Token>;
 
     fn next(&mut self) -> Option<Result<Token>> {
-        if self.finished || self.generated.len() >= self.config.max_new_tokens {
+        if self.is_over() {
             return None;
         }
-        let token = self.step();
-        self.finished = !matches!(token, Ok(Some(_)));
-        token.transpose()
+        let logits = next_logits(self.model, &self.waiting, &mut self.cache);
+        self.chosen(logits)
     }
 }
 
@@ -176,6 +211,13 @@ pub(crate) fn table(rows: &[&[u32]], device: &Device) -> Result<Tensor> {
     Tensor::from_vec(ids, [rows.len(), length], device)
 }
 
+/// The logits of the token after `tokens`, in f32.
+#[track_caller]
+fn logits_after<M: LanguageModel + ?Sized>(model: &M, tokens: &[u32], cache: &mut KvCache) -> Result<Tensor> {
+    let ids = row(tokens, &model.device())?;
+    no_grad(|| model.next_logits(&ids, cache)?.to_dtype(DType::F32))
+}
+
 /// The logits of the token after `tokens`, on the host.
 #[track_caller]
 pub(crate) fn next_logits<M: LanguageModel + ?Sized>(
@@ -183,8 +225,7 @@ pub(crate) fn next_logits<M: LanguageModel + ?Sized>(
     tokens: &[u32],
     cache: &mut KvCache,
 ) -> Result<Vec<f32>> {
-    let ids = row(tokens, &model.device())?;
-    no_grad(|| model.next_logits(&ids, cache)?.to_dtype(DType::F32)?.to_vec::<f32>())
+    logits_after(model, tokens, cache)?.to_vec::<f32>()
 }
 
 /// The logits after each of `tokens`, on the host: rows of the vocabulary.

@@ -5,7 +5,7 @@ use tensor_core::Result;
 use super::Tokenizer;
 use crate::{
     KvCache, LanguageModel,
-    generate::{Generation, GenerationConfig, generate_from},
+    generate::{Generation, GenerationConfig, Token, generate_from},
 };
 
 /// Turns tokens into text one by one. A token may end inside a character, whose text then comes with a later
@@ -127,28 +127,37 @@ impl<M: LanguageModel + ?Sized> TextGeneration<'_, M> {
         std::mem::replace(&mut self.held, rest)
     }
 
-    fn step(&mut self) -> Result<Option<String>> {
+    /// The text that a further token makes certain, or that the end of the tokens leaves.
+    fn push(&mut self, token: Option<Result<Token>>) -> Result<String> {
+        let Some(token) = token else {
+            self.finished = true;
+            let rest = self.decoder.finish()?;
+            self.held.push_str(&rest);
+            let mut text = self.release();
+            text.push_str(&std::mem::take(&mut self.held));
+            return Ok(text);
+        };
+        let text = self.decoder.push(token?.id)?;
+        self.held.push_str(&text);
+        Ok(self.release())
+    }
+
+    /// A piece that a token gave, unless it is empty.
+    fn given(&mut self, piece: Result<String>) -> Option<Result<String>> {
+        self.finished |= piece.is_err();
+        piece.map(|piece| (!piece.is_empty()).then_some(piece)).transpose()
+    }
+
+    /// The next piece, as the iterator gives it, without blocking: for pages of a browser.
+    pub async fn next_async(&mut self) -> Option<Result<String>> {
         while !self.finished {
-            match self.tokens.next() {
-                Some(token) => {
-                    let text = self.decoder.push(token?.id)?;
-                    self.held.push_str(&text);
-                    let text = self.release();
-                    if !text.is_empty() {
-                        return Ok(Some(text));
-                    }
-                }
-                None => {
-                    self.finished = true;
-                    let rest = self.decoder.finish()?;
-                    self.held.push_str(&rest);
-                    let mut text = self.release();
-                    text.push_str(&std::mem::take(&mut self.held));
-                    return Ok((!text.is_empty()).then_some(text));
-                }
+            let token = self.tokens.next_async().await;
+            let piece = self.push(token);
+            if let Some(piece) = self.given(piece) {
+                return Some(piece);
             }
         }
-        Ok(None)
+        None
     }
 }
 
@@ -156,8 +165,13 @@ impl<M: LanguageModel + ?Sized> Iterator for TextGeneration<'_, M> {
     type Item = Result<String>;
 
     fn next(&mut self) -> Option<Result<String>> {
-        let piece = self.step();
-        self.finished |= piece.is_err();
-        piece.transpose()
+        while !self.finished {
+            let token = self.tokens.next();
+            let piece = self.push(token);
+            if let Some(piece) = self.given(piece) {
+                return Some(piece);
+            }
+        }
+        None
     }
 }

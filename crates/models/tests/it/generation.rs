@@ -328,3 +328,22 @@ fn beams_take_their_states_with_them() {
         }
     }
 }
+
+#[test]
+fn awaited_tokens_are_those_of_the_iterator() {
+    let device = backend_cpu::cpu();
+    let model = model("llama", &device);
+    let expected = ids(generate(&model, PROMPT, &most_likely(12)).unwrap());
+    // The token that ends the text is not part of it.
+    let at = expected.iter().position(|id| *id != expected[0]).unwrap();
+    let ended = GenerationConfig { stop_tokens: vec![expected[at]], ..most_likely(12) };
+    for (config, expected) in [(most_likely(12), &expected[..]), (ended, &expected[..at])] {
+        let mut tokens = generate(&model, PROMPT, &config).unwrap();
+        let mut found = Vec::new();
+        while let Some(token) = pollster::block_on(tokens.next_async()) {
+            found.push(token.unwrap().id);
+        }
+        assert_eq!(found, expected);
+        assert!(pollster::block_on(tokens.next_async()).is_none());
+    }
+}

@@ -106,8 +106,14 @@ fn a_text_ends_before_its_stop_word() {
     let text = |stop: &[&str]| -> String {
         let options = TextOptions { stop_words: stop.iter().map(|word| word.to_string()).collect() };
         let cache = models::LanguageModel::new_cache(&model);
-        let pieces = generate_text(&model, &tokenizer, cache, &prompt, &config, &options).unwrap();
-        pieces.map(Result::unwrap).collect()
+        let begin = |cache| generate_text(&model, &tokenizer, cache, &prompt, &config, &options).unwrap();
+        let all: String = begin(cache).map(Result::unwrap).collect();
+        let (mut pieces, mut awaited) = (begin(models::LanguageModel::new_cache(&model)), String::new());
+        while let Some(piece) = pollster::block_on(pieces.next_async()) {
+            awaited.push_str(&piece.unwrap());
+        }
+        assert_eq!(awaited, all);
+        all
     };
     assert_eq!(text(&[]), whole);
     assert_eq!(text(&["nothing"]), whole);

@@ -1,0 +1,160 @@
+// A test of the page, for `cargo xtask browser --check`: it does what a reader would do, and sends the
+// results to the server.
+// `?check=linalg` checks only the operations with this at the beginning of their names.
+import { shown, train } from "./digits.js";
+import { tune } from "./language.js";
+import { by, load, reason } from "./modules.js";
+import { hear, recording } from "./voice.js";
+
+/** Tells the server, which waits for the results, what the page is at. */
+const doing = (what) => fetch("doing", { method: "POST", body: what });
+
+/** The files that the page has fetched, with the bytes that were sent. */
+const fetched = () =>
+  [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")].map((entry) => ({
+    name: entry.name,
+    sent: entry.encodedBodySize,
+    whole: entry.decodedBodySize,
+  }));
+
+/** Draws strokes with a mouse, in parts of the drawing's side. */
+function draw(strokes) {
+  by("clear").click();
+  const { left, top, width, height } = by("drawing").getBoundingClientRect();
+  for (const stroke of strokes) {
+    stroke.forEach(([x, y], k) => {
+      const place = { clientX: left + x * width, clientY: top + y * height, bubbles: true };
+      by("drawing").dispatchEvent(new PointerEvent(k === 0 ? "pointerdown" : "pointermove", place));
+    });
+    dispatchEvent(new PointerEvent("pointerup"));
+  }
+}
+
+/** Presses keys in the drawing. */
+function press(keys) {
+  by("clear").click();
+  by("drawing").focus();
+  for (const key of keys) by("drawing").dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+}
+
+const ONE = [[[0.4, 0.3], [0.5, 0.2], [0.5, 0.8]]];
+const SEVEN = [[[0.3, 0.2], [0.7, 0.2], [0.45, 0.8]], [[0.38, 0.5], [0.64, 0.5]]];
+const repeated = (key, count) => Array(count).fill(key);
+/** A zero, by the keyboard. */
+const ZERO_KEYS = [
+  " ",
+  ...["ArrowLeft", "ArrowDown", "ArrowRight", "ArrowUp"].flatMap((key, k) => repeated(key, k % 2 ? 10 : 6)),
+  " ",
+];
+
+async function readDrawings() {
+  const found = {};
+  draw(ONE);
+  found[1] = await shown();
+  draw(SEVEN);
+  found[7] = await shown();
+  press(ZERO_KEYS);
+  found[0] = await shown();
+  return found;
+}
+
+/** The sentence that the page shows when a file is chosen and the button pressed. */
+async function refused(file) {
+  const files = new DataTransfer();
+  files.items.add(file);
+  by("model").files = files.files;
+  by("model").dispatchEvent(new Event("change"));
+  by("language-status").textContent = "";
+  by("tune").click();
+  while (by("tune").textContent !== "Fine-tune") await new Promise((resolve) => setTimeout(resolve, 50));
+  by("model").value = "";
+  by("model").dispatchEvent(new Event("change"));
+  return by("language-status").textContent;
+}
+
+/** A file that says it has many bytes. */
+function large(bytes) {
+  const file = new File(["GGUF"], "large.gguf");
+  Object.defineProperty(file, "size", { value: bytes });
+  return file;
+}
+
+/** The widths of the page and of its widest part, in a frame as wide as a phone. */
+async function onPhone() {
+  const frame = document.createElement("iframe");
+  frame.style.cssText = "width: 360px; height: 700px; border: 0";
+  frame.src = "./";
+  document.body.append(frame);
+  await new Promise((resolve) => (frame.onload = resolve));
+  const root = frame.contentDocument.documentElement;
+  while (!root.dataset.ready) await new Promise((resolve) => setTimeout(resolve, 50));
+  const button = frame.contentDocument.getElementById("theme");
+  const backs = [0, 1, 2].map(() => {
+    button.click();
+    return frame.contentWindow.getComputedStyle(frame.contentDocument.body).backgroundColor;
+  });
+  const widths = { width: root.clientWidth, widest: root.scrollWidth, backs };
+  frame.remove();
+  return widths;
+}
+
+export async function check() {
+  const send = (results) => fetch("result", { method: "POST", body: JSON.stringify(results) });
+  // After a panic, some promises never resolve.
+  addEventListener("error", (event) => send({ error: event.message }));
+  addEventListener("unhandledrejection", (event) => send({ error: reason(event.reason) }));
+  const guarded = async (work) => {
+    try {
+      return await work();
+    } catch (error) {
+      return { error: reason(error) };
+    }
+  };
+  const results = { digits: [], language: [], voice: [] };
+  const prefix = new URLSearchParams(location.search).get("check");
+  await load("digits");
+  results.first = fetched();
+  results.phone = await guarded(onPhone);
+  for (const device of ["cpu", "wgpu"]) {
+    for (const [network, epochs] of [["mlp", 20], ["cnn", 8], ["transformer", 12]]) {
+      await doing(`${network} learns digits on ${device}`);
+      const result = await guarded(async () => {
+        const learned = await train(device, network, epochs);
+        return { ...learned, found: await readDrawings() };
+      });
+      results.digits.push({ device, network, ...result });
+    }
+  }
+  for (const device of ["cpu", "wgpu"]) {
+    await doing(`a language model learns on ${device}`);
+    results.language.push({ device, ...(await guarded(() => tune(device, 4, 0.005))) });
+  }
+  await doing("files that are refused");
+  const text = new File(["This is no model."], "text.gguf");
+  const cut = new File(["GGUF\u0003\u0000\u0000\u0000"], "cut.gguf");
+  results.refused = await guarded(async () => [await refused(text), await refused(large(3e9)), await refused(cut)]);
+  for (const device of ["cpu", "wgpu"]) {
+    await doing(`listening on ${device}`);
+    const heard = await guarded(async () => {
+      const { audio, probabilities } = await recording();
+      return { wanted: [...probabilities], ...(await hear(device, audio)) };
+    });
+    results.voice.push({ device, ...heard });
+  }
+  const { operations } = await load("voice");
+  if (operations) {
+    const wrong = [];
+    const tell = (name, what) => {
+      by("digits-status").textContent = name;
+      if (what !== undefined) wrong.push(`${name}: ${what}`);
+      return doing(name);
+    };
+    try {
+      results.operations = { count: await operations("wgpu", prefix, tell), wrong };
+    } catch (error) {
+      results.operations = { count: 0, wrong: [reason(error)] };
+    }
+  }
+  results.fetched = fetched();
+  await send(results);
+}

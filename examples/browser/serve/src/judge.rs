@@ -1,0 +1,198 @@
+//! Bounds for the results of the page's own test.
+
+use serde_json::Value;
+
+use crate::Outcome;
+
+/// The bytes that the page may fetch before a part is used.
+const FIRST_LOAD_LIMIT: f64 = 2e6;
+
+/// Judges the results of `page/check.js` of the page at `url`.
+pub(crate) fn all(results: &Value, url: &str) -> Outcome {
+    load(results, url)?;
+    phone(&results["phone"])?;
+    digits(list(results, "digits")?)?;
+    language(list(results, "language")?)?;
+    refusals(&results["refused"])?;
+    voice(list(results, "voice")?)?;
+    operations(results.get("operations"))
+}
+
+/// The results of each device, without errors.
+fn list<'a>(results: &'a Value, part: &str) -> Outcome<&'a [Value]> {
+    let all = results[part].as_array().ok_or_else(|| format!("{part}: no results"))?;
+    for result in all {
+        if let Some(error) = result["error"].as_str() {
+            return Err(format!("{part} on {}: {error}", text(result, "device")).into());
+        }
+    }
+    Ok(all)
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+fn number(value: &Value, name: &str) -> Outcome<f64> {
+    value[name].as_f64().ok_or_else(|| format!("there is no number {name} in {value}").into())
+}
+
+fn numbers(value: &Value, name: &str) -> Vec<f64> {
+    value[name].as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+}
+
+/// The first load is small, and everything comes from this server.
+fn load(results: &Value, url: &str) -> Outcome {
+    let origin = url.split('?').next().unwrap_or_default();
+    let fetched = |name: &str| results[name].as_array().map_or(&[][..], Vec::as_slice);
+    for entry in fetched("first").iter().chain(fetched("fetched")) {
+        let name = text(entry, "name");
+        if !name.starts_with(origin) {
+            return Err(format!("the page has fetched {name}, which is not from {origin}").into());
+        }
+    }
+    let (mut sent, mut whole) = (0.0, 0.0);
+    for entry in fetched("first") {
+        (sent, whole) = (sent + number(entry, "sent")?, whole + number(entry, "whole")?);
+    }
+    println!("first load: {:.2} MB, uncompressed {:.2} MB", sent / 1e6, whole / 1e6);
+    match sent > 0.0 && sent < FIRST_LOAD_LIMIT && sent < whole {
+        true => Ok(()),
+        false => Err(format!("the first load has {sent} bytes, expected {FIRST_LOAD_LIMIT} at most").into()),
+    }
+}
+
+/// The page fits on a phone, and its colours change.
+fn phone(phone: &Value) -> Outcome {
+    let (width, widest) = (number(phone, "width")?, number(phone, "widest")?);
+    if widest > width {
+        return Err(format!("on a phone {width} pixels wide, the page is {widest} wide").into());
+    }
+    match phone["backs"].as_array().map(Vec::as_slice) {
+        Some([light, dark, ..]) if light != dark => Ok(()),
+        _ => Err(format!("the page's colours do not change: {phone}").into()),
+    }
+}
+
+/// Each network learns on each device, alike, and reads drawn digits.
+fn digits(results: &[Value]) -> Outcome {
+    let mut first: Vec<(&str, f64)> = Vec::new();
+    for result in results {
+        let what = format!("{} on {}", text(result, "network"), text(result, "device"));
+        let epochs = result["epochs"].as_array().ok_or_else(|| format!("{what}: no epochs"))?;
+        let [begin, .., end] = &epochs[..] else { return Err(format!("{what}: too few epochs").into()) };
+        let (loss, accuracy) = (number(begin, "loss")?, number(end, "accuracy")?);
+        let found = &result["found"];
+        println!(
+            "{what}, {}: loss of the first epoch {loss:.6}, accuracy {accuracy:.4} after {} epochs, {:.1} s; drawn {found}",
+            text(result, "description"),
+            epochs.len(),
+            number(result, "seconds")?
+        );
+        if accuracy < 0.9 || number(end, "loss")? > loss / 2.0 {
+            return Err(format!("{what}: accuracy {accuracy}, expected 0.9, and half the loss").into());
+        }
+        let read =
+            [0, 1, 7].iter().filter(|digit| found[digit.to_string()].as_i64() == Some(**digit)).count();
+        if read < 2 {
+            return Err(format!("{what}: {read} of three drawn digits are read: {found}").into());
+        }
+        let network = text(result, "network");
+        match first.iter().find(|(known, _)| *known == network) {
+            // Dropout draws other numbers only if the network is another one.
+            Some((_, other)) if (other - loss).abs() > 1e-3 => {
+                return Err(format!("{what}: loss {loss} of the first epoch, {other} on the CPU").into());
+            }
+            Some(_) => {}
+            None => first.push((network, loss)),
+        }
+    }
+    Ok(())
+}
+
+/// The loss of the answers falls on each device, alike, and the model itself stays as it is.
+fn language(results: &[Value]) -> Outcome {
+    let mut first = Vec::new();
+    for result in results {
+        let device = text(result, "device");
+        let losses = numbers(result, "losses");
+        let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len().max(1) as f64;
+        let quarter = losses.len() / 4;
+        if quarter == 0 {
+            return Err(format!("language on {device}: {} steps", losses.len()).into());
+        }
+        let (begin, end) = (mean(&losses[..quarter]), mean(&losses[losses.len() - quarter..]));
+        let [before, after] = ["baseBefore", "baseAfter"].map(|name| number(result, name));
+        let (before, after) = (before?, after?);
+        println!(
+            "language on {device}, {}: loss {begin:.4} in the first epoch, {end:.4} in the last, {:.0} ms a step, memory {:.0} MB, tensors {:.0} MB",
+            text(result, "description"),
+            number(result, "milliseconds")?,
+            number(result, "memory")? / 1e6,
+            number(result, "peak")? / 1e6
+        );
+        println!("    before: {:?}\n    after: {:?}", text(result, "before"), text(result, "after"));
+        if end > 0.8 * begin {
+            return Err(format!("language on {device}: the loss falls from {begin} to {end} only").into());
+        }
+        if before != after || text(result, "before") != text(result, "without") {
+            return Err(
+                format!("language on {device}: the model without its adapter has changed: {result}").into()
+            );
+        }
+        if text(result, "before") == text(result, "after") {
+            return Err(format!("language on {device}: the answer is the same after the training").into());
+        }
+        first.push(losses[0]);
+    }
+    match first[..] {
+        [cpu, gpu] if (cpu - gpu).abs() < 1e-2 => Ok(()),
+        _ => Err(format!("language: the first losses differ: {first:?}").into()),
+    }
+}
+
+/// Files that are no models are refused by a sentence.
+fn refusals(sentences: &Value) -> Outcome {
+    const EXPECTED: [&str; 3] = ["no GGUF file", "memory for files of", "cut off or damaged"];
+    let sentences = sentences.as_array().ok_or_else(|| format!("refusals: {sentences}"))?;
+    for (k, expected) in EXPECTED.iter().enumerate() {
+        let sentence = sentences.get(k).and_then(Value::as_str).unwrap_or_default();
+        if !sentence.contains(expected) {
+            return Err(format!("the page says {sentence:?}, which does not have {expected:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Checks the probabilities of speech against ONNX Runtime's, which the page sends along.
+fn voice(results: &[Value]) -> Outcome {
+    const TOLERANCE: f64 = 1e-4;
+    for result in results {
+        let device = text(result, "device");
+        let (found, wanted) = (numbers(result, "probabilities"), numbers(result, "wanted"));
+        let apart = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        println!(
+            "voice on {device}: {} chunks, at most {apart:.1e} from ONNX Runtime, {:.1} ms each, the first {:.0} ms",
+            found.len(),
+            number(result, "milliseconds")?,
+            number(result, "first")?
+        );
+        let speech = found.iter().filter(|&&p| p >= 0.5).count();
+        if found.len() != wanted.len() || speech < 20 || apart > TOLERANCE {
+            return Err(format!("voice on {device}: {speech} chunks of speech, {apart:.1e} apart").into());
+        }
+    }
+    Ok(())
+}
+
+/// The operations that were computed are right; none are, if the table is not built in.
+fn operations(operations: Option<&Value>) -> Outcome {
+    let Some(operations) = operations else { return Ok(()) };
+    let wrong = operations["wrong"].as_array().ok_or("operations: no list of what is wrong")?;
+    println!("wgpu: {} rows of the table of operations, {} of them wrong", operations["count"], wrong.len());
+    if !wrong.is_empty() {
+        let lines: Vec<&str> = wrong.iter().filter_map(Value::as_str).collect();
+        return Err(lines.join("\n").into());
+    }
+    Ok(())
+}
