@@ -47,9 +47,8 @@
 //!
 //! **Load a model.** State dicts have PyTorch's names: [`nn::load_safetensors`] and
 //! [`Module::load_state_dict`](nn::Module::load_state_dict) read weights into a network that you write in
-//! Rust; with the feature `weights`, `model.load(path)?` also reads `.pt`, sharded safetensors, GGUF and NumPy
-//! files. The feature
-//! `onnx` runs an ONNX file without any code for its network:
+//! Rust; with the feature `weights`, `model.load(path)?` also reads `.pt`, sharded safetensors, GGUF and
+//! NumPy files. The feature `onnx` runs an ONNX file without any code for its network:
 //! `taper::onnx::Model::load(path, &device)?.run(..)`.
 //!
 //! **Read programs.** The guide's cookbook has ten tasks, from segmentation to serving, each as a program in
