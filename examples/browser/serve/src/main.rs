@@ -7,7 +7,6 @@ mod judge;
 use std::{
     error::Error,
     fs,
-    io::Read,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
     time::{Duration, Instant},
