@@ -16,6 +16,7 @@ use crate::{
     },
     device::{compiled::CompiledKernel, faults::lock, gpu::Gpu, pipeline::assemble},
     kernels::{custom, map::Aliases, native, window},
+    platform::CAN_WAIT,
     tuning::Tuning,
 };
 
@@ -154,6 +155,10 @@ impl Backend for WgpuBackend {
             .collect();
         let compiled = self.compiled(launch, aliases)?;
         self.gpu.encode(&compiled, launch)
+    }
+
+    fn can_wait(&self) -> bool {
+        CAN_WAIT
     }
 
     fn settle(&self) -> Result<()> {

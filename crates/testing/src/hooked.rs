@@ -13,6 +13,7 @@ type Run = dyn Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync;
 pub struct Hooked {
     inner: Arc<dyn Backend>,
     run: Box<Run>,
+    can_wait: bool,
 }
 
 /// A device whose kernels go to `run`, and all other calls to `inner`.
@@ -20,7 +21,14 @@ pub fn hooked(
     inner: Arc<dyn Backend>,
     run: impl Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync + 'static,
 ) -> Device {
-    Device::new(Arc::new(Hooked { inner, run: Box::new(run) }))
+    let can_wait = inner.can_wait();
+    Device::new(Arc::new(Hooked { inner, run: Box::new(run), can_wait }))
+}
+
+/// The same backend in a page of a browser, where no thread can wait for a device.
+pub fn without_waiting(inner: Arc<dyn Backend>) -> Device {
+    let run = |inner: &dyn Backend, launch: &Launch<'_>| inner.run(launch);
+    Device::new(Arc::new(Hooked { inner, run: Box::new(run), can_wait: false }))
 }
 
 impl fmt::Debug for Hooked {
@@ -47,6 +55,9 @@ impl Backend for Hooked {
     }
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         (self.run)(self.inner.as_ref(), launch)
+    }
+    fn can_wait(&self) -> bool {
+        self.can_wait
     }
     fn settle(&self) -> Result<()> {
         self.inner.settle()

@@ -31,7 +31,7 @@ pub mod settings;
 pub use compare::{agree, assert_close, assert_elements, difference, tolerance};
 pub use conformance::conformance;
 pub use damage::damage;
-pub use hooked::{Hooked, hooked};
+pub use hooked::{Hooked, hooked, without_waiting};
 pub use inputs::{
     LAYOUTS, Layout, VIEWS, View, floats, laid_out, numbers, of, of_scalars, scales_of, tensor, to_scalars,
 };

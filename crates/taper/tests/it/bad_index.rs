@@ -394,3 +394,27 @@ fn probabilities_that_cannot_be_are_refused_where_they_are_asked_for() -> Result
     assert_eq!(Tensor::zeros([0, 3], &d)?.bernoulli(&rng)?.dims(), [0, 3]);
     Ok(())
 }
+
+#[test]
+fn where_no_thread_can_wait_the_next_awaited_read_reports_a_bad_index() {
+    let device = taper_testing::without_waiting(device().backend().clone());
+    let table = Tensor::from_vec(vec![1.0f32, 2.0, 3.0], [3], &device).unwrap().requires_grad();
+    // The device computes the indices, so that only it knows them.
+    for (offset, bad) in [(0.0, None), (2.0, Some(4))] {
+        let ids = Tensor::from_vec(vec![0.0f32, 2.0], [2], &device).unwrap().add_scalar(offset);
+        let ids = ids.to_dtype(DType::I32).unwrap();
+        let rows = table.index_select(0, &ids).unwrap();
+        let evaluated = rows.eval();
+        match bad {
+            None => assert_eq!(block_on(rows.to_vec_async::<f32>()).unwrap(), [1.0, 3.0]),
+            Some(bad) => {
+                // A device that finds it at once may say so.
+                if let Err(error) = evaluated {
+                    is_of(&error, bad, 3);
+                }
+                is_of(&block_on(rows.to_vec_async::<f32>()).unwrap_err(), bad, 3);
+                is_of(&rows.eval().unwrap_err(), bad, 3);
+            }
+        }
+    }
+}

@@ -110,6 +110,12 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Whether a thread can wait for the device, as everywhere but in a page of a browser. If it cannot,
+    /// evaluating leaves the checks of indices to the next awaited read of a value that depends on them.
+    fn can_wait(&self) -> bool {
+        true
+    }
+
     /// Decides every [`crate::Ticket`] that a launch deferred so far; waits for the device if it must.
     /// The default is for backends whose `run` reports bad indices at once and defers nothing.
     fn settle(&self) -> Result<()> {

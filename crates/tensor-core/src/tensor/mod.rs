@@ -288,12 +288,14 @@ fn node_value(node: &Arc<Node>) -> Result<Value> {
     }
 }
 
-/// Computes a node's value if necessary, and waits until its index checks have passed.
+/// Computes a node's value if necessary, and waits until its index checks have passed, where a thread can
+/// wait.
 fn settle(node: &Arc<Node>) -> Result<()> {
     loop {
         let facts = lock(&node.state).value.as_ref().map(|value| value.facts.clone());
         match facts {
             Some(facts) if facts.is_nothing() => return Ok(()),
+            Some(facts) if !node.device.backend().can_wait() => return facts.check(),
             Some(facts) => return facts.settle(node.device.backend().as_ref()),
             None => schedule::evaluate_one(node)?,
         }

@@ -7,26 +7,31 @@ use crate::Outcome;
 /// The bytes that the page may fetch before a part is used.
 const FIRST_LOAD_LIMIT: f64 = 2e6;
 
-/// Judges the results of `page/check.js` of the page at `url`.
+/// Judges the results of `page/check.js` of the page at `url`, all parts of them.
 pub(crate) fn all(results: &Value, url: &str) -> Outcome {
-    load(results, url)?;
-    phone(&results["phone"])?;
-    digits(list(results, "digits")?)?;
-    language(list(results, "language")?)?;
-    refusals(&results["refused"])?;
-    voice(list(results, "voice")?)?;
-    operations(results.get("operations"))
+    let verdicts = [
+        load(results, url),
+        phone(&results["phone"]),
+        each(results, "digits").and_then(digits),
+        each(results, "language").and_then(language),
+        refusals(&results["refused"]),
+        each(results, "voice").and_then(voice),
+        operations(results.get("operations")),
+    ];
+    let wrong: Vec<String> =
+        verdicts.into_iter().filter_map(|verdict| Some(verdict.err()?.to_string())).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
 }
 
-/// The results of each device, without errors.
-fn list<'a>(results: &'a Value, part: &str) -> Outcome<&'a [Value]> {
+/// The results of a part on each device, without errors.
+fn each<'a>(results: &'a Value, part: &str) -> Outcome<&'a [Value]> {
     let all = results[part].as_array().ok_or_else(|| format!("{part}: no results"))?;
-    for result in all {
-        if let Some(error) = result["error"].as_str() {
-            return Err(format!("{part} on {}: {error}", text(result, "device")).into());
-        }
-    }
-    Ok(all)
+    let wrong = all.iter().filter_map(|result| {
+        let (network, device) = (text(result, "network"), text(result, "device"));
+        Some(format!("{part} {network} on {device}: {}", result["error"].as_str()?))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    if wrong.is_empty() { Ok(all) } else { Err(wrong.join("\n").into()) }
 }
 
 fn text<'a>(value: &'a Value, name: &str) -> &'a str {
