@@ -90,7 +90,8 @@ pub struct DeviceMemory {
 #[track_caller]
 #[doc(alias("_snapshot", "_record_memory_history", "memory_history"))]
 pub fn memory_snapshot() -> Result<MemorySnapshot> {
-    let live = live_buffers().ok_or_else(|| not_recorded("memory_snapshot"))?;
+    // A closure would lose the caller's line.
+    let Some(live) = live_buffers() else { return Err(not_recorded("memory_snapshot")) };
     let mut devices: Vec<(Device, u64)> = Vec::new();
     for buffer in &live {
         match devices.iter_mut().find(|(device, _)| *device == buffer.device) {
@@ -143,7 +144,7 @@ pub struct MemoryPeak {
 /// `Invalid` if recording is off.
 #[track_caller]
 pub fn memory_peaks() -> Result<Vec<MemoryPeak>> {
-    let peaks = peak_memory().ok_or_else(|| not_recorded("memory_peaks"))?;
+    let Some(peaks) = peak_memory() else { return Err(not_recorded("memory_peaks")) };
     let peak = |peak: PeakMemory| {
         let told: u64 = peak.buffers.iter().map(|buffer| buffer.bytes).sum();
         MemoryPeak {

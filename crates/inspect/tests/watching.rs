@@ -78,7 +78,9 @@ fn an_anomaly_has_its_inputs_and_the_steps_before() -> Result<()> {
 
 /// The peak lists the tensors that were alive then, also those that a running computation held.
 fn the_peak_has_what_was_alive() -> Result<()> {
-    assert!(memory_peaks().unwrap_err().to_string().contains("record_memory"));
+    let error = memory_peaks().unwrap_err();
+    assert!(error.to_string().contains("record_memory"), "{error}");
+    assert_eq!(error.location().unwrap().line(), line!() - 2);
     record_memory(true);
     let device = backend_cpu::cpu();
     let x = Tensor::ones([256, 256], &device)?.exp();

@@ -35,7 +35,7 @@ pub struct Setting {
     pub device: Device,
     /// The number of items of a batch.
     pub batch: usize,
-    /// The dtype of [`autocast`], which is on around the function.
+    /// The dtype of [`autocast`](fn@autocast), which is on around the function.
     pub autocast: Option<DType>,
     /// Whether operations are fused.
     pub fuses: bool,
