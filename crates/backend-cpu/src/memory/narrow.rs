@@ -147,6 +147,27 @@ macro_rules! by_narrow {
 }
 pub(crate) use by_narrow;
 
+/// A conversion between `T` and its compute type, for `n` elements.
+///
+/// # Safety
+/// As for [`map1`].
+#[inline(always)]
+unsafe fn converted<T: Narrow, A: Copy, O: Copy>(
+    isa: Isa,
+    from: *const A,
+    to: *mut O,
+    n: usize,
+    f: impl Fn(A) -> O,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match T::VECTORISES {
+            true => map1(isa, from, to, n, f),
+            false => map1(isa.narrow(), from, to, n, f),
+        }
+    }
+}
+
 /// Widens `n` elements of a narrow dtype; does nothing for any other.
 ///
 /// # Safety
@@ -160,12 +181,7 @@ pub(crate) unsafe fn widen(isa: Isa, dtype: DType, from: *const u8, to: *mut u8,
     macro_rules! go {
         ($t:ty) => {
             // SAFETY: the caller's promise.
-            unsafe {
-                match <$t>::VECTORISES {
-                    true => map1(isa, from.cast::<$t>(), to.cast(), n, <$t as Narrow>::widen),
-                    false => map1(isa.narrow(), from.cast::<$t>(), to.cast(), n, <$t as Narrow>::widen),
-                }
-            }
+            unsafe { converted::<$t, _, _>(isa, from.cast::<$t>(), to.cast(), n, <$t as Narrow>::widen) }
         };
     }
     by_narrow!(dtype, go, ())
@@ -184,12 +200,7 @@ pub(crate) unsafe fn narrow(isa: Isa, dtype: DType, from: *const u8, to: *mut u8
     macro_rules! go {
         ($t:ty) => {
             // SAFETY: the caller's promise.
-            unsafe {
-                match <$t>::VECTORISES {
-                    true => map1(isa, from.cast(), to.cast::<$t>(), n, <$t as Narrow>::narrow),
-                    false => map1(isa.narrow(), from.cast(), to.cast::<$t>(), n, <$t as Narrow>::narrow),
-                }
-            }
+            unsafe { converted::<$t, _, _>(isa, from.cast(), to.cast::<$t>(), n, <$t as Narrow>::narrow) }
         };
     }
     by_narrow!(dtype, go, ())
@@ -209,11 +220,8 @@ pub(crate) unsafe fn round(isa: Isa, dtype: DType, from: *const u8, to: *mut u8,
         ($t:ty) => {
             // SAFETY: the caller's promise.
             unsafe {
-                let round = |v| <$t as Narrow>::narrow(v).widen();
-                match <$t>::VECTORISES {
-                    true => map1::<_, <$t as Narrow>::Wide>(isa, from.cast(), to.cast(), n, round),
-                    false => map1::<_, <$t as Narrow>::Wide>(isa.narrow(), from.cast(), to.cast(), n, round),
-                }
+                let round = |v: <$t as Narrow>::Wide| <$t as Narrow>::narrow(v).widen();
+                converted::<$t, _, _>(isa, from.cast(), to.cast(), n, round)
             }
         };
     }

@@ -97,6 +97,11 @@ pub(crate) fn unpacked(dtype: DType) -> DType {
 /// The component names of a vector of four.
 pub(crate) const FIELDS: [&str; 4] = ["x", "y", "z", "w"];
 
+/// The number `e` of four elements; with a count, of the elements that there are, whose last one is repeated.
+pub(crate) fn element_or_last(e: usize, count: Option<&str>) -> String {
+    count.map_or(format!("{e}u"), |count| format!("min({e}u, {count} - 1u)"))
+}
+
 /// The bytes of a storage buffer for elements in host layout; bools become 0 or 1.
 pub(crate) fn to_storage(dtype: DType, bytes: &[u8]) -> Cow<'_, [u8]> {
     if dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {

@@ -8,7 +8,7 @@ use tensor_core::{DType, Layout, collapse};
 use crate::codegen::{
     capabilities::Capabilities,
     dispatch::{Dispatch, Resource},
-    dtypes::{FIELDS, is_packed, per_word, storage_size, stored},
+    dtypes::{FIELDS, element_or_last, is_packed, per_word, storage_size, stored},
     formulas, index,
     storage::Elements,
     wgsl::Code,
@@ -122,7 +122,7 @@ pub(crate) fn copy(
     // Four elements, of which those from `count` on repeat the last one.
     let four = |at: &str, count: Option<&str>| {
         let one = |j: usize| {
-            let j = count.map_or(format!("{j}u"), |count| format!("min({j}u, {count} - 1u)"));
+            let j = element_or_last(j, count);
             format!("load_input(place.x + ({at} + {j}) * params.src_step)")
         };
         format!("vec4<u32>({})", [0, 1, 2, 3].map(one).join(", "))
@@ -291,7 +291,10 @@ fn lines(c: &mut Code) {
     c.bind("columns", "min(params.size_w - w, 4u)");
     c.count("i", ["0u", "rows", "1u"], |c| {
         // Elements beyond the row repeat its last one.
-        let one = |j: u32| format!("load_input(source + i + min({j}u, columns - 1u) * params.src_step)");
+        let one = |j: usize| {
+            let j = element_or_last(j, Some("columns"));
+            format!("load_input(source + i + {j} * params.src_step)")
+        };
         let four = [0, 1, 2, 3].map(one).join(", ");
         c.line(format_args!("store_some_output(goal + i * params.dst_step, vec4<u32>({four}), columns);"));
     });

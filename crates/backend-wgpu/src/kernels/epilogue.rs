@@ -13,7 +13,7 @@ use crate::{
     codegen::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
-        dtypes::{FIELDS, is_packed, loaded, storage_size},
+        dtypes::{FIELDS, element_or_last, is_packed, loaded, storage_size},
         formulas,
         index::Space,
         storage::Elements,
@@ -124,7 +124,7 @@ impl Store {
         }
         c.block("", |c| {
             for (e, field) in FIELDS.iter().enumerate() {
-                let e_or_last = count.map_or(format!("{e}u"), |count| format!("min({e}u, {count} - 1u)"));
+                let e_or_last = element_or_last(e, count);
                 c.bind(format_args!("y{e}"), format_args!("finish({at} + {e_or_last}, {x}.{field})"));
             }
             for ((name, field), &dtype) in self.fields().zip(&self.outputs) {

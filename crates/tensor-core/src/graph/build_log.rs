@@ -4,7 +4,7 @@
 use std::{
     panic::Location,
     sync::{
-        Mutex,
+        Arc, Mutex, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,7 +12,10 @@ use std::{
 
 use web_time::Instant;
 
-use crate::base::sync::lock;
+use crate::{
+    base::{origin::gradient_rule, sync::lock},
+    graph::{node::Node, op::Op},
+};
 
 /// An operation that was built during a profile.
 #[derive(Clone, Debug)]
@@ -33,16 +36,6 @@ pub struct BuiltOperation {
     pub time: Duration,
 }
 
-/// A node as it is noted: see [`BuiltOperation`].
-pub(super) struct NewNode {
-    pub(super) id: u64,
-    pub(super) op: &'static str,
-    pub(super) location: &'static Location<'static>,
-    pub(super) inputs: Vec<u64>,
-    pub(super) gradient_of: Option<u64>,
-    pub(super) is_element: bool,
-}
-
 static IS_ON: AtomicBool = AtomicBool::new(false);
 static LOG: Mutex<Option<(Instant, Vec<BuiltOperation>)>> = Mutex::new(None);
 
@@ -58,14 +51,27 @@ pub(crate) fn end() -> Vec<BuiltOperation> {
     lock(&LOG).take().map_or_else(Vec::new, |(_, built)| built)
 }
 
-pub(super) fn is_on() -> bool {
-    IS_ON.load(Ordering::Relaxed)
+/// Notes a node that was just built, if a profile is being taken.
+pub(super) fn note(node: &Arc<Node>) {
+    if IS_ON.load(Ordering::Relaxed) {
+        note_down(node);
+    }
 }
 
-pub(super) fn note(node: NewNode) {
+#[cold]
+fn note_down(node: &Arc<Node>) {
+    let number =
+        |input: &Arc<Node>| input.leaf.get().and_then(Weak::upgrade).map_or(input.id, |cell| cell.id);
+    let inputs = lock(&node.state).inputs.clone();
     if let Some((begin, built)) = &mut *lock(&LOG) {
-        let NewNode { id, op, location, inputs, gradient_of, is_element } = node;
-        let time = begin.elapsed();
-        built.push(BuiltOperation { id, op, location, inputs, gradient_of, is_element, time });
+        built.push(BuiltOperation {
+            id: node.id,
+            op: node.op.name(),
+            location: node.location,
+            inputs: inputs.iter().map(number).collect(),
+            gradient_of: gradient_rule(),
+            is_element: matches!(node.op, Op::TupleElement { .. }),
+            time: begin.elapsed(),
+        });
     }
 }

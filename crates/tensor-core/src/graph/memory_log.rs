@@ -12,14 +12,10 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    base::{origin::gradient_rule, shape::Shape, sync::lock},
+    base::{shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
-    graph::{
-        build_log::{self, NewNode},
-        node::Node,
-        op::Op,
-    },
+    graph::{build_log, node::Node},
     kernels::storage::Storage,
 };
 
@@ -85,29 +81,12 @@ pub fn record_memory(on: bool) {
     }
 }
 
-/// Notes a node, if recording is on.
+/// Notes a new node here and in the log of a profile, where they are on.
 pub(crate) fn note(node: &Arc<Node>) {
     if RECORDING.load(Ordering::Relaxed) {
         note_down(node);
     }
-    if build_log::is_on() {
-        note_build(node);
-    }
-}
-
-#[cold]
-fn note_build(node: &Arc<Node>) {
-    let number =
-        |input: &Arc<Node>| input.leaf.get().and_then(Weak::upgrade).map_or(input.id, |cell| cell.id);
-    let inputs = lock(&node.state).inputs.clone();
-    build_log::note(NewNode {
-        id: node.id,
-        op: node.op.name(),
-        location: node.location,
-        inputs: inputs.iter().map(number).collect(),
-        gradient_of: gradient_rule(),
-        is_element: matches!(node.op, Op::TupleElement { .. }),
-    });
+    build_log::note(node);
 }
 
 #[cold]

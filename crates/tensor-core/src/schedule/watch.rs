@@ -175,6 +175,13 @@ pub struct TensorStatistics {
     pub infinities: usize,
 }
 
+impl TensorStatistics {
+    /// Whether there is neither a NaN nor an infinity.
+    fn is_finite(&self) -> bool {
+        self.nans + self.infinities == 0
+    }
+}
+
 /// Runs `f`, and fails if an operation in it made a NaN or an infinity from finite inputs: the error
 /// names the operation, its inputs, and the line that built it; for a gradient, the line of its forward
 /// operation. `torch.autograd.set_detect_anomaly`.
@@ -302,6 +309,7 @@ pub fn note_call(
     if watched() & PROFILE == 0 {
         return;
     }
+    let time = start.elapsed();
     if let Some(recording) = &mut *lock(&RECORDING) {
         recording.runs.push(KernelRun {
             device: who(),
@@ -310,8 +318,8 @@ pub fn note_call(
             tensor: 0,
             location,
             start: start.saturating_duration_since(recording.begin),
-            time: start.elapsed(),
-            submission: start.elapsed(),
+            time,
+            submission: time,
             space: Shape::scalar(),
             bytes_read: bytes,
             bytes_written: bytes,
@@ -352,22 +360,20 @@ fn look(launch: &Launch<'_>, node: &Node, backend: &dyn Backend) -> Result<()> {
     }
     for (output, of) in launch.outputs.iter().zip(&launch.kernel.outputs) {
         let Some(made) = statistics(output, &of.shape, backend)? else { continue };
-        if made.nans + made.infinities > 0 {
+        if !made.is_finite() {
             let overwritten =
                 |input: &Storage| launch.outputs.iter().any(|output| std::sync::Arc::ptr_eq(input, output));
-            let mut are_finite = true;
             for input in launch.inputs.iter().filter(|input| !overwritten(input)) {
-                let read = statistics(input, &node.shape, backend)?;
-                are_finite &= read.is_none_or(|read| read.nans + read.infinities == 0);
+                if statistics(input, &node.shape, backend)?.is_some_and(|read| !read.is_finite()) {
+                    // It came from the data.
+                    return Ok(());
+                }
             }
-            if are_finite {
-                let (name, op, location) = (node.op.name(), node.op.grad_name(), node.location);
-                let inputs = inputs_of(node, backend)?;
-                let mut search = lock(&SEARCH);
-                let before = search.before.drain(..).collect();
-                search.found.get_or_insert(Anomaly { name, op, location, output: made, inputs, before });
-            }
-            // An input that was not finite already came from the data.
+            let (name, op, location) = (node.op.name(), node.op.grad_name(), node.location);
+            let inputs = inputs_of(node, backend)?;
+            let mut search = lock(&SEARCH);
+            let before = search.before.drain(..).collect();
+            search.found.get_or_insert(Anomaly { name, op, location, output: made, inputs, before });
             return Ok(());
         }
         let mut search = lock(&SEARCH);
@@ -391,7 +397,7 @@ fn inputs_of(node: &Node, backend: &dyn Backend) -> Result<Vec<TensorStatistics>
         let storage = lock(&input.state).value.as_ref().map(|value| value.storage.clone());
         let known = match (&storage, &input.op) {
             (Some(storage), _) => statistics(storage, &input.shape, backend)?,
-            (None, Op::Full(value)) => Some(counted(&[value.as_f64()], &input.shape, input.dtype)),
+            (None, Op::Full(value)) => Some(counted([value.as_f64()], &input.shape, input.dtype)),
             (None, _) => None,
         };
         let (shape, dtype) = (input.shape.clone(), input.dtype);
@@ -415,15 +421,14 @@ fn statistics(storage: &Storage, shape: &Shape, backend: &dyn Backend) -> Result
     }
     let mut bytes = vec![0; numel * dtype.size()];
     backend.download(storage, 0, &mut bytes)?;
-    let values: Vec<f64> =
-        Scalar::from_bytes(dtype, &bytes).into_iter().map(|value| value.as_f64()).collect();
-    Ok(Some(counted(&values, shape, dtype)))
+    let values = Scalar::from_bytes(dtype, &bytes).into_iter().map(|value| value.as_f64());
+    Ok(Some(counted(values, shape, dtype)))
 }
 
-fn counted(values: &[f64], shape: &Shape, dtype: DType) -> TensorStatistics {
+fn counted(values: impl IntoIterator<Item = f64>, shape: &Shape, dtype: DType) -> TensorStatistics {
     let mut found =
         TensorStatistics { shape: shape.clone(), dtype, min: None, max: None, nans: 0, infinities: 0 };
-    for &value in values {
+    for value in values {
         found.nans += usize::from(value.is_nan());
         found.infinities += usize::from(value.is_infinite());
         if value.is_finite() {

@@ -388,7 +388,8 @@ impl Tensor {
         const WORD: u64 = 4;
         // Evaluated first, so that the mask is computed only once.
         mask.eval()?;
-        let count = mask.sum().item::<i64>()? as usize;
+        // An empty mask needs no read, which a browser cannot do here.
+        let count = if mask.numel() == 0 { 0 } else { mask.sum().item::<i64>()? as usize };
         if count == 0 || rank == 0 {
             return host_index(&[], Shape::from([count, rank]), &self.device());
         }
