@@ -114,9 +114,13 @@ const BUFFER_SLACK: u64 = 64 << 10;
 
 /// The limits that the scheduler may use with this adapter.
 pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
-    // The fault table needs a binding beside inputs and outputs.
-    let (max_inputs, max_outputs) =
-        if limits.max_storage_buffers_per_shader_stage >= 16 { (10, 4) } else { (5, 2) };
+    // The fault table needs a binding beside inputs and outputs. The greatest numbers serve the updates of an
+    // optimizer, of which one kernel computes several.
+    let (max_inputs, max_outputs, max_instrs) = match limits.max_storage_buffers_per_shader_stage {
+        29.. => (16, 12, 128),
+        16.. => (10, 4, 64),
+        _ => (5, 2, 64),
+    };
     Limits {
         // Whole vectors of 16 bytes, and element indices that fit 31 bits. Tensors larger than one binding
         // are processed in windows. SwiftShader adds some bytes to each buffer and refuses more than the
@@ -126,7 +130,7 @@ pub(crate) fn limits(limits: &wgpu::Limits) -> Limits {
         gathers_in_maps: true,
         max_inputs,
         max_outputs,
-        max_instrs: 64,
+        max_instrs,
         // Longer rows are evicted from the cache between a kernel's phases, so one kernel would read as
         // much memory as several. With few rows, split reductions also keep more of the device busy.
         max_row: 1 << 14,
