@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// Write the counts to crates/bench/counts.tsv and docs/benchmarks/counts.md
     #[arg(long, requires = "count", conflicts_with_all = ["check", "filter"])]
     pub(crate) write: bool,
-    /// With the counts, a line for each kind of kernel: launches, dispatches, bytes
+    /// With the counts, a line for each kind of kernel, and one for each line of a program that it runs for
     #[arg(long, requires = "count")]
     pub(crate) kernels: bool,
     /// In place of the counts, how long the host takes for a call of each case: to build the graph, plan it,

@@ -122,22 +122,21 @@ pub fn linear(input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<
             hint: format!("a weight [{outputs}, {inputs}] takes a bias [{outputs}]"),
         }));
     }
-    // Leading axes are merged, so that there is one matrix product, and one for each gradient.
+    // Leading axes are merged, so that there is one matrix product, and one for each gradient. Its sums are
+    // reshaped at once: the bias and what follows are then over one shape, and can be its epilogue.
     let wide = lead.len() > 1;
     let rows = if wide { input.reshape([lead.iter().product(), features])? } else { input.clone() };
-    let mut out = match bias {
+    let shape: Shape = lead.iter().copied().chain([outputs]).collect();
+    let over_lead = |sums: Tensor| if wide { sums.reshape(&shape) } else { Ok(sums) };
+    let out = match bias {
         // Half types are rounded once.
         Some(bias) if bias.dtype() == input.dtype() => {
-            let sums = rows.matmul_wide(&weight.t()?)?;
+            let sums = over_lead(rows.matmul_wide(&weight.t()?)?)?;
             sums.add(&bias.to_dtype(sums.dtype())?)?.to_dtype(input.dtype())?
         }
-        Some(bias) => rows.matmul(&weight.t()?)?.add(bias)?,
-        None => rows.matmul(&weight.t()?)?,
+        Some(bias) => over_lead(rows.matmul(&weight.t()?)?)?.add(bias)?,
+        None => over_lead(rows.matmul(&weight.t()?)?)?,
     };
-    if wide {
-        let shape: Vec<usize> = lead.iter().copied().chain([outputs]).collect();
-        out = out.reshape(shape)?;
-    }
     Ok(traced("linear", [Some(input), Some(weight), bias], out, Vec::new))
 }
 

@@ -123,12 +123,18 @@ fn other_readers_have_kernels_of_their_own() {
         Ok(vec![x.matmul(&w)?.mul(&Tensor::rand([4, 6], &Generator::seed(1, d))?)?])
     };
     assert_eq!(kernels(random), [("map", 1), ("matmul", 1)]);
-    // The epilogue is longer than the device allows.
-    let long = |d: &Device| {
-        let [x, w, b] = operands(d)?;
-        Ok(vec![x.matmul(&w)?.add(&b)?.relu()])
+    // The epilogue is longer than the device allows for many results; few are not worth a kernel.
+    let of_rows = |rows: usize| {
+        let long = move |d: &Device| {
+            let x = tensor(&[rows, 5], 1, DType::F32, d)?;
+            let [_, w, b] = operands(d)?;
+            x.eval()?;
+            Ok(vec![x.matmul(&w)?.add(&b)?.relu()])
+        };
+        kernels_within(3, long).into_iter().collect::<Vec<_>>()
     };
-    assert_eq!(kernels_within(3, long).into_iter().collect::<Vec<_>>(), [("map", 1), ("matmul", 1)]);
+    assert_eq!(of_rows(4096), [("map", 1), ("matmul", 1)]);
+    assert_eq!(of_rows(4), [("matmul", 1)]);
 }
 
 /// An epilogue uses no more memory than separate kernels: an update in place stays in place.
@@ -152,4 +158,13 @@ fn updates_in_place_stay_in_place() {
     let ((fused, found), (apart, expected)) = (run(16), run(0));
     assert_eq!((fused, apart), (3, 3));
     assert_eq!(found, expected);
+}
+
+#[test]
+fn an_activation_of_few_results_is_an_epilogue() {
+    let gelu = |d: &Device| {
+        let [x, w, b] = operands(d)?;
+        Ok(vec![x.matmul(&w)?.add(&b)?.gelu()])
+    };
+    assert_eq!(kernels(gelu), [("matmul", 1)]);
 }

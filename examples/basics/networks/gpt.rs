@@ -26,13 +26,6 @@ impl Default for GptConfig {
     }
 }
 
-/// Keys and values of the tokens that a block has seen, `[N, heads, T, width / heads]` each.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    keys: Tensor,
-    values: Tensor,
-}
-
 /// Causal attention, then a feed-forward layer on each token; both have residual connections.
 #[derive(Debug, Module)]
 pub(crate) struct Block {
@@ -58,8 +51,9 @@ impl Block {
         })
     }
 
-    /// Tokens `[N, T, width]`; those that were `seen` come before them.
-    fn forward(&self, x: &Tensor, seen: Option<&mut Option<Seen>>) -> Result<Tensor> {
+    /// Tokens `[N, T, width]`. Those that were `seen` come before them: it has their keys and then their
+    /// values, `[N, 2 · heads, T, width / heads]`.
+    fn forward(&self, x: &Tensor, seen: Option<&mut Option<Tensor>>) -> Result<Tensor> {
         let &[n, tokens, width] = x.dims() else {
             return Err(Error::invalid("Block", format!("tokens are [N, T, width], not {}", x.shape())));
         };
@@ -70,12 +64,14 @@ impl Block {
         // A single token sees all tokens before it, so it needs no mask.
         let mut is_causal = true;
         if let Some(seen) = seen {
+            // One tensor for both, so that a token adds to it by one kernel.
+            let mut both = Tensor::concat(&[&keys, &values], 1)?;
             if let Some(before) = seen.as_ref() {
                 is_causal = false;
-                keys = Tensor::concat(&[&before.keys, &keys], 2)?;
-                values = Tensor::concat(&[&before.values, &values], 2)?;
+                both = Tensor::concat(&[before, &both], 2)?;
+                [keys, values] = [both.narrow(1, 0, self.heads)?, both.narrow(1, self.heads, self.heads)?];
             }
-            *seen = Some(Seen { keys: keys.clone(), values: values.clone() });
+            *seen = Some(both);
         }
         let options = AttentionOptions { is_causal, ..Default::default() };
         let attended = scaled_dot_product_attention(&query, &keys, &values, options)?;
@@ -123,7 +119,7 @@ impl Gpt {
     /// The same as [`Gpt::generate`], but each block keeps the keys and values of earlier tokens.
     pub(crate) fn generate_cached(&self, tokens: &Tensor, count: usize) -> Result<Tensor> {
         no_grad(|| {
-            let mut seen: Vec<Option<Seen>> = vec![None; self.blocks.len()];
+            let mut seen: Vec<Option<Tensor>> = vec![None; self.blocks.len()];
             let mut all = vec![tokens.clone()];
             let (mut new, mut at) = (tokens.clone(), 0);
             for _ in 0..count {

@@ -232,6 +232,8 @@ pub(crate) fn sum_to(gradient: &Tensor, shape: &Shape) -> Result<Tensor> {
 
 /// Row length from which `sum_over` sums the rows before the other axes, in elements.
 const LONG_ROW: usize = 32;
+/// Size of sums of rows up to which they are read in another order, in elements.
+const SMALL: usize = 1 << 14;
 /// Gradient size from which `sum_to` uses `sum_over`, in elements.
 const LARGE_GRADIENT: usize = 1 << 16;
 
@@ -261,7 +263,18 @@ fn sum_over(gradient: &Tensor, axes: &[usize]) -> Result<Tensor> {
         return gradient.sum_axis(axes, true);
     }
     let rest: Vec<usize> = axes.iter().copied().filter(|axis| !last.contains(axis)).collect();
-    gradient.sum_axis(last, true)?.sum_axis(rest, true)
+    let rows = gradient.sum_axis(last, true)?;
+    if rows.numel() > SMALL {
+        return rows.sum_axis(rest, true);
+    }
+    // The axes that are left are made the last ones, for the same reason: reading a small tensor in another
+    // order costs less than a kernel.
+    let kept = (0..rows.rank()).filter(|axis| !axes.contains(axis));
+    let order: Vec<usize> = kept.chain(axes.iter().copied()).collect();
+    let summed: Vec<usize> = (rows.rank() - axes.len()..rows.rank()).collect();
+    let sizes = rows.dims().iter().enumerate();
+    let shape: Shape = sizes.map(|(axis, &size)| if rest.contains(&axis) { 1 } else { size }).collect();
+    rows.permute(order)?.sum_axis(summed, false)?.reshape(shape)
 }
 
 /// The factor before it was broadcast, if it is constant along `axes`; `rank` is the rank of the product.

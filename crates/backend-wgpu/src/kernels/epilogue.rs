@@ -22,9 +22,10 @@ use crate::{
     kernels::map::{self, Aliases},
 };
 
-/// The names of outputs; more than a device supports in one kernel.
-const OUTPUTS: [&str; 8] =
-    ["output", "output1", "output2", "output3", "output4", "output5", "output6", "output7"];
+/// The name of output `o`.
+fn output_name(o: usize) -> String {
+    if o == 0 { "output".into() } else { format!("output{o}") }
+}
 
 /// Generates the stores of results to their outputs.
 pub(crate) struct Store {
@@ -59,10 +60,15 @@ impl Store {
     /// Binds the outputs, in vectors of four if `vectors` is set.
     pub(crate) fn bind(&self, vectors: bool, d: &mut Dispatch) {
         if self.of_parts {
-            return d.bind(OUTPUTS[0], Elements::words("T").in_fours(vectors), true, Resource::Temporary(0));
+            return d.bind(
+                output_name(0),
+                Elements::words("T").in_fours(vectors),
+                true,
+                Resource::Temporary(0),
+            );
         }
-        for (o, (&dtype, name)) in self.outputs.iter().zip(OUTPUTS).enumerate() {
-            d.bind(name, Elements::of(dtype).in_fours(vectors), true, Resource::Output(o));
+        for (o, &dtype) in self.outputs.iter().enumerate() {
+            d.bind(output_name(o), Elements::of(dtype).in_fours(vectors), true, Resource::Output(o));
         }
     }
 
@@ -129,16 +135,16 @@ impl Store {
             }
             for ((name, field), &dtype) in self.fields().zip(&self.outputs) {
                 let four = [0, 1, 2, 3].map(|e| format!("y{e}{field}")).join(", ");
-                c.line(statement(name, &format!("vec4<{}>({four})", loaded(dtype))));
+                c.line(statement(&name, &format!("vec4<{}>({four})", loaded(dtype))));
             }
         });
     }
 
     /// Each output's name, and the field of the program's result that holds its value.
-    fn fields(&self) -> impl Iterator<Item = (&'static str, String)> {
+    fn fields(&self) -> impl Iterator<Item = (String, String)> {
         let several = self.outputs.len() > 1;
         let field = move |o: usize| if several { format!(".o{o}") } else { String::new() };
-        OUTPUTS.into_iter().take(self.outputs.len()).enumerate().map(move |(o, name)| (name, field(o)))
+        (0..self.outputs.len()).map(move |o| (output_name(o), field(o)))
     }
 }
 

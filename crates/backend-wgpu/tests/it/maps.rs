@@ -3,7 +3,7 @@
 
 use crate::common::{agree, device, devices, numbers, read, run, to_bytes, tolerance};
 use tensor_core::{
-    BinaryOp, CompareOp, DType, Kernel, Launch, Layout, Scalar, Shape, UnaryOp,
+    BinaryOp, CompareOp, DType, Kernel, Launch, Layout, Result, Scalar, Shape, Tensor, UnaryOp, eval_all,
     kernel::{Compiled, Instr, Program},
 };
 
@@ -696,4 +696,34 @@ fn a_new_shape_or_scalar_compiles_nothing() {
         }
     }
     assert_eq!(count(), 1);
+}
+
+/// As many results as the device allows, and one more: of values without inputs, of sums, of updates in place,
+/// and as the epilogue of a product.
+#[test]
+fn as_many_results_as_a_kernel_may_have() -> Result<()> {
+    for (name, device) in devices() {
+        for n in 1..=device.info().limits.max_outputs + 1 {
+            let value = |i: usize| (i + 1) as f64 / 4.0;
+            let all = |tensors: &[Tensor]| eval_all(&tensors.iter().collect::<Vec<_>>());
+            let full: Vec<Tensor> =
+                (0..n).map(|i| Tensor::full([5, 7], value(i), device)).collect::<Result<_>>()?;
+            all(&full)?;
+            let mut held: Vec<Tensor> = full.iter().map(|x| x + 1.0).collect();
+            all(&held)?;
+            held = held.into_iter().zip(&full).map(|(held, x)| held.add(x)).collect::<Result<_>>()?;
+            all(&held)?;
+            let product = Tensor::ones([5, 3], device)?.matmul(&Tensor::ones([3, 7], device)?)?;
+            let scaled: Vec<Tensor> = (0..n).map(|i| &product * value(i)).collect();
+            drop(product);
+            all(&scaled)?;
+            for i in 0..n {
+                let value = value(i) as f32;
+                assert_eq!(full[i].to_vec::<f32>()?, [value; 35], "{name}: {i} of {n} values");
+                assert_eq!(held[i].to_vec::<f32>()?, [2.0 * value + 1.0; 35], "{name}: {i} of {n} sums");
+                assert_eq!(scaled[i].to_vec::<f32>()?, [3.0 * value; 35], "{name}: {i} of {n} products");
+            }
+        }
+    }
+    Ok(())
 }

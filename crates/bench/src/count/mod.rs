@@ -7,7 +7,7 @@
 mod gpus;
 mod table;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, fmt::Write, time::Duration};
 
 use taper::{Device, Tensor};
 
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args, cases: Vec<Case>) -> Result<()> {
         return Ok(());
     }
     let mut rows = Vec::new();
-    for case in counted {
+    for &case in &counted {
         rows.push(count(case, &device).map_err(|error| named(case, error))?);
     }
     if args.write {
@@ -82,7 +82,9 @@ pub(crate) fn run(args: &Args, cases: Vec<Case>) -> Result<()> {
         print!("{}", table::text(&rows));
     }
     if args.kernels {
-        rows.iter().for_each(|row| print!("{}", row.by_kernel()));
+        for (case, row) in counted.iter().zip(&rows) {
+            print!("{}{}", row.by_kernel(), by_line(case, &device).map_err(|error| named(case, error))?);
+        }
     }
     Ok(())
 }
@@ -121,6 +123,30 @@ fn count(case: &Case, device: &Device) -> Result<Row> {
     drop((call, last));
     device.empty_cache();
     Ok(Row { case: case.name.clone(), counts, least_bytes })
+}
+
+/// The launches of a case's call by kernel, operation and line, those with the most bytes first.
+fn by_line(case: &Case, device: &Device) -> Result<String> {
+    let (mut call, _) = case.counted(&Inputs::new(device))?;
+    let mut last = Vec::new();
+    for _ in 0..WARM_UP {
+        once(&mut call, &mut last)?;
+    }
+    let profile = taper::inspect::profile(|| once(&mut call, &mut last))?;
+    let mut lines: BTreeMap<(&str, &str, String), (u64, u64)> = BTreeMap::new();
+    for run in &profile.runs {
+        let place = format!("{}:{}", run.location.file(), run.location.line());
+        let (launches, bytes) = lines.entry((run.kernel, run.op, place)).or_default();
+        *launches += 1;
+        *bytes += run.bytes_read + run.bytes_written;
+    }
+    let mut lines: Vec<_> = lines.into_iter().collect();
+    lines.sort_by_key(|(_, (_, bytes))| std::cmp::Reverse(*bytes));
+    let mut text = String::new();
+    for ((kernel, op, place), (launches, bytes)) in lines {
+        let _ = writeln!(text, "    {kernel:<16} {op:<16} {launches:>6} {:>10} KiB  {place}", bytes / 1024);
+    }
+    Ok(text)
 }
 
 /// A call, after the results of the former one are dropped, as when the call is timed.

@@ -129,9 +129,9 @@ fn normalized_groups(
     // With gradients, sums over each channel serve the gradients of both the weights and the input.
     if per >= LONG && (grouped.is_tracked() || !is_row) {
         let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
-        let (mean, variance) = Set::Groups(groups).moments(&wide)?;
-        let scale = variance.add_scalar(eps).rsqrt();
-        return scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref());
+        let [mean, variance] = group_moments(&wide, groups)?;
+        let factor = scale(&variance, eps, weight.as_ref())?;
+        return affine(&wide.sub(&mean)?.mul(&factor)?, input, None, bias.as_ref());
     }
     let of_groups = |parameter: Option<&Tensor>| {
         parameter.map(|parameter| parameter.reshape([groups, along, 1])).transpose()
@@ -229,13 +229,10 @@ pub(crate) fn batch_norm_by(
         }
     }
     let wide = input.to_dtype(input.dtype().compute())?;
-    let given = [weight, bias];
-    let (weight, bias) = (along_channels(weight, input)?, along_channels(bias, input)?);
-    let (mean, scale) = match running {
+    // Both are `[C]`: the scheduler then computes them, and what follows, in one kernel.
+    let (mean, var) = match running {
         Some([mean, var]) if !training => {
-            let mean = along(&mean.detach().to_dtype(wide.dtype())?, input)?;
-            let var = along(&var.detach().to_dtype(wide.dtype())?, input)?;
-            (mean, var.add_scalar(eps).rsqrt())
+            (mean.detach().to_dtype(wide.dtype())?, var.detach().to_dtype(wide.dtype())?)
         }
         _ => {
             let count = input.numel().checked_div(channels).unwrap_or(0);
@@ -250,31 +247,31 @@ pub(crate) fn batch_norm_by(
                 );
                 return Err(Error::invalid(op, message));
             }
-            let (mean, var) = if input.dims()[2..].iter().product::<usize>() >= LONG {
-                Set::Channel.moments(&wide)?
+            let [mean, var] = if input.dims()[2..].iter().product::<usize>() >= LONG {
+                channel_moments(&wide)?
             } else {
                 let axes: Vec<usize> = (0..input.rank()).filter(|&axis| axis != 1).collect();
                 let mean = wide.mean_axis(axes.as_slice(), true)?;
                 let var = variance(&wide, &mean, &axes)?;
-                (mean, var)
+                [mean.reshape([channels])?, var.reshape([channels])?]
             };
             if let Some([running_mean, running_var]) = running
                 && training
             {
                 let unbiased = count as f64 / (count as f64 - 1.0);
-                let batch_mean = mean.detach().reshape([channels])?;
-                let batch_var = var.detach().reshape([channels])?.mul_scalar(unbiased);
-                let next_mean = momentum.step(&running_mean.detach(), &batch_mean)?;
+                let next_mean = momentum.step(&running_mean.detach(), &mean.detach())?;
+                let batch_var = var.detach().mul_scalar(unbiased);
                 let next_var = momentum.step(&running_var.detach(), &batch_var)?;
                 running_mean.assign(&next_mean)?;
                 running_var.assign(&next_var)?;
             }
-            (mean, var.add_scalar(eps).rsqrt())
+            (mean, var)
         }
     };
-    let out = scaled(&wide, &mean, &scale, input, weight.as_ref(), bias.as_ref())?.to_dtype(dtype)?;
+    let [mean, factor] = [along(&mean, input)?, along(&scale(&var, eps, weight)?, input)?];
+    let row_bias = along_channels(bias, input)?;
+    let out = affine(&wide.sub(&mean)?.mul(&factor)?, input, None, row_bias.as_ref())?.to_dtype(dtype)?;
     let Some([running_mean, running_var]) = running.filter(|_| !training) else { return Ok(out) };
-    let [weight, bias] = given;
     let inputs = [Some(input), weight, bias, Some(running_mean), Some(running_var)];
     Ok(traced("batch_norm", inputs, out, || vec![("epsilon", Argument::Float(eps))]))
 }
@@ -403,64 +400,63 @@ fn variance(x: &Tensor, mean: &Tensor, axes: &[usize]) -> Result<Tensor> {
     if mean.is_tracked() { square.sub(&mean.sub(&constant)?.powi(2)) } else { Ok(square) }
 }
 
-/// The sets of elements of `[N, C, …]` that are normalized together.
-#[derive(Clone, Copy)]
-enum Set {
-    /// Each channel, over the batch.
-    Channel,
-    /// This number of groups of channels of each sample.
-    Groups(usize),
-}
-
 /// The number of elements of a channel from which they are summed along their axes first.
 const LONG: usize = 16;
 
-impl Set {
-    /// The mean and variance of each set, in a shape that broadcasts to `[N, C, …]`.
-    ///
-    /// Both are first computed for each channel of each sample, which reads memory once, and then combined:
-    /// the variance is the mean of their variances plus the variance of their means (Chan, Golub, LeVeque
-    /// 1979).
-    #[track_caller]
-    fn moments(self, x: &Tensor) -> Result<(Tensor, Tensor)> {
-        let axes: Vec<usize> = (2..x.rank()).collect();
-        let local_mean = x.mean_axis(axes.as_slice(), true)?;
-        let local_variance = variance(x, &local_mean, &axes)?;
-        let mean = self.mean(&local_mean)?;
-        let variance = self.mean(&local_variance.add(&local_mean.sub(&mean)?.powi(2))?)?;
-        Ok((mean, variance))
-    }
-
-    /// The mean over each set of values for each channel of each sample, `[N, C, 1…]`.
-    #[track_caller]
-    fn mean(self, local: &Tensor) -> Result<Tensor> {
-        match self {
-            Set::Channel => local.mean_axis(0, true),
-            Set::Groups(groups) => {
-                let (n, channels) = (local.dims()[0], local.dims()[1]);
-                let grouped = local.reshape([n, groups, channels / groups])?;
-                grouped.mean_axis(2, true)?.expand(grouped.shape())?.reshape(local.shape())
-            }
-        }
-    }
+/// The mean and variance of each channel of each sample of `[N, C, …]`, `[N, C, 1…]`: one kernel, which reads
+/// memory once. [`combined`] makes those of larger sets of them.
+#[track_caller]
+fn local_moments(x: &Tensor) -> Result<[Tensor; 2]> {
+    let axes: Vec<usize> = (2..x.rank()).collect();
+    let mean = x.mean_axis(axes.as_slice(), true)?;
+    let variance = variance(x, &mean, &axes)?;
+    Ok([mean, variance])
 }
 
-/// (x − mean) · scale · weight + bias in the input's dtype, where scale and weight, one for each channel,
-/// are multiplied first.
+/// The mean and variance of sets whose parts, all of one size, have these: the variance is the mean of their
+/// variances plus the variance of their means (Chan, Golub, LeVeque 1979). `mean_of` computes the mean over
+/// the parts of each set.
 #[track_caller]
-fn scaled(
-    x: &Tensor,
-    mean: &Tensor,
-    scale: &Tensor,
-    input: &Tensor,
-    weight: Option<&Tensor>,
-    bias: Option<&Tensor>,
-) -> Result<Tensor> {
-    let factor = match weight {
-        Some(weight) => scale.mul(&weight.to_dtype(x.dtype())?)?,
-        None => scale.clone(),
-    };
-    affine(&x.sub(mean)?.mul(&factor)?, input, None, bias)
+fn combined(
+    [local_mean, local_variance]: [&Tensor; 2],
+    mean_of: impl Fn(&Tensor) -> Result<Tensor>,
+) -> Result<[Tensor; 2]> {
+    let mean = mean_of(local_mean)?;
+    let variance = mean_of(&local_variance.add(&local_mean.sub(&mean)?.powi(2))?)?;
+    Ok([mean, variance])
+}
+
+/// The mean and variance of each channel of `[N, C, …]` over the batch, `[C]`.
+#[track_caller]
+fn channel_moments(x: &Tensor) -> Result<[Tensor; 2]> {
+    let (n, channels) = (x.dims()[0], x.dims()[1]);
+    // The samples of a channel are a row, so that one kernel computes both, and what follows of them.
+    let by_channel = |local: &Tensor| local.reshape([n, channels])?.transpose(0, 1);
+    let [mean, variance] = local_moments(x)?;
+    let [mean, variance] =
+        combined([&by_channel(&mean)?, &by_channel(&variance)?], |local| local.mean_axis(1, true))?;
+    Ok([mean.reshape([channels])?, variance.reshape([channels])?])
+}
+
+/// The mean and variance of each group of channels of `[N, C, …]`, `[N, C, 1…]`.
+#[track_caller]
+fn group_moments(x: &Tensor, groups: usize) -> Result<[Tensor; 2]> {
+    let (n, channels) = (x.dims()[0], x.dims()[1]);
+    let [mean, variance] = local_moments(x)?;
+    combined([&mean, &variance], |local| {
+        let grouped = local.reshape([n, groups, channels / groups])?;
+        grouped.mean_axis(2, true)?.expand(grouped.shape())?.reshape(local.shape())
+    })
+}
+
+/// weight / √(variance + eps): both factors of a normalized value are multiplied first.
+#[track_caller]
+fn scale(variance: &Tensor, eps: f64, weight: Option<&Tensor>) -> Result<Tensor> {
+    let scale = variance.add_scalar(eps).rsqrt();
+    match weight {
+        Some(weight) => scale.mul(&weight.to_dtype(scale.dtype())?),
+        None => Ok(scale),
+    }
 }
 
 /// x · weight + bias, which broadcast to x, in the input's shape and dtype. The reshape comes last:

@@ -257,8 +257,24 @@ pub struct Limits {
     /// Elements in a row of a [`crate::kernel::Body::Rows`]; 0 if the backend has no row kernels.
     pub max_row: usize,
     /// Instructions of the epilogue that a [`crate::kernel::Body::Contract`] applies to its sums before
-    /// it stores them; 0 if the backend runs it as a separate kernel.
+    /// it stores them, if it has many; 0 if the backend runs it as a separate kernel.
+    /// [`Limits::max_epilogue_of`] has the limit for few.
     pub max_epilogue: usize,
+}
+
+impl Limits {
+    /// The positions of an index space up to which launching a kernel takes longer than running it.
+    pub const SMALL_SPACE: usize = 1 << 14;
+
+    /// Instructions of the epilogue of a contraction with this number of results. One with few results may
+    /// have a longer epilogue than [`Limits::max_epilogue`], because a separate kernel costs more.
+    pub fn max_epilogue_of(&self, results: usize) -> usize {
+        match self.max_epilogue {
+            0 => 0,
+            most if results > Limits::SMALL_SPACE => most,
+            most => most.max(self.max_instrs / 2),
+        }
+    }
 }
 
 /// A device's memory, in bytes unless noted otherwise.

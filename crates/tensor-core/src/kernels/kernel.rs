@@ -400,7 +400,8 @@ pub enum Body {
     /// With a program, its *epilogue*, the outputs are the program's, all over the same axes. Input 0 is
     /// the finished sum at each position, of the dtype of operands 0 and 1 (half types not yet rounded),
     /// and input `k` is operand `k + 1`, which has stride 0 along the summed axes. No instruction
-    /// depends on the flat position. A program has at most [`crate::Limits::max_epilogue`] instructions.
+    /// depends on the flat position. A program has at most [`crate::Limits::max_epilogue_of`] its results
+    /// instructions.
     Contract(Option<Program>),
     /// `output[p] = operand 0[p with axis := operand 1[p]]`.
     ///

@@ -34,7 +34,8 @@ pub(super) enum Class {
     Opaque,
     /// A result of a tuple, with a buffer that the tuple's kernel writes.
     Element,
-    /// A concatenation that is read only by another one, whose kernel copies its parts directly.
+    /// A concatenation, or a reshape that reorders, which is read only by a concatenation: that one's kernel
+    /// copies its parts directly.
     Part,
 }
 
@@ -101,7 +102,7 @@ impl Analysis<'_> {
         Some(self.kernel[i as usize]).filter(|&kernel| kernel != NONE)
     }
 
-    /// Whether another concatenation copies this one's parts.
+    /// Whether a concatenation copies the parts of this item.
     pub(super) fn is_part(&self, i: u32) -> bool {
         self.class[i as usize] == Class::Part
     }

@@ -200,7 +200,8 @@ impl<'a> Map<'a> {
         let (analysis, shape) = (self.analysis, &self.group.shape);
         let require = |is_met: bool, reason| if is_met { Ok(()) } else { Err(reason) };
         require(self.limits.max_epilogue > 0, Separation::NoEpilogues)?;
-        require(self.parts.size(analysis) <= self.limits.max_epilogue, Separation::LongEpilogue)?;
+        let most = self.limits.max_epilogue_of(shape.numel());
+        require(self.parts.size(analysis) <= most, Separation::LongEpilogue)?;
         let is_plain = !self.parts.is_positional(analysis) && !self.parts.has_gathers(analysis);
         require(is_plain, Separation::PositionInEpilogue)?;
         let Some((_, stored)) = &analysis.places[p as usize] else { return Err(Separation::OwnKernel) };

@@ -41,9 +41,12 @@ impl Group {
     /// Whether the kernel can compute the candidate, given that its inputs are available in time.
     fn takes(&self, new: &Candidate, analysis: &Analysis<'_>) -> bool {
         if self.shape == new.shape && self.row_axes.is_none_or(|k| new.row_axes.is_none_or(|n| n == k)) {
-            // A map that is unrelated to the rows would only be slowed down by them.
+            // A map that is unrelated to long rows would only be slowed down by them.
             let rows = self.row_axes.is_some() || new.row_axes.is_some();
-            return !rows || self.reads_own(new, analysis) || self.reduces_the_same(new, analysis);
+            return !rows
+                || self.shape.numel() <= Limits::SMALL_SPACE
+                || self.reads_own(new, analysis)
+                || self.reduces_the_same(new, analysis);
         }
         // One value per row, computed from results of the row kernel. It is computed at every position
         // of the row, so it must not depend on the position.

@@ -46,14 +46,10 @@ pub(super) fn view(op: &Op, base: &Layout, shape: &Shape) -> Option<Layout> {
     }
 }
 
-/// Whether `shape` enumerates the rows of `space`: its leading axes, with or without axes of size 1 for
-/// the row.
+/// Whether `shape` enumerates the rows of `space`: its axes are the leading ones, apart from axes of size 1.
 pub(super) fn is_per_row(shape: &Shape, space: &Shape, row_axes: usize) -> bool {
-    let lead = space.rank() - row_axes;
-    shape.len() >= lead && shape[..lead] == space[..lead] && {
-        let rest = &shape[lead..];
-        rest.is_empty() || (rest.len() == row_axes && rest.iter().all(|&d| d == 1))
-    }
+    let lead = &space[..space.rank() - row_axes];
+    shape.iter().filter(|&&size| size != 1).eq(lead.iter().filter(|&&size| size != 1))
 }
 
 /// The layout over `space` of an operand with `layout` over `shape`: the same shape, or a row kernel's
@@ -64,8 +60,11 @@ pub(super) fn over_space(layout: &Layout, shape: &Shape, space: &Shape, row_axes
         return read;
     }
     let lead = space.rank() - row_axes;
-    let strides: SmallVec<[isize; 5]> =
-        read.strides()[..lead].iter().copied().chain((0..row_axes).map(|_| 0)).collect();
+    let mut strides_of_rows =
+        (0..shape.rank()).filter(|&axis| shape[axis] != 1).map(|axis| read.strides()[axis]);
+    let strides: SmallVec<[isize; 5]> = (0..space.rank())
+        .map(|axis| if axis < lead && space[axis] != 1 { strides_of_rows.next().unwrap_or(0) } else { 0 })
+        .collect();
     Layout::new(space.clone(), &strides, read.offset())
 }
 

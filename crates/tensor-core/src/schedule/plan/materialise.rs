@@ -66,7 +66,7 @@ pub(super) fn choose_materialised(analysis: &mut Analysis<'_>, limits: &Limits) 
         let op = &item.node.op;
         match analysis.class[i] {
             Class::Ready => continue,
-            Class::Opaque if nested[i] <= NESTED && is_part(analysis, i, reader[i]) => {
+            Class::Opaque | Class::View if nested[i] <= NESTED && is_part(analysis, i, reader[i]) => {
                 analysis.class[i] = Class::Part;
             }
             Class::Opaque if has_gathers && is_gathered(analysis, i, &uses[i], costs[i], limits) => {
@@ -204,11 +204,27 @@ fn is_part(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
     let is_concat = |i: usize| {
         matches!(analysis.items[i].node.op, Op::Concat { .. }) && analysis.class[i] == Class::Opaque
     };
-    is_concat(i)
-        && !analysis.items[i].store
+    !analysis.items[i].store
         && reader != NONE
         && reader != SEVERAL
         && is_concat(reader as usize)
+        && (is_concat(i) || reorders_for(analysis, i, reader))
+}
+
+/// Whether item `i` merges the last two axes of permuted ones, such as the heads of attention, for
+/// concatenation `reader` along its last axis, which copies the permuted elements itself.
+fn reorders_for(analysis: &Analysis<'_>, i: usize, reader: u32) -> bool {
+    let (item, reader) = (&analysis.items[i], &analysis.items[reader as usize]);
+    let (Op::Reshape, Op::Concat { axis }) = (&item.node.op, &reader.node.op) else { return false };
+    let permuted = &analysis.items[item.inputs[0] as usize];
+    let lead = item.node.shape.rank().saturating_sub(1);
+    matches!(permuted.node.op, Op::Permute(_))
+        && permuted.value.is_none()
+        && !permuted.inputs.iter().any(|&base| analysis.format(base).is_some())
+        && reader.inputs.contains(&(i as u32))
+        && *axis == lead
+        && permuted.node.shape.rank() == lead + 2
+        && permuted.node.shape[..lead] == item.node.shape[..lead]
 }
 
 /// The cost of computing each elementwise item or gather again, including its inlined inputs.

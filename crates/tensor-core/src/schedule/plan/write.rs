@@ -275,7 +275,8 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
             let mut regions: SmallVec<[(Layout, Layout); 4]> = SmallVec::new();
             let whole = Layout::contiguous(item.node.shape.clone());
             concatenated(analysis, i, &whole, &mut sources, &mut regions);
-            Kernel::copy(dtype, item.node.shape.clone(), false, regions)
+            let shape = divided(&item.node.shape, &mut regions);
+            Kernel::copy(dtype, shape, false, regions)
         }
         // A decoding copy of an operand in blocks, over the shape that it reads.
         Op::Reshape | Op::Contiguous => {
@@ -324,7 +325,8 @@ fn opaque(analysis: &Analysis<'_>, g: u32, i: u32) -> Result<SmallVec<[Draft; 1]
     Ok(SmallVec::from_iter([draft]))
 }
 
-/// The destinations and the layouts of the parts of a concatenation that is stored at `whole`.
+/// The destinations and the layouts of the parts of a concatenation, or of a reshape, that is stored at
+/// `whole`.
 fn concatenated(
     analysis: &Analysis<'_>,
     i: u32,
@@ -333,19 +335,53 @@ fn concatenated(
     regions: &mut SmallVec<[(Layout, Layout); 4]>,
 ) {
     let item = &analysis.items[i as usize];
-    let Op::Concat { axis } = item.node.op else { return };
-    let mut start = 0;
-    for &input in &item.inputs {
-        let shape = analysis.shape(input);
-        let to = whole.slice(axis, start, shape[axis], 1);
-        start += shape[axis];
+    let mut copy = |input: u32, to: Layout| {
         if analysis.is_part(input) {
             concatenated(analysis, input, &to, sources, regions);
-        } else if shape.numel() > 0 {
+        } else if analysis.shape(input).numel() > 0 {
             let (source, from) = analysis.place(input);
             sources.push(source);
             regions.push((to, from));
         }
+    };
+    let Op::Concat { axis } = item.node.op else {
+        // Always possible: `materialise` has checked that it can be reshaped.
+        let input = item.inputs[0];
+        return whole.reshape(analysis.shape(input)).into_iter().for_each(|to| copy(input, to));
+    };
+    let mut start = 0;
+    for &input in &item.inputs {
+        let shape = analysis.shape(input);
+        copy(input, whole.slice(axis, start, shape[axis], 1));
+        start += shape[axis];
+    }
+}
+
+/// The shape of a concatenation over which its regions are boxes: where parts divide the last axis into pieces
+/// of one length, so does the shape, and so do the other parts, if they can.
+fn divided(shape: &Shape, regions: &mut [(Layout, Layout)]) -> Shape {
+    let lead = shape.rank().saturating_sub(1);
+    let of_more_axes = regions.iter().map(|(to, _)| to.shape()).find(|to| to.rank() == shape.rank() + 1);
+    let Some(piece) = of_more_axes.map(|to| to[lead + 1]).filter(|&piece| piece > 0) else {
+        return shape.clone();
+    };
+    let divide = |shape: &Shape| -> Option<Shape> {
+        let pieces = (shape[lead].is_multiple_of(piece)).then_some(shape[lead] / piece)?;
+        Some(shape[..lead].iter().copied().chain([pieces, piece]).collect())
+    };
+    let all: Option<Vec<(Layout, Layout)>> = regions
+        .iter()
+        .map(|(to, from)| match to.shape().rank() == shape.rank() {
+            true => divide(to.shape()).and_then(|over| Some((to.reshape(&over)?, from.reshape(&over)?))),
+            false => (to.shape()[lead + 1] == piece).then(|| (to.clone(), from.clone())),
+        })
+        .collect();
+    match (all, divide(shape)) {
+        (Some(all), Some(shape)) => {
+            regions.clone_from_slice(&all);
+            shape
+        }
+        _ => shape.clone(),
     }
 }
 
