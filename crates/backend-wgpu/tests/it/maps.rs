@@ -698,8 +698,8 @@ fn a_new_shape_or_scalar_compiles_nothing() {
     assert_eq!(count(), 1);
 }
 
-/// As many results as the device allows, and one more: of values without inputs, of sums, of updates in place,
-/// and as the epilogue of a product.
+/// As many results as the device allows, and one more: of values without inputs, of sums, of updates in
+/// place, and as the epilogue of a product.
 #[test]
 fn as_many_results_as_a_kernel_may_have() -> Result<()> {
     for (name, device) in devices() {

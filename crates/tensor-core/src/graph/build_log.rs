@@ -4,7 +4,7 @@
 use std::{
     panic::Location,
     sync::{
-        Arc, Mutex, Weak,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -12,10 +12,7 @@ use std::{
 
 use web_time::Instant;
 
-use crate::{
-    base::{origin::gradient_rule, sync::lock},
-    graph::{node::Node, op::Op},
-};
+use crate::base::sync::lock;
 
 /// An operation that was built during a profile.
 #[derive(Clone, Debug)]
@@ -51,27 +48,14 @@ pub(crate) fn end() -> Vec<BuiltOperation> {
     lock(&LOG).take().map_or_else(Vec::new, |(_, built)| built)
 }
 
-/// Notes a node that was just built, if a profile is being taken.
-pub(super) fn note(node: &Arc<Node>) {
-    if IS_ON.load(Ordering::Relaxed) {
-        note_down(node);
-    }
+/// Whether a profile is being taken.
+pub(super) fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
 }
 
-#[cold]
-fn note_down(node: &Arc<Node>) {
-    let number =
-        |input: &Arc<Node>| input.leaf.get().and_then(Weak::upgrade).map_or(input.id, |cell| cell.id);
-    let inputs = lock(&node.state).inputs.clone();
+/// Notes an operation that was just built, from the time since the profile began.
+pub(super) fn note(built_at: impl FnOnce(Duration) -> BuiltOperation) {
     if let Some((begin, built)) = &mut *lock(&LOG) {
-        built.push(BuiltOperation {
-            id: node.id,
-            op: node.op.name(),
-            location: node.location,
-            inputs: inputs.iter().map(number).collect(),
-            gradient_of: gradient_rule(),
-            is_element: matches!(node.op, Op::TupleElement { .. }),
-            time: begin.elapsed(),
-        });
+        built.push(built_at(begin.elapsed()));
     }
 }

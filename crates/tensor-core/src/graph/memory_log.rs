@@ -12,10 +12,14 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    base::{shape::Shape, sync::lock},
+    base::{origin::gradient_rule, shape::Shape, sync::lock},
     devices::device::Device,
     elements::dtype::DType,
-    graph::{build_log, node::Node},
+    graph::{
+        build_log::{self, BuiltOperation},
+        node::Node,
+        op::Op,
+    },
     kernels::storage::Storage,
 };
 
@@ -86,7 +90,26 @@ pub(crate) fn note(node: &Arc<Node>) {
     if RECORDING.load(Ordering::Relaxed) {
         note_down(node);
     }
-    build_log::note(node);
+    if build_log::is_on() {
+        note_build(node);
+    }
+}
+
+#[cold]
+fn note_build(node: &Arc<Node>) {
+    let number =
+        |input: &Arc<Node>| input.leaf.get().and_then(Weak::upgrade).map_or(input.id, |cell| cell.id);
+    let inputs = lock(&node.state).inputs.clone();
+    let inputs = inputs.iter().map(number).collect();
+    build_log::note(|time| BuiltOperation {
+        id: node.id,
+        op: node.op.name(),
+        location: node.location,
+        inputs,
+        gradient_of: gradient_rule(),
+        is_element: matches!(node.op, Op::TupleElement { .. }),
+        time,
+    });
 }
 
 #[cold]

@@ -357,8 +357,8 @@ fn concatenated(
     }
 }
 
-/// The shape of a concatenation over which its regions are boxes: where parts divide the last axis into pieces
-/// of one length, so does the shape, and so do the other parts, if they can.
+/// The shape of a concatenation over which its regions are boxes: where parts divide the last axis into
+/// pieces of one length, so does the shape, and so do the other parts, if they can.
 fn divided(shape: &Shape, regions: &mut [(Layout, Layout)]) -> Shape {
     let lead = shape.rank().saturating_sub(1);
     let of_more_axes = regions.iter().map(|(to, _)| to.shape()).find(|to| to.rank() == shape.rank() + 1);
