@@ -56,8 +56,13 @@ const SCATTERS: [ScatterOp; 4] = [ScatterOp::Add, ScatterOp::Max, ScatterOp::Min
 
 #[test]
 fn scatters_in_every_dtype() {
-    for dtype in [DType::F32, DType::BF16, DType::I32, DType::U8, DType::U32, DType::I64, DType::F64] {
-        for index_dtype in INDEX_DTYPES {
+    let dtypes = [DType::F32, DType::BF16, DType::I32, DType::U8, DType::U32, DType::I64, DType::F64];
+    for (number, dtype) in dtypes.into_iter().enumerate() {
+        // An index is loaded by a function of its own: f32 is moved by all kinds of indices, and every other
+        // dtype by one kind that every device has.
+        let first = number % 4;
+        let by = if dtype == DType::F32 { 0..INDEX_DTYPES.len() } else { first..first + 1 };
+        for &index_dtype in &INDEX_DTYPES[by] {
             for (axis, op) in (0..3).flat_map(|axis| SCATTERS.map(|op| (axis, op))) {
                 let base = Layout::contiguous([6, 5, 4]);
                 let mut shape = [3, 5, 2];

@@ -129,9 +129,8 @@ fn more_tiles_than_workgroups_of_one_axis() {
 /// of images.
 #[test]
 fn contractions_over_windows() {
-    for (size, window, step, dilation, channels) in
-        [(9, 3, 1, 1, [3, 5]), (12, 2, 2, 1, [4, 8]), (11, 3, 2, 2, [1, 2]), (20, 5, 1, 1, [8, 33])]
-    {
+    let sizes = [(9, 3, 1, 1, [3, 5]), (12, 2, 2, 1, [4, 8]), (11, 3, 2, 2, [1, 2]), (20, 5, 1, 1, [8, 33])];
+    for (number, (size, window, step, dilation, channels)) in sizes.into_iter().enumerate() {
         let [from, to] = channels;
         let places = (size - (window - 1) * dilation - 1) / step + 1;
         let space = Shape::from([2, to, places, places, from, window, window]);
@@ -154,7 +153,11 @@ fn contractions_over_windows() {
             0,
         );
         let numel = |layout: &Layout| layout.span().1;
-        for dtype in [DType::F32, DType::F64, DType::I32, DType::F16] {
+        for (i, dtype) in [DType::F32, DType::F64, DType::I32, DType::F16].into_iter().enumerate() {
+            // How the axes are counted does not depend on the dtype: the others take two of the four.
+            if dtype != DType::F32 && (number + i) % 2 == 0 {
+                continue;
+            }
             let scale = if dtype.is_float() { 1.0 } else { 9.0 };
             let values = |layout: &Layout, seed: u64| -> (DType, Vec<f64>) {
                 (dtype, numbers(numel(layout), seed).iter().map(|v| v * scale).collect())

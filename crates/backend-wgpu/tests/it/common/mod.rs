@@ -51,6 +51,11 @@ pub(crate) fn devices() -> &'static [(&'static str, Device)] {
     devices
 }
 
+/// The devices under test without the default one: one for each family of kernels.
+pub(crate) fn families() -> &'static [(&'static str, Device)] {
+    devices().get(1..).unwrap_or_default()
+}
+
 /// The first of the devices under test.
 pub(crate) fn device() -> Option<&'static Device> {
     devices().first().map(|(_, d)| d)
@@ -138,6 +143,22 @@ pub(crate) fn close(found: f64, expected: f64, tolerance: f64) -> bool {
 /// Runs a kernel on every device and on the reference, and compares. Devices that lack a dtype are skipped.
 pub(crate) fn agree(what: &str, kernel: &Kernel, scalars: &[Scalar], inputs: &[Input], tolerance: f64) {
     agree_on(devices(), what, kernel, scalars, inputs, tolerance);
+}
+
+/// [`agree`] on one of the given devices: the next number takes the next.
+pub(crate) fn agree_in_turn(
+    number: usize,
+    devices: &[(&'static str, Device)],
+    what: &str,
+    kernel: &Kernel,
+    scalars: &[Scalar],
+    inputs: &[Input],
+    tolerance: f64,
+) {
+    if !devices.is_empty() {
+        let one = std::slice::from_ref(&devices[number % devices.len()]);
+        agree_on(one, what, kernel, scalars, inputs, tolerance);
+    }
 }
 
 /// [`agree`] on the given devices.
