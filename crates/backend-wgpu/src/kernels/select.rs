@@ -87,11 +87,11 @@ impl Select<'_> {
         d.params.size("blocks", 1);
         d.params.size("width", self.sort.kept());
         let [keys, indices] = level.before();
-        d.bind("keys", self.sort.key(), false, keys);
+        d.bind("keys_in", self.sort.key(), false, keys);
         d.bind("indices_in", "u32", false, indices);
         self.sort.keys(&mut d.code);
         d.code.expression("input_at", &[("line", "u32")], "u32", "line * params.length");
-        d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", "keys[base + r]");
+        d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", "keys_in[base + r]");
         self.sort.output(&mut d);
         let parameters = [("line", "u32"), ("place", "u32"), ("key", "Key"), ("index", "u32")];
         d.code.function("put", &parameters, "", |c| {
