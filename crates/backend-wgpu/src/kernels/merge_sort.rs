@@ -9,7 +9,7 @@ use crate::{
         capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches, Resource},
     },
-    kernels::arg_sort::{BLOCK, Sort},
+    kernels::sort_keys::{BLOCK, Sort},
 };
 
 /// Elements of a merge that one invocation produces.

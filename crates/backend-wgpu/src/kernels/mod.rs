@@ -28,5 +28,6 @@ pub(crate) mod rows_held;
 pub(crate) mod scatter;
 pub(crate) mod scatter_segments;
 pub(crate) mod select;
+pub(crate) mod sort_keys;
 pub(crate) mod tile;
 pub(crate) mod window;

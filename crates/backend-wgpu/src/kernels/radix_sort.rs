@@ -15,7 +15,7 @@ use crate::{
         dispatch::{Dispatch, Dispatches, Resource},
         wgsl::Code,
     },
-    kernels::arg_sort::Sort,
+    kernels::sort_keys::Sort,
 };
 
 /// Bits of a digit.
@@ -301,7 +301,8 @@ impl RadixSort<'_> {
                 c.when(stored(e), |c| c.set(format_args!("keys{word}_out[out + to{e}]"), taken(e)));
             }
         }
-        let index = |e: usize| if pass.is_first() { format!("r{e}") } else { format!("indices[base + r{e}]") };
+        let index =
+            |e: usize| if pass.is_first() { format!("r{e}") } else { format!("indices[base + r{e}]") };
         put(&index, c);
         if pass.is_last {
             c.bind("results", "output_at(line)");

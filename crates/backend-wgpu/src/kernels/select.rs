@@ -10,7 +10,7 @@ use crate::{
         dispatch::{Dispatch, Dispatches, Resource},
         wgsl::Code,
     },
-    kernels::arg_sort::{BLOCK, Sort},
+    kernels::sort_keys::{BLOCK, Sort},
 };
 
 /// The invocations of a workgroup, and the values of a digit.
@@ -58,8 +58,7 @@ impl Select<'_> {
     /// The dispatches; None if too many elements are wanted, or lines are so short that a workgroup sorts
     /// them.
     pub(crate) fn dispatches(&self) -> Option<Dispatches> {
-        let (lines, length, k) =
-            (self.sort.lines.count(), self.sort.lines.length(), self.sort.kept());
+        let (lines, length, k) = (self.sort.lines.count(), self.sort.lines.length(), self.sort.kept());
         if length <= BLOCK || k > BLOCK || 4 * k > length {
             return None;
         }
@@ -134,7 +133,7 @@ impl Select<'_> {
             format!("var<workgroup> occurrences: array<atomic<u32>, {DIGITS}>;"),
             format!("var<workgroup> prefixes: array<u32, {}>;", 2 * DIGITS),
             "var<workgroup> chosen: array<u32, 2>;".into(),
-            // Those of the smaller keys, and those of the equal ones.
+            // The marks of the smaller keys, and then of the equal ones.
             format!("var<workgroup> marks: array<atomic<u32>, {}>;", 2 * MASK),
         ] {
             d.code.line(line);
@@ -208,10 +207,7 @@ fn begin(c: &mut Code) {
     c.bind("base", "input_at(line)");
     for e in 0..EACH {
         let place = format!("local_index + {}u", e * DIGITS);
-        c.bind(
-            format_args!("key{e}"),
-            format_args!("element(base, begin + min({place}, count - 1u))"),
-        );
+        c.bind(format_args!("key{e}"), format_args!("element(base, begin + min({place}, count - 1u))"));
     }
     c.line("atomicStore(&marks[local_index], 0u);");
 }
@@ -274,10 +270,7 @@ fn keep(c: &mut Code) {
         );
         c.when(format_args!("{place} < stored && is_kept{e}"), |c| {
             c.set(format_args!("keys_out[out + to{e}]"), format_args!("key{e}"));
-            c.set(
-                format_args!("indices_out[out + to{e}]"),
-                format_args!("index_of(base, begin + {place})"),
-            );
+            c.set(format_args!("indices_out[out + to{e}]"), format_args!("index_of(base, begin + {place})"));
         });
     }
 }

@@ -118,7 +118,8 @@ fn long_lines_by_their_digits() {
             let layout = Layout::contiguous([n]);
             let far: Vec<f64> = numbers(n, 9).iter().map(|x| x * 1000.0).collect();
             let all_equal = vec![1.0; n];
-            for (values, descending) in [(few(n, 3), false), (far.clone(), true), (all_equal, true), (far, false)]
+            for (values, descending) in
+                [(few(n, 3), false), (far.clone(), true), (all_equal, true), (far, false)]
             {
                 let kernel = sort(0, descending, n, dtype, &layout);
                 agree(&format!("{n} of {dtype}, {descending}"), &kernel, &[], &[(dtype, values)], 0.0);
