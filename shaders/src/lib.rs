@@ -48,6 +48,10 @@ pub const SORT_BLOCK: &str = include_str!("../wgsl/sort_block.wgsl");
 pub const SORT_TILE: &str = include_str!("../wgsl/sort_tile.wgsl");
 /// The later steps of a sort.
 pub const SORT_MERGE: &str = include_str!("../wgsl/sort_merge.wgsl");
+/// The first step of a pass of a radix sort.
+pub const RADIX_COUNT: &str = include_str!("../wgsl/radix_count.wgsl");
+/// The second step of a pass of a radix sort, for lines of many tiles.
+pub const RADIX_OFFSETS: &str = include_str!("../wgsl/radix_offsets.wgsl");
 
 /// The kernels of operations that `tensor_core` describes as data.
 pub mod native {

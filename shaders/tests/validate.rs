@@ -163,6 +163,14 @@ fn every_sorting_kernel_validates() {
             validate(name, &kernel(source, params, &bindings, &functions));
         }
     }
+    let params = "first_workgroup: u32, total: u32, length: u32, tiles: u32, shift: u32, sums: u32";
+    let bindings = "@group(0) @binding(0) var<storage, read> keys: array<u32>;\n@group(0) @binding(1) var<storage, read_write> counts: array<u32>;";
+    let functions = "const TILE = 3072u;\nfn line_at(line: u32) -> u32 { return line; }\nfn word(base: u32, r: u32) -> u32 { return keys[base + r]; }";
+    for (name, source) in
+        [("radix_count", taper_shaders::RADIX_COUNT), ("radix_offsets", taper_shaders::RADIX_OFFSETS)]
+    {
+        validate(name, &kernel(source, params, bindings, functions));
+    }
 }
 
 #[test]

@@ -38,3 +38,24 @@ fn order_f64(x: vec2<u32>) -> vec2<u32> {
     }
     return vec2<u32>(x.y | 0x80000000u, x.x);
 }
+
+// Keys of floats of 8 or 16 bits, from their bits. `sign` is the sign bit, `most` the greatest magnitude that
+// is a number.
+
+fn order_narrow(x: u32, sign: u32, most: u32) -> u32 {
+    if ((x & (sign - 1u)) > most) {
+        return 2u * sign - 1u;
+    }
+    if (x > sign) {
+        return 2u * sign - 1u - x;
+    }
+    return x | sign;
+}
+
+// Formats whose only NaN has the bits of a negative zero.
+fn order_unsigned_zero(x: u32) -> u32 {
+    if (x == 0x80u) {
+        return 0xffu;
+    }
+    return select(x + 0x7fu, 0xffu - x, x > 0x80u);
+}

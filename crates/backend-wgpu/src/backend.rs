@@ -2,19 +2,26 @@
 
 use std::sync::{Arc, Mutex};
 
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use tensor_core::{
     Backend, Buffer, DType, DeviceInfo, FreeBuffers, Kernel, Launch, MemoryStats, Result, Storage,
-    backend::{Download, limit_below_use},
-    kernel::Body,
+    backend::{Download, Upcoming, limit_below_use},
+    kernel::{Body, Compiled},
 };
 
 use crate::{
     codegen::{
+        capabilities::Capabilities,
         dispatch::{Dispatch, Dispatches},
         dtypes::to_storage,
     },
-    device::{compiled::CompiledKernel, faults::lock, gpu::Gpu, pipeline::assemble},
+    device::{
+        compiled::CompiledKernel,
+        faults::lock,
+        gpu::Gpu,
+        pipeline::{assemble, create_together},
+    },
     kernels::{custom, map::Aliases, native, window},
     platform::CAN_WAIT,
     tuning::Tuning,
@@ -38,44 +45,59 @@ struct Variants {
 /// The aliases, whether it reports no bad index, and the kernel.
 type Variant = (Aliases, bool, Arc<CompiledKernel>);
 
+impl Variants {
+    fn get(&self, aliases: &Aliases, silent: bool) -> Option<Arc<CompiledKernel>> {
+        let made = lock(&self.made);
+        made.iter().find(|(a, s, _)| a == aliases && *s == silent).map(|(.., made)| Arc::clone(made))
+    }
+}
+
+/// The dispatches of a kernel; `silent` if it has no bad index to report.
+fn generated(
+    kernel: &Kernel,
+    aliases: &Aliases,
+    silent: bool,
+    capabilities: &Capabilities,
+) -> Result<Dispatches> {
+    let elsewhere = kernel.outputs.iter().map(|o| o.dtype).find(|d| !capabilities.info.dtypes.contains(d));
+    if let Some(dtype) = elsewhere {
+        return Err(capabilities.unsupported(kernel.name(), dtype, "cast first, or compute it on the cpu"));
+    }
+    let mut made = window::dispatches(kernel, aliases, capabilities)?;
+    if silent {
+        made.silence();
+    }
+    Ok(made)
+}
+
 impl WgpuBackend {
     fn compile(&self, launch: &Launch<'_>, aliases: &Aliases) -> Result<Arc<CompiledKernel>> {
-        let (gpu, kernel) = (&self.gpu, launch.kernel);
-        let capabilities = &gpu.capabilities;
-        let elsewhere =
-            kernel.outputs.iter().map(|o| o.dtype).find(|d| !capabilities.info.dtypes.contains(d));
-        if let Some(dtype) = elsewhere {
-            return Err(capabilities.unsupported(
-                kernel.name(),
-                dtype,
-                "cast first, or compute it on the cpu",
-            ));
-        }
+        let gpu = &self.gpu;
         let tuned = match &self.tuning {
             Some(tuning) => tuning.choose(gpu, launch)?,
             None => None,
         };
-        let mut made = match tuned {
-            Some(variant) => window::dispatches(kernel, aliases, &capabilities.with(variant))?,
-            None => window::dispatches(kernel, aliases, capabilities)?,
-        };
-        if launch.tickets.is_empty() {
-            made.silence();
-        }
-        Ok(Arc::new(assemble(gpu, made)?))
+        let tuned = tuned.map(|variant| gpu.capabilities.with(variant));
+        let silent = launch.tickets.is_empty();
+        let capabilities = tuned.as_ref().unwrap_or(&gpu.capabilities);
+        Ok(Arc::new(assemble(gpu, generated(launch.kernel, aliases, silent, capabilities)?)?))
+    }
+
+    /// The place of the compiled variants of a kernel; None if another device uses the slot.
+    fn variants<'a>(&self, slot: &'a Compiled) -> Result<Option<&'a Variants>> {
+        let device = self.gpu.id;
+        let kept = slot.get_or_try(|| Ok(Variants { device, made: Mutex::default() }))?;
+        Ok(kept.filter(|variants| variants.device == device))
     }
 
     /// The compiled kernel of a launch: stored with the kernel, or compiled now.
     fn compiled(&self, launch: &Launch<'_>, aliases: Aliases) -> Result<Arc<CompiledKernel>> {
-        let device = self.gpu.id;
-        let kept = launch.compiled.get_or_try(|| Ok(Variants { device, made: Mutex::default() }))?;
-        let Some(variants) = kept.filter(|v| v.device == device) else {
+        let Some(variants) = self.variants(launch.compiled)? else {
             return self.compile(launch, &aliases);
         };
         let silent = launch.tickets.is_empty();
-        let same = |(a, s, _): &&Variant| *a == aliases && *s == silent;
-        if let Some((.., made)) = lock(&variants.made).iter().find(same) {
-            return Ok(Arc::clone(made));
+        if let Some(made) = variants.get(&aliases, silent) {
+            return Ok(made);
         }
         let made = self.compile(launch, &aliases)?;
         lock(&variants.made).push((aliases, silent, Arc::clone(&made)));
@@ -155,6 +177,35 @@ impl Backend for WgpuBackend {
             .collect();
         let compiled = self.compiled(launch, aliases)?;
         self.gpu.encode(&compiled, launch)
+    }
+
+    /// Compiles the pipelines of all kernels on several threads, unless autotuning chooses among forms at
+    /// the launches.
+    fn prepare(&self, upcoming: &[Upcoming<'_>]) {
+        if !CAN_WAIT || self.tuning.is_some() {
+            return;
+        }
+        let mut seen = FxHashSet::default();
+        let mut new = Vec::new();
+        for one in upcoming {
+            let aliases: Aliases = one.shared.iter().map(|o| o.map(|o| o as u8)).collect();
+            let Ok(Some(variants)) = self.variants(one.compiled) else { continue };
+            if variants.get(&aliases, true).is_some()
+                || !seen.insert((std::ptr::from_ref(one.compiled), aliases.clone()))
+            {
+                continue;
+            }
+            // The launch of a kernel that fails here reports the failure.
+            if let Ok(made) = generated(one.kernel, &aliases, true, &self.gpu.capabilities) {
+                new.push((variants, aliases, made));
+            }
+        }
+        create_together(&self.gpu, new.iter_mut().map(|(.., made)| made));
+        for (variants, aliases, made) in new {
+            if let Ok(made) = assemble(&self.gpu, made) {
+                lock(&variants.made).push((aliases, true, Arc::new(made)));
+            }
+        }
     }
 
     fn can_wait(&self) -> bool {

@@ -61,6 +61,10 @@ const LINES: &[Line] = &[
     ("transpose", |d| Ok(ones(d, &[1024, 1024])?.transpose(0, 1)?.contiguous_copy())),
     ("broadcast", |d| ones(d, &[64, 32, 28, 28])?.add(&ones(d, &[32, 1, 1])?)),
     ("sort", |d| Ok(ones(d, &[1 << 16])?.sort(0, false)?.0)),
+    ("sort_long", |d| Ok(ones(d, &[1 << 20])?.sort(0, false)?.0)),
+    ("sort_short_rows", |d| Ok(ones(d, &[16, 4096])?.sort(1, false)?.0)),
+    ("sort_i64", |d| Ok(ones(d, &[1 << 20])?.to_dtype(DType::I64)?.sort(0, false)?.0)),
+    ("topk", |d| Ok(ones(d, &[1 << 20])?.topk(50, 0, true)?.0)),
 ];
 
 /// Writes the kernels whose name contains `filter` to `folder`, a file for each, and returns their number.

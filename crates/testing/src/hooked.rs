@@ -3,7 +3,8 @@
 use std::{fmt, sync::Arc};
 
 use tensor_core::{
-    Backend, DType, Device, DeviceInfo, Launch, MemoryStats, Result, Storage, backend::Download,
+    Backend, DType, Device, DeviceInfo, Launch, MemoryStats, Result, Storage,
+    backend::{Download, Upcoming},
 };
 
 type Run = dyn Fn(&dyn Backend, &Launch<'_>) -> Result<()> + Send + Sync;
@@ -55,6 +56,9 @@ impl Backend for Hooked {
     }
     fn run(&self, launch: &Launch<'_>) -> Result<()> {
         (self.run)(self.inner.as_ref(), launch)
+    }
+    fn prepare(&self, upcoming: &[Upcoming<'_>]) {
+        self.inner.prepare(upcoming);
     }
     fn can_wait(&self) -> bool {
         self.can_wait

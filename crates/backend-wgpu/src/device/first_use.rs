@@ -33,9 +33,9 @@ impl FirstUse {
         FirstUse { new: AtomicUsize::new(0), waited: Mutex::default(), said: AtomicBool::new(silent) }
     }
 
-    /// Counts a kernel whose creation began at `start`.
-    pub(crate) fn made(&self, start: Instant, device: &str) {
-        self.new.fetch_add(1, Ordering::Relaxed);
+    /// Counts kernels whose creation began at `start`.
+    pub(crate) fn made(&self, count: usize, start: Instant, device: &str) {
+        self.new.fetch_add(count, Ordering::Relaxed);
         self.add(start.elapsed(), device);
     }
 
@@ -83,13 +83,13 @@ mod tests {
         // No new kernel: a long wait is caused by the work itself.
         assert_eq!(first.time_until_notice(), None);
         first.waited(ago(5000), true, "wgpu:9");
-        first.made(ago(100), "wgpu:9");
+        first.made(1, ago(100), "wgpu:9");
         let left = first.time_until_notice();
         assert!(left.is_some_and(|left| left <= Duration::from_millis(900)), "{left:?}");
         first.waited(ago(300), true, "wgpu:9");
         assert_eq!(first.time_until_notice(), None);
         assert!(!first.said.load(Ordering::Relaxed));
-        first.made(ago(1), "wgpu:9");
+        first.made(1, ago(1), "wgpu:9");
         first.waited(ago(700), false, "wgpu:9");
         assert!(first.said.load(Ordering::Relaxed) && first.time_until_notice().is_none());
     }
@@ -98,7 +98,7 @@ mod tests {
     fn nothing_is_said_where_nobody_reads_it() {
         let first = listening();
         first.said.store(true, Ordering::Relaxed);
-        first.made(Instant::now(), "wgpu:9");
+        first.made(1, Instant::now(), "wgpu:9");
         assert_eq!(first.time_until_notice(), None);
     }
 }

@@ -1,7 +1,11 @@
 //! Pipelines, cached by their complete source, which contains everything that affects the code.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
 
+use rustc_hash::FxHashSet;
 use tensor_core::Result;
 
 use crate::{
@@ -22,14 +26,13 @@ use crate::{
 /// Compiles pipelines for all dispatches of a kernel; dispatches without work are left out.
 pub(crate) fn assemble(gpu: &Gpu, made: Dispatches) -> Result<CompiledKernel> {
     let of = &gpu.capabilities;
+    let mut made = made;
+    bind_trace(gpu, &mut made);
     let dispatches = made
         .list
         .into_iter()
         .filter(|d| d.workgroups > 0)
-        .map(|mut d| {
-            if gpu.checks == Checks::Traced {
-                trace::bind(&mut d);
-            }
+        .map(|d| {
             Ok(Compiled {
                 label: d.label,
                 pipeline: pipeline(gpu, &d)?,
@@ -57,21 +60,81 @@ fn most_workgroups(row: u32, dispatch_work: u64, work: usize) -> usize {
     most as usize // below 2³²
 }
 
+/// Binds the table that traced kernels report to.
+fn bind_trace(gpu: &Gpu, made: &mut Dispatches) {
+    if gpu.checks == Checks::Traced {
+        made.list.iter_mut().for_each(trace::bind);
+    }
+}
+
+/// Creates the pipelines of several kernels, each distinct one once, on several threads. A pipeline that
+/// cannot be created is left out: [`assemble`] reports why.
+pub(crate) fn create_together<'a>(gpu: &Gpu, kernels: impl Iterator<Item = &'a mut Dispatches>) {
+    let mut new: Vec<(Source, &Dispatch)> = Vec::new();
+    let mut seen = FxHashSet::default();
+    for made in kernels {
+        bind_trace(gpu, made);
+        for d in made.list.iter().filter(|d| d.workgroups > 0) {
+            let source = Source::of(gpu, d);
+            if !lock(&gpu.pipelines.made).contains_key(&source.text) && seen.insert(source.text.clone()) {
+                new.push((source, d));
+            }
+        }
+    }
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(new.len());
+    if threads < 2 {
+        return;
+    }
+    let (start, next) = (Instant::now(), AtomicUsize::new(0));
+    let work = || {
+        while let Some((source, d)) = new.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let _ = source.pipeline(gpu, d);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // Without another thread, this one does all.
+            let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    gpu.first_use.made(new.len(), start, gpu.name());
+}
+
 /// The pipeline of a dispatch: a kept one, or a new one.
 pub(crate) fn pipeline(gpu: &Gpu, d: &Dispatch) -> Result<Arc<Pipeline>> {
-    let immediates = d.params.len() * 4 <= gpu.capabilities.immediate_bytes as usize;
-    let mut text = d.text(immediates);
-    if gpu.checks == Checks::Traced && !d.foreign {
-        text = trace::traced(&text, &d.bindings);
-    }
-    if let Some(made) = lock(&gpu.pipelines.made).get(&text) {
+    let source = Source::of(gpu, d);
+    if let Some(made) = lock(&gpu.pipelines.made).get(&source.text) {
         return Ok(Arc::clone(made));
     }
-    // Compiled outside the lock: if two threads compile the same pipeline, the first one is kept.
     let start = Instant::now();
-    let made = gpu.scoped(d.label, || create(gpu, d, &text, immediates))?;
-    gpu.first_use.made(start, gpu.name());
-    Ok(Arc::clone(lock(&gpu.pipelines.made).entry(text).or_insert_with(|| Arc::new(made))))
+    let made = source.pipeline(gpu, d)?;
+    gpu.first_use.made(1, start, gpu.name());
+    Ok(made)
+}
+
+/// The complete source of a pipeline.
+struct Source {
+    text: String,
+    immediates: bool,
+}
+
+impl Source {
+    fn of(gpu: &Gpu, d: &Dispatch) -> Source {
+        let immediates = d.params.len() * 4 <= gpu.capabilities.immediate_bytes as usize;
+        let mut text = d.text(immediates);
+        if gpu.checks == Checks::Traced && !d.foreign {
+            text = trace::traced(&text, &d.bindings);
+        }
+        Source { text, immediates }
+    }
+
+    /// Creates the pipeline, outside the lock: if two threads create the same one, the first is kept.
+    fn pipeline(&self, gpu: &Gpu, d: &Dispatch) -> Result<Arc<Pipeline>> {
+        let made = gpu.scoped(d.label, || create(gpu, d, &self.text, self.immediates))?;
+        let mut kept = lock(&gpu.pipelines.made);
+        Ok(Arc::clone(kept.entry(self.text.clone()).or_insert_with(|| Arc::new(made))))
+    }
 }
 
 fn create(gpu: &Gpu, d: &Dispatch, text: &str, immediates: bool) -> Pipeline {

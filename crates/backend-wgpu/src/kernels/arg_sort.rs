@@ -1,24 +1,32 @@
-//! Sorting along an axis: sorted blocks first, then merges of neighbouring runs until one is left; only the
-//! elements that are wanted are kept of each run. Blocks have 16 elements and are sorted by one invocation
-//! each, or they have 1024 and are sorted by a workgroup in workgroup memory. The sort is stable and exact,
-//! so every device gives the same result.
+//! Sorting along an axis. Elements become keys (`sort_keys.rs`), and one of three forms sorts them: merges of
+//! sorted blocks (`merge_sort.rs`), passes over the digits of keys (`radix_sort.rs`), or the selection of the
+//! first few (`select.rs`). The one with the least work by count is taken. All are stable and exact, so every
+//! device gives the same result.
 
-use tensor_core::{
-    DType, Result,
-    kernel::{Kernel, Operand},
+use tensor_core::{DType, Kernel};
+
+use crate::{
+    codegen::{
+        capabilities::Capabilities,
+        dispatch::{Dispatches, Resource},
+        dtypes::storage_size,
+        index::Lines,
+    },
+    kernels::{
+        merge_sort,
+        radix_sort::{self, RadixSort},
+        select::Select,
+        sort_keys::{BLOCK, Sort, key_bits},
+    },
 };
 
-use crate::codegen::{
-    capabilities::Capabilities,
-    dispatch::{Dispatch, Dispatches, Resource},
-    dtypes::{is_packed, loaded, storage_size},
-    index::Lines,
-    storage::Elements,
-    wgsl::Code,
-};
-
-/// Elements of a merge that one invocation produces.
-const MERGE_ELEMENTS: usize = 8;
+/// The most temporaries of a sort by keys of one word.
+pub(crate) const TEMPORARIES: usize = radix_sort::TEMPORARIES;
+/// The bytes that memory moves in the time of a short dispatch and the barrier before it, 2 to 4 µs:
+/// `crates/bench/src/count/gpus.rs` has both for five GPUs, from 0.4 MiB (Iris Xe) to 12 MiB (H100).
+const DISPATCH_BYTES: usize = 1 << 20;
+/// The bytes that memory moves for one element of a line whose elements are not neighbours.
+const SECTOR_BYTES: usize = 32;
 
 /// The dispatches of a sort.
 pub(crate) fn dispatches(
@@ -26,137 +34,104 @@ pub(crate) fn dispatches(
     axis: usize,
     descending: bool,
     capabilities: &Capabilities,
-) -> Result<Dispatches> {
+) -> Dispatches {
+    let bits = key_bits(kernel.operands[0].dtype);
+    by_key_bits(kernel, axis, descending, bits, capabilities)
+}
+
+/// The dispatches of a sort by keys, the order of whose lowest `bits` bits is wanted. Higher bits may be
+/// ignored or not.
+pub(crate) fn by_key_bits(
+    kernel: &Kernel,
+    axis: usize,
+    descending: bool,
+    bits: usize,
+    capabilities: &Capabilities,
+) -> Dispatches {
     let (operand, shape) = (&kernel.operands[0], &kernel.outputs[0].shape);
     if shape.numel() == 0 {
-        return Ok(Dispatches::default());
+        return Dispatches::default();
     }
     let lines = Lines { input: &operand.layout, output: shape, axis };
-    let (count, length, k) = (lines.count(), lines.length(), shape[axis]);
-    let tile = !capabilities.direct && length > 64;
-    let block = if tile { 1024 } else { 16 };
-    let mut runs = Runs { number: length.div_ceil(block), width: block.min(k), count: 0 };
-    runs.count = (runs.number - 1) * runs.width + (length - (runs.number - 1) * block).min(runs.width);
-
     let sort = Sort { operand, descending, lines: &lines };
-    let mut d = Dispatch::new("sort");
-    d.params.size("total", count * runs.number);
-    d.params.size("length", length);
-    d.params.size("blocks", runs.number);
-    d.params.size("width", runs.width);
-    sort.elements(&mut d);
-    sort.put(&mut d, runs, 0);
-    match tile {
-        true => d.code.kernel(256, taper_shaders::SORT_TILE),
-        false => d.code.kernel(64, taper_shaders::SORT_BLOCK),
+    let merges = merge_sort::dispatches(&sort, capabilities);
+    if capabilities.direct || lines.length() <= BLOCK {
+        return merges;
     }
-    d.workgroups = if tile { count * runs.number } else { (count * runs.number).div_ceil(64) };
-    d.work = if tile { 1024 * 60 } else { 64 * 16 * 8 };
+    let selected = Select { sort: &sort, bits }.dispatches();
+    let by_digits = RadixSort { sort: &sort, bits }.dispatches();
+    let all = [selected, Some(by_digits), Some(merges)].into_iter().flatten();
+    all.min_by_key(|made| work(&sort, made)).unwrap_or_default()
+}
 
-    let most = count * runs.count;
-    let mut list = vec![d];
-    while runs.number > 1 {
-        let mut d = Dispatch::new("sort_merge");
-        let pairs = runs.number.div_ceil(2);
-        let kept = (2 * runs.width).min(k);
-        let parts = kept.div_ceil(MERGE_ELEMENTS);
-        let total = count * pairs * parts;
-        d.params.size("total", total);
-        d.params.size("count", runs.count);
-        d.params.size("width", runs.width);
-        d.params.size("pairs", pairs);
-        d.params.size("kept", kept);
-        d.params.size("parts", parts);
-        let from = (list.len() - 1) % 2;
-        d.bind("keys_in", sort.key(), false, Resource::Temporary(2 * from));
-        d.bind("indices_in", "u32", false, Resource::Temporary(2 * from + 1));
-        let rest = runs.count - (pairs - 1) * 2 * runs.width;
-        runs = Runs { number: pairs, width: kept, count: (pairs - 1) * kept + rest.min(kept) };
-        sort.keys(&mut d.code);
-        sort.put(&mut d, runs, list.len() % 2);
-        d.code.kernel(64, taper_shaders::SORT_MERGE);
-        d.workgroups = total.div_ceil(64);
-        d.work = 64 * (MERGE_ELEMENTS + runs.width.ilog2() as usize) * 4;
-        list.push(d);
-    }
-    let temporaries = if list.len() == 1 {
-        Vec::new()
-    } else {
-        let keys = if storage_size(operand.dtype) == 8 { operand.dtype } else { DType::U32 };
-        // No step needs more memory than the first.
-        [(keys, most), (DType::U32, most)].repeat(if list.len() == 2 { 1 } else { 2 })
+/// The work of a form in bytes: those of the buffers that its dispatches bind, and as many for each
+/// dispatch as memory moves in its time.
+fn work(sort: &Sort<'_>, made: &Dispatches) -> usize {
+    let apart = sort.lines.length() > 1 && sort.lines.stride().unsigned_abs() > 1;
+    let size = storage_size(sort.operand.dtype);
+    let input = sort.operand.layout.numel() * if apart { SECTOR_BYTES } else { size };
+    let output = sort.lines.count() * sort.kept() * storage_size(DType::I32);
+    let bytes = |resource| match resource {
+        Resource::Input(_) => input,
+        Resource::Output(_) => output,
+        Resource::Temporary(t) => made.temporaries.get(t).map_or(0, |&(dtype, n)| storage_size(dtype) * n),
+        Resource::Faults => 0,
     };
-    Ok(Dispatches { list, temporaries })
+    let moved: usize = made.list.iter().flat_map(|d| &d.bindings).map(|b| bytes(b.resource)).sum();
+    moved + made.list.len() * DISPATCH_BYTES
 }
 
-/// The sorted runs of a line: their number, the elements of each but the last, and the elements of all.
-#[derive(Clone, Copy)]
-struct Runs {
-    number: usize,
-    width: usize,
-    count: usize,
-}
+#[cfg(test)]
+mod tests {
+    use tensor_core::{Layout, kernel::Operand};
 
-struct Sort<'a> {
-    operand: &'a Operand,
-    descending: bool,
-    lines: &'a Lines<'a>,
-}
+    use super::*;
+    use crate::validate::capabilities;
 
-impl Sort<'_> {
-    fn wide(&self) -> bool {
-        storage_size(self.operand.dtype) == 8
+    /// The labels of the dispatches for the first `k` elements of lines, and their work in MiB.
+    fn made(dtype: DType, [lines, length, k]: [usize; 3]) -> (Vec<&'static str>, usize) {
+        let operand = Operand::new(dtype, Layout::contiguous([lines, length]));
+        let kernel = Kernel::arg_sort(1, false, k, operand);
+        let made = by_key_bits(&kernel, 1, false, key_bits(dtype), &capabilities(false));
+        let lines = Lines { input: &kernel.operands[0].layout, output: &kernel.outputs[0].shape, axis: 1 };
+        let sort = Sort { operand: &kernel.operands[0], descending: false, lines: &lines };
+        (made.list.iter().map(|d| d.label).collect(), work(&sort, &made) >> 20)
     }
 
-    /// The WGSL type of a key.
-    fn key(&self) -> &'static str {
-        if self.wide() { "vec2<u32>" } else { "u32" }
+    #[test]
+    fn the_form_with_the_least_work_is_taken() {
+        let labels = |dtype, sizes| made(dtype, sizes).0;
+        // Short lines are merged; digits pay off earlier for keys of few bits.
+        assert_eq!(labels(DType::F32, [1, 1000, 1000]), ["sort"]);
+        assert_eq!(labels(DType::F32, [64, 4096, 4096]), ["sort", "sort_merge", "sort_merge"]);
+        assert_eq!(labels(DType::U8, [64, 4096, 4096]), ["radix_count", "radix_move"]);
+        assert_eq!(labels(DType::BF16, [64, 20_000, 20_000]), ["radix_count", "radix_move"].repeat(2));
+        // Four passes, and one more dispatch in each if there are many tiles.
+        assert_eq!(labels(DType::F32, [1, 90_000, 90_000]), ["radix_count", "radix_move"].repeat(4));
+        let pass = ["radix_count", "radix_offsets", "radix_move"];
+        assert_eq!(labels(DType::F32, [1, 1 << 20, 1 << 20]), pass.repeat(4));
+        assert_eq!(labels(DType::I64, [1, 1 << 20, 1 << 20]), pass.repeat(8));
+        // A selection reads the line once.
+        assert_eq!(made(DType::F32, [1, 1 << 20, 50]), (vec!["select", "select", "sort"], 4 + 3));
+        assert_eq!(labels(DType::F32, [64, 50_000, 10]), ["select", "sort"]);
+        assert_eq!(labels(DType::F32, [1, 1 << 20, 5000]).len(), 12);
     }
 
-    /// Adds the type of keys, and the function that tells which of two comes first.
-    fn keys(&self, c: &mut Code) {
-        let less = if self.wide() { "a.x < b.x || (a.x == b.x && a.y < b.y)" } else { "a < b" };
-        c.line(format_args!("alias Key = {};", self.key()));
-        c.expression("less", &[("a", "Key"), ("b", "Key")], "bool", less);
-        c.expression("last_key", &[], "Key", "~Key()");
-    }
-
-    /// Adds the keys of the input's elements, inverted for a descending order.
-    fn elements(&self, d: &mut Dispatch) {
-        d.params.stride("stride", self.lines.stride());
-        d.params.word("flip", if self.descending { u32::MAX } else { 0 });
-        let dtype = self.operand.dtype;
-        let elements = if is_packed(dtype) { Elements::of(dtype) } else { Elements::bits(dtype) };
-        d.bind("input", elements, false, Resource::Input(0));
-        self.keys(&mut d.code);
-        d.code.append(&self.lines.input_at(0, &mut d.params));
-        // Converted to the bits of the compute type.
-        let element = "load_input(base + r * params.stride)";
-        let bits = if is_packed(dtype) { format!("bitcast<u32>({element})") } else { element.into() };
-        let key = format!("order_{}({bits}) ^ Key(params.flip)", loaded(dtype));
-        d.code.expression("element", &[("base", "u32"), ("r", "u32")], "Key", key);
-    }
-
-    /// Adds the destination of a dispatch's results: pair `to` of the temporaries, or, if one run is left,
-    /// only the indices to the output.
-    fn put(&self, d: &mut Dispatch, runs: Runs, to: usize) {
-        let parameters = [("line", "u32"), ("place", "u32"), ("key", "Key"), ("index", "u32")];
-        if runs.number == 1 {
-            d.params.stride("output_stride", self.lines.output_stride());
-            d.bind("output", "i32", true, Resource::Output(0));
-            d.code.append(&self.lines.output_at(0, &mut d.params));
-            d.code.function("put", &parameters, "", |c| {
-                c.set("output[output_at(line) + place * params.output_stride]", "bitcast<i32>(index)");
-            });
-            return;
-        }
-        d.params.size("line_out", runs.count);
-        d.bind("keys_out", self.key(), true, Resource::Temporary(2 * to));
-        d.bind("indices_out", "u32", true, Resource::Temporary(2 * to + 1));
-        d.code.function("put", &parameters, "", |c| {
-            c.bind("at", "line * params.line_out + place");
-            c.set("keys_out[at]", "key");
-            c.set("indices_out[at]", "index");
-        });
+    /// A merge moves 16 bytes of each element, a pass 20: the first reads no index, and the last stores no
+    /// key.
+    #[test]
+    fn a_million_elements_move_less_often_by_digits() {
+        let n: usize = 1 << 20;
+        let operand = Operand::new(DType::F32, Layout::contiguous([n]));
+        let kernel = Kernel::arg_sort(0, false, n, operand);
+        let lines = Lines { input: &kernel.operands[0].layout, output: &kernel.outputs[0].shape, axis: 0 };
+        let sort = Sort { operand: &kernel.operands[0], descending: false, lines: &lines };
+        let bytes = |made: &Dispatches| work(&sort, made) - made.list.len() * DISPATCH_BYTES;
+        let merges = merge_sort::dispatches(&sort, &capabilities(false));
+        assert_eq!((merges.list.len(), bytes(&merges)), (11, n * (12 + 9 * 16 + 12)));
+        let digits = RadixSort { sort: &sort, bits: 32 }.dispatches();
+        let counts = 256 * (n.div_ceil(3072) + 1) * 4;
+        assert_eq!((digits.list.len(), bytes(&digits)), (12, n * (16 + 20 + 20 + 16) + 12 * counts));
+        assert!(2 * bytes(&digits) < bytes(&merges));
     }
 }

@@ -37,7 +37,9 @@ pub(crate) fn dispatches(
         Body::Cumulative { op, axis, reverse } => {
             cumulative::dispatches(kernel, *op, *axis, *reverse, capabilities)
         }
-        Body::ArgSort { axis, descending } => arg_sort::dispatches(kernel, *axis, *descending, capabilities),
+        Body::ArgSort { axis, descending } => {
+            Ok(arg_sort::dispatches(kernel, *axis, *descending, capabilities))
+        }
         Body::Contract(_) => contract::dispatches(kernel, capabilities),
         Body::Gather { .. } => match gather::decoding(kernel, along) {
             Some((map, program)) => {

@@ -26,7 +26,7 @@ use crate::{
 /// Entries that an invocation walks, a multiple of four.
 const CHUNK: usize = 64;
 /// The temporaries of the sort.
-const SORT_TEMPORARIES: usize = 4;
+const SORT_TEMPORARIES: usize = arg_sort::TEMPORARIES;
 /// The keys of the index, the sorted positions, and the keys and values of two levels.
 const KEYS: Resource = Resource::Temporary(SORT_TEMPORARIES);
 const ORDER: Resource = Resource::Temporary(SORT_TEMPORARIES + 1);
@@ -86,7 +86,11 @@ pub(crate) fn dispatches(
     let axes = Axes::of(kernel, along.axis);
     let (lines, length) = (axes.count(&axes.lines), axes.length());
     let words = Operand::new(DType::U32, Layout::contiguous([lines, length]));
-    let mut sort = arg_sort::dispatches(&Kernel::arg_sort(1, false, length, words), 1, false, capabilities)?;
+    // Positions without an element have all bits set, so they may come between those of the last element.
+    // The levels pass over them.
+    let bits = kernel.space[axes.axis].next_power_of_two().ilog2().max(1) as usize;
+    let order = Kernel::arg_sort(1, false, length, words);
+    let mut sort = arg_sort::by_key_bits(&order, 1, false, bits, capabilities);
     sort.redirect(Resource::Input(0), KEYS);
     sort.redirect(Resource::Output(0), ORDER);
     let mut list = vec![keys(&axes, along)];

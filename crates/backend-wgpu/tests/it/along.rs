@@ -103,6 +103,64 @@ fn lines_of_every_length() {
     agree("wrapping products", &kernel, &[], &[(DType::I32, vec![3.0; 5000])], 0.0);
 }
 
+/// Long lines are sorted by the digits of their keys: in one pass to eight, with the sums of the counts of
+/// tiles made by every workgroup or apart, and the last tile full or not.
+#[test]
+fn long_lines_by_their_digits() {
+    for dtype in DType::ALL {
+        let lengths: &[usize] = match dtype.size() {
+            1 => &[2050, 3072, 100_001],
+            2 => &[6145, 100_001],
+            4 => &[90_000, 100_001],
+            _ => &[600_000],
+        };
+        for &n in lengths {
+            let layout = Layout::contiguous([n]);
+            let far: Vec<f64> = numbers(n, 9).iter().map(|x| x * 1000.0).collect();
+            let all_equal = vec![1.0; n];
+            for (values, descending) in
+                [(few(n, 3), false), (far.clone(), true), (all_equal, true), (far, false)]
+            {
+                let kernel = sort(0, descending, n, dtype, &layout);
+                agree(&format!("{n} of {dtype}, {descending}"), &kernel, &[], &[(dtype, values)], 0.0);
+            }
+        }
+    }
+    // Lines that are not contiguous, several of them, and only the first part of their order.
+    for (shape, axis, k) in [([3, 60_000], 1, 60_000), ([70_000, 3], 0, 70_000), ([2, 90_000], 1, 50_000)] {
+        let layout = Layout::contiguous(shape);
+        let inputs = [(DType::F32, numbers(layout.numel(), 2))];
+        for input in [&layout, &layout.flip(axis)] {
+            let kernel = sort(axis, false, k, DType::F32, input);
+            agree(&format!("{k} along {axis} of {shape:?}"), &kernel, &[], &inputs, 0.0);
+        }
+    }
+}
+
+/// The first few of long lines are selected: ties at the last one, keys of all sizes, several levels.
+#[test]
+fn the_first_few_of_long_lines() {
+    for dtype in DType::ALL {
+        for (n, k) in [(1025, 256), (4097, 1), (9001, 50), (9001, 1024)] {
+            let layout = Layout::contiguous([2, n]);
+            let far: Vec<f64> = numbers(2 * n, 9).iter().map(|x| x * 1000.0).collect();
+            for (values, descending) in [(few(2 * n, 3), false), (far, true), (vec![1.0; 2 * n], false)] {
+                let kernel = sort(1, descending, k, dtype, &layout);
+                let what = format!("the first {k} of {n} of {dtype}, {descending}");
+                agree(&what, &kernel, &[], &[(dtype, values)], 0.0);
+            }
+        }
+    }
+    for (shape, axis, k) in [([1, 300_000], 1, 700), ([20_000, 3], 0, 9)] {
+        let layout = Layout::contiguous(shape);
+        let inputs = [(DType::F32, few(layout.numel(), 8))];
+        for input in [&layout, &layout.flip(axis)] {
+            let kernel = sort(axis, true, k, DType::F32, input);
+            agree(&format!("the first {k} along {axis} of {shape:?}"), &kernel, &[], &inputs, 0.0);
+        }
+    }
+}
+
 /// Products too long for one dispatch: each stretch starts from the last product of the one before.
 #[test]
 fn long_products_go_in_stretches() {

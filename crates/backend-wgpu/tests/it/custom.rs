@@ -96,6 +96,10 @@ fn what_is_wrong_with_a_kernel_is_said() -> Result<()> {
         let failed = |what| -> Result<_> { Ok(run(what, &x)?[0].eval().unwrap_err()) };
         let error = failed(Behaviour::Crooked)?.to_string();
         assert!(error.contains("no_such_function") && error.contains("custom.rs"), "{form}: {error}");
+        // In a plan of several kernels, which are compiled before the first one runs.
+        let y = run(Behaviour::Crooked, &x.cumsum(0)?)?[0].sum();
+        let error = y.eval().unwrap_err().to_string();
+        assert!(error.contains("no_such_function") && error.contains("custom.rs"), "{form}: {error}");
         let error = failed(Behaviour::Misnamed)?.to_string();
         assert!(error.contains("test_op") && error.contains("1 outputs"), "{form}: {error}");
         let error = failed(Behaviour::Absent)?;

@@ -3,9 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{device, run};
+use crate::common::{device, numbers, reduce, run};
 use backend_wgpu::{Options, WgpuBackend};
-use tensor_core::{DType, Device, Kernel, Scalar};
+use tensor_core::{
+    CumulativeOp, DType, Device, Kernel, Layout, ReduceOp, Scalar,
+    backend::Upcoming,
+    kernel::{Compiled, Operand},
+};
 
 fn open(dir: &Path) -> Device {
     let options = Options { cache_dir: Some(dir.into()), ..Options::default() };
@@ -100,4 +104,47 @@ fn none_is_kept_where_none_is_wanted() {
     let any: &dyn std::any::Any = device.backend().as_ref();
     assert_eq!(any.downcast_ref::<WgpuBackend>().unwrap().cache_file(), None);
     works(&device);
+}
+
+/// Kernels that are prepared together get the pipelines of their launches, each once.
+#[test]
+fn prepared_kernels_have_the_pipelines_of_their_launches() {
+    if device().is_none() {
+        return;
+    }
+    let open = || {
+        let options = Options { cache_dir: None, ..Options::default() };
+        backend_wgpu::open(0, &options).unwrap()
+    };
+    let pipelines = |device: &Device| {
+        let any: &dyn std::any::Any = device.backend().as_ref();
+        any.downcast_ref::<WgpuBackend>().unwrap().pipelines()
+    };
+    let layout = Layout::contiguous([30, 500]);
+    let sum = reduce(ReduceOp::Sum, &[0], &layout, DType::F32);
+    let kernels = [
+        sum.clone(),
+        reduce(ReduceOp::Max, &[1], &layout, DType::F32),
+        Kernel::arg_sort(1, true, 500, Operand::new(DType::F32, layout.clone())),
+        Kernel::cumulative(CumulativeOp::Sum, 1, false, Operand::new(DType::F32, layout.clone())),
+        sum,
+    ];
+    let inputs = [(DType::F32, numbers(layout.numel(), 3))];
+    let results = |device: &Device| {
+        kernels.iter().map(|kernel| run(device, kernel, &[], &inputs).unwrap()).collect::<Vec<_>>()
+    };
+    let alone = open();
+    let expected = results(&alone);
+
+    let together = open();
+    let slots: Vec<Compiled> = kernels.iter().map(|_| Compiled::default()).collect();
+    let upcoming = |kernel, compiled| Upcoming { kernel, compiled, shared: vec![None] };
+    let upcoming: Vec<Upcoming<'_>> =
+        kernels.iter().zip(&slots).map(|(kernel, slot)| upcoming(kernel, slot)).collect();
+    together.backend().prepare(&upcoming);
+    let prepared = pipelines(&together);
+    assert!(prepared >= 4, "{prepared}");
+    assert_eq!(prepared, pipelines(&alone));
+    assert_eq!(results(&together), expected);
+    assert_eq!(pipelines(&together), prepared);
 }

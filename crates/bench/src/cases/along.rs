@@ -25,6 +25,7 @@ pub(super) fn more() -> Vec<Case> {
         sort("more_sort_axis0_1000x4096", &[1000, 4096], 0, None),
         sort("more_sort_axis1_4096x1000", &[4096, 1000], 1, None),
         sort("more_topk10_64x50000", &[64, 50_000], 1, Some(10)),
+        sort("more_topk50_1M", &[1_000_000], 0, Some(50)),
     ]
 }
 

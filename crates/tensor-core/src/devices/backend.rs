@@ -6,7 +6,7 @@ use std::{any::Any, fmt, future::Future, pin::Pin};
 use crate::{
     base::error::{Error, Result},
     elements::dtype::DType,
-    kernels::kernel::{Kernel, Launch},
+    kernels::kernel::{Compiled, Kernel, Launch},
 };
 
 pub use crate::kernels::storage::{Buffer, Storage};
@@ -98,6 +98,11 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
     /// deferred.
     fn run(&self, launch: &Launch<'_>) -> Result<()>;
 
+    /// Prepares kernels that will soon run for the first time, so that a backend can compile them on
+    /// several threads. It reports no failure: that of a kernel is reported by its launch, which knows the
+    /// line. The default is for backends that compile nothing.
+    fn prepare(&self, _upcoming: &[Upcoming<'_>]) {}
+
     /// Whether [`Backend::run`] has an implementation of a [`crate::kernel::Body::Custom`]. Callers that
     /// can compose the operation ask this first. The default is that there is none.
     fn implements(&self, _kernel: &Kernel) -> bool {
@@ -154,6 +159,17 @@ pub trait Backend: Any + fmt::Debug + Send + Sync {
         let message = format!("{} has no budget of memory that can be set", self.info().name);
         Err(Error::invalid("set_memory_limit", message))
     }
+}
+
+/// A kernel before its buffers exist. See [`Backend::prepare`].
+#[derive(Debug)]
+pub struct Upcoming<'a> {
+    /// The kernel. No launch of it has tickets.
+    pub kernel: &'a Kernel,
+    /// The slot for the backend's compiled form of the kernel, as in its [`Launch`].
+    pub compiled: &'a Compiled,
+    /// For each input, the number of the output that will have the same buffer.
+    pub shared: Vec<Option<usize>>,
 }
 
 /// The error for a budget of `limit` bytes that is below the `in_use` bytes of live tensors. For

@@ -1,7 +1,7 @@
 //! Runs a plan: allocates, launches, gives values to their nodes, and releases buffers after their last
 //! use.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use smallvec::SmallVec;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     base::error::Result,
-    devices::backend::Backend,
+    devices::backend::{Backend, Upcoming},
     elements::scalar::Scalar,
     graph::{
         facts::{Tickets, ValueInfo},
@@ -23,7 +23,7 @@ use crate::{
         op::Op,
     },
     kernels::{
-        kernel::{Body, Launch},
+        kernel::{Body, Kernel, Launch},
         storage::Storage,
         ticket::Ticket,
     },
@@ -39,6 +39,7 @@ pub(crate) fn execute(
     backend: &dyn Backend,
     progress: Progress<'_>,
 ) -> Result<()> {
+    prepare(plan, backend);
     let mut slots: Vec<Option<Content>> = Vec::with_capacity(plan.slots);
     slots.resize(plan.slots, None);
     for &(item, slot) in &plan.leaves {
@@ -71,6 +72,31 @@ pub(crate) fn execute(
         progress();
     }
     Ok(())
+}
+
+/// Gives the kernels of a new plan to the backend before the first one runs, except those that may report
+/// bad indices: only their launches know whether they have to.
+fn prepare(plan: &Plan, backend: &dyn Backend) {
+    if plan.steps.len() < 2 || plan.prepared.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let has_tickets = |kernel: &Kernel| {
+        let may_fail = matches!(&kernel.body, Body::Custom(custom) if custom.may_fail());
+        may_fail || !kernel.indexed_operands().is_empty()
+    };
+    let steps = plan.steps.iter().filter(|step| !step.empty && !has_tickets(&step.shared.kernel));
+    let upcoming = steps.map(|step| {
+        let output = |slot: &u32| {
+            let reuses = |output: &Output| match *output {
+                Output::Reused { input } => step.inputs[input as usize] == *slot,
+                Output::Fresh { .. } => false,
+            };
+            step.outputs.iter().position(reuses)
+        };
+        let shared = step.inputs.iter().map(output).collect();
+        Upcoming { kernel: &step.shared.kernel, compiled: &step.shared.compiled, shared }
+    });
+    backend.prepare(&upcoming.collect::<Vec<_>>());
 }
 
 /// The tickets of a launch's own operands, each with the operand's number.

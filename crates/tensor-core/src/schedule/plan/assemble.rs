@@ -4,6 +4,8 @@
 //! Reads the written kernels, and the places in the analysis. Leaves the [`Plan`], whose kernels are shared
 //! with the other plans of the device.
 
+use std::sync::atomic::AtomicBool;
+
 use smallvec::SmallVec;
 
 use super::{
@@ -114,7 +116,7 @@ pub(super) fn assemble(analysis: &Analysis<'_>, drafts: Vec<Draft>, kernels: &mu
             origin: draft.origin,
         });
     }
-    Plan { steps, slots: slots as usize, leaves, views }
+    Plan { steps, slots: slots as usize, leaves, views, prepared: AtomicBool::new(false) }
 }
 
 /// An input of a map whose buffer is not read afterwards and fits an output of `dtype`.

@@ -1,7 +1,7 @@
 //! [`Plan`]: the result of the planner, which `execute` runs. It refers to items and slots by number, so that
 //! it serves every graph of its form.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicBool};
 
 use smallvec::SmallVec;
 
@@ -20,6 +20,8 @@ pub(crate) struct Plan {
     pub(crate) leaves: Vec<(u32, u32)>,
     /// Stored views of computed nodes, for which no kernel runs.
     pub(crate) views: Vec<Store>,
+    /// Whether the backend was given the kernels to prepare.
+    pub(crate) prepared: AtomicBool,
 }
 
 impl Plan {
